@@ -1,0 +1,201 @@
+/* See daemon.h. */
+#include "common/daemon.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/sd.h"
+#include "common/secret.h"
+
+#define TICK_MS 250
+#define METRICS_MAX (1024 * 1024)
+
+int daemon_options(struct config *ret_config, enum config_program program, const char *name, int argc, char **argv)
+{
+    struct err err = {0};
+    secret_protect_process();
+    if (!config_load(ret_config, program, argc, argv, &err)) {
+        fprintf(stderr, "%s: %s\n", name, err.message);
+        return err_exit_code(err.kind);
+    }
+    if (ret_config->help) {
+        printf("Usage: %s [--config FILE] [--section.key=value ...] [--check-config] [--show-config] [--version]\n\n", name);
+        config_help(program, stdout);
+        return 0;
+    }
+    if (ret_config->version) {
+        printf("%s %s\n", name, ISSUING_VERSION);
+        return 0;
+    }
+    if (ret_config->show) {
+        config_show(ret_config, stdout);
+        return 0;
+    }
+    if (ret_config->argument_count > 0) {
+        fprintf(stderr, "%s: unexpected argument '%s'\n", name, ret_config->arguments[0]);
+        return err_exit_code(ERR_USAGE);
+    }
+    if (!config_check(ret_config, program, &err)) {
+        fprintf(stderr, "%s: %s\n", name, err.message);
+        return err_exit_code(err.kind);
+    }
+    if (ret_config->check_only) {
+        printf("%s: the configuration is fine\n", name);
+        return 0;
+    }
+    log_init(name, (enum log_level)ret_config->log.level, (enum log_format)ret_config->log.format);
+    signal(SIGPIPE, SIG_IGN);
+    return -1;
+}
+
+/* ---- admin listener --------------------------------------------------------------------------------------------------------- */
+
+static void reply_text(struct http_request *request, int status, const char *text)
+{
+    struct http_reply reply = {
+        .status = status,
+        .content_type = "text/plain; charset=utf-8",
+        .body = text,
+        .body_length = strlen(text),
+        .headers = {{"Cache-Control", "no-store"}},
+    };
+    http_reply(request, &reply);
+}
+
+static void reply_metrics(struct daemon *daemon, struct http_request *request)
+{
+    metric_set(metrics_series(daemon->metrics, daemon->lag_metric, NULL, NULL), (double)daemon->lag_us / 1e6);
+    daemon->lag_us = 0;
+    if (daemon->on_scrape)
+        daemon->on_scrape(daemon->context);
+    buf_reset(&daemon->text);
+    metrics_render(daemon->metrics, &daemon->text);
+    if (daemon->text.failed) {
+        reply_text(request, 503, "out of memory\n");
+        return;
+    }
+    struct http_reply reply = {
+        .status = 200,
+        .content_type = "text/plain; version=0.0.4; charset=utf-8",
+        .body = daemon->text.bytes,
+        .body_length = daemon->text.length,
+    };
+    http_reply(request, &reply);
+}
+
+static bool path_is(const struct http_request *request, const char *path)
+{
+    return request->path.length == strlen(path) && memcmp(request->path.bytes, path, request->path.length) == 0;
+}
+
+static void on_admin_request(void *context, struct http_request *request)
+{
+    struct daemon *daemon = context;
+    const char *why = "";
+    if (!path_is(request, "/livez") && !path_is(request, "/readyz") && !path_is(request, "/metrics")) {
+        reply_text(request, 404, "there are /livez, /readyz and /metrics\n");
+    } else if (request->method != HTTP_GET && request->method != HTTP_HEAD) {
+        struct http_reply reply = {.status = 405, .headers = {{"Allow", "GET, HEAD"}}};
+        http_reply(request, &reply);
+    } else if (path_is(request, "/livez")) {
+        reply_text(request, 200, "ok\n");
+    } else if (path_is(request, "/metrics")) {
+        reply_metrics(daemon, request);
+    } else if (daemon->is_stopping) {
+        reply_text(request, 503, "draining\n");
+    } else if (daemon->is_ready(daemon->context, &why)) {
+        reply_text(request, 200, "ok\n");
+    } else {
+        char text[400];
+        snprintf(text, sizeof text, "%s\n", why);
+        reply_text(request, 503, text);
+    }
+}
+
+/* ---- signals and the tick ------------------------------------------------------------------------------------------------------ */
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct daemon *daemon = handle->data;
+    if (daemon->is_stopping)
+        return;
+    daemon->is_stopping = true;
+    log_info("draining", LOG_TEXT("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"));
+    sd_stopping();
+    daemon->on_stop(daemon->context);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct daemon *daemon = container_of(timer, struct daemon, tick);
+    int64_t now_us = clock_mono_us();
+    int64_t late_us = now_us - daemon->tick_due_us;
+    if (late_us > daemon->lag_us)
+        daemon->lag_us = late_us;
+    daemon->tick_due_us = now_us + TICK_MS * 1000;
+    sd_watchdog();
+}
+
+bool daemon_start(struct daemon *daemon, struct err *err)
+{
+    buf_init(&daemon->text, METRICS_MAX);
+    metric_set(metrics_series(daemon->metrics, daemon->build_metric, daemon->name, ISSUING_VERSION), 1);
+    struct http_server_options options;
+    http_server_defaults(&options);
+    options.listen = daemon->admin_listen;
+    options.max_connections = 64;
+    options.on_request = on_admin_request;
+    options.context = daemon;
+    if (!http_server_open(daemon->loop, &options, &daemon->admin, err))
+        return false;
+    uv_signal_init(daemon->loop, &daemon->sigterm);
+    uv_signal_init(daemon->loop, &daemon->sigint);
+    uv_timer_init(daemon->loop, &daemon->tick);
+    daemon->sigterm.data = daemon->sigint.data = daemon;
+    uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
+    uv_signal_start(&daemon->sigint, on_signal, SIGINT);
+    daemon->tick_due_us = clock_mono_us() + TICK_MS * 1000;
+    uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
+    daemon->open_handles = 4;
+    return true;
+}
+
+static void one_closed(struct daemon *daemon)
+{
+    if (--daemon->open_handles > 0)
+        return;
+    buf_done(&daemon->text);
+    daemon->on_closed(daemon->context);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    one_closed(handle->data);
+}
+
+static void on_admin_closed(void *context)
+{
+    one_closed(context);
+}
+
+void daemon_close(struct daemon *daemon, void (*on_closed)(void *context))
+{
+    daemon->on_closed = on_closed;
+    daemon->tick.data = daemon;
+    uv_close((uv_handle_t *)&daemon->sigterm, on_handle_closed);
+    uv_close((uv_handle_t *)&daemon->sigint, on_handle_closed);
+    uv_close((uv_handle_t *)&daemon->tick, on_handle_closed);
+    http_server_close(daemon->admin, on_admin_closed, daemon);
+}
+
+bool daemon_end_loop(uv_loop_t *loop)
+{
+    uv_run(loop, UV_RUN_DEFAULT);
+    if (uv_loop_close(loop) == 0)
+        return true;
+    log_error("handles were left open");
+    return false;
+}

@@ -1,0 +1,268 @@
+/* Drives libcurl by the loop that everything else runs on.
+ *
+ * The glue, and why it looks as it does:
+ * - curl names a timer: -1 stops it, 0 means soon. It is never served inside the callback: curl is not reentrant there.
+ * - curl names sockets and wishes. Wishes still arrive while curl_multi_cleanup() runs, so watchers outlive the multi
+ *   handle.
+ * - After EVERY curl_multi_socket_action() the completions are read: one action may finish any number of transfers.
+ * - libuv reports a broken socket as a negative status and has stopped the watcher by then; curl hears
+ *   CURL_CSELECT_ERR.
+ * - A watcher lives as long as its connection (sockets are opened and closed here), not as long as a wish: a kept
+ *   connection costs no epoll_ctl per call. Sockets that curl opens by itself (its name resolver's) are watched while
+ *   they are wished for.
+ *
+ * Invariants: one watcher a descriptor; it is closed before its descriptor is, whose number may be anybody's right
+ * after.
+ * Left out: what a transfer is for (http_client.c). */
+#include "common/http_loop.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define RETRY_MS 20
+
+struct http_watch {
+    uv_poll_t poll;
+    struct http_loop *loop;
+    int fd;
+    int wanted;  /* UV_READABLE | UV_WRITABLE as curl wishes; 0 = idle */
+    int watched; /* what the loop watches now */
+    bool is_connection; /* opened by open_socket(): goes with close_socket() only */
+};
+
+static void read_completions(struct http_loop *loop)
+{
+    CURLMsg *message;
+    int left;
+    while ((message = curl_multi_info_read(loop->multi, &left)))
+        if (message->msg == CURLMSG_DONE)
+            loop->on_done(loop, message->easy_handle, message->data.result);
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void act(struct http_loop *loop, curl_socket_t fd, int flags)
+{
+    int running;
+    /* Out of memory, it forgets to name its timer, and a call would wait for ever. */
+    if (curl_multi_socket_action(loop->multi, fd, flags, &running) != CURLM_OK)
+        uv_timer_start(&loop->timer, on_timer, RETRY_MS, 0);
+    read_completions(loop);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    act(container_of(timer, struct http_loop, timer), CURL_SOCKET_TIMEOUT, 0);
+}
+
+static int on_timer_wish(CURLM *multi, long timeout_ms, void *context)
+{
+    (void)multi;
+    struct http_loop *loop = context;
+    if (timeout_ms < 0)
+        uv_timer_stop(&loop->timer);
+    else
+        uv_timer_start(&loop->timer, on_timer, (uint64_t)timeout_ms, 0);
+    return 0;
+}
+
+/* ---- watchers ---- */
+
+static void handle_closed(struct http_loop *loop)
+{
+    if (--loop->open_handles > 0)
+        return;
+    free(loop->watches);
+    loop->watches = NULL;
+    loop->on_closed(loop);
+}
+
+static void on_watch_closed(uv_handle_t *handle)
+{
+    struct http_watch *watch = container_of((uv_poll_t *)handle, struct http_watch, poll);
+    struct http_loop *loop = watch->loop;
+    free(watch);
+    handle_closed(loop);
+}
+
+static struct http_watch *watch_of(struct http_loop *loop, int fd)
+{
+    return fd < loop->watches_size ? loop->watches[fd] : NULL;
+}
+
+static void watch_drop(struct http_watch *watch)
+{
+    watch->loop->watches[watch->fd] = NULL;
+    uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
+}
+
+static bool make_room(struct http_loop *loop, int fd)
+{
+    if (fd < loop->watches_size)
+        return true;
+    int size = fd + 64;
+    struct http_watch **watches = realloc(loop->watches, (size_t)size * sizeof(struct http_watch *));
+    if (!watches)
+        return false;
+    for (int i = loop->watches_size; i < size; i++)
+        watches[i] = NULL;
+    loop->watches = watches;
+    loop->watches_size = size;
+    return true;
+}
+
+static struct http_watch *watch_new(struct http_loop *loop, int fd, bool is_connection)
+{
+    if (!make_room(loop, fd))
+        return NULL;
+    if (loop->watches[fd]) /* its socket went without close_socket(): the number is a new one's */
+        watch_drop(loop->watches[fd]);
+    struct http_watch *watch = calloc(1, sizeof(*watch));
+    if (!watch || uv_poll_init(loop->loop, &watch->poll, fd) != 0) {
+        free(watch);
+        return NULL;
+    }
+    watch->loop = loop;
+    watch->fd = fd;
+    watch->is_connection = is_connection;
+    loop->watches[fd] = watch;
+    loop->open_handles++;
+    return watch;
+}
+
+static void watch_stop(struct http_watch *watch)
+{
+    uv_poll_stop(&watch->poll);
+    watch->watched = 0;
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct http_watch *watch = container_of(poll, struct http_watch, poll);
+    if (!watch->wanted) { /* the peer closed a kept connection; curl finds out before it uses it */
+        watch_stop(watch);
+        return;
+    }
+    int flags = 0;
+    if (status < 0) {
+        flags = CURL_CSELECT_ERR;
+        watch_stop(watch);
+    } else {
+        if (events & UV_READABLE)
+            flags |= CURL_CSELECT_IN;
+        if (events & UV_WRITABLE)
+            flags |= CURL_CSELECT_OUT;
+    }
+    act(watch->loop, watch->fd, flags); /* may drop the watch; its memory stays until the loop has closed it */
+}
+
+/* An idle connection stays watched for reading, unreferenced, so that the next call needs no system call for it. */
+static void watch_idle(struct http_watch *watch)
+{
+    watch->wanted = 0;
+    uv_unref((uv_handle_t *)&watch->poll);
+    if (watch->watched != UV_READABLE)
+        watch_stop(watch);
+}
+
+static int on_socket_wish(CURL *easy, curl_socket_t fd, int what, void *context, void *unused)
+{
+    (void)easy;
+    (void)unused;
+    struct http_loop *loop = context;
+    struct http_watch *watch = watch_of(loop, fd);
+    if (what == CURL_POLL_REMOVE) {
+        if (watch && watch->is_connection)
+            watch_idle(watch);
+        else if (watch)
+            watch_drop(watch);
+        return 0;
+    }
+    if (!watch)
+        watch = watch_new(loop, fd, false);
+    if (!watch)
+        return 0; /* -1 would end every transfer; this one ends by its timer */
+    watch->wanted = 0;
+    if (what & CURL_POLL_IN)
+        watch->wanted |= UV_READABLE;
+    if (what & CURL_POLL_OUT)
+        watch->wanted |= UV_WRITABLE;
+    uv_ref((uv_handle_t *)&watch->poll);
+    if (watch->wanted != watch->watched && uv_poll_start(&watch->poll, watch->wanted, on_poll) == 0)
+        watch->watched = watch->wanted;
+    return 0;
+}
+
+static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)purpose;
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd >= 0 && !watch_new(context, fd, true)) {
+        close(fd);
+        return CURL_SOCKET_BAD;
+    }
+    return fd;
+}
+
+static int close_socket(void *context, curl_socket_t fd)
+{
+    struct http_watch *watch = watch_of(context, fd);
+    if (watch)
+        watch_drop(watch);
+    return close(fd);
+}
+
+/* ---- the room's own calls ---- */
+
+bool http_loop_open(struct http_loop *ret_loop, uv_loop_t *uv, int connections_max,
+                    void (*on_done)(struct http_loop *loop, CURL *easy, CURLcode code), struct err *err)
+{
+    CURLM *multi = curl_multi_init();
+    if (!multi || curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)connections_max) != CURLM_OK ||
+        curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_socket_wish) != CURLM_OK ||
+        curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, ret_loop) != CURLM_OK ||
+        curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_timer_wish) != CURLM_OK ||
+        curl_multi_setopt(multi, CURLMOPT_TIMERDATA, ret_loop) != CURLM_OK) {
+        curl_multi_cleanup(multi);
+        return err_set(err, ERR_MEMORY, "out of memory for the HTTP client");
+    }
+    *ret_loop = (struct http_loop){.loop = uv, .multi = multi, .on_done = on_done, .open_handles = 1};
+    uv_timer_init(uv, &ret_loop->timer);
+    return true;
+}
+
+bool http_loop_adopt(struct http_loop *loop, CURL *easy)
+{
+    return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, loop) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, loop) == CURLE_OK;
+}
+
+bool http_loop_start(struct http_loop *loop, CURL *easy)
+{
+    return curl_multi_add_handle(loop->multi, easy) == CURLM_OK;
+}
+
+void http_loop_stop(struct http_loop *loop, CURL *easy)
+{
+    curl_multi_remove_handle(loop->multi, easy);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    handle_closed(container_of((uv_timer_t *)handle, struct http_loop, timer));
+}
+
+void http_loop_close(struct http_loop *loop, void (*on_closed)(struct http_loop *loop))
+{
+    loop->on_closed = on_closed;
+    curl_multi_cleanup(loop->multi); /* on_socket_wish() and close_socket() are called from here */
+    loop->multi = NULL;
+    for (int fd = 0; fd < loop->watches_size; fd++)
+        if (loop->watches[fd])
+            watch_drop(loop->watches[fd]);
+    uv_close((uv_handle_t *)&loop->timer, on_timer_closed);
+}

@@ -1,0 +1,137 @@
+/* LISTEN on one dedicated connection.
+ *
+ * Invariants: after every (re)connect one hint is given, because what was notified in between is lost. No callback comes after
+ * pg_listen_close() but on_closed. Left out: the payload; a hint says "look", the tables say what. */
+#include "common/pg_listen.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/pg_conn_internal.h"
+
+#define CHANNEL_MAX 63 /* NAMEDATALEN - 1 */
+
+struct pg_listen {
+    struct pg_connection connection;
+    char *conninfo;
+    char text[sizeof("LISTEN ") + CHANNEL_MAX];
+    struct sql_statement statement;
+    struct pg_ask ask;
+    bool closing;
+    void (*on_hint)(void *context);
+    void *context;
+    void (*on_closed)(void *context);
+    void *closed_context;
+};
+
+static void hint(struct pg_listen *listen)
+{
+    if (!listen->closing)
+        listen->on_hint(listen->context);
+}
+
+static void on_up(struct pg_connection *connection)
+{
+    struct pg_listen *listen = container_of(connection, struct pg_listen, connection);
+    listen->ask = (struct pg_ask){.statement = &listen->statement};
+    if (pg_connection_send(connection, &listen->ask))
+        pg_connection_flush(connection);
+    else
+        pg_connection_lose(connection, NULL);
+}
+
+static void on_down(struct pg_connection *connection, const char *reason)
+{
+    (void)connection;
+    (void)reason; /* the pool's connections tell it */
+}
+
+static void on_answer(struct pg_connection *connection, struct pg_ask *ask, const struct pg_answer *answer)
+{
+    struct pg_listen *listen = container_of(connection, struct pg_listen, connection);
+    (void)ask;
+    switch (answer->kind) {
+    case PG_DONE:
+        pg_connection_settle(connection);
+        hint(listen);
+        break;
+    case PG_REFUSED:
+        pg_connection_lose(connection, answer->message);
+        break;
+    case PG_NOT_SENT:
+    case PG_UNKNOWN:
+        break; /* lost already, or closing */
+    }
+}
+
+static void on_notify(struct pg_connection *connection)
+{
+    hint(container_of(connection, struct pg_listen, connection));
+}
+
+static void free_listen(struct pg_listen *listen)
+{
+    free(listen->conninfo);
+    free(listen);
+}
+
+static void on_connection_closed(struct pg_connection *connection)
+{
+    struct pg_listen *listen = container_of(connection, struct pg_listen, connection);
+    void (*on_closed)(void *context) = listen->on_closed;
+    void *context = listen->closed_context;
+    free_listen(listen);
+    if (on_closed)
+        on_closed(context);
+}
+
+static const struct pg_connection_hooks hooks = {
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_answer = on_answer,
+    .on_notify = on_notify,
+    .on_closed = on_connection_closed,
+};
+
+static bool is_identifier(const char *text)
+{
+    size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    return length > 0 && length <= CHANNEL_MAX && text[length] == '\0' && !(text[0] >= '0' && text[0] <= '9');
+}
+
+bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel, void (*on_hint)(void *context), void *context,
+                    struct pg_listen **ret_listen, struct err *err)
+{
+    if (!pg_conninfo_check(conninfo, err))
+        return false;
+    if (!is_identifier(channel))
+        return err_set(err, ERR_CONFIG, "a channel's name is 1 to %d of a-z, 0-9 and _, and starts with no digit", CHANNEL_MAX);
+    struct pg_listen *listen = calloc(1, sizeof(*listen));
+    char *copy = strdup(conninfo ? conninfo : "");
+    if (!listen || !copy) {
+        free(listen);
+        free(copy);
+        return err_set(err, ERR_MEMORY, "out of memory");
+    }
+    listen->conninfo = copy;
+    listen->on_hint = on_hint;
+    listen->context = context;
+    /* LISTEN takes no parameter; is_identifier() is why this is safe, and why the statement is not among the others. */
+    (void)snprintf(listen->text, sizeof(listen->text), "LISTEN %s", channel);
+    listen->statement = (struct sql_statement){.name = "listen", .text = listen->text, .shape = SQL_NONE};
+    pg_connection_init(&listen->connection, loop, &hooks, listen->conninfo, "issuing-listen");
+    pg_connection_start(&listen->connection);
+    *ret_listen = listen;
+    return true;
+}
+
+void pg_listen_close(struct pg_listen *listen, void (*on_closed)(void *context), void *context)
+{
+    assert(!listen->closing);
+    listen->closing = true;
+    listen->on_closed = on_closed;
+    listen->closed_context = context;
+    pg_connection_close(&listen->connection);
+}

@@ -1,0 +1,109 @@
+/* The blocking few calls, for programs that do one thing at a time.
+ *
+ * Invariants: one struct is one connection, never reconnected: when it is lost, every later call says ERR_AWAY. A lost connection during a
+ * call leaves its outcome unknown; the caller knows whether that matters. Left out: timeouts of statements; the operator has Ctrl-C. */
+#include "common/pg_sync.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/pg_libpq.h"
+
+struct pg_sync {
+    PGconn *connection;
+    char sqlstate[6];
+};
+
+bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
+{
+    if (!pg_conninfo_check(conninfo, err))
+        return false;
+    struct pg_sync *db = calloc(1, sizeof(*db));
+    if (!db)
+        return err_set(err, ERR_MEMORY, "out of memory");
+    struct pg_words words = pg_words_of(conninfo, application_name, NULL);
+    db->connection = PQconnectdbParams(words.keywords, words.values, 1);
+    if (!db->connection) {
+        free(db);
+        return err_set(err, ERR_MEMORY, "out of memory");
+    }
+    if (PQstatus(db->connection) != CONNECTION_OK) {
+        char line[280];
+        pg_line(line, sizeof(line), PQerrorMessage(db->connection));
+        pg_sync_close(db);
+        return err_set(err, ERR_AWAY, "%s", line);
+    }
+    pg_ignore_notices(db->connection);
+    *ret_db = db;
+    return true;
+}
+
+void pg_sync_close(struct pg_sync *db)
+{
+    if (!db)
+        return;
+    PQfinish(db->connection);
+    free(db);
+}
+
+void pg_sync_closep(struct pg_sync **db)
+{
+    pg_sync_close(*db);
+    *db = NULL;
+}
+
+/* Takes the result over when it is a success and wanted, else frees it. */
+static bool take(struct pg_sync *db, PGresult *result, const char *name, struct pg_rows **ret_rows, struct err *err)
+{
+    db->sqlstate[0] = '\0';
+    ExecStatusType status = PQresultStatus(result); /* of NULL: PGRES_FATAL_ERROR */
+    if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY) {
+        if (ret_rows)
+            *ret_rows = (struct pg_rows *)result;
+        else
+            PQclear(result);
+        return true;
+    }
+    char message[280];
+    if (status == PGRES_FATAL_ERROR && result)
+        pg_result_message(result, name, message, sizeof(message));
+    else
+        pg_line(message, sizeof(message), result ? "COPY is not supported here" : PQerrorMessage(db->connection));
+    pg_result_sqlstate(result, db->sqlstate);
+    PQclear(result);
+    if (PQstatus(db->connection) == CONNECTION_BAD)
+        return err_set(err, ERR_AWAY, "%s", message);
+    return err_set(err, ERR_DATABASE, "%s%s%s%s", message, db->sqlstate[0] ? " (SQLSTATE " : "", db->sqlstate, db->sqlstate[0] ? ")" : "");
+}
+
+bool pg_sync_ask(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params, struct pg_rows **ret_rows,
+                 struct err *err)
+{
+    struct pg_values values;
+    pg_values_fill(&values, params, statement->parameters);
+    PGresult *result =
+        PQexecParams(db->connection, statement->text, statement->parameters, NULL, values.values, values.lengths, values.formats, 1);
+    return take(db, result, statement->name, ret_rows, err);
+}
+
+bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err)
+{
+    return take(db, PQexec(db->connection, text), "", NULL, err);
+}
+
+const char *pg_sync_sqlstate(const struct pg_sync *db)
+{
+    return db->sqlstate;
+}
+
+void pg_rows_free(struct pg_rows *rows)
+{
+    PQclear((PGresult *)rows);
+}
+
+void pg_rows_freep(struct pg_rows **rows)
+{
+    pg_rows_free(*rows);
+    *rows = NULL;
+}

@@ -1,0 +1,8 @@
+/* The versions of the schema that these programs fit: the newest migration, and the oldest one they still work on. */
+#ifndef ISSUING_SCHEMA_H
+#define ISSUING_SCHEMA_H
+
+#define SCHEMA_LEAST 2
+#define SCHEMA_MOST 2
+
+#endif

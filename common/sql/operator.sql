@@ -1,0 +1,279 @@
+-- Everything that issuing-ctl says to the database, the migrations apart. The role is issuing_operator (migrate: the owner), which has no
+-- right on cards.number_record. The first five parameters of what takes filters are those of ctl/filter.c; the columns of an event are
+-- those of ctl/event.h, in its order, wherever one is returned.
+
+-- name: operator_status :many
+-- why: how many events each status has; walks the table once, because finished events are in no partial index. No lock.
+SELECT e.status, count(*),
+       coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8 -- age of the oldest, s
+FROM outbox_events e
+GROUP BY e.status;
+
+-- name: operator_status_failed :many
+-- why: the open questions by reason, most frequent first, by outbox_events_failed. No lock.
+SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at)
+FROM outbox_events e
+WHERE e.status = 'FAILED'
+GROUP BY 1
+ORDER BY 2 DESC, 1
+LIMIT 20;
+
+-- name: operator_events :many
+-- why: events by filter, or one by its id; newest first, keyset paging on the primary key (ids are time-ordered). No lock.
+-- $1-$5 filters, $6 one id, $7 the last id of the page before, $8 limit.
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at, e.updated_at,
+       e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key, e.reason_code, e.reason_detail,
+       e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
+FROM outbox_events e
+LEFT JOIN cards c ON c.request_id = e.id AND c.user_id = e.user_id
+WHERE ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
+  AND ($6::uuid IS NULL OR e.id = $6::uuid)
+  AND ($7::uuid IS NULL OR e.id < $7::uuid)
+ORDER BY e.id DESC
+LIMIT $8::int8;
+
+-- name: operator_attempts :many
+-- why: the history of one event, newest first so that the limit cuts the oldest; primary key. No lock. $1 event, $2 limit.
+SELECT a.attempt, a.worker, a.started_at, a.ended_at, a.step, a.outcome, a.code, a.detail, a.unknown
+FROM outbox_attempts a
+WHERE a.event_id = $1::uuid
+ORDER BY a.started_at DESC, a.attempt DESC
+LIMIT $2::int8;
+
+-- name: operator_actions_of :many
+-- why: what people did to one event, in order; operator_actions_event. No lock. $1 event.
+SELECT o.at, o.actor, o.action, o.reason, o.before::text, o.after::text
+FROM operator_actions o
+WHERE o.event_id = $1::uuid
+ORDER BY o.id
+LIMIT 10000;
+
+-- name: operator_replay_count :one
+-- why: how many FAILED events match, and the database's time: the horizon of one bulk replay. What fails after it is news, and left alone.
+-- $1-$5 filters.
+SELECT count(*), clock_timestamp()
+FROM outbox_events e
+WHERE e.status = 'FAILED'
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond');
+
+-- name: operator_replay_page :many
+-- why: the next FAILED events that match, oldest first, keyset paging on outbox_events_failed. Takes no lock: updated_at says which state of
+-- the row was seen, and operator_replay acts on that state only. $1-$5 filters, $6 horizon in us, $7 the last id of the page before, $8 limit.
+SELECT e.id, e.updated_at
+FROM outbox_events e
+WHERE e.status = 'FAILED'
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
+  AND (extract(epoch FROM e.updated_at) * 1000000)::int8 <= $6::int8
+  AND ($7::uuid IS NULL OR e.id > $7::uuid)
+ORDER BY e.id
+LIMIT $8::int8;
+
+-- name: operator_replay :many
+-- why: FAILED -> PENDING and its audit row, in one statement, so there is never one without the other. The row lock comes first and the
+-- condition is checked on the newest version of the row: of two operators one acts, the other gets no row. With $2 (updated_at as seen, in
+-- us) it also gets none when the event was replayed and has failed again in between. first_sent_at stays: a replay keeps the issuer's key
+-- and its age. No row = nothing was changed. $1 event, $2 seen or null, $3 actor, $4 reason.
+WITH seen AS (
+    SELECT e.* FROM outbox_events e
+    WHERE e.id = $1::uuid AND e.status = 'FAILED'
+      AND ($2::int8 IS NULL OR (extract(epoch FROM e.updated_at) * 1000000)::int8 = $2::int8)
+    FOR UPDATE
+), replayed AS (
+    UPDATE outbox_events e
+    SET status = 'PENDING', retry_count = 0, next_attempt_at = clock_timestamp(), updated_at = clock_timestamp(), completed_at = NULL,
+        reason_code = NULL, reason_detail = NULL, last_error = NULL, deferred_since = NULL
+    FROM seen s
+    WHERE e.id = s.id AND e.status = 'FAILED'
+    RETURNING e.*
+), noted AS (
+    INSERT INTO operator_actions (event_id, actor, action, reason, before, after)
+    SELECT s.id, $3::text, 'replay', $4::text,
+           jsonb_build_object('status', s.status, 'retry_count', s.retry_count, 'next_attempt_at', s.next_attempt_at,
+                              'completed_at', s.completed_at, 'reason_code', s.reason_code, 'reason_detail', s.reason_detail,
+                              'last_error', s.last_error, 'deferred_since', s.deferred_since),
+           jsonb_build_object('status', r.status, 'retry_count', r.retry_count, 'next_attempt_at', r.next_attempt_at,
+                              'completed_at', r.completed_at, 'reason_code', r.reason_code, 'reason_detail', r.reason_detail,
+                              'last_error', r.last_error, 'deferred_since', r.deferred_since)
+    FROM seen s JOIN replayed r ON r.id = s.id
+)
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at, e.updated_at,
+       e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key, e.reason_code, e.reason_detail,
+       e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL,
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
+FROM replayed e
+LEFT JOIN cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_cancel :many
+-- why: PENDING -> REJECTED `cancelled` and its audit row, in one statement, only while surely nothing was sent to the issuer. The row lock
+-- comes first and the condition is checked on the newest version of the row, so a claim that is quicker wins (a claim sets first_sent_at).
+-- No row = nothing was changed. $1 event, $2 actor, $3 reason, $4 what the user may read.
+WITH seen AS (
+    SELECT e.* FROM outbox_events e
+    WHERE e.id = $1::uuid AND e.status = 'PENDING' AND e.first_sent_at IS NULL
+      AND NOT EXISTS (SELECT FROM cards c WHERE c.request_id = e.id)
+    FOR UPDATE
+), cancelled AS (
+    UPDATE outbox_events e
+    SET status = 'REJECTED', reason_code = 'cancelled', reason_detail = $4::text, completed_at = clock_timestamp(),
+        updated_at = clock_timestamp()
+    FROM seen s
+    WHERE e.id = s.id AND e.status = 'PENDING' AND e.first_sent_at IS NULL
+    RETURNING e.*
+), noted AS (
+    INSERT INTO operator_actions (event_id, actor, action, reason, before, after)
+    SELECT s.id, $2::text, 'cancel', $3::text,
+           jsonb_build_object('status', s.status, 'retry_count', s.retry_count, 'next_attempt_at', s.next_attempt_at,
+                              'completed_at', s.completed_at, 'reason_code', s.reason_code, 'reason_detail', s.reason_detail),
+           jsonb_build_object('status', n.status, 'retry_count', n.retry_count, 'next_attempt_at', n.next_attempt_at,
+                              'completed_at', n.completed_at, 'reason_code', n.reason_code, 'reason_detail', n.reason_detail)
+    FROM seen s JOIN cancelled n ON n.id = s.id
+)
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at, e.updated_at,
+       e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key, e.reason_code, e.reason_detail,
+       e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
+FROM cancelled e
+LEFT JOIN cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_doctor :one
+-- why: the facts that doctor judges; settings and catalogue rows that every role may read. No table of ours is touched, so it works on an
+-- empty database. A backend much older than the connection means that a pooler stands between.
+SELECT current_setting('server_version_num')::int8,
+       current_user::text,
+       (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user),
+       pg_is_in_recovery(),
+       current_setting('synchronous_commit'),
+       current_setting('fsync'),
+       current_setting('full_page_writes'),
+       current_setting('autovacuum'),
+       current_setting('track_counts'),
+       current_setting('default_transaction_isolation'),
+       current_setting('server_encoding'),
+       clock_timestamp(),
+       (SELECT coalesce((extract(epoch FROM clock_timestamp() - a.backend_start) * 1000000)::int8, 0)
+        FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()),
+       (SELECT string_agg(coalesce(r.rolname, 'the database'), ', ' ORDER BY r.rolname)
+        FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole
+        WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+          AND EXISTS (SELECT FROM unnest(s.setconfig) AS o (setting) WHERE o.setting ~* '^synchronous_commit=(off|false|no|0)$')),
+       current_database()::text;
+
+-- name: operator_roles :many
+-- why: which of the four roles are there, and whether one of them is a superuser (then no right of it means anything). No lock.
+SELECT w.name, r.rolname IS NOT NULL, coalesce(r.rolsuper, false)
+FROM unnest(ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator']) WITH ORDINALITY AS w (name, n)
+LEFT JOIN pg_roles r ON r.rolname = w.name
+ORDER BY w.n;
+
+-- name: operator_rights :many
+-- why: rights that are not as grants.sql leaves them: missing, or there and dangerous. Needs the tables. No lock.
+SELECT w.role, w.tab, w.col, w.right_, w.wanted
+FROM (VALUES
+    ('issuing_api', 'schema_migration', NULL, 'SELECT', true),
+    ('issuing_api', 'outbox_events', NULL, 'SELECT', true),
+    ('issuing_api', 'outbox_events', 'payload', 'INSERT', true),
+    ('issuing_api', 'outbox_events', 'status', 'UPDATE', false),
+    ('issuing_api', 'idempotency_keys', NULL, 'INSERT', true),
+    ('issuing_api', 'idempotency_keys', NULL, 'DELETE', false),
+    ('issuing_api', 'rate_limit_log', NULL, 'INSERT', true),
+    ('issuing_api', 'cards', NULL, 'SELECT', true),
+    ('issuing_api', 'cards', NULL, 'INSERT', false),
+    ('issuing_api', 'operator_actions', 'actor', 'INSERT', true),
+    ('issuing_api', 'operator_actions', NULL, 'DELETE', false),
+    ('issuing_worker', 'schema_migration', NULL, 'SELECT', true),
+    ('issuing_worker', 'outbox_events', NULL, 'UPDATE', true),
+    ('issuing_worker', 'outbox_events', NULL, 'DELETE', false),
+    ('issuing_worker', 'outbox_attempts', NULL, 'INSERT', true),
+    ('issuing_worker', 'cards', NULL, 'INSERT', true),
+    ('issuing_worker', 'cards', 'status', 'UPDATE', true),
+    ('issuing_worker', 'cards', 'number_record', 'UPDATE', false),
+    ('issuing_worker', 'idempotency_keys', NULL, 'DELETE', true),
+    ('issuing_worker', 'rate_limit_log', NULL, 'DELETE', true),
+    ('issuing_worker', 'operator_actions', NULL, 'DELETE', false),
+    ('issuing_operator', 'schema_migration', NULL, 'SELECT', true),
+    ('issuing_operator', 'outbox_events', NULL, 'SELECT', true),
+    ('issuing_operator', 'outbox_events', 'status', 'UPDATE', true),
+    ('issuing_operator', 'outbox_events', NULL, 'DELETE', false),
+    ('issuing_operator', 'outbox_attempts', NULL, 'SELECT', true),
+    ('issuing_operator', 'cards', 'last4', 'SELECT', true),
+    ('issuing_operator', 'cards', 'number_record', 'SELECT', false),
+    ('issuing_operator', 'operator_actions', 'actor', 'INSERT', true),
+    ('issuing_operator', 'operator_actions', NULL, 'UPDATE', false),
+    ('issuing_operator', 'operator_actions', NULL, 'DELETE', false)
+) AS w (role, tab, col, right_, wanted)
+JOIN pg_roles r ON r.rolname = w.role AND NOT r.rolsuper
+WHERE w.wanted <> CASE WHEN w.col IS NULL THEN has_table_privilege(r.oid, w.tab, w.right_)
+                       ELSE has_column_privilege(r.oid, w.tab, w.col, w.right_) END
+ORDER BY 1, 2, 3, 4;
+
+-- name: operator_migrate_lock :one
+-- why: one migrate at a time. Session-scoped, because several transactions run under it, and tried instead of waited for, because a waiter
+-- would hold a snapshot. The worker's housekeeping has (4711, 1) and (4711, 2).
+SELECT pg_try_advisory_lock(4711, 3);
+
+-- name: operator_migrate_state :one
+-- why: whether there is a schema, who owns it, and as whom to go on: as the owner of what is there, else as issuing_owner; null when the
+-- connected role may not become that. From PostgreSQL 16 on membership alone does not allow SET ROLE.
+SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text
+FROM (SELECT to_regclass('schema_migration')::oid AS oid) m
+LEFT JOIN pg_class c ON c.oid = m.oid
+LEFT JOIN pg_roles r ON (CASE WHEN c.oid IS NULL THEN r.rolname = 'issuing_owner' ELSE r.oid = c.relowner END)
+    AND pg_has_role(current_user, r.oid, CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END);
+
+-- name: operator_migrate_as :one
+-- why: SET ROLE with a parameter; for the rest of the session. $1 role.
+SELECT set_config('role', $1::text, false);
+
+-- name: operator_migrate_table :none
+-- why: the list of what was applied; the only table that no numbered file makes. Under operator_migrate_lock.
+CREATE TABLE schema_migration (
+    version    int PRIMARY KEY,
+    name       text NOT NULL,
+    sha256     text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    applied_by text NOT NULL DEFAULT session_user,
+    ms         int NOT NULL
+);
+
+-- name: operator_migrate_applied :many
+-- why: what was applied, in order. No lock.
+SELECT m.version, m.name, m.sha256, m.applied_at, m.applied_by, m.ms
+FROM schema_migration m
+ORDER BY m.version;
+
+-- name: operator_migrate_begin :none
+-- why: a numbered file and its row in schema_migration are one transaction.
+BEGIN;
+
+-- name: operator_migrate_patience :one
+-- why: inside that transaction: a migration that waits for a lock makes everybody behind it wait as well, so it gives up soon and is tried
+-- again. $1 lock_timeout, e.g. 3s.
+SELECT set_config('lock_timeout', $1::text, true);
+
+-- name: operator_migrate_note :none
+-- why: in the transaction of the file itself. $1 version, $2 name, $3 sha256, $4 ms.
+INSERT INTO schema_migration (version, name, sha256, ms) VALUES ($1::int8, $2::text, $3::text, $4::int8);
+
+-- name: operator_migrate_commit :none
+-- why: the end of operator_migrate_begin.
+COMMIT;
+
+-- name: operator_migrate_rollback :none
+-- why: the other end of operator_migrate_begin.
+ROLLBACK;

@@ -1,0 +1,22 @@
+/* Time-ordered ids (RFC 9562, version 7): 48 bits of milliseconds, 12 bits that count within a millisecond, 62 random bits. */
+#ifndef ISSUING_UUID7_H
+#define ISSUING_UUID7_H
+
+#include "common/base.h"
+
+#define UUID_TEXT_SIZE 37
+
+struct uuid {
+    unsigned char bytes[16];
+};
+
+/* Strictly increasing within this process, even when the wall clock steps back. Aborts only if the kernel has no randomness. */
+struct uuid uuid7_make(void);
+/* Version 4: for lease tokens, where order must tell nothing. */
+struct uuid uuid4_make(void);
+void uuid_format(const struct uuid *uuid, char ret_text[UUID_TEXT_SIZE]);
+/* 36 characters, 8-4-4-4-12, hex of either case; any version. */
+must_check bool uuid_parse(const char *text, size_t length, struct uuid *ret_uuid);
+bool uuid_equal(const struct uuid *left, const struct uuid *right);
+
+#endif

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Turns the migrations into C, so that issuing-ctl and the schema it expects are one file.
+
+usage: embed.py OUT_H OUT_C MIGRATIONS_DIR
+
+Embedded are roles.sql, grants.sql and the numbered files (0001_outbox.sql, 0002_accept.sql, ...) with the SHA-256 of their bytes.
+A gap or a doubled number is an error: the runner relies on "version n is file n".
+"""
+import hashlib
+import pathlib
+import re
+import sys
+
+HEADER = """/* Made by migrations/embed.py. Do not edit. */
+#ifndef ISSUING_MIGRATIONS_H
+#define ISSUING_MIGRATIONS_H
+
+struct migration {
+    int version;
+    const char *name;   /* "outbox" of 0001_outbox.sql */
+    const char *file;   /* "0001_outbox.sql" */
+    const char *sha256; /* 64 hex digits: of the file's bytes */
+    const char *text;
+};
+
+/* In order of their versions, which are 1, 2, 3, ... */
+extern const struct migration migrations[];
+extern const int migrations_count;
+extern const char *const migrations_roles;
+extern const char *const migrations_grants;
+
+#endif
+"""
+
+
+def read(path):
+    text = path.read_bytes()
+    if b"\0" in text:
+        sys.exit(f"{path}: a NUL byte would cut the text")
+    text.decode("utf-8")
+    return text
+
+
+def array(name, text):
+    """As numbers: string literals of this length are outside ISO C."""
+    lines = [f"static const char {name}[] = {{"]
+    for start in range(0, len(text), 24):
+        chunk = text[start:start + 24]
+        lines.append("    " + ", ".join(f"{byte if byte < 128 else byte - 256}" for byte in chunk) + ",")
+    lines.append("    0};")
+    return "\n".join(lines)
+
+
+def numbered(folder):
+    files = []
+    for path in sorted(folder.glob("*.sql")):
+        if path.name in ("roles.sql", "grants.sql"):
+            continue
+        match = re.fullmatch(r"(\d{4})_([a-z0-9_]+)\.sql", path.name)
+        if not match:
+            sys.exit(f"{path}: expected a name like 0001_what_it_does.sql")
+        files.append((int(match[1]), match[2], path))
+    versions = [version for version, _, _ in files]
+    if versions != list(range(1, len(files) + 1)):
+        sys.exit(f"{folder}: versions must be 1, 2, 3, ... without a gap, found {versions}")
+    return files
+
+
+def main():
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    out_h, out_c, folder = (pathlib.Path(argument) for argument in sys.argv[1:])
+    files = numbered(folder)
+    parts = ["/* Made by migrations/embed.py. Do not edit. */", f'#include "{out_h.name}"', ""]
+    for name in ("roles", "grants"):
+        parts += [array(f"{name}_text", read(folder / f"{name}.sql")), f"const char *const migrations_{name} = {name}_text;", ""]
+    rows = []
+    for version, name, path in files:
+        text = read(path)
+        parts += [array(f"text_{version:04}", text), ""]
+        rows.append(f'    {{{version}, "{name}", "{path.name}", "{hashlib.sha256(text).hexdigest()}", text_{version:04}}},')
+    parts += ["const struct migration migrations[] = {", *rows, "};", f"const int migrations_count = {len(files)};", ""]
+    out_h.write_text(HEADER)
+    out_c.write_text("\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()

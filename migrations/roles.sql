@@ -1,0 +1,27 @@
+-- Run at the start of every migrate. Makes the four roles when it may. They log in by whatever pg_hba.conf says; no password is set here.
+--   issuing_owner     owns the tables; migrations run as it
+--   issuing_api       accepts requests, reads requests and cards of one user at a time
+--   issuing_worker    claims, saves, finishes, cleans up
+--   issuing_operator  reads everything but card numbers, replays, is audited
+DO $$
+DECLARE
+    r text;
+BEGIN
+    FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I LOGIN', r);
+            EXCEPTION
+                WHEN insufficient_privilege THEN RAISE NOTICE 'role % is missing and may not be created by %', r, current_user;
+                WHEN duplicate_object OR unique_violation THEN NULL; -- somebody else was quicker: roles belong to the whole cluster
+            END;
+        END IF;
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_owner') THEN
+        BEGIN
+            GRANT USAGE, CREATE ON SCHEMA public TO issuing_owner;
+        EXCEPTION WHEN insufficient_privilege THEN RAISE NOTICE 'issuing_owner was not given the schema public';
+        END;
+    END IF;
+END
+$$;

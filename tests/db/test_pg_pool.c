@@ -1,0 +1,685 @@
+/* The story: a statement that was sent and not answered may have committed, and whoever takes it for "failed" makes a second card. So each
+ * ask gets exactly one answer, and the right kind of it: through failures of neighbours, of commits, of connections, through silence and
+ * through closing. And the loop is clean afterwards.
+ * Needs a database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+#include <check.h>
+#include <libpq-fe.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/pg_listen.h"
+#include "common/pg_pool.h"
+#include "common/pg_sync.h"
+
+#define APPLICATION "test_pg_pool"
+#define MANY 10000
+
+struct probe {
+    struct pg_ask ask; /* first: an ask is its probe */
+    int answers;
+    enum pg_kind kind;
+    char sqlstate[6];
+    char message[200];
+    int64_t value; /* of column 0 */
+    int place;     /* how many were answered before it */
+    bool was_sent;
+    int again;     /* asks itself anew so often */
+};
+
+static uv_loop_t loop;
+static struct pg_pool *pool;
+static struct pg_sync *db; /* beside the pool */
+static struct err err;
+static struct probe probes[MANY];
+static int answered, errors, states, hints;
+static bool inside_ask, ready, closed, timed_out;
+static char reason[256], last_error[6];
+
+static const struct sql_statement twice = {.name = "twice", .text = "SELECT $1::int8 * 2", .parameters = 1, .shape = SQL_ONE};
+static const struct sql_statement quotient = {.name = "quotient", .text = "SELECT 100 / $1::int8", .parameters = 1, .shape = SQL_ONE};
+static const struct sql_statement doze = {
+    .name = "doze", .text = "SELECT pg_sleep($1::int8 / 1000.0)::text", .parameters = 1, .shape = SQL_ONE};
+static const struct sql_statement backend = {.name = "backend", .text = "SELECT pg_backend_pid()::int8", .shape = SQL_ONE};
+
+static void on_state(void *context, bool is_ready, const char *error_text)
+{
+    ck_assert_ptr_eq(context, &loop);
+    ck_assert(!inside_ask);
+    states++;
+    ready = is_ready;
+    (void)snprintf(reason, sizeof(reason), "%s", error_text);
+}
+
+static void on_error(void *context, const char sqlstate[6])
+{
+    ck_assert_ptr_eq(context, &loop);
+    errors++;
+    memcpy(last_error, sqlstate, sizeof(last_error));
+}
+
+static void ask_probe(struct probe *probe)
+{
+    ck_assert(!inside_ask);
+    inside_ask = true;
+    pg_pool_ask(pool, &probe->ask);
+    inside_ask = false;
+}
+
+static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
+{
+    struct probe *probe = (struct probe *)ask;
+    ck_assert(!inside_ask);
+    probe->answers++;
+    probe->kind = answer->kind;
+    probe->was_sent = ask->sent;
+    probe->place = answered++;
+    memcpy(probe->sqlstate, answer->sqlstate, sizeof(probe->sqlstate));
+    memcpy(probe->message, answer->message, sizeof(probe->message));
+    ck_assert_int_eq(answer->kind == PG_DONE, answer->rows != NULL);
+    ck_assert_int_eq(answer->kind == PG_REFUSED, answer->sqlstate[0] != '\0');
+    ck_assert_int_eq(answer->kind == PG_DONE, answer->message[0] == '\0');
+    if (answer->rows && pg_rows_count(answer->rows) > 0 && pg_bytes(answer->rows, 0, 0).length == 8)
+        probe->value = pg_int8(answer->rows, 0, 0);
+    if (probe->again > 0) {
+        probe->again--;
+        ask_probe(probe);
+    }
+}
+
+static struct probe *ask_number(int index, const struct sql_statement *statement, int64_t number, int64_t timeout_ms)
+{
+    struct probe *probe = &probes[index];
+    *probe = (struct probe){.ask = {.statement = statement, .timeout_ms = timeout_ms, .on_answer = on_answer}};
+    probe->ask.params[0] = pg_param_int8(number);
+    ask_probe(probe);
+    return probe;
+}
+
+#define BEAT_MS 10
+static int beats_left;
+
+/* Conditions that look at the server are looked at again with each beat. */
+static void on_beat(uv_timer_t *timer)
+{
+    (void)timer;
+    timed_out = --beats_left <= 0;
+}
+
+/* Turns the loop until the condition holds; a minute is for ever. */
+#define run_until(condition)                                                  \
+    do {                                                                      \
+        uv_timer_t beat;                                                      \
+        timed_out = false;                                                    \
+        beats_left = 60000 / BEAT_MS;                                         \
+        (void)uv_timer_init(&loop, &beat);                                    \
+        (void)uv_timer_start(&beat, on_beat, BEAT_MS, BEAT_MS);               \
+        while (!(condition) && !timed_out)                                    \
+            (void)uv_run(&loop, UV_RUN_ONCE);                                 \
+        uv_close((uv_handle_t *)&beat, NULL);                                 \
+        (void)uv_run(&loop, UV_RUN_NOWAIT);                                   \
+        ck_assert_msg(!timed_out, "never came: %s (%s)", #condition, reason); \
+    } while (0)
+
+static bool beats_passed(int beats)
+{
+    return beats_left <= 60000 / BEAT_MS - beats;
+}
+
+static const char *conninfo(void)
+{
+    const char *text = getenv("ISSUING_TEST_DATABASE");
+    ck_assert_msg(text != NULL, "ISSUING_TEST_DATABASE is not set");
+    return text;
+}
+
+static void open_pool(const char *extra, struct pg_pool_options options)
+{
+    char text[1024];
+    (void)snprintf(text, sizeof(text), "%s %s", conninfo(), extra);
+    options.conninfo = text;
+    options.application_name = APPLICATION;
+    options.on_state = on_state;
+    options.on_error = on_error;
+    options.context = &loop;
+    ck_assert_msg(pg_pool_open(&loop, &options, &pool, &err), "%s", err.message);
+    ck_assert_int_eq(states, 0);
+    ck_assert(!pg_pool_ready(pool));
+}
+
+static void open_usual_pool(int connections, int pipeline)
+{
+    open_pool("", (struct pg_pool_options){.connections = connections, .pipeline = pipeline, .waiting_max = MANY});
+    run_until(pg_pool_ready(pool));
+    ck_assert(ready);
+}
+
+static void on_closed(void *context)
+{
+    ck_assert_ptr_eq(context, &closed);
+    closed = true;
+    pool = NULL;
+}
+
+static void close_pool(void)
+{
+    pg_pool_close(pool, on_closed, &closed);
+    ck_assert(!closed);
+    run_until(closed);
+}
+
+static void set_up(void)
+{
+    err = (struct err){.kind = ERR_NONE};
+    memset(probes, 0, sizeof(probes));
+    answered = errors = states = hints = 0;
+    inside_ask = ready = closed = false;
+    reason[0] = last_error[0] = '\0';
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    ck_assert_msg(pg_sync_open(conninfo(), "test_pg_pool_beside", &db, &err), "%s", err.message);
+    /* What a test before abandoned may still sleep on the server. */
+    ck_assert(pg_sync_exec(db, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'", &err));
+}
+
+static void tear_down(void)
+{
+    if (pool)
+        close_pool();
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    pg_sync_closep(&db);
+}
+
+static void execute(const char *text)
+{
+    ck_assert_msg(pg_sync_exec(db, text, &err), "%s", err.message);
+}
+
+static int64_t look_up(const char *text)
+{
+    struct sql_statement statement = {.name = "look_up", .text = text, .shape = SQL_ONE};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_ask(db, &statement, NULL, &rows, &err), "%s", err.message);
+    return pg_int8(rows, 0, 0);
+}
+
+START_TEST(ten_thousand_asks_get_each_its_own_answer)
+{
+    open_usual_pool(3, 50);
+    for (int i = 0; i < MANY; i++)
+        (void)ask_number(i, &twice, i, 60000);
+    ck_assert_int_eq(answered, 0);
+    ck_assert_int_eq(pg_pool_in_flight(pool), MANY);
+    run_until(answered == MANY);
+    for (int i = 0; i < MANY; i++) {
+        ck_assert_int_eq(probes[i].answers, 1);
+        ck_assert_int_eq(probes[i].kind, PG_DONE);
+        ck_assert_int_eq(probes[i].value, 2 * i);
+    }
+    ck_assert_int_eq(pg_pool_in_flight(pool), 0);
+    ck_assert_int_eq(errors, 0);
+}
+END_TEST
+
+START_TEST(one_connection_answers_in_order)
+{
+    open_usual_pool(1, 100);
+    for (int i = 0; i < 1000; i++)
+        (void)ask_number(i, &twice, i, 60000);
+    run_until(answered == 1000);
+    for (int i = 0; i < 1000; i++)
+        ck_assert_int_eq(probes[i].place, i);
+}
+END_TEST
+
+START_TEST(an_ask_may_be_asked_again_from_its_own_answer)
+{
+    open_usual_pool(1, 4);
+    struct probe *probe = &probes[0];
+    *probe = (struct probe){.ask = {.statement = &twice, .timeout_ms = 60000, .on_answer = on_answer}, .again = 999};
+    probe->ask.params[0] = pg_param_int8(21);
+    ask_probe(probe);
+    run_until(answered == 1000);
+    ck_assert_int_eq(probe->answers, 1000);
+    ck_assert_int_eq(probe->value, 42);
+}
+END_TEST
+
+START_TEST(a_refused_ask_leaves_its_neighbours_unharmed)
+{
+    open_usual_pool(1, 100);
+    for (int i = 0; i < 1000; i++)
+        (void)ask_number(i, &quotient, i % 10, 60000);
+    run_until(answered == 1000);
+    for (int i = 0; i < 1000; i++) {
+        ck_assert_int_eq(probes[i].answers, 1);
+        ck_assert_int_eq(probes[i].kind, i % 10 ? PG_DONE : PG_REFUSED);
+        ck_assert_str_eq(probes[i].sqlstate, i % 10 ? "" : "22012");
+        if (i % 10)
+            ck_assert_int_eq(probes[i].value, 100 / (i % 10));
+    }
+    ck_assert_str_eq(probes[0].message, "quotient: division by zero");
+    ck_assert_int_eq(errors, 100);
+    ck_assert_str_eq(last_error, "22012");
+    ck_assert_int_eq(states, 1);
+}
+END_TEST
+
+START_TEST(a_commit_that_fails_is_a_refusal_and_not_done)
+{
+    static const struct sql_statement insert = {
+        .name = "insert", .text = "INSERT INTO test_pg_pool_deferred VALUES ($1::int8)", .parameters = 1, .shape = SQL_NONE};
+    execute("DROP TABLE IF EXISTS test_pg_pool_deferred; CREATE TABLE test_pg_pool_deferred (i int8 UNIQUE DEFERRABLE INITIALLY DEFERRED)");
+    open_usual_pool(1, 100);
+    for (int i = 0; i < 100; i++)
+        (void)ask_number(i, &insert, i / 2, 60000);
+    run_until(answered == 100);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(probes[i].kind, i % 2 ? PG_REFUSED : PG_DONE);
+        ck_assert_str_eq(probes[i].sqlstate, i % 2 ? "23505" : "");
+    }
+    ck_assert_int_eq(look_up("SELECT count(*) FROM test_pg_pool_deferred"), 50);
+    ck_assert_int_eq(states, 1);
+    execute("DROP TABLE test_pg_pool_deferred");
+}
+END_TEST
+
+START_TEST(nulls_empties_and_large_values_pass_both_ways)
+{
+    static const struct sql_statement echo = {
+        .name = "echo",
+        .text = "SELECT $1::bytea, $2::uuid[] = ARRAY[$3::uuid, NULL], cardinality($4::text[]), $5::text IS NULL, $6::bytea = ''::bytea",
+        .parameters = 6,
+        .shape = SQL_ONE,
+    };
+    enum { LARGE = 3 << 20 };
+    struct buf bufs[2];
+    struct pg_array array;
+    struct uuid uuid = uuid7_make();
+    char *large = malloc(LARGE);
+    ck_assert_ptr_nonnull(large);
+    memset(large, 'x', LARGE);
+    open_usual_pool(1, 8);
+    buf_init(&bufs[0], 100);
+    buf_init(&bufs[1], 100);
+    for (int i = 0; i < 8; i++) { /* more than any socket buffer holds, both ways at once */
+        probes[i] = (struct probe){.ask = {.statement = &echo, .timeout_ms = 60000, .on_answer = on_answer}};
+        probes[i].ask.params[0] = pg_param_text(large, LARGE);
+        pg_array_start(&array, &bufs[0], PG_UUID);
+        pg_array_add_uuid(&array, &uuid);
+        pg_array_add_uuid(&array, NULL);
+        probes[i].ask.params[1] = pg_array_param(&array);
+        probes[i].ask.params[2] = pg_param_uuid(&uuid);
+        pg_array_start(&array, &bufs[1], PG_TEXT);
+        probes[i].ask.params[3] = pg_array_param(&array);
+        probes[i].ask.params[4] = pg_param_null();
+        probes[i].ask.params[5] = pg_param_text("", 0);
+        ask_probe(&probes[i]);
+    }
+    run_until(answered == 8);
+    for (int i = 0; i < 8; i++)
+        ck_assert_msg(probes[i].kind == PG_DONE, "%s", probes[i].message);
+    free(large);
+    buf_done(&bufs[0]);
+    buf_done(&bufs[1]);
+}
+END_TEST
+
+static void on_rows(struct pg_ask *ask, const struct pg_answer *answer)
+{
+    ck_assert_int_eq(answer->kind, PG_DONE);
+    ck_assert_int_eq(pg_rows_count(answer->rows), 3);
+    ck_assert_str_eq(pg_bytes(answer->rows, 0, 1).bytes, "a");
+    ck_assert(pg_is_null(answer->rows, 1, 1));
+    ck_assert_int_eq((int)pg_bytes(answer->rows, 2, 1).length, 0);
+    ck_assert(pg_bool(answer->rows, 2, 2));
+    on_answer(ask, answer);
+}
+
+START_TEST(rows_are_there_during_the_answer)
+{
+    static const struct sql_statement rows = {
+        .name = "rows", .text = "SELECT i::int8, t, i = 3 FROM (VALUES (1, 'a'), (2, NULL), (3, '')) AS v (i, t)", .shape = SQL_MANY};
+    open_usual_pool(1, 1);
+    probes[0] = (struct probe){.ask = {.statement = &rows, .timeout_ms = 60000, .on_answer = on_rows}};
+    ask_probe(&probes[0]);
+    run_until(answered == 1);
+    ck_assert_int_eq(probes[0].value, 1);
+}
+END_TEST
+
+START_TEST(silence_past_the_deadline_is_unknown_and_the_pool_recovers)
+{
+    open_usual_pool(1, 10);
+    struct probe *silent = ask_number(0, &doze, 20000, 200);
+    struct probe *behind = ask_number(1, &twice, 1, 60000);
+    run_until(answered == 2);
+    ck_assert_int_eq(silent->kind, PG_UNKNOWN);
+    ck_assert_str_eq(silent->message, "no answer to doze within 200 ms");
+    ck_assert(silent->was_sent);
+    ck_assert_int_eq(behind->kind, PG_UNKNOWN);
+    struct probe *after = ask_number(2, &twice, 4, 60000);
+    run_until(answered == 3);
+    ck_assert_int_eq(after->kind, PG_DONE);
+    ck_assert_int_eq(after->value, 8);
+    ck_assert_int_eq(silent->answers, 1);
+}
+END_TEST
+
+START_TEST(waiting_past_the_deadline_is_not_sent)
+{
+    open_usual_pool(1, 1);
+    struct probe *busy = ask_number(0, &doze, 600, 60000);
+    struct probe *late = ask_number(1, &twice, 1, 100);
+    struct probe *patient = ask_number(2, &twice, 2, 60000);
+    run_until(answered == 3);
+    ck_assert_int_eq(busy->kind, PG_DONE);
+    ck_assert_int_eq(late->kind, PG_NOT_SENT);
+    ck_assert(!late->was_sent);
+    ck_assert_int_eq(late->place, 0);
+    ck_assert_int_eq(patient->kind, PG_DONE);
+    ck_assert_int_eq(patient->value, 4);
+}
+END_TEST
+
+START_TEST(one_ask_too_many_is_not_sent)
+{
+    open_pool("", (struct pg_pool_options){.connections = 1, .pipeline = 2, .waiting_max = 3});
+    run_until(pg_pool_ready(pool));
+    for (int i = 0; i < 7; i++) /* two go, three wait */
+        (void)ask_number(i, &doze, 1, 60000);
+    run_until(answered == 7);
+    for (int i = 0; i < 7; i++)
+        ck_assert_int_eq(probes[i].kind, i < 5 ? PG_DONE : PG_NOT_SENT);
+}
+END_TEST
+
+START_TEST(terminated_backends_make_unknown_and_the_pool_recovers)
+{
+    open_usual_pool(3, 2);
+    for (int i = 0; i < 8; i++) /* six in flight, two wait */
+        (void)ask_number(i, &doze, i < 6 ? 20000 : 1, 60000);
+    run_until(look_up("SELECT count(*) FROM pg_stat_activity WHERE application_name = '" APPLICATION "' AND wait_event = 'PgSleep'") == 3);
+    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
+    run_until(answered == 8);
+    for (int i = 0; i < 8; i++) {
+        ck_assert_int_eq(probes[i].answers, 1);
+        ck_assert_int_eq(probes[i].kind, i < 6 ? PG_UNKNOWN : PG_DONE);
+    }
+    ck_assert_msg(probes[0].message[0] && !strchr(probes[0].message, '\n'), "%s", probes[0].message);
+    ck_assert(pg_pool_ready(pool));
+    ck_assert(ready);
+}
+END_TEST
+
+START_TEST(idle_connections_that_are_cut_come_back)
+{
+    open_usual_pool(1, 2);
+    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
+    run_until(!pg_pool_ready(pool));
+    ck_assert(!ready);
+    ck_assert_msg(reason[0] != '\0' && !strchr(reason, '\n'), "%s", reason);
+    run_until(pg_pool_ready(pool));
+    ck_assert(ready);
+}
+END_TEST
+
+START_TEST(without_a_server_an_ask_waits_until_its_deadline_and_is_not_sent)
+{
+    open_pool("host=127.0.0.1 port=1", (struct pg_pool_options){.connections = 2, .pipeline = 2, .waiting_max = 10});
+    struct probe *probe = ask_number(0, &twice, 1, 300);
+    run_until(answered == 1);
+    ck_assert_int_eq(probe->kind, PG_NOT_SENT);
+    ck_assert_int_eq(probe->place, 0);
+    ck_assert(!ready && !pg_pool_ready(pool));
+    ck_assert_int_ge(states, 1);
+    ck_assert_msg(strstr(reason, "Connection refused") && !strchr(reason, '\n'), "%s", reason);
+}
+END_TEST
+
+START_TEST(nonsense_for_an_address_is_told_at_once)
+{
+    struct pg_pool_options options = {.conninfo = "host='", .connections = 1, .pipeline = 1};
+    ck_assert(!pg_pool_open(&loop, &options, &pool, &err));
+    ck_assert_int_eq(err.kind, ERR_CONFIG);
+    ck_assert_ptr_null(pool);
+}
+END_TEST
+
+START_TEST(closing_answers_each_ask_once)
+{
+    open_usual_pool(2, 3);
+    for (int i = 0; i < 100; i++)
+        (void)ask_number(i, &doze, 20000, 60000);
+    run_until(beats_passed(5));
+    ck_assert_int_eq(answered, 0);
+    probes[0].again = 1; /* asks anew while closing */
+    pg_pool_close(pool, on_closed, &closed);
+    (void)ask_number(100, &twice, 1, 60000);
+    ck_assert_int_eq(answered, 0);
+    run_until(closed);
+    ck_assert_int_eq(answered, 102);
+    ck_assert_int_eq(probes[0].answers, 2);
+    ck_assert_int_eq(probes[0].kind, PG_NOT_SENT);
+    for (int i = 1; i <= 100; i++) {
+        ck_assert_int_eq(probes[i].answers, 1);
+        ck_assert_int_eq(probes[i].kind, i < 6 ? PG_UNKNOWN : PG_NOT_SENT);
+    }
+    ck_assert_int_eq(states, 1);
+}
+END_TEST
+
+static void on_answer_close(struct pg_ask *ask, const struct pg_answer *answer)
+{
+    on_answer(ask, answer);
+    if (!closed && answered == 1)
+        pg_pool_close(pool, on_closed, &closed);
+}
+
+START_TEST(closing_from_an_answer_is_allowed)
+{
+    open_usual_pool(1, 10);
+    for (int i = 0; i < 20; i++) {
+        probes[i] = (struct probe){.ask = {.statement = &twice, .timeout_ms = 60000, .on_answer = on_answer_close}};
+        ask_probe(&probes[i]);
+    }
+    run_until(closed);
+    for (int i = 0; i < 20; i++)
+        ck_assert_int_eq(probes[i].answers, 1);
+    ck_assert_int_eq(probes[0].kind, PG_DONE);
+    ck_assert_int_eq(probes[19].kind, PG_NOT_SENT);
+}
+END_TEST
+
+START_TEST(closing_before_the_first_turn_is_clean)
+{
+    open_pool("", (struct pg_pool_options){.connections = 4, .pipeline = 2, .waiting_max = 10});
+    (void)ask_number(0, &twice, 1, 60000);
+    close_pool();
+    ck_assert_int_eq(probes[0].kind, PG_NOT_SENT);
+    ck_assert_int_eq(states, 0);
+}
+END_TEST
+
+START_TEST(a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does)
+{
+    execute("DROP SCHEMA IF EXISTS test_pg_pool CASCADE; CREATE SCHEMA test_pg_pool");
+    open_pool("options=-csearch_path=test_pg_pool",
+              (struct pg_pool_options){.connections = 2, .pipeline = 2, .waiting_max = 10, .schema_least = 2, .schema_most = 3});
+    struct probe *probe = ask_number(0, &twice, 1, 60000);
+    run_until(states == 1);
+    ck_assert(!ready);
+    ck_assert_str_eq(reason, "the schema is at version 0, this program needs 2 to 3: run issuing-ctl migrate");
+    execute("CREATE TABLE test_pg_pool.schema_migration (version int8); INSERT INTO test_pg_pool.schema_migration VALUES (4)");
+    run_until(strstr(reason, "version 4"));
+    ck_assert_str_eq(reason, "the schema is at version 4, this program needs 2 to 3: install the program that belongs to the schema");
+    ck_assert(!pg_pool_ready(pool));
+    ck_assert_int_eq(answered, 0);
+    execute("UPDATE test_pg_pool.schema_migration SET version = 3");
+    run_until(answered == 1);
+    ck_assert_int_eq(probe->kind, PG_DONE);
+    ck_assert(ready);
+    close_pool();
+    execute("DROP SCHEMA test_pg_pool CASCADE");
+}
+END_TEST
+
+START_TEST(a_server_gone_read_only_is_left_for_a_new_connection)
+{
+    static const struct sql_statement write = {.name = "write", .text = "CREATE TABLE test_pg_pool_never (i int)", .shape = SQL_NONE};
+    open_pool("options=-cdefault_transaction_read_only=on", (struct pg_pool_options){.connections = 1, .pipeline = 10, .waiting_max = 10});
+    struct probe *before = ask_number(0, &backend, 0, 60000);
+    struct probe *refused = ask_number(1, &write, 0, 60000);
+    struct probe *beside = ask_number(2, &backend, 0, 60000);
+    run_until(answered == 3);
+    struct probe *after = ask_number(3, &backend, 0, 60000);
+    run_until(answered == 4);
+    ck_assert_int_eq(refused->kind, PG_REFUSED);
+    ck_assert_str_eq(refused->sqlstate, "25006");
+    ck_assert_int_eq(beside->kind, PG_DONE);
+    ck_assert_int_eq(beside->value, before->value);
+    ck_assert_int_eq(after->kind, PG_DONE);
+    ck_assert_int_ne(after->value, before->value);
+}
+END_TEST
+
+/* The value of one option of the test's own conninfo. */
+static void option_of(const char *keyword, char *ret_value, size_t size)
+{
+    PQconninfoOption *options = PQconninfoParse(conninfo(), NULL);
+    ck_assert_ptr_nonnull(options);
+    ret_value[0] = '\0';
+    for (PQconninfoOption *option = options; option->keyword; option++)
+        if (strcmp(option->keyword, keyword) == 0 && option->val)
+            (void)snprintf(ret_value, size, "%s", option->val);
+    PQconninfoFree(options);
+}
+
+START_TEST(a_silent_first_host_does_not_hide_the_second)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(silent, (struct sockaddr *)&address, length), 0);
+    ck_assert_int_eq(listen(silent, 8), 0); /* takes connections and says nothing */
+    ck_assert_int_eq(getsockname(silent, (struct sockaddr *)&address, &length), 0);
+    char host[256], port[32], extra[400];
+    option_of("host", host, sizeof(host));
+    option_of("port", port, sizeof(port));
+    (void)snprintf(extra, sizeof(extra), "host='127.0.0.1,%s' port=%d,%s", host, ntohs(address.sin_port), port[0] ? port : "5432");
+    open_pool(extra, (struct pg_pool_options){.connections = 1, .pipeline = 1, .waiting_max = 10});
+    struct probe *probe = ask_number(0, &twice, 3, 60000);
+    run_until(answered == 1);
+    ck_assert_int_eq(probe->kind, PG_DONE);
+    ck_assert_int_eq(probe->value, 6);
+    (void)close(silent);
+}
+END_TEST
+
+static void on_hint(void *context)
+{
+    ck_assert_ptr_eq(context, &hints);
+    hints++;
+}
+
+START_TEST(a_listener_hints_after_each_connect_and_each_notification)
+{
+    struct pg_listen *listen = NULL;
+    ck_assert(pg_listen_open(&loop, conninfo(), "test_pg_pool_wake", on_hint, &hints, &listen, &err));
+    ck_assert_int_eq(hints, 0);
+    run_until(hints == 1);
+    execute("NOTIFY test_pg_pool_wake");
+    run_until(hints == 2);
+    execute("NOTIFY test_pg_pool_other");
+    execute("NOTIFY test_pg_pool_wake, 'a'; NOTIFY test_pg_pool_wake, 'b'");
+    run_until(hints == 4);
+    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'issuing-listen' AND datname = current_database()");
+    run_until(hints == 5);
+    execute("NOTIFY test_pg_pool_wake");
+    run_until(hints == 6);
+    pg_listen_close(listen, on_closed, &closed);
+    ck_assert(!closed);
+    run_until(closed);
+    ck_assert_int_eq(hints, 6);
+}
+END_TEST
+
+static struct pg_listen *closing_listen;
+
+static void on_hint_close(void *context)
+{
+    on_hint(context);
+    pg_listen_close(closing_listen, on_closed, &closed);
+}
+
+START_TEST(a_listener_may_be_closed_from_a_hint)
+{
+    ck_assert(pg_listen_open(&loop, conninfo(), "test_pg_pool_wake", on_hint_close, &hints, &closing_listen, &err));
+    run_until(closed);
+    ck_assert_int_eq(hints, 1);
+}
+END_TEST
+
+START_TEST(a_listener_takes_only_a_plain_name)
+{
+    static const char *const names[] = {"", "1a", "a b", "a;DROP", "A", "\"a\"", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffff1234"};
+    struct pg_listen *listen = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        ck_assert(!pg_listen_open(&loop, conninfo(), names[i], on_hint, &hints, &listen, &err));
+        ck_assert_int_eq(err.kind, ERR_CONFIG);
+    }
+    ck_assert_ptr_null(listen);
+}
+END_TEST
+
+START_TEST(only_what_may_pass_is_transient)
+{
+    static const char *const transient[] = {"40001", "40P01", "25006", "53300", "57P01", "57P03", "08006"};
+    static const char *const lasting[] = {"", "23505", "22012", "42P01", "57014", "40002", "P0001"};
+    for (size_t i = 0; i < ARRAY_SIZE(transient); i++)
+        ck_assert_msg(pg_sqlstate_is_transient(transient[i]), "%s", transient[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(lasting); i++)
+        ck_assert_msg(!pg_sqlstate_is_transient(lasting[i]), "%s", lasting[i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pg_pool");
+    TCase *tcase = tcase_create("pg_pool");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, ten_thousand_asks_get_each_its_own_answer);
+    tcase_add_test(tcase, one_connection_answers_in_order);
+    tcase_add_test(tcase, an_ask_may_be_asked_again_from_its_own_answer);
+    tcase_add_test(tcase, a_refused_ask_leaves_its_neighbours_unharmed);
+    tcase_add_test(tcase, a_commit_that_fails_is_a_refusal_and_not_done);
+    tcase_add_test(tcase, nulls_empties_and_large_values_pass_both_ways);
+    tcase_add_test(tcase, rows_are_there_during_the_answer);
+    tcase_add_test(tcase, silence_past_the_deadline_is_unknown_and_the_pool_recovers);
+    tcase_add_test(tcase, waiting_past_the_deadline_is_not_sent);
+    tcase_add_test(tcase, one_ask_too_many_is_not_sent);
+    tcase_add_test(tcase, terminated_backends_make_unknown_and_the_pool_recovers);
+    tcase_add_test(tcase, idle_connections_that_are_cut_come_back);
+    tcase_add_test(tcase, without_a_server_an_ask_waits_until_its_deadline_and_is_not_sent);
+    tcase_add_test(tcase, nonsense_for_an_address_is_told_at_once);
+    tcase_add_test(tcase, closing_answers_each_ask_once);
+    tcase_add_test(tcase, closing_from_an_answer_is_allowed);
+    tcase_add_test(tcase, closing_before_the_first_turn_is_clean);
+    tcase_add_test(tcase, a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does);
+    tcase_add_test(tcase, a_server_gone_read_only_is_left_for_a_new_connection);
+    tcase_add_test(tcase, a_silent_first_host_does_not_hide_the_second);
+    tcase_add_test(tcase, a_listener_hints_after_each_connect_and_each_notification);
+    tcase_add_test(tcase, a_listener_may_be_closed_from_a_hint);
+    tcase_add_test(tcase, a_listener_takes_only_a_plain_name);
+    tcase_add_test(tcase, only_what_may_pass_is_transient);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,1005 @@
+/* The worker's verdict on an attempt hangs on one question: may the issuer have read the request? Saying "not sent" of
+ * a request that was read makes a second card; saying "lost" of one that never left costs a look-up. So each way in
+ * which a peer can misbehave is played here over real sockets, and the fate is asked for. The peer is a thread with a
+ * poll loop. */
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/http_client.h"
+#include "common/http_values.h"
+
+/* ---- the peer ---- */
+
+#define PEER_CONNECTIONS_MAX 600
+#define ANSWER_MAX 4096
+
+struct peer_connection {
+    int fd;
+    int number; /* counts accepted connections from 1 */
+    size_t length;
+    char request[8192];
+};
+
+static struct {
+    pthread_t thread;
+    int listener, port;
+    atomic_bool stop;
+    atomic_int requests, accepted;
+    char answer_header[256]; /* for /header; set while no call is in flight */
+    char last_request[8192];
+    struct peer_connection connections[PEER_CONNECTIONS_MAX];
+    int count;
+} peer;
+
+static void peer_send(int fd, const char *text, size_t length)
+{
+    while (length > 0) {
+        ssize_t sent = send(fd, text, length, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent <= 0)
+            return; /* the client had enough */
+        text += sent;
+        length -= (size_t)sent;
+    }
+}
+
+static void peer_say(int fd, const char *text)
+{
+    peer_send(fd, text, strlen(text));
+}
+
+static void peer_say_many(int fd, size_t length)
+{
+    char *bytes = malloc(length);
+    memset(bytes, 'x', length);
+    peer_send(fd, bytes, length);
+    free(bytes);
+}
+
+static void peer_say_ok(struct peer_connection *connection)
+{
+    char text[128];
+    snprintf(text, sizeof(text), "HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\nconnection %05d", connection->number);
+    peer_say(connection->fd, text);
+}
+
+static void peer_say_large_header(int fd)
+{
+    peer_say(fd, "HTTP/1.1 200 OK\r\n");
+    for (int i = 0; i < 100; i++) {
+        peer_say(fd, "X-Large: ");
+        peer_say_many(fd, 1000);
+        peer_say(fd, "\r\n");
+    }
+    peer_say(fd, "Content-Length: 0\r\n\r\n");
+}
+
+/* What the path asks for. Returns false if the connection is to be closed. */
+static bool peer_answer(struct peer_connection *connection)
+{
+    int fd = connection->fd;
+    const char *path = strchr(connection->request, ' ');
+    path = path ? path + 1 : "";
+#define IS(text) (strncmp(path, text " ", sizeof(text)) == 0)
+    if (IS("/ok")) {
+        peer_say_ok(connection);
+        return true;
+    }
+    if (IS("/ok-then-close")) {
+        peer_say_ok(connection);
+        return false;
+    }
+    if (IS("/close"))
+        return false;
+    if (IS("/reset")) {
+        struct linger linger = {.l_onoff = 1, .l_linger = 0};
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+        return false;
+    }
+    if (IS("/partial")) {
+        peer_say(fd, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nRetry-After: 7\r\n"
+                     "Content-Length: 100\r\n\r\n{\"pan\":");
+        return false;
+    }
+    if (IS("/partial-header")) {
+        peer_say(fd, "HTTP/1.1 200 OK\r\nContent-");
+        return false;
+    }
+    if (IS("/partial-chunk")) {
+        peer_say(fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+        return false;
+    }
+    if (IS("/partial-interim")) {
+        peer_say(fd, "HTTP/1.1 103 Early Hints\r\n\r\n");
+        return false;
+    }
+    if (IS("/until-close")) {
+        peer_say(fd, "HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{}");
+        return false;
+    }
+    if (IS("/garbage")) {
+        peer_say(fd, "what do you want\r\n\r\n");
+        return false;
+    }
+    if (IS("/hang"))
+        return true;
+    if (IS("/hang-in-body")) {
+        peer_say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome");
+        return true;
+    }
+    if (IS("/large")) {
+        peer_say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 4097\r\n\r\n");
+        peer_say_many(fd, 4097);
+        return true;
+    }
+    if (IS("/largest")) {
+        peer_say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 4096\r\n\r\n");
+        peer_say_many(fd, 4096);
+        return true;
+    }
+    if (IS("/endless")) {
+        peer_say(fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for (int i = 0; i < 64; i++) {
+            peer_say(fd, "400\r\n");
+            peer_say_many(fd, 0x400);
+            peer_say(fd, "\r\n");
+        }
+        return true;
+    }
+    if (IS("/large-header")) {
+        peer_say_large_header(fd);
+        return true;
+    }
+    if (IS("/chunked")) {
+        peer_say(fd, "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n"
+                     "0\r\nRetry-After: 9\r\n\r\n");
+        return true;
+    }
+    if (IS("/redirect")) {
+        peer_say(fd, "HTTP/1.1 302 Found\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n");
+        return true;
+    }
+    if (IS("/interim")) {
+        peer_say(fd, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nRetry-After: 9\r\n\r\n"
+                     "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        return true;
+    }
+    if (IS("/upgrade")) {
+        peer_say(fd, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: tea\r\nConnection: upgrade\r\n\r\n");
+        return false;
+    }
+    if (IS("/encoded")) {
+        peer_say(fd, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08!");
+        return true;
+    }
+    if (IS("/header")) {
+        peer_say(fd, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n");
+        peer_say(fd, peer.answer_header);
+        peer_say(fd, "\r\n\r\n");
+        return true;
+    }
+#undef IS
+    peer_say(fd, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    return true;
+}
+
+static bool peer_is_whole(struct peer_connection *connection)
+{
+    connection->request[connection->length] = '\0';
+    const char *end = strstr(connection->request, "\r\n\r\n");
+    if (!end)
+        return false;
+    const char *length = strstr(connection->request, "Content-Length: ");
+    size_t body_length = length && length < end ? strtoul(length + 16, NULL, 10) : 0;
+    return connection->length >= (size_t)(end + 4 - connection->request) + body_length;
+}
+
+static bool peer_read(struct peer_connection *connection)
+{
+    ssize_t count = recv(connection->fd, connection->request + connection->length,
+                         sizeof(connection->request) - 1 - connection->length, 0);
+    if (count <= 0)
+        return false;
+    connection->length += (size_t)count;
+    if (!peer_is_whole(connection))
+        return connection->length < sizeof(connection->request) - 1;
+    memcpy(peer.last_request, connection->request, connection->length + 1);
+    peer.requests++;
+    connection->length = 0;
+    return peer_answer(connection);
+}
+
+static void peer_accept(void)
+{
+    int fd = accept4(peer.listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (peer.count == PEER_CONNECTIONS_MAX) {
+        close(fd);
+        return;
+    }
+    peer.connections[peer.count++] = (struct peer_connection){.fd = fd, .number = ++peer.accepted};
+}
+
+static void *peer_run(void *unused)
+{
+    static struct pollfd polls[PEER_CONNECTIONS_MAX + 1];
+    while (!peer.stop) {
+        polls[0] = (struct pollfd){.fd = peer.listener, .events = POLLIN};
+        for (int i = 0; i < peer.count; i++)
+            polls[i + 1] = (struct pollfd){.fd = peer.connections[i].fd, .events = POLLIN};
+        int count = peer.count;
+        if (poll(polls, (nfds_t)count + 1, 10) <= 0)
+            continue;
+        for (int i = count - 1; i >= 0; i--) {
+            if (!polls[i + 1].revents || peer_read(&peer.connections[i]))
+                continue;
+            close(peer.connections[i].fd);
+            peer.connections[i] = peer.connections[--peer.count];
+        }
+        if (polls[0].revents)
+            peer_accept();
+    }
+    while (peer.count > 0)
+        close(peer.connections[--peer.count].fd);
+    return unused;
+}
+
+static int listen_here(int *ret_port)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, length), 0);
+    ck_assert_int_eq(listen(fd, 1024), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    *ret_port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* ---- the client's side ---- */
+
+static uv_loop_t loop;
+static struct http_client *client;
+static int ended, closed;
+static bool inside_start; /* on_done must never see it */
+
+static void set_up(void)
+{
+    /* 500 parallel calls are 1000 descriptors, in one process. */
+    struct rlimit files = {.rlim_cur = 0};
+    getrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur < 2048 && files.rlim_max >= 2048) {
+        files.rlim_cur = 2048;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    memset(&peer, 0, sizeof(peer));
+    peer.listener = listen_here(&peer.port);
+    ck_assert_int_eq(pthread_create(&peer.thread, NULL, peer_run, NULL), 0);
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    ck_assert(http_client_open(&loop, 64, ANSWER_MAX, &client, NULL));
+    ended = closed = 0;
+}
+
+static void on_closed(void *context)
+{
+    ck_assert_ptr_eq(context, &closed);
+    closed++;
+    client = NULL;
+}
+
+static void tear_down(void)
+{
+    if (client) {
+        http_client_close(client, on_closed, &closed);
+        ck_assert_int_eq(closed, 0);
+        uv_run(&loop, UV_RUN_DEFAULT);
+    }
+    ck_assert_int_eq(closed, 1);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    peer.stop = true;
+    pthread_join(peer.thread, NULL);
+    close(peer.listener);
+    clock_release();
+}
+
+static void on_done(struct http_call *call)
+{
+    ck_assert(!inside_start);
+    ck_assert_ptr_null(call->client);
+    ended++;
+}
+
+static void start(struct http_call *call)
+{
+    inside_start = true;
+    http_client_start(client, call);
+    inside_start = false;
+}
+
+static const char *url_of(const char *path)
+{
+    static char url[256];
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d%s", peer.port, path);
+    return url;
+}
+
+static void run(struct http_call *call)
+{
+    int before = ended;
+    call->on_done = on_done;
+    start(call);
+    while (ended == before)
+        uv_run(&loop, UV_RUN_ONCE);
+    ck_assert_int_eq(ended, before + 1);
+}
+
+static void prepare(struct http_call *call, const char *method, const char *url)
+{
+    http_call_init(call, ANSWER_MAX);
+    call->method = method;
+    call->url = url;
+    call->timeout_ms = 10000;
+    call->on_done = on_done;
+}
+
+static void call_path(struct http_call *call, const char *path)
+{
+    prepare(call, "POST", url_of(path));
+    call->body = "{}";
+    call->body_length = 2;
+    run(call);
+}
+
+static void expect_fate(const char *path, enum http_fate fate)
+{
+    struct http_call call;
+    call_path(&call, path);
+    ck_assert_msg(call.fate == fate, "%s: fate %d, %s", path, (int)call.fate, call.error);
+    if (fate != HTTP_ANSWERED) {
+        ck_assert_uint_eq(call.answer.length, 0);
+        ck_assert_int_eq(call.retry_after_ms, -1);
+        ck_assert(!call.answer_is_json);
+        ck_assert_str_ne(call.error, "");
+    }
+    http_call_done(&call);
+}
+
+/* ---- what is said ---- */
+
+START_TEST(an_answer_comes_with_status_and_body)
+{
+    struct http_call call;
+    call_path(&call, "/ok");
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_int_eq(call.status, 200);
+    ck_assert_uint_eq(call.answer.length, 16);
+    ck_assert_str_eq(call.answer.bytes, "connection 00001");
+    ck_assert_int_eq(call.retry_after_ms, -1);
+    ck_assert(!call.answer_is_json);
+    ck_assert_str_eq(call.error, "");
+    ck_assert_int_ge(call.took_us, 0);
+    ck_assert_int_eq(peer.requests, 1);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_post_carries_its_headers_and_body_and_nothing_unasked)
+{
+    struct http_call call;
+    prepare(&call, "POST", url_of("/v1/users/../x%20y?q=1"));
+    snprintf(call.headers[0], HTTP_CALL_HEADER_SIZE, "Idempotency-Key: 0190");
+    snprintf(call.headers[1], HTTP_CALL_HEADER_SIZE, "Content-Type: application/json");
+    call.secret_header = "Authorization: Bearer tell-nobody";
+    call.body = "{\"a\":1}";
+    call.body_length = 7;
+    run(&call);
+    ck_assert_int_eq(call.status, 404);
+    const char *request = peer.last_request;
+    ck_assert_ptr_eq(strstr(request, "POST /v1/users/../x%20y?q=1 HTTP/1.1\r\n"), request);
+    ck_assert_ptr_nonnull(strstr(request, "\r\nIdempotency-Key: 0190\r\n"));
+    ck_assert_ptr_nonnull(strstr(request, "\r\nContent-Type: application/json\r\n"));
+    ck_assert_ptr_nonnull(strstr(request, "\r\nAuthorization: Bearer tell-nobody\r\n"));
+    ck_assert_ptr_nonnull(strstr(request, "\r\nUser-Agent: issuing\r\n"));
+    ck_assert_ptr_nonnull(strstr(request, "\r\nContent-Length: 7\r\n"));
+    ck_assert_ptr_nonnull(strstr(request, "\r\n\r\n{\"a\":1}"));
+    ck_assert_ptr_null(strstr(request, "Expect"));
+    ck_assert_ptr_null(strstr(request, "Accept-Encoding"));
+    for (int i = 0; i < 2; i++)
+        for (size_t at = 0; at < HTTP_CALL_HEADER_SIZE; at++)
+            ck_assert_int_eq(call.headers[i][at], 0);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_post_without_a_body_is_empty_and_a_get_after_it_has_none)
+{
+    struct http_call call;
+    prepare(&call, "POST", url_of("/ok"));
+    run(&call);
+    ck_assert_ptr_nonnull(strstr(peer.last_request, "POST /ok "));
+    ck_assert_ptr_nonnull(strstr(peer.last_request, "\r\nContent-Length: 0\r\n"));
+    ck_assert_ptr_null(strstr(peer.last_request, "Content-Type"));
+    call.method = "GET";
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_ptr_nonnull(strstr(peer.last_request, "GET /ok "));
+    ck_assert_ptr_null(strstr(peer.last_request, "Content-Length"));
+    ck_assert_str_eq(call.answer.bytes, "connection 00001");
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_large_body_is_sent_at_once_without_asking_first)
+{
+    static char body[5000];
+    memset(body, 'b', sizeof(body));
+    struct http_call call;
+    prepare(&call, "POST", url_of("/ok"));
+    call.body = body;
+    call.body_length = sizeof(body);
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_ptr_nonnull(strstr(peer.last_request, "\r\nContent-Length: 5000\r\n"));
+    ck_assert_ptr_null(strstr(peer.last_request, "Expect"));
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_proxy_in_the_environment_is_not_asked)
+{
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    setenv("all_proxy", "http://127.0.0.1:1", 1);
+    expect_fate("/ok", HTTP_ANSWERED);
+    unsetenv("http_proxy");
+    unsetenv("all_proxy");
+}
+END_TEST
+
+START_TEST(a_redirect_is_an_answer_and_is_not_followed)
+{
+    struct http_call call;
+    call_path(&call, "/redirect");
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_int_eq(call.status, 302);
+    ck_assert_int_eq(peer.requests, 1);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(interim_answers_are_passed_over)
+{
+    struct http_call call;
+    call_path(&call, "/interim");
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_int_eq(call.status, 200);
+    ck_assert_str_eq(call.answer.bytes, "ok");
+    ck_assert_int_eq(call.retry_after_ms, -1);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(chunks_are_joined_and_trailers_say_nothing)
+{
+    struct http_call call;
+    call_path(&call, "/chunked");
+    ck_assert_int_eq(call.status, 201);
+    ck_assert_str_eq(call.answer.bytes, "abcde");
+    ck_assert_int_eq(call.retry_after_ms, -1);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_body_may_end_with_the_connection)
+{
+    struct http_call call;
+    call_path(&call, "/until-close");
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_str_eq(call.answer.bytes, "{}");
+    ck_assert(call.answer_is_json);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(an_encoded_body_is_handed_over_as_it_came)
+{
+    struct http_call call;
+    call_path(&call, "/encoded");
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_uint_eq(call.answer.length, 4);
+    ck_assert_mem_eq(call.answer.bytes, "\x1f\x8b\x08!", 4);
+    http_call_done(&call);
+}
+END_TEST
+
+/* ---- fates ---- */
+
+START_TEST(a_refused_connection_sent_nothing)
+{
+    int port, fd = listen_here(&port);
+    close(fd);
+    char url[64];
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d/ok", port);
+    struct http_call call;
+    prepare(&call, "GET", url);
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
+    ck_assert_ptr_nonnull(strstr(call.error, "onnect"));
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(an_unusable_address_sent_nothing)
+{
+    static const char *const urls[] = {
+        "http://name.invalid/", "not a url",  "http://", "ftp://127.0.0.1/", "file:///etc/passwd",
+        "http://127.0.0.1:99999/", "",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(urls); i++) {
+        struct http_call call;
+        prepare(&call, "GET", urls[i]);
+        run(&call);
+        ck_assert_msg(call.fate == HTTP_NOT_SENT, "%s", urls[i]);
+        ck_assert_str_ne(call.error, "");
+        http_call_done(&call);
+    }
+}
+END_TEST
+
+START_TEST(a_refused_handshake_sent_nothing)
+{
+    /* The peer reads a ClientHello as a request that never ends, or answers it in clear text. */
+    char url[64];
+    snprintf(url, sizeof(url), "https://127.0.0.1:%d/ok", peer.port);
+    struct http_call call;
+    prepare(&call, "GET", url);
+    call.timeout_ms = 300;
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
+    ck_assert_int_eq(peer.requests, 0);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_connection_that_is_never_made_sent_nothing)
+{
+    /* A full backlog: the kernel answers no SYN. */
+    int port, fd = listen_here(&port);
+    ck_assert_int_eq(listen(fd, 0), 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fillers[4];
+    for (size_t i = 0; i < ARRAY_SIZE(fillers); i++) {
+        fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(fillers[i], (struct sockaddr *)&address, sizeof(address));
+    }
+    char url[64];
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d/ok", port);
+    struct http_call call;
+    prepare(&call, "POST", url);
+    call.timeout_ms = 200;
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
+    http_call_done(&call);
+    for (size_t i = 0; i < ARRAY_SIZE(fillers); i++)
+        close(fillers[i]);
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_header_with_a_line_break_is_not_sent)
+{
+    struct http_call call;
+    prepare(&call, "GET", url_of("/ok"));
+    snprintf(call.headers[0], HTTP_CALL_HEADER_SIZE, "traceparent: x\r\nX-Injected: y");
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
+    ck_assert_int_eq(peer.requests, 0);
+    ck_assert_int_eq(call.headers[0][0], '\0');
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_peer_that_closes_without_an_answer_may_have_read_the_request)
+{
+    expect_fate("/close", HTTP_LOST);
+    expect_fate("/reset", HTTP_LOST);
+}
+END_TEST
+
+START_TEST(half_an_answer_is_none)
+{
+    expect_fate("/partial", HTTP_LOST);
+    expect_fate("/partial-header", HTTP_LOST);
+    expect_fate("/partial-chunk", HTTP_LOST);
+    expect_fate("/partial-interim", HTTP_LOST);
+    expect_fate("/garbage", HTTP_LOST);
+    expect_fate("/upgrade", HTTP_LOST);
+}
+END_TEST
+
+START_TEST(a_peer_that_hangs_is_given_up_at_the_timeout)
+{
+    static const char *const paths[] = {"/hang", "/hang-in-body"};
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        struct http_call call;
+        prepare(&call, "POST", url_of(paths[i]));
+        call.timeout_ms = 100;
+        run(&call);
+        ck_assert_int_eq(call.fate, HTTP_LOST);
+        ck_assert_int_ge(call.took_us, 90000);
+        ck_assert_uint_eq(call.answer.length, 0);
+        http_call_done(&call);
+    }
+    ck_assert_int_eq(peer.requests, 2);
+}
+END_TEST
+
+START_TEST(an_answer_over_the_maximum_is_lost_and_one_at_it_is_not)
+{
+    expect_fate("/large", HTTP_LOST);
+    expect_fate("/endless", HTTP_LOST);
+    expect_fate("/large-header", HTTP_LOST);
+    struct http_call call;
+    call_path(&call, "/largest");
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_uint_eq(call.answer.length, 4096);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_calls_own_maximum_counts_too)
+{
+    struct http_call call;
+    prepare(&call, "GET", url_of("/ok"));
+    http_call_init(&call, 15);
+    call.method = "GET";
+    call.url = url_of("/ok");
+    call.timeout_ms = 10000;
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_LOST);
+    ck_assert_str_eq(call.error, "the answer is too large");
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_failed_call_leaves_nothing_of_the_answer_behind)
+{
+    struct http_call call;
+    call_path(&call, "/partial");
+    ck_assert_int_eq(call.fate, HTTP_LOST);
+    ck_assert_uint_gt(call.answer.capacity, 0);
+    for (size_t i = 0; i < call.answer.capacity; i++)
+        ck_assert_int_eq(call.answer.bytes[i], 0);
+    http_call_done(&call);
+}
+END_TEST
+
+/* ---- kept connections ---- */
+
+START_TEST(a_connection_is_used_again)
+{
+    struct http_call call;
+    prepare(&call, "POST", url_of("/ok"));
+    for (int i = 0; i < 20; i++) {
+        run(&call);
+        ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+        ck_assert_str_eq(call.answer.bytes, "connection 00001");
+    }
+    ck_assert_int_eq(peer.accepted, 1);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_kept_connection_that_the_peer_closed_is_replaced)
+{
+    struct http_call call;
+    prepare(&call, "POST", url_of("/ok-then-close"));
+    for (int i = 0; i < 20; i++) {
+        run(&call);
+        ck_assert_msg(call.fate == HTTP_ANSWERED, "%s", call.error);
+        if (i % 2 == 0)
+            uv_sleep(5); /* with and without the chance to notice */
+    }
+    ck_assert_int_eq(peer.accepted, 20);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_request_that_left_on_a_dead_connection_is_lost_though_the_second_try_was_refused)
+{
+    /* The peer stops listening; it reads one more request on the kept connection and dies with it. */
+    struct http_call call;
+    prepare(&call, "POST", url_of("/ok"));
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    shutdown(peer.listener, SHUT_RDWR);
+    call.url = url_of("/close");
+    run(&call);
+    ck_assert_int_eq(peer.requests, 2);
+    ck_assert_msg(call.fate == HTTP_LOST, "%s", call.error);
+    http_call_done(&call);
+}
+END_TEST
+
+/* ---- many, and the end ---- */
+
+#define CALLS 500
+
+static struct http_call calls[CALLS];
+static int answered;
+
+static void count_done(struct http_call *call)
+{
+    on_done(call);
+    answered += call->fate == HTTP_ANSWERED && call->status == 200 && call->answer.length == 16;
+    call->on_done = NULL; /* a second end would crash */
+}
+
+START_TEST(five_hundred_calls_at_once_each_get_their_own_answer)
+{
+    answered = 0;
+    for (int round = 1; round <= 2; round++) {
+        for (int i = 0; i < CALLS; i++) {
+            if (round == 1)
+                prepare(&calls[i], i % 2 ? "GET" : "POST", url_of("/ok"));
+            calls[i].url = url_of("/ok");
+            calls[i].timeout_ms = 60000;
+            calls[i].on_done = count_done;
+            start(&calls[i]);
+        }
+        uv_run(&loop, UV_RUN_DEFAULT); /* kept connections do not hold the loop */
+        ck_assert_int_eq(ended, round * CALLS);
+        ck_assert_int_eq(answered, round * CALLS);
+    }
+    for (int i = 0; i < CALLS; i++)
+        http_call_done(&calls[i]);
+}
+END_TEST
+
+static int chain_left;
+
+static void start_again(struct http_call *call)
+{
+    on_done(call);
+    ck_assert_int_eq(call->fate, HTTP_ANSWERED);
+    if (--chain_left > 0)
+        start(call);
+}
+
+START_TEST(a_call_may_be_started_again_from_its_own_end)
+{
+    struct http_call call;
+    prepare(&call, "GET", url_of("/ok"));
+    call.on_done = start_again;
+    chain_left = 50;
+    start(&call);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(ended, 50);
+    ck_assert_int_eq(peer.accepted, 1);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(closing_ends_every_call_once_and_the_loop_is_empty_after_it)
+{
+    static struct http_call hanging[20], fresh[5];
+    for (size_t i = 0; i < ARRAY_SIZE(hanging); i++) {
+        prepare(&hanging[i], "POST", url_of("/hang"));
+        hanging[i].url = strdup(url_of("/hang"));
+        hanging[i].on_done = count_done;
+        start(&hanging[i]);
+    }
+    while (peer.requests < (int)ARRAY_SIZE(hanging))
+        uv_run(&loop, UV_RUN_NOWAIT);
+    for (size_t i = 0; i < ARRAY_SIZE(fresh); i++) {
+        prepare(&fresh[i], "POST", hanging[0].url);
+        fresh[i].on_done = count_done;
+        start(&fresh[i]);
+    }
+    http_client_close(client, on_closed, &closed);
+    ck_assert_int_eq(ended, 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(closed, 1);
+    ck_assert_int_eq(ended, (int)(ARRAY_SIZE(hanging) + ARRAY_SIZE(fresh)));
+    for (size_t i = 0; i < ARRAY_SIZE(hanging); i++) {
+        ck_assert_int_eq(hanging[i].fate, HTTP_LOST);
+        ck_assert_str_eq(hanging[i].error, "the client is closing");
+        free((char *)hanging[i].url);
+        http_call_done(&hanging[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(fresh); i++)
+        http_call_done(&fresh[i]);
+}
+END_TEST
+
+static struct http_call late;
+
+static void close_and_start_another(struct http_call *call)
+{
+    on_done(call);
+    http_client_close(client, on_closed, &closed);
+    start(&late);
+}
+
+START_TEST(a_call_started_while_closing_is_not_sent_and_ends_from_the_loop)
+{
+    struct http_call call;
+    prepare(&late, "GET", url_of("/ok"));
+    prepare(&call, "GET", url_of("/ok"));
+    call.on_done = close_and_start_another;
+    start(&call);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(ended, 2);
+    ck_assert_int_eq(closed, 1);
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_int_eq(late.fate, HTTP_NOT_SENT);
+    ck_assert_int_eq(peer.requests, 1);
+    http_call_done(&call);
+    http_call_done(&late);
+}
+END_TEST
+
+START_TEST(a_client_that_was_never_used_closes)
+{
+    http_client_close(client, on_closed, &closed);
+    ck_assert_int_eq(closed, 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(closed, 1);
+}
+END_TEST
+
+/* ---- values ---- */
+
+#define NOON_S 1795176000LL /* 2026-11-20T12:00:00Z, a Friday */
+
+START_TEST(retry_after_is_seconds_or_a_date_and_at_most_five_minutes)
+{
+    static const struct {
+        const char *text;
+        int64_t wait_ms;
+    } rows[] = {
+        {"0", 0},
+        {"7", 7000},
+        {"007", 7000},
+        {"300", 300000},
+        {"301", 300000},
+        {"99999999999999999999999999", 300000},
+        {"-1", -1},
+        {"1.5", -1},
+        {"1e3", -1},
+        {"soon", -1},
+        {"", -1},
+        {"7 7", -1},
+        {"Fri, 20 Nov 2026 12:00:30 GMT", 30000},
+        {"Fri, 20 Nov 2026 12:00:00 GMT", 0},
+        {"Fri, 20 Nov 2026 11:59:59 GMT", -1},
+        {"Fri, 20 Nov 2026 13:00:00 GMT", 300000},
+        {"Friday, 20-Nov-26 12:00:30 GMT", 30000},
+        {"Fri Nov 20 12:00:30 2026", 30000},
+        {"Fri, 20 Nov 2026 12:00:30 CET", -1},
+        {"Fri, 32 Nov 2026 12:00:30 GMT", -1},
+        {"2026-11-20T12:00:30Z", -1},
+        {"Fri, 20 Nov 2026 12:00:30 GMT and a text so long that no date looks like it", -1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct slice value = {.bytes = rows[i].text, .length = strlen(rows[i].text)};
+        int64_t wait_ms = http_retry_after_ms(value, NOON_S * 1000);
+        ck_assert_msg(wait_ms == rows[i].wait_ms, "%s: %lld", rows[i].text, (long long)wait_ms);
+    }
+}
+END_TEST
+
+START_TEST(the_answers_header_is_read)
+{
+    struct http_call call;
+    snprintf(peer.answer_header, sizeof(peer.answer_header),
+             "Content-Type: application/problem+json\r\nretry-AFTER:  12 ");
+    call_path(&call, "/header");
+    ck_assert_int_eq(call.status, 503);
+    ck_assert_int_eq(call.retry_after_ms, 12000);
+    ck_assert(call.answer_is_json);
+    http_call_done(&call);
+
+    clock_freeze(NOON_S * 1000000, 0);
+    snprintf(peer.answer_header, sizeof(peer.answer_header),
+             "Content-Type: text/html\r\nRetry-After: Fri, 20 Nov 2026 12:01:00 GMT");
+    call_path(&call, "/header");
+    ck_assert_int_eq(call.retry_after_ms, 60000);
+    ck_assert(!call.answer_is_json);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(json_is_told_by_its_type)
+{
+    static const char *const json[] = {"application/json", "APPLICATION/Json", "application/json; charset=utf-8",
+                                       "application/json;x", "application/problem+json", "application/a.b+JSON ;q"};
+    static const char *const other[] = {"", "text/json", "application/jsonp", "application/+json", "application/xml",
+                                        "application/json+xml", "application/", "xapplication/json", "text/x+json"};
+    for (size_t i = 0; i < ARRAY_SIZE(json); i++)
+        ck_assert_msg(http_is_json((struct slice){.bytes = json[i], .length = strlen(json[i])}), "%s", json[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(other); i++)
+        ck_assert_msg(!http_is_json((struct slice){.bytes = other[i], .length = strlen(other[i])}), "%s", other[i]);
+}
+END_TEST
+
+START_TEST(what_is_not_unreserved_is_percent_encoded)
+{
+    struct buf out;
+    buf_init(&out, 100);
+    ck_assert(http_put_encoded(&out, "aZ09-._~", 8));
+    ck_assert(http_put_encoded(&out, "/? %&+\0\xff:", 9));
+    ck_assert_str_eq(out.bytes, "aZ09-._~%2F%3F%20%25%26%2B%00%FF%3A");
+    ck_assert(!http_put_encoded(&out, "//////////////////////////", 26));
+    buf_done(&out);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("http_client");
+    TCase *tests = tcase_create("http_client");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, an_answer_comes_with_status_and_body);
+    tcase_add_test(tests, a_post_carries_its_headers_and_body_and_nothing_unasked);
+    tcase_add_test(tests, a_post_without_a_body_is_empty_and_a_get_after_it_has_none);
+    tcase_add_test(tests, a_large_body_is_sent_at_once_without_asking_first);
+    tcase_add_test(tests, a_proxy_in_the_environment_is_not_asked);
+    tcase_add_test(tests, a_redirect_is_an_answer_and_is_not_followed);
+    tcase_add_test(tests, interim_answers_are_passed_over);
+    tcase_add_test(tests, chunks_are_joined_and_trailers_say_nothing);
+    tcase_add_test(tests, a_body_may_end_with_the_connection);
+    tcase_add_test(tests, an_encoded_body_is_handed_over_as_it_came);
+    tcase_add_test(tests, a_refused_connection_sent_nothing);
+    tcase_add_test(tests, an_unusable_address_sent_nothing);
+    tcase_add_test(tests, a_refused_handshake_sent_nothing);
+    tcase_add_test(tests, a_connection_that_is_never_made_sent_nothing);
+    tcase_add_test(tests, a_header_with_a_line_break_is_not_sent);
+    tcase_add_test(tests, a_peer_that_closes_without_an_answer_may_have_read_the_request);
+    tcase_add_test(tests, half_an_answer_is_none);
+    tcase_add_test(tests, a_peer_that_hangs_is_given_up_at_the_timeout);
+    tcase_add_test(tests, an_answer_over_the_maximum_is_lost_and_one_at_it_is_not);
+    tcase_add_test(tests, a_calls_own_maximum_counts_too);
+    tcase_add_test(tests, a_failed_call_leaves_nothing_of_the_answer_behind);
+    tcase_add_test(tests, a_connection_is_used_again);
+    tcase_add_test(tests, a_kept_connection_that_the_peer_closed_is_replaced);
+    tcase_add_test(tests, a_request_that_left_on_a_dead_connection_is_lost_though_the_second_try_was_refused);
+    tcase_add_test(tests, five_hundred_calls_at_once_each_get_their_own_answer);
+    tcase_add_test(tests, a_call_may_be_started_again_from_its_own_end);
+    tcase_add_test(tests, closing_ends_every_call_once_and_the_loop_is_empty_after_it);
+    tcase_add_test(tests, a_call_started_while_closing_is_not_sent_and_ends_from_the_loop);
+    tcase_add_test(tests, a_client_that_was_never_used_closes);
+    suite_add_tcase(suite, tests);
+    TCase *values = tcase_create("values");
+    tcase_add_test(values, retry_after_is_seconds_or_a_date_and_at_most_five_minutes);
+    tcase_add_test(values, json_is_told_by_its_type);
+    tcase_add_test(values, what_is_not_unreserved_is_percent_encoded);
+    suite_add_tcase(suite, values);
+    TCase *headers = tcase_create("headers");
+    tcase_add_checked_fixture(headers, set_up, tear_down);
+    tcase_add_test(headers, the_answers_header_is_read);
+    suite_add_tcase(suite, headers);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
