@@ -1,0 +1,75 @@
+/* The api's rooms, opened and closed together (api.h). */
+#include "api/api.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "common/sql/statements.h"
+
+#define SCRATCH_MAX (1024 * 1024)
+
+static void on_accepted(void *context)
+{
+    struct api *api = context;
+    nudge_send(&api->wake_nudge);
+}
+
+bool api_open(struct api *api, struct err *err)
+{
+    buf_init(&api->scratch, SCRATCH_MAX);
+    api->replays = metrics_series(api->metrics, API_METRIC_REPLAYS, NULL, NULL);
+    api->limited = metrics_series(api->metrics, API_METRIC_LIMITED, NULL, NULL);
+    nudge_init(&api->wake_nudge, api->pool, &sql_notify_wake);
+    if (!auth_open(api->config, &api->auth, err))
+        return false;
+    if (api->config->card.keys_file && !keyring_load(api->config->card.keys_file, &api->keyring, err))
+        return false;
+    struct acceptor_options acceptor = {
+        .loop = api->loop,
+        .pool = api->pool,
+        .config = api->config,
+        .batch_size = metrics_series(api->metrics, API_METRIC_BATCH_SIZE, NULL, NULL),
+        .on_accepted = on_accepted,
+        .context = api,
+    };
+    return acceptor_open(&acceptor, &api->acceptor, err) && waiters_open(api->loop, api->pool, &api->waiters, err);
+}
+
+bool api_is_idle(const struct api *api)
+{
+    return api->busy_count == 0 && acceptor_is_idle(api->acceptor) && waiters_is_idle(api->waiters) && !api->wake_nudge.is_busy;
+}
+
+struct closing {
+    struct api *api;
+    int open_rooms;
+    void (*on_closed)(void *context);
+    void *context;
+};
+
+static void on_room_closed(void *context)
+{
+    struct exchange *exchange;
+    struct closing *closing = context;
+    if (--closing->open_rooms > 0)
+        return;
+    struct api *api = closing->api;
+    while ((exchange = api->free_exchanges)) {
+        api->free_exchanges = exchange->next;
+        buf_done(&exchange->payload);
+        free(exchange);
+    }
+    buf_done(&api->scratch);
+    auth_close(api->auth);
+    keyring_free(api->keyring);
+    closing->on_closed(closing->context);
+}
+
+void api_close(struct api *api, void (*on_closed)(void *context), void *context)
+{
+    static struct closing closing; /* one api a process */
+    assert(api_is_idle(api));
+    closing = (struct closing){.api = api, .open_rooms = 2, .on_closed = on_closed, .context = context};
+    acceptor_close(api->acceptor, on_room_closed, &closing);
+    waiters_close(api->waiters, on_room_closed, &closing);
+}

@@ -1,0 +1,216 @@
+/* See client_headers.h. */
+#include "api/client_headers.h"
+
+#include <string.h>
+#include <strings.h>
+
+static struct slice trim(struct slice text)
+{
+    while (text.length > 0 && (text.bytes[0] == ' ' || text.bytes[0] == '\t')) {
+        text.bytes++;
+        text.length--;
+    }
+    while (text.length > 0 && (text.bytes[text.length - 1] == ' ' || text.bytes[text.length - 1] == '\t'))
+        text.length--;
+    return text;
+}
+
+/* ---- Idempotency-Key ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_lcalpha(char c)
+{
+    return (c >= 'a' && c <= 'z') || c == '*';
+}
+
+/* *( ";" *SP key [ "=" bare-item ] ), read loosely inside the values: they are ignored, but a second Item or garbage is not a parameter. */
+static bool is_parameters(struct slice rest)
+{
+    size_t at = 0;
+    while (at < rest.length) {
+        if (rest.bytes[at++] != ';')
+            return false;
+        while (at < rest.length && rest.bytes[at] == ' ')
+            at++;
+        if (at >= rest.length || !is_lcalpha(rest.bytes[at]))
+            return false;
+        while (at < rest.length && rest.bytes[at] != '=' && rest.bytes[at] != ';') {
+            char c = rest.bytes[at++];
+            if (!is_lcalpha(c) && !(c >= '0' && c <= '9') && !strchr("_-.", c))
+                return false;
+        }
+        if (at >= rest.length || rest.bytes[at] == ';')
+            continue;
+        at++;
+        if (at < rest.length && rest.bytes[at] == '"') {
+            for (at++; at < rest.length && rest.bytes[at] != '"'; at++)
+                if (rest.bytes[at] == '\\')
+                    at++;
+            if (at++ >= rest.length)
+                return false;
+        } else {
+            size_t start = at;
+            while (at < rest.length && rest.bytes[at] != ';' && rest.bytes[at] > 0x20 && rest.bytes[at] < 0x7f && !strchr("\",", rest.bytes[at]))
+                at++;
+            if (at == start)
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool read_quoted(struct slice value, char *ret_key, size_t *ret_length, const char **ret_why)
+{
+    size_t at = 1, length = 0;
+    char key[OUTBOX_KEY_MAX + 1];
+    for (;; at++) {
+        if (at >= value.length) {
+            *ret_why = "the quotes of Idempotency-Key are not closed";
+            return false;
+        }
+        char c = value.bytes[at];
+        if (c == '"')
+            break;
+        if (c == '\\') {
+            at++;
+            if (at >= value.length || (value.bytes[at] != '"' && value.bytes[at] != '\\')) {
+                *ret_why = "in Idempotency-Key a backslash may only stand before a quote or a backslash";
+                return false;
+            }
+            c = value.bytes[at];
+        }
+        if (c < 0x20 || c > 0x7e) {
+            *ret_why = "Idempotency-Key has a byte outside 0x20-0x7E";
+            return false;
+        }
+        if (length == OUTBOX_KEY_MAX) {
+            *ret_why = "Idempotency-Key is longer than 255 bytes";
+            return false;
+        }
+        key[length++] = c;
+    }
+    if (!is_parameters((struct slice){value.bytes + at + 1, value.length - at - 1})) {
+        *ret_why = "Idempotency-Key is not one structured-field String";
+        return false;
+    }
+    if (length == 0) {
+        *ret_why = "Idempotency-Key is empty";
+        return false;
+    }
+    key[length] = '\0';
+    memcpy(ret_key, key, length + 1);
+    *ret_length = length;
+    return true;
+}
+
+bool header_read_key(struct slice value, char ret_key[OUTBOX_KEY_MAX + 1], size_t *ret_length, const char **ret_why)
+{
+    value = trim(value);
+    if (value.length == 0) {
+        *ret_why = "Idempotency-Key is empty";
+        return false;
+    }
+    if (value.bytes[0] == '"')
+        return read_quoted(value, ret_key, ret_length, ret_why);
+    if (value.length > OUTBOX_KEY_MAX) {
+        *ret_why = "Idempotency-Key is longer than 255 bytes";
+        return false;
+    }
+    for (size_t i = 0; i < value.length; i++) {
+        if (value.bytes[i] < 0x21 || value.bytes[i] > 0x7e || strchr("\",;\\", value.bytes[i])) {
+            *ret_why = "a bare Idempotency-Key has only bytes 0x21-0x7E and none of \" , ; \\";
+            return false;
+        }
+    }
+    memcpy(ret_key, value.bytes, value.length);
+    ret_key[value.length] = '\0';
+    *ret_length = value.length;
+    return true;
+}
+
+/* ---- Prefer ----------------------------------------------------------------------------------------------------------------------- */
+
+/* One preference, e.g. `wait = "10"`. true: it is a wait; *ret_seconds -1 when unreadable. */
+static bool is_wait(struct slice item, int *ret_seconds)
+{
+    const char *end = memchr(item.bytes, ';', item.length);
+    if (end)
+        item.length = (size_t)(end - item.bytes);
+    const char *equals = memchr(item.bytes, '=', item.length);
+    struct slice name = trim((struct slice){item.bytes, equals ? (size_t)(equals - item.bytes) : item.length});
+    if (name.length != 4 || strncasecmp(name.bytes, "wait", 4) != 0)
+        return false;
+    *ret_seconds = -1;
+    if (!equals)
+        return true;
+    struct slice value = trim((struct slice){equals + 1, item.length - (size_t)(equals + 1 - item.bytes)});
+    if (value.length >= 2 && value.bytes[0] == '"' && value.bytes[value.length - 1] == '"')
+        value = (struct slice){value.bytes + 1, value.length - 2};
+    if (value.length == 0)
+        return true;
+    int seconds = 0;
+    for (size_t i = 0; i < value.length; i++) {
+        if (value.bytes[i] < '0' || value.bytes[i] > '9')
+            return true;
+        seconds = seconds > PREFER_WAIT_MAX_S ? seconds : seconds * 10 + (value.bytes[i] - '0');
+    }
+    *ret_seconds = seconds > PREFER_WAIT_MAX_S ? PREFER_WAIT_MAX_S : seconds;
+    return true;
+}
+
+int header_read_wait(const struct http_request *request)
+{
+    for (int i = 0; i < request->header_count; i++) {
+        struct slice name = request->headers[i].name, value = request->headers[i].value;
+        if (name.length != 6 || strncasecmp(name.bytes, "prefer", 6) != 0)
+            continue;
+        while (value.length > 0) {
+            const char *comma = memchr(value.bytes, ',', value.length);
+            size_t length = comma ? (size_t)(comma - value.bytes) : value.length;
+            int seconds;
+            if (is_wait((struct slice){value.bytes, length}, &seconds))
+                return seconds < 0 ? 0 : seconds;
+            value.bytes += length + (comma ? 1 : 0);
+            value.length -= length + (comma ? 1 : 0);
+        }
+    }
+    return 0;
+}
+
+/* ---- Content-Type, traceparent ------------------------------------------------------------------------------------------------------- */
+
+bool header_is_json(struct slice content_type)
+{
+    const char *semicolon = content_type.bytes ? memchr(content_type.bytes, ';', content_type.length) : NULL;
+    struct slice type = trim((struct slice){content_type.bytes, semicolon ? (size_t)(semicolon - content_type.bytes) : content_type.length});
+    if (type.length != 16 || strncasecmp(type.bytes, "application/json", 16) != 0)
+        return false;
+    while (semicolon) {
+        const char *start = semicolon + 1;
+        size_t left = content_type.length - (size_t)(start - content_type.bytes);
+        semicolon = memchr(start, ';', left);
+        struct slice parameter = trim((struct slice){start, semicolon ? (size_t)(semicolon - start) : left});
+        if (parameter.length >= 8 && strncasecmp(parameter.bytes, "charset=", 8) == 0) {
+            struct slice charset = {parameter.bytes + 8, parameter.length - 8};
+            if (charset.length >= 2 && charset.bytes[0] == '"' && charset.bytes[charset.length - 1] == '"')
+                charset = (struct slice){charset.bytes + 1, charset.length - 2};
+            if (charset.length != 5 || strncasecmp(charset.bytes, "utf-8", 5) != 0)
+                return false;
+        }
+    }
+    return true;
+}
+
+struct slice header_read_trace(const struct http_request *request)
+{
+    int count;
+    struct slice text = trim(http_header(request, "traceparent", &count));
+    struct slice none = {0};
+    if (count != 1 || text.length != 55 || memcmp(text.bytes, "00-", 3) != 0 || text.bytes[35] != '-' || text.bytes[52] != '-')
+        return none;
+    for (size_t i = 3; i < 55; i++)
+        if (i != 35 && i != 52 && !(text.bytes[i] >= '0' && text.bytes[i] <= '9') && !(text.bytes[i] >= 'a' && text.bytes[i] <= 'f'))
+            return none;
+    if (memcmp(text.bytes + 3, "00000000000000000000000000000000", 32) == 0 || memcmp(text.bytes + 36, "0000000000000000", 16) == 0)
+        return none;
+    return text;
+}

@@ -1,0 +1,202 @@
+/* See waiters.h. */
+#include "api/waiters.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/sql/statements.h"
+
+#define TICK_MS 25        /* how exactly a wait's end is kept */
+#define ASK_TIMEOUT_MS 5000
+#define IDS_MAX (512 * 1024)
+
+struct waiters {
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    struct waiter *first;
+    int count;
+    bool hinted, is_asking, is_stopped;
+    int64_t asked_ms;
+    struct pg_ask ask;
+    struct buf ids;
+    uv_timer_t tick;
+    uv_prepare_t turn;
+    int open_handles;
+    void (*on_closed)(void *context);
+    void *closed_context;
+};
+
+static void end(struct waiters *waiters, struct waiter *waiter)
+{
+    waiters_remove(waiters, waiter);
+    waiter->on_ready(waiter);
+}
+
+static bool is_among(const struct pg_rows *rows, const struct uuid *id)
+{
+    int low = 0, high = pg_rows_count(rows);
+    while (low < high) {
+        int middle = (low + high) / 2;
+        struct uuid there = pg_uuid(rows, middle, 0);
+        int order = memcmp(&there, id, sizeof there);
+        if (order == 0)
+            return true;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return false;
+}
+
+static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
+{
+    struct waiters *waiters = container_of(ask, struct waiters, ask);
+    waiters->is_asking = false;
+    if (answer->kind != PG_DONE)
+        return;
+    /* Rows come sorted by id (the statement says so), so each waiter is looked up in them. */
+    for (struct waiter *waiter = waiters->first, *next; waiter; waiter = next) {
+        next = waiter->next; /* on_ready asks the database and answers later: no other waiter joins or leaves here */
+        if (is_among(answer->rows, &waiter->id))
+            end(waiters, waiter);
+    }
+}
+
+static void ask_for_all(struct waiters *waiters)
+{
+    struct pg_array ids;
+    pg_array_start(&ids, &waiters->ids, PG_UUID);
+    for (struct waiter *waiter = waiters->first; waiter; waiter = waiter->next)
+        pg_array_add_uuid(&ids, &waiter->id);
+    if (waiters->ids.failed)
+        return;
+    waiters->hinted = false;
+    waiters->is_asking = true;
+    waiters->asked_ms = clock_mono_ms();
+    waiters->ask.statement = &sql_requests_final;
+    waiters->ask.params[0] = pg_array_param(&ids);
+    waiters->ask.timeout_ms = ASK_TIMEOUT_MS;
+    waiters->ask.on_answer = on_answer;
+    pg_pool_ask(waiters->pool, &waiters->ask);
+}
+
+static void on_turn(uv_prepare_t *prepare)
+{
+    struct waiters *waiters = container_of(prepare, struct waiters, turn);
+    if (waiters->first && waiters->hinted && !waiters->is_asking)
+        ask_for_all(waiters);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct waiters *waiters = container_of(timer, struct waiters, tick);
+    int64_t now_ms = clock_mono_ms();
+    for (struct waiter *waiter = waiters->first, *next; waiter; waiter = next) {
+        next = waiter->next;
+        if (waiters->is_stopped || now_ms >= waiter->deadline_ms)
+            end(waiters, waiter);
+    }
+    if (!waiters->first)
+        uv_timer_stop(timer);
+    else if (now_ms - waiters->asked_ms >= WAITERS_POLL_MS)
+        waiters->hinted = true;
+}
+
+void waiters_add(struct waiters *waiters, struct waiter *waiter)
+{
+    assert(!waiter->is_waiting);
+    if (!waiters->first) {
+        waiters->asked_ms = clock_mono_ms();
+        uv_timer_start(&waiters->tick, on_tick, TICK_MS, TICK_MS);
+    }
+    waiter->previous = NULL;
+    waiter->next = waiters->first;
+    if (waiter->next)
+        waiter->next->previous = waiter;
+    waiters->first = waiter;
+    waiter->is_waiting = true;
+    waiters->count++;
+    waiters->hinted = true; /* it may be final already */
+}
+
+void waiters_remove(struct waiters *waiters, struct waiter *waiter)
+{
+    assert(waiter->is_waiting);
+    if (waiter->previous)
+        waiter->previous->next = waiter->next;
+    else
+        waiters->first = waiter->next;
+    if (waiter->next)
+        waiter->next->previous = waiter->previous;
+    waiter->is_waiting = false;
+    waiters->count--;
+}
+
+void waiters_hint(struct waiters *waiters)
+{
+    waiters->hinted = true;
+}
+
+int waiters_count(const struct waiters *waiters)
+{
+    return waiters->count;
+}
+
+void waiters_stop(struct waiters *waiters)
+{
+    waiters->is_stopped = true;
+}
+
+bool waiters_is_idle(const struct waiters *waiters)
+{
+    return !waiters->first && !waiters->is_asking;
+}
+
+bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, struct waiters **ret_waiters, struct err *err)
+{
+    struct waiters *waiters = calloc(1, sizeof *waiters);
+    if (!waiters)
+        return err_set(err, ERR_MEMORY, "no memory for the waiters");
+    waiters->loop = loop;
+    waiters->pool = pool;
+    buf_init(&waiters->ids, IDS_MAX);
+    uv_timer_init(loop, &waiters->tick);
+    uv_prepare_init(loop, &waiters->turn);
+    uv_prepare_start(&waiters->turn, on_turn);
+    waiters->open_handles = 2;
+    *ret_waiters = waiters;
+    return true;
+}
+
+static void handle_closed(struct waiters *waiters)
+{
+    if (--waiters->open_handles > 0)
+        return;
+    buf_done(&waiters->ids);
+    void (*on_closed)(void *context) = waiters->on_closed;
+    void *context = waiters->closed_context;
+    free(waiters);
+    on_closed(context);
+}
+
+static void on_tick_closed(uv_handle_t *handle)
+{
+    handle_closed(container_of((uv_timer_t *)handle, struct waiters, tick));
+}
+
+static void on_turn_closed(uv_handle_t *handle)
+{
+    handle_closed(container_of((uv_prepare_t *)handle, struct waiters, turn));
+}
+
+void waiters_close(struct waiters *waiters, void (*on_closed)(void *context), void *context)
+{
+    assert(waiters_is_idle(waiters));
+    waiters->on_closed = on_closed;
+    waiters->closed_context = context;
+    uv_close((uv_handle_t *)&waiters->tick, on_tick_closed);
+    uv_close((uv_handle_t *)&waiters->turn, on_turn_closed);
+}

@@ -1,0 +1,113 @@
+/* See breaker.h. Pure: the caller brings the time. */
+#include "worker/breaker.h"
+
+#include <assert.h>
+
+void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max)
+{
+    *breaker = (struct breaker){
+        .state = BREAKER_CLOSED,
+        .failures_max = failures_max,
+        .limit = limit_max,
+        .limit_max = limit_max,
+        .probe_interval_ms = probe_interval_ms,
+        .probe_interval_first_ms = probe_interval_ms,
+    };
+}
+
+int breaker_room(const struct breaker *breaker, int64_t now_ms)
+{
+    switch (breaker->state) {
+    case BREAKER_CLOSED:
+        return breaker->limit > breaker->in_flight ? breaker->limit - breaker->in_flight : 0;
+    case BREAKER_HALF_OPEN:
+        return 0;
+    case BREAKER_OPEN:
+        return now_ms >= breaker->probe_at_ms ? 1 : 0;
+    }
+    assert(!"breaker states are covered above");
+    return 0;
+}
+
+bool breaker_is_shut(const struct breaker *breaker, int64_t now_ms)
+{
+    return breaker->state == BREAKER_HALF_OPEN || (breaker->state == BREAKER_OPEN && now_ms < breaker->probe_at_ms);
+}
+
+uint32_t breaker_start(struct breaker *breaker, int64_t now_ms)
+{
+    assert(breaker_room(breaker, now_ms) > 0);
+    if (breaker->state == BREAKER_OPEN) {
+        breaker->state = BREAKER_HALF_OPEN;
+        breaker->epoch++;
+    }
+    breaker->in_flight++;
+    return breaker->epoch;
+}
+
+static void trip(struct breaker *breaker, int64_t now_ms)
+{
+    breaker->state = BREAKER_OPEN;
+    breaker->epoch++;
+    breaker->failures = 0;
+    breaker->probe_at_ms = now_ms + breaker->probe_interval_ms;
+}
+
+static void end_probe(struct breaker *breaker, enum breaker_result result, int64_t now_ms)
+{
+    switch (result) {
+    case BREAKER_GOOD:
+        breaker->state = BREAKER_CLOSED;
+        breaker->epoch++;
+        breaker->failures = 0;
+        breaker->limit = 1;
+        breaker->probe_interval_ms = breaker->probe_interval_first_ms;
+        return;
+    case BREAKER_BAD:
+    case BREAKER_TRIP:
+        breaker->probe_interval_ms *= 2;
+        if (breaker->probe_interval_ms > BREAKER_PROBE_INTERVAL_MAX_MS)
+            breaker->probe_interval_ms = BREAKER_PROBE_INTERVAL_MAX_MS;
+        trip(breaker, now_ms);
+        return;
+    case BREAKER_NOTHING: /* the probe never left: the next one may go at once */
+        breaker->state = BREAKER_OPEN;
+        breaker->epoch++;
+        breaker->probe_at_ms = now_ms;
+        return;
+    }
+    assert(!"breaker results are covered above");
+}
+
+static void end_in_closed(struct breaker *breaker, enum breaker_result result, int64_t now_ms)
+{
+    switch (result) {
+    case BREAKER_GOOD:
+        breaker->failures = 0;
+        if (breaker->limit < breaker->limit_max)
+            breaker->limit++;
+        return;
+    case BREAKER_BAD:
+        if (++breaker->failures >= breaker->failures_max)
+            trip(breaker, now_ms);
+        return;
+    case BREAKER_TRIP:
+        trip(breaker, now_ms);
+        return;
+    case BREAKER_NOTHING:
+        return;
+    }
+    assert(!"breaker results are covered above");
+}
+
+void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result result, int64_t now_ms)
+{
+    assert(breaker->in_flight > 0);
+    breaker->in_flight--;
+    if (epoch != breaker->epoch)
+        return;
+    if (breaker->state == BREAKER_HALF_OPEN)
+        end_probe(breaker, result, now_ms);
+    else if (breaker->state == BREAKER_CLOSED)
+        end_in_closed(breaker, result, now_ms);
+}

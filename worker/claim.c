@@ -1,0 +1,233 @@
+/* See claim.h. */
+#include "worker/claim.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/sql/statements.h"
+#include "worker/worker.h"
+
+#define CLAIM_MAX 256       /* events by one statement */
+#define RECLAIM_MAX 500
+#define CLAIM_TIMEOUT_MS 5000
+
+struct claim {
+    struct worker *worker;
+    uv_timer_t poll;
+    uv_prepare_t turn;
+    int open_handles;
+    struct pg_ask ask, reclaim_ask;
+    bool is_asking, is_reclaiming;
+    bool wanted;     /* something may be due */
+    bool more_likely; /* the last claim was filled to the brim */
+    bool is_stopped;
+    struct uuid token;
+    int64_t asked_limit, asked_ms;
+    void (*on_closed)(void *context);
+    void *closed_context;
+};
+
+/* Columns of outbox_claim. */
+enum {
+    COL_ID, COL_USER, COL_PAYLOAD, COL_TRACEPARENT, COL_ATTEMPT, COL_SENT_AGE, COL_DEFERRED_AGE,
+    COL_CARD, COL_CARD_ISSUER_ID, COL_CARD_LAST4, COL_CARD_MONTH, COL_CARD_YEAR, COL_CARD_STATUS, COL_REPLACES_ISSUER_ID,
+};
+
+static void copy_text(char *to, size_t size, struct slice from)
+{
+    size_t length = from.bytes && from.length < size ? from.length : 0;
+    if (length)
+        memcpy(to, from.bytes, length);
+    to[length] = '\0';
+}
+
+static bool is_traceparent(struct slice text)
+{
+    if (!text.bytes || text.length != 55 || memcmp(text.bytes, "00-", 3) != 0 || text.bytes[35] != '-' || text.bytes[52] != '-')
+        return false;
+    for (size_t i = 3; i < 55; i++)
+        if (i != 35 && i != 52 && !strchr("0123456789abcdef", text.bytes[i]))
+            return false;
+    return memcmp(text.bytes + 3, "00000000000000000000000000000000", 32) != 0;
+}
+
+static void read_card(struct flow *flow, const struct pg_rows *rows, int row)
+{
+    flow->is_saved = !pg_is_null(rows, row, COL_CARD);
+    memset(&flow->save, 0, sizeof flow->save);
+    if (!flow->is_saved)
+        return;
+    flow->save.card_id = pg_uuid(rows, row, COL_CARD);
+    copy_text(flow->card.id, sizeof flow->card.id, pg_bytes(rows, row, COL_CARD_ISSUER_ID));
+    copy_text(flow->save.last4, sizeof flow->save.last4, pg_bytes(rows, row, COL_CARD_LAST4));
+    flow->save.exp_month = (int)pg_int8(rows, row, COL_CARD_MONTH);
+    flow->save.exp_year = (int)pg_int8(rows, row, COL_CARD_YEAR);
+}
+
+/* What another service wrote may be anything: false = payload_invalid. */
+static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
+{
+    struct slice user = pg_bytes(rows, row, COL_USER), payload = pg_bytes(rows, row, COL_PAYLOAD);
+    struct outbox_fault faults[OUTBOX_FAULTS_MAX];
+    copy_text(flow->user_id, sizeof flow->user_id, user);
+    copy_text(flow->replaces_issuer_id, sizeof flow->replaces_issuer_id, pg_bytes(rows, row, COL_REPLACES_ISSUER_ID));
+    if (!outbox_user_id_is_valid(user.bytes, user.length) || outbox_payload_read(payload.bytes, payload.length, &flow->payload, faults) != 0)
+        return false;
+    return !flow->payload.is_reissue || flow->replaces_issuer_id[0] != '\0';
+}
+
+static void begin(struct claim *claim, const struct pg_rows *rows, int row)
+{
+    struct flow *flow = worker_take_slot(claim->worker);
+    assert(flow); /* the limit was the free slots, and only claims take them */
+    flow->event_id = pg_uuid(rows, row, COL_ID);
+    uuid_format(&flow->event_id, flow->event_text);
+    flow->token = claim->token;
+    flow->attempt = (int)pg_int8(rows, row, COL_ATTEMPT);
+    flow->sent_age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
+    flow->deferred_age_ms = pg_is_null(rows, row, COL_DEFERRED_AGE) ? -1 : pg_int8(rows, row, COL_DEFERRED_AGE);
+    flow->claimed_ms = claim->asked_ms;
+    flow->lease_until_ms = claim->asked_ms + claim->worker->config->worker.lease_ms;
+    struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);
+    copy_text(flow->traceparent, sizeof flow->traceparent, is_traceparent(trace) ? trace : (struct slice){0});
+    read_card(flow, rows, row);
+    bool is_readable = read_request(flow, rows, row);
+    flow_begin(flow, is_readable);
+}
+
+static void on_claimed(struct pg_ask *ask, const struct pg_answer *answer)
+{
+    struct claim *claim = container_of(ask, struct claim, ask);
+    claim->is_asking = false;
+    claim->more_likely = false;
+    if (answer->kind != PG_DONE) {
+        /* Unknown: events may be leased to nobody; their leases run out. The poll comes back. */
+        if (answer->kind != PG_NOT_SENT)
+            log_warning("a claim failed", LOG_TEXT("sqlstate", answer->sqlstate), LOG_TEXT("why", answer->message));
+        return;
+    }
+    int count = pg_rows_count(answer->rows);
+    claim->more_likely = count >= claim->asked_limit;
+    for (int row = 0; row < count; row++)
+        begin(claim, answer->rows, row);
+    if (claim->more_likely)
+        claim->wanted = true;
+}
+
+static void on_reclaimed(struct pg_ask *ask, const struct pg_answer *answer)
+{
+    struct claim *claim = container_of(ask, struct claim, reclaim_ask);
+    claim->is_reclaiming = false;
+    if (answer->kind != PG_DONE || pg_rows_count(answer->rows) == 0)
+        return;
+    log_warning("leases ran out; their events are PENDING again", LOG_NUMBER("events", pg_rows_count(answer->rows)));
+    claim->wanted = true;
+}
+
+static void on_turn(uv_prepare_t *prepare)
+{
+    struct claim *claim = container_of(prepare, struct claim, turn);
+    if (!claim->wanted || claim->is_asking || claim->is_stopped)
+        return;
+    int room = worker_room(claim->worker);
+    if (room <= 0)
+        return; /* `wanted` stays: claim_room_changed or the poll comes */
+    claim->wanted = false;
+    claim->is_asking = true;
+    claim->asked_limit = room < CLAIM_MAX ? room : CLAIM_MAX;
+    claim->asked_ms = clock_mono_ms();
+    claim->token = uuid4_make();
+    claim->ask.statement = &sql_outbox_claim;
+    claim->ask.params[0] = pg_param_uuid(&claim->token);
+    claim->ask.params[1] = pg_param_int8(claim->asked_limit);
+    claim->ask.params[2] = pg_param_int8(claim->worker->config->worker.lease_ms);
+    claim->ask.params[3] = pg_param_text(claim->worker->name, strlen(claim->worker->name));
+    claim->ask.timeout_ms = CLAIM_TIMEOUT_MS;
+    claim->ask.on_answer = on_claimed;
+    pg_pool_ask(claim->worker->pool, &claim->ask);
+}
+
+static void on_poll(uv_timer_t *timer)
+{
+    struct claim *claim = container_of(timer, struct claim, poll);
+    if (claim->is_stopped)
+        return;
+    claim->wanted = true;
+    if (claim->is_reclaiming)
+        return;
+    claim->is_reclaiming = true;
+    claim->reclaim_ask.statement = &sql_outbox_reclaim;
+    claim->reclaim_ask.params[0] = pg_param_int8(RECLAIM_MAX);
+    claim->reclaim_ask.timeout_ms = CLAIM_TIMEOUT_MS;
+    claim->reclaim_ask.on_answer = on_reclaimed;
+    pg_pool_ask(claim->worker->pool, &claim->reclaim_ask);
+}
+
+void claim_hint(struct claim *claim)
+{
+    claim->wanted = true;
+}
+
+void claim_room_changed(struct claim *claim)
+{
+    if (claim->more_likely)
+        claim->wanted = true;
+}
+
+bool claim_open(struct worker *worker, struct claim **ret_claim, struct err *err)
+{
+    struct claim *claim = calloc(1, sizeof *claim);
+    if (!claim)
+        return err_set(err, ERR_MEMORY, "no memory for the claims");
+    claim->worker = worker;
+    uv_timer_init(worker->loop, &claim->poll);
+    uv_timer_start(&claim->poll, on_poll, 1, (uint64_t)worker->config->worker.poll_interval_ms);
+    uv_prepare_init(worker->loop, &claim->turn);
+    uv_prepare_start(&claim->turn, on_turn);
+    claim->open_handles = 2;
+    *ret_claim = claim;
+    return true;
+}
+
+void claim_stop(struct claim *claim)
+{
+    claim->is_stopped = true;
+    uv_timer_stop(&claim->poll);
+}
+
+bool claim_is_idle(const struct claim *claim)
+{
+    return !claim->is_asking && !claim->is_reclaiming;
+}
+
+static void handle_closed(struct claim *claim)
+{
+    if (--claim->open_handles > 0)
+        return;
+    void (*on_closed)(void *context) = claim->on_closed;
+    void *context = claim->closed_context;
+    free(claim);
+    on_closed(context);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    handle_closed(container_of((uv_timer_t *)handle, struct claim, poll));
+}
+
+static void on_turn_closed(uv_handle_t *handle)
+{
+    handle_closed(container_of((uv_prepare_t *)handle, struct claim, turn));
+}
+
+void claim_close(struct claim *claim, void (*on_closed)(void *context), void *context)
+{
+    assert(claim_is_idle(claim));
+    claim->on_closed = on_closed;
+    claim->closed_context = context;
+    uv_close((uv_handle_t *)&claim->poll, on_poll_closed);
+    uv_close((uv_handle_t *)&claim->turn, on_turn_closed);
+}

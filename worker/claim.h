@@ -1,0 +1,24 @@
+/* Due events -> free slots. Polling is the truth; a hint that may be lost makes it fast.
+ *
+ * One claim at a time, for as many events as can start now (worker_room). A full answer is followed by the next claim at once, anything less by the
+ * next hint, the next free slot after a full one, or the poll. Each poll also takes back leases that ran out. */
+#ifndef ISSUING_CLAIM_H
+#define ISSUING_CLAIM_H
+
+#include "common/base.h"
+#include "common/err.h"
+
+struct worker;
+struct claim;
+
+must_check bool claim_open(struct worker *worker, struct claim **ret_claim, struct err *err);
+/* There may be something to claim, or room for it. Cheap; acts at the end of the loop's turn. */
+void claim_hint(struct claim *claim);       /* new events may be there */
+void claim_room_changed(struct claim *claim); /* a slot or a peer became free */
+/* No claim starts after it. */
+void claim_stop(struct claim *claim);
+bool claim_is_idle(const struct claim *claim); /* nothing of it is in flight */
+/* Wants an idle one. on_closed from the loop. */
+void claim_close(struct claim *claim, void (*on_closed)(void *context), void *context);
+
+#endif

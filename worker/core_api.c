@@ -1,0 +1,94 @@
+/* See core_api.h. */
+#include "worker/core_api.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json_strict.h"
+
+static void put_user_url(struct buf *url, const char *base, const char *user_id, const char *rest)
+{
+    buf_reset(url);
+    buf_put_format(url, "%s/v1/users/", base);
+    http_put_encoded(url, user_id, strlen(user_id));
+    buf_put_text(url, rest);
+}
+
+bool core_ask_check(struct http_call *call, struct buf *url, const char *base, const char *user_id, bool is_reissue)
+{
+    put_user_url(url, base, user_id, is_reissue ? "/card-eligibility?kind=reissue" : "/card-eligibility?kind=new");
+    call->method = "GET";
+    call->url = url->bytes;
+    call->body = NULL;
+    call->body_length = 0;
+    call->headers[0][0] = '\0';
+    return !url->failed;
+}
+
+void core_read_check(const struct http_call *call, struct outcome *ret_outcome)
+{
+    if (outcome_of_call(call, "core", true, ret_outcome))
+        return;
+    if (call->status == 404) {
+        outcome_refused(ADVICE_REJECT, "user_not_found", ret_outcome);
+        return;
+    }
+    struct json_value eligible = {.kind = JSON_MISSING}, answer = eligible;
+    if (call->status == 200 && json_strict_check(call->answer.bytes, call->answer.length, NULL)) {
+        answer = json_value_of(call->answer.bytes, call->answer.length);
+        eligible = json_member(answer, "eligible");
+    }
+    if (json_is_true(eligible)) {
+        outcome_executed(ret_outcome);
+    } else if (json_is_false(eligible)) {
+        char reason[OUTBOX_REASON_CODE_SIZE];
+        size_t length;
+        bool usable = json_string(json_member(answer, "reason"), reason, sizeof reason, &length) && outbox_reason_code_is_valid(reason, length);
+        outcome_refused(ADVICE_REJECT, usable ? reason : "core_refused", ret_outcome);
+    } else {
+        outcome_unreadable("core", "the answer does not say whether the user is eligible", ret_outcome);
+    }
+}
+
+bool core_ask_link(struct http_call *call, struct buf *url, struct buf *body, const char *base, const char *user_id, const struct core_link *link)
+{
+    char request_id[UUID_TEXT_SIZE], card_id[UUID_TEXT_SIZE];
+    uuid_format(&link->request_id, request_id);
+    uuid_format(&link->card_id, card_id);
+    put_user_url(url, base, user_id, "/cards");
+    buf_reset(body);
+    buf_put_format(body, "{\"request_id\":\"%s\",\"card_id\":\"%s\",\"last4\":\"%s\",\"exp_month\":%d,\"exp_year\":%d,\"kind\":\"%s\",\"replaces\":",
+                   request_id, card_id, link->last4, link->exp_month, link->exp_year, link->is_reissue ? "reissue" : "new");
+    if (link->replaces && link->replaces[0])
+        json_put_string(body, link->replaces, strlen(link->replaces));
+    else
+        buf_put_text(body, "null");
+    buf_put_text(body, "}");
+    call->method = "POST";
+    call->url = url->bytes;
+    call->body = body->bytes;
+    call->body_length = body->length;
+    snprintf(call->headers[0], HTTP_CALL_HEADER_SIZE, "Idempotency-Key: %s", request_id);
+    snprintf(call->headers[1], HTTP_CALL_HEADER_SIZE, "Content-Type: application/json");
+    call->headers[2][0] = '\0';
+    return !url->failed && !body->failed;
+}
+
+static void refuse_link(const char *code, const char *detail, struct outcome *out)
+{
+    outcome_refused(ADVICE_REJECT, code[0] ? code : "link_refused", out);
+    snprintf(out->detail, sizeof out->detail, "%s", detail);
+}
+
+void core_read_link(const struct http_call *call, struct outcome *ret_outcome)
+{
+    char code[OUTBOX_REASON_CODE_SIZE], detail[200];
+    outcome_read_problem(call, code, detail, sizeof detail);
+    int status = call->fate == HTTP_ANSWERED ? call->status : 0;
+    if (status == 200 || status == 201)
+        outcome_executed(ret_outcome);
+    else if (status == 400 || status == 404 || status == 410 || status == 422 || (status == 409 && strcmp(code, "in_progress") != 0))
+        refuse_link(code, detail, ret_outcome);
+    else
+        (void)outcome_of_call(call, "core", false, ret_outcome); /* cannot be false: 200 and 201 are handled above */
+}

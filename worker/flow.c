@@ -1,0 +1,439 @@
+/* The runner: see flow.h. It is the only code that changes a step, holds and returns tickets, keeps the lease long enough, and ends attempts.
+ *
+ * Invariants: one operation in flight per slot; every write names the lease token; `unknown` never goes from true to false except by EXECUTED; no end
+ * state is written over an unknown outcome without a look-up (finish_without_answer asserts it). */
+#include "worker/flow.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/backoff.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "worker/worker.h"
+
+#define ANSWER_MAX (64 * 1024)
+#define LEASE_SLACK_MS 500    /* for the write that follows a call */
+#define DEFER_LEAST_MS 50
+#define KEY_MARGIN_MAX_MS (5 * 60 * 1000)
+
+static void start_step(struct flow *flow);
+static void act(struct flow *flow, struct flow_verdict verdict);
+
+const char *flow_step_name(enum flow_step step)
+{
+    return flow_steps[step].name;
+}
+
+bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms)
+{
+    int64_t margin_ms = lifetime_ms / 10 > timeout_ms ? lifetime_ms / 10 : timeout_ms;
+    if (margin_ms > KEY_MARGIN_MAX_MS)
+        margin_ms = KEY_MARGIN_MAX_MS;
+    return age_ms >= lifetime_ms - margin_ms;
+}
+
+void flow_init(struct flow *flow, struct worker *worker)
+{
+    memset(flow, 0, sizeof *flow);
+    flow->worker = worker;
+    http_call_init(&flow->call, ANSWER_MAX);
+    buf_init(&flow->url, 2048);
+    buf_init(&flow->body, 8192);
+}
+
+void flow_done(struct flow *flow)
+{
+    http_call_done(&flow->call);
+    buf_done(&flow->url);
+    buf_done(&flow->body);
+    issuer_card_wipe(&flow->card);
+}
+
+/* ---- the end of an attempt ---------------------------------------------------------------------------------------------- */
+
+static void count_step(struct flow *flow, const char *outcome)
+{
+    struct worker *worker = flow->worker;
+    const char *name = flow_step_name(flow->step);
+    metric_observe(metrics_series(worker->metrics, WORKER_METRIC_STEP_SECONDS, name, NULL),
+                   (double)(clock_mono_us() - flow->step_started_us) / 1e6);
+    worker_count(worker, WORKER_METRIC_STEP_TOTAL, name, outcome);
+}
+
+static void leave_slot(struct flow *flow)
+{
+    assert(!flow->holds_ticket);
+    issuer_card_wipe(&flow->card);
+    flow->is_busy = false;
+    worker_flow_ended(flow->worker, flow);
+}
+
+static void lease_lost(struct flow *flow, const char *at)
+{
+    worker_count(flow->worker, WORKER_METRIC_LEASE_LOST, NULL, NULL);
+    log_warning("the lease was lost: nothing was written, another worker has the event", LOG_TEXT("event_id", flow->event_text),
+                LOG_TEXT("step", flow_step_name(flow->step)), LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt));
+    leave_slot(flow);
+}
+
+static void on_end_written(struct write_op *op, enum write_result result, const char *why)
+{
+    struct flow *flow = container_of(op, struct flow, write);
+    switch (result) {
+    case WRITE_DONE:
+        worker_count(flow->worker, WORKER_METRIC_ATTEMPTS, flow->end.outcome, NULL);
+        leave_slot(flow);
+        return;
+    case WRITE_FENCED:
+        lease_lost(flow, "end");
+        return;
+    case WRITE_GIVEN_UP: /* the lease ends by itself, and the attempt is written down by whoever takes the event over */
+        log_error("an attempt's end could not be written; its lease will run out", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("why", why));
+        leave_slot(flow);
+        return;
+    }
+}
+
+static void log_end(const struct flow *flow)
+{
+    const struct write_end *end = &flow->end;
+    bool is_news = end->status == OUTBOX_FAILED;
+    bool is_usual = end->status == OUTBOX_COMPLETED || end->status == OUTBOX_REJECTED;
+    log_at(is_news ? LOG_WARNING : is_usual ? LOG_DEBUG : LOG_INFO, "attempt ended", LOG_TEXT("event_id", flow->event_text),
+           LOG_NUMBER("attempt", flow->attempt), LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
+           LOG_TEXT("status", outbox_status_name(end->status)), LOG_TEXT("code", end->reason_code[0] ? end->reason_code : end->cause),
+           LOG_TEXT("detail", end->detail), LOG_NUMBER("delay_ms", end->delay_ms), LOG_NUMBER("unknown", end->unknown));
+}
+
+static void put_end(struct flow *flow)
+{
+    struct write_end *end = &flow->end;
+    end->step = flow_step_name(flow->step);
+    end->unknown = flow->unknown && !flow->is_saved;
+    end->took_ms = clock_mono_ms() - flow->claimed_ms;
+    end->card_status = flow->is_saved && flow->was_cancelled ? "cancelled" : NULL;
+    snprintf(end->detail, sizeof end->detail, "%s", flow->outcome.detail);
+    if (end->status != OUTBOX_COMPLETED) {
+        const char *code = end->cause[0] ? end->cause : end->reason_code;
+        snprintf(end->last_error, sizeof end->last_error, "%s: %s%s%s", end->step, code, end->detail[0] ? ": " : "", end->detail);
+    }
+    log_end(flow);
+    flow->write = (struct write_op){
+        .kind = WRITE_END,
+        .event_id = flow->event_id,
+        .token = flow->token,
+        .deadline_ms = flow->lease_until_ms,
+        .end = end,
+        .on_written = on_end_written,
+    };
+    writer_put(flow->worker->writer, &flow->write);
+}
+
+static void end_final(struct flow *flow, enum outbox_status status, const char *outcome, const char *code)
+{
+    flow->end = (struct write_end){.status = status, .outcome = outcome};
+    if (code)
+        snprintf(flow->end.reason_code, sizeof flow->end.reason_code, "%s", code);
+    if (flow->outcome.code[0] && (!code || strcmp(code, flow->outcome.code) != 0))
+        snprintf(flow->end.cause, sizeof flow->end.cause, "%s", flow->outcome.code);
+    flow->end.clear_sent = !flow->unknown && !flow->is_saved && !flow->sent_now;
+    if (status == OUTBOX_COMPLETED && flow->payload.is_reissue)
+        flow->end.replaces = uuid_parse(flow->payload.replaces, strlen(flow->payload.replaces), &flow->end.replaced);
+    put_end(flow);
+}
+
+static void end_pending(struct flow *flow, const char *outcome, const char *cause, int64_t delay_ms, bool in_progress)
+{
+    flow->end = (struct write_end){
+        .status = OUTBOX_PENDING,
+        .outcome = outcome,
+        .delay_ms = delay_ms,
+        .give_back = strcmp(outcome, "deferred") == 0,
+        .clear_sent = !flow->unknown && !flow->is_saved,
+        .deferred = in_progress,
+    };
+    snprintf(flow->end.cause, sizeof flow->end.cause, "%s", cause);
+    put_end(flow);
+}
+
+/* No more attempts: an unknown outcome is a question for the issuer first, then for a person. */
+static void exhausted(struct flow *flow)
+{
+    bool is_open = flow->unknown && !flow->is_saved;
+    if (is_open && flow->step == STEP_LOOKUP) { /* the look-up itself gave no answer: no end state over an unknown outcome */
+        const struct config *config = flow->worker->config;
+        int64_t delay_ms = backoff_delay_ms(flow->attempt, config->retry.base_ms, config->retry.cap_ms, backoff_random());
+        end_pending(flow, "retry", flow->outcome.code, delay_ms, false);
+    } else if (is_open && flow->step != STEP_CANCEL) { /* before a cancel the look-up has found the card */
+        flow->question = ASKED_EXHAUSTED;
+        act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP});
+    } else {
+        end_final(flow, OUTBOX_FAILED, "failed", "attempts_exhausted");
+    }
+}
+
+static void end_retry(struct flow *flow, const struct flow_verdict *verdict)
+{
+    const struct config *config = flow->worker->config;
+    if (flow->attempt >= config->retry.max_attempts) {
+        exhausted(flow);
+        return;
+    }
+    int64_t delay_ms = backoff_delay_ms(flow->attempt, config->retry.base_ms, config->retry.cap_ms, backoff_random());
+    end_pending(flow, "retry", verdict->code, delay_ms > verdict->wait_ms ? delay_ms : verdict->wait_ms, false);
+}
+
+static void end_defer(struct flow *flow, const struct flow_verdict *verdict)
+{
+    const struct config *config = flow->worker->config;
+    if (verdict->in_progress && flow->deferred_age_ms >= config->issuer.key_lifetime_ms) {
+        exhausted(flow);
+        return;
+    }
+    worker_count(flow->worker, WORKER_METRIC_DEFERRALS, verdict->code, NULL);
+    int64_t delay_ms = verdict->wait_ms;
+    if (delay_ms < 0)
+        delay_ms = (int64_t)(backoff_random() % (uint64_t)(config->retry.base_ms + 1));
+    end_pending(flow, "deferred", verdict->code, delay_ms > DEFER_LEAST_MS ? delay_ms : DEFER_LEAST_MS, verdict->in_progress);
+}
+
+/* ---- moving ------------------------------------------------------------------------------------------------------------- */
+
+/* The one place where a verdict becomes an act. */
+static void act(struct flow *flow, struct flow_verdict verdict)
+{
+    switch (verdict.kind) {
+    case FLOW_GO:
+        log_debug("step", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("from", flow_step_name(flow->step)),
+                  LOG_TEXT("to", flow_step_name(verdict.step)), LOG_TEXT("doing", flow_steps[verdict.step].text));
+        flow->step = verdict.step;
+        start_step(flow);
+        return;
+    case FLOW_COMPLETE:
+        end_final(flow, OUTBOX_COMPLETED, "completed", NULL);
+        return;
+    case FLOW_REJECT:
+        end_final(flow, OUTBOX_REJECTED, "rejected", verdict.code);
+        return;
+    case FLOW_FAIL:
+        end_final(flow, OUTBOX_FAILED, "failed", verdict.code);
+        return;
+    case FLOW_RETRY:
+        end_retry(flow, &verdict);
+        return;
+    case FLOW_DEFER:
+        end_defer(flow, &verdict);
+        return;
+    case FLOW_DROP:
+        lease_lost(flow, "save");
+        return;
+    }
+}
+
+static const char *outcome_name(enum outcome_kind kind)
+{
+    switch (kind) {
+    case OUTCOME_EXECUTED: return "executed";
+    case OUTCOME_REFUSED: return "refused";
+    case OUTCOME_NOT_EXECUTED: return "not_executed";
+    case OUTCOME_UNKNOWN: return "unknown";
+    }
+    return "?";
+}
+
+/* The step's operation has ended: read it, return the ticket, go on. */
+static void answer_step(struct flow *flow)
+{
+    const struct flow_step_row *row = &flow_steps[flow->step];
+    struct flow_verdict verdict = row->answer(flow, &flow->outcome);
+    count_step(flow, outcome_name(flow->outcome.kind));
+    if (flow->holds_ticket) {
+        flow->holds_ticket = false;
+        target_leave(row->target(flow->worker), &flow->ticket, flow->outcome.health);
+    }
+    act(flow, verdict);
+}
+
+static void on_call_done(struct http_call *call)
+{
+    answer_step(container_of(call, struct flow, call));
+}
+
+static void on_save_written(struct write_op *op, enum write_result result, const char *why)
+{
+    struct flow *flow = container_of(op, struct flow, write);
+    flow->write_result = result;
+    if (result == WRITE_GIVEN_UP)
+        log_error("a card could not be stored before the lease ended", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("why", why));
+    answer_step(flow);
+}
+
+/* Nothing was sent in this step: give the ticket and the attempt back. */
+static void defer_unsent(struct flow *flow, const char *cause)
+{
+    if (flow->holds_ticket) {
+        flow->holds_ticket = false;
+        target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING);
+    }
+    memset(&flow->outcome, 0, sizeof flow->outcome);
+    act(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = -1});
+}
+
+static void on_extended(struct write_op *op, enum write_result result, const char *why);
+
+/* The lease must outlast the call and the write after it; false: it is being extended first. */
+static bool lease_suffices(struct flow *flow, int64_t call_ms)
+{
+    if (clock_mono_ms() + call_ms + LEASE_SLACK_MS <= flow->lease_until_ms)
+        return true;
+    flow->write = (struct write_op){
+        .kind = WRITE_EXTEND,
+        .event_id = flow->event_id,
+        .token = flow->token,
+        .deadline_ms = flow->lease_until_ms,
+        .on_written = on_extended,
+    };
+    writer_put(flow->worker->writer, &flow->write);
+    return false;
+}
+
+/* Leaves the target without having sent anything, for another step. */
+static void go_instead(struct flow *flow, enum flow_step step, enum flow_question question)
+{
+    flow->holds_ticket = false;
+    target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING);
+    if (question != ASKED_NOTHING)
+        flow->question = question;
+    act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = step});
+}
+
+/* The last looks before a create leaves; false: the flow went elsewhere. */
+static bool may_create(struct flow *flow)
+{
+    const struct config *config = flow->worker->config;
+    int64_t now_ms = clock_mono_ms();
+    if (flow->unknown && flow->sent_age_ms >= 0 &&
+        flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, config->issuer.key_lifetime_ms, config->issuer.timeout_ms)) {
+        /* Past its lifetime the key may be forgotten, and the same POST would make a second card: ask, never send. */
+        go_instead(flow, STEP_LOOKUP, ASKED_KEY_EXPIRED);
+        return false;
+    }
+    if (flow->attempt > config->retry.max_attempts) { /* its last attempt was lost with its worker */
+        go_instead(flow, STEP_LOOKUP, ASKED_EXHAUSTED);
+        return false;
+    }
+    if (now_ms - flow->checked_ms > config->issuer.timeout_ms) { /* waited too long: the user may have been blocked meanwhile */
+        go_instead(flow, STEP_CHECK, ASKED_NOTHING);
+        return false;
+    }
+    return true;
+}
+
+/* Let in by the target. */
+static void send_call(struct flow *flow)
+{
+    struct worker *worker = flow->worker;
+    const struct config *config = worker->config;
+    bool to_issuer = flow_steps[flow->step].target(worker) == &worker->issuer;
+    if (worker->is_draining) {
+        defer_unsent(flow, "drain");
+        return;
+    }
+    if (flow->step == STEP_ISSUE && !may_create(flow))
+        return;
+    int64_t timeout_ms = to_issuer ? config->issuer.timeout_ms : config->core.timeout_ms;
+    if (!lease_suffices(flow, timeout_ms))
+        return;
+    if (!flow_steps[flow->step].ask(flow)) {
+        defer_unsent(flow, "out_of_memory");
+        return;
+    }
+    const struct secret *authorization = to_issuer ? &worker->issuer_authorization : &worker->core_authorization;
+    flow->call.secret_header = authorization->length ? (const char *)authorization->bytes : NULL;
+    flow->call.timeout_ms = timeout_ms;
+    flow->call.on_done = on_call_done;
+    http_client_start(worker->http, &flow->call);
+}
+
+static void on_extended(struct write_op *op, enum write_result result, const char *why)
+{
+    struct flow *flow = container_of(op, struct flow, write);
+    (void)why;
+    switch (result) {
+    case WRITE_DONE:
+        flow->lease_until_ms = clock_mono_ms() + flow->worker->config->worker.lease_ms - LEASE_SLACK_MS;
+        send_call(flow);
+        return;
+    case WRITE_FENCED:
+    case WRITE_GIVEN_UP:
+        if (flow->holds_ticket) {
+            flow->holds_ticket = false;
+            target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING);
+        }
+        lease_lost(flow, "extend");
+        return;
+    }
+}
+
+static void on_turn(struct target_ticket *ticket, enum target_entry entry)
+{
+    struct flow *flow = container_of(ticket, struct flow, ticket);
+    if (entry == TARGET_GO) {
+        flow->holds_ticket = true;
+        send_call(flow);
+    } else {
+        defer_unsent(flow, "breaker_open");
+    }
+}
+
+static void start_step(struct flow *flow)
+{
+    const struct flow_step_row *row = &flow_steps[flow->step];
+    flow->step_started_us = clock_mono_us();
+    if (!row->target) {
+        flow->write.on_written = on_save_written;
+        if (!row->ask(flow)) /* sealing failed; the card is at the issuer and will be there again */
+            act(flow, (struct flow_verdict){.kind = FLOW_RETRY, .code = "seal_failed", .wait_ms = -1});
+        return;
+    }
+    /* Both breakers are looked at before core-api is asked, so that an issuer outage is no storm of eligibility questions. */
+    if (flow->step == STEP_CHECK && breaker_is_shut(&flow->worker->issuer.breaker, clock_mono_ms())) {
+        defer_unsent(flow, "breaker_open");
+        return;
+    }
+    flow->ticket.on_turn = on_turn;
+    switch (target_enter(row->target(flow->worker), &flow->ticket)) {
+    case TARGET_GO:
+        flow->holds_ticket = true;
+        send_call(flow);
+        return;
+    case TARGET_WAIT:
+        return;
+    case TARGET_SHUT:
+        defer_unsent(flow, "breaker_open");
+        return;
+    }
+}
+
+void flow_begin(struct flow *flow, bool payload_is_usable)
+{
+    flow->is_busy = true;
+    flow->holds_ticket = false;
+    flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
+    flow->sent_now = false;
+    flow->was_cancelled = false;
+    flow->question = ASKED_NOTHING;
+    memset(&flow->outcome, 0, sizeof flow->outcome);
+    flow->step = flow->is_saved ? STEP_LINK : STEP_CHECK;
+    if (!payload_is_usable) {
+        end_final(flow, OUTBOX_FAILED, "failed", "payload_invalid");
+        return;
+    }
+    /* One attempt too many: the last one was lost with its worker. What may be at the issuer is looked up (may_create), the rest is a question. */
+    if (flow->attempt > flow->worker->config->retry.max_attempts && !flow->unknown)
+        exhausted(flow);
+    else
+        start_step(flow);
+}

@@ -1,0 +1,130 @@
+/* One attempt over one event, and the runner that moves it. The steps themselves are issue_card.c's; only flow.c changes a step, arms a lease, ends an attempt.
+ *
+ *     claim -> check -> issue -> save -> link -> end
+ *                 \-> lookup -> save | cancel | end
+ *
+ * A step starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the end. */
+#ifndef ISSUING_FLOW_H
+#define ISSUING_FLOW_H
+
+#include "common/base.h"
+#include "common/http_client.h"
+#include "common/outbox.h"
+#include "common/uuid7.h"
+#include "worker/issuer.h"
+#include "worker/outcome.h"
+#include "worker/target.h"
+#include "worker/writer.h"
+
+struct worker;
+struct flow;
+
+/* name, word, what it does, the peer it calls (issue_card.c; NULL = a database write) */
+#define FLOW_STEPS(X)                                                              \
+    X(CHECK, check, "ask core-api whether the user may have a card", core_of)      \
+    X(LOOKUP, lookup, "ask the issuer what exists under our reference", issuer_of) \
+    X(ISSUE, issue, "create the card, same key on every attempt", issuer_of)       \
+    X(SAVE, save, "store the card, number encrypted, guarded by our lease", NULL)  \
+    X(LINK, link, "tell core-api of the card, without its number", core_of)        \
+    X(CANCEL, cancel, "cancel the card at the issuer", issuer_of)
+
+enum flow_step {
+#define X(name, word, text, peer) STEP_##name,
+    FLOW_STEPS(X)
+#undef X
+    STEP_COUNT
+};
+
+enum flow_verdict_kind {
+    FLOW_GO,       /* to `step` */
+    FLOW_COMPLETE, /* COMPLETED */
+    FLOW_REJECT,   /* REJECTED with `code` */
+    FLOW_FAIL,     /* FAILED with `code` */
+    FLOW_RETRY,    /* PENDING, backoff; the attempt counts; exhausted attempts are the runner's business */
+    FLOW_DEFER,    /* PENDING, the attempt is given back */
+    FLOW_DROP,     /* the lease is lost: no write, no effect */
+};
+
+struct flow_verdict {
+    enum flow_verdict_kind kind;
+    enum flow_step step;
+    const char *code; /* REJECT, FAIL: reason; RETRY, DEFER: cause. Borrowed until the verdict is acted on */
+    int64_t wait_ms;  /* RETRY, DEFER: at least; -1 = the usual */
+    bool in_progress; /* DEFER by 409/425: bounded by the key's lifetime */
+};
+
+/* One row of the step table. */
+struct flow_step_row {
+    const char *name;
+    const char *text;
+    struct target *(*target)(struct worker *worker); /* NULL: a database write */
+    /* Prepares the call (false: out of memory) or, without a target, puts the write. */
+    bool (*ask)(struct flow *flow);
+    /* Reads the finished call or write; returns what to do. */
+    struct flow_verdict (*answer)(struct flow *flow, struct outcome *ret_outcome);
+};
+extern const struct flow_step_row flow_steps[STEP_COUNT];
+
+/* Why a look-up is made; it decides what "not found" means. */
+enum flow_question {
+    ASKED_NOTHING,
+    ASKED_EXHAUSTED,     /* not found: FAILED attempts_exhausted */
+    ASKED_KEY_EXPIRED,   /* not found: FAILED issuer_key_expired */
+    ASKED_INELIGIBLE,    /* found: cancel; not found: REJECTED */
+    ASKED_REFUSED,       /* not found: REJECTED with the issuer's code */
+    ASKED_UNFORESEEN,    /* not found: FAILED issuer_http_<n> */
+    ASKED_CONTRADICTION, /* not found: decides nothing, retry */
+};
+
+struct flow {
+    struct worker *worker;
+    struct flow *next; /* free list */
+
+    /* the event, as claimed */
+    struct uuid event_id, token;
+    char event_text[UUID_TEXT_SIZE];
+    char user_id[OUTBOX_USER_ID_MAX + 1];
+    struct outbox_payload payload;
+    char replaces_issuer_id[CARD_ISSUER_ID_MAX + 1];
+    char traceparent[56]; /* "" = none */
+    int attempt;
+    int64_t sent_age_ms;     /* at the claim: age of the first send that may have arrived; -1 = surely none */
+    int64_t deferred_age_ms; /* of the row of 409/425 answers; -1 = none */
+    int64_t claimed_ms, lease_until_ms; /* monotonic */
+
+    /* where it stands */
+    enum flow_step step;
+    bool is_busy;       /* the slot holds an event */
+    bool unknown;       /* the issuer may have a card for this event that we do not know: sticky, cleared by EXECUTED only */
+    bool sent_now;      /* this attempt sent a create that may have arrived */
+    bool is_saved;      /* a row in cards */
+    bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */
+    int64_t checked_ms; /* when core-api said yes */
+    int64_t step_started_us;
+    enum flow_question question;
+    char held_code[OUTBOX_REASON_CODE_SIZE]; /* the reason to end with after look-up or cancel */
+    struct issuer_card card;
+    struct write_save save;
+    struct outcome outcome; /* of the last step */
+
+    /* the one operation in flight */
+    struct http_call call;
+    struct target_ticket ticket;
+    bool holds_ticket;
+    struct buf url, body;
+    struct write_op write;
+    enum write_result write_result;
+    struct write_end end;
+};
+
+/* Sets up a slot once / frees what it owns. */
+void flow_init(struct flow *flow, struct worker *worker);
+void flow_done(struct flow *flow);
+/* Begins the attempt that was just claimed into the slot (fields above filled in). Ends with worker_flow_ended().
+ * payload_is_usable false: another service wrote what cannot be read; FAILED payload_invalid. */
+void flow_begin(struct flow *flow, bool payload_is_usable);
+/* Past the key's lifetime less its margin an UNKNOWN event is never sent again (CONTRACT 3). Pure. */
+bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms);
+const char *flow_step_name(enum flow_step step);
+
+#endif

@@ -1,0 +1,308 @@
+/* The steps that issue a card, in the order they run; the table first, then each step as ask (starts one operation) and answer (reads its one outcome).
+ *
+ * Any attempt may die after any line. So every attempt starts at check (or at link once the card is stored) and sends the same key again; nothing
+ * here depends on what an earlier attempt remembered in memory. Steps never call each other and never touch timers, leases or tickets. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/backoff.h"
+#include "common/clock.h"
+#include "common/json_strict.h"
+#include "worker/core_api.h"
+#include "worker/flow.h"
+#include "worker/worker.h"
+
+static struct target *issuer_of(struct worker *worker)
+{
+    return &worker->issuer;
+}
+
+static struct target *core_of(struct worker *worker)
+{
+    return &worker->core;
+}
+
+#define X(name, word, text, peer)          \
+    static bool word##_ask(struct flow *); \
+    static struct flow_verdict word##_answer(struct flow *, struct outcome *);
+FLOW_STEPS(X)
+#undef X
+
+/* name and text (flow.h), the peer (none: a database write), ask, answer */
+const struct flow_step_row flow_steps[STEP_COUNT] = {
+#define X(name, word, text, peer) [STEP_##name] = {#word, text, peer, word##_ask, word##_answer},
+    FLOW_STEPS(X)
+#undef X
+};
+
+static struct flow_verdict go(enum flow_step step)
+{
+    return (struct flow_verdict){.kind = FLOW_GO, .step = step};
+}
+
+static struct flow_verdict end_with(enum flow_verdict_kind kind, const char *code)
+{
+    return (struct flow_verdict){.kind = kind, .code = code};
+}
+
+/* Looks up first, keeping the reason to end with if nothing is found. */
+static struct flow_verdict look_up_first(struct flow *flow, enum flow_question question, const char *code)
+{
+    flow->question = question;
+    snprintf(flow->held_code, sizeof flow->held_code, "%s", code);
+    return go(STEP_LOOKUP);
+}
+
+/* What every step does with a peer that neither did it nor refused it. */
+static struct flow_verdict try_again(const struct outcome *outcome)
+{
+    switch (outcome->advice) {
+    case ADVICE_RETRY:
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = outcome->wait_ms};
+    case ADVICE_WAIT:
+    case ADVICE_CONFIGURATION:
+        return (struct flow_verdict){.kind = FLOW_DEFER, .code = outcome->code, .wait_ms = outcome->wait_ms};
+    case ADVICE_WAIT_IN_PROGRESS:
+        return (struct flow_verdict){.kind = FLOW_DEFER, .code = outcome->code, .wait_ms = outcome->wait_ms, .in_progress = true};
+    case ADVICE_NONE:
+    case ADVICE_REJECT:
+    case ADVICE_FAIL:
+        break;
+    }
+    assert(!"an outcome that asks for a decision of the step");
+    return (struct flow_verdict){.kind = FLOW_RETRY, .code = "bug", .wait_ms = -1};
+}
+
+/* The client's trace with a span of this call's own (W3C Trace Context); a new trace where the client gave none. */
+static void put_traceparent(struct flow *flow)
+{
+    int at = 0;
+    while (flow->call.headers[at][0])
+        at++;
+    assert(at + 1 < HTTP_CALL_HEADERS_MAX);
+    unsigned long long span = backoff_random() | 1;
+    if (flow->traceparent[0])
+        snprintf(flow->call.headers[at], HTTP_CALL_HEADER_SIZE, "traceparent: %.36s%016llx%.3s", flow->traceparent, span, flow->traceparent + 52);
+    else
+        snprintf(flow->call.headers[at], HTTP_CALL_HEADER_SIZE, "traceparent: 00-%016llx%016llx-%016llx-00",
+                 (unsigned long long)backoff_random() | 1, (unsigned long long)backoff_random(), span);
+    flow->call.headers[at + 1][0] = '\0';
+}
+
+static bool with_trace(struct flow *flow, bool is_made)
+{
+    if (is_made)
+        put_traceparent(flow);
+    return is_made;
+}
+
+/* ---- check: asked at every attempt, right before the issuer is ------------------------------------------------------------ */
+
+static bool check_ask(struct flow *flow)
+{
+    return with_trace(flow, core_ask_check(&flow->call, &flow->url, flow->worker->config->core.url, flow->user_id, flow->payload.is_reissue));
+}
+
+static struct flow_verdict check_answer(struct flow *flow, struct outcome *ret_outcome)
+{
+    core_read_check(&flow->call, ret_outcome);
+    switch (ret_outcome->kind) {
+    case OUTCOME_EXECUTED:
+        flow->checked_ms = clock_mono_ms();
+        return go(STEP_ISSUE);
+    case OUTCOME_REFUSED:
+        if (ret_outcome->advice == ADVICE_FAIL)
+            return flow->unknown ? look_up_first(flow, ASKED_UNFORESEEN, ret_outcome->code) : end_with(FLOW_FAIL, ret_outcome->code);
+        /* The user may not have a card; but an earlier attempt may have made one. */
+        return flow->unknown ? look_up_first(flow, ASKED_INELIGIBLE, ret_outcome->code) : end_with(FLOW_REJECT, ret_outcome->code);
+    case OUTCOME_NOT_EXECUTED:
+    case OUTCOME_UNKNOWN: /* a question changes nothing at core-api */
+        return try_again(ret_outcome);
+    }
+    assert(!"outcome kinds are covered above");
+    return try_again(ret_outcome);
+}
+
+/* ---- lookup: the only way out of an unknown outcome besides the issuer's own answer to the same key -------------------------- */
+
+static bool lookup_ask(struct flow *flow)
+{
+    return with_trace(flow, issuer_ask_lookup(&flow->call, &flow->url, flow->worker->config->issuer.url, &flow->event_id));
+}
+
+static struct flow_verdict not_found(struct flow *flow)
+{
+    switch (flow->question) {
+    case ASKED_EXHAUSTED: return end_with(FLOW_FAIL, "attempts_exhausted");
+    case ASKED_KEY_EXPIRED: return end_with(FLOW_FAIL, "issuer_key_expired");
+    case ASKED_INELIGIBLE:
+    case ASKED_REFUSED: return end_with(FLOW_REJECT, flow->held_code);
+    case ASKED_UNFORESEEN: return end_with(FLOW_FAIL, flow->held_code);
+    case ASKED_NOTHING:
+    case ASKED_CONTRADICTION: return (struct flow_verdict){.kind = FLOW_RETRY, .code = "issuer_unreadable", .wait_ms = -1};
+    }
+    assert(!"questions are covered above");
+    return end_with(FLOW_FAIL, "attempts_exhausted");
+}
+
+static struct flow_verdict lookup_answer(struct flow *flow, struct outcome *ret_outcome)
+{
+    enum issuer_found found = ISSUER_FOUND_NONE;
+    issuer_read_lookup(&flow->call, &flow->event_id, &found, &flow->card, ret_outcome);
+    if (ret_outcome->kind != OUTCOME_EXECUTED)
+        return try_again(ret_outcome);
+    switch (found) {
+    case ISSUER_FOUND_NONE: return not_found(flow);
+    case ISSUER_FOUND_ONE: return go(flow->question == ASKED_INELIGIBLE ? STEP_CANCEL : STEP_SAVE);
+    case ISSUER_FOUND_MORE: return end_with(FLOW_FAIL, "issuer_duplicate");
+    case ISSUER_FOUND_CANCELLED: return end_with(FLOW_REJECT, "card_cancelled");
+    }
+    assert(!"finds are covered above");
+    return not_found(flow);
+}
+
+/* ---- issue: the call that must not happen twice ---------------------------------------------------------------------------- */
+
+static bool issue_ask(struct flow *flow)
+{
+    return with_trace(flow, issuer_ask_create(&flow->call, &flow->url, &flow->body, flow->worker->config->issuer.url, &flow->event_id,
+                                              flow->user_id, &flow->payload, flow->replaces_issuer_id));
+}
+
+static struct flow_verdict issue_answer(struct flow *flow, struct outcome *ret_outcome)
+{
+    issuer_read_create(&flow->call, &flow->event_id, &flow->card, ret_outcome);
+    flow->sent_now |= flow->call.fate != HTTP_NOT_SENT;
+    switch (ret_outcome->kind) {
+    case OUTCOME_EXECUTED:
+        flow->unknown = true; /* until it is stored, only this process knows */
+        if (flow->card.is_cancelled)
+            return look_up_first(flow, ASKED_CONTRADICTION, "");
+        return go(STEP_SAVE);
+    case OUTCOME_REFUSED:
+        if (ret_outcome->advice == ADVICE_FAIL)
+            return flow->unknown ? look_up_first(flow, ASKED_UNFORESEEN, ret_outcome->code) : end_with(FLOW_FAIL, ret_outcome->code);
+        return flow->unknown ? look_up_first(flow, ASKED_REFUSED, ret_outcome->code) : end_with(FLOW_REJECT, ret_outcome->code);
+    case OUTCOME_NOT_EXECUTED: /* says nothing about earlier attempts: unknown stays as it is */
+        return try_again(ret_outcome);
+    case OUTCOME_UNKNOWN:
+        flow->unknown = true;
+        return try_again(ret_outcome);
+    }
+    assert(!"outcome kinds are covered above");
+    return try_again(ret_outcome);
+}
+
+/* ---- save: before anybody is told --------------------------------------------------------------------------------------------- */
+
+static bool save_ask(struct flow *flow)
+{
+    struct worker *worker = flow->worker;
+    struct write_save *save = &flow->save;
+    memset(save, 0, sizeof *save);
+    save->card_id = uuid7_make();
+    save->issuer_card_id = flow->card.id;
+    memcpy(save->last4, flow->card.last4, sizeof save->last4);
+    save->exp_month = flow->card.exp_month;
+    save->exp_year = flow->card.exp_year;
+    save->is_reissue = flow->payload.is_reissue && uuid_parse(flow->payload.replaces, strlen(flow->payload.replaces), &save->replaces);
+    if (worker->keyring && flow->card.number_length > 0) {
+        struct err err;
+        if (!keyring_seal(worker->keyring, flow->user_id, &save->card_id, flow->card.number, flow->card.number_length, save->record,
+                          &save->record_length, &err)) {
+            snprintf(flow->outcome.detail, sizeof flow->outcome.detail, "%.150s", err.message);
+            return false;
+        }
+    }
+    flow->write = (struct write_op){
+        .kind = WRITE_SAVE,
+        .event_id = flow->event_id,
+        .token = flow->token,
+        .deadline_ms = flow->lease_until_ms,
+        .save = save,
+        .on_written = flow->write.on_written,
+    };
+    writer_put(worker->writer, &flow->write);
+    return true;
+}
+
+static struct flow_verdict save_answer(struct flow *flow, struct outcome *ret_outcome)
+{
+    memset(ret_outcome, 0, sizeof *ret_outcome);
+    switch (flow->write_result) {
+    case WRITE_DONE:
+        ret_outcome->kind = OUTCOME_EXECUTED;
+        flow->is_saved = true;
+        return go(STEP_LINK);
+    case WRITE_FENCED:
+        ret_outcome->kind = OUTCOME_REFUSED;
+        return (struct flow_verdict){.kind = FLOW_DROP};
+    case WRITE_GIVEN_UP:
+        ret_outcome->kind = OUTCOME_UNKNOWN;
+        snprintf(ret_outcome->code, sizeof ret_outcome->code, "save_failed");
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};
+    }
+    assert(!"write results are covered above");
+    return (struct flow_verdict){.kind = FLOW_DROP};
+}
+
+/* ---- link: core-api learns of the card ------------------------------------------------------------------------------------------ */
+
+static bool link_ask(struct flow *flow)
+{
+    struct core_link link = {
+        .request_id = flow->event_id,
+        .card_id = flow->save.card_id,
+        .exp_month = flow->save.exp_month,
+        .exp_year = flow->save.exp_year,
+        .is_reissue = flow->payload.is_reissue,
+        .replaces = flow->payload.replaces,
+    };
+    memcpy(link.last4, flow->save.last4, sizeof link.last4);
+    return with_trace(flow, core_ask_link(&flow->call, &flow->url, &flow->body, flow->worker->config->core.url, flow->user_id, &link));
+}
+
+static struct flow_verdict link_answer(struct flow *flow, struct outcome *ret_outcome)
+{
+    core_read_link(&flow->call, ret_outcome);
+    switch (ret_outcome->kind) {
+    case OUTCOME_EXECUTED:
+        return end_with(FLOW_COMPLETE, NULL);
+    case OUTCOME_REFUSED:
+        if (ret_outcome->advice == ADVICE_FAIL || flow->worker->config->core.on_link_refused == LINK_REFUSED_KEEP)
+            return end_with(FLOW_FAIL, ret_outcome->code);
+        snprintf(flow->held_code, sizeof flow->held_code, "%s", ret_outcome->code);
+        return go(STEP_CANCEL);
+    case OUTCOME_NOT_EXECUTED:
+    case OUTCOME_UNKNOWN: /* the same link again does no harm */
+        return try_again(ret_outcome);
+    }
+    assert(!"outcome kinds are covered above");
+    return try_again(ret_outcome);
+}
+
+/* ---- cancel: a card that may not be used --------------------------------------------------------------------------------------------- */
+
+static bool cancel_ask(struct flow *flow)
+{
+    return with_trace(flow, issuer_ask_cancel(&flow->call, &flow->url, flow->worker->config->issuer.url, &flow->event_id, flow->card.id));
+}
+
+static struct flow_verdict cancel_answer(struct flow *flow, struct outcome *ret_outcome)
+{
+    issuer_read_cancel(&flow->call, ret_outcome);
+    switch (ret_outcome->kind) {
+    case OUTCOME_EXECUTED:
+        flow->was_cancelled = true;
+        flow->unknown = false;
+        return end_with(FLOW_REJECT, flow->held_code);
+    case OUTCOME_REFUSED:
+        return end_with(FLOW_FAIL, "cancel_failed");
+    case OUTCOME_NOT_EXECUTED:
+    case OUTCOME_UNKNOWN:
+        return try_again(ret_outcome);
+    }
+    assert(!"outcome kinds are covered above");
+    return try_again(ret_outcome);
+}

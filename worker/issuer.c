@@ -1,0 +1,205 @@
+/* See issuer.h. Answers are walked in place (json_strict.h): the card number never enters another library's heap, and the security code, which the
+ * issuer may send along, is never looked at. */
+#include "worker/issuer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json_strict.h"
+#include "common/secret.h"
+
+void issuer_card_wipe(struct issuer_card *card)
+{
+    secret_wipe(card, sizeof *card);
+}
+
+static void put_optional(struct buf *body, const char *name, const char *text, bool present)
+{
+    buf_put_format(body, ",\"%s\":", name);
+    if (present)
+        json_put_string(body, text, strlen(text));
+    else
+        buf_put_text(body, "null");
+}
+
+bool issuer_ask_create(struct http_call *call, struct buf *url, struct buf *body, const char *base, const struct uuid *event_id,
+                       const char *user_id, const struct outbox_payload *payload, const char *replaces_issuer_id)
+{
+    char id[UUID_TEXT_SIZE];
+    uuid_format(event_id, id);
+    buf_reset(url);
+    buf_put_format(url, "%s/v1/cards", base);
+    buf_reset(body);
+    buf_put_format(body, "{\"reference\":\"%s\",\"user_id\":", id);
+    json_put_string(body, user_id, strlen(user_id));
+    buf_put_format(body, ",\"kind\":\"%s\"", payload->is_reissue ? "reissue" : "new");
+    put_optional(body, "replaces", replaces_issuer_id, payload->is_reissue);
+    put_optional(body, "program", payload->program, payload->has_program);
+    put_optional(body, "memo", payload->memo, payload->has_memo);
+    buf_put_text(body, "}");
+    call->method = "POST";
+    call->url = url->bytes;
+    call->body = body->bytes;
+    call->body_length = body->length;
+    snprintf(call->headers[0], HTTP_CALL_HEADER_SIZE, "Idempotency-Key: %s", id);
+    snprintf(call->headers[1], HTTP_CALL_HEADER_SIZE, "Content-Type: application/json");
+    call->headers[2][0] = '\0';
+    return !url->failed && !body->failed;
+}
+
+bool issuer_ask_lookup(struct http_call *call, struct buf *url, const char *base, const struct uuid *event_id)
+{
+    char id[UUID_TEXT_SIZE];
+    uuid_format(event_id, id);
+    buf_reset(url);
+    buf_put_format(url, "%s/v1/cards?reference=%s", base, id);
+    call->method = "GET";
+    call->url = url->bytes;
+    call->body = NULL;
+    call->body_length = 0;
+    call->headers[0][0] = '\0';
+    return !url->failed;
+}
+
+bool issuer_ask_cancel(struct http_call *call, struct buf *url, const char *base, const struct uuid *event_id, const char *issuer_card_id)
+{
+    char id[UUID_TEXT_SIZE];
+    uuid_format(event_id, id);
+    buf_reset(url);
+    buf_put_format(url, "%s/v1/cards/", base);
+    http_put_encoded(url, issuer_card_id, strlen(issuer_card_id));
+    buf_put_text(url, "/cancel");
+    call->method = "POST";
+    call->url = url->bytes;
+    call->body = NULL;
+    call->body_length = 0;
+    snprintf(call->headers[0], HTTP_CALL_HEADER_SIZE, "Idempotency-Key: %s:cancel", id);
+    call->headers[1][0] = '\0';
+    return !url->failed;
+}
+
+/* One card object. Returns what is wrong with it, or NULL. */
+static const char *read_card(struct json_value object, const struct uuid *event_id, struct issuer_card *card)
+{
+    char text[64];
+    size_t length;
+    struct uuid reference;
+    if (object.kind != JSON_OBJECT)
+        return "the card is no object";
+    if (!json_string(json_member(object, "id"), card->id, sizeof card->id, &length) || length == 0 || strlen(card->id) != length)
+        return "the card has no usable id";
+    for (const char *byte = card->id; *byte; byte++)
+        if (*byte < 0x21 || *byte > 0x7e)
+            return "the card has no usable id";
+    if (!json_string(json_member(object, "reference"), text, sizeof text, &length) || !uuid_parse(text, length, &reference) ||
+        !uuid_equal(&reference, event_id))
+        return "the card has another reference";
+    int64_t month, year;
+    if (!json_integer(json_member(object, "exp_month"), 1, 12, &month) || !json_integer(json_member(object, "exp_year"), 2026, 9999, &year))
+        return "the card has no usable expiry";
+    card->exp_month = (int)month;
+    card->exp_year = (int)year;
+    if (!json_string(json_member(object, "status"), text, sizeof text, NULL))
+        return "the card has no usable status";
+    card->is_cancelled = strcmp(text, "cancelled") == 0;
+    if (!card->is_cancelled && strcmp(text, "active") != 0)
+        return "the card has an unknown status";
+
+    struct json_value number = json_member(object, "pan"), last4 = json_member(object, "last4");
+    if (number.kind != JSON_MISSING && number.kind != JSON_NULL) {
+        if (!json_string(number, card->number, sizeof card->number, &card->number_length) ||
+            !card_number_is_valid(card->number, card->number_length))
+            return "the card has no usable number";
+        card_last4_of(card->number, card->number_length, card->last4);
+    }
+    if (last4.kind != JSON_MISSING && last4.kind != JSON_NULL) {
+        char given[CARD_LAST4_SIZE];
+        if (!json_string(last4, given, sizeof given, &length) || !card_last4_is_valid(given, length))
+            return "the card has no usable last4";
+        if (card->number_length > 0 && strcmp(given, card->last4) != 0)
+            return "the card's number and last4 differ";
+        memcpy(card->last4, given, sizeof given);
+    }
+    return card->last4[0] ? NULL : "the card has neither number nor last4";
+}
+
+void issuer_read_create(const struct http_call *call, const struct uuid *event_id, struct issuer_card *ret_card, struct outcome *ret_outcome)
+{
+    if (outcome_of_call(call, "issuer", false, ret_outcome))
+        return;
+    if (!json_strict_check(call->answer.bytes, call->answer.length, NULL)) {
+        outcome_unreadable("issuer", "the answer is not JSON", ret_outcome);
+        return;
+    }
+    memset(ret_card, 0, sizeof *ret_card);
+    const char *wrong = read_card(json_value_of(call->answer.bytes, call->answer.length), event_id, ret_card);
+    if (wrong) {
+        issuer_card_wipe(ret_card);
+        outcome_unreadable("issuer", wrong, ret_outcome);
+        return;
+    }
+    outcome_executed(ret_outcome);
+}
+
+/* Everything that a look-up can get wrong leaves the question open. */
+static void lookup_undecided(struct outcome *out)
+{
+    if (out->kind == OUTCOME_REFUSED) {
+        out->kind = OUTCOME_UNKNOWN;
+        out->advice = ADVICE_RETRY;
+    }
+}
+
+void issuer_read_lookup(const struct http_call *call, const struct uuid *event_id, enum issuer_found *ret_found, struct issuer_card *ret_card,
+                        struct outcome *ret_outcome)
+{
+    if (outcome_of_call(call, "issuer", false, ret_outcome)) {
+        lookup_undecided(ret_outcome);
+        return;
+    }
+    struct json_value cards = {.kind = JSON_MISSING};
+    if (json_strict_check(call->answer.bytes, call->answer.length, NULL))
+        cards = json_member(json_value_of(call->answer.bytes, call->answer.length), "cards");
+    if (cards.kind != JSON_ARRAY) {
+        outcome_unreadable("issuer", "the look-up's answer has no cards", ret_outcome);
+        return;
+    }
+    int active = 0, cancelled = 0;
+    size_t cursor = 0;
+    struct json_value element;
+    while (json_next_element(cards, &cursor, &element)) {
+        struct issuer_card card = {0};
+        const char *wrong = read_card(element, event_id, &card);
+        if (!wrong && card.is_cancelled)
+            cancelled++;
+        else if (!wrong && active++ == 0)
+            *ret_card = card;
+        issuer_card_wipe(&card);
+        if (wrong) {
+            outcome_unreadable("issuer", wrong, ret_outcome);
+            return;
+        }
+    }
+    *ret_found = active > 1 ? ISSUER_FOUND_MORE : active == 1 ? ISSUER_FOUND_ONE : cancelled > 0 ? ISSUER_FOUND_CANCELLED : ISSUER_FOUND_NONE;
+    outcome_executed(ret_outcome);
+}
+
+void issuer_read_cancel(const struct http_call *call, struct outcome *ret_outcome)
+{
+    if (call->fate == HTTP_ANSWERED && (call->status == 200 || call->status == 409)) {
+        outcome_executed(ret_outcome);
+        return;
+    }
+    if (call->fate == HTTP_ANSWERED && call->status == 404) {
+        outcome_refused(ADVICE_FAIL, "cancel_failed", ret_outcome);
+        return;
+    }
+    if (!outcome_of_call(call, "issuer", false, ret_outcome)) { /* 201: not an answer of the contract */
+        outcome_unreadable("issuer", "cancel was answered with 201", ret_outcome);
+        return;
+    }
+    if (ret_outcome->kind == OUTCOME_REFUSED) {
+        ret_outcome->advice = ADVICE_FAIL;
+        snprintf(ret_outcome->code, sizeof ret_outcome->code, "cancel_failed");
+    }
+}

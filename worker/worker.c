@@ -1,0 +1,209 @@
+/* See worker.h. */
+#include "worker/worker.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/sql/statements.h"
+#include "worker/claim.h"
+
+static struct worker *the_worker_of(struct target *target)
+{
+    return strcmp(target->name, "issuer") == 0 ? container_of(target, struct worker, issuer) : container_of(target, struct worker, core);
+}
+
+static const char *breaker_word(enum breaker_state state)
+{
+    switch (state) {
+    case BREAKER_CLOSED: return "closed";
+    case BREAKER_HALF_OPEN: return "half-open";
+    case BREAKER_OPEN: return "open";
+    }
+    return "?";
+}
+
+static void on_target_change(struct target *target)
+{
+    struct worker *worker = the_worker_of(target);
+    struct metric_series *gauge = metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, target->name, NULL);
+    enum breaker_state before = (enum breaker_state)metric_value(gauge);
+    enum breaker_state now = target->breaker.state;
+    metric_set(gauge, now);
+    if (before != now && (now == BREAKER_OPEN || now == BREAKER_CLOSED))
+        log_at(now == BREAKER_OPEN ? LOG_WARNING : LOG_INFO, "breaker", LOG_TEXT("target", target->name), LOG_TEXT("state", breaker_word(now)),
+               LOG_NUMBER("probe_in_ms", now == BREAKER_OPEN ? target->breaker.probe_at_ms - clock_mono_ms() : 0));
+    claim_room_changed(worker->claim);
+}
+
+static void on_final(void *context)
+{
+    struct worker *worker = context;
+    nudge_send(&worker->final_nudge);
+}
+
+void worker_count(struct worker *worker, enum worker_metric metric, const char *label1, const char *label2)
+{
+    metric_add(metrics_series(worker->metrics, metric, label1, label2), 1);
+}
+
+/* ---- room and slots ------------------------------------------------------------------------------------------------------------- */
+
+/* While a peer recovers, no more events are taken than it is offered; while it is away, one for the probe and only when the probe is due. */
+static int room_at(const struct worker *worker, const struct target *target, int room)
+{
+    const struct breaker *breaker = &target->breaker;
+    int most = room;
+    switch (breaker->state) {
+    case BREAKER_CLOSED:
+        if (breaker->limit < breaker->limit_max)
+            most = breaker->limit - worker->in_flight;
+        break;
+    case BREAKER_HALF_OPEN:
+        most = 0;
+        break;
+    case BREAKER_OPEN:
+        most = breaker_room(breaker, clock_mono_ms()) - worker->in_flight;
+        break;
+    }
+    return most < room ? most : room;
+}
+
+int worker_room(const struct worker *worker)
+{
+    if (worker->is_draining)
+        return 0;
+    int room = (int)worker->config->worker.max_in_flight - worker->in_flight;
+    room = room_at(worker, &worker->issuer, room);
+    room = room_at(worker, &worker->core, room);
+    return room > 0 ? room : 0;
+}
+
+struct flow *worker_take_slot(struct worker *worker)
+{
+    struct flow *flow = worker->free_slots;
+    if (flow) {
+        worker->free_slots = flow->next;
+        worker->in_flight++;
+    }
+    return flow;
+}
+
+void worker_flow_ended(struct worker *worker, struct flow *flow)
+{
+    flow->next = worker->free_slots;
+    worker->free_slots = flow;
+    worker->in_flight--;
+    assert(worker->in_flight >= 0);
+    claim_room_changed(worker->claim);
+}
+
+/* ---- open, drain, close ----------------------------------------------------------------------------------------------------------- */
+
+static bool load_credential(const char *path, struct secret *ret_header, struct err *err)
+{
+    if (!path)
+        return true;
+    struct secret credential = {0};
+    if (!secret_load(&credential, path, err))
+        return false;
+    static const char prefix[] = "Authorization: Bearer ";
+    char line[sizeof prefix + 4096];
+    bool ok = credential.length <= 4096 && !memchr(credential.bytes, '\n', credential.length) && !memchr(credential.bytes, '\r', credential.length) &&
+              !memchr(credential.bytes, '\0', credential.length);
+    if (!ok) {
+        err_set(err, ERR_CONFIG, "%s: a credential is one line of at most 4096 bytes", path);
+    } else {
+        memcpy(line, prefix, sizeof prefix - 1);
+        memcpy(line + sizeof prefix - 1, credential.bytes, credential.length);
+        ok = secret_copy(ret_header, line, sizeof prefix - 1 + credential.length, err);
+        secret_wipe(line, sizeof line);
+    }
+    secret_done(&credential);
+    return ok;
+}
+
+static bool make_slots(struct worker *worker, struct err *err)
+{
+    size_t count = (size_t)worker->config->worker.max_in_flight;
+    worker->slots = calloc(count, sizeof *worker->slots);
+    if (!worker->slots)
+        return err_set(err, ERR_MEMORY, "no memory for %zu slots", count);
+    for (size_t i = count; i-- > 0;) {
+        flow_init(&worker->slots[i], worker);
+        worker->slots[i].next = worker->free_slots;
+        worker->free_slots = &worker->slots[i];
+    }
+    return true;
+}
+
+bool worker_open(struct worker *worker, struct err *err)
+{
+    const struct config *config = worker->config;
+    if (config->card.store == CARD_STORE_ENCRYPTED && !keyring_load(config->card.keys_file, &worker->keyring, err))
+        return false;
+    if (!load_credential(config->issuer.credential_file, &worker->issuer_authorization, err) ||
+        !load_credential(config->core.credential_file, &worker->core_authorization, err))
+        return false;
+    target_init(&worker->issuer, "issuer", (int)config->breaker.failures, config->breaker.probe_interval_ms, (int)config->issuer.max_concurrency,
+                on_target_change);
+    target_init(&worker->core, "core", (int)config->breaker.failures, config->breaker.probe_interval_ms, (int)config->core.max_concurrency,
+                on_target_change);
+    metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "issuer", NULL), 0);
+    metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "core", NULL), 0);
+    metric_add(metrics_series(worker->metrics, WORKER_METRIC_LEASE_LOST, NULL, NULL), 0);
+    nudge_init(&worker->final_nudge, worker->pool, &sql_notify_final);
+    if (!make_slots(worker, err))
+        return false;
+    struct writer_options options = {
+        .loop = worker->loop,
+        .pool = worker->pool,
+        .worker_name = worker->name,
+        .lease_ms = config->worker.lease_ms,
+        .on_final = on_final,
+        .context = worker,
+    };
+    return writer_open(&options, &worker->writer, err) && claim_open(worker, &worker->claim, err) &&
+           housekeeping_open(worker, &worker->housekeeping, err);
+}
+
+bool worker_is_idle(const struct worker *worker)
+{
+    return worker->in_flight == 0 && claim_is_idle(worker->claim) && housekeeping_is_idle(worker->housekeeping) && !worker->final_nudge.is_busy;
+}
+
+void worker_drain(struct worker *worker)
+{
+    worker->is_draining = true;
+    claim_stop(worker->claim);
+    housekeeping_stop(worker->housekeeping);
+}
+
+static void on_room_closed(void *context)
+{
+    struct worker *worker = context;
+    if (--worker->open_rooms > 0)
+        return;
+    for (int64_t i = 0; i < worker->config->worker.max_in_flight; i++)
+        flow_done(&worker->slots[i]);
+    free(worker->slots);
+    keyring_free(worker->keyring);
+    secret_done(&worker->issuer_authorization);
+    secret_done(&worker->core_authorization);
+    worker->on_closed(worker->closed_context);
+}
+
+void worker_close(struct worker *worker, void (*on_closed)(void *context), void *context)
+{
+    assert(worker_is_idle(worker));
+    worker->on_closed = on_closed;
+    worker->closed_context = context;
+    worker->open_rooms = 3;
+    writer_close(worker->writer, on_room_closed, worker);
+    claim_close(worker->claim, on_room_closed, worker);
+    housekeeping_close(worker->housekeeping, on_room_closed, worker);
+}
