@@ -1,0 +1,94 @@
+/* What replay and cancel share.
+ *
+ * Invariants: an action always has an actor and a reason before it touches anything; every id that was asked for gets exactly one line.
+ * Left out: proof of who acts. Whoever may run this as another user is that user here; the database's log has the role. */
+#include "ctl/action.h"
+
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/json_strict.h"
+#include "common/log.h"
+
+static bool is_blank(const char *text)
+{
+    return text[strspn(text, " \t\r\n")] == '\0';
+}
+
+/* The database takes UTF-8 only, and would say so less clearly. */
+static bool is_utf8(const char *text)
+{
+    struct buf quoted;
+    buf_init(&quoted, 16 * ACTION_REASON_SIZE);
+    /* What is no UTF-8 comes out as U+FFFD. */
+    bool right = json_put_string(&quoted, text, strlen(text)) && (!strstr(quoted.bytes, "\xEF\xBF\xBD") || strstr(text, "\xEF\xBF\xBD"));
+    buf_done(&quoted);
+    return right;
+}
+
+static void find_actor(char ret_actor[ACTION_ACTOR_SIZE])
+{
+    const char *sudo_user = getenv("SUDO_USER");
+    const struct passwd *entry = sudo_user && sudo_user[0] ? NULL : getpwuid(getuid());
+    const char *name = sudo_user && sudo_user[0] ? sudo_user : entry ? entry->pw_name : NULL;
+    if (name && is_utf8(name))
+        snprintf(ret_actor, ACTION_ACTOR_SIZE, "%.*s", ACTION_ACTOR_SIZE - 1, name);
+    else
+        snprintf(ret_actor, ACTION_ACTOR_SIZE, "uid %lu", (unsigned long)getuid());
+}
+
+bool action_init(struct action *action, const char *reason, struct err *err)
+{
+    if (!reason || is_blank(reason))
+        return err_set(err, ERR_USAGE, "--reason TEXT is required: it goes into the audit trail");
+    if (strlen(reason) >= ACTION_REASON_SIZE)
+        return err_set(err, ERR_USAGE, "--reason is longer than %d bytes", ACTION_REASON_SIZE - 1);
+    if (!is_utf8(reason))
+        return err_set(err, ERR_USAGE, "--reason is no UTF-8 text");
+    snprintf(action->reason, sizeof(action->reason), "%s", reason);
+    log_redact(action->reason);
+    find_actor(action->actor);
+    return true;
+}
+
+bool action_parse_id(const char *text, struct uuid *ret_id, struct err *err)
+{
+    if (uuid_parse(text, strlen(text), ret_id))
+        return true;
+    return err_set(err, ERR_USAGE, "%.60s is no event id; one looks like 0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f", text);
+}
+
+static const struct {
+    const char *word, *text;
+} results[] = {
+#define X(name, word_, text_) {.word = (word_), .text = (text_)},
+    ACTION_RESULTS(X)
+#undef X
+};
+
+static bool report_json(const char *id_text, enum action_result result, const struct event *event, const char *why)
+{
+    struct json *object = event ? event_json(event) : json_new_object();
+    if (object && (event || json_set_text(object, "id", id_text)) && json_set_text(object, "result", results[result].word) &&
+        json_set_text(object, "why", why))
+        return print_json(object, stdout);
+    json_free(object);
+    return false;
+}
+
+bool action_report(const struct ctl *ctl, const char *id_text, enum action_result result, const struct event *event, const char *why,
+                   struct err *err)
+{
+    if (ctl->json)
+        return report_json(id_text, result, event, why) || err_set(err, ERR_MEMORY, "out of memory");
+    printf("%s  %s", id_text, results[result].text);
+    if (why) {
+        fputs(": ", stdout);
+        print_text(why, stdout);
+    }
+    putchar('\n');
+    return true;
+}

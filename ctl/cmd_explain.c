@@ -1,0 +1,371 @@
+/* issuing-ctl explain: what happened to one event, what will happen next and when, and why.
+ *
+ * For people a story in the order of time, attempts and operators' actions together; attempts in a row that ended the same way are told
+ * once. For programs the event with attempts, actions and next, nothing left out. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl/action.h"
+#include "ctl/ctl.h"
+#include "ctl/event.h"
+#include "ctl/options.h"
+#include "ctl/outlook.h"
+#include "ctl/print.h"
+#include "statements.h"
+
+#define ATTEMPTS_MAX 10000
+
+enum attempt_column { ATTEMPT, WORKER, STARTED_AT, ENDED_AT, STEP, OUTCOME, CODE, DETAIL, UNKNOWN };
+enum action_column { AT, ACTOR, ACTION, REASON, BEFORE, AFTER };
+
+struct story {
+    struct event event;
+    struct pg_rows *event_rows, *attempts, *actions; /* owned; attempts newest first */
+    struct outlook outlook;
+};
+
+static const char *text_at(const struct pg_rows *rows, int row, int column)
+{
+    return pg_bytes(rows, row, column).bytes;
+}
+
+static void story_done(struct story *story)
+{
+    pg_rows_free(story->event_rows);
+    pg_rows_free(story->attempts);
+    pg_rows_free(story->actions);
+}
+
+static bool read_story(struct ctl *ctl, const struct uuid *id, struct story *story, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_uuid(id), pg_param_int8(ATTEMPTS_MAX)};
+    if (!event_find(ctl->db, id, &story->event_rows, &story->event, err) ||
+        !pg_sync_ask(ctl->db, &sql_operator_attempts, params, &story->attempts, err) ||
+        !pg_sync_ask(ctl->db, &sql_operator_actions_of, params, &story->actions, err))
+        return false;
+    struct outlook_past past = {0};
+    /* A replay starts afresh: what was before it does not explain what comes. */
+    if (pg_rows_count(story->attempts) > 0 && (story->event.retry_count > 0 || story->event.last_error)) {
+        past.outcome = text_at(story->attempts, 0, OUTCOME);
+        past.code = text_at(story->attempts, 0, CODE);
+    }
+    outlook_of(&story->event, &past, ctl->config, &story->outlook);
+    return true;
+}
+
+/* ---- for programs ---- */
+
+static struct json *attempt_json(const struct pg_rows *rows, int row)
+{
+    struct json *object = json_new_object();
+    if (object && json_set_integer(object, "attempt", pg_int8(rows, row, ATTEMPT)) &&
+        json_set_text(object, "worker", text_at(rows, row, WORKER)) &&
+        print_set_time(object, "started_at", pg_time_us(rows, row, STARTED_AT)) &&
+        print_set_time(object, "ended_at", pg_time_us(rows, row, ENDED_AT)) && json_set_text(object, "step", text_at(rows, row, STEP)) &&
+        json_set_text(object, "outcome", text_at(rows, row, OUTCOME)) && json_set_text(object, "code", text_at(rows, row, CODE)) &&
+        json_set_text(object, "detail", text_at(rows, row, DETAIL)) &&
+        json_set(object, "unknown", json_new_bool(pg_bool(rows, row, UNKNOWN))))
+        return object;
+    json_free(object);
+    return NULL;
+}
+
+/* What the database holds as jsonb. */
+static bool set_document(struct json *object, const char *name, struct slice text)
+{
+    struct json *document;
+    if (!text.bytes)
+        return json_set(object, name, NULL);
+    if (!json_parse(text.bytes, text.length, &document, NULL))
+        return json_set_text(object, name, text.bytes);
+    return json_set(object, name, document);
+}
+
+static struct json *action_json(const struct pg_rows *rows, int row)
+{
+    struct json *object = json_new_object();
+    if (object && print_set_time(object, "at", pg_time_us(rows, row, AT)) && json_set_text(object, "actor", text_at(rows, row, ACTOR)) &&
+        json_set_text(object, "action", text_at(rows, row, ACTION)) && json_set_text(object, "reason", text_at(rows, row, REASON)) &&
+        set_document(object, "before", pg_bytes(rows, row, BEFORE)) && set_document(object, "after", pg_bytes(rows, row, AFTER)))
+        return object;
+    json_free(object);
+    return NULL;
+}
+
+/* Rows as an array; newest_first: from the last row to the first. */
+static bool set_rows(struct json *object, const char *name, const struct pg_rows *rows, bool newest_first,
+                     struct json *(*row_json)(const struct pg_rows *rows, int row))
+{
+    struct json *array = json_new_array();
+    if (!array)
+        return false;
+    int count = pg_rows_count(rows);
+    for (int i = 0; i < count; i++) {
+        struct json *row = row_json(rows, newest_first ? count - 1 - i : i);
+        if (!row || !json_append(array, row)) {
+            json_free(array);
+            return false;
+        }
+    }
+    return json_set(object, name, array);
+}
+
+static bool set_next(struct json *object, const struct outlook *outlook)
+{
+    struct json *next = json_new_object();
+    if (next && json_set_text(next, "action", outlook->action) && print_set_time(next, "at", outlook->at_us) &&
+        json_set_text(next, "why", outlook->why))
+        return json_set(object, "next", next);
+    json_free(next);
+    return false;
+}
+
+static bool print_as_json(const struct story *story)
+{
+    struct json *object = event_json(&story->event);
+    if (object && set_rows(object, "attempts", story->attempts, true, attempt_json) &&
+        set_rows(object, "actions", story->actions, false, action_json) && set_next(object, &story->outlook))
+        return print_json(object, stdout);
+    json_free(object);
+    return false;
+}
+
+/* ---- for people ---- */
+
+static bool same_text(const char *left, const char *right)
+{
+    return left && right ? strcmp(left, right) == 0 : left == right;
+}
+
+static bool same_end(const struct pg_rows *rows, int left, int right)
+{
+    return same_text(text_at(rows, left, OUTCOME), text_at(rows, right, OUTCOME)) &&
+           same_text(text_at(rows, left, CODE), text_at(rows, right, CODE)) && same_text(text_at(rows, left, STEP), text_at(rows, right, STEP));
+}
+
+static void print_outcome(const struct pg_rows *rows, int row)
+{
+    static const struct {
+        const char *outcome, *before, *after;
+    } words[] = {
+        {"completed", "completed", ""},
+        {"rejected", "was refused", ""},
+        {"failed", "failed", ""},
+        {"retry", "stopped", ", to be tried again"},
+        {"deferred", "was put off", ", no attempt used"},
+    };
+    const char *outcome = text_at(rows, row, OUTCOME), *before = outcome, *after = "";
+    char span[PRINT_SPAN_SIZE];
+    if (strcmp(outcome, "lost") == 0) {
+        fputs(" was lost", stdout); /* where and after how long nobody knows */
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        if (strcmp(words[i].outcome, outcome) == 0) {
+            before = words[i].before;
+            after = words[i].after;
+        }
+    }
+    printf(" %s at %s after %s%s", before, text_at(rows, row, STEP),
+           print_span(pg_time_us(rows, row, ENDED_AT) - pg_time_us(rows, row, STARTED_AT), span), after);
+}
+
+#define INDENT "\n                          "
+
+static void print_attempt(const struct pg_rows *rows, int row)
+{
+    char time[PRINT_TIME_SIZE], reading[160];
+    const char *code = text_at(rows, row, CODE), *detail = text_at(rows, row, DETAIL), *worker = text_at(rows, row, WORKER);
+    printf("  %s  attempt %" PRId64 " by ", print_time(pg_time_us(rows, row, ENDED_AT), time), pg_int8(rows, row, ATTEMPT));
+    print_text(worker ? worker : "?", stdout);
+    print_outcome(rows, row);
+    if (code) {
+        outlook_code(code, reading, sizeof(reading));
+        fputs(INDENT, stdout);
+        print_text(code, stdout);
+        printf(": %s", reading);
+    }
+    if (detail && detail[0]) {
+        fputs(INDENT "said: ", stdout);
+        print_text(detail, stdout);
+    }
+    /* Newest first: the one before it in time is row + 1. */
+    if (pg_bool(rows, row, UNKNOWN) && (row + 1 == pg_rows_count(rows) || !pg_bool(rows, row + 1, UNKNOWN)))
+        fputs(INDENT "from here on the issuer may have made a card that we do not hold", stdout);
+    putchar('\n');
+}
+
+static const char *action_words(const char *action)
+{
+    static const struct {
+        const char *action, *words;
+    } words[] = {
+        {"replay", "replayed by"},
+        {"cancel", "cancelled by"},
+        {"number_revealed", "card number shown to"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        if (strcmp(words[i].action, action) == 0)
+            return words[i].words;
+    return NULL;
+}
+
+static void print_action(const struct pg_rows *rows, int row)
+{
+    char time[PRINT_TIME_SIZE];
+    const char *action = text_at(rows, row, ACTION), *words = action_words(action), *reason = text_at(rows, row, REASON);
+    printf("  %s  ", print_time(pg_time_us(rows, row, AT), time));
+    print_text(words ? words : action, stdout);
+    fputs(words ? " " : " by ", stdout);
+    print_text(text_at(rows, row, ACTOR), stdout);
+    if (reason) {
+        fputs(": ", stdout);
+        print_text(reason, stdout);
+    }
+    putchar('\n');
+}
+
+/* From attempt `row` (they are newest first, so the next in time is row - 1): how many more ended the same way before `until_us`. */
+static int like_this(const struct pg_rows *rows, int row, int64_t until_us)
+{
+    int count = 0;
+    while (row - 1 - count >= 0 && same_end(rows, row, row - 1 - count) && pg_time_us(rows, row - 1 - count, ENDED_AT) <= until_us)
+        count++;
+    return count;
+}
+
+static void print_history(const struct story *story)
+{
+    const struct pg_rows *attempts = story->attempts, *actions = story->actions;
+    int attempt = pg_rows_count(attempts) - 1, action = 0;
+    char time[PRINT_TIME_SIZE];
+    if (attempt + 1 == ATTEMPTS_MAX)
+        puts("  (older attempts are not shown)");
+    while (attempt >= 0 || action < pg_rows_count(actions)) {
+        int64_t action_us = action < pg_rows_count(actions) ? pg_time_us(actions, action, AT) : INT64_MAX;
+        if (attempt < 0 || action_us < pg_time_us(attempts, attempt, ENDED_AT)) {
+            print_action(actions, action++);
+            continue;
+        }
+        print_attempt(attempts, attempt);
+        int more = like_this(attempts, attempt, action_us);
+        if (more > 1) {
+            attempt -= more;
+            printf("  %-20s  and %d more that ended like this, the last at %s\n", "...", more,
+                   print_time(pg_time_us(attempts, attempt, ENDED_AT), time));
+        }
+        attempt--;
+    }
+}
+
+static void print_head(const struct event *event)
+{
+    char time[PRINT_TIME_SIZE];
+    printf("Event %s: ", event->id_text);
+    if (event->kind)
+        print_text(strcmp(event->kind, "reissue") == 0 ? "a replacement card" : strcmp(event->kind, "new") == 0 ? "a new card" : event->kind,
+                   stdout);
+    else
+        fputs("of no readable kind", stdout);
+    fputs(" for user ", stdout);
+    print_text(event->user_id, stdout);
+    printf("\nIt is %s", event->status_text);
+    if (event->completed_us != 0)
+        printf(" since %s", print_time(event->completed_us, time));
+    if (event->reason_code) {
+        fputs(", because of ", stdout);
+        print_text(event->reason_code, stdout);
+    }
+    fputs(".\n", stdout);
+    if (event->has_card)
+        printf("Its card is %s, ending in %s, %s.\n", event->card_id_text, event->last4, event->card_status);
+    else if (event->outcome_unknown)
+        puts("Whether the issuer made a card for it is unknown.");
+}
+
+static void print_next(const struct event *event, const struct outlook *outlook)
+{
+    static const struct {
+        const char *action, *words;
+    } words[] = {
+        {"attempt", "A worker makes an attempt"},
+        {"link", "A worker links the card"},
+        {"look_up", "A worker looks the card up at the issuer"},
+        {"wait", "A worker is at it"},
+        {"take_over", "Another worker takes over"},
+        {"operator", "An operator decides"},
+        {"none", "Nothing"},
+    };
+    char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
+    const char *said = outlook->action;
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        if (strcmp(words[i].action, outlook->action) == 0)
+            said = words[i].words;
+    printf("\nWhat happens next\n  %s", said);
+    if (outlook->at_us > event->now_us && strcmp(outlook->action, "wait") != 0)
+        printf(", at %s (in %s)", print_time(outlook->at_us, time), print_span(outlook->at_us - event->now_us, span));
+    fputs(".\n  Why: ", stdout);
+    print_text(outlook->why, stdout);
+    puts(".");
+    if (event->status == OUTBOX_FAILED)
+        printf("  To replay it: issuing-ctl replay %s --reason TEXT\n", event->id_text);
+}
+
+static void print_story(const struct story *story)
+{
+    const struct event *event = &story->event;
+    char time[PRINT_TIME_SIZE];
+    print_head(event);
+    printf("\nWhat happened\n  %s  recorded", print_time(event->created_us, time));
+    if (event->idempotency_key) {
+        fputs(" under the client's key ", stdout);
+        print_text(event->idempotency_key, stdout);
+    }
+    putchar('\n');
+    print_history(story);
+    if (event->status == OUTBOX_PROCESSING) {
+        printf("  %s  taken by ", print_time(event->updated_us, time));
+        print_text(event->lease_owner ? event->lease_owner : "?", stdout);
+        printf(" for attempt %" PRId64 "\n", event->retry_count);
+    }
+    print_next(event, &story->outlook);
+}
+
+static int run_explain(struct ctl *ctl, char **arguments, int count)
+{
+    const struct option_spec none[] = {{.name = NULL}};
+    struct story story = {0};
+    struct uuid id;
+    struct err err;
+    if (!options_read(none, arguments, count, &count, &err))
+        return ctl_fail(&err);
+    if (count != 1) {
+        err_set(&err, ERR_USAGE, "explain takes one event id");
+        return ctl_fail(&err);
+    }
+    if (!action_parse_id(arguments[0], &id, &err) || !ctl_connect(ctl, &err))
+        return ctl_fail(&err);
+    int code = CTL_DONE;
+    if (!read_story(ctl, &id, &story, &err)) {
+        code = ctl_fail(&err);
+    } else if (!ctl->json) {
+        print_story(&story);
+    } else if (!print_as_json(&story)) {
+        err_set(&err, ERR_MEMORY, "out of memory");
+        code = ctl_fail(&err);
+    }
+    story_done(&story);
+    return code;
+}
+
+const struct ctl_command ctl_explain = {
+    .word = "explain",
+    .usage = "ID",
+    .summary = "what happened to an event, what will, and why",
+    .help = "Tells the story of one event: every attempt and every operator's action in order, then what happens next, when, and why.\n"
+            "Whether an event may be sent again depends on issuer.key_lifetime and issuer.timeout: give ctl the worker's configuration.\n"
+            "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"}; action is attempt,\n"
+            "link, look_up, wait, take_over, operator or none.\n",
+    .run = run_explain,
+};

@@ -1,0 +1,378 @@
+/* issuing-ctl migrate: brings the schema to what this program expects.
+ *
+ * Invariants: one migrate at a time (advisory lock); a numbered file and its row in schema_migration are one transaction, so a crash
+ * leaves the schema at a version and never between; nothing runs when the database holds what this program does not know, or when an
+ * applied file was edited. The files are compiled in (migrations/embed.py); migrations/README.md has the rules for them.
+ * Left out: going back. Undo is a new file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "ctl/ctl.h"
+#include "ctl/options.h"
+#include "ctl/print.h"
+#include "migrations.h"
+#include "statements.h"
+
+#define LOCK_TIMEOUT "3s"
+#define TRIES_MAX 6
+#define PAUSE_MS 250
+#define TURN_WAIT_MS (10 * 60 * 1000)
+#define TURN_NOTE_MS 1000
+
+struct state {
+    bool has_table;
+    char connected_as[64], go_on_as[64]; /* go_on_as "" = not allowed to become the owner */
+    struct pg_rows *applied;             /* owned; NULL without a table */
+};
+
+enum applied_column { VERSION, NAME, SHA256, APPLIED_AT, APPLIED_BY, MS };
+
+static void state_done(struct state *state)
+{
+    pg_rows_free(state->applied);
+    *state = (struct state){0};
+}
+
+static void pause_ms(int64_t ms)
+{
+    (void)nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
+}
+
+/* For people only: a step that was done. */
+static void say(const struct ctl *ctl, const char *what, const char *file, const char *more)
+{
+    if (ctl->json)
+        return;
+    printf("%-8s %s%s%s\n", what, file, more[0] ? "  " : "", more);
+    fflush(stdout);
+}
+
+static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    struct state state = {0};
+    if (!pg_sync_ask(ctl->db, &sql_operator_migrate_state, NULL, &rows, err))
+        return false;
+    state.has_table = pg_bool(rows, 0, 0);
+    snprintf(state.connected_as, sizeof(state.connected_as), "%s", pg_bytes(rows, 0, 1).bytes);
+    const char *owner = pg_bytes(rows, 0, 2).bytes;
+    snprintf(state.go_on_as, sizeof(state.go_on_as), "%s", owner ? owner : "");
+    if (state.has_table && !pg_sync_ask(ctl->db, &sql_operator_migrate_applied, NULL, &state.applied, err))
+        return false;
+    *ret_state = state;
+    return true;
+}
+
+static const struct migration *find_migration(int64_t version)
+{
+    return version >= 1 && version <= migrations_count ? &migrations[version - 1] : NULL;
+}
+
+/* -1: not applied. */
+static int find_applied(const struct state *state, int version)
+{
+    for (int row = 0; row < pg_rows_count(state->applied); row++)
+        if (pg_int8(state->applied, row, VERSION) == version)
+            return row;
+    return -1;
+}
+
+static bool checksum_fits(const struct state *state, int row, const struct migration *migration)
+{
+    return strcmp(pg_bytes(state->applied, row, SHA256).bytes, migration->sha256) == 0;
+}
+
+static bool check_applied(const struct state *state, struct err *err)
+{
+    for (int row = 0; row < pg_rows_count(state->applied); row++) {
+        int64_t version = pg_int8(state->applied, row, VERSION);
+        const struct migration *migration = find_migration(version);
+        if (!migration)
+            return err_set(err, ERR_REFUSED,
+                           "the database is newer than this program: it has version %" PRId64 " (%s), this program knows %d; use the newer "
+                           "issuing-ctl",
+                           version, pg_bytes(state->applied, row, NAME).bytes, migrations_count);
+        if (!checksum_fits(state, row, migration))
+            return err_set(err, ERR_REFUSED, "%s was edited after it was applied: the database has sha256 %.64s, this program %s", migration->file,
+                           pg_bytes(state->applied, row, SHA256).bytes, migration->sha256);
+    }
+    return true;
+}
+
+/* ---- running ---- */
+
+static bool take_turn(struct ctl *ctl, struct err *err)
+{
+    int64_t started_ms = clock_mono_ms();
+    bool noted = false;
+    for (;;) {
+        pg_rows_scope struct pg_rows *rows = NULL;
+        if (!pg_sync_ask(ctl->db, &sql_operator_migrate_lock, NULL, &rows, err))
+            return false;
+        if (pg_bool(rows, 0, 0))
+            return true;
+        int64_t waited_ms = clock_mono_ms() - started_ms;
+        if (waited_ms > TURN_WAIT_MS)
+            return err_set(err, ERR_AWAY, "another migrate is still running after %d minutes", TURN_WAIT_MS / 60000);
+        if (!noted && waited_ms > TURN_NOTE_MS) {
+            fprintf(stderr, "issuing-ctl: another migrate is running; waiting for it\n");
+            noted = true;
+        }
+        pause_ms(PAUSE_MS);
+    }
+}
+
+/* Whether the same transaction may pass a moment later: somebody else held a lock. */
+static bool may_pass_later(const struct ctl *ctl)
+{
+    static const char *const states[] = {"55P03" /* lock_not_available */, "40P01" /* deadlock */, "40001" /* serialization */};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        if (strcmp(pg_sync_sqlstate(ctl->db), states[i]) == 0)
+            return true;
+    return false;
+}
+
+/* One transaction: the text, and the row that says so where it is a numbered file. */
+static bool run_once(struct ctl *ctl, const char *text, const struct migration *migration, int64_t *ret_ms, struct err *err)
+{
+    const struct pg_param patience[] = {pg_param_text(LOCK_TIMEOUT, strlen(LOCK_TIMEOUT))};
+    int64_t started_ms = clock_mono_ms();
+    if (!pg_sync_ask(ctl->db, &sql_operator_migrate_begin, NULL, NULL, err))
+        return false;
+    bool done = pg_sync_ask(ctl->db, &sql_operator_migrate_patience, patience, NULL, err) && pg_sync_exec(ctl->db, text, err);
+    *ret_ms = clock_mono_ms() - started_ms;
+    if (done && migration) {
+        const struct pg_param note[] = {
+            pg_param_int8(migration->version),
+            pg_param_text(migration->name, strlen(migration->name)),
+            pg_param_text(migration->sha256, strlen(migration->sha256)),
+            pg_param_int8(*ret_ms),
+        };
+        done = pg_sync_ask(ctl->db, &sql_operator_migrate_note, note, NULL, err);
+    }
+    return done && pg_sync_ask(ctl->db, &sql_operator_migrate_commit, NULL, NULL, err);
+}
+
+static bool run_text(struct ctl *ctl, const char *file, const char *text, const struct migration *migration, struct err *err)
+{
+    int64_t ms = 0;
+    char more[40];
+    for (int tries = 1;; tries++) {
+        if (run_once(ctl, text, migration, &ms, err))
+            break;
+        bool again = err->kind == ERR_DATABASE && may_pass_later(ctl) && tries < TRIES_MAX;
+        struct err ignored;
+        char sqlstate[6];
+        snprintf(sqlstate, sizeof(sqlstate), "%s", pg_sync_sqlstate(ctl->db));
+        if (err->kind == ERR_DATABASE && !pg_sync_ask(ctl->db, &sql_operator_migrate_rollback, NULL, NULL, &ignored))
+            again = false;
+        if (!again)
+            return err_prefix(err, "%s", file);
+        fprintf(stderr, "issuing-ctl: %s waits for a lock that somebody holds (%s); trying again\n", file, sqlstate);
+        pause_ms(PAUSE_MS * tries);
+    }
+    snprintf(more, sizeof(more), "%" PRId64 " ms", ms);
+    say(ctl, "applied", file, migration ? more : "");
+    return true;
+}
+
+/* What roles.sql could not do is no failure: the roles that exist are used. */
+static bool tell_missing_roles(struct ctl *ctl, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_ask(ctl->db, &sql_operator_roles, NULL, &rows, err))
+        return false;
+    char missing[160] = "";
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        if (!pg_bool(rows, row, 1))
+            snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), " %s", pg_bytes(rows, row, 0).bytes);
+    if (missing[0])
+        fprintf(stderr, "issuing-ctl: roles that are missing, and that the connected role may not create:%s; nothing is granted to them\n", missing);
+    return true;
+}
+
+/* The tables belong to one role, whoever runs this. */
+static bool become_owner(struct ctl *ctl, struct state *state, struct err *err)
+{
+    state_done(state);
+    if (!read_state(ctl, state, err))
+        return false;
+    if (!state->go_on_as[0] || strcmp(state->go_on_as, state->connected_as) == 0)
+        return true;
+    const struct pg_param as[] = {pg_param_text(state->go_on_as, strlen(state->go_on_as))};
+    if (!pg_sync_ask(ctl->db, &sql_operator_migrate_as, as, NULL, err))
+        return false;
+    say(ctl, "role", state->go_on_as, "owns the tables");
+    return true;
+}
+
+static bool migrate(struct ctl *ctl, struct state *state, int *ret_applied, struct err *err)
+{
+    if (!take_turn(ctl, err) || !read_state(ctl, state, err) || !check_applied(state, err) ||
+        !run_text(ctl, "roles.sql", migrations_roles, NULL, err) || !tell_missing_roles(ctl, err) || !become_owner(ctl, state, err) ||
+        (!state->has_table && !pg_sync_ask(ctl->db, &sql_operator_migrate_table, NULL, NULL, err)))
+        return false;
+    for (int i = 0; i < migrations_count; i++) {
+        if (find_applied(state, migrations[i].version) >= 0)
+            continue;
+        if (!run_text(ctl, migrations[i].file, migrations[i].text, &migrations[i], err))
+            return false;
+        ++*ret_applied;
+    }
+    return run_text(ctl, "grants.sql", migrations_grants, NULL, err);
+}
+
+static int run_all(struct ctl *ctl, struct err *err)
+{
+    struct state state = {0};
+    int applied = 0;
+    bool done = migrate(ctl, &state, &applied, err);
+    state_done(&state);
+    if (!done)
+        return ctl_fail(err);
+    if (!ctl->json) {
+        if (applied > 0)
+            printf("The schema is at version %d.\n", migrations_count);
+        else
+            printf("The schema was at version %d already.\n", migrations_count);
+        return CTL_DONE;
+    }
+    struct json *object = json_new_object();
+    if (object && json_set_integer(object, "version", migrations_count) && json_set_integer(object, "applied", applied))
+        (void)print_json(object, stdout);
+    else
+        json_free(object);
+    return CTL_DONE;
+}
+
+/* ---- --status and --plan: change nothing, take no lock ---- */
+
+struct line {
+    int64_t version;
+    const char *name, *state, *sha256, *by;
+    int64_t at_us;
+};
+
+static bool put_line(const struct ctl *ctl, struct table *table, const struct line *line)
+{
+    char time[PRINT_TIME_SIZE];
+    if (ctl->json) {
+        struct json *object = json_new_object();
+        if (object && json_set_integer(object, "version", line->version) && json_set_text(object, "name", line->name) &&
+            json_set_text(object, "state", line->state) && json_set_text(object, "sha256", line->sha256) &&
+            print_set_time(object, "applied_at", line->at_us) && json_set_text(object, "applied_by", line->by))
+            return print_json(object, stdout);
+        json_free(object);
+        return false;
+    }
+    table_put_number(table, line->version);
+    table_put(table, line->name);
+    table_put(table, line->state);
+    table_put(table, print_time(line->at_us, time));
+    table_put(table, line->by);
+    return !table->failed;
+}
+
+static struct line line_of(const struct state *state, int row)
+{
+    return (struct line){
+        .version = pg_int8(state->applied, row, VERSION),
+        .name = pg_bytes(state->applied, row, NAME).bytes,
+        .sha256 = pg_bytes(state->applied, row, SHA256).bytes,
+        .by = pg_bytes(state->applied, row, APPLIED_BY).bytes,
+        .at_us = pg_time_us(state->applied, row, APPLIED_AT),
+    };
+}
+
+static bool print_status(const struct ctl *ctl, const struct state *state)
+{
+    static const char *const heads[] = {"VERSION", "NAME", "STATE", "APPLIED", "BY", NULL};
+    struct table table;
+    bool whole = true;
+    table_init(&table, heads);
+    for (int i = 0; i < migrations_count && whole; i++) {
+        int row = find_applied(state, migrations[i].version);
+        struct line line = row >= 0 ? line_of(state, row) : (struct line){.sha256 = migrations[i].sha256};
+        line.version = migrations[i].version;
+        line.name = migrations[i].name;
+        line.state = row < 0 ? "pending" : checksum_fits(state, row, &migrations[i]) ? "applied" : "edited";
+        whole = put_line(ctl, &table, &line);
+    }
+    for (int row = 0; row < pg_rows_count(state->applied) && whole; row++) {
+        struct line line = line_of(state, row);
+        line.state = "unknown";
+        if (!find_migration(line.version))
+            whole = put_line(ctl, &table, &line);
+    }
+    whole = table_flush(&table, stdout) && whole;
+    table_done(&table);
+    return whole;
+}
+
+static bool plan_file(const struct ctl *ctl, const char *file)
+{
+    if (!ctl->json) {
+        puts(file);
+        return true;
+    }
+    struct json *object = json_new_object();
+    if (object && json_set_text(object, "run", file))
+        return print_json(object, stdout);
+    json_free(object);
+    return false;
+}
+
+static bool print_plan(const struct ctl *ctl, const struct state *state)
+{
+    bool whole = plan_file(ctl, "roles.sql");
+    for (int i = 0; i < migrations_count && whole; i++)
+        if (find_applied(state, migrations[i].version) < 0)
+            whole = plan_file(ctl, migrations[i].file);
+    return whole && plan_file(ctl, "grants.sql");
+}
+
+static int look(struct ctl *ctl, bool plan, struct err *err)
+{
+    struct state state = {0};
+    if (!read_state(ctl, &state, err))
+        return ctl_fail(err);
+    bool fits = check_applied(&state, err);
+    bool whole = plan ? !fits || print_plan(ctl, &state) : print_status(ctl, &state);
+    state_done(&state);
+    if (!whole)
+        err_set(err, ERR_MEMORY, "out of memory");
+    return fits && whole ? CTL_DONE : ctl_fail(err);
+}
+
+static int run_migrate(struct ctl *ctl, char **arguments, int count)
+{
+    bool status = false, plan = false;
+    const struct option_spec specs[] = {{.name = "status", .flag = &status}, {.name = "plan", .flag = &plan}, {.name = NULL}};
+    struct err err;
+    if (!options_read(specs, arguments, count, &count, &err))
+        return ctl_fail(&err);
+    if (count > 0 || (status && plan)) {
+        err_set(&err, ERR_USAGE, count > 0 ? "migrate takes no argument" : "--status or --plan, not both");
+        return ctl_fail(&err);
+    }
+    if (!ctl_connect(ctl, &err))
+        return ctl_fail(&err);
+    return status || plan ? look(ctl, plan, &err) : run_all(ctl, &err);
+}
+
+const struct ctl_command ctl_migrate = {
+    .word = "migrate",
+    .usage = "[--status | --plan]",
+    .summary = "bring the schema to what this program expects",
+    .help = "Creates the roles where it may, applies the migrations that are missing, each in a transaction of its own, and grants each role\n"
+            "its rights. Run it as a superuser, or as a role that owns the database; twice does no harm, two at once wait for each other.\n"
+            "It needs a direct connection: no transaction pooler in between.\n\n"
+            "  --status  which migrations are applied, and which are pending\n"
+            "  --plan    which files would be run\n\n"
+            "Refused (exit 1) when an applied file was edited since, or when the database is newer than this program.\n",
+    .run = run_migrate,
+};

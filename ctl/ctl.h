@@ -1,0 +1,34 @@
+/* What every command of issuing-ctl gets and is. Each command lives in a file of its own, cmd_<word>.c; main.c holds the list. */
+#ifndef ISSUING_CTL_H
+#define ISSUING_CTL_H
+
+#include "common/base.h"
+#include "common/config.h"
+#include "common/err.h"
+#include "common/pg_sync.h"
+
+enum ctl_exit { CTL_DONE = 0, CTL_REFUSED = 1, CTL_USAGE = 2, CTL_AWAY = 75, CTL_CONFIG = 78 };
+
+struct ctl {
+    const struct config *config;
+    bool json;          /* --json: one object a line on standard output */
+    struct pg_sync *db; /* owned; NULL until ctl_connect */
+};
+
+struct ctl_command {
+    const char *word;
+    const char *usage;   /* what stands after the word */
+    const char *summary; /* one line, for the list of commands */
+    const char *help;    /* the whole page below the usage line */
+    /* arguments: what stood after the word, without --json. Returns the exit code; has said itself what went wrong. */
+    int (*run)(struct ctl *ctl, char **arguments, int count);
+};
+
+extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel, ctl_keys, ctl_doctor;
+
+/* Fills ctl->db. Called after the command line was read: a wrong one is exit 2 whether or not there is a database. */
+must_check bool ctl_connect(struct ctl *ctl, struct err *err);
+/* "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause. Returns the exit code of err. */
+int ctl_fail(const struct err *err);
+
+#endif

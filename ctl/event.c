@@ -1,0 +1,210 @@
+/* An event as a command shows it.
+ *
+ * Invariants: every object has all members in the same order, null where there is nothing; a card number cannot be here, since no
+ * statement of ctl reads one (and its role may not).
+ * Left out: what will happen to the event (outlook.h). */
+#include "ctl/event.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "statements.h"
+
+enum column {
+    ID, USER_ID, KIND, STATUS, TYPE, RETRY_COUNT, NEXT_ATTEMPT_AT, CREATED_AT, UPDATED_AT, COMPLETED_AT, FIRST_SENT_AT, DEFERRED_SINCE,
+    LEASE_UNTIL, LEASE_OWNER, IDEMPOTENCY_KEY, REASON_CODE, REASON_DETAIL, LAST_ERROR, REPLACES, OUTCOME_UNKNOWN, CARD_ID, CARD_LAST4,
+    CARD_EXP_MONTH, CARD_EXP_YEAR, CARD_STATUS, NOW
+};
+
+bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err)
+{
+    struct slice status = pg_bytes(rows, row, STATUS);
+    struct event event = {
+        .id = pg_uuid(rows, row, ID),
+        .user_id = pg_bytes(rows, row, USER_ID).bytes,
+        .kind = pg_bytes(rows, row, KIND).bytes,
+        .status_text = status.bytes,
+        .type = pg_bytes(rows, row, TYPE).bytes,
+        .retry_count = pg_int8(rows, row, RETRY_COUNT),
+        .next_attempt_us = pg_time_us(rows, row, NEXT_ATTEMPT_AT),
+        .created_us = pg_time_us(rows, row, CREATED_AT),
+        .updated_us = pg_time_us(rows, row, UPDATED_AT),
+        .completed_us = pg_time_us(rows, row, COMPLETED_AT),
+        .first_sent_us = pg_time_us(rows, row, FIRST_SENT_AT),
+        .deferred_since_us = pg_time_us(rows, row, DEFERRED_SINCE),
+        .lease_until_us = pg_time_us(rows, row, LEASE_UNTIL),
+        .lease_owner = pg_bytes(rows, row, LEASE_OWNER).bytes,
+        .idempotency_key = pg_bytes(rows, row, IDEMPOTENCY_KEY).bytes,
+        .reason_code = pg_bytes(rows, row, REASON_CODE).bytes,
+        .reason_detail = pg_bytes(rows, row, REASON_DETAIL).bytes,
+        .last_error = pg_bytes(rows, row, LAST_ERROR).bytes,
+        .replaces = pg_bytes(rows, row, REPLACES).bytes,
+        .outcome_unknown = pg_bool(rows, row, OUTCOME_UNKNOWN),
+        .has_card = !pg_is_null(rows, row, CARD_ID),
+        .last4 = pg_bytes(rows, row, CARD_LAST4).bytes,
+        .exp_month = pg_int8(rows, row, CARD_EXP_MONTH),
+        .exp_year = pg_int8(rows, row, CARD_EXP_YEAR),
+        .card_status = pg_bytes(rows, row, CARD_STATUS).bytes,
+        .now_us = pg_time_us(rows, row, NOW),
+    };
+    if (!status.bytes || !outbox_status_parse(status.bytes, status.length, &event.status))
+        return err_set(err, ERR_DATABASE, "an event has the unknown status %s; is the schema newer than this program?",
+                       status.bytes ? status.bytes : "NULL");
+    uuid_format(&event.id, event.id_text);
+    if (event.has_card) {
+        struct uuid card_id = pg_uuid(rows, row, CARD_ID);
+        uuid_format(&card_id, event.card_id_text);
+    }
+    *ret_event = event;
+    return true;
+}
+
+static bool ask(struct pg_sync *db, const struct filter *filter, const struct uuid *id, const struct uuid *before, int64_t limit,
+                struct pg_rows **ret_rows, struct err *err)
+{
+    struct pg_param params[FILTER_PARAMS + 3];
+    filter_params(filter, params);
+    params[FILTER_PARAMS] = id ? pg_param_uuid(id) : pg_param_null();
+    params[FILTER_PARAMS + 1] = before ? pg_param_uuid(before) : pg_param_null();
+    params[FILTER_PARAMS + 2] = pg_param_int8(limit);
+    return pg_sync_ask(db, &sql_operator_events, params, ret_rows, err);
+}
+
+bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit, struct pg_rows **ret_rows,
+                struct err *err)
+{
+    return ask(db, filter, NULL, before, limit, ret_rows, err);
+}
+
+bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows, struct event *ret_event, struct err *err)
+{
+    const struct filter any = {0};
+    struct pg_rows *rows = NULL;
+    if (!ask(db, &any, id, NULL, 1, &rows, err))
+        return false;
+    if (pg_rows_count(rows) == 0) {
+        char text[UUID_TEXT_SIZE];
+        uuid_format(id, text);
+        pg_rows_free(rows);
+        return err_set(err, ERR_NOT_FOUND, "there is no event %s", text);
+    }
+    if (!event_read(rows, 0, ret_event, err)) {
+        pg_rows_free(rows);
+        return false;
+    }
+    *ret_rows = rows;
+    return true;
+}
+
+static struct json *card_json(const struct event *event)
+{
+    struct json *card = json_new_object();
+    if (card && json_set_text(card, "id", event->card_id_text) && json_set_text(card, "last4", event->last4) &&
+        json_set_integer(card, "exp_month", event->exp_month) && json_set_integer(card, "exp_year", event->exp_year) &&
+        json_set_text(card, "status", event->card_status))
+        return card;
+    json_free(card);
+    return NULL;
+}
+
+static struct json *reason_json(const struct event *event)
+{
+    struct json *reason = json_new_object();
+    if (reason && json_set_text(reason, "code", event->reason_code) && json_set_text(reason, "detail", event->reason_detail))
+        return reason;
+    json_free(reason);
+    return NULL;
+}
+
+/* A member that is an object, or null where there is none to show. */
+static bool set_object(struct json *object, const char *name, bool wanted, struct json *value)
+{
+    return wanted ? value && json_set(object, name, value) : json_set(object, name, NULL);
+}
+
+struct json *event_json(const struct event *event)
+{
+    struct json *object = json_new_object();
+    bool whole = object && json_set_text(object, "id", event->id_text) && json_set_text(object, "user_id", event->user_id) &&
+                 json_set_text(object, "kind", event->kind) && json_set_text(object, "replaces", event->replaces) &&
+                 json_set_text(object, "event_type", event->type) && json_set_text(object, "status", event->status_text) &&
+                 json_set_integer(object, "retry_count", event->retry_count) &&
+                 print_set_time(object, "next_attempt_at", event->next_attempt_us) &&
+                 print_set_time(object, "created_at", event->created_us) && print_set_time(object, "updated_at", event->updated_us) &&
+                 print_set_time(object, "completed_at", event->completed_us) &&
+                 set_object(object, "reason", event->reason_code != NULL, event->reason_code ? reason_json(event) : NULL) &&
+                 json_set_text(object, "last_error", event->last_error) &&
+                 json_set_text(object, "idempotency_key", event->idempotency_key) &&
+                 json_set_text(object, "lease_owner", event->lease_owner) && print_set_time(object, "lease_until", event->lease_until_us) &&
+                 print_set_time(object, "first_sent_at", event->first_sent_us) &&
+                 json_set(object, "outcome_unknown", json_new_bool(event->outcome_unknown)) &&
+                 set_object(object, "card", event->has_card, event->has_card ? card_json(event) : NULL);
+    if (whole)
+        return object;
+    json_free(object);
+    return NULL;
+}
+
+const char *const event_heads[] = {"ID", "STATUS", "KIND", "USER", "TRIES", "CREATED", "NEXT ATTEMPT", "CARD", "REASON", NULL};
+
+void event_put(const struct event *event, struct table *table)
+{
+    char time[PRINT_TIME_SIZE];
+    table_put(table, event->id_text);
+    table_put(table, event->status_text);
+    table_put(table, event->kind);
+    table_put(table, event->user_id);
+    table_put_number(table, event->retry_count);
+    table_put(table, print_time(event->created_us, time));
+    table_put(table, event->status == OUTBOX_PENDING ? print_time(event->next_attempt_us, time) : NULL);
+    table_put(table, event->has_card ? event->last4 : event->outcome_unknown ? "unknown" : NULL);
+    table_put(table, event->reason_code ? event->reason_code : event->status == OUTBOX_PENDING ? event->last_error : NULL);
+}
+
+static void print_fact(const char *name, const char *value, FILE *out)
+{
+    if (!value || !value[0])
+        return;
+    fprintf(out, "%-16s ", name);
+    print_text(value, out);
+    fputc('\n', out);
+}
+
+static void print_when(const char *name, int64_t wall_us, FILE *out)
+{
+    char time[PRINT_TIME_SIZE];
+    if (wall_us != 0)
+        print_fact(name, print_time(wall_us, time), out);
+}
+
+void event_print(const struct event *event, FILE *out)
+{
+    print_fact("event", event->id_text, out);
+    print_fact("user", event->user_id, out);
+    print_fact("kind", event->kind, out);
+    print_fact("replaces card", event->replaces, out);
+    if (event->type && strcmp(event->type, OUTBOX_EVENT_TYPE) != 0)
+        print_fact("type", event->type, out);
+    print_fact("status", event->status_text, out);
+    if (event->reason_code)
+        print_fact("reason", event->reason_code, out);
+    print_fact("", event->reason_code ? event->reason_detail : NULL, out);
+    fprintf(out, "%-16s %" PRId64 "\n", "tries", event->retry_count);
+    print_when("created", event->created_us, out);
+    print_when("updated", event->updated_us, out);
+    print_when("ended", event->completed_us, out);
+    if (event->status == OUTBOX_PENDING)
+        print_when("next attempt", event->next_attempt_us, out);
+    print_when("lease until", event->lease_until_us, out);
+    print_fact(event->status == OUTBOX_PROCESSING ? "held by" : "last held by", event->lease_owner, out);
+    print_when("first sent", event->first_sent_us, out);
+    if (event->outcome_unknown)
+        print_fact("outcome", "unknown: the issuer may have made a card, and none is stored here", out);
+    print_fact("last error", event->last_error, out);
+    print_fact("client's key", event->idempotency_key, out);
+    if (event->has_card) {
+        print_fact("card", event->card_id_text, out);
+        fprintf(out, "%-16s .... %s, until %02" PRId64 "/%" PRId64 ", %s\n", "", event->last4, event->exp_month, event->exp_year,
+                event->card_status);
+    }
+}

@@ -1,0 +1,56 @@
+/* An event as a command shows it: read from a row, said as JSON, as a line of a table, or as a page. */
+#ifndef ISSUING_CTL_EVENT_H
+#define ISSUING_CTL_EVENT_H
+
+#include <stdio.h>
+
+#include "common/base.h"
+#include "common/json.h"
+#include "common/outbox.h"
+#include "common/pg_sync.h"
+#include "common/uuid7.h"
+#include "ctl/filter.h"
+#include "ctl/print.h"
+
+/* The columns of every statement of operator.sql that returns events, in this order. Times in microseconds since 1970, 0 = none; texts are
+ * borrowed from the rows, NULL = none. */
+struct event {
+    struct uuid id;
+    char id_text[UUID_TEXT_SIZE];
+    const char *user_id;
+    const char *kind;
+    const char *status_text;
+    enum outbox_status status;
+    const char *type;
+    int64_t retry_count;
+    int64_t next_attempt_us, created_us, updated_us, completed_us, first_sent_us, deferred_since_us, lease_until_us;
+    const char *lease_owner;
+    const char *idempotency_key;
+    const char *reason_code, *reason_detail;
+    const char *last_error;
+    const char *replaces; /* card id, of a reissue */
+    bool outcome_unknown; /* the issuer may have made a card, and we hold none */
+    bool has_card;
+    char card_id_text[UUID_TEXT_SIZE];
+    const char *last4;
+    int64_t exp_month, exp_year;
+    const char *card_status;
+    int64_t now_us; /* of the database, when it answered */
+};
+
+/* ERR_DATABASE when the status is none of outbox.h: a schema of another release. */
+must_check bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err);
+/* Asks for one event. *ret_rows is owned by the caller; the event borrows from it. ERR_NOT_FOUND. */
+must_check bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows, struct event *ret_event, struct err *err);
+/* One page, newest first: below `before` (NULL = from the top). */
+must_check bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit, struct pg_rows **ret_rows,
+                           struct err *err);
+
+/* The object of CONTRACT 7; the caller may add members and prints it. NULL: out of memory. */
+struct json *event_json(const struct event *event);
+extern const char *const event_heads[];
+void event_put(const struct event *event, struct table *table);
+/* One line a fact. */
+void event_print(const struct event *event, FILE *out);
+
+#endif

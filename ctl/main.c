@@ -1,0 +1,175 @@
+/* issuing-ctl: the operator's tool (CONTRACT 7). It talks to PostgreSQL only.
+ *
+ * The commands are a table of words; each has a file of its own. Standard output is what was asked for (a table, or JSON lines), standard
+ * error is everything else. Nothing ever asks a question back. Exit codes: CONTRACT 6.
+ * Left out: acting on the issuer or core-api, which only workers do. */
+#include "ctl/ctl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/secret.h"
+#include "ctl/print.h"
+
+#ifndef ISSUING_VERSION
+#define ISSUING_VERSION "unversioned"
+#endif
+
+static const struct ctl_command *const commands[] = {
+    &ctl_migrate, &ctl_status, &ctl_list, &ctl_show, &ctl_explain, &ctl_replay, &ctl_cancel, &ctl_keys, &ctl_doctor,
+};
+
+bool ctl_connect(struct ctl *ctl, struct err *err)
+{
+    const char *url = ctl->config->database.url;
+    if (!pg_sync_open(url ? url : "", "issuing-ctl", &ctl->db, err))
+        return err->kind == ERR_AWAY ? err_prefix(err, "the database is away") : false;
+    return true;
+}
+
+/* What usually lies behind a refusal of the database. */
+static const char *hint_for(const char *message)
+{
+    static const struct {
+        const char *sqlstate, *hint;
+    } hints[] = {
+        {"(SQLSTATE 42P01)", "is the schema there? `issuing-ctl migrate` makes it"},
+        {"(SQLSTATE 42703)", "the schema is of another release: `issuing-ctl migrate --status` compares them"},
+        {"(SQLSTATE 42501)", "this role may not do that: connect as issuing_operator (for migrate: as the owner or a superuser)"},
+        {"(SQLSTATE 25006)", "this server is read-only: add target_session_attrs=read-write to database.url"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
+        if (strstr(message, hints[i].sqlstate))
+            return hints[i].hint;
+    return NULL;
+}
+
+int ctl_fail(const struct err *err)
+{
+    fflush(stdout);
+    fputs("issuing-ctl: ", stderr);
+    print_text(err->message, stderr);
+    const char *hint = err->kind == ERR_DATABASE ? hint_for(err->message) : NULL;
+    if (hint)
+        fprintf(stderr, "; %s", hint);
+    fputc('\n', stderr);
+    return err_exit_code(err->kind);
+}
+
+static void print_commands(FILE *out)
+{
+    fputs("usage: issuing-ctl [--json] [--config FILE] COMMAND ...\n\n", out);
+    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+        fprintf(out, "  %-9s %s\n", commands[i]->word, commands[i]->summary);
+    fputs("\n`issuing-ctl COMMAND --help` tells more.\n", out);
+}
+
+static void print_help(FILE *out)
+{
+    print_commands(out);
+    fputs("--json: one JSON object a line, for programs.\n"
+          "Exit codes: 0 done, 1 failed or refused, 2 usage, 75 database away (try again later), 78 configuration.\n"
+          "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH " by default):\n",
+          out);
+    config_help(CONFIG_CTL, out);
+}
+
+static void print_command_help(const struct ctl_command *command, FILE *out)
+{
+    fprintf(out, "usage: issuing-ctl [--json] %s%s%s\n\n%s", command->word, command->usage[0] ? " " : "", command->usage, command->help);
+}
+
+static const struct ctl_command *find_command(const char *word)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+        if (strcmp(commands[i]->word, word) == 0)
+            return commands[i];
+    return NULL;
+}
+
+/* Takes --json out of the arguments, wherever it stands. What follows "--" is text. */
+static bool take_json(char **arguments, int *count)
+{
+    bool json = false;
+    int kept = 0;
+    for (int i = 0; i < *count; i++) {
+        if (strcmp(arguments[i], "--") == 0) {
+            while (i < *count)
+                arguments[kept++] = arguments[i++];
+            break;
+        }
+        if (strcmp(arguments[i], "--json") == 0)
+            json = true;
+        else
+            arguments[kept++] = arguments[i];
+    }
+    *count = kept;
+    return json;
+}
+
+static int run(struct config *config)
+{
+    int count = config->argument_count;
+    struct ctl ctl = {.config = config, .json = take_json(config->arguments, &count)};
+    struct err err;
+    if (count == 0) {
+        if (!config->help)
+            print_commands(stderr);
+        else
+            print_help(stdout);
+        return config->help ? CTL_DONE : CTL_USAGE;
+    }
+    const struct ctl_command *command = find_command(config->arguments[0]);
+    if (!command) {
+        fprintf(stderr, "issuing-ctl: unknown command ");
+        print_text(config->arguments[0], stderr);
+        fputs("; `issuing-ctl --help` lists them\n", stderr);
+        return CTL_USAGE;
+    }
+    if (config->help) {
+        print_command_help(command, stdout);
+        return CTL_DONE;
+    }
+    if (!config_check(config, CONFIG_CTL, &err))
+        return ctl_fail(&err);
+    int code = command->run(&ctl, config->arguments + 1, count - 1);
+    if (code == CTL_USAGE)
+        fprintf(stderr, "usage: issuing-ctl %s%s%s\n", command->word, command->usage[0] ? " " : "", command->usage);
+    pg_sync_close(ctl.db);
+    return code;
+}
+
+/* Output that did not arrive is no success: a full disk behind a redirection. */
+static int finish_output(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "issuing-ctl: standard output could not be written\n");
+    return code == CTL_DONE ? CTL_REFUSED : code;
+}
+
+int main(int argc, char **argv)
+{
+    struct config config;
+    struct err err;
+    secret_protect_process();
+    if (!config_load(&config, CONFIG_CTL, argc, argv, &err))
+        return ctl_fail(&err);
+    int code = CTL_DONE;
+    if (config.version) {
+        puts("issuing-ctl " ISSUING_VERSION);
+    } else if (config.show) {
+        config_show(&config, stdout);
+    } else if (config.check_only) {
+        if (config_check(&config, CONFIG_CTL, &err))
+            puts("the configuration is fine");
+        else
+            code = ctl_fail(&err);
+    } else {
+        code = run(&config);
+    }
+    code = finish_output(code);
+    config_done(&config);
+    return code;
+}

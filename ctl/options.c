@@ -1,0 +1,111 @@
+/* Reads the flags of one command.
+ *
+ * Invariants: a flag is known, given once, and has a value that its kind takes, or nothing runs. No abbreviations: a script must not
+ * change its meaning when a flag is added.
+ * Left out: the options of the configuration (--section.key=value), which config.c has taken before. */
+#include "ctl/options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DURATION_MAX_MS (INT64_C(100) * 366 * 24 * 3600 * 1000)
+
+static const struct option_spec *find(const struct option_spec *specs, const char *name, size_t length, int *ret_index)
+{
+    for (int i = 0; specs[i].name; i++) {
+        if (strlen(specs[i].name) == length && memcmp(specs[i].name, name, length) == 0) {
+            *ret_index = i;
+            return &specs[i];
+        }
+    }
+    return NULL;
+}
+
+static bool read_number(const struct option_spec *spec, const char *text, struct err *err)
+{
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number < spec->min || number > spec->max)
+        return err_set(err, ERR_USAGE, "--%s wants a number from %lld to %lld", spec->name, (long long)spec->min, (long long)spec->max);
+    *spec->number = number;
+    return true;
+}
+
+static bool take(const struct option_spec *spec, const char *value, struct err *err)
+{
+    if (spec->flag) {
+        *spec->flag = true;
+        return true;
+    }
+    if (spec->number)
+        return read_number(spec, value, err);
+    *spec->text = value;
+    return true;
+}
+
+bool options_read(const struct option_spec *specs, char **arguments, int count, int *ret_count, struct err *err)
+{
+    uint64_t seen = 0; /* one bit a row of specs */
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        const char *argument = arguments[i];
+        if (strcmp(argument, "--") == 0) {
+            while (++i < count)
+                arguments[kept++] = arguments[i];
+            break;
+        }
+        if (argument[0] != '-' || argument[1] == '\0') {
+            arguments[kept++] = arguments[i];
+            continue;
+        }
+        const char *name = argument + (argument[1] == '-' ? 2 : 1);
+        const char *equals = strchr(name, '=');
+        size_t length = equals ? (size_t)(equals - name) : strlen(name);
+        int index = 0;
+        const struct option_spec *spec = argument[1] == '-' ? find(specs, name, length, &index) : NULL;
+        if (!spec)
+            return err_set(err, ERR_USAGE, "unknown option %.*s", (int)(length + (size_t)(name - argument)), argument);
+        assert(index < 64);
+        if (seen & UINT64_C(1) << index)
+            return err_set(err, ERR_USAGE, "--%s is given twice", spec->name);
+        seen |= UINT64_C(1) << index;
+        if (spec->flag && equals)
+            return err_set(err, ERR_USAGE, "--%s takes no value", spec->name);
+        const char *value = equals ? equals + 1 : NULL;
+        if (!spec->flag && !value) {
+            if (i + 1 == count)
+                return err_set(err, ERR_USAGE, "--%s wants a value", spec->name);
+            value = arguments[++i];
+        }
+        if (!take(spec, value, err))
+            return false;
+    }
+    *ret_count = kept;
+    return true;
+}
+
+bool options_duration(const char *text, int64_t *ret_us)
+{
+    static const struct {
+        const char *unit;
+        int64_t ms;
+    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 3600 * 1000}, {"d", 24 * 3600 * 1000}};
+
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || errno != 0)
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
+        if (strcmp(end, units[i].unit) == 0) {
+            if (number > DURATION_MAX_MS / units[i].ms)
+                return false;
+            *ret_us = number * units[i].ms * 1000;
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,23 @@
+/* The flags of one command. Pure. */
+#ifndef ISSUING_CTL_OPTIONS_H
+#define ISSUING_CTL_OPTIONS_H
+
+#include "common/base.h"
+#include "common/err.h"
+
+/* One of text, number and flag is set: where the value goes. NULL name ends a list. */
+struct option_spec {
+    const char *name; /* without the dashes */
+    const char **text;
+    int64_t *number; /* in [min, max] */
+    bool *flag;
+    int64_t min, max;
+};
+
+/* Reads "--name value", "--name=value" and "--flag"; everything else (and all that follows "--") is moved to the front of `arguments`,
+ * ret_count of them. ERR_USAGE: unknown, given twice, no value, no such number. */
+must_check bool options_read(const struct option_spec *specs, char **arguments, int count, int *ret_count, struct err *err);
+/* "90s", "12h", "7d": units ms s m h d, as in the configuration. At most 100 years. */
+must_check bool options_duration(const char *text, int64_t *ret_us);
+
+#endif

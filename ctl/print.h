@@ -1,0 +1,45 @@
+/* What a person or a program reads on standard output. */
+#ifndef ISSUING_CTL_PRINT_H
+#define ISSUING_CTL_PRINT_H
+
+#include <stdio.h>
+
+#include "common/base.h"
+#include "common/json.h"
+
+#define PRINT_COLUMNS_MAX 12
+#define PRINT_TIME_SIZE 24 /* "2026-11-20T10:39:57Z" and its NUL */
+#define PRINT_SPAN_SIZE 32 /* "3 d 4 h" */
+
+/* Rows are kept until the page is flushed, so that the columns fit them. */
+struct table {
+    int columns;
+    const char *heads[PRINT_COLUMNS_MAX];
+    int widths[PRINT_COLUMNS_MAX]; /* in characters; they only grow, so that pages of one table stay aligned */
+    char **cells;                  /* owned, in order of rows */
+    size_t count, capacity;
+    bool headed; /* the heads were printed */
+    bool failed; /* out of memory: rows are missing */
+};
+
+/* heads: ended by NULL; borrowed. */
+void table_init(struct table *table, const char *const *heads);
+/* One cell; NULL or "" shows as "-". Copied, control characters made harmless. */
+void table_put(struct table *table, const char *text);
+void table_put_number(struct table *table, int64_t number);
+/* Prints what was put and forgets it. false: some of it was lost. */
+bool table_flush(struct table *table, FILE *out);
+void table_done(struct table *table);
+
+/* One line; takes ownership. false: out of memory, nothing was printed. */
+bool print_json(struct json *json, FILE *out);
+/* Text of others for a terminal: control characters become '?', line ends a blank. */
+void print_text(const char *text, FILE *out);
+/* RFC 3339 in UTC without the fraction; "-" for 0. */
+const char *print_time(int64_t wall_us, char ret_text[PRINT_TIME_SIZE]);
+/* "850 ms", "42 s", "3 min 20 s", "5 h 1 min", "3 d 4 h"; of the absolute value. */
+const char *print_span(int64_t us, char ret_text[PRINT_SPAN_SIZE]);
+/* A time for programs: RFC 3339 text with microseconds, null for 0. */
+bool print_set_time(struct json *object, const char *name, int64_t wall_us);
+
+#endif

@@ -1,0 +1,49 @@
+/* What was asked, the newest of it: a ring of fixed-size notes, so that keeping it costs a call no allocation. */
+#ifndef ISSUING_SANDBOX_CALLS_H
+#define ISSUING_SANDBOX_CALLS_H
+
+#include "common/base.h"
+#include "common/buf.h"
+
+enum call_target { TARGET_ISSUER, TARGET_CORE };
+
+/* kind, its name in rules and in GET /calls, who is asked */
+#define CALL_KINDS(X)             \
+    X(CREATE, "create", ISSUER)   \
+    X(LOOKUP, "lookup", ISSUER)   \
+    X(CANCEL, "cancel", ISSUER)   \
+    X(CHECK, "check", CORE)       \
+    X(LINK, "link", CORE)         \
+    X(STRAY_ISSUER, "stray", ISSUER) /* a path that does not exist, such as one that follows a redirect */ \
+    X(STRAY_CORE, "stray", CORE)
+
+enum call_kind {
+#define X(kind, name, target) CALL_##kind,
+    CALL_KINDS(X)
+#undef X
+};
+
+const char *call_kind_name(enum call_kind kind);
+enum call_target call_kind_target(enum call_kind kind);
+const char *call_target_name(enum call_target target);
+
+#define CALLS_KEPT 10000
+
+struct calls;
+
+/* What a call says about itself; empty slices for what it does not. Longer texts are cut in the notes. */
+struct call_words {
+    struct slice user, key, reference, traceparent;
+};
+
+must_check struct calls *calls_new(void);
+void calls_free(struct calls *calls);
+void calls_clear(struct calls *calls);
+/* Returns the call's number, which counts from 1 since calls_new(). fault: a static name or NULL. */
+uint64_t calls_note(struct calls *calls, enum call_kind kind, const struct call_words *words, const char *fault, int64_t wall_us);
+/* The status the call was answered with (0 = never answered); nothing happens if its note is gone already. */
+void calls_answered(struct calls *calls, uint64_t call, int status);
+/* {"calls":[...]}, newest first. */
+bool calls_write(const struct calls *calls, size_t limit, struct buf *out);
+
+#endif

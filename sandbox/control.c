@@ -1,0 +1,318 @@
+/* Control of the sandbox: one table of paths, one function each. GET / is made from that table and the table of faults.
+ *
+ * Leaves out: any protection. Whoever reaches this port owns the sandbox, which is why it listens on loopback unless told otherwise. */
+#include "sandbox/control.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json_strict.h"
+#include "sandbox/exchange.h"
+#include "sandbox/ledger_report.h"
+#include "sandbox/listener.h"
+#include "sandbox/uri.h"
+
+#define OUT_MAX ((size_t)1 << 30)
+#define PART_MAX ((size_t)4 << 20)
+#define ROWS_DEFAULT 1000000
+#define CALLS_DEFAULT 100
+#define ADVANCE_MAX_MS (INT64_C(100) * 365 * 24 * 60 * 60 * 1000)
+
+/* A ledger of a million cards is more than the server takes in one reply. */
+static void answer_in_parts(struct http_request *request, int status, const char *content_type, const struct buf *out)
+{
+    char head[200];
+    int length = snprintf(head, sizeof(head), "HTTP/1.1 %d\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n", status, content_type,
+                          out->length);
+    http_reply_part(request, head, (size_t)length);
+    size_t sent = 0;
+    for (; out->length - sent > PART_MAX; sent += PART_MAX)
+        http_reply_part(request, out->bytes + sent, PART_MAX);
+    http_reply_raw(request, out->bytes + sent, out->length - sent, false);
+}
+
+static void answer(struct http_request *request, int status, const char *content_type, const struct buf *out)
+{
+    if (out->failed)
+        http_reply(request, &(struct http_reply){.status = 500});
+    else if (out->length > PART_MAX && request->method != HTTP_HEAD)
+        answer_in_parts(request, status, content_type, out);
+    else
+        http_reply(request, &(struct http_reply){
+                                .status = status, .content_type = content_type, .body = out->bytes, .body_length = out->length});
+}
+
+static void answer_error(struct http_request *request, int status, const char *code, const char *detail)
+{
+    struct buf out;
+    buf_init(&out, 4096);
+    buf_put_format(&out, "{\"code\":\"%s\",\"detail\":", code);
+    json_put_string(&out, detail, strlen(detail));
+    buf_put_text(&out, "}\n");
+    answer(request, status, "application/json", &out);
+    buf_done(&out);
+}
+
+static void answer_number(struct http_request *request, const char *name, int64_t number)
+{
+    struct buf out;
+    buf_init(&out, 4096);
+    buf_put_format(&out, "{\"%s\":%lld}\n", name, (long long)number);
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
+static void add_faults(struct sandbox *sandbox, struct http_request *request)
+{
+    struct err err = {0};
+    if (faults_add(&sandbox->faults, request->body.bytes, request->body.length, &err))
+        answer_number(request, "rules", (int64_t)sandbox->faults.count);
+    else
+        answer_error(request, err.kind == ERR_MEMORY ? 500 : 400, "bad_rule", err.message);
+}
+
+static void clear_faults(struct sandbox *sandbox, struct http_request *request)
+{
+    faults_clear(&sandbox->faults);
+    answer_number(request, "rules", 0);
+}
+
+static void show_faults(struct sandbox *sandbox, struct http_request *request)
+{
+    struct buf out;
+    buf_init(&out, OUT_MAX);
+    faults_write(&sandbox->faults, &out);
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
+static void answer_down(struct http_request *request, const struct listener *listener)
+{
+    struct buf out;
+    buf_init(&out, 4096);
+    buf_put_format(&out, "{\"target\":\"%s\",\"down\":%s}\n", listener_name(listener), listener_is_up(listener) ? "false" : "true");
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
+struct down_call {
+    struct http_request *request;
+    const struct listener *listener;
+};
+
+static void on_down(void *context)
+{
+    struct down_call *call = context;
+    answer_down(call->request, call->listener);
+    free(call);
+}
+
+static void take_down(struct sandbox *sandbox, enum sandbox_door door, struct http_request *request)
+{
+    struct down_call *call = malloc(sizeof(*call));
+    if (!call) {
+        answer_error(request, 500, "out_of_memory", "the sandbox has no memory left");
+        return;
+    }
+    *call = (struct down_call){.request = request, .listener = sandbox->doors[door]};
+    exchange_end_late(sandbox, door == DOOR_ISSUER ? TARGET_ISSUER : TARGET_CORE);
+    if (!listener_down(sandbox->doors[door], on_down, call)) {
+        free(call);
+        answer_down(request, sandbox->doors[door]);
+    }
+}
+
+static void put_down(struct sandbox *sandbox, struct http_request *request)
+{
+    struct err err = {0};
+    if (!json_strict_check(request->body.bytes, request->body.length, &err)) {
+        answer_error(request, 400, "bad_request", err.message);
+        return;
+    }
+    struct json_value body = json_value_of(request->body.bytes, request->body.length), down = json_member(body, "down");
+    char target[8] = "";
+    bool has_target = json_string(json_member(body, "target"), target, sizeof(target), NULL);
+    bool is_core = strcmp(target, "core") == 0;
+    if (!has_target || (!is_core && strcmp(target, "issuer") != 0) || down.kind != JSON_BOOL) {
+        answer_error(request, 400, "bad_request", "want {\"target\": \"issuer\" or \"core\", \"down\": true or false}");
+        return;
+    }
+    enum sandbox_door door = is_core ? DOOR_CORE : DOOR_ISSUER;
+    if (json_is_true(down))
+        take_down(sandbox, door, request);
+    else if (listener_up(sandbox->doors[door], &err))
+        answer_down(request, sandbox->doors[door]);
+    else
+        answer_error(request, 409, "not_opened", err.message);
+}
+
+struct range_words {
+    char user[LEDGER_TEXT_MAX + 1], reference[LEDGER_TEXT_MAX + 1];
+    struct ledger_range range;
+};
+
+static void read_range(const struct http_request *request, struct range_words *words)
+{
+    words->range.from = uri_query_number(request->query, "from", 0);
+    words->range.limit = uri_query_number(request->query, "limit", ROWS_DEFAULT);
+    words->range.user_id = uri_query(request->query, "user", words->user, sizeof(words->user)) ? words->user : NULL;
+    words->range.reference =
+        uri_query(request->query, "reference", words->reference, sizeof(words->reference)) ? words->reference : NULL;
+}
+
+static void show_ledger(struct sandbox *sandbox, struct http_request *request)
+{
+    struct range_words words;
+    struct buf out;
+    read_range(request, &words);
+    buf_init(&out, OUT_MAX);
+    ledger_report(sandbox->ledger, &words.range, &out);
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
+static void show_numbers(struct sandbox *sandbox, struct http_request *request)
+{
+    struct range_words words;
+    struct buf out;
+    read_range(request, &words);
+    buf_init(&out, OUT_MAX);
+    ledger_report_numbers(sandbox->ledger, &words.range, &out);
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
+static void show_summary(struct sandbox *sandbox, struct http_request *request)
+{
+    struct buf out;
+    buf_init(&out, OUT_MAX);
+    ledger_report_summary(sandbox->ledger, &out);
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
+static void show_calls(struct sandbox *sandbox, struct http_request *request)
+{
+    struct buf out;
+    buf_init(&out, OUT_MAX);
+    calls_write(sandbox->calls, uri_query_number(request->query, "limit", CALLS_DEFAULT), &out);
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
+static void reset(struct sandbox *sandbox, struct http_request *request)
+{
+    if (!ledger_reset(sandbox->ledger)) {
+        answer_error(request, 500, "out_of_memory", "the sandbox has no memory left");
+        return;
+    }
+    calls_clear(sandbox->calls);
+    faults_clear(&sandbox->faults);
+    exchange_end_late(sandbox, TARGET_ISSUER);
+    exchange_end_late(sandbox, TARGET_CORE);
+    sandbox->clock_advance_ms = 0;
+    answer_number(request, "cards", 0);
+}
+
+static void advance_clock(struct sandbox *sandbox, struct http_request *request)
+{
+    struct err err = {0};
+    if (!json_strict_check(request->body.bytes, request->body.length, &err)) {
+        answer_error(request, 400, "bad_request", err.message);
+        return;
+    }
+    struct json_value body = json_value_of(request->body.bytes, request->body.length);
+    int64_t advance_ms;
+    if (!json_integer(json_member(body, "advance_ms"), 0, ADVANCE_MAX_MS, &advance_ms) ||
+        sandbox->clock_advance_ms > ADVANCE_MAX_MS - advance_ms) {
+        answer_error(request, 400, "bad_request", "want {\"advance_ms\": milliseconds}");
+        return;
+    }
+    sandbox->clock_advance_ms += advance_ms;
+    answer_number(request, "advanced_ms", sandbox->clock_advance_ms);
+}
+
+static void show_alive(struct sandbox *sandbox, struct http_request *request)
+{
+    (void)sandbox;
+    http_reply(request, &(struct http_reply){.status = 200, .content_type = "text/plain", .body = "ok\n", .body_length = 3});
+}
+
+static void show_help(struct sandbox *sandbox, struct http_request *request);
+
+/* HTTP_OTHER is any method but GET, HEAD and POST: DELETE, here. */
+static const struct {
+    enum http_method method;
+    const char *method_name, *path;
+    void (*handle)(struct sandbox *sandbox, struct http_request *request);
+    const char *data, *help;
+} paths[] = {
+    {HTTP_GET, "GET", "/", show_help, NULL, "this text"},
+    {HTTP_GET, "GET", "/livez", show_alive, NULL, "ok"},
+    {HTTP_POST, "POST", "/faults", add_faults, "{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"create_then_drop\",\"count\":1}",
+     "adds one rule or an array of rules"},
+    {HTTP_GET, "GET", "/faults", show_faults, NULL, "the rules, how often each fired, what is left of its count"},
+    {HTTP_OTHER, "DELETE", "/faults", clear_faults, NULL, "removes all rules"},
+    {HTTP_POST, "POST", "/faults/clear", clear_faults, "", "the same"},
+    {HTTP_POST, "POST", "/down", put_down, "{\"target\":\"issuer\",\"down\":true}", "refuses connections, until down is false"},
+    {HTTP_GET, "GET", "/ledger", show_ledger, NULL, "cards, links, counts, leaks; ?user= ?reference= ?from= ?limit="},
+    {HTTP_GET, "GET", "/ledger/summary", show_summary, NULL, "numbers only, cheap"},
+    {HTTP_GET, "GET", "/calls", show_calls, NULL, "the newest calls of the last 10000; ?limit="},
+    {HTTP_GET, "GET", "/numbers", show_numbers, NULL, "the card numbers made, to look for leaks; ?from= ?limit= ?user= ?reference="},
+    {HTTP_POST, "POST", "/clock", advance_clock, "{\"advance_ms\":86400000}", "makes keys older"},
+    {HTTP_POST, "POST", "/reset", reset, "", "empties ledger, calls and faults"},
+};
+
+static void put_help(struct sandbox *sandbox, struct buf *out)
+{
+    const char *address = listener_address(sandbox->doors[DOOR_CONTROL]);
+    buf_put_format(out, "issuing-sandbox: a stand-in card issuer on http://%s, a stand-in core-api on http://%s.\n\n",
+                   listener_address(sandbox->doors[DOOR_ISSUER]), listener_address(sandbox->doors[DOOR_CORE]));
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        buf_put_format(out, "%-6s %-16s %s\n", paths[i].method_name, paths[i].path, paths[i].help);
+        if (paths[i].data)
+            buf_put_format(out, "       curl -d '%s' http://%s%s\n", paths[i].data, address, paths[i].path);
+        else if (paths[i].method != HTTP_OTHER)
+            buf_put_format(out, "       curl http://%s%s\n", address, paths[i].path);
+        else
+            buf_put_format(out, "       curl -X %s http://%s%s\n", paths[i].method_name, address, paths[i].path);
+    }
+    buf_put_text(out, "\nA rule: {\"target\":\"issuer\"|\"core\", \"call\":\"create\"|\"lookup\"|\"cancel\"|\"check\"|\"link\"|\"any\", "
+                      "\"user\":exact, \"fault\":..., \"count\":how often,\n"
+                      "\"skip\":pass so many first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, \"retry_after\":text, "
+                      "\"delay_ms\":n, \"card\":{members}, \"body\":text}.\n"
+                      "target and fault are required. The first rule that fits and has budget left fires.\n\nFaults:\n");
+#define X(kind, executes, text) buf_put_format(out, "  %-20s %s\n", #kind, text);
+    FAULT_KINDS(X)
+#undef X
+}
+
+static void show_help(struct sandbox *sandbox, struct http_request *request)
+{
+    struct buf out;
+    buf_init(&out, 64 * 1024);
+    put_help(sandbox, &out);
+    answer(request, 200, "text/plain", &out);
+    buf_done(&out);
+}
+
+void control_on_request(void *context, struct http_request *request)
+{
+    struct sandbox *sandbox = context;
+    enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
+    bool known = false;
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        if (!uri_is(request->path, paths[i].path))
+            continue;
+        if (paths[i].method == method) {
+            paths[i].handle(sandbox, request);
+            return;
+        }
+        known = true;
+    }
+    if (known)
+        answer_error(request, 405, "method_not_allowed", "see GET / for the methods of this path");
+    else
+        answer_error(request, 404, "not_found", "see GET / for what there is");
+}

@@ -1,0 +1,224 @@
+/* The stand-in core-api: may this user have a card, and: this user has this card.
+ *
+ * Every user exists and is eligible unless a fault says otherwise. core-api must never see a card number: every byte that arrives here is
+ * searched for the numbers that the issuer next door made, and each one found is a leak in the ledger. Leaves out: user records. */
+#include "sandbox/core.h"
+
+#include <string.h>
+
+#include "common/card.h"
+#include "common/json_strict.h"
+#include "common/uuid7.h"
+#include "sandbox/exchange.h"
+#include "sandbox/uri.h"
+
+#define USER_SIZE 129
+
+static struct slice slice_of(const char *text)
+{
+    return (struct slice){.bytes = text, .length = strlen(text)};
+}
+
+static must_check bool read_user(struct slice segment, char user[USER_SIZE])
+{
+    if (!uri_decode(segment, user, USER_SIZE) || !*user)
+        return false;
+    for (const char *at = user; *at; at++) {
+        if (*at < 0x20 || *at > 0x7e)
+            return false;
+    }
+    return true;
+}
+
+static void find_leaks(struct sandbox *sandbox, const struct http_request *request)
+{
+    ledger_find_leaks(sandbox->ledger, request->target);
+    ledger_find_leaks(sandbox->ledger, request->body);
+    for (int i = 0; i < request->header_count; i++)
+        ledger_find_leaks(sandbox->ledger, request->headers[i].value);
+}
+
+static void refuse(struct exchange *exchange, int status, const char *code, const char *detail)
+{
+    ledger_add(exchange->sandbox->ledger, LEDGER_COUNT_CORE_REFUSED);
+    exchange_refuse(exchange, status, code, detail);
+}
+
+static must_check bool admit(struct exchange *exchange)
+{
+    if (exchange_is_authorized(exchange->request, &exchange->sandbox->core_credential))
+        return true;
+    refuse(exchange, 401, "unauthorized", "the credential is missing or wrong");
+    return false;
+}
+
+static void check(struct sandbox *sandbox, struct http_request *request, struct slice segment)
+{
+    char user[USER_SIZE] = "", kind[8] = "";
+    bool readable = read_user(segment, user);
+    struct exchange exchange;
+    ledger_add(sandbox->ledger, LEDGER_COUNT_CORE_CHECK);
+    if (exchange_begin(&exchange, sandbox, request, CALL_CHECK, &(struct call_words){.user = slice_of(readable ? user : "")}) &&
+        admit(&exchange)) {
+        bool has_kind = uri_query(request->query, "kind", kind, sizeof(kind));
+        if (!readable) {
+            refuse(&exchange, 400, "bad_request", "the user id is no text of 1 to 128 characters");
+        } else if (!has_kind || (strcmp(kind, "new") != 0 && strcmp(kind, "reissue") != 0)) {
+            refuse(&exchange, 400, "bad_request", "kind must be new or reissue");
+        } else {
+            exchange.status = 200;
+            buf_put_text(&sandbox->body, "{\"eligible\":true}");
+        }
+    }
+    exchange_finish(&exchange);
+}
+
+static must_check bool is_uuid(struct json_value value)
+{
+    char text[UUID_TEXT_SIZE];
+    struct uuid uuid;
+    size_t length;
+    return json_string(value, text, sizeof(text), &length) && uuid_parse(text, length, &uuid);
+}
+
+/* The body of a link call, exactly as the contract has it. */
+static const struct {
+    const char *name;
+    enum { MEMBER_UUID, MEMBER_UUID_OR_NULL, MEMBER_LAST4, MEMBER_MONTH, MEMBER_YEAR, MEMBER_KIND } type;
+} link_members[] = {
+    {"request_id", MEMBER_UUID}, {"card_id", MEMBER_UUID},  {"last4", MEMBER_LAST4},           {"exp_month", MEMBER_MONTH},
+    {"exp_year", MEMBER_YEAR},   {"kind", MEMBER_KIND},     {"replaces", MEMBER_UUID_OR_NULL},
+};
+
+static must_check bool is_member(size_t member, struct json_value value)
+{
+    char text[8];
+    size_t length;
+    int64_t number;
+    switch (link_members[member].type) {
+    case MEMBER_UUID:
+        return is_uuid(value);
+    case MEMBER_UUID_OR_NULL:
+        return value.kind == JSON_NULL || is_uuid(value);
+    case MEMBER_LAST4:
+        return json_string(value, text, sizeof(text), &length) && card_last4_is_valid(text, length);
+    case MEMBER_MONTH:
+        return json_integer(value, 1, 12, &number);
+    case MEMBER_YEAR:
+        return json_integer(value, 2026, 9999, &number);
+    case MEMBER_KIND:
+        return json_string(value, text, sizeof(text), NULL) && (strcmp(text, "new") == 0 || strcmp(text, "reissue") == 0);
+    }
+    return false;
+}
+
+struct link_words {
+    char request_id[UUID_TEXT_SIZE], card_id[UUID_TEXT_SIZE];
+    struct slice key;
+};
+
+/* NULL if the body is good, else what is wrong. */
+static const char *read_link(const struct http_request *request, struct link_words *words)
+{
+    int keys;
+    words->key = http_header(request, "Idempotency-Key", &keys);
+    if (!json_strict_check(request->body.bytes, request->body.length, NULL))
+        return "the body is no JSON";
+    struct json_value body = json_value_of(request->body.bytes, request->body.length), value;
+    if (!json_string(json_member(body, "request_id"), words->request_id, sizeof(words->request_id), NULL) ||
+        !json_string(json_member(body, "card_id"), words->card_id, sizeof(words->card_id), NULL))
+        return "request_id and card_id are required";
+    size_t cursor = 0, known = 0;
+    struct slice name;
+    while (json_next_member(body, &cursor, &name, &value)) {
+        size_t i = 0;
+        while (i < ARRAY_SIZE(link_members) && (name.length != strlen(link_members[i].name) + 2 ||
+                                                memcmp(name.bytes + 1, link_members[i].name, name.length - 2) != 0))
+            i++;
+        if (i == ARRAY_SIZE(link_members))
+            return "the body has members that are not in the contract";
+        if (!is_member(i, value))
+            return "a member has no usable value";
+        known++;
+    }
+    if (known != ARRAY_SIZE(link_members))
+        return "the body lacks members of the contract";
+    if (keys != 1 || words->key.length != strlen(words->request_id) ||
+        memcmp(words->key.bytes, words->request_id, words->key.length) != 0)
+        return "exactly one Idempotency-Key is required, and it must be the request_id";
+    return NULL;
+}
+
+static void execute_link(struct exchange *exchange, const struct ledger_link_order *order)
+{
+    struct buf *body = &exchange->sandbox->body;
+    enum ledger_result result = ledger_put_link(exchange->sandbox->ledger, order);
+    switch (result) {
+    case LEDGER_MADE:
+    case LEDGER_SAME:
+        exchange->status = result == LEDGER_MADE ? 201 : 200;
+        buf_put_text(body, "{\"linked\":true,\"request_id\":\"");
+        buf_put(body, order->request_id.bytes, order->request_id.length);
+        buf_put_text(body, "\"}");
+        return;
+    case LEDGER_MISMATCH:
+        exchange_refuse(exchange, 422, "idempotency_mismatch", "this request was linked with another user or body");
+        return;
+    case LEDGER_FULL:
+        exchange_refuse(exchange, 500, "out_of_memory", "the sandbox has no room for another link");
+        return;
+    }
+}
+
+static void link_card(struct sandbox *sandbox, struct http_request *request, struct slice segment)
+{
+    char user[USER_SIZE] = "";
+    struct link_words words = {.request_id = ""};
+    bool readable = read_user(segment, user);
+    const char *wrong = read_link(request, &words);
+    struct exchange exchange;
+    ledger_add(sandbox->ledger, LEDGER_COUNT_CORE_LINK);
+    bool executes = exchange_begin(&exchange, sandbox, request, CALL_LINK,
+                                   &(struct call_words){
+                                       .user = slice_of(readable ? user : ""),
+                                       .key = words.key,
+                                       .reference = slice_of(words.request_id),
+                                   });
+    if (executes && admit(&exchange)) {
+        if (!exchange_is_json(request))
+            refuse(&exchange, 415, "unsupported_media_type", "Content-Type must be application/json");
+        else if (!readable || wrong)
+            refuse(&exchange, 400, "bad_request", wrong ? wrong : "the user id is no text of 1 to 128 characters");
+        else
+            execute_link(&exchange, &(struct ledger_link_order){
+                                        .request_id = slice_of(words.request_id),
+                                        .user_id = slice_of(user),
+                                        .card_id = slice_of(words.card_id),
+                                        .body = request->body,
+                                    });
+    }
+    exchange_finish(&exchange);
+}
+
+static void stray(struct sandbox *sandbox, struct http_request *request)
+{
+    struct exchange exchange;
+    ledger_add(sandbox->ledger, LEDGER_COUNT_STRAY);
+    if (exchange_begin(&exchange, sandbox, request, CALL_STRAY_CORE, &(struct call_words){.reference = request->path}))
+        exchange_refuse(&exchange, 404, "not_found", "there is no such path or method");
+    exchange_finish(&exchange);
+}
+
+void core_on_request(void *context, struct http_request *request)
+{
+    struct sandbox *sandbox = context;
+    struct slice user;
+    bool reads = request->method == HTTP_GET || request->method == HTTP_HEAD;
+    find_leaks(sandbox, request);
+    if (uri_segment(request->path, "/v1/users/", "/card-eligibility", &user) && reads)
+        check(sandbox, request, user);
+    else if (uri_segment(request->path, "/v1/users/", "/cards", &user) && request->method == HTTP_POST)
+        link_card(sandbox, request, user);
+    else
+        stray(sandbox, request);
+}

@@ -1,0 +1,80 @@
+/* Scripted faults: rules in a list; for every call the first rule that fits and still has budget fires. */
+#ifndef ISSUING_SANDBOX_FAULTS_H
+#define ISSUING_SANDBOX_FAULTS_H
+
+#include "common/base.h"
+#include "common/buf.h"
+#include "common/err.h"
+#include "sandbox/calls.h"
+
+#define FAULTS_MAX 10000
+#define FAULT_DELAY_MAX_MS (60 * 60 * 1000)
+
+/* kind, whether the call still takes effect, what the caller sees */
+#define FAULT_KINDS(X)                                                                                                   \
+    X(create_then_drop, true, "executes, then resets the connection without an answer")                                 \
+    X(create_then_hang, true, "executes, never answers")                                                                \
+    X(drop, false, "resets the connection before executing")                                                            \
+    X(hang, false, "never answers, does not execute")                                                                   \
+    X(delay, true, "executes, answers after delay_ms (default 1000)")                                                   \
+    X(status, false, "answers status, code, detail, retry_after without executing")                                     \
+    X(execute_then_status, true, "executes, then answers that status")                                                  \
+    X(garbage, true, "executes, answers with broken JSON")                                                              \
+    X(truncated, true, "executes, announces more bytes than it sends, closes")                                          \
+    X(slow_body, true, "executes, sends half of the body, the rest after delay_ms (default 1000)")                      \
+    X(huge, true, "executes, answers with 1 MiB")                                                                       \
+    X(wrong_reference, true, "executes, answers with another reference")                                                \
+    X(contradictory, true, "executes, answers with a last4 that is not the pan's")                                      \
+    X(answer, true, "executes, answers with the members of card put over the true ones (null removes), or with body")   \
+    X(redirect, false, "answers 302 to /redirected")                                                                    \
+    X(ineligible, false, "check: eligible is false, the reason is code (default user_blocked)")                         \
+    X(user_not_found, false, "answers 404")                                                                             \
+    X(link_refused, false, "link: answers 409 with code (default card_limit_reached)")
+
+enum fault_kind {
+#define X(kind, executes, help) FAULT_##kind,
+    FAULT_KINDS(X)
+#undef X
+};
+
+struct fault {
+    enum fault_kind kind;
+    enum call_target target;
+    bool any_call;
+    enum call_kind call; /* if not any_call */
+    bool any_user;
+    char user[256];
+    int64_t count; /* how many times it fires; -1 = without end */
+    int64_t skip;  /* how many calls that fit pass first */
+    double rate;   /* chance to fire, 1 = always */
+    int status;    /* 0 = none given */
+    char code[65], detail[256], retry_after[64];
+    int64_t delay_ms; /* -1 = none given */
+    char *card;       /* owned JSON object text: members put over the answer's; NULL = none */
+    char *body;       /* owned: the bytes of the answer; NULL = none */
+    int64_t fits, fired;
+};
+
+struct faults {
+    struct fault *rules; /* owned */
+    size_t count, capacity;
+};
+
+const char *fault_kind_name(enum fault_kind kind);
+const char *fault_kind_help(enum fault_kind kind);
+bool fault_kind_executes(enum fault_kind kind);
+
+void faults_init(struct faults *faults);
+void faults_done(struct faults *faults);
+void faults_clear(struct faults *faults);
+/* One rule or an array of them, all or none. ERR_MALFORMED names the rule and the member. */
+must_check bool faults_add(struct faults *faults, const char *text, size_t length, struct err *err);
+/* The rule that fires on this call, or NULL; takes from its budget. Valid until the rules change. */
+const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user);
+/* {"rules":[...]}, with fired and left (null = without end). */
+bool faults_write(const struct faults *faults, struct buf *out);
+
+/* Writes `answer` with the members of `card` put over its own; null removes; in an answer {"cards":[...]}, each of them. Both checked JSON. */
+bool fault_override(struct slice answer, const char *card, struct buf *out);
+
+#endif

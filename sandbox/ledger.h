@@ -1,0 +1,107 @@
+/* What the stand-ins did: every card made, every link, and how often. The evidence that tests and demos ask for.
+ *
+ * Pure: the caller says what time it is. About 150 bytes a card and 150 a link, nothing is ever removed but by ledger_reset(). */
+#ifndef ISSUING_SANDBOX_LEDGER_H
+#define ISSUING_SANDBOX_LEDGER_H
+
+#include "common/base.h"
+
+#define LEDGER_NUMBER_SIZE 17  /* 16 digits: BIN 400000, 9 of our own, Luhn (ISO/IEC 7812-1) */
+#define LEDGER_CARD_ID_SIZE 20 /* "ic_" and 16 letters: never a digit, so that no id looks like a number to a redactor */
+#define LEDGER_TEXT_MAX 255    /* keys, references, users */
+
+#define LEDGER_COUNTS(X)                                                            \
+    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */           \
+    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                          \
+    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */    \
+    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                \
+    X(ISSUER_LOOKUP, "issuer.lookup")                                               \
+    X(ISSUER_CANCEL, "issuer.cancel")                                               \
+    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                   \
+    X(ISSUER_REFUSED, "issuer.refused")     /* malformed or without the credential */ \
+    X(CORE_CHECK, "core.check")                                                     \
+    X(CORE_LINK, "core.link")       /* link calls that arrived */                   \
+    X(CORE_LINKED, "core.linked")   /* links made */                                \
+    X(CORE_REPEATED, "core.repeated") /* same request, same link again */           \
+    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                \
+    X(CORE_REFUSED, "core.refused")                                                 \
+    X(STRAY, "stray")   /* calls of paths that do not exist */                      \
+    X(FAULTS, "faults") /* calls that met a fault */
+
+enum ledger_count {
+#define X(count, name) LEDGER_COUNT_##count,
+    LEDGER_COUNTS(X)
+#undef X
+};
+
+enum ledger_card_status { LEDGER_ACTIVE, LEDGER_REPLACED, LEDGER_CANCELLED };
+
+/* Borrowed texts; all valid until ledger_reset(). */
+struct ledger_card {
+    const char *key, *reference, *user_id;
+    int64_t made_ms;
+    uint64_t fingerprint; /* of the body that made it */
+    uint32_t sends;       /* create calls with its key, the one that made it and those after */
+    uint8_t status;       /* enum ledger_card_status */
+    bool is_reissue;
+};
+
+struct ledger_order {
+    struct slice key, reference, user_id;
+    struct slice replaces; /* the issuer's card id; empty = none */
+    struct slice body;     /* as sent: "same body" means the same bytes */
+    bool is_reissue;
+};
+
+/* Borrowed likewise. */
+struct ledger_link {
+    const char *request_id, *user_id, *card_id;
+    uint64_t fingerprint;
+    uint32_t count; /* link calls of this request that took effect */
+};
+
+struct ledger_link_order {
+    struct slice request_id, user_id, card_id;
+    struct slice body;
+};
+
+enum ledger_result { LEDGER_MADE, LEDGER_SAME, LEDGER_MISMATCH, LEDGER_FULL };
+
+struct ledger;
+
+struct ledger *ledger_new(uint64_t seed, int64_t key_lifetime_ms);
+void ledger_free(struct ledger *ledger);
+/* Forgets cards, links, counts and leaks; card ids and numbers go on, so that none is ever given out twice. */
+must_check bool ledger_reset(struct ledger *ledger);
+
+/* A create call that takes effect. A key that was first used key_lifetime_ms ago or earlier is forgotten: the same call then makes a SECOND
+ * card. ret_card is set for LEDGER_MADE and LEDGER_SAME. */
+enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms, uint32_t *ret_card);
+/* A create call that arrived and took no effect still counts among the sends of its key's card. */
+void ledger_note_send(struct ledger *ledger, struct slice key);
+/* Keyed by request_id, which never expires. The same card under two requests is let through and counted: that is what tests look for. */
+enum ledger_result ledger_put_link(struct ledger *ledger, const struct ledger_link_order *order);
+
+uint32_t ledger_cards(const struct ledger *ledger);
+struct ledger_card *ledger_card(const struct ledger *ledger, uint32_t card);
+void ledger_card_number(const struct ledger *ledger, uint32_t card, char ret_number[LEDGER_NUMBER_SIZE]);
+void ledger_card_id(const struct ledger *ledger, uint32_t card, char ret_id[LEDGER_CARD_ID_SIZE]);
+must_check bool ledger_card_of_id(const struct ledger *ledger, struct slice id, uint32_t *ret_card);
+/* Walks the cards of a reference: *card starts at UINT32_MAX; false at the end. */
+bool ledger_next_of_reference(const struct ledger *ledger, struct slice reference, uint32_t *card);
+/* false if it is cancelled already. */
+bool ledger_cancel(struct ledger *ledger, uint32_t card);
+
+void ledger_add(struct ledger *ledger, enum ledger_count count);
+uint64_t ledger_count(const struct ledger *ledger, enum ledger_count count);
+/* Looks for numbers that this ledger ever made (also before a reset), with or without spaces and dashes in between, counts and returns
+ * them. */
+unsigned ledger_find_leaks(struct ledger *ledger, struct slice text);
+
+uint64_t ledger_leaks(const struct ledger *ledger);
+uint32_t ledger_links(const struct ledger *ledger);
+const struct ledger_link *ledger_link(const struct ledger *ledger, uint32_t link);
+uint32_t ledger_references_with_two_cards(const struct ledger *ledger);
+uint32_t ledger_cards_linked_twice(const struct ledger *ledger);
+
+#endif

@@ -1,0 +1,186 @@
+/* issuing-sandbox: a stand-in card issuer and core-api (CONTRACT 3 and 4) with faults on demand and a ledger of what it did, for development,
+ * demos, tests and benches. Nothing here is ever needed in production.
+ *
+ * Reading order: store, ledger (what happened), calls, faults (what shall go wrong), exchange (one call), issuer, core, control, main. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/backoff.h"
+#include "common/log.h"
+#include "common/sd.h"
+#include "sandbox/control.h"
+#include "sandbox/core.h"
+#include "sandbox/exchange.h"
+#include "sandbox/issuer.h"
+#include "sandbox/listener.h"
+#include "sandbox/options.h"
+#include "sandbox/sandbox.h"
+#include "sandbox/token_command.h"
+
+#define BODY_MAX ((size_t)64 * 1024)
+
+struct program {
+    uv_loop_t loop;
+    uv_signal_t terminate, interrupt;
+    struct sandbox sandbox;
+};
+
+/* A "hang" for every tenth of a bench's calls needs more descriptors than the usual 1024. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* ignoring: it works with fewer */
+    }
+}
+
+static void stop(struct program *program)
+{
+    exchange_end_late(&program->sandbox, TARGET_ISSUER);
+    exchange_end_late(&program->sandbox, TARGET_CORE);
+    for (int door = 0; door < DOORS; door++) {
+        if (program->sandbox.doors[door])
+            (void)!listener_down(program->sandbox.doors[door], NULL, NULL); /* false: it is going down already */
+    }
+    uv_close((uv_handle_t *)&program->terminate, NULL);
+    uv_close((uv_handle_t *)&program->interrupt, NULL);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    (void)number;
+    sd_stopping();
+    stop(handle->data);
+}
+
+static must_check bool open_doors(struct program *program, const struct options *options, struct err *err)
+{
+    const struct listener_options doors[DOORS] = {
+        [DOOR_ISSUER] = {.name = "issuer", .listen = options->issuer_listen, .body_max = BODY_MAX, .on_request = issuer_on_request},
+        [DOOR_CORE] = {.name = "core", .listen = options->core_listen, .body_max = BODY_MAX, .on_request = core_on_request},
+        [DOOR_CONTROL] = {.name = "control",
+                          .listen = options->control_listen,
+                          .body_max = CONTROL_BODY_MAX,
+                          .on_request = control_on_request},
+    };
+    for (int door = 0; door < DOORS; door++) {
+        struct listener_options listener = doors[door];
+        listener.context = &program->sandbox;
+        if (!listener_open(&program->loop, &listener, &program->sandbox.doors[door], err))
+            return false;
+    }
+    for (int door = 0; door < DOORS; door++)
+        log_info("listening", LOG_TEXT("what", doors[door].name), LOG_TEXT("address", listener_address(program->sandbox.doors[door])));
+    return true;
+}
+
+/* Written aside and renamed: whoever waits for the file never reads half of it. */
+static must_check bool write_ports(const struct sandbox *sandbox, const char *path, struct err *err)
+{
+    char aside[4096];
+    int length = snprintf(aside, sizeof(aside), "%s.%ld", path, (long)getpid());
+    if (length < 0 || (size_t)length >= sizeof(aside))
+        return err_set(err, ERR_USAGE, "the name of the ports file is too long");
+    FILE *file = fopen(aside, "we");
+    if (!file)
+        return err_set(err, ERR_SYSTEM, "ports file: %s", strerror(errno));
+    fprintf(file, "{\"issuer\":%d,\"core\":%d,\"control\":%d}\n", listener_port(sandbox->doors[DOOR_ISSUER]),
+            listener_port(sandbox->doors[DOOR_CORE]), listener_port(sandbox->doors[DOOR_CONTROL]));
+    bool written = !ferror(file);
+    written &= fclose(file) == 0;
+    if (written && rename(aside, path) == 0)
+        return true;
+    err_set(err, ERR_SYSTEM, "ports file: %s", strerror(errno));
+    (void)unlink(aside); /* ignoring: the error that matters is told */
+    return false;
+}
+
+static must_check bool start(struct program *program, const struct options *options, struct err *err)
+{
+    struct sandbox *sandbox = &program->sandbox;
+    uint64_t seed = options->seed >= 0 ? (uint64_t)options->seed : backoff_random();
+    backoff_seed(seed);
+    if (!sandbox_init(sandbox, &program->loop, seed, options->key_lifetime_ms, err))
+        return false;
+    sandbox->latency_ms = options->latency_ms;
+    if (options->credential_file && !secret_load(&sandbox->issuer_credential, options->credential_file, err))
+        return false;
+    if (options->core_credential_file && !secret_load(&sandbox->core_credential, options->core_credential_file, err))
+        return false;
+    return open_doors(program, options, err) && (!options->ports_file || write_ports(sandbox, options->ports_file, err));
+}
+
+static must_check bool watch_signals(struct program *program, struct err *err)
+{
+    program->terminate.data = program->interrupt.data = program;
+    int failed = uv_signal_start(&program->terminate, on_signal, SIGTERM);
+    if (!failed)
+        failed = uv_signal_start(&program->interrupt, on_signal, SIGINT);
+    return !failed || err_set(err, ERR_SYSTEM, "signals: %s", uv_strerror(failed));
+}
+
+static int serve(const struct options *options)
+{
+    static struct program program;
+    struct err err = {0};
+    int failed = uv_loop_init(&program.loop);
+    if (failed) {
+        log_error("not started", LOG_TEXT("why", uv_strerror(failed)));
+        return 1;
+    }
+    (void)uv_signal_init(&program.loop, &program.terminate); /* neither fails once the loop is there */
+    (void)uv_signal_init(&program.loop, &program.interrupt);
+    bool started = watch_signals(&program, &err) && start(&program, options, &err);
+    if (started) {
+        sd_ready();
+    } else {
+        log_error("not started", LOG_TEXT("why", err.message));
+        stop(&program);
+    }
+    while (uv_run(&program.loop, UV_RUN_DEFAULT) != 0)
+        continue;
+    for (int door = 0; door < DOORS; door++)
+        listener_free(program.sandbox.doors[door]);
+    sandbox_done(&program.sandbox);
+    failed = uv_loop_close(&program.loop);
+    if (failed)
+        log_error("stopped with something left open", LOG_TEXT("why", uv_strerror(failed)));
+    if (!started)
+        return err_exit_code(err.kind);
+    log_info("stopped");
+    return failed ? 1 : 0;
+}
+
+static int help(void)
+{
+    struct buf out;
+    buf_init(&out, 64 * 1024);
+    options_put_help(&out);
+    bool written = !out.failed && fputs(out.bytes, stdout) >= 0 && fflush(stdout) == 0;
+    buf_done(&out);
+    return written ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct err err = {0};
+    if (!options_read(argc, argv, &options, &err)) {
+        fprintf(stderr, "issuing-sandbox: %s\n", err.message);
+        return err_exit_code(err.kind);
+    }
+    if (options.wants_help)
+        return help();
+    if (options.is_token)
+        return token_command(&options);
+    log_init("issuing-sandbox", options.quiet ? LOG_WARNING : LOG_INFO, isatty(STDERR_FILENO) ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON);
+    signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
+    return serve(&options);
+}

@@ -1,0 +1,141 @@
+/* One table: name, kind, default, help. `--name value` and `--name=value` are the same; a switch takes no value. */
+#include "sandbox/options.h"
+
+#include <string.h>
+
+#include "common/config_value.h"
+
+#define YEAR_MS (INT64_C(366) * 24 * 60 * 60 * 1000)
+
+enum option_kind { OPTION_TEXT, OPTION_NUMBER, OPTION_DURATION, OPTION_SIGNED_DURATION, OPTION_SWITCH };
+
+static const struct option_row {
+    const char *name;
+    enum option_kind kind;
+    size_t at;
+    bool is_token;
+    const char *otherwise, *sample, *help;
+} rows[] = {
+#define AT(member) offsetof(struct options, member)
+    {"--issuer-listen", OPTION_TEXT, AT(issuer_listen), false, "127.0.0.1:8090", "HOST:PORT", "the issuer; port 0 = any free one"},
+    {"--core-listen", OPTION_TEXT, AT(core_listen), false, "127.0.0.1:8091", "HOST:PORT", "core-api"},
+    {"--control-listen", OPTION_TEXT, AT(control_listen), false, "127.0.0.1:8092", "HOST:PORT", "faults and ledger; GET / explains it"},
+    {"--ports-file", OPTION_TEXT, AT(ports_file), false, NULL, "FILE", "gets {\"issuer\":n,\"core\":n,\"control\":n} once all listen"},
+    {"--seed", OPTION_NUMBER, AT(seed), false, NULL, "N", "same seed, same cards and same luck of faults with a rate"},
+    {"--key-lifetime", OPTION_DURATION, AT(key_lifetime_ms), false, "24h", "TIME", "how long the issuer knows a key"},
+    {"--credential-file", OPTION_TEXT, AT(credential_file), false, NULL, "FILE", "the bearer token that the issuer wants to see"},
+    {"--core-credential-file", OPTION_TEXT, AT(core_credential_file), false, NULL, "FILE", "the same for core-api"},
+    {"--latency-ms", OPTION_NUMBER, AT(latency_ms), false, "0", "N", "before every answer of issuer and core-api"},
+    {"--quiet", OPTION_SWITCH, AT(quiet), false, NULL, NULL, "log only what goes wrong"},
+    {"--user", OPTION_TEXT, AT(user), true, NULL, "ID", "required: who the token is for"},
+    {"--secret-file", OPTION_TEXT, AT(secret_file), true, NULL, "FILE", "required: the same as auth.hs256_secret_file"},
+    {"--expires", OPTION_SIGNED_DURATION, AT(expires_ms), true, "1h", "TIME", "from now; -1h makes an expired token"},
+    {"--issuer", OPTION_TEXT, AT(issuer), true, NULL, "TEXT", "the iss claim"},
+    {"--audience", OPTION_TEXT, AT(audience), true, NULL, "TEXT", "the aud claim"},
+#undef AT
+};
+
+static must_check bool set_value(struct options *options, const struct option_row *row, const char *text, struct err *err)
+{
+    void *member = (char *)options + row->at;
+    bool is_negative = row->kind == OPTION_SIGNED_DURATION && text[0] == '-';
+    bool fine = true;
+    switch (row->kind) {
+    case OPTION_TEXT:
+        *(const char **)member = text;
+        break;
+    case OPTION_NUMBER:
+        fine = config_value_integer(text, 0, INT64_MAX / 2, member, err);
+        break;
+    case OPTION_DURATION:
+    case OPTION_SIGNED_DURATION:
+        fine = config_value_duration(text + is_negative, 0, 100 * YEAR_MS, member, err);
+        if (fine && is_negative)
+            *(int64_t *)member = -*(int64_t *)member;
+        break;
+    case OPTION_SWITCH:
+        *(bool *)member = true;
+        break;
+    }
+    if (fine)
+        return true;
+    err_prefix(err, "%s", row->name);
+    err->kind = ERR_USAGE;
+    return false;
+}
+
+static const struct option_row *find_row(const char *text, size_t length, bool is_token)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        if (rows[i].is_token == is_token && strlen(rows[i].name) == length && memcmp(rows[i].name, text, length) == 0)
+            return &rows[i];
+    }
+    return NULL;
+}
+
+/* Reads the option at argv[*at] and leaves *at at its last word. */
+static must_check bool read_option(struct options *options, int argc, char **argv, int *at, struct err *err)
+{
+    const char *word = argv[*at], *equals = strchr(word, '=');
+    size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    const struct option_row *row = find_row(word, length, options->is_token);
+    if (!row)
+        return err_set(err, ERR_USAGE, "unknown option %.*s; --help lists them", (int)(length < 60 ? length : 60), word);
+    const char *value = equals ? equals + 1 : NULL;
+    if (row->kind == OPTION_SWITCH) {
+        if (value)
+            return err_set(err, ERR_USAGE, "%s takes no value", row->name);
+    } else if (!value) {
+        if (*at + 1 >= argc)
+            return err_set(err, ERR_USAGE, "%s needs a value", row->name);
+        value = argv[++*at];
+    }
+    return set_value(options, row, value, err);
+}
+
+bool options_read(int argc, char **argv, struct options *ret_options, struct err *err)
+{
+    struct options options = {.seed = -1};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        if (rows[i].otherwise && !set_value(&options, &rows[i], rows[i].otherwise, err))
+            return false;
+    }
+    options.is_token = argc > 1 && strcmp(argv[1], "token") == 0;
+    for (int at = options.is_token ? 2 : 1; at < argc; at++) {
+        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0)
+            options.wants_help = true;
+        else if (!read_option(&options, argc, argv, &at, err))
+            return false;
+    }
+    if (options.is_token && !options.wants_help && (!options.user || !options.secret_file))
+        return err_set(err, ERR_USAGE, "token needs --user and --secret-file");
+    *ret_options = options;
+    return true;
+}
+
+static void put_rows(struct buf *out, bool is_token)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        if (rows[i].is_token != is_token)
+            continue;
+        char words[48];
+        size_t length = strlen(rows[i].name);
+        memcpy(words, rows[i].name, length + 1);
+        if (rows[i].sample) {
+            words[length] = ' ';
+            memcpy(words + length + 1, rows[i].sample, strlen(rows[i].sample) + 1);
+        }
+        buf_put_format(out, "  %-32s %s", words, rows[i].help);
+        if (rows[i].otherwise)
+            buf_put_format(out, " (%s)", rows[i].otherwise);
+        buf_put_byte(out, '\n');
+    }
+}
+
+void options_put_help(struct buf *out)
+{
+    buf_put_text(out, "issuing-sandbox [OPTIONS]: a stand-in card issuer and core-api, with faults on demand\n\n");
+    put_rows(out, false);
+    buf_put_text(out, "\nissuing-sandbox token --user ID --secret-file FILE [OPTIONS]: prints a token for issuing-api\n\n");
+    put_rows(out, true);
+}

@@ -1,0 +1,27 @@
+/* The sandbox's command line. It has its own few options and no configuration file: it is started by scripts, with everything on the line. */
+#ifndef ISSUING_SANDBOX_OPTIONS_H
+#define ISSUING_SANDBOX_OPTIONS_H
+
+#include "common/base.h"
+#include "common/buf.h"
+#include "common/err.h"
+
+struct options {
+    bool wants_help;
+    bool is_token; /* `issuing-sandbox token ...` */
+    /* of the stand-in */
+    const char *issuer_listen, *core_listen, *control_listen;
+    const char *ports_file, *credential_file, *core_credential_file;
+    int64_t seed; /* -1 = a new one */
+    int64_t key_lifetime_ms, latency_ms;
+    bool quiet;
+    /* of token */
+    const char *user, *secret_file, *issuer, *audience;
+    int64_t expires_ms; /* may be negative */
+};
+
+/* The texts are argv's. ERR_USAGE. */
+must_check bool options_read(int argc, char **argv, struct options *ret_options, struct err *err);
+void options_put_help(struct buf *out);
+
+#endif

@@ -1,0 +1,38 @@
+/* The state the three listeners share. Leaves out: the listeners themselves (main.c opens and closes them). */
+#include "sandbox/sandbox.h"
+
+#include "common/clock.h"
+
+#define BODY_MAX (2 * 1024 * 1024)
+
+bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, uint64_t seed, int64_t key_lifetime_ms, struct err *err)
+{
+    *sandbox = (struct sandbox){.loop = loop};
+    faults_init(&sandbox->faults);
+    buf_init(&sandbox->body, BODY_MAX);
+    buf_init(&sandbox->altered, BODY_MAX);
+    sandbox->ledger = ledger_new(seed, key_lifetime_ms);
+    sandbox->calls = calls_new();
+    if (!sandbox->ledger || !sandbox->calls) {
+        sandbox_done(sandbox);
+        return err_set(err, ERR_MEMORY, "out of memory");
+    }
+    return true;
+}
+
+void sandbox_done(struct sandbox *sandbox)
+{
+    ledger_free(sandbox->ledger);
+    calls_free(sandbox->calls);
+    faults_done(&sandbox->faults);
+    secret_done(&sandbox->issuer_credential);
+    secret_done(&sandbox->core_credential);
+    buf_done(&sandbox->body);
+    buf_done(&sandbox->altered);
+    *sandbox = (struct sandbox){0};
+}
+
+int64_t sandbox_now_ms(const struct sandbox *sandbox)
+{
+    return clock_mono_ms() + sandbox->clock_advance_ms;
+}

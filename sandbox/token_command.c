@@ -1,0 +1,38 @@
+/* Mints one token. Standard output carries the token alone, so that a script can put it into a variable. */
+#include "sandbox/token_command.h"
+
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "common/secret.h"
+#include "common/token.h"
+
+#define TOKEN_MAX 16384
+#define US_PER_SECOND 1000000
+#define MS_PER_SECOND 1000
+
+static must_check bool print_token(const struct options *options, const struct secret *key, struct err *err)
+{
+    int64_t expires_at_s = clock_wall_us() / US_PER_SECOND + options->expires_ms / MS_PER_SECOND;
+    struct buf out;
+    buf_init(&out, TOKEN_MAX);
+    bool done = token_mint_hs256(key, options->user, expires_at_s, options->issuer, options->audience, &out, err);
+    if (done && (!buf_put_byte(&out, '\n') || fwrite(out.bytes, 1, out.length, stdout) != out.length || fflush(stdout) != 0))
+        done = err_set(err, ERR_SYSTEM, "the token could not be written");
+    buf_wipe(&out);
+    buf_done(&out);
+    return done;
+}
+
+int token_command(const struct options *options)
+{
+    struct secret key = {0};
+    struct err err = {0};
+    secret_protect_process();
+    bool done = secret_load(&key, options->secret_file, &err) && print_token(options, &key, &err);
+    secret_done(&key);
+    if (done)
+        return 0;
+    fprintf(stderr, "issuing-sandbox: %s\n", err.message);
+    return err_exit_code(err.kind);
+}
