@@ -1,0 +1,137 @@
+# shellcheck shell=sh
+# ./dev lint: every check of the text. Each prints ok or FAILED with what it found; goes on after a failure. Sourced by dev.
+
+lint_failures=
+redocly=@redocly/cli@1.34.7 # the last line of versions that runs on Node.js 18, which Debian 12 has
+
+# c_files: what we wrote, in the order of the tree.
+c_files() { find api common ctl sandbox worker tests -name '*.[ch]' | sort; }
+
+lint() { # NAME FUNCTION
+    if [ -n "$wanted" ]; then
+        case " $wanted " in *" $1 "*) ;; *) return 0 ;; esac
+    fi
+    log=$run/$1.log
+    if "$2" >"$log" 2>&1; then
+        printf '%-6s %s\n' ok "$1"
+    else
+        printf '%-6s %s\n------ the end of %s\n' FAILED "$1" "${log#"$top/"}"
+        tail -n 60 "$log"
+        printf -- '------\n'
+        lint_failures="$lint_failures $1"
+    fi
+    ran=yes
+}
+
+lint_gcc() {
+    configure "$build/lint/gcc" --buildtype=release -Dwerror=true && compile "$build/lint/gcc"
+}
+
+lint_clang() {
+    (export CC=clang && configure "$build/lint/clang" -Dwerror=true) && compile "$build/lint/clang"
+}
+
+# Every file of a program, with clang's command line; the tests' macros would drown what matters.
+lint_clang_tidy() {
+    lint_clang || return 1
+    limited 3600 sh -c 'find api common ctl sandbox worker -name "*.c" | sort | xargs -P 2 -n 4 clang-tidy --quiet -p "$1"' \
+        sh "$build/lint/clang"
+}
+
+# It reads no system headers, and of those it needs the macros of one. It does not know __VA_OPT__: for its eyes the macro of log.h that
+# uses it is a simpler one. The programs have one thread: getpwuid is fine.
+lint_cppcheck() {
+    mkdir -p "$build/lint/cppcheck/common" "$build/lint/cppcheck/sys"
+    cp "/usr/include/$(gcc -print-multiarch)/sys/queue.h" "$build/lint/cppcheck/sys/" || return 1
+    sed 's/^#define LOG_REST(.*/#define LOG_REST(...) ((const struct log_field *)0)/' common/log.h >"$build/lint/cppcheck/common/log.h"
+    limited 1800 cppcheck -q -j 2 --std=c11 --language=c --library=posix --enable=warning,portability,performance --inline-suppr \
+        --error-exitcode=1 --suppress=missingIncludeSystem --suppress=getpwuidCalled \
+        -I "$build/lint/cppcheck" -I "$top" api common ctl sandbox worker
+}
+
+lint_shell() {
+    # shellcheck disable=SC2046 # a list of our own names
+    limited 300 shellcheck -x dev .ci/run tests/support/cluster $(find tests bench -name '*.sh' ! -path 'tests/support/*')
+}
+
+lint_python() {
+    find tests bench common migrations -name '*.py' | sort | while read -r file; do
+        python3 -W error -c 'import ast, sys; ast.parse(open(sys.argv[1], encoding="utf-8").read(), sys.argv[1])' "$file" || exit 1
+    done
+}
+
+lint_format() {
+    c_files | xargs clang-format --dry-run -Werror
+}
+
+lint_includes() { tests/rules/check_includes.sh; }
+
+# The units name installed programs: a copy points to the built ones.
+lint_units() {
+    units=$build/lint/units
+    rm -rf "$units" && mkdir -p "$units" || return 1
+    for file in systemd/*.service systemd/*.target; do
+        sed "s#=/usr/bin/issuing-#=$build/issuing-#" "$file" >"$units/${file##*/}" || return 1
+    done
+    bad=
+    for unit in issuing-api.service issuing-worker@1.service issuing-migrate.service issuing.target; do
+        limited 60 systemd-analyze verify --man=no "$units/$unit" || bad=yes
+    done
+    for unit in issuing-api.service issuing-worker@1.service issuing-migrate.service; do
+        limited 60 systemd-analyze security --offline=true --threshold=20 --no-pager "$units/$unit" || bad=yes
+    done
+    [ -z "$bad" ]
+}
+
+# The example names every option at its default, and no other.
+lint_example() {
+    build_normal || return 1
+    sed -n 's/^\[\(.*\)\]$/section \1/p; s/^#\([a-z_]*\) =.*/\1/p' systemd/issuing.conf.example |
+        awk '$1 == "section" { section = $2; next } { print section "." $1 }' | sort >"$run/example.options"
+    for program in issuing-api issuing-worker issuing-ctl; do
+        "$build/$program" --show-config || [ -n "$?" ]
+    done 2>/dev/null | sed -n 's/^\([a-z]*\.[a-z0-9_]*\) =.*/\1/p' | sort -u >"$run/program.options"
+    [ -s "$run/program.options" ] || { echo "the programs show no options"; return 1; }
+    diff "$run/program.options" "$run/example.options"
+}
+
+lint_openapi() {
+    REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true npm_config_cache=$build/lint/npm \
+        npm_config_update_notifier=false limited 600 npx --yes "$redocly" lint --config tests/support/redocly.yaml api/openapi.json
+}
+
+# libcheck without its children: valgrind then sees one process. Reachable memory at the end is OpenSSL's and libcheck's own.
+lint_valgrind() {
+    build_normal || return 1
+    bad=
+    for program in $(programs "$build" unit); do
+        echo "== ${program##*/}"
+        limited 1800 env CK_FORK=no CK_DEFAULT_TIMEOUT=1200 valgrind -q --error-exitcode=99 --leak-check=full \
+            --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect "$program" || { echo "^^ FAILED"; bad=yes; }
+    done
+    [ -z "$bad" ]
+}
+
+linting() {
+    wanted=$*
+    ran=
+    # shellcheck disable=SC2086 # lists
+    need $packages_build $packages_lint
+    use_run_folder lint
+    mkdir -p "$build/lint"
+    lint shell lint_shell
+    lint python lint_python
+    lint includes lint_includes
+    lint format lint_format
+    lint gcc lint_gcc
+    lint clang lint_clang
+    lint clang-tidy lint_clang_tidy
+    lint cppcheck lint_cppcheck
+    lint example lint_example
+    lint units lint_units
+    lint openapi lint_openapi
+    lint valgrind lint_valgrind
+    [ -n "$ran" ] || die "no such check:$wanted"
+    [ -z "$lint_failures" ] || die "lint: FAILED:$lint_failures"
+    say "lint: ok"
+}

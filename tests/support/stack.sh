@@ -1,0 +1,109 @@
+# shellcheck shell=sh
+# The whole of it on this machine: cluster, schema, sandbox, api, worker, each with its log in the run folder. Sourced by dev.
+
+failed_start() { # WHAT LOG
+    say "$1; the end of ${2#"$top/"}:" >&2
+    tail -n 20 "$2" >&2
+    exit 1
+}
+
+# write_configuration SECTION.KEY=VALUE...: what differs between demo and up comes last.
+write_configuration() {
+    (umask 077 && head -c 48 /dev/urandom | base64 >"$run/secret")
+    cat >"$run/issuing.conf" <<CONF
+; issuing-api and issuing-worker get a database.url of their own on the command line: each logs in as its own role.
+[database]
+url = $conninfo user=issuing_operator
+[api]
+listen = 127.0.0.1:$api_port
+admin_listen = 127.0.0.1:$api_admin_port
+[auth]
+hs256_secret_file = $run/secret
+[worker]
+admin_listen = 127.0.0.1:$worker_admin_port
+poll_interval = 200ms
+[issuer]
+url = http://127.0.0.1:$issuer_port
+timeout = 1s
+[core]
+url = http://127.0.0.1:$core_port
+timeout = 1s
+[card]
+keys_file = $run/card.keys
+CONF
+    for option; do
+        option_name=${option%%=*}
+        printf '[%s]\n%s = %s\n' "${option_name%%.*}" "${option_name#*.}" "${option#*=}" >>"$run/issuing.conf"
+    done
+}
+
+ctl() { "$build/issuing-ctl" --config="$run/issuing.conf" "$@"; }
+
+fetch() { curl -sS -f --noproxy '*' --max-time 5 "$@"; }
+
+# The sandbox's control port.
+sandbox() { fetch "http://127.0.0.1:$control_port$1" ${2:+-d "$2"}; }
+
+# start_stack PORTS SECTION.KEY=VALUE...
+start_stack() {
+    # shellcheck disable=SC2086 # a list
+    ports=$(free_ports 6 $1) || die "no free ports"
+    shift
+    # shellcheck disable=SC2086
+    read -r api_port api_admin_port worker_admin_port issuer_port core_port control_port <<PORTS
+$ports
+PORTS
+    conninfo=$("$top/tests/support/cluster" start "$run/pg") || die "PostgreSQL did not start"
+    write_configuration "$@"
+    ctl "--database.url=$conninfo user=postgres" migrate >"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
+    ctl keys generate "$run/card.keys" >"$run/keys.log" 2>&1 || failed_start "no key for the card numbers" "$run/keys.log"
+    start_daemon sandbox "$build/issuing-sandbox" --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" \
+        --control-listen "127.0.0.1:$control_port"
+    start_daemon worker "$build/issuing-worker" --config="$run/issuing.conf" "--database.url=$conninfo user=issuing_worker"
+    start_daemon api "$build/issuing-api" --config="$run/issuing.conf" "--database.url=$conninfo user=issuing_api"
+    await 10 sandbox /livez || failed_start "the sandbox did not start" "$run/sandbox.log"
+    await 10 fetch "http://127.0.0.1:$worker_admin_port/readyz" || failed_start "the worker did not get ready" "$run/worker.log"
+    await 10 fetch "http://127.0.0.1:$api_admin_port/readyz" || failed_start "the api did not get ready" "$run/api.log"
+}
+
+token() { # USER [TIME]
+    "$build/issuing-sandbox" token --user "$1" --secret-file "$run/secret" --expires "${2:-1h}"
+}
+
+up() {
+    trap 'exit 0' INT TERM
+    start_stack '8080 9090 9091 8090 8091 8092'
+    folder=${run#"$top/"}
+    cat <<UP
+
+issuing is up; Ctrl-C stops all of it.
+
+  api          http://127.0.0.1:$api_port/v1/card-requests   (what it can: http://127.0.0.1:$api_port/openapi.json)
+  admin        http://127.0.0.1:$api_admin_port/metrics   http://127.0.0.1:$worker_admin_port/metrics   (also /livez, /readyz)
+  sandbox      http://127.0.0.1:$control_port/   (faults on demand; issuer on $issuer_port, core-api on $core_port)
+  database     psql '$conninfo user=issuing_operator'
+  logs         $folder/api.log  $folder/worker.log  $folder/sandbox.log  $folder/pg/log
+
+Ask for a card, and wait for it:
+
+  TOKEN='$(token alice 24h)'
+  curl -i http://127.0.0.1:$api_port/v1/card-requests -H "Authorization: Bearer \$TOKEN" -H 'Idempotency-Key: "tap-1"' \\
+      -H 'Content-Type: application/json' -H 'Prefer: wait=5' -d '{"kind": "new"}'
+
+Another user:   build/issuing-sandbox token --user bob --secret-file $folder/secret
+
+Break it, and look:
+
+  curl http://127.0.0.1:$control_port/down -d '{"target": "issuer", "down": true}'         # an outage; "down": false ends it
+  curl http://127.0.0.1:$control_port/faults -d '{"target": "issuer", "call": "create", "fault": "create_then_drop", "count": 1}'
+  curl http://127.0.0.1:$control_port/ledger                                             # which cards the issuer really made
+  build/issuing-ctl --config=$folder/issuing.conf status                       # also: list, explain ID, doctor
+
+UP
+    while :; do
+        for name in $daemons; do
+            alive "$(daemon_pid "$name")" || failed_start "$name ended by itself" "$run/$name.log"
+        done
+        sleep 1
+    done
+}

@@ -1,0 +1,175 @@
+# shellcheck shell=sh
+# ./dev demo: what issuing does, told with its real answers. Anything that is not as expected ends it with status 1. Sourced by dev.
+
+accepted=0  # requests that got a 202 of their own
+
+line() { printf '   %s\n' "$*"; }
+indent() { sed 's/^/   | /'; }
+
+chapter() { printf '\n%s\n' "$*"; }
+
+broken() {
+    say "not as expected: $*" >&2
+    for name in api worker sandbox; do
+        printf -- '--- the end of %s\n' "${run#"$top/"}/$name.log" >&2
+        tail -n 15 "$run/$name.log" >&2
+    done
+    exit 1
+}
+
+# value FILE KEY...: a member of a JSON document; objects on one line, null as nothing.
+value() {
+    python3 -c 'import json, sys
+found = json.load(open(sys.argv[1]))
+for key in sys.argv[2:]:
+    found = found[int(key) if isinstance(found, list) else key] if found is not None else None
+print("" if found is None else found if isinstance(found, str) else json.dumps(found))' "$@"
+}
+
+header() { tr -d '\r' <"$run/answer.head" | sed -n "s/^$1: //Ip"; }
+
+# call USER CURL-ARGUMENTS...: sets answer_status; the answer is in answer.head and answer.body.
+call() {
+    caller=$1
+    shift
+    [ -s "$run/token.$caller" ] || (umask 077 && token "$caller" >"$run/token.$caller") || broken "no token for $caller"
+    answer_status=$(curl -sS --noproxy '*' --max-time 30 -H "Authorization: Bearer $(cat "$run/token.$caller")" \
+        -D "$run/answer.head" -o "$run/answer.body" -w '%{http_code}' "$@") || broken "curl failed: $*"
+}
+
+# ask USER KEY EXPECTED-STATUS: asks for a new card and shows the answer.
+ask() {
+    call "$1" "http://127.0.0.1:$api_port/v1/card-requests" -H "Idempotency-Key: \"$2\"" -H 'Content-Type: application/json' \
+        -d '{"kind": "new"}'
+    line "$1: POST /v1/card-requests   Idempotency-Key: \"$2\"   {\"kind\": \"new\"}"
+    line "-> $(head -n 1 "$run/answer.head" | tr -d '\r' | cut -d ' ' -f 2-)"
+    for field in Location Idempotent-Replayed Retry-After RateLimit; do
+        content=$(header "$field")
+        [ -z "$content" ] || line "   $field: $content"
+    done
+    line "   $(cat "$run/answer.body")"
+    [ "$answer_status" = "$3" ] || broken "wanted $3, got $answer_status"
+    if [ "$3" = 202 ]; then
+        id=$(value "$run/answer.body" id)
+        [ "$(header Idempotent-Replayed)" = true ] || accepted=$((accepted + 1))
+    fi
+}
+
+status_of() { # USER ID [SECONDS]: as the api tells it, waiting for a final one
+    call "$1" "http://127.0.0.1:$api_port/v1/card-requests/$2" ${3:+-H "Prefer: wait=$3"}
+    value "$run/answer.body" status
+}
+
+# completed USER ID: waits for the card.
+completed() {
+    reached=$(status_of "$1" "$2" 15)
+    [ "$reached" = COMPLETED ] || broken "request $2 is $reached: $(cat "$run/answer.body")"
+}
+
+show_card() {
+    line "-> $(value "$run/answer.body" status), card $(value "$run/answer.body" card)"
+}
+
+cards_of() { # USER: as the issuer's own ledger has it
+    sandbox "/ledger?user=$1" >"$run/ledger.json" || broken "no ledger"
+    python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["cards"]))' "$run/ledger.json"
+}
+
+breaker_state() { fetch "http://127.0.0.1:$worker_admin_port/metrics" | sed -n 's/^issuing_breaker_state{target="issuer"} //p'; }
+breaker_is_open() { [ "$(breaker_state)" = 2 ]; }
+is_pending() { [ "$(status_of "$1" "$2")" = PENDING ]; }
+
+a_card() {
+    chapter '1. Alice taps "issue a card". The answer comes before anybody has called the issuer: it is recorded, and that is a promise.'
+    ask alice tap-1 202
+    alice=$id
+    completed alice "$alice"
+    line "alice: GET /v1/card-requests/$alice   Prefer: wait=15"
+    show_card
+}
+
+a_double_submit() {
+    chapter '2. She taps again, on her other device: a new key, so a new request; one in 10 s is the limit. The key stays unused.'
+    ask alice tap-2 429
+    [ -n "$(header Retry-After)" ] || broken "no Retry-After"
+}
+
+a_repeat() {
+    chapter '3. The first device never saw its answer and repeats it: same key, same body, so the same answer, byte for byte, and no second card.'
+    ask alice tap-1 202
+    [ "$(header Idempotent-Replayed)" = true ] && [ "$id" = "$alice" ] || broken "this was no replay"
+}
+
+a_lost_answer() {
+    chapter '4. The issuer makes a card for Bob and the connection breaks before the answer. "Failed" would be a lie, a new key a second card.'
+    sandbox /faults '{"target": "issuer", "call": "create", "fault": "create_then_drop", "count": 1}' >/dev/null ||
+        broken "the sandbox took no fault"
+    ask bob tap-1 202
+    bob=$id
+    completed bob "$bob"
+    show_card
+    made=$(cards_of bob)
+    line "the issuer's ledger: $made card for bob, asked for $(value "$run/ledger.json" cards 0 sends) times with one key"
+    [ "$made" = 1 ] || broken "$made cards for bob"
+}
+
+an_outage() {
+    chapter '5. The issuer is down. Requests are accepted all the same; nothing fails, nothing is thrown away.'
+    sandbox /down '{"target": "issuer", "down": true}' >/dev/null || broken "the sandbox cannot go down"
+    waiting=
+    for user in carol dave erin; do
+        ask "$user" tap-1 202
+        waiting="$waiting $user:$id"
+    done
+    await 10 breaker_is_open || broken "the breaker did not open: $(breaker_state)"
+    line "the worker's metrics: issuing_breaker_state{target=\"issuer\"} $(breaker_state)   (2 = open: nothing is sent, no attempt is used up)"
+    for pair in $waiting; do
+        await 10 is_pending "${pair%%:*}" "${pair#*:}" || broken "${pair%%:*} is not PENDING: $(cat "$run/answer.body")"
+        line "${pair%%:*}: PENDING, next attempt $(value "$run/answer.body" next_attempt_at)"
+    done
+    line "issuing-ctl explain ${pair#*:}"
+    ctl explain "${pair#*:}" 2>&1 | indent
+    line 'the issuer comes back'
+    sandbox /down '{"target": "issuer", "down": false}' >/dev/null || broken "the sandbox cannot come back"
+    for pair in $waiting; do
+        completed "${pair%%:*}" "${pair#*:}"
+        line "${pair%%:*}: $(value "$run/answer.body" status), card $(value "$run/answer.body" card)"
+    done
+}
+
+an_operator() {
+    chapter '6. What an operator sees.'
+    for words in status list "explain $bob"; do
+        line "issuing-ctl $words"
+        # shellcheck disable=SC2086 # two words
+        ctl $words >"$run/ctl.out" 2>&1 || { cat "$run/ctl.out"; broken "issuing-ctl $words failed"; }
+        indent <"$run/ctl.out"
+    done
+}
+
+the_count() {
+    chapter '7. Nothing lost, nothing twice.'
+    sandbox /ledger/summary >"$run/summary.json" || broken "no ledger"
+    cards=$(value "$run/summary.json" cards)
+    links=$(value "$run/summary.json" links)
+    line "accepted $accepted = cards at the issuer $cards = links in core-api $links"
+    [ "$accepted" = "$cards" ] && [ "$cards" = "$links" ] || broken "the numbers differ"
+    ctl status --json >"$run/status.json" || broken "issuing-ctl status --json failed"
+    [ "$(value "$run/status.json" events COMPLETED)" = "$accepted" ] || broken "not all are COMPLETED: $(cat "$run/status.json")"
+}
+
+demo() {
+    at_end() {
+        [ "$final" -ne 0 ] || say "all as promised; everything is stopped again. To play with it: ./dev up"
+    }
+    say "starting PostgreSQL, sandbox, worker and api in ${run#"$top/"}"
+    start_stack '' limit.window=10s retry.base=200ms retry.cap=2s breaker.failures=3 breaker.probe_interval=500ms
+    a_card
+    a_double_submit
+    a_repeat
+    a_lost_answer
+    an_outage
+    an_operator
+    the_count
+    printf '\n'
+}
