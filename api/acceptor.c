@@ -1,4 +1,5 @@
-/* See acceptor.h. Users in flight are found by a hash table of chains; a chain's first acceptance of a user is the one that is ready or in a batch,
+/* See acceptor.h. Users in flight are found by a hash table of chains; a chain's first acceptance of a user is the one
+ * that is ready or in a batch,
  * the others of that user hang on it in the order they came. */
 #include "api/acceptor.h"
 
@@ -14,11 +15,11 @@
 #define BATCH_MAX 64
 #define BATCHES_MAX 16
 #define QUEUE_MAX 20000
-#define BUCKETS 16384              /* a power of two */
+#define BUCKETS 16384 /* a power of two */
 #define ARRAYS 6
 #define ARRAY_BYTES_MAX (4 * 1024 * 1024)
 #define ASK_TIMEOUT_MS 5000
-#define ACCEPT_WITHIN_MS 8000      /* from put to a verdict, however often it is tried */
+#define ACCEPT_WITHIN_MS 8000       /* from put to a verdict, however often it is tried */
 #define PG_EPOCH_US 946684800000000 /* 2000-01-01 */
 
 struct batch {
@@ -45,7 +46,7 @@ struct acceptor {
     void *closed_context;
 };
 
-/* ---- users ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- users ---- */
 
 static struct acceptance **bucket_of(struct acceptor *acceptor, const char *user_id)
 {
@@ -112,7 +113,7 @@ static void decide(struct acceptor *acceptor, struct acceptance *acceptance, enu
     acceptance->on_decided(acceptance, verdict);
 }
 
-/* ---- one batch ------------------------------------------------------------------------------------------------------------------- */
+/* ---- one batch ---- */
 
 static void on_answer(struct pg_ask *ask, const struct pg_answer *answer);
 static void on_again(uv_timer_t *timer);
@@ -224,7 +225,8 @@ static void split(struct batch *batch)
     batch->is_busy = false;
 }
 
-/* The outcome is unknown, or the fault passes: the same transaction again, for those whose client may still be there. */
+/* The outcome is unknown, or the fault passes: the same transaction again, for those whose client may still be there.
+ * */
 static void try_again(struct batch *batch)
 {
     int64_t now_ms = clock_mono_ms();
@@ -270,10 +272,12 @@ static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
             split(batch);
         } else if (strcmp(answer->sqlstate, "55P03") == 0) { /* lock_timeout: somebody else holds this user or key */
             end_batch(batch, ACCEPTANCE_IN_PROGRESS);
-        } else if (strcmp(answer->sqlstate, "23505") == 0 && batch->items[0]->tries++ == 0) { /* another service was quicker: look again */
+        } else if (strcmp(answer->sqlstate, "23505") == 0 &&
+                   batch->items[0]->tries++ == 0) { /* another service was quicker: look again */
             send_batch(batch);
         } else {
-            log_error("a request could not be recorded", LOG_TEXT("sqlstate", answer->sqlstate), LOG_TEXT("why", answer->message));
+            log_error("a request could not be recorded", LOG_TEXT("sqlstate", answer->sqlstate),
+                      LOG_TEXT("why", answer->message));
             end_batch(batch, ACCEPTANCE_UNAVAILABLE);
         }
         return;
@@ -305,7 +309,7 @@ static void on_turn(uv_prepare_t *prepare)
             start_batch(acceptor, &acceptor->batches[i]);
 }
 
-/* ---- open, close -------------------------------------------------------------------------------------------------------------------- */
+/* ---- open, close ---- */
 
 bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret_acceptor, struct err *err)
 {

@@ -1,8 +1,12 @@
-/* The batcher: requests to be recorded -> one call of issuing_accept for many of them -> one verdict each (migrations/0002_accept.sql).
+/* The batcher: requests to be recorded -> one call of issuing_accept for many of them -> one verdict each
+ * (migrations/0002_accept.sql).
  *
- * The batch is natural, not timed: what is ready when a batch is free goes together, at the end of the loop's turn. A batch holds a user at most once;
- * a user's next request waits, here, for its predecessor. A batch whose connection was lost runs again as a whole: nothing outside the database
- * happens in it, and a request that had committed finds its own key. One that the database refuses is split, so that one bad request does not
+ * The batch is natural, not timed: what is ready when a batch is free goes together, at the end of the loop's turn. A
+ * batch holds a user at most once;
+ * a user's next request waits, here, for its predecessor. A batch whose connection was lost runs again as a whole:
+ * nothing outside the database
+ * happens in it, and a request that had committed finds its own key. One that the database refuses is split, so that
+ * one bad request does not
  * hurt its neighbours. */
 #ifndef ISSUING_ACCEPTOR_H
 #define ISSUING_ACCEPTOR_H
@@ -21,14 +25,15 @@
 enum acceptance_verdict {
     ACCEPTANCE_ACCEPTED,
     ACCEPTANCE_REPLAYED,
-    ACCEPTANCE_REUSED,          /* same key, other body */
+    ACCEPTANCE_REUSED, /* same key, other body */
     ACCEPTANCE_NOT_REPLACEABLE,
     ACCEPTANCE_LIMITED,
-    ACCEPTANCE_IN_PROGRESS,     /* somebody else still records the same key */
-    ACCEPTANCE_UNAVAILABLE,     /* not recorded, or unknown: the same key tells */
+    ACCEPTANCE_IN_PROGRESS, /* somebody else still records the same key */
+    ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: the same key tells */
 };
 
-/* One request. Its owner keeps it (and what it points to) until on_decided, which is called exactly once, from the loop. */
+/* One request. Its owner keeps it (and what it points to) until on_decided, which is called exactly once, from the
+ * loop. */
 struct acceptance {
     /* in */
     struct uuid id;
@@ -41,15 +46,15 @@ struct acceptance {
     void (*on_decided)(struct acceptance *acceptance, enum acceptance_verdict verdict);
     /* out: ACCEPTED, REPLAYED, LIMITED */
     struct uuid event_id;
-    int64_t created_us;       /* of the event; since 1970 */
-    int64_t used;             /* counted tries in the window */
-    int64_t oldest_in_us;     /* until the oldest of them leaves the window; -1 = none */
-    int64_t frees_in_us;      /* LIMITED: until the next try can pass */
-    int64_t decided_us;       /* monotonic: when these were true */
+    int64_t created_us;   /* of the event; since 1970 */
+    int64_t used;         /* counted tries in the window */
+    int64_t oldest_in_us; /* until the oldest of them leaves the window; -1 = none */
+    int64_t frees_in_us;  /* LIMITED: until the next try can pass */
+    int64_t decided_us;   /* monotonic: when these were true */
     /* private */
-    struct acceptance *next;          /* in the FIFO of ready ones */
-    struct acceptance *next_of_user;  /* waits for this one */
-    struct acceptance *last_of_user;  /* of a head: its queue's end */
+    struct acceptance *next;         /* in the FIFO of ready ones */
+    struct acceptance *next_of_user; /* waits for this one */
+    struct acceptance *last_of_user; /* of a head: its queue's end */
     struct acceptance *next_in_bucket;
     int64_t deadline_ms;
     int tries;
@@ -61,8 +66,8 @@ struct acceptor_options {
     uv_loop_t *loop;
     struct pg_pool *pool;
     const struct config *config;
-    struct metric_series *batch_size;       /* issuing_accept_batch_size */
-    void (*on_accepted)(void *context);     /* some batch recorded an event: workers may be told */
+    struct metric_series *batch_size;   /* issuing_accept_batch_size */
+    void (*on_accepted)(void *context); /* some batch recorded an event: workers may be told */
     void *context;
 };
 

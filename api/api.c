@@ -37,7 +37,8 @@ bool api_open(struct api *api, struct err *err)
 
 bool api_is_idle(const struct api *api)
 {
-    return api->busy_count == 0 && acceptor_is_idle(api->acceptor) && waiters_is_idle(api->waiters) && !api->wake_nudge.is_busy;
+    return api->busy_count == 0 && acceptor_is_idle(api->acceptor) && waiters_is_idle(api->waiters) &&
+           !api->wake_nudge.is_busy;
 }
 
 struct closing {

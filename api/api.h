@@ -18,17 +18,22 @@
 
 struct exchange;
 
-#define API_METRICS(X)                                                                                                                    \
-    X(HTTP_REQUESTS, "issuing_http_requests_total", METRIC_COUNTER, "Requests by route and status.", "route", "code", NULL)               \
-    X(HTTP_SECONDS, "issuing_http_request_seconds", METRIC_HISTOGRAM, "From first byte to answer; asked waits included.", "route", NULL,  \
-      metric_buckets_seconds)                                                                                                             \
-    X(BATCH_SIZE, "issuing_accept_batch_size", METRIC_HISTOGRAM, "Requests recorded by one transaction.", NULL, NULL, metric_buckets_size) \
-    X(REPLAYS, "issuing_idempotency_replays_total", METRIC_COUNTER, "Repeats answered from the stored answer.", NULL, NULL, NULL)         \
-    X(LIMITED, "issuing_ratelimited_total", METRIC_COUNTER, "Requests refused by the rate limit.", NULL, NULL, NULL)                      \
-    X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", "sqlstate_class", NULL, NULL)        \
-    X(WAITING, "issuing_waiting_clients", METRIC_GAUGE, "Clients that wait for a final status.", NULL, NULL, NULL)                        \
-    X(CONNECTIONS, "issuing_http_connections", METRIC_GAUGE, "Open client connections.", NULL, NULL, NULL)                                \
-    X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE, "How late the loop's timer was at its worst since the last scrape.", NULL, NULL, NULL) \
+#define API_METRICS(X)                                                                                                 \
+    X(HTTP_REQUESTS, "issuing_http_requests_total", METRIC_COUNTER, "Requests by route and status.", "route", "code",  \
+      NULL)                                                                                                            \
+    X(HTTP_SECONDS, "issuing_http_request_seconds", METRIC_HISTOGRAM,                                                  \
+      "From first byte to answer; asked waits included.", "route", NULL, metric_buckets_seconds)                       \
+    X(BATCH_SIZE, "issuing_accept_batch_size", METRIC_HISTOGRAM, "Requests recorded by one transaction.", NULL, NULL,  \
+      metric_buckets_size)                                                                                             \
+    X(REPLAYS, "issuing_idempotency_replays_total", METRIC_COUNTER, "Repeats answered from the stored answer.", NULL,  \
+      NULL, NULL)                                                                                                      \
+    X(LIMITED, "issuing_ratelimited_total", METRIC_COUNTER, "Requests refused by the rate limit.", NULL, NULL, NULL)   \
+    X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", "sqlstate_class", \
+      NULL, NULL)                                                                                                      \
+    X(WAITING, "issuing_waiting_clients", METRIC_GAUGE, "Clients that wait for a final status.", NULL, NULL, NULL)     \
+    X(CONNECTIONS, "issuing_http_connections", METRIC_GAUGE, "Open client connections.", NULL, NULL, NULL)             \
+    X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
+      "How late the loop's timer was at its worst since the last scrape.", NULL, NULL, NULL)                           \
     X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", "program", "version", NULL)
 
 enum api_metric {
@@ -49,7 +54,7 @@ struct api {
     struct waiters *waiters;
     struct nudge wake_nudge;
     struct http_server *server;
-    struct buf scratch;        /* the body of the answer being written */
+    struct buf scratch; /* the body of the answer being written */
     struct exchange *free_exchanges;
     int free_count, busy_count;
 };
@@ -61,7 +66,8 @@ void api_close(struct api *api, void (*on_closed)(void *context), void *context)
 void api_on_request(void *context, struct http_request *request);
 void api_on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply);
 
-/* ---- exchanges: what handlers work with ------------------------------------------------------------------------------------- */
+/* ---- exchanges: what handlers work with
+ * ------------------------------------------------------------------------------------- */
 
 struct route {
     const char *name; /* the metric's label and the OpenAPI path */
@@ -79,7 +85,7 @@ struct exchange {
     struct uuid id;
     struct pg_ask ask;
     struct waiter waiter;
-    int wait_s;     /* asked for; 0 = none */
+    int wait_s; /* asked for; 0 = none */
     bool has_waited;
     int64_t page_limit; /* lists */
     /* POST /v1/card-requests */
@@ -94,7 +100,8 @@ struct exchange_header {
     const char *name, *value;
 };
 
-/* The one answer. body: usually api->scratch. headers end with a NULL name; NULL = none. The exchange is gone after it. */
+/* The one answer. body: usually api->scratch. headers end with a NULL name; NULL = none. The exchange is gone after it.
+ * */
 void exchange_answer(struct exchange *exchange, int status, const char *content_type, const char *body, size_t length,
                      const struct exchange_header *headers);
 void exchange_problem(struct exchange *exchange, enum problem problem, const char *detail, const char *errors_json,
@@ -103,14 +110,16 @@ void exchange_problem(struct exchange *exchange, enum problem problem, const cha
 void exchange_unavailable(struct exchange *exchange, const struct pg_answer *answer);
 /* tail is a UUID: into exchange->id. */
 bool exchange_read_id(struct exchange *exchange);
-/* Reads limit and cursor (answers 400 when they are bad) and asks for one row more than the page: statement($1 user, $2 cursor, $3 limit). */
+/* Reads limit and cursor (answers 400 when they are bad) and asks for one row more than the page: statement($1 user, $2
+ * cursor, $3 limit). */
 void exchange_ask_page(struct exchange *exchange, const struct sql_statement *statement,
                        void (*on_answer)(struct pg_ask *ask, const struct pg_answer *answer));
 /* Ends a list's body: `],"next_cursor":...}`, the id in that row, or null when row is -1. */
 void exchange_put_cursor(struct buf *body, const struct pg_rows *rows, int row, int column);
 #define EXCHANGE_READ_TIMEOUT_MS 5000
 
-/* ---- handlers: card_requests.c, cards.c, pages.c ------------------------------------------------------------------------------ */
+/* ---- handlers: card_requests.c, cards.c, pages.c
+ * ------------------------------------------------------------------------------ */
 void card_requests_post(struct exchange *exchange);
 void card_requests_get(struct exchange *exchange);
 void card_requests_list(struct exchange *exchange);

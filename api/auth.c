@@ -380,8 +380,7 @@ static bool fill(struct auth *auth, const struct config *config, struct err *err
     if (jwks_file && !auth_jwks_load(jwks_file, &auth->keys, err))
         return err_prefix(err, "auth.jwks_file");
     return (!secret_file || load_secret(auth, secret_file, err)) &&
-           copy_text(config->auth.issuer, &auth->issuer, err) &&
-           copy_text(config->auth.audience, &auth->audience, err);
+           copy_text(config->auth.issuer, &auth->issuer, err) && copy_text(config->auth.audience, &auth->audience, err);
 }
 
 bool auth_open(const struct config *config, struct auth **ret_auth, struct err *err)

@@ -9,10 +9,10 @@
 #define AUTH_KID_SIZE 257
 
 /* JOSE name, JWK key type */
-#define AUTH_ALGORITHMS(X)    \
-    X(HS256, "HS256", "oct")  \
-    X(RS256, "RS256", "RSA")  \
-    X(ES256, "ES256", "EC")   \
+#define AUTH_ALGORITHMS(X)   \
+    X(HS256, "HS256", "oct") \
+    X(RS256, "RS256", "RSA") \
+    X(ES256, "ES256", "EC")  \
     X(EDDSA, "EdDSA", "OKP")
 
 enum auth_algorithm {

@@ -1,4 +1,5 @@
-/* POST and GET of card requests. Order of checks after the token (CONTRACT 2): media type; headers and body; key, `replaces` and limit, which one
+/* POST and GET of card requests. Order of checks after the token (CONTRACT 2): media type; headers and body; key,
+ * `replaces` and limit, which one
  * transaction decides (acceptor.h). An answer that waited reads the row again, so what it tells is committed. */
 #include <stdio.h>
 #include <string.h>
@@ -14,11 +15,24 @@
 
 /* Columns of request_get and request_list. */
 enum {
-    COL_ID, COL_KIND, COL_STATUS, COL_CREATED, COL_UPDATED, COL_NEXT, COL_RETRIES, COL_REASON_CODE, COL_REASON_DETAIL,
-    COL_CARD, COL_CARD_LAST4, COL_CARD_MONTH, COL_CARD_YEAR, COL_CARD_STATUS, COL_WAS_TRIED,
+    COL_ID,
+    COL_KIND,
+    COL_STATUS,
+    COL_CREATED,
+    COL_UPDATED,
+    COL_NEXT,
+    COL_RETRIES,
+    COL_REASON_CODE,
+    COL_REASON_DETAIL,
+    COL_CARD,
+    COL_CARD_LAST4,
+    COL_CARD_MONTH,
+    COL_CARD_YEAR,
+    COL_CARD_STATUS,
+    COL_WAS_TRIED,
 };
 
-/* ---- bodies ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- bodies ---- */
 
 static void put_time(struct buf *out, const char *name, int64_t wall_us)
 {
@@ -69,7 +83,8 @@ static void put_request(struct buf *out, const struct pg_rows *rows, int row)
         uuid_format(&card, text);
         buf_put_format(out, ",\"card\":{\"id\":\"%s\",", text);
         put_text(out, "last4", rows, row, COL_CARD_LAST4);
-        buf_put_format(out, ",\"exp_month\":%d,\"exp_year\":%d,", (int)pg_int8(rows, row, COL_CARD_MONTH), (int)pg_int8(rows, row, COL_CARD_YEAR));
+        buf_put_format(out, ",\"exp_month\":%d,\"exp_year\":%d,", (int)pg_int8(rows, row, COL_CARD_MONTH),
+                       (int)pg_int8(rows, row, COL_CARD_YEAR));
         put_text(out, "status", rows, row, COL_CARD_STATUS);
         buf_put_text(out, "}");
     } else {
@@ -86,7 +101,7 @@ static void put_request(struct buf *out, const struct pg_rows *rows, int row)
     }
 }
 
-/* ---- the answers of POST --------------------------------------------------------------------------------------------------------------- */
+/* ---- the answers of POST ---- */
 
 static int64_t seconds_up(int64_t us)
 {
@@ -107,7 +122,8 @@ static void read_limit_headers(const struct exchange *exchange, struct limit_hea
     int64_t frees_us = acceptance->oldest_in_us < 0 ? 0 : acceptance->oldest_in_us - since_us;
     snprintf(ret->policy, sizeof ret->policy, "\"issuance\";q=%lld;w=%lld", (long long)config->limit.count,
              (long long)seconds_up(config->limit.window_ms * 1000));
-    snprintf(ret->state, sizeof ret->state, "\"issuance\";r=%lld;t=%lld", (long long)(left > 0 ? left : 0), (long long)seconds_up(frees_us));
+    snprintf(ret->state, sizeof ret->state, "\"issuance\";r=%lld;t=%lld", (long long)(left > 0 ? left : 0),
+             (long long)seconds_up(frees_us));
 }
 
 static void answer_post(struct exchange *exchange, int status, const struct buf *body)
@@ -143,19 +159,21 @@ static void answer_limited(struct exchange *exchange)
     struct limit_headers limit;
     char retry_after[24], detail[160];
     read_limit_headers(exchange, &limit);
-    int64_t in_us = exchange->acceptance.frees_in_us > exchange->acceptance.oldest_in_us ? exchange->acceptance.frees_in_us
-                                                                                         : exchange->acceptance.oldest_in_us;
+    int64_t in_us = exchange->acceptance.frees_in_us > exchange->acceptance.oldest_in_us
+                        ? exchange->acceptance.frees_in_us
+                        : exchange->acceptance.oldest_in_us;
     int64_t in_s = seconds_up(in_us);
     snprintf(retry_after, sizeof retry_after, "%lld", (long long)(in_s > 0 ? in_s : 1));
     snprintf(detail, sizeof detail, "At most %lld accepted in %lld s. The key was not used; try again in %s s.",
-             (long long)exchange->api->config->limit.count, (long long)seconds_up(exchange->api->config->limit.window_ms * 1000), retry_after);
+             (long long)exchange->api->config->limit.count,
+             (long long)seconds_up(exchange->api->config->limit.window_ms * 1000), retry_after);
     const struct exchange_header headers[] = {
         {"Retry-After", retry_after}, {"RateLimit-Policy", limit.policy}, {"RateLimit", limit.state}, {0}};
     metric_add(exchange->api->limited, 1);
     exchange_problem(exchange, PROBLEM_LIMITED, detail, NULL, headers);
 }
 
-/* ---- reading one request, with or without a wait before ----------------------------------------------------------------------------------- */
+/* ---- reading one request, with or without a wait before ---- */
 
 static void read_request(struct exchange *exchange);
 
@@ -223,8 +241,10 @@ static void on_read(struct pg_ask *ask, const struct pg_answer *answer)
     }
     char applied[24];
     snprintf(applied, sizeof applied, "wait=%d", exchange->wait_s);
-    const struct exchange_header headers[] = {
-        {"Vary", "Prefer"}, {"Cache-Control", "no-store"}, {exchange->has_waited ? "Preference-Applied" : NULL, applied}, {0}};
+    const struct exchange_header headers[] = {{"Vary", "Prefer"},
+                                              {"Cache-Control", "no-store"},
+                                              {exchange->has_waited ? "Preference-Applied" : NULL, applied},
+                                              {0}};
     exchange_answer(exchange, body->failed ? 503 : 200, "application/json", body->bytes, body->length, headers);
 }
 
@@ -248,7 +268,7 @@ void card_requests_get(struct exchange *exchange)
     read_request(exchange);
 }
 
-/* ---- POST ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- POST ---- */
 
 static void on_decided(struct acceptance *acceptance, enum acceptance_verdict verdict)
 {
@@ -269,16 +289,19 @@ static void on_decided(struct acceptance *acceptance, enum acceptance_verdict ve
         exchange_problem(exchange, PROBLEM_KEY_REUSED, "This Idempotency-Key was used with another body.", NULL, NULL);
         return;
     case ACCEPTANCE_NOT_REPLACEABLE:
-        exchange_problem(exchange, PROBLEM_NOT_REPLACEABLE, "`replaces` is no active card of this user, or it is being replaced already.", NULL, NULL);
+        exchange_problem(exchange, PROBLEM_NOT_REPLACEABLE,
+                         "`replaces` is no active card of this user, or it is being replaced already.", NULL, NULL);
         return;
     case ACCEPTANCE_LIMITED:
         answer_limited(exchange);
         return;
     case ACCEPTANCE_IN_PROGRESS:
-        exchange_problem(exchange, PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", NULL, soon);
+        exchange_problem(exchange, PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", NULL,
+                         soon);
         return;
     case ACCEPTANCE_UNAVAILABLE:
-        exchange_problem(exchange, PROBLEM_UNAVAILABLE, "Not recorded, or not known to be: repeat with the same key.", NULL, soon);
+        exchange_problem(exchange, PROBLEM_UNAVAILABLE, "Not recorded, or not known to be: repeat with the same key.",
+                         NULL, soon);
         return;
     }
 }
@@ -335,8 +358,8 @@ static void refuse_input(struct exchange *exchange, const char *key_fault, const
     for (int i = 0; i < count; i++)
         put_fault(&errors, faults[i].detail, faults[i].pointer);
     buf_put_text(&errors, "]");
-    exchange_problem(exchange, key_fault ? PROBLEM_INVALID_HEADER : PROBLEM_INVALID_BODY, key_fault ? key_fault : faults[0].detail,
-                     errors.failed ? NULL : errors.bytes, NULL);
+    exchange_problem(exchange, key_fault ? PROBLEM_INVALID_HEADER : PROBLEM_INVALID_BODY,
+                     key_fault ? key_fault : faults[0].detail, errors.failed ? NULL : errors.bytes, NULL);
     buf_done(&errors);
 }
 
@@ -356,11 +379,13 @@ void card_requests_post(struct exchange *exchange)
     struct outbox_fault faults[OUTBOX_FAULTS_MAX];
     exchange->is_post = true;
     if (!has_usable_media_type(exchange->request)) {
-        exchange_problem(exchange, PROBLEM_MEDIA_TYPE, "Content-Type must be application/json, without Content-Encoding.", NULL, NULL);
+        exchange_problem(exchange, PROBLEM_MEDIA_TYPE,
+                         "Content-Type must be application/json, without Content-Encoding.", NULL, NULL);
         return;
     }
     const char *key_fault = read_key(exchange);
-    int fault_count = outbox_payload_read(exchange->request->body.bytes, exchange->request->body.length, &payload, faults);
+    int fault_count =
+        outbox_payload_read(exchange->request->body.bytes, exchange->request->body.length, &payload, faults);
     if (key_fault || fault_count > 0) {
         refuse_input(exchange, key_fault, faults, fault_count);
         return;
@@ -383,7 +408,7 @@ void card_requests_post(struct exchange *exchange)
         on_decided(acceptance, ACCEPTANCE_UNAVAILABLE);
 }
 
-/* ---- list ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- list ---- */
 
 static void on_listed(struct pg_ask *ask, const struct pg_answer *answer)
 {

@@ -1,4 +1,5 @@
-/* Masked cards, and the one call that shows a number: its audit row is written by the statement that reads it (card_number). */
+/* Masked cards, and the one call that shows a number: its audit row is written by the statement that reads it
+ * (card_number). */
 #include <string.h>
 
 #include "api/api.h"
@@ -20,7 +21,8 @@ static void put_card(struct buf *out, const struct pg_rows *rows, int row)
     uuid_format(&card, id);
     buf_put_format(out, "{\"id\":\"%s\",\"last4\":", id);
     json_put_string(out, last4.bytes, last4.length);
-    buf_put_format(out, ",\"exp_month\":%d,\"exp_year\":%d,\"status\":", (int)pg_int8(rows, row, COL_MONTH), (int)pg_int8(rows, row, COL_YEAR));
+    buf_put_format(out, ",\"exp_month\":%d,\"exp_year\":%d,\"status\":", (int)pg_int8(rows, row, COL_MONTH),
+                   (int)pg_int8(rows, row, COL_YEAR));
     json_put_string(out, status.bytes, status.length);
     buf_put_text(out, "}");
 }
@@ -86,7 +88,8 @@ static void on_number(struct pg_ask *ask, const struct pg_answer *answer)
     char number[KEYRING_NUMBER_MAX + 1], id[UUID_TEXT_SIZE];
     struct err err;
     uuid_format(&card, id);
-    if (!keyring_open(api->keyring, exchange->user_id, &card, (const unsigned char *)record.bytes, record.length, number, &err)) {
+    if (!keyring_open(api->keyring, exchange->user_id, &card, (const unsigned char *)record.bytes, record.length,
+                      number, &err)) {
         log_error("a card number could not be opened", LOG_TEXT("card_id", id), LOG_TEXT("why", err.message));
         exchange_unavailable(exchange, NULL);
         return;
@@ -94,9 +97,11 @@ static void on_number(struct pg_ask *ask, const struct pg_answer *answer)
     buf_reset(&api->scratch);
     buf_put_format(&api->scratch, "{\"id\":\"%s\",\"number\":\"", id);
     buf_put_text(&api->scratch, number); /* digits only: keyring_open saw to it */
-    buf_put_format(&api->scratch, "\",\"exp_month\":%d,\"exp_year\":%d}", (int)pg_int8(rows, 0, 1), (int)pg_int8(rows, 0, 2));
+    buf_put_format(&api->scratch, "\",\"exp_month\":%d,\"exp_year\":%d}", (int)pg_int8(rows, 0, 1),
+                   (int)pg_int8(rows, 0, 2));
     secret_wipe(number, sizeof number);
-    exchange_answer(exchange, api->scratch.failed ? 503 : 200, "application/json", api->scratch.bytes, api->scratch.length, no_store);
+    exchange_answer(exchange, api->scratch.failed ? 503 : 200, "application/json", api->scratch.bytes,
+                    api->scratch.length, no_store);
     buf_wipe(&api->scratch);
 }
 

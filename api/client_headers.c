@@ -15,14 +15,15 @@ static struct slice trim(struct slice text)
     return text;
 }
 
-/* ---- Idempotency-Key ------------------------------------------------------------------------------------------------------------ */
+/* ---- Idempotency-Key ---- */
 
 static bool is_lcalpha(char c)
 {
     return (c >= 'a' && c <= 'z') || c == '*';
 }
 
-/* *( ";" *SP key [ "=" bare-item ] ), read loosely inside the values: they are ignored, but a second Item or garbage is not a parameter. */
+/* *( ";" *SP key [ "=" bare-item ] ), read loosely inside the values: they are ignored, but a second Item or garbage is
+ * not a parameter. */
 static bool is_parameters(struct slice rest)
 {
     size_t at = 0;
@@ -49,7 +50,8 @@ static bool is_parameters(struct slice rest)
                 return false;
         } else {
             size_t start = at;
-            while (at < rest.length && rest.bytes[at] != ';' && rest.bytes[at] > 0x20 && rest.bytes[at] < 0x7f && !strchr("\",", rest.bytes[at]))
+            while (at < rest.length && rest.bytes[at] != ';' && rest.bytes[at] > 0x20 && rest.bytes[at] < 0x7f &&
+                   !strchr("\",", rest.bytes[at]))
                 at++;
             if (at == start)
                 return false;
@@ -127,7 +129,7 @@ bool header_read_key(struct slice value, char ret_key[OUTBOX_KEY_MAX + 1], size_
     return true;
 }
 
-/* ---- Prefer ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- Prefer ---- */
 
 /* One preference, e.g. `wait = "10"`. true: it is a wait; *ret_seconds -1 when unreadable. */
 static bool is_wait(struct slice item, int *ret_seconds)
@@ -176,12 +178,13 @@ int header_read_wait(const struct http_request *request)
     return 0;
 }
 
-/* ---- Content-Type, traceparent ------------------------------------------------------------------------------------------------------- */
+/* ---- Content-Type, traceparent ---- */
 
 bool header_is_json(struct slice content_type)
 {
     const char *semicolon = content_type.bytes ? memchr(content_type.bytes, ';', content_type.length) : NULL;
-    struct slice type = trim((struct slice){content_type.bytes, semicolon ? (size_t)(semicolon - content_type.bytes) : content_type.length});
+    struct slice type = trim(
+        (struct slice){content_type.bytes, semicolon ? (size_t)(semicolon - content_type.bytes) : content_type.length});
     if (type.length != 16 || strncasecmp(type.bytes, "application/json", 16) != 0)
         return false;
     while (semicolon) {
@@ -205,12 +208,15 @@ struct slice header_read_trace(const struct http_request *request)
     int count;
     struct slice text = trim(http_header(request, "traceparent", &count));
     struct slice none = {0};
-    if (count != 1 || text.length != 55 || memcmp(text.bytes, "00-", 3) != 0 || text.bytes[35] != '-' || text.bytes[52] != '-')
+    if (count != 1 || text.length != 55 || memcmp(text.bytes, "00-", 3) != 0 || text.bytes[35] != '-' ||
+        text.bytes[52] != '-')
         return none;
     for (size_t i = 3; i < 55; i++)
-        if (i != 35 && i != 52 && !(text.bytes[i] >= '0' && text.bytes[i] <= '9') && !(text.bytes[i] >= 'a' && text.bytes[i] <= 'f'))
+        if (i != 35 && i != 52 && !(text.bytes[i] >= '0' && text.bytes[i] <= '9') &&
+            !(text.bytes[i] >= 'a' && text.bytes[i] <= 'f'))
             return none;
-    if (memcmp(text.bytes + 3, "00000000000000000000000000000000", 32) == 0 || memcmp(text.bytes + 36, "0000000000000000", 16) == 0)
+    if (memcmp(text.bytes + 3, "00000000000000000000000000000000", 32) == 0 ||
+        memcmp(text.bytes + 36, "0000000000000000", 16) == 0)
         return none;
     return text;
 }

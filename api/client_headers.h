@@ -6,12 +6,15 @@
 #include "common/http_server.h"
 #include "common/outbox.h"
 
-/* A structured-field String (RFC 9651 3.3.3, parameters after it ignored) or the same value bare; "k" and k are one key. Decoded, NUL-terminated.
+/* A structured-field String (RFC 9651 3.3.3, parameters after it ignored) or the same value bare; "k" and k are one
+ * key. Decoded, NUL-terminated.
  * 1-255 bytes, 0x20-0x7E quoted, 0x21-0x7E without " , ; \ bare. false: what is wrong in *ret_why (static). */
-must_check bool header_read_key(struct slice value, char ret_key[OUTBOX_KEY_MAX + 1], size_t *ret_length, const char **ret_why);
+must_check bool header_read_key(struct slice value, char ret_key[OUTBOX_KEY_MAX + 1], size_t *ret_length,
+                                const char **ret_why);
 
 #define PREFER_WAIT_MAX_S 30
-/* Prefer: wait=N (RFC 7240): seconds, 0 = none, above 30 = 30; anything unreadable is ignored. All Prefer lines are one list; the first wait counts. */
+/* Prefer: wait=N (RFC 7240): seconds, 0 = none, above 30 = 30; anything unreadable is ignored. All Prefer lines are one
+ * list; the first wait counts. */
 int header_read_wait(const struct http_request *request);
 
 /* application/json, charset=utf-8 allowed, no other parameter but ignored unknown ones. */

@@ -1,4 +1,5 @@
-/* Exchanges: routing, the order of checks that every request passes (path and method, then token), and the one way to answer (api.h). */
+/* Exchanges: routing, the order of checks that every request passes (path and method, then token), and the one way to
+ * answer (api.h). */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +65,7 @@ static void count(const struct exchange *exchange, int status)
     }
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static struct exchange *exchange_new(struct api *api, struct http_request *request)
 {
@@ -104,7 +105,7 @@ static void exchange_free(struct exchange *exchange)
     }
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- answers ---- */
 
 void exchange_answer(struct exchange *exchange, int status, const char *content_type, const char *body, size_t length,
                      const struct exchange_header *headers)
@@ -131,19 +132,20 @@ void exchange_problem(struct exchange *exchange, enum problem problem, const cha
     if (body->failed)
         exchange_answer(exchange, problem_status(problem), NULL, NULL, 0, headers);
     else
-        exchange_answer(exchange, problem_status(problem), "application/problem+json", body->bytes, body->length, headers);
+        exchange_answer(exchange, problem_status(problem), "application/problem+json", body->bytes, body->length,
+                        headers);
 }
 
 void exchange_unavailable(struct exchange *exchange, const struct pg_answer *answer)
 {
     if (answer && answer->kind == PG_REFUSED)
-        log_error("a statement was refused", LOG_TEXT("route", exchange->route->name), LOG_TEXT("sqlstate", answer->sqlstate),
-                  LOG_TEXT("why", answer->message));
+        log_error("a statement was refused", LOG_TEXT("route", exchange->route->name),
+                  LOG_TEXT("sqlstate", answer->sqlstate), LOG_TEXT("why", answer->message));
     static const struct exchange_header headers[] = {{"Retry-After", "1"}, {0}};
     exchange_problem(exchange, PROBLEM_UNAVAILABLE, "The database cannot be asked now.", NULL, headers);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 bool exchange_read_id(struct exchange *exchange)
 {
@@ -189,7 +191,8 @@ static bool read_page(struct exchange *exchange, int64_t *ret_limit, bool *ret_h
             has_limit = true;
         } else if (is_named(name, "cursor")) {
             if (*ret_has_cursor || !uuid_parse(value.bytes, value.length, ret_cursor)) {
-                exchange_problem(exchange, PROBLEM_INVALID_PARAMETER, "cursor is not one that next_cursor gave.", NULL, NULL);
+                exchange_problem(exchange, PROBLEM_INVALID_PARAMETER, "cursor is not one that next_cursor gave.", NULL,
+                                 NULL);
                 return false;
             }
             *ret_has_cursor = true;
@@ -227,7 +230,7 @@ void exchange_put_cursor(struct buf *body, const struct pg_rows *rows, int row, 
     buf_put_format(body, "],\"next_cursor\":\"%s\"}", cursor);
 }
 
-/* ---- routing -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- routing ---- */
 
 static bool path_fits(const struct row *row, struct slice path, struct slice *ret_tail)
 {
@@ -242,7 +245,8 @@ static bool path_fits(const struct row *row, struct slice path, struct slice *re
 }
 
 /* NULL, and *ret_allow says what would be allowed ("" = the path is unknown). */
-static const struct route *find_route(const struct http_request *request, struct slice *ret_tail, const char **ret_allow)
+static const struct route *find_route(const struct http_request *request, struct slice *ret_tail,
+                                      const char **ret_allow)
 {
     bool has_get = false, has_post = false;
     enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
@@ -262,7 +266,8 @@ static void refuse_token(struct exchange *exchange, const char *why, bool has_to
 {
     char challenge[256];
     if (has_token)
-        snprintf(challenge, sizeof challenge, "Bearer realm=\"issuing\", error=\"invalid_token\", error_description=\"%s\"", why);
+        snprintf(challenge, sizeof challenge,
+                 "Bearer realm=\"issuing\", error=\"invalid_token\", error_description=\"%s\"", why);
     else
         snprintf(challenge, sizeof challenge, "Bearer realm=\"issuing\"");
     const struct exchange_header headers[] = {{"WWW-Authenticate", challenge}, {0}};

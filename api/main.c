@@ -66,8 +66,10 @@ static void on_db_error(void *context, const char sqlstate[6])
 static void on_scrape(void *context)
 {
     struct program *program = context;
-    metric_set(metrics_series(program->api.metrics, API_METRIC_WAITING, NULL, NULL), waiters_count(program->api.waiters));
-    metric_set(metrics_series(program->api.metrics, API_METRIC_CONNECTIONS, NULL, NULL), http_server_connections(program->api.server));
+    metric_set(metrics_series(program->api.metrics, API_METRIC_WAITING, NULL, NULL),
+               waiters_count(program->api.waiters));
+    metric_set(metrics_series(program->api.metrics, API_METRIC_CONNECTIONS, NULL, NULL),
+               http_server_connections(program->api.server));
 }
 
 static void on_final_hint(void *context)
@@ -76,7 +78,7 @@ static void on_final_hint(void *context)
     waiters_hint(program->api.waiters);
 }
 
-/* ---- the way out: connections drained -> server, rooms, listener -> pool -> daemon -------------------------------------------------- */
+/* ---- the way out: connections drained -> server, rooms, listener -> pool -> daemon ---- */
 
 static void on_all_closed(void *context)
 {
@@ -123,14 +125,15 @@ static void on_stop(void *context)
 {
     struct program *program = context;
     const struct config *config = &program->config;
-    int64_t call_ms = config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
+    int64_t call_ms =
+        config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
     program->drain_until_ms = clock_mono_ms() + call_ms + DRAIN_EXTRA_MS;
     waiters_stop(program->api.waiters);
     http_server_drain(program->api.server);
     uv_timer_start(&program->drain, on_drain_look, 0, DRAIN_LOOK_MS);
 }
 
-/* ---- the way in ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the way in ---- */
 
 static bool listen_for_clients(struct program *program, struct err *err)
 {
@@ -180,7 +183,8 @@ static bool start(struct program *program, struct err *err)
         .context = program,
     };
     return pg_pool_open(&program->loop, &pool, &api->pool, err) && api_open(api, err) &&
-           pg_listen_open(&program->loop, config->database.url, OUTBOX_FINAL_CHANNEL, on_final_hint, program, &program->listen, err) &&
+           pg_listen_open(&program->loop, config->database.url, OUTBOX_FINAL_CHANNEL, on_final_hint, program,
+                          &program->listen, err) &&
            listen_for_clients(program, err) && daemon_start(&program->daemon, err);
 }
 
@@ -199,7 +203,8 @@ int main(int argc, char **argv)
         log_error("could not start", LOG_TEXT("why", err.message));
         return err_exit_code(err.kind);
     }
-    log_info("started", LOG_TEXT("listen", program.config.api.listen), LOG_TEXT("admin", program.config.api.admin_listen),
+    log_info("started", LOG_TEXT("listen", program.config.api.listen),
+             LOG_TEXT("admin", program.config.api.admin_listen),
              LOG_NUMBER("port", http_server_port(program.api.server)));
     sd_ready();
     bool is_clean = daemon_end_loop(&program.loop);

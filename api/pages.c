@@ -18,6 +18,8 @@ void pages_problem(struct exchange *exchange)
         return;
     }
     static const struct exchange_header headers[] = {
-        {"Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"}, {"X-Content-Type-Options", "nosniff"}, {0}};
+        {"Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"},
+        {"X-Content-Type-Options", "nosniff"},
+        {0}};
     exchange_answer(exchange, body->failed ? 503 : 200, "text/html; charset=utf-8", body->bytes, body->length, headers);
 }

@@ -32,7 +32,8 @@ enum problem problem_of_status(int status)
 void problem_put(struct buf *out, enum problem problem, const char *detail, const char *errors_json)
 {
     const struct row *row = &rows[problem];
-    buf_put_format(out, "{\"type\":\"/problems/%s\",\"title\":\"%s\",\"status\":%d,\"detail\":", row->slug, row->title, row->status);
+    buf_put_format(out, "{\"type\":\"/problems/%s\",\"title\":\"%s\",\"status\":%d,\"detail\":", row->slug, row->title,
+                   row->status);
     json_put_string(out, detail, strlen(detail));
     if (errors_json)
         buf_put_format(out, ",\"errors\":%s", errors_json);
@@ -43,12 +44,22 @@ static void put_html(struct buf *out, const char *text)
 {
     for (; *text; text++) {
         switch (*text) {
-        case '<': buf_put_text(out, "&lt;"); break;
-        case '>': buf_put_text(out, "&gt;"); break;
-        case '&': buf_put_text(out, "&amp;"); break;
-        case '"': buf_put_text(out, "&quot;"); break;
-        case '`': break;
-        default: buf_put_byte(out, *text);
+        case '<':
+            buf_put_text(out, "&lt;");
+            break;
+        case '>':
+            buf_put_text(out, "&gt;");
+            break;
+        case '&':
+            buf_put_text(out, "&amp;");
+            break;
+        case '"':
+            buf_put_text(out, "&quot;");
+            break;
+        case '`':
+            break;
+        default:
+            buf_put_byte(out, *text);
         }
     }
 }
@@ -59,9 +70,11 @@ bool problem_put_page(struct buf *out, const char *slug, size_t length)
         const struct row *row = &rows[problem];
         if (strlen(row->slug) != length || memcmp(row->slug, slug, length) != 0)
             continue;
-        buf_put_text(out, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\n<title>");
+        buf_put_text(out, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
+                          "content=\"width=device-width\">\n<title>");
         put_html(out, row->title);
-        buf_put_text(out, "</title>\n<style>body{font:1rem/1.5 system-ui;max-width:40rem;margin:3rem auto;padding:0 1rem}</style>\n<h1>");
+        buf_put_text(out, "</title>\n<style>body{font:1rem/1.5 system-ui;max-width:40rem;margin:3rem auto;padding:0 "
+                          "1rem}</style>\n<h1>");
         put_html(out, row->title);
         buf_put_format(out, "</h1>\n<p>Status %d, <code>/problems/%s</code></p>\n<p>", row->status, row->slug);
         put_html(out, row->text);

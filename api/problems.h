@@ -1,42 +1,54 @@
-/* Every problem the api can answer with: one list, from which come the error bodies (RFC 9457), the pages under /problems/ and the OpenAPI check. */
+/* Every problem the api can answer with: one list, from which come the error bodies (RFC 9457), the pages under
+ * /problems/ and the OpenAPI check. */
 #ifndef ISSUING_PROBLEMS_H
 #define ISSUING_PROBLEMS_H
 
 #include "common/base.h"
 #include "common/buf.h"
 
-#define PROBLEMS(X)                                                                                                                              \
-    X(MALFORMED_REQUEST, 400, "malformed-request", "The request is malformed",                                                                    \
-      "The bytes are not an HTTP request that this server accepts (RFC 9112). The connection is closed.")                                          \
-    X(INVALID_HEADER, 400, "invalid-header", "A header is missing or malformed",                                                                  \
-      "Idempotency-Key is required on POST /v1/card-requests: a structured-field String (\"abc\") or the same value bare, 1 to 255 bytes, once.") \
-    X(INVALID_BODY, 400, "invalid-body", "The body is not a card request", "Each bad member is listed in `errors` with a JSON pointer.")           \
-    X(INVALID_PARAMETER, 400, "invalid-parameter", "A query parameter is malformed", "limit is 1 to 100; cursor is what `next_cursor` gave.")       \
-    X(UNAUTHORIZED, 401, "unauthorized", "A valid token is required",                                                                             \
-      "Send Authorization: Bearer with a JWT that this service's keys verify and that has not expired.")                                           \
-    X(NOT_FOUND, 404, "not-found", "There is no such resource", "The path is unknown, or the resource is not one of this user.")                    \
-    X(METHOD_NOT_ALLOWED, 405, "method-not-allowed", "The method is not allowed here", "The Allow header lists those that are.")                    \
-    X(TIMEOUT, 408, "request-timeout", "The request came too slowly", "A header may take 5 s, a body 10 s.")                                        \
-    X(IN_PROGRESS, 409, "request-in-progress", "The same key is still being recorded", "Try again after Retry-After, with the same key and body.")  \
-    X(TOO_LARGE, 413, "body-too-large", "The body is too large", "A body may have 64 KiB.")                                                        \
-    X(URI_TOO_LONG, 414, "uri-too-long", "The target is too long", "A target may have 4 KiB.")                                                     \
-    X(MEDIA_TYPE, 415, "unsupported-media-type", "The body must be application/json", "UTF-8, and no Content-Encoding.")                            \
-    X(EXPECTATION, 417, "expectation-failed", "The expectation is not supported", "Only Expect: 100-continue is.")                                 \
-    X(KEY_REUSED, 422, "idempotency-key-reused", "The key was used with another body",                                                             \
-      "A key names one request. Use a new key for a new request; repeat the very same body to get the first answer again.")                        \
-    X(NOT_REPLACEABLE, 422, "not-replaceable", "The card cannot be replaced",                                                                      \
-      "`replaces` names no active card of this user, or one that is already being replaced. Neither the key nor a slot was used.")                 \
-    X(LIMITED, 429, "rate-limited", "Too many requests of this user",                                                                              \
-      "The limit counts accepted requests in a sliding window. The key was not used: try again with it after Retry-After.")                         \
-    X(HEADER_TOO_LARGE, 431, "header-too-large", "The header block is too large", "All headers together may have 16 KiB, in 64 lines.")             \
-    X(UNAVAILABLE, 503, "unavailable", "The service cannot record the request now",                                                                \
+#define PROBLEMS(X)                                                                                                   \
+    X(MALFORMED_REQUEST, 400, "malformed-request", "The request is malformed",                                        \
+      "The bytes are not an HTTP request that this server accepts (RFC 9112). The connection is closed.")             \
+    X(INVALID_HEADER, 400, "invalid-header", "A header is missing or malformed",                                      \
+      "Idempotency-Key is required on POST /v1/card-requests: a structured-field String (\"abc\") or the same value " \
+      "bare, 1 to 255 bytes, once.")                                                                                  \
+    X(INVALID_BODY, 400, "invalid-body", "The body is not a card request",                                            \
+      "Each bad member is listed in `errors` with a JSON pointer.")                                                   \
+    X(INVALID_PARAMETER, 400, "invalid-parameter", "A query parameter is malformed",                                  \
+      "limit is 1 to 100; cursor is what `next_cursor` gave.")                                                        \
+    X(UNAUTHORIZED, 401, "unauthorized", "A valid token is required",                                                 \
+      "Send Authorization: Bearer with a JWT that this service's keys verify and that has not expired.")              \
+    X(NOT_FOUND, 404, "not-found", "There is no such resource",                                                       \
+      "The path is unknown, or the resource is not one of this user.")                                                \
+    X(METHOD_NOT_ALLOWED, 405, "method-not-allowed", "The method is not allowed here",                                \
+      "The Allow header lists those that are.")                                                                       \
+    X(TIMEOUT, 408, "request-timeout", "The request came too slowly", "A header may take 5 s, a body 10 s.")          \
+    X(IN_PROGRESS, 409, "request-in-progress", "The same key is still being recorded",                                \
+      "Try again after Retry-After, with the same key and body.")                                                     \
+    X(TOO_LARGE, 413, "body-too-large", "The body is too large", "A body may have 64 KiB.")                           \
+    X(URI_TOO_LONG, 414, "uri-too-long", "The target is too long", "A target may have 4 KiB.")                        \
+    X(MEDIA_TYPE, 415, "unsupported-media-type", "The body must be application/json",                                 \
+      "UTF-8, and no Content-Encoding.")                                                                              \
+    X(EXPECTATION, 417, "expectation-failed", "The expectation is not supported", "Only Expect: 100-continue is.")    \
+    X(KEY_REUSED, 422, "idempotency-key-reused", "The key was used with another body",                                \
+      "A key names one request. Use a new key for a new request; repeat the very same body to get the first answer "  \
+      "again.")                                                                                                       \
+    X(NOT_REPLACEABLE, 422, "not-replaceable", "The card cannot be replaced",                                         \
+      "`replaces` names no active card of this user, or one that is already being replaced. Neither the key nor a "   \
+      "slot was used.")                                                                                               \
+    X(LIMITED, 429, "rate-limited", "Too many requests of this user",                                                 \
+      "The limit counts accepted requests in a sliding window. The key was not used: try again with it after "        \
+      "Retry-After.")                                                                                                 \
+    X(HEADER_TOO_LARGE, 431, "header-too-large", "The header block is too large",                                     \
+      "All headers together may have 16 KiB, in 64 lines.")                                                           \
+    X(UNAVAILABLE, 503, "unavailable", "The service cannot record the request now",                                   \
       "Nothing was recorded, or the outcome is not known. Repeat with the same key: the answer tells.")
 
 enum problem {
 #define X(id, status, slug, title, text) PROBLEM_##id,
     PROBLEMS(X)
 #undef X
-    PROBLEM_COUNT
+        PROBLEM_COUNT
 };
 
 int problem_status(enum problem problem);

@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "common/sql/statements.h"
 
-#define TICK_MS 25        /* how exactly a wait's end is kept */
+#define TICK_MS 25 /* how exactly a wait's end is kept */
 #define ASK_TIMEOUT_MS 5000
 #define IDS_MAX (512 * 1024)
 

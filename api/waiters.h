@@ -1,4 +1,5 @@
-/* Clients that wait for a final status, without a database connection each: one statement asks for all of them, on a hint (NOTIFY from the
+/* Clients that wait for a final status, without a database connection each: one statement asks for all of them, on a
+ * hint (NOTIFY from the
  * workers, may be lost) and at the latest every WAITERS_POLL_MS. */
 #ifndef ISSUING_WAITERS_H
 #define ISSUING_WAITERS_H
@@ -14,8 +15,9 @@
 
 struct waiter {
     struct uuid id;
-    int64_t deadline_ms;                     /* monotonic */
-    void (*on_ready)(struct waiter *waiter); /* final, or the time is up, or the program stops; exactly once, from the loop */
+    int64_t deadline_ms; /* monotonic */
+    void (*on_ready)(
+        struct waiter *waiter); /* final, or the time is up, or the program stops; exactly once, from the loop */
     /* private */
     struct waiter *next, *previous;
     bool is_waiting;

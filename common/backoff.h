@@ -1,4 +1,5 @@
-/* Pure: attempt number -> how long to wait (exponential, full jitter: AWS Architecture Blog, "Exponential Backoff And Jitter"). */
+/* Pure: attempt number -> how long to wait (exponential, full jitter: AWS Architecture Blog, "Exponential Backoff And
+ * Jitter"). */
 #ifndef ISSUING_BACKOFF_H
 #define ISSUING_BACKOFF_H
 

@@ -13,8 +13,8 @@ struct buf {
 };
 
 void buf_init(struct buf *buf, size_t max);
-void buf_done(struct buf *buf); /* frees; the buffer may be used again after buf_init */
-void buf_wipe(struct buf *buf); /* overwrites the whole capacity, then empties; for buffers that held secrets */
+void buf_done(struct buf *buf);  /* frees; the buffer may be used again after buf_init */
+void buf_wipe(struct buf *buf);  /* overwrites the whole capacity, then empties; for buffers that held secrets */
 void buf_reset(struct buf *buf); /* empties, keeps the memory, clears `failed` */
 bool buf_put(struct buf *buf, const void *bytes, size_t length);
 bool buf_put_text(struct buf *buf, const char *text);

@@ -22,7 +22,8 @@ int daemon_options(struct config *ret_config, enum config_program program, const
         return err_exit_code(err.kind);
     }
     if (ret_config->help) {
-        printf("Usage: %s [--config FILE] [--section.key=value ...] [--check-config] [--show-config] [--version]\n\n", name);
+        printf("Usage: %s [--config FILE] [--section.key=value ...] [--check-config] [--show-config] [--version]\n\n",
+               name);
         config_help(program, stdout);
         return 0;
     }
@@ -51,7 +52,7 @@ int daemon_options(struct config *ret_config, enum config_program program, const
     return -1;
 }
 
-/* ---- admin listener --------------------------------------------------------------------------------------------------------- */
+/* ---- admin listener ---- */
 
 static void reply_text(struct http_request *request, int status, const char *text)
 {
@@ -115,7 +116,7 @@ static void on_admin_request(void *context, struct http_request *request)
     }
 }
 
-/* ---- signals and the tick ------------------------------------------------------------------------------------------------------ */
+/* ---- signals and the tick ---- */
 
 static void on_signal(uv_signal_t *handle, int number)
 {

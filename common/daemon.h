@@ -1,4 +1,5 @@
-/* What both daemons do around their work: options, signals, systemd, the loop's lag, the admin listener (livez, readyz, metrics). */
+/* What both daemons do around their work: options, signals, systemd, the loop's lag, the admin listener (livez, readyz,
+ * metrics). */
 #ifndef ISSUING_DAEMON_H
 #define ISSUING_DAEMON_H
 
@@ -13,7 +14,8 @@
 #define ISSUING_VERSION "0.0.0"
 #endif
 
-/* Reads the command line and everything it names. Returns -1 to go on, or the exit code of a program that is done (--help, --check-config, errors). */
+/* Reads the command line and everything it names. Returns -1 to go on, or the exit code of a program that is done
+ * (--help, --check-config, errors). */
 int daemon_options(struct config *ret_config, enum config_program program, const char *name, int argc, char **argv);
 
 struct daemon {

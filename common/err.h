@@ -8,17 +8,17 @@
 #include "common/base.h"
 
 /* kind, exit code of a program that ends because of it (CONTRACT 6) */
-#define ERR_KINDS(X)                                                    \
-    X(NONE, 0)       /* no error */                                     \
-    X(USAGE, 2)      /* the command line is off */                      \
-    X(CONFIG, 78)    /* an option, a file it names, a key ring */       \
-    X(AWAY, 75)      /* the database can't be reached now; try again */ \
-    X(DATABASE, 1)   /* the database refused a statement */             \
-    X(MEMORY, 1)     /* an allocation failed or a limit was reached */  \
-    X(SYSTEM, 1)     /* a system call failed */                         \
-    X(MALFORMED, 1)  /* input that does not follow its grammar */       \
-    X(REFUSED, 1)    /* well-formed and not allowed */                  \
-    X(NOT_FOUND, 1)  /* no such thing */
+#define ERR_KINDS(X)                                                   \
+    X(NONE, 0)      /* no error */                                     \
+    X(USAGE, 2)     /* the command line is off */                      \
+    X(CONFIG, 78)   /* an option, a file it names, a key ring */       \
+    X(AWAY, 75)     /* the database can't be reached now; try again */ \
+    X(DATABASE, 1)  /* the database refused a statement */             \
+    X(MEMORY, 1)    /* an allocation failed or a limit was reached */  \
+    X(SYSTEM, 1)    /* a system call failed */                         \
+    X(MALFORMED, 1) /* input that does not follow its grammar */       \
+    X(REFUSED, 1)   /* well-formed and not allowed */                  \
+    X(NOT_FOUND, 1) /* no such thing */
 
 enum err_kind {
 #define X(kind, exit_code) ERR_##kind,

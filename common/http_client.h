@@ -1,6 +1,8 @@
-/* The only room that knows libcurl: one request, one fate, on the loop (curl_multi, kept connections, HTTP/2 where TLS offers it).
+/* The only room that knows libcurl: one request, one fate, on the loop (curl_multi, kept connections, HTTP/2 where TLS
+ * offers it).
  *
- * No redirects, http and https only, at most max_body bytes of answer, TLS >= 1.2 with peer and host checked, no proxy from the environment,
+ * No redirects, http and https only, at most max_body bytes of answer, TLS >= 1.2 with peer and host checked, no proxy
+ * from the environment,
  * no cookies, no .netrc, signals off. A call ends exactly once, from the loop, never inside http_client_start. */
 #ifndef ISSUING_HTTP_CLIENT_H
 #define ISSUING_HTTP_CLIENT_H
@@ -26,19 +28,21 @@ struct http_call {
     /* in; borrowed until on_done */
     const char *method; /* "GET" or "POST" */
     const char *url;
-    char headers[HTTP_CALL_HEADERS_MAX][HTTP_CALL_HEADER_SIZE]; /* "Name: value"; "" ends the list; wiped when the call ends */
-    const char *secret_header; /* a further header that must not be copied around ("Authorization: Bearer ..."); NULL = none */
-    const char *body;          /* POST; NULL = empty */
+    char headers[HTTP_CALL_HEADERS_MAX]
+                [HTTP_CALL_HEADER_SIZE]; /* "Name: value"; "" ends the list; wiped when the call ends */
+    const char
+        *secret_header; /* a further header that must not be copied around ("Authorization: Bearer ..."); NULL = none */
+    const char *body;   /* POST; NULL = empty */
     size_t body_length;
     int64_t timeout_ms; /* the whole call, connecting included */
     void (*on_done)(struct http_call *call);
     /* out; valid in on_done and until the call is started again or http_call_done */
     enum http_fate fate;
     int status;
-    struct buf answer;       /* the body; wiped by http_call_done and at the next start */
-    int64_t retry_after_ms;  /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
-    bool answer_is_json;     /* Content-Type application/json or application/<any>+json */
-    char error[160];         /* why it was not answered; never holds header or body bytes */
+    struct buf answer;      /* the body; wiped by http_call_done and at the next start */
+    int64_t retry_after_ms; /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
+    bool answer_is_json;    /* Content-Type application/json or application/<any>+json */
+    char error[160];        /* why it was not answered; never holds header or body bytes */
     int64_t took_us;
     /* private */
     void *slot;
@@ -46,7 +50,8 @@ struct http_call {
     struct http_call *next;
 };
 
-must_check bool http_client_open(uv_loop_t *loop, int connections_max, size_t answer_max, struct http_client **ret_client, struct err *err);
+must_check bool http_client_open(uv_loop_t *loop, int connections_max, size_t answer_max,
+                                 struct http_client **ret_client, struct err *err);
 void http_call_init(struct http_call *call, size_t answer_max);
 void http_call_done(struct http_call *call);
 /* An allocation that fails ends the call with HTTP_NOT_SENT. */

@@ -1,11 +1,13 @@
 /* One connection of the HTTP server: what is read, what is answered, and when it ends.
  *
- * One request at a time. What the client sends behind a running request is kept in the tail, up to one read's worth; then reading stops, and TCP
- * tells the client to wait. Replies to requests that came in one read leave in one write. While a reply waits for a slow reader nothing more
- * is read into requests, so the output of a connection is bounded by one read's worth of replies.
+ * One request at a time. What the client sends behind a running request is kept in the tail, up to one read's worth;
+ * then reading stops, and TCP tells the client to wait. Replies to requests that came in one read leave in one
+ * write. While a reply waits for a slow reader nothing more is read into requests, so the output of a connection is
+ * bounded by one read's worth of replies.
  *
- * Invariants: handlers are called from the loop only, never from within http_reply(), so pipelined requests don't recurse; at most one connection
- * is gathering; after http_conn_close() a connection does nothing but wait for its close callback, and only that frees it.
+ * Invariants: handlers are called from the loop only, never from within http_reply(), so pipelined requests don't
+ * recurse; at most one connection is gathering; after http_conn_close() a connection does nothing but wait for its
+ * close callback, and only that frees it.
  * Left out: what the bytes mean (http_parse.c), how a reply looks (http_reply.c), whom to accept (http_server.c). */
 #include <assert.h>
 #include <stdlib.h>
@@ -17,9 +19,9 @@
 #include "common/clock.h"
 #include "common/http_conn.h"
 
-#define SPARE_MAX 256                        /* exchanges kept for the next requests */
-#define GATHER_MAX ((size_t)64 * 1024)       /* replies of one turn that are sent together */
-#define KEEP_CAPACITY ((size_t)256 * 1024)   /* of the shared output buffers */
+#define SPARE_MAX 256                      /* exchanges kept for the next requests */
+#define GATHER_MAX ((size_t)64 * 1024)     /* replies of one turn that are sent together */
+#define KEEP_CAPACITY ((size_t)256 * 1024) /* of the shared output buffers */
 #define NO_DEADLINE INT64_MAX
 
 struct pending_write {
@@ -106,8 +108,8 @@ static void close_with_reset(struct http_conn *conn)
         http_conn_close(conn);
 }
 
-/* Closing a socket with unread input resets the connection, and a reset can overtake the answer (RFC 9112 9.6). So: say that no more will come,
- * read and drop for a moment, then close. */
+/* Closing a socket with unread input resets the connection, and a reset can overtake the answer (RFC 9112 9.6). So:
+ * say that no more will come, read and drop for a moment, then close. */
 static void linger(struct http_conn *conn)
 {
     uv_os_fd_t fd;
@@ -200,7 +202,8 @@ static void flush(struct http_conn *conn, struct buf *out)
         int sent = uv_try_write(stream_of(conn), &whole, 1);
         if (sent == UV_EAGAIN)
             sent = 0;
-        if (sent < 0 || ((size_t)sent < out->length && !write_later(conn, out->bytes + sent, out->length - (size_t)sent)))
+        if (sent < 0 ||
+            ((size_t)sent < out->length && !write_later(conn, out->bytes + sent, out->length - (size_t)sent)))
             http_conn_close(conn);
     }
     forget(out, KEEP_CAPACITY);
@@ -217,12 +220,12 @@ static void finish(struct http_conn *conn, bool is_built, bool is_last)
     struct http_server *server = conn->server;
     release_exchange(conn);
     conn->state = HTTP_CONN_IDLE;
-    conn->deadline_ms = after_ms(server->options.idle_timeout_ms);
     conn->is_over = is_last;
     if (!is_built)
         http_conn_close(conn);
     if (server->gathering == conn)
-        return; /* work() flushes and settles */
+        return; /* work() does the rest, once for all replies of its turn */
+    conn->deadline_ms = after_ms(server->options.idle_timeout_ms);
     flush(conn, &server->scratch);
     settle(conn);
 }
@@ -241,7 +244,8 @@ static void add_retry_after(struct http_reply *reply)
     }
 }
 
-/* Answers what no handler will see, and ends the connection: after a framing error nobody knows where the next request begins. */
+/* Answers what no handler will see, and ends the connection: after a framing error nobody knows where the next
+ * request begins. */
 static void refuse(struct http_conn *conn, int status, const char *detail)
 {
     struct http_server *server = conn->server;
@@ -343,7 +347,7 @@ static bool begin_exchange(struct http_conn *conn, int64_t started_us)
     exchange->conn = conn;
     conn->exchange = exchange;
     conn->state = HTTP_CONN_HEAD;
-    conn->deadline_ms = after_ms(server->options.header_timeout_ms);
+    conn->deadline_ms = NO_DEADLINE;
     return true;
 }
 
@@ -370,7 +374,8 @@ static bool takes_input(const struct http_conn *conn)
     return is_between && conn->writes == 0 && !conn->is_over;
 }
 
-/* Makes requests of the bytes, one after the other, for as long as they are answered at once. Returns how many bytes were used. */
+/* Makes requests of the bytes, one after the other, for as long as they are answered at once. Returns how many bytes
+ * were used. */
 static size_t work(struct http_conn *conn, const char *bytes, size_t length, int64_t read_us)
 {
     struct http_server *server = conn->server;
@@ -386,6 +391,8 @@ static size_t work(struct http_conn *conn, const char *bytes, size_t length, int
         used += taken;
         switch (progress) {
         case HTTP_MORE:
+            if (conn->deadline_ms == NO_DEADLINE)
+                conn->deadline_ms = after_ms(server->options.header_timeout_ms);
             break;
         case HTTP_HEAD_DONE:
             expect_body(conn);
@@ -403,6 +410,8 @@ static size_t work(struct http_conn *conn, const char *bytes, size_t length, int
         if (server->gathered.length > GATHER_MAX)
             flush(conn, &server->gathered);
     }
+    if (conn->state == HTTP_CONN_IDLE)
+        conn->deadline_ms = after_ms(server->options.idle_timeout_ms);
     server->gathering = NULL;
     flush(conn, &server->gathered);
     return used;
@@ -544,7 +553,7 @@ void http_conn_drain(struct http_conn *conn)
     uv_os_fd_t fd;
     char byte;
     if (uv_fileno((uv_handle_t *)&conn->tcp, &fd) == 0 && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
-        conn->deadline_ms = after_ms(conn->server->options.header_timeout_ms); /* a request is here already: answer it */
+        conn->deadline_ms = after_ms(conn->server->options.header_timeout_ms); /* a request is here: answer it */
     else
         http_conn_close(conn);
 }

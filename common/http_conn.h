@@ -6,8 +6,9 @@
  * http_head.c    what a request line and a header block must look like
  * http_reply.c   one reply into bytes
  *
- * A connection is small while nobody talks on it; what a request needs (an exchange: header slots, buffers, parser) is borrowed from the
- * server with its first byte and given back with its reply, so thousands of idle connections cost little and a busy one allocates nothing. */
+ * A connection is small while nobody talks on it; what a request needs (an exchange: header slots, buffers, parser)
+ * is borrowed from the server with its first byte and given back with its reply, so thousands of idle connections
+ * cost little and a busy one allocates nothing. */
 #ifndef ISSUING_HTTP_CONN_H
 #define ISSUING_HTTP_CONN_H
 
@@ -16,7 +17,8 @@
 #include "common/http_server.h"
 
 #define HTTP_READ_SIZE ((size_t)16 * 1024) /* one read; also the most that is kept unread behind a running request */
-#define HTTP_LINGER_MS 1000                /* how long a closing connection's input is drained, so that the answer is not lost to a reset */
+#define HTTP_LINGER_MS \
+    1000 /* how long a closing connection's input is drained, so that the answer is not lost to a reset */
 #define HTTP_LINGER_BYTES ((size_t)64 * 1024)
 
 /* ---- http_head.c ---- */
@@ -45,12 +47,12 @@ struct http_refusal http_check_fields(const struct http_request *request, bool i
 /* One request from its first byte to its reply. */
 struct http_exchange {
     struct http_request request;
-    struct http_conn *conn;           /* NULL once the connection is gone and only the handler still holds the request */
+    struct http_conn *conn; /* NULL once the connection is gone and only the handler still holds the request */
     struct http_exchange *next_spare; /* in the server's free list */
     bool is_handed_over;              /* the handler has it, until its reply */
     bool keep_alive;                  /* the client's wish, by version and Connection */
     bool is_1_0;
-    bool wants_continue; /* Expect: 100-continue, and there is a body to wait for */
+    bool wants_continue;         /* Expect: 100-continue, and there is a body to wait for */
     struct http_refusal refusal; /* set with HTTP_REFUSED */
 };
 
@@ -62,7 +64,8 @@ enum http_progress {
     HTTP_BROKEN,    /* out of memory */
 };
 
-struct http_exchange *http_exchange_new(const struct http_server_options *limits); /* NULL: no memory; `limits` must outlive its use */
+struct http_exchange *http_exchange_new(
+    const struct http_server_options *limits); /* NULL: no memory; `limits` must outlive its use */
 void http_exchange_free(struct http_exchange *exchange);
 /* Makes it ready for the next request; keeps the memory. */
 void http_exchange_begin(struct http_exchange *exchange, int64_t started_us);
@@ -70,9 +73,10 @@ void http_exchange_begin(struct http_exchange *exchange, int64_t started_us);
 void http_exchange_forget(struct http_exchange *exchange);
 /* Whether anything but empty lines has been read. */
 bool http_exchange_is_begun(const struct http_exchange *exchange);
-/* Reads bytes of the request until it is complete, refused, or they are used up. Never looks past the end of the request. The result depends
- * on the bytes only, not on how they were cut into pieces. */
-enum http_progress http_exchange_read(struct http_exchange *exchange, const char *bytes, size_t length, size_t *ret_used);
+/* Reads bytes of the request until it is complete, refused, or they are used up. Never looks past the end of the
+ * request. The result depends on the bytes only, not on how they were cut into pieces. */
+enum http_progress http_exchange_read(struct http_exchange *exchange, const char *bytes, size_t length,
+                                      size_t *ret_used);
 
 /* ---- http_reply.c ---- */
 
@@ -110,17 +114,17 @@ struct http_conn {
     TAILQ_ENTRY(http_conn) ready;
     struct http_exchange *exchange; /* owned; NULL when idle */
     enum http_conn_state state;
-    int writes;            /* waiting for the client to take their bytes */
-    bool is_ready;         /* in the server's list of those to go on with from the loop */
+    int writes;    /* waiting for the client to take their bytes */
+    bool is_ready; /* in the server's list of those to go on with from the loop */
     bool is_reading;
-    bool is_over;          /* the last reply was given: once sent, linger and close */
-    bool is_surplus;       /* above the limit: accepted to be told so */
-    bool client_is_done;   /* end of input: no more requests, but those read are still answered */
-    int64_t deadline_ms;   /* of the state; INT64_MAX = none */
+    bool is_over;        /* the last reply was given: once sent, linger and close */
+    bool is_surplus;     /* above the limit: accepted to be told so */
+    bool client_is_done; /* end of input: no more requests, but those read are still answered */
+    int64_t deadline_ms; /* of the state; INT64_MAX = none */
     int64_t write_deadline_ms;
-    int64_t tail_us;       /* when the tail's first byte was read */
-    size_t lingered;       /* bytes drained */
-    struct buf tail;       /* read but not yet looked at */
+    int64_t tail_us; /* when the tail's first byte was read */
+    size_t lingered; /* bytes drained */
+    struct buf tail; /* read but not yet looked at */
 };
 
 LIST_HEAD(http_conn_list, http_conn);
@@ -151,7 +155,8 @@ struct http_server {
     void *closed_context;
 };
 
-/* Takes an accepted, non-blocking socket; closes it when there is no memory. A surplus one is answered 503 and closed. */
+/* Takes an accepted, non-blocking socket; closes it when there is no memory. A surplus one is answered 503 and
+ * closed. */
 void http_conn_open(struct http_server *server, int fd, bool is_surplus);
 /* Ends it at once; on_gone, if a handler holds a request, comes from the loop. May be called again. */
 void http_conn_close(struct http_conn *conn);

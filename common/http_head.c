@@ -1,7 +1,8 @@
-/* What the request line and the header block of a request must look like, beyond what llhttp refuses: RFC 9112 sections 3 and 6, RFC 9110 7.2.
+/* What the request line and the header block of a request must look like, beyond what llhttp refuses: RFC 9112
+ * sections 3 and 6, RFC 9110 7.2.
  *
- * Pure functions; whatever could be read in two ways is refused. Left out: where the block ends and obs-fold (http_parse.c), what a header means
- * to the program (its handlers). */
+ * Pure functions; whatever could be read in two ways is refused. Left out: where the block ends and obs-fold
+ * (http_parse.c), what a header means to the program (its handlers). */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -51,8 +52,8 @@ static struct http_refusal check_version(struct slice version, bool *ret_is_1_0)
     if (*ret_is_1_0 || is(version, SLICE("HTTP/1.1")))
         return fine;
     const char *text = version.bytes;
-    bool is_version = version.length == 8 && memcmp(text, "HTTP/", 5) == 0 && isdigit((unsigned char)text[5]) && text[6] == '.' &&
-                      isdigit((unsigned char)text[7]);
+    bool is_version = version.length == 8 && memcmp(text, "HTTP/", 5) == 0 && isdigit((unsigned char)text[5]) &&
+                      text[6] == '.' && isdigit((unsigned char)text[7]);
     if (is_version && text[5] != '0')
         return refuse(505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
     return refuse(400, "malformed request line");
@@ -90,7 +91,8 @@ struct http_refusal http_check_line(struct slice line, size_t target_max, struct
     size_t method_length = 0;
     while (method_length < line.length && is_alnum_or(line.bytes[method_length], "!#$%&'*+-.^_`|~"))
         method_length++;
-    if (method_length == 0 || method_length > HTTP_METHOD_MAX || method_length == line.length || line.bytes[method_length] != ' ')
+    if (method_length == 0 || method_length > HTTP_METHOD_MAX || method_length == line.length ||
+        line.bytes[method_length] != ' ')
         return refuse(400, "malformed request line");
     struct slice method = {.bytes = line.bytes, .length = method_length};
     const char *target = method.bytes + method_length + 1;

@@ -27,8 +27,8 @@ struct http_watch {
     uv_poll_t poll;
     struct http_loop *loop;
     int fd;
-    int wanted;  /* UV_READABLE | UV_WRITABLE as curl wishes; 0 = idle */
-    int watched; /* what the loop watches now */
+    int wanted;         /* UV_READABLE | UV_WRITABLE as curl wishes; 0 = idle */
+    int watched;        /* what the loop watches now */
     bool is_connection; /* opened by open_socket(): goes with close_socket() only */
 };
 

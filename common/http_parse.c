@@ -1,12 +1,14 @@
 /* Bytes into one HTTP request.
  *
- * The framing (where the header block, each chunk and the message end) is found here, byte by byte, and llhttp is given exactly those pieces; both
- * must agree, so a request is accepted only when two readers see the same message. That is the guard against request smuggling: RFC 9112
- * sections 2.2, 3, 5.2, 6 and 7 with every optional leniency left out. llhttp (strict build) checks names, values, lengths and chunks; http_head.c
- * adds the rules that it lacks.
+ * The framing (where the header block, each chunk and the message end) is found here, byte by byte, and llhttp is
+ * given exactly those pieces; both must agree, so a request is accepted only when two readers see the same message.
+ * That is the guard against request smuggling: RFC 9112 sections 2.2, 3, 5.2, 6 and 7 with every optional leniency
+ * left out. llhttp (strict build) checks names, values, lengths and chunks; http_head.c adds the rules that it
+ * lacks.
  *
- * Invariants: the whole header block lies in one buffer, so the slices of the request stay valid until the reply; a new llhttp for each message, so
- * nothing of one request colours the next; memory is bounded by the limits, whatever arrives.
+ * Invariants: the whole header block lies in one buffer, so the slices of the request stay valid until the reply; a
+ * new llhttp for each message, so nothing of one request colours the next; memory is bounded by the limits, whatever
+ * arrives.
  * Left out: trailer fields are checked and dropped; Upgrade is ignored (RFC 9110 7.8 allows that). */
 #include <ctype.h>
 #include <stdlib.h>
@@ -23,10 +25,11 @@
 #undef HTTP_HEAD
 #undef HTTP_POST
 
-#define REQUEST_LINE_EXTRA (HTTP_METHOD_MAX + sizeof("  HTTP/1.1\r\n") - 1) /* what a request line has besides its target */
-#define EMPTY_LINES_MAX 4       /* before a request line; RFC 9112 2.2 asks for one */
+#define REQUEST_LINE_EXTRA \
+    (HTTP_METHOD_MAX + sizeof("  HTTP/1.1\r\n") - 1) /* what a request line has besides its target */
+#define EMPTY_LINES_MAX 4                            /* before a request line; RFC 9112 2.2 asks for one */
 #define CHUNK_DIGITS_MAX 16
-#define CHUNK_EXTENSION_MAX 256 /* of one chunk */
+#define CHUNK_EXTENSION_MAX 256   /* of one chunk */
 #define CHUNK_EXTENSIONS_MAX 4096 /* of all chunks of a message */
 #define CHUNK_LINE_MAX (CHUNK_DIGITS_MAX + CHUNK_EXTENSION_MAX + 2)
 #define KEEP_CAPACITY ((size_t)16 * 1024) /* of a spare exchange's buffers */
@@ -163,8 +166,8 @@ static const char *fault_of(unsigned char byte, char last)
     return (byte >= 0x20 && byte != 0x7F) || byte == '\t' || byte == '\r' ? NULL : "a control character";
 }
 
-/* Takes bytes up to and with the next LF. Every line ends in CRLF and holds no other control byte than HT. A bad byte is refused only when it is
- * the first: llhttp is to see those before it first, and may refuse one of them. */
+/* Takes bytes up to and with the next LF. Every line ends in CRLF and holds no other control byte than HT. A bad
+ * byte is refused only when it is the first: llhttp is to see those before it first, and may refuse one of them. */
 static size_t take_line(struct parse *parse, const char *bytes, size_t length, bool *ret_ended)
 {
     size_t i = 0;
@@ -206,7 +209,8 @@ static void check_fields(struct parse *parse)
     struct http_refusal refusal = http_check_fields(&exchange->request, parse->line.is_1_0, &has_expect);
     if (refusal.status != 0)
         refuse(parse, refusal.status, refusal.detail);
-    else if (!parse->end_seen && !(parse->parser.flags & F_CHUNKED) && parse->parser.content_length > parse->limits->body_max)
+    else if (!parse->end_seen && !(parse->parser.flags & F_CHUNKED) &&
+             parse->parser.content_length > parse->limits->body_max)
         refuse(parse, 413, "the body is too large");
     exchange->wants_continue = has_expect && !parse->end_seen;
 }
@@ -218,8 +222,8 @@ static void finish_head(struct parse *parse)
     const char *bytes = parse->head.bytes;
     size_t length = parse->head.length;
     if (parse->exchange.request.method == HTTP_OTHER) {
-        /* llhttp knows a fixed list of methods and frames two of them in its own way. To the framing all are alike (RFC 9112 6), and
-         * whether a method is served is the router's to say. */
+        /* llhttp knows a fixed list of methods and frames two of them in its own way. To the framing all are alike
+         * (RFC 9112 6), and whether a method is served is the router's to say. */
         feed(parse, "PUT", 3);
         bytes += parse->line.method_length;
         length -= parse->line.method_length;
@@ -336,7 +340,8 @@ static size_t read_body(struct parse *parse, const char *bytes, size_t length)
     return used;
 }
 
-/* Sizes of up to 16 digits and short extensions: neither zeros nor extensions may be sent without end (CVE-2024-22019 of Node.js). */
+/* Sizes of up to 16 digits and short extensions: neither zeros nor extensions may be sent without end
+ * (CVE-2024-22019 of Node.js). */
 static void measure_chunk_line(struct parse *parse, const char *bytes, size_t length)
 {
     for (size_t i = 0; i < length && !parse->in_extension; i++) {
@@ -433,7 +438,8 @@ static size_t read_some(struct parse *parse, const char *bytes, size_t length)
 
 /* ---- exchanges ---- */
 
-enum http_progress http_exchange_read(struct http_exchange *exchange, const char *bytes, size_t length, size_t *ret_used)
+enum http_progress http_exchange_read(struct http_exchange *exchange, const char *bytes, size_t length,
+                                      size_t *ret_used)
 {
     struct parse *parse = parse_of(exchange);
     bool was_head = parse->wire <= WIRE_FIELDS, is_head = was_head;

@@ -1,7 +1,7 @@
 /* One HTTP reply into bytes (RFC 9110, 9112).
  *
- * Invariants: a reply is built as a whole or not at all; its length is always told, so the client never has to guess where it ends; no header
- * value can end its line. Left out: sending (http_conn.c). */
+ * Invariants: a reply is built as a whole or not at all; its length is always told, so the client never has to guess
+ * where it ends; no header value can end its line. Left out: sending (http_conn.c). */
 #include <string.h>
 #include <time.h>
 
@@ -9,7 +9,7 @@
 #include "common/http_conn.h"
 
 #define US_PER_SECOND 1000000
-#define FIXED_MAX 256 /* status line, Date, Connection, Content-Length: all that does not depend on what the caller gives */
+#define FIXED_MAX 256 /* status line, Date, Connection, Content-Length: what does not depend on the caller's texts */
 
 static const struct {
     int status;
@@ -73,7 +73,8 @@ static void write_date(char text[30], time_t second)
     memcpy(text + 8, months + 3 * tm.tm_mon, 3);
     const struct {
         int at, value;
-    } numbers[] = {{5, tm.tm_mday}, {12, year / 100 % 100}, {14, year % 100}, {17, tm.tm_hour}, {20, tm.tm_min}, {23, tm.tm_sec % 60}};
+    } numbers[] = {{5, tm.tm_mday},  {12, year / 100 % 100}, {14, year % 100},
+                   {17, tm.tm_hour}, {20, tm.tm_min},        {23, tm.tm_sec % 60}};
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
         text[numbers[i].at] = (char)('0' + numbers[i].value / 10);
         text[numbers[i].at + 1] = (char)('0' + numbers[i].value % 10);
@@ -90,7 +91,8 @@ static const char *date_text(struct http_date *date)
     return date->text;
 }
 
-/* A value with a line break in it would let whoever chose the value write headers of his own; such a field is left out. */
+/* A value with a line break in it would let whoever chose the value write headers of his own; such a field is left
+ * out. */
 static bool is_safe(const char *text)
 {
     for (; *text != '\0'; text++) {

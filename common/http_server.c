@@ -1,15 +1,16 @@
 /* The HTTP server's listener: whom to accept, for how long, and the way to an end.
  *
- * The listening socket is our own on a uv_poll_t: libuv's accept loop can't be paused, and when descriptors run out it either drops the waiting
- * connections or spins. Here accepting rests for a moment and the kernel keeps them.
- * Deadlines are numbers in the connections, compared a few times a second: setting one costs nothing, and looking at ten thousand is cheap.
+ * The listening socket is our own on a uv_poll_t: libuv's accept loop can't be paused, and when descriptors run out
+ * it either drops the waiting connections or spins. Here accepting rests for a moment and the kernel keeps them.
+ * Deadlines are numbers in the connections, compared a few times a second: setting one costs nothing, and looking at
+ * ten thousand is cheap.
  *
- * Invariants: every handle is closed before on_closed is called, from the loop; with no connection the server wakes up for new ones only.
+ * Invariants: every handle is closed before on_closed is called, from the loop; with no connection the server wakes
+ * up for new ones only.
  * Left out: TLS (a proxy in front), limits by address. */
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -92,7 +93,7 @@ static void on_sweep(uv_timer_t *timer)
     struct http_conn *conn;
     /* Nothing is freed meanwhile: that happens in close callbacks. */
     LIST_FOREACH(conn, &server->conns, all)
-        http_conn_expire(conn, now_ms);
+    http_conn_expire(conn, now_ms);
 }
 
 static void on_turn(uv_idle_t *idle)
@@ -143,8 +144,9 @@ static void take(struct http_server *server, int fd)
 /* accept(2): these are errors of the connection, not of the listener. */
 static bool is_of_one_connection(int error)
 {
-    return error == ECONNABORTED || error == EINTR || error == EPROTO || error == ENETDOWN || error == ENOPROTOOPT || error == EHOSTDOWN ||
-           error == ENONET || error == EHOSTUNREACH || error == EOPNOTSUPP || error == ENETUNREACH || error == EPERM || error == ETIMEDOUT;
+    return error == ECONNABORTED || error == EINTR || error == EPROTO || error == ENETDOWN || error == ENOPROTOOPT ||
+           error == EHOSTDOWN || error == ENONET || error == EHOSTUNREACH || error == EOPNOTSUPP ||
+           error == ENETUNREACH || error == EPERM || error == ETIMEDOUT;
 }
 
 static void accept_some(struct http_server *server, int most)
@@ -176,7 +178,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
 
 static bool bad_address(const char *text, struct err *err)
 {
-    return err_set(err, ERR_CONFIG, "\"%s\" is no address to listen on, expected host:port, [ipv6]:port or *:port", text);
+    return err_set(err, ERR_CONFIG, "\"%s\" is no address to listen on, expected host:port, [ipv6]:port or *:port",
+                   text);
 }
 
 static bool split_address(const char *text, struct address *ret_address, struct err *err)
@@ -194,7 +197,8 @@ static bool split_address(const char *text, struct address *ret_address, struct 
     bool is_any = host_length == 1 && host[0] == '*';
     if (host_length == 0 || host_length >= HOST_MAX || (!is_bracketed && memchr(host, ':', host_length)))
         return bad_address(text, err);
-    if (port_length == 0 || port_length > 5 || strspn(colon + 1, "0123456789") != port_length || strtol(colon + 1, NULL, 10) > 65535)
+    if (port_length == 0 || port_length > 5 || strspn(colon + 1, "0123456789") != port_length ||
+        strtol(colon + 1, NULL, 10) > 65535)
         return bad_address(text, err);
     struct address address = {0};
     memcpy(address.host, host, is_any ? 0 : host_length);
@@ -214,7 +218,8 @@ static int listen_at(const struct addrinfo *at)
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    /* No SO_REUSEPORT: a second server on the same port is a mistake that must be seen. TCP_NODELAY is inherited by accepted sockets. */
+    /* No SO_REUSEPORT: a second server on the same port is a mistake that must be seen. TCP_NODELAY is inherited by
+     * accepted sockets. */
     bool is_set = set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1) && set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1) &&
                   (at->ai_family != AF_INET6 || set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0));
     if (is_set && bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
@@ -227,13 +232,17 @@ static int listen_at(const struct addrinfo *at)
 
 static bool open_listener(const char *text, int *ret_fd, struct err *err)
 {
-    struct address address;
+    struct address address = {0};
     if (!split_address(text, &address, err))
         return false;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found = NULL;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *found = NULL;
     int result = getaddrinfo(address.host[0] != '\0' ? address.host : NULL, address.port, &hints, &found);
     if (result != 0)
-        return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", text, result == EAI_SYSTEM ? strerror(errno) : gai_strerror(result));
+        return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", text,
+                       result == EAI_SYSTEM ? strerror(errno) : gai_strerror(result));
     bool is_any = address.host[0] == '\0';
     int fd = -1, error = EADDRNOTAVAIL;
     /* For any address the IPv6 socket is tried first, as it takes IPv4 as well. */
@@ -256,13 +265,16 @@ static bool open_listener(const char *text, int *ret_fd, struct err *err)
 
 static int port_of(int fd)
 {
-    struct sockaddr_storage address;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address;
+    memset(&address, 0, sizeof(address));
     socklen_t length = sizeof(address);
-    if (getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+    if (getsockname(fd, &address.any, &length) != 0)
         return 0;
-    if (address.ss_family == AF_INET6)
-        return ntohs(((const struct sockaddr_in6 *)&address)->sin6_port);
-    return ntohs(((const struct sockaddr_in *)&address)->sin_port);
+    return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
 }
 
 static void ignore_broken_pipes(void)
@@ -292,7 +304,8 @@ static struct http_server *new_server(uv_loop_t *loop, const struct http_server_
     return server;
 }
 
-bool http_server_open(uv_loop_t *loop, const struct http_server_options *options, struct http_server **ret_server, struct err *err)
+bool http_server_open(uv_loop_t *loop, const struct http_server_options *options, struct http_server **ret_server,
+                      struct err *err)
 {
     assert(options->on_request && options->max_connections > 0);
     struct http_server *server = new_server(loop, options);
@@ -377,7 +390,7 @@ void http_server_drain(struct http_server *server)
     stop_listening(server);
     struct http_conn *conn;
     LIST_FOREACH(conn, &server->conns, all)
-        http_conn_drain(conn);
+    http_conn_drain(conn);
 }
 
 bool http_server_is_drained(const struct http_server *server)
@@ -397,5 +410,5 @@ void http_server_close(struct http_server *server, void (*on_closed)(void *conte
     uv_close((uv_handle_t *)&server->turn, on_turn_closed);
     struct http_conn *conn;
     LIST_FOREACH(conn, &server->conns, all)
-        http_conn_close(conn);
+    http_conn_close(conn);
 }

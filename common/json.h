@@ -11,7 +11,7 @@ struct json; /* a json-c object */
 
 /* Strict (json_strict_check first). The result is owned: json_free. */
 must_check bool json_parse(const char *text, size_t length, struct json **ret_json, struct err *err);
-void json_free(struct json *json);      /* accepts NULL; only for roots */
+void json_free(struct json *json); /* accepts NULL; only for roots */
 #define json_scope on_scope_end(json_freep)
 void json_freep(struct json **json);
 
@@ -27,13 +27,14 @@ bool json_get_number(const struct json *object, const char *name, double *ret_nu
 bool json_get_bool(const struct json *object, const char *name, bool *ret_bool);
 const char *json_text_of(const struct json *json); /* of a string element */
 
-/* Building. Setters take ownership of `value`, abort never; a failed allocation leaves the member out and returns false. */
+/* Building. Setters take ownership of `value`, abort never; a failed allocation leaves the member out and returns
+ * false. */
 struct json *json_new_object(void);
 struct json *json_new_array(void);
 struct json *json_new_text(const char *text);
 struct json *json_new_integer(int64_t integer);
 struct json *json_new_bool(bool value);
-bool json_set(struct json *object, const char *name, struct json *value); /* value NULL = JSON null */
+bool json_set(struct json *object, const char *name, struct json *value);    /* value NULL = JSON null */
 bool json_set_text(struct json *object, const char *name, const char *text); /* NULL = null */
 bool json_set_integer(struct json *object, const char *name, int64_t integer);
 bool json_append(struct json *array, struct json *value);

@@ -11,9 +11,12 @@
 
 #define JSON_DEPTH_MAX 16
 
-/* One value, white space around it allowed, nothing after it. Refused (ERR_MALFORMED, with the byte offset; the text itself is
- * never in the message): anything outside the grammar, duplicate members of one object (compared after unescaping), invalid or
- * overlong UTF-8, encoded or lone surrogates, U+0000, a byte order mark, integers outside int64, numbers that overflow a
+/* One value, white space around it allowed, nothing after it. Refused (ERR_MALFORMED, with the byte offset; the text
+ * itself is
+ * never in the message): anything outside the grammar, duplicate members of one object (compared after unescaping),
+ * invalid or
+ * overlong UTF-8, encoded or lone surrogates, U+0000, a byte order mark, integers outside int64, numbers that overflow
+ * a
  * double, depth over JSON_DEPTH_MAX, empty input. */
 must_check bool json_strict_check(const char *text, size_t length, struct err *err);
 
@@ -33,7 +36,8 @@ struct json_value json_member(struct json_value object, const char *name);
 bool json_next_element(struct json_value array, size_t *cursor, struct json_value *ret_element);
 /* Walks an object: ret_name is the raw name with quotes. */
 bool json_next_member(struct json_value object, size_t *cursor, struct slice *ret_name, struct json_value *ret_value);
-/* Unescapes into out (NUL-terminated). false if it is no string or does not fit in out_size - 1 bytes; ret_length may be NULL. */
+/* Unescapes into out (NUL-terminated). false if it is no string or does not fit in out_size - 1 bytes; ret_length may
+ * be NULL. */
 must_check bool json_string(struct json_value value, char *out, size_t out_size, size_t *ret_length);
 /* false if it is no integer in [min, max] (1.0 and 1e2 are no integers here). */
 must_check bool json_integer(struct json_value value, int64_t min, int64_t max, int64_t *ret_integer);

@@ -32,7 +32,7 @@ static inline const char *log_text_of(const char *text)
 #define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
 #define log_at(level, ...) log_write_list(level, LOG_FIRST(__VA_ARGS__, 0), LOG_REST(__VA_ARGS__))
 #define LOG_FIRST(first, ...) first
-#define LOG_REST(first, ...) ((const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ) {.name = NULL}})
+#define LOG_REST(first, ...) ((const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.name = NULL}})
 
 /* program: the name in every line, must outlive the log. */
 void log_init(const char *program, enum log_level least, enum log_format format);

@@ -19,7 +19,7 @@ struct metric_family {
     enum metric_type type;
     const char *help;
     const char *labels[METRIC_LABELS_MAX]; /* names; NULL where unused */
-    const double *buckets;                 /* histogram: upper bounds, rising, ended by 0; seconds unless the name says otherwise */
+    const double *buckets; /* histogram: upper bounds, rising, ended by 0; seconds unless the name says otherwise */
 };
 
 struct metric_series; /* one combination of label values */
@@ -33,11 +33,12 @@ struct metrics *metrics_new(const struct metric_family *families, size_t count);
 void metrics_free(struct metrics *metrics);
 /* Finds or creates; family_index is the row in the table. Never NULL: when memory or the cap of 200 series a
  * family is reached, a shared overflow series is returned, so a metric can never break the work it counts. */
-struct metric_series *metrics_series(struct metrics *metrics, size_t family_index, const char *label1, const char *label2);
-void metric_add(struct metric_series *series, double by);     /* counters and gauges */
-void metric_set(struct metric_series *series, double value);  /* gauges */
+struct metric_series *metrics_series(struct metrics *metrics, size_t family_index, const char *label1,
+                                     const char *label2);
+void metric_add(struct metric_series *series, double by);        /* counters and gauges */
+void metric_set(struct metric_series *series, double value);     /* gauges */
 void metric_observe(struct metric_series *series, double value); /* histograms */
-double metric_value(const struct metric_series *series);      /* counters and gauges: for tests */
+double metric_value(const struct metric_series *series);         /* counters and gauges: for tests */
 void metrics_render(const struct metrics *metrics, struct buf *out);
 
 #endif

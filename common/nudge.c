@@ -1,4 +1,5 @@
-/* See nudge.h. NOTIFY takes a lock over the whole database at commit, so it never rides in a transaction that somebody waits for. */
+/* See nudge.h. NOTIFY takes a lock over the whole database at commit, so it never rides in a transaction that somebody
+ * waits for. */
 #include "common/nudge.h"
 
 #define NUDGE_TIMEOUT_MS 1000

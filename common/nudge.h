@@ -1,4 +1,5 @@
-/* A NOTIFY off the write path: at most one on its way, any number asked for meanwhile become one more. A hint that may be lost. */
+/* A NOTIFY off the write path: at most one on its way, any number asked for meanwhile become one more. A hint that may
+ * be lost. */
 #ifndef ISSUING_NUDGE_H
 #define ISSUING_NUDGE_H
 

@@ -1,13 +1,14 @@
 /* One libpq connection on the loop: connect, ask, drain, lose, connect again.
  *
  * Invariants:
- * - One poll handle per descriptor, and closed before libpq may close the descriptor: PQconnectPoll may do so and open another one under the
- *   same number, so each step of connecting has a handle of its own.
- * - An ask is done only when the server confirmed its Sync: the implicit transaction commits there, and a commit can still fail.
- *   A fatal error without the Sync is a lost connection, hence PG_UNKNOWN.
+ * - One poll handle per descriptor, and closed before libpq may close the descriptor: PQconnectPoll may do so and open
+ * another one under the same number, so each step of connecting has a handle of its own.
+ * - An ask is done only when the server confirmed its Sync: the implicit transaction commits there, and a commit can
+ * still fail. A fatal error without the Sync is a lost connection, hence PG_UNKNOWN.
  * - Hooks may lose or close the connection; so the state is looked at again after each of them.
- * Left out: cancelling on the server (libpq 15 can do it only by blocking; the role's statement_timeout bounds what runs on), and looking
- * up names without blocking (PQconnectStart blocks on them; numeric addresses and sockets do not). */
+ * Left out: cancelling on the server (libpq 15 can do it only by blocking, so a statement given up runs on there unless
+ * its role has a statement_timeout), and looking up names without blocking (PQconnectStart blocks on them; numeric
+ * addresses and sockets do not). */
 #include "common/pg_conn_internal.h"
 
 #include <assert.h>
@@ -117,7 +118,8 @@ static bool watch(struct pg_connection *connection, int events)
 
 static void finish_connecting(struct pg_connection *connection)
 {
-    if (PQsetnonblocking(connection->libpq, 1) != 0 || PQenterPipelineMode(connection->libpq) != 1 || !watch(connection, UV_READABLE)) {
+    if (PQsetnonblocking(connection->libpq, 1) != 0 || PQenterPipelineMode(connection->libpq) != 1 ||
+        !watch(connection, UV_READABLE)) {
         pg_connection_lose(connection, NULL);
         return;
     }
@@ -153,8 +155,9 @@ static void on_timer(uv_timer_t *timer)
     if (connection->state != PG_STATE_DOWN) {
         /* libpq itself never leaves a silent host for the next one of the list. */
         pg_hosts_rotate(&connection->hosts, connection->libpq);
-        pg_connection_lose(connection, connection->state == PG_STATE_UP ? "the server accepts connections and does not answer within 5 s"
-                                                                        : "no answer from the database server within 5 s");
+        pg_connection_lose(connection, connection->state == PG_STATE_UP
+                                           ? "the server accepts connections and does not answer within 5 s"
+                                           : "no answer from the database server within 5 s");
         return;
     }
     struct pg_words words = pg_words_of(connection->conninfo, connection->application_name, &connection->hosts);
@@ -172,11 +175,14 @@ static void on_timer(uv_timer_t *timer)
     (void)uv_timer_start(&connection->timer, on_timer, SETTLE_MS, 0);
 }
 
-void pg_connection_init(struct pg_connection *connection, uv_loop_t *loop, const struct pg_connection_hooks *hooks, const char *conninfo,
-                        const char *application_name)
+void pg_connection_init(struct pg_connection *connection, uv_loop_t *loop, const struct pg_connection_hooks *hooks,
+                        const char *conninfo, const char *application_name)
 {
-    *connection = (struct pg_connection){
-        .loop = loop, .hooks = hooks, .conninfo = conninfo, .application_name = application_name, .state = PG_STATE_DOWN};
+    *connection = (struct pg_connection){.loop = loop,
+                                         .hooks = hooks,
+                                         .conninfo = conninfo,
+                                         .application_name = application_name,
+                                         .state = PG_STATE_DOWN};
     (void)uv_timer_init(loop, &connection->timer); /* cannot fail */
     connection->timer.data = connection;
     connection->handles = 1;
@@ -200,11 +206,13 @@ bool pg_connection_send(struct pg_connection *connection, struct pg_ask *ask)
     const struct sql_statement *statement = ask->statement;
     struct pg_values values;
     pg_values_fill(&values, ask->params, statement->parameters);
-    if (!PQsendQueryParams(connection->libpq, statement->text, statement->parameters, NULL, values.values, values.lengths, values.formats, 1))
+    if (!PQsendQueryParams(connection->libpq, statement->text, statement->parameters, NULL, values.values,
+                           values.lengths, values.formats, 1))
         return false;
     ask->sent = true;
     pg_asks_put(&connection->in_flight, ask);
-    /* A Sync after each: one failure must not abort its neighbours. Libpq 15 pushes with each Sync, so there is no send to save. */
+    /* A Sync after each: one failure must not abort its neighbours. Libpq 15 pushes with each Sync, so there is no send
+     * to save. */
     if (!PQpipelineSync(connection->libpq))
         pg_connection_lose(connection, NULL);
     return true;
@@ -279,7 +287,8 @@ static bool take_result(struct pg_connection *connection, PGresult *result)
 static bool drain(struct pg_connection *connection)
 {
     int nulls = 0; /* one ends a statement, two in a row mean that there is nothing more */
-    while (connection->state == PG_STATE_UP && connection->in_flight.first && nulls < 2 && !PQisBusy(connection->libpq)) {
+    while (connection->state == PG_STATE_UP && connection->in_flight.first && nulls < 2 &&
+           !PQisBusy(connection->libpq)) {
         PGresult *result = PQgetResult(connection->libpq);
         nulls = result ? 0 : nulls + 1;
         if (result && !take_result(connection, result))

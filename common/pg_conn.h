@@ -1,8 +1,11 @@
 /* One libpq connection on the loop: connects, pipelines, loses, reconnects. Used through pg_pool.h and pg_listen.h.
  *
- * Rules kept here (libpq manual, chapters "Asynchronous Command Processing" and "Pipeline Mode"): PQsocket is read again after
- * every PQconnectPoll; flush until 0 while also consuming input; results are drained to NULL; the poll handle is closed before
- * PQfinish; each ask is followed by its own Sync, so each is a transaction of its own and one failure does not abort its neighbour. */
+ * Rules kept here (libpq manual, chapters "Asynchronous Command Processing" and "Pipeline Mode"): PQsocket is read
+ * again after
+ * every PQconnectPoll; flush until 0 while also consuming input; results are drained to NULL; the poll handle is closed
+ * before
+ * PQfinish; each ask is followed by its own Sync, so each is a transaction of its own and one failure does not abort
+ * its neighbour. */
 #ifndef ISSUING_PG_CONN_H
 #define ISSUING_PG_CONN_H
 
@@ -27,7 +30,8 @@ struct pg_answer {
     char message[200];          /* for the log; never holds parameter values */
 };
 
-/* One question. Embedded in whatever asks; the memory of it and of its params must live until on_answer. on_answer is called exactly once, from
+/* One question. Embedded in whatever asks; the memory of it and of its params must live until on_answer. on_answer is
+ * called exactly once, from
  * the loop, never inside the call that asked; the ask may be reused from inside it. */
 struct pg_ask {
     const struct sql_statement *statement;
@@ -40,7 +44,8 @@ struct pg_ask {
     bool sent;
 };
 
-/* The SQLSTATE classes after which running the same transaction again makes sense: 40001, 40P01, 25006, 53xxx, 57P0x, 08xxx. */
+/* The SQLSTATE classes after which running the same transaction again makes sense: 40001, 40P01, 25006, 53xxx, 57P0x,
+ * 08xxx. */
 bool pg_sqlstate_is_transient(const char sqlstate[6]);
 
 #endif

@@ -1,7 +1,7 @@
 /* One connection as the pool and the listener hold it. Private to pg_*.c.
  *
- * States: DOWN (the timer runs to the next try) -> CONNECTING -> UP -> DOWN ...; CLOSED from any, for ever. The first 5 seconds must see it
- * from the try to pg_connection_settle(), checks of the owner included; else it is given up. */
+ * States: DOWN (the timer runs to the next try) -> CONNECTING -> UP -> DOWN ...; CLOSED from any, for ever. The first 5
+ * seconds must see it from the try to pg_connection_settle(), checks of the owner included; else it is given up. */
 #ifndef ISSUING_PG_CONN_INTERNAL_H
 #define ISSUING_PG_CONN_INTERNAL_H
 
@@ -25,7 +25,8 @@ struct pg_ask *pg_asks_take(struct pg_asks *asks); /* NULL when empty */
 struct pg_connection_hooks {
     void (*on_up)(struct pg_connection *connection); /* may be sent to; not settled yet */
     void (*on_down)(struct pg_connection *connection, const char *reason);
-    void (*on_answer)(struct pg_connection *connection, struct pg_ask *ask, const struct pg_answer *answer); /* PG_NOT_SENT never */
+    void (*on_answer)(struct pg_connection *connection, struct pg_ask *ask,
+                      const struct pg_answer *answer); /* PG_NOT_SENT never */
     void (*on_notify)(struct pg_connection *connection);
     void (*on_closed)(struct pg_connection *connection);
 };
@@ -49,18 +50,19 @@ struct pg_connection {
     int64_t settled_ms; /* 0 = not settled */
 };
 
-void pg_connection_init(struct pg_connection *connection, uv_loop_t *loop, const struct pg_connection_hooks *hooks, const char *conninfo,
-                        const char *application_name);
+void pg_connection_init(struct pg_connection *connection, uv_loop_t *loop, const struct pg_connection_hooks *hooks,
+                        const char *conninfo, const char *application_name);
 /* The first try, in the next turn of the loop. */
 void pg_connection_start(struct pg_connection *connection);
 /* The owner is content with it: the deadline ends. */
 void pg_connection_settle(struct pg_connection *connection);
-/* UP only. false: nothing of it was sent, the ask is still the caller's, and the connection is of no use any more: lose it.
- * true: it is in flight, or was answered PG_UNKNOWN within. Only from the loop. */
+/* UP only. false: nothing of it was sent, the ask is still the caller's, and the connection is of no use any more: lose
+ * it. true: it is in flight, or was answered PG_UNKNOWN within. Only from the loop. */
 must_check bool pg_connection_send(struct pg_connection *connection, struct pg_ask *ask);
 /* After sending: pushes what is buffered, and watches for room where it did not all go out. */
 void pg_connection_flush(struct pg_connection *connection);
-/* Closes it, calls on_down, answers what is in flight PG_UNKNOWN, and tries again after a backoff. reason NULL: what libpq says. */
+/* Closes it, calls on_down, answers what is in flight PG_UNKNOWN, and tries again after a backoff. reason NULL: what
+ * libpq says. */
 void pg_connection_lose(struct pg_connection *connection, const char *reason);
 /* As lose, without on_down and for ever; on_closed follows from the loop. */
 void pg_connection_close(struct pg_connection *connection);

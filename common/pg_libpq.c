@@ -24,7 +24,9 @@ bool pg_conninfo_check(const char *conninfo, struct err *err)
     if (out_of_memory)
         return err_set(err, ERR_MEMORY, "out of memory");
     if (!right)
-        return err_set(err, ERR_CONFIG, "the database's address is neither a list of keyword=value nor a postgresql:// URL that libpq can read");
+        return err_set(
+            err, ERR_CONFIG,
+            "the database's address is neither a list of keyword=value nor a postgresql:// URL that libpq can read");
     return true;
 }
 
@@ -142,7 +144,8 @@ void pg_result_message(const PGresult *result, const char *statement_name, char 
     if (sqlstate && strncmp(sqlstate, "22", 2) == 0)
         length = strcspn(primary, "\":(");
     char text[512];
-    (void)snprintf(text, sizeof(text), "%s%s%.*s", statement_name, statement_name[0] ? ": " : "", (int)(length < 400 ? length : 400), primary);
+    (void)snprintf(text, sizeof(text), "%s%s%.*s", statement_name, statement_name[0] ? ": " : "",
+                   (int)(length < 400 ? length : 400), primary);
     pg_line(ret_message, size, text);
 }
 

@@ -1,7 +1,7 @@
 /* LISTEN on one dedicated connection.
  *
- * Invariants: after every (re)connect one hint is given, because what was notified in between is lost. No callback comes after
- * pg_listen_close() but on_closed. Left out: the payload; a hint says "look", the tables say what. */
+ * Invariants: after every (re)connect one hint is given, because what was notified in between is lost. No callback
+ * comes after pg_listen_close() but on_closed. Left out: the payload; a hint says "look", the tables say what. */
 #include "common/pg_listen.h"
 
 #include <assert.h>
@@ -101,13 +101,14 @@ static bool is_identifier(const char *text)
     return length > 0 && length <= CHANNEL_MAX && text[length] == '\0' && !(text[0] >= '0' && text[0] <= '9');
 }
 
-bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel, void (*on_hint)(void *context), void *context,
-                    struct pg_listen **ret_listen, struct err *err)
+bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel, void (*on_hint)(void *context),
+                    void *context, struct pg_listen **ret_listen, struct err *err)
 {
     if (!pg_conninfo_check(conninfo, err))
         return false;
     if (!is_identifier(channel))
-        return err_set(err, ERR_CONFIG, "a channel's name is 1 to %d of a-z, 0-9 and _, and starts with no digit", CHANNEL_MAX);
+        return err_set(err, ERR_CONFIG, "a channel's name is 1 to %d of a-z, 0-9 and _, and starts with no digit",
+                       CHANNEL_MAX);
     struct pg_listen *listen = calloc(1, sizeof(*listen));
     char *copy = strdup(conninfo ? conninfo : "");
     if (!listen || !copy) {

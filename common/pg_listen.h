@@ -1,4 +1,5 @@
-/* LISTEN on one dedicated connection: a hint that may be lost at any time (poolers, failover, reconnects). Whoever uses it also polls. */
+/* LISTEN on one dedicated connection: a hint that may be lost at any time (poolers, failover, reconnects). Whoever uses
+ * it also polls. */
 #ifndef ISSUING_PG_LISTEN_H
 #define ISSUING_PG_LISTEN_H
 
@@ -7,9 +8,11 @@
 
 struct pg_listen;
 
-/* channel: a lower-case identifier. on_hint is called from the loop for each notification, and once after every (re)connect. */
-must_check bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel, void (*on_hint)(void *context), void *context,
-                               struct pg_listen **ret_listen, struct err *err);
+/* channel: a lower-case identifier. on_hint is called from the loop for each notification, and once after every
+ * (re)connect. */
+must_check bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel,
+                               void (*on_hint)(void *context), void *context, struct pg_listen **ret_listen,
+                               struct err *err);
 void pg_listen_close(struct pg_listen *listen, void (*on_closed)(void *context), void *context);
 
 #endif

@@ -1,8 +1,9 @@
 /* Parameters in binary format.
  *
- * Invariants: an array's bytes are in the buffer of the caller and are borrowed until the answer; an empty array is one of no dimensions,
- * as the server writes it. Left out: arrays of arrays and every type that no statement uses. Source: array_recv() in PostgreSQL's
- * src/backend/utils/adt/arrayfuncs.c (dimensions, null flag, element OID, then length and lower bound of each dimension, then elements). */
+ * Invariants: an array's bytes are in the buffer of the caller and are borrowed until the answer; an empty array is one
+ * of no dimensions, as the server writes it. Left out: arrays of arrays and every type that no statement uses. Source:
+ * array_recv() in PostgreSQL's src/backend/utils/adt/arrayfuncs.c (dimensions, null flag, element OID, then length and
+ * lower bound of each dimension, then elements). */
 #include "common/pg_param.h"
 
 #include <assert.h>

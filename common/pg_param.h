@@ -26,7 +26,8 @@ struct pg_param pg_param_uuid(const struct uuid *uuid);
 /* Element types, by the OIDs of pg_type. */
 enum pg_type { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_TEXT = 25, PG_UUID = 2950 };
 
-/* An array under construction in a buf of the caller: pg_array_start, add..., then pg_array_param (borrowed from the buf).
+/* An array under construction in a buf of the caller: pg_array_start, add..., then pg_array_param (borrowed from the
+ * buf).
  * A failed append is sticky in buf->failed. */
 struct pg_array {
     struct buf *buf;

@@ -1,10 +1,11 @@
 /* A fixed number of connections and the asks waiting for them.
  *
  * Invariants:
- * - Asking only puts into a queue; everything is sent and answered from the loop. The turn (an idle handle that runs only when there is work)
- *   comes before the loop sleeps, so a lone ask leaves in the same turn and those of one turn are spread together.
- * - Each ask accepted is counted in in_flight until its one answer. User callbacks run at the end of what they are called from, or from
- *   loops that hold no pointer into a queue; they may ask and may close.
+ * - Asking only puts into a queue; everything is sent and answered from the loop. The turn (an idle handle that runs
+ * only when there is work) comes before the loop sleeps, so a lone ask leaves in the same turn and those of one turn
+ * are spread together.
+ * - Each ask accepted is counted in in_flight until its one answer. User callbacks run at the end of what they are
+ * called from, or from loops that hold no pointer into a queue; they may ask and may close.
  * - A slot gets asks only in state UP: connected, the schema looked at, not read-only.
  * Left out: growing and shrinking, priorities, prepared statements (a transaction pooler may stand between). */
 #include "common/pg_pool.h"
@@ -16,7 +17,7 @@
 
 #include "common/clock.h"
 #include "common/pg_conn_internal.h"
-#include "statements.h"
+#include "common/sql/statements.h"
 
 /* Deadlines are kept to this; it bounds how often a long queue is looked through. */
 #define SWEEP_LEAST_MS 10
@@ -120,9 +121,10 @@ static void check_schema(struct slot *slot, int64_t version)
         return;
     }
     char text[200];
-    (void)snprintf(text, sizeof(text), "the schema is at version %lld, this program needs %d to %d: %s", (long long)version,
-                   options->schema_least, options->schema_most,
-                   version < options->schema_least ? "run issuing-ctl migrate" : "install the program that belongs to the schema");
+    (void)snprintf(text, sizeof(text), "the schema is at version %lld, this program needs %d to %d: %s",
+                   (long long)version, options->schema_least, options->schema_most,
+                   version < options->schema_least ? "run issuing-ctl migrate"
+                                                   : "install the program that belongs to the schema");
     pg_connection_lose(&slot->connection, text);
 }
 
@@ -211,7 +213,8 @@ static void on_deadline(uv_timer_t *timer);
 
 static void watch_deadline(struct pg_pool *pool, int64_t deadline_ms)
 {
-    if (uv_is_closing((uv_handle_t *)&pool->deadline) || (uv_is_active((uv_handle_t *)&pool->deadline) && pool->due_ms <= deadline_ms))
+    if (uv_is_closing((uv_handle_t *)&pool->deadline) ||
+        (uv_is_active((uv_handle_t *)&pool->deadline) && pool->due_ms <= deadline_ms))
         return;
     int64_t now_ms = clock_mono_ms();
     int64_t delay_ms = deadline_ms - now_ms > SWEEP_LEAST_MS ? deadline_ms - now_ms : SWEEP_LEAST_MS;
@@ -235,7 +238,8 @@ void pg_pool_ask(struct pg_pool *pool, struct pg_ask *ask)
     ask->sent = false;
     ask->deadline_ms = clock_mono_ms() + ask->timeout_ms;
     pool->in_flight++;
-    bool full = pool->waiting.count >= pool->options.waiting_max && pool->waiting.count >= pool->options.waiting_max + room(pool);
+    bool full = pool->waiting.count >= pool->options.waiting_max &&
+                pool->waiting.count >= pool->options.waiting_max + room(pool);
     if (pool->closing || full) {
         pg_asks_put(&pool->turned_away, ask);
     } else {
@@ -252,7 +256,8 @@ static void answer_turned_away(struct pg_pool *pool)
     pool->turned_away = (struct pg_asks){.first = NULL};
     struct pg_ask *ask;
     while ((ask = pg_asks_take(&asks)))
-        answer_not_sent(pool, ask, pool->closing ? "the program is closing its connections" : "too many statements are waiting");
+        answer_not_sent(pool, ask,
+                        pool->closing ? "the program is closing its connections" : "too many statements are waiting");
 }
 
 /* The one with the fewest in flight; NULL when all are full or down. */
@@ -348,12 +353,15 @@ static void on_deadline(uv_timer_t *timer)
         if (!silent)
             continue;
         char text[200];
-        (void)snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name, (long long)silent->timeout_ms);
+        (void)snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name,
+                       (long long)silent->timeout_ms);
         pg_connection_lose(&pool->slots[i].connection, text);
     }
     struct pg_ask *ask;
     while ((ask = pg_asks_take(&late)))
-        answer_not_sent(pool, ask, pg_pool_ready(pool) ? "no connection was free in time" : "no connection to the database in time");
+        answer_not_sent(pool, ask,
+                        pg_pool_ready(pool) ? "no connection was free in time"
+                                            : "no connection to the database in time");
     int64_t soonest_ms = soonest_of(&pool->waiting, INT64_MAX);
     for (int i = 0; i < pool->options.connections; i++)
         soonest_ms = soonest_of(&pool->slots[i].connection.in_flight, soonest_ms);
@@ -433,7 +441,8 @@ bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct
     pool->open_parts = 2 + options->connections;
     for (int i = 0; i < options->connections; i++) {
         pool->slots[i].pool = pool;
-        pg_connection_init(&pool->slots[i].connection, loop, &hooks, pool->options.conninfo, pool->options.application_name);
+        pg_connection_init(&pool->slots[i].connection, loop, &hooks, pool->options.conninfo,
+                           pool->options.application_name);
         pg_connection_start(&pool->slots[i].connection);
     }
     *ret_pool = pool;

@@ -1,7 +1,8 @@
 /* Reading rows in binary format.
  *
- * Invariants: struct pg_rows is a PGresult under another name, so that no other room needs libpq's header. A wrong width or position is a
- * bug of ours (statement and reader disagree); without assertions it reads as NULL. Left out: types that no statement returns. */
+ * Invariants: struct pg_rows is a PGresult under another name, so that no other room needs libpq's header. A wrong
+ * width or position is a bug of ours (statement and reader disagree); without assertions it reads as NULL. Left out:
+ * types that no statement returns. */
 #include "common/pg_result.h"
 
 #include <assert.h>
@@ -74,7 +75,8 @@ struct slice pg_bytes(const struct pg_rows *rows, int row, int column)
 {
     if (pg_is_null(rows, row, column))
         return (struct slice){.bytes = NULL};
-    return (struct slice){.bytes = PQgetvalue(result_of(rows), row, column), .length = (size_t)PQgetlength(result_of(rows), row, column)};
+    return (struct slice){.bytes = PQgetvalue(result_of(rows), row, column),
+                          .length = (size_t)PQgetlength(result_of(rows), row, column)};
 }
 
 struct uuid pg_uuid(const struct pg_rows *rows, int row, int column)

@@ -1,7 +1,8 @@
 /* The blocking few calls, for programs that do one thing at a time.
  *
- * Invariants: one struct is one connection, never reconnected: when it is lost, every later call says ERR_AWAY. A lost connection during a
- * call leaves its outcome unknown; the caller knows whether that matters. Left out: timeouts of statements; the operator has Ctrl-C. */
+ * Invariants: one struct is one connection, never reconnected: when it is lost, every later call says ERR_AWAY. A lost
+ * connection during a call leaves its outcome unknown; the caller knows whether that matters. Left out: timeouts of
+ * statements; the operator has Ctrl-C. */
 #include "common/pg_sync.h"
 
 #include <assert.h>
@@ -74,16 +75,17 @@ static bool take(struct pg_sync *db, PGresult *result, const char *name, struct 
     PQclear(result);
     if (PQstatus(db->connection) == CONNECTION_BAD)
         return err_set(err, ERR_AWAY, "%s", message);
-    return err_set(err, ERR_DATABASE, "%s%s%s%s", message, db->sqlstate[0] ? " (SQLSTATE " : "", db->sqlstate, db->sqlstate[0] ? ")" : "");
+    return err_set(err, ERR_DATABASE, "%s%s%s%s", message, db->sqlstate[0] ? " (SQLSTATE " : "", db->sqlstate,
+                   db->sqlstate[0] ? ")" : "");
 }
 
-bool pg_sync_ask(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params, struct pg_rows **ret_rows,
-                 struct err *err)
+bool pg_sync_ask(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
+                 struct pg_rows **ret_rows, struct err *err)
 {
     struct pg_values values;
     pg_values_fill(&values, params, statement->parameters);
-    PGresult *result =
-        PQexecParams(db->connection, statement->text, statement->parameters, NULL, values.values, values.lengths, values.formats, 1);
+    PGresult *result = PQexecParams(db->connection, statement->text, statement->parameters, NULL, values.values,
+                                    values.lengths, values.formats, 1);
     return take(db, result, statement->name, ret_rows, err);
 }
 

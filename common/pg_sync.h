@@ -10,14 +10,17 @@
 struct pg_sync;
 
 /* ERR_AWAY when no connection can be made (connect_timeout 5 s unless the conninfo says otherwise). */
-must_check bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err);
+must_check bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db,
+                             struct err *err);
 void pg_sync_close(struct pg_sync *db); /* accepts NULL */
 #define pg_sync_scope on_scope_end(pg_sync_closep)
 void pg_sync_closep(struct pg_sync **db);
-/* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's message, ERR_AWAY when the connection is lost. */
-must_check bool pg_sync_ask(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params, struct pg_rows **ret_rows,
-                            struct err *err);
-/* Any text, several statements allowed, no parameters: migrations, BEGIN, COMMIT. One simple query = one transaction unless the text says otherwise. */
+/* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's message, ERR_AWAY when the
+ * connection is lost. */
+must_check bool pg_sync_ask(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
+                            struct pg_rows **ret_rows, struct err *err);
+/* Any text, several statements allowed, no parameters: migrations, BEGIN, COMMIT. One simple query = one transaction
+ * unless the text says otherwise. */
 must_check bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err);
 /* The SQLSTATE of the last failure, "" if none. */
 const char *pg_sync_sqlstate(const struct pg_sync *db);

@@ -13,7 +13,8 @@ struct secret {
 #define SECRET_FILE_MAX (64 * 1024)
 
 must_check bool secret_copy(struct secret *ret_secret, const void *bytes, size_t length, struct err *err);
-/* Reads a whole file, less ONE trailing newline (LF or CRLF). Refuses a file that others may read or write (mode & 0007). */
+/* Reads a whole file, less ONE trailing newline (LF or CRLF). Refuses a file that others may read or write (mode &
+ * 0007). */
 must_check bool secret_load(struct secret *ret_secret, const char *path, struct err *err);
 /* Wipes and frees; accepts an empty one. */
 void secret_done(struct secret *secret);

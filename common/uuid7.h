@@ -1,4 +1,5 @@
-/* Time-ordered ids (RFC 9562, version 7): 48 bits of milliseconds, 12 bits that count within a millisecond, 62 random bits. */
+/* Time-ordered ids (RFC 9562, version 7): 48 bits of milliseconds, 12 bits that count within a millisecond, 62 random
+ * bits. */
 #ifndef ISSUING_UUID7_H
 #define ISSUING_UUID7_H
 
@@ -10,7 +11,8 @@ struct uuid {
     unsigned char bytes[16];
 };
 
-/* Strictly increasing within this process, even when the wall clock steps back. Aborts only if the kernel has no randomness. */
+/* Strictly increasing within this process, even when the wall clock steps back. Aborts only if the kernel has no
+ * randomness. */
 struct uuid uuid7_make(void);
 /* Version 4: for lease tokens, where order must tell nothing. */
 struct uuid uuid4_make(void);

@@ -1,7 +1,9 @@
 /* What replay and cancel share.
  *
- * Invariants: an action always has an actor and a reason before it touches anything; every id that was asked for gets exactly one line.
- * Left out: proof of who acts. Whoever may run this as another user is that user here; the database's log has the role. */
+ * Invariants: an action always has an actor and a reason before it touches anything; every id that was asked for gets
+ * exactly one line.
+ * Left out: proof of who acts. Whoever may run this as another user is that user here; the database's log has the
+ * role. */
 #include "ctl/action.h"
 
 #include <pwd.h>
@@ -24,7 +26,8 @@ static bool is_utf8(const char *text)
     struct buf quoted;
     buf_init(&quoted, 16 * ACTION_REASON_SIZE);
     /* What is no UTF-8 comes out as U+FFFD. */
-    bool right = json_put_string(&quoted, text, strlen(text)) && (!strstr(quoted.bytes, "\xEF\xBF\xBD") || strstr(text, "\xEF\xBF\xBD"));
+    bool right = json_put_string(&quoted, text, strlen(text)) &&
+                 (!strstr(quoted.bytes, "\xEF\xBF\xBD") || strstr(text, "\xEF\xBF\xBD"));
     buf_done(&quoted);
     return right;
 }
@@ -72,15 +75,15 @@ static const struct {
 static bool report_json(const char *id_text, enum action_result result, const struct event *event, const char *why)
 {
     struct json *object = event ? event_json(event) : json_new_object();
-    if (object && (event || json_set_text(object, "id", id_text)) && json_set_text(object, "result", results[result].word) &&
-        json_set_text(object, "why", why))
+    if (object && (event || json_set_text(object, "id", id_text)) &&
+        json_set_text(object, "result", results[result].word) && json_set_text(object, "why", why))
         return print_json(object, stdout);
     json_free(object);
     return false;
 }
 
-bool action_report(const struct ctl *ctl, const char *id_text, enum action_result result, const struct event *event, const char *why,
-                   struct err *err)
+bool action_report(const struct ctl *ctl, const char *id_text, enum action_result result, const struct event *event,
+                   const char *why, struct err *err)
 {
     if (ctl->json)
         return report_json(id_text, result, event, why) || err_set(err, ERR_MEMORY, "out of memory");

@@ -11,10 +11,10 @@
 #define ACTION_ACTOR_SIZE 128
 #define ACTION_REASON_SIZE 1025
 
-#define ACTION_RESULTS(X)                                  \
-    X(REPLAYED, "replayed", "replayed")                    \
-    X(WOULD_REPLAY, "would_replay", "would be replayed")   \
-    X(CANCELLED, "cancelled", "cancelled")                 \
+#define ACTION_RESULTS(X)                                \
+    X(REPLAYED, "replayed", "replayed")                  \
+    X(WOULD_REPLAY, "would_replay", "would be replayed") \
+    X(CANCELLED, "cancelled", "cancelled")               \
     X(REFUSED, "refused", "refused")
 
 /* what came of one id: for programs, for people */
@@ -33,8 +33,9 @@ struct action {
 must_check bool action_init(struct action *action, const char *reason, struct err *err);
 /* ERR_USAGE: "... is no event id". */
 must_check bool action_parse_id(const char *text, struct uuid *ret_id, struct err *err);
-/* Says one result on standard output; for --json the event with "result" and "why". event NULL: there is none. why may be NULL. */
-must_check bool action_report(const struct ctl *ctl, const char *id_text, enum action_result result, const struct event *event,
-                              const char *why, struct err *err);
+/* Says one result on standard output; for --json the event with "result" and "why". event NULL: there is none. why may
+ * be NULL. */
+must_check bool action_report(const struct ctl *ctl, const char *id_text, enum action_result result,
+                              const struct event *event, const char *why, struct err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* issuing-ctl cancel: PENDING -> REJECTED `cancelled`, while surely nothing was sent to the issuer.
  *
- * The statement decides; the look afterwards only finds words for a refusal, so it may see a newer state than the one that refused. */
+ * The statement decides; the look afterwards only finds words for a refusal, so it may see a newer state than the one
+ * that refused. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,14 +22,15 @@ static void why_refused(const struct event *event, char *ret_text, size_t size)
     else if (event->status != OUTBOX_PENDING)
         snprintf(ret_text, size, "it is %s; only PENDING events can be cancelled", event->status_text);
     else if (event->first_sent_us != 0)
-        snprintf(ret_text, size, "a request may have reached the issuer at %s, so a card may exist", print_time(event->first_sent_us, time));
+        snprintf(ret_text, size, "a request may have reached the issuer at %s, so a card may exist",
+                 print_time(event->first_sent_us, time));
     else
         snprintf(ret_text, size, "it changed in the meantime; try again");
 }
 
 /* Changes it, or fills `why`. */
-static bool cancel(struct ctl *ctl, const struct uuid *id, const struct action *action, bool *ret_done, struct pg_rows **ret_rows,
-                   struct event *ret_event, struct err *err)
+static bool cancel(struct ctl *ctl, const struct uuid *id, const struct action *action, bool *ret_done,
+                   struct pg_rows **ret_rows, struct event *ret_event, struct err *err)
 {
     const char *detail = outbox_reason_detail("cancelled");
     const struct pg_param params[] = {
@@ -87,8 +89,8 @@ const struct ctl_command ctl_cancel = {
     .word = "cancel",
     .usage = "ID --reason TEXT",
     .summary = "end a PENDING event that was never sent",
-    .help = "Makes a PENDING event REJECTED with reason `cancelled`, if no request for it may have reached the issuer; refused otherwise\n"
-            "(exit 1, nothing changed). Who, when and why is kept in operator_actions.\n\n"
+    .help = "Makes a PENDING event REJECTED with reason `cancelled`, if no request for it may have reached the\n"
+            "issuer; refused otherwise (exit 1, nothing changed). Who, when and why is kept in operator_actions.\n\n"
             "  --reason TEXT  why; required\n",
     .run = run_cancel,
 };

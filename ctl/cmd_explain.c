@@ -1,7 +1,7 @@
 /* issuing-ctl explain: what happened to one event, what will happen next and when, and why.
  *
- * For people a story in the order of time, attempts and operators' actions together; attempts in a row that ended the same way are told
- * once. For programs the event with attempts, actions and next, nothing left out. */
+ * For people a story in the order of time, attempts and operators' actions together; attempts in a row that ended the
+ * same way are told once. For programs the event with attempts, actions and next, nothing left out. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,8 +62,10 @@ static struct json *attempt_json(const struct pg_rows *rows, int row)
     if (object && json_set_integer(object, "attempt", pg_int8(rows, row, ATTEMPT)) &&
         json_set_text(object, "worker", text_at(rows, row, WORKER)) &&
         print_set_time(object, "started_at", pg_time_us(rows, row, STARTED_AT)) &&
-        print_set_time(object, "ended_at", pg_time_us(rows, row, ENDED_AT)) && json_set_text(object, "step", text_at(rows, row, STEP)) &&
-        json_set_text(object, "outcome", text_at(rows, row, OUTCOME)) && json_set_text(object, "code", text_at(rows, row, CODE)) &&
+        print_set_time(object, "ended_at", pg_time_us(rows, row, ENDED_AT)) &&
+        json_set_text(object, "step", text_at(rows, row, STEP)) &&
+        json_set_text(object, "outcome", text_at(rows, row, OUTCOME)) &&
+        json_set_text(object, "code", text_at(rows, row, CODE)) &&
         json_set_text(object, "detail", text_at(rows, row, DETAIL)) &&
         json_set(object, "unknown", json_new_bool(pg_bool(rows, row, UNKNOWN))))
         return object;
@@ -85,9 +87,12 @@ static bool set_document(struct json *object, const char *name, struct slice tex
 static struct json *action_json(const struct pg_rows *rows, int row)
 {
     struct json *object = json_new_object();
-    if (object && print_set_time(object, "at", pg_time_us(rows, row, AT)) && json_set_text(object, "actor", text_at(rows, row, ACTOR)) &&
-        json_set_text(object, "action", text_at(rows, row, ACTION)) && json_set_text(object, "reason", text_at(rows, row, REASON)) &&
-        set_document(object, "before", pg_bytes(rows, row, BEFORE)) && set_document(object, "after", pg_bytes(rows, row, AFTER)))
+    if (object && print_set_time(object, "at", pg_time_us(rows, row, AT)) &&
+        json_set_text(object, "actor", text_at(rows, row, ACTOR)) &&
+        json_set_text(object, "action", text_at(rows, row, ACTION)) &&
+        json_set_text(object, "reason", text_at(rows, row, REASON)) &&
+        set_document(object, "before", pg_bytes(rows, row, BEFORE)) &&
+        set_document(object, "after", pg_bytes(rows, row, AFTER)))
         return object;
     json_free(object);
     return NULL;
@@ -141,7 +146,8 @@ static bool same_text(const char *left, const char *right)
 static bool same_end(const struct pg_rows *rows, int left, int right)
 {
     return same_text(text_at(rows, left, OUTCOME), text_at(rows, right, OUTCOME)) &&
-           same_text(text_at(rows, left, CODE), text_at(rows, right, CODE)) && same_text(text_at(rows, left, STEP), text_at(rows, right, STEP));
+           same_text(text_at(rows, left, CODE), text_at(rows, right, CODE)) &&
+           same_text(text_at(rows, left, STEP), text_at(rows, right, STEP));
 }
 
 static void print_outcome(const struct pg_rows *rows, int row)
@@ -176,8 +182,10 @@ static void print_outcome(const struct pg_rows *rows, int row)
 static void print_attempt(const struct pg_rows *rows, int row)
 {
     char time[PRINT_TIME_SIZE], reading[160];
-    const char *code = text_at(rows, row, CODE), *detail = text_at(rows, row, DETAIL), *worker = text_at(rows, row, WORKER);
-    printf("  %s  attempt %" PRId64 " by ", print_time(pg_time_us(rows, row, ENDED_AT), time), pg_int8(rows, row, ATTEMPT));
+    const char *code = text_at(rows, row, CODE), *detail = text_at(rows, row, DETAIL),
+               *worker = text_at(rows, row, WORKER);
+    printf("  %s  attempt %" PRId64 " by ", print_time(pg_time_us(rows, row, ENDED_AT), time),
+           pg_int8(rows, row, ATTEMPT));
     print_text(worker ? worker : "?", stdout);
     print_outcome(rows, row);
     if (code) {
@@ -214,7 +222,8 @@ static const char *action_words(const char *action)
 static void print_action(const struct pg_rows *rows, int row)
 {
     char time[PRINT_TIME_SIZE];
-    const char *action = text_at(rows, row, ACTION), *words = action_words(action), *reason = text_at(rows, row, REASON);
+    const char *action = text_at(rows, row, ACTION), *words = action_words(action),
+               *reason = text_at(rows, row, REASON);
     printf("  %s  ", print_time(pg_time_us(rows, row, AT), time));
     print_text(words ? words : action, stdout);
     fputs(words ? " " : " by ", stdout);
@@ -226,11 +235,13 @@ static void print_action(const struct pg_rows *rows, int row)
     putchar('\n');
 }
 
-/* From attempt `row` (they are newest first, so the next in time is row - 1): how many more ended the same way before `until_us`. */
+/* From attempt `row` (they are newest first, so the next in time is row - 1): how many more ended the same way before
+ * `until_us`. */
 static int like_this(const struct pg_rows *rows, int row, int64_t until_us)
 {
     int count = 0;
-    while (row - 1 - count >= 0 && same_end(rows, row, row - 1 - count) && pg_time_us(rows, row - 1 - count, ENDED_AT) <= until_us)
+    while (row - 1 - count >= 0 && same_end(rows, row, row - 1 - count) &&
+           pg_time_us(rows, row - 1 - count, ENDED_AT) <= until_us)
         count++;
     return count;
 }
@@ -264,7 +275,9 @@ static void print_head(const struct event *event)
     char time[PRINT_TIME_SIZE];
     printf("Event %s: ", event->id_text);
     if (event->kind)
-        print_text(strcmp(event->kind, "reissue") == 0 ? "a replacement card" : strcmp(event->kind, "new") == 0 ? "a new card" : event->kind,
+        print_text(strcmp(event->kind, "reissue") == 0 ? "a replacement card"
+                   : strcmp(event->kind, "new") == 0   ? "a new card"
+                                                       : event->kind,
                    stdout);
     else
         fputs("of no readable kind", stdout);
@@ -363,9 +376,11 @@ const struct ctl_command ctl_explain = {
     .word = "explain",
     .usage = "ID",
     .summary = "what happened to an event, what will, and why",
-    .help = "Tells the story of one event: every attempt and every operator's action in order, then what happens next, when, and why.\n"
-            "Whether an event may be sent again depends on issuer.key_lifetime and issuer.timeout: give ctl the worker's configuration.\n"
-            "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"}; action is attempt,\n"
-            "link, look_up, wait, take_over, operator or none.\n",
+    .help =
+        "Tells the story of one event: every attempt and every operator's action in order, then what happens\n"
+        "next, when, and why. Whether an event may be sent again depends on issuer.key_lifetime and\n"
+        "issuer.timeout: give ctl the worker's configuration.\n"
+        "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"};\n"
+        "action is attempt, link, look_up, wait, take_over, operator or none.\n",
     .run = run_explain,
 };

@@ -28,7 +28,8 @@ static int generate(struct ctl *ctl, const char *path)
         return CTL_DONE;
     }
     printf("Wrote %s (mode 0600) with the active key %" PRIu32 ".\n"
-           "Next: set card.keys_file to it and let the api and the worker read it, nobody else; and keep a copy in a safe place:\n"
+           "Next: set card.keys_file to it and let the api and the worker read it, nobody else; and keep a copy in a "
+           "safe place:\n"
            "without it the stored card numbers cannot be read any more.\n",
            path, key_id);
     return CTL_DONE;
@@ -63,8 +64,8 @@ static bool print_keys(const struct ctl *ctl, const char *text)
     while (whole && next_key(&text, &line)) {
         if (ctl->json) {
             struct json *object = json_new_object();
-            whole = object && json_set_integer(object, "key_id", (int64_t)line.id) && json_set_text(object, "state", line.state) &&
-                    print_json(object, stdout);
+            whole = object && json_set_integer(object, "key_id", (int64_t)line.id) &&
+                    json_set_text(object, "state", line.state) && print_json(object, stdout);
             continue;
         }
         table_put_number(&table, (int64_t)line.id);
@@ -120,7 +121,7 @@ const struct ctl_command ctl_keys = {
     .word = "keys",
     .usage = "generate FILE | status [FILE]",
     .summary = "the keys that stored card numbers are encrypted with",
-    .help = "generate FILE  writes a new keys file with one active key, mode 0600; a file that exists is never touched\n"
-            "status [FILE]  lists the keys of the file (card.keys_file by default) and their states, without the keys\n",
+    .help = "generate FILE  writes a new keys file with one active key, mode 0600; an existing file is never touched\n"
+            "status [FILE]  lists the keys of the file (card.keys_file by default) and their states, not the keys\n",
     .run = run_keys,
 };

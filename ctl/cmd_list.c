@@ -13,8 +13,8 @@
 #define LIMIT_MAX INT64_C(1000000000)
 
 /* Prints the rows of one page, `wanted` at most. */
-static bool print_page(const struct ctl *ctl, const struct pg_rows *rows, int64_t wanted, struct table *table, struct uuid *ret_last,
-                       struct err *err)
+static bool print_page(const struct ctl *ctl, const struct pg_rows *rows, int64_t wanted, struct table *table,
+                       struct uuid *ret_last, struct err *err)
 {
     struct event event;
     for (int row = 0; row < pg_rows_count(rows) && row < wanted; row++) {
@@ -30,8 +30,8 @@ static bool print_page(const struct ctl *ctl, const struct pg_rows *rows, int64_
 }
 
 /* ret_shown counts also when it fails. */
-static bool list(struct ctl *ctl, const struct filter *filter, int64_t limit, struct table *table, int64_t *ret_shown, bool *ret_cut,
-                 struct err *err)
+static bool list(struct ctl *ctl, const struct filter *filter, int64_t limit, struct table *table, int64_t *ret_shown,
+                 bool *ret_cut, struct err *err)
 {
     struct uuid last;
     *ret_shown = 0;

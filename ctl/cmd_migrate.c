@@ -1,8 +1,9 @@
 /* issuing-ctl migrate: brings the schema to what this program expects.
  *
- * Invariants: one migrate at a time (advisory lock); a numbered file and its row in schema_migration are one transaction, so a crash
- * leaves the schema at a version and never between; nothing runs when the database holds what this program does not know, or when an
- * applied file was edited. The files are compiled in (migrations/embed.py); migrations/README.md has the rules for them.
+ * Invariants: one migrate at a time (advisory lock); a numbered file and its row in schema_migration are one
+ * transaction, so a crash leaves the schema at a version and never between; nothing runs when the database holds what
+ * this program does not know, or when an applied file was edited. The files are compiled in (migrations/embed.py);
+ * migrations/README.md has the rules for them.
  * Left out: going back. Undo is a new file. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -93,12 +94,14 @@ static bool check_applied(const struct state *state, struct err *err)
         const struct migration *migration = find_migration(version);
         if (!migration)
             return err_set(err, ERR_REFUSED,
-                           "the database is newer than this program: it has version %" PRId64 " (%s), this program knows %d; use the newer "
+                           "the database is newer than this program: it has version %" PRId64
+                           " (%s), this program knows %d; use the newer "
                            "issuing-ctl",
                            version, pg_bytes(state->applied, row, NAME).bytes, migrations_count);
         if (!checksum_fits(state, row, migration))
-            return err_set(err, ERR_REFUSED, "%s was edited after it was applied: the database has sha256 %.64s, this program %s", migration->file,
-                           pg_bytes(state->applied, row, SHA256).bytes, migration->sha256);
+            return err_set(err, ERR_REFUSED,
+                           "%s was edited after it was applied: the database has sha256 %.64s, this program %s",
+                           migration->file, pg_bytes(state->applied, row, SHA256).bytes, migration->sha256);
     }
     return true;
 }
@@ -129,7 +132,8 @@ static bool take_turn(struct ctl *ctl, struct err *err)
 /* Whether the same transaction may pass a moment later: somebody else held a lock. */
 static bool may_pass_later(const struct ctl *ctl)
 {
-    static const char *const states[] = {"55P03" /* lock_not_available */, "40P01" /* deadlock */, "40001" /* serialization */};
+    static const char *const states[] = {"55P03" /* lock_not_available */, "40P01" /* deadlock */,
+                                         "40001" /* serialization */};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
         if (strcmp(pg_sync_sqlstate(ctl->db), states[i]) == 0)
             return true;
@@ -137,13 +141,15 @@ static bool may_pass_later(const struct ctl *ctl)
 }
 
 /* One transaction: the text, and the row that says so where it is a numbered file. */
-static bool run_once(struct ctl *ctl, const char *text, const struct migration *migration, int64_t *ret_ms, struct err *err)
+static bool run_once(struct ctl *ctl, const char *text, const struct migration *migration, int64_t *ret_ms,
+                     struct err *err)
 {
     const struct pg_param patience[] = {pg_param_text(LOCK_TIMEOUT, strlen(LOCK_TIMEOUT))};
     int64_t started_ms = clock_mono_ms();
     if (!pg_sync_ask(ctl->db, &sql_operator_migrate_begin, NULL, NULL, err))
         return false;
-    bool done = pg_sync_ask(ctl->db, &sql_operator_migrate_patience, patience, NULL, err) && pg_sync_exec(ctl->db, text, err);
+    bool done =
+        pg_sync_ask(ctl->db, &sql_operator_migrate_patience, patience, NULL, err) && pg_sync_exec(ctl->db, text, err);
     *ret_ms = clock_mono_ms() - started_ms;
     if (done && migration) {
         const struct pg_param note[] = {
@@ -157,7 +163,8 @@ static bool run_once(struct ctl *ctl, const char *text, const struct migration *
     return done && pg_sync_ask(ctl->db, &sql_operator_migrate_commit, NULL, NULL, err);
 }
 
-static bool run_text(struct ctl *ctl, const char *file, const char *text, const struct migration *migration, struct err *err)
+static bool run_text(struct ctl *ctl, const char *file, const char *text, const struct migration *migration,
+                     struct err *err)
 {
     int64_t ms = 0;
     char more[40];
@@ -191,7 +198,10 @@ static bool tell_missing_roles(struct ctl *ctl, struct err *err)
         if (!pg_bool(rows, row, 1))
             snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), " %s", pg_bytes(rows, row, 0).bytes);
     if (missing[0])
-        fprintf(stderr, "issuing-ctl: roles that are missing, and that the connected role may not create:%s; nothing is granted to them\n", missing);
+        fprintf(stderr,
+                "issuing-ctl: roles that are missing, and that the connected role may not create:%s; nothing is "
+                "granted to them\n",
+                missing);
     return true;
 }
 
@@ -213,7 +223,8 @@ static bool become_owner(struct ctl *ctl, struct state *state, struct err *err)
 static bool migrate(struct ctl *ctl, struct state *state, int *ret_applied, struct err *err)
 {
     if (!take_turn(ctl, err) || !read_state(ctl, state, err) || !check_applied(state, err) ||
-        !run_text(ctl, "roles.sql", migrations_roles, NULL, err) || !tell_missing_roles(ctl, err) || !become_owner(ctl, state, err) ||
+        !run_text(ctl, "roles.sql", migrations_roles, NULL, err) || !tell_missing_roles(ctl, err) ||
+        !become_owner(ctl, state, err) ||
         (!state->has_table && !pg_sync_ask(ctl->db, &sql_operator_migrate_table, NULL, NULL, err)))
         return false;
     for (int i = 0; i < migrations_count; i++) {
@@ -351,7 +362,8 @@ static int look(struct ctl *ctl, bool plan, struct err *err)
 static int run_migrate(struct ctl *ctl, char **arguments, int count)
 {
     bool status = false, plan = false;
-    const struct option_spec specs[] = {{.name = "status", .flag = &status}, {.name = "plan", .flag = &plan}, {.name = NULL}};
+    const struct option_spec specs[] = {
+        {.name = "status", .flag = &status}, {.name = "plan", .flag = &plan}, {.name = NULL}};
     struct err err;
     if (!options_read(specs, arguments, count, &count, &err))
         return ctl_fail(&err);
@@ -368,11 +380,13 @@ const struct ctl_command ctl_migrate = {
     .word = "migrate",
     .usage = "[--status | --plan]",
     .summary = "bring the schema to what this program expects",
-    .help = "Creates the roles where it may, applies the migrations that are missing, each in a transaction of its own, and grants each role\n"
-            "its rights. Run it as a superuser, or as a role that owns the database; twice does no harm, two at once wait for each other.\n"
-            "It needs a direct connection: no transaction pooler in between.\n\n"
+    .help = "Creates the roles where it may, applies the migrations that are missing, each in a transaction of\n"
+            "its own, and grants each role its rights. Run it as a superuser, or as a role that owns the database;\n"
+            "twice does no harm, two at once wait for each other. It needs a direct connection: no transaction\n"
+            "pooler in between.\n\n"
             "  --status  which migrations are applied, and which are pending\n"
             "  --plan    which files would be run\n\n"
-            "Refused (exit 1) when an applied file was edited since, or when the database is newer than this program.\n",
+            "Refused (exit 1) when an applied file was edited since, or when the database is newer than this\n"
+            "program.\n",
     .run = run_migrate,
 };

@@ -1,9 +1,10 @@
 /* issuing-ctl replay: FAILED -> PENDING, by ids or by filter.
  *
- * Invariants: each event is changed together with its audit row, in one statement that checks the state it was chosen in; so two
- * operators, a second run, or a worker in between never make one matching row be acted on twice. Stopping is possible after every row,
- * and running the same command again goes on with what is left.
- * Left out: sending anything. A replay makes the event due; the worker decides by first_sent_at whether it may be sent or only looked up. */
+ * Invariants: each event is changed together with its audit row, in one statement that checks the state it was chosen
+ * in; so two operators, a second run, or a worker in between never make one matching row be acted on twice. Stopping
+ * is possible after every row, and running the same command again goes on with what is left.
+ * Left out: sending anything. A replay makes the event due; the worker decides by first_sent_at whether it may be sent
+ * or only looked up. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,8 +38,8 @@ struct replay {
     struct filter filter;
     struct action action;
     bool dry_run;
-    int64_t rate;    /* per second; 0 = as fast as it goes */
-    int64_t total;   /* matched at the start */
+    int64_t rate;  /* per second; 0 = as fast as it goes */
+    int64_t total; /* matched at the start */
     int64_t horizon_us;
     int64_t done, refused, skipped;
     int64_t started_us, woken_us; /* monotonic */
@@ -57,7 +58,8 @@ static void watch_signals(void)
 /* Workers look by themselves; this only makes them look sooner. A lost connection shows with the next event. */
 static void wake_workers(struct replay *replay)
 {
-    bool hinted = replay->done == 0 || replay->dry_run || pg_sync_ask(replay->ctl->db, &sql_notify_wake, NULL, NULL, NULL);
+    bool hinted =
+        replay->done == 0 || replay->dry_run || pg_sync_ask(replay->ctl->db, &sql_notify_wake, NULL, NULL, NULL);
     (void)hinted;
     replay->woken_us = clock_mono_us();
 }
@@ -105,7 +107,8 @@ static bool look(struct replay *replay, const struct uuid *id, const char *id_te
     char why[400];
     if (!event_find(replay->ctl->db, id, &rows, &event, err)) {
         replay->refused += err->kind == ERR_NOT_FOUND;
-        return err->kind == ERR_NOT_FOUND && action_report(replay->ctl, id_text, ACTION_REFUSED, NULL, err->message, err);
+        return err->kind == ERR_NOT_FOUND &&
+               action_report(replay->ctl, id_text, ACTION_REFUSED, NULL, err->message, err);
     }
     bool would = event.status == OUTBOX_FAILED;
     if (would)
@@ -117,7 +120,7 @@ static bool look(struct replay *replay, const struct uuid *id, const char *id_te
     return action_report(replay->ctl, event.id_text, would ? ACTION_WOULD_REPLAY : ACTION_REFUSED, &event, why, err);
 }
 
-/* Replays one event. seen_us: updated_at as the filter saw it, 0 = by id, whatever it is; then a refusal is reported. */
+/* Replays one event. seen_us: updated_at as the filter saw it; 0 = by id, whatever it is, and a refusal is reported. */
 static bool act(struct replay *replay, const struct uuid *id, const char *id_text, int64_t seen_us, struct err *err)
 {
     const struct action *action = &replay->action;
@@ -134,7 +137,8 @@ static bool act(struct replay *replay, const struct uuid *id, const char *id_tex
         return false;
     if (pg_rows_count(rows) == 1) {
         replay->done++;
-        return event_read(rows, 0, &event, err) && action_report(replay->ctl, event.id_text, ACTION_REPLAYED, &event, NULL, err);
+        return event_read(rows, 0, &event, err) &&
+               action_report(replay->ctl, event.id_text, ACTION_REPLAYED, &event, NULL, err);
     }
     if (seen_us != 0) {
         replay->skipped++;
@@ -142,7 +146,8 @@ static bool act(struct replay *replay, const struct uuid *id, const char *id_tex
     }
     if (!event_find(replay->ctl->db, id, &now_rows, &event, err)) {
         replay->refused += err->kind == ERR_NOT_FOUND;
-        return err->kind == ERR_NOT_FOUND && action_report(replay->ctl, id_text, ACTION_REFUSED, NULL, err->message, err);
+        return err->kind == ERR_NOT_FOUND &&
+               action_report(replay->ctl, id_text, ACTION_REFUSED, NULL, err->message, err);
     }
     replay->refused++;
     why_refused(&event, why, sizeof(why));
@@ -184,7 +189,8 @@ static bool replay_page(struct replay *replay, const struct pg_rows *rows, struc
         uuid_format(&id, id_text);
         if (!pace(replay))
             return true;
-        if (!(replay->dry_run ? look(replay, &id, id_text, err) : act(replay, &id, id_text, pg_time_us(rows, row, 1), err)))
+        if (!(replay->dry_run ? look(replay, &id, id_text, err)
+                              : act(replay, &id, id_text, pg_time_us(rows, row, 1), err)))
             return false;
         *ret_last = id;
         show_progress(replay, false);
@@ -229,11 +235,13 @@ static void print_summary(const struct replay *replay, bool by_filter)
     if (replay->total == 0)
         fprintf(stderr, "No FAILED event matches.\n");
     else if (replay->dry_run)
-        fprintf(stderr, "%" PRId64 " of %" PRId64 " would be replayed. Nothing was changed.\n", replay->done, replay->total);
+        fprintf(stderr, "%" PRId64 " of %" PRId64 " would be replayed. Nothing was changed.\n", replay->done,
+                replay->total);
     else
         fprintf(stderr, "%" PRId64 " of %" PRId64 " replayed.\n", replay->done, replay->total);
     if (replay->skipped > 0)
-        fprintf(stderr, "%" PRId64 " had changed in the meantime, by another operator perhaps, and were left alone.\n", replay->skipped);
+        fprintf(stderr, "%" PRId64 " had changed in the meantime, by another operator perhaps, and were left alone.\n",
+                replay->skipped);
 }
 
 static bool read_command(struct replay *replay, char **arguments, int *count, struct err *err)
@@ -288,13 +296,15 @@ const struct ctl_command ctl_replay = {
     .word = "replay",
     .usage = "ID... | FILTERS [--dry-run] [--rate N] --reason TEXT",
     .summary = "let workers try FAILED events again",
-    .help = "Makes FAILED events PENDING again: same issuer key, so the same card; tries start again at 0, the history stays. An event that may\n"
-            "have been sent and whose issuer key is past its lifetime is looked up at the issuer, never sent.\n"
-            "By ids each one is reported, and exit 1 says that some were refused. By filter, at least one, oldest first:\n\n" FILTER_HELP
+    .help = "Makes FAILED events PENDING again: same issuer key, so the same card; tries start again at 0, the\n"
+            "history stays. An event that may have been sent and whose issuer key is past its lifetime is looked\n"
+            "up at the issuer, never sent. By ids each one is reported, and exit 1 says that some were refused.\n"
+            "By filter, at least one, oldest first:\n\n" FILTER_HELP
             "  --dry-run      say what would be done, change nothing\n"
             "  --rate N       at most N events a second\n"
             "  --reason TEXT  why; required, kept in operator_actions with who and when\n\n"
-            "Each matching event is acted on once, also with two operators at once; what fails after the command was started is left alone.\n"
-            "Ctrl-C stops after the current event (exit 1); the same command goes on with the rest.\n",
+            "Each matching event is acted on once, also with two operators at once; what fails after the command\n"
+            "was started is left alone. Ctrl-C stops after the current event (exit 1); the same command goes on\n"
+            "with the rest.\n",
     .run = run_replay,
 };

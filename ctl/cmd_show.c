@@ -19,7 +19,8 @@ static int run_show(struct ctl *ctl, char **arguments, int count)
         err_set(&err, ERR_USAGE, "show takes one event id");
         return ctl_fail(&err);
     }
-    if (!action_parse_id(arguments[0], &id, &err) || !ctl_connect(ctl, &err) || !event_find(ctl->db, &id, &rows, &event, &err))
+    if (!action_parse_id(arguments[0], &id, &err) || !ctl_connect(ctl, &err) ||
+        !event_find(ctl->db, &id, &rows, &event, &err))
         return ctl_fail(&err);
     if (!ctl->json) {
         event_print(&event, stdout);

@@ -25,7 +25,8 @@ static bool read_counts(struct ctl *ctl, struct counts *ret_counts, struct err *
         struct slice text = pg_bytes(rows, row, 0);
         enum outbox_status status;
         if (!outbox_status_parse(text.bytes, text.length, &status))
-            return err_set(err, ERR_DATABASE, "events have the unknown status %.40s; is the schema newer than this program?", text.bytes);
+            return err_set(err, ERR_DATABASE,
+                           "events have the unknown status %.40s; is the schema newer than this program?", text.bytes);
         counts.events[status] = pg_int8(rows, row, 1);
         if (status == OUTBOX_PENDING)
             counts.oldest_pending_s = pg_int8(rows, row, 2);
@@ -45,7 +46,8 @@ static bool print_as_json(const struct counts *counts)
         json_free(object);
         return false;
     }
-    whole = json_set(object, "events", events) && json_set_integer(object, "oldest_pending_seconds", counts->oldest_pending_s);
+    whole = json_set(object, "events", events) &&
+            json_set_integer(object, "oldest_pending_seconds", counts->oldest_pending_s);
     if (whole)
         return print_json(object, stdout);
     json_free(object);
@@ -57,7 +59,9 @@ static const char *meaning(enum outbox_status status, const struct counts *count
     char span[PRINT_SPAN_SIZE];
     switch (status) {
     case OUTBOX_PENDING:
-        snprintf(text, size, counts->events[status] > 0 ? "waits for its next attempt; the oldest is %s old" : "waits for its next attempt",
+        snprintf(text, size,
+                 counts->events[status] > 0 ? "waits for its next attempt; the oldest is %s old"
+                                            : "waits for its next attempt",
                  print_span(counts->oldest_pending_s * 1000000, span));
         return text;
     case OUTBOX_PROCESSING:

@@ -1,4 +1,5 @@
-/* What every command of issuing-ctl gets and is. Each command lives in a file of its own, cmd_<word>.c; main.c holds the list. */
+/* What every command of issuing-ctl gets and is. Each command lives in a file of its own, cmd_<word>.c; main.c holds
+ * the list. */
 #ifndef ISSUING_CTL_H
 #define ISSUING_CTL_H
 
@@ -24,11 +25,13 @@ struct ctl_command {
     int (*run)(struct ctl *ctl, char **arguments, int count);
 };
 
-extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel, ctl_keys, ctl_doctor;
+extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel,
+    ctl_keys, ctl_doctor;
 
 /* Fills ctl->db. Called after the command line was read: a wrong one is exit 2 whether or not there is a database. */
 must_check bool ctl_connect(struct ctl *ctl, struct err *err);
-/* "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause. Returns the exit code of err. */
+/* "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause. Returns the
+ * exit code of err. */
 int ctl_fail(const struct err *err);
 
 #endif

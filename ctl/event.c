@@ -1,7 +1,7 @@
 /* An event as a command shows it.
  *
- * Invariants: every object has all members in the same order, null where there is nothing; a card number cannot be here, since no
- * statement of ctl reads one (and its role may not).
+ * Invariants: every object has all members in the same order, null where there is nothing; a card number cannot be
+ * here, since no statement of ctl reads one (and its role may not).
  * Left out: what will happen to the event (outlook.h). */
 #include "ctl/event.h"
 
@@ -11,9 +11,32 @@
 #include "statements.h"
 
 enum column {
-    ID, USER_ID, KIND, STATUS, TYPE, RETRY_COUNT, NEXT_ATTEMPT_AT, CREATED_AT, UPDATED_AT, COMPLETED_AT, FIRST_SENT_AT, DEFERRED_SINCE,
-    LEASE_UNTIL, LEASE_OWNER, IDEMPOTENCY_KEY, REASON_CODE, REASON_DETAIL, LAST_ERROR, REPLACES, OUTCOME_UNKNOWN, CARD_ID, CARD_LAST4,
-    CARD_EXP_MONTH, CARD_EXP_YEAR, CARD_STATUS, NOW
+    ID,
+    USER_ID,
+    KIND,
+    STATUS,
+    TYPE,
+    RETRY_COUNT,
+    NEXT_ATTEMPT_AT,
+    CREATED_AT,
+    UPDATED_AT,
+    COMPLETED_AT,
+    FIRST_SENT_AT,
+    DEFERRED_SINCE,
+    LEASE_UNTIL,
+    LEASE_OWNER,
+    IDEMPOTENCY_KEY,
+    REASON_CODE,
+    REASON_DETAIL,
+    LAST_ERROR,
+    REPLACES,
+    OUTCOME_UNKNOWN,
+    CARD_ID,
+    CARD_LAST4,
+    CARD_EXP_MONTH,
+    CARD_EXP_YEAR,
+    CARD_STATUS,
+    NOW
 };
 
 bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err)
@@ -59,8 +82,8 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
     return true;
 }
 
-static bool ask(struct pg_sync *db, const struct filter *filter, const struct uuid *id, const struct uuid *before, int64_t limit,
-                struct pg_rows **ret_rows, struct err *err)
+static bool ask(struct pg_sync *db, const struct filter *filter, const struct uuid *id, const struct uuid *before,
+                int64_t limit, struct pg_rows **ret_rows, struct err *err)
 {
     struct pg_param params[FILTER_PARAMS + 3];
     filter_params(filter, params);
@@ -70,13 +93,14 @@ static bool ask(struct pg_sync *db, const struct filter *filter, const struct uu
     return pg_sync_ask(db, &sql_operator_events, params, ret_rows, err);
 }
 
-bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit, struct pg_rows **ret_rows,
-                struct err *err)
+bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit,
+                struct pg_rows **ret_rows, struct err *err)
 {
     return ask(db, filter, NULL, before, limit, ret_rows, err);
 }
 
-bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows, struct event *ret_event, struct err *err)
+bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows, struct event *ret_event,
+                struct err *err)
 {
     const struct filter any = {0};
     struct pg_rows *rows = NULL;
@@ -110,7 +134,8 @@ static struct json *card_json(const struct event *event)
 static struct json *reason_json(const struct event *event)
 {
     struct json *reason = json_new_object();
-    if (reason && json_set_text(reason, "code", event->reason_code) && json_set_text(reason, "detail", event->reason_detail))
+    if (reason && json_set_text(reason, "code", event->reason_code) &&
+        json_set_text(reason, "detail", event->reason_detail))
         return reason;
     json_free(reason);
     return NULL;
@@ -125,27 +150,31 @@ static bool set_object(struct json *object, const char *name, bool wanted, struc
 struct json *event_json(const struct event *event)
 {
     struct json *object = json_new_object();
-    bool whole = object && json_set_text(object, "id", event->id_text) && json_set_text(object, "user_id", event->user_id) &&
-                 json_set_text(object, "kind", event->kind) && json_set_text(object, "replaces", event->replaces) &&
-                 json_set_text(object, "event_type", event->type) && json_set_text(object, "status", event->status_text) &&
-                 json_set_integer(object, "retry_count", event->retry_count) &&
-                 print_set_time(object, "next_attempt_at", event->next_attempt_us) &&
-                 print_set_time(object, "created_at", event->created_us) && print_set_time(object, "updated_at", event->updated_us) &&
-                 print_set_time(object, "completed_at", event->completed_us) &&
-                 set_object(object, "reason", event->reason_code != NULL, event->reason_code ? reason_json(event) : NULL) &&
-                 json_set_text(object, "last_error", event->last_error) &&
-                 json_set_text(object, "idempotency_key", event->idempotency_key) &&
-                 json_set_text(object, "lease_owner", event->lease_owner) && print_set_time(object, "lease_until", event->lease_until_us) &&
-                 print_set_time(object, "first_sent_at", event->first_sent_us) &&
-                 json_set(object, "outcome_unknown", json_new_bool(event->outcome_unknown)) &&
-                 set_object(object, "card", event->has_card, event->has_card ? card_json(event) : NULL);
+    bool whole =
+        object && json_set_text(object, "id", event->id_text) && json_set_text(object, "user_id", event->user_id) &&
+        json_set_text(object, "kind", event->kind) && json_set_text(object, "replaces", event->replaces) &&
+        json_set_text(object, "event_type", event->type) && json_set_text(object, "status", event->status_text) &&
+        json_set_integer(object, "retry_count", event->retry_count) &&
+        print_set_time(object, "next_attempt_at", event->next_attempt_us) &&
+        print_set_time(object, "created_at", event->created_us) &&
+        print_set_time(object, "updated_at", event->updated_us) &&
+        print_set_time(object, "completed_at", event->completed_us) &&
+        set_object(object, "reason", event->reason_code != NULL, event->reason_code ? reason_json(event) : NULL) &&
+        json_set_text(object, "last_error", event->last_error) &&
+        json_set_text(object, "idempotency_key", event->idempotency_key) &&
+        json_set_text(object, "lease_owner", event->lease_owner) &&
+        print_set_time(object, "lease_until", event->lease_until_us) &&
+        print_set_time(object, "first_sent_at", event->first_sent_us) &&
+        json_set(object, "outcome_unknown", json_new_bool(event->outcome_unknown)) &&
+        set_object(object, "card", event->has_card, event->has_card ? card_json(event) : NULL);
     if (whole)
         return object;
     json_free(object);
     return NULL;
 }
 
-const char *const event_heads[] = {"ID", "STATUS", "KIND", "USER", "TRIES", "CREATED", "NEXT ATTEMPT", "CARD", "REASON", NULL};
+const char *const event_heads[] = {"ID",      "STATUS",       "KIND", "USER",   "TRIES",
+                                   "CREATED", "NEXT ATTEMPT", "CARD", "REASON", NULL};
 
 void event_put(const struct event *event, struct table *table)
 {
@@ -158,7 +187,9 @@ void event_put(const struct event *event, struct table *table)
     table_put(table, print_time(event->created_us, time));
     table_put(table, event->status == OUTBOX_PENDING ? print_time(event->next_attempt_us, time) : NULL);
     table_put(table, event->has_card ? event->last4 : event->outcome_unknown ? "unknown" : NULL);
-    table_put(table, event->reason_code ? event->reason_code : event->status == OUTBOX_PENDING ? event->last_error : NULL);
+    table_put(table, event->reason_code                ? event->reason_code
+                     : event->status == OUTBOX_PENDING ? event->last_error
+                                                       : NULL);
 }
 
 static void print_fact(const char *name, const char *value, FILE *out)
@@ -204,7 +235,7 @@ void event_print(const struct event *event, FILE *out)
     print_fact("client's key", event->idempotency_key, out);
     if (event->has_card) {
         print_fact("card", event->card_id_text, out);
-        fprintf(out, "%-16s .... %s, until %02" PRId64 "/%" PRId64 ", %s\n", "", event->last4, event->exp_month, event->exp_year,
-                event->card_status);
+        fprintf(out, "%-16s .... %s, until %02" PRId64 "/%" PRId64 ", %s\n", "", event->last4, event->exp_month,
+                event->exp_year, event->card_status);
     }
 }

@@ -12,8 +12,8 @@
 #include "ctl/filter.h"
 #include "ctl/print.h"
 
-/* The columns of every statement of operator.sql that returns events, in this order. Times in microseconds since 1970, 0 = none; texts are
- * borrowed from the rows, NULL = none. */
+/* The columns of every statement of operator.sql that returns events, in this order. Times in microseconds since 1970,
+ * 0 = none; texts are borrowed from the rows, NULL = none. */
 struct event {
     struct uuid id;
     char id_text[UUID_TEXT_SIZE];
@@ -41,10 +41,11 @@ struct event {
 /* ERR_DATABASE when the status is none of outbox.h: a schema of another release. */
 must_check bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err);
 /* Asks for one event. *ret_rows is owned by the caller; the event borrows from it. ERR_NOT_FOUND. */
-must_check bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows, struct event *ret_event, struct err *err);
+must_check bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows,
+                           struct event *ret_event, struct err *err);
 /* One page, newest first: below `before` (NULL = from the top). */
-must_check bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit, struct pg_rows **ret_rows,
-                           struct err *err);
+must_check bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit,
+                           struct pg_rows **ret_rows, struct err *err);
 
 /* The object of CONTRACT 7; the caller may add members and prints it. NULL: out of memory. */
 struct json *event_json(const struct event *event);

@@ -1,7 +1,7 @@
 /* Which events: the filters that list and replay share.
  *
- * Invariants: a filter that cannot match anything by its form (an unknown status, a code that no reason can have) is refused instead of
- * matching nothing; all filters must hold at once.
+ * Invariants: a filter that cannot match anything by its form (an unknown status, a code that no reason can have) is
+ * refused instead of matching nothing; all filters must hold at once.
  * Left out: the statements, which take these as their first five parameters (operator.sql). */
 #include "ctl/filter.h"
 
@@ -12,10 +12,10 @@
 
 static bool check_status(struct filter *filter, struct err *err)
 {
-#define X(name)                                    \
-    if (strcasecmp(filter->status, #name) == 0) {  \
-        filter->status = #name;                    \
-        return true;                               \
+#define X(name)                                   \
+    if (strcasecmp(filter->status, #name) == 0) { \
+        filter->status = #name;                   \
+        return true;                              \
     }
     OUTBOX_STATUSES(X)
 #undef X

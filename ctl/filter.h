@@ -21,7 +21,9 @@ struct filter {
 #define FILTER_OPTIONS(filter)                                                                \
     {.name = "status", .text = &(filter)->status}, {.name = "type", .text = &(filter)->type}, \
         {.name = "code", .text = &(filter)->code}, {.name = "user", .text = &(filter)->user}, \
-        {.name = "since", .text = &(filter)->since}
+    {                                                                                         \
+        .name = "since", .text = &(filter)->since                                             \
+    }
 
 /* For the help of a command. */
 #define FILTER_HELP                                                                         \

@@ -1,7 +1,7 @@
 /* issuing-ctl: the operator's tool (CONTRACT 7). It talks to PostgreSQL only.
  *
- * The commands are a table of words; each has a file of its own. Standard output is what was asked for (a table, or JSON lines), standard
- * error is everything else. Nothing ever asks a question back. Exit codes: CONTRACT 6.
+ * The commands are a table of words; each has a file of its own. Standard output is what was asked for (a table, or
+ * JSON lines), standard error is everything else. Nothing ever asks a question back. Exit codes: CONTRACT 6.
  * Left out: acting on the issuer or core-api, which only workers do. */
 #include "ctl/ctl.h"
 
@@ -36,7 +36,8 @@ static const char *hint_for(const char *message)
     } hints[] = {
         {"(SQLSTATE 42P01)", "is the schema there? `issuing-ctl migrate` makes it"},
         {"(SQLSTATE 42703)", "the schema is of another release: `issuing-ctl migrate --status` compares them"},
-        {"(SQLSTATE 42501)", "this role may not do that: connect as issuing_operator (for migrate: as the owner or a superuser)"},
+        {"(SQLSTATE 42501)",
+         "this role may not do that: connect as issuing_operator (for migrate: as the owner or a superuser)"},
         {"(SQLSTATE 25006)", "this server is read-only: add target_session_attrs=read-write to database.url"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
@@ -70,14 +71,16 @@ static void print_help(FILE *out)
     print_commands(out);
     fputs("--json: one JSON object a line, for programs.\n"
           "Exit codes: 0 done, 1 failed or refused, 2 usage, 75 database away (try again later), 78 configuration.\n"
-          "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH " by default):\n",
+          "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH
+          " by default):\n",
           out);
     config_help(CONFIG_CTL, out);
 }
 
 static void print_command_help(const struct ctl_command *command, FILE *out)
 {
-    fprintf(out, "usage: issuing-ctl [--json] %s%s%s\n\n%s", command->word, command->usage[0] ? " " : "", command->usage, command->help);
+    fprintf(out, "usage: issuing-ctl [--json] %s%s%s\n\n%s", command->word, command->usage[0] ? " " : "",
+            command->usage, command->help);
 }
 
 static const struct ctl_command *find_command(const char *word)

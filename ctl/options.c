@@ -1,7 +1,7 @@
 /* Reads the flags of one command.
  *
- * Invariants: a flag is known, given once, and has a value that its kind takes, or nothing runs. No abbreviations: a script must not
- * change its meaning when a flag is added.
+ * Invariants: a flag is known, given once, and has a value that its kind takes, or nothing runs. No abbreviations: a
+ * script must not change its meaning when a flag is added.
  * Left out: the options of the configuration (--section.key=value), which config.c has taken before. */
 #include "ctl/options.h"
 
@@ -29,7 +29,8 @@ static bool read_number(const struct option_spec *spec, const char *text, struct
     errno = 0;
     long long number = strtoll(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number < spec->min || number > spec->max)
-        return err_set(err, ERR_USAGE, "--%s wants a number from %lld to %lld", spec->name, (long long)spec->min, (long long)spec->max);
+        return err_set(err, ERR_USAGE, "--%s wants a number from %lld to %lld", spec->name, (long long)spec->min,
+                       (long long)spec->max);
     *spec->number = number;
     return true;
 }

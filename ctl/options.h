@@ -14,9 +14,10 @@ struct option_spec {
     int64_t min, max;
 };
 
-/* Reads "--name value", "--name=value" and "--flag"; everything else (and all that follows "--") is moved to the front of `arguments`,
- * ret_count of them. ERR_USAGE: unknown, given twice, no value, no such number. */
-must_check bool options_read(const struct option_spec *specs, char **arguments, int count, int *ret_count, struct err *err);
+/* Reads "--name value", "--name=value" and "--flag"; everything else (and all that follows "--") is moved to the front
+ * of `arguments`, ret_count of them. ERR_USAGE: unknown, given twice, no value, no such number. */
+must_check bool options_read(const struct option_spec *specs, char **arguments, int count, int *ret_count,
+                             struct err *err);
 /* "90s", "12h", "7d": units ms s m h d, as in the configuration. At most 100 years. */
 must_check bool options_duration(const char *text, int64_t *ret_us);
 

@@ -1,7 +1,7 @@
 /* What will happen to an event next, when, and why.
  *
- * Invariants: says only what the row and the configuration show; the worker decides by the same columns, so both agree as long as both
- * read the same configuration. Times are the database's.
+ * Invariants: says only what the row and the configuration show; the worker decides by the same columns, so both agree
+ * as long as both read the same configuration. Times are the database's.
  * Left out: the breakers, which live in the workers' memory. */
 #include "ctl/outlook.h"
 
@@ -31,7 +31,8 @@ static int http_status(const char *code, const char **ret_peer)
     } peers[] = {{"issuer_http_", "the issuer"}, {"core_http_", "core-api"}};
     for (size_t i = 0; i < ARRAY_SIZE(peers); i++) {
         size_t length = strlen(peers[i].prefix);
-        if (strncmp(code, peers[i].prefix, length) == 0 && code[length] >= '1' && code[length] <= '9' && strlen(code + length) == 3) {
+        if (strncmp(code, peers[i].prefix, length) == 0 && code[length] >= '1' && code[length] <= '9' &&
+            strlen(code + length) == 3) {
             *ret_peer = peers[i].peer;
             return atoi(code + length);
         }
@@ -76,7 +77,8 @@ void outlook_code(const char *code, char *ret_text, size_t size)
         {"user_not_found", "core-api does not know the user"},
         {"issuer_refused", "the issuer refused, without a code of its own"},
         {"core_refused", "core-api refused, without a code of its own"},
-        {"issuer_key_expired", "whether the card was made could not be established within the lifetime of the issuer key"},
+        {"issuer_key_expired",
+         "whether the card was made could not be established within the lifetime of the issuer key"},
         {"issuer_duplicate", "the issuer shows more than one active card for this event"},
         {"attempts_exhausted", "all attempts were used up"},
         {"link_refused", "core-api refused to link the card"},
@@ -102,12 +104,14 @@ void outlook_code(const char *code, char *ret_text, size_t size)
 }
 
 /* What the coming attempt does, as a clause, and the word for it. at_us: when it would be made. */
-static const char *attempt_clause(const struct event *event, const struct config *config, int64_t at_us, char *ret_text, size_t size)
+static const char *attempt_clause(const struct event *event, const struct config *config, int64_t at_us, char *ret_text,
+                                  size_t size)
 {
     char until[PRINT_TIME_SIZE];
     int64_t until_us = outlook_sendable_until_us(event, config);
     if (event->has_card) {
-        snprintf(ret_text, size, "only the link in core-api is left to make, since the card is stored; the issuer is not asked again");
+        snprintf(ret_text, size,
+                 "only the link in core-api is left to make, since the card is stored; the issuer is not asked again");
         return "link";
     }
     if (until_us == 0) {
@@ -116,13 +120,15 @@ static const char *attempt_clause(const struct event *event, const struct config
     }
     if (at_us < until_us) {
         snprintf(ret_text, size,
-                 "it is sent again with the same issuer key, which gives the same card, since an earlier send may have arrived; that is safe "
+                 "it is sent again with the same issuer key, which gives the same card, since an earlier send may have "
+                 "arrived; that is safe "
                  "until %s",
                  print_time(until_us, until));
         return "attempt";
     }
     snprintf(ret_text, size,
-             "the issuer is asked whether there is a card and nothing is sent, since an earlier send may have arrived and the issuer key is past "
+             "the issuer is asked whether there is a card and nothing is sent, since an earlier send may have arrived "
+             "and the issuer key is past "
              "its lifetime since %s",
              print_time(until_us, until));
     return "look_up";
@@ -133,7 +139,8 @@ void outlook_replay(const struct event *event, const struct config *config, char
     (void)attempt_clause(event, config, event->now_us, ret_text, size);
 }
 
-static void pending(const struct event *event, const struct outlook_past *past, const struct config *config, struct outlook *out)
+static void pending(const struct event *event, const struct outlook_past *past, const struct config *config,
+                    struct outlook *out)
 {
     char clause[320], reading[160], schedule[256] = "", span[PRINT_SPAN_SIZE];
     if (event->type && strcmp(event->type, OUTBOX_EVENT_TYPE) != 0) {
@@ -145,7 +152,8 @@ static void pending(const struct event *event, const struct outlook_past *past, 
     out->at_us = event->next_attempt_us;
     out->action = attempt_clause(event, config, late_us > 0 ? event->now_us : out->at_us, clause, sizeof(clause));
     if (late_us > LATE_US)
-        snprintf(schedule, sizeof(schedule), "it is due since %s: is a worker running, and is its breaker closed?", print_span(late_us, span));
+        snprintf(schedule, sizeof(schedule), "it is due since %s: is a worker running, and is its breaker closed?",
+                 print_span(late_us, span));
     else if (late_us > 0)
         snprintf(schedule, sizeof(schedule), "it is due: the next worker with room takes it");
     else if (past->outcome && strcmp(past->outcome, "deferred") == 0 && past->code) {
@@ -153,8 +161,8 @@ static void pending(const struct event *event, const struct outlook_past *past, 
         snprintf(schedule, sizeof(schedule), "it waits for a cause outside this event (%s: %s)", past->code, reading);
     } else if (past->outcome && past->code) {
         outlook_code(past->code, reading, sizeof(reading));
-        snprintf(schedule, sizeof(schedule), "it waits after attempt %lld of %lld (%s: %s)", (long long)event->retry_count,
-                 (long long)config->retry.max_attempts, past->code, reading);
+        snprintf(schedule, sizeof(schedule), "it waits after attempt %lld of %lld (%s: %s)",
+                 (long long)event->retry_count, (long long)config->retry.max_attempts, past->code, reading);
     } else {
         snprintf(schedule, sizeof(schedule), "its time has not come");
     }
@@ -169,10 +177,12 @@ static void processing(const struct event *event, struct outlook *out)
     print_time(event->lease_until_us, time);
     if (event->lease_until_us > event->now_us) {
         out->action = "wait";
-        snprintf(out->why, sizeof(out->why), "worker %.100s holds it and works on it; should it die, others may take over after %s", worker, time);
+        snprintf(out->why, sizeof(out->why),
+                 "worker %.100s holds it and works on it; should it die, others may take over after %s", worker, time);
     } else {
         out->action = "take_over";
-        snprintf(out->why, sizeof(out->why), "the lease of worker %.100s ran out at %s: the next worker that looks takes it over", worker, time);
+        snprintf(out->why, sizeof(out->why),
+                 "the lease of worker %.100s ran out at %s: the next worker that looks takes it over", worker, time);
     }
 }
 
@@ -186,10 +196,12 @@ static void failed(const struct event *event, const struct config *config, struc
     else if (strcmp(code, "issuer_duplicate") == 0)
         first = "all but one of the cards must be cancelled at the issuer first, or it fails again; ";
     out->action = "operator";
-    snprintf(out->why, sizeof(out->why), "no worker touches it until an operator replays it; %safter a replay %s", first, clause);
+    snprintf(out->why, sizeof(out->why), "no worker touches it until an operator replays it; %safter a replay %s",
+             first, clause);
 }
 
-void outlook_of(const struct event *event, const struct outlook_past *past, const struct config *config, struct outlook *ret_outlook)
+void outlook_of(const struct event *event, const struct outlook_past *past, const struct config *config,
+                struct outlook *ret_outlook)
 {
     *ret_outlook = (struct outlook){.action = "none"};
     switch (event->status) {

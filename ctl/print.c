@@ -1,7 +1,8 @@
 /* What a person or a program reads on standard output: tables and JSON lines.
  *
- * Invariants: nothing that came from outside can move the cursor, colour the screen or forge a row (user ids and error texts are other
- * people's); a table costs memory for one page of rows only; a JSON object is printed whole or not at all.
+ * Invariants: nothing that came from outside can move the cursor, colour the screen or forge a row (user ids and error
+ * texts are other people's); a table costs memory for one page of rows only; a JSON object is printed whole or not at
+ * all.
  * Left out: errors, which go to standard error (ctl_fail), and paging, which is less(1). */
 #include "ctl/print.h"
 

@@ -17,6 +17,14 @@ BEGIN
             END;
         END IF;
     END LOOP;
+    -- A client that gave up on a statement cannot take it back; this bounds how long it runs on.
+    FOREACH r IN ARRAY ARRAY['issuing_api', 'issuing_worker'] LOOP
+        BEGIN
+            EXECUTE format('ALTER ROLE %I SET statement_timeout = %L', r, '15s');
+            EXECUTE format('ALTER ROLE %I SET idle_in_transaction_session_timeout = %L', r, '15s');
+        EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL; -- not ours to set
+        END;
+    END LOOP;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_owner') THEN
         BEGIN
             GRANT USAGE, CREATE ON SCHEMA public TO issuing_owner;

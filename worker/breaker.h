@@ -1,8 +1,11 @@
 /* A circuit breaker (pure): when may one more call start, and what did the last ones say about the target's health.
  *
- * CLOSED: calls start up to a limit. OPEN: none, until probe_at. HALF_OPEN: one probe is out. A good probe closes it with a limit of 1 that grows
- * by one with every success (so it doubles each round trip) up to the full limit: recovery ramps up. A failed probe doubles the interval, up to
- * 30 s. Results of calls that began before the last change of state say nothing about the new state: each call carries an epoch. */
+ * CLOSED: calls start up to a limit. OPEN: none, until probe_at. HALF_OPEN: one probe is out. A good probe closes it
+ * with a limit of 1 that grows
+ * by one with every success (so it doubles each round trip) up to the full limit: recovery ramps up. A failed probe
+ * doubles the interval, up to
+ * 30 s. Results of calls that began before the last change of state say nothing about the new state: each call carries
+ * an epoch. */
 #ifndef ISSUING_BREAKER_H
 #define ISSUING_BREAKER_H
 
@@ -10,25 +13,29 @@
 
 #define BREAKER_PROBE_INTERVAL_MAX_MS 30000
 
-enum breaker_state { BREAKER_CLOSED = 0, BREAKER_HALF_OPEN = 1, BREAKER_OPEN = 2 }; /* the values of issuing_breaker_state */
+enum breaker_state {
+    BREAKER_CLOSED = 0,
+    BREAKER_HALF_OPEN = 1,
+    BREAKER_OPEN = 2
+}; /* the values of issuing_breaker_state */
 
 enum breaker_result {
-    BREAKER_GOOD,       /* the target answered and is well */
-    BREAKER_BAD,        /* 5xx, timeout, connection error: `failures` in a row open it */
-    BREAKER_TRIP,       /* our credentials or configuration are refused: opens at once */
-    BREAKER_NOTHING,    /* the call never started */
+    BREAKER_GOOD,    /* the target answered and is well */
+    BREAKER_BAD,     /* 5xx, timeout, connection error: `failures` in a row open it */
+    BREAKER_TRIP,    /* our credentials or configuration are refused: opens at once */
+    BREAKER_NOTHING, /* the call never started */
 };
 
 struct breaker {
     enum breaker_state state;
-    int failures;          /* in a row */
+    int failures; /* in a row */
     int failures_max;
     int in_flight;
-    int limit;             /* calls at a time now */
+    int limit; /* calls at a time now */
     int limit_max;
     uint32_t epoch;
     int64_t probe_interval_ms, probe_interval_first_ms;
-    int64_t probe_at_ms;   /* OPEN: not before */
+    int64_t probe_at_ms; /* OPEN: not before */
 };
 
 void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max);

@@ -10,7 +10,7 @@
 #include "common/sql/statements.h"
 #include "worker/worker.h"
 
-#define CLAIM_MAX 256       /* events by one statement */
+#define CLAIM_MAX 256 /* events by one statement */
 #define RECLAIM_MAX 500
 #define CLAIM_TIMEOUT_MS 5000
 
@@ -21,7 +21,7 @@ struct claim {
     int open_handles;
     struct pg_ask ask, reclaim_ask;
     bool is_asking, is_reclaiming;
-    bool wanted;     /* something may be due */
+    bool wanted;      /* something may be due */
     bool more_likely; /* the last claim was filled to the brim */
     bool is_stopped;
     struct uuid token;
@@ -32,8 +32,20 @@ struct claim {
 
 /* Columns of outbox_claim. */
 enum {
-    COL_ID, COL_USER, COL_PAYLOAD, COL_TRACEPARENT, COL_ATTEMPT, COL_SENT_AGE, COL_DEFERRED_AGE,
-    COL_CARD, COL_CARD_ISSUER_ID, COL_CARD_LAST4, COL_CARD_MONTH, COL_CARD_YEAR, COL_CARD_STATUS, COL_REPLACES_ISSUER_ID,
+    COL_ID,
+    COL_USER,
+    COL_PAYLOAD,
+    COL_TRACEPARENT,
+    COL_ATTEMPT,
+    COL_SENT_AGE,
+    COL_DEFERRED_AGE,
+    COL_CARD,
+    COL_CARD_ISSUER_ID,
+    COL_CARD_LAST4,
+    COL_CARD_MONTH,
+    COL_CARD_YEAR,
+    COL_CARD_STATUS,
+    COL_REPLACES_ISSUER_ID,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -46,7 +58,8 @@ static void copy_text(char *to, size_t size, struct slice from)
 
 static bool is_traceparent(struct slice text)
 {
-    if (!text.bytes || text.length != 55 || memcmp(text.bytes, "00-", 3) != 0 || text.bytes[35] != '-' || text.bytes[52] != '-')
+    if (!text.bytes || text.length != 55 || memcmp(text.bytes, "00-", 3) != 0 || text.bytes[35] != '-' ||
+        text.bytes[52] != '-')
         return false;
     for (size_t i = 3; i < 55; i++)
         if (i != 35 && i != 52 && !strchr("0123456789abcdef", text.bytes[i]))
@@ -74,7 +87,8 @@ static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
     struct outbox_fault faults[OUTBOX_FAULTS_MAX];
     copy_text(flow->user_id, sizeof flow->user_id, user);
     copy_text(flow->replaces_issuer_id, sizeof flow->replaces_issuer_id, pg_bytes(rows, row, COL_REPLACES_ISSUER_ID));
-    if (!outbox_user_id_is_valid(user.bytes, user.length) || outbox_payload_read(payload.bytes, payload.length, &flow->payload, faults) != 0)
+    if (!outbox_user_id_is_valid(user.bytes, user.length) ||
+        outbox_payload_read(payload.bytes, payload.length, &flow->payload, faults) != 0)
         return false;
     return !flow->payload.is_reissue || flow->replaces_issuer_id[0] != '\0';
 }

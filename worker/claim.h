@@ -1,6 +1,7 @@
 /* Due events -> free slots. Polling is the truth; a hint that may be lost makes it fast.
  *
- * One claim at a time, for as many events as can start now (worker_room). A full answer is followed by the next claim at once, anything less by the
+ * One claim at a time, for as many events as can start now (worker_room). A full answer is followed by the next claim
+ * at once, anything less by the
  * next hint, the next free slot after a full one, or the poll. Each poll also takes back leases that ran out. */
 #ifndef ISSUING_CLAIM_H
 #define ISSUING_CLAIM_H
@@ -13,7 +14,7 @@ struct claim;
 
 must_check bool claim_open(struct worker *worker, struct claim **ret_claim, struct err *err);
 /* There may be something to claim, or room for it. Cheap; acts at the end of the loop's turn. */
-void claim_hint(struct claim *claim);       /* new events may be there */
+void claim_hint(struct claim *claim);         /* new events may be there */
 void claim_room_changed(struct claim *claim); /* a slot or a peer became free */
 /* No claim starts after it. */
 void claim_stop(struct claim *claim);

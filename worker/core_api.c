@@ -43,22 +43,27 @@ void core_read_check(const struct http_call *call, struct outcome *ret_outcome)
     } else if (json_is_false(eligible)) {
         char reason[OUTBOX_REASON_CODE_SIZE];
         size_t length;
-        bool usable = json_string(json_member(answer, "reason"), reason, sizeof reason, &length) && outbox_reason_code_is_valid(reason, length);
+        bool usable = json_string(json_member(answer, "reason"), reason, sizeof reason, &length) &&
+                      outbox_reason_code_is_valid(reason, length);
         outcome_refused(ADVICE_REJECT, usable ? reason : "core_refused", ret_outcome);
     } else {
         outcome_unreadable("core", "the answer does not say whether the user is eligible", ret_outcome);
     }
 }
 
-bool core_ask_link(struct http_call *call, struct buf *url, struct buf *body, const char *base, const char *user_id, const struct core_link *link)
+bool core_ask_link(struct http_call *call, struct buf *url, struct buf *body, const char *base, const char *user_id,
+                   const struct core_link *link)
 {
     char request_id[UUID_TEXT_SIZE], card_id[UUID_TEXT_SIZE];
     uuid_format(&link->request_id, request_id);
     uuid_format(&link->card_id, card_id);
     put_user_url(url, base, user_id, "/cards");
     buf_reset(body);
-    buf_put_format(body, "{\"request_id\":\"%s\",\"card_id\":\"%s\",\"last4\":\"%s\",\"exp_month\":%d,\"exp_year\":%d,\"kind\":\"%s\",\"replaces\":",
-                   request_id, card_id, link->last4, link->exp_month, link->exp_year, link->is_reissue ? "reissue" : "new");
+    buf_put_format(body,
+                   "{\"request_id\":\"%s\",\"card_id\":\"%s\",\"last4\":\"%s\",\"exp_month\":%d,\"exp_year\":%d,"
+                   "\"kind\":\"%s\",\"replaces\":",
+                   request_id, card_id, link->last4, link->exp_month, link->exp_year,
+                   link->is_reissue ? "reissue" : "new");
     if (link->replaces && link->replaces[0])
         json_put_string(body, link->replaces, strlen(link->replaces));
     else
@@ -87,7 +92,8 @@ void core_read_link(const struct http_call *call, struct outcome *ret_outcome)
     int status = call->fate == HTTP_ANSWERED ? call->status : 0;
     if (status == 200 || status == 201)
         outcome_executed(ret_outcome);
-    else if (status == 400 || status == 404 || status == 410 || status == 422 || (status == 409 && strcmp(code, "in_progress") != 0))
+    else if (status == 400 || status == 404 || status == 410 || status == 422 ||
+             (status == 409 && strcmp(code, "in_progress") != 0))
         refuse_link(code, detail, ret_outcome);
     else
         (void)outcome_of_call(call, "core", false, ret_outcome); /* cannot be false: 200 and 201 are handled above */

@@ -1,6 +1,8 @@
-/* The runner: see flow.h. It is the only code that changes a step, holds and returns tickets, keeps the lease long enough, and ends attempts.
+/* The runner: see flow.h. It is the only code that changes a step, holds and returns tickets, keeps the lease long
+ * enough, and ends attempts.
  *
- * Invariants: one operation in flight per slot; every write names the lease token; `unknown` never goes from true to false except by EXECUTED; no end
+ * Invariants: one operation in flight per slot; every write names the lease token; `unknown` never goes from true to
+ * false except by EXECUTED; no end
  * state is written over an unknown outcome without a look-up (finish_without_answer asserts it). */
 #include "worker/flow.h"
 
@@ -14,7 +16,7 @@
 #include "worker/worker.h"
 
 #define ANSWER_MAX (64 * 1024)
-#define LEASE_SLACK_MS 500    /* for the write that follows a call */
+#define LEASE_SLACK_MS 500 /* for the write that follows a call */
 #define DEFER_LEAST_MS 50
 #define KEY_MARGIN_MAX_MS (5 * 60 * 1000)
 
@@ -51,7 +53,7 @@ void flow_done(struct flow *flow)
     issuer_card_wipe(&flow->card);
 }
 
-/* ---- the end of an attempt ---------------------------------------------------------------------------------------------- */
+/* ---- the end of an attempt ---- */
 
 static void count_step(struct flow *flow, const char *outcome)
 {
@@ -73,8 +75,9 @@ static void leave_slot(struct flow *flow)
 static void lease_lost(struct flow *flow, const char *at)
 {
     worker_count(flow->worker, WORKER_METRIC_LEASE_LOST, NULL, NULL);
-    log_warning("the lease was lost: nothing was written, another worker has the event", LOG_TEXT("event_id", flow->event_text),
-                LOG_TEXT("step", flow_step_name(flow->step)), LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt));
+    log_warning("the lease was lost: nothing was written, another worker has the event",
+                LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->step)),
+                LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt));
     leave_slot(flow);
 }
 
@@ -90,7 +93,8 @@ static void on_end_written(struct write_op *op, enum write_result result, const 
         lease_lost(flow, "end");
         return;
     case WRITE_GIVEN_UP: /* the lease ends by itself, and the attempt is written down by whoever takes the event over */
-        log_error("an attempt's end could not be written; its lease will run out", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("why", why));
+        log_error("an attempt's end could not be written; its lease will run out",
+                  LOG_TEXT("event_id", flow->event_text), LOG_TEXT("why", why));
         leave_slot(flow);
         return;
     }
@@ -101,10 +105,14 @@ static void log_end(const struct flow *flow)
     const struct write_end *end = &flow->end;
     bool is_news = end->status == OUTBOX_FAILED;
     bool is_usual = end->status == OUTBOX_COMPLETED || end->status == OUTBOX_REJECTED;
-    log_at(is_news ? LOG_WARNING : is_usual ? LOG_DEBUG : LOG_INFO, "attempt ended", LOG_TEXT("event_id", flow->event_text),
-           LOG_NUMBER("attempt", flow->attempt), LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
-           LOG_TEXT("status", outbox_status_name(end->status)), LOG_TEXT("code", end->reason_code[0] ? end->reason_code : end->cause),
-           LOG_TEXT("detail", end->detail), LOG_NUMBER("delay_ms", end->delay_ms), LOG_NUMBER("unknown", end->unknown));
+    log_at(is_news    ? LOG_WARNING
+           : is_usual ? LOG_DEBUG
+                      : LOG_INFO,
+           "attempt ended", LOG_TEXT("event_id", flow->event_text), LOG_NUMBER("attempt", flow->attempt),
+           LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
+           LOG_TEXT("status", outbox_status_name(end->status)),
+           LOG_TEXT("code", end->reason_code[0] ? end->reason_code : end->cause), LOG_TEXT("detail", end->detail),
+           LOG_NUMBER("delay_ms", end->delay_ms), LOG_NUMBER("unknown", end->unknown));
 }
 
 static void put_end(struct flow *flow)
@@ -117,7 +125,8 @@ static void put_end(struct flow *flow)
     snprintf(end->detail, sizeof end->detail, "%s", flow->outcome.detail);
     if (end->status != OUTBOX_COMPLETED) {
         const char *code = end->cause[0] ? end->cause : end->reason_code;
-        snprintf(end->last_error, sizeof end->last_error, "%s: %s%s%s", end->step, code, end->detail[0] ? ": " : "", end->detail);
+        snprintf(end->last_error, sizeof end->last_error, "%s: %s%s%s", end->step, code, end->detail[0] ? ": " : "",
+                 end->detail);
     }
     log_end(flow);
     flow->write = (struct write_op){
@@ -162,11 +171,14 @@ static void end_pending(struct flow *flow, const char *outcome, const char *caus
 static void exhausted(struct flow *flow)
 {
     bool is_open = flow->unknown && !flow->is_saved;
-    if (is_open && flow->step == STEP_LOOKUP) { /* the look-up itself gave no answer: no end state over an unknown outcome */
+    if (is_open &&
+        flow->step == STEP_LOOKUP) { /* the look-up itself gave no answer: no end state over an unknown outcome */
         const struct config *config = flow->worker->config;
-        int64_t delay_ms = backoff_delay_ms(flow->attempt, config->retry.base_ms, config->retry.cap_ms, backoff_random());
+        int64_t delay_ms =
+            backoff_delay_ms(flow->attempt, config->retry.base_ms, config->retry.cap_ms, backoff_random());
         end_pending(flow, "retry", flow->outcome.code, delay_ms, false);
-    } else if (is_open && flow->step != STEP_CANCEL) { /* before a cancel the look-up has found the card */
+    } else if (is_open && flow->step != STEP_CANCEL &&
+               flow->question != ASKED_EXHAUSTED) { /* else it was looked up, and found, just now */
         flow->question = ASKED_EXHAUSTED;
         act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP});
     } else {
@@ -196,10 +208,11 @@ static void end_defer(struct flow *flow, const struct flow_verdict *verdict)
     int64_t delay_ms = verdict->wait_ms;
     if (delay_ms < 0)
         delay_ms = (int64_t)(backoff_random() % (uint64_t)(config->retry.base_ms + 1));
-    end_pending(flow, "deferred", verdict->code, delay_ms > DEFER_LEAST_MS ? delay_ms : DEFER_LEAST_MS, verdict->in_progress);
+    end_pending(flow, "deferred", verdict->code, delay_ms > DEFER_LEAST_MS ? delay_ms : DEFER_LEAST_MS,
+                verdict->in_progress);
 }
 
-/* ---- moving ------------------------------------------------------------------------------------------------------------- */
+/* ---- moving ---- */
 
 /* The one place where a verdict becomes an act. */
 static void act(struct flow *flow, struct flow_verdict verdict)
@@ -235,10 +248,14 @@ static void act(struct flow *flow, struct flow_verdict verdict)
 static const char *outcome_name(enum outcome_kind kind)
 {
     switch (kind) {
-    case OUTCOME_EXECUTED: return "executed";
-    case OUTCOME_REFUSED: return "refused";
-    case OUTCOME_NOT_EXECUTED: return "not_executed";
-    case OUTCOME_UNKNOWN: return "unknown";
+    case OUTCOME_EXECUTED:
+        return "executed";
+    case OUTCOME_REFUSED:
+        return "refused";
+    case OUTCOME_NOT_EXECUTED:
+        return "not_executed";
+    case OUTCOME_UNKNOWN:
+        return "unknown";
     }
     return "?";
 }
@@ -266,7 +283,8 @@ static void on_save_written(struct write_op *op, enum write_result result, const
     struct flow *flow = container_of(op, struct flow, write);
     flow->write_result = result;
     if (result == WRITE_GIVEN_UP)
-        log_error("a card could not be stored before the lease ended", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("why", why));
+        log_error("a card could not be stored before the lease ended", LOG_TEXT("event_id", flow->event_text),
+                  LOG_TEXT("why", why));
     answer_step(flow);
 }
 
@@ -315,7 +333,8 @@ static bool may_create(struct flow *flow)
     const struct config *config = flow->worker->config;
     int64_t now_ms = clock_mono_ms();
     if (flow->unknown && flow->sent_age_ms >= 0 &&
-        flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, config->issuer.key_lifetime_ms, config->issuer.timeout_ms)) {
+        flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, config->issuer.key_lifetime_ms,
+                         config->issuer.timeout_ms)) {
         /* Past its lifetime the key may be forgotten, and the same POST would make a second card: ask, never send. */
         go_instead(flow, STEP_LOOKUP, ASKED_KEY_EXPIRED);
         return false;
@@ -324,7 +343,8 @@ static bool may_create(struct flow *flow)
         go_instead(flow, STEP_LOOKUP, ASKED_EXHAUSTED);
         return false;
     }
-    if (now_ms - flow->checked_ms > config->issuer.timeout_ms) { /* waited too long: the user may have been blocked meanwhile */
+    if (now_ms - flow->checked_ms >
+        config->issuer.timeout_ms) { /* waited too long: the user may have been blocked meanwhile */
         go_instead(flow, STEP_CHECK, ASKED_NOTHING);
         return false;
     }
@@ -398,7 +418,8 @@ static void start_step(struct flow *flow)
             act(flow, (struct flow_verdict){.kind = FLOW_RETRY, .code = "seal_failed", .wait_ms = -1});
         return;
     }
-    /* Both breakers are looked at before core-api is asked, so that an issuer outage is no storm of eligibility questions. */
+    /* Both breakers are looked at before core-api is asked, so that an issuer outage is no storm of eligibility
+     * questions. */
     if (flow->step == STEP_CHECK && breaker_is_shut(&flow->worker->issuer.breaker, clock_mono_ms())) {
         defer_unsent(flow, "breaker_open");
         return;
@@ -431,7 +452,8 @@ void flow_begin(struct flow *flow, bool payload_is_usable)
         end_final(flow, OUTBOX_FAILED, "failed", "payload_invalid");
         return;
     }
-    /* One attempt too many: the last one was lost with its worker. What may be at the issuer is looked up (may_create), the rest is a question. */
+    /* One attempt too many: the last one was lost with its worker. What may be at the issuer is looked up (may_create),
+     * the rest is a question. */
     if (flow->attempt > flow->worker->config->retry.max_attempts && !flow->unknown)
         exhausted(flow);
     else

@@ -1,9 +1,11 @@
-/* One attempt over one event, and the runner that moves it. The steps themselves are issue_card.c's; only flow.c changes a step, arms a lease, ends an attempt.
+/* One attempt over one event, and the runner that moves it. The steps themselves are issue_card.c's; only flow.c
+ * changes a step, arms a lease, ends an attempt.
  *
  *     claim -> check -> issue -> save -> link -> end
  *                 \-> lookup -> save | cancel | end
  *
- * A step starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the end. */
+ * A step starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the
+ * end. */
 #ifndef ISSUING_FLOW_H
 #define ISSUING_FLOW_H
 
@@ -32,7 +34,7 @@ enum flow_step {
 #define X(name, word, text, peer) STEP_##name,
     FLOW_STEPS(X)
 #undef X
-    STEP_COUNT
+        STEP_COUNT
 };
 
 enum flow_verdict_kind {
@@ -94,10 +96,10 @@ struct flow {
 
     /* where it stands */
     enum flow_step step;
-    bool is_busy;       /* the slot holds an event */
-    bool unknown;       /* the issuer may have a card for this event that we do not know: sticky, cleared by EXECUTED only */
-    bool sent_now;      /* this attempt sent a create that may have arrived */
-    bool is_saved;      /* a row in cards */
+    bool is_busy;  /* the slot holds an event */
+    bool unknown;  /* the issuer may have a card for this event that we do not know: sticky, cleared by EXECUTED only */
+    bool sent_now; /* this attempt sent a create that may have arrived */
+    bool is_saved; /* a row in cards */
     bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */
     int64_t checked_ms; /* when core-api said yes */
     int64_t step_started_us;

@@ -1,4 +1,5 @@
-/* See housekeeping.h. One statement in flight; a full batch of expired rows is followed by the next after a short pause, so that cleaning never
+/* See housekeeping.h. One statement in flight; a full batch of expired rows is followed by the next after a short
+ * pause, so that cleaning never
  * competes with issuing for long. */
 #include "worker/housekeeping.h"
 
@@ -65,7 +66,8 @@ static void on_expired(struct pg_ask *ask, const struct pg_answer *answer)
     struct housekeeping *keeping = container_of(ask, struct housekeeping, expire_ask);
     keeping->is_expiring = false;
     int64_t gone = answer->kind == PG_DONE && pg_rows_count(answer->rows) == 1 ? pg_int8(answer->rows, 0, 0) : 0;
-    metric_add(metrics_series(keeping->worker->metrics, WORKER_METRIC_EXPIRED, keeping->expires_limits ? "rate_limit_log" : "idempotency_keys", NULL),
+    metric_add(metrics_series(keeping->worker->metrics, WORKER_METRIC_EXPIRED,
+                              keeping->expires_limits ? "rate_limit_log" : "idempotency_keys", NULL),
                (double)gone);
     if (keeping->is_stopped)
         return;
@@ -82,10 +84,13 @@ static void on_expire_timer(uv_timer_t *timer)
     if (keeping->is_stopped)
         return;
     /* The api may run with a longer window than this worker knows: the retention is a second bound. */
-    int64_t limits_age_ms = config->limit.window_ms > config->idempotency.retention_ms ? config->limit.window_ms : config->idempotency.retention_ms;
+    int64_t limits_age_ms = config->limit.window_ms > config->idempotency.retention_ms
+                                ? config->limit.window_ms
+                                : config->idempotency.retention_ms;
     keeping->is_expiring = true;
     keeping->expire_ask.statement = keeping->expires_limits ? &sql_limits_expire : &sql_keys_expire;
-    keeping->expire_ask.params[0] = pg_param_int8(keeping->expires_limits ? limits_age_ms : config->idempotency.retention_ms);
+    keeping->expire_ask.params[0] =
+        pg_param_int8(keeping->expires_limits ? limits_age_ms : config->idempotency.retention_ms);
     keeping->expire_ask.params[1] = pg_param_int8(EXPIRE_MAX);
     keeping->expire_ask.timeout_ms = ASK_TIMEOUT_MS;
     keeping->expire_ask.on_answer = on_expired;

@@ -1,7 +1,10 @@
-/* The steps that issue a card, in the order they run; the table first, then each step as ask (starts one operation) and answer (reads its one outcome).
+/* The steps that issue a card, in the order they run; the table first, then each step as ask (starts one operation) and
+ * answer (reads its one outcome).
  *
- * Any attempt may die after any line. So every attempt starts at check (or at link once the card is stored) and sends the same key again; nothing
- * here depends on what an earlier attempt remembered in memory. Steps never call each other and never touch timers, leases or tickets. */
+ * Any attempt may die after any line. So every attempt starts at check (or at link once the card is stored) and sends
+ * the same key again; nothing
+ * here depends on what an earlier attempt remembered in memory. Steps never call each other and never touch timers,
+ * leases or tickets. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,7 +67,8 @@ static struct flow_verdict try_again(const struct outcome *outcome)
     case ADVICE_CONFIGURATION:
         return (struct flow_verdict){.kind = FLOW_DEFER, .code = outcome->code, .wait_ms = outcome->wait_ms};
     case ADVICE_WAIT_IN_PROGRESS:
-        return (struct flow_verdict){.kind = FLOW_DEFER, .code = outcome->code, .wait_ms = outcome->wait_ms, .in_progress = true};
+        return (struct flow_verdict){
+            .kind = FLOW_DEFER, .code = outcome->code, .wait_ms = outcome->wait_ms, .in_progress = true};
     case ADVICE_NONE:
     case ADVICE_REJECT:
     case ADVICE_FAIL:
@@ -83,7 +87,8 @@ static void put_traceparent(struct flow *flow)
     assert(at + 1 < HTTP_CALL_HEADERS_MAX);
     unsigned long long span = backoff_random() | 1;
     if (flow->traceparent[0])
-        snprintf(flow->call.headers[at], HTTP_CALL_HEADER_SIZE, "traceparent: %.36s%016llx%.3s", flow->traceparent, span, flow->traceparent + 52);
+        snprintf(flow->call.headers[at], HTTP_CALL_HEADER_SIZE, "traceparent: %.36s%016llx%.3s", flow->traceparent,
+                 span, flow->traceparent + 52);
     else
         snprintf(flow->call.headers[at], HTTP_CALL_HEADER_SIZE, "traceparent: 00-%016llx%016llx-%016llx-00",
                  (unsigned long long)backoff_random() | 1, (unsigned long long)backoff_random(), span);
@@ -97,11 +102,12 @@ static bool with_trace(struct flow *flow, bool is_made)
     return is_made;
 }
 
-/* ---- check: asked at every attempt, right before the issuer is ------------------------------------------------------------ */
+/* ---- check: asked at every attempt, right before the issuer is ---- */
 
 static bool check_ask(struct flow *flow)
 {
-    return with_trace(flow, core_ask_check(&flow->call, &flow->url, flow->worker->config->core.url, flow->user_id, flow->payload.is_reissue));
+    return with_trace(flow, core_ask_check(&flow->call, &flow->url, flow->worker->config->core.url, flow->user_id,
+                                           flow->payload.is_reissue));
 }
 
 static struct flow_verdict check_answer(struct flow *flow, struct outcome *ret_outcome)
@@ -113,9 +119,11 @@ static struct flow_verdict check_answer(struct flow *flow, struct outcome *ret_o
         return go(STEP_ISSUE);
     case OUTCOME_REFUSED:
         if (ret_outcome->advice == ADVICE_FAIL)
-            return flow->unknown ? look_up_first(flow, ASKED_UNFORESEEN, ret_outcome->code) : end_with(FLOW_FAIL, ret_outcome->code);
+            return flow->unknown ? look_up_first(flow, ASKED_UNFORESEEN, ret_outcome->code)
+                                 : end_with(FLOW_FAIL, ret_outcome->code);
         /* The user may not have a card; but an earlier attempt may have made one. */
-        return flow->unknown ? look_up_first(flow, ASKED_INELIGIBLE, ret_outcome->code) : end_with(FLOW_REJECT, ret_outcome->code);
+        return flow->unknown ? look_up_first(flow, ASKED_INELIGIBLE, ret_outcome->code)
+                             : end_with(FLOW_REJECT, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* a question changes nothing at core-api */
         return try_again(ret_outcome);
@@ -124,23 +132,29 @@ static struct flow_verdict check_answer(struct flow *flow, struct outcome *ret_o
     return try_again(ret_outcome);
 }
 
-/* ---- lookup: the only way out of an unknown outcome besides the issuer's own answer to the same key -------------------------- */
+/* ---- lookup: the only way out of an unknown outcome besides the issuer's own answer to the same key ---- */
 
 static bool lookup_ask(struct flow *flow)
 {
-    return with_trace(flow, issuer_ask_lookup(&flow->call, &flow->url, flow->worker->config->issuer.url, &flow->event_id));
+    return with_trace(flow,
+                      issuer_ask_lookup(&flow->call, &flow->url, flow->worker->config->issuer.url, &flow->event_id));
 }
 
 static struct flow_verdict not_found(struct flow *flow)
 {
     switch (flow->question) {
-    case ASKED_EXHAUSTED: return end_with(FLOW_FAIL, "attempts_exhausted");
-    case ASKED_KEY_EXPIRED: return end_with(FLOW_FAIL, "issuer_key_expired");
+    case ASKED_EXHAUSTED:
+        return end_with(FLOW_FAIL, "attempts_exhausted");
+    case ASKED_KEY_EXPIRED:
+        return end_with(FLOW_FAIL, "issuer_key_expired");
     case ASKED_INELIGIBLE:
-    case ASKED_REFUSED: return end_with(FLOW_REJECT, flow->held_code);
-    case ASKED_UNFORESEEN: return end_with(FLOW_FAIL, flow->held_code);
+    case ASKED_REFUSED:
+        return end_with(FLOW_REJECT, flow->held_code);
+    case ASKED_UNFORESEEN:
+        return end_with(FLOW_FAIL, flow->held_code);
     case ASKED_NOTHING:
-    case ASKED_CONTRADICTION: return (struct flow_verdict){.kind = FLOW_RETRY, .code = "issuer_unreadable", .wait_ms = -1};
+    case ASKED_CONTRADICTION:
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = "issuer_unreadable", .wait_ms = -1};
     }
     assert(!"questions are covered above");
     return end_with(FLOW_FAIL, "attempts_exhausted");
@@ -153,21 +167,26 @@ static struct flow_verdict lookup_answer(struct flow *flow, struct outcome *ret_
     if (ret_outcome->kind != OUTCOME_EXECUTED)
         return try_again(ret_outcome);
     switch (found) {
-    case ISSUER_FOUND_NONE: return not_found(flow);
-    case ISSUER_FOUND_ONE: return go(flow->question == ASKED_INELIGIBLE ? STEP_CANCEL : STEP_SAVE);
-    case ISSUER_FOUND_MORE: return end_with(FLOW_FAIL, "issuer_duplicate");
-    case ISSUER_FOUND_CANCELLED: return end_with(FLOW_REJECT, "card_cancelled");
+    case ISSUER_FOUND_NONE:
+        return not_found(flow);
+    case ISSUER_FOUND_ONE:
+        return go(flow->question == ASKED_INELIGIBLE ? STEP_CANCEL : STEP_SAVE);
+    case ISSUER_FOUND_MORE:
+        return end_with(FLOW_FAIL, "issuer_duplicate");
+    case ISSUER_FOUND_CANCELLED:
+        return end_with(FLOW_REJECT, "card_cancelled");
     }
     assert(!"finds are covered above");
     return not_found(flow);
 }
 
-/* ---- issue: the call that must not happen twice ---------------------------------------------------------------------------- */
+/* ---- issue: the call that must not happen twice ---- */
 
 static bool issue_ask(struct flow *flow)
 {
-    return with_trace(flow, issuer_ask_create(&flow->call, &flow->url, &flow->body, flow->worker->config->issuer.url, &flow->event_id,
-                                              flow->user_id, &flow->payload, flow->replaces_issuer_id));
+    return with_trace(flow,
+                      issuer_ask_create(&flow->call, &flow->url, &flow->body, flow->worker->config->issuer.url,
+                                        &flow->event_id, flow->user_id, &flow->payload, flow->replaces_issuer_id));
 }
 
 static struct flow_verdict issue_answer(struct flow *flow, struct outcome *ret_outcome)
@@ -182,8 +201,10 @@ static struct flow_verdict issue_answer(struct flow *flow, struct outcome *ret_o
         return go(STEP_SAVE);
     case OUTCOME_REFUSED:
         if (ret_outcome->advice == ADVICE_FAIL)
-            return flow->unknown ? look_up_first(flow, ASKED_UNFORESEEN, ret_outcome->code) : end_with(FLOW_FAIL, ret_outcome->code);
-        return flow->unknown ? look_up_first(flow, ASKED_REFUSED, ret_outcome->code) : end_with(FLOW_REJECT, ret_outcome->code);
+            return flow->unknown ? look_up_first(flow, ASKED_UNFORESEEN, ret_outcome->code)
+                                 : end_with(FLOW_FAIL, ret_outcome->code);
+        return flow->unknown ? look_up_first(flow, ASKED_REFUSED, ret_outcome->code)
+                             : end_with(FLOW_REJECT, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED: /* says nothing about earlier attempts: unknown stays as it is */
         return try_again(ret_outcome);
     case OUTCOME_UNKNOWN:
@@ -194,7 +215,7 @@ static struct flow_verdict issue_answer(struct flow *flow, struct outcome *ret_o
     return try_again(ret_outcome);
 }
 
-/* ---- save: before anybody is told --------------------------------------------------------------------------------------------- */
+/* ---- save: before anybody is told ---- */
 
 static bool save_ask(struct flow *flow)
 {
@@ -206,11 +227,12 @@ static bool save_ask(struct flow *flow)
     memcpy(save->last4, flow->card.last4, sizeof save->last4);
     save->exp_month = flow->card.exp_month;
     save->exp_year = flow->card.exp_year;
-    save->is_reissue = flow->payload.is_reissue && uuid_parse(flow->payload.replaces, strlen(flow->payload.replaces), &save->replaces);
+    save->is_reissue =
+        flow->payload.is_reissue && uuid_parse(flow->payload.replaces, strlen(flow->payload.replaces), &save->replaces);
     if (worker->keyring && flow->card.number_length > 0) {
         struct err err;
-        if (!keyring_seal(worker->keyring, flow->user_id, &save->card_id, flow->card.number, flow->card.number_length, save->record,
-                          &save->record_length, &err)) {
+        if (!keyring_seal(worker->keyring, flow->user_id, &save->card_id, flow->card.number, flow->card.number_length,
+                          save->record, &save->record_length, &err)) {
             snprintf(flow->outcome.detail, sizeof flow->outcome.detail, "%.150s", err.message);
             return false;
         }
@@ -247,7 +269,7 @@ static struct flow_verdict save_answer(struct flow *flow, struct outcome *ret_ou
     return (struct flow_verdict){.kind = FLOW_DROP};
 }
 
-/* ---- link: core-api learns of the card ------------------------------------------------------------------------------------------ */
+/* ---- link: core-api learns of the card ---- */
 
 static bool link_ask(struct flow *flow)
 {
@@ -260,7 +282,8 @@ static bool link_ask(struct flow *flow)
         .replaces = flow->payload.replaces,
     };
     memcpy(link.last4, flow->save.last4, sizeof link.last4);
-    return with_trace(flow, core_ask_link(&flow->call, &flow->url, &flow->body, flow->worker->config->core.url, flow->user_id, &link));
+    return with_trace(flow, core_ask_link(&flow->call, &flow->url, &flow->body, flow->worker->config->core.url,
+                                          flow->user_id, &link));
 }
 
 static struct flow_verdict link_answer(struct flow *flow, struct outcome *ret_outcome)
@@ -282,11 +305,12 @@ static struct flow_verdict link_answer(struct flow *flow, struct outcome *ret_ou
     return try_again(ret_outcome);
 }
 
-/* ---- cancel: a card that may not be used --------------------------------------------------------------------------------------------- */
+/* ---- cancel: a card that may not be used ---- */
 
 static bool cancel_ask(struct flow *flow)
 {
-    return with_trace(flow, issuer_ask_cancel(&flow->call, &flow->url, flow->worker->config->issuer.url, &flow->event_id, flow->card.id));
+    return with_trace(flow, issuer_ask_cancel(&flow->call, &flow->url, flow->worker->config->issuer.url,
+                                              &flow->event_id, flow->card.id));
 }
 
 static struct flow_verdict cancel_answer(struct flow *flow, struct outcome *ret_outcome)

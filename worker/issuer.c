@@ -1,4 +1,5 @@
-/* See issuer.h. Answers are walked in place (json_strict.h): the card number never enters another library's heap, and the security code, which the
+/* See issuer.h. Answers are walked in place (json_strict.h): the card number never enters another library's heap, and
+ * the security code, which the
  * issuer may send along, is never looked at. */
 #include "worker/issuer.h"
 
@@ -22,8 +23,9 @@ static void put_optional(struct buf *body, const char *name, const char *text, b
         buf_put_text(body, "null");
 }
 
-bool issuer_ask_create(struct http_call *call, struct buf *url, struct buf *body, const char *base, const struct uuid *event_id,
-                       const char *user_id, const struct outbox_payload *payload, const char *replaces_issuer_id)
+bool issuer_ask_create(struct http_call *call, struct buf *url, struct buf *body, const char *base,
+                       const struct uuid *event_id, const char *user_id, const struct outbox_payload *payload,
+                       const char *replaces_issuer_id)
 {
     char id[UUID_TEXT_SIZE];
     uuid_format(event_id, id);
@@ -61,7 +63,8 @@ bool issuer_ask_lookup(struct http_call *call, struct buf *url, const char *base
     return !url->failed;
 }
 
-bool issuer_ask_cancel(struct http_call *call, struct buf *url, const char *base, const struct uuid *event_id, const char *issuer_card_id)
+bool issuer_ask_cancel(struct http_call *call, struct buf *url, const char *base, const struct uuid *event_id,
+                       const char *issuer_card_id)
 {
     char id[UUID_TEXT_SIZE];
     uuid_format(event_id, id);
@@ -86,16 +89,18 @@ static const char *read_card(struct json_value object, const struct uuid *event_
     struct uuid reference;
     if (object.kind != JSON_OBJECT)
         return "the card is no object";
-    if (!json_string(json_member(object, "id"), card->id, sizeof card->id, &length) || length == 0 || strlen(card->id) != length)
+    if (!json_string(json_member(object, "id"), card->id, sizeof card->id, &length) || length == 0 ||
+        strlen(card->id) != length)
         return "the card has no usable id";
     for (const char *byte = card->id; *byte; byte++)
         if (*byte < 0x21 || *byte > 0x7e)
             return "the card has no usable id";
-    if (!json_string(json_member(object, "reference"), text, sizeof text, &length) || !uuid_parse(text, length, &reference) ||
-        !uuid_equal(&reference, event_id))
+    if (!json_string(json_member(object, "reference"), text, sizeof text, &length) ||
+        !uuid_parse(text, length, &reference) || !uuid_equal(&reference, event_id))
         return "the card has another reference";
     int64_t month, year;
-    if (!json_integer(json_member(object, "exp_month"), 1, 12, &month) || !json_integer(json_member(object, "exp_year"), 2026, 9999, &year))
+    if (!json_integer(json_member(object, "exp_month"), 1, 12, &month) ||
+        !json_integer(json_member(object, "exp_year"), 2026, 9999, &year))
         return "the card has no usable expiry";
     card->exp_month = (int)month;
     card->exp_year = (int)year;
@@ -123,7 +128,8 @@ static const char *read_card(struct json_value object, const struct uuid *event_
     return card->last4[0] ? NULL : "the card has neither number nor last4";
 }
 
-void issuer_read_create(const struct http_call *call, const struct uuid *event_id, struct issuer_card *ret_card, struct outcome *ret_outcome)
+void issuer_read_create(const struct http_call *call, const struct uuid *event_id, struct issuer_card *ret_card,
+                        struct outcome *ret_outcome)
 {
     if (outcome_of_call(call, "issuer", false, ret_outcome))
         return;
@@ -150,15 +156,15 @@ static void lookup_undecided(struct outcome *out)
     }
 }
 
-void issuer_read_lookup(const struct http_call *call, const struct uuid *event_id, enum issuer_found *ret_found, struct issuer_card *ret_card,
-                        struct outcome *ret_outcome)
+void issuer_read_lookup(const struct http_call *call, const struct uuid *event_id, enum issuer_found *ret_found,
+                        struct issuer_card *ret_card, struct outcome *ret_outcome)
 {
     if (outcome_of_call(call, "issuer", false, ret_outcome)) {
         lookup_undecided(ret_outcome);
         return;
     }
     struct json_value cards = {.kind = JSON_MISSING};
-    if (json_strict_check(call->answer.bytes, call->answer.length, NULL))
+    if (call->status == 200 && json_strict_check(call->answer.bytes, call->answer.length, NULL))
         cards = json_member(json_value_of(call->answer.bytes, call->answer.length), "cards");
     if (cards.kind != JSON_ARRAY) {
         outcome_unreadable("issuer", "the look-up's answer has no cards", ret_outcome);
@@ -180,7 +186,10 @@ void issuer_read_lookup(const struct http_call *call, const struct uuid *event_i
             return;
         }
     }
-    *ret_found = active > 1 ? ISSUER_FOUND_MORE : active == 1 ? ISSUER_FOUND_ONE : cancelled > 0 ? ISSUER_FOUND_CANCELLED : ISSUER_FOUND_NONE;
+    *ret_found = active > 1      ? ISSUER_FOUND_MORE
+                 : active == 1   ? ISSUER_FOUND_ONE
+                 : cancelled > 0 ? ISSUER_FOUND_CANCELLED
+                                 : ISSUER_FOUND_NONE;
     outcome_executed(ret_outcome);
 }
 

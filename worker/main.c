@@ -1,6 +1,7 @@
 /* issuing-worker: takes PENDING events, asks core-api, calls the issuer, stores and links the card. Any number may run.
  *
- * Table of contents: options, loop, database, HTTP client, worker, admin listener; then the loop; then the drain in the opposite order. */
+ * Table of contents: options, loop, database, HTTP client, worker, admin listener; then the loop; then the drain in the
+ * opposite order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,8 +73,10 @@ static void on_scrape(void *context)
 {
     struct program *program = context;
     metric_set(metrics_series(program->worker.metrics, WORKER_METRIC_IN_FLIGHT, NULL, NULL), program->worker.in_flight);
-    metric_set(metrics_series(program->worker.metrics, WORKER_METRIC_BREAKER_STATE, "issuer", NULL), program->worker.issuer.breaker.state);
-    metric_set(metrics_series(program->worker.metrics, WORKER_METRIC_BREAKER_STATE, "core", NULL), program->worker.core.breaker.state);
+    metric_set(metrics_series(program->worker.metrics, WORKER_METRIC_BREAKER_STATE, "issuer", NULL),
+               program->worker.issuer.breaker.state);
+    metric_set(metrics_series(program->worker.metrics, WORKER_METRIC_BREAKER_STATE, "core", NULL),
+               program->worker.core.breaker.state);
 }
 
 static void on_wake_hint(void *context)
@@ -82,7 +85,7 @@ static void on_wake_hint(void *context)
     claim_hint(program->worker.claim);
 }
 
-/* ---- the way out: worker drained -> worker rooms, HTTP client, listener -> pool -> daemon ------------------------------------------ */
+/* ---- the way out: worker drained -> worker rooms, HTTP client, listener -> pool -> daemon ---- */
 
 static void on_all_closed(void *context)
 {
@@ -128,13 +131,14 @@ static void on_stop(void *context)
 {
     struct program *program = context;
     const struct config *config = &program->config;
-    int64_t call_ms = config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
+    int64_t call_ms =
+        config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
     program->drain_until_ms = clock_mono_ms() + call_ms + DRAIN_EXTRA_MS;
     worker_drain(&program->worker);
     uv_timer_start(&program->drain, on_drain_look, 0, DRAIN_LOOK_MS);
 }
 
-/* ---- the way in ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the way in ---- */
 
 static bool start(struct program *program, struct err *err)
 {
@@ -178,7 +182,8 @@ static bool start(struct program *program, struct err *err)
     int calls_max = (int)(config->issuer.max_concurrency + config->core.max_concurrency);
     return pg_pool_open(&program->loop, &pool, &worker->pool, err) &&
            http_client_open(&program->loop, calls_max, ANSWER_MAX, &worker->http, err) && worker_open(worker, err) &&
-           pg_listen_open(&program->loop, config->database.url, OUTBOX_WAKE_CHANNEL, on_wake_hint, program, &program->listen, err) &&
+           pg_listen_open(&program->loop, config->database.url, OUTBOX_WAKE_CHANNEL, on_wake_hint, program,
+                          &program->listen, err) &&
            daemon_start(&program->daemon, err);
 }
 

@@ -10,7 +10,8 @@
 
 void outcome_executed(struct outcome *ret_outcome)
 {
-    *ret_outcome = (struct outcome){.kind = OUTCOME_EXECUTED, .advice = ADVICE_NONE, .health = BREAKER_GOOD, .wait_ms = -1};
+    *ret_outcome =
+        (struct outcome){.kind = OUTCOME_EXECUTED, .advice = ADVICE_NONE, .health = BREAKER_GOOD, .wait_ms = -1};
 }
 
 void outcome_refused(enum outcome_advice advice, const char *code, struct outcome *ret_outcome)
@@ -21,12 +22,14 @@ void outcome_refused(enum outcome_advice advice, const char *code, struct outcom
 
 void outcome_unreadable(const char *peer, const char *why, struct outcome *ret_outcome)
 {
-    *ret_outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_GOOD, .wait_ms = -1};
+    *ret_outcome =
+        (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_GOOD, .wait_ms = -1};
     snprintf(ret_outcome->code, sizeof ret_outcome->code, "%s_unreadable", peer);
     snprintf(ret_outcome->detail, sizeof ret_outcome->detail, "%s", why);
 }
 
-void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail, size_t detail_size)
+void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,
+                          size_t detail_size)
 {
     ret_code[0] = '\0';
     ret_detail[0] = '\0';
@@ -58,7 +61,8 @@ static void not_answered(const struct http_call *call, const char *peer, struct 
     snprintf(out->detail, sizeof out->detail, "%s", call->error);
 }
 
-bool outcome_of_call(const struct http_call *call, const char *peer, bool not_found_is_answer, struct outcome *ret_outcome)
+bool outcome_of_call(const struct http_call *call, const char *peer, bool not_found_is_answer,
+                     struct outcome *ret_outcome)
 {
     if (call->fate != HTTP_ANSWERED) {
         not_answered(call, peer, ret_outcome);

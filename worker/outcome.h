@@ -1,4 +1,5 @@
-/* What one call to a peer came to, in words that say what to do: the mapping of CONTRACT 3 and 4, made in issuer.c and core_api.c and nowhere else. */
+/* What one call to a peer came to, in words that say what to do: the mapping of CONTRACT 3 and 4, made in issuer.c and
+ * core_api.c and nowhere else. */
 #ifndef ISSUING_OUTCOME_H
 #define ISSUING_OUTCOME_H
 
@@ -15,13 +16,13 @@ enum outcome_kind {
 };
 
 enum outcome_advice {
-    ADVICE_NONE,              /* EXECUTED */
-    ADVICE_REJECT,            /* REFUSED: the request is refused with `code` */
-    ADVICE_FAIL,              /* REFUSED in a way nobody foresaw: an operator decides */
-    ADVICE_RETRY,             /* again with backoff; the attempt counts */
-    ADVICE_WAIT,              /* 429: again after wait_ms; a deferral */
-    ADVICE_WAIT_IN_PROGRESS,  /* 409, 425: as WAIT, for at most the key's lifetime */
-    ADVICE_CONFIGURATION,     /* our credentials or configuration: a deferral, the breaker opens */
+    ADVICE_NONE,             /* EXECUTED */
+    ADVICE_REJECT,           /* REFUSED: the request is refused with `code` */
+    ADVICE_FAIL,             /* REFUSED in a way nobody foresaw: an operator decides */
+    ADVICE_RETRY,            /* again with backoff; the attempt counts */
+    ADVICE_WAIT,             /* 429: again after wait_ms; a deferral */
+    ADVICE_WAIT_IN_PROGRESS, /* 409, 425: as WAIT, for at most the key's lifetime */
+    ADVICE_CONFIGURATION,    /* our credentials or configuration: a deferral, the breaker opens */
 };
 
 struct outcome {
@@ -29,18 +30,23 @@ struct outcome {
     enum outcome_advice advice;
     enum breaker_result health; /* what it says about the target */
     int64_t wait_ms;            /* from Retry-After; -1 = none */
-    char code[OUTBOX_REASON_CODE_SIZE]; /* REFUSED: the reason code; otherwise the cause, e.g. issuer_http_503, connection_refused */
-    char detail[200];           /* for operators: the peer's own words or libcurl's; never shown to the user */
+    char code
+        [OUTBOX_REASON_CODE_SIZE]; /* REFUSED: the reason code; otherwise the cause, e.g. issuer_http_503, connection_refused */
+    char detail[200];              /* for operators: the peer's own words or libcurl's; never shown to the user */
 };
 
-/* The part of the table that both peers share. `peer` is "issuer" or "core". Fills *ret_outcome from everything but a 2xx;
- * false for 200 and 201: the caller reads the body. 404 is left to the caller too where it means something (returns false). */
-bool outcome_of_call(const struct http_call *call, const char *peer, bool not_found_is_answer, struct outcome *ret_outcome);
+/* The part of the table that both peers share. `peer` is "issuer" or "core". Fills *ret_outcome from everything but a
+ * 2xx;
+ * false for 200 and 201: the caller reads the body. 404 is left to the caller too where it means something (returns
+ * false). */
+bool outcome_of_call(const struct http_call *call, const char *peer, bool not_found_is_answer,
+                     struct outcome *ret_outcome);
 /* 2xx with a body we cannot read, or that contradicts itself or us. */
 void outcome_unreadable(const char *peer, const char *why, struct outcome *ret_outcome);
 void outcome_executed(struct outcome *ret_outcome);
 void outcome_refused(enum outcome_advice advice, const char *code, struct outcome *ret_outcome);
 /* {"code", "detail"} of an error answer; empty texts where absent or unusable. */
-void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail, size_t detail_size);
+void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,
+                          size_t detail_size);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include "common/clock.h"
 
-void target_init(struct target *target, const char *name, int failures_max, int64_t probe_interval_ms, int concurrency_max,
-                 void (*on_change)(struct target *target))
+void target_init(struct target *target, const char *name, int failures_max, int64_t probe_interval_ms,
+                 int concurrency_max, void (*on_change)(struct target *target))
 {
     *target = (struct target){.name = name, .on_change = on_change};
     breaker_init(&target->breaker, failures_max, probe_interval_ms, concurrency_max);

@@ -1,6 +1,7 @@
 /* One peer that the worker calls (issuer, core): its breaker, its concurrency limit, and the calls that wait for room.
  *
- * A call enters, makes its HTTP request when it is let in, and leaves with what it learnt. While the breaker is open nobody waits: whoever enters,
+ * A call enters, makes its HTTP request when it is let in, and leaves with what it learnt. While the breaker is open
+ * nobody waits: whoever enters,
  * and whoever was waiting when it opened, is told so at once and becomes a deferral. */
 #ifndef ISSUING_TARGET_H
 #define ISSUING_TARGET_H
@@ -23,12 +24,12 @@ struct target_ticket {
 struct target {
     const char *name; /* "issuer", "core" */
     struct breaker breaker;
-    struct target_ticket *first, *last; /* waiting, FIFO */
+    struct target_ticket *first, *last;       /* waiting, FIFO */
     void (*on_change)(struct target *target); /* the breaker's state changed, or room appeared: claims may go on */
 };
 
-void target_init(struct target *target, const char *name, int failures_max, int64_t probe_interval_ms, int concurrency_max,
-                 void (*on_change)(struct target *target));
+void target_init(struct target *target, const char *name, int failures_max, int64_t probe_interval_ms,
+                 int concurrency_max, void (*on_change)(struct target *target));
 enum target_entry target_enter(struct target *target, struct target_ticket *ticket);
 void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result);
 /* How many events may be started that will want this target: room less those already waiting. */

@@ -14,15 +14,19 @@
 
 static struct worker *the_worker_of(struct target *target)
 {
-    return strcmp(target->name, "issuer") == 0 ? container_of(target, struct worker, issuer) : container_of(target, struct worker, core);
+    return strcmp(target->name, "issuer") == 0 ? container_of(target, struct worker, issuer)
+                                               : container_of(target, struct worker, core);
 }
 
 static const char *breaker_word(enum breaker_state state)
 {
     switch (state) {
-    case BREAKER_CLOSED: return "closed";
-    case BREAKER_HALF_OPEN: return "half-open";
-    case BREAKER_OPEN: return "open";
+    case BREAKER_CLOSED:
+        return "closed";
+    case BREAKER_HALF_OPEN:
+        return "half-open";
+    case BREAKER_OPEN:
+        return "open";
     }
     return "?";
 }
@@ -35,7 +39,8 @@ static void on_target_change(struct target *target)
     enum breaker_state now = target->breaker.state;
     metric_set(gauge, now);
     if (before != now && (now == BREAKER_OPEN || now == BREAKER_CLOSED))
-        log_at(now == BREAKER_OPEN ? LOG_WARNING : LOG_INFO, "breaker", LOG_TEXT("target", target->name), LOG_TEXT("state", breaker_word(now)),
+        log_at(now == BREAKER_OPEN ? LOG_WARNING : LOG_INFO, "breaker", LOG_TEXT("target", target->name),
+               LOG_TEXT("state", breaker_word(now)),
                LOG_NUMBER("probe_in_ms", now == BREAKER_OPEN ? target->breaker.probe_at_ms - clock_mono_ms() : 0));
     claim_room_changed(worker->claim);
 }
@@ -51,9 +56,10 @@ void worker_count(struct worker *worker, enum worker_metric metric, const char *
     metric_add(metrics_series(worker->metrics, metric, label1, label2), 1);
 }
 
-/* ---- room and slots ------------------------------------------------------------------------------------------------------------- */
+/* ---- room and slots ---- */
 
-/* While a peer recovers, no more events are taken than it is offered; while it is away, one for the probe and only when the probe is due. */
+/* While a peer recovers, no more events are taken than it is offered; while it is away, one for the probe and only when
+ * the probe is due. */
 static int room_at(const struct worker *worker, const struct target *target, int room)
 {
     const struct breaker *breaker = &target->breaker;
@@ -102,7 +108,7 @@ void worker_flow_ended(struct worker *worker, struct flow *flow)
     claim_room_changed(worker->claim);
 }
 
-/* ---- open, drain, close ----------------------------------------------------------------------------------------------------------- */
+/* ---- open, drain, close ---- */
 
 static bool load_credential(const char *path, struct secret *ret_header, struct err *err)
 {
@@ -113,8 +119,8 @@ static bool load_credential(const char *path, struct secret *ret_header, struct 
         return false;
     static const char prefix[] = "Authorization: Bearer ";
     char line[sizeof prefix + 4096];
-    bool ok = credential.length <= 4096 && !memchr(credential.bytes, '\n', credential.length) && !memchr(credential.bytes, '\r', credential.length) &&
-              !memchr(credential.bytes, '\0', credential.length);
+    bool ok = credential.length <= 4096 && !memchr(credential.bytes, '\n', credential.length) &&
+              !memchr(credential.bytes, '\r', credential.length) && !memchr(credential.bytes, '\0', credential.length);
     if (!ok) {
         err_set(err, ERR_CONFIG, "%s: a credential is one line of at most 4096 bytes", path);
     } else {
@@ -149,10 +155,10 @@ bool worker_open(struct worker *worker, struct err *err)
     if (!load_credential(config->issuer.credential_file, &worker->issuer_authorization, err) ||
         !load_credential(config->core.credential_file, &worker->core_authorization, err))
         return false;
-    target_init(&worker->issuer, "issuer", (int)config->breaker.failures, config->breaker.probe_interval_ms, (int)config->issuer.max_concurrency,
-                on_target_change);
-    target_init(&worker->core, "core", (int)config->breaker.failures, config->breaker.probe_interval_ms, (int)config->core.max_concurrency,
-                on_target_change);
+    target_init(&worker->issuer, "issuer", (int)config->breaker.failures, config->breaker.probe_interval_ms,
+                (int)config->issuer.max_concurrency, on_target_change);
+    target_init(&worker->core, "core", (int)config->breaker.failures, config->breaker.probe_interval_ms,
+                (int)config->core.max_concurrency, on_target_change);
     metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "issuer", NULL), 0);
     metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "core", NULL), 0);
     metric_add(metrics_series(worker->metrics, WORKER_METRIC_LEASE_LOST, NULL, NULL), 0);
@@ -173,7 +179,8 @@ bool worker_open(struct worker *worker, struct err *err)
 
 bool worker_is_idle(const struct worker *worker)
 {
-    return worker->in_flight == 0 && claim_is_idle(worker->claim) && housekeeping_is_idle(worker->housekeeping) && !worker->final_nudge.is_busy;
+    return worker->in_flight == 0 && claim_is_idle(worker->claim) && housekeeping_is_idle(worker->housekeeping) &&
+           !worker->final_nudge.is_busy;
 }
 
 void worker_drain(struct worker *worker)

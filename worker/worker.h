@@ -18,20 +18,26 @@
 
 struct claim;
 
-#define WORKER_METRICS(X)                                                                                                      \
-    X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE, "Open and failed events by status.", "status", NULL, NULL)          \
-    X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE, "Age of the oldest PENDING event.", NULL, NULL, NULL) \
-    X(STEP_SECONDS, "issuing_step_seconds", METRIC_HISTOGRAM, "Time of a step, waiting included.", "step", NULL, metric_buckets_seconds) \
-    X(STEP_TOTAL, "issuing_step_total", METRIC_COUNTER, "Steps by outcome.", "step", "outcome", NULL)                           \
-    X(ATTEMPTS, "issuing_attempts_total", METRIC_COUNTER, "Attempts by how they ended.", "outcome", NULL, NULL)                 \
-    X(DEFERRALS, "issuing_deferrals_total", METRIC_COUNTER, "Attempts given back, by cause.", "reason", NULL, NULL)             \
-    X(LEASE_LOST, "issuing_lease_lost_total", METRIC_COUNTER, "Writes that matched no row because the lease was lost.", NULL, NULL, NULL) \
-    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at the issuer is unknown.", NULL, NULL, NULL) \
-    X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE, "0 closed, 1 half-open, 2 open.", "target", NULL, NULL)             \
-    X(IN_FLIGHT, "issuing_in_flight", METRIC_GAUGE, "Events held by this worker.", NULL, NULL, NULL)                            \
-    X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", "sqlstate_class", NULL, NULL) \
-    X(EXPIRED, "issuing_expired_total", METRIC_COUNTER, "Rows removed after their retention.", "table", NULL, NULL)             \
-    X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE, "How late the loop's timer was at its worst since the last scrape.", NULL, NULL, NULL) \
+#define WORKER_METRICS(X)                                                                                              \
+    X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE, "Open and failed events by status.", "status", NULL, NULL) \
+    X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE, "Age of the oldest PENDING event.", NULL, \
+      NULL, NULL)                                                                                                      \
+    X(STEP_SECONDS, "issuing_step_seconds", METRIC_HISTOGRAM, "Time of a step, waiting included.", "step", NULL,       \
+      metric_buckets_seconds)                                                                                          \
+    X(STEP_TOTAL, "issuing_step_total", METRIC_COUNTER, "Steps by outcome.", "step", "outcome", NULL)                  \
+    X(ATTEMPTS, "issuing_attempts_total", METRIC_COUNTER, "Attempts by how they ended.", "outcome", NULL, NULL)        \
+    X(DEFERRALS, "issuing_deferrals_total", METRIC_COUNTER, "Attempts given back, by cause.", "reason", NULL, NULL)    \
+    X(LEASE_LOST, "issuing_lease_lost_total", METRIC_COUNTER,                                                          \
+      "Writes that matched no row because the lease was lost.", NULL, NULL, NULL)                                      \
+    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at the issuer is unknown.",      \
+      NULL, NULL, NULL)                                                                                                \
+    X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE, "0 closed, 1 half-open, 2 open.", "target", NULL, NULL)    \
+    X(IN_FLIGHT, "issuing_in_flight", METRIC_GAUGE, "Events held by this worker.", NULL, NULL, NULL)                   \
+    X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", "sqlstate_class", \
+      NULL, NULL)                                                                                                      \
+    X(EXPIRED, "issuing_expired_total", METRIC_COUNTER, "Rows removed after their retention.", "table", NULL, NULL)    \
+    X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
+      "How late the loop's timer was at its worst since the last scrape.", NULL, NULL, NULL)                           \
     X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", "program", "version", NULL)
 
 enum worker_metric {
@@ -46,7 +52,7 @@ struct worker {
     char name[96]; /* host:pid, as in lease_owner */
     struct pg_pool *pool;
     struct http_client *http;
-    struct keyring *keyring; /* NULL with card.store = never */
+    struct keyring *keyring;                                /* NULL with card.store = never */
     struct secret issuer_authorization, core_authorization; /* "Authorization: Bearer ..."; empty = none */
     struct metrics *metrics;
     struct target issuer, core;
@@ -63,7 +69,8 @@ struct worker {
     void *closed_context;
 };
 
-/* Files are read and the slots allocated here; config, loop, name, pool, http and metrics are given. What was opened before a failure is the
+/* Files are read and the slots allocated here; config, loop, name, pool, http and metrics are given. What was opened
+ * before a failure is the
  * process's to end. */
 must_check bool worker_open(struct worker *worker, struct err *err);
 /* Stops claiming; from now on attempts are handed back before their next call. */

@@ -1,4 +1,5 @@
-/* See writer.h. A lane per kind of write: a FIFO and a few batches; each batch owns the arrays that its statement's parameters point to. */
+/* See writer.h. A lane per kind of write: a FIFO and a few batches; each batch owns the arrays that its statement's
+ * parameters point to. */
 #include "worker/writer.h"
 
 #include <assert.h>
@@ -59,7 +60,7 @@ void writer_put(struct writer *writer, struct write_op *op)
     append(&writer->lanes[op->kind], op);
 }
 
-/* ---- filling the arrays ------------------------------------------------------------------------------------------------ */
+/* ---- filling the arrays ---- */
 
 static void add_text(struct pg_array *array, const char *text)
 {
@@ -73,7 +74,8 @@ static void add_text_or_null(struct pg_array *array, const char *text)
 
 static void fill_save(struct batch *batch)
 {
-    static const enum pg_type types[] = {PG_UUID, PG_UUID, PG_UUID, PG_TEXT, PG_TEXT, PG_INT8, PG_INT8, PG_BYTEA, PG_UUID};
+    static const enum pg_type types[] = {PG_UUID, PG_UUID, PG_UUID,  PG_TEXT, PG_TEXT,
+                                         PG_INT8, PG_INT8, PG_BYTEA, PG_UUID};
     struct pg_array arrays[ARRAY_SIZE(types)];
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         pg_array_start(&arrays[i], &batch->arrays[i], types[i]);
@@ -111,8 +113,9 @@ static void fill_extend(struct batch *batch)
 static void fill_end(struct batch *batch)
 {
     /* in the order of outbox_end's parameters; 0 stands where $16, a scalar, is */
-    static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL, PG_TEXT, PG_TEXT, PG_TEXT,
-                                PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_BOOL, 0,       PG_INT8, PG_TEXT, PG_UUID};
+    static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL,
+                                PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT,
+                                PG_BOOL, 0,       PG_INT8, PG_TEXT, PG_UUID};
     struct pg_array arrays[ARRAY_SIZE(types)];
     for (size_t i = 0, slot = 0; i < ARRAY_SIZE(types); i++)
         if (types[i])
@@ -150,10 +153,18 @@ static void fill_end(struct batch *batch)
 static bool fill(struct batch *batch)
 {
     switch (batch->ops[0]->kind) {
-    case WRITE_SAVE: fill_save(batch); break;
-    case WRITE_EXTEND: fill_extend(batch); break;
-    case WRITE_END: fill_end(batch); break;
-    case WRITE_KINDS: assert(!"no kind"); break;
+    case WRITE_SAVE:
+        fill_save(batch);
+        break;
+    case WRITE_EXTEND:
+        fill_extend(batch);
+        break;
+    case WRITE_END:
+        fill_end(batch);
+        break;
+    case WRITE_KINDS:
+        assert(!"no kind");
+        break;
     }
     for (int i = 0; i < ARRAYS_MAX; i++)
         if (batch->arrays[i].failed)
@@ -161,7 +172,7 @@ static bool fill(struct batch *batch)
     return true;
 }
 
-/* ---- one batch's life --------------------------------------------------------------------------------------------------- */
+/* ---- one batch's life ---- */
 
 static void on_answer(struct pg_ask *ask, const struct pg_answer *answer);
 static void on_again(uv_timer_t *timer);
@@ -184,7 +195,8 @@ static void finish(struct batch *batch, int index, enum write_result result, con
 
 static int by_event(const void *left, const void *right)
 {
-    return memcmp(&(*(struct write_op *const *)left)->event_id, &(*(struct write_op *const *)right)->event_id, sizeof(struct uuid));
+    return memcmp(&(*(struct write_op *const *)left)->event_id, &(*(struct write_op *const *)right)->event_id,
+                  sizeof(struct uuid));
 }
 
 static int event_against(const void *key, const void *element)
@@ -257,7 +269,8 @@ static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
         batch->is_busy = false;
         return;
     }
-    uv_timer_start(&batch->again, on_again, (uint64_t)backoff_delay_ms(++batch->tries, 20, 1000, backoff_random()) + 1, 0);
+    uv_timer_start(&batch->again, on_again, (uint64_t)backoff_delay_ms(++batch->tries, 20, 1000, backoff_random()) + 1,
+                   0);
 }
 
 static void on_again(uv_timer_t *timer)
@@ -304,7 +317,7 @@ static void on_turn(uv_prepare_t *prepare)
     }
 }
 
-/* ---- open, close ---------------------------------------------------------------------------------------------------------- */
+/* ---- open, close ---- */
 
 bool writer_open(const struct writer_options *options, struct writer **ret_writer, struct err *err)
 {

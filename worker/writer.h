@@ -1,7 +1,9 @@
 /* Batched, guarded writes of attempts: many events per statement and commit, each with its own fence (the lease token).
  *
- * An operation waits for the next free batch of its kind (natural batching: no timer), is written, and ends exactly once, from the loop. A batch whose
- * connection was lost or that met a passing fault runs again until its lease is over: every statement here may be repeated. One that is
+ * An operation waits for the next free batch of its kind (natural batching: no timer), is written, and ends exactly
+ * once, from the loop. A batch whose
+ * connection was lost or that met a passing fault runs again until its lease is over: every statement here may be
+ * repeated. One that is
  * refused for good is split, so that a bad row does not hurt its neighbours. */
 #ifndef ISSUING_WRITER_H
 #define ISSUING_WRITER_H
@@ -37,10 +39,10 @@ struct write_save {
 struct write_end {
     enum outbox_status status; /* PENDING = another attempt after delay_ms */
     int64_t delay_ms;
-    bool give_back;  /* a deferral: the attempt is not counted */
-    bool clear_sent; /* nothing was ever sent that may have arrived */
-    bool deferred;   /* in an unbroken row of 409/425 */
-    bool unknown;    /* for the attempt's row */
+    bool give_back;                            /* a deferral: the attempt is not counted */
+    bool clear_sent;                           /* nothing was ever sent that may have arrived */
+    bool deferred;                             /* in an unbroken row of 409/425 */
+    bool unknown;                              /* for the attempt's row */
     char reason_code[OUTBOX_REASON_CODE_SIZE]; /* REJECTED, FAILED */
     char last_error[300];                      /* "" = null */
     const char *step, *outcome;                /* static texts */
@@ -55,9 +57,9 @@ struct write_end {
 struct write_op {
     enum write_kind kind;
     struct uuid event_id, token;
-    int64_t deadline_ms; /* monotonic: the lease's end */
-    struct write_save *save;      /* WRITE_SAVE */
-    const struct write_end *end;  /* WRITE_END */
+    int64_t deadline_ms;         /* monotonic: the lease's end */
+    struct write_save *save;     /* WRITE_SAVE */
+    const struct write_end *end; /* WRITE_END */
     void (*on_written)(struct write_op *op, enum write_result result, const char *why);
     /* private */
     struct write_op *next;

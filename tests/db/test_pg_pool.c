@@ -1,7 +1,7 @@
-/* The story: a statement that was sent and not answered may have committed, and whoever takes it for "failed" makes a second card. So each
- * ask gets exactly one answer, and the right kind of it: through failures of neighbours, of commits, of connections, through silence and
- * through closing. And the loop is clean afterwards.
- * Needs a database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+/* The story: a statement that was sent and not answered may have committed, and whoever takes it for "failed" makes a
+ * second card. So each ask gets exactly one answer, and the right kind of it: through failures of neighbours, of
+ * commits, of connections, through silence and through closing. And the loop is clean afterwards. Needs a database: its
+ * conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
 #include <check.h>
 #include <libpq-fe.h>
 #include <netinet/in.h>
@@ -27,7 +27,7 @@ struct probe {
     int64_t value; /* of column 0 */
     int place;     /* how many were answered before it */
     bool was_sent;
-    int again;     /* asks itself anew so often */
+    int again; /* asks itself anew so often */
 };
 
 static uv_loop_t loop;
@@ -39,11 +39,14 @@ static int answered, errors, states, hints;
 static bool inside_ask, ready, closed, timed_out;
 static char reason[256], last_error[6];
 
-static const struct sql_statement twice = {.name = "twice", .text = "SELECT $1::int8 * 2", .parameters = 1, .shape = SQL_ONE};
-static const struct sql_statement quotient = {.name = "quotient", .text = "SELECT 100 / $1::int8", .parameters = 1, .shape = SQL_ONE};
+static const struct sql_statement twice = {
+    .name = "twice", .text = "SELECT $1::int8 * 2", .parameters = 1, .shape = SQL_ONE};
+static const struct sql_statement quotient = {
+    .name = "quotient", .text = "SELECT 100 / $1::int8", .parameters = 1, .shape = SQL_ONE};
 static const struct sql_statement doze = {
     .name = "doze", .text = "SELECT pg_sleep($1::int8 / 1000.0)::text", .parameters = 1, .shape = SQL_ONE};
-static const struct sql_statement backend = {.name = "backend", .text = "SELECT pg_backend_pid()::int8", .shape = SQL_ONE};
+static const struct sql_statement backend = {
+    .name = "backend", .text = "SELECT pg_backend_pid()::int8", .shape = SQL_ONE};
 
 static void on_state(void *context, bool is_ready, const char *error_text)
 {
@@ -181,7 +184,9 @@ static void set_up(void)
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert_msg(pg_sync_open(conninfo(), "test_pg_pool_beside", &db, &err), "%s", err.message);
     /* What a test before abandoned may still sleep on the server. */
-    ck_assert(pg_sync_exec(db, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'", &err));
+    ck_assert(pg_sync_exec(
+        db, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'",
+        &err));
 }
 
 static void tear_down(void)
@@ -270,9 +275,12 @@ END_TEST
 
 START_TEST(a_commit_that_fails_is_a_refusal_and_not_done)
 {
-    static const struct sql_statement insert = {
-        .name = "insert", .text = "INSERT INTO test_pg_pool_deferred VALUES ($1::int8)", .parameters = 1, .shape = SQL_NONE};
-    execute("DROP TABLE IF EXISTS test_pg_pool_deferred; CREATE TABLE test_pg_pool_deferred (i int8 UNIQUE DEFERRABLE INITIALLY DEFERRED)");
+    static const struct sql_statement insert = {.name = "insert",
+                                                .text = "INSERT INTO test_pg_pool_deferred VALUES ($1::int8)",
+                                                .parameters = 1,
+                                                .shape = SQL_NONE};
+    execute("DROP TABLE IF EXISTS test_pg_pool_deferred; CREATE TABLE test_pg_pool_deferred (i int8 UNIQUE DEFERRABLE "
+            "INITIALLY DEFERRED)");
     open_usual_pool(1, 100);
     for (int i = 0; i < 100; i++)
         (void)ask_number(i, &insert, i / 2, 60000);
@@ -291,7 +299,8 @@ START_TEST(nulls_empties_and_large_values_pass_both_ways)
 {
     static const struct sql_statement echo = {
         .name = "echo",
-        .text = "SELECT $1::bytea, $2::uuid[] = ARRAY[$3::uuid, NULL], cardinality($4::text[]), $5::text IS NULL, $6::bytea = ''::bytea",
+        .text = "SELECT $1::bytea, $2::uuid[] = ARRAY[$3::uuid, NULL], cardinality($4::text[]), $5::text IS NULL, "
+                "$6::bytea = ''::bytea",
         .parameters = 6,
         .shape = SQL_ONE,
     };
@@ -342,7 +351,9 @@ static void on_rows(struct pg_ask *ask, const struct pg_answer *answer)
 START_TEST(rows_are_there_during_the_answer)
 {
     static const struct sql_statement rows = {
-        .name = "rows", .text = "SELECT i::int8, t, i = 3 FROM (VALUES (1, 'a'), (2, NULL), (3, '')) AS v (i, t)", .shape = SQL_MANY};
+        .name = "rows",
+        .text = "SELECT i::int8, t, i = 3 FROM (VALUES (1, 'a'), (2, NULL), (3, '')) AS v (i, t)",
+        .shape = SQL_MANY};
     open_usual_pool(1, 1);
     probes[0] = (struct probe){.ask = {.statement = &rows, .timeout_ms = 60000, .on_answer = on_rows}};
     ask_probe(&probes[0]);
@@ -402,7 +413,8 @@ START_TEST(terminated_backends_make_unknown_and_the_pool_recovers)
     open_usual_pool(3, 2);
     for (int i = 0; i < 8; i++) /* six in flight, two wait */
         (void)ask_number(i, &doze, i < 6 ? 20000 : 1, 60000);
-    run_until(look_up("SELECT count(*) FROM pg_stat_activity WHERE application_name = '" APPLICATION "' AND wait_event = 'PgSleep'") == 3);
+    run_until(look_up("SELECT count(*) FROM pg_stat_activity WHERE application_name = '" APPLICATION
+                      "' AND wait_event = 'PgSleep'") == 3);
     execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
     run_until(answered == 8);
     for (int i = 0; i < 8; i++) {
@@ -508,14 +520,18 @@ START_TEST(a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does)
 {
     execute("DROP SCHEMA IF EXISTS test_pg_pool CASCADE; CREATE SCHEMA test_pg_pool");
     open_pool("options=-csearch_path=test_pg_pool",
-              (struct pg_pool_options){.connections = 2, .pipeline = 2, .waiting_max = 10, .schema_least = 2, .schema_most = 3});
+              (struct pg_pool_options){
+                  .connections = 2, .pipeline = 2, .waiting_max = 10, .schema_least = 2, .schema_most = 3});
     struct probe *probe = ask_number(0, &twice, 1, 60000);
     run_until(states == 1);
     ck_assert(!ready);
     ck_assert_str_eq(reason, "the schema is at version 0, this program needs 2 to 3: run issuing-ctl migrate");
-    execute("CREATE TABLE test_pg_pool.schema_migration (version int8); INSERT INTO test_pg_pool.schema_migration VALUES (4)");
+    execute("CREATE TABLE test_pg_pool.schema_migration (version int8); INSERT INTO test_pg_pool.schema_migration "
+            "VALUES (4)");
     run_until(strstr(reason, "version 4"));
-    ck_assert_str_eq(reason, "the schema is at version 4, this program needs 2 to 3: install the program that belongs to the schema");
+    ck_assert_str_eq(
+        reason,
+        "the schema is at version 4, this program needs 2 to 3: install the program that belongs to the schema");
     ck_assert(!pg_pool_ready(pool));
     ck_assert_int_eq(answered, 0);
     execute("UPDATE test_pg_pool.schema_migration SET version = 3");
@@ -529,8 +545,10 @@ END_TEST
 
 START_TEST(a_server_gone_read_only_is_left_for_a_new_connection)
 {
-    static const struct sql_statement write = {.name = "write", .text = "CREATE TABLE test_pg_pool_never (i int)", .shape = SQL_NONE};
-    open_pool("options=-cdefault_transaction_read_only=on", (struct pg_pool_options){.connections = 1, .pipeline = 10, .waiting_max = 10});
+    static const struct sql_statement write = {
+        .name = "write", .text = "CREATE TABLE test_pg_pool_never (i int)", .shape = SQL_NONE};
+    open_pool("options=-cdefault_transaction_read_only=on",
+              (struct pg_pool_options){.connections = 1, .pipeline = 10, .waiting_max = 10});
     struct probe *before = ask_number(0, &backend, 0, 60000);
     struct probe *refused = ask_number(1, &write, 0, 60000);
     struct probe *beside = ask_number(2, &backend, 0, 60000);
@@ -569,7 +587,8 @@ START_TEST(a_silent_first_host_does_not_hide_the_second)
     char host[256], port[32], extra[400];
     option_of("host", host, sizeof(host));
     option_of("port", port, sizeof(port));
-    (void)snprintf(extra, sizeof(extra), "host='127.0.0.1,%s' port=%d,%s", host, ntohs(address.sin_port), port[0] ? port : "5432");
+    (void)snprintf(extra, sizeof(extra), "host='127.0.0.1,%s' port=%d,%s", host, ntohs(address.sin_port),
+                   port[0] ? port : "5432");
     open_pool(extra, (struct pg_pool_options){.connections = 1, .pipeline = 1, .waiting_max = 10});
     struct probe *probe = ask_number(0, &twice, 3, 60000);
     run_until(answered == 1);
@@ -596,7 +615,8 @@ START_TEST(a_listener_hints_after_each_connect_and_each_notification)
     execute("NOTIFY test_pg_pool_other");
     execute("NOTIFY test_pg_pool_wake, 'a'; NOTIFY test_pg_pool_wake, 'b'");
     run_until(hints == 4);
-    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'issuing-listen' AND datname = current_database()");
+    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'issuing-listen' AND "
+            "datname = current_database()");
     run_until(hints == 5);
     execute("NOTIFY test_pg_pool_wake");
     run_until(hints == 6);
@@ -625,7 +645,8 @@ END_TEST
 
 START_TEST(a_listener_takes_only_a_plain_name)
 {
-    static const char *const names[] = {"", "1a", "a b", "a;DROP", "A", "\"a\"", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffff1234"};
+    static const char *const names[] = {
+        "", "1a", "a b", "a;DROP", "A", "\"a\"", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffff1234"};
     struct pg_listen *listen = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         ck_assert(!pg_listen_open(&loop, conninfo(), names[i], on_hint, &hints, &listen, &err));

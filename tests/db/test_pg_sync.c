@@ -1,6 +1,6 @@
-/* The story: what goes into the database comes out as the same bytes, nulls and empties included, and a refusal is told apart from a lost
- * connection: the first is final, after the second nobody knows. Neither tells the values that were sent.
- * Needs a database: its conninfo in ISSUING_TEST_DATABASE. */
+/* The story: what goes into the database comes out as the same bytes, nulls and empties included, and a refusal is told
+ * apart from a lost connection: the first is final, after the second nobody knows. Neither tells the values that were
+ * sent. Needs a database: its conninfo in ISSUING_TEST_DATABASE. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,8 +51,8 @@ START_TEST(scalars_come_back_as_they_went)
     };
     static const char every[] = {0, 1, '\'', '\\', (char)0xff, 0};
     struct uuid uuid = uuid7_make();
-    struct pg_param params[] = {pg_param_int8(-12345), pg_param_bool(true), pg_param_uuid(&uuid), pg_param_text("gr\xc3\xbc\xc3\x9f", 6),
-                                pg_param_text(every, sizeof(every))};
+    struct pg_param params[] = {pg_param_int8(-12345), pg_param_bool(true), pg_param_uuid(&uuid),
+                                pg_param_text("gr\xc3\xbc\xc3\x9f", 6), pg_param_text(every, sizeof(every))};
     pg_rows_scope struct pg_rows *rows = ask(&echo, params);
     ck_assert_int_eq(pg_rows_count(rows), 1);
     ck_assert_int_eq(pg_int8(rows, 0, 0), -12345);
@@ -75,7 +75,7 @@ START_TEST(nulls_come_back_as_nulls_and_empties_as_empties)
         .parameters = 7,
         .shape = SQL_ONE,
     };
-    struct pg_param params[] = {pg_param_null(), pg_param_null(), pg_param_null(), pg_param_null(),
+    struct pg_param params[] = {pg_param_null(), pg_param_null(),      pg_param_null(),     pg_param_null(),
                                 pg_param_null(), pg_param_text("", 0), pg_param_text("", 0)};
     pg_rows_scope struct pg_rows *rows = ask(&echo, params);
     for (int column = 0; column < 5; column++)
@@ -165,7 +165,8 @@ END_TEST
 
 START_TEST(a_refusal_has_its_sqlstate_and_the_connection_goes_on)
 {
-    static const struct sql_statement division = {.name = "division", .text = "SELECT 1 / $1::int8", .parameters = 1, .shape = SQL_ONE};
+    static const struct sql_statement division = {
+        .name = "division", .text = "SELECT 1 / $1::int8", .parameters = 1, .shape = SQL_ONE};
     struct pg_param zero = pg_param_int8(0);
     struct pg_param one = pg_param_int8(1);
     struct pg_rows *rows = NULL;
@@ -206,7 +207,8 @@ END_TEST
 
 START_TEST(one_text_of_several_statements_is_one_transaction)
 {
-    static const struct sql_statement count = {.name = "count", .text = "SELECT count(*) FROM pg_temp.t", .shape = SQL_ONE};
+    static const struct sql_statement count = {
+        .name = "count", .text = "SELECT count(*) FROM pg_temp.t", .shape = SQL_ONE};
     ck_assert_msg(pg_sync_exec(db, "CREATE TEMP TABLE t (i int); INSERT INTO t VALUES (1)", &err), "%s", err.message);
     ck_assert(!pg_sync_exec(db, "INSERT INTO t VALUES (2); SELECT 1/0; INSERT INTO t VALUES (3)", &err));
     ck_assert_str_eq(pg_sync_sqlstate(db), "22012");

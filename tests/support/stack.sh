@@ -7,7 +7,7 @@ failed_start() { # WHAT LOG
     exit 1
 }
 
-# write_configuration SECTION.KEY=VALUE...: what differs between demo and up comes last.
+# write_configuration SECTION.KEY=VALUE...: what differs between demo and up, section by section, in sections not named here.
 write_configuration() {
     (umask 077 && head -c 48 /dev/urandom | base64 >"$run/secret")
     cat >"$run/issuing.conf" <<CONF
@@ -31,9 +31,12 @@ timeout = 1s
 [card]
 keys_file = $run/card.keys
 CONF
+    section=
     for option; do
         option_name=${option%%=*}
-        printf '[%s]\n%s = %s\n' "${option_name%%.*}" "${option_name#*.}" "${option#*=}" >>"$run/issuing.conf"
+        [ "${option_name%%.*}" = "$section" ] || printf '[%s]\n' "${option_name%%.*}" >>"$run/issuing.conf"
+        section=${option_name%%.*}
+        printf '%s = %s\n' "${option_name#*.}" "${option#*=}" >>"$run/issuing.conf"
     done
 }
 
@@ -92,12 +95,15 @@ Ask for a card, and wait for it:
 
 Another user:   build/issuing-sandbox token --user bob --secret-file $folder/secret
 
-Break it, and look:
+Break it: an outage ("down": false ends it); cards that are made and never answered; then look which cards the issuer really has:
 
-  curl http://127.0.0.1:$control_port/down -d '{"target": "issuer", "down": true}'         # an outage; "down": false ends it
-  curl http://127.0.0.1:$control_port/faults -d '{"target": "issuer", "call": "create", "fault": "create_then_drop", "count": 1}'
-  curl http://127.0.0.1:$control_port/ledger                                             # which cards the issuer really made
-  build/issuing-ctl --config=$folder/issuing.conf status                       # also: list, explain ID, doctor
+  curl http://127.0.0.1:$control_port/down -d '{"target": "issuer", "down": true}'
+  curl http://127.0.0.1:$control_port/faults -d '{"target": "issuer", "call": "create", "fault": "create_then_hang", "count": 2}'
+  curl http://127.0.0.1:$control_port/ledger
+
+What an operator sees (also: list, explain ID, doctor, help):
+
+  build/issuing-ctl --config=$folder/issuing.conf status
 
 UP
     while :; do

@@ -101,8 +101,8 @@ a_repeat() {
 }
 
 a_lost_answer() {
-    chapter '4. The issuer makes a card for Bob and the connection breaks before the answer. "Failed" would be a lie, a new key a second card.'
-    sandbox /faults '{"target": "issuer", "call": "create", "fault": "create_then_drop", "count": 1}' >/dev/null ||
+    chapter '4. The issuer makes a card for Bob and the connection breaks before the answer, twice. "Failed" would be a lie, a new key a second card.'
+    sandbox /faults '{"target": "issuer", "call": "create", "fault": "create_then_drop", "count": 2}' >/dev/null ||
         broken "the sandbox took no fault"
     ask bob tap-1 202
     bob=$id

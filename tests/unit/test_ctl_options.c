@@ -1,5 +1,6 @@
-/* The story: `replay --user "" --reason x` in a script whose variable was empty must not replay everybody's events. So a flag is known, is given
- * once, and has a value that can match something, or nothing runs; and what was given ends up where the statements look for it. */
+/* The story: `replay --user "" --reason x` in a script whose variable was empty must not replay everybody's events. So
+ * a flag is known, is given once, and has a value that can match something, or nothing runs; and what was given ends
+ * up where the statements look for it. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +110,8 @@ START_TEST(a_duration_has_a_unit)
     ck_assert_int_eq(us, INT64_C(43200000000));
     ck_assert(options_duration("7d", &us));
     ck_assert_int_eq(us, INT64_C(604800000000));
-    static const char *const bad[] = {"", "5", "s", "-5s", " 5s", "5 s", "5S", "5w", "1h30m", "999999999999d", "99999999999999999999s"};
+    static const char *const bad[] = {
+        "", "5", "s", "-5s", " 5s", "5 s", "5S", "5w", "1h30m", "999999999999d", "99999999999999999999s"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_assert_msg(!options_duration(bad[i], &us), "%s was taken", bad[i]);
     ck_assert_int_eq(us, INT64_C(604800000000));
@@ -119,7 +121,8 @@ END_TEST
 START_TEST(an_empty_filter_value_is_refused_and_not_taken_for_any)
 {
     const struct filter bad[] = {
-        {.status = ""}, {.status = "OPEN"}, {.type = ""}, {.code = ""}, {.code = "Not A Code"}, {.user = ""}, {.since = ""}, {.since = "0s"}, {.since = "5"},
+        {.status = ""}, {.status = "OPEN"}, {.type = ""},    {.code = ""},   {.code = "Not A Code"},
+        {.user = ""},   {.since = ""},      {.since = "0s"}, {.since = "5"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         struct filter filter = bad[i];

@@ -1,5 +1,6 @@
-/* The story: at three in the morning an operator asks whether a replay can make a second card. What explain says must be what the worker will
- * do: same key while the key lives, a look-up and nothing else after that, only the link once the card is stored. */
+/* The story: at three in the morning an operator asks whether a replay can make a second card. What explain says must
+ * be what the worker will do: same key while the key lives, a look-up and nothing else after that, only the link once
+ * the card is stored. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@ static const struct outlook_past nothing = {0};
 
 static void set_up(void)
 {
-    config = (struct config){.issuer = {.timeout_ms = 3000, .key_lifetime_ms = 24 * 3600 * 1000}, .retry = {.max_attempts = 10}};
+    config = (struct config){.issuer = {.timeout_ms = 3000, .key_lifetime_ms = 24 * 3600 * 1000},
+                             .retry = {.max_attempts = 10}};
 }
 
 static struct event event_of(enum outbox_status status)
@@ -37,9 +39,9 @@ START_TEST(the_key_may_be_used_until_its_lifetime_less_the_margin)
         int64_t timeout_ms, lifetime_ms, usable_ms;
     } cases[] = {
         {3000, 24 * 3600 * 1000, 24 * 3600 * 1000 - 300 * 1000}, /* a tenth, at most 5 min */
-        {3000, 60 * 1000, 54 * 1000},                           /* a tenth */
-        {3000, 10 * 1000, 7 * 1000},                            /* the timeout is more than a tenth */
-        {600 * 1000, 3600 * 1000, 3300 * 1000},                 /* the timeout is more than 5 min */
+        {3000, 60 * 1000, 54 * 1000},                            /* a tenth */
+        {3000, 10 * 1000, 7 * 1000},                             /* the timeout is more than a tenth */
+        {600 * 1000, 3600 * 1000, 3300 * 1000},                  /* the timeout is more than 5 min */
     };
     struct event event = {.first_sent_us = NOW};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -1,5 +1,5 @@
-/* The story: a user id is whatever another service wrote into the outbox. Listed on an operator's terminal it must not clear the screen, start a
- * new row that was never in the table, or turn the text around; and a table stays a table. */
+/* The story: a user id is whatever another service wrote into the outbox. Listed on an operator's terminal it must not
+ * clear the screen, start a new row that was never in the table, or turn the text around; and a table stays a table. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,8 @@ START_TEST(columns_are_as_wide_as_their_widest_cell)
     struct table table;
     table_init(&table, heads);
     table_put(&table, "1234");
-    table_put(&table, "gr\xc3\xbc\xc3\x9f""e"); /* five characters in seven bytes */
+    table_put(&table, "gr\xc3\xbc\xc3\x9f"
+                      "e"); /* five characters in seven bytes */
     table_put_number(&table, -7);
     table_put(&table, NULL);
     table_put(&table, "");
@@ -43,7 +44,8 @@ START_TEST(columns_are_as_wide_as_their_widest_cell)
     ck_assert(table_flush(&table, out));
     table_done(&table);
     ck_assert_str_eq(close_out(), "ID    NAME   N\n"
-                                  "1234  gr\xc3\xbc\xc3\x9f""e  -7\n"
+                                  "1234  gr\xc3\xbc\xc3\x9f"
+                                  "e  -7\n"
                                   "-     -      100\n");
 }
 END_TEST
@@ -72,11 +74,17 @@ START_TEST(text_of_others_cannot_move_the_cursor)
         {"\x1b[2J", "?[2J"},
         {"a\nb\tc\rd", "a b c d"},
         {"\x7f\x01", "??"},
-        {"\xc2\x9b""31m", "??31m"},         /* C1: one character that starts a sequence */
-        {"x\xe2\x80\xae""y", "x???y"},      /* right-to-left override */
-        {"x\xe2\x81\xa6""y", "x???y"},      /* isolate */
-        {"\xff\xc3", "??"},                 /* no UTF-8 */
-        {"\xe2\x82", "??"},                 /* cut short */
+        {"\xc2\x9b"
+         "31m",
+         "??31m"}, /* C1: one character that starts a sequence */
+        {"x\xe2\x80\xae"
+         "y",
+         "x???y"}, /* right-to-left override */
+        {"x\xe2\x81\xa6"
+         "y",
+         "x???y"},          /* isolate */
+        {"\xff\xc3", "??"}, /* no UTF-8 */
+        {"\xe2\x82", "??"}, /* cut short */
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         print_text(cases[i].text, out);
@@ -111,7 +119,8 @@ START_TEST(a_json_line_is_one_line)
     ck_assert(print_set_time(object, "at", INT64_C(1700000000123456)));
     ck_assert(print_set_time(object, "never", 0));
     ck_assert(print_json(object, out));
-    ck_assert_str_eq(close_out(), "{\"user_id\":\"a\\nb\\\"\\u001b\",\"at\":\"2023-11-14T22:13:20.123456Z\",\"never\":null}\n");
+    ck_assert_str_eq(close_out(),
+                     "{\"user_id\":\"a\\nb\\\"\\u001b\",\"at\":\"2023-11-14T22:13:20.123456Z\",\"never\":null}\n");
 }
 END_TEST
 

@@ -546,7 +546,7 @@ END_TEST
 START_TEST(an_unusable_address_sent_nothing)
 {
     static const char *const urls[] = {
-        "http://name.invalid/", "not a url",  "http://", "ftp://127.0.0.1/", "file:///etc/passwd",
+        "http://name.invalid/",    "not a url", "http://", "ftp://127.0.0.1/", "file:///etc/passwd",
         "http://127.0.0.1:99999/", "",
     };
     for (size_t i = 0; i < ARRAY_SIZE(urls); i++) {
@@ -929,10 +929,18 @@ END_TEST
 
 START_TEST(json_is_told_by_its_type)
 {
-    static const char *const json[] = {"application/json", "APPLICATION/Json", "application/json; charset=utf-8",
-                                       "application/json;x", "application/problem+json", "application/a.b+JSON ;q"};
-    static const char *const other[] = {"", "text/json", "application/jsonp", "application/+json", "application/xml",
-                                        "application/json+xml", "application/", "xapplication/json", "text/x+json"};
+    static const char *const json[] = {
+        "application/json",   "APPLICATION/Json",         "application/json; charset=utf-8",
+        "application/json;x", "application/problem+json", "application/a.b+JSON ;q"};
+    static const char *const other[] = {"",
+                                        "text/json",
+                                        "application/jsonp",
+                                        "application/+json",
+                                        "application/xml",
+                                        "application/json+xml",
+                                        "application/",
+                                        "xapplication/json",
+                                        "text/x+json"};
     for (size_t i = 0; i < ARRAY_SIZE(json); i++)
         ck_assert_msg(http_is_json((struct slice){.bytes = json[i], .length = strlen(json[i])}), "%s", json[i]);
     for (size_t i = 0; i < ARRAY_SIZE(other); i++)

@@ -1,7 +1,8 @@
-/* The story: the server's port faces clients that are slow, broken or hostile, often behind a proxy that reads HTTP a little differently. Whoever
- * can make proxy and server disagree about where a request ends can smuggle one past the proxy; whoever can make the server wait, remember or
- * spin can take it down. So everything ambiguous is refused and the connection ended, every size and time has a limit, and what is accepted is
- * answered once, in order, however the bytes were cut.
+/* The story: the server's port faces clients that are slow, broken or hostile, often behind a proxy that reads HTTP
+ * a little differently. Whoever can make proxy and server disagree about where a request ends can smuggle one past
+ * the proxy; whoever can make the server wait, remember or spin can take it down. So everything ambiguous is refused
+ * and the connection ended, every size and time has a limit, and what is accepted is answered once, in order,
+ * however the bytes were cut.
  *
  * Server and clients share one thread: a test sends bytes and turns the loop until it has heard what it waits for. */
 #include <check.h>
@@ -54,7 +55,8 @@ static struct {
 
 static void say(struct http_request *request, int status, const char *body)
 {
-    struct http_reply reply = {.status = status, .content_type = "text/plain", .body = body, .body_length = strlen(body)};
+    struct http_reply reply = {
+        .status = status, .content_type = "text/plain", .body = body, .body_length = strlen(body)};
     http_reply(request, &reply);
 }
 
@@ -73,11 +75,12 @@ static void describe(struct http_request *request)
 {
     static const char *const methods[] = {"GET", "HEAD", "POST", "OTHER"};
     static char text[128 * 1024];
-    int length = snprintf(text, sizeof(text), "%s|%.*s|%.*s|%d|", methods[request->method], (int)request->path.length, request->path.bytes,
-                          (int)request->query.length, request->query.bytes, request->header_count);
+    int length = snprintf(text, sizeof(text), "%s|%.*s|%.*s|%d|", methods[request->method], (int)request->path.length,
+                          request->path.bytes, (int)request->query.length, request->query.bytes, request->header_count);
     for (int i = 0; i < request->header_count; i++) {
-        length += snprintf(text + length, sizeof(text) - (size_t)length, "%.*s=%.*s;", (int)request->headers[i].name.length,
-                           request->headers[i].name.bytes, (int)request->headers[i].value.length, request->headers[i].value.bytes);
+        length += snprintf(text + length, sizeof(text) - (size_t)length, "%.*s=%.*s;",
+                           (int)request->headers[i].name.length, request->headers[i].name.bytes,
+                           (int)request->headers[i].value.length, request->headers[i].value.bytes);
     }
     text[length++] = '|';
     if (request->body.length > 0)
@@ -104,7 +107,8 @@ static void on_request(void *context, struct http_request *request)
     } else if (is_path(request, "/bye")) {
         http_reply(request, &(struct http_reply){.status = 200, .body = "bye", .body_length = 3, .close = true});
     } else if (is_path(request, "/inject")) {
-        struct http_reply reply = {.status = 200, .headers = {{"Location", "/a\r\nSet-Cookie: evil"}, {"X-Fine", "yes"}}};
+        struct http_reply reply = {.status = 200,
+                                   .headers = {{"Location", "/a\r\nSet-Cookie: evil"}, {"X-Fine", "yes"}}};
         http_reply(request, &reply);
     } else if (is_path(request, "/reset")) {
         http_reply_reset(request);
@@ -295,7 +299,8 @@ static void listen_for(int fd, int count)
         hear(fd);
         if (!heard.is_opaque)
             count_replies();
-        ck_assert_msg((int64_t)(uv_hrtime() / 1000000000) < give_up, "no end; so far: %.*s", (int)(heard.length < 2000 ? heard.length : 2000), heard.bytes);
+        ck_assert_msg((int64_t)(uv_hrtime() / 1000000000) < give_up, "no end; so far: %.*s",
+                      (int)(heard.length < 2000 ? heard.length : 2000), heard.bytes);
     }
 }
 
@@ -308,7 +313,8 @@ static bool head_has(int index, const char *text)
 static bool body_is(int index, const char *text)
 {
     ck_assert_int_lt(index, heard.count);
-    return heard.replies[index].body.length == strlen(text) && memcmp(heard.replies[index].body.bytes, text, strlen(text)) == 0;
+    return heard.replies[index].body.length == strlen(text) &&
+           memcmp(heard.replies[index].body.bytes, text, strlen(text)) == 0;
 }
 
 /* One connection: sends all, says that it is done, listens to the end. `step` bytes at a time. */
@@ -357,7 +363,10 @@ static char *repeat(const char *before, char byte, size_t count, const char *aft
 /* ---- what is refused ---- */
 
 #define H "Host: a\r\n"
-#define ROW(row_name, row_status, text) {row_name, row_status, text, sizeof(text) - 1}
+#define ROW(row_name, row_status, text)              \
+    {                                                \
+        row_name, row_status, text, sizeof(text) - 1 \
+    }
 
 /* Each is followed by a request that must never be served. */
 static const struct {
@@ -366,8 +375,10 @@ static const struct {
     const char *bytes;
     size_t length;
 } refused[] = {
-    ROW("length and encoding", 400, "POST / HTTP/1.1\r\n" H "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-    ROW("encoding and length", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"),
+    ROW("length and encoding", 400,
+        "POST / HTTP/1.1\r\n" H "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    ROW("encoding and length", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"),
     ROW("two lengths", 400, "POST / HTTP/1.1\r\n" H "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
     ROW("two equal lengths", 400, "POST / HTTP/1.1\r\n" H "Content-Length: 1\r\nContent-Length: 1\r\n\r\na"),
     ROW("a list of lengths", 400, "POST / HTTP/1.1\r\n" H "Content-Length: 1, 1\r\n\r\na"),
@@ -379,27 +390,38 @@ static const struct {
     ROW("length past 64 bits", 400, "POST / HTTP/1.1\r\n" H "Content-Length: 99999999999999999999999\r\n\r\n"),
     ROW("large length", 413, "POST / HTTP/1.1\r\n" H "Content-Length: 18446744073709551615\r\n\r\n"),
     ROW("length one above the limit", 413, "POST / HTTP/1.1\r\n" H "Content-Length: 65537\r\n\r\n"),
-    ROW("length above the limit, Expect", 413, "POST / HTTP/1.1\r\n" H "Expect: 100-continue\r\nContent-Length: 65537\r\n\r\n"),
+    ROW("length above the limit, Expect", 413,
+        "POST / HTTP/1.1\r\n" H "Expect: 100-continue\r\nContent-Length: 65537\r\n\r\n"),
     ROW("0x in a chunk size", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n0x1\r\na\r\n0\r\n\r\n"),
-    ROW("chunk size past 64 bits", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n11111111111111111\r\n"),
+    ROW("chunk size past 64 bits", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n11111111111111111\r\n"),
     ROW("large chunk", 413, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\n"),
-    ROW("seventeen zeros in a chunk size", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n00000000000000000\r\n\r\n"),
+    ROW("seventeen zeros in a chunk size", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n00000000000000000\r\n\r\n"),
     ROW("empty chunk size", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n\r\n\r\n"),
     ROW("negative chunk size", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n"),
-    ROW("space before a chunk size", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n 1\r\na\r\n0\r\n\r\n"),
-    ROW("chunk longer than told", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n"),
-    ROW("bare LF behind a chunk size", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n"),
+    ROW("space before a chunk size", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n 1\r\na\r\n0\r\n\r\n"),
+    ROW("chunk longer than told", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n"),
+    ROW("bare LF behind a chunk size", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n"),
     ROW("bare LF behind a chunk", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\na\n0\r\n\r\n"),
-    ROW("bare LF behind the last chunk", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\n"),
-    ROW("bare CR in a chunk extension", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1;a\rb\r\na\r\n0\r\n\r\n"),
-    ROW("LF in a chunk extension", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1;a\nb\r\na\r\n0\r\n\r\n"),
+    ROW("bare LF behind the last chunk", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\n"),
+    ROW("bare CR in a chunk extension", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1;a\rb\r\na\r\n0\r\n\r\n"),
+    ROW("LF in a chunk extension", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1;a\nb\r\na\r\n0\r\n\r\n"),
     ROW("folded trailer", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n c\r\n\r\n"),
     ROW("malformed trailer", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n0\r\nA b\r\n\r\n"),
     ROW("bare CR in a header", 400, "GET / HTTP/1.1\r\n" H "A: b\rC: d\r\n\r\n"),
-    ROW("header block ended by CR alone (CVE-2025-23167)", 400, "GET / HTTP/1.1\r\n" H "\r\rGET /smuggled HTTP/1.1\r\n" H "\r\n"),
+    ROW("header block ended by CR alone (CVE-2025-23167)", 400,
+        "GET / HTTP/1.1\r\n" H "\r\rGET /smuggled HTTP/1.1\r\n" H "\r\n"),
     ROW("header block ended by CR and a letter (CVE-2025-23167)", 400, "GET / HTTP/1.1\r\n" H "\rX\r\n\r\n"),
     ROW("empty value and CR (CVE-2023-30589)", 400, "GET / HTTP/1.1\r\n" H "A:\rContent-Length: 5\r\n\r\n"),
-    ROW("space before the first header (CVE-2024-27982)", 400, "POST / HTTP/1.1\r\n " H "Content-Length: 5\r\n\r\nhello"),
+    ROW("space before the first header (CVE-2024-27982)", 400,
+        "POST / HTTP/1.1\r\n " H "Content-Length: 5\r\n\r\nhello"),
     ROW("bare LF lines", 400, "GET / HTTP/1.1\nHost: a\n\n"),
     ROW("bare LF behind a header", 400, "GET / HTTP/1.1\r\nHost: a\n\r\n"),
     ROW("bare LF for the empty line", 400, "GET / HTTP/1.1\r\nHost: a\r\n\n"),
@@ -421,10 +443,13 @@ static const struct {
     ROW("unknown encoding", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"),
     ROW("chunked is not last", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"),
     ROW("compressed and chunked", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
-    ROW("chunked twice", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    ROW("chunked twice", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     ROW("identity", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: identity\r\n\r\n"),
     ROW("empty encoding", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding:\r\n\r\n"),
-    ROW("vertical tab before chunked", 400, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: \x0B" "chunked\r\n\r\n0\r\n\r\n"),
+    ROW("vertical tab before chunked", 400,
+        "POST / HTTP/1.1\r\n" H "Transfer-Encoding: \x0B"
+        "chunked\r\n\r\n0\r\n\r\n"),
     ROW("encoding on 1.0", 400, "POST / HTTP/1.0\r\n" H "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     ROW("no Host", 400, "GET / HTTP/1.1\r\n\r\n"),
     ROW("two Hosts", 400, "GET / HTTP/1.1\r\n" H "Host: b\r\n\r\n"),
@@ -500,9 +525,11 @@ START_TEST(what_is_too_long_is_refused_by_its_name)
     assert_long_one_refused("GET / HTTP/1.1\r\n" H "A: ", 'a', 16384, "\r\n\r\n", 431);
     assert_long_one_refused("GET / HTTP/1.1\r\n" H "A: ", 'a', 100000, "", 431);
     assert_long_one_refused("GET / HTTP/1.1\r\n" H, 'a', 100000, "", 431);
-    assert_long_one_refused("POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n0\r\nA: ", 'a', 20000, "\r\n\r\n", 431);
+    assert_long_one_refused("POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n0\r\nA: ", 'a', 20000,
+                            "\r\n\r\n", 431);
     assert_long_one_refused("POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1;", 'a', 100000, "", 400);
-    assert_long_one_refused("POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1;", 'a', 256, "\r\na\r\n0\r\n\r\n", 400);
+    assert_long_one_refused("POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1;", 'a', 256,
+                            "\r\na\r\n0\r\n\r\n", 400);
     assert_long_one_refused("POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n", '0', 100000, "", 400);
 }
 END_TEST
@@ -593,21 +620,30 @@ static const struct {
     {"1.0 without Host", "GET /a HTTP/1.0\r\n\r\n", "GET|/a||0||"},
     {"body", "POST /a HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhello", "POST|/a||2|Host=a;Content-Length=5;|hello"},
     {"empty body", "POST /a HTTP/1.1\r\n" H "Content-Length: 0\r\n\r\n", "POST|/a||2|Host=a;Content-Length=0;|"},
-    {"leading zeros", "POST /a HTTP/1.1\r\n" H "Content-Length: 0005\r\n\r\nhello", "POST|/a||2|Host=a;Content-Length=0005;|hello"},
-    {"GET with a body", "GET /a HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhello", "GET|/a||2|Host=a;Content-Length=5;|hello"},
-    {"chunks", "POST /a HTTP/1.1\r\n" H "transfer-encoding: Chunked\r\n\r\n2;x=\"y\"\r\nhe\r\n03\r\nllo\r\n0\r\nHost: b\r\nX: y\r\n\r\n",
+    {"leading zeros", "POST /a HTTP/1.1\r\n" H "Content-Length: 0005\r\n\r\nhello",
+     "POST|/a||2|Host=a;Content-Length=0005;|hello"},
+    {"GET with a body", "GET /a HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhello",
+     "GET|/a||2|Host=a;Content-Length=5;|hello"},
+    {"chunks",
+     "POST /a HTTP/1.1\r\n" H
+     "transfer-encoding: Chunked\r\n\r\n2;x=\"y\"\r\nhe\r\n03\r\nllo\r\n0\r\nHost: b\r\nX: y\r\n\r\n",
      "POST|/a||2|Host=a;transfer-encoding=Chunked;|hello"},
-    {"no chunk", "POST /a HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "POST|/a||2|Host=a;Transfer-Encoding=chunked;|"},
+    {"no chunk", "POST /a HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+     "POST|/a||2|Host=a;Transfer-Encoding=chunked;|"},
     {"other method", "DELETE /a HTTP/1.1\r\n" H "\r\n", "OTHER|/a||1|Host=a;|"},
     {"unknown method", "BREW /a HTTP/1.1\r\n" H "\r\n", "OTHER|/a||1|Host=a;|"},
-    {"unknown method with a body", "BREW /a HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhello", "OTHER|/a||2|Host=a;Content-Length=5;|hello"},
+    {"unknown method with a body", "BREW /a HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhello",
+     "OTHER|/a||2|Host=a;Content-Length=5;|hello"},
     {"lower case method", "get /a HTTP/1.1\r\n" H "\r\n", "OTHER|/a||1|Host=a;|"},
     {"TRACE", "TRACE /a HTTP/1.1\r\n" H "\r\n", "OTHER|/a||1|Host=a;|"},
     {"SOURCE", "SOURCE /a HTTP/1.1\r\n" H "\r\n", "OTHER|/a||1|Host=a;|"},
-    {"Upgrade", "GET /a HTTP/1.1\r\n" H "Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n", "GET|/a||3|Host=a;Connection=Upgrade;Upgrade=h2c;|"},
-    {"Upgrade with a body", "POST /a HTTP/1.1\r\n" H "Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nhi",
+    {"Upgrade", "GET /a HTTP/1.1\r\n" H "Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+     "GET|/a||3|Host=a;Connection=Upgrade;Upgrade=h2c;|"},
+    {"Upgrade with a body",
+     "POST /a HTTP/1.1\r\n" H "Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nhi",
      "POST|/a||4|Host=a;Connection=Upgrade;Upgrade=h2c;Content-Length=2;|hi"},
-    {"Expect on 1.0", "POST /a HTTP/1.0\r\nExpect: x\r\nContent-Length: 2\r\n\r\nhi", "POST|/a||2|Expect=x;Content-Length=2;|hi"},
+    {"Expect on 1.0", "POST /a HTTP/1.0\r\nExpect: x\r\nContent-Length: 2\r\n\r\nhi",
+     "POST|/a||2|Expect=x;Content-Length=2;|hi"},
 };
 
 /* The request behind it shows that the end was found. Also byte by byte. */
@@ -619,8 +655,8 @@ START_TEST(what_is_well_formed_is_read_as_it_was_sent_however_it_was_cut)
     for (size_t step = 1; step <= length; step = step == 1 ? 7 : step == 7 ? length : length + 1) {
         start_with_defaults();
         converse(text, length, step);
-        ck_assert_msg(heard.count == expected && body_is(0, accepted[_i].answer), "%s by %zu: %.*s", accepted[_i].name, step,
-                      (int)heard.length, heard.bytes);
+        ck_assert_msg(heard.count == expected && body_is(0, accepted[_i].answer), "%s by %zu: %.*s", accepted[_i].name,
+                      step, (int)heard.length, heard.bytes);
         ck_assert(expected == 1 || body_is(1, "short"));
         ck_assert_int_eq(world.refused, 0);
         stop();
@@ -657,10 +693,11 @@ START_TEST(a_reply_tells_its_length_its_date_and_who_made_it)
     int fd = dial();
     tell(fd, "GET /short HTTP/1.1\r\n" H "\r\n");
     listen_for(fd, 1);
-    static const char expected[] = "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: issuing\r\nContent-Type: text/plain\r\n"
-                                   "Content-Length: 5\r\n\r\nshort";
-    ck_assert_msg(heard.length == sizeof(expected) - 1 && memcmp(heard.bytes, expected, heard.length) == 0, "%.*s", (int)heard.length,
-                  heard.bytes);
+    static const char expected[] =
+        "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: issuing\r\nContent-Type: text/plain\r\n"
+        "Content-Length: 5\r\n\r\nshort";
+    ck_assert_msg(heard.length == sizeof(expected) - 1 && memcmp(heard.bytes, expected, heard.length) == 0, "%.*s",
+                  (int)heard.length, heard.bytes);
     close(fd);
     stop();
 }
@@ -981,6 +1018,44 @@ START_TEST(faults_for_the_sandbox_reset_or_cut_the_answer)
 }
 END_TEST
 
+START_TEST(the_end_of_input_counts_as_gone_where_the_handler_wishes_so)
+{
+    start_with_defaults();
+    int fd = dial();
+    tell(fd, "GET /later HTTP/1.1\r\n" H "\r\n");
+    turn_some();
+    ck_assert_int_eq(world.held_count, 1);
+    world.held[0]->gone_at_end = true;
+    shutdown(fd, SHUT_WR);
+    turn_some();
+    ck_assert_int_eq(world.gone, 1);
+    ck_assert_int_eq(http_server_connections(world.server), 0);
+    http_reply_part(world.held[0], "nobody", 6);
+    say(world.held[0], 200, "nobody hears");
+    close(fd);
+    stop();
+}
+END_TEST
+
+START_TEST(a_reply_in_parts_arrives_as_one)
+{
+    start_with_defaults();
+    int fd = dial();
+    tell(fd, "GET /later HTTP/1.1\r\n" H "\r\nGET /short HTTP/1.1\r\n" H "\r\n");
+    turn_some();
+    ck_assert_int_eq(world.held_count, 1);
+    static const char first[] = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc";
+    http_reply_part(world.held[0], first, sizeof(first) - 1);
+    turn_some();
+    ck_assert_int_eq(world.handled, 1);
+    http_reply_raw(world.held[0], "def", 3, false);
+    listen_for(fd, 2);
+    ck_assert(body_is(0, "abcdef") && body_is(1, "short"));
+    close(fd);
+    stop();
+}
+END_TEST
+
 /* ---- time ---- */
 
 START_TEST(a_request_that_does_not_arrive_in_time_is_told_so)
@@ -988,7 +1063,8 @@ START_TEST(a_request_that_does_not_arrive_in_time_is_told_so)
     struct http_server_options options = options_for_tests();
     options.header_timeout_ms = options.body_timeout_ms = 20;
     start(&options);
-    static const char *const texts[] = {"G", "GET / HTTP/1.1\r\n" H, "POST / HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhell",
+    static const char *const texts[] = {"G", "GET / HTTP/1.1\r\n" H,
+                                        "POST / HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhell",
                                         "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         world.refused = 0;
@@ -1197,8 +1273,9 @@ END_TEST
 
 START_TEST(an_address_that_is_none_is_a_configuration_error)
 {
-    static const char *const texts[] = {"", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", ":8080",
-                                        "::1:8080", "[::1]", "[]:80", "127.0.0.1:080000", "127.0.0.1: 80"};
+    static const char *const texts[] = {
+        "",      "8080",     "127.0.0.1", "127.0.0.1:", "127.0.0.1:x",      "127.0.0.1:65536", "127.0.0.1:-1",
+        ":8080", "::1:8080", "[::1]",     "[]:80",      "127.0.0.1:080000", "127.0.0.1: 80"};
     start_with_defaults();
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         struct http_server_options options = options_for_tests();
@@ -1241,7 +1318,7 @@ static uint32_t chance(uint32_t below)
     chance_state ^= chance_state << 13;
     chance_state ^= chance_state >> 7;
     chance_state ^= chance_state << 17;
-    return (uint32_t)(chance_state >> 11) % below;
+    return below > 0 ? (uint32_t)(chance_state >> 11) % below : 0;
 }
 
 static const char *const seeds[] = {
@@ -1255,8 +1332,28 @@ static const char *const seeds[] = {
 };
 
 static const char *const splices[] = {
-    "\r\n", "\n", "\r", " ", "\t", ":", ";", "0", "\r\n\r\n", "\r\n ", "Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n", "Host: b\r\n",
-    "Connection: close\r\n", "0\r\n\r\n", "HTTP/1.1", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\x80", "\x01", ",", "Upgrade: x\r\n", "FFFFFFFF",
+    "\r\n",
+    "\n",
+    "\r",
+    " ",
+    "\t",
+    ":",
+    ";",
+    "0",
+    "\r\n\r\n",
+    "\r\n ",
+    "Content-Length: 3\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Host: b\r\n",
+    "Connection: close\r\n",
+    "0\r\n\r\n",
+    "HTTP/1.1",
+    "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    "\x80",
+    "\x01",
+    ",",
+    "Upgrade: x\r\n",
+    "FFFFFFFF",
 };
 
 static size_t make_input(char *text, size_t size)
@@ -1304,8 +1401,9 @@ START_TEST(a_damaged_request_gets_the_same_answers_however_it_is_cut)
         answered += world.handled > 0;
         int handled = world.handled, refused_before = world.refused;
         converse(text, length, round % 3 == 0 ? 1 : 1 + chance(16));
-        ck_assert_msg(heard.length == whole_length && memcmp(heard.bytes, whole, whole_length) == 0, "round %d: %.*s\n--- whole\n%.*s\n--- cut\n%.*s",
-                      round, (int)length, text, (int)whole_length, whole, (int)heard.length, heard.bytes);
+        ck_assert_msg(heard.length == whole_length && memcmp(heard.bytes, whole, whole_length) == 0,
+                      "round %d: %.*s\n--- whole\n%.*s\n--- cut\n%.*s", round, (int)length, text, (int)whole_length,
+                      whole, (int)heard.length, heard.bytes);
         ck_assert_int_eq(world.handled, 2 * handled);
         ck_assert_int_eq(world.refused, 2 * refused_before);
         refusals += world.refused > 0;
@@ -1324,13 +1422,15 @@ static Suite *http_server_suite(void)
     Suite *suite = suite_create("http_server");
     TCase *framing = tcase_create("framing");
     tcase_set_timeout(framing, 60);
-    tcase_add_loop_test(framing, what_can_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_served, 0, (int)ARRAY_SIZE(refused));
+    tcase_add_loop_test(framing, what_can_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_served, 0,
+                        (int)ARRAY_SIZE(refused));
     tcase_add_test(framing, what_is_too_long_is_refused_by_its_name);
     tcase_add_test(framing, what_just_fits_is_accepted);
     tcase_add_test(framing, sixty_four_headers_are_accepted_and_sixty_five_are_not);
     tcase_add_test(framing, a_body_that_grows_past_the_limit_by_chunks_is_refused);
     tcase_add_test(framing, short_extensions_of_many_chunks_are_refused_when_they_add_up);
-    tcase_add_loop_test(framing, what_is_well_formed_is_read_as_it_was_sent_however_it_was_cut, 0, (int)ARRAY_SIZE(accepted));
+    tcase_add_loop_test(framing, what_is_well_formed_is_read_as_it_was_sent_however_it_was_cut, 0,
+                        (int)ARRAY_SIZE(accepted));
     tcase_add_test(framing, http_header_finds_the_first_of_a_name_in_any_case_and_counts_them);
     tcase_add_test(framing, a_damaged_request_gets_the_same_answers_however_it_is_cut);
     suite_add_tcase(suite, framing);
@@ -1358,6 +1458,8 @@ static Suite *http_server_suite(void)
     tcase_add_test(ends, a_server_closes_while_requests_run_and_their_replies_go_nowhere);
     tcase_add_test(ends, a_reply_between_close_and_its_callback_is_lawful);
     tcase_add_test(ends, faults_for_the_sandbox_reset_or_cut_the_answer);
+    tcase_add_test(ends, the_end_of_input_counts_as_gone_where_the_handler_wishes_so);
+    tcase_add_test(ends, a_reply_in_parts_arrives_as_one);
     tcase_add_test(ends, a_request_that_does_not_arrive_in_time_is_told_so);
     tcase_add_test(ends, an_idle_connection_is_closed_without_a_word);
     tcase_add_test(ends, a_running_request_has_all_the_time_its_handler_takes);

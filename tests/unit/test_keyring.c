@@ -223,7 +223,9 @@ START_TEST(a_malformed_file_is_refused_with_its_line_and_without_its_keys)
         {"1 active g00102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n", ":1: the key must be"},
         {"1 active 0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n", ":1: the key must be"},
         {"1 active " KEY_A " " KEY_B "\n", ":1: something follows"},
-        {"\xef\xbb\xbf" "1 active " KEY_A "\n", ":1: the key id"},
+        {"\xef\xbb\xbf"
+         "1 active " KEY_A "\n",
+         ":1: the key id"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         struct keyring *keyring = NULL;

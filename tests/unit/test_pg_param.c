@@ -1,6 +1,7 @@
-/* The story: parameters travel in binary, and a wrong byte is not a syntax error: the server takes it as another number, or as the wrong
- * element of an array, and a card goes to somebody else. So the bytes are compared with what PostgreSQL itself writes
- * (SELECT array_send(...)), and a buffer that overflowed must never look like a shorter array. */
+/* The story: parameters travel in binary, and a wrong byte is not a syntax error: the server takes it as another
+ * number, or as the wrong element of an array, and a card goes to somebody else. So the bytes are compared with what
+ * PostgreSQL itself writes (SELECT array_send(...)), and a buffer that overflowed must never look like a shorter array.
+ */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

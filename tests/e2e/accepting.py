@@ -1,0 +1,308 @@
+"""Acceptance: one key is one event, one user has one slot, whoever asks, however often and on however many devices at once."""
+import threading
+
+import client
+from harness import same, test, true, wait
+
+ACCEPT = ("SELECT verdict FROM issuing_accept(ARRAY['%s']::uuid[], ARRAY['%s'], ARRAY['%s'], ARRAY['\\x00'::bytea], ARRAY['{\"kind\":\"new\"}'],"
+          " ARRAY[NULL]::text[], 1, '10s', false)")
+NOBODY = "00000000-0000-7000-8000-000000000001"
+
+
+def events(world):
+    return int(world.sql("SELECT count(*) FROM outbox_events"))
+
+
+def check_window(world, count, window_ms, attempts):
+    """Every verdict in the log against the rule itself: accepted = fewer than `count` counted ones in the window before it."""
+    wrong = world.rows("""
+        SELECT * FROM (
+            SELECT l.at, l.accepted, (SELECT count(*) FROM rate_limit_log b WHERE b.user_id = l.user_id AND b.at < l.at
+                AND b.at > l.at - %d * interval '1 millisecond' AND (b.accepted OR %s)) AS before
+            FROM rate_limit_log l) AS v
+        WHERE accepted <> (before < %d)""" % (window_ms, attempts, count))
+    same(wrong, [], "verdicts against the rule")
+
+
+@test
+def a_request_is_accepted_and_becomes_a_card(world):
+    world.up()
+    answer = world.post("alice", '"tap-1"')
+    same(answer.status, 202, "status")
+    request = answer.json()
+    same(answer.header("Location"), "/v1/card-requests/" + request["id"], "Location")
+    same(answer.header("Idempotent-Replayed"), "false", "Idempotent-Replayed")
+    same(request, {"id": request["id"], "kind": "new", "status": "PENDING", "created_at": request["created_at"],
+                   "updated_at": request["created_at"], "card": None, "reason": None}, "body")
+    true(request["id"][14] == "7", "the id is a UUID of version 7")
+    true(request["created_at"].endswith("Z"), "times are UTC")
+    world.settle()
+    done = world.get("alice", "/v1/card-requests/" + request["id"])
+    same(done.status, 200)
+    same(done.json()["status"], "COMPLETED")
+    same(done.json()["card"]["status"], "active")
+    issued = world.sandbox.cards(user="alice")
+    same([(card["reference"], card["key"], card["sends"]) for card in issued], [(request["id"], request["id"], 1)], "the issuer's cards")
+    true(world.sandbox.numbers()[0].endswith(done.json()["card"]["last4"]), "last4 is the number's")
+
+
+@test
+def three_hundred_identical_requests_over_two_apis_are_one_event(world):
+    world.up(apis=2, workers=0)
+    requests = [(world.apis()[i % 2].port, world.post_bytes("alice", '"same"')) for i in range(300)]
+    answers = client.burst(requests)
+    statuses = {answer.status if answer else None for answer in answers}
+    true(statuses <= {202, 409}, "statuses: %r" % statuses)
+    accepted = [answer for answer in answers if answer.status == 202]
+    same(sum(answer.header("Idempotent-Replayed") == "false" for answer in accepted), 1, "firsts")
+    same(len({answer.body for answer in accepted}), 1, "different bodies")
+    same(events(world), 1, "events")
+    same(world.sql("SELECT count(*) FROM rate_limit_log"), "1", "slots taken")
+    true(all(answer.header("Retry-After") for answer in answers if answer.status == 409), "a 409 without Retry-After")
+
+
+@test(limit__count="1")
+def three_hundred_keys_of_one_user_over_two_apis_give_one_card(world):
+    world.up(apis=2, workers=0)
+    answers = client.burst([(world.apis()[i % 2].port, world.post_bytes("alice", '"key-%d"' % i)) for i in range(300)])
+    statuses = sorted(answer.status if answer else 0 for answer in answers)
+    same(statuses, [202] + [429] * 299, "statuses")
+    same(events(world), 1, "events")
+    same(world.sql("SELECT count(*) FROM rate_limit_log WHERE NOT accepted"), "299", "refusals on record")
+
+
+@test(limit__count="1")
+def two_devices_at_the_same_moment_get_one_202_and_one_429(world):
+    world.up(apis=2, workers=0)
+    for i in range(10):
+        user = "user-%d" % i
+        answers = client.burst([(api.port, world.post_bytes(user, '"device-%d"' % n)) for n, api in enumerate(world.apis())], seed=i)
+        same(sorted(answer.status for answer in answers), [202, 429], "statuses of " + user)
+    same(events(world), 10, "events")
+
+
+@test(limit__count="1")
+def an_acceptance_that_has_not_committed_yet_blocks_the_other_device(world):
+    """The trap of insert-then-count: two transactions that do not see each other's row. Made certain by holding one of them open."""
+    world.up(workers=0)
+    with client.Wire(world.apis()[0].port) as wire:
+        with world.holding(ACCEPT % (NOBODY, "alice", "first"), end="COMMIT"):
+            wire.send(world.post_bytes("alice", '"second"'))
+            wait(lambda: world.blocked() == 1, "the second request waits for the first one's transaction")
+        same(wire.answer().status, 429, "status of the second")
+    same(events(world), 1, "events")
+
+
+@test
+def a_key_that_is_still_being_recorded_gives_409_and_retry_after(world):
+    world.up(workers=0)
+    with world.holding(ACCEPT % (NOBODY, "alice", "slow")):
+        answer = world.post("alice", '"slow"')
+        same(answer.status, 409, "status")
+        true(int(answer.header("Retry-After")) >= 1, "Retry-After")
+        same(answer.json()["type"], "/problems/request-in-progress")
+    same(world.post("alice", '"slow"').header("Idempotent-Replayed"), "false", "the other one rolled back, so this one is the first")
+
+
+@test
+def others_are_not_held_up_by_a_user_whose_lock_is_taken(world):
+    world.up(workers=0)
+    with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', 4711))"):
+        with client.Wire(world.apis()[0].port) as wire:
+            wire.send(world.post_bytes("alice", '"a"'))
+            wait(lambda: world.blocked() == 1, "alice waits")
+            for i in range(20):
+                same(world.post("bob-%d" % i, '"b"').status, 202, "bob's status")
+            same(events(world), 20, "events")
+
+
+@test(limit__count="1", limit__window="1h")
+def a_repeat_gets_the_same_bytes_is_never_limited_and_outlives_a_restart(world):
+    world.up(workers=1)
+    first = world.post("alice", '"k"')
+    same(world.post("alice", '"other"').status, 429, "another key")
+    world.settle()
+    for again in range(3):
+        repeat = world.post("alice", '"k"')
+        same((repeat.status, repeat.body, repeat.header("Location")), (202, first.body, first.header("Location")), "the repeat")
+        same(repeat.header("Idempotent-Replayed"), "true", "Idempotent-Replayed")
+        same(repeat.header("RateLimit").split(";")[1], "r=0", "slots left")
+        if again == 0:
+            same(world.apis()[0].stop(), 0, "exit status")
+            world.restart(world.apis()[0])
+        if again == 1:
+            world.apis()[0].kill()
+            world.restart(world.apis()[0])
+    same(events(world), 1, "events")
+    true(world.apis()[0].metric("issuing_idempotency_replays_total") == 1, "the replays are counted")
+
+
+@test
+def the_same_value_in_other_bytes_is_the_same_body(world):
+    world.up(workers=0)
+    first = world.post("alice", "k", '{"kind":"new","program":"travel","memo":"h\u00e9"}')
+    for body in ('{ "memo" : "h\u00e9",\r\n\t"program":"travel", "kind":"new" }', '{"kind":"new","program":"tra\\u0076el","memo":"h\\u00e9"}'):
+        answer = world.post("alice", "k", body)
+        same((answer.status, answer.body), (202, first.body), body)
+    same(events(world), 1, "events")
+
+
+@test
+def a_reused_key_with_another_body_is_422_and_changes_nothing(world):
+    world.up(workers=0)
+    world.accept("alice", "k", {"kind": "new"})
+    for body in ({"kind": "new", "memo": ""}, {"kind": "new", "memo": "x"}, {"kind": "new", "program": "p"},
+                 {"kind": "reissue", "replaces": NOBODY}):
+        answer = world.post("alice", "k", body)
+        same((answer.status, answer.json()["type"]), (422, "/problems/idempotency-key-reused"), repr(body))
+        same(answer.header("Idempotent-Replayed"), None, "Idempotent-Replayed on an error")
+    same(world.post("alice", "k", {"kind": "new"}).status, 202, "the first body again")
+    same(world.sql("SELECT count(*) FROM rate_limit_log"), "1", "slots taken")
+
+
+@test
+def a_key_belongs_to_one_user(world):
+    world.up(workers=1)
+    one, other = world.accept("alice", "same", {"kind": "new"}), world.accept("bob", "same", {"kind": "new", "memo": "bob's"})
+    true(one != other, "two events")
+    world.settle()
+    same(len(world.sandbox.cards()), 2, "cards")
+
+
+@test(limit__count="3", limit__window="1500ms")
+def the_window_slides_and_every_verdict_follows_the_rule(world):
+    world.up(apis=2, workers=0)
+    first = [world.post("alice", "k%d" % i) for i in range(3)]
+    same([answer.status for answer in first], [202] * 3, "the first three")
+    same([answer.header("RateLimit").split(";")[1] for answer in first], ["r=2", "r=1", "r=0"], "slots left")
+    same(first[0].header("RateLimit-Policy"), '"issuance";q=3;w=2', "RateLimit-Policy, rounded up")
+    accepted, number = 3, 3
+    while accepted < 8:
+        number += 1
+        answer = world.post("alice", "k%d" % number, api=world.apis()[number % 2])
+        true(answer.status in (202, 429), "status %d" % answer.status)
+        accepted += answer.status == 202
+        if answer.status == 429:
+            true(1 <= int(answer.header("Retry-After")) <= 2, "Retry-After %s" % answer.header("Retry-After"))
+            same(answer.header("RateLimit").split(";")[1], "r=0", "slots left")
+    check_window(world, 3, 1500, "false")
+    same(world.apis()[0].metric_sum("issuing_ratelimited_total") + world.apis()[1].metric_sum("issuing_ratelimited_total"),
+         float(world.sql("SELECT count(*) FROM rate_limit_log WHERE NOT accepted")), "refusals counted")
+
+
+@test(limit__count="2", limit__window="1s", limit__counts="attempts")
+def with_limit_counts_attempts_refused_tries_prolong_the_block(world):
+    world.up(workers=0)
+    number = 0
+
+    def ask():
+        nonlocal number
+        number += 1
+        return world.post("alice", "k%d" % number).status
+    same([ask(), ask()], [202, 202], "the first two")
+    # Asking all the time never gets through, although the window passes twice.
+    wait(lambda: ask() == 429 and world.sql("SELECT max(at) - min(at) > '2200ms' FROM rate_limit_log") == "t", "2.2 s of asking", every=0.1)
+    same(world.sql("SELECT count(*) FROM rate_limit_log WHERE accepted"), "2", "accepted")
+    wait(lambda: world.sql("SELECT clock_timestamp() > max(at) + '1s' FROM rate_limit_log") == "t", "a quiet second")
+    same(ask(), 202, "after silence")
+    check_window(world, 2, 1000, "true")
+
+
+@test(limit__count="1", limit__window="800ms")
+def a_429_leaves_its_key_unused(world):
+    world.up(workers=0)
+    world.accept("alice", "first")
+    same(world.post("alice", "second", {"kind": "new", "memo": "one"}).status, 429, "the second")
+    same(world.sql("SELECT count(*) FROM idempotency_keys"), "1", "keys")
+    same(world.sql("SELECT count(*) FROM rate_limit_log WHERE NOT accepted"), "1", "the refusal is on record")
+    # Also with another body: nothing is remembered under that key.
+    answer = wait(lambda: (lambda a: a if a.status == 202 else None)(world.post("alice", "second", {"kind": "new", "memo": "two"})), "a free slot")
+    same(answer.header("Idempotent-Replayed"), "false", "Idempotent-Replayed")
+    check_window(world, 1, 800, "false")
+
+
+@test(limit__count="1", limit__window="1h")
+def ratelimit_headers_are_on_every_201_202_and_429(world):
+    world.up(workers=1)
+    for answer, left in ((world.post("alice", "a", headers=[("Prefer", "wait=20")]), 0), (world.post("alice", "a"), 0), (world.post("alice", "b"), 0)):
+        same(answer.header("RateLimit-Policy"), '"issuance";q=1;w=3600', "policy on %d" % answer.status)
+        name, state, reset = answer.header("RateLimit").split(";")
+        same((name, state), ('"issuance"', "r=%d" % left), "state on %d" % answer.status)
+        true(3500 < int(reset[2:]) <= 3600, "reset on %d: %s" % (answer.status, reset))
+    same([world.post("alice", key).status for key in ("a", "b")], [202, 429], "statuses")
+    true(3500 < int(world.post("alice", "b").header("Retry-After")) <= 3600, "Retry-After")
+
+
+@test
+def every_spelling_of_a_key_is_read_as_the_contract_says(world):
+    world.up(workers=0)
+    long_key = "x" * 255
+    good = [  # the header, the key it means
+        ('"k"', "k"), ("k", "k"), ('"k";a=1', "k"), ('"k"; a=1;b="x;y"', "k"), ('  "k"  ', "k"), ('"a b"', "a b"), ('"\\""', '"'), ('"\\\\"', "\\"),
+        ('"' + long_key + '"', long_key), (long_key, long_key), ("!#$%&'*+-.^_`|~:/=?@()<>[]{}", "!#$%&'*+-.^_`|~:/=?@()<>[]{}"), ('","', ","),
+    ]
+    for i, (header, key) in enumerate(good):
+        world.accept("user-%d" % i, header)
+        same(world.sql("SELECT key = $key$%s$key$ FROM idempotency_keys WHERE user_id = 'user-%d'" % (key, i)), "t", "key of " + header)
+    first = world.post("alice", '"k"')
+    for header in ("k", '"k";x', '"\\k"'[:0] + '"k"'):
+        same(world.post("alice", header).body, first.body, "%s is the same key" % header)
+    bad = ['""', "", " ", '"k', 'k"', '"k" x', '"k","k"', "a,b", "a;b", "a\\b", "a b", '"\\k"', '"\\', '"a\\"', "x" * 256, '"' + "x" * 256 + '"', "\x80\xff",
+           '"\x80"', '"a\tb"', "'k'\x01"[:3] + "\xe9", '"k";', '"k";A=1', '"k"=1']
+    for header in bad:
+        answer = world.post("mallory", header)
+        same(answer.status, 400, "status of %r" % header)
+        same([error.get("header") for error in answer.json()["errors"]], ["Idempotency-Key"], "errors of %r" % header)
+    same(world.post("mallory", "k", headers=[("Idempotency-Key", "k")]).status, 400, "two lines")
+    same(world.post("mallory", None).status, 400, "none at all")
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE user_id = 'mallory'"), "0", "mallory's events")
+
+
+@test
+def a_client_that_goes_away_gets_its_request_all_the_same(world):
+    world.up(workers=1)
+    for i in range(20):
+        with client.Wire(world.apis()[0].port) as wire:
+            wire.send(world.post_bytes("user-%d" % i, "k"))
+    wait(lambda: events(world) == 20, "20 events")
+    world.settle()
+    for i in range(20):
+        same(world.post("user-%d" % i, "k").header("Idempotent-Replayed"), "true", "the repeat")
+
+
+@test(limit__count="100000")
+def many_users_and_repeats_at_once_over_two_apis_lose_and_double_nothing(world):
+    world.up(apis=2, workers=2)
+    first = {}
+    wrong = []
+
+    def one(number):
+        for i in range(40):
+            user, key = "user-%d" % (i % 20), "key-%d-%d" % (number % 2, i)
+            answer = world.post(user, key, api=world.apis()[(number + i) % 2])
+            if answer.status not in (202, 409):
+                wrong.append(answer)
+            elif answer.status == 202 and first.setdefault((user, key), answer.body) != answer.body:
+                wrong.append("two bodies for %s %s" % (user, key))
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    same(wrong, [], "answers")
+    same(events(world), len(first), "events")
+    world.settle()
+    same(len(world.sandbox.cards()), len(first), "cards")
+
+
+@test
+def the_sandbox_mints_tokens_that_the_api_takes(world):
+    from harness import BUILD, run
+    world.up(workers=0)
+    minted = run([BUILD / "issuing-sandbox", "token", "--user", "alice", "--secret-file", world.suite.secret_file])
+    same(minted.returncode, 0, "exit status")
+    world.tokens["alice"] = minted.stdout.strip()
+    same(world.post("alice", "k").status, 202)
+    expired = run([BUILD / "issuing-sandbox", "token", "--user", "alice", "--secret-file", world.suite.secret_file, "--expires", "-1h"])
+    world.tokens["alice"] = expired.stdout.strip()
+    same(world.post("alice", "k").status, 401)

@@ -1,0 +1,118 @@
+"""What must hold after every test, whatever it was about: accepted = one card, or one refusal, or one open question; and the ledgers agree.
+
+The database's word is compared with the issuer's and core-api's own (the sandbox's ledger). The snapshot of the database is taken first: what it
+calls final cannot change any more, so a worker that is still busy does not disturb.
+World.allowed names what a test provokes on purpose: "two_cards" (it made a second card at the issuer by itself), "orphan" (it removed or invented
+rows), "number_shown" (never: there is no such exception).
+"""
+import collections
+import re
+
+import harness
+
+
+def _snapshot(world):
+    events = world.rows("SELECT id, status, user_id, event_type, retry_count, next_attempt_at, lease_until, lease_token, reason_code, completed_at,"
+                        " idempotency_key, payload ->> 'replaces' AS replaces FROM outbox_events")
+    cards = world.rows("SELECT id, request_id, user_id, status, issuer_card_id, last4, replaces FROM cards")
+    keys = world.rows("SELECT event_id, user_id, key FROM idempotency_keys")
+    return events, cards, keys
+
+
+def _check_event(event, cards, issued, links, complain, allowed):
+    status, live = event["status"], [card for card in cards if card["status"] in ("active", "replaced")]
+    if len(cards) > 1:
+        complain("%d rows in cards" % len(cards))
+    if len(issued) > 1 and "two_cards" not in allowed:
+        complain("%d cards at the issuer" % len(issued))
+    if status == "COMPLETED":
+        if len(live) != 1:
+            complain("COMPLETED with %d usable cards" % len(live))
+        if len(issued) != 1:
+            complain("COMPLETED with %d cards at the issuer" % len(issued))
+        elif issued[0]["status"] == "cancelled":
+            complain("COMPLETED, and the issuer's card is cancelled")
+        if len(links) != 1:
+            complain("COMPLETED with %d links" % len(links))
+        elif live and links[0]["card_id"] != live[0]["id"]:
+            complain("another card is linked")
+        if any(row["user_id"] != event["user_id"] for row in [*cards, *issued, *links]):
+            complain("a card or a link belongs to another user")
+    elif status == "REJECTED":
+        if event["reason_code"] != "reissued" and any(card["status"] == "active" for card in issued) and "two_cards" not in allowed:
+            complain("REJECTED, and the issuer has an active card")
+        if live:
+            complain("REJECTED with a usable card")
+    elif status == "FAILED":
+        if not event["reason_code"] or not event["completed_at"]:
+            complain("FAILED without a reason or an end")
+    elif event["event_type"] == "CARD_ISSUE":
+        if status == "PENDING" and not event["next_attempt_at"]:
+            complain("PENDING and not scheduled")
+        if status == "PROCESSING" and not event["lease_until"]:
+            complain("PROCESSING without a lease")
+
+
+def check_ledgers(world):
+    """Returns complaints."""
+    complaints = []
+    events, cards, keys = _snapshot(world)
+    ledger = world.sandbox.ledger() if world.sandbox and world.sandbox.alive() else {"cards": [], "links": [], "leaks": 0, "truncated": False}
+    by_request, by_reference, by_link = (collections.defaultdict(list) for _ in range(3))
+    for rows, key, target in ((cards, "request_id", by_request), (ledger["cards"], "reference", by_reference), (ledger["links"], "request_id", by_link)):
+        for row in rows:
+            target[row[key]].append(row)
+    if world.sandbox and world.sandbox.alive():
+        for event in events:
+            _check_event(event, by_request[event["id"]], by_reference[event["id"]], by_link[event["id"]],
+                         lambda text, event=event: complaints.append("event %s of %s (%s): %s" % (event["id"], event["user_id"], event["status"], text)),
+                         world.allowed)
+        known = {event["id"] for event in events}
+        if "orphan" not in world.allowed:
+            complaints += ["the issuer has a card for %s, which nobody accepted" % reference for reference in by_reference if reference not in known]
+            complaints += ["core-api has a link for %s, which nobody accepted" % request for request in by_link if request not in known]
+    if ledger["leaks"]:
+        complaints.append("core-api was sent %d card numbers" % ledger["leaks"])
+    linked = collections.Counter(link["card_id"] for link in ledger["links"])
+    complaints += ["card %s is linked by %d requests" % pair for pair in linked.items() if pair[1] > 1]
+    made_by_api = [event for event in events if event["idempotency_key"] is not None]
+    if "orphan" not in world.allowed and len(made_by_api) != len(keys):
+        complaints.append("%d events with a key, %d rows in idempotency_keys" % (len(made_by_api), len(keys)))
+    if "orphan" not in world.allowed and {event["id"] for event in made_by_api} != {key["event_id"] for key in keys}:
+        complaints.append("idempotency_keys and outbox_events name different events")
+    return complaints
+
+
+def _search(text, numbers, where):
+    complaints = []
+    if numbers:
+        squeezed = re.sub(r"(?<=\d)[ -](?=\d)", "", text)
+        complaints += ["a card number in %s" % where for number in numbers if number in squeezed]
+    if "cvc" in text.lower():
+        complaints.append("\"cvc\" in " + where)
+    return complaints
+
+
+def check_metrics_and_dump(world):
+    """Needs the programs still running."""
+    numbers = world.sandbox.numbers() if world.sandbox and world.sandbox.alive() else []
+    world.numbers = numbers
+    complaints = []
+    if not numbers:
+        return complaints
+    for daemon in [*world.apis(), *world.workers()]:
+        if daemon.alive() and not getattr(daemon, "is_stopped", False):
+            complaints += _search(daemon.get("/metrics").body.decode(), numbers, "the metrics of " + daemon.name)
+    pg_dump = harness.psql_program().replace("psql", "pg_dump")
+    dump = harness.run([pg_dump, "--data-only", "-d", world.conninfo("postgres")], 120)
+    if dump.returncode != 0:
+        complaints.append("pg_dump: " + dump.stderr)
+    return complaints + _search(dump.stdout, numbers, "the database")
+
+
+def check_logs(world):
+    """When all programs have ended."""
+    complaints = []
+    for log in sorted(world.dir.glob("*.log")):
+        complaints += _search(log.read_text(errors="replace"), getattr(world, "numbers", []), log.name)
+    return complaints
