@@ -36,12 +36,14 @@ static bool is_parameters(struct slice rest)
             return false;
         while (at < rest.length && rest.bytes[at] != '=' && rest.bytes[at] != ';') {
             char c = rest.bytes[at++];
-            if (!is_lcalpha(c) && !(c >= '0' && c <= '9') && !strchr("_-.", c))
+            if (!is_lcalpha(c) && !(c >= '0' && c <= '9') && c != '_' && c != '-' && c != '.')
                 return false;
         }
         if (at >= rest.length || rest.bytes[at] == ';')
             continue;
         at++;
+        if (at + 1 < rest.length && rest.bytes[at] == '%' && rest.bytes[at + 1] == '"') /* a Display String */
+            at++;
         if (at < rest.length && rest.bytes[at] == '"') {
             for (at++; at < rest.length && rest.bytes[at] != '"'; at++)
                 if (rest.bytes[at] == '\\')

@@ -1,5 +1,5 @@
-/* The call ring. Invariant: the note of call n is at n % CALLS_KEPT and says so itself. Leaves out: bodies, credentials, card numbers;
- * counting (ledger.c counts, also what the ring has forgotten). */
+/* The call ring. Invariant: the note of call n is at n % CALLS_KEPT and says so itself. Leaves out: bodies,
+ * credentials, card numbers; counting (ledger.c counts, also what the ring has forgotten). */
 #include "sandbox/calls.h"
 
 #include <stdlib.h>
@@ -74,7 +74,8 @@ static void keep(char *text, size_t size, struct slice words)
     text[length] = '\0';
 }
 
-uint64_t calls_note(struct calls *calls, enum call_kind kind, const struct call_words *words, const char *fault, int64_t wall_us)
+uint64_t calls_note(struct calls *calls, enum call_kind kind, const struct call_words *words, const char *fault,
+                    int64_t wall_us)
 {
     uint64_t call = ++calls->made;
     struct note *note = &calls->notes[call % CALLS_KEPT];

@@ -8,12 +8,12 @@
 enum call_target { TARGET_ISSUER, TARGET_CORE };
 
 /* kind, its name in rules and in GET /calls, who is asked */
-#define CALL_KINDS(X)             \
-    X(CREATE, "create", ISSUER)   \
-    X(LOOKUP, "lookup", ISSUER)   \
-    X(CANCEL, "cancel", ISSUER)   \
-    X(CHECK, "check", CORE)       \
-    X(LINK, "link", CORE)         \
+#define CALL_KINDS(X)                                                                                      \
+    X(CREATE, "create", ISSUER)                                                                            \
+    X(LOOKUP, "lookup", ISSUER)                                                                            \
+    X(CANCEL, "cancel", ISSUER)                                                                            \
+    X(CHECK, "check", CORE)                                                                                \
+    X(LINK, "link", CORE)                                                                                  \
     X(STRAY_ISSUER, "stray", ISSUER) /* a path that does not exist, such as one that follows a redirect */ \
     X(STRAY_CORE, "stray", CORE)
 
@@ -40,7 +40,8 @@ must_check struct calls *calls_new(void);
 void calls_free(struct calls *calls);
 void calls_clear(struct calls *calls);
 /* Returns the call's number, which counts from 1 since calls_new(). fault: a static name or NULL. */
-uint64_t calls_note(struct calls *calls, enum call_kind kind, const struct call_words *words, const char *fault, int64_t wall_us);
+uint64_t calls_note(struct calls *calls, enum call_kind kind, const struct call_words *words, const char *fault,
+                    int64_t wall_us);
 /* The status the call was answered with (0 = never answered); nothing happens if its note is gone already. */
 void calls_answered(struct calls *calls, uint64_t call, int status);
 /* {"calls":[...]}, newest first. */

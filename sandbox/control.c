@@ -1,6 +1,8 @@
-/* Control of the sandbox: one table of paths, one function each. GET / is made from that table and the table of faults.
+/* Control of the sandbox: one table of paths, one function each. GET / is made from that table and the table of
+ * faults.
  *
- * Leaves out: any protection. Whoever reaches this port owns the sandbox, which is why it listens on loopback unless told otherwise. */
+ * Leaves out: any protection. Whoever reaches this port owns the sandbox, which is why it listens on loopback unless
+ * told otherwise. */
 #include "sandbox/control.h"
 
 #include <stdio.h>
@@ -23,8 +25,8 @@
 static void answer_in_parts(struct http_request *request, int status, const char *content_type, const struct buf *out)
 {
     char head[200];
-    int length = snprintf(head, sizeof(head), "HTTP/1.1 %d\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n", status, content_type,
-                          out->length);
+    int length = snprintf(head, sizeof(head), "HTTP/1.1 %d\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n", status,
+                          content_type, out->length);
     http_reply_part(request, head, (size_t)length);
     size_t sent = 0;
     for (; out->length - sent > PART_MAX; sent += PART_MAX)
@@ -39,8 +41,9 @@ static void answer(struct http_request *request, int status, const char *content
     else if (out->length > PART_MAX && request->method != HTTP_HEAD)
         answer_in_parts(request, status, content_type, out);
     else
-        http_reply(request, &(struct http_reply){
-                                .status = status, .content_type = content_type, .body = out->bytes, .body_length = out->length});
+        http_reply(request,
+                   &(struct http_reply){
+                       .status = status, .content_type = content_type, .body = out->bytes, .body_length = out->length});
 }
 
 static void answer_error(struct http_request *request, int status, const char *code, const char *detail)
@@ -91,7 +94,8 @@ static void answer_down(struct http_request *request, const struct listener *lis
 {
     struct buf out;
     buf_init(&out, 4096);
-    buf_put_format(&out, "{\"target\":\"%s\",\"down\":%s}\n", listener_name(listener), listener_is_up(listener) ? "false" : "true");
+    buf_put_format(&out, "{\"target\":\"%s\",\"down\":%s}\n", listener_name(listener),
+                   listener_is_up(listener) ? "false" : "true");
     answer(request, 200, "application/json", &out);
     buf_done(&out);
 }
@@ -236,7 +240,8 @@ static void advance_clock(struct sandbox *sandbox, struct http_request *request)
 static void show_alive(struct sandbox *sandbox, struct http_request *request)
 {
     (void)sandbox;
-    http_reply(request, &(struct http_reply){.status = 200, .content_type = "text/plain", .body = "ok\n", .body_length = 3});
+    http_reply(request,
+               &(struct http_reply){.status = 200, .content_type = "text/plain", .body = "ok\n", .body_length = 3});
 }
 
 static void show_help(struct sandbox *sandbox, struct http_request *request);
@@ -250,16 +255,19 @@ static const struct {
 } paths[] = {
     {HTTP_GET, "GET", "/", show_help, NULL, "this text"},
     {HTTP_GET, "GET", "/livez", show_alive, NULL, "ok"},
-    {HTTP_POST, "POST", "/faults", add_faults, "{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"create_then_drop\",\"count\":1}",
+    {HTTP_POST, "POST", "/faults", add_faults,
+     "{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"create_then_drop\",\"count\":1}",
      "adds one rule or an array of rules"},
     {HTTP_GET, "GET", "/faults", show_faults, NULL, "the rules, how often each fired, what is left of its count"},
     {HTTP_OTHER, "DELETE", "/faults", clear_faults, NULL, "removes all rules"},
     {HTTP_POST, "POST", "/faults/clear", clear_faults, "", "the same"},
-    {HTTP_POST, "POST", "/down", put_down, "{\"target\":\"issuer\",\"down\":true}", "refuses connections, until down is false"},
+    {HTTP_POST, "POST", "/down", put_down, "{\"target\":\"issuer\",\"down\":true}",
+     "refuses connections, until down is false"},
     {HTTP_GET, "GET", "/ledger", show_ledger, NULL, "cards, links, counts, leaks; ?user= ?reference= ?from= ?limit="},
     {HTTP_GET, "GET", "/ledger/summary", show_summary, NULL, "numbers only, cheap"},
     {HTTP_GET, "GET", "/calls", show_calls, NULL, "the newest calls of the last 10000; ?limit="},
-    {HTTP_GET, "GET", "/numbers", show_numbers, NULL, "the card numbers made, to look for leaks; ?from= ?limit= ?user= ?reference="},
+    {HTTP_GET, "GET", "/numbers", show_numbers, NULL,
+     "the card numbers made, to look for leaks; ?from= ?limit= ?user= ?reference="},
     {HTTP_POST, "POST", "/clock", advance_clock, "{\"advance_ms\":86400000}", "makes keys older"},
     {HTTP_POST, "POST", "/reset", reset, "", "empties ledger, calls and faults"},
 };
@@ -278,11 +286,14 @@ static void put_help(struct sandbox *sandbox, struct buf *out)
         else
             buf_put_format(out, "       curl -X %s http://%s%s\n", paths[i].method_name, address, paths[i].path);
     }
-    buf_put_text(out, "\nA rule: {\"target\":\"issuer\"|\"core\", \"call\":\"create\"|\"lookup\"|\"cancel\"|\"check\"|\"link\"|\"any\", "
-                      "\"user\":exact, \"fault\":..., \"count\":how often,\n"
-                      "\"skip\":pass so many first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, \"retry_after\":text, "
-                      "\"delay_ms\":n, \"card\":{members}, \"body\":text}.\n"
-                      "target and fault are required. The first rule that fits and has budget left fires.\n\nFaults:\n");
+    buf_put_text(out,
+                 "\nA rule: {\"target\":\"issuer\"|\"core\", "
+                 "\"call\":\"create\"|\"lookup\"|\"cancel\"|\"check\"|\"link\"|\"any\", "
+                 "\"user\":exact, \"fault\":..., \"count\":how often,\n"
+                 "\"skip\":pass so many first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, "
+                 "\"retry_after\":text, "
+                 "\"delay_ms\":n, \"card\":{members}, \"body\":text}.\n"
+                 "target and fault are required. The first rule that fits and has budget left fires.\n\nFaults:\n");
 #define X(kind, executes, text) buf_put_format(out, "  %-20s %s\n", #kind, text);
     FAULT_KINDS(X)
 #undef X

@@ -1,7 +1,8 @@
 /* The stand-in core-api: may this user have a card, and: this user has this card.
  *
- * Every user exists and is eligible unless a fault says otherwise. core-api must never see a card number: every byte that arrives here is
- * searched for the numbers that the issuer next door made, and each one found is a leak in the ledger. Leaves out: user records. */
+ * Every user exists and is eligible unless a fault says otherwise. core-api must never see a card number: every byte
+ * that arrives here is searched for the numbers that the issuer next door made, and each one found is a leak in the
+ * ledger. Leaves out: user records. */
 #include "sandbox/core.h"
 
 #include <string.h>
@@ -58,7 +59,8 @@ static void check(struct sandbox *sandbox, struct http_request *request, struct 
     bool readable = read_user(segment, user);
     struct exchange exchange;
     ledger_add(sandbox->ledger, LEDGER_COUNT_CORE_CHECK);
-    if (exchange_begin(&exchange, sandbox, request, CALL_CHECK, &(struct call_words){.user = slice_of(readable ? user : "")}) &&
+    if (exchange_begin(&exchange, sandbox, request, CALL_CHECK,
+                       &(struct call_words){.user = slice_of(readable ? user : "")}) &&
         admit(&exchange)) {
         bool has_kind = uri_query(request->query, "kind", kind, sizeof(kind));
         if (!readable) {
@@ -86,8 +88,9 @@ static const struct {
     const char *name;
     enum { MEMBER_UUID, MEMBER_UUID_OR_NULL, MEMBER_LAST4, MEMBER_MONTH, MEMBER_YEAR, MEMBER_KIND } type;
 } link_members[] = {
-    {"request_id", MEMBER_UUID}, {"card_id", MEMBER_UUID},  {"last4", MEMBER_LAST4},           {"exp_month", MEMBER_MONTH},
-    {"exp_year", MEMBER_YEAR},   {"kind", MEMBER_KIND},     {"replaces", MEMBER_UUID_OR_NULL},
+    {"request_id", MEMBER_UUID},       {"card_id", MEMBER_UUID},  {"last4", MEMBER_LAST4},
+    {"exp_month", MEMBER_MONTH},       {"exp_year", MEMBER_YEAR}, {"kind", MEMBER_KIND},
+    {"replaces", MEMBER_UUID_OR_NULL},
 };
 
 static must_check bool is_member(size_t member, struct json_value value)
@@ -107,7 +110,8 @@ static must_check bool is_member(size_t member, struct json_value value)
     case MEMBER_YEAR:
         return json_integer(value, 2026, 9999, &number);
     case MEMBER_KIND:
-        return json_string(value, text, sizeof(text), NULL) && (strcmp(text, "new") == 0 || strcmp(text, "reissue") == 0);
+        return json_string(value, text, sizeof(text), NULL) &&
+               (strcmp(text, "new") == 0 || strcmp(text, "reissue") == 0);
     }
     return false;
 }

@@ -1,7 +1,9 @@
-/* Carries out answers and misbehaviour. The only room that replies for issuer and core, and the only one that holds a request back.
+/* Carries out answers and misbehaviour. The only room that replies for issuer and core, and the only one that holds a
+ * request back.
  *
- * Invariants: every request gets exactly one of reply, raw reply or reset, also one that "never" is answered: it is held in sandbox->late until
- * its client leaves, its listener goes down, or the sandbox ends. Leaves out: what the true answer is (issuer.c, core.c). */
+ * Invariants: every request gets exactly one of reply, raw reply or reset, also one that "never" is answered: it is
+ * held in sandbox->late until its client leaves, its listener goes down, or the sandbox ends. Leaves out: what the
+ * true answer is (issuer.c, core.c). */
 #include "sandbox/exchange.h"
 
 #include <stdlib.h>
@@ -112,7 +114,8 @@ static void hold(struct sandbox *sandbox, struct http_request *request, uint64_t
     request->gone_at_end = true;
     (void)uv_timer_init(sandbox->loop, &late->timer); /* never fails */
     if (plan->manner != MANNER_SILENCE)
-        (void)uv_timer_start(&late->timer, on_late_due, (uint64_t)plan->delay_ms, 0); /* fails only without a callback */
+        (void)uv_timer_start(&late->timer, on_late_due, (uint64_t)plan->delay_ms,
+                             0); /* fails only without a callback */
 }
 
 void exchange_end_late(struct sandbox *sandbox, enum call_target target)
@@ -152,8 +155,8 @@ static void send_answer(struct http_request *request, const struct plan *plan)
 /* The head of an answer whose bytes we count out ourselves. */
 static bool put_head(struct buf *wire, const struct plan *plan, bool close)
 {
-    buf_put_format(wire, "HTTP/1.1 %d Scripted\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n", plan->status,
-                   plan->body.length, close ? "Connection: close\r\n" : "");
+    buf_put_format(wire, "HTTP/1.1 %d Scripted\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n",
+                   plan->status, plan->body.length, close ? "Connection: close\r\n" : "");
     buf_put(wire, plan->body.bytes, plan->body.length / 2);
     return !wire->failed;
 }
@@ -204,16 +207,16 @@ static void carry_out(struct sandbox *sandbox, struct http_request *request, uin
     }
 }
 
-bool exchange_begin(struct exchange *exchange, struct sandbox *sandbox, struct http_request *request, enum call_kind kind,
-                    const struct call_words *words)
+bool exchange_begin(struct exchange *exchange, struct sandbox *sandbox, struct http_request *request,
+                    enum call_kind kind, const struct call_words *words)
 {
     *exchange = (struct exchange){.sandbox = sandbox, .request = request, .kind = kind};
     if (sandbox->faults.count)
         exchange->fault = faults_match(&sandbox->faults, kind, words->user);
     struct call_words noted = *words;
     noted.traceparent = http_header(request, "traceparent", NULL);
-    exchange->call = calls_note(sandbox->calls, kind, &noted, exchange->fault ? fault_kind_name(exchange->fault->kind) : NULL,
-                                clock_wall_us());
+    exchange->call = calls_note(sandbox->calls, kind, &noted,
+                                exchange->fault ? fault_kind_name(exchange->fault->kind) : NULL, clock_wall_us());
     if (exchange->fault)
         ledger_add(sandbox->ledger, LEDGER_COUNT_FAULTS);
     buf_reset(&sandbox->body);
@@ -363,7 +366,8 @@ static void apply_fault(struct exchange *exchange, struct plan *plan)
 void exchange_finish(struct exchange *exchange)
 {
     struct sandbox *sandbox = exchange->sandbox;
-    struct plan plan = {.manner = MANNER_ANSWER, .target = call_kind_target(exchange->kind), .delay_ms = sandbox->latency_ms};
+    struct plan plan = {
+        .manner = MANNER_ANSWER, .target = call_kind_target(exchange->kind), .delay_ms = sandbox->latency_ms};
     if (exchange->fault)
         apply_fault(exchange, &plan);
     if (sandbox->body.failed)
@@ -388,5 +392,6 @@ bool exchange_is_authorized(const struct http_request *request, const struct sec
         return true;
     struct slice value = http_header(request, "Authorization", NULL);
     return value.length > scheme.length && strncasecmp(value.bytes, scheme.bytes, scheme.length) == 0 &&
-           secret_equal(value.bytes + scheme.length, value.length - scheme.length, credential->bytes, credential->length);
+           secret_equal(value.bytes + scheme.length, value.length - scheme.length, credential->bytes,
+                        credential->length);
 }

@@ -16,10 +16,10 @@ struct exchange {
     int status;                /* of the true answer, whose body is sandbox->body */
 };
 
-/* Notes the call and looks for a fault. True: the call takes effect, and the handler writes the true answer into sandbox->body and ->status.
- * False: it must not take effect. exchange_finish() ends both. */
-must_check bool exchange_begin(struct exchange *exchange, struct sandbox *sandbox, struct http_request *request, enum call_kind kind,
-                               const struct call_words *words);
+/* Notes the call and looks for a fault. True: the call takes effect, and the handler writes the true answer into
+ * sandbox->body and ->status. False: it must not take effect. exchange_finish() ends both. */
+must_check bool exchange_begin(struct exchange *exchange, struct sandbox *sandbox, struct http_request *request,
+                               enum call_kind kind, const struct call_words *words);
 /* The true answer is an error: {"code","detail"}. */
 void exchange_refuse(struct exchange *exchange, int status, const char *code, const char *detail);
 /* Answers, now or later, or never. The request and the exchange may not be used after it. */

@@ -1,6 +1,6 @@
-/* The rules of misbehaviour: reading them, choosing among them, and putting a rule's members over an answer. How a misbehaviour is carried
- * out is exchange.c's. Invariant: a rule in the list is complete and makes sense for its target. Leaves out: faults below HTTP other than
- * resets and refused connections (listener.c). */
+/* The rules of misbehaviour: reading them, choosing among them, and putting a rule's members over an answer. How a
+ * misbehaviour is carried out is exchange.c's. Invariant: a rule in the list is complete and makes sense for its
+ * target. Leaves out: faults below HTTP other than resets and refused connections (listener.c). */
 #include "sandbox/faults.h"
 
 #include <limits.h>
@@ -181,10 +181,20 @@ static const struct {
     const char *name;
     bool (*read)(struct json_value value, struct fault *rule);
 } members[] = {
-    {"target", read_target}, {"call", read_call},     {"user", read_user},     {"fault", read_fault},
-    {"count", read_count},   {"skip", read_skip},     {"rate", read_rate},     {"status", read_status},
-    {"code", read_code},     {"detail", read_detail}, {"retry_after", read_retry_after},
-    {"delay_ms", read_delay}, {"card", read_card},    {"body", read_body},
+    {"target", read_target},
+    {"call", read_call},
+    {"user", read_user},
+    {"fault", read_fault},
+    {"count", read_count},
+    {"skip", read_skip},
+    {"rate", read_rate},
+    {"status", read_status},
+    {"code", read_code},
+    {"detail", read_detail},
+    {"retry_after", read_retry_after},
+    {"delay_ms", read_delay},
+    {"card", read_card},
+    {"body", read_body},
 };
 
 /* The kinds that mean one call only. */
@@ -223,8 +233,8 @@ static must_check bool read_rule(struct json_value text, size_t number, struct f
                                            memcmp(name.bytes + 1, members[i].name, name.length - 2) != 0))
             i++;
         if (i == ARRAY_SIZE(members))
-            return err_set(err, ERR_MALFORMED, "rule %zu: unknown member %.*s", number, (int)(name.length < 60 ? name.length : 60),
-                           name.bytes);
+            return err_set(err, ERR_MALFORMED, "rule %zu: unknown member %.*s", number,
+                           (int)(name.length < 60 ? name.length : 60), name.bytes);
         if (!members[i].read(value, rule))
             return err_set(err, ERR_MALFORMED, "rule %zu: \"%s\" has no usable value", number, members[i].name);
     }
@@ -390,7 +400,8 @@ static void override_object(struct json_value object, struct json_value card, st
 
 bool fault_override(struct slice answer, const char *card, struct buf *out)
 {
-    struct json_value object = json_value_of(answer.bytes, answer.length), members_over = json_value_of(card, strlen(card));
+    struct json_value object = json_value_of(answer.bytes, answer.length),
+                      members_over = json_value_of(card, strlen(card));
     struct json_value list = json_member(object, "cards"), element;
     if (list.kind != JSON_ARRAY) {
         override_object(object, members_over, out);

@@ -11,24 +11,24 @@
 #define FAULT_DELAY_MAX_MS (60 * 60 * 1000)
 
 /* kind, whether the call still takes effect, what the caller sees */
-#define FAULT_KINDS(X)                                                                                                   \
-    X(create_then_drop, true, "executes, then resets the connection without an answer")                                 \
-    X(create_then_hang, true, "executes, never answers")                                                                \
-    X(drop, false, "resets the connection before executing")                                                            \
-    X(hang, false, "never answers, does not execute")                                                                   \
-    X(delay, true, "executes, answers after delay_ms (default 1000)")                                                   \
-    X(status, false, "answers status, code, detail, retry_after without executing")                                     \
-    X(execute_then_status, true, "executes, then answers that status")                                                  \
-    X(garbage, true, "executes, answers with broken JSON")                                                              \
-    X(truncated, true, "executes, announces more bytes than it sends, closes")                                          \
-    X(slow_body, true, "executes, sends half of the body, the rest after delay_ms (default 1000)")                      \
-    X(huge, true, "executes, answers with 1 MiB")                                                                       \
-    X(wrong_reference, true, "executes, answers with another reference")                                                \
-    X(contradictory, true, "executes, answers with a last4 that is not the pan's")                                      \
-    X(answer, true, "executes, answers with the members of card put over the true ones (null removes), or with body")   \
-    X(redirect, false, "answers 302 to /redirected")                                                                    \
-    X(ineligible, false, "check: eligible is false, the reason is code (default user_blocked)")                         \
-    X(user_not_found, false, "answers 404")                                                                             \
+#define FAULT_KINDS(X)                                                                                                \
+    X(create_then_drop, true, "executes, then resets the connection without an answer")                               \
+    X(create_then_hang, true, "executes, never answers")                                                              \
+    X(drop, false, "resets the connection before executing")                                                          \
+    X(hang, false, "never answers, does not execute")                                                                 \
+    X(delay, true, "executes, answers after delay_ms (default 1000)")                                                 \
+    X(status, false, "answers status, code, detail, retry_after without executing")                                   \
+    X(execute_then_status, true, "executes, then answers that status")                                                \
+    X(garbage, true, "executes, answers with broken JSON")                                                            \
+    X(truncated, true, "executes, announces more bytes than it sends, closes")                                        \
+    X(slow_body, true, "executes, sends half of the body, the rest after delay_ms (default 1000)")                    \
+    X(huge, true, "executes, answers with 1 MiB")                                                                     \
+    X(wrong_reference, true, "executes, answers with another reference")                                              \
+    X(contradictory, true, "executes, answers with a last4 that is not the pan's")                                    \
+    X(answer, true, "executes, answers with the members of card put over the true ones (null removes), or with body") \
+    X(redirect, false, "answers 302 to /redirected")                                                                  \
+    X(ineligible, false, "check: eligible is false, the reason is code (default user_blocked)")                       \
+    X(user_not_found, false, "answers 404")                                                                           \
     X(link_refused, false, "link: answers 409 with code (default card_limit_reached)")
 
 enum fault_kind {
@@ -74,7 +74,8 @@ const struct fault *faults_match(struct faults *faults, enum call_kind call, str
 /* {"rules":[...]}, with fired and left (null = without end). */
 bool faults_write(const struct faults *faults, struct buf *out);
 
-/* Writes `answer` with the members of `card` put over its own; null removes; in an answer {"cards":[...]}, each of them. Both checked JSON. */
+/* Writes `answer` with the members of `card` put over its own; null removes; in an answer {"cards":[...]}, each of
+ * them. Both checked JSON. */
 bool fault_override(struct slice answer, const char *card, struct buf *out);
 
 #endif

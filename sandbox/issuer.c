@@ -1,8 +1,9 @@
 /* The stand-in issuer: makes cards under idempotency keys, looks them up by reference, cancels them.
  *
- * It is as strict as an issuer may be: a body has exactly the members of the contract, "same body" means the same bytes, and a key is
- * forgotten when its lifetime is over, so that a program that sends again too late gets its second card here and not at a real issuer.
- * Every card answer carries a "cvc" that nobody may read. Leaves out: money, limits, expiry, webhooks. */
+ * It is as strict as an issuer may be: a body has exactly the members of the contract, "same body" means the same
+ * bytes, and a key is forgotten when its lifetime is over, so that a program that sends again too late gets its second
+ * card here and not at a real issuer. Every card answer carries a "cvc" that nobody may read. Leaves out: money,
+ * limits, expiry, webhooks. */
 #include "sandbox/issuer.h"
 
 #include <string.h>
@@ -35,7 +36,8 @@ struct create_words {
     struct ledger_order order;
 };
 
-static must_check bool read_text(struct json_value object, const char *name, char *text, size_t size, struct slice *ret_slice)
+static must_check bool read_text(struct json_value object, const char *name, char *text, size_t size,
+                                 struct slice *ret_slice)
 {
     size_t length;
     if (!json_string(json_member(object, name), text, size, &length) || !is_shown(text, length))
@@ -60,7 +62,8 @@ static int member_count(struct json_value object)
     return count;
 }
 
-/* NULL if the body is good, else what is wrong. Fills in what it can, so that a fault for one user is found for a bad body as well. */
+/* NULL if the body is good, else what is wrong. Fills in what it can, so that a fault for one user is found for a bad
+ * body as well. */
 static const char *read_create(const struct http_request *request, struct create_words *words)
 {
     struct ledger_order *order = &words->order;
@@ -77,11 +80,13 @@ static const char *read_create(const struct http_request *request, struct create
     if (keys != 1 || order->key.length == 0 || order->key.length > LEDGER_TEXT_MAX)
         return "exactly one Idempotency-Key of 1 to 255 bytes is required";
     char kind[8];
-    if (!json_string(json_member(body, "kind"), kind, sizeof(kind), NULL) || (strcmp(kind, "new") != 0 && strcmp(kind, "reissue") != 0))
+    if (!json_string(json_member(body, "kind"), kind, sizeof(kind), NULL) ||
+        (strcmp(kind, "new") != 0 && strcmp(kind, "reissue") != 0))
         return "kind is neither new nor reissue";
     order->is_reissue = strcmp(kind, "reissue") == 0;
     struct json_value replaces = json_member(body, "replaces");
-    if (replaces.kind == JSON_STRING && !read_text(body, "replaces", words->replaces, sizeof(words->replaces), &order->replaces))
+    if (replaces.kind == JSON_STRING &&
+        !read_text(body, "replaces", words->replaces, sizeof(words->replaces), &order->replaces))
         return "replaces is no card id";
     if (replaces.kind != (order->is_reissue ? JSON_STRING : JSON_NULL))
         return "replaces must be a card id for reissue, null for new";
@@ -98,13 +103,14 @@ static void put_card(const struct sandbox *sandbox, uint32_t card, const char *s
     char id[LEDGER_CARD_ID_SIZE], number[LEDGER_NUMBER_SIZE];
     ledger_card_id(sandbox->ledger, card, id);
     ledger_card_number(sandbox->ledger, card, number);
-    unsigned luck = (unsigned)(number[12] - '0') * 100 + (unsigned)(number[13] - '0') * 10 + (unsigned)(number[14] - '0');
+    unsigned luck =
+        (unsigned)(number[12] - '0') * 100 + (unsigned)(number[13] - '0') * 10 + (unsigned)(number[14] - '0');
     buf_put_text(out, "{\"id\":\"");
     buf_put_text(out, id);
     buf_put_text(out, "\",\"reference\":");
     json_put_string(out, row->reference, strlen(row->reference));
-    buf_put_format(out, ",\"pan\":\"%s\",\"exp_month\":%u,\"exp_year\":%u,\"cvc\":\"%03u\",\"status\":\"%s\"}", number, luck % 12 + 1,
-                   EXPIRY_YEAR + luck % 3, (luck * 7 + 13) % 1000, status);
+    buf_put_format(out, ",\"pan\":\"%s\",\"exp_month\":%u,\"exp_year\":%u,\"cvc\":\"%03u\",\"status\":\"%s\"}", number,
+                   luck % 12 + 1, EXPIRY_YEAR + luck % 3, (luck * 7 + 13) % 1000, status);
 }
 
 static void refuse(struct exchange *exchange, int status, const char *code, const char *detail)
@@ -151,9 +157,9 @@ static void create(struct sandbox *sandbox, struct http_request *request)
     const struct ledger_order *order = &words.order;
     struct exchange exchange;
     ledger_add(sandbox->ledger, LEDGER_COUNT_ISSUER_CREATE);
-    bool executes = exchange_begin(
-        &exchange, sandbox, request, CALL_CREATE,
-        &(struct call_words){.user = order->user_id, .key = order->key, .reference = order->reference});
+    bool executes =
+        exchange_begin(&exchange, sandbox, request, CALL_CREATE,
+                       &(struct call_words){.user = order->user_id, .key = order->key, .reference = order->reference});
     if (!executes) {
         ledger_note_send(sandbox->ledger, order->key);
     } else if (admit(&exchange)) {
@@ -231,7 +237,8 @@ static void stray(struct sandbox *sandbox, struct http_request *request)
 {
     struct exchange exchange;
     ledger_add(sandbox->ledger, LEDGER_COUNT_STRAY);
-    if (exchange_begin(&exchange, sandbox, request, CALL_STRAY_ISSUER, &(struct call_words){.reference = request->path}))
+    if (exchange_begin(&exchange, sandbox, request, CALL_STRAY_ISSUER,
+                       &(struct call_words){.reference = request->path}))
         exchange_refuse(&exchange, 404, "not_found", "there is no such path or method");
     exchange_finish(&exchange);
 }

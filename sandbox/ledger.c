@@ -1,8 +1,8 @@
 /* The book of the stand-ins.
  *
- * Invariants: cards and links are only appended; the newest card of a key is the one its key stands for; card ids and numbers are functions
- * of (seed, count of cards ever made), so a number found anywhere can be traced without keeping a table of numbers. Leaves out: money,
- * balances, and text for people (ledger_report.c). */
+ * Invariants: cards and links are only appended; the newest card of a key is the one its key stands for; card ids and
+ * numbers are functions of (seed, count of cards ever made), so a number found anywhere can be traced without keeping
+ * a table of numbers. Leaves out: money, balances, and text for people (ledger_report.c). */
 #include "sandbox/ledger.h"
 
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 
 #include "sandbox/store.h"
 
-#define NUMBERS UINT64_C(1000000000)         /* the nine digits of our own */
-#define NUMBER_STEP UINT64_C(387420489)      /* 3^18: coprime to 10^9, so that n -> n * step is a permutation */
-#define NUMBER_BIN UINT64_C(400000)          /* no real card: Visa's range without an issuer */
-#define CARD_ID_LETTERS "bcdfghjklmnpqrst"   /* sixteen, no vowels: no words either */
+#define NUMBERS UINT64_C(1000000000)       /* the nine digits of our own */
+#define NUMBER_STEP UINT64_C(387420489)    /* 3^18: coprime to 10^9, so that n -> n * step is a permutation */
+#define NUMBER_BIN UINT64_C(400000)        /* no real card: Visa's range without an issuer */
+#define CARD_ID_LETTERS "bcdfghjklmnpqrst" /* sixteen, no vowels: no words either */
 
 struct ledger {
     uint64_t seed;
@@ -53,9 +53,10 @@ static void drop_rows(struct ledger *ledger)
 
 static must_check bool make_rows(struct ledger *ledger)
 {
-    return store_rows_init(&ledger->cards, sizeof(struct ledger_card)) && store_rows_init(&ledger->links, sizeof(struct ledger_link)) &&
-           store_index_init(&ledger->cards_by_key) && store_index_init(&ledger->cards_by_reference) &&
-           store_index_init(&ledger->links_by_request) && store_index_init(&ledger->links_by_card);
+    return store_rows_init(&ledger->cards, sizeof(struct ledger_card)) &&
+           store_rows_init(&ledger->links, sizeof(struct ledger_link)) && store_index_init(&ledger->cards_by_key) &&
+           store_index_init(&ledger->cards_by_reference) && store_index_init(&ledger->links_by_request) &&
+           store_index_init(&ledger->links_by_card);
 }
 
 struct ledger *ledger_new(uint64_t seed, int64_t key_lifetime_ms)
@@ -130,24 +131,28 @@ static uint32_t card_of_key(const struct ledger *ledger, struct slice key)
 bool ledger_next_of_reference(const struct ledger *ledger, struct slice reference, uint32_t *card)
 {
     const struct store_index *index = &ledger->cards_by_reference;
-    uint32_t at = *card == STORE_NONE ? store_index_first(index, hash_of(ledger, reference)) : store_index_next(index, *card);
+    uint32_t at =
+        *card == STORE_NONE ? store_index_first(index, hash_of(ledger, reference)) : store_index_next(index, *card);
     while (at != STORE_NONE && !is_text(ledger_card(ledger, at)->reference, reference))
         at = store_index_next(index, at);
     *card = at;
     return at != STORE_NONE;
 }
 
-/* Key and reference are the same text in practice, so they share one copy; a second card of a key shares all of the first one's. */
+/* Key and reference are the same text in practice, so they share one copy; a second card of a key shares all of the
+ * first one's. */
 static must_check bool put_texts(struct ledger *ledger, const struct ledger_order *order, struct ledger_card *card)
 {
     card->key = store_texts_put(&ledger->texts, order->key);
-    card->reference = is_slice(order->key, order->reference) ? card->key : store_texts_put(&ledger->texts, order->reference);
+    card->reference =
+        is_slice(order->key, order->reference) ? card->key : store_texts_put(&ledger->texts, order->reference);
     card->user_id = store_texts_put(&ledger->texts, order->user_id);
     return card->key && card->reference && card->user_id;
 }
 
 /* The indexes must have as many nodes as there are rows: all or nothing. */
-static must_check bool add_to_both(struct store_index *left, uint32_t left_hash, struct store_index *right, uint32_t right_hash)
+static must_check bool add_to_both(struct store_index *left, uint32_t left_hash, struct store_index *right,
+                                   uint32_t right_hash)
 {
     if (!store_index_add(left, left_hash))
         return false;
@@ -172,8 +177,9 @@ static uint32_t make_card(struct ledger *ledger, const struct ledger_order *orde
     uint32_t siblings = 0;
     for (uint32_t at = STORE_NONE; ledger_next_of_reference(ledger, order->reference, &at);)
         siblings++;
-    if (!put_texts(ledger, order, card) || !add_to_both(&ledger->cards_by_key, hash_of(ledger, order->key),
-                                                        &ledger->cards_by_reference, hash_of(ledger, order->reference))) {
+    if (!put_texts(ledger, order, card) ||
+        !add_to_both(&ledger->cards_by_key, hash_of(ledger, order->key), &ledger->cards_by_reference,
+                     hash_of(ledger, order->reference))) {
         store_rows_drop_last(&ledger->cards);
         return STORE_NONE;
     }
@@ -182,7 +188,8 @@ static uint32_t make_card(struct ledger *ledger, const struct ledger_order *orde
     return ledger->cards.count - 1;
 }
 
-enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms, uint32_t *ret_card)
+enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
+                                 uint32_t *ret_card)
 {
     uint64_t fingerprint = store_hash(~ledger->seed, order->body);
     uint32_t known = card_of_key(ledger, order->key);
@@ -231,7 +238,8 @@ enum ledger_result ledger_put_link(struct ledger *ledger, const struct ledger_li
         return same ? LEDGER_SAME : LEDGER_MISMATCH;
     }
     uint32_t siblings = 0;
-    for (at = store_index_first(&ledger->links_by_card, card_hash); at != STORE_NONE; at = store_index_next(&ledger->links_by_card, at))
+    for (at = store_index_first(&ledger->links_by_card, card_hash); at != STORE_NONE;
+         at = store_index_next(&ledger->links_by_card, at))
         siblings += is_text(ledger_link(ledger, at)->card_id, order->card_id);
     struct ledger_link *link = store_rows_add(&ledger->links);
     if (!link)
@@ -239,7 +247,8 @@ enum ledger_result ledger_put_link(struct ledger *ledger, const struct ledger_li
     /* The request's card, if the issuer next door made one, has its texts already. */
     uint32_t card = STORE_NONE;
     bool has_card = ledger_next_of_reference(ledger, order->request_id, &card);
-    link->request_id = has_card ? ledger_card(ledger, card)->reference : store_texts_put(&ledger->texts, order->request_id);
+    link->request_id =
+        has_card ? ledger_card(ledger, card)->reference : store_texts_put(&ledger->texts, order->request_id);
     bool has_user = has_card && is_text(ledger_card(ledger, card)->user_id, order->user_id);
     link->user_id = has_user ? ledger_card(ledger, card)->user_id : store_texts_put(&ledger->texts, order->user_id);
     link->card_id = store_texts_put(&ledger->texts, order->card_id);

@@ -1,31 +1,33 @@
 /* What the stand-ins did: every card made, every link, and how often. The evidence that tests and demos ask for.
  *
- * Pure: the caller says what time it is. About 150 bytes a card and 150 a link, nothing is ever removed but by ledger_reset(). */
+ * Pure: the caller says what time it is. About 150 bytes a card and 150 a link, nothing is ever removed but by
+ * ledger_reset(). */
 #ifndef ISSUING_SANDBOX_LEDGER_H
 #define ISSUING_SANDBOX_LEDGER_H
 
 #include "common/base.h"
 
-#define LEDGER_NUMBER_SIZE 17  /* 16 digits: BIN 400000, 9 of our own, Luhn (ISO/IEC 7812-1) */
-#define LEDGER_CARD_ID_SIZE 20 /* "ic_" and 16 letters: never a digit, so that no id looks like a number to a redactor */
-#define LEDGER_TEXT_MAX 255    /* keys, references, users */
+#define LEDGER_NUMBER_SIZE 17 /* 16 digits: BIN 400000, 9 of our own, Luhn (ISO/IEC 7812-1) */
+#define LEDGER_CARD_ID_SIZE \
+    20                      /* "ic_" and 16 letters: never a digit, so that no id looks like a number to a redactor */
+#define LEDGER_TEXT_MAX 255 /* keys, references, users */
 
-#define LEDGER_COUNTS(X)                                                            \
-    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */           \
-    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                          \
-    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */    \
-    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                \
-    X(ISSUER_LOOKUP, "issuer.lookup")                                               \
-    X(ISSUER_CANCEL, "issuer.cancel")                                               \
-    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                   \
+#define LEDGER_COUNTS(X)                                                              \
+    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */             \
+    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                            \
+    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */      \
+    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                  \
+    X(ISSUER_LOOKUP, "issuer.lookup")                                                 \
+    X(ISSUER_CANCEL, "issuer.cancel")                                                 \
+    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                     \
     X(ISSUER_REFUSED, "issuer.refused")     /* malformed or without the credential */ \
-    X(CORE_CHECK, "core.check")                                                     \
-    X(CORE_LINK, "core.link")       /* link calls that arrived */                   \
-    X(CORE_LINKED, "core.linked")   /* links made */                                \
-    X(CORE_REPEATED, "core.repeated") /* same request, same link again */           \
-    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                \
-    X(CORE_REFUSED, "core.refused")                                                 \
-    X(STRAY, "stray")   /* calls of paths that do not exist */                      \
+    X(CORE_CHECK, "core.check")                                                       \
+    X(CORE_LINK, "core.link")         /* link calls that arrived */                   \
+    X(CORE_LINKED, "core.linked")     /* links made */                                \
+    X(CORE_REPEATED, "core.repeated") /* same request, same link again */             \
+    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                  \
+    X(CORE_REFUSED, "core.refused")                                                   \
+    X(STRAY, "stray")   /* calls of paths that do not exist */                        \
     X(FAULTS, "faults") /* calls that met a fault */
 
 enum ledger_count {
@@ -74,12 +76,14 @@ void ledger_free(struct ledger *ledger);
 /* Forgets cards, links, counts and leaks; card ids and numbers go on, so that none is ever given out twice. */
 must_check bool ledger_reset(struct ledger *ledger);
 
-/* A create call that takes effect. A key that was first used key_lifetime_ms ago or earlier is forgotten: the same call then makes a SECOND
- * card. ret_card is set for LEDGER_MADE and LEDGER_SAME. */
-enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms, uint32_t *ret_card);
+/* A create call that takes effect. A key that was first used key_lifetime_ms ago or earlier is forgotten: the same
+ * call then makes a SECOND card. ret_card is set for LEDGER_MADE and LEDGER_SAME. */
+enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
+                                 uint32_t *ret_card);
 /* A create call that arrived and took no effect still counts among the sends of its key's card. */
 void ledger_note_send(struct ledger *ledger, struct slice key);
-/* Keyed by request_id, which never expires. The same card under two requests is let through and counted: that is what tests look for. */
+/* Keyed by request_id, which never expires. The same card under two requests is let through and counted: that is what
+ * tests look for. */
 enum ledger_result ledger_put_link(struct ledger *ledger, const struct ledger_link_order *order);
 
 uint32_t ledger_cards(const struct ledger *ledger);
@@ -94,8 +98,8 @@ bool ledger_cancel(struct ledger *ledger, uint32_t card);
 
 void ledger_add(struct ledger *ledger, enum ledger_count count);
 uint64_t ledger_count(const struct ledger *ledger, enum ledger_count count);
-/* Looks for numbers that this ledger ever made (also before a reset), with or without spaces and dashes in between, counts and returns
- * them. */
+/* Looks for numbers that this ledger ever made (also before a reset), with or without spaces and dashes in between,
+ * counts and returns them. */
 unsigned ledger_find_leaks(struct ledger *ledger, struct slice text);
 
 uint64_t ledger_leaks(const struct ledger *ledger);

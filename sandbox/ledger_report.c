@@ -19,7 +19,8 @@ static void put_text(struct buf *out, const char *before, const char *text)
 
 static bool is_wanted(const struct ledger_range *range, const char *user_id, const char *reference)
 {
-    return (!range->user_id || strcmp(range->user_id, user_id) == 0) && (!range->reference || strcmp(range->reference, reference) == 0);
+    return (!range->user_id || strcmp(range->user_id, user_id) == 0) &&
+           (!range->reference || strcmp(range->reference, reference) == 0);
 }
 
 /* Returns whether rows were left out at the end. */
@@ -64,8 +65,9 @@ static bool put_links(const struct ledger *ledger, const struct ledger_range *ra
 static void put_counts(const struct ledger *ledger, struct buf *out)
 {
     buf_put_text(out, "\"counts\":{");
-#define X(count, name) \
-    buf_put_format(out, "%s\"" name "\":%llu", LEDGER_COUNT_##count ? "," : "", (unsigned long long)ledger_count(ledger, LEDGER_COUNT_##count));
+#define X(count, name)                                                          \
+    buf_put_format(out, "%s\"" name "\":%llu", LEDGER_COUNT_##count ? "," : "", \
+                   (unsigned long long)ledger_count(ledger, LEDGER_COUNT_##count));
     LEDGER_COUNTS(X)
 #undef X
     buf_put_format(out, "},\"leaks\":%llu", (unsigned long long)ledger_leaks(ledger));
@@ -85,8 +87,9 @@ bool ledger_report(const struct ledger *ledger, const struct ledger_range *range
 
 bool ledger_report_summary(const struct ledger *ledger, struct buf *out)
 {
-    buf_put_format(out, "{\"cards\":%u,\"references_with_two_cards\":%u,\"links\":%u,\"cards_linked_twice\":%u,", ledger_cards(ledger),
-                   ledger_references_with_two_cards(ledger), ledger_links(ledger), ledger_cards_linked_twice(ledger));
+    buf_put_format(out, "{\"cards\":%u,\"references_with_two_cards\":%u,\"links\":%u,\"cards_linked_twice\":%u,",
+                   ledger_cards(ledger), ledger_references_with_two_cards(ledger), ledger_links(ledger),
+                   ledger_cards_linked_twice(ledger));
     put_counts(ledger, out);
     buf_put_text(out, "}\n");
     return !out->failed;

@@ -1,4 +1,5 @@
-/* Doors. Invariant: `server` is NULL exactly when connections are refused and no connection is left. Leaves out: what is answered. */
+/* Doors. Invariant: `server` is NULL exactly when connections are refused and no connection is left. Leaves out: what
+ * is answered. */
 #include "sandbox/listener.h"
 
 #include <assert.h>
@@ -37,7 +38,8 @@ static void keep_port(struct listener *listener)
     snprintf(listener->address + head, sizeof(listener->address) - head, ":%d", http_server_port(listener->server));
 }
 
-bool listener_open(uv_loop_t *loop, const struct listener_options *options, struct listener **ret_listener, struct err *err)
+bool listener_open(uv_loop_t *loop, const struct listener_options *options, struct listener **ret_listener,
+                   struct err *err)
 {
     if (strlen(options->listen) > LISTEN_MAX - 8)
         return err_set(err, ERR_USAGE, "the address of %s is too long", options->name);

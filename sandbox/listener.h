@@ -1,4 +1,5 @@
-/* One of the sandbox's doors: an HTTP server that can be taken down, so that connections are refused, and put up again on the same port. */
+/* One of the sandbox's doors: an HTTP server that can be taken down, so that connections are refused, and put up again
+ * on the same port. */
 #ifndef ISSUING_SANDBOX_LISTENER_H
 #define ISSUING_SANDBOX_LISTENER_H
 
@@ -18,12 +19,14 @@ struct listener_options {
     void *context;
 };
 
-must_check bool listener_open(uv_loop_t *loop, const struct listener_options *options, struct listener **ret_listener, struct err *err);
+must_check bool listener_open(uv_loop_t *loop, const struct listener_options *options, struct listener **ret_listener,
+                              struct err *err);
 int listener_port(const struct listener *listener);
 const char *listener_name(const struct listener *listener);
 const char *listener_address(const struct listener *listener); /* with the true port */
 bool listener_is_up(const struct listener *listener);
-/* Closes the door and every connection; on_down (may be NULL) from the loop once both are gone. False: it is being closed already. */
+/* Closes the door and every connection; on_down (may be NULL) from the loop once both are gone. False: it is being
+ * closed already. */
 must_check bool listener_down(struct listener *listener, void (*on_down)(void *context), void *context);
 /* Opens it again. Nothing happens if it is up. */
 must_check bool listener_up(struct listener *listener, struct err *err);

@@ -1,7 +1,8 @@
-/* issuing-sandbox: a stand-in card issuer and core-api (CONTRACT 3 and 4) with faults on demand and a ledger of what it did, for development,
- * demos, tests and benches. Nothing here is ever needed in production.
+/* issuing-sandbox: a stand-in card issuer and core-api (CONTRACT 3 and 4) with faults on demand and a ledger of what
+ * it did, for development, demos, tests and benches. Nothing here is ever needed in production.
  *
- * Reading order: store, ledger (what happened), calls, faults (what shall go wrong), exchange (one call), issuer, core, control, main. */
+ * Reading order: store, ledger (what happened), calls, faults (what shall go wrong), exchange (one call), issuer,
+ * core, control, main. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -62,8 +63,14 @@ static void on_signal(uv_signal_t *handle, int number)
 static must_check bool open_doors(struct program *program, const struct options *options, struct err *err)
 {
     const struct listener_options doors[DOORS] = {
-        [DOOR_ISSUER] = {.name = "issuer", .listen = options->issuer_listen, .body_max = BODY_MAX, .on_request = issuer_on_request},
-        [DOOR_CORE] = {.name = "core", .listen = options->core_listen, .body_max = BODY_MAX, .on_request = core_on_request},
+        [DOOR_ISSUER] = {.name = "issuer",
+                         .listen = options->issuer_listen,
+                         .body_max = BODY_MAX,
+                         .on_request = issuer_on_request},
+        [DOOR_CORE] = {.name = "core",
+                       .listen = options->core_listen,
+                       .body_max = BODY_MAX,
+                       .on_request = core_on_request},
         [DOOR_CONTROL] = {.name = "control",
                           .listen = options->control_listen,
                           .body_max = CONTROL_BODY_MAX,
@@ -76,7 +83,8 @@ static must_check bool open_doors(struct program *program, const struct options 
             return false;
     }
     for (int door = 0; door < DOORS; door++)
-        log_info("listening", LOG_TEXT("what", doors[door].name), LOG_TEXT("address", listener_address(program->sandbox.doors[door])));
+        log_info("listening", LOG_TEXT("what", doors[door].name),
+                 LOG_TEXT("address", listener_address(program->sandbox.doors[door])));
     return true;
 }
 
@@ -113,7 +121,8 @@ static must_check bool start(struct program *program, const struct options *opti
         return false;
     if (options->core_credential_file && !secret_load(&sandbox->core_credential, options->core_credential_file, err))
         return false;
-    return open_doors(program, options, err) && (!options->ports_file || write_ports(sandbox, options->ports_file, err));
+    return open_doors(program, options, err) &&
+           (!options->ports_file || write_ports(sandbox, options->ports_file, err));
 }
 
 static must_check bool watch_signals(struct program *program, struct err *err)
@@ -179,7 +188,8 @@ int main(int argc, char **argv)
         return help();
     if (options.is_token)
         return token_command(&options);
-    log_init("issuing-sandbox", options.quiet ? LOG_WARNING : LOG_INFO, isatty(STDERR_FILENO) ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON);
+    log_init("issuing-sandbox", options.quiet ? LOG_WARNING : LOG_INFO,
+             isatty(STDERR_FILENO) ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON);
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
     return serve(&options);

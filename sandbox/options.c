@@ -17,13 +17,17 @@ static const struct option_row {
     const char *otherwise, *sample, *help;
 } rows[] = {
 #define AT(member) offsetof(struct options, member)
-    {"--issuer-listen", OPTION_TEXT, AT(issuer_listen), false, "127.0.0.1:8090", "HOST:PORT", "the issuer; port 0 = any free one"},
+    {"--issuer-listen", OPTION_TEXT, AT(issuer_listen), false, "127.0.0.1:8090", "HOST:PORT",
+     "the issuer; port 0 = any free one"},
     {"--core-listen", OPTION_TEXT, AT(core_listen), false, "127.0.0.1:8091", "HOST:PORT", "core-api"},
-    {"--control-listen", OPTION_TEXT, AT(control_listen), false, "127.0.0.1:8092", "HOST:PORT", "faults and ledger; GET / explains it"},
-    {"--ports-file", OPTION_TEXT, AT(ports_file), false, NULL, "FILE", "gets {\"issuer\":n,\"core\":n,\"control\":n} once all listen"},
+    {"--control-listen", OPTION_TEXT, AT(control_listen), false, "127.0.0.1:8092", "HOST:PORT",
+     "faults and ledger; GET / explains it"},
+    {"--ports-file", OPTION_TEXT, AT(ports_file), false, NULL, "FILE",
+     "gets {\"issuer\":n,\"core\":n,\"control\":n} once all listen"},
     {"--seed", OPTION_NUMBER, AT(seed), false, NULL, "N", "same seed, same cards and same luck of faults with a rate"},
     {"--key-lifetime", OPTION_DURATION, AT(key_lifetime_ms), false, "24h", "TIME", "how long the issuer knows a key"},
-    {"--credential-file", OPTION_TEXT, AT(credential_file), false, NULL, "FILE", "the bearer token that the issuer wants to see"},
+    {"--credential-file", OPTION_TEXT, AT(credential_file), false, NULL, "FILE",
+     "the bearer token that the issuer wants to see"},
     {"--core-credential-file", OPTION_TEXT, AT(core_credential_file), false, NULL, "FILE", "the same for core-api"},
     {"--latency-ms", OPTION_NUMBER, AT(latency_ms), false, "0", "N", "before every answer of issuer and core-api"},
     {"--quiet", OPTION_SWITCH, AT(quiet), false, NULL, NULL, "log only what goes wrong"},
@@ -35,7 +39,8 @@ static const struct option_row {
 #undef AT
 };
 
-static must_check bool set_value(struct options *options, const struct option_row *row, const char *text, struct err *err)
+static must_check bool set_value(struct options *options, const struct option_row *row, const char *text,
+                                 struct err *err)
 {
     void *member = (char *)options + row->at;
     bool is_negative = row->kind == OPTION_SIGNED_DURATION && text[0] == '-';
@@ -80,7 +85,8 @@ static must_check bool read_option(struct options *options, int argc, char **arg
     size_t length = equals ? (size_t)(equals - word) : strlen(word);
     const struct option_row *row = find_row(word, length, options->is_token);
     if (!row)
-        return err_set(err, ERR_USAGE, "unknown option %.*s; --help lists them", (int)(length < 60 ? length : 60), word);
+        return err_set(err, ERR_USAGE, "unknown option %.*s; --help lists them", (int)(length < 60 ? length : 60),
+                       word);
     const char *value = equals ? equals + 1 : NULL;
     if (row->kind == OPTION_SWITCH) {
         if (value)
@@ -136,6 +142,7 @@ void options_put_help(struct buf *out)
 {
     buf_put_text(out, "issuing-sandbox [OPTIONS]: a stand-in card issuer and core-api, with faults on demand\n\n");
     put_rows(out, false);
-    buf_put_text(out, "\nissuing-sandbox token --user ID --secret-file FILE [OPTIONS]: prints a token for issuing-api\n\n");
+    buf_put_text(out,
+                 "\nissuing-sandbox token --user ID --secret-file FILE [OPTIONS]: prints a token for issuing-api\n\n");
     put_rows(out, true);
 }

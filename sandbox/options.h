@@ -1,4 +1,5 @@
-/* The sandbox's command line. It has its own few options and no configuration file: it is started by scripts, with everything on the line. */
+/* The sandbox's command line. It has its own few options and no configuration file: it is started by scripts, with
+ * everything on the line. */
 #ifndef ISSUING_SANDBOX_OPTIONS_H
 #define ISSUING_SANDBOX_OPTIONS_H
 

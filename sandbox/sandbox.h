@@ -23,14 +23,15 @@ struct sandbox {
     struct calls *calls;
     struct faults faults;
     struct secret issuer_credential, core_credential; /* empty = anybody may call */
-    int64_t latency_ms;       /* before every answer of issuer and core */
-    int64_t clock_advance_ms; /* POST /clock */
-    struct buf body, altered; /* scratch of the one call that is being handled; an answer is sent from here */
-    struct exchange_late *late; /* requests that are answered later, or never */
+    int64_t latency_ms;                               /* before every answer of issuer and core */
+    int64_t clock_advance_ms;                         /* POST /clock */
+    struct buf body, altered;      /* scratch of the one call that is being handled; an answer is sent from here */
+    struct exchange_late *late;    /* requests that are answered later, or never */
     struct listener *doors[DOORS]; /* owned by main */
 };
 
-must_check bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, uint64_t seed, int64_t key_lifetime_ms, struct err *err);
+must_check bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, uint64_t seed, int64_t key_lifetime_ms,
+                             struct err *err);
 void sandbox_done(struct sandbox *sandbox);
 /* The clock that keys grow old by: monotonic, plus what POST /clock added. */
 int64_t sandbox_now_ms(const struct sandbox *sandbox);

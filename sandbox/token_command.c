@@ -17,7 +17,8 @@ static must_check bool print_token(const struct options *options, const struct s
     struct buf out;
     buf_init(&out, TOKEN_MAX);
     bool done = token_mint_hs256(key, options->user, expires_at_s, options->issuer, options->audience, &out, err);
-    if (done && (!buf_put_byte(&out, '\n') || fwrite(out.bytes, 1, out.length, stdout) != out.length || fflush(stdout) != 0))
+    if (done &&
+        (!buf_put_byte(&out, '\n') || fwrite(out.bytes, 1, out.length, stdout) != out.length || fflush(stdout) != 0))
         done = err_set(err, ERR_SYSTEM, "the token could not be written");
     buf_wipe(&out);
     buf_done(&out);

@@ -147,7 +147,9 @@ static void on_turn(uv_prepare_t *prepare)
     if (!claim->wanted || claim->is_asking || claim->is_stopped)
         return;
     int room = worker_room(claim->worker);
-    if (room <= 0)
+    /* Under a backlog a claim waits until it can take a good number; each slot that ends looks again. */
+    int least = claim->more_likely && claim->worker->in_flight > 0 ? worker_good_room(claim->worker) : 1;
+    if (room < least)
         return; /* `wanted` stays: claim_room_changed or the poll comes */
     claim->wanted = false;
     claim->is_asking = true;

@@ -89,6 +89,15 @@ int worker_room(const struct worker *worker)
     return room > 0 ? room : 0;
 }
 
+int worker_good_room(const struct worker *worker)
+{
+    const struct breaker *issuer = &worker->issuer.breaker, *core = &worker->core.breaker;
+    if (issuer->limit < issuer->limit_max || core->limit < core->limit_max)
+        return 1; /* recovering: the limit, not the slots, says what is much */
+    int64_t good = worker->config->worker.max_in_flight / 8;
+    return good > 1 ? (int)good : 1;
+}
+
 struct flow *worker_take_slot(struct worker *worker)
 {
     struct flow *flow = worker->free_slots;

@@ -2,7 +2,7 @@
 import threading
 
 import client
-from harness import same, test, true, wait
+from harness import BUILD, run, same, test, true, wait
 
 ACCEPT = ("SELECT verdict FROM issuing_accept(ARRAY['%s']::uuid[], ARRAY['%s'], ARRAY['%s'], ARRAY['\\x00'::bytea], ARRAY['{\"kind\":\"new\"}'],"
           " ARRAY[NULL]::text[], 1, '10s', false)")
@@ -245,10 +245,10 @@ def every_spelling_of_a_key_is_read_as_the_contract_says(world):
         world.accept("user-%d" % i, header)
         same(world.sql("SELECT key = $key$%s$key$ FROM idempotency_keys WHERE user_id = 'user-%d'" % (key, i)), "t", "key of " + header)
     first = world.post("alice", '"k"')
-    for header in ("k", '"k";x', '"\\k"'[:0] + '"k"'):
+    for header in ("k", '"k";x', ' "k"'):
         same(world.post("alice", header).body, first.body, "%s is the same key" % header)
     bad = ['""', "", " ", '"k', 'k"', '"k" x', '"k","k"', "a,b", "a;b", "a\\b", "a b", '"\\k"', '"\\', '"a\\"', "x" * 256, '"' + "x" * 256 + '"', "\x80\xff",
-           '"\x80"', '"a\tb"', "'k'\x01"[:3] + "\xe9", '"k";', '"k";A=1', '"k"=1']
+           '"\x80"', '"a\tb"', "k\xe9", '"k";', '"k";A=1', '"k"=1']
     for header in bad:
         answer = world.post("mallory", header)
         same(answer.status, 400, "status of %r" % header)
@@ -297,7 +297,6 @@ def many_users_and_repeats_at_once_over_two_apis_lose_and_double_nothing(world):
 
 @test
 def the_sandbox_mints_tokens_that_the_api_takes(world):
-    from harness import BUILD, run
     world.up(workers=0)
     minted = run([BUILD / "issuing-sandbox", "token", "--user", "alice", "--secret-file", world.suite.secret_file])
     same(minted.returncode, 0, "exit status")

@@ -1,5 +1,6 @@
-/* The story: a chaos test scripts "the first create of alice is dropped after it executed" and then looks at what the worker did. A rule that
- * fires once too often, for the wrong user, or not at all, makes such a test pass for the wrong reason. */
+/* The story: a chaos test scripts "the first create of alice is dropped after it executed" and then looks at what the
+ * worker did. A rule that fires once too often, for the wrong user, or not at all, makes such a test pass for the
+ * wrong reason. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +69,8 @@ END_TEST
 
 START_TEST(a_count_is_used_up_and_the_next_rule_follows)
 {
-    add("[{\"target\":\"issuer\",\"fault\":\"drop\",\"count\":2},{\"target\":\"issuer\",\"fault\":\"hang\",\"count\":1}]");
+    add("[{\"target\":\"issuer\",\"fault\":\"drop\",\"count\":2},{\"target\":\"issuer\",\"fault\":\"hang\",\"count\":1}"
+        "]");
     ck_assert_str_eq(match(CALL_CREATE, "a"), "drop");
     ck_assert_str_eq(match(CALL_CANCEL, "b"), "drop");
     ck_assert_str_eq(match(CALL_CREATE, "a"), "hang");
@@ -128,9 +130,12 @@ END_TEST
 START_TEST(every_kind_can_be_asked_for_by_name)
 {
     static const char *const special[][2] = {
-        {"ineligible", ",\"target\":\"core\",\"call\":\"check\""}, {"link_refused", ",\"target\":\"core\",\"call\":\"link\""},
-        {"user_not_found", ",\"target\":\"core\""},                {"status", ",\"target\":\"issuer\",\"status\":500"},
-        {"execute_then_status", ",\"target\":\"issuer\",\"status\":500"}, {"answer", ",\"target\":\"issuer\",\"body\":\"x\""},
+        {"ineligible", ",\"target\":\"core\",\"call\":\"check\""},
+        {"link_refused", ",\"target\":\"core\",\"call\":\"link\""},
+        {"user_not_found", ",\"target\":\"core\""},
+        {"status", ",\"target\":\"issuer\",\"status\":500"},
+        {"execute_then_status", ",\"target\":\"issuer\",\"status\":500"},
+        {"answer", ",\"target\":\"issuer\",\"body\":\"x\""},
     };
     static const char *const names[] = {
 #define X(kind, executes, help) #kind,
@@ -173,7 +178,9 @@ START_TEST(a_bad_rule_is_refused_with_its_reason_and_adds_nothing)
         {"{\"target\":\"issuer\",\"fault\":\"delay\",\"delay_ms\":99999999}", "delay_ms"},
         {"{\"target\":\"issuer\",\"fault\":\"status\",\"status\":429,\"retry_after\":\"1\\r\\nX: y\"}", "retry_after"},
         {"{\"target\":\"issuer\",\"fault\":\"answer\"}", "needs a card"},
-        {"[{\"target\":\"issuer\",\"fault\":\"answer\",\"card\":{}},{\"target\":\"issuer\",\"fault\":\"drop\",\"card\":3}]", "rule 2"},
+        {"[{\"target\":\"issuer\",\"fault\":\"answer\",\"card\":{}},{\"target\":\"issuer\",\"fault\":\"drop\",\"card\":"
+         "3}]",
+         "rule 2"},
     };
     add("{\"target\":\"issuer\",\"fault\":\"drop\"}");
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -199,7 +206,8 @@ START_TEST(the_list_shows_what_fired_and_what_is_left)
 {
     struct buf out;
     buf_init(&out, 1 << 16);
-    add("{\"target\":\"issuer\",\"user\":\"a\\\"b\",\"fault\":\"status\",\"status\":503,\"count\":3,\"card\":{\"pan\":null}}");
+    add("{\"target\":\"issuer\",\"user\":\"a\\\"b\",\"fault\":\"status\",\"status\":503,\"count\":3,\"card\":{\"pan\":"
+        "null}}");
     add("{\"target\":\"core\",\"fault\":\"drop\"}");
     ck_assert_str_eq(match(CALL_CREATE, "a\"b"), "status");
     ck_assert(faults_write(&faults, &out));
@@ -231,7 +239,8 @@ END_TEST
 
 START_TEST(every_card_of_a_look_up_gets_the_members)
 {
-    check_override("{\"cards\":[{\"id\":\"x\",\"status\":\"active\"},{\"id\":\"y\",\"status\":\"active\"}]}", "{\"status\":\"cancelled\"}",
+    check_override("{\"cards\":[{\"id\":\"x\",\"status\":\"active\"},{\"id\":\"y\",\"status\":\"active\"}]}",
+                   "{\"status\":\"cancelled\"}",
                    "{\"cards\":[{\"id\":\"x\",\"status\":\"cancelled\"},{\"id\":\"y\",\"status\":\"cancelled\"}]}");
     check_override("{\"cards\":[]}", "{\"status\":\"cancelled\"}", "{\"cards\":[]}");
 }
@@ -286,7 +295,8 @@ START_TEST(the_ring_of_calls_keeps_the_newest_and_forgets_late_answers_to_the_ol
     ck_assert_int_eq(count, CALLS_KEPT);
     buf_reset(&out);
     ck_assert(calls_write(calls, 2, &out));
-    ck_assert_ptr_nonnull(strstr(out.bytes, "\"target\":\"issuer\",\"call\":\"create\",\"user\":\"later\",\"key\":null"));
+    ck_assert_ptr_nonnull(
+        strstr(out.bytes, "\"target\":\"issuer\",\"call\":\"create\",\"user\":\"later\",\"key\":null"));
     calls_clear(calls);
     buf_reset(&out);
     ck_assert(calls_write(calls, 2, &out));

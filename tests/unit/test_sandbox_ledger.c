@@ -1,5 +1,6 @@
-/* The story: a test that says "exactly one card was made" is as good as the book it reads. If the sandbox's ledger forgot a card, replayed one
- * too many, or missed a number on its way to core-api, every promise proved with it would be worth nothing. */
+/* The story: a test that says "exactly one card was made" is as good as the book it reads. If the sandbox's ledger
+ * forgot a card, replayed one too many, or missed a number on its way to core-api, every promise proved with it would
+ * be worth nothing. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,7 +206,8 @@ START_TEST(a_number_made_is_found_in_any_text_and_nothing_else_is)
     ck_assert_uint_eq(ledger_find_leaks(ledger, slice_of(text)), 2);
     ck_assert_uint_eq(ledger_leaks(ledger), 4);
     ck_assert_uint_eq(ledger_find_leaks(ledger, slice_of(next)), 0); /* not made yet */
-    ck_assert_uint_eq(ledger_find_leaks(ledger, SLICE("4000001234567899 4111111111111111 40000000-0000-7000-8000-000000000000")), 0);
+    ck_assert_uint_eq(
+        ledger_find_leaks(ledger, SLICE("4000001234567899 4111111111111111 40000000-0000-7000-8000-000000000000")), 0);
     snprintf(text, sizeof(text), "%.15s", number);
     ck_assert_uint_eq(ledger_find_leaks(ledger, slice_of(text)), 0);
     snprintf(text, sizeof(text), "%.8s,%.8s", number, number + 8);
@@ -318,7 +320,8 @@ START_TEST(the_report_is_json_filters_and_has_no_numbers)
     buf_reset(&out);
     ck_assert(ledger_report_summary(ledger, &out));
     ck_assert(json_strict_check(out.bytes, out.length, NULL));
-    ck_assert_ptr_nonnull(strstr(out.bytes, "\"cards\":2,\"references_with_two_cards\":0,\"links\":1,\"cards_linked_twice\":0"));
+    ck_assert_ptr_nonnull(
+        strstr(out.bytes, "\"cards\":2,\"references_with_two_cards\":0,\"links\":1,\"cards_linked_twice\":0"));
     buf_reset(&out);
     ck_assert(ledger_report_numbers(ledger, &(struct ledger_range){.limit = 100}, &out));
     ck_assert_ptr_nonnull(strstr(out.bytes, number));

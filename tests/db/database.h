@@ -1,0 +1,97 @@
+/* What the database tests share: one database of their own per program (ISSUING_TEST_DATABASE), opened as its superuser, to look and to set
+ * things up, or in the role whose statements are tested. Everything that goes wrong in here ends the test with the server's words. */
+#ifndef ISSUING_TEST_DATABASE_H
+#define ISSUING_TEST_DATABASE_H
+
+#include <check.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/pg_sync.h"
+
+static inline const char *database_conninfo(void)
+{
+    const char *conninfo = getenv("ISSUING_TEST_DATABASE");
+    ck_assert_msg(conninfo != NULL, "ISSUING_TEST_DATABASE is not set");
+    return conninfo;
+}
+
+static inline void database_run(struct pg_sync *db, const char *text)
+{
+    struct err err = {.kind = ERR_NONE};
+    ck_assert_msg(pg_sync_exec(db, text, &err), "%s\n%s", err.message, text);
+}
+
+static inline void database_exec(struct pg_sync *db, const char *format, ...) printf_like(2, 3);
+static inline void database_exec(struct pg_sync *db, const char *format, ...)
+{
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    ck_assert_int_ge(length, 0);
+    database_run(db, text);
+    free(text);
+}
+
+/* role NULL = as the conninfo says. */
+static inline struct pg_sync *database_open(const char *role)
+{
+    struct pg_sync *db = NULL;
+    struct err err = {.kind = ERR_NONE};
+    ck_assert_msg(pg_sync_open(database_conninfo(), "test", &db, &err), "%s", err.message);
+    database_run(db, "SET client_min_messages = warning");
+    if (role)
+        database_exec(db, "SET ROLE %s", role);
+    return db;
+}
+
+static inline struct pg_rows *database_ask(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params)
+{
+    struct err err = {.kind = ERR_NONE};
+    struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_ask(db, statement, params, &rows, &err), "%s", err.message);
+    return rows;
+}
+
+/* Rows of a query without parameters. */
+static inline struct pg_rows *database_rows(struct pg_sync *db, const char *text)
+{
+    const struct sql_statement statement = {.name = "of_a_test", .text = text, .shape = SQL_MANY};
+    return database_ask(db, &statement, NULL);
+}
+
+/* The one int8, int4 or bool (0, 1) that a query gives; -1 for NULL. */
+static inline int64_t database_int(struct pg_sync *db, const char *format, ...) printf_like(2, 3);
+static inline int64_t database_int(struct pg_sync *db, const char *format, ...)
+{
+    char *inner = NULL, *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(&inner, format, arguments);
+    va_end(arguments);
+    ck_assert_int_ge(length, 0);
+    ck_assert_int_ge(asprintf(&text, "SELECT (%s)::int::int8", inner), 0);
+    struct pg_rows *rows = database_rows(db, text);
+    int64_t value = pg_is_null(rows, 0, 0) ? -1 : pg_int8(rows, 0, 0);
+    pg_rows_free(rows);
+    free(inner);
+    free(text);
+    return value;
+}
+
+/* The one text of a query; the caller frees it. NULL for NULL. */
+static inline char *database_text(struct pg_sync *db, const char *text)
+{
+    struct pg_rows *rows = database_rows(db, text);
+    ck_assert_int_eq(pg_rows_count(rows), 1);
+    struct slice slice = pg_bytes(rows, 0, 0);
+    char *copy = slice.bytes ? strndup(slice.bytes, slice.length) : NULL;
+    pg_rows_free(rows);
+    return copy;
+}
+
+#endif

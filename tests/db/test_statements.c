@@ -1,0 +1,329 @@
+/* The story: a statement that does not fit the schema, or that its role may not run, is found here and not at the first request of a
+ * deployment; and a program that is broken into can do no more than its statements need. Every statement is prepared, and is then executed
+ * in its own role, with values of its types, in a transaction that is rolled back. */
+#include "tests/db/database.h"
+
+#include "common/sql/statements.h"
+
+static struct pg_sync *db;
+
+static void set_up(void)
+{
+    db = database_open(NULL);
+}
+
+static void tear_down(void)
+{
+    pg_sync_closep(&db);
+}
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* Who runs it; the first match counts. schema_version is everybody's. */
+static const struct {
+    const char *prefix;
+    const char *roles[4];
+} users[] = {
+    {"accept_batch", {"issuing_api"}},
+    {"request_", {"issuing_api"}},
+    {"requests_", {"issuing_api"}},
+    {"card_", {"issuing_api"}},
+    {"notify_wake", {"issuing_api"}},
+    {"notify_final", {"issuing_worker"}},
+    {"outbox_", {"issuing_worker"}},
+    {"keys_", {"issuing_worker"}},
+    {"limits_", {"issuing_worker"}},
+    {"operator_migrate_", {"issuing_owner"}},
+    {"operator_", {"issuing_operator"}},
+    {"schema_version", {"issuing_api", "issuing_worker", "issuing_operator", "issuing_owner"}},
+};
+
+static const char *const *roles_of(const struct sql_statement *statement)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(users); i++)
+        if (starts_with(statement->name, users[i].prefix))
+            return users[i].roles;
+    ck_abort_msg("nobody is known to use %s", statement->name);
+    return NULL;
+}
+
+/* BEGIN, CREATE TABLE and their like cannot be prepared by name. */
+static bool is_command(const struct sql_statement *statement)
+{
+    return !starts_with(statement->text, "SELECT") && !starts_with(statement->text, "WITH") && !starts_with(statement->text, "INSERT") &&
+           !starts_with(statement->text, "UPDATE") && !starts_with(statement->text, "DELETE");
+}
+
+/* "bigint,uuid[]" as the server has understood them; the caller frees it. */
+static char *types_of(const struct sql_statement *statement)
+{
+    char query[300];
+    database_exec(db, "PREPARE tried AS %s", statement->text);
+    snprintf(query, sizeof query, "SELECT array_to_string(parameter_types::text[], ',') FROM pg_prepared_statements WHERE name = 'tried'");
+    char *types = database_text(db, query);
+    database_run(db, "DEALLOCATE tried");
+    return types;
+}
+
+static int count_types(const char *types)
+{
+    int count = *types ? 1 : 0;
+    for (; *types; types++)
+        count += *types == ',';
+    return count;
+}
+
+START_TEST(every_statement_is_prepared_with_its_number_of_parameters)
+{
+    ck_assert_uint_gt(sql_statements_count, 20);
+    for (size_t i = 0; i < sql_statements_count; i++) {
+        const struct sql_statement *statement = sql_statements[i];
+        if (is_command(statement)) {
+            ck_assert_int_eq(statement->parameters, 0);
+            continue;
+        }
+        char *types = types_of(statement);
+        ck_assert_msg(count_types(types) == statement->parameters, "%s: %d parameters, the server knows %s", statement->name,
+                      statement->parameters, types);
+        free(types);
+    }
+}
+END_TEST
+
+struct values {
+    struct pg_param params[PG_PARAMS_MAX];
+    struct buf bufs[PG_PARAMS_MAX];
+    struct uuid uuid;
+};
+
+/* A text that is also JSON, a number and a lock_timeout. */
+static const char text_value[] = "77";
+
+static struct pg_param value_of(const char *type, struct values *values, int n)
+{
+    if (strcmp(type, "text") == 0 || strcmp(type, "bytea") == 0)
+        return pg_param_text(text_value, strlen(text_value));
+    if (strcmp(type, "bigint") == 0)
+        return pg_param_int8(77);
+    if (strcmp(type, "boolean") == 0)
+        return pg_param_bool(true);
+    if (strcmp(type, "uuid") == 0)
+        return pg_param_uuid(&values->uuid);
+    struct pg_array array;
+    struct buf *buf = &values->bufs[n];
+    if (strcmp(type, "text[]") == 0 || strcmp(type, "bytea[]") == 0) {
+        pg_array_start(&array, buf, type[0] == 't' ? PG_TEXT : PG_BYTEA);
+        pg_array_add(&array, text_value, strlen(text_value));
+    } else if (strcmp(type, "bigint[]") == 0) {
+        pg_array_start(&array, buf, PG_INT8);
+        pg_array_add_int8(&array, 77);
+    } else if (strcmp(type, "boolean[]") == 0) {
+        pg_array_start(&array, buf, PG_BOOL);
+        pg_array_add_bool(&array, true);
+    } else {
+        ck_assert_msg(strcmp(type, "uuid[]") == 0, "no value of type %s", type);
+        pg_array_start(&array, buf, PG_UUID);
+        pg_array_add_uuid(&array, &values->uuid);
+    }
+    return pg_array_param(&array);
+}
+
+/* types is cut into pieces. */
+static void fill(struct values *values, const struct sql_statement *statement, char *types)
+{
+    char *rest = NULL;
+    int n = 0;
+    values->uuid = uuid7_make();
+    for (int i = 0; i < PG_PARAMS_MAX; i++)
+        buf_init(&values->bufs[i], 4096);
+    for (char *type = strtok_r(types, ",", &rest); type; type = strtok_r(NULL, ",", &rest), n++)
+        values->params[n] = value_of(type, values, n);
+    if (strcmp(statement->name, "operator_migrate_as") == 0)
+        values->params[0] = pg_param_text("none", 4);
+}
+
+static void execute(const struct sql_statement *statement, const char *role)
+{
+    struct values values;
+    struct pg_rows *rows = NULL;
+    struct err err = {.kind = ERR_NONE};
+    char *types = is_command(statement) ? strdup("") : types_of(statement);
+    ck_assert_ptr_nonnull(types);
+    fill(&values, statement, types);
+    database_exec(db, "BEGIN; SET LOCAL ROLE %s", role);
+    if (strcmp(statement->name, "operator_migrate_table") == 0)
+        database_run(db, "DROP TABLE schema_migration");
+    ck_assert_msg(pg_sync_ask(db, statement, values.params, &rows, &err), "%s as %s: %s", statement->name, role, err.message);
+    int count = pg_rows_count(rows);
+    switch (statement->shape) {
+    case SQL_NONE: ck_assert_msg(count == 0, "%s: %d rows", statement->name, count); break;
+    case SQL_ONE: ck_assert_msg(count == 1, "%s: %d rows", statement->name, count); break;
+    case SQL_MANY: ck_assert_msg(count <= 77, "%s: %d rows, more than its limit", statement->name, count); break;
+    }
+    pg_rows_free(rows);
+    database_run(db, "ROLLBACK; RESET ROLE");
+    for (int i = 0; i < PG_PARAMS_MAX; i++)
+        buf_done(&values.bufs[i]);
+    free(types);
+}
+
+START_TEST(every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape)
+{
+    for (size_t i = 0; i < sql_statements_count; i++) {
+        const char *const *roles = roles_of(sql_statements[i]);
+        for (int r = 0; r < 4 && roles[r]; r++)
+            execute(sql_statements[i], roles[r]);
+    }
+}
+END_TEST
+
+START_TEST(every_name_is_there_once)
+{
+    for (size_t i = 0; i < sql_statements_count; i++)
+        for (size_t other = 0; other < i; other++)
+            ck_assert_str_ne(sql_statements[i]->name, sql_statements[other]->name);
+}
+END_TEST
+
+static const char *const programs[] = {"issuing_api", "issuing_worker", "issuing_operator"};
+
+/* What each role must not be able to do, whatever its program is made to say. */
+static const struct {
+    const char *role;
+    const char *text;
+} forbidden[] = {
+    {"issuing_operator", "SELECT number_record FROM cards"},
+    {"issuing_operator", "SELECT * FROM cards"},
+    {"issuing_operator", "SELECT cards FROM cards"},
+    {"issuing_operator", "COPY cards TO STDOUT"},
+    {"issuing_operator", "UPDATE cards SET status = 'active'"},
+    {"issuing_operator", "INSERT INTO cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4) "
+                         "VALUES (gen_random_uuid(), gen_random_uuid(), 1, 2030, 'u', 'i', '1111')"},
+    {"issuing_operator", "UPDATE outbox_events SET payload = '{}'"},
+    {"issuing_operator", "UPDATE outbox_events SET user_id = 'mallory'"},
+    {"issuing_operator", "UPDATE outbox_events SET lease_token = NULL"},
+    {"issuing_operator", "UPDATE idempotency_keys SET key = 'k'"},
+    {"issuing_operator", "DELETE FROM idempotency_keys"},
+    {"issuing_operator", "DELETE FROM rate_limit_log"},
+    {"issuing_operator", "INSERT INTO operator_actions (at, actor, action) VALUES ('2000-01-01', 'a', 'b')"}, /* no forged times */
+    {"issuing_api", "UPDATE outbox_events SET status = 'COMPLETED'"},
+    {"issuing_api", "UPDATE outbox_events SET next_attempt_at = now()"},
+    {"issuing_api", "SELECT 1 FROM outbox_events FOR UPDATE"},
+    {"issuing_api", "INSERT INTO outbox_events (user_id, payload, status) VALUES ('u', '{}', 'COMPLETED')"},
+    {"issuing_api", "INSERT INTO outbox_events (user_id, payload, retry_count) VALUES ('u', '{}', 1)"},
+    {"issuing_api", "INSERT INTO cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4) "
+                    "VALUES (gen_random_uuid(), gen_random_uuid(), 1, 2030, 'u', 'i', '1111')"},
+    {"issuing_api", "UPDATE cards SET status = 'active'"},
+    {"issuing_api", "UPDATE idempotency_keys SET fingerprint = ''"},
+    {"issuing_api", "DELETE FROM idempotency_keys"},
+    {"issuing_api", "UPDATE rate_limit_log SET at = now()"},
+    {"issuing_api", "DELETE FROM rate_limit_log"},
+    {"issuing_api", "SELECT 1 FROM outbox_attempts"},
+    {"issuing_api", "SELECT actor FROM operator_actions"},
+    {"issuing_worker", "INSERT INTO outbox_events (user_id, payload) VALUES ('u', '{}')"},
+    {"issuing_worker", "UPDATE cards SET number_record = NULL"},
+    {"issuing_worker", "UPDATE cards SET user_id = 'mallory'"},
+    {"issuing_worker", "UPDATE outbox_attempts SET outcome = 'completed'"},
+    {"issuing_worker", "INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint) "
+                       "VALUES (gen_random_uuid(), now(), 'u', 'k', '')"},
+    {"issuing_worker", "UPDATE idempotency_keys SET key = 'k'"},
+    {"issuing_worker", "SELECT actor FROM operator_actions"},
+    {"issuing_worker", "INSERT INTO operator_actions (actor, action) VALUES ('a', 'b')"},
+};
+
+/* And what none of them may. */
+static const char *const forbidden_to_all[] = {
+    "UPDATE operator_actions SET actor = 'nobody'",
+    "DELETE FROM operator_actions",
+    "TRUNCATE operator_actions",
+    "DELETE FROM outbox_events",
+    "TRUNCATE outbox_events",
+    "DELETE FROM cards",
+    "TRUNCATE cards",
+    "DELETE FROM outbox_attempts",
+    "UPDATE outbox_attempts SET detail = ''",
+    "TRUNCATE idempotency_keys",
+    "UPDATE schema_migration SET sha256 = ''",
+    "DELETE FROM schema_migration",
+    "INSERT INTO schema_migration (version, name, sha256, ms) VALUES (99, 'x', 'x', 0)",
+    "DROP TABLE operator_actions",
+    "ALTER TABLE outbox_events DISABLE TRIGGER ALL",
+    "CREATE TABLE of_mine (i int)",
+    "CREATE OR REPLACE FUNCTION issuing_uuid7() RETURNS uuid LANGUAGE sql AS 'SELECT gen_random_uuid()'",
+    "GRANT SELECT ON cards TO public",
+};
+
+static void expect_forbidden(const char *role, const char *text)
+{
+    struct err err = {.kind = ERR_NONE};
+    database_exec(db, "BEGIN; SET LOCAL ROLE %s", role);
+    bool done = pg_sync_exec(db, text, &err);
+    char sqlstate[6];
+    snprintf(sqlstate, sizeof sqlstate, "%s", pg_sync_sqlstate(db));
+    database_run(db, "ROLLBACK");
+    ck_assert_msg(!done, "%s could: %s", role, text);
+    ck_assert_msg(strcmp(sqlstate, "42501") == 0, "%s: %s: %s", role, text, err.message);
+}
+
+START_TEST(no_role_can_do_what_it_must_not)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(forbidden); i++)
+        expect_forbidden(forbidden[i].role, forbidden[i].text);
+}
+END_TEST
+
+START_TEST(history_and_audit_are_append_only_for_everybody)
+{
+    for (size_t r = 0; r < ARRAY_SIZE(programs); r++)
+        for (size_t i = 0; i < ARRAY_SIZE(forbidden_to_all); i++)
+            expect_forbidden(programs[r], forbidden_to_all[i]);
+}
+END_TEST
+
+START_TEST(nothing_is_granted_to_everybody)
+{
+    ck_assert_int_eq(database_int(db, "SELECT count(*) FROM information_schema.table_privileges WHERE grantee = 'PUBLIC' "
+                                      "AND table_schema = 'public'"),
+                     0);
+    ck_assert_int_eq(database_int(db, "SELECT count(*) FROM information_schema.column_privileges WHERE grantee = 'PUBLIC' "
+                                      "AND table_schema = 'public'"),
+                     0);
+}
+END_TEST
+
+START_TEST(doctors_list_of_rights_is_satisfied_and_notices_a_change)
+{
+    struct pg_rows *rows = database_ask(db, &sql_operator_rights, NULL);
+    ck_assert_int_eq(pg_rows_count(rows), 0);
+    pg_rows_free(rows);
+    database_run(db, "BEGIN; GRANT SELECT ON cards TO issuing_operator; REVOKE INSERT ON outbox_attempts FROM issuing_worker");
+    rows = database_ask(db, &sql_operator_rights, NULL);
+    database_run(db, "ROLLBACK");
+    ck_assert_int_eq(pg_rows_count(rows), 2);
+    pg_rows_free(rows);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("statements");
+    TCase *tcase = tcase_create("statements");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, every_statement_is_prepared_with_its_number_of_parameters);
+    tcase_add_test(tcase, every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape);
+    tcase_add_test(tcase, every_name_is_there_once);
+    tcase_add_test(tcase, no_role_can_do_what_it_must_not);
+    tcase_add_test(tcase, history_and_audit_are_append_only_for_everybody);
+    tcase_add_test(tcase, nothing_is_granted_to_everybody);
+    tcase_add_test(tcase, doctors_list_of_rights_is_satisfied_and_notices_a_change);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

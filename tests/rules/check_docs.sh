@@ -1,0 +1,113 @@
+#!/bin/sh
+# Do the documents know everything that the programs have? Options, problems, routes and metrics are read from where they are made; each must be
+# in the documents that promise to list it. One line for each that is missing. Needs the built programs: $ISSUING_BUILD, or build/.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=${ISSUING_BUILD:-build}
+missing=0
+
+# want DOCUMENT WHAT NAMES: each name of the list must be in the document as a word of its own. An empty list means that this check is broken.
+want() {
+    if [ -z "$3" ]; then
+        printf 'no %s found: the check is broken\n' "$2"
+        missing=$((missing + 1))
+        return
+    fi
+    for name in $3; do
+        # What may stand around a name: nothing that would make it a part of a longer one.
+        pattern=$(printf '%s' "$name" | sed 's/[.[\*^$+?(){}|/]/\\&/g')
+        grep -Eq "(^|[^A-Za-z0-9_.-])$pattern(\$|[^A-Za-z0-9_-])" "$1" && continue
+        printf '%s: %s %s is missing\n' "$1" "$2" "$name"
+        missing=$((missing + 1))
+    done
+}
+
+# options PROGRAM: as `--help` lists them.
+options() {
+    "$build/$1" --help | sed -n 's/^ *--\([a-z0-9]*\.[a-z0-9_]*\)=.*/\1/p'
+}
+
+# metrics FILE: the names in its table.
+metrics() {
+    sed -n 's/^ *X([A-Z_]*, "\(issuing_[a-z_]*\)", METRIC_.*/\1/p' "$1"
+}
+
+for program in issuing-api issuing-worker issuing-ctl; do
+    if [ -x "$build/$program" ]; then
+        want docs/operators.md "the option (of $program)" "$(options "$program")"
+    else
+        printf '%s is missing: build first, or set ISSUING_BUILD\n' "$build/$program"
+        missing=$((missing + 1))
+    fi
+done
+
+slugs=$(sed -n 's/^ *X([A-Z_]*, [0-9]*, "\([a-z-]*\)",.*/\1/p' api/problems.h)
+want api/openapi.json 'the problem' "$slugs"
+want docs/clients.md 'the problem' "$slugs"
+
+want docs/operators.md 'the metric (of api/api.h)' "$(metrics api/api.h)"
+want docs/operators.md 'the metric (of worker/worker.h)' "$(metrics worker/worker.h)"
+
+# Reason codes of our own: clients show them, operators act on them.
+reasons=$(sed -n '/^#define OUTBOX_REASONS/,/^$/s/^ *X(\([a-z_]*\), ".*/\1/p' common/outbox.h)
+want docs/clients.md 'the reason' "$reasons"
+want docs/operators.md 'the reason' "$reasons"
+want api/openapi.json 'the reason' "$reasons"
+
+# Routes: the table of api/exchange.c against the paths and methods of the description, both ways. Likewise the statuses of the problems.
+python3 - <<'PYTHON' || missing=$((missing + 1))
+import json
+import re
+import sys
+
+source = open("api/exchange.c", encoding="utf-8").read()
+table = re.search(r"\broutes\[\] = \{(.*?)\n\};", source, re.S)
+rows = re.findall(r'\{"(/[^"]*)", *HTTP_([A-Z]+), *(true|false),', table.group(1)) if table else []
+with open("api/openapi.json", encoding="utf-8") as file:
+    description = json.load(file)
+security = description.get("security", [])
+described = {
+    (path, method.upper()): bool(operation.get("security", security))
+    for path, item in description["paths"].items()
+    for method, operation in item.items()
+    if method in ("get", "post", "put", "patch", "delete")
+}
+coded = {(path, method): needs_token == "true" for path, method, needs_token in rows}
+faults = [] if coded else ["no routes found in api/exchange.c: the check is broken"]
+for path, method in sorted(coded.keys() - described.keys()):
+    faults.append(f"api/openapi.json: the route {method} {path} is missing")
+for path, method in sorted(described.keys() - coded.keys()):
+    faults.append(f"api/openapi.json: {method} {path} is no route of api/exchange.c")
+for route in sorted(coded.keys() & described.keys()):
+    if coded[route] != described[route]:
+        faults.append("api/openapi.json: %s %s and api/exchange.c differ in whether a token is needed" % route[::-1])
+
+# Each problem is shown with its own status and title.
+problems = {
+    slug: (int(status), title)
+    for status, slug, title in re.findall(r'X\([A-Z_]+, *(\d+), *"([a-z-]+)", *"([^"]*)"', open("api/problems.h", encoding="utf-8").read())
+}
+shown = {}
+
+
+def look(node):
+    if isinstance(node, dict):
+        if isinstance(node.get("type"), str) and node["type"].startswith("/problems/"):
+            shown.setdefault(node["type"][len("/problems/"):], set()).add((node.get("status"), node.get("title")))
+        node = list(node.values())
+    if isinstance(node, list):
+        for part in node:
+            look(part)
+
+
+look(description)
+for slug, (status, title) in problems.items():
+    if shown.get(slug) != {(status, title)}:
+        faults.append(f"api/openapi.json: the problem {slug} has no example with status {status} and title {title!r}")
+for slug in sorted(shown.keys() - problems.keys()):
+    faults.append(f"api/openapi.json: the problem {slug} is not one of api/problems.h")
+print(*faults, sep="\n", end="\n" if faults else "")
+sys.exit(1 if faults else 0)
+PYTHON
+
+[ "$missing" -eq 0 ]

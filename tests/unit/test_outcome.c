@@ -1,0 +1,188 @@
+/* The story: four words decide what happens to an event, so the makers of outcomes must leave no member to chance, must tell the two peers
+ * apart, and must hand nothing of a peer's text to users or to the database that was not looked at first. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/outcome.h"
+
+static struct http_call call;
+static struct outcome outcome;
+
+static void set_up(void)
+{
+    http_call_init(&call, 64 * 1024);
+    call.retry_after_ms = -1;
+    memset(&outcome, 0x55, sizeof outcome);
+}
+
+static void tear_down(void)
+{
+    http_call_done(&call);
+}
+
+static void answered(int status, const char *text)
+{
+    call.fate = HTTP_ANSWERED;
+    call.status = status;
+    buf_reset(&call.answer);
+    ck_assert(buf_put_text(&call.answer, text));
+}
+
+START_TEST(executed_is_whole)
+{
+    outcome_executed(&outcome);
+    ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
+    ck_assert_int_eq(outcome.advice, ADVICE_NONE);
+    ck_assert_int_eq(outcome.health, BREAKER_GOOD);
+    ck_assert_int_eq(outcome.wait_ms, -1);
+    ck_assert_str_eq(outcome.code, "");
+    ck_assert_str_eq(outcome.detail, "");
+}
+END_TEST
+
+START_TEST(refused_has_its_advice_and_code)
+{
+    outcome_refused(ADVICE_FAIL, "cancel_failed", &outcome);
+    ck_assert_int_eq(outcome.kind, OUTCOME_REFUSED);
+    ck_assert_int_eq(outcome.advice, ADVICE_FAIL);
+    ck_assert_int_eq(outcome.health, BREAKER_GOOD);
+    ck_assert_int_eq(outcome.wait_ms, -1);
+    ck_assert_str_eq(outcome.code, "cancel_failed");
+    ck_assert_str_eq(outcome.detail, "");
+}
+END_TEST
+
+START_TEST(unreadable_is_unknown_and_no_outage)
+{
+    outcome_unreadable("core", "no cards", &outcome);
+    ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
+    ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
+    ck_assert_int_eq(outcome.health, BREAKER_GOOD);
+    ck_assert_int_eq(outcome.wait_ms, -1);
+    ck_assert_str_eq(outcome.code, "core_unreadable");
+    ck_assert_str_eq(outcome.detail, "no cards");
+}
+END_TEST
+
+START_TEST(success_is_left_to_whoever_asked)
+{
+    answered(200, "{}");
+    ck_assert(!outcome_of_call(&call, "issuer", false, &outcome));
+    answered(201, "{}");
+    ck_assert(!outcome_of_call(&call, "issuer", false, &outcome));
+    answered(202, "{}");
+    ck_assert(outcome_of_call(&call, "issuer", false, &outcome));
+}
+END_TEST
+
+START_TEST(not_found_is_an_answer_only_where_the_caller_says_so)
+{
+    answered(404, "");
+    ck_assert(!outcome_of_call(&call, "core", true, &outcome));
+    ck_assert(outcome_of_call(&call, "core", false, &outcome));
+    ck_assert_int_eq(outcome.advice, ADVICE_CONFIGURATION);
+    ck_assert_int_eq(outcome.health, BREAKER_TRIP);
+    ck_assert_str_eq(outcome.code, "core_http_404");
+}
+END_TEST
+
+START_TEST(every_cause_names_its_peer)
+{
+    static const char *const peers[] = {"issuer", "core"};
+    for (size_t i = 0; i < ARRAY_SIZE(peers); i++) {
+        for (int status = 100; status < 600; status++) {
+            answered(status, "");
+            if (outcome_of_call(&call, peers[i], false, &outcome))
+                ck_assert_int_eq(strncmp(outcome.code, peers[i], strlen(peers[i])), 0);
+        }
+        call.fate = HTTP_NOT_SENT;
+        ck_assert(outcome_of_call(&call, peers[i], true, &outcome));
+        ck_assert_int_eq(strncmp(outcome.code, peers[i], strlen(peers[i])), 0);
+    }
+}
+END_TEST
+
+START_TEST(every_outcome_is_one_the_flow_can_act_on)
+{
+    for (int status = 100; status < 1000; status++) {
+        answered(status, "{\"code\":\"a_code\"}");
+        memset(&outcome, 0x55, sizeof outcome);
+        if (!outcome_of_call(&call, "issuer", false, &outcome))
+            continue;
+        ck_assert(outbox_reason_code_is_valid(outcome.code, strlen(outcome.code)));
+        ck_assert_int_ne(outcome.health, BREAKER_NOTHING); /* it was sent */
+        switch (outcome.kind) {
+        case OUTCOME_EXECUTED: ck_abort_msg("%d", status); break;
+        case OUTCOME_REFUSED: ck_assert(outcome.advice == ADVICE_REJECT || outcome.advice == ADVICE_FAIL); break;
+        case OUTCOME_NOT_EXECUTED: ck_assert(outcome.advice >= ADVICE_RETRY); break;
+        case OUTCOME_UNKNOWN: ck_assert_int_eq(outcome.advice, ADVICE_RETRY); break;
+        }
+        ck_assert((outcome.health == BREAKER_TRIP) == (outcome.advice == ADVICE_CONFIGURATION));
+    }
+}
+END_TEST
+
+START_TEST(the_words_of_a_problem_are_read_when_they_are_whole)
+{
+    char code[OUTBOX_REASON_CODE_SIZE], detail[32];
+    answered(422, "{\"detail\":\"no such program here\",\"code\":\"no_program\",\"more\":[1]}");
+    outcome_read_problem(&call, code, detail, sizeof detail);
+    ck_assert_str_eq(code, "no_program");
+    ck_assert_str_eq(detail, "no such program here");
+    answered(422, "{\"code\":\"no_program\""); /* cut off */
+    outcome_read_problem(&call, code, detail, sizeof detail);
+    ck_assert_str_eq(code, "");
+    ck_assert_str_eq(detail, "");
+    answered(422, "{\"code\":\"no_program\"}");
+    call.fate = HTTP_LOST;
+    outcome_read_problem(&call, code, detail, sizeof detail);
+    ck_assert_str_eq(code, "");
+}
+END_TEST
+
+START_TEST(a_detail_is_cut_to_its_place_and_is_plain_ascii)
+{
+    char code[OUTBOX_REASON_CODE_SIZE], detail[16];
+    memset(detail, 0x55, sizeof detail);
+    answered(422, "{\"detail\":\"0123456789abc\\u00e9\\u00e9\\u00e9 and more\"}"); /* the cut is in the middle of a character */
+    outcome_read_problem(&call, code, detail, sizeof detail);
+    ck_assert_uint_eq(strlen(detail), 15);
+    ck_assert_str_eq(detail, "0123456789abc??");
+    answered(422, "{\"detail\":\"a\\tb\\nc\\u007fd\"}");
+    outcome_read_problem(&call, code, detail, sizeof detail);
+    ck_assert_str_eq(detail, "a?b?c?d");
+}
+END_TEST
+
+START_TEST(a_card_number_in_a_detail_is_struck_out_before_the_cut)
+{
+    char code[OUTBOX_REASON_CODE_SIZE], detail[24];
+    answered(422, "{\"detail\":\"your card is 4111111111111111\"}"); /* cut first, eleven digits would stay and no longer look like a number */
+    outcome_read_problem(&call, code, detail, sizeof detail);
+    ck_assert_msg(strstr(detail, "4111") == NULL, "%s", detail);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("outcome");
+    TCase *tcase = tcase_create("outcome");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, executed_is_whole);
+    tcase_add_test(tcase, refused_has_its_advice_and_code);
+    tcase_add_test(tcase, unreadable_is_unknown_and_no_outage);
+    tcase_add_test(tcase, success_is_left_to_whoever_asked);
+    tcase_add_test(tcase, not_found_is_an_answer_only_where_the_caller_says_so);
+    tcase_add_test(tcase, every_cause_names_its_peer);
+    tcase_add_test(tcase, every_outcome_is_one_the_flow_can_act_on);
+    tcase_add_test(tcase, the_words_of_a_problem_are_read_when_they_are_whole);
+    tcase_add_test(tcase, a_detail_is_cut_to_its_place_and_is_plain_ascii);
+    tcase_add_test(tcase, a_card_number_in_a_detail_is_struck_out_before_the_cut);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
