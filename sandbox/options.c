@@ -11,31 +11,31 @@ enum option_kind { OPTION_TEXT, OPTION_NUMBER, OPTION_DURATION, OPTION_SIGNED_DU
 
 static const struct option_row {
     const char *name;
-    enum option_kind kind;
     size_t at;
+    enum option_kind kind;
     bool is_token;
     const char *otherwise, *sample, *help;
 } rows[] = {
 #define AT(member) offsetof(struct options, member)
-    {"--issuer-listen", OPTION_TEXT, AT(issuer_listen), false, "127.0.0.1:8090", "HOST:PORT",
+    {"--issuer-listen", AT(issuer_listen), OPTION_TEXT, false, "127.0.0.1:8090", "HOST:PORT",
      "the issuer; port 0 = any free one"},
-    {"--core-listen", OPTION_TEXT, AT(core_listen), false, "127.0.0.1:8091", "HOST:PORT", "core-api"},
-    {"--control-listen", OPTION_TEXT, AT(control_listen), false, "127.0.0.1:8092", "HOST:PORT",
+    {"--core-listen", AT(core_listen), OPTION_TEXT, false, "127.0.0.1:8091", "HOST:PORT", "core-api"},
+    {"--control-listen", AT(control_listen), OPTION_TEXT, false, "127.0.0.1:8092", "HOST:PORT",
      "faults and ledger; GET / explains it"},
-    {"--ports-file", OPTION_TEXT, AT(ports_file), false, NULL, "FILE",
+    {"--ports-file", AT(ports_file), OPTION_TEXT, false, NULL, "FILE",
      "gets {\"issuer\":n,\"core\":n,\"control\":n} once all listen"},
-    {"--seed", OPTION_NUMBER, AT(seed), false, NULL, "N", "same seed, same cards and same luck of faults with a rate"},
-    {"--key-lifetime", OPTION_DURATION, AT(key_lifetime_ms), false, "24h", "TIME", "how long the issuer knows a key"},
-    {"--credential-file", OPTION_TEXT, AT(credential_file), false, NULL, "FILE",
+    {"--seed", AT(seed), OPTION_NUMBER, false, NULL, "N", "same seed, same cards and same luck of faults with a rate"},
+    {"--key-lifetime", AT(key_lifetime_ms), OPTION_DURATION, false, "24h", "TIME", "how long the issuer knows a key"},
+    {"--credential-file", AT(credential_file), OPTION_TEXT, false, NULL, "FILE",
      "the bearer token that the issuer wants to see"},
-    {"--core-credential-file", OPTION_TEXT, AT(core_credential_file), false, NULL, "FILE", "the same for core-api"},
-    {"--latency-ms", OPTION_NUMBER, AT(latency_ms), false, "0", "N", "before every answer of issuer and core-api"},
-    {"--quiet", OPTION_SWITCH, AT(quiet), false, NULL, NULL, "log only what goes wrong"},
-    {"--user", OPTION_TEXT, AT(user), true, NULL, "ID", "required: who the token is for"},
-    {"--secret-file", OPTION_TEXT, AT(secret_file), true, NULL, "FILE", "required: the same as auth.hs256_secret_file"},
-    {"--expires", OPTION_SIGNED_DURATION, AT(expires_ms), true, "1h", "TIME", "from now; -1h makes an expired token"},
-    {"--issuer", OPTION_TEXT, AT(issuer), true, NULL, "TEXT", "the iss claim"},
-    {"--audience", OPTION_TEXT, AT(audience), true, NULL, "TEXT", "the aud claim"},
+    {"--core-credential-file", AT(core_credential_file), OPTION_TEXT, false, NULL, "FILE", "the same for core-api"},
+    {"--latency-ms", AT(latency_ms), OPTION_NUMBER, false, "0", "N", "before every answer of issuer and core-api"},
+    {"--quiet", AT(quiet), OPTION_SWITCH, false, NULL, NULL, "log only what goes wrong"},
+    {"--user", AT(user), OPTION_TEXT, true, NULL, "ID", "required: who the token is for"},
+    {"--secret-file", AT(secret_file), OPTION_TEXT, true, NULL, "FILE", "required: the same as auth.hs256_secret_file"},
+    {"--expires", AT(expires_ms), OPTION_SIGNED_DURATION, true, "1h", "TIME", "from now; -1h makes an expired token"},
+    {"--issuer", AT(issuer), OPTION_TEXT, true, NULL, "TEXT", "the iss claim"},
+    {"--audience", AT(audience), OPTION_TEXT, true, NULL, "TEXT", "the aud claim"},
 #undef AT
 };
 
