@@ -336,6 +336,19 @@ bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret
     return true;
 }
 
+void acceptor_abandon(struct acceptor *acceptor)
+{
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (struct acceptance *head = acceptor->buckets[i], *next_head; head; head = next_head) {
+            next_head = head->next_in_bucket;
+            for (struct acceptance *item = head, *next; item; item = next) {
+                next = item->next_of_user;
+                item->on_decided(item, ACCEPTANCE_UNAVAILABLE);
+            }
+        }
+    }
+}
+
 bool acceptor_is_idle(const struct acceptor *acceptor)
 {
     return acceptor->held == 0;

@@ -75,6 +75,9 @@ must_check bool acceptor_open(const struct acceptor_options *options, struct acc
 /* false: the queue is full; on_decided will not be called. */
 must_check bool acceptor_put(struct acceptor *acceptor, struct acceptance *acceptance);
 bool acceptor_is_idle(const struct acceptor *acceptor);
+/* The very last words: tells everybody still held UNAVAILABLE. The process must end right after; the acceptor may not
+ * be used any more. */
+void acceptor_abandon(struct acceptor *acceptor);
 /* Wants an idle one. on_closed from the loop. */
 void acceptor_close(struct acceptor *acceptor, void (*on_closed)(void *context), void *context);
 

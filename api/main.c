@@ -111,6 +111,7 @@ static void on_drain_look(uv_timer_t *timer)
         if (!is_late)
             return;
         /* Whatever is still being recorded is one transaction each: it commits or not, and the client's key tells. */
+        acceptor_abandon(program->api.acceptor);
         log_error("the drain took too long", LOG_NUMBER("connections", http_server_connections(program->api.server)));
         exit(0);
     }

@@ -176,7 +176,7 @@ static bool read_authority(const char *text, size_t length, char ret_host[CONFIG
 bool config_value_address(const char *text, char ret_host[CONFIG_HOST_SIZE], int *ret_port, struct err *err)
 {
     char host[CONFIG_HOST_SIZE];
-    int port;
+    int port = -1;
 
     if (!read_authority(text, strlen(text), host, &port, err))
         return false;

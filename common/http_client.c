@@ -108,7 +108,7 @@ static void end_unstarted(struct http_client *client, struct http_call *call, co
 /* curl's own text names host and port, its code does not. Used only while nothing of an answer can be in it. */
 static void say_problem(struct http_call *call, const char *text)
 {
-    snprintf(call->error, sizeof(call->error), "%s", text);
+    snprintf(call->error, sizeof(call->error), "%.*s", (int)sizeof(call->error) - 1, text);
     for (char *c = call->error; *c; c++)
         if (iscntrl((unsigned char)*c))
             *c = '?';
@@ -171,6 +171,7 @@ static int on_request_starts(void *context, char *peer, char *local, int peer_po
 {
     (void)peer, (void)local, (void)peer_port, (void)local_port;
     struct slot *slot = context;
+    slot->call->was_resent = slot->may_be_sent;
     slot->may_be_sent = true;
     return CURL_PREREQFUNC_OK;
 }
@@ -350,6 +351,7 @@ void http_client_start(struct http_client *client, struct http_call *call)
     call->status = 0;
     call->retry_after_ms = -1;
     call->answer_is_json = false;
+    call->was_resent = false;
     call->error[0] = '\0';
     call->took_us = clock_mono_us(); /* until the end: when it started */
     if (client->closing) {

@@ -115,8 +115,8 @@ static void add_fault(struct reader *reader, const char *pointer, const char *de
         return;
     if (reader->faults) {
         struct outbox_fault *fault = &reader->faults[reader->fault_count];
-        snprintf(fault->pointer, sizeof(fault->pointer), "%s", pointer);
-        snprintf(fault->detail, sizeof(fault->detail), "%s", detail);
+        snprintf(fault->pointer, sizeof(fault->pointer), "%.*s", (int)sizeof(fault->pointer) - 1, pointer);
+        snprintf(fault->detail, sizeof(fault->detail), "%.*s", (int)sizeof(fault->detail) - 1, detail);
     }
     reader->fault_count++;
 }

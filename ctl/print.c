@@ -163,8 +163,10 @@ void print_text(const char *text, FILE *out)
 
 const char *print_time(int64_t wall_us, char ret_text[PRINT_TIME_SIZE])
 {
-    if (wall_us == 0)
-        return strcpy(ret_text, "-");
+    if (wall_us == 0) {
+        snprintf(ret_text, PRINT_TIME_SIZE, "-");
+        return ret_text;
+    }
     char whole[CLOCK_RFC3339_SIZE];
     clock_format(wall_us, whole);
     whole[strcspn(whole, ".")] = '\0';

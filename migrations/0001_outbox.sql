@@ -39,6 +39,7 @@ CREATE TABLE outbox_events (
     reason_code     text,                                      -- REJECTED, FAILED: safe to show
     reason_detail   text,
     last_error      text,                                      -- for operators
+    cancel_code     text,                                      -- its card must be cancelled at the issuer, and it ends REJECTED with this code
     CONSTRAINT outbox_events_status CHECK (status IN ('PENDING', 'PROCESSING', 'COMPLETED', 'REJECTED', 'FAILED')),
     CONSTRAINT outbox_events_lease CHECK ((status = 'PROCESSING') = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (lease_until IS NULL)),
     CONSTRAINT outbox_events_retry_count CHECK (retry_count >= 0),

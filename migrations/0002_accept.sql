@@ -38,6 +38,11 @@ BEGIN
         RAISE EXCEPTION 'issuing_accept needs READ COMMITTED, not %', current_setting('transaction_isolation') USING ERRCODE = '25001';
     END IF;
 
+    -- Two of one user would be judged by one snapshot, and both pass.
+    IF (SELECT count(DISTINCT u.user_id) < count(*) FROM unnest(user_ids) AS u (user_id)) THEN
+        RAISE EXCEPTION 'a batch of issuing_accept holds a user at most once' USING ERRCODE = '22023';
+    END IF;
+
     PERFORM pg_advisory_xact_lock(l.h)
     FROM (SELECT hashtextextended(u.user_id, 4711) AS h FROM unnest(user_ids) AS u (user_id) ORDER BY 1 OFFSET 0) AS l;
 

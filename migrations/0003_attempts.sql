@@ -11,7 +11,8 @@ RETURNS TABLE (
     sent_age_ms int8,     -- age of the first send that may have arrived; null = surely none
     deferred_age_ms int8, -- of the unbroken row of 409/425 answers; null = none
     card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text, -- the card, where it is stored already
-    replaces_issuer_card_id text) -- reissue: the issuer's id of the card to replace
+    replaces_issuer_card_id text, -- reissue: the issuer's id of the card to replace
+    cancel_code text)             -- an earlier attempt had begun to cancel the card
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -35,13 +36,13 @@ BEGIN
             lease_until = now() + lease_ms * interval '1 millisecond', first_sent_at = coalesce(e.first_sent_at, now()), updated_at = now()
         FROM due
         WHERE e.id = due.id
-        RETURNING e.id, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, due.first_sent_at AS sent_before
+        RETURNING e.id, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code, due.first_sent_at AS sent_before
     )
     SELECT h.id, h.user_id, h.payload::text, h.traceparent, h.retry_count,
            (extract(epoch FROM now() - h.sent_before) * 1000)::int8, -- age of the first send that may have arrived; null = surely none
            (extract(epoch FROM now() - h.deferred_since) * 1000)::int8,
            c.id, c.issuer_card_id, c.last4, c.exp_month, c.exp_year, c.status,
-           r.issuer_card_id
+           r.issuer_card_id, h.cancel_code
     FROM held h
     LEFT JOIN cards c ON c.request_id = h.id
     LEFT JOIN cards r ON r.user_id = h.user_id AND r.id::text = lower(h.payload ->> 'replaces');

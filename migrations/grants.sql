@@ -12,7 +12,9 @@ BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA public TO issuing_worker;
         GRANT SELECT ON schema_migration TO issuing_worker;
-        GRANT SELECT, UPDATE ON outbox_events TO issuing_worker;
+        GRANT SELECT ON outbox_events TO issuing_worker;
+        GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at, deferred_since, cancel_code,
+                      reason_code, reason_detail, last_error, completed_at, updated_at) ON outbox_events TO issuing_worker;
         GRANT SELECT, INSERT ON outbox_attempts TO issuing_worker;
         GRANT SELECT, INSERT ON cards TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON cards TO issuing_worker;

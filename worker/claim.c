@@ -46,6 +46,7 @@ enum {
     COL_CARD_YEAR,
     COL_CARD_STATUS,
     COL_REPLACES_ISSUER_ID,
+    COL_CANCEL_CODE,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -107,6 +108,7 @@ static void begin(struct claim *claim, const struct pg_rows *rows, int row)
     flow->lease_until_ms = claim->asked_ms + claim->worker->config->worker.lease_ms;
     struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);
     copy_text(flow->traceparent, sizeof flow->traceparent, is_traceparent(trace) ? trace : (struct slice){0});
+    copy_text(flow->held_code, sizeof flow->held_code, pg_bytes(rows, row, COL_CANCEL_CODE));
     read_card(flow, rows, row);
     bool is_readable = read_request(flow, rows, row);
     flow_begin(flow, is_readable);

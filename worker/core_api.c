@@ -44,7 +44,7 @@ void core_read_check(const struct http_call *call, struct outcome *ret_outcome)
         char reason[OUTBOX_REASON_CODE_SIZE];
         size_t length;
         bool usable = json_string(json_member(answer, "reason"), reason, sizeof reason, &length) &&
-                      outbox_reason_code_is_valid(reason, length);
+                      outcome_code_is_usable(reason, length);
         outcome_refused(ADVICE_REJECT, usable ? reason : "core_refused", ret_outcome);
     } else {
         outcome_unreadable("core", "the answer does not say whether the user is eligible", ret_outcome);

@@ -1,9 +1,9 @@
 /* The runner: see flow.h. It is the only code that changes a step, holds and returns tickets, keeps the lease long
  * enough, and ends attempts.
  *
- * Invariants: one operation in flight per slot; every write names the lease token; `unknown` never goes from true to
- * false except by EXECUTED; no end
- * state is written over an unknown outcome without a look-up (finish_without_answer asserts it). */
+ * Invariants: one operation in flight per slot; every write names the lease token; `unknown` goes from true to
+ * false only when the card is stored or cancelled; no end state is written over an unknown outcome without a look-up
+ * (end_final asserts it). A card that must go is noted in the event before it is cancelled (mark). */
 #include "worker/flow.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include "worker/worker.h"
 
 #define ANSWER_MAX (64 * 1024)
-#define LEASE_SLACK_MS 500 /* for the write that follows a call */
+#define LEASE_SLACK_MAX_MS 500
 #define DEFER_LEAST_MS 50
 #define KEY_MARGIN_MAX_MS (5 * 60 * 1000)
 
@@ -142,12 +142,14 @@ static void put_end(struct flow *flow)
 
 static void end_final(struct flow *flow, enum outbox_status status, const char *outcome, const char *code)
 {
+    /* The question was put to the issuer, or nothing can be (a payload that cannot be read was never sent). */
+    assert(!flow->unknown || flow->is_saved || flow->question != ASKED_NOTHING || !flow->is_readable);
     flow->end = (struct write_end){.status = status, .outcome = outcome};
     if (code)
         snprintf(flow->end.reason_code, sizeof flow->end.reason_code, "%s", code);
     if (flow->outcome.code[0] && (!code || strcmp(code, flow->outcome.code) != 0))
         snprintf(flow->end.cause, sizeof flow->end.cause, "%s", flow->outcome.code);
-    flow->end.clear_sent = !flow->unknown && !flow->is_saved && !flow->sent_now;
+    flow->end.clear_sent = !flow->unknown && !flow->is_saved;
     if (status == OUTBOX_COMPLETED && flow->payload.is_reissue)
         flow->end.replaces = uuid_parse(flow->payload.replaces, strlen(flow->payload.replaces), &flow->end.replaced);
     put_end(flow);
@@ -177,7 +179,7 @@ static void exhausted(struct flow *flow)
         int64_t delay_ms =
             backoff_delay_ms(flow->attempt, config->retry.base_ms, config->retry.cap_ms, backoff_random());
         end_pending(flow, "retry", flow->outcome.code, delay_ms, false);
-    } else if (is_open && flow->step != STEP_CANCEL &&
+    } else if (is_open && flow->step != STEP_CANCEL && flow->step != STEP_MARK &&
                flow->question != ASKED_EXHAUSTED) { /* else it was looked up, and found, just now */
         flow->question = ASKED_EXHAUSTED;
         act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP});
@@ -197,6 +199,17 @@ static void end_retry(struct flow *flow, const struct flow_verdict *verdict)
     end_pending(flow, "retry", verdict->code, delay_ms > verdict->wait_ms ? delay_ms : verdict->wait_ms, false);
 }
 
+/* Where the peer does not say how long: soon for what is ours; half as long again as it has lasted for a 409 that
+ * stays. */
+static int64_t deferral_ms(const struct flow *flow, bool in_progress)
+{
+    const struct config *config = flow->worker->config;
+    int64_t most_ms = config->retry.base_ms;
+    if (in_progress && flow->deferred_age_ms > most_ms)
+        most_ms = flow->deferred_age_ms < config->retry.cap_ms ? flow->deferred_age_ms : config->retry.cap_ms;
+    return most_ms / 2 + (int64_t)(backoff_random() % (uint64_t)(most_ms / 2 + 1));
+}
+
 static void end_defer(struct flow *flow, const struct flow_verdict *verdict)
 {
     const struct config *config = flow->worker->config;
@@ -207,9 +220,10 @@ static void end_defer(struct flow *flow, const struct flow_verdict *verdict)
     worker_count(flow->worker, WORKER_METRIC_DEFERRALS, verdict->code, NULL);
     int64_t delay_ms = verdict->wait_ms;
     if (delay_ms < 0)
-        delay_ms = (int64_t)(backoff_random() % (uint64_t)(config->retry.base_ms + 1));
-    end_pending(flow, "deferred", verdict->code, delay_ms > DEFER_LEAST_MS ? delay_ms : DEFER_LEAST_MS,
-                verdict->in_progress);
+        delay_ms = deferral_ms(flow, verdict->in_progress);
+    /* A deferral of our own (breaker, drain) says nothing about the peer's row of 409s: it goes on. */
+    bool row_goes_on = verdict->in_progress || (flow->outcome.code[0] == '\0' && flow->deferred_age_ms >= 0);
+    end_pending(flow, "deferred", verdict->code, delay_ms > DEFER_LEAST_MS ? delay_ms : DEFER_LEAST_MS, row_goes_on);
 }
 
 /* ---- moving ---- */
@@ -267,8 +281,14 @@ static void answer_step(struct flow *flow)
     struct flow_verdict verdict = row->answer(flow, &flow->outcome);
     count_step(flow, outcome_name(flow->outcome.kind));
     if (flow->holds_ticket) {
+        struct target *target = row->target(flow->worker);
+        /* Nothing counts unless the breaker is closed: neither a failed probe nor what was on its way when it opened.
+         * */
+        if (verdict.kind == FLOW_RETRY && flow->outcome.health == BREAKER_BAD &&
+            target->breaker.state != BREAKER_CLOSED)
+            verdict.kind = FLOW_DEFER;
         flow->holds_ticket = false;
-        target_leave(row->target(flow->worker), &flow->ticket, flow->outcome.health);
+        target_leave(target, &flow->ticket, flow->outcome.health);
     }
     act(flow, verdict);
 }
@@ -278,13 +298,13 @@ static void on_call_done(struct http_call *call)
     answer_step(container_of(call, struct flow, call));
 }
 
-static void on_save_written(struct write_op *op, enum write_result result, const char *why)
+static void on_guarded_written(struct write_op *op, enum write_result result, const char *why)
 {
     struct flow *flow = container_of(op, struct flow, write);
     flow->write_result = result;
     if (result == WRITE_GIVEN_UP)
-        log_error("a card could not be stored before the lease ended", LOG_TEXT("event_id", flow->event_text),
-                  LOG_TEXT("why", why));
+        log_error("a write was given up before the lease ended", LOG_TEXT("event_id", flow->event_text),
+                  LOG_TEXT("step", flow_step_name(flow->step)), LOG_TEXT("why", why));
     answer_step(flow);
 }
 
@@ -299,13 +319,25 @@ static void defer_unsent(struct flow *flow, const char *cause)
     act(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = -1});
 }
 
+/* For the write that follows a call; never so much that a short lease could not hold it. */
+static int64_t slack_ms(const struct config *config)
+{
+    return config->worker.lease_ms / 8 < LEASE_SLACK_MAX_MS ? config->worker.lease_ms / 8 : LEASE_SLACK_MAX_MS;
+}
+
+static bool lease_lasts(const struct flow *flow, int64_t for_ms)
+{
+    return clock_mono_ms() + for_ms + slack_ms(flow->worker->config) <= flow->lease_until_ms;
+}
+
 static void on_extended(struct write_op *op, enum write_result result, const char *why);
 
-/* The lease must outlast the call and the write after it; false: it is being extended first. */
-static bool lease_suffices(struct flow *flow, int64_t call_ms)
+/* A longer lease first, then `then`. The new one counts from now: the database's clock reads no earlier when it writes
+ * it. */
+static void extend_lease(struct flow *flow, void (*then)(struct flow *flow))
 {
-    if (clock_mono_ms() + call_ms + LEASE_SLACK_MS <= flow->lease_until_ms)
-        return true;
+    flow->after_extension = then;
+    flow->extended_ms = clock_mono_ms();
     flow->write = (struct write_op){
         .kind = WRITE_EXTEND,
         .event_id = flow->event_id,
@@ -314,7 +346,6 @@ static bool lease_suffices(struct flow *flow, int64_t call_ms)
         .on_written = on_extended,
     };
     writer_put(flow->worker->writer, &flow->write);
-    return false;
 }
 
 /* Leaves the target without having sent anything, for another step. */
@@ -336,7 +367,7 @@ static bool may_create(struct flow *flow)
         flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, config->issuer.key_lifetime_ms,
                          config->issuer.timeout_ms)) {
         /* Past its lifetime the key may be forgotten, and the same POST would make a second card: ask, never send. */
-        go_instead(flow, STEP_LOOKUP, ASKED_KEY_EXPIRED);
+        go_instead(flow, STEP_LOOKUP, flow->deferred_age_ms >= 0 ? ASKED_EXHAUSTED : ASKED_KEY_EXPIRED);
         return false;
     }
     if (flow->attempt > config->retry.max_attempts) { /* its last attempt was lost with its worker */
@@ -364,8 +395,14 @@ static void send_call(struct flow *flow)
     if (flow->step == STEP_ISSUE && !may_create(flow))
         return;
     int64_t timeout_ms = to_issuer ? config->issuer.timeout_ms : config->core.timeout_ms;
-    if (!lease_suffices(flow, timeout_ms))
+    if (!lease_lasts(flow, timeout_ms)) {       /* never start a call that could outlast the lease */
+        if (flow->after_extension == send_call) /* it was extended just now, and the database took too long for it */
+            defer_unsent(flow, "lease_too_short");
+        else
+            extend_lease(flow, send_call);
         return;
+    }
+    flow->after_extension = NULL;
     if (!flow_steps[flow->step].ask(flow)) {
         defer_unsent(flow, "out_of_memory");
         return;
@@ -383,8 +420,8 @@ static void on_extended(struct write_op *op, enum write_result result, const cha
     (void)why;
     switch (result) {
     case WRITE_DONE:
-        flow->lease_until_ms = clock_mono_ms() + flow->worker->config->worker.lease_ms - LEASE_SLACK_MS;
-        send_call(flow);
+        flow->lease_until_ms = flow->extended_ms + flow->worker->config->worker.lease_ms;
+        flow->after_extension(flow);
         return;
     case WRITE_FENCED:
     case WRITE_GIVEN_UP:
@@ -408,24 +445,11 @@ static void on_turn(struct target_ticket *ticket, enum target_entry entry)
     }
 }
 
-static void start_step(struct flow *flow)
+static void enter_target(struct flow *flow)
 {
-    const struct flow_step_row *row = &flow_steps[flow->step];
-    flow->step_started_us = clock_mono_us();
-    if (!row->target) {
-        flow->write.on_written = on_save_written;
-        if (!row->ask(flow)) /* sealing failed; the card is at the issuer and will be there again */
-            act(flow, (struct flow_verdict){.kind = FLOW_RETRY, .code = "seal_failed", .wait_ms = -1});
-        return;
-    }
-    /* Both breakers are looked at before core-api is asked, so that an issuer outage is no storm of eligibility
-     * questions. */
-    if (flow->step == STEP_CHECK && breaker_is_shut(&flow->worker->issuer.breaker, clock_mono_ms())) {
-        defer_unsent(flow, "breaker_open");
-        return;
-    }
+    flow->after_extension = NULL;
     flow->ticket.on_turn = on_turn;
-    switch (target_enter(row->target(flow->worker), &flow->ticket)) {
+    switch (target_enter(flow_steps[flow->step].target(flow->worker), &flow->ticket)) {
     case TARGET_GO:
         flow->holds_ticket = true;
         send_call(flow);
@@ -438,16 +462,46 @@ static void start_step(struct flow *flow)
     }
 }
 
+static void start_step(struct flow *flow)
+{
+    const struct flow_step_row *row = &flow_steps[flow->step];
+    flow->step_started_us = clock_mono_us();
+    if (!row->target) {
+        flow->write.on_written = on_guarded_written;
+        if (!row->ask(flow)) /* sealing failed; the card is at the issuer and will be there again */
+            act(flow, (struct flow_verdict){.kind = FLOW_RETRY, .code = "seal_failed", .wait_ms = -1});
+        return;
+    }
+    /* Both breakers are looked at before core-api is asked, so that an issuer outage is no storm of eligibility
+     * questions. */
+    if (flow->step == STEP_CHECK && breaker_is_shut(&flow->worker->issuer.breaker, clock_mono_ms())) {
+        defer_unsent(flow, "breaker_open");
+        return;
+    }
+    /* The wait for room, and the call: both within the lease. */
+    int64_t timeout_ms = row->target(flow->worker) == &flow->worker->issuer ? flow->worker->config->issuer.timeout_ms
+                                                                            : flow->worker->config->core.timeout_ms;
+    if (lease_lasts(flow, 2 * timeout_ms))
+        enter_target(flow);
+    else
+        extend_lease(flow, enter_target);
+}
+
 void flow_begin(struct flow *flow, bool payload_is_usable)
 {
     flow->is_busy = true;
     flow->holds_ticket = false;
     flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
-    flow->sent_now = false;
     flow->was_cancelled = false;
     flow->question = ASKED_NOTHING;
     memset(&flow->outcome, 0, sizeof flow->outcome);
     flow->step = flow->is_saved ? STEP_LINK : STEP_CHECK;
+    if (flow->held_code[0]) { /* an earlier attempt had begun to cancel: the card goes, whatever core-api says now */
+        flow->question = ASKED_INELIGIBLE;
+        flow->step = flow->is_saved ? STEP_CANCEL : STEP_LOOKUP;
+    }
+    flow->is_readable = payload_is_usable;
+    flow->after_extension = NULL;
     if (!payload_is_usable) {
         end_final(flow, OUTBOX_FAILED, "failed", "payload_invalid");
         return;

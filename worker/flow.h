@@ -2,7 +2,7 @@
  * changes a step, arms a lease, ends an attempt.
  *
  *     claim -> check -> issue -> save -> link -> end
- *                 \-> lookup -> save | cancel | end
+ *                 \-> lookup -> save | mark -> cancel -> end
  *
  * A step starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the
  * end. */
@@ -28,6 +28,7 @@ struct flow;
     X(ISSUE, issue, "create the card, same key on every attempt", issuer_of)       \
     X(SAVE, save, "store the card, number encrypted, guarded by our lease", NULL)  \
     X(LINK, link, "tell core-api of the card, without its number", core_of)        \
+    X(MARK, mark, "note that the card must go, before it goes", NULL)              \
     X(CANCEL, cancel, "cancel the card at the issuer", issuer_of)
 
 enum flow_step {
@@ -96,15 +97,16 @@ struct flow {
 
     /* where it stands */
     enum flow_step step;
-    bool is_busy;  /* the slot holds an event */
-    bool unknown;  /* the issuer may have a card for this event that we do not know: sticky, cleared by EXECUTED only */
-    bool sent_now; /* this attempt sent a create that may have arrived */
-    bool is_saved; /* a row in cards */
+    bool is_busy; /* the slot holds an event */
+    bool unknown; /* the issuer may have a card for this event that we do not know: sticky, until stored or cancelled */
+    bool is_readable;   /* the payload */
+    bool is_saved;      /* a row in cards */
     bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */
     int64_t checked_ms; /* when core-api said yes */
     int64_t step_started_us;
     enum flow_question question;
-    char held_code[OUTBOX_REASON_CODE_SIZE]; /* the reason to end with after look-up or cancel */
+    /* The reason to end with after look-up or cancel; at the claim: cancel_code. */
+    char held_code[OUTBOX_REASON_CODE_SIZE];
     struct issuer_card card;
     struct write_save save;
     struct outcome outcome; /* of the last step */
@@ -113,6 +115,8 @@ struct flow {
     struct http_call call;
     struct target_ticket ticket;
     bool holds_ticket;
+    void (*after_extension)(struct flow *flow);
+    int64_t extended_ms; /* when the longer lease was asked for */
     struct buf url, body;
     struct write_op write;
     enum write_result write_result;

@@ -78,6 +78,26 @@ static struct flow_verdict try_again(const struct outcome *outcome)
     return (struct flow_verdict){.kind = FLOW_RETRY, .code = "bug", .wait_ms = -1};
 }
 
+/* What a guarded write of ours came to; `next` when it is done. */
+static struct flow_verdict read_write(struct flow *flow, enum flow_step next, struct outcome *ret_outcome)
+{
+    memset(ret_outcome, 0, sizeof *ret_outcome);
+    switch (flow->write_result) {
+    case WRITE_DONE:
+        ret_outcome->kind = OUTCOME_EXECUTED;
+        return go(next);
+    case WRITE_FENCED:
+        ret_outcome->kind = OUTCOME_REFUSED;
+        return (struct flow_verdict){.kind = FLOW_DROP};
+    case WRITE_GIVEN_UP:
+        ret_outcome->kind = OUTCOME_UNKNOWN;
+        snprintf(ret_outcome->code, sizeof ret_outcome->code, "write_failed");
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};
+    }
+    assert(!"write results are covered above");
+    return (struct flow_verdict){.kind = FLOW_DROP};
+}
+
 /* The client's trace with a span of this call's own (W3C Trace Context); a new trace where the client gave none. */
 static void put_traceparent(struct flow *flow)
 {
@@ -170,7 +190,7 @@ static struct flow_verdict lookup_answer(struct flow *flow, struct outcome *ret_
     case ISSUER_FOUND_NONE:
         return not_found(flow);
     case ISSUER_FOUND_ONE:
-        return go(flow->question == ASKED_INELIGIBLE ? STEP_CANCEL : STEP_SAVE);
+        return go(flow->question == ASKED_INELIGIBLE ? STEP_MARK : STEP_SAVE);
     case ISSUER_FOUND_MORE:
         return end_with(FLOW_FAIL, "issuer_duplicate");
     case ISSUER_FOUND_CANCELLED:
@@ -192,7 +212,7 @@ static bool issue_ask(struct flow *flow)
 static struct flow_verdict issue_answer(struct flow *flow, struct outcome *ret_outcome)
 {
     issuer_read_create(&flow->call, &flow->event_id, &flow->card, ret_outcome);
-    flow->sent_now |= flow->call.fate != HTTP_NOT_SENT;
+    flow->unknown |= flow->call.was_resent; /* the answer is to the second sending; the first may have made a card */
     switch (ret_outcome->kind) {
     case OUTCOME_EXECUTED:
         flow->unknown = true; /* until it is stored, only this process knows */
@@ -206,6 +226,8 @@ static struct flow_verdict issue_answer(struct flow *flow, struct outcome *ret_o
         return flow->unknown ? look_up_first(flow, ASKED_REFUSED, ret_outcome->code)
                              : end_with(FLOW_REJECT, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED: /* says nothing about earlier attempts: unknown stays as it is */
+        if (ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS)
+            flow->unknown = true; /* some call with our key is at work there: it may make the card */
         return try_again(ret_outcome);
     case OUTCOME_UNKNOWN:
         flow->unknown = true;
@@ -251,22 +273,8 @@ static bool save_ask(struct flow *flow)
 
 static struct flow_verdict save_answer(struct flow *flow, struct outcome *ret_outcome)
 {
-    memset(ret_outcome, 0, sizeof *ret_outcome);
-    switch (flow->write_result) {
-    case WRITE_DONE:
-        ret_outcome->kind = OUTCOME_EXECUTED;
-        flow->is_saved = true;
-        return go(STEP_LINK);
-    case WRITE_FENCED:
-        ret_outcome->kind = OUTCOME_REFUSED;
-        return (struct flow_verdict){.kind = FLOW_DROP};
-    case WRITE_GIVEN_UP:
-        ret_outcome->kind = OUTCOME_UNKNOWN;
-        snprintf(ret_outcome->code, sizeof ret_outcome->code, "save_failed");
-        return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};
-    }
-    assert(!"write results are covered above");
-    return (struct flow_verdict){.kind = FLOW_DROP};
+    flow->is_saved = flow->write_result == WRITE_DONE;
+    return read_write(flow, STEP_LINK, ret_outcome);
 }
 
 /* ---- link: core-api learns of the card ---- */
@@ -296,13 +304,34 @@ static struct flow_verdict link_answer(struct flow *flow, struct outcome *ret_ou
         if (ret_outcome->advice == ADVICE_FAIL || flow->worker->config->core.on_link_refused == LINK_REFUSED_KEEP)
             return end_with(FLOW_FAIL, ret_outcome->code);
         snprintf(flow->held_code, sizeof flow->held_code, "%s", ret_outcome->code);
-        return go(STEP_CANCEL);
+        return go(STEP_MARK);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* the same link again does no harm */
         return try_again(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
     return try_again(ret_outcome);
+}
+
+/* ---- mark: from here on the card goes, also if this worker dies or core-api changes its mind ---- */
+
+static bool mark_ask(struct flow *flow)
+{
+    flow->write = (struct write_op){
+        .kind = WRITE_MARK,
+        .event_id = flow->event_id,
+        .token = flow->token,
+        .deadline_ms = flow->lease_until_ms,
+        .cancel_code = flow->held_code,
+        .on_written = flow->write.on_written,
+    };
+    writer_put(flow->worker->writer, &flow->write);
+    return true;
+}
+
+static struct flow_verdict mark_answer(struct flow *flow, struct outcome *ret_outcome)
+{
+    return read_write(flow, STEP_CANCEL, ret_outcome);
 }
 
 /* ---- cancel: a card that may not be used ---- */

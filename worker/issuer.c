@@ -116,6 +116,8 @@ static const char *read_card(struct json_value object, const struct uuid *event_
             !card_number_is_valid(card->number, card->number_length))
             return "the card has no usable number";
         card_last4_of(card->number, card->number_length, card->last4);
+        if (strstr(card->id, card->number))
+            return "the card's id holds its number";
     }
     if (last4.kind != JSON_MISSING && last4.kind != JSON_NULL) {
         char given[CARD_LAST4_SIZE];

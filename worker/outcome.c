@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/card.h"
 #include "common/json_strict.h"
 #include "common/log.h"
 #include "common/secret.h"
@@ -28,6 +29,17 @@ void outcome_unreadable(const char *peer, const char *why, struct outcome *ret_o
     snprintf(ret_outcome->detail, sizeof ret_outcome->detail, "%s", why);
 }
 
+bool outcome_code_is_usable(const char *code, size_t length)
+{
+    int digits = 0;
+    for (size_t i = 0; i < length; i++) {
+        digits = code[i] >= '0' && code[i] <= '9' ? digits + 1 : 0;
+        if (digits >= CARD_NUMBER_MIN)
+            return false;
+    }
+    return outbox_reason_code_is_valid(code, length);
+}
+
 void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,
                           size_t detail_size)
 {
@@ -38,7 +50,7 @@ void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REA
     struct json_value answer = json_value_of(call->answer.bytes, call->answer.length);
     size_t length;
     if (!json_string(json_member(answer, "code"), ret_code, OUTBOX_REASON_CODE_SIZE, &length) ||
-        !outbox_reason_code_is_valid(ret_code, length))
+        !outcome_code_is_usable(ret_code, length))
         ret_code[0] = '\0';
     char detail[1024];
     if (json_string(json_member(answer, "detail"), detail, sizeof detail, NULL)) {

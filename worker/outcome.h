@@ -30,9 +30,9 @@ struct outcome {
     enum outcome_advice advice;
     enum breaker_result health; /* what it says about the target */
     int64_t wait_ms;            /* from Retry-After; -1 = none */
-    char code
-        [OUTBOX_REASON_CODE_SIZE]; /* REFUSED: the reason code; otherwise the cause, e.g. issuer_http_503, connection_refused */
-    char detail[200];              /* for operators: the peer's own words or libcurl's; never shown to the user */
+    /* REFUSED: the reason code; otherwise the cause, e.g. issuer_http_503, connection_refused. */
+    char code[OUTBOX_REASON_CODE_SIZE];
+    char detail[200]; /* for operators: the peer's own words or libcurl's; never shown to the user */
 };
 
 /* The part of the table that both peers share. `peer` is "issuer" or "core". Fills *ret_outcome from everything but a
@@ -45,6 +45,8 @@ bool outcome_of_call(const struct http_call *call, const char *peer, bool not_fo
 void outcome_unreadable(const char *peer, const char *why, struct outcome *ret_outcome);
 void outcome_executed(struct outcome *ret_outcome);
 void outcome_refused(enum outcome_advice advice, const char *code, struct outcome *ret_outcome);
+/* A reason code that may be stored and shown: of the right form, and no room for a card number in it. */
+bool outcome_code_is_usable(const char *code, size_t length);
 /* {"code", "detail"} of an error answer; empty texts where absent or unusable. */
 void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,
                           size_t detail_size);

@@ -49,6 +49,9 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
 {
     int64_t now_ms = clock_mono_ms();
     breaker_end(&target->breaker, ticket->epoch, result, now_ms);
+    if (target->is_calling)
+        return; /* below one of the calls of the loop underneath, which looks again */
+    target->is_calling = true;
     while (target->first) {
         if (breaker_is_shut(&target->breaker, now_ms)) {
             struct target_ticket *next = take_first(target);
@@ -61,6 +64,7 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
             break;
         }
     }
+    target->is_calling = false;
     target->on_change(target);
 }
 

@@ -24,7 +24,8 @@ struct target_ticket {
 struct target {
     const char *name; /* "issuer", "core" */
     struct breaker breaker;
-    struct target_ticket *first, *last;       /* waiting, FIFO */
+    struct target_ticket *first, *last; /* waiting, FIFO */
+    bool is_calling;                    /* on_turn callbacks run: whoever leaves meanwhile need not call the next */
     void (*on_change)(struct target *target); /* the breaker's state changed, or room appeared: claims may go on */
 };
 

@@ -58,16 +58,17 @@ void worker_count(struct worker *worker, enum worker_metric metric, const char *
 
 /* ---- room and slots ---- */
 
-/* While a peer recovers, no more events are taken than it is offered; while it is away, one for the probe and only when
- * the probe is due. */
+/* No more events are held than a peer can soon take: what runs there, and as many waiting, so that a wait is about one
+ * call long and the lease
+ * outlasts it. While the peer recovers, no more than it is offered; while it is away, one for the probe, and only when
+ * that is due. */
 static int room_at(const struct worker *worker, const struct target *target, int room)
 {
     const struct breaker *breaker = &target->breaker;
     int most = room;
     switch (breaker->state) {
     case BREAKER_CLOSED:
-        if (breaker->limit < breaker->limit_max)
-            most = breaker->limit - worker->in_flight;
+        most = (breaker->limit < breaker->limit_max ? breaker->limit : 2 * breaker->limit) - worker->in_flight;
         break;
     case BREAKER_HALF_OPEN:
         most = 0;

@@ -110,6 +110,22 @@ static void fill_extend(struct batch *batch)
     batch->ask.params[2] = pg_param_int8(batch->writer->options.lease_ms);
 }
 
+static void fill_mark(struct batch *batch)
+{
+    struct pg_array ids, tokens, codes;
+    pg_array_start(&ids, &batch->arrays[0], PG_UUID);
+    pg_array_start(&tokens, &batch->arrays[1], PG_UUID);
+    pg_array_start(&codes, &batch->arrays[2], PG_TEXT);
+    for (int i = 0; i < batch->count; i++) {
+        pg_array_add_uuid(&ids, &batch->ops[i]->event_id);
+        pg_array_add_uuid(&tokens, &batch->ops[i]->token);
+        add_text(&codes, batch->ops[i]->cancel_code);
+    }
+    batch->ask.params[0] = pg_array_param(&ids);
+    batch->ask.params[1] = pg_array_param(&tokens);
+    batch->ask.params[2] = pg_array_param(&codes);
+}
+
 static void fill_end(struct batch *batch)
 {
     /* in the order of outbox_end's parameters; 0 stands where $16, a scalar, is */
@@ -158,6 +174,9 @@ static bool fill(struct batch *batch)
         break;
     case WRITE_EXTEND:
         fill_extend(batch);
+        break;
+    case WRITE_MARK:
+        fill_mark(batch);
         break;
     case WRITE_END:
         fill_end(batch);
@@ -327,6 +346,7 @@ bool writer_open(const struct writer_options *options, struct writer **ret_write
     writer->options = *options;
     writer->lanes[WRITE_SAVE].statement = &sql_outbox_save;
     writer->lanes[WRITE_EXTEND].statement = &sql_outbox_extend;
+    writer->lanes[WRITE_MARK].statement = &sql_outbox_mark;
     writer->lanes[WRITE_END].statement = &sql_outbox_end;
     for (int kind = 0; kind < WRITE_KINDS; kind++) {
         for (int i = 0; i < BATCHES; i++) {

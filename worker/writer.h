@@ -17,7 +17,7 @@
 #include "common/outbox.h"
 #include "common/pg_pool.h"
 
-enum write_kind { WRITE_SAVE, WRITE_EXTEND, WRITE_END, WRITE_KINDS };
+enum write_kind { WRITE_SAVE, WRITE_EXTEND, WRITE_MARK, WRITE_END, WRITE_KINDS };
 
 enum write_result {
     WRITE_DONE,
@@ -59,6 +59,7 @@ struct write_op {
     struct uuid event_id, token;
     int64_t deadline_ms;         /* monotonic: the lease's end */
     struct write_save *save;     /* WRITE_SAVE */
+    const char *cancel_code;     /* WRITE_MARK */
     const struct write_end *end; /* WRITE_END */
     void (*on_written)(struct write_op *op, enum write_result result, const char *why);
     /* private */

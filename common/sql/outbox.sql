@@ -2,7 +2,7 @@
 -- why: due events, leased to this worker under a new token; locks, order and fence are explained at issuing_claim in migrations/0003_attempts.sql.
 -- $1 token, $2 limit, $3 lease in ms, $4 worker.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4, exp_month, exp_year,
-       card_status, replaces_issuer_card_id
+       card_status, replaces_issuer_card_id, cancel_code
 FROM issuing_claim($1::uuid, $2::int8, $3::int8, $4::text);
 
 -- name: outbox_reclaim :many
@@ -41,6 +41,15 @@ FROM issuing_save($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6
 UPDATE outbox_events e
 SET lease_until = now() + $3::int8 * interval '1 millisecond'
 FROM unnest($1::uuid[], $2::uuid[]) AS a (id, token)
+WHERE e.id = a.id AND e.lease_token = a.token
+RETURNING e.id;
+
+-- name: outbox_mark :many
+-- why: the intention to cancel a card outlives the worker, so that no later attempt links or keeps a card that may be cancelled already; same
+-- fence. $1 ids, $2 tokens, $3 codes.
+UPDATE outbox_events e
+SET cancel_code = a.code
+FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS a (id, token, code)
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 

@@ -49,7 +49,8 @@ static inline struct pg_sync *database_open(const char *role)
     return db;
 }
 
-static inline struct pg_rows *database_ask(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params)
+static inline struct pg_rows *database_ask(struct pg_sync *db, const struct sql_statement *statement,
+                                           const struct pg_param *params)
 {
     struct err err = {.kind = ERR_NONE};
     struct pg_rows *rows = NULL;

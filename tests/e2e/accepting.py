@@ -1,10 +1,12 @@
-"""Acceptance: one key is one event, one user has one slot, whoever asks, however often and on however many devices at once."""
+"""Acceptance: one key is one event, one user has one slot, whoever asks, however often and on however many devices
+at once."""
 import threading
 
 import client
 from harness import BUILD, run, same, test, true, wait
 
-ACCEPT = ("SELECT verdict FROM issuing_accept(ARRAY['%s']::uuid[], ARRAY['%s'], ARRAY['%s'], ARRAY['\\x00'::bytea], ARRAY['{\"kind\":\"new\"}'],"
+ACCEPT = ("SELECT verdict FROM issuing_accept(ARRAY['%s']::uuid[], ARRAY['%s'], ARRAY['%s'], ARRAY['\\x00'::bytea],"
+          " ARRAY['{\"kind\":\"new\"}'],"
           " ARRAY[NULL]::text[], 1, '10s', false)")
 NOBODY = "00000000-0000-7000-8000-000000000001"
 
@@ -14,7 +16,8 @@ def events(world):
 
 
 def check_window(world, count, window_ms, attempts):
-    """Every verdict in the log against the rule itself: accepted = fewer than `count` counted ones in the window before it."""
+    """Every verdict in the log against the rule itself: accepted = fewer than `count` counted ones in the window
+    before it."""
     wrong = world.rows("""
         SELECT * FROM (
             SELECT l.at, l.accepted, (SELECT count(*) FROM rate_limit_log b WHERE b.user_id = l.user_id AND b.at < l.at
@@ -42,7 +45,8 @@ def a_request_is_accepted_and_becomes_a_card(world):
     same(done.json()["status"], "COMPLETED")
     same(done.json()["card"]["status"], "active")
     issued = world.sandbox.cards(user="alice")
-    same([(card["reference"], card["key"], card["sends"]) for card in issued], [(request["id"], request["id"], 1)], "the issuer's cards")
+    same([(card["reference"], card["key"], card["sends"]) for card in issued], [(request["id"], request["id"], 1)],
+         "the issuer's cards")
     true(world.sandbox.numbers()[0].endswith(done.json()["card"]["last4"]), "last4 is the number's")
 
 
@@ -76,14 +80,16 @@ def two_devices_at_the_same_moment_get_one_202_and_one_429(world):
     world.up(apis=2, workers=0)
     for i in range(10):
         user = "user-%d" % i
-        answers = client.burst([(api.port, world.post_bytes(user, '"device-%d"' % n)) for n, api in enumerate(world.apis())], seed=i)
+        answers = client.burst([(api.port, world.post_bytes(user, '"device-%d"' % n))
+                                for n, api in enumerate(world.apis())], seed=i)
         same(sorted(answer.status for answer in answers), [202, 429], "statuses of " + user)
     same(events(world), 10, "events")
 
 
 @test(limit__count="1")
 def an_acceptance_that_has_not_committed_yet_blocks_the_other_device(world):
-    """The trap of insert-then-count: two transactions that do not see each other's row. Made certain by holding one of them open."""
+    """The trap of insert-then-count: two transactions that do not see each other's row. Made certain by holding one
+    of them open."""
     world.up(workers=0)
     with client.Wire(world.apis()[0].port) as wire:
         with world.holding(ACCEPT % (NOBODY, "alice", "first"), end="COMMIT"):
@@ -101,7 +107,8 @@ def a_key_that_is_still_being_recorded_gives_409_and_retry_after(world):
         same(answer.status, 409, "status")
         true(int(answer.header("Retry-After")) >= 1, "Retry-After")
         same(answer.json()["type"], "/problems/request-in-progress")
-    same(world.post("alice", '"slow"').header("Idempotent-Replayed"), "false", "the other one rolled back, so this one is the first")
+    same(world.post("alice", '"slow"').header("Idempotent-Replayed"), "false",
+         "the other one rolled back, so this one is the first")
 
 
 @test
@@ -124,7 +131,8 @@ def a_repeat_gets_the_same_bytes_is_never_limited_and_outlives_a_restart(world):
     world.settle()
     for again in range(3):
         repeat = world.post("alice", '"k"')
-        same((repeat.status, repeat.body, repeat.header("Location")), (202, first.body, first.header("Location")), "the repeat")
+        same((repeat.status, repeat.body, repeat.header("Location")), (202, first.body, first.header("Location")),
+             "the repeat")
         same(repeat.header("Idempotent-Replayed"), "true", "Idempotent-Replayed")
         same(repeat.header("RateLimit").split(";")[1], "r=0", "slots left")
         if again == 0:
@@ -141,7 +149,8 @@ def a_repeat_gets_the_same_bytes_is_never_limited_and_outlives_a_restart(world):
 def the_same_value_in_other_bytes_is_the_same_body(world):
     world.up(workers=0)
     first = world.post("alice", "k", '{"kind":"new","program":"travel","memo":"h\u00e9"}')
-    for body in ('{ "memo" : "h\u00e9",\r\n\t"program":"travel", "kind":"new" }', '{"kind":"new","program":"tra\\u0076el","memo":"h\\u00e9"}'):
+    for body in ('{ "memo" : "h\u00e9",\r\n\t"program":"travel", "kind":"new" }',
+                 '{"kind":"new","program":"tra\\u0076el","memo":"h\\u00e9"}'):
         answer = world.post("alice", "k", body)
         same((answer.status, answer.body), (202, first.body), body)
     same(events(world), 1, "events")
@@ -163,7 +172,8 @@ def a_reused_key_with_another_body_is_422_and_changes_nothing(world):
 @test
 def a_key_belongs_to_one_user(world):
     world.up(workers=1)
-    one, other = world.accept("alice", "same", {"kind": "new"}), world.accept("bob", "same", {"kind": "new", "memo": "bob's"})
+    one, other = world.accept("alice", "same", {"kind": "new"}), world.accept("bob", "same",
+                                                                              {"kind": "new", "memo": "bob's"})
     true(one != other, "two events")
     world.settle()
     same(len(world.sandbox.cards()), 2, "cards")
@@ -186,7 +196,8 @@ def the_window_slides_and_every_verdict_follows_the_rule(world):
             true(1 <= int(answer.header("Retry-After")) <= 2, "Retry-After %s" % answer.header("Retry-After"))
             same(answer.header("RateLimit").split(";")[1], "r=0", "slots left")
     check_window(world, 3, 1500, "false")
-    same(world.apis()[0].metric_sum("issuing_ratelimited_total") + world.apis()[1].metric_sum("issuing_ratelimited_total"),
+    same(world.apis()[0].metric_sum("issuing_ratelimited_total") +
+         world.apis()[1].metric_sum("issuing_ratelimited_total"),
          float(world.sql("SELECT count(*) FROM rate_limit_log WHERE NOT accepted")), "refusals counted")
 
 
@@ -201,7 +212,8 @@ def with_limit_counts_attempts_refused_tries_prolong_the_block(world):
         return world.post("alice", "k%d" % number).status
     same([ask(), ask()], [202, 202], "the first two")
     # Asking all the time never gets through, although the window passes twice.
-    wait(lambda: ask() == 429 and world.sql("SELECT max(at) - min(at) > '2200ms' FROM rate_limit_log") == "t", "2.2 s of asking", every=0.1)
+    wait(lambda: ask() == 429 and world.sql("SELECT max(at) - min(at) > '2200ms' FROM rate_limit_log") == "t",
+         "2.2 s of asking", every=0.1)
     same(world.sql("SELECT count(*) FROM rate_limit_log WHERE accepted"), "2", "accepted")
     wait(lambda: world.sql("SELECT clock_timestamp() > max(at) + '1s' FROM rate_limit_log") == "t", "a quiet second")
     same(ask(), 202, "after silence")
@@ -216,7 +228,11 @@ def a_429_leaves_its_key_unused(world):
     same(world.sql("SELECT count(*) FROM idempotency_keys"), "1", "keys")
     same(world.sql("SELECT count(*) FROM rate_limit_log WHERE NOT accepted"), "1", "the refusal is on record")
     # Also with another body: nothing is remembered under that key.
-    answer = wait(lambda: (lambda a: a if a.status == 202 else None)(world.post("alice", "second", {"kind": "new", "memo": "two"})), "a free slot")
+
+    def second():
+        answer = world.post("alice", "second", {"kind": "new", "memo": "two"})
+        return answer if answer.status == 202 else None
+    answer = wait(second, "a free slot")
     same(answer.header("Idempotent-Replayed"), "false", "Idempotent-Replayed")
     check_window(world, 1, 800, "false")
 
@@ -224,7 +240,8 @@ def a_429_leaves_its_key_unused(world):
 @test(limit__count="1", limit__window="1h")
 def ratelimit_headers_are_on_every_201_202_and_429(world):
     world.up(workers=1)
-    for answer, left in ((world.post("alice", "a", headers=[("Prefer", "wait=20")]), 0), (world.post("alice", "a"), 0), (world.post("alice", "b"), 0)):
+    for answer, left in ((world.post("alice", "a", headers=[("Prefer", "wait=20")]), 0), (world.post("alice", "a"), 0),
+                         (world.post("alice", "b"), 0)):
         same(answer.header("RateLimit-Policy"), '"issuance";q=1;w=3600', "policy on %d" % answer.status)
         name, state, reset = answer.header("RateLimit").split(";")
         same((name, state), ('"issuance"', "r=%d" % left), "state on %d" % answer.status)
@@ -236,18 +253,20 @@ def ratelimit_headers_are_on_every_201_202_and_429(world):
 @test
 def every_spelling_of_a_key_is_read_as_the_contract_says(world):
     world.up(workers=0)
-    long_key = "x" * 255
+    long_key, signs = "x" * 255, "!#$%&'*+-.^_`|~:/=?@()<>[]{}"
     good = [  # the header, the key it means
-        ('"k"', "k"), ("k", "k"), ('"k";a=1', "k"), ('"k"; a=1;b="x;y"', "k"), ('  "k"  ', "k"), ('"a b"', "a b"), ('"\\""', '"'), ('"\\\\"', "\\"),
-        ('"' + long_key + '"', long_key), (long_key, long_key), ("!#$%&'*+-.^_`|~:/=?@()<>[]{}", "!#$%&'*+-.^_`|~:/=?@()<>[]{}"), ('","', ","),
+        ('"k"', "k"), ("k", "k"), ('"k";a=1', "k"), ('"k"; a=1;b="x;y"', "k"), ('  "k"  ', "k"), ('"a b"', "a b"),
+        ('"\\""', '"'), ('"\\\\"', "\\"), ('"' + long_key + '"', long_key), (long_key, long_key), (signs, signs), ('","', ","),
     ]
     for i, (header, key) in enumerate(good):
         world.accept("user-%d" % i, header)
-        same(world.sql("SELECT key = $key$%s$key$ FROM idempotency_keys WHERE user_id = 'user-%d'" % (key, i)), "t", "key of " + header)
+        same(world.sql("SELECT key = $key$%s$key$ FROM idempotency_keys WHERE user_id = 'user-%d'" % (key, i)), "t",
+             "key of " + header)
     first = world.post("alice", '"k"')
     for header in ("k", '"k";x', ' "k"'):
         same(world.post("alice", header).body, first.body, "%s is the same key" % header)
-    bad = ['""', "", " ", '"k', 'k"', '"k" x', '"k","k"', "a,b", "a;b", "a\\b", "a b", '"\\k"', '"\\', '"a\\"', "x" * 256, '"' + "x" * 256 + '"', "\x80\xff",
+    bad = ['""', "", " ", '"k', 'k"', '"k" x', '"k","k"', "a,b", "a;b", "a\\b", "a b", '"\\k"', '"\\', '"a\\"',
+           "x" * 256, '"' + "x" * 256 + '"', "\x80\xff",
            '"\x80"', '"a\tb"', "k\xe9", '"k";', '"k";A=1', '"k"=1']
     for header in bad:
         answer = world.post("mallory", header)
@@ -302,6 +321,7 @@ def the_sandbox_mints_tokens_that_the_api_takes(world):
     same(minted.returncode, 0, "exit status")
     world.tokens["alice"] = minted.stdout.strip()
     same(world.post("alice", "k").status, 202)
-    expired = run([BUILD / "issuing-sandbox", "token", "--user", "alice", "--secret-file", world.suite.secret_file, "--expires", "-1h"])
+    expired = run([BUILD / "issuing-sandbox", "token", "--user", "alice", "--secret-file", world.suite.secret_file,
+                   "--expires", "-1h"])
     world.tokens["alice"] = expired.stdout.strip()
     same(world.post("alice", "k").status, 401)

@@ -20,17 +20,20 @@ def prefer_wait_gives_201_with_the_card(world):
     world.up()
     answer = world.post("alice", "k", headers=[("Prefer", "wait=20")])
     same(answer.status, 201, "status")
-    same((answer.header("Preference-Applied"), answer.header("Vary"), answer.header("Idempotent-Replayed")), ("wait=20", "Prefer", "false"), "headers")
+    same((answer.header("Preference-Applied"), answer.header("Vary"), answer.header("Idempotent-Replayed")),
+         ("wait=20", "Prefer", "false"), "headers")
     request = answer.json()
     same(request["status"], "COMPLETED")
     true(request["card"]["last4"].isdigit() and request["card"]["status"] == "active", "card")
     same(answer.header("Location"), "/v1/card-requests/" + request["id"], "Location")
     plain = world.post("alice", "k")
-    same((plain.status, plain.header("Idempotent-Replayed"), plain.header("Preference-Applied")), (202, "true", None), "the repeat without Prefer")
+    same((plain.status, plain.header("Idempotent-Replayed"), plain.header("Preference-Applied")), (202, "true", None),
+         "the repeat without Prefer")
     same((plain.json()["status"], plain.json()["card"]), ("PENDING", None), "it is the stored answer")
     same(plain.body, world.post("alice", "k").body, "and always the same")
     waited = world.post("alice", "k", headers=[("Prefer", "wait=20")])
-    same((waited.status, waited.header("Idempotent-Replayed"), waited.json()), (201, "true", request), "the repeat with Prefer")
+    same((waited.status, waited.header("Idempotent-Replayed"), waited.json()), (201, "true", request),
+         "the repeat with Prefer")
 
 
 @test
@@ -38,8 +41,10 @@ def prefer_is_read_as_the_contract_says(world):
     world.up()
     request = world.issue("alice")["id"]
     # The request is final, so even the longest wait is over at once.
-    for text, applied in (("wait=99", "wait=30"), ("wait=30", "wait=30"), ("wait=7", "wait=7"), ("respond-async, wait=7", "wait=7"), ("Wait=7", "wait=7"),
-                          ("wait=0", None), ("wait=abc", None), ("wait=-1", None), ("wait=", None), ("wait", None), ("handling=lenient", None)):
+    for text, applied in (("wait=99", "wait=30"), ("wait=30", "wait=30"), ("wait=7", "wait=7"),
+                          ("respond-async, wait=7", "wait=7"), ("Wait=7", "wait=7"),
+                          ("wait=0", None), ("wait=abc", None), ("wait=-1", None), ("wait=", None), ("wait", None),
+                          ("handling=lenient", None)):
         answer = world.post("alice", "k", headers=[("Prefer", text)])
         same((answer.status, answer.header("Preference-Applied")), (201 if applied else 202, applied), text)
         same(answer.header("Vary"), "Prefer", "Vary with " + text)
@@ -50,7 +55,8 @@ def prefer_is_read_as_the_contract_says(world):
 def a_wait_that_ends_without_a_card_gives_202(world):
     world.up(workers=0)
     answer = world.post("alice", "k", headers=[("Prefer", "wait=1")])
-    same((answer.status, answer.header("Preference-Applied"), answer.json()["status"]), (202, "wait=1", "PENDING"), "nobody works")
+    same((answer.status, answer.header("Preference-Applied"), answer.json()["status"]), (202, "wait=1", "PENDING"),
+         "nobody works")
     world.start_worker()
     world.settle()
     world.sandbox.fault("check", "ineligible", user="blocked")
@@ -69,7 +75,8 @@ def get_waits_for_a_final_status_and_many_may_wait(world):
     wires = []
     for user, request in requests.items():
         wire = client.Wire(world.apis()[0].port, 40)
-        wires.append(wire.send(client.request_bytes("GET", "/v1/card-requests/" + request, [world.bearer(user), ("Prefer", "wait=25")])))
+        wires.append(wire.send(client.request_bytes("GET", "/v1/card-requests/" + request,
+                                                    [world.bearer(user), ("Prefer", "wait=25")])))
     gone = client.Wire(world.apis()[0].port)
     gone.send(client.request_bytes("GET", "/v1/card-requests/" + request, [world.bearer(user), ("Prefer", "wait=25")]))
     wait(lambda: world.apis()[0].metric("issuing_waiting_clients") == 21, "21 clients wait")
@@ -79,7 +86,8 @@ def get_waits_for_a_final_status_and_many_may_wait(world):
     world.start_worker()
     for wire in wires:
         answer = wire.answer()
-        same((answer.status, answer.json()["status"], answer.header("Preference-Applied")), (200, "COMPLETED", "wait=25"), "answer")
+        same((answer.status, answer.json()["status"], answer.header("Preference-Applied")),
+             (200, "COMPLETED", "wait=25"), "answer")
         wire.close()
     wait(lambda: world.apis()[0].metric("issuing_waiting_clients") == 0, "nobody waits")
 
@@ -116,7 +124,8 @@ def requests_and_cards_are_listed_newest_first_page_by_page(world):
         same((found, pages), (whole["items"], 3), "three pages")
         same(world.get("alice", path + "?limit=7").json()["next_cursor"], None, "an exact page is the last")
         same(world.get("nobody", path).json(), {"items": [], "next_cursor": None}, "somebody without any")
-        for query in ("limit=0", "limit=101", "limit=-1", "limit=x", "limit=", "limit=1&limit=2", "cursor=x", "cursor=", "limit=3&cursor=%00", "limit=1e1"):
+        for query in ("limit=0", "limit=101", "limit=-1", "limit=x", "limit=", "limit=1&limit=2", "cursor=x", "cursor=",
+                      "limit=3&cursor=%00", "limit=1e1"):
             problem(world.get("alice", "%s?%s" % (path, query)), 400, "invalid-parameter")
     item = world.get("alice", "/v1/card-requests").json()["items"][0]
     same(world.get("alice", "/v1/card-requests/" + item["id"]).json(), item, "an item is what GET shows")
@@ -129,9 +138,12 @@ def requests_and_cards_are_listed_newest_first_page_by_page(world):
 def another_users_request_and_card_do_not_exist(world):
     world.up()
     request = world.issue("alice")
-    for path in ("/v1/card-requests/" + request["id"], "/v1/cards/" + request["card"]["id"], "/v1/cards/%s/number" % request["card"]["id"]):
+    for path in ("/v1/card-requests/" + request["id"], "/v1/cards/" + request["card"]["id"],
+                 "/v1/cards/%s/number" % request["card"]["id"]):
         same(world.get("alice", path).status, 200, path)
-        mine, nobodys = world.get("bob", path), world.get("bob", path.replace(request["id"], NOBODY).replace(request["card"]["id"], NOBODY))
+        mine, nobodys = world.get("bob", path), world.get("bob",
+                                                          path.replace(request["id"],
+                                                                       NOBODY).replace(request["card"]["id"], NOBODY))
         problem(mine, 404, "not-found")
         same(mine.body, nobodys.body, "bob cannot tell it from one that does not exist")
     for bad in ("x", NOBODY + "0", NOBODY[:-1], "%2e%2e", "'", "null", NOBODY.replace("-", "")):
@@ -147,13 +159,15 @@ def showing_a_number_leaves_a_row_and_is_never_stored(world):
     for i in range(2):
         answer = world.get("alice", "/v1/cards/%s/number" % card["id"])
         same((answer.status, answer.header("Cache-Control")), (200, "no-store"), "answer")
-        same(answer.json(), {"id": card["id"], "number": world.sandbox.numbers()[0], "exp_month": card["exp_month"], "exp_year": card["exp_year"]}, "body")
+        same(answer.json(), {"id": card["id"], "number": world.sandbox.numbers()[0], "exp_month": card["exp_month"],
+                             "exp_year": card["exp_year"]}, "body")
         same(world.sql("SELECT actor || ' ' || action || ' ' || (after ->> 'card_id') FROM operator_actions"),
              "\n".join(["alice number_revealed " + card["id"]] * (i + 1)), "operator_actions")
     world.sql("INSERT INTO outbox_events (user_id, payload) VALUES ('alice', '{\"kind\": \"new\"}')")
     world.settle()
     # A number that cannot be told is not told: a record moved to another row does not open.
-    world.sql("UPDATE cards SET number_record = (SELECT number_record FROM cards WHERE id = '%s') WHERE id <> '%s'" % (card["id"], card["id"]))
+    world.sql("UPDATE cards SET number_record = c.number_record FROM cards c WHERE c.id = '%s' AND cards.id <> c.id" %
+              card["id"])
     other = [row["id"] for row in world.get("alice", "/v1/cards").json()["items"] if row["id"] != card["id"]][0]
     same(world.get("alice", "/v1/cards/%s/number" % other).status, 503, "a record of another row")
 
@@ -175,12 +189,15 @@ def a_reissue_replaces_the_card_and_only_once(world):
     body = {"kind": "reissue", "replaces": old["id"]}
     new = world.issue("alice", "again", body)["card"]
     true(new["id"] != old["id"], "another card")
-    same({card["id"]: card["status"] for card in world.get("alice", "/v1/cards").json()["items"]}, {old["id"]: "replaced", new["id"]: "active"}, "cards")
-    same(sorted((card["kind"], card["status"]) for card in world.sandbox.cards(user="alice")), [("new", "replaced"), ("reissue", "active")], "issuer's cards")
+    same({card["id"]: card["status"] for card in world.get("alice", "/v1/cards").json()["items"]},
+         {old["id"]: "replaced", new["id"]: "active"}, "cards")
+    same(sorted((card["kind"], card["status"]) for card in world.sandbox.cards(user="alice")),
+         [("new", "replaced"), ("reissue", "active")], "issuer's cards")
     same(world.row("SELECT replaces FROM cards WHERE id = '%s'" % new["id"])["replaces"], old["id"], "replaces")
     problem(world.post("alice", "third", body), 422, "not-replaceable")
     problem(world.post("alice", "fifth", {"kind": "reissue", "replaces": old["id"].upper()}), 422, "not-replaceable")
-    same(world.issue("alice", "fourth", {"kind": "reissue", "replaces": new["id"]})["status"], "COMPLETED", "the new one may be replaced")
+    same(world.issue("alice", "fourth", {"kind": "reissue", "replaces": new["id"]})["status"], "COMPLETED",
+         "the new one may be replaced")
 
 
 @test(limit__count="2", limit__window="1h")
@@ -213,7 +230,9 @@ def a_rejected_reissue_leaves_the_card_and_lets_another_try(world):
 def two_reissues_of_one_card_at_once_over_two_apis_give_one(world):
     world.up(apis=2)
     card = world.issue("alice")["card"]["id"]
-    answers = client.burst([(world.apis()[i % 2].port, world.post_bytes("alice", "r%d" % i, {"kind": "reissue", "replaces": card})) for i in range(40)])
+    answers = client.burst([(world.apis()[i % 2].port, world.post_bytes("alice", "r%d" % i,
+                                                                        {"kind": "reissue", "replaces": card}))
+                            for i in range(40)])
     same(sorted(answer.status for answer in answers), [202] + [422] * 39, "statuses")
     world.settle()
     same(len(world.sandbox.cards()), 2, "cards at the issuer")
@@ -223,26 +242,36 @@ def two_reissues_of_one_card_at_once_over_two_apis_give_one(world):
 def every_bad_body_is_400_and_names_each_bad_member(world):
     world.up(workers=0)
     pointers = {
-        "{}": ["#/kind"], '{"kind":"old"}': ["#/kind"], '{"kind":1}': ["#/kind"], '{"kind":null}': ["#/kind"], '{"kind":"new","kind":"new"}': None,
-        '{"kind":"new","color":"red"}': ["#/color"], '{"kind":"new","replaces":"%s"}' % NOBODY: ["#/replaces"], '{"kind":"reissue"}': ["#/replaces"],
-        '{"kind":"reissue","replaces":"x"}': ["#/replaces"], '{"kind":"new","program":""}': ["#/program"], '{"kind":"new","program":"%s"}' % ("p" * 65): ["#/program"],
-        '{"kind":"new","program":null}': ["#/program"], '{"kind":"new","memo":"%s"}' % ("m" * 256): ["#/memo"], '{"kind":"new","memo":"a\\nb"}': ["#/memo"],
-        '{"kind":"new","memo":"\\u0000"}': None, '{"kind":"new","memo":"\\ud800"}': None, '{"kind":"new","memo":7}': ["#/memo"],
+        "{}": ["#/kind"], '{"kind":"old"}': ["#/kind"], '{"kind":1}': ["#/kind"], '{"kind":null}': ["#/kind"],
+        '{"kind":"new","kind":"new"}': None,
+        '{"kind":"new","color":"red"}': ["#/color"], '{"kind":"new","replaces":"%s"}' % NOBODY: ["#/replaces"],
+        '{"kind":"reissue"}': ["#/replaces"],
+        '{"kind":"reissue","replaces":"x"}': ["#/replaces"], '{"kind":"new","program":""}': ["#/program"],
+        '{"kind":"new","program":"%s"}' % ("p" * 65): ["#/program"],
+        '{"kind":"new","program":null}': ["#/program"], '{"kind":"new","memo":"%s"}' % ("m" * 256): ["#/memo"],
+        '{"kind":"new","memo":"a\\nb"}': ["#/memo"],
+        '{"kind":"new","memo":"\\u0000"}': None, '{"kind":"new","memo":"\\ud800"}': None,
+        '{"kind":"new","memo":7}': ["#/memo"],
         '{"kind":"old","program":7,"x":1}': ["#/kind", "#/program", "#/x"],
-        "": None, " ": None, "null": None, "[]": None, '"new"': None, "7": None, "{'kind':'new'}": None, '{"kind":"new",}': None, '{"kind":"new"} x': None,
-        '{"kind":"new"}{"kind":"new"}': None, '{"kind":"new"': None, '{"kind":"new","memo":NaN}': None, '{"kind":"new","memo":1e400}': None,
-        '{"kind":"new","memo":"\n"}': None, '// c\n{"kind":"new"}': None, "\ufeff" + '{"kind":"new"}': None, '{"kind":"new","memo":012}': None,
+        "": None, " ": None, "null": None, "[]": None, '"new"': None, "7": None, "{'kind':'new'}": None,
+        '{"kind":"new",}': None, '{"kind":"new"} x': None,
+        '{"kind":"new"}{"kind":"new"}': None, '{"kind":"new"': None, '{"kind":"new","memo":NaN}': None,
+        '{"kind":"new","memo":1e400}': None,
+        '{"kind":"new","memo":"\n"}': None, '// c\n{"kind":"new"}': None, "\ufeff" + '{"kind":"new"}': None,
+        '{"kind":"new","memo":012}': None,
         '{"kind":"new"}\0': None, '{"kind":"new","memo":%s}' % ("[" * 500 + "]" * 500): None,
     }
     bodies = [(text.encode(), wanted) for text, wanted in pointers.items()]
-    bodies += [(b'{"kind":"new","memo":"' + bad + b'"}', None) for bad in (b"\xc0\xaf", b"\xed\xa0\x80", b"\xff\xfe", b"\x80", b"\xf4\x90\x80\x80", b"\xe2\x82")]
+    bodies += [(b'{"kind":"new","memo":"' + bad + b'"}', None)
+               for bad in (b"\xc0\xaf", b"\xed\xa0\x80", b"\xff\xfe", b"\x80", b"\xf4\x90\x80\x80", b"\xe2\x82")]
     for body, wanted in bodies:
         found = problem(world.post("alice", "k", body), 400, "invalid-body")
         if wanted:
             same(sorted(error["pointer"] for error in found["errors"]), wanted, repr(body))
         true(all(error["detail"] for error in found["errors"]), "details")
     same(world.sql("SELECT (SELECT count(*) FROM outbox_events) + (SELECT count(*) FROM rate_limit_log)"), "0", "rows")
-    same(world.post("alice", "k", {"kind": "new", "program": "p" * 64, "memo": "\u00e9" * 127}).status, 202, "the longest that fits")
+    same(world.post("alice", "k", {"kind": "new", "program": "p" * 64, "memo": "\u00e9" * 127}).status, 202,
+         "the longest that fits")
 
 
 @test(limit__count="1", limit__window="1h")
@@ -260,26 +289,35 @@ def of_several_faults_the_first_in_the_order_of_checks_is_told(world):
     problem(ask("POST", far, [], "x"), 404, "not-found")
     problem(ask("DELETE", "/v1/card-requests", [], "x"), 405, "method-not-allowed")
     problem(ask("POST", "/v1/card-requests", [("Content-Type", "text/plain")], "x"), 401, "unauthorized")
-    problem(ask("POST", "/v1/card-requests", [bearer, ("Content-Type", "text/plain")], "x"), 415, "unsupported-media-type")
+    problem(ask("POST", "/v1/card-requests", [bearer, ("Content-Type", "text/plain")], "x"), 415,
+            "unsupported-media-type")
     both = problem(ask("POST", "/v1/card-requests", [bearer, json_type], '{"kind":"old"}'), 400, "invalid-header")
-    same(sorted(map(sorted, both["errors"])), [["detail", "header"], ["detail", "pointer"]], "key and body are told together")
+    same(sorted(map(sorted, both["errors"])), [["detail", "header"], ["detail", "pointer"]],
+         "key and body are told together")
     card = world.issue("alice")["card"]["id"]
-    problem(ask("POST", "/v1/card-requests", [bearer, json_type, key], {"kind": "reissue", "replaces": NOBODY}), 422, "idempotency-key-reused")
-    problem(ask("POST", "/v1/card-requests", [bearer, json_type, ("Idempotency-Key", "z")], {"kind": "reissue", "replaces": NOBODY}), 422, "not-replaceable")
-    problem(ask("POST", "/v1/card-requests", [bearer, json_type, ("Idempotency-Key", "z")], {"kind": "reissue", "replaces": card}), 429, "rate-limited")
+    problem(ask("POST", "/v1/card-requests", [bearer, json_type, key], {"kind": "reissue", "replaces": NOBODY}), 422,
+            "idempotency-key-reused")
+    problem(ask("POST", "/v1/card-requests", [bearer, json_type, ("Idempotency-Key", "z")],
+                {"kind": "reissue", "replaces": NOBODY}), 422, "not-replaceable")
+    problem(ask("POST", "/v1/card-requests", [bearer, json_type, ("Idempotency-Key", "z")],
+                {"kind": "reissue", "replaces": card}), 429, "rate-limited")
 
 
 @test
 def known_paths_with_other_methods_are_405_with_allow(world):
     world.up(workers=0)
-    for path, allow in (("/v1/card-requests", "GET, HEAD, POST"), ("/v1/card-requests/" + NOBODY, "GET, HEAD"), ("/v1/cards", "GET, HEAD"),
-                        ("/v1/cards/" + NOBODY, "GET, HEAD"), ("/v1/cards/%s/number" % NOBODY, "GET, HEAD"), ("/openapi.json", "GET, HEAD"),
+    for path, allow in (("/v1/card-requests", "GET, HEAD, POST"), ("/v1/card-requests/" + NOBODY, "GET, HEAD"),
+                        ("/v1/cards", "GET, HEAD"),
+                        ("/v1/cards/" + NOBODY, "GET, HEAD"), ("/v1/cards/%s/number" % NOBODY, "GET, HEAD"),
+                        ("/openapi.json", "GET, HEAD"),
                         ("/problems/rate-limited", "GET, HEAD")):
         for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW") + (() if "POST" in allow else ("POST",)):
             answer = world.get("alice", path, method=method)
             problem(answer, 405, "method-not-allowed")
-            same(sorted(answer.header("Allow").replace(" ", "").split(",")), allow.replace(" ", "").split(","), "Allow of " + path)
-    for path in ("/", "/v1", "/v1/", "/v1/card-requests/", "/v1/card-requests/%s/x" % NOBODY, "/v1/cards/%s/" % NOBODY, "/v1//cards", "/V1/cards", "/metrics",
+            same(sorted(answer.header("Allow").replace(" ", "").split(",")), allow.replace(" ", "").split(","),
+                 "Allow of " + path)
+    for path in ("/", "/v1", "/v1/", "/v1/card-requests/", "/v1/card-requests/%s/x" % NOBODY, "/v1/cards/%s/" % NOBODY,
+                 "/v1//cards", "/V1/cards", "/metrics",
                  "/v1/cards/../card-requests", "/problems/", "/problems/no-such", "/livez"):
         problem(world.get("alice", path), 404, "not-found")
 
@@ -288,14 +326,16 @@ def known_paths_with_other_methods_are_405_with_allow(world):
 def head_is_answered_as_get_without_a_body(world):
     world.up()
     request = world.issue("alice")
-    for path in ("/v1/card-requests", "/v1/card-requests/" + request["id"], "/v1/cards", "/v1/cards/" + request["card"]["id"], "/openapi.json",
+    for path in ("/v1/card-requests", "/v1/card-requests/" + request["id"], "/v1/cards",
+                 "/v1/cards/" + request["card"]["id"], "/openapi.json",
                  "/v1/card-requests/" + NOBODY, "/v1/nowhere"):
         with client.Wire(world.apis()[0].port) as wire:
             full = wire.send(client.request_bytes("GET", path, [world.bearer("alice")])).answer()
             head = wire.send(client.request_bytes("HEAD", path, [world.bearer("alice")])).answer(head=True)
             same((head.status, head.header("Content-Length"), head.header("Content-Type")),
                  (full.status, str(len(full.body)), full.header("Content-Type")), path)
-            same(wire.send(client.request_bytes("GET", path, [world.bearer("alice")])).answer().body, full.body, "nothing stood in between")
+            same(wire.send(client.request_bytes("GET", path, [world.bearer("alice")])).answer().body, full.body,
+                 "nothing stood in between")
 
 
 @test
@@ -306,12 +346,16 @@ def the_description_and_the_pages_of_problems_need_no_token(world):
     same((described.status, described.header("Content-Type").split(";")[0]), (200, "application/json"))
     document = described.json()
     true(document["openapi"].startswith("3.1"), "OpenAPI 3.1")
-    same(sorted(document["paths"]), sorted(["/v1/card-requests", "/v1/card-requests/{id}", "/v1/cards", "/v1/cards/{id}", "/v1/cards/{id}/number",
+    same(sorted(document["paths"]), sorted(["/v1/card-requests", "/v1/card-requests/{id}", "/v1/cards",
+                                            "/v1/cards/{id}", "/v1/cards/{id}/number",
                                             "/openapi.json", "/problems/{slug}"]), "paths")
-    true({"201", "202", "400", "401", "409", "413", "414", "415", "422", "429", "431", "503"} <= set(document["paths"]["/v1/card-requests"]["post"]["responses"]),
+    true({"201", "202", "400", "401", "409", "413", "414", "415", "422", "429", "431",
+          "503"} <= set(document["paths"]["/v1/card-requests"]["post"]["responses"]),
          "every answer of POST is described")
-    for slug in ("idempotency-key-reused", "not-replaceable", "rate-limited", "invalid-header", "invalid-body", "unauthorized", "request-in-progress",
-                 "unavailable", "not-found", "method-not-allowed", "body-too-large", "uri-too-long", "unsupported-media-type", "header-too-large"):
+    for slug in ("idempotency-key-reused", "not-replaceable", "rate-limited", "invalid-header", "invalid-body",
+                 "unauthorized", "request-in-progress",
+                 "unavailable", "not-found", "method-not-allowed", "body-too-large", "uri-too-long",
+                 "unsupported-media-type", "header-too-large"):
         page = client.call(port, "GET", "/problems/" + slug)
         same((page.status, page.header("Content-Type").split(";")[0]), (200, "text/html"), slug)
 
@@ -321,14 +365,19 @@ def only_json_in_utf8_without_encoding_is_read(world):
     world.up(workers=0)
 
     def ask(*headers):
-        return client.call(world.apis()[0].port, "POST", "/v1/card-requests", [world.bearer("alice"), ("Idempotency-Key", "k"), *headers],
+        return client.call(world.apis()[0].port, "POST", "/v1/card-requests",
+                           [world.bearer("alice"), ("Idempotency-Key", "k"), *headers],
                            '{"kind":"new"}')
-    for good in ("application/json", "Application/JSON", "application/json; charset=utf-8", 'application/json;charset="UTF-8"', "application/json ; x=y"):
+    for good in ("application/json", "Application/JSON", "application/json; charset=utf-8",
+                 'application/json;charset="UTF-8"', "application/json ; x=y"):
         same(ask(("Content-Type", good)).status, 202, good)
-    for bad in ("text/plain", "application/jsonx", "application/json; charset=utf-16", "application/x-www-form-urlencoded", "application/problem+json", "*/*",
+    for bad in ("text/plain", "application/jsonx", "application/json; charset=utf-16",
+                "application/x-www-form-urlencoded", "application/problem+json", "*/*",
                 "application/json, text/plain", "json"):
         problem(ask(("Content-Type", bad)), 415, "unsupported-media-type")
     problem(ask(), 415, "unsupported-media-type")
-    problem(ask(("Content-Type", "application/json"), ("Content-Type", "application/json")), 415, "unsupported-media-type")
+    problem(ask(("Content-Type", "application/json"), ("Content-Type", "application/json")), 415,
+            "unsupported-media-type")
     for encoding in ("gzip", "identity", "br", ""):
-        problem(ask(("Content-Type", "application/json"), ("Content-Encoding", encoding)), 415, "unsupported-media-type")
+        problem(ask(("Content-Type", "application/json"), ("Content-Encoding", encoding)), 415,
+                "unsupported-media-type")

@@ -1,4 +1,5 @@
-"""A minimal HTTP/1.1 client on bare sockets: tests must be able to send what a well-behaved library would not, and to see every byte that comes back.
+"""A minimal HTTP/1.1 client on bare sockets: tests must be able to send what a well-behaved library would not, and to
+see every byte that comes back.
 
 Leaves out: redirects, pools, TLS.
 """
@@ -80,7 +81,8 @@ class Wire:
         return taken
 
     def answer(self, head=False):
-        """head: the request was a HEAD, so no body follows whatever Content-Length says. 1xx answers are returned as they are."""
+        """head: the request was a HEAD, so no body follows whatever Content-Length says. 1xx answers are returned as
+        they are."""
         lines = self.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         version, status, *_ = lines[0].split(" ", 2)
         headers = [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in lines[1:])]
@@ -134,7 +136,8 @@ def call(port, method, path, headers=(), body=None, timeout=15):
 
 
 def burst(requests, timeout=30, seed=0):
-    """All at once: every connection is open before the first byte is sent. requests: (port, bytes) each; answers in the same order, None
+    """All at once: every connection is open before the first byte is sent. requests: (port, bytes) each; answers in the
+    same order, None
     where the connection ended without one."""
     wires = [Wire(port, timeout) for port, _ in requests]
     order = list(range(len(requests)))

@@ -1,11 +1,12 @@
-"""What every end-to-end story needs: a private PostgreSQL, the programs on ports of their own, faults, and waiting that ends.
+"""What every end-to-end story needs: a private PostgreSQL, the programs on ports of their own, faults, and waiting that
+ends.
 
-Suite  one run: its folder below <build>/run, the cluster, a migrated database to copy. Everything it started is ended by process id.
+Suite  one run: its folder below <build>/run, the cluster, a migrated database to copy. All is ended by process id.
 World  one test: a fresh database, a sandbox, and whatever apis and workers the test starts.
 
-Invariants: traffic stays on 127.0.0.1 and an abstract Unix socket; nothing is written outside the run folder; nothing waits without a
-deadline. Programs get no variable of the caller's environment but PATH, so that a stray ISSUING_* or PG* changes nothing.
-Leaves out: what must hold after a test (invariants.py).
+Invariants: traffic stays on 127.0.0.1 and an abstract Unix socket; nothing is written outside the run folder; nothing
+waits without a deadline. Programs get no variable of the caller's environment but PATH, so that a stray ISSUING_* or
+PG* changes nothing. Leaves out: what must hold after a test (invariants.py).
 """
 import contextlib
 import datetime
@@ -76,7 +77,8 @@ _ports = set()
 
 
 def free_port():
-    """Below the range from which outgoing connections get theirs, so that none of ours is taken while its program restarts."""
+    """Below the range from which outgoing connections get theirs, so that none of ours is taken while its program
+    restarts."""
     for _ in range(1000):
         port = random.SystemRandom().randrange(20000, 32000)
         if port in _ports:
@@ -93,7 +95,8 @@ def free_port():
 
 
 def run(argv, seconds=60, stdin=None):
-    return subprocess.run([str(word) for word in argv], input=stdin, stdin=None if stdin is not None else subprocess.DEVNULL,
+    return subprocess.run([str(word) for word in argv], input=stdin,
+                          stdin=None if stdin is not None else subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=seconds, env=ENVIRONMENT)
 
 
@@ -114,7 +117,8 @@ class Program:
     def start(self):
         self.expected_dead = False
         with open(self.log, "ab") as log:
-            self.popen = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *self.argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            self.popen = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *self.argv], stdin=subprocess.DEVNULL,
+                                          stdout=log, stderr=log,
                                           env=ENVIRONMENT, start_new_session=True)
         return self
 
@@ -191,7 +195,8 @@ class Sandbox(Program):
         super().__init__(name, argv, log)
 
     def ask(self, method, path, body=None):
-        answer = client.call(self.control, method, path, {"Content-Type": "application/json"} if body is not None else {}, body, timeout=PATIENCE)
+        answer = client.call(self.control, method, path, {"Content-Type": "application/json"}
+                             if body is not None else {}, body, timeout=PATIENCE)
         if answer.status != 200:
             raise Failed("sandbox: %s %s: %r" % (method, path, answer))
         return answer.json()
@@ -242,7 +247,8 @@ class Sandbox(Program):
 
 
 class World:
-    """One test's own database, ports and programs. Settings given here hold for all its programs; those given to a program are its own."""
+    """One test's own database, ports and programs. Settings given here hold for all its programs; those given to a
+    program are its own."""
 
     DEFAULTS = {
         "limit.count": "1000",
@@ -263,14 +269,16 @@ class World:
         self.dir.mkdir()
         self.database = "e2e_" + re.sub(r"[^0-9]", "", label) if suite.numbered(label) else label
         self.programs, self.sessions = [], []
-        self.settings = {**self.DEFAULTS, "auth.hs256_secret_file": suite.secret_file, "card.keys_file": suite.keys_file, **(settings or {})}
+        self.settings = {**self.DEFAULTS, "auth.hs256_secret_file": suite.secret_file,
+                         "card.keys_file": suite.keys_file, **(settings or {})}
         self.allowed = set()  # deviations a test provokes on purpose: see invariants.py
         self.secret = suite.secret
         self.tokens = {}
         self.sandbox = None
         self.checks_end = True
 
-    # ---- the database -------------------------------------------------------------------------------------------------------------
+    # ---- the database
+    # -------------------------------------------------------------------------------------------------------------
 
     def create_database(self):
         self.suite.sql("CREATE DATABASE %s TEMPLATE %s" % (self.database, self.suite.template))
@@ -297,8 +305,10 @@ class World:
     @contextlib.contextmanager
     def holding(self, statement, end="ROLLBACK"):
         """Another session that did this and does not end its transaction until the block ends."""
-        session = subprocess.Popen([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.conninfo("postgres")], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT, start_new_session=True)
+        session = subprocess.Popen([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.conninfo("postgres")],
+                                   stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT,
+                                   start_new_session=True)
         self.sessions.append(session)
         try:
             session.stdin.write("BEGIN;\n%s;\n\\echo held\n" % statement)
@@ -323,7 +333,8 @@ class World:
 
     def blocked(self):
         """How many sessions of this database wait for a lock."""
-        return int(self.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"))
+        return int(self.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND"
+                            " wait_event_type = 'Lock'"))
 
     def event(self, event_id):
         return self.row("SELECT * FROM outbox_events WHERE id = '%s'" % event_id)
@@ -335,23 +346,29 @@ class World:
         return self.rows("SELECT * FROM outbox_attempts WHERE event_id = '%s' ORDER BY ended_at" % event_id)
 
     def wait_status(self, event_id, *wanted, seconds=PATIENCE):
-        return wait(lambda: self.status(event_id) in wanted and self.event(event_id), "%s of %s" % ("/".join(wanted), event_id), seconds, 0.05)
+        return wait(lambda: self.status(event_id) in wanted and self.event(event_id),
+                    "%s of %s" % ("/".join(wanted), event_id), seconds, 0.05)
 
     def settle(self, seconds=PATIENCE):
         """Until no event is open any more."""
-        wait(lambda: self.sql("SELECT count(*) FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING') AND event_type = 'CARD_ISSUE'") == "0",
+        wait(lambda: self.sql("SELECT count(*) FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING') AND"
+                              " event_type = 'CARD_ISSUE'") == "0",
              "every event is final", seconds, 0.05)
 
-    # ---- programs -------------------------------------------------------------------------------------------------------------------
+    # ---- programs
+    # ------------------------------------------------------------------------------------------------------------------
+    # -
 
     def _log(self, name):
         return self.dir / (name + ".log")
 
-    def start_sandbox(self, *options):
-        ports = [free_port() for _ in range(3)] if self.sandbox is None else [self.sandbox.issuer, self.sandbox.core, self.sandbox.control]
+    def start_sandbox(self, *options, issuer=None, core=None):
+        ports = [issuer or free_port(), core or free_port(), free_port()]
         self.reserve_peers(*ports[:2])
-        self.sandbox = Sandbox("sandbox", [BUILD / "issuing-sandbox", "--seed", "7", "--issuer-listen", "127.0.0.1:%d" % ports[0],
-                                           "--core-listen", "127.0.0.1:%d" % ports[1], "--control-listen", "127.0.0.1:%d" % ports[2], *options],
+        self.sandbox = Sandbox("sandbox", [BUILD / "issuing-sandbox", "--seed", "7", "--issuer-listen",
+                                           "127.0.0.1:%d" % ports[0],
+                                           "--core-listen", "127.0.0.1:%d" % ports[1], "--control-listen",
+                                           "127.0.0.1:%d" % ports[2], *options],
                                self._log("sandbox"), *ports)
         self.programs.append(self.sandbox)
         return self.sandbox.wait_ready()
@@ -361,8 +378,10 @@ class World:
         self.settings.setdefault("core.url", "http://127.0.0.1:%d" % core)
 
     def flags(self, role, own):
-        settings = {"database.url": self.conninfo(role), **self.settings, **{key.replace("__", "."): value for key, value in own.items()}}
-        return ["--config=%s" % self.suite.empty_file, *("--%s=%s" % pair for pair in settings.items() if pair[1] is not None)]
+        settings = {"database.url": self.conninfo(role), **self.settings,
+                    **{key.replace("__", "."): value for key, value in own.items()}}
+        return ["--config=%s" % self.suite.empty_file, *("--%s=%s" % pair for pair in settings.items()
+                                                         if pair[1] is not None)]
 
     def _start(self, daemon, wait_ready):
         self.programs.append(daemon)
@@ -373,27 +392,34 @@ class World:
         name = "api-%d" % (1 + sum(program.name.startswith("api") for program in self.programs))
         port, admin = free_port(), free_port()
         own = {"api__listen": "127.0.0.1:%d" % port, "api__admin_listen": "127.0.0.1:%d" % admin, **own}
-        return self._start(Daemon(name, [BUILD / "issuing-api", *self.flags("issuing_api", own)], self._log(name), admin, port), wait_ready)
+        return self._start(Daemon(name, [BUILD / "issuing-api", *self.flags("issuing_api", own)], self._log(name),
+                                  admin, port), wait_ready)
 
     def start_worker(self, wait_ready=True, **own):
         name = "worker-%d" % (1 + sum(program.name.startswith("worker") for program in self.programs))
         admin = free_port()
         own = {"worker__admin_listen": "127.0.0.1:%d" % admin, **own}
-        return self._start(Daemon(name, [BUILD / "issuing-worker", *self.flags("issuing_worker", own)], self._log(name), admin), wait_ready)
+        return self._start(Daemon(name, [BUILD / "issuing-worker", *self.flags("issuing_worker", own)], self._log(name),
+                                  admin), wait_ready)
 
     def restart(self, daemon, wait_ready=True):
         daemon.start()
         return daemon.wait_ready() if wait_ready else daemon
 
     def ctl(self, *arguments, role="issuing_operator", seconds=60, **own):
-        """The result of one issuing-ctl command: returncode, stdout, stderr. Its output is kept, to be searched for card numbers."""
-        keys = ("retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime", "card.keys_file")
-        settings = {"database.url": self.conninfo(role), **{key: self.settings[key] for key in keys if key in self.settings},
+        """The result of one issuing-ctl command: returncode, stdout, stderr. Its output is kept, to be searched for
+        card numbers."""
+        keys = ("retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime",
+                "card.keys_file")
+        settings = {"database.url": self.conninfo(role), **{key: self.settings[key] for key in keys
+                                                            if key in self.settings},
                     **{key.replace("__", "."): value for key, value in own.items()}}
-        flags = ["--config=%s" % self.suite.empty_file, *("--%s=%s" % pair for pair in settings.items() if pair[1] is not None)]
+        flags = ["--config=%s" % self.suite.empty_file, *("--%s=%s" % pair for pair in settings.items()
+                                                          if pair[1] is not None)]
         done = run([BUILD / "issuing-ctl", *flags, *arguments], seconds)
         with open(self._log("ctl"), "a") as log:
-            log.write("$ issuing-ctl %s -> %d\n%s%s" % (" ".join(str(word) for word in arguments), done.returncode, done.stdout, done.stderr))
+            log.write("$ issuing-ctl %s -> %d\n%s%s" % (" ".join(str(word) for word in arguments), done.returncode,
+                                                        done.stdout, done.stderr))
         return done
 
     def apis(self):
@@ -413,7 +439,9 @@ class World:
             daemon.wait_ready()
         return self
 
-    # ---- a client --------------------------------------------------------------------------------------------------------------------
+    # ---- a client
+    # ------------------------------------------------------------------------------------------------------------------
+    # --
 
     def token(self, user):
         if user not in self.tokens:
@@ -428,7 +456,8 @@ class World:
         pairs = [self.bearer(user), ("Content-Type", "application/json")]
         if key is not None:
             pairs.append(("Idempotency-Key", key))
-        return client.request_bytes("POST", "/v1/card-requests", [*pairs, *headers], {"kind": "new"} if body is None else body)
+        return client.request_bytes("POST", "/v1/card-requests", [*pairs, *headers],
+                                    {"kind": "new"} if body is None else body)
 
     def post(self, user, key, body=None, headers=(), api=None, timeout=40):
         with client.Wire((api or self.apis()[0]).port, timeout) as wire:
@@ -450,7 +479,8 @@ class World:
         self.wait_status(request, "COMPLETED")
         return self.get(user, "/v1/card-requests/" + request).json()
 
-    # ---- the end ---------------------------------------------------------------------------------------------------------------------
+    # ---- the end -----------------------------------------------------------------------------------------------------
+    # ----------------
 
     def call_limit(self):
         return max(ms(self.settings["issuer.timeout"]), ms(self.settings["core.timeout"])) / 1000 + 5
@@ -505,7 +535,8 @@ class Suite:
     def __enter__(self):
         for program in ("issuing-api", "issuing-worker", "issuing-ctl", "issuing-sandbox"):
             if not (BUILD / program).is_file():
-                raise SystemExit("%s: %s is missing; build first (./dev build), or set ISSUING_BUILD" % (self.kind, BUILD / program))
+                raise SystemExit("%s: %s is missing; build first (./dev build), or set ISSUING_BUILD" %
+                                 (self.kind, BUILD / program))
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         self._sweep()
@@ -555,12 +586,14 @@ class Suite:
         self.empty_file = self.dir / "empty.conf"
         self.empty_file.write_text("")
         self.keys_file = self.dir / "card.keys"
-        # A test does not wait for the disk; a crash of the server alone, which is what is tested, loses nothing by that.
+        # A test does not wait for the disk; a crash of the server alone, which is what is tested, loses nothing by
+        # that.
         started = run([CLUSTER, "start", self.dir / "pg", "fsync=off", "autovacuum_naptime=5s"], 180)
         if started.returncode != 0:
             raise SystemExit("%s: no PostgreSQL: %s" % (self.kind, started.stderr))
         self.base = started.stdout.strip()
-        for words in (["keys", "generate", self.keys_file], ["--database.url=" + self.conninfo("issuing", "postgres"), "migrate"]):
+        for words in (["keys", "generate", self.keys_file], ["--database.url=" + self.conninfo("issuing", "postgres"),
+                                                             "migrate"]):
             done = run([BUILD / "issuing-ctl", "--config=%s" % self.empty_file, *words], 120)
             if done.returncode != 0:
                 raise SystemExit("%s: issuing-ctl %s: %s%s" % (self.kind, words[-1], done.stdout, done.stderr))
@@ -569,7 +602,8 @@ class Suite:
         return re.sub(r"dbname=\S+", "dbname=" + database, self.base) + " user=" + role
 
     def sql(self, text, database="postgres", role="postgres"):
-        done = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.conninfo(database, role), "-c", text], 120)
+        done = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.conninfo(database, role), "-c", text],
+                   120)
         if done.returncode != 0:
             raise Failed("psql: %s: %s" % (text[:200], done.stderr.strip()))
         return done.stdout.strip()
@@ -584,7 +618,8 @@ class Suite:
         self._cluster("restart", how)
 
     def _cluster(self, command, *words):
-        done = run([CLUSTER, command, self.dir / "pg", *words, *(["fsync=off", "autovacuum_naptime=5s"] if command == "start" else [])], 180)
+        done = run([CLUSTER, command, self.dir / "pg", *words,
+                    *(["fsync=off", "autovacuum_naptime=5s"] if command == "start" else [])], 180)
         if done.returncode != 0:
             raise Failed("cluster %s: %s" % (command, done.stderr))
 
@@ -600,10 +635,12 @@ class Suite:
 
 
 def http_date(seconds_from_now):
-    return email.utils.format_datetime(datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds_from_now), usegmt=True)
+    return email.utils.format_datetime(datetime.datetime.now(datetime.timezone.utc) +
+                                       datetime.timedelta(seconds=seconds_from_now), usegmt=True)
 
 
-# ---- tests ---------------------------------------------------------------------------------------------------------------------------
+# ---- tests -----------------------------------------------------------------------------------------------------------
+# ----------------
 
 TESTS = []
 

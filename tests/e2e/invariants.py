@@ -1,9 +1,10 @@
-"""What must hold after every test, whatever it was about: accepted = one card, or one refusal, or one open question; and the ledgers agree.
+"""What must hold after every test, whatever it was about: accepted = one card, or one refusal, or one open question;
+and the ledgers agree.
 
-The database's word is compared with the issuer's and core-api's own (the sandbox's ledger). The snapshot of the database is taken first: what it
-calls final cannot change any more, so a worker that is still busy does not disturb.
-World.allowed names what a test provokes on purpose: "two_cards" (it made a second card at the issuer by itself), "orphan" (it removed or invented
-rows), "number_shown" (never: there is no such exception).
+The database's word is compared with the issuer's and core-api's own (the sandbox's ledger). The snapshot of the
+database is taken first: what it calls final cannot change any more, so a worker that is still busy does not disturb.
+World.allowed names what a test provokes on purpose: "two_cards" (it made a second card at the issuer by itself),
+"other_issuer" (the cards are not in the sandbox's ledger), "orphan" (it removed or invented rows).
 """
 import collections
 import re
@@ -12,7 +13,8 @@ import harness
 
 
 def _snapshot(world):
-    events = world.rows("SELECT id, status, user_id, event_type, retry_count, next_attempt_at, lease_until, lease_token, reason_code, completed_at,"
+    events = world.rows("SELECT id, status, user_id, event_type, retry_count, next_attempt_at, lease_until,"
+                        " lease_token, reason_code, completed_at,"
                         " idempotency_key, payload ->> 'replaces' AS replaces FROM outbox_events")
     cards = world.rows("SELECT id, request_id, user_id, status, issuer_card_id, last4, replaces FROM cards")
     keys = world.rows("SELECT event_id, user_id, key FROM idempotency_keys")
@@ -28,7 +30,11 @@ def _check_event(event, cards, issued, links, complain, allowed):
     if status == "COMPLETED":
         if len(live) != 1:
             complain("COMPLETED with %d usable cards" % len(live))
-        if len(issued) != 1:
+        if "two_cards" in allowed:
+            issued = [card for card in issued if card["status"] != "cancelled"]
+        if "other_issuer" in allowed:
+            pass
+        elif len(issued) != 1:
             complain("COMPLETED with %d cards at the issuer" % len(issued))
         elif issued[0]["status"] == "cancelled":
             complain("COMPLETED, and the issuer's card is cancelled")
@@ -39,7 +45,8 @@ def _check_event(event, cards, issued, links, complain, allowed):
         if any(row["user_id"] != event["user_id"] for row in [*cards, *issued, *links]):
             complain("a card or a link belongs to another user")
     elif status == "REJECTED":
-        if event["reason_code"] != "reissued" and any(card["status"] == "active" for card in issued) and "two_cards" not in allowed:
+        if event["reason_code"] != "reissued" and any(card["status"] == "active"
+                                                      for card in issued) and "two_cards" not in allowed:
             complain("REJECTED, and the issuer has an active card")
         if live:
             complain("REJECTED with a usable card")
@@ -57,20 +64,27 @@ def check_ledgers(world):
     """Returns complaints."""
     complaints = []
     events, cards, keys = _snapshot(world)
-    ledger = world.sandbox.ledger() if world.sandbox and world.sandbox.alive() else {"cards": [], "links": [], "leaks": 0, "truncated": False}
+    ledger = world.sandbox.ledger() if world.sandbox and world.sandbox.alive() else {"cards": [], "links": [],
+                                                                                     "leaks": 0, "truncated": False}
     by_request, by_reference, by_link = (collections.defaultdict(list) for _ in range(3))
-    for rows, key, target in ((cards, "request_id", by_request), (ledger["cards"], "reference", by_reference), (ledger["links"], "request_id", by_link)):
+    for rows, key, target in ((cards, "request_id", by_request), (ledger["cards"], "reference", by_reference),
+                              (ledger["links"], "request_id", by_link)):
         for row in rows:
             target[row[key]].append(row)
     if world.sandbox and world.sandbox.alive():
         for event in events:
             _check_event(event, by_request[event["id"]], by_reference[event["id"]], by_link[event["id"]],
-                         lambda text, event=event: complaints.append("event %s of %s (%s): %s" % (event["id"], event["user_id"], event["status"], text)),
+                         lambda text, event=event: complaints.append("event %s of %s (%s): %s" % (event["id"],
+                                                                                                  event["user_id"],
+                                                                                                  event["status"],
+                                                                                                  text)),
                          world.allowed)
         known = {event["id"] for event in events}
         if "orphan" not in world.allowed:
-            complaints += ["the issuer has a card for %s, which nobody accepted" % reference for reference in by_reference if reference not in known]
-            complaints += ["core-api has a link for %s, which nobody accepted" % request for request in by_link if request not in known]
+            complaints += ["the issuer has a card for %s, which nobody accepted" % reference
+                           for reference in by_reference if reference not in known]
+            complaints += ["core-api has a link for %s, which nobody accepted" % request for request in by_link
+                           if request not in known]
     if ledger["leaks"]:
         complaints.append("core-api was sent %d card numbers" % ledger["leaks"])
     linked = collections.Counter(link["card_id"] for link in ledger["links"])
@@ -84,10 +98,14 @@ def check_ledgers(world):
 
 
 def _search(text, numbers, where):
+    """Card numbers, also with blanks or dashes between their digits, and the name of what nobody may keep."""
     complaints = []
-    if numbers:
-        squeezed = re.sub(r"(?<=\d)[ -](?=\d)", "", text)
-        complaints += ["a card number in %s" % where for number in numbers if number in squeezed]
+    wanted = set(numbers)
+    sizes = {len(number) for number in wanted}
+    for run in re.findall(r"\d(?:[ -]?\d){11,}", text) if wanted else ():
+        digits = re.sub(r"[ -]", "", run)
+        if any(digits[at:at + size] in wanted for size in sizes for at in range(len(digits) - size + 1)):
+            complaints.append("a card number in " + where)
     if "cvc" in text.lower():
         complaints.append("\"cvc\" in " + where)
     return complaints

@@ -1,11 +1,17 @@
 #!/usr/bin/python3
-"""run.py [NAME-FILTER...]: the end-to-end tests.
+"""run.py [--jobs N] [NAME-FILTER...]: the end-to-end tests.
 
-A filter is part of a file's name or of a test's sentence (with spaces or underscores); several are any of them; "=SENTENCE" is exactly that test.
-Prints each test with ok or FAILED and its time; the last line is "e2e: N passed, N failed". The programs come from $ISSUING_BUILD (./build otherwise).
+A filter is part of "file: sentence" (spaces or underscores); several are any of them; "=SENTENCE" is exactly that test.
+--list names them all. Prints each test with ok or FAILED and its time; the last line is "e2e: N passed, N failed". The
+programs come from $ISSUING_BUILD (./build otherwise). Two jobs side by side unless told otherwise, each with a cluster
+of its own: most of a test is waiting.
 """
+import argparse
+import contextlib
 import importlib
+import multiprocessing
 import pathlib
+import signal
 import sys
 import time
 import traceback
@@ -25,28 +31,29 @@ def sentence(test):
     return test.__name__.replace("_", " ")
 
 
+def full_name(test):
+    return "%s: %s" % (test.__module__, sentence(test))
+
+
 def chosen(test, filters):
-    words = "%s: %s" % (test.__module__, sentence(test))
     for wanted in filters:
         wanted = wanted.replace("_", " ")
-        if wanted.startswith("=") and wanted[1:] == sentence(test):
-            return True
-        if not wanted.startswith("=") and wanted in words:
+        if wanted == "=" + sentence(test) or (not wanted.startswith("=") and wanted in full_name(test)):
             return True
     return not filters
 
 
 def tails(world):
+    found = []
     for log in sorted(world.dir.glob("*.log")):
         lines = log.read_text(errors="replace").splitlines()
         if lines:
-            print("    --- %s" % log)
-            for line in lines[-TAIL:]:
-                print("    " + line[:400])
+            found += ["--- %s" % log, *(line[:400] for line in lines[-TAIL:])]
+    return found
 
 
 def run_one(suite, test):
-    """Returns what went wrong, as text; empty = nothing."""
+    """Returns what went wrong, as lines; none = nothing."""
     world, wrong = None, []
     try:
         world = suite.world(test.settings)
@@ -61,41 +68,97 @@ def run_one(suite, test):
             wrong += invariants.check_logs(world)
         finally:
             world.kill_all()
-    return world, wrong
+        if wrong:
+            suite.keep = True
+            wrong = wrong[:20] + tails(world)
+        suite.worlds.remove(world)
+        with contextlib.suppress(harness.Failed):
+            world.drop_database()
+    return [line for text in wrong for line in text.rstrip().splitlines()]
 
 
-def main(filters):
+def work(tests, tasks, results):
+    """A job: takes tests until there are none. Ends what it started, also when it is told to stop."""
+    with harness.Suite() as suite:
+        for index in iter(tasks.get, None):
+            begun = time.monotonic()
+            wrong = run_one(suite, tests[index])
+            results.put((index, time.monotonic() - begun, wrong))
+    results.put(None)
+
+
+def watch(tests, jobs, tasks, results):
+    """Prints what comes in; returns the numbers of passed and failed tests. A job that dies takes its test along as
+    failed."""
+    missing, running, failed = set(range(len(tests))), len(jobs), 0
+    while missing and (running or not results.empty()):
+        if results.empty():
+            time.sleep(0.05)
+            running = sum(job.is_alive() for job in jobs)
+            continue
+        result = results.get()
+        if result is None:
+            continue
+        index, seconds, wrong = result
+        missing.discard(index)
+        failed += bool(wrong)
+        print("%-6s %s (%.1f s)" % ("FAILED" if wrong else "ok", full_name(tests[index]), seconds))
+        for line in wrong:
+            print("    " + line)
+        sys.stdout.flush()
+    for index in sorted(missing):
+        print("FAILED %s (its job ended before it did)" % full_name(tests[index]))
+    return len(tests) - failed - len(missing), failed + len(missing)
+
+
+def run_all(tests, job_count):
+    context = multiprocessing.get_context("fork")
+    tasks, results = context.SimpleQueue(), context.SimpleQueue()
+    jobs = [context.Process(target=work, args=(tests, tasks, results)) for _ in range(job_count)]
+    for job in jobs:
+        job.start()
+
+    def on_signal(number, _):
+        raise SystemExit(128 + number)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    try:
+        for index in [*range(len(tests)), *[None] * job_count]:
+            tasks.put(index)
+        return watch(tests, jobs, tasks, results)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if sys.exc_info()[0] is not None:
+            for job in jobs:
+                job.terminate()
+        for job in jobs:
+            job.join()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("filters", nargs="*", metavar="NAME-FILTER")
+    options = parser.parse_args()
     for path in sorted(HERE.glob("*.py")):
         if path.stem not in NO_TESTS:
             importlib.import_module(path.stem)
-    tests = [test for test in harness.TESTS if chosen(test, filters)]
+    tests = [test for test in harness.TESTS if chosen(test, options.filters)]
+    if options.list:
+        print("\n".join(full_name(test) for test in tests))
+        return 0
     if not tests:
-        print("no test is called that")
-        print("e2e: 0 passed, 1 failed")
+        print("no test is called that\ne2e: 0 passed, 1 failed")
         return 2
-    passed = failed = 0
-    started = time.monotonic()
-    with harness.Suite() as suite:
-        for test in tests:
-            begun = time.monotonic()
-            world, wrong = run_one(suite, test)
-            print("%-6s %s: %s (%.1f s)" % ("FAILED" if wrong else "ok", test.__module__, sentence(test), time.monotonic() - begun), flush=True)
-            if wrong:
-                failed += 1
-                suite.keep = True
-                print("\n".join("    " + line for text in wrong[:20] for line in text.rstrip().splitlines()))
-                if world:
-                    tails(world)
-                sys.stdout.flush()
-            else:
-                passed += 1
-            if world:
-                suite.worlds.remove(world)
-                world.drop_database()
-        print("%d tests in %.0f s%s" % (len(tests), time.monotonic() - started, "; logs in %s" % suite.dir if suite.keep else ""))
+    begun = time.monotonic()
+    passed, failed = run_all(tests, max(1, min(options.jobs, len(tests))))
+    print("%d tests in %.0f s%s" % (len(tests), time.monotonic() - begun,
+                                    "; logs of the failed ones below %s" % (harness.BUILD / "run") if failed else ""))
     print("e2e: %d passed, %d failed" % (passed, failed))
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

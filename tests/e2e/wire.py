@@ -103,9 +103,12 @@ def bytes_that_two_readers_would_split_differently_are_refused(world):
 def request_lines_of_proxies_and_other_protocols_are_refused(world):
     world.up(workers=0)
     rest = "\r\nHost: issuing.test\r\n\r\n"
-    for line in ("GET", "GET /", "GET  / HTTP/1.1", "GET / HTTP/1.1 ", " GET / HTTP/1.1", "GET /\t HTTP/1.1", "GET http://evil.test/ HTTP/1.1",
-                 "GET evil.test HTTP/1.1", "CONNECT evil.test:443 HTTP/1.1", "CONNECT / HTTP/1.1", "PRI * HTTP/2.0", "OPTIONS * HTTP/1.1", "GET / http/1.1",
-                 "GET / HTTP/1", "GET / HTTP/1.1x", "GET /\x01 HTTP/1.1", "GET /\xe9 HTTP/1.1", "G@T / HTTP/1.1", "GET /#a HTTP/1.1", "GET / HTTP/11",
+    for line in ("GET", "GET /", "GET  / HTTP/1.1", "GET / HTTP/1.1 ", " GET / HTTP/1.1", "GET /\t HTTP/1.1",
+                 "GET http://evil.test/ HTTP/1.1",
+                 "GET evil.test HTTP/1.1", "CONNECT evil.test:443 HTTP/1.1", "CONNECT / HTTP/1.1", "PRI * HTTP/2.0",
+                 "OPTIONS * HTTP/1.1", "GET / http/1.1",
+                 "GET / HTTP/1", "GET / HTTP/1.1x", "GET /\x01 HTTP/1.1", "GET /\xe9 HTTP/1.1", "G@T / HTTP/1.1",
+                 "GET /#a HTTP/1.1", "GET / HTTP/11",
                  "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"):
         refused(world, line, (line + rest).encode("latin-1"), (400, 505))
     for line in ("GET / HTTP/2.0", "GET / HTTP/9.9"):
@@ -116,7 +119,8 @@ def request_lines_of_proxies_and_other_protocols_are_refused(world):
 @test
 def paths_are_taken_as_they_are_written(world):
     world.up(workers=0)
-    for target in ("//v1/card-requests", "/v1//card-requests", "/v1/./card-requests", "/v1/x/../card-requests", "/v1/%63ard-requests", "/v1/card-requests%00",
+    for target in ("//v1/card-requests", "/v1//card-requests", "/v1/./card-requests", "/v1/x/../card-requests",
+                   "/v1/%63ard-requests", "/v1/card-requests%00",
                    "/v1%2Fcard-requests", "/%2e%2e/v1/card-requests", "/v1/card-requests;x=1", "/v1/card-requests%20"):
         with Wire(world.apis()[0].port) as wire:
             same(wire.send(head(world, "Content-Length: 14", target=target) + BODY).answer().status, 404, target)
@@ -128,7 +132,8 @@ def sizes_over_the_limits_have_answers_of_their_own(world):
     world.up(workers=0)
     big = 64 * 1024 + 1
     refused(world, "a long body", head(world, "Content-Length: %d" % big) + b"x" * 4096, 413)
-    refused(world, "a long body in chunks", head(world, "Transfer-Encoding: chunked") + (b"1000\r\n" + b" " * 4096 + b"\r\n") * 17, 413)
+    refused(world, "a long body in chunks", head(world, "Transfer-Encoding: chunked") +
+            (b"1000\r\n" + b" " * 4096 + b"\r\n") * 17, 413)
     refused(world, "one huge chunk", head(world, "Transfer-Encoding: chunked") + b"fffffff\r\n", 413)
     refused(world, "a long target", head(world, target="/v1/card-requests?" + "x" * 4096), 414)
     refused(world, "an endless target", b"GET /" + b"x" * 40000, 414)
@@ -147,11 +152,16 @@ def chunks_that_are_not_what_they_say_are_refused(world):
     world.up(workers=0)
     start = head(world, "Transfer-Encoding: chunked")
     for name, body in {
-        "no digit": b"\r\n" + BODY, "0x": b"0xe\r\n" + BODY + b"\r\n0\r\n\r\n", "a sign": b"+e\r\n" + BODY + b"\r\n0\r\n\r\n",
-        "too short": b"d\r\n" + BODY + b"\r\n0\r\n\r\n", "too long": b"f\r\n" + BODY + b"\r\n0\r\n\r\n", "bare LF": b"e\n" + BODY + b"\n0\n\n",
-        "a space": b"e \r\n" + BODY + b"\r\n0\r\n\r\n", "an overflow": b"fffffffffffffffff\r\n", "endless zeros": b"0" * 1000,
-        "a long extension": b"e;" + b"x" * 5000 + b"\r\n" + BODY + b"\r\n0\r\n\r\n", "a CR inside an extension": b"e;a\rb\r\n" + BODY + b"\r\n0\r\n\r\n",
-        "a folded trailer": b"e\r\n" + BODY + b"\r\n0\r\nX: y\r\n z\r\n\r\n", "a bad trailer": b"e\r\n" + BODY + b"\r\n0\r\nnonsense\r\n\r\n",
+        "no digit": b"\r\n" + BODY, "0x": b"0xe\r\n" + BODY + b"\r\n0\r\n\r\n",
+        "a sign": b"+e\r\n" + BODY + b"\r\n0\r\n\r\n",
+        "too short": b"d\r\n" + BODY + b"\r\n0\r\n\r\n", "too long": b"f\r\n" + BODY + b"\r\n0\r\n\r\n",
+        "bare LF": b"e\n" + BODY + b"\n0\n\n",
+        "a space": b"e \r\n" + BODY + b"\r\n0\r\n\r\n", "an overflow": b"fffffffffffffffff\r\n",
+        "endless zeros": b"0" * 1000,
+        "a long extension": b"e;" + b"x" * 5000 + b"\r\n" + BODY + b"\r\n0\r\n\r\n",
+        "a CR inside an extension": b"e;a\rb\r\n" + BODY + b"\r\n0\r\n\r\n",
+        "a folded trailer": b"e\r\n" + BODY + b"\r\n0\r\nX: y\r\n z\r\n\r\n",
+        "a bad trailer": b"e\r\n" + BODY + b"\r\n0\r\nnonsense\r\n\r\n",
     }.items():
         refused(world, name, start + body, (400, 413))
     nothing_recorded(world)
@@ -161,14 +171,16 @@ def chunks_that_are_not_what_they_say_are_refused(world):
 def a_chunked_body_is_read_whole_in_whatever_pieces_it_comes(world):
     world.up(workers=0)
     start = head(world, "Transfer-Encoding: chunked")
-    body = b"".join(b"%x;part=%d\r\n%c\r\n" % (1, i, byte) for i, byte in enumerate(BODY)) + b"0\r\nX-Trailer: y\r\n\r\n"
+    body = b"".join(b"%x;part=%d\r\n%c\r\n" % (1, i, byte)
+                    for i, byte in enumerate(BODY)) + b"0\r\nX-Trailer: y\r\n\r\n"
     with Wire(world.apis()[0].port) as wire:
         for byte in start + body:
             wire.send(bytes([byte]))
         answer = wire.answer()
         same(answer.status, 202, "byte by byte")
         again = wire.send(head(world, "Transfer-Encoding: chunked") + b"E\r\n" + BODY + b"\r\n000\r\n\r\n").answer()
-        same((again.status, again.body, again.header("Idempotent-Replayed")), (202, answer.body, "true"), "the same body in one chunk")
+        same((again.status, again.body, again.header("Idempotent-Replayed")), (202, answer.body, "true"),
+             "the same body in one chunk")
     same(world.post("mallory", "smuggled").body, answer.body, "and with a length")
 
 
@@ -176,12 +188,15 @@ def a_chunked_body_is_read_whole_in_whatever_pieces_it_comes(world):
 def pipelined_requests_are_answered_in_order(world):
     world.up(workers=0)
     with Wire(world.apis()[0].port) as wire:
-        wire.send(b"".join(world.post_bytes("user-%d" % (i % 10), "k-%d" % i, {"kind": "new", "memo": "m%d" % i}) if i % 2 == 0 else
+        wire.send(b"".join(world.post_bytes("user-%d" % (i % 10), "k-%d" % i, {"kind": "new", "memo": "m%d" % i})
+                           if i % 2 == 0 else
                            request_bytes("GET", "/v1/nowhere-%d" % i, [world.bearer("alice")]) for i in range(100)))
         answers = [wire.answer() for _ in range(100)]
     same([answer.status for answer in answers], [202, 404] * 50, "statuses")
-    recorded = {row["id"]: row["memo"] for row in world.rows("SELECT id, payload ->> 'memo' AS memo FROM outbox_events")}
-    same([recorded[answer.json()["id"]] for answer in answers[::2]], ["m%d" % i for i in range(0, 100, 2)], "each got its own answer")
+    recorded = {row["id"]: row["memo"]
+                for row in world.rows("SELECT id, payload ->> 'memo' AS memo FROM outbox_events")}
+    same([recorded[answer.json()["id"]] for answer in answers[::2]], ["m%d" % i for i in range(0, 100, 2)],
+         "each got its own answer")
     # A refused one ends the line: what follows it is not read.
     with Wire(world.apis()[0].port) as wire:
         wire.send(request_bytes("GET", "/v1/nowhere") + b"GET / HTTP/1.1\r\n\r\n" + world.post_bytes("late", "k"))
@@ -213,8 +228,10 @@ def expect_100_continue_is_answered_before_the_body(world):
         same(wire.answer().status, 100, "the interim answer")
         same(wire.send(BODY).answer().status, 202, "the answer")
         # Nothing to wait for, no interim answer.
-        same(wire.send(head(world, "Content-Length: 14", "Expect: 100-Continue") + BODY).answer().status in (100, 202), True, "with the body")
-    refused(world, "too large is told instead of 100", head(world, "Content-Length: 70000", "Expect: 100-continue"), 413)
+        same(wire.send(head(world, "Content-Length: 14", "Expect: 100-Continue") + BODY).answer().status in (100, 202),
+             True, "with the body")
+    refused(world, "too large is told instead of 100", head(world, "Content-Length: 70000", "Expect: 100-continue"),
+            413)
     refused(world, "another expectation", head(world, "Content-Length: 14", "Expect: the best") + BODY, 417)
 
 
@@ -222,20 +239,24 @@ def expect_100_continue_is_answered_before_the_body(world):
 def connections_are_kept_or_closed_as_the_version_and_the_client_say(world):
     world.up(workers=0)
     port = world.apis()[0].port
-    for version, lines, kept in (("HTTP/1.1", (), True), ("HTTP/1.1", ("Connection: close",), False), ("HTTP/1.0", (), False),
-                                 ("HTTP/1.0", ("Connection: keep-alive",), True), ("HTTP/1.1", ("Connection: keep-alive, close",), False)):
+    for version, lines, kept in (("HTTP/1.1", (), True), ("HTTP/1.1", ("Connection: close",), False),
+                                 ("HTTP/1.0", (), False),
+                                 ("HTTP/1.0", ("Connection: keep-alive",), True),
+                                 ("HTTP/1.1", ("Connection: keep-alive, close",), False)):
         with Wire(port) as wire:
             answer = wire.send(head(world, "Content-Length: 14", *lines, version=version) + BODY).answer()
             same(answer.status, 202, "status")
             if kept:
-                same(wire.send(head(world, "Content-Length: 14", *lines, version=version) + BODY).answer().status, 202, "%s %s again" % (version, lines))
+                same(wire.send(head(world, "Content-Length: 14", *lines, version=version) + BODY).answer().status, 202,
+                     "%s %s again" % (version, lines))
             else:
                 true(wire.is_closed(), "%s %s: still open" % (version, lines))
     with Wire(port) as wire:
         wire.send(b"\r\n" + head(world, "Content-Length: 14", "Upgrade: h2c", "Connection: Upgrade") + BODY)
         same(wire.answer().status, 202, "an Upgrade is not taken, an empty line before the request is forgiven")
     with Wire(port) as wire:
-        same(wire.send(head(world, version="HTTP/1.0", method="GET", host=False)).answer().status, 200, "1.0 needs no Host")
+        same(wire.send(head(world, version="HTTP/1.0", method="GET", host=False)).answer().status, 200,
+             "1.0 needs no Host")
 
 
 @test
@@ -270,7 +291,8 @@ def above_the_limit_of_connections_the_next_is_told_503(world):
         same(wire.answer().status, 404, "within the limit")
     with Wire(world.apis()[0].port) as wire:
         answer = wire.answer()
-        same((answer.status, answer.header("Retry-After"), answer.header("Connection")), (503, "1", "close"), "the surplus one")
+        same((answer.status, answer.header("Retry-After"), answer.header("Connection")), (503, "1", "close"),
+             "the surplus one")
     held[0].close()
     wait(lambda: world.post("alice", "k").status == 202, "room again")
     for wire in held:

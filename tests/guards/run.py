@@ -92,7 +92,8 @@ class Tests:
         self.number += 1
         name = f"guard_{self.number}"
         environment = dict(os.environ, PGHOST=settings["host"], PGUSER="postgres")
-        subprocess.run(["psql", "-Xqd", "postgres", "-c", f"CREATE DATABASE {name}"], check=True, env=environment, capture_output=True)
+        subprocess.run(["psql", "-Xqd", "postgres", "-c", f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", "-c", f"CREATE DATABASE {name}"],
+                       check=True, env=environment, capture_output=True)
         conninfo = f"host={settings['host']} dbname={name} user=postgres"
         status, out = call([OUT / "issuing-ctl", "migrate", f"--database.url={conninfo}"])
         if status:
@@ -101,10 +102,13 @@ class Tests:
 
     def run(self, test):
         kind, name = test.split("/", 1)
+        binary = OUT / "tests" / kind / f"test_{name}"
+        if kind != "e2e" and not binary.exists():
+            return 2, f"there is no {binary}"
         if kind == "unit":
-            return call([OUT / "tests" / "unit" / f"test_{name}"], timeout=120)
+            return call([binary], timeout=120)
         if kind == "db":
-            return call([OUT / "tests" / "db" / f"test_{name}"], timeout=180, env=dict(os.environ, ISSUING_TEST_DATABASE=self.database()))
+            return call([binary], timeout=180, env=dict(os.environ, ISSUING_TEST_DATABASE=self.database()))
         return call([sys.executable, COPY / "tests" / "e2e" / "run.py", name], timeout=300, env=dict(os.environ, ISSUING_BUILD=str(OUT)))
 
 

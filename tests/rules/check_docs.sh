@@ -9,7 +9,7 @@ missing=0
 # want DOCUMENT WHAT NAMES: each name of the list must be in the document as a word of its own. An empty list means that this check is broken.
 want() {
     if [ -z "$3" ]; then
-        printf 'no %s found: the check is broken\n' "$2"
+        printf '%s: nothing found: the check is broken\n' "$2"
         missing=$((missing + 1))
         return
     fi
@@ -53,6 +53,27 @@ reasons=$(sed -n '/^#define OUTBOX_REASONS/,/^$/s/^ *X(\([a-z_]*\), ".*/\1/p' co
 want docs/clients.md 'the reason' "$reasons"
 want docs/operators.md 'the reason' "$reasons"
 want api/openapi.json 'the reason' "$reasons"
+
+# Defaults: what `--help` says is what the table of docs/operators.md says.
+# shellcheck disable=SC2016 # the backquotes are for Python
+for program in issuing-api issuing-worker issuing-ctl; do
+    "$build/$program" --help 2>/dev/null
+done | python3 -c '
+import re
+import sys
+
+with open("docs/operators.md", encoding="utf-8") as file:
+    rows = dict(re.findall(r"^\| `([a-z0-9]+\.[a-z0-9_]+)` \| ([^|]*) \|", file.read(), re.M))
+given = dict(re.findall(r"^ *--([a-z0-9]+\.[a-z0-9_]+)=.*\n(?:.* Default: (.*)\.\n)?", sys.stdin.read(), re.M))
+faults = [
+    f"docs/operators.md: the default of {option} is {default or chr(45)}, not {rows[option].strip()}"
+    for option, default in given.items()
+    if option in rows and rows[option].strip().strip("`") != (default or "-")
+]
+faults += [f"docs/operators.md: {option} is no option of any program" for option in sorted(rows.keys() - given.keys())]
+print(*faults, sep="\n", end="\n" if faults else "")
+sys.exit(1 if faults else 0)
+' || missing=$((missing + 1))
 
 # Routes: the table of api/exchange.c against the paths and methods of the description, both ways. Likewise the statuses of the problems.
 python3 - <<'PYTHON' || missing=$((missing + 1))

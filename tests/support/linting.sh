@@ -51,7 +51,7 @@ lint_cppcheck() {
 
 lint_shell() {
     # shellcheck disable=SC2046 # a list of our own names
-    limited 300 shellcheck -x dev .ci/run tests/support/cluster $(find tests bench -name '*.sh' ! -path 'tests/support/*')
+    limited 300 shellcheck -x dev .ci/run tests/support/cluster $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
 }
 
 lint_python() {
@@ -65,6 +65,8 @@ lint_format() {
 }
 
 lint_includes() { tests/rules/check_includes.sh; }
+
+lint_docs() { build_normal && tests/rules/check_docs.sh; }
 
 # The units name installed programs: a copy points to the built ones.
 lint_units() {
@@ -83,15 +85,24 @@ lint_units() {
     [ -z "$bad" ]
 }
 
-# The example names every option at its default, and no other.
+# shown PROGRAM CONFIGURATION: "section.key = value", whether or not the configuration is enough to start with.
+shown() { "$build/$1" --config="$2" --show-config 2>/dev/null | sed -n 's/^\([a-z]*\.[a-z0-9_]* =.*\)  #.*/\1/p'; }
+
+# The example names every option and no other; where an option has a default, the example shows it.
 lint_example() {
     build_normal || return 1
+    : >"$run/empty.conf"
+    sed 's/^#\([a-z0-9_]* = .\)/\1/' systemd/issuing.conf.example >"$run/example.conf"
+    for program in issuing-api issuing-worker issuing-ctl; do
+        shown "$program" "$run/empty.conf" >"$run/$program.defaults"
+        shown "$program" "$run/example.conf" >"$run/$program.example"
+        [ -s "$run/$program.example" ] || { echo "$program does not take the example"; return 1; }
+        echo "$program has, and the example has not:"
+        ! grep '= *[^ ]' "$run/$program.defaults" | grep -Fxv -f "$run/$program.example" || return 1
+    done
     sed -n 's/^\[\(.*\)\]$/section \1/p; s/^#\([a-z0-9_]*\) =.*/\1/p' systemd/issuing.conf.example |
         awk '$1 == "section" { section = $2; next } { print section "." $1 }' | sort >"$run/example.options"
-    for program in issuing-api issuing-worker issuing-ctl; do
-        "$build/$program" --show-config || [ -n "$?" ]
-    done 2>/dev/null | sed -n 's/^\([a-z]*\.[a-z0-9_]*\) =.*/\1/p' | sort -u >"$run/program.options"
-    [ -s "$run/program.options" ] || { echo "the programs show no options"; return 1; }
+    cat "$run"/issuing-*.defaults | sed 's/ =.*//' | sort -u >"$run/program.options"
     diff "$run/program.options" "$run/example.options"
 }
 
@@ -129,6 +140,7 @@ linting() {
     lint clang-tidy lint_clang_tidy
     lint cppcheck lint_cppcheck
     lint example lint_example
+    lint docs lint_docs
     lint units lint_units
     lint openapi lint_openapi
     lint valgrind lint_valgrind

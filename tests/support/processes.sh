@@ -7,6 +7,7 @@
 # - Clusters are found by their files below the run folder, so that one started by a test program is ended too.
 
 run=        # the folder of this command below build/run/, "" = none
+kinds=      # of test programs started here, see stop_clusters_of
 daemons=    # names, the last started first; pid_<name> holds the process id
 child=      # what `run` waits for
 stopped_ok=yes
@@ -74,10 +75,24 @@ stop_daemons() {
     daemons=
 }
 
-stop_clusters() { # FOLDER
+# stop_clusters FOLDER: those below it.
+stop_clusters() {
     [ -d "$1" ] || return 0
     find "$1" -path '*/data/postmaster.pid' 2>/dev/null | while read -r file; do
         "$top/tests/support/cluster" stop "${file%/data/postmaster.pid}"
+    done
+}
+
+# A test program that was killed could not stop its own. Its folder is build/run/<kind> or build/run/<kind>-<process id>.
+stop_clusters_of() { # KIND...
+    for kind; do
+        for folder in "$build/run/$kind" "$build/run/$kind"-*; do
+            case ${folder##*-} in
+            *[!0-9]*) ;;
+            *) ! alive "${folder##*-}" || continue ;;
+            esac
+            stop_clusters "$folder"
+        done
     done
 }
 
@@ -92,6 +107,8 @@ finish() {
     fi
     stop_daemons
     [ -z "$run" ] || stop_clusters "$run"
+    # shellcheck disable=SC2086 # a list
+    stop_clusters_of $kinds
     [ -n "$stopped_ok" ] || [ "$final" -ne 0 ] || final=1
     [ -z "$run" ] || rm -f "$run/dev.pid"
     at_end
@@ -103,9 +120,8 @@ at_end() { :; }
 # use_run_folder NAME: an empty build/run/NAME, with nothing left of an earlier run that was killed.
 use_run_folder() {
     folder=$build/run/$1
-    if { read -r other <"$folder/dev.pid"; } 2>/dev/null && alive "$other" &&
-        tr '\0' ' ' <"/proc/$other/cmdline" | grep -q "dev $1"; then
-        die "another ./dev $1 is running here (process $other)"
+    if { read -r other <"$folder/dev.pid"; } 2>/dev/null && alive "$other" && tr '\0' ' ' <"/proc/$other/cmdline" | grep -q 'dev '; then
+        die "another one is running here (process $other)"
     fi
     stop_clusters "$folder"
     rm -rf "$folder"

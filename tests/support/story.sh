@@ -17,12 +17,12 @@ broken() {
     exit 1
 }
 
-# value FILE KEY...: a member of a JSON document; objects on one line, null as nothing.
+# value FILE KEY...: a member of a JSON document; objects on one line; null, or no such member, as nothing.
 value() {
     python3 -c 'import json, sys
 found = json.load(open(sys.argv[1]))
 for key in sys.argv[2:]:
-    found = found[int(key) if isinstance(found, list) else key] if found is not None else None
+    found = found[int(key)] if isinstance(found, list) else found.get(key) if found else None
 print("" if found is None else found if isinstance(found, str) else json.dumps(found))' "$@"
 }
 
@@ -125,7 +125,8 @@ an_outage() {
     line "the worker's metrics: issuing_breaker_state{target=\"issuer\"} $(breaker_state)   (2 = open: nothing is sent, no attempt is used up)"
     for pair in $waiting; do
         await 10 is_pending "${pair%%:*}" "${pair#*:}" || broken "${pair%%:*} is not PENDING: $(cat "$run/answer.body")"
-        line "${pair%%:*}: PENDING, next attempt $(value "$run/answer.body" next_attempt_at)"
+        next=$(value "$run/answer.body" next_attempt_at)
+        line "${pair%%:*}: PENDING${next:+, next attempt $next}"
     done
     line "issuing-ctl explain ${pair#*:}"
     ctl explain "${pair#*:}" 2>&1 | indent

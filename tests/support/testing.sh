@@ -163,6 +163,7 @@ run_python() {
 testing() {
     wanted=$*
     conninfo=
+    kinds='e2e guards'
     at_end() { summary; }
     # shellcheck disable=SC2086 # a list
     need $packages_build

@@ -122,8 +122,9 @@ END_TEST
 START_TEST(parameters_after_the_string_are_ignored)
 {
     static const char *const parameters[] = {
-        ";a", ";a=1", "; a=1", ";   a=1;b", ";a=\"x;y,z\"", ";a=\"\\\"\\\\\"", ";*a", ";a-b_c.d*=1", ";a=?1", ";a=:YWJj:", ";a=tok/en:x",
-        ";a=-1.5;b=*x", ";a=@1659578233", ";a=%\"f%c3%bc\"", ";a=\"\"",
+        ";a",          ";a=1",  "; a=1",     ";   a=1;b",   ";a=\"x;y,z\"", ";a=\"\\\"\\\\\"", ";*a",
+        ";a-b_c.d*=1", ";a=?1", ";a=:YWJj:", ";a=tok/en:x", ";a=-1.5;b=*x", ";a=@1659578233",  ";a=%\"f%c3%bc\"",
+        ";a=\"\"",
     };
     for (size_t i = 0; i < ARRAY_SIZE(parameters); i++) {
         char text[100] = "\"k\"";
@@ -136,8 +137,9 @@ END_TEST
 START_TEST(what_follows_the_string_and_is_no_parameter_makes_it_no_key)
 {
     static const char *const tails[] = {
-        "x", " x", " ;a", ",\"l\"", ", \"k\"", "\"l\"", ";", "; ", ";A=1", ";1=a", ";=1", ";a=", ";a=;b", ";a=\"x", ";a=\"x\\", ";a=\"x\"y",
-        ";a b", ";a=b c", ";a=1,\"l\"", ";a=1\"", ";\xc3\xa9=1", ";a=\xc3\xa9", ";a\t=1", ";a=%\"x",
+        "x",    " x",     " ;a",        ",\"l\"", ", \"k\"",     "\"l\"",       ";",        "; ",
+        ";A=1", ";1=a",   ";=1",        ";a=",    ";a=;b",       ";a=\"x",      ";a=\"x\\", ";a=\"x\"y",
+        ";a b", ";a=b c", ";a=1,\"l\"", ";a=1\"", ";\xc3\xa9=1", ";a=\xc3\xa9", ";a\t=1",   ";a=%\"x",
     };
     for (size_t i = 0; i < ARRAY_SIZE(tails); i++) {
         char text[100] = "\"k\"";
@@ -174,10 +176,25 @@ START_TEST(a_wait_is_its_seconds_and_at_most_thirty)
         const char *value;
         int seconds;
     } waits[] = {
-        {"wait=0", 0},     {"wait=1", 1},         {"wait=29", 29},           {"wait=30", 30},          {"wait=31", 30},
-        {"wait=3600", 30}, {"wait=007", 7},       {"wait=99999999999999999999999999", 30},             {"WAIT=5", 5},
-        {"Wait = 5", 5},   {"wait=\"5\"", 5},     {"respond-async, wait=10", 10}, {"wait=10,respond-async", 10}, {"wait=10; foo=bar", 10},
-        {" wait=10 ", 10}, {"return=minimal;x=1,\twait=10", 10}, {",,wait=4,", 4}, {"wait=4, wait=9", 4}, {"await=5, wait=6", 6},
+        {"wait=0", 0},
+        {"wait=1", 1},
+        {"wait=29", 29},
+        {"wait=30", 30},
+        {"wait=31", 30},
+        {"wait=3600", 30},
+        {"wait=007", 7},
+        {"wait=99999999999999999999999999", 30},
+        {"WAIT=5", 5},
+        {"Wait = 5", 5},
+        {"wait=\"5\"", 5},
+        {"respond-async, wait=10", 10},
+        {"wait=10,respond-async", 10},
+        {"wait=10; foo=bar", 10},
+        {" wait=10 ", 10},
+        {"return=minimal;x=1,\twait=10", 10},
+        {",,wait=4,", 4},
+        {"wait=4, wait=9", 4},
+        {"await=5, wait=6", 6},
     };
     for (size_t i = 0; i < ARRAY_SIZE(waits); i++)
         ck_assert_msg(wait_of(waits[i].value) == waits[i].seconds, "%s: %d", waits[i].value, wait_of(waits[i].value));
@@ -186,9 +203,10 @@ END_TEST
 
 START_TEST(an_unreadable_wait_is_no_wait)
 {
-    static const char *const bad[] = {"",        "wait",      "wait=",       "wait=x",     "wait=-1",   "wait=1.5", "wait=+5",     "wait=5s",
-                                      "wait=\"", "wait=\"\"", "wait=\"5",    "wait=5 6",   "wait=0x10", "waiting=5", "respond-async", "=5",
-                                      "wait==5", ";wait=5",   "foo;wait=10", "x wait=10", ","};
+    static const char *const bad[] = {
+        "",        "wait",      "wait=",       "wait=x",    "wait=-1",   "wait=1.5",  "wait=+5",       "wait=5s",
+        "wait=\"", "wait=\"\"", "wait=\"5",    "wait=5 6",  "wait=0x10", "waiting=5", "respond-async", "=5",
+        "wait==5", ";wait=5",   "foo;wait=10", "x wait=10", ","};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_assert_msg(wait_of(bad[i]) == 0, "%s: %d", bad[i], wait_of(bad[i]));
 }

@@ -78,8 +78,11 @@ START_TEST(a_no_brings_its_reason_or_ours)
     check(200, "{\"eligible\":false,\"reason\":\"kyc_missing\"}");
     expect(OUTCOME_REFUSED, ADVICE_REJECT, "kyc_missing");
     static const char *const unusable[] = {
-        "{\"eligible\":false}", "{\"eligible\":false,\"reason\":null}", "{\"eligible\":false,\"reason\":\"\"}",
-        "{\"eligible\":false,\"reason\":\"No KYC!\"}", "{\"eligible\":false,\"reason\":1}",
+        "{\"eligible\":false}",
+        "{\"eligible\":false,\"reason\":null}",
+        "{\"eligible\":false,\"reason\":\"\"}",
+        "{\"eligible\":false,\"reason\":\"No KYC!\"}",
+        "{\"eligible\":false,\"reason\":1}",
         "{\"eligible\":false,\"reason\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
     };
     for (size_t i = 0; i < ARRAY_SIZE(unusable); i++) {
@@ -91,8 +94,17 @@ END_TEST
 
 START_TEST(an_answer_that_says_neither_is_asked_again)
 {
-    static const char *const unclear[] = {"", "{}", "[]", "true", "{\"eligible\":null}", "{\"eligible\":\"true\"}", "{\"eligible\":1}",
-                                          "{\"eligible\":true", "{\"eligible\":true,\"eligible\":false}", "{\"Eligible\":true}", "<html>"};
+    static const char *const unclear[] = {"",
+                                          "{}",
+                                          "[]",
+                                          "true",
+                                          "{\"eligible\":null}",
+                                          "{\"eligible\":\"true\"}",
+                                          "{\"eligible\":1}",
+                                          "{\"eligible\":true",
+                                          "{\"eligible\":true,\"eligible\":false}",
+                                          "{\"Eligible\":true}",
+                                          "<html>"};
     for (size_t i = 0; i < ARRAY_SIZE(unclear); i++) {
         check(200, unclear[i]);
         expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_unreadable");
@@ -249,8 +261,9 @@ START_TEST(a_link_tells_what_core_api_may_know_and_nothing_else)
     ck_assert_str_eq(call.headers[1], "Content-Type: application/json");
     ck_assert_str_eq(call.headers[2], "");
     ck_assert_uint_eq(call.body_length, body.length);
-    ck_assert_str_eq(body.bytes, "{\"request_id\":\"" REQUEST "\",\"card_id\":\"" CARD
-                                 "\",\"last4\":\"1111\",\"exp_month\":3,\"exp_year\":2031,\"kind\":\"new\",\"replaces\":null}");
+    ck_assert_str_eq(body.bytes,
+                     "{\"request_id\":\"" REQUEST "\",\"card_id\":\"" CARD
+                     "\",\"last4\":\"1111\",\"exp_month\":3,\"exp_year\":2031,\"kind\":\"new\",\"replaces\":null}");
     link_of_card.is_reissue = true;
     link_of_card.replaces = OLD_CARD;
     ck_assert(core_ask_link(&call, &url, &body, "http://core", "alice", &link_of_card));

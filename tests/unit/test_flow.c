@@ -12,8 +12,10 @@
 
 static void expect_boundary(int64_t lifetime_ms, int64_t timeout_ms, int64_t boundary_ms)
 {
-    ck_assert_msg(!flow_key_expired(boundary_ms - 1, lifetime_ms, timeout_ms), "%lld, %lld", (long long)lifetime_ms, (long long)timeout_ms);
-    ck_assert_msg(flow_key_expired(boundary_ms, lifetime_ms, timeout_ms), "%lld, %lld", (long long)lifetime_ms, (long long)timeout_ms);
+    ck_assert_msg(!flow_key_expired(boundary_ms - 1, lifetime_ms, timeout_ms), "%lld, %lld", (long long)lifetime_ms,
+                  (long long)timeout_ms);
+    ck_assert_msg(flow_key_expired(boundary_ms, lifetime_ms, timeout_ms), "%lld, %lld", (long long)lifetime_ms,
+                  (long long)timeout_ms);
     ck_assert(flow_key_expired(boundary_ms + 1, lifetime_ms, timeout_ms));
     ck_assert(flow_key_expired(lifetime_ms, lifetime_ms, timeout_ms));
     ck_assert(flow_key_expired(INT64_MAX / 2, lifetime_ms, timeout_ms));

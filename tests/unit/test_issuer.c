@@ -10,9 +10,12 @@
 
 #define EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
 #define OTHER "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c"
-#define CARD_WITH(rest) "{\"id\":\"ic_1\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\"" rest "}"
+#define CARD_WITH(rest) \
+    "{\"id\":\"ic_1\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\"" rest "}"
 #define GOOD_CARD CARD_WITH(",\"pan\":\"4111111111111111\"")
-#define CANCELLED_CARD "{\"id\":\"ic_2\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"cancelled\",\"last4\":\"1111\"}"
+#define CANCELLED_CARD                        \
+    "{\"id\":\"ic_2\",\"reference\":\"" EVENT \
+    "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"cancelled\",\"last4\":\"1111\"}"
 
 static struct http_call call;
 static struct buf url, body;
@@ -175,7 +178,9 @@ START_TEST(a_refusal_brings_the_issuers_own_code)
         ck_assert_str_eq(outcome.code, "program_closed");
         ck_assert_str_eq(outcome.detail, "closed since May");
     }
-    answered(402, "{\"code\":\"program_closed\"}"); /* nobody foresaw it: the code is ours, so that operators can filter by it */
+    answered(
+        402,
+        "{\"code\":\"program_closed\"}"); /* nobody foresaw it: the code is ours, so that operators can filter by it */
     read_create();
     ck_assert_str_eq(outcome.code, "issuer_http_402");
 }
@@ -184,10 +189,17 @@ END_TEST
 START_TEST(a_code_that_is_none_is_not_repeated)
 {
     static const char *const bad[] = {
-        "{\"code\":\"Program Closed\"}", "{\"code\":\"\"}", "{\"code\":7}", "{\"code\":null}", "{\"code\":[\"a\"]}", "[]", "not json",
+        "{\"code\":\"Program Closed\"}",
+        "{\"code\":\"\"}",
+        "{\"code\":7}",
+        "{\"code\":null}",
+        "{\"code\":[\"a\"]}",
+        "[]",
+        "not json",
         "{\"code\":\"a\",\"code\":\"b\"}",
         "{\"code\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}", /* 65 */
-        "{\"code\":\"caf\\u00e9\"}", "{\"code\":\"a\\nb\"}",
+        "{\"code\":\"caf\\u00e9\"}",
+        "{\"code\":\"a\\nb\"}",
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         answered(422, bad[i]);
@@ -264,7 +276,7 @@ START_TEST(last4_alone_is_enough_and_agreement_is_fine)
     ck_assert_str_eq(card.number, "");
     ck_assert_uint_eq(card.number_length, 0);
     expect_executed(CARD_WITH(",\"pan\":null,\"last4\":\"0042\""));
-    expect_executed(CARD_WITH(",\"pan\":\"411111111111\",\"last4\":null"));           /* 12 digits */
+    expect_executed(CARD_WITH(",\"pan\":\"411111111111\",\"last4\":null"));            /* 12 digits */
     expect_executed(CARD_WITH(",\"pan\":\"4111111111111111111\",\"last4\":\"1111\"")); /* 19 */
     expect_executed(CARD_WITH(",\"pan\":\"4111111111111111\",\"cvv\":\"123\",\"extra\":{\"a\":[1]}"));
 }
@@ -272,8 +284,9 @@ END_TEST
 
 START_TEST(the_reference_is_compared_as_an_id_not_as_a_text)
 {
-    expect_executed("{\"id\":\"a\",\"reference\":\"0199A4B1-0C3D-7E5F-8A9B-0C1D2E3F4A5B\",\"exp_month\":12,\"exp_year\":2026,"
-                    "\"status\":\"active\",\"last4\":\"1234\"}");
+    expect_executed(
+        "{\"id\":\"a\",\"reference\":\"0199A4B1-0C3D-7E5F-8A9B-0C1D2E3F4A5B\",\"exp_month\":12,\"exp_year\":2026,"
+        "\"status\":\"active\",\"last4\":\"1234\"}");
 }
 END_TEST
 
@@ -286,38 +299,53 @@ END_TEST
 
 /* Each is a 2xx that cannot be believed. */
 static const char *const unreadable[] = {
-    "", " ", "{", "[]", "null", "true", "\"card\"", "<html></html>", "{}", "[" GOOD_CARD "]", GOOD_CARD GOOD_CARD, GOOD_CARD "x",
-    "\xef\xbb\xbf" GOOD_CARD,
+    "", " ", "{", "[]", "null", "true", "\"card\"", "<html></html>", "{}", "[" GOOD_CARD "]", GOOD_CARD GOOD_CARD,
+    GOOD_CARD "x", "\xef\xbb\xbf" GOOD_CARD,
     /* id */
     "{\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     "{\"id\":5,\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a b\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"caf\\u00e9\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a b\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"caf\\u00e9\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     /* reference */
     "{\"id\":\"a\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     "{\"id\":\"a\",\"reference\":null,\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" OTHER "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "x\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" OTHER
+    "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "x\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     /* expiry */
     "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":0,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":13,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":3.0,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":\"3\",\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":31,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2025,\"status\":\"active\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":10000,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "\",\"exp_month\":0,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "\",\"exp_month\":13,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3.0,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "\",\"exp_month\":\"3\",\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3,\"exp_year\":31,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3,\"exp_year\":2025,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3,\"exp_year\":10000,\"status\":\"active\",\"last4\":\"1111\"}",
     /* status */
     "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"pending\",\"last4\":\"1111\"}",
-    "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"ACTIVE\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"pending\",\"last4\":\"1111\"}",
+    "{\"id\":\"a\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"ACTIVE\",\"last4\":\"1111\"}",
     "{\"id\":\"a\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":true,\"last4\":\"1111\"}",
     /* number and last4 */
     CARD_WITH(""), CARD_WITH(",\"pan\":null"), CARD_WITH(",\"pan\":null,\"last4\":null"), CARD_WITH(",\"pan\":\"\""),
-    CARD_WITH(",\"pan\":\"41111111111\""), CARD_WITH(",\"pan\":\"41111111111111111111\""), CARD_WITH(",\"pan\":4111111111111111"),
-    CARD_WITH(",\"pan\":\"4111 1111 1111 1111\""), CARD_WITH(",\"pan\":\"411111111111111x\""), CARD_WITH(",\"last4\":\"111\""),
-    CARD_WITH(",\"last4\":\"11111\""), CARD_WITH(",\"last4\":1111"), CARD_WITH(",\"last4\":\"111x\""),
+    CARD_WITH(",\"pan\":\"41111111111\""), CARD_WITH(",\"pan\":\"41111111111111111111\""),
+    CARD_WITH(",\"pan\":4111111111111111"), CARD_WITH(",\"pan\":\"4111 1111 1111 1111\""),
+    CARD_WITH(",\"pan\":\"411111111111111x\""), CARD_WITH(",\"last4\":\"111\""), CARD_WITH(",\"last4\":\"11111\""),
+    CARD_WITH(",\"last4\":1111"), CARD_WITH(",\"last4\":\"111x\""),
     CARD_WITH(",\"pan\":\"4111111111111111\",\"last4\":\"1112\""), /* contradictory */
     CARD_WITH(",\"pan\":\"41\",\"last4\":\"1111\""),
     CARD_WITH(",\"pan\":\"4111111111111111\",\"pan\":\"4111111111111111\""), /* a member twice */
@@ -344,8 +372,9 @@ START_TEST(an_id_of_128_bytes_fits_and_a_longer_one_is_unreadable)
     memset(id, 'a', sizeof id);
     for (int length = 128; length <= 129; length++) {
         snprintf(text, sizeof text,
-                 "{\"id\":\"%.*s\",\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}", length,
-                 id);
+                 "{\"id\":\"%.*s\",\"reference\":\"" EVENT
+                 "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+                 length, id);
         answered(201, text);
         read_create();
         ck_assert_int_eq(outcome.kind, length == 128 ? OUTCOME_EXECUTED : OUTCOME_UNKNOWN);
@@ -387,8 +416,17 @@ END_TEST
 
 START_TEST(a_look_up_that_cannot_be_read_decides_nothing)
 {
-    static const char *const bad[] = {"",   "[]", "{}", "{\"cards\":null}", "{\"cards\":{}}", "{\"cards\":[null]}", "{\"cards\":[{}]}",
-                                      "{\"cards\":[" GOOD_CARD ",{}]}", "{\"cards\":[],\"cards\":[]}", "{\"cards\":[]", GOOD_CARD};
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{}",
+                                      "{\"cards\":null}",
+                                      "{\"cards\":{}}",
+                                      "{\"cards\":[null]}",
+                                      "{\"cards\":[{}]}",
+                                      "{\"cards\":[" GOOD_CARD ",{}]}",
+                                      "{\"cards\":[],\"cards\":[]}",
+                                      "{\"cards\":[]",
+                                      GOOD_CARD};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         answered(200, bad[i]);
         read_lookup();

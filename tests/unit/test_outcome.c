@@ -113,10 +113,18 @@ START_TEST(every_outcome_is_one_the_flow_can_act_on)
         ck_assert(outbox_reason_code_is_valid(outcome.code, strlen(outcome.code)));
         ck_assert_int_ne(outcome.health, BREAKER_NOTHING); /* it was sent */
         switch (outcome.kind) {
-        case OUTCOME_EXECUTED: ck_abort_msg("%d", status); break;
-        case OUTCOME_REFUSED: ck_assert(outcome.advice == ADVICE_REJECT || outcome.advice == ADVICE_FAIL); break;
-        case OUTCOME_NOT_EXECUTED: ck_assert(outcome.advice >= ADVICE_RETRY); break;
-        case OUTCOME_UNKNOWN: ck_assert_int_eq(outcome.advice, ADVICE_RETRY); break;
+        case OUTCOME_EXECUTED:
+            ck_abort_msg("%d", status);
+            break;
+        case OUTCOME_REFUSED:
+            ck_assert(outcome.advice == ADVICE_REJECT || outcome.advice == ADVICE_FAIL);
+            break;
+        case OUTCOME_NOT_EXECUTED:
+            ck_assert(outcome.advice >= ADVICE_RETRY);
+            break;
+        case OUTCOME_UNKNOWN:
+            ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
+            break;
         }
         ck_assert((outcome.health == BREAKER_TRIP) == (outcome.advice == ADVICE_CONFIGURATION));
     }
@@ -145,7 +153,9 @@ START_TEST(a_detail_is_cut_to_its_place_and_is_plain_ascii)
 {
     char code[OUTBOX_REASON_CODE_SIZE], detail[16];
     memset(detail, 0x55, sizeof detail);
-    answered(422, "{\"detail\":\"0123456789abc\\u00e9\\u00e9\\u00e9 and more\"}"); /* the cut is in the middle of a character */
+    answered(
+        422,
+        "{\"detail\":\"0123456789abc\\u00e9\\u00e9\\u00e9 and more\"}"); /* the cut is in the middle of a character */
     outcome_read_problem(&call, code, detail, sizeof detail);
     ck_assert_uint_eq(strlen(detail), 15);
     ck_assert_str_eq(detail, "0123456789abc??");
@@ -158,7 +168,9 @@ END_TEST
 START_TEST(a_card_number_in_a_detail_is_struck_out_before_the_cut)
 {
     char code[OUTBOX_REASON_CODE_SIZE], detail[24];
-    answered(422, "{\"detail\":\"your card is 4111111111111111\"}"); /* cut first, eleven digits would stay and no longer look like a number */
+    answered(
+        422,
+        "{\"detail\":\"your card is 4111111111111111\"}"); /* cut first, eleven digits would stay and no longer look like a number */
     outcome_read_problem(&call, code, detail, sizeof detail);
     ck_assert_msg(strstr(detail, "4111") == NULL, "%s", detail);
 }

@@ -70,11 +70,13 @@ END_TEST
 
 START_TEST(what_is_no_slug_has_no_page)
 {
-    static const char *const none[] = {"", "limited", "rate-limite", "rate-limitedx", "RATE-LIMITED", "../problems", "rate-limited/"};
+    static const char *const none[] = {
+        "", "limited", "rate-limite", "rate-limitedx", "RATE-LIMITED", "../problems", "rate-limited/"};
     for (size_t i = 0; i < ARRAY_SIZE(none); i++)
         ck_assert_msg(!problem_put_page(&out, none[i], strlen(none[i])), "%s", none[i]);
     ck_assert_uint_eq(out.length, 0);
-    ck_assert(problem_put_page(&out, "rate-limited#rest", strlen("rate-limited"))); /* the length decides: the path is not terminated */
+    ck_assert(problem_put_page(&out, "rate-limited#rest",
+                               strlen("rate-limited"))); /* the length decides: the path is not terminated */
 }
 END_TEST
 
@@ -91,7 +93,8 @@ END_TEST
 
 START_TEST(errors_go_in_as_they_are)
 {
-    problem_put(&out, PROBLEM_INVALID_BODY, "two members", "[{\"detail\":\"is required\",\"pointer\":\"#/kind\"},{\"detail\":\"x\",\"pointer\":\"#/memo\"}]");
+    problem_put(&out, PROBLEM_INVALID_BODY, "two members",
+                "[{\"detail\":\"is required\",\"pointer\":\"#/kind\"},{\"detail\":\"x\",\"pointer\":\"#/memo\"}]");
     struct json_value errors = member("errors"), element;
     size_t cursor = 0;
     int count = 0;

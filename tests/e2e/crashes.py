@@ -1,0 +1,402 @@
+"""The process dies between any two lines, or sleeps through its lease: one card all the same, and nobody's write over
+somebody else's.
+
+A fault holds the worker at a step (the peer does not answer, or a lock keeps its write waiting); then it is killed
+there. SHORT keeps leases short.
+"""
+import signal
+import time
+
+from client import Closed, Wire, request_bytes
+from harness import same, test, true, wait
+
+SHORT = {"issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
+
+
+def creates(world, request):
+    return len(world.sandbox.calls("create", reference=request))
+
+
+def killed_at(world, call, fault, prepare=None, **members):
+    """The worker dies while that call of it is unanswered; another takes over. Returns the event."""
+    world.sandbox.fault(call, fault, user="alice", **members)
+    worker = world.start_worker()
+    request = world.accept("alice")
+    wait(lambda: world.sandbox.calls(call, user="alice"), "the %s call" % call)
+    worker.kill()
+    world.sandbox.clear()
+    same(world.status(request), "PROCESSING", "status of what it held")
+    world.start_worker()
+    event = world.wait_status(request, "COMPLETED", "FAILED", "REJECTED")
+    same(event["status"], "COMPLETED", "the end")
+    same([(row["outcome"], row["attempt"]) for row in world.attempts(request)], [("lost", 1), ("completed", 2)],
+         "attempts on record")
+    return event
+
+
+@test(**SHORT)
+def killed_while_it_asks_core_api(world):
+    world.up(workers=0)
+    event = killed_at(world, "check", "hang")
+    same(creates(world, event["id"]), 1, "creates")
+
+
+@test(**SHORT)
+def killed_while_the_create_call_is_on_its_way(world):
+    world.up(workers=0)
+    event = killed_at(world, "create", "hang")
+    same(creates(world, event["id"]), 2, "creates")
+
+
+@test(**SHORT)
+def killed_when_the_issuer_has_made_the_card_and_not_answered(world):
+    world.up(workers=0)
+    event = killed_at(world, "create", "create_then_hang")
+    same(world.sandbox.cards()[0]["sends"], 2, "sends with the one key")
+    same(creates(world, event["id"]), 2, "creates")
+
+
+@test(**SHORT)
+def killed_between_the_issuers_answer_and_the_save(world):
+    """The card is known to that process alone: a lock on the table keeps the save waiting until the process is dead,
+    and its statement is undone."""
+    world.up(workers=0)
+    worker = world.start_worker()
+    with world.holding("LOCK TABLE cards IN SHARE MODE"):
+        request = world.accept("alice")
+        wait(lambda: world.blocked() == 1, "the save waits")
+        worker.kill()
+        world.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND"
+                  " wait_event_type = 'Lock'")
+        wait(lambda: world.blocked() == 0, "its session is gone")
+    same(world.sql("SELECT count(*) FROM cards"), "0", "cards")
+    world.start_worker()
+    same(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED", "the end")
+    same((creates(world, request), len(world.sandbox.cards())), (2, 1), "creates and cards")
+
+
+@test(**SHORT)
+def killed_between_the_save_and_the_link(world):
+    world.up(workers=0)
+    event = killed_at(world, "link", "hang")
+    same(creates(world, event["id"]), 1, "creates: the card was stored")
+    same(len(world.sandbox.calls("check", user="alice")), 1, "checks")
+
+
+@test(**SHORT)
+def killed_when_core_api_has_linked_and_not_answered(world):
+    world.up(workers=0)
+    event = killed_at(world, "link", "create_then_hang")
+    same(creates(world, event["id"]), 1, "creates")
+    same([link["count"] for link in world.sandbox.ledger()["links"]], [2], "the same link twice")
+
+
+@test(**SHORT)
+def killed_between_the_link_and_the_end(world):
+    world.up(workers=0)
+    worker = world.start_worker()
+    world.sandbox.fault("link", "delay", delay_ms=400)
+    request = world.accept("alice")
+    wait(lambda: world.sandbox.calls("link"), "the link call")
+    with world.holding("SELECT FROM outbox_events FOR UPDATE"):
+        wait(lambda: world.blocked() == 1, "the end waits")
+        worker.kill()
+        world.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND"
+                  " wait_event_type = 'Lock'")
+        wait(lambda: world.blocked() == 0, "its session is gone")
+    world.sandbox.clear()
+    same(world.status(request), "PROCESSING", "status")
+    world.start_worker()
+    same(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED", "the end")
+    same((creates(world, request), [link["count"] for link in world.sandbox.ledger()["links"]]), (1, [2]),
+         "creates and links")
+
+
+@test(retry__max_attempts="3", **SHORT)
+def killed_while_it_looks_up_or_cancels(world):
+    world.up(workers=0)
+    for user, call, second in (("looks-up", "lookup", "status"), ("cancels", "cancel", "ineligible")):
+        world.sandbox.fault("create", "create_then_hang", user=user, count=1)
+        if second == "status":
+            world.sandbox.fault("create", "status", user=user, status=422)
+            world.sandbox.fault("lookup", "hang", count=1)
+        else:
+            world.sandbox.fault("check", "ineligible", user=user, skip=1)
+            world.sandbox.fault("cancel", "create_then_hang", user=user, count=1)
+        worker = world.start_worker()
+        request = world.accept(user)
+        wait(lambda call=call, request=request: world.sandbox.calls(call, reference=request), "the %s call" % call)
+        worker.kill()
+        world.start_worker()
+        world.wait_status(request, "COMPLETED", "REJECTED")
+        world.workers()[-1].stop()
+        world.sandbox.clear()
+    same(world.rows("SELECT user_id, status FROM outbox_events ORDER BY created_at"),
+         [{"user_id": "looks-up", "status": "COMPLETED"}, {"user_id": "cancels", "status": "REJECTED"}], "ends")
+
+
+@test(retry__max_attempts="3", **SHORT)
+def an_event_that_kills_its_worker_every_time_is_looked_up_and_then_a_question(world):
+    """Attempts are counted when they begin: a poisonous event does not go round for ever."""
+    world.up(workers=0)
+    world.sandbox.fault("create", "hang", user="poison")
+    world.sandbox.fault("create", "create_then_hang", user="made")
+    poison, made = world.accept("poison"), world.accept("made")
+    for attempt in (1, 2, 3):
+        worker = world.start_worker()
+        wait(lambda attempt=attempt: creates(world, poison) >= attempt and creates(world, made) >= attempt,
+             "create calls of attempt %d" % attempt)
+        worker.kill()
+    world.start_worker()
+    same([(world.wait_status(request, "FAILED", "COMPLETED")["status"], world.event(request)["reason_code"])
+          for request in (poison, made)],
+         [("FAILED", "attempts_exhausted"), ("COMPLETED", None)], "ends")
+    same([creates(world, request) for request in (poison, made)], [3, 3], "creates")
+
+
+@test(**SHORT)
+def a_worker_that_slept_through_its_lease_writes_nothing(world):
+    """SIGSTOP while the issuer answers; another worker finishes; then SIGCONT."""
+    world.up(workers=0)
+    stale = world.start_worker()
+    world.sandbox.fault("create", "delay", delay_ms=200, count=1)
+    request = world.accept("alice")
+    wait(lambda: creates(world, request) == 1, "the create call")
+    stale.signal(signal.SIGSTOP)
+    fresh = world.start_worker()
+    event = world.wait_status(request, "COMPLETED")
+    cards = world.rows("SELECT * FROM cards")
+    stale.signal(signal.SIGCONT)
+    wait(lambda: stale.metric("issuing_in_flight") == 0, "the stale one has let go")
+    same(stale.metric("issuing_lease_lost_total"), 1.0, "issuing_lease_lost_total")
+    same(fresh.metric("issuing_lease_lost_total"), 0.0, "of the other")
+    same((world.event(request), world.rows("SELECT * FROM cards")), (event, cards), "rows after the stale one woke up")
+    same([(row["outcome"]) for row in world.attempts(request)], ["lost", "completed"], "attempts")
+    same(len(world.sandbox.cards()), 1, "cards")
+
+
+@test(**SHORT)
+def a_stale_worker_cannot_end_what_another_one_holds(world):
+    """Both are alive and the second is in the middle of it when the first wakes up: neither its failure nor its card
+    may be written."""
+    world.up(workers=0)
+    stale = world.start_worker()
+    world.sandbox.fault("create", "hang", user="alice", count=1)
+    world.sandbox.fault("create", "delay", user="bob", delay_ms=200, count=1)
+    requests = [world.accept(user) for user in ("alice", "bob")]
+    for request in requests:
+        wait(lambda request=request: creates(world, request) == 1, "the create call")
+    stale.signal(signal.SIGSTOP)
+    world.sandbox.fault("check", "delay", delay_ms=450)
+    world.sandbox.fault("link", "delay", delay_ms=450)
+    fresh = world.start_worker()
+    wait(lambda: all(world.event(request)["lease_owner"].endswith(":%d" % fresh.pid) for request in requests),
+         "the other one holds both")
+    tokens = [world.event(request)["lease_token"] for request in requests]
+    stale.signal(signal.SIGCONT)
+    wait(lambda: stale.metric("issuing_in_flight") == 0, "the stale one has let go")
+    same([world.event(request)["lease_token"] for request in requests], tokens, "still the other one's")
+    same(stale.metric("issuing_lease_lost_total"), 2.0, "issuing_lease_lost_total")
+    for request in requests:
+        event = world.wait_status(request, "COMPLETED", "FAILED")
+        same((event["status"], event["retry_count"]), ("COMPLETED", 2), "the end")
+    same(fresh.metric("issuing_lease_lost_total"), 0.0, "of the other")
+
+
+STEAL = ("UPDATE outbox_events SET lease_token = gen_random_uuid(), lease_owner = 'another',"
+         " lease_until = clock_timestamp() + interval '2 s'")
+
+
+@test(**SHORT)
+def a_save_whose_lease_was_lost_while_it_waited_stores_nothing(world):
+    """The issuer's answer is in hand and the save on its way; the row is taken over under its eyes. The statement
+    itself must see to it."""
+    world.up()
+    world.sandbox.fault("create", "delay", delay_ms=300)
+    request = world.accept("alice")
+    wait(lambda: creates(world, request) == 1, "the create call")
+    worker = world.workers()[0]
+    with world.holding(STEAL, end="COMMIT"):
+        wait(lambda: world.blocked() == 1, "the save waits")
+    wait(lambda: worker.metric("issuing_lease_lost_total") == 1, "issuing_lease_lost_total")
+    same(world.sql("SELECT count(*) FROM cards"), "0", "cards")
+    same(world.event(request)["lease_owner"], "another", "whose it is")
+    world.sandbox.clear()
+    same(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED", "when the other's lease has run out")
+
+
+@test(**SHORT)
+def an_end_whose_lease_was_lost_while_it_waited_changes_nothing(world):
+    world.up()
+    world.sandbox.fault("link", "delay", delay_ms=300)
+    request = world.accept("alice")
+    wait(lambda: world.sandbox.calls("link"), "the link call")
+    worker = world.workers()[0]
+    with world.holding(STEAL, end="COMMIT"):
+        wait(lambda: world.blocked() == 1, "the end waits")
+    wait(lambda: worker.metric("issuing_lease_lost_total") == 1, "issuing_lease_lost_total")
+    event = world.event(request)
+    same((event["status"], event["lease_owner"], event["completed_at"]), ("PROCESSING", "another", None), "the row")
+    same(world.attempts(request), [], "attempts on record")
+    world.sandbox.clear()
+    world.wait_status(request, "COMPLETED")
+
+
+@test(issuer__max_concurrency="1", **SHORT)
+def a_lease_is_extended_while_an_event_waits_for_its_turn(world):
+    world.up(workers=0)
+    world.sandbox.fault("create", "delay", delay_ms=400)
+    requests = [world.accept("user-%d" % i) for i in range(8)]
+    worker = world.start_worker()
+    world.settle()
+    same({(world.event(request)["status"], world.event(request)["retry_count"]) for request in requests},
+         {("COMPLETED", 1)}, "all at the first attempt")
+    same(worker.metric("issuing_lease_lost_total"), 0.0, "leases lost")
+
+
+@test(issuer__max_concurrency="1", **SHORT)
+def events_that_were_taken_away_while_they_waited_for_their_turn_are_not_sent(world):
+    """Those whose turn comes when the lease no longer suffices ask for a longer one, and are told that it is not
+    theirs."""
+    world.up(workers=0)
+    world.sandbox.fault("create", "delay", delay_ms=400)
+    for i in range(8):
+        world.accept("user-%d" % i)
+    worker = world.start_worker()
+    wait(lambda: len(world.sandbox.calls("create")) == 1, "the first is being sent")
+    world.sql(STEAL.replace("2 s", "6 s") + " WHERE status = 'PROCESSING'")
+    wait(lambda: worker.metric("issuing_lease_lost_total") == 8, "issuing_lease_lost_total")
+    true(len(world.sandbox.calls("create")) <= 4, "sends after it: %d" % (len(world.sandbox.calls("create")) - 1))
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE lease_owner = 'another' AND status = 'PROCESSING'"), "8",
+         "still the other's")
+    same(world.sql("SELECT count(*) FROM cards"), "0", "cards")
+    world.sandbox.clear()
+    world.sql("UPDATE outbox_events SET lease_until = clock_timestamp()")
+    world.settle()
+    same(len(world.sandbox.cards()), 8, "cards at the issuer")
+
+
+@test(worker__max_in_flight="16", **SHORT)
+def two_workers_killed_at_random_moments_under_load(world):
+    """Claim, save and end have no peer to hold them: so many kills at any moment."""
+    world.up(workers=2, limit__count="1000")
+    requests = [world.accept("user-%d" % (i % 50), "k%d" % i) for i in range(150)]
+    world.sandbox.fault("create", "delay", delay_ms=30)
+    for i in range(14):
+        victim = world.workers()[i % 2]
+        time.sleep(0.02 + 0.013 * (i * 7 % 11))
+        victim.kill()
+        world.restart(victim, wait_ready=False)
+    world.settle(90)
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), str(len(requests)), "completed")
+    same(sorted(card["reference"] for card in world.sandbox.cards()), sorted(requests), "cards: one for each")
+
+
+@test
+def two_workers_share_the_load_and_never_an_event(world):
+    world.up(workers=2)
+    world.sandbox.fault("create", "delay", delay_ms=20)
+    for i in range(200):
+        world.accept("user-%d" % i)
+    world.settle(60)
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED' AND retry_count = 1"), "200",
+         "completed at the first attempt")
+    same(world.sql("SELECT count(DISTINCT lease_owner) FROM outbox_events"), "2", "workers that had some")
+    same({card["sends"] for card in world.sandbox.cards()}, {1}, "sends")
+    same([worker.metric("issuing_lease_lost_total") for worker in world.workers()], [0.0, 0.0], "leases lost")
+
+
+@test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", core__timeout="1s",
+      worker__lease="6s")
+def sigterm_drains_in_time_and_hands_back_what_was_not_sent(world):
+    world.up(workers=0)
+    world.sandbox.fault("create", "delay", delay_ms=800)
+    requests = [world.accept("user-%d" % i) for i in range(20)]
+    worker = world.start_worker()
+    wait(lambda: len(world.sandbox.calls("create")) == 2, "two are being sent, six wait their turn")
+    begun = time.monotonic()
+    worker.signal(signal.SIGTERM)
+    wait(lambda: worker.get("/readyz").status == 503 or not worker.alive(), "draining is not ready")
+    same(worker.stop(), 0, "exit status")
+    true(time.monotonic() - begun < 2 + 5, "in time: %.1f s" % (time.monotonic() - begun))
+    same(len(world.sandbox.calls("create")), 2, "nothing more was sent")
+    rows = world.rows("SELECT status, retry_count, first_sent_at IS NULL AS unsent, EXISTS (SELECT FROM cards c WHERE"
+                      " c.request_id = e.id) AS saved"
+                      " FROM outbox_events e")
+    same(sorted((row["status"], row["retry_count"], row["unsent"]) for row in rows if not row["saved"]),
+         [("PENDING", 0, True)] * 18,
+         "handed back: no attempt used, surely not sent")
+    true({row["status"] for row in rows if row["saved"]} <= {"PENDING", "COMPLETED"},
+         "what was sent is saved and held by nobody")
+    world.sandbox.clear()
+    world.start_worker()
+    world.settle()
+    same({world.status(request) for request in requests}, {"COMPLETED"}, "ends")
+    same(len(world.sandbox.calls("create")), 20, "creates: none was sent twice")
+
+
+@test(issuer__timeout="1s", core__timeout="1s", worker__lease="4s")
+def sigterm_waits_for_what_was_sent_and_then_calls_it_unknown(world):
+    world.up()
+    world.sandbox.fault("create", "create_then_hang", count=1)
+    request = world.accept("alice")
+    worker = world.workers()[0]
+    wait(lambda: creates(world, request) == 1, "the create call")
+    same(worker.stop(6), 0, "exit status")
+    event = world.event(request)
+    same((event["status"], event["first_sent_at"] is not None), ("PENDING", True), "handed back as unknown")
+    same(world.attempts(request)[-1]["unknown"], True, "unknown on record")
+    world.restart(worker)
+    world.wait_status(request, "COMPLETED")
+
+
+@test
+def sigterm_lets_the_api_answer_what_it_has(world):
+    world.up(workers=0)
+    api = world.apis()[0]
+    with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', 4711))"):
+        busy, waiting, idle = Wire(api.port), Wire(api.port, 30), Wire(api.port)
+        waiting.send(world.post_bytes("bob", "k", headers=[("Prefer", "wait=30")]))
+        wait(lambda: api.metric("issuing_waiting_clients") == 1, "bob waits")
+        busy.send(world.post_bytes("alice", "k"))
+        wait(lambda: world.blocked() == 1, "alice's request is being recorded")
+        api.signal(signal.SIGTERM)
+        answer = waiting.answer()
+        same((answer.status, answer.json()["status"], answer.header("Connection")), (202, "PENDING", "close"),
+             "bob's wait ends early")
+        true(idle.is_closed(), "an idle connection is closed")
+    answer = busy.answer()
+    same((answer.status, answer.header("Connection")), (202, "close"), "alice's answer")
+    same(api.stop(), 0, "exit status")
+    try:
+        late = Wire(api.port)
+        late.send(request_bytes("GET", "/v1/nowhere")).answer()
+        true(False, "it still answers")
+    except (OSError, Closed):
+        pass
+    same(world.sql("SELECT count(*) FROM outbox_events"), "2", "events")
+
+
+@test(worker__lease="2s", issuer__timeout="500ms", core__timeout="500ms", retry__max_attempts="1000",
+      limit__count="1000")
+def dropped_answers_and_a_kill_every_second_under_load(world):
+    """The big one, in short: the issuer makes the card and drops the connection on three of ten calls, and the
+    worker is killed every second."""
+    world.up(workers=1)
+    world.sandbox.fault("create", "create_then_drop", rate=0.3)
+    world.sandbox.fault("link", "create_then_drop", rate=0.3)
+    worker, requests = world.workers()[0], []
+    for second in range(8):
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            requests.append(world.accept("user-%d" % (len(requests) % 100), "k%d" % len(requests)))
+            time.sleep(0.005)
+        worker.kill()
+        world.restart(worker, wait_ready=False)
+    world.sandbox.clear()
+    world.settle(90)
+    true(len(requests) > 100, "load")
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), str(len(requests)), "completed")
+    same(sorted(card["reference"] for card in world.sandbox.cards()), sorted(requests),
+         "one card at the issuer for each accepted request")
+    same(sorted(link["request_id"] for link in world.sandbox.ledger()["links"]), sorted(requests), "one link for each")

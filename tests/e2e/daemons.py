@@ -1,0 +1,198 @@
+"""The daemons as processes: configuration, metrics, logs, credentials, ports."""
+import json
+
+import client
+import harness
+from harness import same, test, true, wait
+
+API = ("issuing_http_requests_total", "issuing_http_request_seconds", "issuing_accept_batch_size",
+       "issuing_idempotency_replays_total", "issuing_ratelimited_total")
+WORKER = ("issuing_outbox_events", "issuing_outbox_oldest_pending_seconds", "issuing_step_seconds",
+          "issuing_step_total", "issuing_attempts_total",
+          "issuing_deferrals_total", "issuing_lease_lost_total", "issuing_outcome_unknown", "issuing_breaker_state",
+          "issuing_in_flight")
+BOTH = ("issuing_db_errors_total", "issuing_loop_lag_seconds", "issuing_build_info")
+
+
+@test(limit__count="1", breaker__failures="2")
+def the_metrics_of_the_contract_exist(world):
+    world.up()
+    world.issue("alice")
+    same(world.post("alice", "other").status, 429)
+    same(world.post("alice", "k").status, 202)
+    world.sandbox.fault("create", "status", status=429, user="bob", count=1)
+    world.sandbox.fault("create", "status", status=418, user="carol")
+    world.issue("bob")
+    world.wait_status(world.accept("carol"), "FAILED")
+    # Somebody refuses a statement, so that the series exists: a role that is taken its rights for a moment.
+    world.sql("REVOKE SELECT ON cards FROM issuing_api, issuing_worker")
+    same(world.get("alice", "/v1/cards").status, 503, "without rights")
+    wait(lambda: world.workers()[0].metric_sum("issuing_db_errors_total") > 0, "the worker's claim was refused")
+    world.sql("GRANT SELECT ON cards TO issuing_api, issuing_worker")
+    world.settle()
+    for daemon, names in ((world.apis()[0], API + BOTH), (world.workers()[0], WORKER + BOTH)):
+        wait(lambda daemon=daemon: "issuing_outbox_events" not in names or
+             daemon.metrics().get('issuing_outbox_events{status="FAILED"}') == 1, "gauges", 20)
+        text = daemon.get("/metrics").body.decode()
+        for name in names:
+            true("# TYPE %s " % name in text, "%s of %s has a type" % (name, daemon.name))
+            true(any(line.startswith((name + "{", name + " ", name + "_bucket", name + "_count"))
+                     for line in text.splitlines()), "%s of %s has a series" % (name, daemon.name))
+        same(daemon.get("/metrics").header("Content-Type").split(";")[0], "text/plain", "Content-Type")
+    api, worker = world.apis()[0].metrics(), world.workers()[0].metrics()
+    true(api['issuing_http_requests_total{route="/v1/card-requests",code="429"}'] == 1, "429 counted")
+    true(api["issuing_ratelimited_total"] == 1 and api["issuing_idempotency_replays_total"] == 1,
+         "limited and replayed")
+    true(api["issuing_accept_batch_size_count"] >= 4, "batches")
+    true(worker['issuing_attempts_total{outcome="completed"}'] >= 2 and
+         worker['issuing_attempts_total{outcome="failed"}'] == 1, "attempts")
+    true(worker['issuing_step_total{step="issue",outcome="executed"}'] >= 2 and
+         worker['issuing_step_total{step="issue",outcome="refused"}'] == 1, "steps")
+    same((worker['issuing_breaker_state{target="issuer"}'], worker['issuing_breaker_state{target="core"}'],
+          worker["issuing_in_flight"]), (0, 0, 0), "gauges")
+
+
+@test(retry__max_attempts="1000", retry__base="1s")
+def the_gauges_of_the_outbox_tell_what_is_open(world):
+    world.settings["retry.cap"] = "2s"
+    world.up(workers=0)
+    world.sandbox.fault("create", "execute_then_status", status=500)
+    for i in range(5):
+        world.accept("user-%d" % i)
+    worker = world.start_worker()
+    wait(lambda: worker.metric("issuing_outcome_unknown") >= 1 and
+         worker.metric('issuing_outbox_events{status="PENDING"}') >= 1 and
+         worker.metric("issuing_outbox_oldest_pending_seconds") > 0, "gauges")
+    world.sandbox.clear()
+    world.settle()
+    wait(lambda: worker.metric("issuing_outcome_unknown") == 0 and
+         worker.metric('issuing_outbox_events{status="PENDING"}') == 0, "gauges after it")
+
+
+@test
+def the_admin_listeners_serve_three_paths_and_nothing_else(world):
+    world.up()
+    for daemon in [*world.apis(), *world.workers()]:
+        for path, status in (("/livez", 200), ("/readyz", 200), ("/metrics", 200), ("/", 404),
+                             ("/v1/card-requests", 404), ("/livez/x", 404)):
+            same(daemon.get(path).status, status, "%s of %s" % (path, daemon.name))
+        same(client.call(daemon.admin, "POST", "/livez").status, 405, "POST /livez")
+        same(client.call(daemon.admin, "HEAD", "/livez").status, 200, "HEAD /livez")
+
+
+@test
+def logs_are_json_lines_and_hold_no_secret(world):
+    world.up()
+    world.issue("alice")
+    world.get("alice", "/v1/cards/%s/number" % world.get("alice", "/v1/cards").json()["items"][0]["id"])
+    # An issuer that talks too much: the detail is logged, and digits that look like a number are not.
+    world.sandbox.fault("create", "status", status=422, code="no", user="bob",
+                        detail="card 4000001234567899 of bob, or 4000 0012 3456 7899")
+    world.wait_status(world.accept("bob"), "REJECTED")
+    for daemon in [*world.apis(), *world.workers()]:
+        same(daemon.stop(), 0, "exit status")
+        for line in daemon.text().splitlines():
+            row = json.loads(line)
+            true({"ts", "level", "program", "msg"} <= set(row), line)
+        for secret in (world.token("alice"), world.secret.decode(), "4000001234567899", "4000 0012", "Bearer"):
+            true(secret not in daemon.text(), "%s in the log of %s" % (secret[:12], daemon.name))
+    same(world.sql("SELECT count(*) FROM outbox_attempts WHERE detail LIKE '%4000%'"), "0",
+         "redacted in the table as well")
+
+
+@test
+def a_number_that_an_issuer_puts_elsewhere_goes_nowhere(world):
+    """In an id, a code, a detail, a status: whatever the issuer says, what looks like a card number stays out of
+    logs and tables."""
+    world.up()
+    number = "4000009999999991"
+    world.sandbox.fault("create", "status", status=422, code=number, detail=number, user="code")
+    world.sandbox.fault("check", "ineligible", code=number, user="reason")
+    world.sandbox.fault("link", "link_refused", code="card_limit_reached", detail=number, user="link")
+    for user in ("code", "reason", "link"):
+        world.wait_status(world.accept(user), "REJECTED")
+    for daemon in world.workers():
+        true(number not in daemon.text(), "in the log")
+    same(world.sql("SELECT count(*) FROM outbox_attempts a, outbox_events e"
+                   " WHERE concat(a.*, e.*) LIKE '%%%s%%'" % number),
+         "0", "in the tables")
+
+
+@test
+def what_is_wrong_with_the_configuration_is_told_before_anything_starts(world):
+    def asked(program, *flags, environment=None, base=True):
+        role = "issuing_api" if program == "issuing-api" else "issuing_worker"
+        world.reserve_peers(1, 2)
+        words = [harness.BUILD / program, *(world.flags(role, {})
+                                            if base else ["--config=%s" % world.suite.empty_file]), *flags]
+        variables = {**harness.ENVIRONMENT, **(environment or {})}
+        return harness.subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=20,
+                                      env=variables, stdin=harness.subprocess.DEVNULL)
+    for program in ("issuing-api", "issuing-worker"):
+        same(asked(program, "--check-config").returncode, 0, program)
+        same(asked(program, "--check-config", "--limit.cuont=1").returncode, 2, "a flag that is none")
+        for flags in (("--limit.window=10",), ("--limit.count=0",), ("--log.level=loud",), ("--config=/no/such/file",),
+                      ("--retry.base=10m",),
+                      ("--idempotency.retention=1s", "--retry.cap=1m", "--retry.base=1s")):
+            same(asked(program, "--check-config", *flags).returncode, 78, "%s %s" % (program, flags))
+        true("limit.count" in asked(program, "--limit.cuont=1").stderr, "the nearest name is told")
+        wrong = asked(program, "--check-config", environment={"ISSUING_LIMIT_CUONT": "1"})
+        same((wrong.returncode, "ISSUING_LIMIT_COUNT" in wrong.stderr), (78, True), "a variable that is none")
+        same(asked(program, "surplus").returncode, 2, "a surplus word")
+    same(asked("issuing-api", "--check-config", base=False).returncode, 78, "the api without a key source")
+    for flags in ((), ("--issuer.url=http://127.0.0.1:1",), ("--issuer.url=http://127.0.0.1:1",
+                                                             "--core.url=http://127.0.0.1:2")):
+        same(asked("issuing-worker", "--check-config", *flags, base=False).returncode, 78,
+             "the worker with %r" % (flags,))
+    for flags in (("--issuer.url=http://example.test",), ("--core.url=http://10.0.0.1",), ("--worker.lease=3s",),
+                  ("--issuer.key_lifetime=500ms",), ("--issuer.profile=other",)):
+        same(asked("issuing-worker", "--check-config", *flags).returncode, 78, repr(flags))
+    same(asked("issuing-worker", "--check-config", "--issuer.url=http://example.test",
+               "--issuer.allow_http=true").returncode, 0, "allow_http")
+    short = world.dir / "short"
+    short.write_text("x" * 31)
+    same(asked("issuing-api", "--auth.hs256_secret_file=%s" % short).returncode, 78, "a secret of 31 bytes")
+
+
+@test
+def flags_win_over_variables_over_the_file_over_defaults(world):
+    path = world.dir / "issuing.conf"
+    path.write_text("[limit]\ncount = 2\nwindow = 20s\ncounts = attempts\n")
+    shown = harness.subprocess.run([harness.BUILD / "issuing-api", "--config=%s" % path, "--limit.count=4",
+                                    "--show-config", "--auth.hs256_secret_file=%s" % world.suite.secret_file],
+                                   capture_output=True, text=True, timeout=20,
+                                   env={**harness.ENVIRONMENT, "ISSUING_LIMIT_COUNT": "3",
+                                        "ISSUING_LIMIT_WINDOW": "30s"})
+    same(shown.returncode, 0, shown.stderr)
+    rows = dict(line.split("  #")[0].split(" = ", 1) for line in shown.stdout.splitlines() if " = " in line)
+    same([rows[name].strip() for name in ("limit.count", "limit.window", "limit.counts", "retry.base")],
+         ["4", "30s", "attempts", "1s"], "values")
+    true(world.secret.decode() not in shown.stdout, "the secret is not shown")
+
+
+@test
+def a_port_that_is_taken_ends_the_start(world):
+    world.up()
+    api = world.apis()[0]
+    second = world.start_api(wait_ready=False, api__listen="127.0.0.1:%d" % api.port)
+    second.expected_dead = True
+    true(second.ended(10) != 0, "the second one ends")
+    same(world.post("alice", "k").status, 202, "the first goes on")
+
+
+@test
+def the_credentials_for_the_peers_are_sent(world):
+    credential = world.dir / "credential"
+    credential.write_text("sesame-9\n")
+    credential.chmod(0o600)
+    world.start_sandbox("--credential-file", str(credential), "--core-credential-file", str(credential))
+    world.start_api()
+    without = world.start_worker(breaker__failures="5")
+    request = world.accept("alice")
+    wait(lambda: without.metric('issuing_breaker_state{target="core"}') == 2,
+         "core-api refuses the worker without credentials")
+    same(without.stop(), 0, "exit status")
+    worker = world.start_worker(issuer__credential_file=credential, core__credential_file=credential)
+    world.wait_status(request, "COMPLETED")
+    same(world.event(request)["retry_count"], 1, "attempts")
+    true("sesame-9" not in worker.text() + without.text(), "the credential is not in the logs")

@@ -1,0 +1,264 @@
+"""issuing-ctl: what an operator sees and may do. Exit codes, JSON lines, and that what is done is done once and on
+record."""
+import json
+import os
+import stat
+import subprocess
+
+import harness
+from harness import same, test, true, wait
+
+NOBODY = "00000000-0000-7000-8000-000000000001"
+MEMBERS = {"id", "user_id", "kind", "status", "retry_count", "next_attempt_at", "created_at", "updated_at", "reason"}
+
+
+def lines(done, code=0):
+    if done.returncode != code:
+        raise harness.Failed("exit status %d, wanted %d: %s%s" % (done.returncode, code, done.stdout, done.stderr))
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def mixed(world):
+    """One event of each kind of end: {user: id}."""
+    world.up()
+    world.sandbox.fault("check", "ineligible", user="rejected")
+    world.sandbox.fault("create", "status", user="failed", status=418)
+    world.sandbox.fault("create", "status", user="exhausted", status=500)
+    requests = {user: world.accept(user) for user in ("done", "rejected", "failed", "exhausted")}
+    world.settle()
+    world.workers()[0].stop()
+    requests["open"] = world.accept("open")
+    return requests
+
+
+@test(retry__max_attempts="3")
+def status_list_and_show_tell_what_there_is(world):
+    requests = mixed(world)
+    same(lines(world.ctl("status", "--json"))[0]["events"], {"PENDING": 1, "PROCESSING": 0, "COMPLETED": 1,
+                                                             "REJECTED": 1, "FAILED": 2}, "status")
+    true(lines(world.ctl("--json", "status"))[0]["oldest_pending_seconds"] >= 0, "oldest_pending_seconds")
+    rows = lines(world.ctl("list", "--json"))
+    same([row["user_id"] for row in rows], ["open", "exhausted", "failed", "rejected", "done"], "newest first")
+    for row in rows:
+        true(MEMBERS <= set(row), "members: %r" % sorted(row))
+    for words, users in ((("--status", "FAILED"), ["exhausted", "failed"]), (("--code", "issuer_http_418"), ["failed"]),
+                         (("--user", "done"), ["done"]),
+                         (("--type", "CARD_FREEZE"), []), (("--since", "1h", "--status=PENDING"), ["open"]),
+                         (("--since", "1ms"), [])):
+        same([row["user_id"] for row in lines(world.ctl("list", "--json", *words))], users, " ".join(words))
+    shown = lines(world.ctl("show", requests["failed"], "--json"))
+    same((len(shown), shown[0]["reason"]["code"], shown[0]["id"]), (1, "issuer_http_418", requests["failed"]), "show")
+    for words in (("status",), ("list",), ("show", requests["done"])):
+        done = world.ctl(*words)
+        same((done.returncode, bool(done.stdout), done.stderr), (0, True, ""), "for people: " + words[0])
+    true("issuer_http_418" in world.ctl("status").stdout, "status says why some failed")
+    same(world.ctl("show", NOBODY).returncode, 1, "an unknown id")
+    same(world.ctl("list", "--status", "PENDING", "--user", "nobody").returncode, 0, "nothing found is no error")
+
+
+@test(retry__max_attempts="3")
+def explain_tells_the_past_and_the_future(world):
+    requests = mixed(world)
+    found = lines(world.ctl("explain", requests["exhausted"], "--json"))[0]
+    same([attempt["outcome"] for attempt in found["attempts"]] in (["retry", "retry", "failed"],
+                                                                   ["failed", "retry", "retry"]), True, "attempts")
+    same(found["next"]["action"], "operator", "next")
+    for user, action in (("done", "none"), ("rejected", "none"), ("open", "attempt")):
+        found = lines(world.ctl("explain", requests[user], "--json"))[0]
+        same(found["next"]["action"], action, "next of " + user)
+        true(found["next"]["why"], "why")
+    text = world.ctl("explain", requests["failed"]).stdout
+    true("418" in text and requests["failed"] in text, text)
+    same(world.ctl("explain", NOBODY).returncode, 1, "an unknown id")
+
+
+@test(retry__max_attempts="3")
+def replay_tries_again_with_the_same_key_and_is_on_record(world):
+    requests = mixed(world)
+    dry = world.ctl("replay", "--status", "FAILED", "--dry-run", "--json")
+    same(sorted(row["id"] for row in lines(dry)), sorted([requests["failed"], requests["exhausted"]]), "dry run")
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), "2", "after the dry run")
+    same(world.ctl("replay", requests["failed"]).returncode, 2, "no reason")
+    same(world.ctl("replay", "--reason", "x").returncode, 2, "neither ids nor filters")
+    same(world.ctl("replay", requests["done"], "--reason", "x").returncode, 1, "a completed one")
+    same(world.ctl("replay", requests["failed"], requests["rejected"], "--reason", "x", "--json").returncode, 1,
+         "one of two refused")
+    same(world.status(requests["failed"]), "PENDING", "the other was done")
+    world.sandbox.clear()
+    same(lines(world.ctl("replay", "--code", "attempts_exhausted", "--reason", "issuer fixed", "--json"))[0]["id"],
+         requests["exhausted"], "by filter")
+    same(lines(world.ctl("replay", "--code", "attempts_exhausted", "--reason", "issuer fixed", "--json")), [],
+         "a second run finds nothing left")
+    same(world.event(requests["exhausted"])["retry_count"], 0, "retry_count")
+    world.restart(world.workers()[0])
+    world.settle()
+    for user in ("failed", "exhausted"):
+        same(world.status(requests[user]), "COMPLETED", user)
+        same({call["key"] for call in world.sandbox.calls("create", user=user)}, {requests[user]}, "keys")
+    rows = world.rows("SELECT * FROM operator_actions WHERE event_id = '%s'" % requests["exhausted"])
+    same([(row["action"], row["reason"], row["before"]["status"], row["after"]["status"]) for row in rows],
+         [("replay", "issuer fixed", "FAILED", "PENDING")], "on record")
+    true(rows[0]["actor"], "who")
+    true(len(world.attempts(requests["exhausted"])) == 4, "history stays")
+
+
+@test(retry__max_attempts="3")
+def two_operators_at_once_act_on_each_row_once(world):
+    world.up(workers=0)
+    world.sql("INSERT INTO outbox_events (user_id, payload, status, reason_code, completed_at) SELECT 'u' || i,"
+              " '{\"kind\": \"new\"}', 'FAILED', 'attempts_exhausted', now()"
+              " FROM generate_series(1, 120) i")
+    flags = ["--config=%s" % world.suite.empty_file, "--database.url=" + world.conninfo("issuing_operator")]
+    both = [subprocess.Popen([harness.BUILD / "issuing-ctl", *flags, "replay", "--status", "FAILED", "--reason",
+                              "together", "--json"], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=harness.ENVIRONMENT)
+            for _ in range(2)]
+    found = [process.communicate(timeout=60)[0].splitlines() for process in both]
+    same([process.returncode for process in both], [0, 0], "exit statuses")
+    ids = [json.loads(line)["id"] for text in found for line in text]
+    same((len(ids), len(set(ids))), (120, 120), "rows acted on")
+    same(world.sql("SELECT count(*), count(DISTINCT event_id) FROM operator_actions"), "120|120", "on record")
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'PENDING'"), "120", "PENDING")
+
+
+@test
+def cancel_ends_only_what_surely_was_not_sent(world):
+    world.up(workers=0)
+    unsent, sent = world.accept("unsent"), world.accept("sent")
+    world.sql("UPDATE outbox_events SET first_sent_at = now() WHERE id = '%s'" % sent)
+    same(world.ctl("cancel", unsent).returncode, 2, "no reason")
+    same(world.ctl("cancel", sent, "--reason", "x").returncode, 1, "may have been sent")
+    same(lines(world.ctl("cancel", unsent, "--reason", "changed her mind", "--json"))[0]["id"], unsent, "cancel")
+    event = world.event(unsent)
+    same((event["status"], event["reason_code"]), ("REJECTED", "cancelled"), "the end")
+    same(world.ctl("cancel", unsent, "--reason", "again").returncode, 1, "a second time")
+    same(world.sql("SELECT action || ' ' || reason FROM operator_actions"), "cancel changed her mind", "on record")
+    world.start_worker()
+    world.settle()
+    same(world.sandbox.calls("create", user="unsent"), [], "creates")
+    same(world.ctl("cancel", sent, "--reason", "x").returncode, 1, "a completed one")
+
+
+@test
+def keys_are_generated_once_and_never_shown(world):
+    path = world.dir / "new.keys"
+    done = world.ctl("keys", "generate", path, "--json")
+    same(lines(done)[0]["state"], "active", "generate")
+    same(stat.S_IMODE(os.stat(path).st_mode), 0o600, "mode")
+    text = path.read_text()
+    same(world.ctl("keys", "generate", path).returncode, 1, "a file that exists")
+    same(path.read_text(), text, "is never written to")
+    shown = world.ctl("keys", "status", path)
+    same(shown.returncode, 0, "status")
+    secrets = [word for line in text.splitlines() if line[:1].isdigit() for word in line.split()[2:]]
+    true(secrets and not any(word in shown.stdout + done.stdout for word in secrets), "the key itself is not shown")
+    true(world.ctl("keys", "generate", world.dir / "no" / "such" / "folder").returncode in (1, 78),
+         "a folder that is not there")
+
+
+@test
+def a_worker_without_usable_keys_does_not_start(world):
+    world.start_sandbox()
+    bad = {"missing": None, "empty": "", "garbage": "1 active not-a-key\n", "open": world.suite.keys_file.read_text()}
+    for name, text in bad.items():
+        path = world.dir / name
+        if text is not None:
+            path.write_text(text)
+            path.chmod(0o644 if name == "open" else 0o600)
+        worker = world.start_worker(wait_ready=False, card__keys_file=path)
+        worker.expected_dead = True
+        same(worker.ended(10), 78, "exit status with %s keys" % name)
+        true(str(path) in worker.text(), "the log names the file")
+
+
+@test
+def a_number_under_unknown_keys_is_an_error_of_that_card_only(world):
+    world.up()
+    card = world.issue("alice")["card"]["id"]
+    other = world.dir / "other.keys"
+    world.ctl("keys", "generate", other)
+    text = other.read_text()
+    api = world.start_api(card__keys_file=other)
+    same(world.get("alice", "/v1/cards/%s/number" % card, api=api).status, 503, "with other keys")
+    same(world.get("alice", "/v1/cards/" + card, api=api).status, 200, "the masked card")
+    same(world.get("alice", "/v1/cards/%s/number" % card).status, 200, "with the right ones")
+    true(text, "keys")
+
+
+@test
+def doctor_says_what_is_wrong_and_how_to_mend_it(world):
+    world.up(workers=0)
+    rows = {row["check"]: row for row in lines(world.ctl("doctor", "--json"), 1)}
+    # The cluster of the tests runs without fsync, and that is all there is to complain about.
+    same([name for name, row in rows.items() if not row["ok"]], ["disk"], "complaints")
+    true("fsync" in rows["disk"]["found"] and rows["disk"]["fix"], "what and how")
+    for name in ("database", "schema", "roles", "rights", "clock", "keys"):
+        true(rows[name]["ok"], name)
+    world.sql("GRANT SELECT ON cards TO issuing_operator")
+    rows = {row["check"]: row for row in lines(world.ctl("doctor", "--json"), 1)}
+    same(rows["rights"]["ok"], False, "an operator who may read card numbers")
+
+
+@test
+def usage_errors_are_2_configuration_78_and_a_missing_database_75(world):
+    for words in ((), ("frobnicate",), ("list", "--status", "GONE"), ("list", "--what"), ("show",), ("show", "x"),
+                  ("explain", "x"), ("cancel", "x", "--reason", "y"),
+                  ("list", "--since", "soon"), ("status", "extra"), ("replay", "x", "--reason", "y"),
+                  ("list", "--limit", "0"), ("keys",)):
+        same(world.ctl(*words).returncode, 2, "ctl " + " ".join(words))
+    same(world.ctl("status", database__url="host=@nobody-is-there dbname=x user=y").returncode, 75, "no server")
+    same(world.ctl("--json", "list", database__url="host=127.0.0.1 port=1 dbname=x user=y").returncode, 75,
+         "no server on TCP")
+    same(world.ctl("status", "--no.such=1").returncode, 2, "an unknown flag")
+    same(world.ctl("status", "--retry.base=7").returncode, 78, "a value without its unit")
+    same(world.ctl("--help").returncode, 0, "help")
+    true(world.ctl("--version").stdout.startswith("issuing-ctl "), "version")
+
+
+@test
+def roles_have_no_more_rights_than_they_need(world):
+    world.up()
+    world.issue("alice")
+    for role, statement in (
+            ("issuing_api", "UPDATE outbox_events SET status = 'FAILED'"),
+            ("issuing_api", "DELETE FROM idempotency_keys"),
+            ("issuing_api", "INSERT INTO outbox_events (user_id, payload, status) VALUES ('x', '{}', 'COMPLETED')"),
+            ("issuing_api", "SELECT * FROM operator_actions"),
+            ("issuing_api", "UPDATE cards SET status = 'active'"), ("issuing_worker", "DELETE FROM cards"),
+            ("issuing_worker", "DELETE FROM outbox_events"),
+            ("issuing_worker", "UPDATE cards SET last4 = '0000'"), ("issuing_worker", "SELECT * FROM operator_actions"),
+            ("issuing_operator", "SELECT number_record FROM cards"),
+            ("issuing_operator", "UPDATE operator_actions SET reason = 'x'"),
+            ("issuing_operator", "DELETE FROM operator_actions"), ("issuing_operator", "CREATE TABLE x (y int)")):
+        try:
+            world.sql(statement, role)
+        except harness.Failed as error:
+            true("permission denied" in str(error), str(error))
+        else:
+            raise harness.Failed("%s may: %s" % (role, statement))
+
+
+@test
+def migrate_is_repeatable_and_tells_its_state(world):
+    before = world.sql("SELECT string_agg(version || sha256, ' ' ORDER BY version) FROM schema_migration")
+    for words in (("migrate", "--status"), ("migrate", "--plan"), ("migrate",)):
+        same(world.ctl(*words, role="postgres").returncode, 0, " ".join(words))
+    same(world.sql("SELECT string_agg(version || sha256, ' ' ORDER BY version) FROM schema_migration"), before,
+         "schema_migration")
+    world.sql("UPDATE schema_migration SET sha256 = repeat('0', 64) WHERE version = 1")
+    same(world.ctl("migrate", role="postgres").returncode, 1, "a changed file is refused")
+    same(world.ctl("migrate", "--status", role="postgres").returncode, 1, "and told")
+
+
+@test
+def programs_of_another_schema_wait_and_say_so(world):
+    world.start_sandbox()
+    world.sql("INSERT INTO schema_migration (version, name, sha256, ms) VALUES (99, 'future', repeat('0', 64), 1)")
+    api, worker = world.start_api(wait_ready=False), world.start_worker(wait_ready=False)
+    for daemon in (api, worker):
+        wait(lambda daemon=daemon: daemon.get("/readyz").status == 503 and b"99" in daemon.get("/readyz").body,
+             daemon.name + " says which version")
+    same(world.post("alice", "k").status, 503, "a request")
+    world.sql("DELETE FROM schema_migration WHERE version = 99")
+    for daemon in (api, worker):
+        daemon.wait_ready()

@@ -1,0 +1,558 @@
+"""What a peer may answer, and what becomes of the request: the tables of the contract, row by row.
+
+A case is a user of its own with faults of its own, so that all cases of a table run side by side in one world.
+"""
+import collections
+import contextlib
+import json
+import socket
+import threading
+
+import client
+from harness import http_date, same, test, true, wait
+
+Case = collections.namedtuple("Case", "faults status code issued attempts", defaults=(None, ("active",), None))
+
+
+def fault(call, kind, count=1, **members):
+    return call, kind, {"count": count, **members} if count is not None else members
+
+
+def run_cases(world, cases, prepare=()):
+    """prepare: (function, users) to be called between the faults and the requests."""
+    rules = []
+    for user, case in cases.items():
+        for call, kind, members in case.faults:
+            rules.append({"target": "core" if call in ("check", "link") else "issuer", "call": call, "fault": kind,
+                          "user": user, **members})
+    world.sandbox.faults(rules)
+    requests = {user: world.accept(user) for user in cases}
+    world.settle(60)
+    events = {row["user_id"]: row for row in world.rows("SELECT * FROM outbox_events")}
+    ledger = collections.defaultdict(list)
+    for card in world.sandbox.cards():
+        ledger[card["user_id"]].append(card)
+    wrong = []
+    for user, case in cases.items():
+        event = events[user]
+        found = (event["status"], event["reason_code"], tuple(card["status"] for card in ledger[user]))
+        if found != (case.status, case.code, case.issued):
+            wrong.append("%s: %r, wanted %r (%s)" % (user, found, (case.status, case.code, case.issued),
+                                                     event["last_error"]))
+        if case.attempts is not None and event["retry_count"] != case.attempts:
+            wrong.append("%s: %d attempts, wanted %d (%s)" % (user, event["retry_count"], case.attempts,
+                                                              event["last_error"]))
+        shown = world.get(user, "/v1/card-requests/" + requests[user]).json()
+        if (shown["status"], shown["reason"] and shown["reason"]["code"]) != (case.status, case.code):
+            wrong.append("%s: the api shows %r" % (user, shown))
+        if (shown["card"] is not None) != (case.status == "COMPLETED"):
+            wrong.append("%s: the api shows the card %r" % (user, shown["card"]))
+    true(not wrong, "\n".join(wrong))
+    return requests
+
+
+def creates(world, user):
+    return len(world.sandbox.calls("create", user=user))
+
+
+@test
+def whatever_the_issuer_leaves_unknown_is_sent_again_with_the_same_key(world):
+    """UNKNOWN: the card may exist. The same key again, so one card, however the answer got lost."""
+    world.up()
+    once = {
+        "create-then-drop": fault("create", "create_then_drop"),
+        "create-then-hang": fault("create", "create_then_hang"), "drop": fault("create", "drop"),
+        "hang": fault("create", "hang"), "garbage": fault("create", "garbage"),
+        "truncated": fault("create", "truncated"), "huge": fault("create", "huge"),
+        "slow-body": fault("create", "slow_body", delay_ms=2500), "wrong-reference": fault("create", "wrong_reference"),
+        "contradictory": fault("create", "contradictory"), "late": fault("create", "delay", delay_ms=2500),
+        "no-number": fault("create", "answer", card={"pan": None}),
+        "short-number": fault("create", "answer", card={"pan": "41"}),
+        "letters": fault("create", "answer", card={"pan": "4000x00000000000"}),
+        "no-id": fault("create", "answer", card={"id": None}),
+        "month-13": fault("create", "answer", card={"exp_month": 13}),
+        "year-text": fault("create", "answer", card={"exp_year": "2030"}),
+        "odd-status": fault("create", "answer", card={"status": "frozen"}),
+        "cancelled": fault("create", "answer", card={"status": "cancelled"}),
+        "html": fault("create", "answer", body="<html>"), "array": fault("create", "answer", body="[]"),
+        "empty": fault("create", "answer", body=""),
+        "twice": fault("create", "answer", body='{"id":"a","id":"b"}'),
+    }
+    for status in (500, 501, 502, 503, 504, 507, 599, 202, 204, 206, 226):
+        once["status-%d" % status] = fault("create", "status", status=status)
+        once["executed-%d" % status] = fault("create", "execute_then_status", status=status)
+    cases = {user: Case([rule], "COMPLETED") for user, rule in once.items()}
+    # The same again and again: the look-up is what ends it.
+    cases["always-dropped"] = Case([fault("create", "create_then_drop", None)], "COMPLETED", attempts=10)
+    cases["always-garbage"] = Case([fault("create", "garbage", None)], "COMPLETED", attempts=10)
+    requests = run_cases(world, cases)
+    for user in once:
+        true(creates(world, user) >= (1 if user == "cancelled" else 2), user + " was sent again")
+    keys = {(call["user"], call["key"]) for call in world.sandbox.calls("create")}
+    same(keys, set(requests.items()), "one key for each event: its id")
+    same(world.sql("SELECT count(*) FROM outbox_attempts WHERE unknown AND code IN ('issuer_no_answer',"
+                   " 'issuer_unreadable', 'issuer_http_500')") > "0", True)
+    always = [call["call"] for call in world.sandbox.calls(reference=requests["always-dropped"])]
+    same((always.count("lookup"), always.count("link")), (1, 1),
+         "look-ups and links of a card whose answers were all lost")
+
+
+@test
+def an_answer_in_time_is_one_call_of_each_kind(world):
+    world.up()
+    world.sandbox.faults([{"target": "issuer", "call": "create", "user": "slow", "fault": "delay", "delay_ms": 300},
+                          {"target": "issuer", "call": "create", "user": "halves", "fault": "slow_body",
+                           "delay_ms": 300}])
+    for user in ("plain", "slow", "halves"):
+        request = world.issue(user)["id"]
+        same(world.event(request)["retry_count"], 1, "attempts")
+        same([call["call"] for call in world.sandbox.calls(user=user)], ["check", "create", "link"],
+             "calls for " + user)
+        same([(row["step"], row["outcome"], row["unknown"]) for row in world.attempts(request)],
+             [("link", "completed", False)], "outbox_attempts")
+
+
+@test(retry__max_attempts="3")
+def what_the_issuer_refuses_is_rejected_with_its_code(world):
+    world.up()
+    cases = {}
+    for status in (400, 410, 422):
+        cases["code-%d" % status] = Case([fault("create", "status", status=status, code="bin_closed")], "REJECTED",
+                                         "bin_closed", (), 1)
+        cases["bad-code-%d" % status] = Case([fault("create", "status", status=status, code="Not A Code")], "REJECTED",
+                                             "issuer_refused", (), 1)
+        cases["no-body-%d" % status] = Case([fault("create", "status", status=status, body="")], "REJECTED",
+                                            "issuer_refused", (), 1)
+    for status in (402, 406, 418, 451, 499):
+        cases["odd-%d" % status] = Case([fault("create", "status", status=status)], "FAILED", "issuer_http_%d" % status,
+                                        (), 1)
+    run_cases(world, cases)
+    same(len(world.sandbox.calls("lookup")), 0, "no look-up where nothing is unknown")
+
+
+@test(retry__max_attempts="3")
+def a_refusal_after_an_unknown_outcome_is_looked_up_first(world):
+    """The first answer was lost, the second says no. "Rejected" would be a lie if the first made a card."""
+    world.up()
+    run_cases(world, {
+        "made-then-422": Case([fault("create", "create_then_hang"),
+                               fault("create", "status", status=422, code="bin_closed")], "COMPLETED"),
+        "made-then-418": Case([fault("create", "create_then_hang"), fault("create", "status", status=418)],
+                              "COMPLETED"),
+        "nothing-then-422": Case([fault("create", "hang"), fault("create", "status", status=422, code="bin_closed")],
+                                 "REJECTED", "bin_closed", ()),
+        "nothing-then-418": Case([fault("create", "hang"), fault("create", "status", status=418)], "FAILED",
+                                 "issuer_http_418", ()),
+        "made-then-500-then-410": Case([fault("create", "execute_then_status", status=500),
+                                        fault("create", "status", status=410)], "COMPLETED"),
+    })
+    same(len(world.sandbox.calls("lookup")), 5, "look-ups")
+
+
+class ClosingIssuer(threading.Thread):
+    """An issuer that makes a card and closes a kept connection before it answers, in good order, as proxies do at their
+    idle limit. To the
+    same key on a fresh connection it says what the test wants. libcurl sends by itself once more in such a case."""
+
+    def __init__(self, second_answer, makes_card):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.second_answer, self.makes_card = second_answer, makes_card
+        self.cards, self.creates, self.connections = {}, [], 0
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = self.listener.accept()
+                threading.Thread(target=self.serve, args=(peer,), daemon=True).start()
+
+    def serve(self, peer):
+        kept = 0
+        self.connections += 1
+        with contextlib.suppress(OSError, ValueError), peer, peer.makefile("rb") as lines:
+            while True:
+                line = lines.readline().decode()
+                headers = dict(row.decode().strip().lower().split(": ", 1) for row in iter(lines.readline, b"\r\n"))
+                body = lines.read(int(headers.get("content-length", 0)))
+                if line.startswith("POST /v1/cards "):
+                    order = json.loads(body)
+                    reference = order["reference"]
+                    first = reference not in self.creates
+                    self.creates.append(reference)
+                    if first and kept:
+                        if self.makes_card:
+                            self.cards[reference] = self.card(reference)
+                        return
+                    if not first:
+                        self.answer(peer, self.second_answer, {"code": "bin_closed"})
+                    else:
+                        self.cards[reference] = self.card(reference)
+                        self.answer(peer, 201, self.cards[reference])
+                else:
+                    found = self.cards.get(line.split("reference=")[-1].split(" ")[0])
+                    self.answer(peer, 200, {"cards": [found] if found else []})
+                kept += 1
+
+    def card(self, reference):
+        return {"id": "card-%d" % len(self.cards), "reference": reference, "last4": "1234", "exp_month": 1,
+                "exp_year": 2031, "status": "active"}
+
+    @staticmethod
+    def answer(peer, status, body):
+        text = json.dumps(body).encode()
+        peer.sendall(b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status,
+                                                                                                         len(text)) +
+                     text)
+
+
+@test(retry__max_attempts="3", issuer__max_concurrency="1")
+def a_refusal_to_what_the_http_library_sent_twice_is_looked_up_first(world):
+    """On a kept connection that ends, the library sends once more within one call. The first of the two may have
+    made a card."""
+    world.allowed.add("other_issuer")
+    world.up(workers=0)
+    for makes_card, wanted in ((True, ("COMPLETED", None)), (False, ("REJECTED", "bin_closed"))):
+        issuer = ClosingIssuer(422, makes_card)
+        worker = world.start_worker(issuer__url="http://127.0.0.1:%d" % issuer.port)
+        world.issue("warm-%s" % makes_card)  # leaves a kept connection
+        request = world.accept("alice-%s" % makes_card)
+        world.settle()
+        event = world.event(request)
+        same(issuer.creates.count(request), 2, "creates")
+        same(event["retry_count"], 1, "attempts: it was one call")
+        same((event["status"], event["reason_code"]), wanted, "the end, with a card made: %s" % makes_card)
+        same(worker.stop(), 0, "exit status")
+        issuer.listener.close()
+
+
+@test(retry__max_attempts="3")
+def when_the_attempts_are_used_up_an_unknown_outcome_is_looked_up(world):
+    world.up()
+    requests = run_cases(world, {
+        "made": Case([fault("create", "create_then_hang", None)], "COMPLETED", None, ("active",), 3),
+        "not-made": Case([fault("create", "hang", None)], "FAILED", "attempts_exhausted", (), 3),
+        "made-503": Case([fault("create", "execute_then_status", None, status=503)], "COMPLETED", None, ("active",), 3),
+        "not-made-503": Case([fault("create", "status", None, status=503)], "FAILED", "attempts_exhausted", (), 3),
+        "timeout-408": Case([fault("create", "status", None, status=408)], "FAILED", "attempts_exhausted", (), 3),
+        "core-500": Case([fault("check", "status", None, status=500)], "FAILED", "attempts_exhausted", (), 3),
+        "link-500": Case([fault("link", "status", None, status=500)], "FAILED", "attempts_exhausted", ("active",), 3),
+    })
+    looked_up = {call["reference"] for call in world.sandbox.calls("lookup")}
+    same(looked_up, {requests[user] for user in ("made", "not-made", "made-503", "not-made-503")},
+         "look-ups: of the unknown ones only")
+
+
+@test(retry__max_attempts="3")
+def an_issuer_that_cannot_be_reached_uses_attempts_while_the_breaker_is_closed(world):
+    """And as nothing was ever sent, there is nothing to look up."""
+    world.up()
+    world.sandbox.down()
+    request = world.accept("alice")
+    event = world.wait_status(request, "FAILED")
+    same((event["reason_code"], event["retry_count"], event["first_sent_at"]), ("attempts_exhausted", 3, None),
+         "the end")
+    world.sandbox.down(down=False)
+    same(world.ctl("replay", request, "--reason", "it is back").returncode, 0, "replay")
+    world.wait_status(request, "COMPLETED")
+    same([call["call"] for call in world.sandbox.calls(reference=request)], ["create", "link"], "calls: no look-up")
+
+
+@test(retry__max_attempts="2")
+def a_lookup_that_gives_no_answer_decides_nothing(world):
+    world.up()
+    rules = [{"target": "issuer", "call": "create", "fault": "create_then_hang", "user": user}
+             for user in ("made", "made-too")]
+    world.sandbox.faults(rules + [{"target": "issuer", "call": "lookup", "fault": kind, "count": 1, **more}
+                                  for kind, more in (
+        ("status", {"status": 500}), ("garbage", {}), ("drop", {}), ("hang", {}), ("status", {"status": 422}),
+        ("status", {"status": 418}), ("huge", {}),
+        ("wrong_reference", {}), ("status", {"status": 429}), ("answer", {"body": '{"cards":null}'}))])
+    requests = [world.accept(user) for user in ("made", "made-too")]
+    world.settle(60)
+    same([world.status(request) for request in requests], ["COMPLETED"] * 2, "statuses")
+    same([creates(world, user) for user in ("made", "made-too")], [2, 2],
+         "creates: none after the attempts were used up")
+
+
+@test(retry__max_attempts="1")
+def two_cards_or_cancelled_ones_behind_a_reference_are_told_apart(world):
+    world.up()
+    world.allowed.add("two_cards")
+    world.sandbox.faults([{"target": "issuer", "call": "create", "fault": "create_then_hang", "user": user}
+                          for user in ("two", "cancelled", "two-and-one-cancelled")])
+    requests = {user: world.accept(user) for user in ("two", "cancelled", "two-and-one-cancelled")}
+    for user, request in requests.items():
+        wait(lambda user=user: creates(world, user) == 1, "the create call of " + user)
+        body = {"reference": request, "user_id": user, "kind": "new", "replaces": None, "program": None, "memo": None}
+        world.sandbox.ask("POST", "/faults/clear", "")
+        if user != "cancelled":
+            client.call(world.sandbox.issuer, "POST", "/v1/cards",
+                        {"Idempotency-Key": "another-" + user, "Content-Type": "application/json"}, body)
+        if user != "two":
+            card = world.sandbox.cards(user=user)[0]["id"]
+            same(client.call(world.sandbox.issuer, "POST", "/v1/cards/%s/cancel" % card,
+                             {"Idempotency-Key": "x"}).status, 200, "cancel")
+        world.sandbox.faults([{"target": "issuer", "call": "create", "fault": "create_then_hang", "user": user}
+                              for user in requests])
+    world.settle()
+    same({user: (world.event(request)["status"], world.event(request)["reason_code"])
+          for user, request in requests.items()},
+         {"two": ("FAILED", "issuer_duplicate"), "cancelled": ("REJECTED", "card_cancelled"),
+          "two-and-one-cancelled": ("COMPLETED", None)}, "ends")
+
+
+@test
+def waiting_answers_of_the_issuer_cost_no_attempt(world):
+    """409, 425 and 429 are deferrals: the attempt is given back. 408 is an attempt."""
+    world.up()
+    run_cases(world, {
+        "in-progress": Case([fault("create", "status", 7, status=409)], "COMPLETED", None, ("active",), 1),
+        "too-early": Case([fault("create", "status", 7, status=425)], "COMPLETED", None, ("active",), 1),
+        "too-many": Case([fault("create", "status", 7, status=429)], "COMPLETED", None, ("active",), 1),
+        "timeout": Case([fault("create", "status", 3, status=408)], "COMPLETED", None, ("active",), 4),
+        "core-in-progress": Case([fault("check", "status", 7, status=409)], "COMPLETED", None, ("active",), 1),
+        "core-too-many": Case([fault("check", "status", 7, status=429)], "COMPLETED", None, ("active",), 1),
+        "link-in-progress": Case([fault("link", "status", 7, status=409, code="in_progress")], "COMPLETED", None,
+                                 ("active",), 1),
+        "link-too-many": Case([fault("link", "status", 7, status=429)], "COMPLETED", None, ("active",), 1),
+    })
+    same(world.sql("SELECT count(*) FROM outbox_attempts WHERE outcome = 'deferred'"), str(7 * 7),
+         "deferrals on record")
+    same(world.workers()[0].metric_sum("issuing_deferrals_total"), 49.0, "deferrals counted")
+
+
+@test(issuer__key_lifetime="2s", retry__max_attempts="3")
+def in_progress_for_as_long_as_the_key_lives_is_attempts_exhausted(world):
+    world.up()
+    world.sandbox.fault("create", "status", status=409, user="for-ever")
+    world.sandbox.fault("create", "hang", user="unknown", count=1)
+    world.sandbox.fault("create", "status", status=409, user="unknown")
+    requests = [world.accept("for-ever"), world.accept("unknown")]
+    world.settle()
+    event = world.event(requests[0])
+    same((event["status"], event["reason_code"]), ("FAILED", "attempts_exhausted"), "for-ever")
+    # Less its margin, the issuer's timeout: past that a key is not sent any more, and somebody has been at work under
+    # it.
+    true(world.sql("SELECT completed_at - created_at >= '1s' FROM outbox_events WHERE id = '%s'" % requests[0]) == "t",
+         "not before the key's lifetime is over")
+    same(world.event(requests[1])["status"], "FAILED", "unknown")
+    true(world.sandbox.calls("lookup", reference=requests[1]), "the unknown one was looked up before")
+
+
+@test
+def retry_after_is_honoured_in_seconds_and_as_a_date(world):
+    world.up()
+    world.sandbox.fault("create", "status", status=429, user="seconds", retry_after="2", count=1)
+    world.sandbox.fault("create", "status", status=429, user="date", retry_after=http_date(3), count=1)
+    world.sandbox.fault("create", "status", status=503, user="busy", retry_after="2", count=1)
+    world.sandbox.fault("create", "status", status=429, user="endless", retry_after="999999", count=1)
+    world.sandbox.fault("create", "status", status=429, user="silly", retry_after="soon", count=1)
+    requests = {user: world.accept(user) for user in ("seconds", "date", "busy", "endless", "silly")}
+    for user in ("seconds", "busy", "silly", "date"):
+        world.wait_status(requests[user], "COMPLETED")
+    sent = {user: [row["at"] for row in world.sandbox.calls("create", user=user)] for user in requests}
+    for user, least in (("seconds", 1.9), ("busy", 1.9), ("date", 1.0)):
+        gap = world.sql("SELECT extract(epoch FROM '%s'::timestamptz - '%s'::timestamptz)" %
+                        (sent[user][1], sent[user][0]))
+        true(float(gap) >= least, "%s was sent again after %s s" % (user, gap))
+    same(len(sent["endless"]), 1, "sends of endless")
+    left = world.sql("SELECT extract(epoch FROM next_attempt_at - clock_timestamp()) FROM outbox_events WHERE id = '%s'" %
+                     requests["endless"])
+    true(250 < float(left) <= 300, "capped at 5 min: %s s" % left)
+
+
+@test(retry__max_attempts="4")
+def what_core_api_says_about_the_user_decides(world):
+    world.up()
+    cases = {
+        "blocked": Case([fault("check", "ineligible")], "REJECTED", "user_blocked", (), 1),
+        "kyc": Case([fault("check", "ineligible", code="kyc_missing")], "REJECTED", "kyc_missing", (), 1),
+        "unusable-reason": Case([fault("check", "ineligible", code="Not a code!")], "REJECTED", "core_refused", (), 1),
+        "no-reason": Case([fault("check", "answer", body='{"eligible":false}')], "REJECTED", "core_refused", (), 1),
+        "unknown": Case([fault("check", "user_not_found")], "REJECTED", "user_not_found", (), 1),
+        "400": Case([fault("check", "status", status=400, code="bad_user")], "REJECTED", "bad_user", (), 1),
+        "410": Case([fault("check", "status", status=410, body="")], "REJECTED", "core_refused", (), 1),
+        "422": Case([fault("check", "status", status=422, code="closed")], "REJECTED", "closed", (), 1),
+        "418": Case([fault("check", "status", status=418)], "FAILED", "core_http_418", (), 1),
+    }
+    again = {"500": fault("check", "status", status=500), "503": fault("check", "status", status=503),
+             "408": fault("check", "status", status=408),
+             "hang": fault("check", "hang"), "garbage": fault("check", "garbage"),
+             "truncated": fault("check", "truncated"), "huge": fault("check", "huge"),
+             "text": fault("check", "answer", body='{"eligible":"yes"}'),
+             "nothing": fault("check", "answer", body="{}"), "201": fault("check", "answer", status=201)}
+    cases.update({"again-" + user: Case([rule], "COMPLETED", None, ("active",), 2) for user, rule in again.items()})
+    cases["again-drop"] = Case([fault("check", "drop")], "COMPLETED")
+    run_cases(world, cases)
+    for user, case in cases.items():
+        same(creates(world, user), len(case.issued), "create calls for " + user)
+
+
+LINK_REFUSED = {
+    "limit": fault("link", "link_refused"), "own-code": fault("link", "link_refused", code="no_more"),
+    "no-code": fault("link", "status", status=409, body=""), "400": fault("link", "status", status=400, code="bad"),
+    "404": fault("link", "status", status=404, code="gone"), "410": fault("link", "status", status=410, body=""),
+    "422": fault("link", "status", status=422, code="Odd!"),
+}
+LINK_CODES = {"limit": "card_limit_reached", "own-code": "no_more", "no-code": "link_refused", "400": "bad",
+              "404": "gone", "410": "link_refused", "422": "link_refused"}
+
+
+@test(retry__max_attempts="4")
+def a_refused_link_cancels_the_card_and_rejects_the_request(world):
+    world.up()
+    requests = run_cases(world, {user: Case([rule], "REJECTED", LINK_CODES[user], ("cancelled",), 1)
+                                 for user, rule in LINK_REFUSED.items()})
+    for user, request in requests.items():
+        same([card["status"] for card in world.get(user, "/v1/cards").json()["items"]], ["cancelled"],
+             "card of " + user)
+        same([call["key"] for call in world.sandbox.calls("cancel", user=user)], [request + ":cancel"],
+             "the cancel call's key")
+
+
+@test(core__on_link_refused="keep")
+def a_refused_link_with_keep_leaves_the_card_and_fails_the_request(world):
+    world.up()
+    requests = run_cases(world, {user: Case([rule], "FAILED", LINK_CODES[user], ("active",), 1)
+                                 for user, rule in LINK_REFUSED.items()})
+    same(world.sandbox.calls("cancel"), [], "cancel calls")
+    # The operator has spoken with core-api: the same card is linked.
+    done = world.ctl("replay", requests["limit"], "--reason", "the limit was raised")
+    same(done.returncode, 0, "replay")
+    world.wait_status(requests["limit"], "COMPLETED")
+    same(creates(world, "limit"), 1, "creates")
+
+
+@test(retry__max_attempts="4")
+def a_link_that_gets_no_answer_is_repeated_alone(world):
+    """The card is stored: the issuer is not called again, and core-api has one link."""
+    world.up()
+    kinds = {"500": fault("link", "status", status=500), "executed-500": fault("link", "execute_then_status",
+                                                                               status=500),
+             "hang": fault("link", "hang"),
+             "linked-hang": fault("link", "create_then_hang"), "drop": fault("link", "drop"),
+             "linked-drop": fault("link", "create_then_drop"),
+             "408": fault("link", "status", status=408)}
+    run_cases(world, {**{user: Case([rule], "COMPLETED") for user, rule in kinds.items()},
+                      "418": Case([fault("link", "status", status=418)], "FAILED", "core_http_418")})
+    for user in kinds:
+        same((creates(world, user), len(world.sandbox.calls("check", user=user))), (1, 1),
+             "creates and checks for " + user)
+        true(len(world.sandbox.calls("link", user=user)) >= 2, user + " was linked again")
+        same([link["user_id"] for link in world.sandbox.ledger(user=user)["links"]], [user], "links of " + user)
+
+
+@test(retry__max_attempts="3")
+def what_comes_back_from_a_cancel_is_read_as_the_contract_says(world):
+    world.up()
+    refused = fault("link", "link_refused", None)
+    requests = run_cases(world, {
+        "200": Case([refused], "REJECTED", "card_limit_reached", ("cancelled",)),
+        "409": Case([refused, fault("cancel", "execute_then_status", status=409)], "REJECTED", "card_limit_reached",
+                    ("cancelled",)),
+        "404": Case([refused, fault("cancel", "status", status=404)], "FAILED", "cancel_failed"),
+        "422": Case([refused, fault("cancel", "status", status=422, code="no")], "FAILED", "cancel_failed"),
+        "418": Case([refused, fault("cancel", "status", status=418)], "FAILED", "cancel_failed"),
+        "500": Case([refused, fault("cancel", "status", status=500)], "REJECTED", "card_limit_reached", ("cancelled",)),
+        "hang": Case([refused, fault("cancel", "create_then_hang")], "REJECTED", "card_limit_reached", ("cancelled",)),
+        "drop": Case([refused, fault("cancel", "create_then_drop")], "REJECTED", "card_limit_reached", ("cancelled",)),
+        "429": Case([refused, fault("cancel", "status", status=429)], "REJECTED", "card_limit_reached", ("cancelled",)),
+        "for-ever": Case([refused, fault("cancel", "status", None, status=500)], "FAILED", "attempts_exhausted"),
+    })
+    same(world.sandbox.summary()["counts"]["issuer.create"], 10, "creates")
+    true(world.event(requests["404"])["last_error"], "something for the operator")
+
+
+@test(retry__max_attempts="4")
+def a_user_blocked_while_the_outcome_is_unknown_loses_the_card_that_was_made(world):
+    world.up()
+    blocked = fault("check", "ineligible", None, skip=1)
+    requests = run_cases(world, {
+        "made": Case([fault("create", "create_then_hang"), blocked], "REJECTED", "user_blocked", ("cancelled",)),
+        "not-made": Case([fault("create", "hang"), blocked], "REJECTED", "user_blocked", ()),
+        "made-gone": Case([fault("create", "create_then_hang"), fault("check", "user_not_found", None, skip=1)],
+                          "REJECTED", "user_not_found", ("cancelled",)),
+        # The cancel took effect and its answer was lost: the next look-up finds the card cancelled.
+        "made-500": Case([fault("create", "create_then_hang"), blocked, fault("cancel", "create_then_hang")],
+                         "REJECTED", "card_cancelled", ("cancelled",)),
+        "made-418": Case([fault("create", "create_then_hang"), fault("check", "status", status=418, skip=1)],
+                         "COMPLETED"),
+    })
+    for user in ("made", "not-made", "made-gone", "made-500"):
+        same(creates(world, user), 1, "creates for " + user)
+        true(world.sandbox.calls("lookup", reference=requests[user]), user + " was looked up")
+    same(len(world.sandbox.calls("link", user="made")), 0, "links")
+
+
+@test
+def a_card_without_a_number_is_a_card_all_the_same(world):
+    world.up()
+    world.sandbox.fault("create", "answer", card={"pan": None, "last4": "4321"})
+    card = world.issue("alice")["card"]
+    same(card["last4"], "4321", "last4")
+    same(world.get("alice", "/v1/cards/%s/number" % card["id"]).status, 404, "the number")
+
+
+@test
+def unusual_users_and_words_arrive_at_the_peers_as_they_are(world):
+    world.up()
+    users = ["a b", "a/b", "a%2Fb", "..", ".", "a?b#c", "~!@$&'()*+,;=:", '"quoted\\', "x" * 128, "%", "' OR 1=1 --"]
+    for i, user in enumerate(users):
+        world.accept(user, "k", {"kind": "new", "program": "gold \u2013 \u00fc", "memo": "\"\\/<>&\u00a0\U0001f4b3"})
+    world.settle()
+    same(sorted(card["user_id"] for card in world.sandbox.cards()), sorted(users), "users at the issuer")
+    same(sorted(link["user_id"] for link in world.sandbox.ledger()["links"]), sorted(users), "users at core-api")
+    same(sorted({call["user"] for call in world.sandbox.calls("check")}), sorted(users), "users that were asked for")
+
+
+@test
+def the_clients_trace_goes_along_with_a_span_for_each_call(world):
+    world.up()
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    world.sandbox.fault("create", "status", status=500, count=1)
+    request = world.accept("alice", headers=[("traceparent", "00-%s-b7ad6b7169203331-01" % trace)])
+    world.wait_status(request, "COMPLETED")
+    sent = [call["traceparent"] for call in world.sandbox.calls(user="alice")]
+    same([piece.split("-")[:2] + piece.split("-")[3:] for piece in sent], [["00", trace, "01"]] * 5,
+         "traces of check, create, check, create, link")
+    spans = [piece.split("-")[2] for piece in sent]
+    true(len(set(spans)) == 5 and "b7ad6b7169203331" not in spans, "a new span each: %r" % spans)
+    for i, bad in enumerate(("00-%s-b7ad6b7169203331" % trace, "00-%s-b7ad6b7169203331-01" % ("0" * 32), "x",
+                             "00-%s-B7AD6B7169203331-01" % trace)):
+        world.wait_status(world.accept("bob-%d" % i, headers=[("traceparent", bad)]), "COMPLETED")
+        sent = {call["traceparent"].split("-")[1] for call in world.sandbox.calls(user="bob-%d" % i)}
+        true(all(len(piece) == 32 and piece not in (trace, "0" * 32) for piece in sent),
+             "a trace of its own instead of %r: %r" % (bad, sent))
+
+
+@test
+def payloads_that_other_services_insert_are_issued_or_told_to_be_invalid(world):
+    def insert(event_type, user, payload):
+        world.sql("INSERT INTO outbox_events (event_type, user_id, payload) VALUES ('%s', %s, '%s')" %
+                  (event_type, user, payload))
+    world.up()
+    card = world.issue("alice")["card"]["id"]
+    for user, payload in (("good", '{"kind": "new", "memo": "from billing"}'),
+                          ("alice", '{"kind": "reissue", "replaces": "%s"}' % card)):
+        insert("CARD_ISSUE", "'%s'" % user, payload)
+    bad = ['{}', '[]', '"new"', 'null', '7', '{"kind": "old"}', '{"kind": "new", "x": 1}', '{"kind": "reissue"}',
+           '{"kind": "new", "memo": 1}',
+           '{"kind": "reissue", "replaces": "00000000-0000-7000-8000-000000000009"}', '{"kind": "new", "program": ""}',
+           '{"kind": "new", "memo": "%s"}' % ("m" * 300)]
+    for i, payload in enumerate(bad):
+        insert("CARD_ISSUE", "'bad-%d'" % i, payload)
+    for user in ("''", "E'a\\nb'", "repeat('u', 200)"):
+        insert("CARD_ISSUE", user, '{"kind": "new"}')
+    insert("CARD_FREEZE", "'other'", '{"kind": "new"}')
+    world.settle()
+    same(world.rows("SELECT user_id, status, reason_code FROM outbox_events WHERE status NOT IN ('COMPLETED') AND NOT"
+                    " (status = 'FAILED' AND reason_code ="
+                    " 'payload_invalid')"), [{"user_id": "other", "status": "PENDING", "reason_code": None}],
+         "all but the type that is not ours")
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), str(len(bad) + 3), "invalid ones")
+    same(world.sql("SELECT string_agg(user_id, ' ' ORDER BY user_id) FROM outbox_events WHERE status = 'COMPLETED'"),
+         "alice alice good", "issued ones")
+    same(world.row("SELECT retry_count, lease_owner FROM outbox_events WHERE event_type = 'CARD_FREEZE'"),
+         {"retry_count": 0, "lease_owner": None}, "never claimed")
