@@ -39,6 +39,18 @@ SETTINGS = {
 }
 
 
+# What the peers do now and then: call, fault, members of the rule.
+FAULTS = [(call, fault, more) for call in ("create", "create", "lookup", "cancel", "link", "check") for fault, more in (
+    ("create_then_drop", {}), ("create_then_hang", {}), ("drop", {}), ("hang", {}), ("garbage", {}), ("truncated", {}),
+    ("execute_then_status", {"status": 500}), ("status", {"status": 503}), ("slow_body", {"delay_ms": 700}),
+    ("status", {"status": 429, "retry_after": "1"}), ("status", {"status": 408}), ("delay", {"delay_ms": 300}))]
+FAULTS += [("create", fault, more) for fault, more in (
+    ("huge", {}), ("wrong_reference", {}), ("contradictory", {}), ("status", {"status": 409}), ("status", {"status": 401}),
+    ("status", {"status": 422, "code": "bin_closed"}))]
+FAULTS += 3 * [("check", "ineligible", {"code": "user_blocked"}), ("link", "link_refused", {})]
+FAULTS += [("link", "status", {"status": 409, "code": "in_progress"}), ("check", "user_not_found", {})]
+
+
 class History:
     """One JSON object a line, written at once: what happened before a crash of this program is on disk."""
 
@@ -123,9 +135,8 @@ class Trouble:
     def __init__(self, seed, suite, world, history):
         self.random, self.suite, self.world, self.history = random.Random("%s-trouble" % seed), suite, world, history
         self.kinds = [(self.kill_worker, 6), (self.kill_api, 3), (self.stop_program, 2), (self.sleep_worker, 3),
-                      (self.issuer_fault, 6), (self.core_fault, 4),
-                      (self.issuer_down, 2), (self.core_down, 1), (self.restart_database, 1), (self.crash_database, 1),
-                      (self.end_sessions, 2), (self.calm, 2)]
+                      (self.misbehave, 10), (self.calm, 4), (self.issuer_down, 2), (self.core_down, 1),
+                      (self.restart_database, 1), (self.crash_database, 1), (self.end_sessions, 2)]
 
     def one(self):
         kind = self.random.choices([kind for kind, _ in self.kinds], [weight for _, weight in self.kinds])[0]
@@ -170,34 +181,15 @@ class Trouble:
         time.sleep(seconds)
         worker.signal(harness.signal.SIGCONT)
 
-    def issuer_fault(self):
-        fault, more = self.random.choice((
-            ("create_then_drop", {}), ("create_then_hang", {}), ("drop", {}), ("hang", {}),
-            ("execute_then_status", {"status": 500}), ("status", {"status": 503}),
-            ("status", {"status": 429, "retry_after": "1"}), ("status", {"status": 409}), ("garbage", {}),
-            ("truncated", {}), ("slow_body", {"delay_ms": 700}),
-            ("huge", {}), ("wrong_reference", {}), ("contradictory", {}), ("delay", {"delay_ms": 300}),
-            ("status", {"status": 401}), ("status", {"status": 408})))
-        call = self.random.choice(("create", "create", "create", "lookup"))
-        rate = self.random.choice((0.1, 0.3, 0.6))
-        self.say("issuer fault", call=call, fault=fault, rate=rate, **more)
-        self.world.sandbox.fault(call, fault, rate=rate, **more)
-        self.pause(0.5, 2.5)
+    def misbehave(self):
+        """Up to four rules at once; they stay until it is calm, so that kills and restarts fall among them."""
         self.world.sandbox.clear()
-
-    def core_fault(self):
-        call, fault, more = self.random.choice((
-            ("link", "create_then_drop", {}), ("link", "create_then_hang", {}), ("link", "drop", {}),
-            ("link", "execute_then_status", {"status": 500}),
-            ("link", "status", {"status": 409, "code": "in_progress"}), ("check", "status", {"status": 500}),
-            ("check", "hang", {}), ("check", "garbage", {}),
-            ("check", "ineligible", {"code": "user_blocked"}), ("link", "link_refused", {}),
-            ("check", "status", {"status": 429})))
-        rate = self.random.choice((0.1, 0.3))
-        self.say("core fault", call=call, fault=fault, rate=rate, **more)
-        self.world.sandbox.fault(call, fault, rate=rate, **more)
-        self.pause(0.5, 2.5)
-        self.world.sandbox.clear()
+        for _ in range(self.random.randrange(1, 5)):
+            call, fault, more = self.random.choice(FAULTS)
+            rate = self.random.choice((0.1, 0.3, 0.6))
+            self.say("fault", call=call, fault=fault, rate=rate, **more)
+            self.world.sandbox.fault(call, fault, rate=rate, **more)
+        self.pause(0.3, 2)
 
     def away(self, target):
         seconds = self.random.uniform(0.3, 3)
@@ -226,6 +218,8 @@ class Trouble:
                        " application_name LIKE 'issuing-%'")
 
     def calm(self):
+        self.say("calm")
+        self.world.sandbox.clear()
         self.pause(0.2, 1)
 
 

@@ -256,7 +256,8 @@ def every_spelling_of_a_key_is_read_as_the_contract_says(world):
     long_key, signs = "x" * 255, "!#$%&'*+-.^_`|~:/=?@()<>[]{}"
     good = [  # the header, the key it means
         ('"k"', "k"), ("k", "k"), ('"k";a=1', "k"), ('"k"; a=1;b="x;y"', "k"), ('  "k"  ', "k"), ('"a b"', "a b"),
-        ('"\\""', '"'), ('"\\\\"', "\\"), ('"' + long_key + '"', long_key), (long_key, long_key), (signs, signs), ('","', ","),
+        ('"\\""', '"'), ('"\\\\"', "\\"), ('"' + long_key + '"', long_key), (long_key, long_key),
+        (signs, signs), ('","', ","),
     ]
     for i, (header, key) in enumerate(good):
         world.accept("user-%d" % i, header)

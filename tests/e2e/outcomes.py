@@ -276,7 +276,7 @@ def a_lookup_that_gives_no_answer_decides_nothing(world):
          "creates: none after the attempts were used up")
 
 
-@test(retry__max_attempts="1")
+@test(retry__max_attempts="1", issuer__timeout="3s", worker__lease="9s")
 def two_cards_or_cancelled_ones_behind_a_reference_are_told_apart(world):
     world.up()
     world.allowed.add("two_cards")
@@ -358,8 +358,8 @@ def retry_after_is_honoured_in_seconds_and_as_a_date(world):
                         (sent[user][1], sent[user][0]))
         true(float(gap) >= least, "%s was sent again after %s s" % (user, gap))
     same(len(sent["endless"]), 1, "sends of endless")
-    left = world.sql("SELECT extract(epoch FROM next_attempt_at - clock_timestamp()) FROM outbox_events WHERE id = '%s'" %
-                     requests["endless"])
+    left = world.sql("SELECT extract(epoch FROM next_attempt_at - clock_timestamp()) FROM outbox_events"
+                     " WHERE id = '%s'" % requests["endless"])
     true(250 < float(left) <= 300, "capped at 5 min: %s s" % left)
 
 

