@@ -42,8 +42,9 @@
     X(HEADER_TOO_LARGE, 431, "header-too-large", "The header block is too large",                                     \
       "All headers together may have 16 KiB, in 64 lines.")                                                           \
     X(UNAVAILABLE, 503, "unavailable", "The service cannot record the request now",                                   \
-      "Nothing was recorded, or the outcome is not known. Repeat with the same key: the answer tells.") \
-    X(VERSION, 505, "http-version-not-supported", "This version of HTTP is not spoken here", "HTTP/1.1 and HTTP/1.0 are.")
+      "Nothing was recorded, or the outcome is not known. Repeat with the same key: the answer tells.")               \
+    X(VERSION, 505, "http-version-not-supported", "This version of HTTP is not spoken here",                          \
+      "HTTP/1.1 and HTTP/1.0 are.")
 
 enum problem {
 #define X(id, status, slug, title, text) PROBLEM_##id,

@@ -42,8 +42,8 @@ struct http_call {
     struct buf answer;      /* the body; wiped by http_call_done and at the next start */
     int64_t retry_after_ms; /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
     bool answer_is_json;    /* Content-Type application/json or application/<any>+json */
-    bool was_resent;        /* curl found a kept connection dead and sent it once more: the first may have been acted on */
-    char error[160];        /* why it was not answered; never holds header or body bytes */
+    bool was_resent; /* curl found a kept connection dead and sent it once more: the first may have been acted on */
+    char error[160]; /* why it was not answered; never holds header or body bytes */
     int64_t took_us;
     /* private */
     void *slot;

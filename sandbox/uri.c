@@ -1,4 +1,5 @@
-/* Decodes what stands in a request target. Leaves out: normalising and dot segments; such a path is simply not found. */
+/* Decodes what stands in a request target. Leaves out: normalising and dot segments; such a path is simply not found.
+ * */
 #include "sandbox/uri.h"
 
 #include <stdlib.h>

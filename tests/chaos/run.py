@@ -45,8 +45,8 @@ FAULTS = [(call, fault, more) for call in ("create", "create", "lookup", "cancel
     ("execute_then_status", {"status": 500}), ("status", {"status": 503}), ("slow_body", {"delay_ms": 700}),
     ("status", {"status": 429, "retry_after": "1"}), ("status", {"status": 408}), ("delay", {"delay_ms": 300}))]
 FAULTS += [("create", fault, more) for fault, more in (
-    ("huge", {}), ("wrong_reference", {}), ("contradictory", {}), ("status", {"status": 409}), ("status", {"status": 401}),
-    ("status", {"status": 422, "code": "bin_closed"}))]
+    ("huge", {}), ("wrong_reference", {}), ("contradictory", {}), ("status", {"status": 409}),
+    ("status", {"status": 401}), ("status", {"status": 422, "code": "bin_closed"}))]
 FAULTS += 3 * [("check", "ineligible", {"code": "user_blocked"}), ("link", "link_refused", {})]
 FAULTS += [("link", "status", {"status": 409, "code": "in_progress"}), ("check", "user_not_found", {})]
 

@@ -270,8 +270,8 @@ def events_that_were_taken_away_while_they_waited_for_their_turn_are_not_sent(wo
     true(len(world.sandbox.calls("create")) <= 4, "sends after it: %d" % (len(world.sandbox.calls("create")) - 1))
     same(world.sql("SELECT count(*) FROM outbox_events WHERE lease_owner = 'another' AND status = 'PROCESSING'"), taken,
          "still the other's")
-    same(world.sql("SELECT count(*) FROM cards c JOIN outbox_events e ON e.id = c.request_id WHERE lease_owner = 'another'"),
-         "0", "cards of them")
+    same(world.sql("SELECT count(*) FROM cards c JOIN outbox_events e ON e.id = c.request_id"
+                   " WHERE e.lease_owner = 'another'"), "0", "cards of them")
     world.sandbox.clear()
     world.sql("UPDATE outbox_events SET lease_until = clock_timestamp() WHERE status = 'PROCESSING'")
     world.settle()

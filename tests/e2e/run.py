@@ -8,6 +8,7 @@ of its own: most of a test is waiting.
 """
 import argparse
 import contextlib
+import ctypes
 import importlib
 import multiprocessing
 import pathlib
@@ -24,6 +25,7 @@ import invariants  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 NO_TESTS = ("run", "harness", "client", "invariants")
+PR_SET_PDEATHSIG = 1
 TAIL = 25  # lines of each log that a failure shows
 
 
@@ -78,7 +80,8 @@ def run_one(suite, test):
 
 
 def work(tests, tasks, results):
-    """A job: takes tests until there are none. Ends what it started, also when it is told to stop."""
+    """A job: takes tests until there are none. Ends what it started, also when it is told to stop or the runner dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     with harness.Suite() as suite:
         for index in iter(tasks.get, None):
             begun = time.monotonic()

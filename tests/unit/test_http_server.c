@@ -1466,13 +1466,19 @@ static Suite *http_server_suite(void)
     tcase_add_test(ends, a_client_that_never_reads_its_answer_is_cut_off);
     tcase_add_test(ends, a_client_that_never_stops_sending_after_its_refusal_is_cut_off);
     tcase_add_test(ends, a_connection_above_the_limit_is_told_to_come_back);
-    tcase_add_test(ends, without_descriptors_accepting_rests_and_the_waiting_are_served_later);
     tcase_add_test(ends, draining_closes_the_idle_and_lets_the_busy_finish);
     tcase_add_test(ends, a_request_that_arrived_before_the_drain_is_answered);
     tcase_add_test(ends, a_second_server_on_the_same_port_is_refused_with_a_reason);
     tcase_add_test(ends, an_address_that_is_none_is_a_configuration_error);
     tcase_add_test(ends, any_address_and_names_may_be_listened_on);
     suite_add_tcase(suite, ends);
+
+    /* It counts file descriptors, of which valgrind has some of its own. */
+    TCase *descriptors = tcase_create("descriptors");
+    tcase_set_tags(descriptors, "no_valgrind");
+    tcase_set_timeout(descriptors, 60);
+    tcase_add_test(descriptors, without_descriptors_accepting_rests_and_the_waiting_are_served_later);
+    suite_add_tcase(suite, descriptors);
     return suite;
 }
 
