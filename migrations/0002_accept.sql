@@ -53,7 +53,7 @@ BEGIN
         SELECT * FROM unnest(ids, user_ids, keys, fingerprints, payloads::jsonb[], traceparents)
             WITH ORDINALITY AS a (id, user_id, key, fingerprint, payload, traceparent, n)
     ), judged AS MATERIALIZED (
-        SELECT a.*, k.event_id AS known_id, k.created_at AS known_at, w.counted, w.oldest, w.nth,
+        SELECT a.*, k.event_id AS known_id, k.created_at AS known_at, w.counted, w.oldest,
             CASE
                 WHEN k.event_id = a.id THEN 'accepted'
                 WHEN k.fingerprint = a.fingerprint THEN 'replayed'
@@ -73,14 +73,9 @@ BEGIN
         FROM asked a
         LEFT JOIN idempotency_keys k ON k.user_id = a.user_id AND k.key = a.key
         CROSS JOIN LATERAL (
-            SELECT count(*) AS counted, min(c.at) AS oldest,
-                   -- The try that blocks longest: the limit_count-th newest. Where refused tries count, this one is the newest of them.
-                   min(c.at) FILTER (WHERE c.place <= limit_count - CASE WHEN count_attempts THEN 1 ELSE 0 END) AS nth
-            FROM (
-                SELECT l.at, row_number() OVER (ORDER BY l.at DESC) AS place
-                FROM rate_limit_log l
-                WHERE l.user_id = a.user_id AND l.at > t - limit_window AND (l.accepted OR count_attempts) AND l.request_id <> a.id
-            ) c
+            SELECT count(*) AS counted, min(l.at) AS oldest
+            FROM rate_limit_log l
+            WHERE l.user_id = a.user_id AND l.at > t - limit_window AND (l.accepted OR count_attempts) AND l.request_id <> a.id
         ) w
     ), new_keys AS (
         INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
@@ -98,7 +93,13 @@ BEGIN
            coalesce(j.known_at, t),
            j.counted + CASE WHEN j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts THEN 1 ELSE 0 END,
            CASE WHEN j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts THEN coalesce(j.oldest, t) ELSE j.oldest END,
-           CASE WHEN j.verdict = 'limited' THEN coalesce(j.nth, t) + limit_window END,
+           CASE WHEN j.verdict = 'limited' THEN limit_window + coalesce(
+               -- The try that blocks longest: the limit_count-th newest. Where refused tries count, this one is the newest of them.
+               (SELECT l.at FROM rate_limit_log l
+                WHERE l.user_id = j.user_id AND l.at > t - limit_window AND (l.accepted OR count_attempts) AND l.request_id <> j.id
+                ORDER BY l.at DESC OFFSET greatest(limit_count - CASE WHEN count_attempts THEN 2 ELSE 1 END, 0) LIMIT
+                    CASE WHEN count_attempts AND limit_count = 1 THEN 0 ELSE 1 END), t)
+           END,
            t
     FROM judged j ORDER BY j.n;
 END
