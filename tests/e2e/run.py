@@ -80,7 +80,7 @@ def run_one(suite, test):
 
 
 def work(tests, tasks, results):
-    """A job: takes tests until there are none. Ends what it started, also when it is told to stop or the runner dies."""
+    """A job: takes tests until there are none. What it started ends with it, also when the runner is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     with harness.Suite() as suite:
         for index in iter(tasks.get, None):
