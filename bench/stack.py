@@ -110,12 +110,12 @@ class Stack:
                 process.kill()
                 process.wait()
 
-    def until(self, condition, seconds=30):
+    def until(self, condition, seconds=30, every=0.01):
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
                 raise RuntimeError(f"still not so after {seconds} s; logs are in {RUN}")
-            time.sleep(0.01)
+            time.sleep(every)
 
     def answers(self, url):
         try:
