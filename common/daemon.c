@@ -3,14 +3,18 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/schema.h"
 #include "common/sd.h"
 #include "common/secret.h"
 
 #define TICK_MS 250
+#define DRAIN_LOOK_MS 10
+#define DRAIN_EXTRA_MS 4000 /* CONTRACT 1: drained within max(timeouts) + 5 s */
 #define METRICS_MAX (1024 * 1024)
 
 int daemon_options(struct config *ret_config, enum config_program program, const char *name, int argc, char **argv)
@@ -70,8 +74,7 @@ static void reply_metrics(struct daemon *daemon, struct http_request *request)
 {
     metric_set(metrics_series(daemon->metrics, daemon->lag_metric, NULL, NULL), (double)daemon->lag_us / 1e6);
     daemon->lag_us = 0;
-    if (daemon->on_scrape)
-        daemon->on_scrape(daemon->context);
+    daemon->on_scrape(daemon->context);
     buf_reset(&daemon->text);
     metrics_render(daemon->metrics, &daemon->text);
     if (daemon->text.failed) {
@@ -95,7 +98,6 @@ static bool path_is(const struct http_request *request, const char *path)
 static void on_admin_request(void *context, struct http_request *request)
 {
     struct daemon *daemon = context;
-    const char *why = "";
     if (!path_is(request, "/livez") && !path_is(request, "/readyz") && !path_is(request, "/metrics")) {
         reply_text(request, 404, "there are /livez, /readyz and /metrics\n");
     } else if (request->method != HTTP_GET && request->method != HTTP_HEAD) {
@@ -107,26 +109,84 @@ static void on_admin_request(void *context, struct http_request *request)
         reply_metrics(daemon, request);
     } else if (daemon->is_stopping) {
         reply_text(request, 503, "draining\n");
-    } else if (daemon->is_ready(daemon->context, &why)) {
+    } else if (pg_pool_ready(daemon->pool)) {
         reply_text(request, 200, "ok\n");
     } else {
-        char text[400];
-        snprintf(text, sizeof text, "%s\n", why);
+        char text[sizeof daemon->why_not_ready + 1];
+        snprintf(text, sizeof text, "%s\n", daemon->why_not_ready);
         reply_text(request, 503, text);
     }
 }
 
-/* ---- signals and the tick ---- */
+/* ---- the database ---- */
+
+static void on_pool_state(void *context, bool ready, const char *error_text)
+{
+    struct daemon *daemon = context;
+    snprintf(daemon->why_not_ready, sizeof daemon->why_not_ready, "%s", ready ? "" : error_text);
+    if (ready)
+        log_info("database ready");
+    else
+        log_warning("database away", LOG_TEXT("why", error_text));
+    sd_status(ready ? "working" : "waiting for the database");
+    if (ready && daemon->on_database_ready)
+        daemon->on_database_ready(daemon->context);
+}
+
+static void on_db_error(void *context, const char sqlstate[6])
+{
+    struct daemon *daemon = context;
+    char class[3] = {sqlstate[0], sqlstate[1], '\0'};
+    metric_add(metrics_series(daemon->metrics, daemon->db_errors_metric, class, NULL), 1);
+}
+
+bool daemon_open(struct daemon *daemon, struct err *err)
+{
+    struct pg_pool_options pool = {
+        .conninfo = daemon->config->database.url,
+        .application_name = daemon->name,
+        .connections = (int)daemon->config->database.connections,
+        .pipeline = daemon->pipeline,
+        .waiting_max = daemon->waiting_max,
+        .schema_least = SCHEMA_LEAST,
+        .schema_most = SCHEMA_MOST,
+        .on_state = on_pool_state,
+        .on_error = on_db_error,
+        .context = daemon,
+    };
+    snprintf(daemon->why_not_ready, sizeof daemon->why_not_ready, "not connected yet");
+    return pg_pool_open(daemon->loop, &pool, &daemon->pool, err);
+}
+
+/* ---- signals, drain, tick ---- */
+
+static void on_drain_look(uv_timer_t *timer)
+{
+    struct daemon *daemon = container_of(timer, struct daemon, drain);
+    if (daemon->is_idle(daemon->context)) {
+        uv_timer_stop(timer);
+        daemon->on_drained(daemon->context);
+    } else if (clock_mono_ms() >= daemon->drain_until_ms) {
+        daemon->on_late(daemon->context);
+        log_error("the drain took too long");
+        exit(0);
+    }
+}
 
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct daemon *daemon = handle->data;
+    const struct config *config = daemon->config;
     if (daemon->is_stopping)
         return;
     daemon->is_stopping = true;
     log_info("draining", LOG_TEXT("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"));
     sd_stopping();
+    int64_t call_ms =
+        config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
+    daemon->drain_until_ms = clock_mono_ms() + call_ms + DRAIN_EXTRA_MS;
     daemon->on_stop(daemon->context);
+    uv_timer_start(&daemon->drain, on_drain_look, 0, DRAIN_LOOK_MS);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -155,21 +215,23 @@ bool daemon_start(struct daemon *daemon, struct err *err)
     uv_signal_init(daemon->loop, &daemon->sigterm);
     uv_signal_init(daemon->loop, &daemon->sigint);
     uv_timer_init(daemon->loop, &daemon->tick);
-    daemon->sigterm.data = daemon->sigint.data = daemon;
+    uv_timer_init(daemon->loop, &daemon->drain);
+    daemon->sigterm.data = daemon->sigint.data = daemon->tick.data = daemon->drain.data = daemon;
     uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
     uv_signal_start(&daemon->sigint, on_signal, SIGINT);
     daemon->tick_due_us = clock_mono_us() + TICK_MS * 1000;
     uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
-    daemon->open_handles = 4;
+    daemon->open_handles = 5;
+    sd_ready();
     return true;
 }
 
+/* ---- the end ---- */
+
 static void one_closed(struct daemon *daemon)
 {
-    if (--daemon->open_handles > 0)
-        return;
-    buf_done(&daemon->text);
-    daemon->on_closed(daemon->context);
+    if (--daemon->open_handles == 0)
+        buf_done(&daemon->text);
 }
 
 static void on_handle_closed(uv_handle_t *handle)
@@ -182,17 +244,22 @@ static void on_admin_closed(void *context)
     one_closed(context);
 }
 
-void daemon_close(struct daemon *daemon, void (*on_closed)(void *context))
+static void on_pool_closed(void *context)
 {
-    daemon->on_closed = on_closed;
-    daemon->tick.data = daemon;
+    struct daemon *daemon = context;
     uv_close((uv_handle_t *)&daemon->sigterm, on_handle_closed);
     uv_close((uv_handle_t *)&daemon->sigint, on_handle_closed);
     uv_close((uv_handle_t *)&daemon->tick, on_handle_closed);
+    uv_close((uv_handle_t *)&daemon->drain, on_handle_closed);
     http_server_close(daemon->admin, on_admin_closed, daemon);
 }
 
-bool daemon_end_loop(uv_loop_t *loop)
+void daemon_close(struct daemon *daemon)
+{
+    pg_pool_close(daemon->pool, on_pool_closed, daemon);
+}
+
+bool daemon_run(uv_loop_t *loop)
 {
     uv_run(loop, UV_RUN_DEFAULT);
     if (uv_loop_close(loop) == 0)

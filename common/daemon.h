@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/http_server.h"
 #include "common/metrics.h"
+#include "common/pg_pool.h"
 
 #ifndef ISSUING_VERSION
 #define ISSUING_VERSION "0.0.0"
@@ -22,29 +23,45 @@ struct daemon {
     /* in */
     uv_loop_t *loop;
     const char *name;
+    const struct config *config;
     struct metrics *metrics;
-    size_t lag_metric;   /* family of issuing_loop_lag_seconds */
-    size_t build_metric; /* family of issuing_build_info */
+    size_t lag_metric;       /* family of issuing_loop_lag_seconds */
+    size_t build_metric;     /* family of issuing_build_info */
+    size_t db_errors_metric; /* family of issuing_db_errors_total */
     const char *admin_listen;
-    bool (*is_ready)(void *context, const char **ret_why); /* for readyz */
-    void (*on_scrape)(void *context);                      /* before metrics are rendered; NULL = nothing */
-    void (*on_stop)(void *context);                        /* SIGTERM or SIGINT, once */
+    int pipeline, waiting_max;                /* of the pool (pg_pool.h) */
+    void (*on_database_ready)(void *context); /* each time it comes (back); NULL = nothing */
+    void (*on_scrape)(void *context);         /* before metrics are rendered */
+    /* SIGTERM or SIGINT, once: take on nothing new. Then is_idle is asked every 10 ms; when it says so, on_drained
+     * closes the rooms and ends with
+     * daemon_close(). When the time is up (CONTRACT 1), on_late says the last words and the process exits 0: what is
+     * open is covered by leases
+     * and by clients' keys, exactly as if it were killed. */
+    void (*on_stop)(void *context);
+    bool (*is_idle)(void *context);
+    void (*on_drained)(void *context);
+    void (*on_late)(void *context);
     void *context;
+    /* out */
+    struct pg_pool *pool; /* open from daemon_open() to daemon_close() */
     /* private */
     uv_signal_t sigterm, sigint;
-    uv_timer_t tick;
-    int64_t tick_due_us, lag_us;
+    uv_timer_t tick, drain;
+    int64_t tick_due_us, lag_us, drain_until_ms;
     struct http_server *admin;
     bool is_stopping;
+    char why_not_ready[320];
     struct buf text;
     int open_handles;
-    void (*on_closed)(void *context);
 };
 
+/* The database pool, which the rooms are built around. */
+must_check bool daemon_open(struct daemon *daemon, struct err *err);
+/* After the rooms: signals, tick, admin listener. */
 must_check bool daemon_start(struct daemon *daemon, struct err *err);
-/* Closes its handles; on_closed(context) from the loop. */
-void daemon_close(struct daemon *daemon, void (*on_closed)(void *context));
-/* After the last close: runs the loop dry and says whether every handle is gone (a leak is our bug and logged). */
-bool daemon_end_loop(uv_loop_t *loop);
+/* Closes the pool and its own handles; the loop then ends by itself. */
+void daemon_close(struct daemon *daemon);
+/* Runs the loop to its end, and says whether every handle is gone (a leak is our bug and logged). */
+bool daemon_run(uv_loop_t *loop);
 
 #endif

@@ -106,9 +106,9 @@ class Tests:
         if kind != "e2e" and not binary.exists():
             return 2, f"there is no {binary}"
         if kind == "unit":
-            return call([binary], timeout=120)
+            return call([binary], timeout=120, cwd=RUN)
         if kind == "db":
-            return call([binary], timeout=180, env=dict(os.environ, ISSUING_TEST_DATABASE=self.database()))
+            return call([binary], timeout=180, cwd=RUN, env=dict(os.environ, ISSUING_TEST_DATABASE=self.database()))
         return call([sys.executable, COPY / "tests" / "e2e" / "run.py", name], timeout=300, env=dict(os.environ, ISSUING_BUILD=str(OUT)))
 
 

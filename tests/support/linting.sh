@@ -118,7 +118,7 @@ lint_valgrind() {
     bad=
     for program in $(programs "$build" unit); do
         echo "== ${program##*/}"
-        limited 1800 env CK_FORK=no CK_EXCLUDE_TAGS=no_valgrind valgrind -q --error-exitcode=99 --leak-check=full \
+        limited 1800 env -C "$run" CK_FORK=no CK_EXCLUDE_TAGS=no_valgrind valgrind -q --error-exitcode=99 --leak-check=full \
             --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect "$program" || { echo "^^ FAILED"; bad=yes; }
     done
     [ -z "$bad" ]

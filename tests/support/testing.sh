@@ -69,7 +69,8 @@ check_program() { # LABEL PROGRAM VARIABLE=VALUE...
     label=$1 program=$2
     shift 2
     log=$run/logs/$(printf '%s' "$label" | tr / -).log
-    limited 600 env CK_DEFAULT_TIMEOUT=120 "$@" "$program" >"$log" 2>&1
+    # Their scratch files go where they run.
+    limited 600 env -C "$run" CK_DEFAULT_TIMEOUT=120 "$@" "$program" >"$log" 2>&1
     count_checks "$label" "$log" $?
 }
 

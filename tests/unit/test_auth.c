@@ -203,7 +203,7 @@ static void reopen(void)
 
 static void set_up(void)
 {
-    snprintf(folder, sizeof(folder), "/tmp/test_auth.XXXXXX");
+    snprintf(folder, sizeof(folder), "test_auth.XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(secret_path, sizeof(secret_path), "%s/secret", folder);
     snprintf(jwks_path, sizeof(jwks_path), "%s/jwks", folder);

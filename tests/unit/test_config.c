@@ -32,7 +32,7 @@ static void set_up(void)
             variable++;
         }
     }
-    strcpy(path, "/tmp/test_config_XXXXXX");
+    strcpy(path, "test_config_XXXXXX");
     file = mkstemp(path);
     ck_assert_int_ge(file, 0);
     close(file);
@@ -385,7 +385,7 @@ END_TEST
 
 START_TEST(systemd_credentials_fill_what_is_unset)
 {
-    char directory[] = "/tmp/test_config_creds_XXXXXX", file[96];
+    char directory[] = "/proc/self/cwd/test_config_creds_XXXXXX", file[96]; /* systemd gives an absolute one */
     FILE *out;
 
     ck_assert_ptr_nonnull(mkdtemp(directory));

@@ -22,7 +22,7 @@ static struct err err;
 
 static void set_up(void)
 {
-    snprintf(folder, sizeof(folder), "/tmp/test_keyring.XXXXXX");
+    snprintf(folder, sizeof(folder), "test_keyring.XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/keys", folder);
     err = (struct err){.kind = ERR_NONE};

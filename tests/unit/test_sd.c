@@ -25,7 +25,7 @@ static void listen_at(const char *name, size_t name_length)
 
 static void start(void)
 {
-    snprintf(folder, sizeof(folder), "/tmp/test_sd_XXXXXX");
+    snprintf(folder, sizeof(folder), "/proc/self/cwd/test_sd_XXXXXX"); /* absolute, and short wherever this runs */
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/notify", folder);
     listen_at(path, strlen(path));

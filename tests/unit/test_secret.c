@@ -17,7 +17,7 @@ static char folder[64], path[96];
 
 static void make_folder(void)
 {
-    snprintf(folder, sizeof(folder), "/tmp/test_secret_XXXXXX");
+    snprintf(folder, sizeof(folder), "test_secret_XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/file", folder);
 }
