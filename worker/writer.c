@@ -11,7 +11,7 @@
 #include "common/sql/statements.h"
 
 #define BATCH_MAX 256
-#define BATCHES 1
+#define BATCHES 2
 #define ARRAYS_MAX 18
 #define ARRAY_BYTES_MAX (1024 * 1024)
 #define WRITE_TIMEOUT_MS 5000
