@@ -114,8 +114,10 @@ bool exchange_read_id(struct exchange *exchange);
  * cursor, $3 limit). */
 void exchange_ask_page(struct exchange *exchange, const struct sql_statement *statement,
                        void (*on_answer)(struct pg_ask *ask, const struct pg_answer *answer));
-/* Ends a list's body: `],"next_cursor":...}`, the id in that row, or null when row is -1. */
-void exchange_put_cursor(struct buf *body, const struct pg_rows *rows, int row, int column);
+/* The answer to exchange_ask_page: a page of items, each written by put_row, and the next page's cursor (the last id
+ * shown) or null. */
+void exchange_answer_page(struct exchange *exchange, const struct pg_answer *answer, int id_column,
+                          void (*put_row)(struct buf *out, const struct pg_rows *rows, int row));
 #define EXCHANGE_READ_TIMEOUT_MS 5000
 
 /* ---- handlers: card_requests.c, cards.c, pages.c

@@ -412,24 +412,7 @@ void card_requests_post(struct exchange *exchange)
 
 static void on_listed(struct pg_ask *ask, const struct pg_answer *answer)
 {
-    struct exchange *exchange = container_of(ask, struct exchange, ask);
-    if (answer->kind != PG_DONE) {
-        exchange_unavailable(exchange, answer);
-        return;
-    }
-    int rows = pg_rows_count(answer->rows);
-    int shown = rows > exchange->page_limit ? (int)exchange->page_limit : rows;
-    struct buf *body = &exchange->api->scratch;
-    buf_reset(body);
-    buf_put_text(body, "{\"items\":[");
-    for (int row = 0; row < shown; row++) {
-        if (row > 0)
-            buf_put_text(body, ",");
-        put_request(body, answer->rows, row);
-    }
-    exchange_put_cursor(body, answer->rows, rows > shown ? shown - 1 : -1, COL_ID);
-    static const struct exchange_header headers[] = {{"Cache-Control", "no-store"}, {0}};
-    exchange_answer(exchange, body->failed ? 503 : 200, "application/json", body->bytes, body->length, headers);
+    exchange_answer_page(container_of(ask, struct exchange, ask), answer, COL_ID, put_request);
 }
 
 void card_requests_list(struct exchange *exchange)

@@ -115,23 +115,7 @@ void cards_number(struct exchange *exchange)
 
 static void on_list(struct pg_ask *ask, const struct pg_answer *answer)
 {
-    struct exchange *exchange = container_of(ask, struct exchange, ask);
-    if (answer->kind != PG_DONE) {
-        exchange_unavailable(exchange, answer);
-        return;
-    }
-    int rows = pg_rows_count(answer->rows);
-    int shown = rows > exchange->page_limit ? (int)exchange->page_limit : rows;
-    struct buf *body = &exchange->api->scratch;
-    buf_reset(body);
-    buf_put_text(body, "{\"items\":[");
-    for (int row = 0; row < shown; row++) {
-        if (row > 0)
-            buf_put_text(body, ",");
-        put_card(body, answer->rows, row);
-    }
-    exchange_put_cursor(body, answer->rows, rows > shown ? shown - 1 : -1, COL_ID);
-    exchange_answer(exchange, body->failed ? 503 : 200, "application/json", body->bytes, body->length, no_store);
+    exchange_answer_page(container_of(ask, struct exchange, ask), answer, COL_ID, put_card);
 }
 
 void cards_list(struct exchange *exchange)

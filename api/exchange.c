@@ -218,16 +218,33 @@ void exchange_ask_page(struct exchange *exchange, const struct sql_statement *st
     pg_pool_ask(exchange->api->pool, &exchange->ask);
 }
 
-void exchange_put_cursor(struct buf *body, const struct pg_rows *rows, int row, int column)
+void exchange_answer_page(struct exchange *exchange, const struct pg_answer *answer, int id_column,
+                          void (*put_row)(struct buf *out, const struct pg_rows *rows, int row))
 {
-    if (row < 0) {
-        buf_put_text(body, "],\"next_cursor\":null}");
+    if (answer->kind != PG_DONE) {
+        exchange_unavailable(exchange, answer);
         return;
     }
-    char cursor[UUID_TEXT_SIZE];
-    struct uuid last = pg_uuid(rows, row, column);
-    uuid_format(&last, cursor);
-    buf_put_format(body, "],\"next_cursor\":\"%s\"}", cursor);
+    int rows = pg_rows_count(answer->rows);
+    int shown = rows > exchange->page_limit ? (int)exchange->page_limit : rows;
+    struct buf *body = &exchange->api->scratch;
+    buf_reset(body);
+    buf_put_text(body, "{\"items\":[");
+    for (int row = 0; row < shown; row++) {
+        if (row > 0)
+            buf_put_text(body, ",");
+        put_row(body, answer->rows, row);
+    }
+    if (rows > shown) {
+        char cursor[UUID_TEXT_SIZE];
+        struct uuid last = pg_uuid(answer->rows, shown - 1, id_column);
+        uuid_format(&last, cursor);
+        buf_put_format(body, "],\"next_cursor\":\"%s\"}", cursor);
+    } else {
+        buf_put_text(body, "],\"next_cursor\":null}");
+    }
+    static const struct exchange_header headers[] = {{"Cache-Control", "no-store"}, {0}};
+    exchange_answer(exchange, body->failed ? 503 : 200, "application/json", body->bytes, body->length, headers);
 }
 
 /* ---- routing ---- */

@@ -67,11 +67,3 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
     target->is_calling = false;
     target->on_change(target);
 }
-
-int target_room(const struct target *target)
-{
-    int room = breaker_room(&target->breaker, clock_mono_ms());
-    for (const struct target_ticket *ticket = target->first; ticket && room > 0; ticket = ticket->next)
-        room--;
-    return room;
-}

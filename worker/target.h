@@ -33,7 +33,5 @@ void target_init(struct target *target, const char *name, int failures_max, int6
                  int concurrency_max, void (*on_change)(struct target *target));
 enum target_entry target_enter(struct target *target, struct target_ticket *ticket);
 void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result);
-/* How many events may be started that will want this target: room less those already waiting. */
-int target_room(const struct target *target);
 
 #endif
