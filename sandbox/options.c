@@ -32,10 +32,13 @@ static const struct option_row {
     {"--latency-ms", AT(latency_ms), OPTION_NUMBER, false, "0", "N", "before every answer of issuer and core-api"},
     {"--quiet", AT(quiet), OPTION_SWITCH, false, NULL, NULL, "log only what goes wrong"},
     {"--user", AT(user), OPTION_TEXT, true, NULL, "ID", "required: who the token is for"},
-    {"--secret-file", AT(secret_file), OPTION_TEXT, true, NULL, "FILE", "required: the same as auth.hs256_secret_file"},
+    {"--secret-file", AT(secret_file), OPTION_TEXT, true, NULL, "FILE",
+     "the key; otherwise auth.hs256_secret_file of the configuration"},
+    {"--config", AT(config_file), OPTION_TEXT, true, NULL, "FILE", "the configuration to look into"},
     {"--expires", AT(expires_ms), OPTION_SIGNED_DURATION, true, "1h", "TIME", "from now; -1h makes an expired token"},
-    {"--issuer", AT(issuer), OPTION_TEXT, true, NULL, "TEXT", "the iss claim"},
-    {"--audience", AT(audience), OPTION_TEXT, true, NULL, "TEXT", "the aud claim"},
+    {"--issuer", AT(issuer), OPTION_TEXT, true, NULL, "TEXT",
+     "the iss claim; otherwise auth.issuer of the configuration"},
+    {"--audience", AT(audience), OPTION_TEXT, true, NULL, "TEXT", "the aud claim; otherwise auth.audience"},
 #undef AT
 };
 
@@ -113,8 +116,8 @@ bool options_read(int argc, char **argv, struct options *ret_options, struct err
         else if (!read_option(&options, argc, argv, &at, err))
             return false;
     }
-    if (options.is_token && !options.wants_help && (!options.user || !options.secret_file))
-        return err_set(err, ERR_USAGE, "token needs --user and --secret-file");
+    if (options.is_token && !options.wants_help && !options.user)
+        return err_set(err, ERR_USAGE, "token needs --user");
     *ret_options = options;
     return true;
 }

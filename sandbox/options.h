@@ -1,5 +1,5 @@
-/* The sandbox's command line. It has its own few options and no configuration file: it is started by scripts, with
- * everything on the line. */
+/* The sandbox's command line. It has its own few options: it is started by scripts, with everything on the line. Only
+ * `token` looks into the programs' configuration, for what its line leaves out. */
 #ifndef ISSUING_SANDBOX_OPTIONS_H
 #define ISSUING_SANDBOX_OPTIONS_H
 
@@ -17,7 +17,7 @@ struct options {
     int64_t key_lifetime_ms, latency_ms;
     bool quiet;
     /* of token */
-    const char *user, *secret_file, *issuer, *audience;
+    const char *user, *secret_file, *issuer, *audience, *config_file;
     int64_t expires_ms; /* may be negative */
 };
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/clock.h"
+#include "common/config.h"
 #include "common/secret.h"
 #include "common/token.h"
 
@@ -25,13 +26,34 @@ static must_check bool print_token(const struct options *options, const struct s
     return done;
 }
 
-int token_command(const struct options *options)
+/* What the line leaves out, from where the api has it: file and environment. */
+static must_check bool complete(struct options *options, struct config *config, struct err *err)
 {
+    char *words[] = {"issuing-sandbox", "--config", (char *)options->config_file, NULL};
+    if (!config_load(config, CONFIG_CTL, options->config_file ? 3 : 1, words, err))
+        return false;
+    if (!options->secret_file)
+        options->secret_file = config->auth.hs256_secret_file;
+    if (!options->issuer)
+        options->issuer = config->auth.issuer;
+    if (!options->audience)
+        options->audience = config->auth.audience;
+    if (!options->secret_file)
+        return err_set(err, ERR_USAGE, "token needs --secret-file, as auth.hs256_secret_file is not configured");
+    return true;
+}
+
+int token_command(const struct options *line)
+{
+    struct options options = *line;
+    struct config config = {0};
     struct secret key = {0};
     struct err err = {0};
     secret_protect_process();
-    bool done = secret_load(&key, options->secret_file, &err) && print_token(options, &key, &err);
+    bool done = (options.secret_file || complete(&options, &config, &err)) &&
+                secret_load(&key, options.secret_file, &err) && print_token(&options, &key, &err);
     secret_done(&key);
+    config_done(&config);
     if (done)
         return 0;
     fprintf(stderr, "issuing-sandbox: %s\n", err.message);

@@ -326,3 +326,16 @@ def the_sandbox_mints_tokens_that_the_api_takes(world):
                    "--expires", "-1h"])
     world.tokens["alice"] = expired.stdout.strip()
     same(world.post("alice", "k").status, 401)
+
+
+@test
+def a_token_needs_no_more_than_a_user_where_the_configuration_has_the_key(world):
+    world.up(workers=0)
+    config = world.dir / "token.conf"
+    config.write_text("[auth]\nhs256_secret_file = %s\n" % world.suite.secret_file)
+    minted = run([BUILD / "issuing-sandbox", "token", "--user", "alice", "--config", config])
+    same((minted.returncode, minted.stderr), (0, ""), "exit status")
+    world.tokens["alice"] = minted.stdout.strip()
+    same(world.post("alice", "k").status, 202)
+    config.write_text("")
+    same(run([BUILD / "issuing-sandbox", "token", "--user", "alice", "--config", config]).returncode, 2, "no key anywhere")
