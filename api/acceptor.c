@@ -19,6 +19,7 @@
 #define ARRAYS 6
 #define ARRAY_BYTES_MAX (4 * 1024 * 1024)
 #define ASK_TIMEOUT_MS 5000
+#define ASK_AWAY_TIMEOUT_MS 1000    /* while no connection is up */
 #define ACCEPT_WITHIN_MS 8000       /* from put to a verdict, however often it is tried */
 #define PG_EPOCH_US 946684800000000 /* 2000-01-01 */
 
@@ -159,7 +160,7 @@ static void send_batch(struct batch *batch)
         return;
     }
     batch->ask.statement = &sql_accept_batch;
-    batch->ask.timeout_ms = ASK_TIMEOUT_MS;
+    batch->ask.timeout_ms = pg_pool_ready(batch->acceptor->options.pool) ? ASK_TIMEOUT_MS : ASK_AWAY_TIMEOUT_MS;
     batch->ask.on_answer = on_answer;
     pg_pool_ask(batch->acceptor->options.pool, &batch->ask);
 }
@@ -209,6 +210,25 @@ static void batch_done(struct batch *batch, const struct pg_rows *rows)
     batch->is_busy = false;
     if (any_accepted)
         acceptor->options.on_accepted(acceptor->options.context);
+}
+
+static struct acceptance *take_first(struct acceptor *acceptor)
+{
+    struct acceptance *item = acceptor->first;
+    acceptor->first = item->next;
+    if (!acceptor->first)
+        acceptor->last = NULL;
+    if (acceptor->alone > 0)
+        acceptor->alone--;
+    return item;
+}
+
+/* The database is away: those who have waited as long as the batch did need not wait for a batch of their own. */
+static void turn_away_late(struct acceptor *acceptor)
+{
+    int64_t late_ms = clock_mono_ms() + ACCEPT_WITHIN_MS - ASK_AWAY_TIMEOUT_MS;
+    while (acceptor->first && acceptor->first->deadline_ms <= late_ms && !pg_pool_ready(acceptor->options.pool))
+        decide(acceptor, take_first(acceptor), ACCEPTANCE_UNAVAILABLE);
 }
 
 /* Back to the head of the line, each to go alone: one of them is what the database refuses, or waits for. */
@@ -261,6 +281,7 @@ static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
         return;
     case PG_NOT_SENT:
         end_batch(batch, ACCEPTANCE_UNAVAILABLE);
+        turn_away_late(batch->acceptor);
         return;
     case PG_UNKNOWN:
         try_again(batch);
@@ -288,15 +309,8 @@ static void start_batch(struct acceptor *acceptor, struct batch *batch)
 {
     int most = acceptor->alone > 0 ? 1 : BATCH_MAX;
     batch->count = 0;
-    while (acceptor->first && batch->count < most) {
-        struct acceptance *item = acceptor->first;
-        acceptor->first = item->next;
-        if (!acceptor->first)
-            acceptor->last = NULL;
-        batch->items[batch->count++] = item;
-        if (acceptor->alone > 0)
-            acceptor->alone--;
-    }
+    while (acceptor->first && batch->count < most)
+        batch->items[batch->count++] = take_first(acceptor);
     batch->is_busy = true;
     send_batch(batch);
 }

@@ -108,6 +108,10 @@ void exchange_problem(struct exchange *exchange, enum problem problem, const cha
                       const struct exchange_header *headers);
 /* What an answer other than PG_DONE means for the client: 503. */
 void exchange_unavailable(struct exchange *exchange, const struct pg_answer *answer);
+/* Asks the pool, and bounds the wait: briefly while no connection is up, since then only a quick return of the database
+ * would help. */
+void exchange_ask(struct exchange *exchange, const struct sql_statement *statement,
+                  void (*on_answer)(struct pg_ask *ask, const struct pg_answer *answer));
 /* tail is a UUID: into exchange->id. */
 bool exchange_read_id(struct exchange *exchange);
 /* Reads limit and cursor (answers 400 when they are bad) and asks for one row more than the page: statement($1 user, $2
@@ -118,7 +122,6 @@ void exchange_ask_page(struct exchange *exchange, const struct sql_statement *st
  * shown) or null. */
 void exchange_answer_page(struct exchange *exchange, const struct pg_answer *answer, int id_column,
                           void (*put_row)(struct buf *out, const struct pg_rows *rows, int row));
-#define EXCHANGE_READ_TIMEOUT_MS 5000
 
 /* ---- handlers: card_requests.c, cards.c, pages.c
  * ------------------------------------------------------------------------------ */

@@ -250,12 +250,9 @@ static void on_read(struct pg_ask *ask, const struct pg_answer *answer)
 
 static void read_request(struct exchange *exchange)
 {
-    exchange->ask.statement = &sql_request_get;
     exchange->ask.params[0] = pg_param_uuid(exchange->is_post ? &exchange->acceptance.event_id : &exchange->id);
     exchange->ask.params[1] = pg_param_text(exchange->user_id, strlen(exchange->user_id));
-    exchange->ask.timeout_ms = EXCHANGE_READ_TIMEOUT_MS;
-    exchange->ask.on_answer = on_read;
-    pg_pool_ask(exchange->api->pool, &exchange->ask);
+    exchange_ask(exchange, &sql_request_get, on_read);
 }
 
 void card_requests_get(struct exchange *exchange)

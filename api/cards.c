@@ -51,12 +51,9 @@ static void ask_for_card(struct exchange *exchange, const struct sql_statement *
         no_such_card(exchange);
         return;
     }
-    exchange->ask.statement = statement;
     exchange->ask.params[0] = pg_param_uuid(&exchange->id);
     exchange->ask.params[1] = pg_param_text(exchange->user_id, strlen(exchange->user_id));
-    exchange->ask.timeout_ms = EXCHANGE_READ_TIMEOUT_MS;
-    exchange->ask.on_answer = on_answer;
-    pg_pool_ask(exchange->api->pool, &exchange->ask);
+    exchange_ask(exchange, statement, on_answer);
 }
 
 static void on_card(struct pg_ask *ask, const struct pg_answer *answer)

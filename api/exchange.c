@@ -11,6 +11,8 @@
 
 #define FREE_EXCHANGES_MAX 1024
 #define PAYLOAD_MAX 4096
+#define ASK_TIMEOUT_MS 5000
+#define ASK_AWAY_TIMEOUT_MS 1000
 
 /* {} stands for one non-empty segment. */
 static const struct row {
@@ -147,6 +149,15 @@ void exchange_unavailable(struct exchange *exchange, const struct pg_answer *ans
 
 /* ---- reading ---- */
 
+void exchange_ask(struct exchange *exchange, const struct sql_statement *statement,
+                  void (*on_answer)(struct pg_ask *ask, const struct pg_answer *answer))
+{
+    exchange->ask.statement = statement;
+    exchange->ask.timeout_ms = pg_pool_ready(exchange->api->pool) ? ASK_TIMEOUT_MS : ASK_AWAY_TIMEOUT_MS;
+    exchange->ask.on_answer = on_answer;
+    pg_pool_ask(exchange->api->pool, &exchange->ask);
+}
+
 bool exchange_read_id(struct exchange *exchange)
 {
     return uuid_parse(exchange->tail.bytes, exchange->tail.length, &exchange->id);
@@ -209,13 +220,10 @@ void exchange_ask_page(struct exchange *exchange, const struct sql_statement *st
     bool has_cursor;
     if (!read_page(exchange, &exchange->page_limit, &has_cursor, &exchange->id))
         return;
-    exchange->ask.statement = statement;
     exchange->ask.params[0] = pg_param_text(exchange->user_id, strlen(exchange->user_id));
     exchange->ask.params[1] = has_cursor ? pg_param_uuid(&exchange->id) : pg_param_null();
     exchange->ask.params[2] = pg_param_int8(exchange->page_limit + 1);
-    exchange->ask.timeout_ms = EXCHANGE_READ_TIMEOUT_MS;
-    exchange->ask.on_answer = on_answer;
-    pg_pool_ask(exchange->api->pool, &exchange->ask);
+    exchange_ask(exchange, statement, on_answer);
 }
 
 void exchange_answer_page(struct exchange *exchange, const struct pg_answer *answer, int id_column,
