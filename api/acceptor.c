@@ -143,6 +143,7 @@ static bool fill(struct batch *batch)
     batch->ask.params[6] = pg_param_int8(config->limit.count);
     batch->ask.params[7] = pg_param_int8(config->limit.window_ms);
     batch->ask.params[8] = pg_param_bool(config->limit.counts == LIMIT_COUNTS_ATTEMPTS);
+    batch->ask.params[9] = pg_param_int8(config->idempotency.retention_ms);
     return true;
 }
 

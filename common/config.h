@@ -44,6 +44,9 @@ struct config {
         int64_t retention_ms;
     } idempotency;
     struct {
+        int64_t retention_ms;
+    } outbox;
+    struct {
         int64_t poll_interval_ms;
         int64_t max_in_flight;
         int64_t lease_ms;

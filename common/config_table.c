@@ -59,6 +59,10 @@ const struct config_option config_options[] = {
      RANGE(1 * SECOND, 3660 * DAY), .programs = API | WORKER,
      .help = "How long a key is kept after its request is final; not below the longest retry schedule."},
 
+    {"outbox", "retention", OPTION_DURATION, TO(outbox.retention_ms), .standard = "365d", RANGE(SECOND, 36600 * DAY),
+     .programs = WORKER,
+     .help = "How long a finished event and its attempts are kept, at the least; never shorter than its key."},
+
     {"worker", "poll_interval", OPTION_DURATION, TO(worker.poll_interval_ms), .standard = "1s", RANGE(10, HOUR),
      .programs = WORKER, .help = "How often to look for events when nothing wakes the worker."},
     {"worker", "max_in_flight", OPTION_INTEGER, TO(worker.max_in_flight), .standard = "128", RANGE(1, 10000),

@@ -2,7 +2,7 @@
 #ifndef ISSUING_SCHEMA_H
 #define ISSUING_SCHEMA_H
 
-#define SCHEMA_LEAST 3
-#define SCHEMA_MOST 3
+#define SCHEMA_LEAST 4
+#define SCHEMA_MOST 4
 
 #endif

@@ -7,13 +7,14 @@
 --     other isolation level it would not; therefore the function refuses to run there.
 --  3. The clock is read after the lock, so the times of one user's rows rise in the order of their commits.
 --  4. The key is looked at before the limit: a repeat is never limited; a refused try leaves its key unused.
+--     A key counts for key_retention after its event's final status; that of an unfinished event, or of an open question (FAILED), always.
 --  5. Run again after a lost connection it finds its own key (event_id = the id it brought) and says `accepted` again: the read-back of an
 --     unknown COMMIT is the same call.
 -- A batch holds a user at most once (the caller's promise; checked here). lock_timeout bounds the wait for somebody who still records the same key.
 -- The planner switches keep the index paths even where statistics were taken on an empty table.
 CREATE FUNCTION issuing_accept(
     ids uuid[], user_ids text[], keys text[], fingerprints bytea[], payloads text[], traceparents text[],
-    limit_count int8, limit_window interval, count_attempts bool)
+    limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
 RETURNS TABLE (
     verdict    text,        -- accepted, replayed, reused, not_replaceable, limited
     event_id   uuid,        -- of the accepted or replayed event
@@ -64,14 +65,23 @@ BEGIN
                         WHERE c.id = (a.payload ->> 'replaces')::uuid AND c.user_id = a.user_id AND c.status = 'active'
                           AND NOT EXISTS (SELECT FROM outbox_events o WHERE o.id = c.request_id AND o.status <> 'COMPLETED'))
                     OR EXISTS (
-                        SELECT FROM outbox_events e
-                        WHERE e.user_id = a.user_id AND lower(e.payload ->> 'replaces') = lower(a.payload ->> 'replaces') AND e.status <> 'REJECTED'))
+                        SELECT FROM card_reissues r JOIN outbox_events e ON e.id = r.event_id
+                        WHERE r.user_id = a.user_id AND r.card_id = lower(a.payload ->> 'replaces') AND e.status <> 'REJECTED'))
                     THEN 'not_replaceable'
                 WHEN w.counted >= limit_count THEN 'limited'
                 ELSE 'accepted'
             END AS verdict
         FROM asked a
-        LEFT JOIN idempotency_keys k ON k.user_id = a.user_id AND k.key = a.key
+        LEFT JOIN LATERAL (
+            SELECT n.* FROM (
+                SELECT k.event_id, k.created_at, k.fingerprint FROM idempotency_keys k
+                WHERE k.user_id = a.user_id AND k.key = a.key
+                ORDER BY k.created_at DESC
+                LIMIT 1) n
+            WHERE n.created_at >= t - key_retention
+               OR EXISTS (SELECT FROM outbox_events e
+                          WHERE e.id = n.event_id AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL OR coalesce(e.completed_at, e.updated_at) >= t - key_retention))
+        ) k ON true
         CROSS JOIN LATERAL (
             SELECT count(*) AS counted, min(l.at) AS oldest
             FROM rate_limit_log l

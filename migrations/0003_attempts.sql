@@ -1,18 +1,25 @@
--- Why: the three statements that every attempt runs, as functions: their plans are cached with the connection and yet depend on nothing in it,
+-- Why: the statements that every attempt runs, as functions: their plans are cached with the connection and yet depend on nothing in it,
 -- so a transaction pooler may stand between. Locks: none. Older programs: they do not know these functions and go on as before.
 -- The planner switches keep the index paths even where statistics were taken on an empty table.
 
 -- PENDING events that are due, oldest due first, by outbox_events_due. SKIP LOCKED: two workers never wait for each other and never get the same
 -- row. The token is the fence: whoever took the event before matches no row any more. The attempt is counted here, so a crash cannot run it for
 -- free; first_sent_at is set here, so a crash right after counts as "may have been sent" without a write before the send.
-CREATE FUNCTION issuing_claim(new_token uuid, most int8, lease_ms int8, worker text)
+--
+-- The walk begins at a bookmark, not at the beginning of the index: there lie the entries of all that was finished since the last vacuum, or since the
+-- oldest snapshot that somebody holds, and each would be visited every time. The last row of the answer has no id and carries the next bookmark: the
+-- last time taken, or a little before now when everything due was taken; below 0 = from the beginning. What commits behind it, outbox_sweep finds.
+CREATE FUNCTION issuing_claim(new_token uuid, most int8, lease_ms int8, worker text,
+                              since_us int8,     -- the bookmark: microseconds since 1970; null = from the beginning
+                              slack_ms int8)     -- so long a commit may take to become visible without being left to the sweep
 RETURNS TABLE (
     id uuid, user_id text, payload text, traceparent text, retry_count int4,
     sent_age_ms int8,     -- age of the first send that may have arrived; null = surely none
     deferred_age_ms int8, -- of the unbroken row of 409/425 answers; null = none
     card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text, -- the card, where it is stored already
     replaces_issuer_card_id text, -- reissue: the issuer's id of the card to replace
-    cancel_code text)             -- an earlier attempt had begun to cancel the card
+    cancel_code text,             -- an earlier attempt had begun to cancel the card
+    next_since_us int8)           -- of the last row: the next bookmark
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -21,13 +28,15 @@ SET plan_cache_mode = force_generic_plan
 SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    since timestamptz := coalesce(timestamptz 'epoch' + since_us * interval '1 microsecond', '-infinity');
 BEGIN
     RETURN QUERY
-    WITH due AS (
+    WITH due AS MATERIALIZED (
         SELECT e.id, e.first_sent_at
         FROM outbox_events e
-        WHERE e.status = 'PENDING' AND e.event_type = 'CARD_ISSUE' AND e.next_attempt_at <= now()
-        ORDER BY e.next_attempt_at
+        WHERE e.event_type = 'CARD_ISSUE' AND e.due_at >= since AND e.due_at <= now() AND e.status = 'PENDING'
+        ORDER BY e.due_at
         LIMIT most
         FOR UPDATE SKIP LOCKED
     ), held AS (
@@ -36,16 +45,24 @@ BEGIN
             lease_until = now() + lease_ms * interval '1 millisecond', first_sent_at = coalesce(e.first_sent_at, now()), updated_at = now()
         FROM due
         WHERE e.id = due.id
-        RETURNING e.id, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code, due.first_sent_at AS sent_before
+        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code, due.first_sent_at AS sent_before
     )
     SELECT h.id, h.user_id, h.payload::text, h.traceparent, h.retry_count,
-           (extract(epoch FROM now() - h.sent_before) * 1000)::int8, -- age of the first send that may have arrived; null = surely none
+           (extract(epoch FROM now() - h.sent_before) * 1000)::int8,
            (extract(epoch FROM now() - h.deferred_since) * 1000)::int8,
            c.id, c.issuer_card_id, c.last4, c.exp_month, c.exp_year, c.status,
-           r.issuer_card_id, h.cancel_code
+           r.issuer_card_id, h.cancel_code, NULL::int8
     FROM held h
-    LEFT JOIN cards c ON c.request_id = h.id
-    LEFT JOIN cards r ON r.user_id = h.user_id AND r.id::text = lower(h.payload ->> 'replaces');
+    -- Looked for only where there can be one.
+    LEFT JOIN LATERAL (SELECT * FROM cards c WHERE h.sent_before IS NOT NULL AND c.request_id = h.id OFFSET 0) c ON true
+    LEFT JOIN LATERAL (SELECT * FROM cards r
+                       WHERE h.payload ->> 'replaces' IS NOT NULL AND r.user_id = h.user_id AND r.id::text = lower(h.payload ->> 'replaces')
+                       OFFSET 0) r ON true
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           (extract(epoch FROM CASE WHEN count(*) < most THEN now() - slack_ms * interval '1 millisecond'
+                                    ELSE max(greatest(h.due_at, timestamptz 'epoch' - interval '1 microsecond')) END) * 1000000)::int8
+    FROM held h;
 END
 $$;
 
@@ -65,27 +82,55 @@ AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest(ids, tokens, card_ids, issuer_card_ids, last4s, exp_months, exp_years, number_records, replaced_ids)
+    WITH held AS MATERIALIZED (
+        SELECT e.user_id, a.*
+        FROM unnest(ids, tokens, card_ids, issuer_card_ids, last4s, exp_months, exp_years, number_records, replaced_ids)
             AS a (event_id, token, card_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
-    ), held AS MATERIALIZED (
-        SELECT e.id, e.user_id FROM outbox_events e JOIN asked a ON a.event_id = e.id
+        JOIN outbox_events e ON e.id = a.event_id
         WHERE e.lease_token = a.token
-        ORDER BY e.id
         FOR NO KEY UPDATE OF e
     ), saved AS (
         INSERT INTO cards (id, request_id, user_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
-        SELECT a.card_id, h.id, h.user_id, a.issuer_card_id, a.last4, a.exp_month, a.exp_year, a.number_record, a.replaces
-        FROM held h JOIN asked a ON a.event_id = h.id
+        SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record, h.replaces
+        FROM held h
         ON CONFLICT (request_id) DO NOTHING
-        RETURNING request_id
     )
-    SELECT h.id, coalesce((SELECT c.id FROM cards c WHERE c.request_id = h.id), (SELECT a.card_id FROM asked a WHERE a.event_id = h.id))
+    SELECT h.event_id, coalesce((SELECT c.id FROM cards c WHERE c.request_id = h.event_id), h.card_id)
     FROM held h;
 END
 $$;
 
--- The end of attempts, whatever it is: completed, refused, failed, to be tried again, deferred. The token is the fence: no row for an event = the
+-- The end that nearly every attempt has: linked, done, nothing else to write. What issuing_end would write, without what such an end never has.
+-- The token is the fence: no row for an event = the lease was lost and nothing changes.
+CREATE FUNCTION issuing_complete(ids uuid[], tokens uuid[], worker text, tooks_ms int8[])
+RETURNS TABLE (id uuid)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH completed AS (
+        UPDATE outbox_events e
+        SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, last_error = NULL, reason_code = NULL,
+            reason_detail = NULL, completed_at = now(), updated_at = now()
+        FROM unnest(ids, tokens, tooks_ms) AS a (id, token, took_ms)
+        WHERE e.id = a.id AND e.lease_token = a.token
+        RETURNING e.id, e.user_id, e.retry_count, a.token, a.took_ms
+    ), noted AS (
+        INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step, outcome)
+        SELECT d.id, d.token, now() - d.took_ms * interval '1 millisecond', now(), d.retry_count, false, d.user_id, worker, 'link', 'completed'
+        FROM completed d
+    )
+    SELECT d.id FROM completed d;
+END
+$$;
+
+-- Every other end of attempts: completed with more to write, refused, failed, to be tried again, deferred. The token is the fence: no row for an event = the
 -- lease was lost and nothing changes. Events of one call are disjoint (one attempt an event), so there is no lock order to keep.
 CREATE FUNCTION issuing_end(
     ids uuid[], tokens uuid[], statuses text[],

@@ -10,8 +10,10 @@
 #include "common/sql/statements.h"
 #include "worker/worker.h"
 
-#define CLAIM_MAX 256 /* events by one statement */
-#define RECLAIM_MAX 500
+#define CLAIM_MAX 256    /* events by one statement */
+#define SLACK_MIN_MS 100 /* so long after its time an event may become visible and still be claimed without the sweep */
+#define SLACK_MAX_MS 2000
+#define SLACK_KEPT_MS 60000
 #define CLAIM_TIMEOUT_MS 5000
 
 struct claim {
@@ -19,13 +21,17 @@ struct claim {
     uv_timer_t poll;
     uv_prepare_t turn;
     int open_handles;
-    struct pg_ask ask, reclaim_ask;
-    bool is_asking, is_reclaiming;
+    struct pg_ask ask;
+    bool is_asking;
     bool wanted;      /* something may be due */
     bool more_likely; /* the last claim was filled to the brim */
     bool is_stopped;
     struct uuid token;
     int64_t asked_limit, asked_ms;
+    int64_t bookmark_us;       /* -1 = from the beginning */
+    int64_t answered_ms;       /* when the bookmark was last moved on */
+    int64_t slack_ms, late_ms; /* late_ms: when something was last found behind the bookmark */
+    bool went_back;            /* while a claim was in flight: its bookmark is void */
     void (*on_closed)(void *context);
     void *closed_context;
 };
@@ -47,6 +53,7 @@ enum {
     COL_CARD_STATUS,
     COL_REPLACES_ISSUER_ID,
     COL_CANCEL_CODE,
+    COL_BOOKMARK,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -125,22 +132,16 @@ static void on_claimed(struct pg_ask *ask, const struct pg_answer *answer)
             log_warning("a claim failed", LOG_TEXT("sqlstate", answer->sqlstate), LOG_TEXT("why", answer->message));
         return;
     }
-    int count = pg_rows_count(answer->rows);
+    int count = pg_rows_count(answer->rows) - 1; /* the last row is the bookmark */
+    assert(count >= 0);
+    if (!claim->went_back)
+        claim->bookmark_us = pg_int8(answer->rows, count, COL_BOOKMARK);
+    claim->answered_ms = clock_mono_ms();
     claim->more_likely = count >= claim->asked_limit;
     for (int row = 0; row < count; row++)
         begin(claim, answer->rows, row);
     if (claim->more_likely)
         claim->wanted = true;
-}
-
-static void on_reclaimed(struct pg_ask *ask, const struct pg_answer *answer)
-{
-    struct claim *claim = container_of(ask, struct claim, reclaim_ask);
-    claim->is_reclaiming = false;
-    if (answer->kind != PG_DONE || pg_rows_count(answer->rows) == 0)
-        return;
-    log_warning("leases ran out; their events are PENDING again", LOG_NUMBER("events", pg_rows_count(answer->rows)));
-    claim->wanted = true;
 }
 
 static void on_turn(uv_prepare_t *prepare)
@@ -157,12 +158,15 @@ static void on_turn(uv_prepare_t *prepare)
     claim->is_asking = true;
     claim->asked_limit = room < CLAIM_MAX ? room : CLAIM_MAX;
     claim->asked_ms = clock_mono_ms();
+    claim->went_back = false;
     claim->token = uuid4_make();
     claim->ask.statement = &sql_outbox_claim;
     claim->ask.params[0] = pg_param_uuid(&claim->token);
     claim->ask.params[1] = pg_param_int8(claim->asked_limit);
     claim->ask.params[2] = pg_param_int8(claim->worker->config->worker.lease_ms);
     claim->ask.params[3] = pg_param_text(claim->worker->name, strlen(claim->worker->name));
+    claim->ask.params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
+    claim->ask.params[5] = pg_param_int8(claim->slack_ms);
     claim->ask.timeout_ms = CLAIM_TIMEOUT_MS;
     claim->ask.on_answer = on_claimed;
     pg_pool_ask(claim->worker->pool, &claim->ask);
@@ -174,14 +178,29 @@ static void on_poll(uv_timer_t *timer)
     if (claim->is_stopped)
         return;
     claim->wanted = true;
-    if (claim->is_reclaiming)
+    if (claim->slack_ms > SLACK_MIN_MS && clock_mono_ms() - claim->late_ms >= SLACK_KEPT_MS) {
+        claim->slack_ms /= 2;
+        claim->late_ms = clock_mono_ms();
+    }
+}
+
+int64_t claim_bookmark_us(const struct claim *claim)
+{
+    /* Where nothing could be claimed for long, a dead worker may have been further on than we are. */
+    bool is_fresh = clock_mono_ms() - claim->answered_ms < claim->worker->config->worker.lease_ms;
+    return is_fresh ? claim->bookmark_us : -1;
+}
+
+void claim_go_back(struct claim *claim, int64_t due_us)
+{
+    claim->wanted = true;
+    if (claim->bookmark_us < 0 || due_us >= claim->bookmark_us)
         return;
-    claim->is_reclaiming = true;
-    claim->reclaim_ask.statement = &sql_outbox_reclaim;
-    claim->reclaim_ask.params[0] = pg_param_int8(RECLAIM_MAX);
-    claim->reclaim_ask.timeout_ms = CLAIM_TIMEOUT_MS;
-    claim->reclaim_ask.on_answer = on_reclaimed;
-    pg_pool_ask(claim->worker->pool, &claim->reclaim_ask);
+    claim->bookmark_us = due_us;
+    claim->went_back = true;
+    claim->late_ms = clock_mono_ms();
+    if (claim->slack_ms < SLACK_MAX_MS)
+        claim->slack_ms = claim->slack_ms * 2 < SLACK_MAX_MS ? claim->slack_ms * 2 : SLACK_MAX_MS;
 }
 
 void claim_hint(struct claim *claim)
@@ -201,6 +220,8 @@ bool claim_open(struct worker *worker, struct claim **ret_claim, struct err *err
     if (!claim)
         return err_set(err, ERR_MEMORY, "no memory for the claims");
     claim->worker = worker;
+    claim->bookmark_us = -1;
+    claim->slack_ms = SLACK_MIN_MS;
     uv_timer_init(worker->loop, &claim->poll);
     uv_timer_start(&claim->poll, on_poll, 1, (uint64_t)worker->config->worker.poll_interval_ms);
     uv_prepare_init(worker->loop, &claim->turn);
@@ -218,7 +239,7 @@ void claim_stop(struct claim *claim)
 
 bool claim_is_idle(const struct claim *claim)
 {
-    return !claim->is_asking && !claim->is_reclaiming;
+    return !claim->is_asking;
 }
 
 static void handle_closed(struct claim *claim)

@@ -1,43 +1,53 @@
-/* See housekeeping.h. One statement in flight; a full batch of expired rows is followed by the next after a short
- * pause, so that cleaning never
- * competes with issuing for long. */
+/* See housekeeping.h. Two statements at most are in flight, the gauges and the pass; each has its own pace. */
 #include "worker/housekeeping.h"
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/sql/statements.h"
 #include "worker/worker.h"
 
 #define GAUGES_EVERY_MS 5000
-#define EXPIRE_EVERY_MS 30000
-#define EXPIRE_PAUSE_MS 200
-#define EXPIRE_MAX 2000
+#define GAUGES_COST_FACTOR 50 /* a backlog is walked to be counted: no more than two per cent of the time */
+#define PASS_EVERY_MS 30000
+#define PASS_AGAIN_MS 200
+#define PARTITION_LEAST_MS 3600000
 #define ASK_TIMEOUT_MS 10000
 
 struct housekeeping {
     struct worker *worker;
-    uv_timer_t gauges_timer, expire_timer;
+    uv_timer_t gauges_timer, pass_timer;
     int open_handles;
-    struct pg_ask gauges_ask, expire_ask;
-    bool is_gauging, is_expiring;
-    bool expires_limits; /* which table is next: keys, or limits */
+    struct pg_ask gauges_ask, pass_ask;
+    int64_t gauges_asked_ms, pass_asked_us;
+    bool is_gauging, is_passing;
     bool is_stopped;
     void (*on_closed)(void *context);
     void *closed_context;
 };
+
+/* Columns of keep_house. */
+enum { COL_ACTION, COL_TABLE, COL_AMOUNT, COL_DETAIL, COL_AGAIN };
 
 static void set_gauge(struct worker *worker, enum worker_metric metric, const char *label, double value)
 {
     metric_set(metrics_series(worker->metrics, metric, label, NULL), value);
 }
 
+static void on_gauges_timer(uv_timer_t *timer);
+
 static void on_gauges(struct pg_ask *ask, const struct pg_answer *answer)
 {
     struct housekeeping *keeping = container_of(ask, struct housekeeping, gauges_ask);
     struct worker *worker = keeping->worker;
     keeping->is_gauging = false;
+    int64_t cost_ms = (clock_mono_ms() - keeping->gauges_asked_ms) * GAUGES_COST_FACTOR;
+    if (!keeping->is_stopped)
+        uv_timer_start(&keeping->gauges_timer, on_gauges_timer,
+                       (uint64_t)(cost_ms > GAUGES_EVERY_MS ? cost_ms : GAUGES_EVERY_MS), 0);
     if (answer->kind != PG_DONE)
         return;
     set_gauge(worker, WORKER_METRIC_OUTBOX_EVENTS, "PENDING", (double)pg_int8(answer->rows, 0, 0));
@@ -50,51 +60,77 @@ static void on_gauges(struct pg_ask *ask, const struct pg_answer *answer)
 static void on_gauges_timer(uv_timer_t *timer)
 {
     struct housekeeping *keeping = container_of(timer, struct housekeeping, gauges_timer);
-    if (keeping->is_gauging || keeping->is_stopped)
-        return;
     keeping->is_gauging = true;
+    keeping->gauges_asked_ms = clock_mono_ms();
     keeping->gauges_ask.statement = &sql_outbox_gauges;
     keeping->gauges_ask.timeout_ms = ASK_TIMEOUT_MS;
     keeping->gauges_ask.on_answer = on_gauges;
     pg_pool_ask(keeping->worker->pool, &keeping->gauges_ask);
 }
 
-static void on_expire_timer(uv_timer_t *timer);
-
-static void on_expired(struct pg_ask *ask, const struct pg_answer *answer)
+/* What one pass did, a row each: counted, and said where an operator would want to know. Returns whether there is more to do. */
+static bool note_pass(struct housekeeping *keeping, const struct pg_rows *rows)
 {
-    struct housekeeping *keeping = container_of(ask, struct housekeeping, expire_ask);
-    keeping->is_expiring = false;
-    int64_t gone = answer->kind == PG_DONE && pg_rows_count(answer->rows) == 1 ? pg_int8(answer->rows, 0, 0) : 0;
-    metric_add(metrics_series(keeping->worker->metrics, WORKER_METRIC_EXPIRED,
-                              keeping->expires_limits ? "rate_limit_log" : "idempotency_keys", NULL),
-               (double)gone);
-    if (keeping->is_stopped)
-        return;
-    bool pass_is_over = gone < EXPIRE_MAX && keeping->expires_limits;
-    if (gone < EXPIRE_MAX)
-        keeping->expires_limits = !keeping->expires_limits;
-    uv_timer_start(&keeping->expire_timer, on_expire_timer, pass_is_over ? EXPIRE_EVERY_MS : EXPIRE_PAUSE_MS, 0);
+    struct metrics *metrics = keeping->worker->metrics;
+    bool again = false;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        const char *action = pg_bytes(rows, row, COL_ACTION).bytes, *table = pg_bytes(rows, row, COL_TABLE).bytes;
+        const char *detail = pg_bytes(rows, row, COL_DETAIL).bytes;
+        again |= pg_bool(rows, row, COL_AGAIN);
+        if (strcmp(action, "busy") == 0)
+            continue;
+        if (strcmp(action, "expired") == 0) {
+            metric_add(metrics_series(metrics, WORKER_METRIC_EXPIRED, table, NULL),
+                       (double)pg_int8(rows, row, COL_AMOUNT));
+            continue;
+        }
+        metric_add(metrics_series(metrics, WORKER_METRIC_PARTITIONS, table, action), 1);
+        log_at(strcmp(action, "postponed") == 0 ? LOG_WARNING : LOG_INFO, "partition", LOG_TEXT("action", action),
+               LOG_TEXT("table", table), LOG_TEXT("detail", detail ? detail : ""),
+               LOG_NUMBER("rows_kept", pg_int8(rows, row, COL_AMOUNT)));
+    }
+    return again;
 }
 
-static void on_expire_timer(uv_timer_t *timer)
+static void on_pass_timer(uv_timer_t *timer);
+
+static void on_passed(struct pg_ask *ask, const struct pg_answer *answer)
 {
-    struct housekeeping *keeping = container_of(timer, struct housekeeping, expire_timer);
+    struct housekeeping *keeping = container_of(ask, struct housekeeping, pass_ask);
+    keeping->is_passing = false;
+    metric_observe(metrics_series(keeping->worker->metrics, WORKER_METRIC_HOUSEKEEPING_SECONDS, NULL, NULL),
+                   (double)(clock_mono_us() - keeping->pass_asked_us) / 1e6);
+    bool again = false;
+    if (answer->kind == PG_DONE)
+        again = note_pass(keeping, answer->rows);
+    else if (answer->kind == PG_REFUSED)
+        log_warning("housekeeping failed", LOG_TEXT("sqlstate", answer->sqlstate), LOG_TEXT("why", answer->message));
+    if (!keeping->is_stopped)
+        uv_timer_start(&keeping->pass_timer, on_pass_timer, again ? PASS_AGAIN_MS : PASS_EVERY_MS, 0);
+}
+
+static int64_t longer(int64_t left_ms, int64_t right_ms)
+{
+    return left_ms > right_ms ? left_ms : right_ms;
+}
+
+static void on_pass_timer(uv_timer_t *timer)
+{
+    struct housekeeping *keeping = container_of(timer, struct housekeeping, pass_timer);
     const struct config *config = keeping->worker->config;
-    if (keeping->is_stopped)
-        return;
+    int64_t keys_ms = config->idempotency.retention_ms;
+    keeping->is_passing = true;
+    keeping->pass_asked_us = clock_mono_us();
+    keeping->pass_ask.statement = &sql_keep_house;
+    keeping->pass_ask.params[0] = pg_param_int8(keys_ms);
     /* The api may run with a longer window than this worker knows: the retention is a second bound. */
-    int64_t limits_age_ms = config->limit.window_ms > config->idempotency.retention_ms
-                                ? config->limit.window_ms
-                                : config->idempotency.retention_ms;
-    keeping->is_expiring = true;
-    keeping->expire_ask.statement = keeping->expires_limits ? &sql_limits_expire : &sql_keys_expire;
-    keeping->expire_ask.params[0] =
-        pg_param_int8(keeping->expires_limits ? limits_age_ms : config->idempotency.retention_ms);
-    keeping->expire_ask.params[1] = pg_param_int8(EXPIRE_MAX);
-    keeping->expire_ask.timeout_ms = ASK_TIMEOUT_MS;
-    keeping->expire_ask.on_answer = on_expired;
-    pg_pool_ask(keeping->worker->pool, &keeping->expire_ask);
+    keeping->pass_ask.params[1] = pg_param_int8(longer(config->limit.window_ms, keys_ms));
+    /* A key that is still honoured leads to its event. */
+    keeping->pass_ask.params[2] = pg_param_int8(longer(config->outbox.retention_ms, keys_ms));
+    keeping->pass_ask.params[3] = pg_param_int8(PARTITION_LEAST_MS);
+    keeping->pass_ask.timeout_ms = ASK_TIMEOUT_MS;
+    keeping->pass_ask.on_answer = on_passed;
+    pg_pool_ask(keeping->worker->pool, &keeping->pass_ask);
 }
 
 bool housekeeping_open(struct worker *worker, struct housekeeping **ret_housekeeping, struct err *err)
@@ -104,10 +140,10 @@ bool housekeeping_open(struct worker *worker, struct housekeeping **ret_housekee
         return err_set(err, ERR_MEMORY, "no memory for housekeeping");
     keeping->worker = worker;
     uv_timer_init(worker->loop, &keeping->gauges_timer);
-    uv_timer_init(worker->loop, &keeping->expire_timer);
+    uv_timer_init(worker->loop, &keeping->pass_timer);
     keeping->open_handles = 2;
-    uv_timer_start(&keeping->gauges_timer, on_gauges_timer, 500, GAUGES_EVERY_MS);
-    uv_timer_start(&keeping->expire_timer, on_expire_timer, 2000, 0);
+    uv_timer_start(&keeping->gauges_timer, on_gauges_timer, 500, 0);
+    uv_timer_start(&keeping->pass_timer, on_pass_timer, 2000, 0);
     *ret_housekeeping = keeping;
     return true;
 }
@@ -116,12 +152,12 @@ void housekeeping_stop(struct housekeeping *keeping)
 {
     keeping->is_stopped = true;
     uv_timer_stop(&keeping->gauges_timer);
-    uv_timer_stop(&keeping->expire_timer);
+    uv_timer_stop(&keeping->pass_timer);
 }
 
 bool housekeeping_is_idle(const struct housekeeping *keeping)
 {
-    return !keeping->is_gauging && !keeping->is_expiring;
+    return !keeping->is_gauging && !keeping->is_passing;
 }
 
 static void handle_closed(struct housekeeping *keeping)
@@ -139,9 +175,9 @@ static void on_gauges_closed(uv_handle_t *handle)
     handle_closed(container_of((uv_timer_t *)handle, struct housekeeping, gauges_timer));
 }
 
-static void on_expire_closed(uv_handle_t *handle)
+static void on_pass_closed(uv_handle_t *handle)
 {
-    handle_closed(container_of((uv_timer_t *)handle, struct housekeeping, expire_timer));
+    handle_closed(container_of((uv_timer_t *)handle, struct housekeeping, pass_timer));
 }
 
 void housekeeping_close(struct housekeeping *keeping, void (*on_closed)(void *context), void *context)
@@ -150,5 +186,5 @@ void housekeeping_close(struct housekeeping *keeping, void (*on_closed)(void *co
     keeping->on_closed = on_closed;
     keeping->closed_context = context;
     uv_close((uv_handle_t *)&keeping->gauges_timer, on_gauges_closed);
-    uv_close((uv_handle_t *)&keeping->expire_timer, on_expire_closed);
+    uv_close((uv_handle_t *)&keeping->pass_timer, on_pass_closed);
 }

@@ -1,4 +1,5 @@
-/* What runs beside the flow: gauges of the outbox, and rows that are past their retention, in small bounded steps. */
+/* What runs beside the flow: the gauges of the outbox, and the pass that makes the next partitions and drops those whose
+ * retention is over, by one worker of the cluster at a time, in short transactions. */
 #ifndef ISSUING_HOUSEKEEPING_H
 #define ISSUING_HOUSEKEEPING_H
 

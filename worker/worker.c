@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/sql/statements.h"
 #include "worker/claim.h"
+#include "worker/sweep.h"
 
 static struct worker *the_worker_of(struct target *target)
 {
@@ -184,19 +185,20 @@ bool worker_open(struct worker *worker, struct err *err)
         .context = worker,
     };
     return writer_open(&options, &worker->writer, err) && claim_open(worker, &worker->claim, err) &&
-           housekeeping_open(worker, &worker->housekeeping, err);
+           sweep_open(worker, &worker->sweep, err) && housekeeping_open(worker, &worker->housekeeping, err);
 }
 
 bool worker_is_idle(const struct worker *worker)
 {
-    return worker->in_flight == 0 && claim_is_idle(worker->claim) && housekeeping_is_idle(worker->housekeeping) &&
-           !worker->final_nudge.is_busy;
+    return worker->in_flight == 0 && claim_is_idle(worker->claim) && sweep_is_idle(worker->sweep) &&
+           housekeeping_is_idle(worker->housekeeping) && !worker->final_nudge.is_busy;
 }
 
 void worker_drain(struct worker *worker)
 {
     worker->is_draining = true;
     claim_stop(worker->claim);
+    sweep_stop(worker->sweep);
     housekeeping_stop(worker->housekeeping);
 }
 
@@ -219,8 +221,9 @@ void worker_close(struct worker *worker, void (*on_closed)(void *context), void 
     assert(worker_is_idle(worker));
     worker->on_closed = on_closed;
     worker->closed_context = context;
-    worker->open_rooms = 3;
+    worker->open_rooms = 4;
     writer_close(worker->writer, on_room_closed, worker);
     claim_close(worker->claim, on_room_closed, worker);
+    sweep_close(worker->sweep, on_room_closed, worker);
     housekeeping_close(worker->housekeeping, on_room_closed, worker);
 }

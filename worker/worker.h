@@ -17,6 +17,7 @@
 #include "worker/writer.h"
 
 struct claim;
+struct sweep;
 
 #define WORKER_METRICS(X)                                                                                              \
     X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE, "Open and failed events by status.", "status", NULL, NULL) \
@@ -35,7 +36,12 @@ struct claim;
     X(IN_FLIGHT, "issuing_in_flight", METRIC_GAUGE, "Events held by this worker.", NULL, NULL, NULL)                   \
     X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", "sqlstate_class", \
       NULL, NULL)                                                                                                      \
-    X(EXPIRED, "issuing_expired_total", METRIC_COUNTER, "Rows removed after their retention.", "table", NULL, NULL)    \
+    X(EXPIRED, "issuing_expired_total", METRIC_COUNTER, "Rows deleted one by one after their retention.", "table",     \
+      NULL, NULL)                                                                                                      \
+    X(PARTITIONS, "issuing_partitions_total", METRIC_COUNTER, "Partitions created, dropped, and postponed.", "table",  \
+      "action", NULL)                                                                                                  \
+    X(HOUSEKEEPING_SECONDS, "issuing_housekeeping_seconds", METRIC_HISTOGRAM, "Time of one pass of the housekeeping.", \
+      NULL, NULL, metric_buckets_seconds)                                                                              \
     X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
       "How late the loop's timer was at its worst since the last scrape.", NULL, NULL, NULL)                           \
     X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", "program", "version", NULL)
@@ -58,6 +64,7 @@ struct worker {
     struct target issuer, core;
     struct writer *writer;
     struct claim *claim;
+    struct sweep *sweep;
     struct flow *slots; /* worker.max_in_flight of them */
     struct flow *free_slots;
     int in_flight;

@@ -54,8 +54,20 @@ static void append(struct lane *lane, struct write_op *op)
     lane->last = op;
 }
 
+/* Linked, done, nothing else to write: what outbox_complete takes for granted. */
+static bool is_usual(const struct write_end *end)
+{
+    return end->status == OUTBOX_COMPLETED && strcmp(end->step, "link") == 0 &&
+           strcmp(end->outcome, "completed") == 0 && !end->give_back && !end->clear_sent && !end->deferred &&
+           !end->unknown && !end->reason_code[0] && !end->last_error[0] && !end->cause[0] && !end->detail[0] &&
+           !end->card_status && !end->replaces;
+}
+
 void writer_put(struct writer *writer, struct write_op *op)
 {
+    assert(op->kind != WRITE_COMPLETE);
+    if (op->kind == WRITE_END && is_usual(op->end))
+        op->kind = WRITE_COMPLETE;
     op->may_be_written = false;
     append(&writer->lanes[op->kind], op);
 }
@@ -166,6 +178,24 @@ static void fill_end(struct batch *batch)
     batch->ask.params[15] = pg_param_text(worker, strlen(worker));
 }
 
+static void fill_complete(struct batch *batch)
+{
+    struct pg_array ids, tokens, tooks;
+    pg_array_start(&ids, &batch->arrays[0], PG_UUID);
+    pg_array_start(&tokens, &batch->arrays[1], PG_UUID);
+    pg_array_start(&tooks, &batch->arrays[2], PG_INT8);
+    for (int i = 0; i < batch->count; i++) {
+        pg_array_add_uuid(&ids, &batch->ops[i]->event_id);
+        pg_array_add_uuid(&tokens, &batch->ops[i]->token);
+        pg_array_add_int8(&tooks, batch->ops[i]->end->took_ms);
+    }
+    const char *worker = batch->writer->options.worker_name;
+    batch->ask.params[0] = pg_array_param(&ids);
+    batch->ask.params[1] = pg_array_param(&tokens);
+    batch->ask.params[2] = pg_param_text(worker, strlen(worker));
+    batch->ask.params[3] = pg_array_param(&tooks);
+}
+
 static bool fill(struct batch *batch)
 {
     switch (batch->ops[0]->kind) {
@@ -180,6 +210,9 @@ static bool fill(struct batch *batch)
         break;
     case WRITE_END:
         fill_end(batch);
+        break;
+    case WRITE_COMPLETE:
+        fill_complete(batch);
         break;
     case WRITE_KINDS:
         assert(!"no kind");
@@ -204,10 +237,15 @@ static void send_batch(struct batch *batch)
     pg_pool_ask(batch->writer->options.pool, &batch->ask);
 }
 
+static bool is_end(const struct write_op *op)
+{
+    return op->kind == WRITE_END || op->kind == WRITE_COMPLETE;
+}
+
 static void finish(struct batch *batch, int index, enum write_result result, const char *why)
 {
     struct write_op *op = batch->ops[index];
-    if (result == WRITE_FENCED && op->may_be_written && op->kind == WRITE_END)
+    if (result == WRITE_FENCED && op->may_be_written && is_end(op))
         result = WRITE_DONE; /* most likely our own earlier run ended it; either way nothing is left to do */
     op->on_written(op, result, why);
 }
@@ -237,7 +275,7 @@ static void batch_done(struct batch *batch, const struct pg_rows *rows)
         (*found)->matched = true;
         if ((*found)->kind == WRITE_SAVE)
             (*found)->save->card_id = pg_uuid(rows, row, 1);
-        any_final |= (*found)->kind == WRITE_END && outbox_status_is_final((*found)->end->status);
+        any_final |= is_end(*found) && outbox_status_is_final((*found)->end->status);
     }
     for (int i = 0; i < batch->count; i++)
         finish(batch, i, batch->ops[i]->matched ? WRITE_DONE : WRITE_FENCED, "");
@@ -348,6 +386,7 @@ bool writer_open(const struct writer_options *options, struct writer **ret_write
     writer->lanes[WRITE_EXTEND].statement = &sql_outbox_extend;
     writer->lanes[WRITE_MARK].statement = &sql_outbox_mark;
     writer->lanes[WRITE_END].statement = &sql_outbox_end;
+    writer->lanes[WRITE_COMPLETE].statement = &sql_outbox_complete;
     for (int kind = 0; kind < WRITE_KINDS; kind++) {
         for (int i = 0; i < BATCHES; i++) {
             struct batch *batch = &writer->lanes[kind].batches[i];

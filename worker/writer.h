@@ -17,7 +17,14 @@
 #include "common/outbox.h"
 #include "common/pg_pool.h"
 
-enum write_kind { WRITE_SAVE, WRITE_EXTEND, WRITE_MARK, WRITE_END, WRITE_KINDS };
+enum write_kind {
+    WRITE_SAVE,
+    WRITE_EXTEND,
+    WRITE_MARK,
+    WRITE_END,
+    WRITE_COMPLETE, /* the writer's own word for a WRITE_END as nearly all are; do not put it */
+    WRITE_KINDS,
+};
 
 enum write_result {
     WRITE_DONE,

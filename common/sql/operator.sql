@@ -13,7 +13,7 @@ GROUP BY e.status;
 -- why: the open questions by reason, most frequent first, by outbox_events_failed. No lock.
 SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at)
 FROM outbox_events e
-WHERE e.status = 'FAILED'
+WHERE e.failed_at IS NOT NULL
 GROUP BY 1
 ORDER BY 2 DESC, 1
 LIMIT 20;
@@ -59,7 +59,7 @@ LIMIT 10000;
 -- $1-$5 filters.
 SELECT count(*), clock_timestamp()
 FROM outbox_events e
-WHERE e.status = 'FAILED'
+WHERE e.failed_at IS NOT NULL
   AND ($1::text IS NULL OR e.status = $1::text)
   AND ($2::text IS NULL OR e.event_type = $2::text)
   AND ($3::text IS NULL OR e.reason_code = $3::text)
@@ -71,7 +71,7 @@ WHERE e.status = 'FAILED'
 -- the row was seen, and operator_replay acts on that state only. $1-$5 filters, $6 horizon in us, $7 the last id of the page before, $8 limit.
 SELECT e.id, e.updated_at
 FROM outbox_events e
-WHERE e.status = 'FAILED'
+WHERE e.failed_at IS NOT NULL
   AND ($1::text IS NULL OR e.status = $1::text)
   AND ($2::text IS NULL OR e.event_type = $2::text)
   AND ($3::text IS NULL OR e.reason_code = $3::text)
@@ -204,8 +204,8 @@ FROM (VALUES
     ('issuing_worker', 'cards', NULL, 'INSERT', true),
     ('issuing_worker', 'cards', 'status', 'UPDATE', true),
     ('issuing_worker', 'cards', 'number_record', 'UPDATE', false),
-    ('issuing_worker', 'idempotency_keys', NULL, 'DELETE', true),
-    ('issuing_worker', 'rate_limit_log', NULL, 'DELETE', true),
+    ('issuing_worker', 'idempotency_keys', NULL, 'DELETE', false),
+    ('issuing_worker', 'rate_limit_log', NULL, 'DELETE', false),
     ('issuing_worker', 'operator_actions', NULL, 'DELETE', false),
     ('issuing_operator', 'schema_migration', NULL, 'SELECT', true),
     ('issuing_operator', 'outbox_events', NULL, 'SELECT', true),
@@ -225,7 +225,7 @@ ORDER BY 1, 2, 3, 4;
 
 -- name: operator_migrate_lock :one
 -- why: one migrate at a time. Session-scoped, because several transactions run under it, and tried instead of waited for, because a waiter
--- would hold a snapshot. The worker's housekeeping has (4711, 1) and (4711, 2).
+-- would hold a snapshot. The worker's housekeeping has (4711, 1).
 SELECT pg_try_advisory_lock(4711, 3);
 
 -- name: operator_migrate_state :one

@@ -1,20 +1,24 @@
 -- name: outbox_claim :many
--- why: due events, leased to this worker under a new token; locks, order and fence are explained at issuing_claim in migrations/0003_attempts.sql.
--- $1 token, $2 limit, $3 lease in ms, $4 worker.
+-- why: due events, leased to this worker under a new token; locks, order, fence and bookmark are explained at issuing_claim in
+-- migrations/0003_attempts.sql. The last row has no id. $1 token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4, exp_month, exp_year,
-       card_status, replaces_issuer_card_id, cancel_code
-FROM issuing_claim($1::uuid, $2::int8, $3::int8, $4::text);
+       card_status, replaces_issuer_card_id, cancel_code, next_since_us
+FROM issuing_claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8);
 
--- name: outbox_reclaim :many
--- why: events whose lease ran out (their worker died, hung, or was cut off), by outbox_events_leased. They go back to PENDING with the
--- attempt spent and first_sent_at kept, and the lost attempt is written down for its worker. The usual claim takes them next.
--- $1 limit.
-WITH lost AS (
-    SELECT e.id, e.lease_token, e.lease_owner, e.updated_at, e.lease_until
+-- name: outbox_sweep :one
+-- why: what lies behind the claims' bookmark and should not: events whose lease ran out (their worker died, hung, or was cut off), and PENDING ones that
+-- became visible late. The former go back to PENDING with the attempt spent and first_sent_at kept, and the lost attempt is written down for its
+-- worker; of the latter the oldest is told, so that the bookmark goes back to it. One stretch of time per call, by outbox_events_due; SKIP LOCKED, so
+-- that two sweeps, or a sweep and a late write, do not wait for each other.
+-- $1 from this age in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit.
+WITH lost AS MATERIALIZED (
+    SELECT e.id, e.lease_token, e.lease_owner, e.updated_at
     FROM outbox_events e
-    WHERE e.status = 'PROCESSING' AND e.lease_until < now()
-    ORDER BY e.lease_until
-    LIMIT $1::int8
+    WHERE e.event_type = 'CARD_ISSUE'
+      AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
+      AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond', timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
+      AND e.status = 'PROCESSING' AND e.lease_until < now()
+    LIMIT $4::int8
     FOR UPDATE SKIP LOCKED
 ), freed AS (
     UPDATE outbox_events e
@@ -29,7 +33,13 @@ WITH lost AS (
     FROM freed f JOIN lost l ON l.id = f.id
     ON CONFLICT DO NOTHING
 )
-SELECT f.id FROM freed f;
+SELECT (SELECT count(*) FROM freed),
+       (SELECT (extract(epoch FROM min(greatest(e.due_at, timestamptz 'epoch' - interval '1 microsecond'))) * 1000000)::int8
+        FROM outbox_events e
+        WHERE e.event_type = 'CARD_ISSUE'
+          AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
+          AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond', timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
+          AND e.status = 'PENDING');
 
 -- name: outbox_save :many
 -- why: stores cards of attempts that hold their lease, and nothing for those that do not: issuing_save in migrations/0003_attempts.sql.
@@ -53,48 +63,36 @@ FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS a (id, token, code)
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
+-- name: outbox_complete :many
+-- why: the usual end, guarded by the tokens: issuing_complete in migrations/0003_attempts.sql. $1 ids, $2 tokens, $3 worker, $4 durations in ms.
+SELECT id
+FROM issuing_complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
+
 -- name: outbox_end :many
--- why: the end of attempts, guarded by their tokens: issuing_end in migrations/0003_attempts.sql.
+-- why: every other end of attempts, guarded by their tokens: issuing_end in migrations/0003_attempts.sql.
 SELECT id
 FROM issuing_end($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[], $8::text[], $9::text[], $10::text[],
                  $11::text[], $12::text[], $13::text[], $14::text[], $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[]);
 
 -- name: outbox_gauges :one
--- why: what the worker's gauges show, from the partial indexes of open and failed events only; finished ones are not counted. No lock.
-SELECT (SELECT count(*) FROM outbox_events WHERE status = 'PENDING'),
-       (SELECT count(*) FROM outbox_events WHERE status = 'PROCESSING'),
-       (SELECT count(*) FROM outbox_events WHERE status = 'FAILED'),
-       (SELECT coalesce((extract(epoch FROM clock_timestamp() - min(created_at)) * 1000)::int8, 0) FROM outbox_events WHERE status = 'PENDING'),
-       (SELECT count(*) FROM outbox_events e WHERE e.status IN ('PENDING', 'FAILED') AND e.first_sent_at IS NOT NULL
-           AND NOT EXISTS (SELECT FROM cards c WHERE c.request_id = e.id));
+-- why: what the worker's gauges show, from the indexes of open and failed events only; finished ones are not counted. No lock.
+SELECT o.pending, o.processing, f.failed, o.oldest_ms, o.unknown + f.unknown
+FROM (SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
+             count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
+             coalesce((extract(epoch FROM clock_timestamp() - min(e.created_at) FILTER (WHERE e.status = 'PENDING')) * 1000)::int8, 0) AS oldest_ms,
+             count(*) FILTER (WHERE e.status = 'PENDING' AND e.first_sent_at IS NOT NULL
+                                AND NOT EXISTS (SELECT FROM cards c WHERE c.request_id = e.id)) AS unknown
+      FROM outbox_events e
+      WHERE e.due_at IS NOT NULL) o,
+     (SELECT count(*) AS failed,
+             count(*) FILTER (WHERE e.first_sent_at IS NOT NULL
+                                AND NOT EXISTS (SELECT FROM cards c WHERE c.request_id = e.id)) AS unknown
+      FROM outbox_events e
+      WHERE e.failed_at IS NOT NULL) f;
 
--- name: keys_expire :many
--- why: keys whose request reached its final status longer ago than the retention; the key of an unfinished event, or of an open question
--- (FAILED), stays. The age index narrows the walk, the limit keeps the transaction short, and the transaction-scoped lock lets one worker of
--- the cluster do it at a time and cannot outlive it. $1 retention in ms, $2 limit.
-WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(4711, 1) AS mine
-), old AS (
-    SELECT k.ctid FROM idempotency_keys k
-    LEFT JOIN outbox_events e ON e.id = k.event_id
-    WHERE (SELECT mine FROM turn) AND k.created_at < now() - $1::int8 * interval '1 millisecond'
-      AND (e.id IS NULL OR e.status IN ('COMPLETED', 'REJECTED')
-           AND coalesce(e.completed_at, e.updated_at) < now() - $1::int8 * interval '1 millisecond')
-    LIMIT $2::int8
-), gone AS (
-    DELETE FROM idempotency_keys k USING old WHERE k.ctid = old.ctid RETURNING 1
-)
-SELECT count(*) FROM gone;
-
--- name: limits_expire :many
--- why: tries that no window can count any more; one worker at a time, as keys_expire. $1 age in ms, $2 limit.
-WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(4711, 2) AS mine
-), old AS (
-    SELECT l.ctid FROM rate_limit_log l
-    WHERE (SELECT mine FROM turn) AND l.at < now() - $1::int8 * interval '1 millisecond'
-    LIMIT $2::int8
-), gone AS (
-    DELETE FROM rate_limit_log l USING old WHERE l.ctid = old.ctid RETURNING 1
-)
-SELECT count(*) FROM gone;
+-- name: keep_house :many
+-- why: one pass over what is past its retention, by one worker of the cluster at a time: issuing_keep_house in migrations/0004_housekeeping.sql.
+-- $1 keys, $2 limit rows, $3 events, $4 least length of a partition; all in ms.
+SELECT action, table_name, amount, detail, again
+FROM issuing_keep_house($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond', $3::int8 * interval '1 millisecond',
+                        $4::int8 * interval '1 millisecond');

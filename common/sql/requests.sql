@@ -31,7 +31,7 @@ WHERE c.id = $1::uuid AND c.user_id = $2::text
   AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
 
 -- name: card_list :many
--- why: as card_get; newest first, keyset paging on cards_user.
+-- why: as card_get; newest first, keyset paging on the primary key.
 SELECT c.id, c.last4, c.exp_month, c.exp_year, c.status
 FROM cards c
 WHERE c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)

@@ -32,6 +32,7 @@ static void tear_down(void)
 struct limit {
     int64_t count, window_ms;
     bool attempts;
+    int64_t retention_ms; /* of a key; 0 = a day */
 };
 
 static const struct limit no_limit = {.count = 1000000, .window_ms = HOUR_MS};
@@ -74,7 +75,7 @@ static bool say(struct pg_sync *db, const struct limit *limit, struct try *tries
     static const enum pg_type types[] = {PG_UUID, PG_TEXT, PG_TEXT, PG_BYTEA, PG_TEXT, PG_TEXT};
     struct buf bufs[ARRAY_SIZE(types)];
     struct pg_array arrays[ARRAY_SIZE(types)];
-    struct pg_param params[9];
+    struct pg_param params[10];
     struct pg_rows *rows = NULL;
     struct err err;
     for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
@@ -96,6 +97,7 @@ static bool say(struct pg_sync *db, const struct limit *limit, struct try *tries
     params[6] = pg_param_int8(limit->count);
     params[7] = pg_param_int8(limit->window_ms);
     params[8] = pg_param_bool(limit->attempts);
+    params[9] = pg_param_int8(limit->retention_ms ? limit->retention_ms : 24 * HOUR_MS);
     bool done = pg_sync_ask(db, &sql_accept_batch, params, &rows, &err);
     snprintf(ret_sqlstate, 6, "%s", pg_sync_sqlstate(db));
     if (done && pg_rows_count(rows) == count)
@@ -484,6 +486,108 @@ START_TEST(a_call_that_was_rolled_back_left_nothing)
 }
 END_TEST
 
+/* ---- how long a key counts ------------------------------------------------------------------------------------------------------- */
+
+static const struct limit an_hour = {.count = 1000000, .window_ms = HOUR_MS, .retention_ms = HOUR_MS};
+
+/* The user's only request was accepted `accepted_ago` ago, and has had its status for `ended_ago`. */
+static void age(const char *user, const char *accepted_ago, const char *status, const char *ended_ago)
+{
+    database_exec(owner,
+                  "UPDATE outbox_events SET created_at = now() - interval '%s', status = '%s', "
+                  "lease_token = CASE WHEN '%s' = 'PROCESSING' THEN gen_random_uuid() END, "
+                  "lease_until = CASE WHEN '%s' = 'PROCESSING' THEN now() END, updated_at = now() - interval '%s', "
+                  "completed_at = CASE WHEN '%s' NOT IN ('PENDING', 'PROCESSING') THEN now() - interval '%s' END "
+                  "WHERE user_id = '%s'",
+                  accepted_ago, status, status, status, ended_ago, status, ended_ago, user);
+    database_exec(owner, "UPDATE idempotency_keys SET created_at = now() - interval '%s' WHERE user_id = '%s'",
+                  accepted_ago, user);
+}
+
+START_TEST(a_key_counts_for_its_retention_from_the_final_status)
+{
+    static const char *const statuses[] = {"COMPLETED", "REJECTED"};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        char user[32];
+        snprintf(user, sizeof user, "retention-%s", statuses[i]);
+        struct try first = try_of(user, "k"), again = try_of(user, "k"), other = try_of(user, "k");
+        snprintf(other.payload, sizeof other.payload, "{\"kind\":\"new\",\"memo\":\"x\"}");
+        expect(&an_hour, &first, "accepted");
+        age(user, "90 days", statuses[i], "50 min");
+        expect(&an_hour, &again, "replayed");
+        ck_assert(uuid_equal(&again.event_id, &first.id));
+        expect(&an_hour, &other, "reused");
+        age(user, "90 days", statuses[i], "61 min");
+        expect(&an_hour, &other, "accepted"); /* a new request, another body: the key is free */
+        ck_assert(uuid_equal(&other.event_id, &other.id));
+        again.id = uuid7_make();
+        expect(&an_hour, &again, "reused"); /* the newest row is the one that counts */
+        struct try third = other;
+        third.id = uuid7_make();
+        expect(&an_hour, &third, "replayed");
+        ck_assert(uuid_equal(&third.event_id, &other.id));
+        ck_assert_int_eq(third.created_us, other.created_us);
+        expect_rows(user, 2, 2, 2);
+    }
+}
+END_TEST
+
+START_TEST(the_key_of_an_unfinished_or_failed_request_counts_for_ever)
+{
+    static const char *const statuses[] = {"PENDING", "PROCESSING", "FAILED"};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        char user[32];
+        snprintf(user, sizeof user, "for-ever-%s", statuses[i]);
+        struct try first = try_of(user, "k"), again = try_of(user, "k"), other = try_of(user, "k");
+        snprintf(other.payload, sizeof other.payload, "{\"kind\":\"new\",\"memo\":\"x\"}");
+        expect(&an_hour, &first, "accepted");
+        age(user, "900 days", statuses[i], "900 days");
+        expect(&an_hour, &again, "replayed");
+        ck_assert(uuid_equal(&again.event_id, &first.id));
+        expect(&an_hour, &other, "reused");
+        expect_rows(user, 1, 1, 1);
+    }
+}
+END_TEST
+
+START_TEST(a_key_whose_request_is_gone_counts_for_its_retention_from_acceptance)
+{
+    struct try first = try_of("gone", "k"), again = try_of("gone", "k");
+    expect(&an_hour, &first, "accepted");
+    age("gone", "50 min", "COMPLETED", "50 min");
+    database_run(owner, "DELETE FROM outbox_events WHERE user_id = 'gone'");
+    expect(&an_hour, &again, "replayed");
+    database_run(owner, "UPDATE idempotency_keys SET created_at = now() - interval '61 min' WHERE user_id = 'gone'");
+    expect(&an_hour, &again, "accepted");
+}
+END_TEST
+
+START_TEST(of_two_rows_of_a_key_in_different_partitions_the_newest_counts)
+{
+    struct try old = try_of("two-rows", "k"), new = try_of("two-rows", "k"), again = try_of("two-rows", "k");
+    snprintf(new.payload, sizeof new.payload, "{\"kind\":\"new\",\"memo\":\"newer\"}");
+    expect(&an_hour, &old, "accepted");
+    age("two-rows", "90 days", "COMPLETED", "89 days");
+    expect(&an_hour, &new, "accepted");
+    ck_assert_int_eq(
+        database_int(owner, "SELECT count(DISTINCT tableoid) FROM idempotency_keys WHERE user_id = 'two-rows'"), 2);
+    expect(&an_hour, &again, "reused"); /* the old row would have said: replayed */
+    snprintf(again.payload, sizeof again.payload, "%s", new.payload);
+    expect(&an_hour, &again, "replayed");
+    ck_assert(uuid_equal(&again.event_id, &new.id));
+    /* Where the newest is over, an older one does not come to life again. */
+    database_run(
+        owner, "UPDATE outbox_events SET completed_at = NULL, updated_at = now(), status = CASE WHEN payload ? 'memo' "
+               "THEN 'COMPLETED' ELSE 'FAILED' END WHERE user_id = 'two-rows'");
+    database_run(owner, "UPDATE outbox_events SET updated_at = now() - interval '2 h' WHERE user_id = 'two-rows' AND "
+                        "status = 'COMPLETED'");
+    database_run(owner, "UPDATE idempotency_keys k SET created_at = now() - interval '2 h' FROM outbox_events e "
+                        "WHERE k.user_id = 'two-rows' AND e.id = k.event_id AND e.status = 'COMPLETED'");
+    again.id = uuid7_make();
+    expect(&an_hour, &again, "accepted");
+}
+END_TEST
+
 /* ---- the limit, to the row ------------------------------------------------------------------------------------------------------ */
 
 /* Tries of the past, `ago` seconds each; 0 ends. */
@@ -677,6 +781,165 @@ START_TEST(reissues_of_one_card_from_many_connections_are_one)
 }
 END_TEST
 
+/* A reissue that another service inserts by itself; false: the SQLSTATE is in ret_sqlstate. */
+struct foreign {
+    pthread_t thread;
+    struct pg_sync *db;
+    char text[300], sqlstate[6];
+};
+
+static void *insert_foreign(void *context)
+{
+    struct foreign *foreign = context;
+    struct err err;
+    bool done = pg_sync_exec(foreign->db, foreign->text, &err);
+    snprintf(foreign->sqlstate, sizeof foreign->sqlstate, "%s", done ? "" : pg_sync_sqlstate(foreign->db));
+    return NULL;
+}
+
+static struct foreign foreign_of(const char *user, const struct uuid *card)
+{
+    struct foreign foreign = {.db = database_open(NULL)};
+    struct try try = reissue_of(user, "", card);
+    snprintf(foreign.text, sizeof foreign.text, "INSERT INTO outbox_events (user_id, payload) VALUES ('%s', '%s')",
+             user, try.payload);
+    return foreign;
+}
+
+static void wait_for_a_waiter(void)
+{
+    int64_t waiting = 0;
+    for (int i = 0; i < 3000 && !waiting; i++) {
+        waiting = database_int(owner, "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+                                      "WHERE NOT l.granted AND a.datname = current_database()");
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    }
+    ck_assert_int_gt(waiting, 0);
+}
+
+static int64_t live_reissues(const char *user)
+{
+    return database_int(owner,
+                        "SELECT count(*) FROM outbox_events WHERE user_id = '%s' AND payload ? 'replaces' "
+                        "AND status <> 'REJECTED'",
+                        user);
+}
+
+/* One inserts and has not committed; another waits for it; then the first one ends as said. Returns the other's SQLSTATE. */
+static void race_foreign(const char *user, const char *first_ends, char ret_sqlstate[6])
+{
+    struct uuid card = add_card(user, "COMPLETED", "active");
+    for (int taken = 0; taken < 2; taken++) { /* the place is free; it is that of a rejected one */
+        struct foreign first = foreign_of(user, &card), second = foreign_of(user, &card);
+        database_run(first.db, "BEGIN");
+        database_run(first.db, first.text);
+        ck_assert_int_eq(pthread_create(&second.thread, NULL, insert_foreign, &second), 0);
+        wait_for_a_waiter();
+        database_run(first.db, first_ends);
+        ck_assert_int_eq(pthread_join(second.thread, NULL), 0);
+        snprintf(ret_sqlstate, 6, "%s", second.sqlstate);
+        pg_sync_close(first.db);
+        pg_sync_close(second.db);
+        ck_assert_int_eq(live_reissues(user), 1);
+        database_exec(
+            owner, "UPDATE outbox_events SET status = 'REJECTED' WHERE user_id = '%s' AND payload ? 'replaces'", user);
+    }
+}
+
+START_TEST(of_two_reissues_that_other_services_insert_at_once_one_is_refused)
+{
+    char sqlstate[6];
+    race_foreign("foreign-commit", "COMMIT", sqlstate);
+    ck_assert_str_eq(sqlstate, "23505");
+    race_foreign("foreign-rollback", "ROLLBACK", sqlstate);
+    ck_assert_str_eq(sqlstate, "");
+}
+END_TEST
+
+/* The wait may also begin where the place is only locked: whoever takes it before that lock ends is seen as well. */
+START_TEST(a_reissue_that_took_the_place_while_another_waited_for_it_keeps_it)
+{
+    struct uuid card = add_card("locked-place", "COMPLETED", "active");
+    struct foreign first = foreign_of("locked-place", &card), second = foreign_of("locked-place", &card);
+    database_run(first.db, first.text);
+    database_run(
+        owner, "UPDATE outbox_events SET status = 'REJECTED' WHERE user_id = 'locked-place' AND payload ? 'replaces'");
+    database_run(first.db, "BEGIN; SELECT FROM card_reissues WHERE user_id = 'locked-place' FOR UPDATE");
+    ck_assert_int_eq(pthread_create(&second.thread, NULL, insert_foreign, &second), 0);
+    wait_for_a_waiter();
+    database_run(first.db, first.text);
+    database_run(first.db, "COMMIT");
+    ck_assert_int_eq(pthread_join(second.thread, NULL), 0);
+    pg_sync_close(first.db);
+    pg_sync_close(second.db);
+    ck_assert_str_eq(second.sqlstate, "23505");
+    ck_assert_int_eq(live_reissues("locked-place"), 1);
+}
+END_TEST
+
+START_TEST(a_reissue_that_another_service_inserts_and_ours_are_never_both_live)
+{
+    struct uuid card = add_card("foreign", "COMPLETED", "active");
+    struct foreign foreign = foreign_of("foreign", &card);
+    struct try ours = reissue_of("foreign", "k", &card);
+    struct err err;
+    char sqlstate[6];
+    /* theirs first, committed */
+    database_run(foreign.db, foreign.text);
+    expect(&no_limit, &ours, "not_replaceable");
+    database_run(owner,
+                 "UPDATE outbox_events SET status = 'REJECTED' WHERE user_id = 'foreign' AND payload ? 'replaces'");
+    /* ours first */
+    expect(&no_limit, &ours, "accepted");
+    ck_assert(!pg_sync_exec(foreign.db, foreign.text, &err));
+    ck_assert_str_eq(pg_sync_sqlstate(foreign.db), "23505");
+    database_run(owner,
+                 "UPDATE outbox_events SET status = 'REJECTED' WHERE user_id = 'foreign' AND payload ? 'replaces'");
+    /* theirs first, and we wait for it: refused as a whole, and refused properly when it is said again */
+    struct contest contest;
+    struct try waiting = reissue_of("foreign", "k2", &card);
+    pthread_barrier_t barrier;
+    contest_open(&contest, 1, NULL);
+    struct racer *racer = &contest.racers[0];
+    racer->barrier = &barrier;
+    racer->limit = &no_limit;
+    racer->tries = &waiting;
+    racer->calls = racer->batch = 1;
+    ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, 1), 0);
+    database_run(foreign.db, "BEGIN");
+    database_run(foreign.db, foreign.text);
+    ck_assert_int_eq(pthread_create(&racer->thread, NULL, race, racer), 0);
+    wait_for_a_waiter();
+    database_run(foreign.db, "COMMIT");
+    ck_assert_int_eq(pthread_join(racer->thread, NULL), 0);
+    pthread_barrier_destroy(&barrier);
+    snprintf(sqlstate, sizeof sqlstate, "%s", racer->sqlstate);
+    contest_close(&contest);
+    ck_assert_str_eq(sqlstate, "23505");
+    ck_assert_int_eq(live_reissues("foreign"), 1);
+    expect(&no_limit, &waiting, "not_replaceable");
+    ck_assert_int_eq(
+        database_int(owner, "SELECT count(*) FROM idempotency_keys WHERE user_id = 'foreign' AND key = 'k2'"), 0);
+    pg_sync_close(foreign.db);
+}
+END_TEST
+
+START_TEST(two_reissues_of_one_card_in_one_statement_are_refused)
+{
+    struct uuid card = add_card("one-statement", "COMPLETED", "active");
+    struct try try = reissue_of("one-statement", "k", &card);
+    struct err err;
+    char text[700];
+    snprintf(text, sizeof text,
+             "INSERT INTO outbox_events (user_id, payload) SELECT 'one-statement', '%s' FROM generate_series(1, 2)",
+             try.payload);
+    ck_assert(!pg_sync_exec(owner, text, &err));
+    ck_assert_str_eq(pg_sync_sqlstate(owner), "23505");
+    ck_assert_int_eq(live_reissues("one-statement"), 0);
+    expect(&no_limit, &try, "accepted");
+}
+END_TEST
+
 /* ---- batches -------------------------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_batch_of_64_comes_back_in_the_order_it_went)
@@ -758,21 +1021,12 @@ END_TEST
 
 START_TEST(a_key_that_somebody_still_records_ends_the_wait_and_spares_the_neighbours)
 {
+    struct try recorded = try_of("blocked", "k");
     struct try tries[2] = {try_of("blocked", "k"), try_of("blocked-neighbour", "k")};
-    struct pg_sync *slow = database_open(NULL);
-    unsigned char digest[DIGEST_SIZE];
-    char hex[2 * DIGEST_SIZE + 1];
-    struct uuid id = uuid7_make();
-    char id_text[UUID_TEXT_SIZE];
-    uuid_format(&id, id_text);
-    digest_sha256(tries[0].payload, strlen(tries[0].payload), digest);
-    for (int i = 0; i < DIGEST_SIZE; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    struct pg_sync *slow = database_open("issuing_api");
+    char sqlstate[6];
     database_run(slow, "BEGIN");
-    database_exec(slow,
-                  "INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint) VALUES ('%s', now(), "
-                  "'blocked', 'k', '\\x%s')",
-                  id_text, hex);
+    ck_assert(say(slow, &no_limit, &recorded, 1, sqlstate));
     database_run(api, "SET statement_timeout = '60s'"); /* a wait without an end would be 57014, not 55P03 */
     expect_refused(api, tries, 2, "55P03");
     expect_rows("blocked-neighbour", 0, 0, 0);
@@ -780,7 +1034,8 @@ START_TEST(a_key_that_somebody_still_records_ends_the_wait_and_spares_the_neighb
     database_run(slow, "COMMIT");
     pg_sync_close(slow);
     expect(&no_limit, &tries[0], "replayed");
-    ck_assert(uuid_equal(&tries[0].event_id, &id));
+    ck_assert(uuid_equal(&tries[0].event_id, &recorded.id));
+    expect_rows("blocked", 1, 1, 1);
 }
 END_TEST
 
@@ -917,6 +1172,10 @@ int main(void)
     tcase_add_test(tcase, a_refused_try_leaves_its_key_unused_and_its_row_in_the_log);
     tcase_add_test(tcase, the_same_call_again_gives_the_same_verdict);
     tcase_add_test(tcase, a_call_that_was_rolled_back_left_nothing);
+    tcase_add_test(tcase, a_key_counts_for_its_retention_from_the_final_status);
+    tcase_add_test(tcase, the_key_of_an_unfinished_or_failed_request_counts_for_ever);
+    tcase_add_test(tcase, a_key_whose_request_is_gone_counts_for_its_retention_from_acceptance);
+    tcase_add_test(tcase, of_two_rows_of_a_key_in_different_partitions_the_newest_counts);
     tcase_add_test(tcase, the_slot_frees_when_the_tries_that_fill_the_window_leave_it);
     tcase_add_test(tcase, refused_tries_count_only_where_attempts_count);
     tcase_add_test(tcase, a_try_passes_when_its_time_has_come_and_not_before);
@@ -924,6 +1183,10 @@ int main(void)
     tcase_add_test(tcase, not_replaceable_is_said_before_limited);
     tcase_add_test(tcase, a_card_has_one_live_reissue_until_that_is_rejected);
     tcase_add_test(tcase, reissues_of_one_card_from_many_connections_are_one);
+    tcase_add_test(tcase, of_two_reissues_that_other_services_insert_at_once_one_is_refused);
+    tcase_add_test(tcase, a_reissue_that_took_the_place_while_another_waited_for_it_keeps_it);
+    tcase_add_test(tcase, a_reissue_that_another_service_inserts_and_ours_are_never_both_live);
+    tcase_add_test(tcase, two_reissues_of_one_card_in_one_statement_are_refused);
     tcase_add_test(tcase, a_batch_of_64_comes_back_in_the_order_it_went);
     tcase_add_test(tcase, a_user_twice_in_one_batch_is_refused_because_both_would_pass);
     tcase_add_test(tcase, a_bad_element_fails_the_call_as_a_whole_and_its_neighbours_pass_alone);

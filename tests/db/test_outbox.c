@@ -17,7 +17,8 @@ static void set_up(void)
     other = database_open("issuing_worker");
     database_run(other,
                  "SET lock_timeout = '20s'"); /* a wait that should not be ends as an error, not as a hung test */
-    database_run(owner, "TRUNCATE outbox_events, outbox_attempts, cards, idempotency_keys, rate_limit_log");
+    database_run(owner,
+                 "TRUNCATE outbox_events, outbox_attempts, cards, card_reissues, idempotency_keys, rate_limit_log");
 }
 
 static void tear_down(void)
@@ -51,16 +52,25 @@ static struct uuid add_event(const char *user, int due_s)
 
 static struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limit)
 {
-    struct pg_param params[] = {pg_param_uuid(token), pg_param_int8(limit), pg_param_int8(LEASE_MS),
-                                pg_param_text("worker-1", 8)};
+    struct pg_param params[] = {pg_param_uuid(token),         pg_param_int8(limit), pg_param_int8(LEASE_MS),
+                                pg_param_text("worker-1", 8), pg_param_null(),      pg_param_int8(100)};
     return database_ask(db, &sql_outbox_claim, params);
+}
+
+/* Events in a claim's answer: its last row is the bookmark. */
+static int taken(const struct pg_rows *rows)
+{
+    int last = pg_rows_count(rows) - 1;
+    ck_assert_int_ge(last, 0);
+    ck_assert(pg_is_null(rows, last, 0) && !pg_is_null(rows, last, 15));
+    return last;
 }
 
 /* Claims all that is due; returns how many. */
 static int claim_all(const struct uuid *token)
 {
     struct pg_rows *rows = claim(worker, token, 1000);
-    int count = pg_rows_count(rows);
+    int count = taken(rows);
     pg_rows_free(rows);
     return count;
 }
@@ -233,13 +243,37 @@ static int finish(const struct end *end)
     return finish_many(end, 1);
 }
 
-static int reclaim(struct pg_sync *db, int64_t limit)
+/* The narrow usual end. */
+static int complete(const struct uuid *event, const struct uuid *token)
 {
-    struct pg_param limit_param = pg_param_int8(limit);
-    struct pg_rows *rows = database_ask(db, &sql_outbox_reclaim, &limit_param);
+    struct buf bufs[3];
+    struct pg_array ids, tokens, tooks;
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_init(&bufs[i], 4096);
+    pg_array_start(&ids, &bufs[0], PG_UUID);
+    pg_array_start(&tokens, &bufs[1], PG_UUID);
+    pg_array_start(&tooks, &bufs[2], PG_INT8);
+    pg_array_add_uuid(&ids, event);
+    pg_array_add_uuid(&tokens, token);
+    pg_array_add_int8(&tooks, 250);
+    struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_param_text("worker-1", 8),
+                                pg_array_param(&tooks)};
+    struct pg_rows *rows = database_ask(worker, &sql_outbox_complete, params);
     int count = pg_rows_count(rows);
     pg_rows_free(rows);
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_done(&bufs[i]);
     return count;
+}
+
+/* From the beginning of time to now, without a bookmark; returns how many leases were taken back. */
+static int sweep(struct pg_sync *db, int64_t limit)
+{
+    struct pg_param params[] = {pg_param_null(), pg_param_int8(0), pg_param_null(), pg_param_int8(limit)};
+    struct pg_rows *rows = database_ask(db, &sql_outbox_sweep, params);
+    int freed = (int)pg_int8(rows, 0, 0);
+    pg_rows_free(rows);
+    return freed;
 }
 
 /* A fact about one event. */
@@ -305,7 +339,7 @@ START_TEST(a_claim_brings_what_the_attempt_needs)
                   "('%s', 'alice', '{\"kind\":\"new\",\"memo\":\"m\"}', '00-trace')",
                   text_of(&id));
     struct pg_rows *rows = claim(worker, &token, 10);
-    ck_assert_int_eq(pg_rows_count(rows), 1);
+    ck_assert_int_eq(taken(rows), 1);
     struct uuid back = pg_uuid(rows, 0, 0);
     ck_assert(uuid_equal(&back, &id));
     ck_assert_str_eq(pg_bytes(rows, 0, 1).bytes, "alice");
@@ -334,11 +368,11 @@ START_TEST(two_claims_at_once_take_different_events_and_never_wait)
         (void)add_event("bob", i + 1);
     database_run(worker, "BEGIN");
     struct pg_rows *mine = claim(worker, &tokens[0], FIRST);
-    ck_assert_int_eq(pg_rows_count(mine), FIRST);
+    ck_assert_int_eq(taken(mine), FIRST);
     struct pg_rows *theirs = claim(other, &tokens[1], 100); /* while the first has not committed */
-    ck_assert_int_eq(pg_rows_count(theirs), EVENTS - FIRST);
-    for (int i = 0; i < pg_rows_count(mine); i++) {
-        for (int k = 0; k < pg_rows_count(theirs); k++) {
+    ck_assert_int_eq(taken(theirs), EVENTS - FIRST);
+    for (int i = 0; i < taken(mine); i++) {
+        for (int k = 0; k < taken(theirs); k++) {
             struct uuid left = pg_uuid(mine, i, 0), right = pg_uuid(theirs, k, 0);
             ck_assert(!uuid_equal(&left, &right));
         }
@@ -372,7 +406,7 @@ START_TEST(the_one_that_is_due_longest_goes_first)
     for (int i = 0; i < 3; i++) {
         struct uuid token = uuid4_make();
         struct pg_rows *rows = claim(worker, &token, 1);
-        ck_assert_int_eq(pg_rows_count(rows), 1);
+        ck_assert_int_eq(taken(rows), 1);
         struct uuid id = pg_uuid(rows, 0, 0);
         ck_assert(uuid_equal(&id, &ids[order[i]]));
         pg_rows_free(rows);
@@ -425,7 +459,7 @@ START_TEST(a_second_claim_knows_how_long_ago_the_first_may_have_sent)
     int64_t first = fact(&id, "extract(epoch FROM e.first_sent_at) - 1700000000");
     token = uuid4_make();
     struct pg_rows *rows = claim(worker, &token, 10);
-    ck_assert_int_eq(pg_rows_count(rows), 1);
+    ck_assert_int_eq(taken(rows), 1);
     ck_assert_int_eq(pg_int8(rows, 0, 4), 2);
     ck_assert(!pg_is_null(rows, 0, 5));
     ck_assert_int_ge(pg_int8(rows, 0, 5), 100 * 1000);
@@ -482,7 +516,7 @@ START_TEST(a_card_of_another_user_is_never_the_one_to_replace)
         "INSERT INTO outbox_events (user_id, payload) VALUES ('mallory', '{\"kind\":\"reissue\",\"replaces\":\"%s\"}')",
         text_of(&card.id));
     struct pg_rows *rows = claim(worker, &token, 10);
-    ck_assert_int_eq(pg_rows_count(rows), 1);
+    ck_assert_int_eq(taken(rows), 1);
     ck_assert(pg_is_null(rows, 0, 13));
     pg_rows_free(rows);
 }
@@ -562,7 +596,7 @@ START_TEST(a_save_of_many_stores_those_that_still_hold_their_lease)
 }
 END_TEST
 
-START_TEST(a_save_that_has_not_committed_keeps_a_reclaim_out)
+START_TEST(a_save_that_has_not_committed_keeps_a_sweep_out)
 {
     struct uuid token;
     struct uuid id = claimed_event("judy", &token);
@@ -570,9 +604,9 @@ START_TEST(a_save_that_has_not_committed_keeps_a_reclaim_out)
     struct card card = {.event = id, .token = token, .id = uuid7_make(), .issuer_id = "ic_1"};
     database_run(worker, "BEGIN");
     ck_assert_int_eq(save_one(&card, NULL), 1);
-    ck_assert_int_eq(reclaim(other, 10), 0);
+    ck_assert_int_eq(sweep(other, 10), 0);
     database_run(worker, "COMMIT");
-    ck_assert_int_eq(reclaim(other, 10), 1);
+    ck_assert_int_eq(sweep(other, 10), 1);
 }
 END_TEST
 
@@ -609,10 +643,10 @@ START_TEST(the_intention_to_cancel_outlives_its_worker)
     ck_assert_int_eq(mark(&sql_outbox_mark, &id, &token, "link_refused"), 1);
     ck_assert_int_eq(fact(&id, "e.status = 'PROCESSING' AND e.cancel_code = 'link_refused'"), 1);
     database_exec(owner, "UPDATE outbox_events SET lease_until = now() - interval '1 s' WHERE id = '%s'", text_of(&id));
-    ck_assert_int_eq(reclaim(worker, 10), 1);
+    ck_assert_int_eq(sweep(worker, 10), 1);
     token = uuid4_make();
     struct pg_rows *rows = claim(worker, &token, 10);
-    ck_assert_int_eq(pg_rows_count(rows), 1);
+    ck_assert_int_eq(taken(rows), 1);
     ck_assert_str_eq(pg_bytes(rows, 0, 14).bytes, "link_refused");
     pg_rows_free(rows);
 }
@@ -646,6 +680,84 @@ START_TEST(an_end_with_a_stale_token_changes_nothing)
     ck_assert_int_eq(finish(&end), 1);
     database_run(worker, "ROLLBACK");
     expect_unchanged(&id, &token);
+}
+END_TEST
+
+START_TEST(a_completion_with_a_stale_token_changes_nothing)
+{
+    struct uuid token, stale = uuid4_make();
+    struct uuid id = claimed_event("mona", &token);
+    ck_assert_int_eq(complete(&id, &stale), 0);
+    expect_unchanged(&id, &token);
+    begin_without_fence("issuing_complete");
+    ck_assert_int_eq(complete(&id, &stale), 1);
+    database_run(worker, "ROLLBACK");
+    expect_unchanged(&id, &token);
+}
+END_TEST
+
+START_TEST(a_completion_happens_once_and_leaves_nothing_to_a_later_write)
+{
+    struct uuid token;
+    struct uuid id = claimed_event("nils", &token);
+    ck_assert_int_eq(complete(&id, &token), 1);
+    ck_assert_int_eq(complete(&id, &token), 0);
+    ck_assert_int_eq(
+        finish(&(struct end){.event = id, .token = token, .status = "FAILED", .reason_code = "attempts_exhausted"}), 0);
+    ck_assert_int_eq(fact(&id, "e.status = 'COMPLETED' AND e.lease_token IS NULL AND e.lease_until IS NULL"), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts"), 1);
+    ck_assert_int_eq(extend(&sql_outbox_extend, &id, &token, 1), 0);
+}
+END_TEST
+
+/* The row and its attempt after `statement` ended it: what names the event and the moment taken out. */
+static char *ended_row(const struct uuid *event)
+{
+    char text[500];
+    snprintf(text, sizeof text,
+             "SELECT jsonb_build_object('event', to_jsonb(e) - "
+             "'{id,created_at,user_id,next_attempt_at,first_sent_at,updated_at,"
+             "completed_at}'::text[], 'times', ARRAY[e.completed_at = e.updated_at, a.ended_at = e.updated_at, "
+             "a.ended_at - a.started_at = interval '250 ms'], 'attempt', to_jsonb(a) - "
+             "'{event_id,lease_token,started_at,ended_at,user_id}'::text[], 'user', a.user_id = e.user_id)::text "
+             "FROM outbox_events e JOIN outbox_attempts a ON a.event_id = e.id WHERE e.id = '%s'",
+             text_of(event));
+    return database_text(owner, text);
+}
+
+START_TEST(a_completion_writes_what_the_wide_end_would_write)
+{
+    struct uuid tokens[2];
+    char *rows[2];
+    for (int wide = 0; wide < 2; wide++) {
+        struct uuid id = claimed_event(wide ? "wide" : "narrow", &tokens[wide]);
+        database_exec(
+            owner,
+            "UPDATE outbox_events SET deferred_since = now(), last_error = 'earlier', reason_code = 'earlier', "
+            "reason_detail = 'earlier' WHERE id = '%s'",
+            text_of(&id));
+        if (wide) { /* as worker/writer.c does for an end that is no usual one, with the values of one that is */
+            char text[700];
+            snprintf(
+                text, sizeof text,
+                "SELECT issuing_end(ARRAY['%s'::uuid], ARRAY['%s'::uuid], ARRAY['COMPLETED'], ARRAY[0::int8], "
+                "ARRAY[false], "
+                "ARRAY[false], ARRAY[false], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY['link'], "
+                "ARRAY['completed'], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[false], 'worker-1', ARRAY[250::int8], "
+                "ARRAY[NULL::text], ARRAY[NULL::uuid])",
+                text_of(&id), text_of(&tokens[wide]));
+            database_run(worker, text);
+        } else {
+            ck_assert_int_eq(complete(&id, &tokens[wide]), 1);
+        }
+        rows[wide] = ended_row(&id);
+        ck_assert_ptr_nonnull(rows[wide]);
+    }
+    ck_assert_str_eq(rows[0], rows[1]);
+    ck_assert_ptr_nonnull(strstr(rows[0], "\"times\": [true, true, true]"));
+    ck_assert_ptr_nonnull(strstr(rows[0], "\"status\": \"COMPLETED\""));
+    free(rows[0]);
+    free(rows[1]);
 }
 END_TEST
 
@@ -827,7 +939,7 @@ START_TEST(many_ends_in_one_statement_are_each_judged_by_their_own_token)
 }
 END_TEST
 
-/* ---- reclaim --------------------------------------------------------------------------------------------------------------- */
+/* ---- sweep ----------------------------------------------------------------------------------------------------------------- */
 
 START_TEST(an_expired_lease_is_taken_over_with_its_attempt_spent_and_written_down)
 {
@@ -836,7 +948,7 @@ START_TEST(an_expired_lease_is_taken_over_with_its_attempt_spent_and_written_dow
     struct uuid live = claimed_event("vic", &live_token);
     database_exec(owner, "UPDATE outbox_events SET lease_until = now() - interval '1 s' WHERE id = '%s'",
                   text_of(&dead));
-    ck_assert_int_eq(reclaim(worker, 10), 1);
+    ck_assert_int_eq(sweep(worker, 10), 1);
     ck_assert_int_eq(
         fact(&dead, "e.status = 'PENDING' AND e.lease_token IS NULL AND e.lease_until IS NULL AND e.retry_count = 1 "
                     "AND e.first_sent_at IS NOT NULL AND e.next_attempt_at <= clock_timestamp() AND e.last_error LIKE "
@@ -850,7 +962,7 @@ START_TEST(an_expired_lease_is_taken_over_with_its_attempt_spent_and_written_dow
             text_of(&dead), text_of(&tokens[0])),
         1);
     expect_unchanged(&live, &live_token);
-    ck_assert_int_eq(reclaim(worker, 10), 0);
+    ck_assert_int_eq(sweep(worker, 10), 0);
 
     /* The worker that was cut off comes back: its writes find nothing, also when the event is held again. */
     struct end late = {.event = dead, .token = tokens[0], .status = "COMPLETED"};
@@ -868,7 +980,7 @@ START_TEST(an_expired_lease_is_taken_over_with_its_attempt_spent_and_written_dow
 }
 END_TEST
 
-START_TEST(two_reclaims_share_the_work_and_neither_waits)
+START_TEST(two_sweeps_share_the_work_and_neither_waits)
 {
     struct uuid token = uuid4_make();
     for (int i = 0; i < 6; i++)
@@ -876,15 +988,15 @@ START_TEST(two_reclaims_share_the_work_and_neither_waits)
     ck_assert_int_eq(claim_all(&token), 6);
     database_run(owner, "UPDATE outbox_events SET lease_until = now() - interval '1 s' WHERE user_id = 'wendy'");
     database_run(worker, "BEGIN");
-    ck_assert_int_eq(reclaim(worker, 2), 2);
-    ck_assert_int_eq(reclaim(other, 100), 4);
+    ck_assert_int_eq(sweep(worker, 2), 2);
+    ck_assert_int_eq(sweep(other, 100), 4);
     database_run(worker, "COMMIT");
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE user_id = 'wendy' AND outcome = 'lost'"), 6);
 }
 END_TEST
 
-START_TEST(an_end_that_has_not_committed_wins_over_a_reclaim)
+START_TEST(an_end_that_has_not_committed_wins_over_a_sweep)
 {
     struct uuid token;
     struct uuid id = claimed_event("xena", &token);
@@ -892,9 +1004,9 @@ START_TEST(an_end_that_has_not_committed_wins_over_a_reclaim)
     struct end end = {.event = id, .token = token, .status = "COMPLETED"};
     database_run(worker, "BEGIN");
     ck_assert_int_eq(finish(&end), 1);
-    ck_assert_int_eq(reclaim(other, 10), 0);
+    ck_assert_int_eq(sweep(other, 10), 0);
     database_run(worker, "COMMIT");
-    ck_assert_int_eq(reclaim(other, 10), 0);
+    ck_assert_int_eq(sweep(other, 10), 0);
     ck_assert_int_eq(fact(&id, "e.status = 'COMPLETED'"), 1);
 }
 END_TEST
@@ -905,90 +1017,12 @@ START_TEST(an_extended_lease_is_not_taken_over)
     struct uuid id = claimed_event("yves", &token);
     database_exec(owner, "UPDATE outbox_events SET lease_until = now() - interval '1 s' WHERE id = '%s'", text_of(&id));
     ck_assert_int_eq(extend(&sql_outbox_extend, &id, &token, LEASE_MS), 1);
-    ck_assert_int_eq(reclaim(worker, 10), 0);
+    ck_assert_int_eq(sweep(worker, 10), 0);
     expect_unchanged(&id, &token);
 }
 END_TEST
 
-/* ---- housekeeping ------------------------------------------------------------------------------------------------------------ */
-
-#define RETENTION_MS (3600 * 1000)
-
-static int64_t expire(const struct sql_statement *statement, int64_t limit)
-{
-    struct pg_param params[] = {pg_param_int8(RETENTION_MS), pg_param_int8(limit)};
-    struct pg_rows *rows = database_ask(worker, statement, params);
-    int64_t count = pg_int8(rows, 0, 0);
-    pg_rows_free(rows);
-    return count;
-}
-
-static void add_key(const char *key, const char *status, const char *ended_ago, const char *key_age)
-{
-    struct uuid id = uuid7_make();
-    if (status)
-        database_exec(
-            owner,
-            "INSERT INTO outbox_events (id, user_id, payload, status, completed_at, updated_at, created_at, "
-            "lease_token, lease_until) "
-            "SELECT '%s', 'zoe', '{}', s, CASE WHEN s NOT IN ('PENDING', 'PROCESSING') THEN now() - interval '%s' END, "
-            "now() - interval '%s', now() - interval '%s', CASE WHEN s = 'PROCESSING' THEN gen_random_uuid() END, "
-            "CASE WHEN s = 'PROCESSING' THEN now() END FROM (SELECT '%s') AS t (s)",
-            text_of(&id), ended_ago, ended_ago, key_age, status);
-    database_exec(owner,
-                  "INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint) "
-                  "VALUES ('%s', now() - interval '%s', 'zoe', '%s', 'f')",
-                  text_of(&id), key_age, key);
-}
-
-START_TEST(only_keys_of_requests_that_ended_long_ago_expire)
-{
-    add_key("pending", "PENDING", "90 days", "90 days");
-    add_key("processing", "PROCESSING", "90 days", "90 days");
-    add_key("failed", "FAILED", "90 days", "90 days"); /* an open question */
-    add_key("ended_lately", "COMPLETED", "50 min", "90 days");
-    add_key("rejected_lately", "REJECTED", "50 min", "90 days");
-    add_key("young", "COMPLETED", "50 min", "50 min");
-    add_key("completed", "COMPLETED", "2 h", "90 days");
-    add_key("rejected", "REJECTED", "2 h", "2 h");
-    add_key("orphan", NULL, "", "2 h");
-    ck_assert_int_eq(expire(&sql_keys_expire, 1000), 3);
-    char *left = database_text(owner, "SELECT string_agg(key, ' ' ORDER BY key) FROM idempotency_keys");
-    ck_assert_str_eq(left, "ended_lately failed pending processing rejected_lately young");
-    free(left);
-    ck_assert_int_eq(expire(&sql_keys_expire, 1000), 0);
-}
-END_TEST
-
-START_TEST(keys_expire_a_few_at_a_time_and_by_one_worker_at_a_time)
-{
-    char key[16];
-    for (int i = 0; i < 10; i++) {
-        snprintf(key, sizeof key, "k%d", i);
-        add_key(key, "COMPLETED", "2 h", "2 h");
-    }
-    ck_assert_int_eq(expire(&sql_keys_expire, 4), 4);
-    database_run(other, "BEGIN; SELECT pg_advisory_xact_lock(4711, 1)");
-    ck_assert_int_eq(expire(&sql_keys_expire, 4), 0);
-    database_run(other, "ROLLBACK");
-    ck_assert_int_eq(expire(&sql_keys_expire, 100), 6);
-}
-END_TEST
-
-START_TEST(tries_that_no_window_counts_expire)
-{
-    database_run(owner,
-                 "INSERT INTO rate_limit_log (at, request_id, accepted, user_id) SELECT now() - n * interval '10 min', "
-                 "gen_random_uuid(), n % 2 = 0, 'zoe' FROM generate_series(1, 11) n");
-    database_run(other, "BEGIN; SELECT pg_advisory_xact_lock(4711, 2)");
-    ck_assert_int_eq(expire(&sql_limits_expire, 100), 0);
-    database_run(other, "ROLLBACK");
-    ck_assert_int_eq(expire(&sql_limits_expire, 2), 2);
-    ck_assert_int_eq(expire(&sql_limits_expire, 100), 4); /* 60 minutes have passed for the sixth as well */
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM rate_limit_log WHERE at < now() - interval '1 h'"), 0);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM rate_limit_log"), 5);
-}
-END_TEST
+/* ---- gauges, table --------------------------------------------------------------------------------------------------------- */
 
 START_TEST(the_gauges_count_what_is_open)
 {
@@ -1058,12 +1092,15 @@ int main(void)
     tcase_add_test(tcase, a_second_save_is_harmless_and_gives_the_first_cards_id);
     tcase_add_test(tcase, a_save_with_a_stale_token_changes_nothing);
     tcase_add_test(tcase, a_save_of_many_stores_those_that_still_hold_their_lease);
-    tcase_add_test(tcase, a_save_that_has_not_committed_keeps_a_reclaim_out);
+    tcase_add_test(tcase, a_save_that_has_not_committed_keeps_a_sweep_out);
     tcase_add_test(tcase, an_extension_makes_the_lease_longer);
     tcase_add_test(tcase, an_extension_with_a_stale_token_changes_nothing);
     tcase_add_test(tcase, the_intention_to_cancel_outlives_its_worker);
     tcase_add_test(tcase, a_mark_with_a_stale_token_changes_nothing);
     tcase_add_test(tcase, an_end_with_a_stale_token_changes_nothing);
+    tcase_add_test(tcase, a_completion_with_a_stale_token_changes_nothing);
+    tcase_add_test(tcase, a_completion_happens_once_and_leaves_nothing_to_a_later_write);
+    tcase_add_test(tcase, a_completion_writes_what_the_wide_end_would_write);
     tcase_add_test(tcase, an_end_happens_once);
     tcase_add_test(tcase, a_retry_counts_and_waits_and_a_deferral_gives_its_attempt_back);
     tcase_add_test(tcase, the_first_send_is_kept_unless_surely_nothing_was_sent);
@@ -1073,12 +1110,9 @@ int main(void)
     tcase_add_test(tcase, an_end_never_replaces_the_card_of_another_user);
     tcase_add_test(tcase, many_ends_in_one_statement_are_each_judged_by_their_own_token);
     tcase_add_test(tcase, an_expired_lease_is_taken_over_with_its_attempt_spent_and_written_down);
-    tcase_add_test(tcase, two_reclaims_share_the_work_and_neither_waits);
-    tcase_add_test(tcase, an_end_that_has_not_committed_wins_over_a_reclaim);
+    tcase_add_test(tcase, two_sweeps_share_the_work_and_neither_waits);
+    tcase_add_test(tcase, an_end_that_has_not_committed_wins_over_a_sweep);
     tcase_add_test(tcase, an_extended_lease_is_not_taken_over);
-    tcase_add_test(tcase, only_keys_of_requests_that_ended_long_ago_expire);
-    tcase_add_test(tcase, keys_expire_a_few_at_a_time_and_by_one_worker_at_a_time);
-    tcase_add_test(tcase, tries_that_no_window_counts_expire);
     tcase_add_test(tcase, the_gauges_count_what_is_open);
     tcase_add_test(tcase, a_state_that_cannot_be_is_refused_by_the_table);
     suite_add_tcase(suite, tcase);

@@ -1,0 +1,727 @@
+/* The story: what is over leaves by DROP of a partition, so whatever must not leave with it has to be known to the last row. An unfinished
+ * request, an open question, its history and its key stay, whenever they end; nothing is half done when somebody is in the way; and who
+ * accepts or works meanwhile does not notice. Time is made by hand: partitions and rows of the past, and when a partition was settled. */
+#include "tests/db/database.h"
+
+#include <pthread.h>
+
+#include "common/sql/statements.h"
+#include "common/uuid7.h"
+
+#define HOUR_MS (INT64_C(3600) * 1000)
+#define DAY_MS (24 * HOUR_MS)
+
+static struct pg_sync *owner, *worker, *other;
+
+/* As an empty house: not one partition but `_rest`. */
+static void set_up(void)
+{
+    owner = database_open("issuing_owner");
+    worker = database_open("issuing_worker");
+    other = database_open("issuing_worker");
+    database_run(worker,
+                 "SET statement_timeout = '20s'"); /* a wait that should not be ends as an error, not as a hung test */
+    database_run(owner, "DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM partitions LOOP "
+                        "EXECUTE format('DROP TABLE %I', p); END LOOP; DELETE FROM partitions; END $$");
+    database_run(owner,
+                 "TRUNCATE outbox_events, outbox_attempts, cards, card_reissues, idempotency_keys, rate_limit_log");
+}
+
+static void tear_down(void)
+{
+    pg_sync_closep(&other);
+    pg_sync_closep(&worker);
+    pg_sync_closep(&owner);
+}
+
+/* ---- one pass ---------------------------------------------------------------------------------------------------------------- */
+
+struct retention {
+    int64_t keys_ms, limits_ms, events_ms;
+};
+
+static const struct retention usual = {.keys_ms = DAY_MS, .limits_ms = DAY_MS, .events_ms = 90 * DAY_MS};
+
+/* What a pass did, "action table amount; ..."; valid until the next one. */
+static const char *pass_of(struct pg_sync *db, const struct retention *retention, bool *ret_again)
+{
+    static char text[600];
+    struct pg_param params[] = {pg_param_int8(retention->keys_ms), pg_param_int8(retention->limits_ms),
+                                pg_param_int8(retention->events_ms), pg_param_int8(HOUR_MS)};
+    struct pg_rows *rows = database_ask(db, &sql_keep_house, params);
+    size_t length = 0;
+    text[0] = '\0';
+    *ret_again = false;
+    for (int i = 0; i < pg_rows_count(rows); i++) {
+        const char *table = pg_bytes(rows, i, 1).bytes;
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s %s %lld", i ? "; " : "",
+                                   pg_bytes(rows, i, 0).bytes, table ? table : "-", (long long)pg_int8(rows, i, 2));
+        ck_assert_uint_lt(length, sizeof text);
+        *ret_again |= pg_bool(rows, i, 4);
+    }
+    pg_rows_free(rows);
+    return text;
+}
+
+static const char *pass(void)
+{
+    bool again;
+    return pass_of(worker, &usual, &again);
+}
+
+/* Passes until there is no more to do; returns how many had something. */
+static int passes(const struct retention *retention)
+{
+    bool again = true;
+    int count = 0;
+    while (again) {
+        (void)pass_of(worker, retention, &again);
+        count += again;
+        ck_assert_int_lt(count, 1000);
+    }
+    return count;
+}
+
+static void expect_pass(const char *wanted)
+{
+    const char *done = pass();
+    ck_assert_msg(strcmp(done, wanted) == 0, "the pass did \"%s\", not \"%s\"", done, wanted);
+}
+
+/* ---- the past ---------------------------------------------------------------------------------------------------------------- */
+
+static void add_partition(const char *parent, int from_days_ago, int to_days_ago)
+{
+    database_exec(owner,
+                  "SELECT issuing_partition_add('%s', date_trunc('day', now()) - interval '%d days', date_trunc('day', "
+                  "now()) - interval '%d days')",
+                  parent, from_days_ago, to_days_ago);
+}
+
+/* Of every partition whose time is over. */
+static void settle(const char *ago)
+{
+    database_exec(owner, "UPDATE partitions SET settled_at = now() - interval '%s' WHERE to_at < now()", ago);
+}
+
+static const char *text_of(const struct uuid *uuid)
+{
+    static char texts[8][UUID_TEXT_SIZE];
+    static int next;
+    char *text = texts[next++ % 8];
+    uuid_format(uuid, text);
+    return text;
+}
+
+/* Accepted that many days ago under the key `user`, in its status for that long, with one attempt. */
+static struct uuid add_event(const char *user, int days_ago, const char *status, const char *ended_ago)
+{
+    struct pg_rows *rows = NULL;
+    char text[300];
+    snprintf(text, sizeof text,
+             "SELECT (left(issuing_uuid7_least(now() - interval '%d days')::text, 14) || '7' || "
+             "substr(gen_random_uuid()::text, 16))::uuid",
+             days_ago);
+    rows = database_rows(owner, text);
+    struct uuid id = pg_uuid(rows, 0, 0);
+    pg_rows_free(rows);
+    database_exec(owner,
+                  "INSERT INTO outbox_events (id, user_id, idempotency_key, payload, status, retry_count, created_at, "
+                  "updated_at, completed_at, next_attempt_at, first_sent_at, lease_token, lease_until) "
+                  "SELECT '%s', '%s', '%s', '{\"kind\":\"new\"}', s, 1, t, now() - interval '%s', "
+                  "CASE WHEN s NOT IN ('PENDING', 'PROCESSING') THEN now() - interval '%s' END, t, t, "
+                  "CASE WHEN s = 'PROCESSING' THEN gen_random_uuid() END, CASE WHEN s = 'PROCESSING' THEN now() END "
+                  "FROM (SELECT '%s' AS s, now() - interval '%d days' AS t) v",
+                  text_of(&id), user, user, ended_ago, ended_ago, status, days_ago);
+    database_exec(owner,
+                  "INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint) "
+                  "SELECT id, created_at, user_id, idempotency_key, sha256(payload::text::bytea) FROM outbox_events "
+                  "WHERE id = '%s'",
+                  text_of(&id));
+    database_exec(
+        owner,
+        "INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, "
+        "step, outcome) VALUES ('%s', gen_random_uuid(), now(), now(), 1, true, '%s', 'issue', 'retry')",
+        text_of(&id), user);
+    return id;
+}
+
+/* What the key of that user says to a new request with the same body. */
+static char *verdict_of(const char *user)
+{
+    char text[500];
+    snprintf(text, sizeof text,
+             "SELECT verdict FROM issuing_accept(ARRAY[gen_random_uuid()], ARRAY['%s'], ARRAY['%s'], "
+             "ARRAY[sha256('{\"kind\": \"new\"}')], ARRAY['{\"kind\": \"new\"}'], ARRAY[NULL], 1000000, '1 h', false, "
+             "'1 day')",
+             user, user);
+    return database_text(owner, text);
+}
+
+static void expect_verdict(const char *user, const char *wanted)
+{
+    char *verdict = verdict_of(user);
+    ck_assert_msg(strcmp(verdict, wanted) == 0, "%s: %s, not %s", user, verdict, wanted);
+    free(verdict);
+}
+
+static void expect_text(const char *query, const char *wanted)
+{
+    char *text = database_text(owner, query);
+    ck_assert_msg(strcmp(text ? text : "", wanted) == 0, "%s: \"%s\", not \"%s\"", query, text ? text : "", wanted);
+    free(text);
+}
+
+static int64_t partition_count(const char *parent)
+{
+    return database_int(owner, "SELECT count(*) FROM partitions WHERE parent = '%s'", parent);
+}
+
+/* The list and what is there are the same, and no table lies about. */
+static void expect_list_is_true(void)
+{
+    ck_assert_int_eq(
+        database_int(owner, "SELECT count(*) FROM partitions p FULL JOIN ("
+                            "SELECT c.relname, i.inhparent::regclass::text AS parent FROM pg_class c "
+                            "LEFT JOIN pg_inherits i ON i.inhrelid = c.oid "
+                            "WHERE c.relkind = 'r' AND c.relname ~ '^(outbox_events|outbox_attempts|idempotency_keys|"
+                            "rate_limit_log)_[0-9]{8}_') t ON t.relname = p.name AND t.parent = p.parent "
+                            "WHERE t.relname IS NULL OR p.name IS NULL"),
+        0);
+}
+
+/* ---- made ahead -------------------------------------------------------------------------------------------------------------- */
+
+/* Partitions of one table whose end is not the beginning of the next, as the catalogue has them. */
+static int64_t gaps(void)
+{
+    return database_int(
+        owner, "SELECT count(*) FROM (SELECT p.parent, lead(p.name) OVER w AS next, "
+               "substring(pg_get_expr(c.relpartbound, c.oid) FROM 'TO \\((.*)\\)') AS until, "
+               "lead(substring(pg_get_expr(c.relpartbound, c.oid) FROM 'FROM \\((.*)\\) TO')) OVER w AS next_from "
+               "FROM partitions p JOIN pg_class c ON c.relname = p.name WINDOW w AS (PARTITION BY p.parent ORDER BY "
+               "p.from_at)) g "
+               "WHERE next IS NOT NULL AND until IS DISTINCT FROM next_from");
+}
+
+START_TEST(partitions_are_made_ahead_and_without_a_gap)
+{
+    bool again;
+    struct retention longer = usual;
+    ck_assert_str_eq(pass_of(worker, &usual, &again), "created outbox_events 0");
+    ck_assert(again);
+    ck_assert_int_eq(passes(&usual), 2); /* one partition a pass */
+    expect_pass("");
+    ck_assert_int_eq(partition_count("outbox_events"), 1);
+    ck_assert_int_eq(partition_count("outbox_attempts"), 1);
+    ck_assert_int_eq(partition_count("idempotency_keys"), 1);
+    ck_assert_int_eq(partition_count("rate_limit_log"), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions WHERE to_at < now() + CASE WHEN parent LIKE "
+                                         "'outbox%%' THEN interval '15 days' ELSE interval '1 day' END"),
+                     0);
+    for (int i = 1; i <= 3; i++) { /* the ends come too near: here because more is wanted ahead */
+        longer.keys_ms *= 3;
+        longer.limits_ms *= 3;
+        longer.events_ms *= 3;
+        ck_assert_int_eq(passes(&longer), 3);
+        ck_assert_int_eq(partition_count("outbox_events"), 1 + i);
+    }
+    ck_assert_int_eq(passes(&longer), 0);
+    ck_assert_int_eq(gaps(), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions"), 16);
+    expect_list_is_true();
+}
+END_TEST
+
+START_TEST(two_workers_never_make_the_same_partition)
+{
+    bool again;
+    database_run(other, "BEGIN");
+    ck_assert_str_eq(pass_of(other, &usual, &again), "created outbox_events 0");
+    ck_assert_str_eq(pass_of(worker, &usual, &again), "busy - 0");
+    ck_assert(!again);
+    database_run(other, "ROLLBACK"); /* it died */
+    expect_pass("created outbox_events 0");
+    database_run(other, "BEGIN");
+    ck_assert_str_eq(pass_of(other, &usual, &again), "created idempotency_keys 0");
+    ck_assert_str_eq(pass_of(worker, &usual, &again), "busy - 0");
+    database_run(other, "COMMIT");
+    expect_pass("created rate_limit_log 0");
+    expect_pass("");
+    expect_list_is_true();
+}
+END_TEST
+
+START_TEST(after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way)
+{
+    (void)add_event("of-now", 0, "PENDING", "0 s");
+    (void)add_event("of-yesterday", 1, "COMPLETED", "1 h");
+    database_run(owner, "INSERT INTO rate_limit_log VALUES (now(), gen_random_uuid(), true, 'of-now')");
+    ck_assert_int_eq(passes(&usual), 3);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions WHERE from_at < now()"), 0);
+    expect_list_is_true();
+    expect_text("SELECT string_agg(user_id, ' ' ORDER BY user_id) FROM outbox_events_rest", "of-now of-yesterday");
+    expect_verdict("of-now", "replayed");
+    expect_verdict("of-yesterday", "replayed");
+    expect_verdict("somebody-new", "accepted");
+}
+END_TEST
+
+/* ---- settled, dropped -------------------------------------------------------------------------------------------------------- */
+
+static int64_t settled(const char *parent)
+{
+    return database_int(owner, "SELECT count(*) FROM partitions WHERE parent = '%s' AND settled_at IS NOT NULL",
+                        parent);
+}
+
+START_TEST(an_id_of_another_kind_is_cut_around)
+{
+    /* Three ids of times to come, two of them close together, are where only `_rest` has room for them. */
+    database_run(owner, "INSERT INTO outbox_events (id, user_id, payload) "
+                        "SELECT issuing_uuid7_least(now() + d), 'v4', '{}' FROM unnest(ARRAY[interval '5 days', "
+                        "'5 days 10 minutes', '9 days']) AS d");
+    (void)passes(&usual);
+    ck_assert_int_ge(database_int(owner, "SELECT count(*) FROM partitions WHERE parent = 'outbox_events'"), 3);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions p JOIN outbox_events_rest e "
+                                         "ON p.parent = 'outbox_events' AND issuing_uuid7_time(e.id) >= p.from_at "
+                                         "AND issuing_uuid7_time(e.id) < p.to_at"),
+                     0);
+    ck_assert_int_eq(database_int(owner, "SELECT max(to_at) >= now() + interval '15 days' FROM partitions "
+                                         "WHERE parent = 'outbox_events'"),
+                     1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'v4'"), 3);
+}
+END_TEST
+
+START_TEST(an_event_without_a_key_or_of_another_time_does_not_keep_keys)
+{
+    add_partition("idempotency_keys", 9, 8);
+    add_partition("idempotency_keys", 8, 7);
+    /* Another service's, for ever not yet due; and an open one with a key, of the younger partition's time. */
+    database_run(owner, "INSERT INTO outbox_events (user_id, payload, next_attempt_at, created_at) "
+                        "VALUES ('service', '{}', 'infinity', date_trunc('day', now()) - interval '8 days 12 hours')");
+    database_run(owner, "INSERT INTO outbox_events (user_id, payload, idempotency_key, created_at) "
+                        "VALUES ('alice', '{}', 'k', date_trunc('day', now()) - interval '7 days 12 hours')");
+    (void)passes(&usual);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions WHERE parent = 'idempotency_keys' "
+                                         "AND settled_at IS NOT NULL AND to_at < now() - interval '7 days 12 hours'"),
+                     1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions WHERE parent = 'idempotency_keys' "
+                                         "AND settled_at IS NULL AND to_at < now()"),
+                     1);
+}
+END_TEST
+
+START_TEST(a_partition_is_dropped_when_it_is_settled_and_its_retention_is_over)
+{
+    ck_assert_int_eq(passes(&usual), 3);
+    add_partition("rate_limit_log", 9, 8);
+    database_run(owner, "INSERT INTO rate_limit_log SELECT date_trunc('day', now()) - interval '8 days 1 h', "
+                        "gen_random_uuid(), true, 'old' "
+                        "FROM generate_series(1, 7)");
+    expect_pass(""); /* settled from now on, however long ago its time was */
+    ck_assert_int_eq(settled("rate_limit_log"), 1);
+    settle("23 h 50 min");
+    expect_pass("");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM rate_limit_log"), 7);
+    settle("24 h 10 min");
+    expect_pass("dropped rate_limit_log 0");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM rate_limit_log"), 0);
+    ck_assert_int_eq(partition_count("rate_limit_log"), 1);
+    expect_list_is_true();
+}
+END_TEST
+
+START_TEST(nothing_is_settled_while_something_of_its_time_is_unfinished)
+{
+    static const char *const unfinished[] = {
+        "status = 'PENDING', lease_token = NULL, lease_until = NULL, completed_at = NULL",
+        "status = 'PROCESSING', lease_token = gen_random_uuid(), lease_until = now(), completed_at = NULL"};
+    ck_assert_int_eq(passes(&usual), 3);
+    add_partition("outbox_events", 120, 110);
+    add_partition("idempotency_keys", 120, 110);
+    (void)add_event("u", 115, "PENDING", "115 days");
+    for (size_t i = 0; i < ARRAY_SIZE(unfinished); i++) {
+        database_exec(owner, "UPDATE outbox_events SET %s", unfinished[i]);
+        expect_pass("");
+        ck_assert_int_eq(settled("outbox_events") + settled("idempotency_keys"), 0);
+    }
+    database_run(owner, "UPDATE outbox_events SET status = 'REJECTED', lease_token = NULL, lease_until = NULL");
+    expect_pass("");
+    ck_assert_int_eq(settled("outbox_events") + settled("idempotency_keys"), 2);
+}
+END_TEST
+
+START_TEST(nothing_is_settled_before_what_was_begun_in_its_time_can_have_committed)
+{
+    ck_assert_int_eq(passes(&usual), 3);
+    database_run(owner,
+                 "SELECT issuing_partition_add('rate_limit_log', now() - interval '1 day', now() - interval '20 s')");
+    expect_pass("");
+    ck_assert_int_eq(settled("rate_limit_log"), 0);
+    database_run(owner, "UPDATE partitions SET to_at = now() - interval '61 s' WHERE to_at < now()");
+    expect_pass("");
+    ck_assert_int_eq(settled("rate_limit_log"), 1);
+}
+END_TEST
+
+START_TEST(what_is_open_survives_the_drop_whole_with_its_history_and_its_key)
+{
+    static const char *const statuses[] = {"PENDING", "PROCESSING", "FAILED", "COMPLETED", "REJECTED"};
+    static const char whole[] =
+        "SELECT string_agg(to_jsonb(e)::text, ' ' ORDER BY id) FROM outbox_events e WHERE status IN "
+        "('PENDING', 'PROCESSING', 'FAILED')";
+    struct uuid ids[ARRAY_SIZE(statuses)];
+    ck_assert_int_eq(passes(&usual), 3);
+    add_partition("outbox_events", 120, 110);
+    add_partition("idempotency_keys", 120, 110);
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++)
+        ids[i] = add_event(statuses[i], 115, statuses[i], "114 days");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 0);
+    char *before = database_text(owner, whole);
+    settle("91 days");
+    expect_pass("dropped outbox_events 3");
+    expect_pass("dropped idempotency_keys 3");
+    expect_pass("");
+    expect_text(whole, before);
+    free(before);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events"), 3);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 3);
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE id = '%s'", text_of(&ids[i])),
+                         i < 3);
+        ck_assert_int_eq(
+            database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE event_id = '%s'", text_of(&ids[i])), i < 3);
+        expect_verdict(statuses[i], i < 3 ? "replayed" : "accepted");
+    }
+    expect_list_is_true();
+}
+END_TEST
+
+/* An open question that is asked again after its partition was settled ends later than everything else in there. */
+START_TEST(an_open_question_that_ended_lately_is_kept_for_the_retention_of_its_own_end)
+{
+    ck_assert_int_eq(passes(&usual), 3);
+    add_partition("outbox_events", 120, 110);
+    add_partition("idempotency_keys", 120, 110);
+    (void)add_event("ended-lately", 115, "FAILED", "114 days");
+    (void)add_event("ended-long-ago", 115, "FAILED", "114 days");
+    (void)add_event("completed", 115, "COMPLETED", "114 days");
+    expect_pass(""); /* settled: FAILED keeps nobody waiting */
+    ck_assert_int_eq(settled("outbox_events") + settled("idempotency_keys"), 2);
+    settle("91 days");
+    database_run(
+        owner,
+        "UPDATE outbox_events SET status = 'COMPLETED', updated_at = t, completed_at = t FROM (VALUES "
+        "('ended-lately', now() - interval '23 h'), ('ended-long-ago', now() - interval '90 days 1 h')) v (u, t) "
+        "WHERE user_id = u");
+    expect_pass("dropped outbox_events 1");
+    expect_pass("dropped idempotency_keys 1");
+    expect_text("SELECT string_agg(user_id, ' ') FROM outbox_events", "ended-lately");
+    expect_text("SELECT string_agg(user_id, ' ') FROM outbox_attempts", "ended-lately");
+    expect_text("SELECT string_agg(user_id, ' ') FROM idempotency_keys", "ended-lately");
+    expect_verdict("ended-lately", "replayed");
+    /* From here on it is one of the rows that expire one by one. */
+    expect_pass("");
+    database_run(
+        owner,
+        "UPDATE outbox_events SET updated_at = t, completed_at = t FROM (SELECT now() - interval '25 h' AS t) v");
+    expect_pass("expired idempotency_keys 1");
+    expect_verdict("ended-lately", "accepted");
+    database_run(owner, "UPDATE outbox_events SET updated_at = now() - interval '91 days' WHERE status = 'COMPLETED'");
+    expect_pass("expired outbox_events 1");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts"), 0);
+}
+END_TEST
+
+START_TEST(a_partition_with_too_much_that_must_stay_is_left_alone)
+{
+    bool again;
+    ck_assert_int_eq(passes(&usual), 3);
+    add_partition("outbox_events", 120, 110);
+    database_run(
+        owner,
+        "INSERT INTO outbox_events (id, user_id, payload, status) SELECT (left(issuing_uuid7_least(now() - "
+        "interval '115 days')::text, 14) || '7' || substr(gen_random_uuid()::text, 16))::uuid, 'many', '{}', 'FAILED' "
+        "FROM generate_series(1, 10001)");
+    ck_assert_str_eq(pass_of(worker, &usual, &again), "postponed outbox_events 0");
+    ck_assert(!again);
+    ck_assert_int_eq(settled("outbox_events"), 0);
+    settle("91 days");
+    ck_assert_str_eq(pass_of(worker, &usual, &again), "postponed outbox_events 0");
+    ck_assert(!again);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events"), 10001);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 0);
+    expect_list_is_true();
+    database_run(owner, "DELETE FROM outbox_events WHERE id = (SELECT min(id::text)::uuid FROM outbox_events)");
+    expect_pass("dropped outbox_events 10000");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 10000);
+}
+END_TEST
+
+/* ---- one by one -------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(rows_that_are_in_no_partition_expire_a_thousand_a_pass)
+{
+    bool again;
+    (void)add_event("failed", 200, "FAILED", "200 days");
+    (void)add_event("pending", 200, "PENDING", "200 days");
+    (void)add_event("completed-lately", 200, "COMPLETED", "1 h");
+    ck_assert_int_eq(passes(&usual), 3);
+    database_run(owner, "INSERT INTO rate_limit_log SELECT now() - n * interval '1 min', gen_random_uuid(), true, 'u' "
+                        "FROM generate_series(1441, 1441 + 2200 - 1) n");
+    database_run(owner, "INSERT INTO rate_limit_log SELECT now() - interval '23 h', gen_random_uuid(), true, 'u' FROM "
+                        "generate_series(1, 5)");
+    database_run(owner,
+                 "INSERT INTO idempotency_keys SELECT gen_random_uuid(), now() - interval '25 h', 'u', n::text, '' "
+                 "FROM generate_series(1, 1000) n");
+    database_run(
+        owner,
+        "INSERT INTO outbox_events (id, user_id, payload, status, updated_at) SELECT ('00000000-0000-7000-8000-' || "
+        "lpad(n::text, 12, '0'))::uuid, 'old', '{}', 'COMPLETED', now() - interval '91 days' FROM generate_series(1, "
+        "1500) n");
+    database_run(owner, "INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, "
+                        "user_id, step, outcome) "
+                        "SELECT id, gen_random_uuid(), now(), now(), 1, false, 'old', 'link', 'completed' FROM "
+                        "outbox_events WHERE user_id = 'old'");
+    ck_assert_str_eq(pass_of(worker, &usual, &again),
+                     "expired idempotency_keys 1000; expired rate_limit_log 1000; expired outbox_events 1000");
+    ck_assert(again);
+    ck_assert_str_eq(pass_of(worker, &usual, &again), "expired rate_limit_log 1000; expired outbox_events 500");
+    ck_assert(again);
+    ck_assert_str_eq(pass_of(worker, &usual, &again), "expired rate_limit_log 200");
+    ck_assert(!again);
+    expect_pass("");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM rate_limit_log"), 5);
+    expect_text("SELECT string_agg(user_id, ' ' ORDER BY user_id) FROM outbox_events",
+                "completed-lately failed pending");
+    expect_text("SELECT string_agg(user_id, ' ' ORDER BY user_id) FROM outbox_attempts",
+                "completed-lately failed pending");
+    expect_text("SELECT string_agg(user_id, ' ' ORDER BY user_id) FROM idempotency_keys",
+                "completed-lately failed pending");
+    expect_verdict("failed", "replayed");
+    expect_verdict("pending", "replayed");
+    expect_verdict("completed-lately", "replayed");
+}
+END_TEST
+
+/* ---- somebody is in the way -------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_drop_that_would_have_to_wait_is_given_up_whole)
+{
+    ck_assert_int_eq(passes(&usual), 3);
+    add_partition("outbox_events", 120, 110);
+    add_partition("idempotency_keys", 120, 110);
+    (void)add_event("failed", 115, "FAILED", "114 days");
+    (void)add_event("completed", 115, "COMPLETED", "114 days");
+    settle("91 days");
+    static const char *const in_the_way[] = {
+        "BEGIN; SELECT count(*) FROM outbox_events",
+        "BEGIN; UPDATE outbox_events SET last_error = 'somebody works' WHERE user_id = 'failed'",
+        "BEGIN; SELECT count(*) FROM outbox_attempts", /* only the second of the two tables is held */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(in_the_way); i++) {
+        database_run(other, in_the_way[i]);
+        expect_pass(i ? "postponed outbox_events 0" : "postponed outbox_events 0; dropped idempotency_keys 1");
+        database_run(other, "ROLLBACK");
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events"), 2);
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts"), 2);
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events_rest"), 0);
+        ck_assert_int_eq(partition_count("outbox_events") + partition_count("outbox_attempts"), 4);
+        expect_list_is_true();
+    }
+    expect_pass("dropped outbox_events 1");
+    expect_list_is_true();
+    expect_verdict("failed", "replayed");
+}
+END_TEST
+
+START_TEST(a_partition_that_cannot_be_made_at_once_is_made_later)
+{
+    database_run(other, "BEGIN; SELECT count(*) FROM outbox_events");
+    expect_pass("postponed outbox_events 0; created idempotency_keys 0");
+    ck_assert_int_eq(partition_count("outbox_events") + partition_count("outbox_attempts"), 0);
+    expect_list_is_true();
+    database_run(other, "ROLLBACK");
+    expect_pass("created outbox_events 0");
+    expect_list_is_true();
+}
+END_TEST
+
+START_TEST(a_pass_in_an_old_snapshot_is_refused)
+{
+    struct err err = {.kind = ERR_NONE};
+    ck_assert_int_eq(passes(&usual), 3);
+    add_partition("outbox_events", 120, 110);
+    settle("91 days");
+    database_run(worker, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+    (void)add_event("late", 115, "PENDING", "0 s"); /* that snapshot does not see it, and the drop would not ask */
+    ck_assert(!pg_sync_exec(worker, "SELECT issuing_keep_house('1 day', '1 day', '90 days', '1 h')", &err));
+    ck_assert_str_eq(pg_sync_sqlstate(worker), "25001");
+    database_run(worker, "ROLLBACK");
+    expect_pass("dropped outbox_events 1");
+    expect_verdict("late", "replayed");
+}
+END_TEST
+
+/* ---- meanwhile --------------------------------------------------------------------------------------------------------------- */
+
+enum { ROUNDS = 8 };
+
+struct busy {
+    pthread_t thread;
+    struct pg_sync *db;
+    const char *text;
+    volatile bool *is_over;
+    int runs;
+    char sqlstate[6];
+};
+
+static void *keep_busy(void *context)
+{
+    struct busy *busy = context;
+    struct err err;
+    while (!*busy->is_over && !busy->sqlstate[0]) {
+        if (!pg_sync_exec(busy->db, busy->text, &err))
+            snprintf(busy->sqlstate, sizeof busy->sqlstate, "%s", pg_sync_sqlstate(busy->db));
+        busy->runs++;
+    }
+    return NULL;
+}
+
+/* Requests are accepted, claimed and finished while partitions come and go: nobody fails, nothing is lost, nothing happens twice. */
+START_TEST(who_accepts_and_who_works_does_not_notice)
+{
+    volatile bool is_over = false;
+    static const char accepting[] =
+        "SELECT issuing_accept(ARRAY[issuing_uuid7()], ARRAY['busy'], ARRAY[gen_random_uuid()::text], "
+        "ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], 1000000, '1 h', false, '1 day')";
+    static const char working[] =
+        "WITH claimed AS MATERIALIZED (SELECT id FROM issuing_claim('00000000-0000-4000-8000-000000000001', 50, 60000, "
+        "'w', NULL, 100) "
+        "WHERE id IS NOT NULL) SELECT 1 FROM claimed; "
+        "SELECT issuing_complete(ARRAY(SELECT id FROM outbox_events WHERE status = 'PROCESSING' AND due_at IS NOT "
+        "NULL), "
+        "(SELECT array_agg(lease_token) FROM outbox_events WHERE status = 'PROCESSING' AND due_at IS NOT NULL), 'w', "
+        "ARRAY(SELECT 1::int8 FROM outbox_events WHERE status = 'PROCESSING' AND due_at IS NOT NULL))";
+    struct busy busy[] = {{.db = database_open("issuing_api"), .text = accepting},
+                          {.db = database_open("issuing_api"), .text = accepting},
+                          {.db = database_open("issuing_worker"), .text = working}};
+    struct retention longer = usual;
+    int created = 0, dropped = 0;
+    ck_assert_int_eq(passes(&usual), 3);
+    longer.events_ms *= 3;
+    for (int i = 0; i < ROUNDS; i++) {
+        add_partition("outbox_events", 200 + 10 * i, 190 + 10 * i);
+        add_partition("idempotency_keys", 200 + 10 * i, 190 + 10 * i);
+        (void)add_event("open", 195 + 10 * i, "FAILED", "1 h");
+    }
+    settle("1000000 days");
+    for (size_t i = 0; i < ARRAY_SIZE(busy); i++) {
+        busy[i].is_over = &is_over;
+        ck_assert_int_eq(pthread_create(&busy[i].thread, NULL, keep_busy, &busy[i]), 0);
+    }
+    for (int i = 0; i < 2000 && (created < ROUNDS || dropped < 2 * ROUNDS); i++) {
+        bool again;
+        const char *done = pass_of(worker, &longer, &again);
+        created += strstr(done, "created outbox_events") != NULL;
+        dropped += strstr(done, "dropped") != NULL;
+        if (strstr(done, "created outbox_events") && created < ROUNDS)
+            longer.events_ms *= 3;
+    }
+    is_over = true;
+    for (size_t i = 0; i < ARRAY_SIZE(busy); i++) {
+        ck_assert_int_eq(pthread_join(busy[i].thread, NULL), 0);
+        pg_sync_close(busy[i].db);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(busy); i++) {
+        ck_assert_msg(!busy[i].sqlstate[0], "SQLSTATE %s after %d runs: %s", busy[i].sqlstate, busy[i].runs,
+                      busy[i].text);
+        ck_assert_int_gt(busy[i].runs, 0);
+    }
+    ck_assert_int_eq(created, ROUNDS);
+    ck_assert_int_eq(dropped, 2 * ROUNDS);
+    expect_list_is_true();
+    ck_assert_int_eq(gaps(), 0);
+    ck_assert_int_eq(
+        database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'open' AND status = 'FAILED'"), ROUNDS);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM idempotency_keys WHERE user_id = 'open'"), ROUNDS);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'busy'"),
+                     busy[0].runs + busy[1].runs);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM idempotency_keys WHERE user_id = 'busy'"),
+                     busy[0].runs + busy[1].runs);
+    ck_assert_int_eq(
+        database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE user_id = 'busy'"),
+        database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'busy' AND status = 'COMPLETED'"));
+}
+END_TEST
+
+/* ---- rights ------------------------------------------------------------------------------------------------------------------ */
+
+START_TEST(only_the_worker_keeps_house_and_only_as_a_whole)
+{
+    static const struct {
+        const char *role, *text;
+    } forbidden[] = {
+        {"issuing_worker", "SELECT issuing_partition_add('rate_limit_log', now(), now() + interval '1 day')"},
+        {"issuing_worker", "SELECT issuing_partition_drop('rate_limit_log_rest', '0 s')"},
+        {"issuing_worker", "DELETE FROM outbox_events"},
+        {"issuing_worker", "DELETE FROM idempotency_keys"},
+        {"issuing_worker", "DELETE FROM rate_limit_log"},
+        {"issuing_worker", "DELETE FROM rate_limit_log_rest"},
+        {"issuing_worker", "DELETE FROM outbox_events_rest"},
+        {"issuing_worker", "UPDATE partitions SET settled_at = now()"},
+        {"issuing_worker", "DELETE FROM card_reissues"},
+        {"issuing_api", "SELECT issuing_keep_house('1 day', '1 day', '90 days', '1 h')"},
+        {"issuing_operator", "SELECT issuing_keep_house('1 day', '1 day', '90 days', '1 h')"},
+        {"issuing_operator", "SELECT issuing_partition_drop('rate_limit_log_rest', '0 s')"},
+        {"issuing_operator", "UPDATE partitions SET settled_at = now()"},
+        {"issuing_api", "INSERT INTO card_reissues VALUES (gen_random_uuid(), 'u', 'c')"},
+    };
+    struct err err = {.kind = ERR_NONE};
+    for (size_t i = 0; i < ARRAY_SIZE(forbidden); i++) {
+        struct pg_sync *db = database_open(forbidden[i].role);
+        ck_assert_msg(!pg_sync_exec(db, forbidden[i].text, &err), "%s could: %s", forbidden[i].role, forbidden[i].text);
+        ck_assert_msg(strcmp(pg_sync_sqlstate(db), "42501") == 0, "%s: %s", forbidden[i].text, err.message);
+        pg_sync_close(db);
+    }
+    ck_assert_int_eq(
+        database_int(owner,
+                     "SELECT count(*) FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', "
+                     "p.proowner))) a WHERE p.proname IN ('issuing_keep_house', 'issuing_partition_add', "
+                     "'issuing_partition_drop') AND a.grantee = 0"),
+        0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("housekeeping");
+    TCase *tcase = tcase_create("housekeeping");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, partitions_are_made_ahead_and_without_a_gap);
+    tcase_add_test(tcase, two_workers_never_make_the_same_partition);
+    tcase_add_test(tcase, after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way);
+    tcase_add_test(tcase, an_id_of_another_kind_is_cut_around);
+    tcase_add_test(tcase, an_event_without_a_key_or_of_another_time_does_not_keep_keys);
+    tcase_add_test(tcase, a_partition_is_dropped_when_it_is_settled_and_its_retention_is_over);
+    tcase_add_test(tcase, nothing_is_settled_while_something_of_its_time_is_unfinished);
+    tcase_add_test(tcase, nothing_is_settled_before_what_was_begun_in_its_time_can_have_committed);
+    tcase_add_test(tcase, what_is_open_survives_the_drop_whole_with_its_history_and_its_key);
+    tcase_add_test(tcase, an_open_question_that_ended_lately_is_kept_for_the_retention_of_its_own_end);
+    tcase_add_test(tcase, a_partition_with_too_much_that_must_stay_is_left_alone);
+    tcase_add_test(tcase, rows_that_are_in_no_partition_expire_a_thousand_a_pass);
+    tcase_add_test(tcase, a_drop_that_would_have_to_wait_is_given_up_whole);
+    tcase_add_test(tcase, a_partition_that_cannot_be_made_at_once_is_made_later);
+    tcase_add_test(tcase, a_pass_in_an_old_snapshot_is_refused);
+    tcase_add_test(tcase, who_accepts_and_who_works_does_not_notice);
+    tcase_add_test(tcase, only_the_worker_keeps_house_and_only_as_a_whole);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
