@@ -18,6 +18,7 @@
 #define BUCKETS 16384 /* a power of two */
 #define ARRAYS 6
 #define ARRAY_BYTES_MAX (4 * 1024 * 1024)
+#define PATIENCE_MS 10 /* a batch that takes longer holds nobody else up */
 #define ASK_TIMEOUT_MS 5000
 #define ASK_AWAY_TIMEOUT_MS 1000    /* while no connection is up */
 #define ACCEPT_WITHIN_MS 8000       /* from put to a verdict, however often it is tried */
@@ -30,6 +31,7 @@ struct batch {
     struct acceptance *items[BATCH_MAX];
     int count;
     bool is_busy;
+    int64_t since_ms; /* by the loop's clock */
     uv_timer_t again;
 };
 
@@ -38,10 +40,12 @@ struct acceptor {
     struct batch batches[BATCHES_MAX];
     int batch_count;
     struct acceptance *first, *last; /* ready, FIFO */
+    int ready;                       /* so many */
     int alone;                       /* so many of the first go one by one: their batch was refused */
     int held;                        /* all acceptances in here */
     struct acceptance *buckets[BUCKETS];
     uv_prepare_t turn;
+    uv_timer_t patience; /* only wakes the loop */
     int open_handles;
     void (*on_closed)(void *context);
     void *closed_context;
@@ -65,6 +69,7 @@ static void append_ready(struct acceptor *acceptor, struct acceptance *acceptanc
     else
         acceptor->first = acceptance;
     acceptor->last = acceptance;
+    acceptor->ready++;
 }
 
 bool acceptor_put(struct acceptor *acceptor, struct acceptance *acceptance)
@@ -221,6 +226,7 @@ static struct acceptance *take_first(struct acceptor *acceptor)
         acceptor->last = NULL;
     if (acceptor->alone > 0)
         acceptor->alone--;
+    acceptor->ready--;
     return item;
 }
 
@@ -243,6 +249,7 @@ static void split(struct batch *batch)
             acceptor->last = batch->items[i];
     }
     acceptor->alone += batch->count;
+    acceptor->ready += batch->count;
     batch->is_busy = false;
 }
 
@@ -313,15 +320,47 @@ static void start_batch(struct acceptor *acceptor, struct batch *batch)
     while (acceptor->first && batch->count < most)
         batch->items[batch->count++] = take_first(acceptor);
     batch->is_busy = true;
+    batch->since_ms = (int64_t)uv_now(acceptor->options.loop);
     send_batch(batch);
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    (void)timer; /* the turn that follows looks for itself */
+}
+
+/* At once where nothing is out. Otherwise the next batch must be as large as all that are out, and larger the more they
+ * are: so batches grow with the load instead of competing in the database. One that hangs (a lock, a slow disk) does not
+ * hold the others up for long. */
+static bool is_worth_a_batch(const struct acceptor *acceptor)
+{
+    int out = 0, sent = 0;
+    int64_t late_ms = (int64_t)uv_now(acceptor->options.loop) - PATIENCE_MS;
+    for (int i = 0; i < acceptor->batch_count; i++) {
+        const struct batch *batch = &acceptor->batches[i];
+        if (!batch->is_busy)
+            continue;
+        if (batch->since_ms <= late_ms)
+            return true;
+        out++;
+        sent += batch->count;
+    }
+    return acceptor->ready >= out * sent;
 }
 
 static void on_turn(uv_prepare_t *prepare)
 {
     struct acceptor *acceptor = container_of(prepare, struct acceptor, turn);
-    for (int i = 0; i < acceptor->batch_count && acceptor->first; i++)
-        if (!acceptor->batches[i].is_busy)
-            start_batch(acceptor, &acceptor->batches[i]);
+    for (int i = 0; i < acceptor->batch_count && acceptor->first; i++) {
+        if (acceptor->batches[i].is_busy)
+            continue;
+        if (!is_worth_a_batch(acceptor)) {
+            if (!uv_is_active((uv_handle_t *)&acceptor->patience))
+                uv_timer_start(&acceptor->patience, on_patience, PATIENCE_MS, 0);
+            return;
+        }
+        start_batch(acceptor, &acceptor->batches[i]);
+    }
 }
 
 /* ---- open, close ---- */
@@ -344,6 +383,8 @@ bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret
         uv_timer_init(options->loop, &batch->again);
         acceptor->open_handles++;
     }
+    uv_timer_init(options->loop, &acceptor->patience);
+    acceptor->open_handles++;
     uv_prepare_init(options->loop, &acceptor->turn);
     uv_prepare_start(&acceptor->turn, on_turn);
     acceptor->open_handles++;
@@ -392,6 +433,11 @@ static void on_turn_closed(uv_handle_t *handle)
     handle_closed(container_of((uv_prepare_t *)handle, struct acceptor, turn));
 }
 
+static void on_patience_closed(uv_handle_t *handle)
+{
+    handle_closed(container_of((uv_timer_t *)handle, struct acceptor, patience));
+}
+
 void acceptor_close(struct acceptor *acceptor, void (*on_closed)(void *context), void *context)
 {
     assert(acceptor_is_idle(acceptor));
@@ -400,4 +446,5 @@ void acceptor_close(struct acceptor *acceptor, void (*on_closed)(void *context),
     for (int i = 0; i < acceptor->batch_count; i++)
         uv_close((uv_handle_t *)&acceptor->batches[i].again, on_batch_closed);
     uv_close((uv_handle_t *)&acceptor->turn, on_turn_closed);
+    uv_close((uv_handle_t *)&acceptor->patience, on_patience_closed);
 }

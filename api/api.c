@@ -19,8 +19,8 @@ bool api_open(struct api *api, struct err *err)
     buf_init(&api->scratch, SCRATCH_MAX);
     api->replays = metrics_series(api->metrics, API_METRIC_REPLAYS, NULL, NULL);
     api->limited = metrics_series(api->metrics, API_METRIC_LIMITED, NULL, NULL);
-    nudge_init(&api->wake_nudge, api->pool, &sql_notify_wake);
-    if (!auth_open(api->config, &api->auth, err))
+    if (!nudge_open(&api->wake_nudge, api->loop, api->pool, &sql_notify_wake, err) ||
+        !auth_open(api->config, &api->auth, err))
         return false;
     if (api->config->card.keys_file && !keyring_load(api->config->card.keys_file, &api->keyring, err))
         return false;
@@ -61,6 +61,7 @@ static void on_room_closed(void *context)
         free(exchange);
     }
     buf_done(&api->scratch);
+    nudge_close(&api->wake_nudge);
     auth_close(api->auth);
     keyring_free(api->keyring);
     closing->on_closed(closing->context);

@@ -1,4 +1,5 @@
--- wrk: the sandbox's own calls. Argument: get (eligibility) or post (create a card under an ever new key).
+-- wrk: the sandbox's own calls, and the cheapest one of an admin listener. Argument: get (eligibility), post (create a card under an ever new
+-- key), livez.
 local count, thread_number = 0, 0
 
 function setup(thread)
@@ -14,6 +15,9 @@ end
 function request()
     if kind == "get" then
         return wrk.format("GET", "/v1/users/user-1/card-eligibility?kind=new")
+    end
+    if kind == "livez" then
+        return wrk.format("GET", "/livez")
     end
     count = count + 1
     local id = string.format("%08x-%04x-7000-8000-%012x", run, number, count)

@@ -1,226 +1,109 @@
 #!/usr/bin/python3
-"""First figures: accepted requests and issued cards per second beside the limits measured in the same run, as ratios.
+"""Measures everything beside its limit, in one run on one machine, and prints one table. Every figure comes from what ran here.
 
-    run.py [--seconds N] [--runs N] [accept] [issue] [latency]
-
-Limits: pgbench doing the same acceptance (four statements; one call of the same function; the same function for 32 requests), and wrk on the same
-sandbox. Everything durable, everything on one machine and sharing its cores, so only the ratios mean something. Medians of the runs.
+Programs, database, sandbox and the load itself share the machine's cores: only ratios of one run mean something. Everything is durable
+(fsync, synchronous_commit, full_page_writes), every request carries another token than the api remembers, card numbers are encrypted. Values
+are medians of the runs (least-most). The raw figures are lines of JSON in build/run/bench/results.json.
 """
 import argparse
 import os
 import pathlib
 import platform
 import re
-import statistics
 import subprocess
 import sys
 import time
 
-from stack import BUILD, RUN, Stack, cpu_seconds, get, rss_mb, token
+import accept
+import growth
+import issue
+import latency
+import memory
+import plots
+import slow
+import snapshot
+import wal
+from stack import RUN, Stack
+from statements import SETTINGS
+from table import Table
 
-HERE = pathlib.Path(__file__).resolve().parent
-USERS = 20000
-
-ONE_CALL = """
-\\set u random(1, 1000000)
-SELECT verdict FROM issuing_accept(ARRAY[gen_random_uuid()], ARRAY['u' || :u], ARRAY[gen_random_uuid()::text],
-    ARRAY['\\x00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff'::bytea],
-    ARRAY['{"kind":"new","program":"standard"}'], ARRAY[NULL::text], 1000000, interval '10 seconds', false);
-"""
-
-MANY_CALLS = """
-\\set u random(1, 1000000)
-SELECT count(verdict) FROM issuing_accept(
-    (SELECT array_agg(gen_random_uuid()) FROM generate_series(1, 32)),
-    (SELECT array_agg('u' || :u || '-' || g) FROM generate_series(1, 32) g),
-    (SELECT array_agg(gen_random_uuid()::text) FROM generate_series(1, 32)),
-    (SELECT array_agg('\\x00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff'::bytea) FROM generate_series(1, 32)),
-    (SELECT array_agg('{"kind":"new","program":"standard"}'::text) FROM generate_series(1, 32)),
-    (SELECT array_agg(NULL::text) FROM generate_series(1, 32)), 1000000, interval '10 seconds', false);
-"""
-
-FOUR_STATEMENTS = """
-\\set u random(1, 1000000)
-BEGIN;
-SELECT pg_advisory_xact_lock(hashtextextended('u' || :u, 4711));
-INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
-VALUES (issuing_uuid7(), clock_timestamp(), 'u' || :u, gen_random_uuid()::text, '\\x00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff')
-ON CONFLICT DO NOTHING;
-INSERT INTO rate_limit_log (at, request_id, accepted, user_id)
-SELECT clock_timestamp(), gen_random_uuid(), true, 'u' || :u
-WHERE (SELECT count(*) FROM rate_limit_log WHERE user_id = 'u' || :u AND at > clock_timestamp() - interval '10 seconds') < 1000000;
-INSERT INTO outbox_events (user_id, idempotency_key, payload) VALUES ('u' || :u, 'k', '{"kind":"new","program":"standard"}');
-COMMIT;
-"""
-
-
-class Table:
-    def __init__(self):
-        self.rows = []
-
-    def add(self, what, value, unit, note=""):
-        self.rows.append((what, value, unit, note))
-        print(f"  {what:<58} {value:>12} {unit:<12} {note}", flush=True)
-
-
-def spread(values, digits=0):
-    return f"{statistics.median(values):,.{digits}f}", f"({min(values):,.{digits}f}-{max(values):,.{digits}f})"
-
-
-def wrk(script, url, connections, seconds, *arguments, threads=1):
-    out = subprocess.run(["wrk", f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "-s", str(HERE / script), url, "--", *map(str, arguments)],
-                         check=True, capture_output=True, text=True).stdout
-    requests, duration_us, errors, p50_ms, p99_ms = re.search(r"RESULT (\d+) (\d+) (\d+) ([\d.]+) ([\d.]+)", out).groups()
-    return int(requests) / (int(duration_us) / 1e6), int(errors), float(p50_ms), float(p99_ms)
-
-
-def pgbench(stack, text, clients, seconds, per_transaction=1):
-    script = RUN / "pgbench.sql"
-    script.write_text(text)
-    out = stack.run(["pgbench", "-n", "-M", "prepared", "-c", clients, "-j", 2, "-T", seconds, "-f", script])
-    return float(re.search(r"tps = ([\d.]+)", out)[1]) * per_transaction
-
-
-def bench_accept(stack, table, seconds, runs):
-    print("\naccept: key, limit row and event in one durable transaction")
-    limits = {"four": [], "one": [], "many": []}
-    for _ in range(runs):
-        limits["four"].append(pgbench(stack, FOUR_STATEMENTS, 16, seconds))
-        limits["one"].append(pgbench(stack, ONE_CALL, 16, seconds))
-        limits["many"].append(pgbench(stack, MANY_CALLS, 8, seconds, 32))
-    one = statistics.median(limits["one"])
-    table.add("pgbench, BEGIN, four statements, COMMIT, 16 clients", *spread(limits["four"]))
-    table.add("pgbench, one call of the function, 16 clients", *spread(limits["one"]))
-    table.add("pgbench, one call for 32 requests, 8 clients", *spread(limits["many"]))
-
-    tokens = RUN / "tokens"
-    tokens.write_text("\n".join(token(f"bench-user-{number}") for number in range(USERS)) + "\n")
-    stack.fresh_database()
-    port, admin = stack.start_api("--limit.count=1000000")
-    url = f"http://127.0.0.1:{port}"
-    wrk("accept.lua", url, 64, 2, tokens, "warm")
-    for connections in (1, 64):
-        rates, p50s, p99s, cpus, pg_cpus = [], [], [], [], []
-        for number in range(runs):
-            cpu, pg_cpu = cpu_seconds(stack.pid("api")), stack.postgres_cpu()
-            rate, errors, p50, p99 = wrk("accept.lua", url, connections, seconds, tokens, f"run{connections}-{number}-{time.time_ns()}")
-            if errors:
-                raise RuntimeError(f"{errors} answers were not 2xx")
-            rates.append(rate)
-            p50s.append(p50)
-            p99s.append(p99)
-            cpus.append((cpu_seconds(stack.pid("api")) - cpu) / (rate * seconds) * 1000)
-            pg_cpus.append((stack.postgres_cpu() - pg_cpu) / (rate * seconds) * 1000)
-        table.add(f"issuing-api, {connections} connections", *spread(rates), f"p50 {statistics.median(p50s):.2f} ms, p99 {statistics.median(p99s):.2f} ms")
-        table.add("  as a ratio to the one-function pgbench", f"{statistics.median(rates) / one:.2f}", "x")
-        table.add("  CPU per 1000 requests: api, PostgreSQL", f"{statistics.median(cpus):.3f}", f"s, {statistics.median(pg_cpus):.3f} s")
-    table.add("  api memory after it", f"{rss_mb(stack.pid('api')):.1f}", "MB")
-    batch = re.findall(r"issuing_accept_batch_size_(sum|count) (\S+)", get(f"http://127.0.0.1:{admin}/metrics"))
-    batch = {name: float(value) for name, value in batch}
-    table.add("  mean batch", f"{batch['sum'] / batch['count']:.1f}", "requests")
-    stack.stop("api")
-
-
-def preload(stack, count):
-    stack.fresh_database()
-    stack.sql(f"""INSERT INTO outbox_events (user_id, idempotency_key, payload)
-                  SELECT 'user-' || g, 'k' || g, '{{"kind":"new","program":"standard"}}' FROM generate_series(1, {count}) g""")
-    stack.sql("VACUUM ANALYZE outbox_events")
-
-
-def completed(admin):
-    found = re.search(r'issuing_attempts_total\{outcome="completed"\} (\S+)', get(f"http://127.0.0.1:{admin}/metrics"))
-    return float(found[1]) if found else 0
-
-
-def drain(stack, count, workers):
-    preload(stack, count)
-    pg_cpu = stack.postgres_cpu()
-    start = time.monotonic()
-    names = [f"worker{number}" for number in range(workers)]
-    admins = [stack.start_worker("--worker.max_in_flight=256", "--issuer.max_concurrency=128", "--core.max_concurrency=128", name=name)
-              for name in names]
-    # The workers' own counters, and not often: looking must cost nothing.
-    stack.until(lambda: sum(completed(admin) for admin in admins) >= count, 600, every=0.2)
-    # The database's own clock says how long it took: from the first claim to the last completion.
-    took = float(stack.sql("SELECT extract(epoch FROM max(ended_at) - min(started_at)) FROM outbox_attempts"))
-    cpu = sum(cpu_seconds(stack.pid(name)) for name in names)
-    memory = max(rss_mb(stack.pid(name)) for name in names)
-    result = (count / took, cpu / count * 1000, (stack.postgres_cpu() - pg_cpu) / count * 1000, memory, time.monotonic() - start)
-    for name in names:
-        stack.stop(name)
-    return result
-
-
-def bench_issue(stack, table, seconds, runs):
-    print("\nissue: GET check, POST issue, card row, POST link, done")
-    gets, posts = [], []
-    for number in range(runs):
-        gets.append(wrk("calls.lua", f"http://127.0.0.1:{stack.ports['core']}", 64, seconds, "get", 0)[0])
-        posts.append(wrk("calls.lua", f"http://127.0.0.1:{stack.ports['issuer']}", 64, seconds, "post", int(time.time()) % 100000000 + number)[0])
-    limit = 1 / (1 / statistics.median(gets) + 2 / statistics.median(posts))
-    table.add("wrk on the sandbox, GET eligibility, 64 connections", *spread(gets))
-    table.add("wrk on the sandbox, POST card, 64 connections", *spread(posts))
-    table.add("  so one GET and two POSTs", f"{limit:,.0f}", "events/s")
-    for workers in (1, 2):
-        results = [drain(stack, 20000, workers) for _ in range(runs)]
-        rates = [result[0] for result in results]
-        table.add(f"issuing-worker, {workers} process{'es' if workers > 1 else ''}, 20,000 events", *spread(rates))
-        table.add("  as a ratio to the HTTP limit", f"{statistics.median(rates) / limit:.2f}", "x")
-        table.add("  CPU per 1000 events: worker, PostgreSQL", f"{statistics.median(r[1] for r in results):.3f}",
-                  f"s, {statistics.median(r[2] for r in results):.3f} s")
-        table.add("  worker memory after it", f"{statistics.median(r[3] for r in results):.1f}", "MB")
-
-
-def bench_latency(stack, table, seconds, runs):
-    print("\nlatency: accepted to COMPLETED at 20 a second, by the database's clock")
-    stack.fresh_database()
-    port, _ = stack.start_api("--limit.count=1000000")
-    stack.start_worker()
-    import http.client
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    total = 20 * seconds * runs
-    start = time.monotonic()
-    for number in range(total):
-        time.sleep(max(0, start + number / 20 - time.monotonic()))
-        connection.request("POST", "/v1/card-requests", '{"kind":"new"}',
-                           {"Authorization": "Bearer " + token(f"late-{number}"), "Idempotency-Key": f"late-{number}", "Content-Type": "application/json"})
-        answer = connection.getresponse()
-        answer.read()
-        if answer.status != 202:
-            raise RuntimeError(f"status {answer.status}")
-    stack.until(lambda: stack.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'") == str(total))
-    row = stack.sql("""SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY d), percentile_cont(0.99) WITHIN GROUP (ORDER BY d)
-                       FROM (SELECT extract(epoch FROM completed_at - created_at) * 1000 AS d FROM outbox_events
-                             ORDER BY created_at OFFSET 20) x""").split("|")
-    table.add("accept to COMPLETED, p50", f"{float(row[0]):.2f}", "ms")
-    table.add("accept to COMPLETED, p99", f"{float(row[1]):.2f}", "ms", f"{total} events")
-    stack.stop("worker")
-    stack.stop("api")
+PARTS = {"accept": accept, "issue": issue, "latency": latency, "memory": memory, "slow": slow, "growth": growth, "snapshot": snapshot, "wal": wal}
 
 
 def machine():
     model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    memory = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) / 1024 / 1024
-    return f"{os.cpu_count()} cores ({model[1] if model else platform.machine()}), {memory:.0f} GB, {platform.system()} {platform.release()}"
+    memory_gb = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) / 1024 / 1024
+    return f"{os.cpu_count()} cores ({model[1] if model else platform.machine()}), {memory_gb:.0f} GB, {platform.system()} {platform.release()}"
+
+
+def first_line(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError):
+        return f"no {command[0]} here"
+
+
+def facts(stack, options):
+    load = os.getloadavg()[0]
+    return {"machine": machine(), "load_before": load, "postgresql": stack.sql("SHOW server_version"), "settings": stack.sql(SETTINGS),
+            "libcurl": first_line("curl-config", "--version"), "runs": options.runs, "seconds": options.seconds, "full": options.full}
+
+
+def sizes(text):
+    """100k,1M -> [100000, 1000000]"""
+    units = {"": 1, "k": 1000, "M": 1000000}
+    found = [re.fullmatch(r"(\d+)([kM]?)", word) for word in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"no sizes: {text}")
+    return [int(word[1]) * units[word[2]] for word in found]
+
+
+def read_options():
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="PART", help="all of them, or some of: " + " ".join(PARTS))
+    parser.add_argument("--seconds", type=int, default=5, help="of each measurement (5)")
+    parser.add_argument("--runs", type=int, default=3, help="of each measurement (3)")
+    parser.add_argument("--events", type=int, default=20000, help="of one drain in issue (20000)")
+    parser.add_argument("--waiting", type=int, default=10000, help="clients that wait, and events in flight, in memory (10000)")
+    parser.add_argument("--pending", type=sizes, help="growth: backlogs of due events (100k; with --full 100k,1M)")
+    parser.add_argument("--finished", type=sizes, help="growth: events that are over (200k; with --full 1M,10M)")
+    parser.add_argument("--hold", type=int, help="snapshot: seconds that it is held (40; with --full 600)")
+    parser.add_argument("--rate", type=float, help="snapshot: events a second (two fifths of what the whole can carry)")
+    parser.add_argument("--full", action="store_true", help="the sizes that take an hour")
+    parser.add_argument("--plots", action="store_true", help="also draws docs/plots/*.svg from the curves of this run")
+    parser.add_argument("--append", action="store_true", help="adds to results.json instead of beginning it anew")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in PARTS]
+    if unknown:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    options.pending = options.pending or ([100000, 1000000] if options.full else [100000])
+    options.finished = options.finished or ([1000000, 10000000] if options.full else [200000])
+    options.hold = options.hold or (600 if options.full else 40)
+    if min(options.seconds, options.runs, options.events, options.waiting, options.hold, *options.pending, *options.finished) < 1:
+        parser.error("sizes and times are 1 or more")
+    return options
 
 
 def main():
-    benches = {"accept": bench_accept, "issue": bench_issue, "latency": bench_latency}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=5, help="of each measurement")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("names", nargs="*", choices=[[], *benches], metavar="NAME", help=", ".join(benches))
-    options = parser.parse_args()
+    options, begin = read_options(), time.monotonic()
     stack = Stack()
-    table = Table()
-    print(machine())
-    print(stack.sql("SELECT 'PostgreSQL ' || current_setting('server_version') || ', fsync ' || current_setting('fsync') || "
-                    "', synchronous_commit ' || current_setting('synchronous_commit')"))
-    print(f"median of {options.runs} runs of {options.seconds} s (least-most); requests/s or events/s where no unit stands")
-    for name in options.names or benches:
-        benches[name](stack, table, options.seconds, options.runs)
+    results = RUN / "results.json"
+    table = Table(results, options.append)
+    about = facts(stack, options)
+    table.note(about, f"{about['machine']}; load before: {about['load_before']:.2f}")
+    table.note({}, f"PostgreSQL {about['postgresql']} ({about['settings']}), {about['libcurl']}")
+    table.note({}, f"medians of {options.runs} runs of {options.seconds} s (least-most)")
+    table.header()
+    for name, part in PARTS.items():
+        if not options.names or name in options.names:
+            start = time.monotonic()
+            part.run(stack, table, options)
+            table.write({"part": name, "took_s": round(time.monotonic() - start, 1)})
+    table.finish()
+    print(f"{(time.monotonic() - begin) / 60:.1f} minutes; raw figures: {results}")
     stack.close()
+    if options.plots:
+        plots.draw(results)
 
 
 if __name__ == "__main__":

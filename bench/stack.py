@@ -7,12 +7,15 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+
+from statements import HOLD, WAKE_UP_OFF, WAKE_UP_ON
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("ISSUING_BUILD", TOP / "build"))
@@ -42,18 +45,30 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def rss_mb(pid):
-    return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+def memory_mb(pid):
+    """Resident; proportional (shared pages divided among their users); unique (what would come free if it ended)."""
+    fields = dict(re.findall(r"^(\w+):\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M))
+    unique = int(fields["Private_Clean"]) + int(fields["Private_Dirty"])
+    return {"rss": int(fields["Rss"]) / 1024, "pss": int(fields["Pss"]) / 1024, "uss": unique / 1024}
 
 
-def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+def get(url, data=None):
+    with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=10) as answer:
         return answer.read().decode()
+
+
+def metric(admin, name):
+    """The sum over all series of a metric on an admin listener; a name with labels is one series."""
+    found = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", get(f"http://127.0.0.1:{admin}/metrics"), re.M)
+    return sum(float(value) for value in found)
 
 
 class Stack:
     def __init__(self):
-        self.processes = {}
+        self.processes, self.sessions = {}, []
+        # Ten thousand clients need as many descriptors, in the programs too.
+        self.descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
         RUN.mkdir(parents=True, exist_ok=True)
         started = subprocess.run([CLUSTER, "start", str(RUN), "shared_buffers=1GB", "max_wal_size=4GB", "max_connections=200"],
                                  check=True, capture_output=True, text=True)
@@ -62,7 +77,8 @@ class Stack:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: sys.exit(130))
         self.settings = dict(word.split("=", 1) for word in self.conninfo.split())
-        self.environment = dict(os.environ, PGHOST=self.settings["host"], PGDATABASE=self.settings["dbname"], PGUSER="postgres")
+        others = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "ISSUING_"))}
+        self.environment = dict(others, PGHOST=self.settings["host"], PGDATABASE=self.settings["dbname"], PGUSER="postgres")
         if "port" in self.settings:
             self.environment["PGPORT"] = self.settings["port"]
         self.secret = RUN / "secret"
@@ -71,13 +87,9 @@ class Stack:
         self.keys = RUN / "keys"
         self.keys.unlink(missing_ok=True)
         self.run([BUILD / "issuing-ctl", "keys", "generate", str(self.keys)])
+        self.setting("ALL") # what an interrupted run may have left
         self.fresh_database()
-        ports = RUN / "ports.json"
-        ports.unlink(missing_ok=True)
-        self.start("sandbox", [BUILD / "issuing-sandbox", "--issuer-listen", "127.0.0.1:0", "--core-listen", "127.0.0.1:0",
-                               "--control-listen", "127.0.0.1:0", "--ports-file", str(ports), "--quiet"])
-        self.until(ports.exists)
-        self.ports = json.loads(ports.read_text())
+        self.ports = self.start_sandbox()
 
     def run(self, command, **more):
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=self.environment, **more)
@@ -94,16 +106,58 @@ class Stack:
         self.run([BUILD / "issuing-ctl", "migrate", f"--database.url={self.conninfo} user=postgres"])
         self.sql("CHECKPOINT")
 
+    def setting(self, name, value=None):
+        """Of the whole server, until the end of this run; no value = the usual one again."""
+        self.sql(f"ALTER SYSTEM SET {name} = '{value}'" if value else f"ALTER SYSTEM RESET {name}")
+        self.sql("SELECT pg_reload_conf()")
+
+    def wake_up(self, on):
+        """Whether the api's hints reach anybody: of connections made afterwards, until the database is a fresh one."""
+        self.sql((WAKE_UP_ON if on else WAKE_UP_OFF).format(database=self.settings["dbname"]))
+
+    def hold_snapshot(self):
+        """A session that has read the outbox and stays idle in its transaction until it is closed."""
+        session = subprocess.Popen(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=self.environment)
+        self.sessions.append(session)
+        session.stdin.write(HOLD + "\n")
+        session.stdin.flush()
+        if not session.stdout.readline().strip().isdigit():
+            raise RuntimeError("the snapshot could not be taken")
+        return session
+
+    def release(self, session):
+        session.stdin.close()
+        session.wait()
+        self.sessions.remove(session)
+
+    def fault(self, rule, ports=None):
+        get(f"http://127.0.0.1:{(ports or self.ports)['control']}/faults", json.dumps(rule).encode())
+
+    def clear_faults(self, ports=None):
+        get(f"http://127.0.0.1:{(ports or self.ports)['control']}/faults/clear", b"")
+
+    def program(self, name):
+        """One of PostgreSQL's own that is not in everybody's path."""
+        folder = pathlib.Path(self.run(["pg_config", "--bindir"]).strip())
+        return folder / name if (folder / name).exists() else pathlib.Path("/usr/lib/postgresql/15/bin") / name
+
+    def reset_sandbox(self, ports=None):
+        get(f"http://127.0.0.1:{(ports or self.ports)['control']}/reset", b"")
+
+    def cpu(self, name):
+        return cpu_seconds(self.pid(name))
+
     def start(self, name, command):
         log = open(RUN / f"{name}.log", "wb")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "ISSUING_"))}
         self.processes[name] = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
         return self.processes[name]
 
-    def stop(self, name):
+    def stop(self, name, at_once=False):
         process = self.processes.pop(name, None)
         if process:
-            process.terminate()
+            process.kill() if at_once else process.terminate()
             try:
                 process.wait(15)
             except subprocess.TimeoutExpired:
@@ -123,6 +177,14 @@ class Stack:
             return True
         except OSError:
             return False
+
+    def start_sandbox(self, *options, name="sandbox"):
+        ports = RUN / f"{name}-ports.json"
+        ports.unlink(missing_ok=True)
+        self.start(name, [BUILD / "issuing-sandbox", "--issuer-listen", "127.0.0.1:0", "--core-listen", "127.0.0.1:0",
+                          "--control-listen", "127.0.0.1:0", "--ports-file", str(ports), "--quiet", *options])
+        self.until(ports.exists)
+        return json.loads(ports.read_text())
 
     def start_api(self, *options, name="api"):
         port, admin = free_port(), free_port()
@@ -156,6 +218,8 @@ class Stack:
         return total
 
     def close(self):
+        for session in list(self.sessions):
+            self.release(session)
         for name in list(self.processes):
             self.stop(name)
         subprocess.run([CLUSTER, "stop", str(RUN)], check=False, capture_output=True)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -16,6 +17,16 @@
 #define DRAIN_LOOK_MS 10
 #define DRAIN_EXTRA_MS 4000 /* CONTRACT 1: drained within max(timeouts) + 5 s */
 #define METRICS_MAX (1024 * 1024)
+
+/* A connection is a file: api.max_connections and the concurrency options should be the limits, not the soft one. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* ignoring: it works with fewer */
+    }
+}
 
 int daemon_options(struct config *ret_config, enum config_program program, const char *name, int argc, char **argv)
 {
@@ -53,6 +64,7 @@ int daemon_options(struct config *ret_config, enum config_program program, const
     }
     log_init(name, (enum log_level)ret_config->log.level, (enum log_format)ret_config->log.format);
     signal(SIGPIPE, SIG_IGN);
+    raise_file_limit();
     return -1;
 }
 

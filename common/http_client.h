@@ -22,40 +22,46 @@ enum http_fate {
 };
 
 #define HTTP_CALL_HEADERS_MAX 8
-#define HTTP_CALL_HEADER_SIZE 640
+#define HTTP_CALL_TEXT_MAX 8192 /* bytes of URL and headers together, and of a body */
 
 struct http_call {
-    /* in; borrowed until on_done */
+    /* in; made by http_call_make and what follows it, borrowed until on_done */
     const char *method; /* "GET" or "POST" */
-    const char *url;
-    char headers[HTTP_CALL_HEADERS_MAX]
-                [HTTP_CALL_HEADER_SIZE]; /* "Name: value"; "" ends the list; wiped when the call ends */
+    struct buf lines;   /* the URL, then each header as "Name: value"; every line ended by its NUL */
+    struct buf body;    /* of a POST; may be empty */
     const char
-        *secret_header; /* a further header that must not be copied around ("Authorization: Bearer ..."); NULL = none */
-    const char *body;   /* POST; NULL = empty */
-    size_t body_length;
+        *secret_header; /* a further header that must not be copied around ("Authorization: Bearer ...") or NULL */
     int64_t timeout_ms; /* the whole call, connecting included */
     void (*on_done)(struct http_call *call);
-    /* out; valid in on_done and until the call is started again or http_call_done */
+    /* out; valid in on_done and until the call is started again, http_call_forget or http_call_done */
     enum http_fate fate;
     int status;
-    struct buf answer;      /* the body; wiped by http_call_done and at the next start */
+    struct buf answer;      /* the body */
     int64_t retry_after_ms; /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
     bool answer_is_json;    /* Content-Type application/json or application/<any>+json */
     bool was_resent; /* curl found a kept connection dead and sent it once more: the first may have been acted on */
     char error[160]; /* why it was not answered; never holds header or body bytes */
     int64_t took_us;
     /* private */
-    void *slot;
     struct http_client *client;
     struct http_call *next;
 };
 
+/* connections_max: kept ones, for each scheme, host and port. */
 must_check bool http_client_open(uv_loop_t *loop, int connections_max, size_t answer_max,
                                  struct http_client **ret_client, struct err *err);
 void http_call_init(struct http_call *call, size_t answer_max);
 void http_call_done(struct http_call *call);
-/* An allocation that fails ends the call with HTTP_NOT_SENT. */
+/* Begins a request. Then the URL and the headers are put into `lines`, each followed by http_call_end_line, and the body
+ * into `body`. */
+void http_call_make(struct http_call *call, const char *method);
+void http_call_end_line(struct http_call *call);
+/* false: some of it did not fit, or memory. */
+must_check bool http_call_is_made(const struct http_call *call);
+/* Wipes and frees the answer. */
+void http_call_forget(struct http_call *call);
+/* What was made is wiped and freed when the call ends, so it is made anew for the next. An allocation that fails ends the
+ * call with HTTP_NOT_SENT. */
 void http_client_start(struct http_client *client, struct http_call *call);
 /* Ends every call (HTTP_NOT_SENT or HTTP_LOST), closes handles, then on_closed from the loop. */
 void http_client_close(struct http_client *client, void (*on_closed)(void *context), void *context);

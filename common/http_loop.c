@@ -25,46 +25,46 @@
 
 struct http_watch {
     uv_poll_t poll;
-    struct http_loop *loop;
+    struct http_lane *lane;
     int fd;
     int wanted;         /* UV_READABLE | UV_WRITABLE as curl wishes; 0 = idle */
     int watched;        /* what the loop watches now */
     bool is_connection; /* opened by open_socket(): goes with close_socket() only */
 };
 
-static void read_completions(struct http_loop *loop)
+static void read_completions(struct http_lane *lane)
 {
     CURLMsg *message;
     int left;
-    while ((message = curl_multi_info_read(loop->multi, &left)))
+    while ((message = curl_multi_info_read(lane->multi, &left)))
         if (message->msg == CURLMSG_DONE)
-            loop->on_done(loop, message->easy_handle, message->data.result);
+            lane->loop->on_done(message->easy_handle, message->data.result);
 }
 
 static void on_timer(uv_timer_t *timer);
 
-static void act(struct http_loop *loop, curl_socket_t fd, int flags)
+static void act(struct http_lane *lane, curl_socket_t fd, int flags)
 {
     int running;
     /* Out of memory, it forgets to name its timer, and a call would wait for ever. */
-    if (curl_multi_socket_action(loop->multi, fd, flags, &running) != CURLM_OK)
-        uv_timer_start(&loop->timer, on_timer, RETRY_MS, 0);
-    read_completions(loop);
+    if (curl_multi_socket_action(lane->multi, fd, flags, &running) != CURLM_OK)
+        uv_timer_start(&lane->timer, on_timer, RETRY_MS, 0);
+    read_completions(lane);
 }
 
 static void on_timer(uv_timer_t *timer)
 {
-    act(container_of(timer, struct http_loop, timer), CURL_SOCKET_TIMEOUT, 0);
+    act(container_of(timer, struct http_lane, timer), CURL_SOCKET_TIMEOUT, 0);
 }
 
 static int on_timer_wish(CURLM *multi, long timeout_ms, void *context)
 {
     (void)multi;
-    struct http_loop *loop = context;
+    struct http_lane *lane = context;
     if (timeout_ms < 0)
-        uv_timer_stop(&loop->timer);
+        uv_timer_stop(&lane->timer);
     else
-        uv_timer_start(&loop->timer, on_timer, (uint64_t)timeout_ms, 0);
+        uv_timer_start(&lane->timer, on_timer, (uint64_t)timeout_ms, 0);
     return 0;
 }
 
@@ -74,6 +74,11 @@ static void handle_closed(struct http_loop *loop)
 {
     if (--loop->open_handles > 0)
         return;
+    for (struct http_lane *lane = loop->lanes, *next; lane; lane = next) {
+        next = lane->next;
+        free(lane);
+    }
+    loop->lanes = NULL;
     free(loop->watches);
     loop->watches = NULL;
     loop->on_closed(loop);
@@ -82,7 +87,7 @@ static void handle_closed(struct http_loop *loop)
 static void on_watch_closed(uv_handle_t *handle)
 {
     struct http_watch *watch = container_of((uv_poll_t *)handle, struct http_watch, poll);
-    struct http_loop *loop = watch->loop;
+    struct http_loop *loop = watch->lane->loop;
     free(watch);
     handle_closed(loop);
 }
@@ -94,7 +99,7 @@ static struct http_watch *watch_of(struct http_loop *loop, int fd)
 
 static void watch_drop(struct http_watch *watch)
 {
-    watch->loop->watches[watch->fd] = NULL;
+    watch->lane->loop->watches[watch->fd] = NULL;
     uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
 }
 
@@ -113,8 +118,9 @@ static bool make_room(struct http_loop *loop, int fd)
     return true;
 }
 
-static struct http_watch *watch_new(struct http_loop *loop, int fd, bool is_connection)
+static struct http_watch *watch_new(struct http_lane *lane, int fd, bool is_connection)
 {
+    struct http_loop *loop = lane->loop;
     if (!make_room(loop, fd))
         return NULL;
     if (loop->watches[fd]) /* its socket went without close_socket(): the number is a new one's */
@@ -124,7 +130,7 @@ static struct http_watch *watch_new(struct http_loop *loop, int fd, bool is_conn
         free(watch);
         return NULL;
     }
-    watch->loop = loop;
+    watch->lane = lane;
     watch->fd = fd;
     watch->is_connection = is_connection;
     loop->watches[fd] = watch;
@@ -155,7 +161,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         if (events & UV_WRITABLE)
             flags |= CURL_CSELECT_OUT;
     }
-    act(watch->loop, watch->fd, flags); /* may drop the watch; its memory stays until the loop has closed it */
+    act(watch->lane, watch->fd, flags); /* may drop the watch; its memory stays until the loop has closed it */
 }
 
 /* An idle connection stays watched for reading, unreferenced, so that the next call needs no system call for it. */
@@ -171,8 +177,8 @@ static int on_socket_wish(CURL *easy, curl_socket_t fd, int what, void *context,
 {
     (void)easy;
     (void)unused;
-    struct http_loop *loop = context;
-    struct http_watch *watch = watch_of(loop, fd);
+    struct http_lane *lane = context;
+    struct http_watch *watch = watch_of(lane->loop, fd);
     if (what == CURL_POLL_REMOVE) {
         if (watch && watch->is_connection)
             watch_idle(watch);
@@ -181,7 +187,7 @@ static int on_socket_wish(CURL *easy, curl_socket_t fd, int what, void *context,
         return 0;
     }
     if (!watch)
-        watch = watch_new(loop, fd, false);
+        watch = watch_new(lane, fd, false);
     if (!watch)
         return 0; /* -1 would end every transfer; this one ends by its timer */
     watch->wanted = 0;
@@ -198,8 +204,9 @@ static int on_socket_wish(CURL *easy, curl_socket_t fd, int what, void *context,
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     (void)purpose;
+    struct http_lane **lane = context;
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (fd >= 0 && !watch_new(context, fd, true)) {
+    if (fd >= 0 && !watch_new(*lane, fd, true)) {
         close(fd);
         return CURL_SOCKET_BAD;
     }
@@ -216,53 +223,83 @@ static int close_socket(void *context, curl_socket_t fd)
 
 /* ---- the room's own calls ---- */
 
-bool http_loop_open(struct http_loop *ret_loop, uv_loop_t *uv, int connections_max,
-                    void (*on_done)(struct http_loop *loop, CURL *easy, CURLcode code), struct err *err)
+bool http_loop_open(struct http_loop *ret_loop, uv_loop_t *uv, void (*on_done)(CURL *easy, CURLcode code),
+                    struct err *err)
 {
-    CURLM *multi = curl_multi_init();
-    if (!multi || curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)connections_max) != CURLM_OK ||
-        curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_socket_wish) != CURLM_OK ||
-        curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, ret_loop) != CURLM_OK ||
-        curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_timer_wish) != CURLM_OK ||
-        curl_multi_setopt(multi, CURLMOPT_TIMERDATA, ret_loop) != CURLM_OK) {
-        curl_multi_cleanup(multi);
+    CURLSH *share = curl_share_init();
+    if (!share || curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS) != CURLSHE_OK ||
+        curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION) != CURLSHE_OK) {
+        curl_share_cleanup(share);
         return err_set(err, ERR_MEMORY, "out of memory for the HTTP client");
     }
-    *ret_loop = (struct http_loop){.loop = uv, .multi = multi, .on_done = on_done, .open_handles = 1};
-    uv_timer_init(uv, &ret_loop->timer);
+    *ret_loop = (struct http_loop){.loop = uv, .share = share, .on_done = on_done, .open_handles = 1};
+    uv_timer_init(uv, &ret_loop->anchor);
     return true;
 }
 
-bool http_loop_adopt(struct http_loop *loop, CURL *easy)
+struct http_lane *http_lane_new(struct http_loop *loop, int connections_max)
 {
-    return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, loop) == CURLE_OK &&
+    struct http_lane *lane = calloc(1, sizeof(*lane));
+    CURLM *multi = lane ? curl_multi_init() : NULL;
+    if (!multi || curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)connections_max) != CURLM_OK ||
+        curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_socket_wish) != CURLM_OK ||
+        curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, lane) != CURLM_OK ||
+        curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_timer_wish) != CURLM_OK ||
+        curl_multi_setopt(multi, CURLMOPT_TIMERDATA, lane) != CURLM_OK) {
+        curl_multi_cleanup(multi);
+        free(lane);
+        return NULL;
+    }
+    lane->loop = loop;
+    lane->multi = multi;
+    lane->next = loop->lanes;
+    loop->lanes = lane;
+    loop->open_handles++;
+    uv_timer_init(loop->loop, &lane->timer);
+    return lane;
+}
+
+bool http_loop_adopt(struct http_loop *loop, CURL *easy, struct http_lane **lane)
+{
+    return curl_easy_setopt(easy, CURLOPT_SHARE, loop->share) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, lane) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, loop) == CURLE_OK;
 }
 
-bool http_loop_start(struct http_loop *loop, CURL *easy)
+bool http_lane_start(struct http_lane *lane, CURL *easy)
 {
-    return curl_multi_add_handle(loop->multi, easy) == CURLM_OK;
+    return curl_multi_add_handle(lane->multi, easy) == CURLM_OK;
 }
 
-void http_loop_stop(struct http_loop *loop, CURL *easy)
+void http_lane_stop(struct http_lane *lane, CURL *easy)
 {
-    curl_multi_remove_handle(loop->multi, easy);
+    curl_multi_remove_handle(lane->multi, easy);
 }
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-    handle_closed(container_of((uv_timer_t *)handle, struct http_loop, timer));
+    handle_closed(container_of((uv_timer_t *)handle, struct http_lane, timer)->loop);
+}
+
+static void on_anchor_closed(uv_handle_t *handle)
+{
+    handle_closed(container_of((uv_timer_t *)handle, struct http_loop, anchor));
 }
 
 void http_loop_close(struct http_loop *loop, void (*on_closed)(struct http_loop *loop))
 {
     loop->on_closed = on_closed;
-    curl_multi_cleanup(loop->multi); /* on_socket_wish() and close_socket() are called from here */
-    loop->multi = NULL;
+    for (struct http_lane *lane = loop->lanes; lane; lane = lane->next) {
+        curl_multi_cleanup(lane->multi); /* on_socket_wish() and close_socket() are called from here */
+        lane->multi = NULL;
+        uv_close((uv_handle_t *)&lane->timer, on_timer_closed);
+    }
     for (int fd = 0; fd < loop->watches_size; fd++)
         if (loop->watches[fd])
             watch_drop(loop->watches[fd]);
-    uv_close((uv_handle_t *)&loop->timer, on_timer_closed);
+    curl_share_cleanup(loop->share);
+    loop->share = NULL;
+    uv_close((uv_handle_t *)&loop->anchor, on_anchor_closed);
 }

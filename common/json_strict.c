@@ -741,6 +741,25 @@ static bool name_is(struct slice raw, const char *name, size_t length)
     return i == length && decoder.at == decoder.end && decoder.used == decoder.count;
 }
 
+void json_members(struct json_value object, size_t count, const char *const *names, struct json_value *ret_values)
+{
+    struct json_value value;
+    struct slice raw;
+    size_t cursor = 0, missing = count;
+
+    for (size_t i = 0; i < count; i++)
+        ret_values[i] = (struct json_value){.kind = JSON_MISSING};
+    while (missing > 0 && json_next_member(object, &cursor, &raw, &value)) {
+        for (size_t i = 0; i < count; i++) {
+            if (ret_values[i].kind == JSON_MISSING && name_is(raw, names[i], strlen(names[i]))) {
+                ret_values[i] = value;
+                missing--;
+                break;
+            }
+        }
+    }
+}
+
 struct json_value json_member(struct json_value object, const char *name)
 {
     struct json_value value;

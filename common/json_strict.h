@@ -32,6 +32,8 @@ struct json_value {
 struct json_value json_value_of(const char *text, size_t length);
 /* The member's value, or kind JSON_MISSING (also when `object` is no object). name is plain ASCII. */
 struct json_value json_member(struct json_value object, const char *name);
+/* Several members in one walk: as json_member() for each name. */
+void json_members(struct json_value object, size_t count, const char *const *names, struct json_value *ret_values);
 /* Walks an array: *cursor starts at 0; false at the end. */
 bool json_next_element(struct json_value array, size_t *cursor, struct json_value *ret_element);
 /* Walks an object: ret_name is the raw name with quotes. */

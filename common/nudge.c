@@ -1,31 +1,73 @@
 /* See nudge.h. NOTIFY takes a lock over the whole database at commit, so it never rides in a transaction that somebody
- * waits for. */
+ * waits for. And it is a transaction itself, so under load the gap keeps its cost below that of what it tells about;
+ * whoever listens then works already. */
 #include "common/nudge.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
 
 #define NUDGE_TIMEOUT_MS 1000
 
-static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
+static void ask(struct nudge *nudge)
+{
+    nudge->again = false;
+    nudge->next_ms = clock_mono_ms() + NUDGE_GAP_MS;
+    pg_pool_ask(nudge->pool, &nudge->ask);
+}
+
+static void on_gap_over(uv_timer_t *timer)
+{
+    ask(timer->data);
+}
+
+void nudge_send(struct nudge *nudge)
+{
+    if (nudge->is_busy) {
+        nudge->again = !uv_is_active((uv_handle_t *)nudge->gap);
+        return;
+    }
+    nudge->is_busy = true;
+    int64_t left_ms = nudge->next_ms - clock_mono_ms();
+    if (left_ms > 0)
+        uv_timer_start(nudge->gap, on_gap_over, (uint64_t)left_ms, 0);
+    else
+        ask(nudge);
+}
+
+static void on_answer(struct pg_ask *asked, const struct pg_answer *answer)
 {
     (void)answer; /* ignoring: polling is the truth */
-    struct nudge *nudge = container_of(ask, struct nudge, ask);
+    struct nudge *nudge = container_of(asked, struct nudge, ask);
     nudge->is_busy = false;
     if (nudge->again)
         nudge_send(nudge);
 }
 
-void nudge_init(struct nudge *nudge, struct pg_pool *pool, const struct sql_statement *statement)
+bool nudge_open(struct nudge *nudge, uv_loop_t *loop, struct pg_pool *pool, const struct sql_statement *statement,
+                struct err *err)
 {
-    *nudge = (struct nudge){.pool = pool};
+    *nudge = (struct nudge){.pool = pool, .gap = malloc(sizeof *nudge->gap)};
+    if (!nudge->gap)
+        return err_set(err, ERR_MEMORY, "no memory for a timer");
+    uv_timer_init(loop, nudge->gap);
+    nudge->gap->data = nudge;
     nudge->ask.statement = statement;
     nudge->ask.timeout_ms = NUDGE_TIMEOUT_MS;
     nudge->ask.on_answer = on_answer;
+    return true;
 }
 
-void nudge_send(struct nudge *nudge)
+static void on_timer_closed(uv_handle_t *handle)
 {
-    nudge->again = nudge->is_busy;
-    if (nudge->is_busy)
-        return;
-    nudge->is_busy = true;
-    pg_pool_ask(nudge->pool, &nudge->ask);
+    free(handle);
+}
+
+void nudge_close(struct nudge *nudge)
+{
+    assert(!nudge->is_busy);
+    if (nudge->gap)
+        uv_close((uv_handle_t *)nudge->gap, on_timer_closed);
+    nudge->gap = NULL;
 }

@@ -200,21 +200,40 @@ void pg_connection_settle(struct pg_connection *connection)
     connection->settled_ms = clock_mono_ms();
 }
 
-bool pg_connection_send(struct pg_connection *connection, struct pg_ask *ask)
+static bool send_by(struct pg_connection *connection, struct pg_ask *ask, struct pg_name *name)
 {
-    assert(connection->state == PG_STATE_UP);
     const struct sql_statement *statement = ask->statement;
     struct pg_values values;
     pg_values_fill(&values, ask->params, statement->parameters);
-    if (!PQsendQueryParams(connection->libpq, statement->text, statement->parameters, NULL, values.values,
-                           values.lengths, values.formats, 1))
+    if (!name) {
+        ask->way = PG_BY_TEXT;
+        return PQsendQueryParams(connection->libpq, statement->text, statement->parameters, NULL, values.values,
+                                 values.lengths, values.formats, 1) == 1;
+    }
+    ask->way = name->is_sent ? PG_BY_NAME : PG_NAMING;
+    if (!name->is_sent && !PQsendPrepare(connection->libpq, name->text, statement->text, statement->parameters, NULL))
         return false;
+    name->is_sent = true;
+    return PQsendQueryPrepared(connection->libpq, name->text, statement->parameters, values.values, values.lengths,
+                               values.formats, 1) == 1;
+}
+
+/* A Sync after each: one failure must not abort its neighbours. Libpq 15 pushes with each Sync, so there is no send to
+ * save. */
+static void put_in_flight(struct pg_connection *connection, struct pg_ask *ask)
+{
     ask->sent = true;
     pg_asks_put(&connection->in_flight, ask);
-    /* A Sync after each: one failure must not abort its neighbours. Libpq 15 pushes with each Sync, so there is no send
-     * to save. */
     if (!PQpipelineSync(connection->libpq))
         pg_connection_lose(connection, NULL);
+}
+
+bool pg_connection_send(struct pg_connection *connection, struct pg_ask *ask)
+{
+    assert(connection->state == PG_STATE_UP);
+    if (!send_by(connection, ask, pg_name_to_ask_by(&connection->names, ask->statement)))
+        return false;
+    put_in_flight(connection, ask);
     return true;
 }
 
@@ -233,6 +252,20 @@ void pg_connection_flush(struct pg_connection *connection)
     connection->events = events;
 }
 
+static bool has_last_words(const struct pg_connection *connection)
+{
+    return connection->result && PQresultStatus(connection->result) == PGRES_FATAL_ERROR;
+}
+
+/* The name was refused, not what is asked: once more, by its text. */
+static void ask_by_text(struct pg_connection *connection, struct pg_ask *ask)
+{
+    bool is_sent = send_by(connection, ask, NULL);
+    put_in_flight(connection, ask);
+    if (!is_sent && connection->state == PG_STATE_UP)
+        pg_connection_lose(connection, NULL);
+}
+
 /* The server confirmed the Sync of the first in flight: what it said before is final. */
 static void answer_first(struct pg_connection *connection)
 {
@@ -244,6 +277,11 @@ static void answer_first(struct pg_connection *connection)
         answer = (struct pg_answer){.kind = PG_REFUSED};
         pg_result_sqlstate(result, answer.sqlstate);
         pg_result_message(result, ask->statement->name, answer.message, sizeof(answer.message));
+        if (ask->way != PG_BY_TEXT && pg_name_refused(&connection->names, ask->statement, answer.sqlstate)) {
+            PQclear(result);
+            ask_by_text(connection, ask);
+            return;
+        }
     }
     connection->hooks->on_answer(connection, ask, &answer);
     PQclear(result);
@@ -252,11 +290,18 @@ static void answer_first(struct pg_connection *connection)
 /* One result of libpq; NULL ends those of one statement. false: this connection cannot be understood any more. */
 static bool take_result(struct pg_connection *connection, PGresult *result)
 {
+    struct pg_ask *ask = connection->in_flight.first;
     switch (PQresultStatus(result)) {
     case PGRES_COMMAND_OK:
     case PGRES_TUPLES_OK:
         if (connection->result)
             break;
+        if (ask->way == PG_NAMING) { /* this was the Parse; what it was for is still to come */
+            ask->way = PG_BY_NAME;
+            pg_name_kept(&connection->names, ask->statement);
+            PQclear(result);
+            return true;
+        }
         connection->result = result;
         return true;
     case PGRES_FATAL_ERROR:
@@ -270,6 +315,11 @@ static bool take_result(struct pg_connection *connection, PGresult *result)
             return false;
         answer_first(connection);
         return true;
+    case PGRES_PIPELINE_ABORTED: /* only behind a refused Parse: each ask has its own Sync */
+        if (ask->way != PG_NAMING || !has_last_words(connection))
+            break;
+        PQclear(result);
+        return true;
     case PGRES_EMPTY_QUERY:
     case PGRES_COPY_OUT:
     case PGRES_COPY_IN:
@@ -277,7 +327,6 @@ static bool take_result(struct pg_connection *connection, PGresult *result)
     case PGRES_BAD_RESPONSE:
     case PGRES_NONFATAL_ERROR:
     case PGRES_SINGLE_TUPLE:
-    case PGRES_PIPELINE_ABORTED: /* only within one Sync, and we have one statement in each */
         break;
     }
     PQclear(result);
@@ -316,11 +365,6 @@ static void find_libpq_reason(const struct pg_connection *connection, char *ret_
     if (connection->state == PG_STATE_UP)
         text[strcspn(text, "\n")] = '\0';
     pg_line(ret_reason, size, text);
-}
-
-static bool has_last_words(const struct pg_connection *connection)
-{
-    return connection->result && PQresultStatus(connection->result) == PGRES_FATAL_ERROR;
 }
 
 /* The best known cause: the server's last words, or libpq's. */
@@ -367,6 +411,7 @@ static void let_go(struct pg_connection *connection, const char *reason, bool fo
     find_reason(connection, reason, text, sizeof(text));
     struct pg_asks lost = connection->in_flight;
     connection->in_flight = (struct pg_asks){.first = NULL};
+    connection->names = (struct pg_names){.count = 0};
     unwatch(connection);
     PQclear(connection->result);
     connection->result = NULL;

@@ -34,7 +34,7 @@ struct pg_answer {
  * called exactly once, from
  * the loop, never inside the call that asked; the ask may be reused from inside it. */
 struct pg_ask {
-    const struct sql_statement *statement;
+    const struct sql_statement *statement; /* lives as long as the pool */
     struct pg_param params[PG_PARAMS_MAX]; /* statement->parameters of them */
     int64_t timeout_ms;                    /* from asking to answer, waiting included; > 0 */
     void (*on_answer)(struct pg_ask *ask, const struct pg_answer *answer);
@@ -42,6 +42,7 @@ struct pg_ask {
     struct pg_ask *next;
     int64_t deadline_ms;
     bool sent;
+    enum pg_way { PG_BY_TEXT, PG_BY_NAME, PG_NAMING } way; /* NAMING: parsed under a name, then asked by it */
 };
 
 /* The SQLSTATE classes after which running the same transaction again makes sense: 40001, 40P01, 25006, 53xxx, 57P0x,

@@ -45,6 +45,7 @@ struct pg_connection {
     int handles;      /* not yet closed by libuv */
     struct pg_hosts hosts;
     struct pg_asks in_flight; /* sent, in the order of their answers */
+    struct pg_names names;    /* of this session */
     PGresult *result;         /* of the first in flight; it counts only once the Sync behind it is confirmed */
     int attempts;
     int64_t settled_ms; /* 0 = not settled */

@@ -115,6 +115,56 @@ void pg_values_fill(struct pg_values *values, const struct pg_param *params, int
     }
 }
 
+/* ---- names of statements ---- */
+
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return hash;
+}
+
+/* NULL: there is no room for one more. */
+static struct pg_name *name_of(struct pg_names *names, const struct sql_statement *statement)
+{
+    for (int i = 0; i < names->count; i++)
+        if (names->names[i].statement == statement)
+            return &names->names[i];
+    if (names->count == PG_NAMES_MAX)
+        return NULL;
+    struct pg_name *name = &names->names[names->count++];
+    *name = (struct pg_name){.statement = statement};
+    (void)snprintf(name->text, sizeof(name->text), "%.20s_%016llx", statement->name,
+                   (unsigned long long)hash_of(statement->text));
+    return name;
+}
+
+struct pg_name *pg_name_to_ask_by(struct pg_names *names, const struct sql_statement *statement)
+{
+    struct pg_name *name = names->is_off || !statement->by_name ? NULL : name_of(names, statement);
+    bool is_in_doubt = name && name->is_sent && !name->is_kept;
+    return name && !name->is_off && !is_in_doubt ? name : NULL;
+}
+
+void pg_name_kept(struct pg_names *names, const struct sql_statement *statement)
+{
+    name_of(names, statement)->is_kept = true;
+}
+
+bool pg_name_refused(struct pg_names *names, const struct sql_statement *statement, const char sqlstate[6])
+{
+    struct pg_name *name = name_of(names, statement);
+    /* No such name, or there is one already: this is not the session that we spoke to before. */
+    bool is_strange = strcmp(sqlstate, "26000") == 0 || strcmp(sqlstate, "42P05") == 0;
+    /* "cached plan must not change result type". Or somebody else says so, and will say so again. */
+    bool is_outdated = strcmp(sqlstate, "0A000") == 0;
+    names->is_off |= is_strange;
+    name->is_off |= is_outdated;
+    name->is_sent = name->is_kept; /* after a refused Parse the next one tries again */
+    return is_strange || is_outdated;
+}
+
 void pg_line(char *ret_line, size_t size, const char *text)
 {
     assert(size > 0);

@@ -10,6 +10,7 @@
 #include "common/base.h"
 #include "common/err.h"
 #include "common/pg_param.h"
+#include "common/pg_statement.h"
 
 /* The three options of libpq that may be lists of hosts; NULL = as the conninfo says. */
 struct pg_hosts {
@@ -40,6 +41,32 @@ struct pg_values {
     int formats[PG_PARAMS_MAX];
 };
 void pg_values_fill(struct pg_values *values, const struct pg_param *params, int count);
+
+/* Names under which one session of the server keeps statements, so that it parses and plans each only once.
+ *
+ * The name tells the text (a hash of it is in there): where a pooler lends us a session that another program has used,
+ * what is found under a name is always what was meant. */
+#define PG_NAMES_MAX 64
+#define PG_NAME_SIZE 40
+struct pg_name {
+    const struct sql_statement *statement;
+    char text[PG_NAME_SIZE];
+    bool is_sent; /* parsing under it was asked for, and not refused */
+    bool is_kept; /* the server said that it did; until then the others ask by text */
+    bool is_off;  /* no more: what it was parsed for has changed since */
+};
+struct pg_names {
+    struct pg_name names[PG_NAMES_MAX];
+    int count;
+    bool is_off; /* no name holds on this connection */
+};
+/* NULL: the statement has to be asked by its text. It must live as long as the names. */
+struct pg_name *pg_name_to_ask_by(struct pg_names *names, const struct sql_statement *statement);
+/* Parsing under it succeeded. */
+void pg_name_kept(struct pg_names *names, const struct sql_statement *statement);
+/* An ask by a name was refused. true: for the sake of the name, so the same ask by its text will tell what there is to
+ * tell. (It was refused as a whole, so asking again repeats nothing.) */
+bool pg_name_refused(struct pg_names *names, const struct sql_statement *statement, const char sqlstate[6]);
 
 /* Copies as one line, blanks and control characters as one blank, cut to size. */
 void pg_line(char *ret_line, size_t size, const char *text);

@@ -1,13 +1,13 @@
 /* A fixed number of connections and the asks waiting for them.
  *
  * Invariants:
- * - Asking only puts into a queue; everything is sent and answered from the loop. The turn (an idle handle that runs
- * only when there is work) comes before the loop sleeps, so a lone ask leaves in the same turn and those of one turn
- * are spread together.
+ * - Asking only puts into a queue; everything is sent and answered from the loop. The turn (a prepare handle; libuv runs
+ * those that were started later before it) comes before the loop sleeps, so a lone ask leaves in the same turn and
+ * those of one turn are spread together.
  * - Each ask accepted is counted in in_flight until its one answer. User callbacks run at the end of what they are
  * called from, or from loops that hold no pointer into a queue; they may ask and may close.
  * - A slot gets asks only in state UP: connected, the schema looked at, not read-only.
- * Left out: growing and shrinking, priorities, prepared statements (a transaction pooler may stand between). */
+ * Left out: growing and shrinking, priorities. */
 #include "common/pg_pool.h"
 
 #include <assert.h>
@@ -40,7 +40,8 @@ struct slot {
 struct pg_pool {
     uv_loop_t *loop;
     struct pg_pool_options options; /* texts are our copies */
-    uv_idle_t turn;
+    uv_prepare_t turn;
+    uv_idle_t awake; /* runs while there is work for the turn, so that the loop does not sleep over it */
     uv_timer_t deadline;
     int64_t due_ms; /* when the deadline timer fires; meaningful while it is active */
     struct pg_asks waiting;
@@ -55,13 +56,16 @@ struct pg_pool {
     struct slot slots[]; /* options.connections */
 };
 
-static void on_turn(uv_idle_t *turn);
+static void on_awake(uv_idle_t *awake)
+{
+    (void)awake; /* only an active handle is wanted */
+}
 
-/* Makes the turn come before the loop sleeps. */
+/* Makes the turn come before the loop sleeps, also when this turn of the loop has passed it already. */
 static void kick(struct pg_pool *pool)
 {
-    if (!uv_is_closing((uv_handle_t *)&pool->turn))
-        (void)uv_idle_start(&pool->turn, on_turn);
+    if (!uv_is_closing((uv_handle_t *)&pool->awake))
+        (void)uv_idle_start(&pool->awake, on_awake);
 }
 
 static void answer(struct pg_pool *pool, struct pg_ask *ask, const struct pg_answer *given)
@@ -291,10 +295,12 @@ static void send_first(struct pg_pool *pool, struct slot *slot)
 
 static void close_connections(struct pg_pool *pool);
 
-static void on_turn(uv_idle_t *turn)
+static void on_turn(uv_prepare_t *turn)
 {
     struct pg_pool *pool = turn->data;
-    (void)uv_idle_stop(turn);
+    if (!uv_is_active((uv_handle_t *)&pool->awake))
+        return;
+    (void)uv_idle_stop(&pool->awake);
     answer_turned_away(pool);
     if (pool->closing) {
         close_connections(pool);
@@ -415,6 +421,7 @@ static void close_connections(struct pg_pool *pool)
         return;
     }
     uv_close((uv_handle_t *)&pool->turn, on_handle_closed);
+    uv_close((uv_handle_t *)&pool->awake, on_handle_closed);
     uv_close((uv_handle_t *)&pool->deadline, on_handle_closed);
 }
 
@@ -434,11 +441,14 @@ bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct
         free_pool(pool);
         return err_set(err, ERR_MEMORY, "out of memory");
     }
-    (void)uv_idle_init(loop, &pool->turn);      /* cannot fail */
+    (void)uv_prepare_init(loop, &pool->turn); /* cannot fail */
+    (void)uv_prepare_start(&pool->turn, on_turn);
+    (void)uv_idle_init(loop, &pool->awake);     /* cannot fail */
     (void)uv_timer_init(loop, &pool->deadline); /* cannot fail */
     pool->turn.data = pool;
+    pool->awake.data = pool;
     pool->deadline.data = pool;
-    pool->open_parts = 2 + options->connections;
+    pool->open_parts = 3 + options->connections;
     for (int i = 0; i < options->connections; i++) {
         pool->slots[i].pool = pool;
         pg_connection_init(&pool->slots[i].connection, loop, &hooks, pool->options.conninfo,

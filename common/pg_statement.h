@@ -11,6 +11,7 @@ struct sql_statement {
     const char *text;
     int parameters;
     enum sql_shape shape;
+    bool by_name; /* a session may keep it, parsed and planned: the plan hangs on no table */
 };
 
 #endif

@@ -24,6 +24,7 @@ struct claim {
     struct pg_ask ask;
     bool is_asking;
     bool wanted;      /* something may be due */
+    bool polled;      /* long enough waited: with whatever room there is */
     bool more_likely; /* the last claim was filled to the brim */
     bool is_stopped;
     struct uuid token;
@@ -151,10 +152,11 @@ static void on_turn(uv_prepare_t *prepare)
         return;
     int room = worker_room(claim->worker);
     /* Under a backlog a claim waits until it can take a good number; each slot that ends looks again. */
-    int least = claim->more_likely && claim->worker->in_flight > 0 ? worker_good_room(claim->worker) : 1;
+    int least =
+        claim->more_likely && !claim->polled && claim->worker->in_flight > 0 ? worker_good_room(claim->worker) : 1;
     if (room < least)
         return; /* `wanted` stays: claim_room_changed or the poll comes */
-    claim->wanted = false;
+    claim->wanted = claim->polled = false;
     claim->is_asking = true;
     claim->asked_limit = room < CLAIM_MAX ? room : CLAIM_MAX;
     claim->asked_ms = clock_mono_ms();
@@ -177,7 +179,7 @@ static void on_poll(uv_timer_t *timer)
     struct claim *claim = container_of(timer, struct claim, poll);
     if (claim->is_stopped)
         return;
-    claim->wanted = true;
+    claim->wanted = claim->polled = true;
     if (claim->slack_ms > SLACK_MIN_MS && clock_mono_ms() - claim->late_ms >= SLACK_KEPT_MS) {
         claim->slack_ms /= 2;
         claim->late_ms = clock_mono_ms();

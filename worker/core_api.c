@@ -6,23 +6,20 @@
 
 #include "common/json_strict.h"
 
-static void put_user_url(struct buf *url, const char *base, const char *user_id, const char *rest)
+static void put_user_url(struct http_call *call, const char *base, const char *user_id, const char *rest)
 {
-    buf_reset(url);
-    buf_put_format(url, "%s/v1/users/", base);
-    http_put_encoded(url, user_id, strlen(user_id));
-    buf_put_text(url, rest);
+    buf_put_text(&call->lines, base);
+    buf_put_text(&call->lines, "/v1/users/");
+    http_put_encoded(&call->lines, user_id, strlen(user_id));
+    buf_put_text(&call->lines, rest);
+    http_call_end_line(call);
 }
 
-bool core_ask_check(struct http_call *call, struct buf *url, const char *base, const char *user_id, bool is_reissue)
+bool core_ask_check(struct http_call *call, const char *base, const char *user_id, bool is_reissue)
 {
-    put_user_url(url, base, user_id, is_reissue ? "/card-eligibility?kind=reissue" : "/card-eligibility?kind=new");
-    call->method = "GET";
-    call->url = url->bytes;
-    call->body = NULL;
-    call->body_length = 0;
-    call->headers[0][0] = '\0';
-    return !url->failed;
+    http_call_make(call, "GET");
+    put_user_url(call, base, user_id, is_reissue ? "/card-eligibility?kind=reissue" : "/card-eligibility?kind=new");
+    return http_call_is_made(call);
 }
 
 void core_read_check(const struct http_call *call, struct outcome *ret_outcome)
@@ -51,14 +48,19 @@ void core_read_check(const struct http_call *call, struct outcome *ret_outcome)
     }
 }
 
-bool core_ask_link(struct http_call *call, struct buf *url, struct buf *body, const char *base, const char *user_id,
-                   const struct core_link *link)
+bool core_ask_link(struct http_call *call, const char *base, const char *user_id, const struct core_link *link)
 {
     char request_id[UUID_TEXT_SIZE], card_id[UUID_TEXT_SIZE];
     uuid_format(&link->request_id, request_id);
     uuid_format(&link->card_id, card_id);
-    put_user_url(url, base, user_id, "/cards");
-    buf_reset(body);
+    http_call_make(call, "POST");
+    put_user_url(call, base, user_id, "/cards");
+    buf_put_text(&call->lines, "Idempotency-Key: ");
+    buf_put_text(&call->lines, request_id);
+    http_call_end_line(call);
+    buf_put_text(&call->lines, "Content-Type: application/json");
+    http_call_end_line(call);
+    struct buf *body = &call->body;
     buf_put_format(body,
                    "{\"request_id\":\"%s\",\"card_id\":\"%s\",\"last4\":\"%s\",\"exp_month\":%d,\"exp_year\":%d,"
                    "\"kind\":\"%s\",\"replaces\":",
@@ -69,14 +71,7 @@ bool core_ask_link(struct http_call *call, struct buf *url, struct buf *body, co
     else
         buf_put_text(body, "null");
     buf_put_text(body, "}");
-    call->method = "POST";
-    call->url = url->bytes;
-    call->body = body->bytes;
-    call->body_length = body->length;
-    snprintf(call->headers[0], HTTP_CALL_HEADER_SIZE, "Idempotency-Key: %s", request_id);
-    snprintf(call->headers[1], HTTP_CALL_HEADER_SIZE, "Content-Type: application/json");
-    call->headers[2][0] = '\0';
-    return !url->failed && !body->failed;
+    return http_call_is_made(call);
 }
 
 static void refuse_link(const char *code, const char *detail, struct outcome *out)
@@ -87,13 +82,15 @@ static void refuse_link(const char *code, const char *detail, struct outcome *ou
 
 void core_read_link(const struct http_call *call, struct outcome *ret_outcome)
 {
+    int status = call->fate == HTTP_ANSWERED ? call->status : 0;
+    if (status == 200 || status == 201) {
+        outcome_executed(ret_outcome);
+        return;
+    }
     char code[OUTBOX_REASON_CODE_SIZE], detail[200];
     outcome_read_problem(call, code, detail, sizeof detail);
-    int status = call->fate == HTTP_ANSWERED ? call->status : 0;
-    if (status == 200 || status == 201)
-        outcome_executed(ret_outcome);
-    else if (status == 400 || status == 404 || status == 410 || status == 422 ||
-             (status == 409 && strcmp(code, "in_progress") != 0))
+    if (status == 400 || status == 404 || status == 410 || status == 422 ||
+        (status == 409 && strcmp(code, "in_progress") != 0))
         refuse_link(code, detail, ret_outcome);
     else
         (void)outcome_of_call(call, "core", false, ret_outcome); /* cannot be false: 200 and 201 are handled above */

@@ -19,13 +19,13 @@ struct core_link {
     const char *replaces; /* our card id as text; NULL or "" = none */
 };
 
-must_check bool core_ask_check(struct http_call *call, struct buf *url, const char *base, const char *user_id,
-                               bool is_reissue);
+/* As issuer_ask_*. */
+must_check bool core_ask_check(struct http_call *call, const char *base, const char *user_id, bool is_reissue);
 /* EXECUTED = eligible. REFUSED/REJECT = not, with the code. */
 void core_read_check(const struct http_call *call, struct outcome *ret_outcome);
 
-must_check bool core_ask_link(struct http_call *call, struct buf *url, struct buf *body, const char *base,
-                              const char *user_id, const struct core_link *link);
+must_check bool core_ask_link(struct http_call *call, const char *base, const char *user_id,
+                              const struct core_link *link);
 /* EXECUTED = linked. REFUSED/REJECT = the link is refused (core.on_link_refused decides). REFUSED/FAIL = an unforeseen
  * 4xx. */
 void core_read_link(const struct http_call *call, struct outcome *ret_outcome);

@@ -41,15 +41,11 @@ void flow_init(struct flow *flow, struct worker *worker)
     memset(flow, 0, sizeof *flow);
     flow->worker = worker;
     http_call_init(&flow->call, ANSWER_MAX);
-    buf_init(&flow->url, 2048);
-    buf_init(&flow->body, 8192);
 }
 
 void flow_done(struct flow *flow)
 {
     http_call_done(&flow->call);
-    buf_done(&flow->url);
-    buf_done(&flow->body);
     issuer_card_wipe(&flow->card);
 }
 
@@ -279,6 +275,7 @@ static void answer_step(struct flow *flow)
 {
     const struct flow_step_row *row = &flow_steps[flow->step];
     struct flow_verdict verdict = row->answer(flow, &flow->outcome);
+    http_call_forget(&flow->call); /* it may hold a card number; and events that wait shall be small */
     count_step(flow, outcome_name(flow->outcome.kind));
     if (flow->holds_ticket) {
         struct target *target = row->target(flow->worker);

@@ -117,7 +117,6 @@ struct flow {
     bool holds_ticket;
     void (*after_extension)(struct flow *flow);
     int64_t extended_ms; /* when the longer lease was asked for */
-    struct buf url, body;
     struct write_op write;
     enum write_result write_result;
     struct write_end end;

@@ -98,36 +98,37 @@ static struct flow_verdict read_write(struct flow *flow, enum flow_step next, st
     return (struct flow_verdict){.kind = FLOW_DROP};
 }
 
-/* The client's trace with a span of this call's own (W3C Trace Context); a new trace where the client gave none. */
-static void put_traceparent(struct flow *flow)
+static void put_hex(char *out, uint64_t value)
 {
-    int at = 0;
-    while (flow->call.headers[at][0])
-        at++;
-    assert(at + 1 < HTTP_CALL_HEADERS_MAX);
-    unsigned long long span = backoff_random() | 1;
-    if (flow->traceparent[0])
-        snprintf(flow->call.headers[at], HTTP_CALL_HEADER_SIZE, "traceparent: %.36s%016llx%.3s", flow->traceparent,
-                 span, flow->traceparent + 52);
-    else
-        snprintf(flow->call.headers[at], HTTP_CALL_HEADER_SIZE, "traceparent: 00-%016llx%016llx-%016llx-00",
-                 (unsigned long long)backoff_random() | 1, (unsigned long long)backoff_random(), span);
-    flow->call.headers[at + 1][0] = '\0';
+    for (int i = 15; i >= 0; i--, value >>= 4)
+        out[i] = "0123456789abcdef"[value & 15];
 }
 
+/* The client's trace with a span of this call's own (W3C Trace Context); a new trace where the client gave none. */
 static bool with_trace(struct flow *flow, bool is_made)
 {
-    if (is_made)
-        put_traceparent(flow);
-    return is_made;
+    if (!is_made)
+        return false;
+    char trace[] = "00-................................-................-00";
+    if (flow->traceparent[0]) {
+        memcpy(trace, flow->traceparent, sizeof trace - 1);
+    } else {
+        put_hex(trace + 3, backoff_random() | 1);
+        put_hex(trace + 19, backoff_random());
+    }
+    put_hex(trace + 36, backoff_random() | 1);
+    buf_put_text(&flow->call.lines, "traceparent: ");
+    buf_put_text(&flow->call.lines, trace);
+    http_call_end_line(&flow->call);
+    return http_call_is_made(&flow->call);
 }
 
 /* ---- check: asked at every attempt, right before the issuer is ---- */
 
 static bool check_ask(struct flow *flow)
 {
-    return with_trace(flow, core_ask_check(&flow->call, &flow->url, flow->worker->config->core.url, flow->user_id,
-                                           flow->payload.is_reissue));
+    return with_trace(
+        flow, core_ask_check(&flow->call, flow->worker->config->core.url, flow->user_id, flow->payload.is_reissue));
 }
 
 static struct flow_verdict check_answer(struct flow *flow, struct outcome *ret_outcome)
@@ -156,8 +157,7 @@ static struct flow_verdict check_answer(struct flow *flow, struct outcome *ret_o
 
 static bool lookup_ask(struct flow *flow)
 {
-    return with_trace(flow,
-                      issuer_ask_lookup(&flow->call, &flow->url, flow->worker->config->issuer.url, &flow->event_id));
+    return with_trace(flow, issuer_ask_lookup(&flow->call, flow->worker->config->issuer.url, &flow->event_id));
 }
 
 static struct flow_verdict not_found(struct flow *flow)
@@ -204,9 +204,8 @@ static struct flow_verdict lookup_answer(struct flow *flow, struct outcome *ret_
 
 static bool issue_ask(struct flow *flow)
 {
-    return with_trace(flow,
-                      issuer_ask_create(&flow->call, &flow->url, &flow->body, flow->worker->config->issuer.url,
-                                        &flow->event_id, flow->user_id, &flow->payload, flow->replaces_issuer_id));
+    return with_trace(flow, issuer_ask_create(&flow->call, flow->worker->config->issuer.url, &flow->event_id,
+                                              flow->user_id, &flow->payload, flow->replaces_issuer_id));
 }
 
 static struct flow_verdict issue_answer(struct flow *flow, struct outcome *ret_outcome)
@@ -290,8 +289,7 @@ static bool link_ask(struct flow *flow)
         .replaces = flow->payload.replaces,
     };
     memcpy(link.last4, flow->save.last4, sizeof link.last4);
-    return with_trace(flow, core_ask_link(&flow->call, &flow->url, &flow->body, flow->worker->config->core.url,
-                                          flow->user_id, &link));
+    return with_trace(flow, core_ask_link(&flow->call, flow->worker->config->core.url, flow->user_id, &link));
 }
 
 static struct flow_verdict link_answer(struct flow *flow, struct outcome *ret_outcome)
@@ -338,8 +336,8 @@ static struct flow_verdict mark_answer(struct flow *flow, struct outcome *ret_ou
 
 static bool cancel_ask(struct flow *flow)
 {
-    return with_trace(flow, issuer_ask_cancel(&flow->call, &flow->url, flow->worker->config->issuer.url,
-                                              &flow->event_id, flow->card.id));
+    return with_trace(flow,
+                      issuer_ask_cancel(&flow->call, flow->worker->config->issuer.url, &flow->event_id, flow->card.id));
 }
 
 static struct flow_verdict cancel_answer(struct flow *flow, struct outcome *ret_outcome)

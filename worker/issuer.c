@@ -16,69 +16,71 @@ void issuer_card_wipe(struct issuer_card *card)
 
 static void put_optional(struct buf *body, const char *name, const char *text, bool present)
 {
-    buf_put_format(body, ",\"%s\":", name);
+    buf_put_text(body, name);
     if (present)
         json_put_string(body, text, strlen(text));
     else
         buf_put_text(body, "null");
 }
 
-bool issuer_ask_create(struct http_call *call, struct buf *url, struct buf *body, const char *base,
-                       const struct uuid *event_id, const char *user_id, const struct outbox_payload *payload,
-                       const char *replaces_issuer_id)
+static void put_key(struct http_call *call, const char *id, const char *suffix)
+{
+    buf_put_text(&call->lines, "Idempotency-Key: ");
+    buf_put_text(&call->lines, id);
+    buf_put_text(&call->lines, suffix);
+    http_call_end_line(call);
+}
+
+bool issuer_ask_create(struct http_call *call, const char *base, const struct uuid *event_id, const char *user_id,
+                       const struct outbox_payload *payload, const char *replaces_issuer_id)
 {
     char id[UUID_TEXT_SIZE];
     uuid_format(event_id, id);
-    buf_reset(url);
-    buf_put_format(url, "%s/v1/cards", base);
-    buf_reset(body);
-    buf_put_format(body, "{\"reference\":\"%s\",\"user_id\":", id);
+    http_call_make(call, "POST");
+    buf_put_text(&call->lines, base);
+    buf_put_text(&call->lines, "/v1/cards");
+    http_call_end_line(call);
+    put_key(call, id, "");
+    buf_put_text(&call->lines, "Content-Type: application/json");
+    http_call_end_line(call);
+    struct buf *body = &call->body;
+    buf_put_text(body, "{\"reference\":\"");
+    buf_put_text(body, id);
+    buf_put_text(body, "\",\"user_id\":");
     json_put_string(body, user_id, strlen(user_id));
-    buf_put_format(body, ",\"kind\":\"%s\"", payload->is_reissue ? "reissue" : "new");
-    put_optional(body, "replaces", replaces_issuer_id, payload->is_reissue);
-    put_optional(body, "program", payload->program, payload->has_program);
-    put_optional(body, "memo", payload->memo, payload->has_memo);
+    buf_put_text(body, payload->is_reissue ? ",\"kind\":\"reissue\"" : ",\"kind\":\"new\"");
+    put_optional(body, ",\"replaces\":", replaces_issuer_id, payload->is_reissue);
+    put_optional(body, ",\"program\":", payload->program, payload->has_program);
+    put_optional(body, ",\"memo\":", payload->memo, payload->has_memo);
     buf_put_text(body, "}");
-    call->method = "POST";
-    call->url = url->bytes;
-    call->body = body->bytes;
-    call->body_length = body->length;
-    snprintf(call->headers[0], HTTP_CALL_HEADER_SIZE, "Idempotency-Key: %s", id);
-    snprintf(call->headers[1], HTTP_CALL_HEADER_SIZE, "Content-Type: application/json");
-    call->headers[2][0] = '\0';
-    return !url->failed && !body->failed;
+    return http_call_is_made(call);
 }
 
-bool issuer_ask_lookup(struct http_call *call, struct buf *url, const char *base, const struct uuid *event_id)
+bool issuer_ask_lookup(struct http_call *call, const char *base, const struct uuid *event_id)
 {
     char id[UUID_TEXT_SIZE];
     uuid_format(event_id, id);
-    buf_reset(url);
-    buf_put_format(url, "%s/v1/cards?reference=%s", base, id);
-    call->method = "GET";
-    call->url = url->bytes;
-    call->body = NULL;
-    call->body_length = 0;
-    call->headers[0][0] = '\0';
-    return !url->failed;
+    http_call_make(call, "GET");
+    buf_put_text(&call->lines, base);
+    buf_put_text(&call->lines, "/v1/cards?reference=");
+    buf_put_text(&call->lines, id);
+    http_call_end_line(call);
+    return http_call_is_made(call);
 }
 
-bool issuer_ask_cancel(struct http_call *call, struct buf *url, const char *base, const struct uuid *event_id,
+bool issuer_ask_cancel(struct http_call *call, const char *base, const struct uuid *event_id,
                        const char *issuer_card_id)
 {
     char id[UUID_TEXT_SIZE];
     uuid_format(event_id, id);
-    buf_reset(url);
-    buf_put_format(url, "%s/v1/cards/", base);
-    http_put_encoded(url, issuer_card_id, strlen(issuer_card_id));
-    buf_put_text(url, "/cancel");
-    call->method = "POST";
-    call->url = url->bytes;
-    call->body = NULL;
-    call->body_length = 0;
-    snprintf(call->headers[0], HTTP_CALL_HEADER_SIZE, "Idempotency-Key: %s:cancel", id);
-    call->headers[1][0] = '\0';
-    return !url->failed;
+    http_call_make(call, "POST");
+    buf_put_text(&call->lines, base);
+    buf_put_text(&call->lines, "/v1/cards/");
+    http_put_encoded(&call->lines, issuer_card_id, strlen(issuer_card_id));
+    buf_put_text(&call->lines, "/cancel");
+    http_call_end_line(call);
+    put_key(call, id, ":cancel");
+    return http_call_is_made(call);
 }
 
 /* One card object. Returns what is wrong with it, or NULL. */
@@ -89,28 +91,30 @@ static const char *read_card(struct json_value object, const struct uuid *event_
     struct uuid reference;
     if (object.kind != JSON_OBJECT)
         return "the card is no object";
-    if (!json_string(json_member(object, "id"), card->id, sizeof card->id, &length) || length == 0 ||
-        strlen(card->id) != length)
+    enum { ID, REFERENCE, EXP_MONTH, EXP_YEAR, STATUS, PAN, LAST4, MEMBERS };
+    static const char *const names[MEMBERS] = {"id", "reference", "exp_month", "exp_year", "status", "pan", "last4"};
+    struct json_value members[MEMBERS];
+    json_members(object, MEMBERS, names, members);
+    if (!json_string(members[ID], card->id, sizeof card->id, &length) || length == 0 || strlen(card->id) != length)
         return "the card has no usable id";
     for (const char *byte = card->id; *byte; byte++)
         if (*byte < 0x21 || *byte > 0x7e)
             return "the card has no usable id";
-    if (!json_string(json_member(object, "reference"), text, sizeof text, &length) ||
-        !uuid_parse(text, length, &reference) || !uuid_equal(&reference, event_id))
+    if (!json_string(members[REFERENCE], text, sizeof text, &length) || !uuid_parse(text, length, &reference) ||
+        !uuid_equal(&reference, event_id))
         return "the card has another reference";
     int64_t month, year;
-    if (!json_integer(json_member(object, "exp_month"), 1, 12, &month) ||
-        !json_integer(json_member(object, "exp_year"), 2026, 9999, &year))
+    if (!json_integer(members[EXP_MONTH], 1, 12, &month) || !json_integer(members[EXP_YEAR], 2026, 9999, &year))
         return "the card has no usable expiry";
     card->exp_month = (int)month;
     card->exp_year = (int)year;
-    if (!json_string(json_member(object, "status"), text, sizeof text, NULL))
+    if (!json_string(members[STATUS], text, sizeof text, NULL))
         return "the card has no usable status";
     card->is_cancelled = strcmp(text, "cancelled") == 0;
     if (!card->is_cancelled && strcmp(text, "active") != 0)
         return "the card has an unknown status";
 
-    struct json_value number = json_member(object, "pan"), last4 = json_member(object, "last4");
+    struct json_value number = members[PAN], last4 = members[LAST4];
     if (number.kind != JSON_MISSING && number.kind != JSON_NULL) {
         if (!json_string(number, card->number, sizeof card->number, &card->number_length) ||
             !card_number_is_valid(card->number, card->number_length))

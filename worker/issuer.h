@@ -20,16 +20,14 @@ struct issuer_card {
 
 void issuer_card_wipe(struct issuer_card *card);
 
-/* Each issuer_ask_* fills method, url, body and Idempotency-Key of the call; url and body live in the given buffers,
- * which must outlive the call.
- * false: memory. base is issuer.url. */
-must_check bool issuer_ask_create(struct http_call *call, struct buf *url, struct buf *body, const char *base,
-                                  const struct uuid *event_id, const char *user_id,
-                                  const struct outbox_payload *payload, const char *replaces_issuer_id);
-must_check bool issuer_ask_lookup(struct http_call *call, struct buf *url, const char *base,
-                                  const struct uuid *event_id);
-must_check bool issuer_ask_cancel(struct http_call *call, struct buf *url, const char *base,
-                                  const struct uuid *event_id, const char *issuer_card_id);
+/* Each issuer_ask_* makes the call: method, URL, Idempotency-Key, body; further headers may be put behind. false: memory.
+ * base is issuer.url. */
+must_check bool issuer_ask_create(struct http_call *call, const char *base, const struct uuid *event_id,
+                                  const char *user_id, const struct outbox_payload *payload,
+                                  const char *replaces_issuer_id);
+must_check bool issuer_ask_lookup(struct http_call *call, const char *base, const struct uuid *event_id);
+must_check bool issuer_ask_cancel(struct http_call *call, const char *base, const struct uuid *event_id,
+                                  const char *issuer_card_id);
 
 /* EXECUTED with the card; EXECUTED with card->is_cancelled when the issuer says so. */
 void issuer_read_create(const struct http_call *call, const struct uuid *event_id, struct issuer_card *ret_card,

@@ -13,6 +13,8 @@
 #include "worker/claim.h"
 #include "worker/sweep.h"
 
+#define GOOD_ROOM_MAX 32
+
 static struct worker *the_worker_of(struct target *target)
 {
     return strcmp(target->name, "issuer") == 0 ? container_of(target, struct worker, issuer)
@@ -97,7 +99,7 @@ int worker_good_room(const struct worker *worker)
     if (issuer->limit < issuer->limit_max || core->limit < core->limit_max)
         return 1; /* recovering: the limit, not the slots, says what is much */
     int64_t good = worker->config->worker.max_in_flight / 8;
-    return good > 1 ? (int)good : 1;
+    return good > GOOD_ROOM_MAX ? GOOD_ROOM_MAX : good > 1 ? (int)good : 1;
 }
 
 struct flow *worker_take_slot(struct worker *worker)
@@ -173,8 +175,8 @@ bool worker_open(struct worker *worker, struct err *err)
     metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "issuer", NULL), 0);
     metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "core", NULL), 0);
     metric_add(metrics_series(worker->metrics, WORKER_METRIC_LEASE_LOST, NULL, NULL), 0);
-    nudge_init(&worker->final_nudge, worker->pool, &sql_notify_final);
-    if (!make_slots(worker, err))
+    if (!nudge_open(&worker->final_nudge, worker->loop, worker->pool, &sql_notify_final, err) ||
+        !make_slots(worker, err))
         return false;
     struct writer_options options = {
         .loop = worker->loop,
@@ -210,6 +212,7 @@ static void on_room_closed(void *context)
     for (int64_t i = 0; i < worker->config->worker.max_in_flight; i++)
         flow_done(&worker->slots[i]);
     free(worker->slots);
+    nudge_close(&worker->final_nudge);
     keyring_free(worker->keyring);
     secret_done(&worker->issuer_authorization);
     secret_done(&worker->core_authorization);

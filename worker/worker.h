@@ -92,7 +92,7 @@ struct flow *worker_take_slot(struct worker *worker); /* NULL: none free */
 void worker_flow_ended(struct worker *worker, struct flow *flow);
 /* How many events may be claimed now: free slots, and room at both peers. */
 int worker_room(const struct worker *worker);
-/* How much room makes a claim worth its statement while a backlog keeps the worker busy anyway. */
+/* How much room makes a claim worth its statement while a backlog keeps the worker busy anyway: so much stays empty at most. */
 int worker_good_room(const struct worker *worker);
 void worker_count(struct worker *worker, enum worker_metric metric, const char *label1, const char *label2);
 

@@ -17,6 +17,8 @@ PARAMETERS_MAX = 24  # PG_PARAMS_MAX in pg_param.h
 SHAPES = {"none": "SQL_NONE", "one": "SQL_ONE", "many": "SQL_MANY"}
 TYPES = {name: name for name in ("int8", "bool", "uuid", "text", "bytea")} | {"bigint": "int8", "boolean": "bool"}
 
+# A call of one function and nothing else: there is nothing in its plan that could grow old, so sessions may keep it (pg_statement.h).
+CALL = re.compile(r"SELECT ([a-z0-9_]+(, )?)+ FROM issuing_[a-z_]+\([^()]*\)|SELECT pg_notify\([^()]*\)::text")
 NAME = re.compile(r"--\s*name:(.*)")
 NAME_VALUE = re.compile(r"\s*([a-z][a-z0-9_]*)\s+:([a-z]+)\s*")
 WHY = re.compile(r"--\s*why:\s*\S")
@@ -170,7 +172,8 @@ def source(statements, header_name):
     for s in statements:
         lines += [f"const struct sql_statement sql_{s.name} = {{", f'    .name = "{s.name}",',
                   "    .text =", c_literal(s.text) + ",",
-                  f"    .parameters = {s.parameters},", f"    .shape = {s.shape},", "};", ""]
+                  f"    .parameters = {s.parameters},", f"    .shape = {s.shape},",
+                  f"    .by_name = {'true' if CALL.fullmatch(s.text) else 'false'},", "};", ""]
     lines += ["const struct sql_statement *const sql_statements[] = {",
               *(f"    &sql_{s.name}," for s in statements), "};",
               f"const size_t sql_statements_count = {len(statements)};"]

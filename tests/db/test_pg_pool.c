@@ -40,9 +40,9 @@ static bool inside_ask, ready, closed, timed_out;
 static char reason[256], last_error[6];
 
 static const struct sql_statement twice = {
-    .name = "twice", .text = "SELECT $1::int8 * 2", .parameters = 1, .shape = SQL_ONE};
+    .name = "twice", .by_name = true, .text = "SELECT $1::int8 * 2", .parameters = 1, .shape = SQL_ONE};
 static const struct sql_statement quotient = {
-    .name = "quotient", .text = "SELECT 100 / $1::int8", .parameters = 1, .shape = SQL_ONE};
+    .name = "quotient", .by_name = true, .text = "SELECT 100 / $1::int8", .parameters = 1, .shape = SQL_ONE};
 static const struct sql_statement doze = {
     .name = "doze", .text = "SELECT pg_sleep($1::int8 / 1000.0)::text", .parameters = 1, .shape = SQL_ONE};
 static const struct sql_statement backend = {
@@ -359,6 +359,177 @@ START_TEST(rows_are_there_during_the_answer)
     ask_probe(&probes[0]);
     run_until(answered == 1);
     ck_assert_int_eq(probes[0].value, 1);
+}
+END_TEST
+
+/* ---- statements under names: parsed once, and given up where names do not hold, as behind a transaction pooler ---- */
+
+/* How many statements this connection keeps under names that begin like $1; those that it was asked for by SQL aside. */
+static const struct sql_statement kept = {
+    .name = "kept",
+    .text = "SELECT count(*) FROM pg_prepared_statements WHERE NOT from_sql AND "
+            "name LIKE CASE $1::int8 WHEN 1 THEN 'twice%' WHEN 2 THEN 'quotient%' WHEN 3 THEN 'columns%' ELSE '%' END",
+    .parameters = 1,
+    .shape = SQL_ONE};
+enum { KEPT_TWICE = 1, KEPT_QUOTIENT, KEPT_COLUMNS };
+static const struct sql_statement runs_of_twice = {
+    .name = "runs",
+    .text = "SELECT sum(generic_plans + custom_plans)::int8 FROM pg_prepared_statements WHERE name LIKE 'twice%'",
+    .shape = SQL_ONE};
+
+/* One more ask, waited for. */
+static int64_t answer_to(const struct sql_statement *statement, int64_t number)
+{
+    int before = answered;
+    struct probe *probe = ask_number(MANY - 1, statement, number, 60000);
+    run_until(answered == before + 1);
+    ck_assert_msg(probe->kind == PG_DONE, "%s: %s", probe->sqlstate, probe->message);
+    return probe->value;
+}
+
+static void expect_hundred_answers(const struct sql_statement *statement, int64_t factor)
+{
+    int before = answered;
+    for (int i = 0; i < 100; i++)
+        (void)ask_number(i, statement, i, 60000);
+    run_until(answered == before + 100);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(probes[i].answers, 1);
+        ck_assert_msg(probes[i].kind == PG_DONE, "%s: %s", probes[i].sqlstate, probes[i].message);
+        ck_assert_int_eq(probes[i].value, factor * i);
+    }
+}
+
+START_TEST(a_statement_is_parsed_once_on_each_connection)
+{
+    static const struct sql_statement by_text = {
+        .name = "by_text", .text = "SELECT $1::int8 * 2", .parameters = 1, .shape = SQL_ONE};
+    open_usual_pool(1, 10);
+    for (int connection = 0; connection < 2; connection++) {
+        (void)answer_to(&twice, 1);
+        expect_hundred_answers(&twice, 2);
+        ck_assert_int_eq(answer_to(&kept, KEPT_TWICE), 1);
+        ck_assert_int_eq(answer_to(&runs_of_twice, 0), 101);
+        expect_hundred_answers(&by_text, 2); /* it did not say that it may be kept */
+        ck_assert_int_eq(answer_to(&kept, 0), 1);
+        execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '" APPLICATION
+                "'");
+        run_until(!ready);
+        run_until(ready);
+    }
+}
+END_TEST
+
+START_TEST(names_that_are_gone_cost_no_answer)
+{
+    static const struct sql_statement forget = {.name = "forget", .text = "DEALLOCATE ALL", .shape = SQL_NONE};
+    open_usual_pool(1, 10);
+    expect_hundred_answers(&twice, 2);
+    (void)answer_to(&forget, 0);
+    expect_hundred_answers(&twice, 2);
+    ck_assert_int_eq(answer_to(&quotient, 5), 20);
+    ck_assert_int_eq(answer_to(&kept, 0), 0); /* once bitten, this connection asks by text */
+    ck_assert_int_eq(errors, 0);
+    ck_assert_int_eq(states, 1);
+}
+END_TEST
+
+START_TEST(names_that_somebody_has_taken_cost_no_answer)
+{
+    char text[200];
+    static const struct sql_statement name_of_twice = {
+        .name = "name_of_twice",
+        .text = "SELECT ('x' || right(name, 16))::bit(64)::int8 FROM pg_prepared_statements WHERE name LIKE 'twice%'",
+        .shape = SQL_ONE};
+    open_usual_pool(1, 10);
+    (void)answer_to(&twice, 1);
+    int64_t hash = answer_to(&name_of_twice, 0);
+    close_pool();
+    closed = false;
+    states = 0;
+    (void)snprintf(text, sizeof(text), "PREPARE twice_%016llx AS SELECT 4711::int8 + 0 * $1::int8",
+                   (unsigned long long)hash);
+    struct sql_statement take = {.name = "take", .text = text, .shape = SQL_NONE};
+    open_usual_pool(1, 10);
+    (void)answer_to(&take, 0);
+    expect_hundred_answers(&twice, 2);
+    ck_assert_int_eq(answer_to(&quotient, 5), 20);
+    ck_assert_int_eq(answer_to(&kept, KEPT_TWICE) + answer_to(&kept, KEPT_QUOTIENT), 0);
+    ck_assert_int_eq(errors, 0);
+    ck_assert_int_eq(states, 1);
+    close_pool(); /* before `take` goes */
+}
+END_TEST
+
+START_TEST(a_changed_schema_costs_no_answer)
+{
+    static const struct sql_statement columns = {.name = "columns",
+                                                 .by_name = true,
+                                                 .text = "SELECT * FROM test_pg_pool_columns WHERE i = $1::int8",
+                                                 .parameters = 1};
+    static const struct sql_statement call = {
+        .name = "call", .by_name = true, .text = "SELECT test_pg_pool_function($1::int8)", .parameters = 1};
+    execute("DROP TABLE IF EXISTS test_pg_pool_columns; CREATE TABLE test_pg_pool_columns (i int8);"
+            "INSERT INTO test_pg_pool_columns SELECT generate_series(0, 99);"
+            "CREATE OR REPLACE FUNCTION test_pg_pool_function(i int8) RETURNS int8 LANGUAGE sql AS 'SELECT 2 * i'");
+    open_usual_pool(1, 10);
+    expect_hundred_answers(&columns, 1);
+    expect_hundred_answers(&call, 2);
+    execute("ALTER TABLE test_pg_pool_columns ADD COLUMN j int8 DEFAULT 1;"
+            "CREATE OR REPLACE FUNCTION test_pg_pool_function(i int8) RETURNS int8 LANGUAGE plpgsql "
+            "AS 'BEGIN RETURN 3 * i; END'");
+    expect_hundred_answers(&columns, 1);
+    expect_hundred_answers(&call, 3);
+    ck_assert_int_eq(answer_to(&twice, 4), 8);
+    ck_assert_int_eq(answer_to(&kept, KEPT_TWICE), 1); /* the other names still hold */
+    ck_assert_int_eq(errors, 0);
+    ck_assert_int_eq(states, 1);
+    execute("DROP TABLE test_pg_pool_columns; DROP FUNCTION test_pg_pool_function");
+}
+END_TEST
+
+START_TEST(a_statement_that_cannot_be_parsed_is_refused_until_it_can)
+{
+    static const struct sql_statement columns = {.name = "columns",
+                                                 .by_name = true,
+                                                 .text = "SELECT i FROM test_pg_pool_later WHERE i = $1::int8",
+                                                 .parameters = 1};
+    execute("DROP TABLE IF EXISTS test_pg_pool_later");
+    open_usual_pool(1, 100);
+    for (int i = 0; i < 100; i++)
+        (void)ask_number(i, i % 2 ? &twice : &columns, i, 60000);
+    run_until(answered == 100);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(probes[i].answers, 1);
+        ck_assert_int_eq(probes[i].kind, i % 2 ? PG_DONE : PG_REFUSED);
+        ck_assert_str_eq(probes[i].sqlstate, i % 2 ? "" : "42P01");
+    }
+    ck_assert_int_eq(errors, 50);
+    execute("CREATE TABLE test_pg_pool_later AS SELECT generate_series(0, 99)::int8 AS i");
+    expect_hundred_answers(&columns, 1);
+    ck_assert_int_eq(answer_to(&kept, KEPT_COLUMNS), 1);
+    ck_assert_int_eq(answer_to(&kept, KEPT_TWICE), 1);
+    ck_assert_int_eq(states, 1);
+    execute("DROP TABLE test_pg_pool_later");
+}
+END_TEST
+
+START_TEST(more_statements_than_names_are_all_answered)
+{
+    enum { STATEMENTS = 100 };
+    static char texts[STATEMENTS][64];
+    static struct sql_statement statements[STATEMENTS];
+    open_usual_pool(1, 10);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < STATEMENTS; i++) {
+            (void)snprintf(texts[i], sizeof(texts[i]), "SELECT $1::int8 + %d", i);
+            statements[i] =
+                (struct sql_statement){.name = "one_of_many", .by_name = true, .text = texts[i], .parameters = 1};
+            ck_assert_int_eq(answer_to(&statements[i], 1000), 1000 + i);
+        }
+    }
+    ck_assert_int_lt(answer_to(&kept, 0), STATEMENTS);
+    ck_assert_int_eq(errors, 0);
 }
 END_TEST
 
@@ -680,6 +851,12 @@ int main(void)
     tcase_add_test(tcase, a_commit_that_fails_is_a_refusal_and_not_done);
     tcase_add_test(tcase, nulls_empties_and_large_values_pass_both_ways);
     tcase_add_test(tcase, rows_are_there_during_the_answer);
+    tcase_add_test(tcase, a_statement_is_parsed_once_on_each_connection);
+    tcase_add_test(tcase, names_that_are_gone_cost_no_answer);
+    tcase_add_test(tcase, names_that_somebody_has_taken_cost_no_answer);
+    tcase_add_test(tcase, a_changed_schema_costs_no_answer);
+    tcase_add_test(tcase, a_statement_that_cannot_be_parsed_is_refused_until_it_can);
+    tcase_add_test(tcase, more_statements_than_names_are_all_answered);
     tcase_add_test(tcase, silence_past_the_deadline_is_unknown_and_the_pool_recovers);
     tcase_add_test(tcase, waiting_past_the_deadline_is_not_sent);
     tcase_add_test(tcase, one_ask_too_many_is_not_sent);

@@ -114,13 +114,14 @@ def a_key_that_is_still_being_recorded_gives_409_and_retry_after(world):
 @test
 def others_are_not_held_up_by_a_user_whose_lock_is_taken(world):
     world.up(workers=0)
-    with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', 4711))"):
-        with client.Wire(world.apis()[0].port) as wire:
+    with client.Wire(world.apis()[0].port) as wire:
+        with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', 4711))"):
             wire.send(world.post_bytes("alice", '"a"'))
             wait(lambda: world.blocked() == 1, "alice waits")
             for i in range(20):
                 same(world.post("bob-%d" % i, '"b"').status, 202, "bob's status")
             same(events(world), 20, "events")
+        wait(lambda: events(world) == 21, "alice's turn")
 
 
 @test(limit__count="1", limit__window="1h")

@@ -106,7 +106,7 @@ def _search(text, numbers, where):
         digits = re.sub(r"[ -]", "", run)
         if any(digits[at:at + size] in wanted for size in sizes for at in range(len(digits) - size + 1)):
             complaints.append("a card number in " + where)
-    if "cvc" in text.lower():
+    if re.search(r"\bcvc\b", text, re.IGNORECASE):  # as a word: random ids may hold the letters
         complaints.append("\"cvc\" in " + where)
     return complaints
 

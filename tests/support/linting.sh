@@ -5,7 +5,7 @@ lint_failures=
 redocly=@redocly/cli@1.34.7 # the last line of versions that runs on Node.js 18, which Debian 12 has
 
 # c_files: what we wrote, in the order of the tree.
-c_files() { find api common ctl sandbox worker tests -name '*.[ch]' | sort; }
+c_files() { find api bench common ctl sandbox worker tests -name '*.[ch]' | sort; }
 
 lint() { # NAME FUNCTION
     if [ -n "$wanted" ]; then
@@ -34,7 +34,7 @@ lint_clang() {
 # Every file of a program, with clang's command line; the tests' macros would drown what matters.
 lint_clang_tidy() {
     lint_clang || return 1
-    limited 3600 sh -c 'find api common ctl sandbox worker -name "*.c" | sort | xargs -P 2 -n 4 clang-tidy --quiet -p "$1"' \
+    limited 3600 sh -c 'find api bench common ctl sandbox worker -name "*.c" | sort | xargs -P 2 -n 4 clang-tidy --quiet -p "$1"' \
         sh "$build/lint/clang"
 }
 
@@ -46,7 +46,7 @@ lint_cppcheck() {
     sed 's/^#define LOG_REST(.*/#define LOG_REST(...) ((const struct log_field *)0)/' common/log.h >"$build/lint/cppcheck/common/log.h"
     limited 1800 cppcheck -q -j 2 --std=c11 --language=c --library=posix --enable=warning,portability,performance --inline-suppr \
         --error-exitcode=1 --suppress=missingIncludeSystem --suppress=getpwuidCalled \
-        -I "$build/lint/cppcheck" -I "$top" api common ctl sandbox worker
+        -I "$build/lint/cppcheck" -I "$top" api bench common ctl sandbox worker
 }
 
 lint_shell() {

@@ -13,15 +13,12 @@
 #define OLD_CARD "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5d"
 
 static struct http_call call;
-static struct buf url, body;
 static struct outcome outcome;
 static struct core_link link_of_card;
 
 static void set_up(void)
 {
     http_call_init(&call, 64 * 1024);
-    buf_init(&url, 2048);
-    buf_init(&body, 8192);
     link_of_card = (struct core_link){.last4 = "1111", .exp_month = 3, .exp_year = 2031};
     ck_assert(uuid_parse(REQUEST, strlen(REQUEST), &link_of_card.request_id));
     ck_assert(uuid_parse(CARD, strlen(CARD), &link_of_card.card_id));
@@ -30,8 +27,18 @@ static void set_up(void)
 static void tear_down(void)
 {
     http_call_done(&call);
-    buf_done(&url);
-    buf_done(&body);
+}
+
+/* Line 0 is the URL; NULL: there is no such line. */
+static void expect_line(int number, const char *text)
+{
+    const char *line = call.lines.bytes, *end = line + call.lines.length;
+    for (; number > 0 && line < end; number--)
+        line += strlen(line) + 1;
+    if (!text)
+        ck_assert_ptr_eq(line, end);
+    else
+        ck_assert_str_eq(line, text);
 }
 
 static void answered(int status, const char *text)
@@ -242,44 +249,43 @@ END_TEST
 
 START_TEST(the_question_names_the_user_encoded_and_the_kind)
 {
-    ck_assert(core_ask_check(&call, &url, "http://core", "alice", false));
+    ck_assert(core_ask_check(&call, "http://core", "alice", false));
     ck_assert_str_eq(call.method, "GET");
-    ck_assert_str_eq(call.url, "http://core/v1/users/alice/card-eligibility?kind=new");
-    ck_assert_ptr_null(call.body);
-    ck_assert_str_eq(call.headers[0], "");
-    ck_assert(core_ask_check(&call, &url, "http://core", "../a b/%?#&+~_-.", true));
-    ck_assert_str_eq(call.url, "http://core/v1/users/..%2Fa%20b%2F%25%3F%23%26%2B~_-./card-eligibility?kind=reissue");
+    expect_line(0, "http://core/v1/users/alice/card-eligibility?kind=new");
+    ck_assert_uint_eq(call.body.length, 0);
+    expect_line(1, NULL);
+    ck_assert(core_ask_check(&call, "http://core", "../a b/%?#&+~_-.", true));
+    expect_line(0, "http://core/v1/users/..%2Fa%20b%2F%25%3F%23%26%2B~_-./card-eligibility?kind=reissue");
 }
 END_TEST
 
 START_TEST(a_link_tells_what_core_api_may_know_and_nothing_else)
 {
-    ck_assert(core_ask_link(&call, &url, &body, "http://core", "a/b", &link_of_card));
+    ck_assert(core_ask_link(&call, "http://core", "a/b", &link_of_card));
     ck_assert_str_eq(call.method, "POST");
-    ck_assert_str_eq(call.url, "http://core/v1/users/a%2Fb/cards");
-    ck_assert_str_eq(call.headers[0], "Idempotency-Key: " REQUEST);
-    ck_assert_str_eq(call.headers[1], "Content-Type: application/json");
-    ck_assert_str_eq(call.headers[2], "");
-    ck_assert_uint_eq(call.body_length, body.length);
-    ck_assert_str_eq(body.bytes,
+    expect_line(0, "http://core/v1/users/a%2Fb/cards");
+    expect_line(1, "Idempotency-Key: " REQUEST);
+    expect_line(2, "Content-Type: application/json");
+    expect_line(3, NULL);
+    ck_assert_str_eq(call.body.bytes,
                      "{\"request_id\":\"" REQUEST "\",\"card_id\":\"" CARD
                      "\",\"last4\":\"1111\",\"exp_month\":3,\"exp_year\":2031,\"kind\":\"new\",\"replaces\":null}");
     link_of_card.is_reissue = true;
     link_of_card.replaces = OLD_CARD;
-    ck_assert(core_ask_link(&call, &url, &body, "http://core", "alice", &link_of_card));
-    ck_assert_ptr_nonnull(strstr(body.bytes, "\"kind\":\"reissue\",\"replaces\":\"" OLD_CARD "\"}"));
-    ck_assert(json_strict_check(body.bytes, body.length, NULL));
+    ck_assert(core_ask_link(&call, "http://core", "alice", &link_of_card));
+    ck_assert_ptr_nonnull(strstr(call.body.bytes, "\"kind\":\"reissue\",\"replaces\":\"" OLD_CARD "\"}"));
+    ck_assert(json_strict_check(call.body.bytes, call.body.length, NULL));
 }
 END_TEST
 
 START_TEST(what_does_not_fit_is_no_call)
 {
-    struct buf tiny;
-    buf_init(&tiny, 8);
-    ck_assert(!core_ask_check(&call, &tiny, "http://core", "alice", false));
-    ck_assert(!core_ask_link(&call, &url, &tiny, "http://core", "alice", &link_of_card));
-    ck_assert(!core_ask_link(&call, &tiny, &body, "http://core", "alice", &link_of_card));
-    buf_done(&tiny);
+    call.body.max = 8;
+    ck_assert(!core_ask_link(&call, "http://core", "alice", &link_of_card));
+    call.lines.max = 8;
+    call.body.max = HTTP_CALL_TEXT_MAX;
+    ck_assert(!core_ask_check(&call, "http://core", "alice", false));
+    ck_assert(!core_ask_link(&call, "http://core", "alice", &link_of_card));
 }
 END_TEST
 

@@ -348,20 +348,37 @@ static void run(struct http_call *call)
     ck_assert_int_eq(ended, before + 1);
 }
 
+static void put_line(struct http_call *call, const char *text)
+{
+    ck_assert(buf_put_text(&call->lines, text));
+    http_call_end_line(call);
+}
+
+static void make(struct http_call *call, const char *method, const char *url)
+{
+    http_call_make(call, method);
+    put_line(call, url);
+    ck_assert(http_call_is_made(call));
+}
+
 static void prepare(struct http_call *call, const char *method, const char *url)
 {
     http_call_init(call, ANSWER_MAX);
-    call->method = method;
-    call->url = url;
+    make(call, method, url);
     call->timeout_ms = 10000;
     call->on_done = on_done;
+}
+
+static void make_and_run(struct http_call *call, const char *method, const char *path)
+{
+    make(call, method, url_of(path));
+    run(call);
 }
 
 static void call_path(struct http_call *call, const char *path)
 {
     prepare(call, "POST", url_of(path));
-    call->body = "{}";
-    call->body_length = 2;
+    ck_assert(buf_put_text(&call->body, "{}"));
     run(call);
 }
 
@@ -402,11 +419,10 @@ START_TEST(a_post_carries_its_headers_and_body_and_nothing_unasked)
 {
     struct http_call call;
     prepare(&call, "POST", url_of("/v1/users/../x%20y?q=1"));
-    snprintf(call.headers[0], HTTP_CALL_HEADER_SIZE, "Idempotency-Key: 0190");
-    snprintf(call.headers[1], HTTP_CALL_HEADER_SIZE, "Content-Type: application/json");
+    put_line(&call, "Idempotency-Key: 0190");
+    put_line(&call, "Content-Type: application/json");
     call.secret_header = "Authorization: Bearer tell-nobody";
-    call.body = "{\"a\":1}";
-    call.body_length = 7;
+    ck_assert(buf_put_text(&call.body, "{\"a\":1}"));
     run(&call);
     ck_assert_int_eq(call.status, 404);
     const char *request = peer.last_request;
@@ -419,9 +435,8 @@ START_TEST(a_post_carries_its_headers_and_body_and_nothing_unasked)
     ck_assert_ptr_nonnull(strstr(request, "\r\n\r\n{\"a\":1}"));
     ck_assert_ptr_null(strstr(request, "Expect"));
     ck_assert_ptr_null(strstr(request, "Accept-Encoding"));
-    for (int i = 0; i < 2; i++)
-        for (size_t at = 0; at < HTTP_CALL_HEADER_SIZE; at++)
-            ck_assert_int_eq(call.headers[i][at], 0);
+    ck_assert_ptr_null(call.lines.bytes); /* wiped and freed */
+    ck_assert_ptr_null(call.body.bytes);
     http_call_done(&call);
 }
 END_TEST
@@ -434,8 +449,7 @@ START_TEST(a_post_without_a_body_is_empty_and_a_get_after_it_has_none)
     ck_assert_ptr_nonnull(strstr(peer.last_request, "POST /ok "));
     ck_assert_ptr_nonnull(strstr(peer.last_request, "\r\nContent-Length: 0\r\n"));
     ck_assert_ptr_null(strstr(peer.last_request, "Content-Type"));
-    call.method = "GET";
-    run(&call);
+    make_and_run(&call, "GET", "/ok");
     ck_assert_int_eq(call.fate, HTTP_ANSWERED);
     ck_assert_ptr_nonnull(strstr(peer.last_request, "GET /ok "));
     ck_assert_ptr_null(strstr(peer.last_request, "Content-Length"));
@@ -450,8 +464,7 @@ START_TEST(a_large_body_is_sent_at_once_without_asking_first)
     memset(body, 'b', sizeof(body));
     struct http_call call;
     prepare(&call, "POST", url_of("/ok"));
-    call.body = body;
-    call.body_length = sizeof(body);
+    ck_assert(buf_put(&call.body, body, sizeof(body)));
     run(&call);
     ck_assert_int_eq(call.fate, HTTP_ANSWERED);
     ck_assert_ptr_nonnull(strstr(peer.last_request, "\r\nContent-Length: 5000\r\n"));
@@ -546,8 +559,20 @@ END_TEST
 START_TEST(an_unusable_address_sent_nothing)
 {
     static const char *const urls[] = {
-        "http://name.invalid/",    "not a url", "http://", "ftp://127.0.0.1/", "file:///etc/passwd",
-        "http://127.0.0.1:99999/", "",
+        "http://name.invalid/",
+        "not a url",
+        "http://",
+        "ftp://127.0.0.1/",
+        "file:///etc/passwd",
+        "http://127.0.0.1:99999/",
+        "",
+        "http:///x",
+        "https://",
+        "http://127.0.0.1?x",
+        "http://127.0.0.1/a b",
+        "http://127.0.0.1/a#b",
+        "http://127.0.0.1/\x80",
+        "http://127.0.0.1",
     };
     for (size_t i = 0; i < ARRAY_SIZE(urls); i++) {
         struct http_call call;
@@ -605,12 +630,11 @@ START_TEST(a_header_with_a_line_break_is_not_sent)
 {
     struct http_call call;
     prepare(&call, "GET", url_of("/ok"));
-    snprintf(call.headers[0], HTTP_CALL_HEADER_SIZE, "traceparent: x\r\nX-Injected: y");
+    put_line(&call, "traceparent: x\r\nX-Injected: y");
     run(&call);
     ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
     ck_assert_int_eq(peer.requests, 0);
-    ck_assert_int_eq(call.headers[0][0], '\0');
-    run(&call);
+    make_and_run(&call, "GET", "/ok");
     ck_assert_int_eq(call.fate, HTTP_ANSWERED);
     http_call_done(&call);
 }
@@ -668,10 +692,7 @@ START_TEST(a_calls_own_maximum_counts_too)
 {
     struct http_call call;
     prepare(&call, "GET", url_of("/ok"));
-    http_call_init(&call, 15);
-    call.method = "GET";
-    call.url = url_of("/ok");
-    call.timeout_ms = 10000;
+    call.answer.max = 15;
     run(&call);
     ck_assert_int_eq(call.fate, HTTP_LOST);
     ck_assert_str_eq(call.error, "the answer is too large");
@@ -684,9 +705,7 @@ START_TEST(a_failed_call_leaves_nothing_of_the_answer_behind)
     struct http_call call;
     call_path(&call, "/partial");
     ck_assert_int_eq(call.fate, HTTP_LOST);
-    ck_assert_uint_gt(call.answer.capacity, 0);
-    for (size_t i = 0; i < call.answer.capacity; i++)
-        ck_assert_int_eq(call.answer.bytes[i], 0);
+    ck_assert_ptr_null(call.answer.bytes); /* wiped and freed */
     http_call_done(&call);
 }
 END_TEST
@@ -698,7 +717,7 @@ START_TEST(a_connection_is_used_again)
     struct http_call call;
     prepare(&call, "POST", url_of("/ok"));
     for (int i = 0; i < 20; i++) {
-        run(&call);
+        make_and_run(&call, i % 3 ? "POST" : "GET", "/ok");
         ck_assert_int_eq(call.fate, HTTP_ANSWERED);
         ck_assert_str_eq(call.answer.bytes, "connection 00001");
     }
@@ -713,7 +732,7 @@ START_TEST(a_kept_connection_that_the_peer_closed_is_replaced)
     prepare(&call, "POST", url_of("/ok-then-close"));
     int answered = 0;
     for (int i = 0; i < 20; i++) {
-        run(&call);
+        make_and_run(&call, "POST", "/ok-then-close");
         /* The request may cross the peer's close on the way: then nobody can know, and LOST is the honest word. */
         ck_assert_msg(call.fate == HTTP_ANSWERED || call.fate == HTTP_LOST, "%s", call.error);
         answered += call.fate == HTTP_ANSWERED;
@@ -734,8 +753,7 @@ START_TEST(a_request_that_left_on_a_dead_connection_is_lost_though_the_second_tr
     run(&call);
     ck_assert_int_eq(call.fate, HTTP_ANSWERED);
     shutdown(peer.listener, SHUT_RDWR);
-    call.url = url_of("/close");
-    run(&call);
+    make_and_run(&call, "POST", "/close");
     ck_assert_int_eq(peer.requests, 2);
     ck_assert_msg(call.fate == HTTP_LOST, "%s", call.error);
     http_call_done(&call);
@@ -762,8 +780,8 @@ START_TEST(five_hundred_calls_at_once_each_get_their_own_answer)
     for (int round = 1; round <= 2; round++) {
         for (int i = 0; i < CALLS; i++) {
             if (round == 1)
-                prepare(&calls[i], i % 2 ? "GET" : "POST", url_of("/ok"));
-            calls[i].url = url_of("/ok");
+                http_call_init(&calls[i], ANSWER_MAX);
+            make(&calls[i], i % 2 ? "GET" : "POST", url_of("/ok"));
             calls[i].timeout_ms = 60000;
             calls[i].on_done = count_done;
             start(&calls[i]);
@@ -783,6 +801,7 @@ static void start_again(struct http_call *call)
 {
     on_done(call);
     ck_assert_int_eq(call->fate, HTTP_ANSWERED);
+    make(call, "GET", url_of("/ok"));
     if (--chain_left > 0)
         start(call);
 }
@@ -806,14 +825,13 @@ START_TEST(closing_ends_every_call_once_and_the_loop_is_empty_after_it)
     static struct http_call hanging[20], fresh[5];
     for (size_t i = 0; i < ARRAY_SIZE(hanging); i++) {
         prepare(&hanging[i], "POST", url_of("/hang"));
-        hanging[i].url = strdup(url_of("/hang"));
         hanging[i].on_done = count_done;
         start(&hanging[i]);
     }
     while (peer.requests < (int)ARRAY_SIZE(hanging))
         uv_run(&loop, UV_RUN_NOWAIT);
     for (size_t i = 0; i < ARRAY_SIZE(fresh); i++) {
-        prepare(&fresh[i], "POST", hanging[0].url);
+        prepare(&fresh[i], "POST", url_of("/hang"));
         fresh[i].on_done = count_done;
         start(&fresh[i]);
     }
@@ -825,11 +843,82 @@ START_TEST(closing_ends_every_call_once_and_the_loop_is_empty_after_it)
     for (size_t i = 0; i < ARRAY_SIZE(hanging); i++) {
         ck_assert_int_eq(hanging[i].fate, HTTP_LOST);
         ck_assert_str_eq(hanging[i].error, "the client is closing");
-        free((char *)hanging[i].url);
         http_call_done(&hanging[i]);
     }
     for (size_t i = 0; i < ARRAY_SIZE(fresh); i++)
         http_call_done(&fresh[i]);
+}
+END_TEST
+
+/* One address, written in as many ways as a test may need. */
+static const char *nth_url(int n, const char *path)
+{
+    static char url[256];
+    snprintf(url, sizeof(url), "http://127.0.0.1:%0*d%s", 5 + n, peer.port, path);
+    return url;
+}
+
+START_TEST(an_idle_address_makes_room_for_a_new_one_and_a_busy_one_does_not)
+{
+    static struct http_call hanging[20];
+    struct http_call call;
+    prepare(&call, "GET", url_of("/ok"));
+    for (int i = 0; i < 20; i++) {
+        make(&call, "GET", nth_url(i, "/ok"));
+        run(&call);
+        ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    }
+    int lost = 0;
+    for (int i = 0; i < 20; i++) {
+        prepare(&hanging[i], "GET", nth_url(i, "/hang"));
+        hanging[i].timeout_ms = 300;
+        start(&hanging[i]);
+    }
+    uv_run(&loop, UV_RUN_DEFAULT);
+    for (int i = 0; i < 20; i++) {
+        lost += hanging[i].fate == HTTP_LOST;
+        if (hanging[i].fate != HTTP_LOST) {
+            ck_assert_int_eq(hanging[i].fate, HTTP_NOT_SENT);
+            ck_assert_str_eq(hanging[i].error, "too many addresses at once");
+        }
+        http_call_done(&hanging[i]);
+    }
+    ck_assert_int_eq(lost, 8);
+    ck_assert_int_eq(peer.requests, 28);
+    make_and_run(&call, "GET", "/ok");
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_call_that_was_not_made_is_not_sent)
+{
+    struct http_call call;
+    prepare(&call, "GET", url_of("/ok"));
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    run(&call); /* what was made is gone with the call that it was made for */
+    ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
+    http_call_make(&call, "GET");
+    ck_assert(buf_put_text(&call.lines, url_of("/ok"))); /* a line without its end */
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
+    make(&call, "GET", url_of("/ok"));
+    ck_assert(!buf_put(&call.lines, "x", HTTP_CALL_TEXT_MAX + 1));
+    ck_assert(!http_call_is_made(&call));
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
+    make(&call, "GET", url_of("/ok"));
+    for (int i = 0; i <= HTTP_CALL_HEADERS_MAX; i++)
+        put_line(&call, "X: y");
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
+    ck_assert_int_eq(peer.requests, 1);
+    make_and_run(&call, "GET", "/ok");
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    http_call_forget(&call);
+    ck_assert_ptr_null(call.answer.bytes);
+    http_call_done(&call);
 }
 END_TEST
 
@@ -997,6 +1086,8 @@ int main(void)
     tcase_add_test(tests, five_hundred_calls_at_once_each_get_their_own_answer);
     tcase_add_test(tests, a_call_may_be_started_again_from_its_own_end);
     tcase_add_test(tests, closing_ends_every_call_once_and_the_loop_is_empty_after_it);
+    tcase_add_test(tests, an_idle_address_makes_room_for_a_new_one_and_a_busy_one_does_not);
+    tcase_add_test(tests, a_call_that_was_not_made_is_not_sent);
     tcase_add_test(tests, a_call_started_while_closing_is_not_sent_and_ends_from_the_loop);
     tcase_add_test(tests, a_client_that_was_never_used_closes);
     suite_add_tcase(suite, tests);

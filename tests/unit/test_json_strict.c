@@ -548,6 +548,22 @@ START_TEST(members_are_found_by_their_unescaped_name)
 }
 END_TEST
 
+START_TEST(many_members_are_found_in_one_walk_whatever_their_order)
+{
+    static const char *const names[] = {"c", "absent", "a", "b"};
+    struct json_value found[ARRAY_SIZE(names)];
+    int64_t number;
+    json_members(value_of("{\"b\":{\"a\":9},\"\\u0061\":1,\"x\":2,\"c\":3}"), ARRAY_SIZE(names), names, found);
+    ck_assert(json_integer(found[0], 3, 3, &number));
+    ck_assert_int_eq(found[1].kind, JSON_MISSING);
+    ck_assert(json_integer(found[2], 1, 1, &number));
+    ck_assert_int_eq(found[3].kind, JSON_OBJECT);
+    json_members(value_of("[1]"), ARRAY_SIZE(names), names, found);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        ck_assert_int_eq(found[i].kind, JSON_MISSING);
+}
+END_TEST
+
 START_TEST(arrays_and_objects_are_walked_in_order)
 {
     struct json_value array = value_of("[ 1 ,\"a,]\", [2,[3]] , {\"x\":\"}\"} ,true,null ] "), element, value;
@@ -691,6 +707,7 @@ int main(void)
     tcase_add_test(tests, the_message_tells_the_place_and_never_the_text);
     tcase_add_test(tests, what_we_accept_json_c_accepts_and_nothing_reads_past_the_end);
     tcase_add_test(tests, members_are_found_by_their_unescaped_name);
+    tcase_add_test(tests, many_members_are_found_in_one_walk_whatever_their_order);
     tcase_add_test(tests, arrays_and_objects_are_walked_in_order);
     tcase_add_test(tests, strings_are_unescaped_into_the_callers_memory_or_not_at_all);
     tcase_add_test(tests, an_integer_is_digits_in_range_and_nothing_else);

@@ -1,0 +1,190 @@
+/* What a card costs in HTTP alone: the worker's three calls (check, issue, link) against a running issuing-sandbox,
+ * without a database. The client, the requests and the reading of the answers are the worker's own; what is missing is
+ * the flow around them, so the difference to a whole worker is what PostgreSQL and the flow cost.
+ *
+ *     bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS
+ *
+ * One line: RESULT events seconds cpu_us_per_event rss_kb. Making the connections does not count: the
+ * clock starts after a second and two events for each place in flight. An answer that is not the usual one ends the
+ * program: a figure about something else would be worse than none. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/http_client.h"
+#include "common/uuid7.h"
+#include "worker/core_api.h"
+#include "worker/issuer.h"
+
+#define ANSWER_MAX (64 * 1024)
+#define TIMEOUT_MS 30000
+#define WARM_US 1000000
+
+enum step { CHECK, ISSUE, LINK };
+
+struct event {
+    struct http_call call;
+    struct uuid id, card_id;
+    struct issuer_card card;
+    char user_id[32];
+    enum step step;
+};
+
+static struct {
+    uv_loop_t loop;
+    struct http_client *client;
+    const char *core, *issuer;
+    int64_t started_us, run_us, warm_us, end_us, cpu_us; /* cpu_us: used before it was warm */
+    bool is_over;
+    long users, done, in_flight, places;
+} bench;
+
+static int64_t cpu_now_us(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000LL + usage.ru_utime.tv_usec +
+           usage.ru_stime.tv_usec;
+}
+
+static long rss_kb(void)
+{
+    long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file && fscanf(file, "%ld %ld", &pages, &resident) != 2)
+        resident = 0;
+    if (file)
+        fclose(file);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static void die(const char *why, const char *detail)
+{
+    fprintf(stderr, "bench_calls: %s: %s\n", why, detail);
+    exit(1);
+}
+
+static void send_step(struct event *event)
+{
+    bool made = false;
+    static const struct outbox_payload payload = {.has_program = true, .program = "standard"};
+    struct core_link link = {.request_id = event->id, .card_id = event->card_id};
+    switch (event->step) {
+    case CHECK:
+        made = core_ask_check(&event->call, bench.core, event->user_id, false);
+        break;
+    case ISSUE:
+        made = issuer_ask_create(&event->call, bench.issuer, &event->id, event->user_id, &payload, NULL);
+        break;
+    case LINK:
+        memcpy(link.last4, event->card.last4, sizeof link.last4);
+        link.exp_month = event->card.exp_month;
+        link.exp_year = event->card.exp_year;
+        made = core_ask_link(&event->call, bench.core, event->user_id, &link);
+        break;
+    }
+    if (!made)
+        die("a request", "out of memory");
+    http_client_start(bench.client, &event->call);
+}
+
+static void begin(struct event *event)
+{
+    event->id = uuid7_make();
+    event->card_id = uuid7_make();
+    event->step = CHECK;
+    snprintf(event->user_id, sizeof event->user_id, "user-%ld", ++bench.users);
+    send_step(event);
+}
+
+static void count_event(int64_t now_us)
+{
+    if (bench.warm_us == 0 && now_us - bench.started_us >= WARM_US && bench.done >= 2 * bench.places) {
+        bench.end_us = now_us + bench.run_us;
+        bench.warm_us = now_us;
+        bench.cpu_us = cpu_now_us();
+        bench.done = 0;
+    }
+    bench.done++;
+}
+
+static void on_done(struct http_call *call)
+{
+    struct event *event = container_of(call, struct event, call);
+    struct outcome outcome = {.kind = OUTCOME_UNKNOWN};
+    switch (event->step) {
+    case CHECK:
+        core_read_check(call, &outcome);
+        break;
+    case ISSUE:
+        issuer_read_create(call, &event->id, &event->card, &outcome);
+        break;
+    case LINK:
+        core_read_link(call, &outcome);
+        break;
+    }
+    http_call_forget(call);
+    if (outcome.kind != OUTCOME_EXECUTED)
+        die(outcome.code, outcome.detail);
+    if (event->step != LINK) {
+        event->step++;
+        send_step(event);
+        return;
+    }
+    int64_t now_us = clock_mono_us();
+    count_event(now_us);
+    if (bench.warm_us == 0 || now_us < bench.end_us) {
+        begin(event);
+        return;
+    }
+    if (!bench.is_over) { /* the first to end after the time is up: the others are not waited for */
+        int64_t cpu_us = cpu_now_us() - bench.cpu_us;
+        printf("RESULT %ld %.3f %.2f %ld\n", bench.done, (double)(now_us - bench.warm_us) / 1e6,
+               (double)cpu_us / (double)bench.done, rss_kb());
+        fflush(stdout);
+        bench.is_over = true;
+    }
+    bench.in_flight--;
+}
+
+static void on_closed(void *context)
+{
+    (void)context;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5 || atoi(argv[3]) < 1 || atof(argv[4]) <= 0)
+        die("usage", "bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS");
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files); /* ignoring: too few files show themselves as calls that fail */
+    }
+    bench.core = argv[1];
+    bench.issuer = argv[2];
+    bench.in_flight = bench.places = atoi(argv[3]);
+    bench.started_us = clock_mono_us();
+    bench.run_us = (int64_t)(atof(argv[4]) * 1e6);
+    uv_loop_init(&bench.loop);
+    if (!http_client_open(&bench.loop, 2 * (int)bench.in_flight, ANSWER_MAX, &bench.client, NULL))
+        die("the client", "does not open");
+    struct event *events = calloc((size_t)bench.in_flight, sizeof *events);
+    if (!events)
+        die("the events", "out of memory");
+    for (long i = 0, count = bench.in_flight; i < count; i++) {
+        http_call_init(&events[i].call, ANSWER_MAX);
+        events[i].call.timeout_ms = TIMEOUT_MS;
+        events[i].call.on_done = on_done;
+        begin(&events[i]);
+    }
+    while (bench.in_flight > 0)
+        uv_run(&bench.loop, UV_RUN_ONCE);
+    http_client_close(bench.client, on_closed, NULL);
+    uv_run(&bench.loop, UV_RUN_DEFAULT);
+    free(events);
+    return uv_loop_close(&bench.loop) == 0 ? 0 : 1;
+}

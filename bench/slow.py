@@ -1,0 +1,32 @@
+"""slow: issuer and core-api take 100 ms for each call. Then events per second are events in flight / 0.3 s, for whoever can hold that many."""
+from issue import preload
+from loads import completed, start_workers
+from stack import memory_mb
+from statements import STEADY_RATE
+
+CALL_S = 0.1
+IN_FLIGHT = (500, 5000)
+ROUNDS = 8 # of each place; the first two and the last two are not counted
+
+
+def drain(stack, ports, in_flight):
+    count = in_flight * ROUNDS
+    preload(stack, count)
+    names, admins = start_workers(stack, 1, f"--worker.max_in_flight={in_flight}", f"--issuer.max_concurrency={in_flight}",
+                                  f"--core.max_concurrency={in_flight}", issuer=ports["issuer"], core=ports["core"])
+    stack.until(lambda: completed(admins) >= count, 300, every=0.1)
+    cpu, memory = stack.cpu(names[0]) / count * 1000, memory_mb(stack.pid(names[0]))["rss"]
+    stack.stop(names[0])
+    return float(stack.sql(STEADY_RATE)), cpu, memory
+
+
+def run(stack, table, options):
+    table.section("slow", f"issuer and core-api take {CALL_S * 1000:.0f} ms for each call; one worker")
+    ports = stack.start_sandbox("--latency-ms", int(CALL_S * 1000), name="sandbox-slow")
+    for in_flight in IN_FLIGHT:
+        runs = [drain(stack, ports, in_flight) for _ in range(options.runs)]
+        memory = max(found[2] for found in runs)
+        table.add(f"slow.{in_flight}", f"issuing-worker, {in_flight:,} in flight", [found[0] for found in runs], "events/s", in_flight / (3 * CALL_S),
+                  f"of in flight / {3 * CALL_S:.1f} s, three calls; memory {memory:.0f} MB")
+        table.add(f"slow.{in_flight}.cpu", "  CPU of the worker per 1000", [found[1] for found in runs], "s")
+    stack.stop("sandbox-slow")
