@@ -38,6 +38,7 @@ struct pg_ask {
     struct pg_param params[PG_PARAMS_MAX]; /* statement->parameters of them */
     int64_t timeout_ms;                    /* from asking to answer, waiting included; > 0 */
     void (*on_answer)(struct pg_ask *ask, const struct pg_answer *answer);
+    bool is_slow; /* may take long: nothing is put behind it on its connection */
     /* private */
     struct pg_ask *next;
     int64_t deadline_ms;

@@ -227,11 +227,18 @@ static void watch_deadline(struct pg_pool *pool, int64_t deadline_ms)
 }
 
 /* Room that the next turn will find; the FIFO may be longer by that without anybody waiting. */
+/* The last one asked is the one that nothing is put behind. */
+static bool takes_asks(const struct slot *slot)
+{
+    const struct pg_asks *asks = &slot->connection.in_flight;
+    return slot->state == SLOT_UP && asks->count < slot->pool->options.pipeline && !(asks->last && asks->last->is_slow);
+}
+
 static int room(const struct pg_pool *pool)
 {
     int count = 0;
     for (int i = 0; i < pool->options.connections; i++)
-        if (pool->slots[i].state == SLOT_UP)
+        if (takes_asks(&pool->slots[i]))
             count += pool->options.pipeline - pool->slots[i].connection.in_flight.count;
     return count;
 }
@@ -264,14 +271,13 @@ static void answer_turned_away(struct pg_pool *pool)
                         pool->closing ? "the program is closing its connections" : "too many statements are waiting");
 }
 
-/* The one with the fewest in flight; NULL when all are full or down. */
+/* The one with the fewest in flight; NULL when none takes any. */
 static struct slot *choose_slot(struct pg_pool *pool)
 {
     struct slot *best = NULL;
     for (int i = 0; i < pool->options.connections; i++) {
         struct slot *slot = &pool->slots[i];
-        if (slot->state == SLOT_UP && slot->connection.in_flight.count < pool->options.pipeline &&
-            (!best || slot->connection.in_flight.count < best->connection.in_flight.count))
+        if (takes_asks(slot) && (!best || slot->connection.in_flight.count < best->connection.in_flight.count))
             best = slot;
     }
     return best;

@@ -32,7 +32,7 @@ CREATE FUNCTION issuing_partition_add(new_parent text, new_from timestamptz, new
         new_name text := format('%s_%s', new_parent, to_char(new_from AT TIME ZONE 'UTC', 'YYYYMMDD_HH24MISS'));
         -- Room for the version that a claim writes; what is only inserted and dropped needs no vacuum.
         storage text := CASE new_parent
-            WHEN 'outbox_events' THEN 'fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05'
+            WHEN 'outbox_events' THEN 'fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05'
             WHEN 'outbox_attempts' THEN 'autovacuum_vacuum_insert_scale_factor = 1'
             ELSE 'autovacuum_enabled = false' END;
         is_by_id bool := new_parent IN ('outbox_events', 'outbox_attempts');
@@ -243,7 +243,7 @@ REVOKE ALL ON FUNCTION issuing_partition_add(text, timestamptz, timestamptz) FRO
 REVOKE ALL ON FUNCTION issuing_partition_drop(text, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION issuing_keep_house(interval, interval, interval, interval) FROM PUBLIC;
 
-CREATE TABLE outbox_events_rest PARTITION OF outbox_events DEFAULT WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+CREATE TABLE outbox_events_rest PARTITION OF outbox_events DEFAULT WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05);
 CREATE TABLE outbox_attempts_rest PARTITION OF outbox_attempts DEFAULT;
 CREATE TABLE idempotency_keys_rest PARTITION OF idempotency_keys DEFAULT;
 CREATE TABLE rate_limit_log_rest PARTITION OF rate_limit_log DEFAULT;

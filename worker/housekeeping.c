@@ -64,6 +64,7 @@ static void on_gauges_timer(uv_timer_t *timer)
     keeping->gauges_asked_ms = clock_mono_ms();
     keeping->gauges_ask.statement = &sql_outbox_gauges;
     keeping->gauges_ask.timeout_ms = ASK_TIMEOUT_MS;
+    keeping->gauges_ask.is_slow = true;
     keeping->gauges_ask.on_answer = on_gauges;
     pg_pool_ask(keeping->worker->pool, &keeping->gauges_ask);
 }
@@ -129,6 +130,7 @@ static void on_pass_timer(uv_timer_t *timer)
     keeping->pass_ask.params[2] = pg_param_int8(longer(config->outbox.retention_ms, keys_ms));
     keeping->pass_ask.params[3] = pg_param_int8(PARTITION_LEAST_MS);
     keeping->pass_ask.timeout_ms = ASK_TIMEOUT_MS;
+    keeping->pass_ask.is_slow = true;
     keeping->pass_ask.on_answer = on_passed;
     pg_pool_ask(keeping->worker->pool, &keeping->pass_ask);
 }

@@ -36,8 +36,7 @@ static void on_looked(struct pg_ask *ask, const struct pg_answer *answer)
 {
     struct sweep *sweep = container_of(ask, struct sweep, ask);
     struct claim *claim = sweep->worker->claim;
-    int64_t now_ms = clock_mono_ms(), cost_ms = now_ms - sweep->asked_ms;
-    int64_t freed = 0;
+    int64_t now_ms = clock_mono_ms(), cost_ms = 0, freed = 0;
     if (answer->kind == PG_DONE) {
         freed = pg_int8(answer->rows, 0, 0);
         if (freed > 0) {
@@ -46,6 +45,12 @@ static void on_looked(struct pg_ask *ask, const struct pg_answer *answer)
         }
         if (!pg_is_null(answer->rows, 0, 1))
             claim_go_back(claim, pg_int8(answer->rows, 0, 1));
+        cost_ms = pg_int8(answer->rows, 0, 2);
+    } else if (answer->kind == PG_UNKNOWN && now_ms - sweep->asked_ms >= SWEEP_TIMEOUT_MS) {
+        /* Too many entries to look through. (One that waited for a connection in vain is PG_NOT_SENT.) */
+        cost_ms = SWEEP_TIMEOUT_MS;
+        log_warning("a look behind the bookmark took too long; is a transaction open since long ago?",
+                    LOG_NUMBER("ms", SWEEP_TIMEOUT_MS));
     }
     int64_t rest_ms = freed == FREED_MAX ? 0 : cost_ms * COST_FACTOR;
     int64_t poll_ms = sweep->worker->config->worker.poll_interval_ms;
@@ -74,6 +79,7 @@ static void look(struct sweep *sweep)
     sweep->ask.params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
     sweep->ask.params[3] = pg_param_int8(FREED_MAX);
     sweep->ask.timeout_ms = SWEEP_TIMEOUT_MS;
+    sweep->ask.is_slow = true;
     sweep->ask.on_answer = on_looked;
     pg_pool_ask(sweep->worker->pool, &sweep->ask);
 }

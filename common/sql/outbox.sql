@@ -22,7 +22,7 @@ WITH lost AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), freed AS (
     UPDATE outbox_events e
-    SET status = 'PENDING', lease_token = NULL, lease_until = NULL, next_attempt_at = now(), updated_at = now(),
+    SET status = 'PENDING', lease_token = NULL, lease_until = NULL, next_attempt_at = clock_timestamp(), updated_at = clock_timestamp(),
         last_error = 'the lease of worker ' || coalesce(lost.lease_owner, '?') || ' ran out'
     FROM lost
     WHERE e.id = lost.id
@@ -32,14 +32,21 @@ WITH lost AS MATERIALIZED (
     SELECT f.id, l.lease_token, l.updated_at, now(), f.retry_count, true, f.user_id, l.lease_owner, 'unknown', 'lost', 'lease_expired', NULL
     FROM freed f JOIN lost l ON l.id = f.id
     ON CONFLICT DO NOTHING
+), late AS MATERIALIZED (
+    -- What is locked is being claimed at this moment.
+    SELECT e.due_at
+    FROM outbox_events e
+    WHERE e.event_type = 'CARD_ISSUE'
+      AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
+      AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond', timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
+      AND e.status = 'PENDING'
+    ORDER BY e.due_at
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
 )
 SELECT (SELECT count(*) FROM freed),
-       (SELECT (extract(epoch FROM min(greatest(e.due_at, timestamptz 'epoch' - interval '1 microsecond'))) * 1000000)::int8
-        FROM outbox_events e
-        WHERE e.event_type = 'CARD_ISSUE'
-          AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
-          AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond', timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
-          AND e.status = 'PENDING');
+       (SELECT (extract(epoch FROM greatest(late.due_at, timestamptz 'epoch' - interval '1 microsecond')) * 1000000)::int8 FROM late),
+       (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8; -- what the look took
 
 -- name: outbox_save :many
 -- why: stores cards of attempts that hold their lease, and nothing for those that do not: issuing_save in migrations/0003_attempts.sql.

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Proves the guards: takes each one out, builds, runs the test that is said to protect it, and wants that test to fail.
 
-    run.py [NAME-PART...]    only the guards whose name holds one of the parts
+    run.py [PART...]    only the guards whose name, or whose test's (db/accept), holds one of the parts
 
 The tree is copied below the build folder, so the sources are never touched. A guard whose line is not found any more, whose mutant does not
 compile, or whose test still passes is a failure of this run. Before the mutants the same tests run on the untouched copy and must pass.
@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from guards import GUARDS  # noqa: E402
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("ISSUING_BUILD", TOP / "build"))
+BUILD = pathlib.Path(os.environ.pop("ISSUING_BUILD", None) or TOP / "build").resolve()  # popped: our programs refuse a variable they do not know
 RUN = BUILD / "run" / "guards"
 COPY = RUN / "tree"
 OUT = RUN / "build"
@@ -140,9 +140,9 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     atexit.register(clean_up)
-    wanted = [guard for guard in GUARDS if not sys.argv[1:] or any(part in guard["name"] for part in sys.argv[1:])]
+    wanted = [guard for guard in GUARDS if not sys.argv[1:] or any(part in guard["name"] or part in guard["test"] for part in sys.argv[1:])]
     if not wanted:
-        say("no guard has such a name")
+        say("no guard and no guard's test has such a name")
         return 2
     copy_tree()
     tests = Tests()

@@ -1,0 +1,45 @@
+"""Claims never look back behind their bookmark; what turns up there is found by the sweep, soon, whatever went on before."""
+import time
+
+from harness import same, test
+
+DUE = "INSERT INTO outbox_events (user_id, payload, next_attempt_at) VALUES ('%s', '{\"kind\": \"new\"}', %s)"
+
+
+@test
+def what_turns_up_behind_the_bookmark_is_issued(world):
+    world.up()
+    world.issue("alice")
+    for user, due_at in (("old", "now() - interval '1 hour'"), ("oldest", "'-infinity'"), ("lately", "now() - interval '5 s'")):
+        world.sql(DUE % (user, due_at))
+    world.settle()
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "4", "completed")
+
+
+@test
+def what_commits_long_after_its_time_is_issued(world):
+    world.up()
+    with world.holding(DUE % ("slow", "now()"), end="COMMIT"):
+        world.issue("alice")
+        time.sleep(3)  # more than the widest slack
+    world.settle()
+    same(world.status(world.sql("SELECT id FROM outbox_events WHERE user_id = 'slow'")), "COMPLETED", "the slow one")
+
+
+@test
+def a_lease_is_taken_back_soon_after_a_long_absence_of_the_database(world):
+    world.up()
+    world.issue("alice")
+    try:
+        world.suite.stop_database()
+        time.sleep(12)  # longer than a statement may take
+    finally:
+        world.suite.start_database()
+    for daemon in (*world.apis(), *world.workers()):
+        daemon.wait_ready()
+    for i, age in enumerate(("1 s", "10 s", "1 min", "10 min", "10 hours")):
+        world.sql("INSERT INTO outbox_events (user_id, payload, next_attempt_at, status, retry_count, lease_token, lease_until)"
+                  " VALUES ('lost-%d', '{\"kind\": \"new\"}', now() - interval '%s', 'PROCESSING', 1, gen_random_uuid(), now())"
+                  % (i, age))
+    world.settle()
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "6", "completed")
