@@ -2,6 +2,7 @@
 #include "api/api.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/sql/statements.h"
@@ -17,6 +18,8 @@ static void on_accepted(void *context)
 bool api_open(struct api *api, struct err *err)
 {
     buf_init(&api->scratch, SCRATCH_MAX);
+    snprintf(api->limit_policy, sizeof api->limit_policy, "\"issuance\";q=%lld;w=%lld",
+             (long long)api->config->limit.count, (long long)((api->config->limit.window_ms + 999) / 1000));
     api->replays = metrics_series(api->metrics, API_METRIC_REPLAYS, NULL, NULL);
     api->limited = metrics_series(api->metrics, API_METRIC_LIMITED, NULL, NULL);
     if (!nudge_open(&api->wake_nudge, api->loop, api->pool, &sql_notify_wake, err) ||

@@ -50,6 +50,7 @@ struct api {
     struct keyring *keyring; /* NULL: numbers can't be shown */
     struct metrics *metrics;
     struct metric_series *replays, *limited;
+    char limit_policy[96]; /* RateLimit-Policy */
     struct acceptor *acceptor;
     struct waiters *waiters;
     struct nudge wake_nudge;

@@ -38,16 +38,17 @@ const char *auth_algorithm_kty(enum auth_algorithm algorithm)
     return algorithms[algorithm].kty;
 }
 
-static int digit(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '-' ? 62 : c == '_' ? 63 : -1;
-}
+/* One more than the value of the digit; 0 = no digit. */
+static const unsigned char digits[256] = {
+    ['A'] = 1,  ['B'] = 2,  ['C'] = 3,  ['D'] = 4,  ['E'] = 5,  ['F'] = 6,  ['G'] = 7,  ['H'] = 8,
+    ['I'] = 9,  ['J'] = 10, ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16,
+    ['Q'] = 17, ['R'] = 18, ['S'] = 19, ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24,
+    ['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28, ['c'] = 29, ['d'] = 30, ['e'] = 31, ['f'] = 32,
+    ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36, ['k'] = 37, ['l'] = 38, ['m'] = 39, ['n'] = 40,
+    ['o'] = 41, ['p'] = 42, ['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46, ['u'] = 47, ['v'] = 48,
+    ['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54, ['2'] = 55, ['3'] = 56,
+    ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62, ['-'] = 63, ['_'] = 64,
+};
 
 bool auth_base64url(struct slice text, unsigned char *out, size_t out_size, size_t *ret_length)
 {
@@ -57,10 +58,10 @@ bool auth_base64url(struct slice text, unsigned char *out, size_t out_size, size
     uint32_t bits = 0;
     int count = 0;
     for (size_t i = 0; i < text.length; i++) {
-        int value = digit(text.bytes[i]);
-        if (value < 0)
+        unsigned char digit = digits[(unsigned char)text.bytes[i]];
+        if (digit == 0)
             return false;
-        bits = (bits << 6 | (uint32_t)value) & 0xffff;
+        bits = (bits << 6 | (digit - 1u)) & 0xffff;
         count += 6;
         if (count >= 8) {
             count -= 8;

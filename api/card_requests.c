@@ -44,12 +44,13 @@ static void put_time(struct buf *out, const char *name, int64_t wall_us)
 /* The stored answer: made of nothing but id, kind and created_at, so that every repeat gives the same bytes. */
 static void put_pending(struct buf *out, const struct uuid *id, bool is_reissue, int64_t created_us)
 {
-    char text[UUID_TEXT_SIZE];
+    char text[UUID_TEXT_SIZE], time[CLOCK_RFC3339_SIZE];
     uuid_format(id, text);
-    buf_put_format(out, "{\"id\":\"%s\",\"kind\":\"%s\",\"status\":\"PENDING\"", text, is_reissue ? "reissue" : "new");
-    put_time(out, "created_at", created_us);
-    put_time(out, "updated_at", created_us);
-    buf_put_text(out, ",\"card\":null,\"reason\":null}");
+    clock_format(created_us, time);
+    buf_put_format(out,
+                   "{\"id\":\"%s\",\"kind\":\"%s\",\"status\":\"PENDING\",\"created_at\":\"%s\",\"updated_at\":\"%s\","
+                   "\"card\":null,\"reason\":null}",
+                   text, is_reissue ? "reissue" : "new", time, time);
 }
 
 static void put_text(struct buf *out, const char *name, const struct pg_rows *rows, int row, int column)
@@ -108,9 +109,10 @@ static int64_t seconds_up(int64_t us)
     return us <= 0 ? 0 : (us + 999999) / 1000000;
 }
 
-/* RateLimit and RateLimit-Policy, as they stand now. */
+/* RateLimit, as it stands now; and RateLimit-Policy. */
 struct limit_headers {
-    char policy[96], state[96];
+    const char *policy;
+    char state[96];
 };
 
 static void read_limit_headers(const struct exchange *exchange, struct limit_headers *ret)
@@ -120,8 +122,7 @@ static void read_limit_headers(const struct exchange *exchange, struct limit_hea
     int64_t since_us = clock_mono_us() - acceptance->decided_us;
     int64_t left = config->limit.count - acceptance->used;
     int64_t frees_us = acceptance->oldest_in_us < 0 ? 0 : acceptance->oldest_in_us - since_us;
-    snprintf(ret->policy, sizeof ret->policy, "\"issuance\";q=%lld;w=%lld", (long long)config->limit.count,
-             (long long)seconds_up(config->limit.window_ms * 1000));
+    ret->policy = exchange->api->limit_policy;
     snprintf(ret->state, sizeof ret->state, "\"issuance\";r=%lld;t=%lld", (long long)(left > 0 ? left : 0),
              (long long)seconds_up(frees_us));
 }
@@ -129,11 +130,13 @@ static void read_limit_headers(const struct exchange *exchange, struct limit_hea
 static void answer_post(struct exchange *exchange, int status, const struct buf *body)
 {
     struct limit_headers limit;
-    char location[64 + UUID_TEXT_SIZE], id[UUID_TEXT_SIZE], applied[24];
+    static const char path[] = "/v1/card-requests/";
+    char location[sizeof path - 1 + UUID_TEXT_SIZE], applied[24];
     read_limit_headers(exchange, &limit);
-    uuid_format(&exchange->acceptance.event_id, id);
-    snprintf(location, sizeof location, "/v1/card-requests/%s", id);
-    snprintf(applied, sizeof applied, "wait=%d", exchange->wait_s);
+    memcpy(location, path, sizeof path - 1);
+    uuid_format(&exchange->acceptance.event_id, location + sizeof path - 1);
+    if (exchange->has_waited)
+        snprintf(applied, sizeof applied, "wait=%d", exchange->wait_s);
     const struct exchange_header headers[] = {
         {"Location", location},
         {"Idempotent-Replayed", exchange->is_replay ? "true" : "false"},

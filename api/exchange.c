@@ -53,18 +53,16 @@ static void count(const struct exchange *exchange, int status)
     if (!seconds[route])
         seconds[route] = metrics_series(metrics, API_METRIC_HTTP_SECONDS, exchange->route->name, NULL);
     metric_observe(seconds[route], (double)(clock_mono_us() - exchange->request->started_us) / 1e6);
-    char code[8];
-    snprintf(code, sizeof code, "%d", status);
-    for (size_t i = 0; i < STATUSES; i++) {
-        if (seen[route][i].status == 0) {
-            seen[route][i].status = status;
-            seen[route][i].series = metrics_series(metrics, API_METRIC_HTTP_REQUESTS, exchange->route->name, code);
-        }
-        if (seen[route][i].status == status) {
-            metric_add(seen[route][i].series, 1);
-            return;
-        }
+    size_t i = 0;
+    while (i < STATUSES - 1 && seen[route][i].status != 0 && seen[route][i].status != status)
+        i++;
+    if (seen[route][i].status != status) {
+        char code[8];
+        snprintf(code, sizeof code, "%d", status);
+        seen[route][i].status = status;
+        seen[route][i].series = metrics_series(metrics, API_METRIC_HTTP_REQUESTS, exchange->route->name, code);
     }
+    metric_add(seen[route][i].series, 1);
 }
 
 /* ---- life ---- */

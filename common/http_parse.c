@@ -166,6 +166,11 @@ static const char *fault_of(unsigned char byte, char last)
     return (byte >= 0x20 && byte != 0x7F) || byte == '\t' || byte == '\r' ? NULL : "a control character";
 }
 
+static bool is_plain(unsigned char byte)
+{
+    return byte >= 0x20 && byte != 0x7F;
+}
+
 /* Takes bytes up to and with the next LF. Every line ends in CRLF and holds no other control byte than HT. A bad
  * byte is refused only when it is the first: llhttp is to see those before it first, and may refuse one of them. */
 static size_t take_line(struct parse *parse, const char *bytes, size_t length, bool *ret_ended)
@@ -184,6 +189,11 @@ static size_t take_line(struct parse *parse, const char *bytes, size_t length, b
         }
         last = *ret_ended ? '\0' : (char)byte;
         i++;
+        if (is_plain((unsigned char)last)) { /* most are, and then it is enough to pass over them */
+            while (i < length && is_plain((unsigned char)bytes[i]))
+                i++;
+            last = bytes[i - 1];
+        }
     }
     parse->last = last;
     parse->line_length += i;

@@ -93,13 +93,14 @@ static const char *date_text(struct http_date *date)
 
 /* A value with a line break in it would let whoever chose the value write headers of his own; such a field is left
  * out. */
-static bool is_safe(const char *text)
+static bool is_safe(const char *text, size_t length)
 {
-    for (; *text != '\0'; text++) {
-        if (((unsigned char)*text < 0x20 && *text != '\t') || *text == 0x7F)
-            return false;
+    unsigned faults = 0; /* no early end: so it is a few wide instructions */
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        faults |= (unsigned)(byte < 0x20 && byte != '\t') | (unsigned)(byte == 0x7F);
     }
-    return true;
+    return faults == 0;
 }
 
 static char *put(char *at, const char *text)
@@ -124,10 +125,15 @@ static char *put_number(char *at, size_t number)
 
 static char *put_field(char *at, const char *name, const char *value)
 {
-    if (!value || !is_safe(name) || !is_safe(value))
+    if (!value)
         return at;
-    at = put(put(put(at, name), ": "), value);
-    return put(at, "\r\n");
+    size_t name_length = strlen(name), value_length = strlen(value);
+    if (!is_safe(name, name_length) || !is_safe(value, value_length))
+        return at;
+    memcpy(at, name, name_length);
+    at = put(at + name_length, ": ");
+    memcpy(at, value, value_length);
+    return put(at + value_length, "\r\n");
 }
 
 static size_t field_size(const char *name, const char *value)

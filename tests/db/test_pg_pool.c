@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/nudge.h"
 #include "common/pg_listen.h"
 #include "common/pg_pool.h"
 #include "common/pg_sync.h"
@@ -806,6 +807,40 @@ static void on_hint_close(void *context)
     pg_listen_close(closing_listen, on_closed, &closed);
 }
 
+START_TEST(any_number_of_nudges_become_few_and_the_last_is_not_lost)
+{
+    static const struct sql_statement notify = {
+        .name = "notify", .by_name = true, .text = "SELECT pg_notify('test_pg_pool_nudge', '')::text"};
+    struct pg_listen *listen = NULL;
+    struct nudge nudge;
+    open_usual_pool(2, 4);
+    ck_assert(pg_listen_open(&loop, conninfo(), "test_pg_pool_nudge", on_hint, &hints, &listen, &err));
+    run_until(hints == 1); /* of the connect */
+    ck_assert(nudge_open(&nudge, &loop, pool, &notify, &err));
+    nudge_send(&nudge);
+    ck_assert_int_eq(pg_pool_in_flight(pool), 1); /* nothing was sent before: at once */
+    run_until(hints == 2);
+    for (int round = 0; round < 20; round++) {
+        nudge_send(&nudge);
+        /* Either the first has left, and one more is for what came after it; or all wait together for the gap's end. */
+        int expected = hints + 1 + pg_pool_in_flight(pool);
+        for (int i = 0; i < 1000; i++)
+            nudge_send(&nudge);
+        ck_assert_int_le(pg_pool_in_flight(pool), 1);
+        run_until(!nudge.is_busy && hints >= expected);
+        if (round % 2 == 0)
+            run_until(beats_passed(2));
+        ck_assert_int_eq(hints, expected);
+    }
+    close_pool();
+    closed = false;
+    nudge_close(&nudge);
+    pg_listen_close(listen, on_closed, &closed);
+    run_until(closed);
+    closed = false;
+}
+END_TEST
+
 START_TEST(a_listener_may_be_closed_from_a_hint)
 {
     ck_assert(pg_listen_open(&loop, conninfo(), "test_pg_pool_wake", on_hint_close, &hints, &closing_listen, &err));
@@ -871,6 +906,7 @@ int main(void)
     tcase_add_test(tcase, a_server_gone_read_only_is_left_for_a_new_connection);
     tcase_add_test(tcase, a_silent_first_host_does_not_hide_the_second);
     tcase_add_test(tcase, a_listener_hints_after_each_connect_and_each_notification);
+    tcase_add_test(tcase, any_number_of_nudges_become_few_and_the_last_is_not_lost);
     tcase_add_test(tcase, a_listener_may_be_closed_from_a_hint);
     tcase_add_test(tcase, a_listener_takes_only_a_plain_name);
     tcase_add_test(tcase, only_what_may_pass_is_transient);

@@ -199,22 +199,22 @@ GUARDS = [
     dict(
         name="what is due since before 1970 is named as the beginning",
         file="common/sql/outbox.sql",
-        line="min(greatest(e.due_at, timestamptz 'epoch' - interval '1 microsecond'))",
-        becomes="min(e.due_at)",
+        line="greatest(late.due_at, timestamptz 'epoch' - interval '1 microsecond')",
+        becomes="late.due_at",
         test="db/sweep",
     ),
     dict(
         name="the sweep names what became visible late",
         file="common/sql/outbox.sql",
-        line="          AND e.status = 'PENDING');",
-        becomes="          AND e.status = 'PENDING' AND e.retry_count < 0);",
+        line="      AND e.status = 'PENDING'\n    ORDER BY e.due_at",
+        becomes="      AND e.status = 'PENDING' AND e.retry_count < 0\n    ORDER BY e.due_at",
         test="db/sweep",
     ),
     dict(
         name="the sweep leaves what lies after the bookmark to the claims",
         file="common/sql/outbox.sql",
-        line="timestamptz 'epoch' + $3::int8 * interval '1 microsecond')\n          AND e.status = 'PENDING');",
-        becomes="timestamptz 'epoch' + ($3::int8 + 1) * interval '1 microsecond')\n          AND e.status = 'PENDING');",
+        line="timestamptz 'epoch' + $3::int8 * interval '1 microsecond')\n      AND e.status = 'PENDING'\n",
+        becomes="timestamptz 'epoch' + ($3::int8 + 1) * interval '1 microsecond')\n      AND e.status = 'PENDING'\n",
         test="db/sweep",
     ),
     dict(
@@ -227,8 +227,8 @@ GUARDS = [
     dict(
         name="the stretches of the sweep meet",
         file="common/sql/outbox.sql",
-        line="AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')\n          AND e.due_at <= least(now() -",
-        becomes="AND e.due_at > coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')\n          AND e.due_at < least(now() -",
+        line="    SELECT e.due_at\n    FROM outbox_events e\n    WHERE e.event_type = 'CARD_ISSUE'\n      AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')\n      AND e.due_at <= least(now() -",
+        becomes="    SELECT e.due_at\n    FROM outbox_events e\n    WHERE e.event_type = 'CARD_ISSUE'\n      AND e.due_at > coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')\n      AND e.due_at < least(now() -",
         test="db/sweep",
     ),
     dict(
