@@ -12,6 +12,47 @@
 --     unknown COMMIT is the same call.
 -- A batch holds a user at most once (the caller's promise; checked here). lock_timeout bounds the wait for somebody who still records the same key.
 -- The planner switches keep the index paths even where statistics were taken on an empty table.
+-- What only few requests need to have asked. Functions of their own and not part of the one statement below: that would make every call pay for
+-- getting them ready. STABLE, so each sees what the statement sees.
+
+-- Whether the retention of a key is over: its event ended before `before`, or is gone.
+CREATE FUNCTION issuing_key_is_over(event uuid, before timestamptz) RETURNS bool
+    LANGUAGE plpgsql STABLE
+    AS $$
+    BEGIN
+        RETURN NOT EXISTS (SELECT FROM outbox_events e
+                           WHERE e.id = event
+                             AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL OR coalesce(e.completed_at, e.updated_at) >= before));
+    END
+    $$;
+
+-- Whether it is an active card of this user, of a completed request, without a live reissue.
+CREATE FUNCTION issuing_is_replaceable(holder text, card text) RETURNS bool
+    LANGUAGE plpgsql STABLE
+    AS $$
+    BEGIN
+        RETURN EXISTS (SELECT FROM cards c
+                       WHERE c.id = card::uuid AND c.user_id = holder AND c.status = 'active'
+                         AND NOT EXISTS (SELECT FROM outbox_events o WHERE o.id = c.request_id AND o.status <> 'COMPLETED'))
+           AND NOT EXISTS (SELECT FROM card_reissues r JOIN outbox_events e ON e.id = r.event_id
+                           WHERE r.user_id = holder AND r.card_id = lower(card) AND e.status <> 'REJECTED');
+    END
+    $$;
+
+-- When the next try of a limited user can pass: as soon as the try that blocks longest leaves the window, the limit_count-th newest. Where refused
+-- tries count, the one being refused is the newest of them.
+CREATE FUNCTION issuing_frees_at(who text, request uuid, t timestamptz, limit_count int8, limit_window interval, count_attempts bool) RETURNS timestamptz
+    LANGUAGE plpgsql STABLE
+    AS $$
+    BEGIN
+        RETURN limit_window + coalesce(
+            (SELECT l.at FROM rate_limit_log l
+             WHERE l.user_id = who AND l.at > t - limit_window AND (l.accepted OR count_attempts) AND l.request_id <> request
+             ORDER BY l.at DESC OFFSET greatest(limit_count - CASE WHEN count_attempts THEN 2 ELSE 1 END, 0) LIMIT
+                 CASE WHEN count_attempts AND limit_count = 1 THEN 0 ELSE 1 END), t);
+    END
+    $$;
+
 CREATE FUNCTION issuing_accept(
     ids uuid[], user_ids text[], keys text[], fingerprints bytea[], payloads text[], traceparents text[],
     limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
@@ -59,15 +100,7 @@ BEGIN
                 WHEN k.event_id = a.id THEN 'accepted'
                 WHEN k.fingerprint = a.fingerprint THEN 'replayed'
                 WHEN k.event_id IS NOT NULL THEN 'reused'
-                WHEN a.payload ->> 'replaces' IS NOT NULL AND (
-                    NOT EXISTS (
-                        SELECT FROM cards c
-                        WHERE c.id = (a.payload ->> 'replaces')::uuid AND c.user_id = a.user_id AND c.status = 'active'
-                          AND NOT EXISTS (SELECT FROM outbox_events o WHERE o.id = c.request_id AND o.status <> 'COMPLETED'))
-                    OR EXISTS (
-                        SELECT FROM card_reissues r JOIN outbox_events e ON e.id = r.event_id
-                        WHERE r.user_id = a.user_id AND r.card_id = lower(a.payload ->> 'replaces') AND e.status <> 'REJECTED'))
-                    THEN 'not_replaceable'
+                WHEN a.payload ->> 'replaces' IS NOT NULL AND NOT issuing_is_replaceable(a.user_id, a.payload ->> 'replaces') THEN 'not_replaceable'
                 WHEN w.counted >= limit_count THEN 'limited'
                 ELSE 'accepted'
             END AS verdict
@@ -78,9 +111,7 @@ BEGIN
                 WHERE k.user_id = a.user_id AND k.key = a.key
                 ORDER BY k.created_at DESC
                 LIMIT 1) n
-            WHERE n.created_at >= t - key_retention
-               OR EXISTS (SELECT FROM outbox_events e
-                          WHERE e.id = n.event_id AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL OR coalesce(e.completed_at, e.updated_at) >= t - key_retention))
+            WHERE n.created_at >= t - key_retention OR NOT issuing_key_is_over(n.event_id, t - key_retention)
         ) k ON true
         CROSS JOIN LATERAL (
             SELECT count(*) AS counted, min(l.at) AS oldest
@@ -103,13 +134,7 @@ BEGIN
            coalesce(j.known_at, t),
            j.counted + CASE WHEN j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts THEN 1 ELSE 0 END,
            CASE WHEN j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts THEN coalesce(j.oldest, t) ELSE j.oldest END,
-           CASE WHEN j.verdict = 'limited' THEN limit_window + coalesce(
-               -- The try that blocks longest: the limit_count-th newest. Where refused tries count, this one is the newest of them.
-               (SELECT l.at FROM rate_limit_log l
-                WHERE l.user_id = j.user_id AND l.at > t - limit_window AND (l.accepted OR count_attempts) AND l.request_id <> j.id
-                ORDER BY l.at DESC OFFSET greatest(limit_count - CASE WHEN count_attempts THEN 2 ELSE 1 END, 0) LIMIT
-                    CASE WHEN count_attempts AND limit_count = 1 THEN 0 ELSE 1 END), t)
-           END,
+           CASE WHEN j.verdict = 'limited' THEN issuing_frees_at(j.user_id, j.id, t, limit_count, limit_window, count_attempts) END,
            t
     FROM judged j ORDER BY j.n;
 END
