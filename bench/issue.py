@@ -98,6 +98,7 @@ def run(stack, table, options):
     http = table.add("issue.limit.http", "  so one GET and two POSTs", of("http"), "events/s")
     calls = table.add("issue.limit.calls", f"the worker's three calls, no database, {IN_FLIGHT} in flight", of("calls", "rate"), "events/s",
                       note="CPU per 1000: {:.3f} s, sandbox {:.3f} s".format(*(statistics.median(of("calls", name)) for name in ("cpu", "sandbox_cpu"))))
+    single = None
     for count in (1, 2):
         plural = "es" if count > 1 else ""
         database = table.add(f"issue.limit.database{count}", f"claim, save, end in PostgreSQL alone, by 100, {count} client{plural[1:]}",
@@ -105,10 +106,14 @@ def run(stack, table, options):
         name = f"worker{count}"
         rate = table.add(f"issue.{count}.http", f"issuing-worker, {count} process{plural}, {options.events:,} events", of(name, "rate"),
                          "events/s", http, "of one GET and two POSTs by wrk")
+        if single:
+            table.add(f"issue.{count}.gain", "  the same", rate, "events/s", single, "of one process")
+        single = single or rate
         table.add(f"issue.{count}.calls", "  the same", rate, "events/s", calls, "of the calls without a database")
         table.add(f"issue.{count}.database", "  the same", rate, "events/s", database, "of the database alone")
         table.add(f"issue.{count}.both", "  the same", rate, "events/s", statistics.median(of(f"both{count}")),
                   f"of {os.cpu_count()} cores filled with the CPU of calls, sandbox and database")
         table.add(f"issue.{count}.cpu", "  CPU of the worker per 1000", of(name, "cpu"), "s")
         table.add(f"issue.{count}.pg_cpu", "  CPU of PostgreSQL per 1000", of(name, "pg_cpu"), "s")
+        table.add(f"issue.{count}.all_cpu", "  both", [one + other for one, other in zip(of(name, "cpu"), of(name, "pg_cpu"))], "s")
         table.add(f"issue.{count}.rss", "  memory of a worker after it", of(name, "rss"), "MB")

@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/sql/statements.h"
+#include "worker/claim.h"
 #include "worker/worker.h"
 
 #define GAUGES_EVERY_MS 5000
@@ -62,7 +63,12 @@ static void on_gauges_timer(uv_timer_t *timer)
     struct housekeeping *keeping = container_of(timer, struct housekeeping, gauges_timer);
     keeping->is_gauging = true;
     keeping->gauges_asked_ms = clock_mono_ms();
+    /* Behind the bookmark are the events at work, for a lease at most. */
+    int64_t bookmark_us = claim_bookmark_us(keeping->worker->claim);
     keeping->gauges_ask.statement = &sql_outbox_gauges;
+    keeping->gauges_ask.params[0] = bookmark_us >= 0
+                                        ? pg_param_int8(bookmark_us - keeping->worker->config->worker.lease_ms * 1000)
+                                        : pg_param_null();
     keeping->gauges_ask.timeout_ms = ASK_TIMEOUT_MS;
     keeping->gauges_ask.is_slow = true;
     keeping->gauges_ask.on_answer = on_gauges;

@@ -1,10 +1,10 @@
 /* What lies behind the claims' bookmark and should not: leases that ran out, and events that became visible late.
  *
- * The claims walk the index of due events from their bookmark on and never look back. The sweep does, in stretches of
- * age: the youngest is two seconds long, each older one ten times the one before, the last without end. A stretch is
- * looked at again after a hundred times as long as the last look took, and not before the next poll: where the index
- * is clean that is every poll; behind a snapshot that somebody holds open, where a look visits every entry that no
- * vacuum may remove, it is as often as one per cent of the time allows. */
+ * The claims walk the index of due events from their bookmark on and never look back. The sweep does: at the last two
+ * seconds with every poll, and at all that is older in passes, from young to old, so that an event that ages meanwhile
+ * comes along. Where the index is clean a pass is one look, at every poll. Behind a snapshot that somebody holds open a
+ * look visits every entry that no vacuum may remove; then a pass is cut into looks of about ten milliseconds, each
+ * followed by a rest fifty times as long, so that nobody notices. */
 #ifndef ISSUING_SWEEP_H
 #define ISSUING_SWEEP_H
 
@@ -20,5 +20,10 @@ void sweep_stop(struct sweep *sweep);
 bool sweep_is_idle(const struct sweep *sweep);
 /* Wants an idle one. on_closed from the loop. */
 void sweep_close(struct sweep *sweep, void (*on_closed)(void *context), void *context);
+
+/* How wide the next look may be, in ms of the events' age, after one of this width that took cost_ms. */
+int64_t sweep_next_width_ms(int64_t width_ms, int64_t cost_ms);
+
+#define SWEEP_UNBOUNDED INT64_MAX
 
 #endif

@@ -82,7 +82,8 @@ FROM issuing_end($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6:
                  $11::text[], $12::text[], $13::text[], $14::text[], $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[]);
 
 -- name: outbox_gauges :one
--- why: what the worker's gauges show, from the indexes of open and failed events only; finished ones are not counted. No lock.
+-- why: what the worker's gauges show, from the indexes of open and failed events only; finished ones are not counted. Not from the beginning of the
+-- index (see issuing_claim), but from where open events can be while nothing is amiss. No lock. $1 from this time in us, or null.
 SELECT o.pending, o.processing, f.failed, o.oldest_ms, o.unknown + f.unknown
 FROM (SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
              count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
@@ -90,12 +91,12 @@ FROM (SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
              count(*) FILTER (WHERE e.status = 'PENDING' AND e.first_sent_at IS NOT NULL
                                 AND NOT EXISTS (SELECT FROM cards c WHERE c.request_id = e.id)) AS unknown
       FROM outbox_events e
-      WHERE e.due_at IS NOT NULL) o,
+      WHERE e.event_type = 'CARD_ISSUE' AND e.due_at >= coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond', '-infinity')) o,
      (SELECT count(*) AS failed,
              count(*) FILTER (WHERE e.first_sent_at IS NOT NULL
                                 AND NOT EXISTS (SELECT FROM cards c WHERE c.request_id = e.id)) AS unknown
       FROM outbox_events e
-      WHERE e.failed_at IS NOT NULL) f;
+      WHERE e.failed_at IS NOT NULL AND e.event_type = 'CARD_ISSUE') f;
 
 -- name: keep_house :many
 -- why: one pass over what is past its retention, by one worker of the cluster at a time: issuing_keep_house in migrations/0004_housekeeping.sql.

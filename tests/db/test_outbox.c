@@ -1041,7 +1041,8 @@ START_TEST(the_gauges_count_what_is_open)
     database_run(owner, "UPDATE outbox_events SET created_at = now() - interval '100 s' WHERE user_id = 'u4'");
     database_run(owner, "INSERT INTO outbox_events (user_id, payload, status) VALUES ('u5', '{}', 'FAILED'), ('u5', "
                         "'{}', 'COMPLETED')");
-    struct pg_rows *rows = database_ask(worker, &sql_outbox_gauges, NULL);
+    struct pg_param from_the_beginning = pg_param_null();
+    struct pg_rows *rows = database_ask(worker, &sql_outbox_gauges, &from_the_beginning);
     ck_assert_int_eq(pg_int8(rows, 0, 0), 3);
     ck_assert_int_eq(pg_int8(rows, 0, 1), 1);
     ck_assert_int_eq(pg_int8(rows, 0, 2), 1);
