@@ -42,8 +42,8 @@ GUARDS = [
     dict(
         name="the key of what is unfinished or failed counts for ever",
         file="migrations/0002_accept.sql",
-        line="(e.due_at IS NOT NULL OR e.failed_at IS NOT NULL OR coalesce(e.completed_at, e.updated_at) >= t - key_retention)",
-        becomes="(coalesce(e.completed_at, e.updated_at) >= t - key_retention)",
+        line="(e.due_at IS NOT NULL OR e.failed_at IS NOT NULL OR coalesce(e.completed_at, e.updated_at) >= before)",
+        becomes="(coalesce(e.completed_at, e.updated_at) >= before)",
         test="db/accept",
     ),
     dict(
