@@ -25,8 +25,9 @@ static void set_up(void)
     ck_assert_int_lt(snprintf(text, sizeof(text), "%s user=issuing_operator", conninfo), (int)sizeof(text));
     ck_assert_msg(pg_sync_open(conninfo, "test_operator", &owner, &err), "%s", err.message);
     ck_assert_msg(pg_sync_open(text, "test_operator", &operator, & err), "%s", err.message);
-    ck_assert_msg(pg_sync_exec(owner, "TRUNCATE outbox_events, cards, card_reissues, outbox_attempts, operator_actions", &err), "%s",
-                  err.message);
+    ck_assert_msg(
+        pg_sync_exec(owner, "TRUNCATE outbox_events, cards, card_reissues, outbox_attempts, operator_actions", &err),
+        "%s", err.message);
     id = uuid7_make();
 }
 
