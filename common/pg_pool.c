@@ -20,7 +20,7 @@
 #include "common/sql/statements.h"
 
 /* Deadlines are kept to this; it bounds how often a long queue is looked through. */
-#define SWEEP_LEAST_MS 10
+#define DEADLINE_LEAST_MS 10
 
 enum slot_state {
     SLOT_DOWN,
@@ -221,7 +221,7 @@ static void watch_deadline(struct pg_pool *pool, int64_t deadline_ms)
         (uv_is_active((uv_handle_t *)&pool->deadline) && pool->due_ms <= deadline_ms))
         return;
     int64_t now_ms = clock_mono_ms();
-    int64_t delay_ms = deadline_ms - now_ms > SWEEP_LEAST_MS ? deadline_ms - now_ms : SWEEP_LEAST_MS;
+    int64_t delay_ms = deadline_ms - now_ms > DEADLINE_LEAST_MS ? deadline_ms - now_ms : DEADLINE_LEAST_MS;
     pool->due_ms = now_ms + delay_ms;
     (void)uv_timer_start(&pool->deadline, on_deadline, (uint64_t)delay_ms, 0);
 }
