@@ -170,7 +170,8 @@ int main(int argc, char **argv)
     bench.started_us = clock_mono_us();
     bench.run_us = (int64_t)(atof(argv[4]) * 1e6);
     uv_loop_init(&bench.loop);
-    if (!http_client_open(&bench.loop, 2 * (int)bench.in_flight, ANSWER_MAX, &bench.client, NULL))
+    struct http_client_options options = {.connections_max = 2 * (int)bench.in_flight, .answer_max = ANSWER_MAX};
+    if (!http_client_open(&bench.loop, &options, &bench.client, NULL))
         die("the client", "does not open");
     struct event *events = calloc((size_t)bench.in_flight, sizeof *events);
     if (!events)

@@ -72,6 +72,7 @@ struct http_client {
     struct http_loop loop;
     uv_timer_t ender; /* ends calls that never started, and closes */
     size_t answer_max;
+    const char *ca_file;
     int lanes_max; /* of one place */
     struct place places[PLACES_MAX];
     struct slot *slots, *free_slots;
@@ -342,6 +343,7 @@ static const char *find_place(struct http_client *client, const char *url, struc
 
 static bool set_constants(CURL *easy, struct slot *slot)
 {
+    bool has_ca_file = slot->client->ca_file && slot->client->ca_file[0];
     return SET(CURLOPT_PRIVATE, slot) && SET(CURLOPT_NOSIGNAL, 1L) && SET(CURLOPT_VERBOSE, 0L) &&
            SET(CURLOPT_ERRORBUFFER, slot->problem) && SET(CURLOPT_HTTPHEADER, slot->headers) &&
            SET(CURLOPT_BUFFERSIZE, READ_SIZE) && SET(CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_SIZE) &&
@@ -352,7 +354,7 @@ static bool set_constants(CURL *easy, struct slot *slot)
            SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) && SET(CURLOPT_SSL_VERIFYPEER, 1L) &&
            SET(CURLOPT_SSL_VERIFYHOST, 2L) && SET(CURLOPT_HTTP09_ALLOWED, 0L) &&
            /* The bundle alone: with a folder beside it curl reads all certificates at every connection, for 15 ms. */
-           SET(CURLOPT_CAPATH, NULL) &&
+           SET(CURLOPT_CAPATH, NULL) && (!has_ca_file || SET(CURLOPT_CAINFO, slot->client->ca_file)) &&
            /* HTTP/2 where TLS offers it, 1.1 in clear text */
            SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS) && SET(CURLOPT_TCP_KEEPALIVE, 1L) &&
            /* a name server that hangs must not hold up the loop when the call's time is over */
@@ -650,7 +652,7 @@ void http_client_close(struct http_client *client, void (*on_closed)(void *conte
     uv_timer_start(&client->ender, on_ender, 0, 0);
 }
 
-bool http_client_open(uv_loop_t *loop, int connections_max, size_t answer_max, struct http_client **ret_client,
+bool http_client_open(uv_loop_t *loop, const struct http_client_options *options, struct http_client **ret_client,
                       struct err *err)
 {
     static uv_once_t once = UV_ONCE_INIT;
@@ -664,8 +666,9 @@ bool http_client_open(uv_loop_t *loop, int connections_max, size_t answer_max, s
         free(client);
         return false;
     }
-    client->answer_max = answer_max;
-    client->lanes_max = connections_max > LANE_CALLS ? (connections_max + LANE_CALLS - 1) / LANE_CALLS : 1;
+    client->answer_max = options->answer_max;
+    client->ca_file = options->ca_file;
+    client->lanes_max = (options->connections_max + LANE_CALLS - 1) / LANE_CALLS;
     client->unstarted_tail = &client->unstarted;
     uv_timer_init(loop, &client->ender);
     *ret_client = client;

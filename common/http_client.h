@@ -47,8 +47,13 @@ struct http_call {
     struct http_call *next;
 };
 
-/* connections_max: kept ones, for each scheme, host and port. */
-must_check bool http_client_open(uv_loop_t *loop, int connections_max, size_t answer_max,
+struct http_client_options {
+    int connections_max; /* kept ones, for each scheme, host and port */
+    size_t answer_max;
+    const char *ca_file; /* whom TLS trusts, PEM; NULL or "" = the system's bundle. Borrowed until the client is closed */
+};
+
+must_check bool http_client_open(uv_loop_t *loop, const struct http_client_options *options,
                                  struct http_client **ret_client, struct err *err);
 void http_call_init(struct http_call *call, size_t answer_max);
 void http_call_done(struct http_call *call);

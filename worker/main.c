@@ -125,8 +125,11 @@ static bool start(struct program *program, struct err *err)
     if (!daemon_open(daemon, err))
         return false;
     worker->pool = daemon->pool;
-    int calls_max = (int)(config->issuer.max_concurrency + config->core.max_concurrency);
-    return http_client_open(&program->loop, calls_max, ANSWER_MAX, &worker->http, err) && worker_open(worker, err) &&
+    struct http_client_options options = {
+        .connections_max = (int)(config->issuer.max_concurrency + config->core.max_concurrency),
+        .answer_max = ANSWER_MAX,
+    };
+    return http_client_open(&program->loop, &options, &worker->http, err) && worker_open(worker, err) &&
            pg_listen_open(&program->loop, config->database.url, OUTBOX_WAKE_CHANNEL, on_wake_hint, program,
                           &program->listen, err) &&
            daemon_start(daemon, err);

@@ -291,7 +291,8 @@ static void set_up(void)
     peer.listener = listen_here(&peer.port);
     ck_assert_int_eq(pthread_create(&peer.thread, NULL, peer_run, NULL), 0);
     ck_assert_int_eq(uv_loop_init(&loop), 0);
-    ck_assert(http_client_open(&loop, 64, ANSWER_MAX, &client, NULL));
+    struct http_client_options options = {.connections_max = 64, .answer_max = ANSWER_MAX};
+    ck_assert(http_client_open(&loop, &options, &client, NULL));
     ended = closed = 0;
 }
 
