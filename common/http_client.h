@@ -1,5 +1,5 @@
-/* The only room that knows libcurl: one request, one fate, on the loop (curl_multi, kept connections, HTTP/2 where TLS
- * offers it).
+/* Outgoing HTTP: one request, one fate, on the loop, over kept connections; https by libcurl, with HTTP/2 where the peer
+ * offers it, http as HTTP/1.1.
  *
  * No redirects, http and https only, at most max_body bytes of answer, TLS >= 1.2 with peer and host checked, no proxy
  * from the environment,
@@ -39,18 +39,24 @@ struct http_call {
     struct buf answer;      /* the body */
     int64_t retry_after_ms; /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
     bool answer_is_json;    /* Content-Type application/json or application/<any>+json */
-    bool was_resent; /* curl found a kept connection dead and sent it once more: the first may have been acted on */
+    bool was_resent; /* a kept connection was dead, and it was sent once more: the first may have been acted on */
     char error[160]; /* why it was not answered; never holds header or body bytes */
     int64_t took_us;
     /* private */
     struct http_client *client;
-    struct http_call *next;
+    struct http_origin *origin;
+    struct http_calls *list;
+    struct http_call *next, *previous;
+    struct http_kept *kept;
+    int64_t deadline_ms;
+    bool may_be_sent;
 };
 
 struct http_client_options {
     int connections_max; /* kept ones, for each scheme, host and port */
     size_t answer_max;
-    const char *ca_file; /* whom TLS trusts, PEM; NULL or "" = the system's bundle. Borrowed until the client is closed */
+    const char
+        *ca_file; /* whom TLS trusts, PEM; NULL or "" = the system's bundle. Borrowed until the client is closed */
 };
 
 must_check bool http_client_open(uv_loop_t *loop, const struct http_client_options *options,

@@ -12,14 +12,17 @@
  *   they are wished for.
  *
  * Invariants: one watcher a descriptor; it is closed before its descriptor is, whose number may be anybody's right
- * after.
- * Left out: what a transfer is for (http_client.c). */
+ * after. What curl frees is wiped, for its buffers hold credentials and card numbers.
+ * Left out: what a transfer is for (http_transfer.c, http_connect.c). */
 #include "common/http_loop.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "common/secret.h"
 
 #define RETRY_MS 20
 
@@ -32,13 +35,46 @@ struct http_watch {
     bool is_connection; /* opened by open_socket(): goes with close_socket() only */
 };
 
+/* ---- what curl frees is wiped ---- */
+
+static void wiping_free(void *bytes)
+{
+    if (!bytes) /* most calls of curl's are such */
+        return;
+    secret_wipe(bytes, malloc_usable_size(bytes));
+    free(bytes);
+}
+
+static void *wiping_realloc(void *old, size_t size)
+{
+    size_t old_size = old ? malloc_usable_size(old) : 0;
+    if (old && size <= old_size)
+        return old;
+    void *bytes = malloc(size);
+    if (bytes && old) {
+        memcpy(bytes, old, old_size < size ? old_size : size);
+        wiping_free(old);
+    }
+    return bytes;
+}
+
+static bool curl_ready;
+
+static void init_curl(void)
+{
+    curl_ready =
+        curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, wiping_free, wiping_realloc, strdup, calloc) == CURLE_OK;
+}
+
+/* ---- transfers ---- */
+
 static void read_completions(struct http_lane *lane)
 {
     CURLMsg *message;
     int left;
     while ((message = curl_multi_info_read(lane->multi, &left)))
         if (message->msg == CURLMSG_DONE)
-            lane->loop->on_done(message->easy_handle, message->data.result);
+            lane->on_done(message->easy_handle, message->data.result);
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -223,21 +259,24 @@ static int close_socket(void *context, curl_socket_t fd)
 
 /* ---- the room's own calls ---- */
 
-bool http_loop_open(struct http_loop *ret_loop, uv_loop_t *uv, void (*on_done)(CURL *easy, CURLcode code),
-                    struct err *err)
+bool http_loop_open(struct http_loop *ret_loop, uv_loop_t *uv, struct err *err)
 {
+    static uv_once_t once = UV_ONCE_INIT;
+    uv_once(&once, init_curl);
+    if (!curl_ready)
+        return err_set(err, ERR_SYSTEM, "libcurl does not start");
     CURLSH *share = curl_share_init();
     if (!share || curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS) != CURLSHE_OK ||
         curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION) != CURLSHE_OK) {
         curl_share_cleanup(share);
         return err_set(err, ERR_MEMORY, "out of memory for the HTTP client");
     }
-    *ret_loop = (struct http_loop){.loop = uv, .share = share, .on_done = on_done, .open_handles = 1};
+    *ret_loop = (struct http_loop){.loop = uv, .share = share, .open_handles = 1};
     uv_timer_init(uv, &ret_loop->anchor);
     return true;
 }
 
-struct http_lane *http_lane_new(struct http_loop *loop, int connections_max)
+struct http_lane *http_lane_new(struct http_loop *loop, int connections_max, void (*on_done)(CURL *easy, CURLcode code))
 {
     struct http_lane *lane = calloc(1, sizeof(*lane));
     CURLM *multi = lane ? curl_multi_init() : NULL;
@@ -252,6 +291,7 @@ struct http_lane *http_lane_new(struct http_loop *loop, int connections_max)
     }
     lane->loop = loop;
     lane->multi = multi;
+    lane->on_done = on_done;
     lane->next = loop->lanes;
     loop->lanes = lane;
     loop->open_handles++;

@@ -1,0 +1,36 @@
+/* Bytes into one answer of HTTP/1, for calls in clear text. llhttp (strict build) finds the framing. Private to
+ * http_client.c and its ways. */
+#ifndef ISSUING_HTTP_ANSWER_H
+#define ISSUING_HTTP_ANSWER_H
+
+#include <llhttp.h>
+
+#include "common/http_client.h"
+
+enum http_answer_state {
+    HTTP_ANSWER_GOES_ON,
+    HTTP_ANSWER_WHOLE,
+    HTTP_ANSWER_BROKEN, /* why: objection */
+};
+
+struct http_answer {
+    llhttp_t parser;
+    struct http_call *call; /* status, header and body are put into it */
+    size_t body_max;
+    size_t header_bytes;
+    const char *objection; /* static text */
+    bool has_begun;        /* a byte of it came */
+    bool header_is_whole;
+    bool is_whole;
+    bool may_keep; /* the connection; once it is whole */
+    unsigned char name_length, value_length;
+    char name[16], value[112]; /* of the header that is being read; longer ones are none of ours, or cut */
+};
+
+void http_answer_begin(struct http_answer *answer, struct http_call *call, size_t body_max);
+/* ret_used: how many of the bytes belong to it. */
+enum http_answer_state http_answer_take(struct http_answer *answer, const char *bytes, size_t length, size_t *ret_used);
+/* The peer has closed: that may be the end of the body. */
+enum http_answer_state http_answer_close(struct http_answer *answer);
+
+#endif
