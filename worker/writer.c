@@ -12,6 +12,7 @@
 
 #define BATCH_MAX 256
 #define BATCHES 2
+#define PATIENCE_MS 10
 #define ARRAYS_MAX 18
 #define ARRAY_BYTES_MAX (1024 * 1024)
 #define WRITE_TIMEOUT_MS 5000
@@ -24,6 +25,7 @@ struct batch {
     struct write_op *ops[BATCH_MAX];
     int count;
     int tries;
+    int64_t since_ms;
     bool is_busy;
     uv_timer_t again; /* waits before the next try */
 };
@@ -31,6 +33,7 @@ struct batch {
 struct lane {
     const struct sql_statement *statement;
     struct write_op *first, *last;
+    int waiting; /* so many, from first to last */
     struct batch batches[BATCHES];
     int alone; /* so many of the first ops go one by one: their batch was refused */
 };
@@ -38,7 +41,8 @@ struct lane {
 struct writer {
     struct writer_options options;
     struct lane lanes[WRITE_KINDS];
-    uv_prepare_t turn; /* before the loop sleeps: what was put during a turn goes out together */
+    uv_prepare_t turn;   /* before the loop sleeps: what was put during a turn goes out together */
+    uv_timer_t patience; /* gives it another turn */
     int open_handles;
     void (*on_closed)(void *context);
     void *closed_context;
@@ -52,6 +56,7 @@ static void append(struct lane *lane, struct write_op *op)
     else
         lane->first = op;
     lane->last = op;
+    lane->waiting++;
 }
 
 /* Linked, done, nothing else to write: what outbox_complete takes for granted. */
@@ -293,6 +298,7 @@ static void split(struct batch *batch)
         if (!lane->last)
             lane->last = batch->ops[i];
     }
+    lane->waiting += batch->count;
     lane->alone += batch->count;
 }
 
@@ -353,14 +359,33 @@ static void start_batch(struct lane *lane, struct batch *batch)
         if (!lane->first)
             lane->last = NULL;
         batch->ops[batch->count++] = op;
+        lane->waiting--;
         if (lane->alone > 0)
             lane->alone--;
     }
     batch->is_busy = true;
+    batch->since_ms = clock_mono_ms();
     if (fill(batch))
         send_batch(batch);
     else /* memory is short: later it may not be */
         uv_timer_start(&batch->again, on_again, 100, 0);
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    (void)timer; /* the turn that follows looks for itself */
+}
+
+/* At once where none of its kind is out. Beside another only when it is twice as large, so that batches grow with the load
+ * instead of competing in the database, or when that one hangs (a lock, a slow disk). */
+static bool is_worth_a_batch(const struct lane *lane)
+{
+    for (int i = 0; i < BATCHES; i++) {
+        const struct batch *batch = &lane->batches[i];
+        if (batch->is_busy && lane->waiting < 2 * batch->count && clock_mono_ms() - batch->since_ms < PATIENCE_MS)
+            return false;
+    }
+    return true;
 }
 
 static void on_turn(uv_prepare_t *prepare)
@@ -368,9 +393,14 @@ static void on_turn(uv_prepare_t *prepare)
     struct writer *writer = container_of(prepare, struct writer, turn);
     for (int kind = 0; kind < WRITE_KINDS; kind++) {
         struct lane *lane = &writer->lanes[kind];
-        for (int i = 0; i < BATCHES && lane->first; i++)
-            if (!lane->batches[i].is_busy)
+        for (int i = 0; i < BATCHES && lane->first; i++) {
+            if (lane->batches[i].is_busy)
+                continue;
+            if (is_worth_a_batch(lane))
                 start_batch(lane, &lane->batches[i]);
+            else if (!uv_is_active((uv_handle_t *)&writer->patience))
+                uv_timer_start(&writer->patience, on_patience, PATIENCE_MS, 0);
+        }
     }
 }
 
@@ -400,7 +430,8 @@ bool writer_open(const struct writer_options *options, struct writer **ret_write
     }
     uv_prepare_init(options->loop, &writer->turn);
     uv_prepare_start(&writer->turn, on_turn);
-    writer->open_handles++;
+    uv_timer_init(options->loop, &writer->patience);
+    writer->open_handles += 2;
     *ret_writer = writer;
     return true;
 }
@@ -429,6 +460,11 @@ static void on_turn_closed(uv_handle_t *handle)
     handle_closed(container_of((uv_prepare_t *)handle, struct writer, turn));
 }
 
+static void on_patience_closed(uv_handle_t *handle)
+{
+    handle_closed(container_of((uv_timer_t *)handle, struct writer, patience));
+}
+
 void writer_close(struct writer *writer, void (*on_closed)(void *context), void *context)
 {
     writer->on_closed = on_closed;
@@ -441,4 +477,5 @@ void writer_close(struct writer *writer, void (*on_closed)(void *context), void 
         }
     }
     uv_close((uv_handle_t *)&writer->turn, on_turn_closed);
+    uv_close((uv_handle_t *)&writer->patience, on_patience_closed);
 }
