@@ -40,17 +40,28 @@ def one_run(stack, seconds):
     found["hop"] = wrk("calls.lua", f"http://127.0.0.1:{admin}", 1, seconds, "livez", 0)
     for connections in CONNECTIONS:
         found[connections] = measure(stack, port, admin, connections, seconds)
-    # A worker that listens and has no room: woken by every hint, it has nothing to do with it.
-    stack.fault({"fault": "hang", "target": "core", "call": "any"})
-    stack.start_worker("--worker.max_in_flight=1", "--core.timeout=10m", "--worker.lease=1h")
-    found["listened"] = measure(stack, port, admin, 64, seconds)
-    stack.stop("worker", at_once=True)
-    stack.clear_faults()
     stack.stop("api")
+    # Each of what is compared with the 64 above begins as they did: tables that have grown cost more.
+    found["listened"] = listened(stack, seconds)
     stack.fresh_database()
     stack.wake_up(False)
     port, admin = warm_api(stack)
+    measure(stack, port, admin, 1, seconds)
     found["unwoken"] = measure(stack, port, admin, 64, seconds)
+    stack.stop("api")
+    return found
+
+
+def listened(stack, seconds):
+    """A worker that listens and has no room: woken by every hint, it has nothing to do with it."""
+    stack.fresh_database()
+    port, admin = warm_api(stack)
+    measure(stack, port, admin, 1, seconds)
+    stack.fault({"fault": "hang", "target": "core", "call": "any"})
+    stack.start_worker("--worker.max_in_flight=1", "--core.timeout=10m", "--worker.lease=1h")
+    found = measure(stack, port, admin, 64, seconds)
+    stack.stop("worker", at_once=True)
+    stack.clear_faults()
     stack.stop("api")
     return found
 

@@ -21,8 +21,10 @@ GOALS = {
     "memory.worker.load": (AT_MOST, 20.0),
     "memory.api.waiting": (AT_MOST, 100.0),
     "memory.worker.in_flight": (AT_MOST, 100.0),
-    "slow.500": (AT_LEAST, 0.9),
+    "slow.500": (AT_LEAST, 0.9),             # of what the peers' 100 ms alone would allow
+    "slow.500.slots": (AT_LEAST, 0.9),       # of what the time of an event allows: slots are not left empty
     "slow.5000": (AT_LEAST, 0.9),
+    "slow.5000.slots": (AT_LEAST, 0.9),
     "growth.stale.drain": (AT_LEAST, 0.8),
     "growth.stale.drain.cpu": (AT_MOST, 1.25),
     "growth.pending.drain.cpu": (AT_MOST, 1.25),

@@ -10,7 +10,7 @@ from stack import BUILD, RUN, cpu_seconds, metric, token
 HERE = pathlib.Path(__file__).resolve().parent
 USERS = 20000 # more than the tokens that the api remembers: every request costs a check
 API_OPTIONS = ("--limit.count=1000000", "--limit.window=10s")
-WORKER_OPTIONS = ("--worker.max_in_flight=256", "--issuer.max_concurrency=128", "--core.max_concurrency=128")
+WORKER_OPTIONS = ("--worker.max_in_flight=1000", "--issuer.max_concurrency=500", "--core.max_concurrency=500")
 
 
 def tokens():

@@ -142,11 +142,13 @@ WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NO
 # By the database's clock: from the first claim to the last completion.
 DRAIN_TOOK = "SELECT extract(epoch FROM max(completed_at) - min(first_sent_at)) FROM outbox_events WHERE status = 'COMPLETED'"
 
-# Completions a second in the middle half of a drain.
-STEADY_RATE = """
-SELECT count(*) / 2 / extract(epoch FROM percentile_disc(0.75) WITHIN GROUP (ORDER BY completed_at)
-                                       - percentile_disc(0.25) WITHIN GROUP (ORDER BY completed_at))
-FROM outbox_events WHERE status = 'COMPLETED'
+# Completions a second in the middle half of a drain, and the seconds from an event's claim to its completion there.
+STEADY = """
+WITH middle AS (SELECT percentile_disc(0.25) WITHIN GROUP (ORDER BY completed_at) AS first,
+                       percentile_disc(0.75) WITHIN GROUP (ORDER BY completed_at) AS last
+                FROM outbox_events WHERE status = 'COMPLETED')
+SELECT count(*) / extract(epoch FROM max(last) - max(first)), avg(extract(epoch FROM completed_at - first_sent_at))
+FROM outbox_events, middle WHERE status = 'COMPLETED' AND completed_at > first AND completed_at <= last
 """
 
 LATENCY = """
