@@ -4,8 +4,12 @@
  * - One poll handle per descriptor, and closed before libpq may close the descriptor: PQconnectPoll may do so and open
  * another one under the same number, so each step of connecting has a handle of its own.
  * - An ask is done only when the server confirmed its Sync: the implicit transaction commits there, and a commit can
- * still fail. A fatal error without the Sync is a lost connection, hence PG_UNKNOWN.
- * - Hooks may lose or close the connection; so the state is looked at again after each of them.
+ * still fail. A fatal error without the Sync is a lost connection, hence PG_UNKNOWN. Only on_rows is told before it:
+ * for such an ask a Flush goes in front of the Sync, since without one the server keeps the rows until it has
+ * committed.
+ * - on_rows and on_answer belong to one run on the server: an ask whose rows were told is never asked again by its
+ * text.
+ * - Hooks, and on_rows, may lose or close the connection; so the state is looked at again after each of them.
  * Left out: cancelling on the server (libpq 15 can do it only by blocking, so a statement given up runs on there unless
  * its role has a statement_timeout), and looking up names without blocking (PQconnectStart blocks on them; numeric
  * addresses and sockets do not). */
@@ -219,12 +223,13 @@ static bool send_by(struct pg_connection *connection, struct pg_ask *ask, struct
 }
 
 /* A Sync after each: one failure must not abort its neighbours. Libpq 15 pushes with each Sync, so there is no send to
- * save. */
+ * save; the Flush leaves with it. */
 static void put_in_flight(struct pg_connection *connection, struct pg_ask *ask)
 {
     ask->sent = true;
+    ask->rows_told = false;
     pg_asks_put(&connection->in_flight, ask);
-    if (!PQpipelineSync(connection->libpq))
+    if ((ask->on_rows && !PQsendFlushRequest(connection->libpq)) || !PQpipelineSync(connection->libpq))
         pg_connection_lose(connection, NULL);
 }
 
@@ -277,7 +282,8 @@ static void answer_first(struct pg_connection *connection)
         answer = (struct pg_answer){.kind = PG_REFUSED};
         pg_result_sqlstate(result, answer.sqlstate);
         pg_result_message(result, ask->statement->name, answer.message, sizeof(answer.message));
-        if (ask->way != PG_BY_TEXT && pg_name_refused(&connection->names, ask->statement, answer.sqlstate)) {
+        bool is_by_name = ask->way != PG_BY_TEXT && !ask->rows_told; /* else the name was good: the commit failed */
+        if (is_by_name && pg_name_refused(&connection->names, ask->statement, answer.sqlstate)) {
             PQclear(result);
             ask_by_text(connection, ask);
             return;
@@ -285,6 +291,17 @@ static void answer_first(struct pg_connection *connection)
     }
     connection->hooks->on_answer(connection, ask, &answer);
     PQclear(result);
+}
+
+/* Before the commit. Whatever the ask does meanwhile, these rows live until it returns. */
+static void tell_rows(struct pg_connection *connection, struct pg_ask *ask, PGresult *result)
+{
+    ask->rows_told = true;
+    ask->on_rows(ask, (const struct pg_rows *)result);
+    if (connection->state == PG_STATE_UP)
+        connection->result = result;
+    else
+        PQclear(result);
 }
 
 /* One result of libpq; NULL ends those of one statement. false: this connection cannot be understood any more. */
@@ -302,7 +319,10 @@ static bool take_result(struct pg_connection *connection, PGresult *result)
             PQclear(result);
             return true;
         }
-        connection->result = result;
+        if (ask->on_rows)
+            tell_rows(connection, ask, result);
+        else
+            connection->result = result;
         return true;
     case PGRES_FATAL_ERROR:
         /* Also after a success: the commit failed. */

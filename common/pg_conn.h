@@ -31,18 +31,24 @@ struct pg_answer {
 };
 
 /* One question. Embedded in whatever asks; the memory of it and of its params must live until on_answer. on_answer is
- * called exactly once, from
- * the loop, never inside the call that asked; the ask may be reused from inside it. */
+ * called exactly once, from the loop, never inside the call that asked; the ask may be reused from inside it.
+ *
+ * Whoever wants the rows before they are committed sets on_rows. It is called from the loop at most once, and before
+ * on_answer: always where that one says PG_DONE, with the same rows then; where it says anything else, what was begun
+ * on the rows must be forgotten (after PG_UNKNOWN they may be committed all the same). It may do whatever on_answer
+ * may, but the ask is still on its way. */
 struct pg_ask {
     const struct sql_statement *statement; /* lives as long as the pool */
     struct pg_param params[PG_PARAMS_MAX]; /* statement->parameters of them */
     int64_t timeout_ms;                    /* from asking to answer, waiting included; > 0 */
     void (*on_answer)(struct pg_ask *ask, const struct pg_answer *answer);
+    void (*on_rows)(struct pg_ask *ask, const struct pg_rows *rows); /* or NULL; the rows are valid during it only */
     bool is_slow; /* may take long: nothing is put behind it on its connection */
     /* private */
     struct pg_ask *next;
     int64_t deadline_ms;
     bool sent;
+    bool rows_told;                                        /* on_rows was called */
     enum pg_way { PG_BY_TEXT, PG_BY_NAME, PG_NAMING } way; /* NAMING: parsed under a name, then asked by it */
 };
 

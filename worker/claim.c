@@ -33,6 +33,8 @@ struct claim {
     int64_t answered_ms;       /* when the bookmark was last moved on */
     int64_t slack_ms, late_ms; /* late_ms: when something was last found behind the bookmark */
     bool went_back;            /* while a claim was in flight: its bookmark is void */
+    /* On rows that are not committed yet; by their `next`. */
+    struct flow *begun, **begun_end;
     void (*on_closed)(void *context);
     void *closed_context;
 };
@@ -102,6 +104,7 @@ static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
     return !flow->payload.is_reissue || flow->replaces_issuer_id[0] != '\0';
 }
 
+/* What it may do before the claim is committed is flow.h's. */
 static void begin(struct claim *claim, const struct pg_rows *rows, int row)
 {
     struct flow *flow = worker_take_slot(claim->worker);
@@ -119,7 +122,36 @@ static void begin(struct claim *claim, const struct pg_rows *rows, int row)
     copy_text(flow->held_code, sizeof flow->held_code, pg_bytes(rows, row, COL_CANCEL_CODE));
     read_card(flow, rows, row);
     bool is_readable = read_request(flow, rows, row);
+    flow->next = NULL;
+    *claim->begun_end = flow;
+    claim->begun_end = &flow->next;
     flow_begin(flow, is_readable);
+}
+
+/* The last row is the bookmark. */
+static int count_events(const struct pg_rows *rows)
+{
+    assert(pg_rows_count(rows) > 0);
+    return pg_rows_count(rows) - 1;
+}
+
+static void on_rows(struct pg_ask *ask, const struct pg_rows *rows)
+{
+    struct claim *claim = container_of(ask, struct claim, ask);
+    for (int row = 0; row < count_events(rows); row++)
+        begin(claim, rows, row);
+}
+
+/* None of them ends, and so none leaves the list, before it is told. */
+static void tell_begun(struct claim *claim, void (*tell)(struct flow *flow))
+{
+    struct flow *flow = claim->begun;
+    claim->begun = NULL;
+    while (flow) {
+        struct flow *next = flow->next; /* a slot that it leaves goes to another list */
+        tell(flow);
+        flow = next;
+    }
 }
 
 static void on_claimed(struct pg_ask *ask, const struct pg_answer *answer)
@@ -131,18 +163,17 @@ static void on_claimed(struct pg_ask *ask, const struct pg_answer *answer)
         /* Unknown: events may be leased to nobody; their leases run out. The poll comes back. */
         if (answer->kind != PG_NOT_SENT)
             log_warning("a claim failed", LOG_TEXT("sqlstate", answer->sqlstate), LOG_TEXT("why", answer->message));
+        tell_begun(claim, flow_claim_lost);
         return;
     }
-    int count = pg_rows_count(answer->rows) - 1; /* the last row is the bookmark */
-    assert(count >= 0);
+    int count = count_events(answer->rows);
     if (!claim->went_back)
         claim->bookmark_us = pg_int8(answer->rows, count, COL_BOOKMARK);
     claim->answered_ms = clock_mono_ms();
     claim->more_likely = count >= claim->asked_limit;
-    for (int row = 0; row < count; row++)
-        begin(claim, answer->rows, row);
     if (claim->more_likely)
         claim->wanted = true;
+    tell_begun(claim, flow_claim_held);
 }
 
 static void on_turn(uv_prepare_t *prepare)
@@ -161,6 +192,7 @@ static void on_turn(uv_prepare_t *prepare)
     claim->asked_limit = room < CLAIM_MAX ? room : CLAIM_MAX;
     claim->asked_ms = clock_mono_ms();
     claim->went_back = false;
+    claim->begun_end = &claim->begun;
     claim->token = uuid4_make();
     claim->ask.statement = &sql_outbox_claim;
     claim->ask.params[0] = pg_param_uuid(&claim->token);
@@ -170,6 +202,7 @@ static void on_turn(uv_prepare_t *prepare)
     claim->ask.params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
     claim->ask.params[5] = pg_param_int8(claim->slack_ms);
     claim->ask.timeout_ms = CLAIM_TIMEOUT_MS;
+    claim->ask.on_rows = on_rows;
     claim->ask.on_answer = on_claimed;
     pg_pool_ask(claim->worker->pool, &claim->ask);
 }
@@ -266,7 +299,7 @@ static void on_turn_closed(uv_handle_t *handle)
 
 void claim_close(struct claim *claim, void (*on_closed)(void *context), void *context)
 {
-    assert(claim_is_idle(claim));
+    assert(claim_is_idle(claim) && !claim->begun);
     claim->on_closed = on_closed;
     claim->closed_context = context;
     uv_close((uv_handle_t *)&claim->poll, on_poll_closed);

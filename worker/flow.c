@@ -1,9 +1,10 @@
 /* The runner: see flow.h. It is the only code that changes a step, holds and returns tickets, keeps the lease long
  * enough, and ends attempts.
  *
- * Invariants: one operation in flight per slot; every write names the lease token; `unknown` goes from true to
- * false only when the card is stored or cancelled; no end state is written over an unknown outcome without a look-up
- * (end_final asserts it). A card that must go is noted in the event before it is cancelled (mark). */
+ * Invariants: one operation in flight per slot; nothing but the question of check leaves before the claim is committed
+ * (when_claimed); every write names the lease token; `unknown` goes from true to false only when the card is stored or
+ * cancelled; no end state is written over an unknown outcome without a look-up (end_final asserts it). A card that must
+ * go is noted in the event before it is cancelled (mark). */
 #include "worker/flow.h"
 
 #include <assert.h>
@@ -49,8 +50,6 @@ void flow_done(struct flow *flow)
     issuer_card_wipe(&flow->card);
 }
 
-/* ---- the end of an attempt ---- */
-
 static void count_step(struct flow *flow, const char *outcome)
 {
     struct worker *worker = flow->worker;
@@ -60,9 +59,18 @@ static void count_step(struct flow *flow, const char *outcome)
     worker_count(worker, WORKER_METRIC_STEP_TOTAL, name, outcome);
 }
 
+/* Nothing was sent with it. */
+static void return_ticket(struct flow *flow)
+{
+    if (!flow->holds_ticket)
+        return;
+    flow->holds_ticket = false;
+    target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING);
+}
+
 static void leave_slot(struct flow *flow)
 {
-    assert(!flow->holds_ticket);
+    assert(!flow->holds_ticket && !flow->at_gate && flow->claim != CLAIM_ASKED);
     issuer_card_wipe(&flow->card);
     flow->is_busy = false;
     worker_flow_ended(flow->worker, flow);
@@ -76,6 +84,56 @@ static void lease_lost(struct flow *flow, const char *at)
                 LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt));
     leave_slot(flow);
 }
+
+/* ---- the gate ---- */
+
+/* The claim is lost, and with it the right to do anything. What the database knows of it, if anything, is a lease that
+ * runs out. */
+static void drop(struct flow *flow)
+{
+    log_debug("dropped: its claim was not committed", LOG_TEXT("event_id", flow->event_text));
+    flow->at_gate = NULL;
+    return_ticket(flow);
+    leave_slot(flow);
+}
+
+/* What the claim must cover: a call that changes something, since a crash may undo the claim and another worker may
+ * make the same call; and a write, since the row does not bear our token before. */
+static void when_claimed(struct flow *flow, void (*then)(struct flow *flow))
+{
+    switch (flow->claim) {
+    case CLAIM_ASKED:
+        assert(!flow->at_gate);
+        flow->at_gate = then;
+        return;
+    case CLAIM_HELD:
+        then(flow);
+        return;
+    case CLAIM_LOST:
+        drop(flow);
+        return;
+    }
+}
+
+void flow_claim_held(struct flow *flow)
+{
+    assert(flow->claim == CLAIM_ASKED);
+    flow->claim = CLAIM_HELD;
+    void (*then)(struct flow *) = flow->at_gate;
+    flow->at_gate = NULL;
+    if (then)
+        then(flow);
+}
+
+void flow_claim_lost(struct flow *flow)
+{
+    assert(flow->claim == CLAIM_ASKED);
+    flow->claim = CLAIM_LOST;
+    if (flow->at_gate)
+        drop(flow); /* else it comes to the gate when its question is answered */
+}
+
+/* ---- the end of an attempt ---- */
 
 static void on_end_written(struct write_op *op, enum write_result result, const char *why)
 {
@@ -224,13 +282,14 @@ static void end_defer(struct flow *flow, const struct flow_verdict *verdict)
 
 /* ---- moving ---- */
 
-/* The one place where a verdict becomes an act. */
-static void act(struct flow *flow, struct flow_verdict verdict)
+static void carry_out(struct flow *flow)
 {
+    const struct flow_verdict verdict = flow->verdict;
     switch (verdict.kind) {
     case FLOW_GO:
-        log_debug("step", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("from", flow_step_name(flow->step)),
-                  LOG_TEXT("to", flow_step_name(verdict.step)), LOG_TEXT("doing", flow_steps[verdict.step].text));
+        if (verdict.step != flow->step) /* else it begins there */
+            log_debug("step", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("from", flow_step_name(flow->step)),
+                      LOG_TEXT("to", flow_step_name(verdict.step)), LOG_TEXT("doing", flow_steps[verdict.step].text));
         flow->step = verdict.step;
         start_step(flow);
         return;
@@ -253,6 +312,16 @@ static void act(struct flow *flow, struct flow_verdict verdict)
         lease_lost(flow, "save");
         return;
     }
+}
+
+/* The one place where a verdict becomes an act. A question may be put for nothing; every end is a write. */
+static void act(struct flow *flow, struct flow_verdict verdict)
+{
+    flow->verdict = verdict;
+    if (verdict.kind == FLOW_GO && verdict.step == STEP_CHECK)
+        carry_out(flow);
+    else
+        when_claimed(flow, carry_out);
 }
 
 static const char *outcome_name(enum outcome_kind kind)
@@ -308,10 +377,7 @@ static void on_guarded_written(struct write_op *op, enum write_result result, co
 /* Nothing was sent in this step: give the ticket and the attempt back. */
 static void defer_unsent(struct flow *flow, const char *cause)
 {
-    if (flow->holds_ticket) {
-        flow->holds_ticket = false;
-        target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING);
-    }
+    return_ticket(flow);
     memset(&flow->outcome, 0, sizeof flow->outcome);
     act(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = -1});
 }
@@ -329,11 +395,9 @@ static bool lease_lasts(const struct flow *flow, int64_t for_ms)
 
 static void on_extended(struct write_op *op, enum write_result result, const char *why);
 
-/* A longer lease first, then `then`. The new one counts from now: the database's clock reads no earlier when it writes
- * it. */
-static void extend_lease(struct flow *flow, void (*then)(struct flow *flow))
+/* The new one counts from now: the database's clock reads no earlier when it writes it. */
+static void put_extension(struct flow *flow)
 {
-    flow->after_extension = then;
     flow->extended_ms = clock_mono_ms();
     flow->write = (struct write_op){
         .kind = WRITE_EXTEND,
@@ -345,11 +409,17 @@ static void extend_lease(struct flow *flow, void (*then)(struct flow *flow))
     writer_put(flow->worker->writer, &flow->write);
 }
 
+/* A longer lease first, then `then`. */
+static void extend_lease(struct flow *flow, void (*then)(struct flow *flow))
+{
+    flow->after_extension = then;
+    when_claimed(flow, put_extension);
+}
+
 /* Leaves the target without having sent anything, for another step. */
 static void go_instead(struct flow *flow, enum flow_step step, enum flow_question question)
 {
-    flow->holds_ticket = false;
-    target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING);
+    return_ticket(flow);
     if (question != ASKED_NOTHING)
         flow->question = question;
     act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = step});
@@ -385,6 +455,10 @@ static void send_call(struct flow *flow)
     struct worker *worker = flow->worker;
     const struct config *config = worker->config;
     bool to_issuer = flow_steps[flow->step].target(worker) == &worker->issuer;
+    if (flow->claim == CLAIM_LOST) { /* while it waited for its turn */
+        drop(flow);
+        return;
+    }
     if (worker->is_draining) {
         defer_unsent(flow, "drain");
         return;
@@ -422,10 +496,7 @@ static void on_extended(struct write_op *op, enum write_result result, const cha
         return;
     case WRITE_FENCED:
     case WRITE_GIVEN_UP:
-        if (flow->holds_ticket) {
-            flow->holds_ticket = false;
-            target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING);
-        }
+        return_ticket(flow);
         lease_lost(flow, "extend");
         return;
     }
@@ -487,6 +558,8 @@ static void start_step(struct flow *flow)
 void flow_begin(struct flow *flow, bool payload_is_usable)
 {
     flow->is_busy = true;
+    flow->claim = CLAIM_ASKED;
+    flow->at_gate = NULL;
     flow->holds_ticket = false;
     flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
     flow->was_cancelled = false;
@@ -499,14 +572,13 @@ void flow_begin(struct flow *flow, bool payload_is_usable)
     }
     flow->is_readable = payload_is_usable;
     flow->after_extension = NULL;
-    if (!payload_is_usable) {
-        end_final(flow, OUTBOX_FAILED, "failed", "payload_invalid");
-        return;
-    }
     /* One attempt too many: the last one was lost with its worker. What may be at the issuer is looked up (may_create),
      * the rest is a question. */
-    if (flow->attempt > flow->worker->config->retry.max_attempts && !flow->unknown)
-        exhausted(flow);
+    bool is_one_too_many = flow->attempt > flow->worker->config->retry.max_attempts && !flow->unknown;
+    if (!payload_is_usable)
+        act(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "payload_invalid"});
+    else if (is_one_too_many)
+        act(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "attempts_exhausted"});
     else
-        start_step(flow);
+        act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = flow->step});
 }

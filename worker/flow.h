@@ -1,11 +1,14 @@
 /* One attempt over one event, and the runner that moves it. The steps themselves are issue_card.c's; only flow.c
  * changes a step, arms a lease, ends an attempt.
  *
- *     claim -> check -> issue -> save -> link -> end
- *                 \-> lookup -> save | mark -> cancel -> end
+ *     claim -> check -> [gate] -> issue -> save -> link -> end
+ *                           \-> lookup -> save | mark -> cancel -> end
  *
  * A step starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the
- * end. */
+ * end.
+ *
+ * The gate: an attempt begins when the claim's rows are there, before they are committed. Check changes nothing
+ * anywhere and is started at once; every other step, and every write, waits until the claim is known to be committed. */
 #ifndef ISSUING_FLOW_H
 #define ISSUING_FLOW_H
 
@@ -79,9 +82,16 @@ enum flow_question {
     ASKED_CONTRADICTION, /* not found: decides nothing, retry */
 };
 
+/* The claim that the attempt stands on. */
+enum flow_claim {
+    CLAIM_ASKED, /* not committed yet */
+    CLAIM_HELD,
+    CLAIM_LOST, /* not committed, or nobody knows: nothing may come of the attempt */
+};
+
 struct flow {
     struct worker *worker;
-    struct flow *next; /* free list */
+    struct flow *next; /* the free slots; or those that wait for the same claim */
 
     /* the event, as claimed */
     struct uuid event_id, token;
@@ -96,6 +106,9 @@ struct flow {
     int64_t claimed_ms, lease_until_ms; /* monotonic */
 
     /* where it stands */
+    enum flow_claim claim;
+    void (*at_gate)(struct flow *flow); /* what waits for the claim; NULL = nothing */
+    struct flow_verdict verdict;        /* the last one */
     enum flow_step step;
     bool is_busy; /* the slot holds an event */
     bool unknown; /* the issuer may have a card for this event that we do not know: sticky, until stored or cancelled */
@@ -125,9 +138,15 @@ struct flow {
 /* Sets up a slot once / frees what it owns. */
 void flow_init(struct flow *flow, struct worker *worker);
 void flow_done(struct flow *flow);
-/* Begins the attempt that was just claimed into the slot (fields above filled in). Ends with worker_flow_ended().
- * payload_is_usable false: another service wrote what cannot be read; FAILED payload_invalid. */
+/* Begins the attempt that is being claimed into the slot (fields above filled in). payload_is_usable false: another
+ * service wrote what cannot be read; FAILED payload_invalid. Until one of the next two is called, once, it does not go
+ * beyond the gate, and does not end. */
 void flow_begin(struct flow *flow, bool payload_is_usable);
+/* The claim is committed: the attempt goes on, and ends with worker_flow_ended(). */
+void flow_claim_held(struct flow *flow);
+/* It is not, or nobody knows: the attempt is dropped without a trace, with worker_flow_ended(), at once or when its
+ * question is answered. */
+void flow_claim_lost(struct flow *flow);
 /* Past the key's lifetime less its margin an UNKNOWN event is never sent again (CONTRACT 3). Pure. */
 bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms);
 const char *flow_step_name(enum flow_step step);

@@ -1,7 +1,8 @@
 /* The story: a statement that was sent and not answered may have committed, and whoever takes it for "failed" makes a
  * second card. So each ask gets exactly one answer, and the right kind of it: through failures of neighbours, of
- * commits, of connections, through silence and through closing. And the loop is clean afterwards. Needs a database: its
- * conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+ * commits, of connections, through silence and through closing. Whoever wants the rows before the commit gets them
+ * once, and is told afterwards what they were worth. And the loop is clean afterwards. Needs a database: its conninfo
+ * (keyword=value) in ISSUING_TEST_DATABASE. */
 #include <check.h>
 #include <libpq-fe.h>
 #include <netinet/in.h>
@@ -29,6 +30,8 @@ struct probe {
     int place;     /* how many were answered before it */
     bool was_sent;
     int again; /* asks itself anew so often */
+    int early; /* how often on_rows was called for the ask in flight */
+    int64_t early_value;
 };
 
 static uv_loop_t loop;
@@ -88,8 +91,13 @@ static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
     ck_assert_int_eq(answer->kind == PG_DONE, answer->message[0] == '\0');
     if (answer->rows && pg_rows_count(answer->rows) > 0 && pg_bytes(answer->rows, 0, 0).length == 8)
         probe->value = pg_int8(answer->rows, 0, 0);
+    if (ask->on_rows && answer->kind == PG_DONE) {
+        ck_assert_int_eq(probe->early, 1);
+        ck_assert_int_eq(probe->early_value, probe->value);
+    }
     if (probe->again > 0) {
         probe->again--;
+        probe->early = 0;
         ask_probe(probe);
     }
 }
@@ -534,6 +542,210 @@ START_TEST(more_statements_than_names_are_all_answered)
 }
 END_TEST
 
+/* ---- rows before they are committed ---- */
+
+/* What a commit does is in the hands of a deferred trigger: it fails for numbers below 0, and waits for a lock for
+ * those above 999. */
+#define COMMIT_LOCK "4712"
+
+static const struct sql_statement put = {.name = "put",
+                                         .by_name = true,
+                                         .text = "INSERT INTO test_pg_pool_early VALUES ($1::int8) RETURNING i",
+                                         .parameters = 1};
+static const struct sql_statement put_by_text = {
+    .name = "put_by_text", .text = "INSERT INTO test_pg_pool_early VALUES ($1::int8) RETURNING i", .parameters = 1};
+
+static void on_early(struct pg_ask *ask, const struct pg_rows *rows)
+{
+    struct probe *probe = (struct probe *)ask;
+    ck_assert(!inside_ask);
+    probe->early++;
+    ck_assert_int_eq(probe->early, 1);
+    if (pg_rows_count(rows) > 0)
+        probe->early_value = pg_int8(rows, 0, 0);
+}
+
+static struct probe *ask_early(int index, const struct sql_statement *statement, int64_t number, int64_t timeout_ms)
+{
+    struct probe *probe = &probes[index];
+    *probe = (struct probe){
+        .ask = {.statement = statement, .timeout_ms = timeout_ms, .on_answer = on_answer, .on_rows = on_early}};
+    probe->ask.params[0] = pg_param_int8(number);
+    ask_probe(probe);
+    return probe;
+}
+
+static void make_early_table(void)
+{
+    execute("DROP TABLE IF EXISTS test_pg_pool_early; CREATE TABLE test_pg_pool_early (i int8);"
+            "CREATE OR REPLACE FUNCTION test_pg_pool_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "IF NEW.i < 0 THEN RAISE EXCEPTION 'not so' USING ERRCODE = "
+            "CASE NEW.i WHEN -1 THEN '26000' WHEN -2 THEN '0A000' ELSE '23505' END; END IF;"
+            "IF NEW.i > 999 THEN PERFORM pg_advisory_xact_lock(" COMMIT_LOCK "); END IF; RETURN NULL; END $$;"
+            "CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON test_pg_pool_early DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION test_pg_pool_commit()");
+}
+
+static void drop_early_table(void)
+{
+    execute("DROP TABLE test_pg_pool_early; DROP FUNCTION test_pg_pool_commit");
+}
+
+static void hold_commits(void)
+{
+    execute("SELECT pg_advisory_lock(" COMMIT_LOCK ")");
+}
+
+static void let_commits_go(void)
+{
+    execute("SELECT pg_advisory_unlock(" COMMIT_LOCK ")");
+}
+
+START_TEST(rows_are_there_before_they_are_committed)
+{
+    make_early_table();
+    open_usual_pool(1, 10);
+    for (int round = 0; round < 4; round++) { /* by its text, parsed under a name, by its name */
+        hold_commits();
+        struct probe *probe = ask_early(round, round ? &put : &put_by_text, 1000 + round, 60000);
+        struct probe *behind = ask_number(10 + round, &twice, 4, 60000);
+        run_until(probe->early == 1);
+        ck_assert_int_eq(probe->early_value, 1000 + round);
+        ck_assert_int_eq(look_up("SELECT count(*) FROM test_pg_pool_early"), round);
+        ck_assert_int_eq(probe->answers + behind->answers, 0);
+        let_commits_go();
+        run_until(probe->answers == 1 && behind->answers == 1);
+        ck_assert_int_eq(probe->kind, PG_DONE);
+        ck_assert_int_eq(behind->value, 8);
+        ck_assert_int_eq(look_up("SELECT count(*) FROM test_pg_pool_early"), round + 1);
+    }
+    ck_assert_int_eq(states, 1);
+    drop_early_table();
+}
+END_TEST
+
+START_TEST(a_commit_that_fails_after_the_rows_is_a_refusal)
+{
+    static const char *const sqlstates[] = {"26000", "0A000", "23505"};
+    make_early_table();
+    open_usual_pool(1, 100);
+    (void)answer_to(&put, 1); /* from here on it has a name */
+    for (int i = 0; i < 100; i++)
+        (void)ask_early(i, i < 50 ? &put_by_text : &put, i % 2 ? -1 - i % 3 : i, 60000);
+    run_until(answered == 101);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(probes[i].early, 1);
+        ck_assert_int_eq(probes[i].early_value, i % 2 ? -1 - i % 3 : i);
+        ck_assert_int_eq(probes[i].answers, 1);
+        ck_assert_int_eq(probes[i].kind, i % 2 ? PG_REFUSED : PG_DONE);
+        ck_assert_str_eq(probes[i].sqlstate, i % 2 ? sqlstates[i % 3] : "");
+    }
+    ck_assert_int_eq(look_up("SELECT count(*) FROM test_pg_pool_early"), 51);
+    ck_assert_int_eq(errors, 50);
+    ck_assert_int_eq(answer_to(&twice, 4), 8);
+    ck_assert_int_eq(answer_to(&kept, KEPT_TWICE), 1); /* names hold here: the commit was refused, not they */
+    ck_assert_int_eq(states, 1);
+    drop_early_table();
+}
+END_TEST
+
+START_TEST(a_statement_that_fails_has_no_rows)
+{
+    static const struct sql_statement nothing = {
+        .name = "nothing", .text = "DELETE FROM test_pg_pool_early WHERE i = $1::int8", .parameters = 1};
+    make_early_table();
+    open_usual_pool(1, 100);
+    for (int i = 0; i < 100; i++)
+        (void)ask_early(i, &quotient, i % 10, 60000);
+    struct probe *none = ask_early(100, &nothing, 1, 60000);
+    run_until(answered == 101);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(probes[i].kind, i % 10 ? PG_DONE : PG_REFUSED);
+        ck_assert_int_eq(probes[i].early, i % 10 ? 1 : 0);
+    }
+    ck_assert_int_eq(none->kind, PG_DONE);
+    ck_assert_int_eq(none->early, 1);
+    drop_early_table();
+}
+END_TEST
+
+START_TEST(rows_come_once_when_a_name_is_refused)
+{
+    static const struct sql_statement forget = {.name = "forget", .text = "DEALLOCATE ALL", .shape = SQL_NONE};
+    open_usual_pool(1, 10);
+    (void)answer_to(&twice, 1);
+    (void)answer_to(&forget, 0);
+    for (int i = 0; i < 100; i++)
+        (void)ask_early(i, &twice, i, 60000);
+    run_until(answered == 102);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(probes[i].early, 1);
+        ck_assert_int_eq(probes[i].value, 2 * i);
+    }
+    ck_assert_int_eq(errors, 0);
+}
+END_TEST
+
+START_TEST(a_connection_that_dies_between_the_rows_and_the_commit_is_unknown)
+{
+    make_early_table();
+    open_usual_pool(1, 10);
+    for (int by_deadline = 0; by_deadline < 2; by_deadline++) {
+        hold_commits();
+        struct probe *probe = ask_early(by_deadline, &put, 1000, by_deadline ? 300 : 60000);
+        run_until(probe->early == 1);
+        ck_assert_int_eq(probe->answers, 0);
+        if (!by_deadline)
+            execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '" APPLICATION
+                "'");
+        run_until(probe->answers == 1);
+        ck_assert_int_eq(probe->kind, PG_UNKNOWN);
+        ck_assert_int_eq(probe->early, 1);
+        let_commits_go();
+        struct probe *after = ask_early(2, &put, 1000, 60000);
+        run_until(after->answers == 1);
+        ck_assert_int_eq(after->kind, PG_DONE);
+    }
+    drop_early_table();
+}
+END_TEST
+
+static void on_early_close(struct pg_ask *ask, const struct pg_rows *rows)
+{
+    pg_pool_close(pool, on_closed, &closed);
+    on_early(ask, rows);
+}
+
+static void on_early_ask(struct pg_ask *ask, const struct pg_rows *rows)
+{
+    (void)ask_number(1, &twice, 21, 60000);
+    on_early(ask, rows);
+}
+
+START_TEST(from_early_rows_one_may_ask_and_close)
+{
+    make_early_table();
+    open_usual_pool(1, 10);
+    probes[0] = (struct probe){
+        .ask = {.statement = &put, .timeout_ms = 60000, .on_answer = on_answer, .on_rows = on_early_ask}, .again = 99};
+    probes[0].ask.params[0] = pg_param_int8(1);
+    ask_probe(&probes[0]);
+    run_until(answered == 200);
+    ck_assert_int_eq(probes[1].value, 42);
+    hold_commits();
+    probes[0].ask.on_rows = on_early_close;
+    probes[0].ask.params[0] = pg_param_int8(1000);
+    probes[0].early = 0;
+    ask_probe(&probes[0]);
+    run_until(closed);
+    ck_assert_int_eq(probes[0].early, 1);
+    ck_assert_int_eq(probes[0].kind, PG_UNKNOWN);
+    let_commits_go();
+    drop_early_table();
+}
+END_TEST
+
 START_TEST(silence_past_the_deadline_is_unknown_and_the_pool_recovers)
 {
     open_usual_pool(1, 10);
@@ -819,7 +1031,7 @@ START_TEST(any_number_of_nudges_become_few_and_the_last_is_not_lost)
     ck_assert(nudge_open(&nudge, &loop, pool, &notify, &err));
     nudge_send(&nudge);
     ck_assert_int_eq(pg_pool_in_flight(pool), 1); /* nothing was sent before: at once */
-    run_until(hints == 2);
+    run_until(!nudge.is_busy && hints == 2);      /* the hint may overtake the answer */
     for (int round = 0; round < 20; round++) {
         nudge_send(&nudge);
         /* Either the first has left, and one more is for what came after it; or all wait together for the gap's end. */
@@ -892,6 +1104,12 @@ int main(void)
     tcase_add_test(tcase, a_changed_schema_costs_no_answer);
     tcase_add_test(tcase, a_statement_that_cannot_be_parsed_is_refused_until_it_can);
     tcase_add_test(tcase, more_statements_than_names_are_all_answered);
+    tcase_add_test(tcase, rows_are_there_before_they_are_committed);
+    tcase_add_test(tcase, a_commit_that_fails_after_the_rows_is_a_refusal);
+    tcase_add_test(tcase, a_statement_that_fails_has_no_rows);
+    tcase_add_test(tcase, rows_come_once_when_a_name_is_refused);
+    tcase_add_test(tcase, a_connection_that_dies_between_the_rows_and_the_commit_is_unknown);
+    tcase_add_test(tcase, from_early_rows_one_may_ask_and_close);
     tcase_add_test(tcase, silence_past_the_deadline_is_unknown_and_the_pool_recovers);
     tcase_add_test(tcase, waiting_past_the_deadline_is_not_sent);
     tcase_add_test(tcase, one_ask_too_many_is_not_sent);

@@ -25,7 +25,7 @@ def killed_at(world, call, fault, prepare=None, **members):
     wait(lambda: world.sandbox.calls(call, user="alice"), "the %s call" % call)
     worker.kill()
     world.sandbox.clear()
-    same(world.status(request), "PROCESSING", "status of what it held")
+    wait(lambda: world.status(request) == "PROCESSING", "what it held")  # a check leaves before the claim is committed
     world.start_worker()
     event = world.wait_status(request, "COMPLETED", "FAILED", "REJECTED")
     same(event["status"], "COMPLETED", "the end")
@@ -326,6 +326,128 @@ def two_workers_share_the_load_and_never_an_event(world):
     same(world.sql("SELECT count(DISTINCT lease_owner) FROM outbox_events"), "2", "workers that had some")
     same({card["sends"] for card in world.sandbox.cards()}, {1}, "sends")
     same([worker.metric("issuing_lease_lost_total") for worker in world.workers()], [0.0, 0.0], "leases lost")
+
+
+CLAIM_LOCK = "SELECT pg_advisory_xact_lock(4712)"
+
+
+def at_commit_of_a_claim(world, doing):
+    """The rows of a claim are there; this comes between them and its commit."""
+    world.sql("CREATE OR REPLACE FUNCTION at_claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN %s; RETURN NULL; END"
+              " $$" % doing)
+
+
+def commits_of_claims_may_wait(world, doing=CLAIM_LOCK.replace("SELECT", "PERFORM")):
+    """As long as somebody holds the lock. No worker runs yet: its claims and the trigger could wait for each other."""
+    at_commit_of_a_claim(world, doing)
+    world.sql("CREATE CONSTRAINT TRIGGER at_claim AFTER UPDATE ON outbox_events DEFERRABLE INITIALLY DEFERRED FOR EACH"
+              " ROW WHEN (OLD.status = 'PENDING' AND NEW.status = 'PROCESSING') EXECUTE FUNCTION at_claim()")
+
+
+def asked(worker):
+    return worker.metric('issuing_step_total{step="check",outcome="executed"}')
+
+
+def stored_and_not_linked(world, user):
+    """An event whose next attempt begins at link; no worker runs."""
+    world.sandbox.fault("link", "status", user=user, status=503)
+    worker = world.start_worker()
+    request = world.accept(user)
+    wait(lambda: world.attempts(request), "an attempt that could not link")
+    same(worker.stop(), 0, "exit status")
+    same((world.status(request), world.sql("SELECT count(*) FROM cards")), ("PENDING", "1"), "stored, not linked")
+    world.sandbox.clear()
+    return request
+
+
+@test
+def before_a_claim_is_committed_nothing_but_the_question_leaves(world):
+    """The commit waits, as on a slow disk or for a replica. Meanwhile core-api may be asked whether the user may have a
+    card; a call that makes something, and any write, would stand on a claim that may still be undone."""
+    world.up(workers=0)
+    stored = stored_and_not_linked(world, "bob")
+    links, before = len(world.sandbox.calls("link")), world.event(stored)["retry_count"]
+    commits_of_claims_may_wait(world)
+    with world.holding(CLAIM_LOCK):
+        fresh = world.accept("alice")
+        worker = world.start_worker()
+        wait(lambda: asked(worker) == 1, "core-api was asked about alice")
+        wait(lambda: world.blocked() == 1, "the claim waits for its commit")
+        same((creates(world, fresh), len(world.sandbox.calls("link"))), (0, links), "creates and links")
+        same([world.status(request) for request in (fresh, stored)], ["PENDING"] * 2, "nothing is committed")
+        same(worker.metric("issuing_in_flight"), 2.0, "events held")
+    world.settle()
+    same([world.event(request)["retry_count"] for request in (fresh, stored)], [1, before + 1], "one attempt each")
+    same([row["outcome"] for row in world.attempts(fresh)], ["completed"], "attempts of the one")
+    same((creates(world, fresh), creates(world, stored)), (1, 1), "creates")
+    same((len(world.sandbox.calls("check", user="alice")), worker.metric("issuing_lease_lost_total")), (1, 0.0),
+         "questions and lost leases")
+
+
+@test
+def a_claim_whose_commit_fails_leaves_nothing_but_questions(world):
+    world.up(workers=0)
+    stored = stored_and_not_linked(world, "bob")
+    links, before = len(world.sandbox.calls("link")), world.event(stored)
+    commits_of_claims_may_wait(world, "RAISE EXCEPTION 'no'")
+    world.sandbox.fault("check", "delay", delay_ms=100, count=2)  # some are on their way when the claim fails
+    fresh = world.accept("alice")
+    worker = world.start_worker()
+    wait(lambda: asked(worker) >= 4, "it is asked again with every claim")
+    wait(lambda: worker.metric("issuing_in_flight") == 0, "what was begun is let go")
+    same((creates(world, fresh), len(world.sandbox.calls("link"))), (0, links), "creates and links")
+    event = world.event(fresh)
+    same((event["status"], event["retry_count"], event["first_sent_at"], world.attempts(fresh)),
+         ("PENDING", 0, None, []), "nothing is written")
+    same(world.event(stored), before, "nor of the other one")
+    at_commit_of_a_claim(world, "NULL")
+    world.settle()
+    same([row["outcome"] for row in world.attempts(fresh)], ["completed"], "attempts")
+    same((creates(world, fresh), worker.metric("issuing_lease_lost_total")), (1, 0.0), "creates and lost leases")
+
+
+@test
+def a_claim_whose_session_dies_at_its_commit_leaves_nothing_but_questions(world):
+    world.up(workers=0)
+    commits_of_claims_may_wait(world)
+    worker = world.start_worker()
+    with world.holding(CLAIM_LOCK):
+        request = world.accept("alice")
+        for turn in range(3):
+            wait(lambda turn=turn: asked(worker) > turn and world.blocked() == 1, "the claim waits")
+            world.sql("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND"
+                      " datname = current_database()")
+        same(creates(world, request), 0, "creates")
+        same(world.status(request), "PENDING", "status")
+    world.settle()
+    same([row["outcome"] for row in world.attempts(request)], ["completed"], "attempts")
+    same((creates(world, request), worker.metric("issuing_lease_lost_total")), (1, 0.0), "creates and lost leases")
+
+
+@test
+def sigterm_while_a_claim_is_being_committed_hands_its_events_back(world):
+    """Committed in time: handed back, no attempt used. Not committed: there is nothing to hand back."""
+    world.up(workers=0)
+    commits_of_claims_may_wait(world)
+    for user in ("committed", "not-committed"):
+        with world.holding(CLAIM_LOCK):
+            request = world.accept(user)
+            worker = world.start_worker()
+            wait(lambda worker=worker: asked(worker) == 1, "core-api was asked")
+            worker.signal(signal.SIGTERM)
+            wait(lambda worker=worker: worker.get("/readyz").status == 503, "it is draining")
+            if user == "not-committed":
+                wait(lambda: world.blocked() == 1, "the claim waits for its commit")
+                world.sql("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname ="
+                          " current_database() AND wait_event_type = 'Lock'")
+        same(worker.stop(), 0, "exit status")
+        event = world.event(request)
+        same((event["status"], event["retry_count"], event["first_sent_at"], creates(world, request)),
+             ("PENDING", 0, None, 0), user)
+        same([row["outcome"] for row in world.attempts(request)], ["deferred"] if user == "committed" else [], user)
+        world.start_worker()
+        world.wait_status(request, "COMPLETED")
+        same(world.workers()[-1].stop(), 0, "exit status")
 
 
 @test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", core__timeout="1s",
