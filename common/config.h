@@ -75,6 +75,9 @@ struct config {
         int64_t on_link_refused; /* enum */
     } core;
     struct {
+        char *ca_file;
+    } tls;
+    struct {
         int64_t failures;
         int64_t probe_interval_ms;
     } breaker;

@@ -108,6 +108,9 @@ const struct config_option config_options[] = {
      .words = words_link_refused, .programs = WORKER,
      .help = "What becomes of a card that core-api refuses to link: cancelled at the issuer, or kept."},
 
+    {"tls", "ca_file", OPTION_FILE, TO(tls.ca_file), .note = "the system's", .programs = WORKER,
+     .help = "The authorities that https to the issuer and core-api trusts, PEM."},
+
     {"breaker", "failures", OPTION_INTEGER, TO(breaker.failures), .standard = "5", RANGE(1, 1000), .programs = WORKER,
      .help = "How many failures in a row open the breaker of a target."},
     {"breaker", "probe_interval", OPTION_DURATION, TO(breaker.probe_interval_ms), .standard = "2s",

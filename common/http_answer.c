@@ -1,7 +1,12 @@
 /* See http_answer.h.
  *
- * Invariants: an interim answer (1xx) is passed over and leaves nothing behind; of the header only what a call asks
- * for is kept, trailers say nothing; every callback that is not content says why in `objection`.
+ * llhttp finds where an answer ends. What it would let pass and others may read otherwise is refused here: anything
+ * before the status, another status than three digits of HTTP/1, folded lines, lines that end with LF alone, NUL, an
+ * encoding other than chunked. So the lines of a header are looked at before llhttp gets them.
+ *
+ * Invariants: an interim answer (1xx) is passed over and leaves nothing behind; like 204 and 304 it has no body; of the
+ * header only what a call asks for is kept, trailers say nothing; every callback that is not content says why in
+ * `objection`.
  * Left out: HTTP/0.9, upgrades, decoding of Content-Encoding. */
 #include "common/http_answer.h"
 
@@ -10,6 +15,9 @@
 #include "common/clock.h"
 #include "common/http_client_internal.h"
 #include "common/http_values.h"
+
+#define START_LENGTH 13 /* of a status line that is compared byte by byte */
+#define WITHOUT_BODY 1  /* to llhttp, from on_headers_complete() */
 
 static int object(struct http_answer *answer, const char *why)
 {
@@ -22,6 +30,63 @@ static int count_header(struct http_answer *answer, size_t length)
     answer->header_bytes += length;
     return answer->header_bytes > HTTP_HEADER_MAX ? object(answer, "the answer's header is too large") : 0;
 }
+
+/* ---- the lines of a header, as they come ---- */
+
+/* HTTP/1.x, a blank, three digits, and their end. */
+static bool fits_start(size_t at, char byte)
+{
+    static const char start[] = "HTTP/1.";
+    if (at < sizeof(start) - 1)
+        return byte == start[at];
+    switch (at) {
+    case 7:
+        return byte == '0' || byte == '1';
+    case 8:
+        return byte == ' ';
+    case 9:
+        return byte >= '1' && byte <= '9';
+    case START_LENGTH - 1:
+        return byte == ' ' || byte == '\r';
+    }
+    return byte >= '0' && byte <= '9';
+}
+
+/* A line, or the part of one that is there. */
+static bool look_at_line(struct http_answer *answer, const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length && answer->start_length < START_LENGTH; i++)
+        if (!fits_start(answer->start_length++, bytes[i]))
+            return false;
+    if (answer->line_length == 0 && (bytes[0] == ' ' || bytes[0] == '\t'))
+        return false;
+    if (bytes[length - 1] == '\n' && (length > 1 ? bytes[length - 2] : answer->last_byte) != '\r')
+        return false;
+    answer->line_length += length;
+    answer->last_byte = bytes[length - 1];
+    return true;
+}
+
+/* Returns how many of the bytes belong to the header, which an empty line ends; 0 = there is an objection. */
+static size_t look_at_header(struct http_answer *answer, const char *bytes, size_t length)
+{
+    size_t used = 0;
+    for (bool is_over = false; used < length && !is_over;) {
+        const char *end = memchr(bytes + used, '\n', length - used);
+        size_t part = end ? (size_t)(end + 1 - (bytes + used)) : length - used;
+        if (!look_at_line(answer, bytes + used, part)) {
+            object(answer, "the answer is not HTTP/1");
+            return 0;
+        }
+        used += part;
+        is_over = end && answer->line_length == 2;
+        if (end)
+            answer->line_length = 0;
+    }
+    return count_header(answer, used) == 0 ? used : 0;
+}
+
+/* ---- what llhttp finds ---- */
 
 /* The length grows on past the room: longer than any of ours. */
 static void add(char *room, size_t size, unsigned char *length, const char *bytes, size_t count)
@@ -36,31 +101,37 @@ static void add(char *room, size_t size, unsigned char *length, const char *byte
 static int on_message_begin(llhttp_t *parser)
 {
     struct http_answer *answer = parser->data;
-    answer->header_is_whole = false;
     answer->name_length = answer->value_length = 0;
     answer->call->retry_after_ms = -1;
     answer->call->answer_is_json = false;
     return 0;
 }
 
+static int on_status(llhttp_t *parser, const char *at, size_t length)
+{
+    return memchr(at, '\0', length) ? object(parser->data, "the answer is not HTTP/1") : 0;
+}
+
+/* Of what is behind the header. */
 static int on_text(llhttp_t *parser, const char *at, size_t length)
 {
     (void)at;
-    return count_header(parser->data, length);
+    struct http_answer *answer = parser->data;
+    return answer->header_is_whole ? count_header(answer, length) : 0;
 }
 
 static int on_header_field(llhttp_t *parser, const char *at, size_t length)
 {
     struct http_answer *answer = parser->data;
     add(answer->name, sizeof(answer->name), &answer->name_length, at, length);
-    return count_header(answer, length);
+    return on_text(parser, at, length);
 }
 
 static int on_header_value(llhttp_t *parser, const char *at, size_t length)
 {
     struct http_answer *answer = parser->data;
     add(answer->value, sizeof(answer->value), &answer->value_length, at, length);
-    return count_header(answer, length);
+    return on_text(parser, at, length);
 }
 
 static int on_header_value_complete(llhttp_t *parser)
@@ -70,21 +141,33 @@ static int on_header_value_complete(llhttp_t *parser)
     struct slice value = {.bytes = answer->value, .length = answer->value_length};
     answer->name_length = answer->value_length = 0;
     if (answer->header_is_whole) /* a trailer */
-        return 0;
+        return count_header(answer, 4);
     while (value.length > 0 && (value.bytes[value.length - 1] == ' ' || value.bytes[value.length - 1] == '\t'))
         value.length--;
     if (http_same_word(name, "retry-after"))
         answer->call->retry_after_ms = http_retry_after_ms(value, clock_wall_us() / 1000);
     else if (http_same_word(name, "content-type"))
         answer->call->answer_is_json = http_is_json(value);
-    return count_header(answer, 4);
+    else if (http_same_word(name, "transfer-encoding") && !http_same_word(value, "chunked"))
+        return object(answer, "an encoding that nobody asked for");
+    return 0;
+}
+
+/* Whatever its header says. */
+static bool has_no_body(const llhttp_t *parser)
+{
+    return parser->status_code < 200 || parser->status_code == 204 || parser->status_code == 304;
 }
 
 static int on_headers_complete(llhttp_t *parser)
 {
     struct http_answer *answer = parser->data;
     answer->header_is_whole = true;
-    return parser->status_code == 101 ? object(answer, "an upgrade that nobody asked for") : 0;
+    if (parser->status_code == 101)
+        return object(answer, "an upgrade that nobody asked for");
+    if ((parser->flags & F_TRANSFER_ENCODING) && !(parser->flags & F_CHUNKED))
+        return object(answer, "an encoding that nobody asked for");
+    return has_no_body(parser) ? WITHOUT_BODY : 0;
 }
 
 static int on_body(llhttp_t *parser, const char *at, size_t length)
@@ -99,19 +182,22 @@ static int on_body(llhttp_t *parser, const char *at, size_t length)
 static int on_message_complete(llhttp_t *parser)
 {
     struct http_answer *answer = parser->data;
-    if (parser->status_code < 100)
-        return object(answer, "the answer has no status");
-    if (parser->status_code < 200) /* interim */
+    if (parser->status_code < 200) { /* interim */
+        answer->header_is_whole = false;
+        answer->start_length = 0;
         return 0;
+    }
+    /* A body that should not be there may come all the same. */
+    bool is_odd = has_no_body(parser) && (parser->content_length > 0 || (parser->flags & F_TRANSFER_ENCODING));
     answer->is_whole = true;
-    answer->may_keep = llhttp_should_keep_alive(parser) == 1;
+    answer->may_keep = llhttp_should_keep_alive(parser) == 1 && !is_odd;
     answer->call->status = parser->status_code;
     return HPE_PAUSED;
 }
 
 static const llhttp_settings_t settings = {
     .on_message_begin = on_message_begin,
-    .on_status = on_text,
+    .on_status = on_status,
     .on_header_field = on_header_field,
     .on_header_value = on_header_value,
     .on_header_value_complete = on_header_value_complete,
@@ -135,7 +221,7 @@ static enum http_answer_state state_after(struct http_answer *answer, llhttp_err
 {
     if (answer->is_whole)
         return HTTP_ANSWER_WHOLE;
-    if (error == HPE_OK)
+    if (error == HPE_OK && !answer->objection)
         return HTTP_ANSWER_GOES_ON;
     if (!answer->objection)
         answer->objection = "the answer is not HTTP";
@@ -144,8 +230,18 @@ static enum http_answer_state state_after(struct http_answer *answer, llhttp_err
 
 enum http_answer_state http_answer_take(struct http_answer *answer, const char *bytes, size_t length, size_t *ret_used)
 {
+    llhttp_errno_t error = HPE_OK;
+    size_t used = 0;
     answer->has_begun = true;
-    llhttp_errno_t error = llhttp_execute(&answer->parser, bytes, length);
+    while (used < length && error == HPE_OK) {
+        size_t part = length - used;
+        if (!answer->header_is_whole)
+            part = look_at_header(answer, bytes + used, part);
+        if (part == 0)
+            break;
+        error = llhttp_execute(&answer->parser, bytes + used, part);
+        used += part;
+    }
     *ret_used = answer->is_whole ? (size_t)(llhttp_get_error_pos(&answer->parser) - bytes) : length;
     return state_after(answer, error);
 }

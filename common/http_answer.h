@@ -18,13 +18,15 @@ struct http_answer {
     struct http_call *call; /* status, header and body are put into it */
     size_t body_max;
     size_t header_bytes;
+    size_t line_length;    /* of the header's line that is being looked at */
     const char *objection; /* static text */
     bool has_begun;        /* a byte of it came */
     bool header_is_whole;
     bool is_whole;
     bool may_keep; /* the connection; once it is whole */
-    unsigned char name_length, value_length;
-    char name[16], value[112]; /* of the header that is being read; longer ones are none of ours, or cut */
+    unsigned char start_length, name_length, value_length;
+    char last_byte;            /* of the header */
+    char name[20], value[112]; /* of the header that is being read; longer ones are none of ours, or cut */
 };
 
 void http_answer_begin(struct http_answer *answer, struct http_call *call, size_t body_max);

@@ -95,7 +95,8 @@ void http_plain_close(struct http_client *client);
 void http_client_part_closed(struct http_client *client);
 
 /* A TCP connection: libcurl looks up the name, tries the addresses of both families and keeps the time. Later, once,
- * from the loop: on_end with a connected descriptor, which is the receiver's, or -1 and why. false: out of memory. */
+ * from the loop: on_end with a connected descriptor, which is the receiver's, or -1 and why, NULL = its time is over.
+ * false: out of memory. */
 must_check bool http_connect_start(struct http_origin *origin, int64_t timeout_ms,
                                    void (*on_end)(struct http_origin *origin, int fd, const char *why));
 /* on_end of those that are on their way is not called. */

@@ -44,7 +44,7 @@ static void on_done(CURL *easy, CURLcode code)
     struct http_origin *origin = connect->origin;
     void (*on_end)(struct http_origin *, int, const char *) = connect->on_end;
     free_connect(connect);
-    on_end(origin, fd, why);
+    on_end(origin, fd, code == CURLE_OPERATION_TIMEDOUT ? NULL : why);
 }
 
 static bool set_options(struct http_connect *connect, int64_t timeout_ms)

@@ -180,11 +180,28 @@ static void watch_stop(struct http_watch *watch)
     watch->watched = 0;
 }
 
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+/* Before curl uses a kept connection it looks whether the peer has closed it, and is deceived by TLS's own good bye,
+ * which is still to be read then. Nobody waits for it. */
+static void on_idle_event(struct http_watch *watch, int status, int events)
+{
+    char bytes[256];
+    watch_stop(watch);
+    if (status < 0)
+        return;
+    if (events & UV_DISCONNECT)
+        while (recv(watch->fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+            continue;
+    else if (uv_poll_start(&watch->poll, UV_DISCONNECT, on_poll) == 0) /* a session ticket */
+        watch->watched = UV_DISCONNECT;
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct http_watch *watch = container_of(poll, struct http_watch, poll);
-    if (!watch->wanted) { /* the peer closed a kept connection; curl finds out before it uses it */
-        watch_stop(watch);
+    if (!watch->wanted) {
+        on_idle_event(watch, status, events);
         return;
     }
     int flags = 0;
@@ -232,7 +249,8 @@ static int on_socket_wish(CURL *easy, curl_socket_t fd, int what, void *context,
     if (what & CURL_POLL_OUT)
         watch->wanted |= UV_WRITABLE;
     uv_ref((uv_handle_t *)&watch->poll);
-    if (watch->wanted != watch->watched && uv_poll_start(&watch->poll, watch->wanted, on_poll) == 0)
+    int events = watch->wanted | (watch->wanted & UV_READABLE ? UV_DISCONNECT : 0); /* see on_idle_event() */
+    if (watch->wanted != watch->watched && uv_poll_start(&watch->poll, events, on_poll) == 0)
         watch->watched = watch->wanted;
     return 0;
 }

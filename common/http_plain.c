@@ -16,6 +16,7 @@
  * below http_plain_start(); a connection that is idle says nothing, so whatever it says ends it.
  * Left out: pipelining, a limit on connections (the callers limit their calls). */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -43,6 +44,7 @@ struct http_kept {
     bool was_kept;                     /* it was idle, or served another call before this one */
     bool has_left;                     /* a byte of the request did */
     bool is_writing;                   /* `left` waits for room in the kernel */
+    bool is_broken;                    /* the loop watches it no longer */
     struct buf left;                   /* of the request */
     struct http_answer answer;
 };
@@ -153,23 +155,32 @@ static void on_connected(struct http_origin *origin, int fd, const char *why)
     struct http_kept *kept = fd >= 0 ? new_kept(origin, fd) : NULL;
     if (kept) {
         serve(origin, kept);
+        connect_more(origin);
         return;
     }
     struct http_call *call = origin->fresh.first ? origin->fresh.first : origin->waiting.first;
-    if (call) {
+    if (call && why) {
         take_out(call);
         http_call_failed(call, fd >= 0 ? "out of memory for a connection" : why);
     }
     connect_more(origin);
 }
 
+/* A connection is nobody's until it is made, so it has the time of whoever came last. One whose time is over ends no
+ * call: each has a deadline of its own. */
+static int64_t connect_time_ms(const struct http_origin *origin)
+{
+    const struct http_call *waiting = origin->waiting.last, *fresh = origin->fresh.last;
+    int64_t waiting_ms = waiting ? waiting->deadline_ms : 0, fresh_ms = fresh ? fresh->deadline_ms : 0;
+    int64_t left_ms = (waiting_ms > fresh_ms ? waiting_ms : fresh_ms) - clock_mono_ms();
+    return left_ms < 1 ? 1 : left_ms;
+}
+
 /* As many as there are calls without one. false: not even one is on its way. */
 static bool connect_more(struct http_origin *origin)
 {
     while (origin->connecting < CONNECTS_MAX && origin->connecting < origin->waiting.count + origin->fresh.count) {
-        struct http_call *oldest = origin->fresh.first ? origin->fresh.first : origin->waiting.first;
-        int64_t left_ms = oldest->deadline_ms - clock_mono_ms();
-        if (!http_connect_start(origin, left_ms < 1 ? 1 : left_ms, on_connected))
+        if (!http_connect_start(origin, connect_time_ms(origin), on_connected))
             break;
         origin->connecting++;
     }
@@ -245,6 +256,13 @@ static bool write_more(struct http_kept *kept)
     return watch(kept, false);
 }
 
+/* What a kept connection has said before the request left is no answer to it. The loop may not have seen it yet. */
+static bool is_silent(const struct http_kept *kept)
+{
+    struct pollfd poller = {.fd = kept->fd, .events = POLLIN};
+    return poll(&poller, 1, 0) == 0;
+}
+
 /* Takes the call, which is in no list; false: the connection is broken. A request for which there is no memory breaks
  * its connection like one that could not be written. */
 static bool send_call(struct http_kept *kept, struct http_call *call)
@@ -255,8 +273,10 @@ static bool send_call(struct http_kept *kept, struct http_call *call)
     call->kept = kept;
     put(&kept->origin->sent, call);
     http_answer_begin(&kept->answer, call, client->options.answer_max);
-    bool is_sent = write_request(&client->request, kept->origin, call) && write_first(kept, &client->request);
-    secret_wipe(client->request.bytes, client->request.length);
+    bool is_sent = (!kept->was_kept || is_silent(kept)) && write_request(&client->request, kept->origin, call) &&
+                   write_first(kept, &client->request);
+    if (client->request.length > 0)
+        secret_wipe(client->request.bytes, client->request.length);
     return is_sent;
 }
 
@@ -307,7 +327,7 @@ static void finish(struct http_kept *kept, bool may_keep)
 {
     struct http_origin *origin = kept->origin;
     struct http_call *call = detach(kept);
-    if (may_keep && !kept->is_writing) {
+    if (may_keep && !kept->is_writing && !kept->is_broken) {
         kept->was_kept = true;
         serve(origin, kept);
     } else {
@@ -329,7 +349,8 @@ static enum reading read_some(struct http_kept *kept)
         return READ_NOTHING;
     size_t used = 0, length = count > 0 ? (size_t)count : 0;
     enum http_answer_state state = HTTP_ANSWER_BROKEN;
-    if (count > 0)
+    const char *why = count < 0 ? "the connection was reset" : "the peer spoke before it was asked";
+    if (count > 0 && kept->has_left)
         state = http_answer_take(&kept->answer, input, length, &used);
     else if (count == 0)
         state = http_answer_close(&kept->answer);
@@ -341,7 +362,7 @@ static enum reading read_some(struct http_kept *kept)
         finish(kept, kept->answer.may_keep && used == length);
         break;
     case HTTP_ANSWER_BROKEN:
-        lose(kept, count < 0 ? "the connection was reset" : kept->answer.objection);
+        lose(kept, kept->answer.objection ? kept->answer.objection : why);
         break;
     }
     return READ_OVER;
@@ -364,6 +385,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         return;
     }
     /* Broken, and no longer watched; what had arrived before counts. */
+    kept->is_broken = true;
     enum reading reading;
     do
         reading = read_some(kept);
@@ -407,12 +429,12 @@ static int64_t take_late(struct http_calls *calls, int64_t now_ms, struct http_c
     return next_ms;
 }
 
-static void fail_all(struct http_calls *calls, const char *why)
+static void fail_all(struct http_calls *calls, const char *why, const char *why_unsent)
 {
     while (calls->first) {
         struct http_call *call = calls->first;
         take_out(call);
-        http_call_failed(call, why);
+        http_call_failed(call, call->may_be_sent ? why : why_unsent);
     }
 }
 
@@ -431,7 +453,7 @@ static void on_deadline(uv_timer_t *timer)
     }
     if (next_ms < INT64_MAX)
         arm(client, next_ms, DEADLINE_LEAST_MS);
-    fail_all(&late, "no answer in time");
+    fail_all(&late, "no answer in time", "no connection in time");
 }
 
 static void on_reap(uv_timer_t *timer)
@@ -481,7 +503,7 @@ void http_plain_stop_all(struct http_client *client, const char *why)
         take_late(&origin->sent, INT64_MAX, &calls);
         http_plain_leave(origin);
     }
-    fail_all(&calls, why);
+    fail_all(&calls, why, why);
 }
 
 void http_plain_leave(struct http_origin *origin)

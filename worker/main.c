@@ -128,6 +128,7 @@ static bool start(struct program *program, struct err *err)
     struct http_client_options options = {
         .connections_max = (int)(config->issuer.max_concurrency + config->core.max_concurrency),
         .answer_max = ANSWER_MAX,
+        .ca_file = config->tls.ca_file,
     };
     return http_client_open(&program->loop, &options, &worker->http, err) && worker_open(worker, err) &&
            pg_listen_open(&program->loop, config->database.url, OUTBOX_WAKE_CHANNEL, on_wake_hint, program,

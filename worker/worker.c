@@ -2,9 +2,12 @@
 #include "worker/worker.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -146,6 +149,29 @@ static bool load_credential(const char *path, struct secret *ret_header, struct 
     return ok;
 }
 
+/* The HTTP client reads it at a handshake, when nobody watches: what is surely no such file is told at the start. */
+static bool check_ca_file(const char *path, struct err *err)
+{
+    static const char mark[] = "-----BEGIN ";
+    if (!path)
+        return true;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return err_set(err, ERR_CONFIG, "tls.ca_file: %s: %s", path, strerror(errno));
+    struct stat status;
+    FILE *file = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? fdopen(fd, "r") : NULL;
+    if (!file) {
+        close(fd);
+        return err_set(err, ERR_CONFIG, "tls.ca_file: %s: not a regular file", path);
+    }
+    char line[128];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, file))
+        found = strncmp(line, mark, sizeof mark - 1) == 0 && strstr(line, "CERTIFICATE-----");
+    fclose(file);
+    return found || err_set(err, ERR_CONFIG, "tls.ca_file: %s: no certificate in it (PEM)", path);
+}
+
 static bool make_slots(struct worker *worker, struct err *err)
 {
     size_t count = (size_t)worker->config->worker.max_in_flight;
@@ -166,7 +192,8 @@ bool worker_open(struct worker *worker, struct err *err)
     if (config->card.store == CARD_STORE_ENCRYPTED && !keyring_load(config->card.keys_file, &worker->keyring, err))
         return false;
     if (!load_credential(config->issuer.credential_file, &worker->issuer_authorization, err) ||
-        !load_credential(config->core.credential_file, &worker->core_authorization, err))
+        !load_credential(config->core.credential_file, &worker->core_authorization, err) ||
+        !check_ca_file(config->tls.ca_file, err))
         return false;
     target_init(&worker->issuer, "issuer", (int)config->breaker.failures, config->breaker.probe_interval_ms,
                 (int)config->issuer.max_concurrency, on_target_change);

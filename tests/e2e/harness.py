@@ -108,6 +108,8 @@ def psql_program():
 class Program:
     """One process. Its output goes to a log; should the runner die, the kernel kills it."""
 
+    is_peer = False  # one that the daemons call; ends after them
+
     def __init__(self, name, argv, log):
         self.name, self.argv, self.log = name, [str(word) for word in argv], log
         self.expected_dead = False
@@ -190,6 +192,8 @@ class Daemon(Program):
 
 
 class Sandbox(Program):
+    is_peer = True
+
     def __init__(self, name, argv, log, issuer, core, control):
         self.issuer, self.core, self.control = issuer, core, control
         super().__init__(name, argv, log)
@@ -488,8 +492,8 @@ class World:
     def stop_all(self):
         """Tells all daemons to drain and sees that each does as promised: in time, status 0. Returns complaints."""
         complaints = []
-        daemons = [program for program in self.programs if program is not self.sandbox]
-        peers = [self.sandbox] if self.sandbox else []
+        daemons = [program for program in self.programs if not program.is_peer]
+        peers = [program for program in self.programs if program.is_peer]
         for program in self.programs:
             if not program.alive() and not program.expected_dead:
                 complaints.append("%s ended by itself with status %s" % (program.name, program.popen.returncode))

@@ -24,7 +24,7 @@ import harness  # noqa: E402
 import invariants  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-NO_TESTS = ("run", "harness", "client", "invariants")
+NO_TESTS = ("run", "harness", "client", "invariants", "terminator")
 PR_SET_PDEATHSIG = 1
 TAIL = 25  # lines of each log that a failure shows
 

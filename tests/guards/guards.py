@@ -160,6 +160,35 @@ GUARDS = [
         becomes="    CONSTRAINT cards_one_per_request UNIQUE (request_id, id)\n",
         test="db/outbox",
     ),
+    # ---- what begins before the claim is committed ----
+    dict(
+        name="nothing but a question leaves before the claim is committed",
+        file="worker/flow.c",
+        line="        flow->at_gate = then;\n",
+        becomes="        then(flow);\n",
+        test="unit/flow",
+    ),
+    dict(
+        name="only the question of check may leave before the claim is committed",
+        file="worker/flow.c",
+        line="    if (verdict.kind == FLOW_GO && verdict.step == STEP_CHECK)\n",
+        becomes="    if (verdict.kind == FLOW_GO)\n",
+        test="e2e/before a claim is committed nothing but the question leaves",
+    ),
+    dict(
+        name="a claim that is not committed takes its attempts with it",
+        file="worker/claim.c",
+        line="        tell_begun(claim, flow_claim_lost);\n",
+        becomes="        tell_begun(claim, flow_claim_held);\n",
+        test="e2e/a claim whose commit fails leaves nothing but questions",
+    ),
+    dict(
+        name="a statement whose rows were told is not run again",
+        file="common/pg_conn.c",
+        line="ask->way != PG_BY_TEXT && !ask->rows_told;",
+        becomes="ask->way != PG_BY_TEXT;",
+        test="db/pg_pool",
+    ),
     # ---- the bookmark of the claims ----
     dict(
         name="a claim begins at its bookmark, not after it",
@@ -372,6 +401,35 @@ GUARDS = [
         line="    if (hosts > 1 || (hosts == 0 && !is_1_0))\n",
         becomes="    if (hosts > 9)\n",
         test="unit/http_server",
+    ),
+    # ---- https ----
+    dict(
+        name="a peer proves by whom it is known",
+        file="common/http_transfer.c",
+        line="SET(CURLOPT_SSL_VERIFYPEER, 1L)",
+        becomes="SET(CURLOPT_SSL_VERIFYPEER, 0L)",
+        test="unit/http_client_tls",
+    ),
+    dict(
+        name="a peer proves its name",
+        file="common/http_transfer.c",
+        line="SET(CURLOPT_SSL_VERIFYHOST, 2L)",
+        becomes="SET(CURLOPT_SSL_VERIFYHOST, 0L)",
+        test="unit/http_client_tls",
+    ),
+    dict(
+        name="a second sending by libcurl is told",
+        file="common/http_transfer.c",
+        line="    http_call_leaves(slot->call);\n",
+        becomes="    if (!slot->call->may_be_sent)\n        http_call_leaves(slot->call);\n",
+        test="unit/http_client_tls",
+    ),
+    dict(
+        name="a file of authorities that is none stops the start",
+        file="worker/worker.c",
+        line="!check_ca_file(config->tls.ca_file, err))",
+        becomes="(false && !check_ca_file(config->tls.ca_file, err)))",
+        test="e2e/a file of authorities that is none is told at the start",
     ),
     dict(
         name="a member may stand in an object once",

@@ -4,6 +4,7 @@
 # libc6-dev, libc6-dbg and ca-certificates are only recommended by others, and recommendations are not installed.
 packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-openssl-dev libjson-c-dev libuv1-dev libssl-dev
     libinih-dev node-llhttp check postgresql-15 python3 curl ca-certificates'
+packages_test='openssl python3-h2'
 packages_bench='wrk'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
 packages_fmt='clang-format'

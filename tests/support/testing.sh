@@ -166,8 +166,8 @@ testing() {
     conninfo=
     kinds='e2e guards'
     at_end() { summary; }
-    # shellcheck disable=SC2086 # a list
-    need $packages_build
+    # shellcheck disable=SC2086 # lists
+    need $packages_build $packages_test
     build_normal || die "the build failed"
     use_run_folder test
     mkdir -p "$run/logs"

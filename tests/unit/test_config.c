@@ -144,6 +144,7 @@ START_TEST(the_defaults_are_those_of_the_contract)
     ck_assert_int_eq(config.core.max_concurrency, 64);
     ck_assert(!config.core.allow_http);
     ck_assert_int_eq(config.core.on_link_refused, LINK_REFUSED_CANCEL);
+    ck_assert_ptr_null(config.tls.ca_file);
     ck_assert_int_eq(config.breaker.failures, 5);
     ck_assert_int_eq(config.breaker.probe_interval_ms, 2000);
     ck_assert_int_eq(config.card.store, CARD_STORE_ENCRYPTED);
@@ -805,7 +806,7 @@ START_TEST(the_list_has_one_row_an_option_with_all_four_columns)
             tabs += *c == '\t';
         ck_assert_msg(tabs == 3 && line[strlen(line) - 1] == '.', "%s", line);
     }
-    ck_assert_uint_eq(rows, 40);
+    ck_assert_uint_eq(rows, 41);
     free(text);
 }
 END_TEST

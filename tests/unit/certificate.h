@@ -1,0 +1,22 @@
+/* Certificates for tests of TLS, made at run time: EC P-256, an authority of one's own, and files in memory. Whatever
+ * goes wrong in here ends the test. */
+#ifndef ISSUING_TEST_CERTIFICATE_H
+#define ISSUING_TEST_CERTIFICATE_H
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+struct certificate {
+    EVP_PKEY *key;
+    X509 *x509;
+};
+
+void certificate_make_authority(struct certificate *ret_authority, const char *name);
+/* names: as in "IP:127.0.0.1,DNS:localhost". Good from an hour before now until ends_s after now. */
+void certificate_make(struct certificate *ret_certificate, const struct certificate *authority, const char *names,
+                      long ends_s);
+void certificate_done(struct certificate *certificate);
+/* A PEM file that is in no folder; its path is for this process only. Returns its descriptor. */
+int certificate_file(const struct certificate *certificate, char *ret_path, size_t size);
+
+#endif
