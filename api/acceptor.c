@@ -168,7 +168,7 @@ static void send_batch(struct batch *batch)
     batch->ask.statement = &sql_accept_batch;
     batch->ask.timeout_ms = pg_pool_ready(batch->acceptor->options.pool) ? ASK_TIMEOUT_MS : ASK_AWAY_TIMEOUT_MS;
     batch->ask.on_answer = on_answer;
-    pg_pool_ask(batch->acceptor->options.pool, &batch->ask);
+    nudge_ask(batch->acceptor->options.wake, &batch->ask);
 }
 
 static enum acceptance_verdict verdict_of(struct slice text)
@@ -215,7 +215,7 @@ static void batch_done(struct batch *batch, const struct pg_rows *rows)
     }
     batch->is_busy = false;
     if (any_accepted)
-        acceptor->options.on_accepted(acceptor->options.context);
+        nudge_send_for(acceptor->options.wake, &batch->ask);
 }
 
 static struct acceptance *take_first(struct acceptor *acceptor)

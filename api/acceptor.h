@@ -17,6 +17,7 @@
 #include "common/config.h"
 #include "common/err.h"
 #include "common/metrics.h"
+#include "common/nudge.h"
 #include "common/outbox.h"
 #include "common/pg_pool.h"
 
@@ -66,9 +67,8 @@ struct acceptor_options {
     uv_loop_t *loop;
     struct pg_pool *pool;
     const struct config *config;
-    struct metric_series *batch_size;   /* issuing_accept_batch_size */
-    void (*on_accepted)(void *context); /* some batch recorded an event: workers may be told */
-    void *context;
+    struct metric_series *batch_size; /* issuing_accept_batch_size */
+    struct nudge *wake;               /* tells workers that a batch recorded an event */
 };
 
 must_check bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret_acceptor, struct err *err);

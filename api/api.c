@@ -9,12 +9,6 @@
 
 #define SCRATCH_MAX (1024 * 1024)
 
-static void on_accepted(void *context)
-{
-    struct api *api = context;
-    nudge_send(&api->wake_nudge);
-}
-
 bool api_open(struct api *api, struct err *err)
 {
     buf_init(&api->scratch, SCRATCH_MAX);
@@ -32,16 +26,16 @@ bool api_open(struct api *api, struct err *err)
         .pool = api->pool,
         .config = api->config,
         .batch_size = metrics_series(api->metrics, API_METRIC_BATCH_SIZE, NULL, NULL),
-        .on_accepted = on_accepted,
-        .context = api,
+        .wake = &api->wake_nudge,
     };
-    return acceptor_open(&acceptor, &api->acceptor, err) && waiters_open(api->loop, api->pool, &api->waiters, err);
+    return acceptor_open(&acceptor, &api->acceptor, err) &&
+           waiters_open(api->loop, api->pool, api->config->database.url, &api->waiters, err);
 }
 
 bool api_is_idle(const struct api *api)
 {
     return api->busy_count == 0 && acceptor_is_idle(api->acceptor) && waiters_is_idle(api->waiters) &&
-           !api->wake_nudge.is_busy;
+           nudge_is_idle(&api->wake_nudge);
 }
 
 struct closing {

@@ -4,7 +4,6 @@
 #include "api/api.h"
 #include "common/daemon.h"
 #include "common/log.h"
-#include "common/pg_listen.h"
 
 #define PIPELINE 32
 #define WAITING_MAX 20000
@@ -20,7 +19,6 @@ struct program {
     uv_loop_t loop;
     struct daemon daemon;
     struct api api;
-    struct pg_listen *listen;
     int open_rooms;
 };
 
@@ -31,12 +29,6 @@ static void on_scrape(void *context)
                waiters_count(program->api.waiters));
     metric_set(metrics_series(program->api.metrics, API_METRIC_CONNECTIONS, NULL, NULL),
                http_server_connections(program->api.server));
-}
-
-static void on_final_hint(void *context)
-{
-    struct program *program = context;
-    waiters_hint(program->api.waiters);
 }
 
 /* ---- the way out: connections drained -> server, rooms, listener -> daemon ---- */
@@ -70,10 +62,9 @@ static void on_room_closed(void *context)
 static void on_drained(void *context)
 {
     struct program *program = context;
-    program->open_rooms = 3;
+    program->open_rooms = 2;
     http_server_close(program->api.server, on_room_closed, program);
     api_close(&program->api, on_room_closed, program);
-    pg_listen_close(program->listen, on_room_closed, program);
 }
 
 /* ---- the way in ---- */
@@ -121,10 +112,7 @@ static bool start(struct program *program, struct err *err)
     if (!daemon_open(daemon, err))
         return false;
     api->pool = daemon->pool;
-    return api_open(api, err) &&
-           pg_listen_open(&program->loop, config->database.url, OUTBOX_FINAL_CHANNEL, on_final_hint, program,
-                          &program->listen, err) &&
-           listen_for_clients(program, err) && daemon_start(daemon, err);
+    return api_open(api, err) && listen_for_clients(program, err) && daemon_start(daemon, err);
 }
 
 int main(int argc, char **argv)

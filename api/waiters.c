@@ -6,24 +6,29 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/outbox.h"
+#include "common/pg_listen.h"
 #include "common/sql/statements.h"
 
-#define TICK_MS 25 /* how exactly a wait's end is kept */
+#define TICK_MS 25      /* how exactly a wait's end is kept */
+#define LINGER_MS 10000 /* so long hints are listened to after the last has gone */
 #define ASK_TIMEOUT_MS 5000
 #define IDS_MAX (512 * 1024)
 
 struct waiters {
     uv_loop_t *loop;
     struct pg_pool *pool;
+    struct pg_listen *listen;
     struct waiter *first;
     int count;
     bool hinted, is_asking, is_stopped;
+    bool lingers; /* the timer runs to the end of listening */
     int64_t asked_ms;
     struct pg_ask ask;
     struct buf ids;
     uv_timer_t tick;
     uv_prepare_t turn;
-    int open_handles;
+    int open_parts;
     void (*on_closed)(void *context);
     void *closed_context;
 };
@@ -90,6 +95,19 @@ static void on_turn(uv_prepare_t *prepare)
         ask_for_all(waiters);
 }
 
+static void on_tick(uv_timer_t *timer);
+
+static void nobody_waits(struct waiters *waiters)
+{
+    if (waiters->lingers) {
+        uv_timer_stop(&waiters->tick);
+        pg_listen_want(waiters->listen, false);
+    } else {
+        waiters->lingers = true;
+        uv_timer_start(&waiters->tick, on_tick, LINGER_MS, 0);
+    }
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct waiters *waiters = container_of(timer, struct waiters, tick);
@@ -100,7 +118,7 @@ static void on_tick(uv_timer_t *timer)
             end(waiters, waiter);
     }
     if (!waiters->first)
-        uv_timer_stop(timer);
+        nobody_waits(waiters);
     else if (now_ms - waiters->asked_ms >= WAITERS_POLL_MS)
         waiters->hinted = true;
 }
@@ -110,7 +128,9 @@ void waiters_add(struct waiters *waiters, struct waiter *waiter)
     assert(!waiter->is_waiting);
     if (!waiters->first) {
         waiters->asked_ms = clock_mono_ms();
+        waiters->lingers = false;
         uv_timer_start(&waiters->tick, on_tick, TICK_MS, TICK_MS);
+        pg_listen_want(waiters->listen, true);
     }
     waiter->previous = NULL;
     waiter->next = waiters->first;
@@ -135,11 +155,6 @@ void waiters_remove(struct waiters *waiters, struct waiter *waiter)
     waiters->count--;
 }
 
-void waiters_hint(struct waiters *waiters)
-{
-    waiters->hinted = true;
-}
-
 int waiters_count(const struct waiters *waiters)
 {
     return waiters->count;
@@ -155,25 +170,37 @@ bool waiters_is_idle(const struct waiters *waiters)
     return !waiters->first && !waiters->is_asking;
 }
 
-bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, struct waiters **ret_waiters, struct err *err)
+static void on_hint(void *context)
+{
+    struct waiters *waiters = context;
+    waiters->hinted = true;
+}
+
+bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, const char *conninfo, struct waiters **ret_waiters,
+                  struct err *err)
 {
     struct waiters *waiters = calloc(1, sizeof *waiters);
     if (!waiters)
         return err_set(err, ERR_MEMORY, "no memory for the waiters");
+    if (!pg_listen_open(loop, conninfo, OUTBOX_FINAL_CHANNEL, on_hint, waiters, &waiters->listen, err)) {
+        free(waiters);
+        return false;
+    }
+    pg_listen_want(waiters->listen, false);
     waiters->loop = loop;
     waiters->pool = pool;
     buf_init(&waiters->ids, IDS_MAX);
     uv_timer_init(loop, &waiters->tick);
     uv_prepare_init(loop, &waiters->turn);
     uv_prepare_start(&waiters->turn, on_turn);
-    waiters->open_handles = 2;
+    waiters->open_parts = 3;
     *ret_waiters = waiters;
     return true;
 }
 
-static void handle_closed(struct waiters *waiters)
+static void part_closed(struct waiters *waiters)
 {
-    if (--waiters->open_handles > 0)
+    if (--waiters->open_parts > 0)
         return;
     buf_done(&waiters->ids);
     void (*on_closed)(void *context) = waiters->on_closed;
@@ -184,12 +211,17 @@ static void handle_closed(struct waiters *waiters)
 
 static void on_tick_closed(uv_handle_t *handle)
 {
-    handle_closed(container_of((uv_timer_t *)handle, struct waiters, tick));
+    part_closed(container_of((uv_timer_t *)handle, struct waiters, tick));
 }
 
 static void on_turn_closed(uv_handle_t *handle)
 {
-    handle_closed(container_of((uv_prepare_t *)handle, struct waiters, turn));
+    part_closed(container_of((uv_prepare_t *)handle, struct waiters, turn));
+}
+
+static void on_listen_closed(void *context)
+{
+    part_closed(context);
 }
 
 void waiters_close(struct waiters *waiters, void (*on_closed)(void *context), void *context)
@@ -199,4 +231,5 @@ void waiters_close(struct waiters *waiters, void (*on_closed)(void *context), vo
     waiters->closed_context = context;
     uv_close((uv_handle_t *)&waiters->tick, on_tick_closed);
     uv_close((uv_handle_t *)&waiters->turn, on_turn_closed);
+    pg_listen_close(waiters->listen, on_listen_closed, waiters);
 }

@@ -1,6 +1,6 @@
 /* Clients that wait for a final status, without a database connection each: one statement asks for all of them, on a
- * hint (NOTIFY from the
- * workers, may be lost) and at the latest every WAITERS_POLL_MS. */
+ * hint (NOTIFY from the workers, may be lost) and at the latest every WAITERS_POLL_MS. Hints are listened to while somebody
+ * waits, and a little longer. */
 #ifndef ISSUING_WAITERS_H
 #define ISSUING_WAITERS_H
 
@@ -25,11 +25,12 @@ struct waiter {
 
 struct waiters;
 
-must_check bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, struct waiters **ret_waiters, struct err *err);
+/* conninfo: for the session that listens. */
+must_check bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, const char *conninfo, struct waiters **ret_waiters,
+                             struct err *err);
 void waiters_add(struct waiters *waiters, struct waiter *waiter);
 /* on_ready will not be called. */
 void waiters_remove(struct waiters *waiters, struct waiter *waiter);
-void waiters_hint(struct waiters *waiters);
 int waiters_count(const struct waiters *waiters);
 /* From now on every wait is over at once. */
 void waiters_stop(struct waiters *waiters);

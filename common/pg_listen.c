@@ -1,6 +1,6 @@
 /* LISTEN on one dedicated connection.
  *
- * Invariants: after every (re)connect one hint is given, because what was notified in between is lost. No callback
+ * Invariants: whenever it begins to listen one hint is given, because what was notified before is lost. No callback
  * comes after pg_listen_close() but on_closed. Left out: the payload; a hint says "look", the tables say what. */
 #include "common/pg_listen.h"
 
@@ -16,9 +16,11 @@
 struct pg_listen {
     struct pg_connection connection;
     char *conninfo;
-    char text[sizeof("LISTEN ") + CHANNEL_MAX];
-    struct sql_statement statement;
+    char start_text[sizeof("LISTEN ") + CHANNEL_MAX], stop_text[sizeof("UNLISTEN ") + CHANNEL_MAX];
+    struct sql_statement start, stop;
     struct pg_ask ask;
+    bool is_asking;
+    bool is_wanted, is_listening; /* the session listens, or will by the ask that is on its way */
     bool closing;
     void (*on_hint)(void *context);
     void *context;
@@ -32,14 +34,29 @@ static void hint(struct pg_listen *listen)
         listen->on_hint(listen->context);
 }
 
-static void on_up(struct pg_connection *connection)
+/* One change at a time; its answer looks again. */
+static void follow_wish(struct pg_listen *listen)
 {
-    struct pg_listen *listen = container_of(connection, struct pg_listen, connection);
-    listen->ask = (struct pg_ask){.statement = &listen->statement};
+    struct pg_connection *connection = &listen->connection;
+    if (connection->state != PG_STATE_UP || listen->is_asking || listen->is_listening == listen->is_wanted)
+        return;
+    listen->is_listening = listen->is_wanted;
+    listen->is_asking = true;
+    listen->ask = (struct pg_ask){.statement = listen->is_wanted ? &listen->start : &listen->stop};
     if (pg_connection_send(connection, &listen->ask))
         pg_connection_flush(connection);
     else
         pg_connection_lose(connection, NULL);
+}
+
+static void on_up(struct pg_connection *connection)
+{
+    struct pg_listen *listen = container_of(connection, struct pg_listen, connection);
+    listen->is_asking = listen->is_listening = false;
+    if (listen->is_wanted)
+        follow_wish(listen);
+    else
+        pg_connection_settle(connection);
 }
 
 static void on_down(struct pg_connection *connection, const char *reason)
@@ -52,10 +69,13 @@ static void on_answer(struct pg_connection *connection, struct pg_ask *ask, cons
 {
     struct pg_listen *listen = container_of(connection, struct pg_listen, connection);
     (void)ask;
+    listen->is_asking = false;
     switch (answer->kind) {
     case PG_DONE:
         pg_connection_settle(connection);
-        hint(listen);
+        if (listen->is_listening)
+            hint(listen);
+        follow_wish(listen);
         break;
     case PG_REFUSED:
         pg_connection_lose(connection, answer->message);
@@ -119,13 +139,23 @@ bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel, 
     listen->conninfo = copy;
     listen->on_hint = on_hint;
     listen->context = context;
-    /* LISTEN takes no parameter; is_identifier() is why this is safe, and why the statement is not among the others. */
-    (void)snprintf(listen->text, sizeof(listen->text), "LISTEN %s", channel);
-    listen->statement = (struct sql_statement){.name = "listen", .text = listen->text, .shape = SQL_NONE};
+    /* They take no parameter; is_identifier() is why this is safe, and why these statements are not among the others. */
+    (void)snprintf(listen->start_text, sizeof(listen->start_text), "LISTEN %s", channel);
+    (void)snprintf(listen->stop_text, sizeof(listen->stop_text), "UNLISTEN %s", channel);
+    listen->start = (struct sql_statement){.name = "listen", .text = listen->start_text, .shape = SQL_NONE};
+    listen->stop = (struct sql_statement){.name = "unlisten", .text = listen->stop_text, .shape = SQL_NONE};
+    listen->is_wanted = true;
     pg_connection_init(&listen->connection, loop, &hooks, listen->conninfo, "issuing-listen");
     pg_connection_start(&listen->connection);
     *ret_listen = listen;
     return true;
+}
+
+void pg_listen_want(struct pg_listen *listen, bool wanted)
+{
+    assert(!listen->closing);
+    listen->is_wanted = wanted;
+    follow_wish(listen);
 }
 
 void pg_listen_close(struct pg_listen *listen, void (*on_closed)(void *context), void *context)

@@ -13,6 +13,10 @@ struct pg_listen;
 must_check bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel,
                                void (*on_hint)(void *context), void *context, struct pg_listen **ret_listen,
                                struct err *err);
+/* Whether hints are of use; at first they are. For each NOTIFY, whatever its channel, the server wakes every session of
+ * the database that listens to anything: one that has no use for it should not. Wanting them again gives one hint as
+ * soon as it listens. */
+void pg_listen_want(struct pg_listen *listen, bool wanted);
 void pg_listen_close(struct pg_listen *listen, void (*on_closed)(void *context), void *context);
 
 #endif

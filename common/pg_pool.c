@@ -7,6 +7,7 @@
  * - Each ask accepted is counted in in_flight until its one answer. User callbacks run at the end of what they are
  * called from, or from loops that hold no pointer into a queue; they may ask and may close.
  * - A slot gets asks only in state UP: connected, the schema looked at, not read-only.
+ * - The second ask of a pair is in no queue until the first has been sent: it shares the first one's fate until then.
  * Left out: growing and shrinking, priorities. */
 #include "common/pg_pool.h"
 
@@ -76,11 +77,16 @@ static void answer(struct pg_pool *pool, struct pg_ask *ask, const struct pg_ans
     ask->on_answer(ask, given);
 }
 
+/* With what would have gone behind it. */
 static void answer_not_sent(struct pg_pool *pool, struct pg_ask *ask, const char *why)
 {
-    struct pg_answer not_sent = {.kind = PG_NOT_SENT};
-    (void)snprintf(not_sent.message, sizeof(not_sent.message), "%s: %s", ask->statement->name, why);
-    answer(pool, ask, &not_sent);
+    while (ask) {
+        struct pg_ask *behind = ask->behind; /* the ask may be reused from inside its answer */
+        struct pg_answer not_sent = {.kind = PG_NOT_SENT};
+        (void)snprintf(not_sent.message, sizeof(not_sent.message), "%s: %s", ask->statement->name, why);
+        answer(pool, ask, &not_sent);
+        ask = behind;
+    }
 }
 
 bool pg_pool_ready(const struct pg_pool *pool)
@@ -226,7 +232,6 @@ static void watch_deadline(struct pg_pool *pool, int64_t deadline_ms)
     (void)uv_timer_start(&pool->deadline, on_deadline, (uint64_t)delay_ms, 0);
 }
 
-/* Room that the next turn will find; the FIFO may be longer by that without anybody waiting. */
 /* The last one asked is the one that nothing is put behind. */
 static bool takes_asks(const struct slot *slot)
 {
@@ -234,6 +239,7 @@ static bool takes_asks(const struct slot *slot)
     return slot->state == SLOT_UP && asks->count < slot->pool->options.pipeline && !(asks->last && asks->last->is_slow);
 }
 
+/* Room that the next turn will find; the FIFO may be longer by that without anybody waiting. */
 static int room(const struct pg_pool *pool)
 {
     int count = 0;
@@ -243,12 +249,18 @@ static int room(const struct pg_pool *pool)
     return count;
 }
 
-void pg_pool_ask(struct pg_pool *pool, struct pg_ask *ask)
+static void accept_ask(struct pg_pool *pool, struct pg_ask *ask, int64_t from_ms)
 {
     assert(ask->statement && ask->on_answer && ask->timeout_ms > 0 && ask->statement->parameters <= PG_PARAMS_MAX);
     ask->sent = false;
-    ask->deadline_ms = clock_mono_ms() + ask->timeout_ms;
+    ask->behind = NULL;
+    ask->deadline_ms = from_ms + ask->timeout_ms;
     pool->in_flight++;
+}
+
+void pg_pool_ask(struct pg_pool *pool, struct pg_ask *ask)
+{
+    accept_ask(pool, ask, clock_mono_ms());
     bool full = pool->waiting.count >= pool->options.waiting_max &&
                 pool->waiting.count >= pool->options.waiting_max + room(pool);
     if (pool->closing || full) {
@@ -258,6 +270,15 @@ void pg_pool_ask(struct pg_pool *pool, struct pg_ask *ask)
         watch_deadline(pool, ask->deadline_ms);
     }
     kick(pool);
+}
+
+void pg_pool_ask_pair(struct pg_pool *pool, struct pg_ask *ask, struct pg_ask *behind)
+{
+    assert(!ask->is_slow);
+    pg_pool_ask(pool, ask);
+    /* Not to be late while the first may still run: that would cost the first its connection. */
+    accept_ask(pool, behind, ask->deadline_ms);
+    ask->behind = behind;
 }
 
 static void answer_turned_away(struct pg_pool *pool)
@@ -283,20 +304,39 @@ static struct slot *choose_slot(struct pg_pool *pool)
     return best;
 }
 
+/* NULL: libpq knows. */
+static const char *why_not_sent(const struct slot *slot)
+{
+    bool is_broken = PQstatus(slot->connection.libpq) == CONNECTION_BAD; /* else half of it may be in libpq's buffer */
+    return is_broken ? NULL : "a statement could not be built: out of memory";
+}
+
+static void send_behind(struct pg_pool *pool, struct slot *slot, struct pg_ask *behind)
+{
+    bool is_up = slot->state == SLOT_UP; /* sending the first may have lost it */
+    if (is_up && pg_connection_send(&slot->connection, behind))
+        return;
+    if (is_up)
+        pg_connection_lose(&slot->connection, why_not_sent(slot));
+    answer_not_sent(pool, behind, "the connection was lost before it");
+}
+
 static void send_first(struct pg_pool *pool, struct slot *slot)
 {
     struct pg_ask *ask = pg_asks_take(&pool->waiting);
+    struct pg_ask *behind = ask->behind; /* once it is sent, the ask may be answered and reused */
     slot->unflushed = true;
-    if (pg_connection_send(&slot->connection, ask))
-        return;
-    if (PQstatus(slot->connection.libpq) == CONNECTION_BAD) {
-        pg_asks_put_front(&pool->waiting, ask);
-        pg_connection_lose(&slot->connection, NULL);
+    if (pg_connection_send(&slot->connection, ask)) {
+        if (behind)
+            send_behind(pool, slot, behind);
         return;
     }
-    /* No memory for this ask: elsewhere it would fail as well. Half of it may be in libpq's buffer. */
-    pg_connection_lose(&slot->connection, "a statement could not be built: out of memory");
-    answer_not_sent(pool, ask, "out of memory");
+    const char *why = why_not_sent(slot);
+    if (!why)
+        pg_asks_put_front(&pool->waiting, ask);
+    pg_connection_lose(&slot->connection, why);
+    if (why) /* no memory for this ask: elsewhere it would fail as well */
+        answer_not_sent(pool, ask, "out of memory");
 }
 
 static void close_connections(struct pg_pool *pool);

@@ -54,9 +54,9 @@ SELECT s.id, s.exp_month, s.exp_year, s.number_record FROM shown s;
 
 -- name: notify_wake :many
 -- why: a hint to workers, in a transaction of its own: NOTIFY takes a database-wide lock at commit and has no place in the accepting one. Its commit
--- does not wait for the disk: a hint that a crash loses is a hint lost.
-SELECT pg_notify('issuing_wake', '')::text, set_config('synchronous_commit', 'off', true);
+-- does not wait for the disk, since there is nothing in it to write: a hint that a crash loses is a hint lost.
+SELECT pg_notify('issuing_wake', '')::text;
 
 -- name: notify_final :many
 -- why: a hint to the api that some request reached a final status; outside the finishing transaction for the same reason.
-SELECT pg_notify('issuing_final', '')::text, set_config('synchronous_commit', 'off', true);
+SELECT pg_notify('issuing_final', '')::text;
