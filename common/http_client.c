@@ -105,7 +105,6 @@ static void leave_origin(struct http_origin *origin)
     assert(origin->calls == 0);
     if (!origin->text)
         return;
-    http_transfer_leave(origin);
     http_plain_leave(origin);
     curl_url_cleanup(origin->address);
     free(origin->text);

@@ -57,7 +57,7 @@ struct http_client {
     void *closed_context;
 
     /* of http_transfer.c */
-    struct http_slot *slots, *free_slots;
+    struct http_transfer *transfers; /* on their way */
 
     /* of http_plain.c */
     struct http_lane *connect_lane;
@@ -78,8 +78,6 @@ void http_call_leaves(struct http_call *call);
 /* https. start returns why it did not start, or NULL. */
 const char *http_transfer_start(struct http_client *client, struct http_call *call);
 void http_transfer_stop_all(struct http_client *client, const char *why);
-/* The origin is given up. */
-void http_transfer_leave(struct http_origin *origin);
 /* After the last call; before the loop of libcurl is closed. */
 void http_transfer_done(struct http_client *client);
 /* Where an easy handle may go, and what it must leave alone; the constants of every one of ours. */

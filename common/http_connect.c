@@ -2,6 +2,7 @@
  * (CURLOPT_CONNECT_ONLY). The descriptor is duplicated, since curl closes its own with the transfer. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,12 +36,12 @@ static void on_done(CURL *easy, CURLcode code)
     curl_socket_t socket = CURL_SOCKET_BAD;
     curl_easy_getinfo(easy, CURLINFO_PRIVATE, &connect);
     char why[CURL_ERROR_SIZE];
-    strcpy(why, connect->problem[0] ? connect->problem : curl_easy_strerror(code));
+    snprintf(why, sizeof(why), "%s", connect->problem[0] ? connect->problem : curl_easy_strerror(code));
     if (code == CURLE_OK)
         curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &socket);
     int fd = socket == CURL_SOCKET_BAD ? -1 : fcntl(socket, F_DUPFD_CLOEXEC, 0);
     if (fd < 0 && code == CURLE_OK)
-        strcpy(why, strerror(errno));
+        snprintf(why, sizeof(why), "%s", strerror(errno));
     struct http_origin *origin = connect->origin;
     void (*on_end)(struct http_origin *, int, const char *) = connect->on_end;
     free_connect(connect);
@@ -85,6 +86,8 @@ bool http_connect_start(struct http_origin *origin, int64_t timeout_ms,
 
 void http_connect_stop_all(struct http_origin *origin)
 {
-    while (origin->connects)
-        free_connect(origin->connects);
+    for (struct http_connect *connect = origin->connects, *next; connect; connect = next) {
+        next = connect->next;
+        free_connect(connect);
+    }
 }

@@ -31,7 +31,7 @@
 #define IDLE_MAX_MS 118000 /* what middle boxes forget; libcurl's limit, too */
 #define REAP_MS 15000
 #define DEADLINE_LEAST_MS 10 /* deadlines are kept to this; it bounds how often all calls are looked through */
-#define REQUEST_MAX (2 * HTTP_CALL_TEXT_MAX + 4096)
+#define REQUEST_MAX (2 * HTTP_CALL_TEXT_MAX + 72 * 1024) /* a credential may have 64 KiB */
 
 /* A connection. */
 struct http_kept {

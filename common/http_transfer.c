@@ -1,10 +1,13 @@
 /* Calls over https, by libcurl: TLS, and HTTP/2 where the peer offers it.
  *
- * What would cost at each call is done once for many: an easy handle keeps whatever did not change since its last call;
- * calls are spread over lanes (http_loop.h). Between its calls an event owns nothing here.
+ * A transfer has an easy handle of its own. A handle that served an earlier one keeps a pointer into that one's header
+ * (curl/curl#11101, in libcurl 7.88): a peer that begins an answer with a folded line would crash us. Connections, names and
+ * TLS sessions are kept elsewhere, by the lanes (http_loop.h) that the calls are spread over.
  *
  * Invariants: a request may be sent from the point just before curl writes it (CURLOPT_PREREQFUNCTION), and that is
  * said at each sending. */
+#include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -20,16 +23,12 @@
 #define READ_SIZE 1536L
 #define UPLOAD_SIZE 16384L /* curl's least; with TLS it copies each request into one */
 
-/* An easy handle with its constant options, used for one call after the other. */
-struct http_slot {
+struct http_transfer {
     struct http_client *client;
+    struct http_transfer *next, *previous;
     CURL *easy;
-    struct http_call *call; /* NULL while free */
-    struct http_lane *lane; /* of the call */
-    const CURLU *address;   /* what curl knows of the last call: of its origin, */
-    int64_t timeout_ms;     /* its time (0 = nothing yet), */
-    bool is_get;            /* and its method */
-    struct http_slot *next, *next_free;
+    struct http_call *call;
+    struct http_lane *lane;
     struct curl_slist headers[HTTP_CALL_HEADERS_MAX + OWN_HEADERS]; /* point to the call's texts; curl copies neither */
     const char *objection;                                          /* why a callback of ours ended the transfer */
     size_t header_bytes;
@@ -39,44 +38,50 @@ struct http_slot {
 
 /* ---- the end of a call ---- */
 
-static void free_slot(struct http_slot *slot)
+/* With its call out of its hands. */
+static void free_transfer(struct http_transfer *transfer)
 {
-    struct http_client *client = slot->client;
-    struct http_lane *lane = slot->lane;
-    struct http_origin *origin = slot->call->origin;
+    struct http_origin *origin = transfer->call->origin;
+    struct http_lane *lane = transfer->lane;
+    if (transfer->previous)
+        transfer->previous->next = transfer->next;
+    else
+        transfer->client->transfers = transfer->next;
+    if (transfer->next)
+        transfer->next->previous = transfer->previous;
     if (lane && lane->calls-- == LANE_CALLS) {
         lane->next_open = origin->open_lanes;
         origin->open_lanes = lane;
     }
-    slot->lane = NULL;
-    slot->call = NULL;
-    slot->next_free = client->free_slots;
-    client->free_slots = slot;
+    curl_easy_cleanup(transfer->easy);
+    free(transfer);
 }
 
 /* curl's own text names host and port, its code does not. It is used only while nothing of an answer can be in it. */
-static const char *problem_of(const struct http_slot *slot, CURLcode code)
+static const char *problem_of(const struct http_transfer *transfer, CURLcode code)
 {
-    if (slot->objection)
-        return slot->objection;
+    if (transfer->objection)
+        return transfer->objection;
     if (code == CURLE_OK)
         return "no whole header";
-    return slot->call->may_be_sent || !slot->problem[0] ? curl_easy_strerror(code) : slot->problem;
+    return transfer->call->may_be_sent || !transfer->problem[0] ? curl_easy_strerror(code) : transfer->problem;
 }
 
 static void on_transfer_done(CURL *easy, CURLcode code)
 {
-    struct http_slot *slot = NULL;
+    struct http_transfer *transfer = NULL;
     long status = 0;
-    curl_easy_getinfo(easy, CURLINFO_PRIVATE, &slot);
+    curl_easy_getinfo(easy, CURLINFO_PRIVATE, &transfer);
     /* first: curl forgets some of it when the transfer is taken out */
     curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-    http_lane_stop(slot->lane, easy);
-    struct http_call *call = slot->call;
-    const char *problem = problem_of(slot, code);
-    free_slot(slot);
+    http_lane_stop(transfer->lane, easy);
+    struct http_call *call = transfer->call;
     /* curl is content with a header cut off by a close; and a 1xx at the end is an upgrade that nobody asked for. */
-    if (code == CURLE_OK && slot->header_is_whole && status >= 200 && status <= 999) {
+    bool is_answered = code == CURLE_OK && transfer->header_is_whole && status >= 200 && status <= 999;
+    char problem[CURL_ERROR_SIZE];
+    snprintf(problem, sizeof(problem), "%s", problem_of(transfer, code));
+    free_transfer(transfer);
+    if (is_answered) {
         call->status = (int)status;
         http_call_answered(call);
     } else {
@@ -89,22 +94,22 @@ static void on_transfer_done(CURL *easy, CURLcode code)
 static int on_request_starts(void *context, char *peer, char *local, int peer_port, int local_port)
 {
     (void)peer, (void)local, (void)peer_port, (void)local_port;
-    struct http_slot *slot = context;
-    http_call_leaves(slot->call);
+    struct http_transfer *transfer = context;
+    http_call_leaves(transfer->call);
     return CURL_PREREQFUNC_OK;
 }
 
 static size_t on_body(char *bytes, size_t one, size_t length, void *context)
 {
     (void)one;
-    struct http_slot *slot = context;
-    struct buf *answer = &slot->call->answer;
-    if (length > slot->client->options.answer_max - answer->length || length > answer->max - answer->length) {
-        slot->objection = "the answer is too large";
+    struct http_transfer *transfer = context;
+    struct buf *answer = &transfer->call->answer;
+    if (length > transfer->client->options.answer_max - answer->length || length > answer->max - answer->length) {
+        transfer->objection = "the answer is too large";
         return 0;
     }
     if (!buf_put(answer, bytes, length)) {
-        slot->objection = "out of memory for the answer";
+        transfer->objection = "out of memory for the answer";
         return 0;
     }
     return length;
@@ -124,11 +129,11 @@ static void read_header(struct http_call *call, struct slice line)
 static size_t on_header(char *bytes, size_t one, size_t length, void *context)
 {
     (void)one;
-    struct http_slot *slot = context;
-    struct http_call *call = slot->call;
-    slot->header_bytes += length;
-    if (slot->header_bytes > HTTP_HEADER_MAX) {
-        slot->objection = "the answer's header is too large";
+    struct http_transfer *transfer = context;
+    struct http_call *call = transfer->call;
+    transfer->header_bytes += length;
+    if (transfer->header_bytes > HTTP_HEADER_MAX) {
+        transfer->objection = "the answer's header is too large";
         return 0;
     }
     if (length == 0)
@@ -136,16 +141,16 @@ static size_t on_header(char *bytes, size_t one, size_t length, void *context)
     if (length >= 5 && memcmp(bytes, "HTTP/", 5) == 0) { /* a further answer: what an interim one said is void */
         call->retry_after_ms = -1;
         call->answer_is_json = false;
-        slot->header_is_whole = false;
+        transfer->header_is_whole = false;
     } else if (bytes[0] == '\r' || bytes[0] == '\n') {
-        slot->header_is_whole = true;
-    } else if (!slot->header_is_whole) { /* later ones are trailers */
+        transfer->header_is_whole = true;
+    } else if (!transfer->header_is_whole) { /* later ones are trailers */
         read_header(call, (struct slice){.bytes = bytes, .length = length});
     }
     return length;
 }
 
-/* ---- slots ---- */
+/* ---- transfers ---- */
 
 #define SET(option, value) (curl_easy_setopt(easy, option, value) == CURLE_OK)
 
@@ -160,21 +165,22 @@ bool http_transfer_set_common(CURL *easy, char *problem)
            SET(CURLOPT_QUICK_EXIT, 1L);
 }
 
-static bool set_constants(CURL *easy, struct http_slot *slot)
+static bool set_constants(CURL *easy, struct http_transfer *transfer)
 {
-    bool has_ca_file = slot->client->options.ca_file && slot->client->options.ca_file[0];
-    return http_transfer_set_common(easy, slot->problem) && SET(CURLOPT_PRIVATE, slot) &&
-           SET(CURLOPT_HTTPHEADER, slot->headers) && SET(CURLOPT_PATH_AS_IS, 1L) &&
+    bool has_ca_file = transfer->client->options.ca_file && transfer->client->options.ca_file[0];
+    return http_transfer_set_common(easy, transfer->problem) && SET(CURLOPT_PRIVATE, transfer) &&
+           SET(CURLOPT_HTTPHEADER, transfer->headers) && SET(CURLOPT_PATH_AS_IS, 1L) &&
            SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) && SET(CURLOPT_SSL_VERIFYPEER, 1L) &&
            SET(CURLOPT_SSL_VERIFYHOST, 2L) && SET(CURLOPT_HTTP09_ALLOWED, 0L) &&
            /* The bundle alone: with a folder beside it curl reads all certificates at every connection, for 15 ms. */
-           SET(CURLOPT_CAPATH, NULL) && (!has_ca_file || SET(CURLOPT_CAINFO, slot->client->options.ca_file)) &&
+           SET(CURLOPT_CAPATH, NULL) && (!has_ca_file || SET(CURLOPT_CAINFO, transfer->client->options.ca_file)) &&
            /* HTTP/2 where the peer offers it, and then calls share connections */
            SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS) && SET(CURLOPT_PIPEWAIT, 1L) &&
            /* callbacks */
-           http_loop_adopt(&slot->client->loop, easy, &slot->lane) && SET(CURLOPT_PREREQFUNCTION, on_request_starts) &&
-           SET(CURLOPT_PREREQDATA, slot) && SET(CURLOPT_WRITEFUNCTION, on_body) && SET(CURLOPT_WRITEDATA, slot) &&
-           SET(CURLOPT_HEADERFUNCTION, on_header) && SET(CURLOPT_HEADERDATA, slot);
+           http_loop_adopt(&transfer->client->loop, easy, &transfer->lane) &&
+           SET(CURLOPT_PREREQFUNCTION, on_request_starts) && SET(CURLOPT_PREREQDATA, transfer) &&
+           SET(CURLOPT_WRITEFUNCTION, on_body) && SET(CURLOPT_WRITEDATA, transfer) &&
+           SET(CURLOPT_HEADERFUNCTION, on_header) && SET(CURLOPT_HEADERDATA, transfer);
 }
 
 /* Lanes are filled up one after the other; when there may be no more of them, they get more calls than connections. */
@@ -200,94 +206,76 @@ static struct http_lane *choose_lane(struct http_origin *origin)
     return lane;
 }
 
-static bool enter_lane(struct http_slot *slot)
+static bool enter_lane(struct http_transfer *transfer)
 {
-    struct http_origin *origin = slot->call->origin;
+    struct http_origin *origin = transfer->call->origin;
     struct http_lane *lane = choose_lane(origin);
     if (!lane)
         return false;
-    slot->lane = lane;
+    transfer->lane = lane;
     if (++lane->calls == LANE_CALLS)
         origin->open_lanes = lane->next_open;
     return true;
 }
 
-static struct http_slot *take_slot(struct http_client *client)
+/* NULL: out of memory. */
+static struct http_transfer *new_transfer(struct http_client *client, struct http_call *call)
 {
-    struct http_slot *slot = client->free_slots;
-    if (slot) {
-        client->free_slots = slot->next_free;
-        return slot;
-    }
-    slot = calloc(1, sizeof(*slot));
-    CURL *easy = slot ? curl_easy_init() : NULL;
-    if (!easy) {
-        free(slot);
+    struct http_transfer *transfer = calloc(1, sizeof(*transfer));
+    if (!transfer)
         return NULL;
-    }
-    slot->client = client;
-    slot->easy = easy;
-    if (!set_constants(easy, slot)) {
-        curl_easy_cleanup(easy);
-        free(slot);
-        return NULL;
-    }
-    slot->next = client->slots;
-    client->slots = slot;
-    return slot;
+    transfer->client = client;
+    transfer->call = call;
+    transfer->easy = curl_easy_init();
+    transfer->next = client->transfers;
+    if (client->transfers)
+        client->transfers->previous = transfer;
+    client->transfers = transfer;
+    return transfer;
 }
 
-static void list_header(struct http_slot *slot, int *count, const char *header)
+static void list_header(struct http_transfer *transfer, int *count, const char *header)
 {
-    struct curl_slist *item = &slot->headers[*count];
+    struct curl_slist *item = &transfer->headers[*count];
     *item = (struct curl_slist){.data = (char *)header};
     if (*count > 0)
         item[-1].next = item;
     (*count)++;
 }
 
-static void list_headers(struct http_slot *slot, const struct http_call *call, bool is_post)
+static void list_headers(struct http_transfer *transfer, const struct http_call *call, bool is_post)
 {
     int count = 0;
     bool typed = false;
     const char *end = call->lines.bytes + call->lines.length;
-    list_header(slot, &count, "User-Agent: issuing");
+    list_header(transfer, &count, "User-Agent: issuing");
     for (const char *line = strchr(call->lines.bytes, '\0') + 1; line < end; line = strchr(line, '\0') + 1) {
-        list_header(slot, &count, line);
+        list_header(transfer, &count, line);
         typed = typed || strncasecmp(line, "content-type:", 13) == 0;
     }
     if (is_post) {
-        list_header(slot, &count, "Expect:");
+        list_header(transfer, &count, "Expect:");
         if (!typed)
-            list_header(slot, &count, "Content-Type:"); /* else curl calls it a form */
+            list_header(transfer, &count, "Content-Type:"); /* else curl calls it a form */
     }
     if (call->secret_header)
-        list_header(slot, &count, call->secret_header);
+        list_header(transfer, &count, call->secret_header);
 }
 
-static bool set_call(struct http_slot *slot, const struct http_call *call, bool is_post)
+static bool set_call(struct http_transfer *transfer, const struct http_call *call, bool is_post)
 {
-    CURL *easy = slot->easy;
+    CURL *easy = transfer->easy;
     const struct buf *body = &call->body;
-    const struct http_origin *origin = call->origin;
-    bool done = SET(CURLOPT_REQUEST_TARGET, call->lines.bytes + origin->text_length);
-    if (done && slot->address != origin->address) {
-        done = SET(CURLOPT_CURLU, origin->address);
-        slot->address = done ? origin->address : NULL;
-    }
-    if (done && call->timeout_ms != slot->timeout_ms) {
-        /* The time of the whole call ends its connecting too, unless that is over curl's own limit. */
-        done = SET(CURLOPT_TIMEOUT_MS, (long)call->timeout_ms) &&
-               SET(CURLOPT_CONNECTTIMEOUT_MS, call->timeout_ms > CURL_CONNECT_MS ? (long)call->timeout_ms : 0L);
-        slot->timeout_ms = done ? call->timeout_ms : 0;
-    }
-    if (is_post) {
-        slot->is_get = false;
-        return done && SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->length) &&
+    bool done = SET(CURLOPT_CURLU, call->origin->address) &&
+                SET(CURLOPT_REQUEST_TARGET, call->lines.bytes + call->origin->text_length) &&
+                SET(CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
+    /* The time of the whole call ends its connecting too, unless that is over curl's own limit. */
+    if (done && call->timeout_ms > CURL_CONNECT_MS)
+        done = SET(CURLOPT_CONNECTTIMEOUT_MS, (long)call->timeout_ms);
+    if (done && is_post)
+        done = SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->length) &&
                SET(CURLOPT_POSTFIELDS, body->bytes ? body->bytes : "");
-    }
-    slot->is_get = done && (slot->is_get || SET(CURLOPT_HTTPGET, 1L));
-    return slot->is_get;
+    return done;
 }
 
 #undef SET
@@ -296,50 +284,32 @@ static bool set_call(struct http_slot *slot, const struct http_call *call, bool 
 
 const char *http_transfer_start(struct http_client *client, struct http_call *call)
 {
-    struct http_slot *slot = take_slot(client);
-    if (!slot)
-        return "out of memory";
     bool is_post = call->method[0] == 'P';
-    slot->call = call;
-    slot->objection = NULL;
-    slot->header_bytes = 0;
-    slot->header_is_whole = false;
-    slot->problem[0] = '\0';
-    list_headers(slot, call, is_post);
-    if (enter_lane(slot) && set_call(slot, call, is_post) && http_lane_start(slot->lane, slot->easy))
+    struct http_transfer *transfer = new_transfer(client, call);
+    if (!transfer)
+        return "out of memory";
+    list_headers(transfer, call, is_post);
+    if (transfer->easy && set_constants(transfer->easy, transfer) && enter_lane(transfer) &&
+        set_call(transfer, call, is_post) && http_lane_start(transfer->lane, transfer->easy))
         return NULL;
-    free_slot(slot);
+    free_transfer(transfer);
     return "out of memory";
 }
 
 void http_transfer_stop_all(struct http_client *client, const char *why)
 {
-    for (struct http_slot *slot = client->slots; slot; slot = slot->next) {
-        struct http_call *call = slot->call;
-        if (!call)
-            continue;
-        http_lane_stop(slot->lane, slot->easy);
-        free_slot(slot);
-        http_call_failed(call, why);
+    struct http_transfer *transfer;
+    while ((transfer = client->transfers)) {
+        struct http_call *call = transfer->call;
+        http_lane_stop(transfer->lane, transfer->easy);
+        free_transfer(transfer);
+        http_call_failed(call, why); /* starts none: the client is closing */
     }
-}
-
-/* The lanes stay, for whatever comes next. */
-void http_transfer_leave(struct http_origin *origin)
-{
-    for (struct http_slot *slot = origin->client->slots; slot && origin->address; slot = slot->next)
-        if (slot->address == origin->address)
-            slot->address = NULL;
 }
 
 void http_transfer_done(struct http_client *client)
 {
-    for (struct http_slot *slot = client->slots, *next; slot; slot = next) {
-        next = slot->next;
-        curl_easy_cleanup(slot->easy);
-        free(slot);
-    }
-    client->slots = NULL;
+    assert(!client->transfers);
     for (struct http_origin *origin = client->origins; origin < client->origins + HTTP_ORIGINS_MAX; origin++) {
         free(origin->lanes);
         origin->lanes = NULL;

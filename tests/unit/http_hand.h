@@ -51,7 +51,7 @@ void hand_turn(void);
 #define HAND_UNTIL(condition)                                                    \
     do {                                                                         \
         for (int hand_turns = 0; !(condition); hand_turns++) {                   \
-            ck_assert_msg(hand_turns < 30000, "waited in vain: %s", #condition); \
+            ck_assert_msg(hand_turns < 10000, "waited in vain: %s", #condition); \
             if (hand_turns > 50)                                                 \
                 uv_sleep(1);                                                     \
             hand_turn();                                                         \

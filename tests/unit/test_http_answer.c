@@ -271,6 +271,7 @@ START_TEST(a_length_that_can_be_read_in_two_ways_is_none)
         {TEXT(OK "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"), BAD},
         {TEXT(OK "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n2\r\nok\r\n0\r\n\r\n"), BAD},
         {TEXT(OK "Transfer-Encoding: chunked, gzip\r\n\r\n2\r\nok\r\n0\r\n\r\n"), BAD},
+        {TEXT(OK "Transfer-Encoding: chunked\t\r\n\r\n2\r\nok\r\n0\r\n\r\n"), BAD},
         {TEXT(OK "Transfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"), BAD},
         {TEXT(OK "Transfer-Encoding: chunked;q=1\r\n\r\n2\r\nok\r\n0\r\n\r\n"), BAD},
         {TEXT(CHUNKED "-2\r\nok\r\n0\r\n\r\n"), BAD},

@@ -328,6 +328,20 @@ START_TEST(half_an_answer_is_none)
 }
 END_TEST
 
+START_TEST(a_header_that_begins_folded_hurts_nobody)
+{
+    struct http_call call;
+    for (int i = 0; i < 3; i++) {
+        call_path(&call, "/headers"); /* what the folded line might be joined to */
+        ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+        http_call_done(&call);
+        call_path(&call, "/folded-first");
+        ck_assert_msg(call.fate != HTTP_NOT_SENT, "%s", call.error);
+        http_call_done(&call);
+    }
+}
+END_TEST
+
 START_TEST(a_peer_that_hangs_is_given_up_at_the_timeout)
 {
     static const char *const paths[] = {"/hang", "/hang-in-body"};
@@ -791,6 +805,7 @@ static void add_tests(Suite *suite, const char *name, void (*set_up_peer)(void))
     tcase_add_test(tests, a_header_with_a_line_break_is_not_sent);
     tcase_add_test(tests, a_peer_that_closes_without_an_answer_may_have_read_the_request);
     tcase_add_test(tests, half_an_answer_is_none);
+    tcase_add_test(tests, a_header_that_begins_folded_hurts_nobody);
     tcase_add_test(tests, a_peer_that_hangs_is_given_up_at_the_timeout);
     tcase_add_test(tests, an_answer_over_the_maximum_is_lost_and_one_at_it_is_not);
     tcase_add_test(tests, a_calls_own_maximum_counts_too);

@@ -210,6 +210,26 @@ START_TEST(a_crowd_that_waits_for_a_peer_gets_its_answers_when_he_comes_alive)
 }
 END_TEST
 
+START_TEST(nobody_in_a_crowd_waits_for_the_answer_to_another)
+{
+    static struct hand_call crowd[CROWD];
+    static int fds[CROWD];
+    for (int i = 0; i < CROWD; i++)
+        hand_call(&crowd[i], "/crowd");
+    for (int i = 0; i < CROWD; i++) {
+        fds[i] = hand_accept();
+        hand_take(fds[i]);
+    }
+    for (int i = 0; i < CROWD; i++)
+        hand_answer(fds[i], "at last");
+    for (int i = 0; i < CROWD; i++) {
+        hand_wait(&crowd[i]);
+        expect(&crowd[i], HTTP_ANSWERED);
+        hand_close(fds[i]);
+    }
+}
+END_TEST
+
 START_TEST(a_crowd_before_a_closed_door_is_told_so)
 {
     static struct hand_call crowd[CROWD];
@@ -723,6 +743,7 @@ int main(void)
     tcase_add_test(tests, the_deadline_of_one_call_does_not_end_another_that_waits_for_the_same_peer);
     tcase_add_test(tests, time_in_plenty_does_not_overflow);
     tcase_add_test(tests, a_crowd_that_waits_for_a_peer_gets_its_answers_when_he_comes_alive);
+    tcase_add_test(tests, nobody_in_a_crowd_waits_for_the_answer_to_another);
     tcase_add_test(tests, a_crowd_before_a_closed_door_is_told_so);
     tcase_add_test(tests, an_address_is_given_up_with_the_connections_that_were_on_their_way_to_it);
     tcase_add_test(tests, closing_ends_a_call_in_every_state_once_and_says_what_left);
