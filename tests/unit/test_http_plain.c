@@ -304,7 +304,7 @@ END_TEST
 
 START_TEST(a_request_that_is_too_large_is_not_sent_and_costs_nobody_else)
 {
-    static char header[40000];
+    static char header[100000];
     memset(header, 'x', sizeof(header) - 1);
     memcpy(header, "Authorization: ", 15);
     int fd = keep_one();
