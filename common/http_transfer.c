@@ -298,12 +298,12 @@ const char *http_transfer_start(struct http_client *client, struct http_call *ca
 
 void http_transfer_stop_all(struct http_client *client, const char *why)
 {
-    struct http_transfer *transfer;
-    while ((transfer = client->transfers)) {
+    for (struct http_transfer *transfer = client->transfers, *next; transfer; transfer = next) {
         struct http_call *call = transfer->call;
+        next = transfer->next;
         http_lane_stop(transfer->lane, transfer->easy);
         free_transfer(transfer);
-        http_call_failed(call, why); /* starts none: the client is closing */
+        http_call_failed(call, why); /* neither starts another nor ends one: the client is closing */
     }
 }
 
