@@ -189,6 +189,14 @@ GUARDS = [
         becomes="ask->way != PG_BY_TEXT;",
         test="db/pg_pool",
     ),
+    # ---- hints ----
+    dict(
+        name="an acceptance with no nudge right behind it gets one of its own",
+        file="common/nudge.c",
+        line="    if (nudge->followed != ask)\n        nudge_send(nudge);\n",
+        becomes="    (void)ask;\n",
+        test="db/nudge",
+    ),
     # ---- the bookmark of the claims ----
     dict(
         name="a claim begins at its bookmark, not after it",
