@@ -14,6 +14,8 @@
 #include "common/pg_pool.h"
 #include "common/pg_sync.h"
 
+#include "turning.h"
+
 #define APPLICATION "test_nudge"
 #define PAIRS 20
 #define FOR_EVER_MS 60000
@@ -29,7 +31,6 @@ struct probe {
     int again;    /* through the nudge, so often */
 };
 
-static uv_loop_t loop;
 static struct pg_pool *pool;
 static struct pg_sync *db; /* beside the pool */
 static struct pg_listen *listener;
@@ -38,7 +39,7 @@ static struct err err;
 static struct probe leaders[PAIRS], behinds[PAIRS];
 static int answered, states, hints;
 static int64_t rows_at_hint;
-static bool inside_ask, closed, timed_out;
+static bool inside_ask, closed;
 
 static const struct sql_statement twice = {
     .name = "twice", .by_name = true, .text = "SELECT $1::int8 * 2", .parameters = 1, .shape = SQL_ONE};
@@ -117,35 +118,6 @@ static struct probe *ask_nudged(int index, const struct sql_statement *statement
     nudge_ask(&nudge, &leaders[index].ask);
     inside_ask = false;
     return &leaders[index];
-}
-
-#define BEAT_MS 10
-static int beats_left;
-
-static void on_beat(uv_timer_t *timer)
-{
-    (void)timer;
-    timed_out = --beats_left <= 0;
-}
-
-/* Turns the loop until the condition holds; a minute is for ever. */
-#define run_until(condition)                                     \
-    do {                                                         \
-        uv_timer_t beat;                                         \
-        timed_out = false;                                       \
-        beats_left = 60000 / BEAT_MS;                            \
-        (void)uv_timer_init(&loop, &beat);                       \
-        (void)uv_timer_start(&beat, on_beat, BEAT_MS, BEAT_MS);  \
-        while (!(condition) && !timed_out)                       \
-            (void)uv_run(&loop, UV_RUN_ONCE);                    \
-        uv_close((uv_handle_t *)&beat, NULL);                    \
-        (void)uv_run(&loop, UV_RUN_NOWAIT);                      \
-        ck_assert_msg(!timed_out, "never came: %s", #condition); \
-    } while (0)
-
-static bool beats_passed(int beats)
-{
-    return beats_left <= 60000 / BEAT_MS - beats;
 }
 
 static void execute(const char *text)

@@ -17,6 +17,8 @@
 #include "common/pg_pool.h"
 #include "common/pg_sync.h"
 
+#include "turning.h"
+
 #define APPLICATION "test_pg_pool"
 #define MANY 10000
 
@@ -34,13 +36,12 @@ struct probe {
     int64_t early_value;
 };
 
-static uv_loop_t loop;
 static struct pg_pool *pool;
 static struct pg_sync *db; /* beside the pool */
 static struct err err;
 static struct probe probes[MANY];
 static int answered, errors, states, hints;
-static bool inside_ask, ready, closed, timed_out;
+static bool inside_ask, ready, closed;
 static char reason[256], last_error[6];
 
 static const struct sql_statement twice = {
@@ -111,36 +112,6 @@ static struct probe *ask_number(int index, const struct sql_statement *statement
     return probe;
 }
 
-#define BEAT_MS 10
-static int beats_left;
-
-/* Conditions that look at the server are looked at again with each beat. */
-static void on_beat(uv_timer_t *timer)
-{
-    (void)timer;
-    timed_out = --beats_left <= 0;
-}
-
-/* Turns the loop until the condition holds; a minute is for ever. */
-#define run_until(condition)                                                  \
-    do {                                                                      \
-        uv_timer_t beat;                                                      \
-        timed_out = false;                                                    \
-        beats_left = 60000 / BEAT_MS;                                         \
-        (void)uv_timer_init(&loop, &beat);                                    \
-        (void)uv_timer_start(&beat, on_beat, BEAT_MS, BEAT_MS);               \
-        while (!(condition) && !timed_out)                                    \
-            (void)uv_run(&loop, UV_RUN_ONCE);                                 \
-        uv_close((uv_handle_t *)&beat, NULL);                                 \
-        (void)uv_run(&loop, UV_RUN_NOWAIT);                                   \
-        ck_assert_msg(!timed_out, "never came: %s (%s)", #condition, reason); \
-    } while (0)
-
-static bool beats_passed(int beats)
-{
-    return beats_left <= 60000 / BEAT_MS - beats;
-}
-
 static const char *conninfo(void)
 {
     const char *text = getenv("ISSUING_TEST_DATABASE");
@@ -189,6 +160,7 @@ static void set_up(void)
     memset(probes, 0, sizeof(probes));
     answered = errors = states = hints = 0;
     inside_ask = ready = closed = false;
+    turning_why = reason;
     reason[0] = last_error[0] = '\0';
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert_msg(pg_sync_open(conninfo(), "test_pg_pool_beside", &db, &err), "%s", err.message);

@@ -1,0 +1,200 @@
+/* The story: for each NOTIFY the server wakes every session that listens to anything, so whoever has no use for hints should
+ * not listen; and whoever wants them again may not miss what happened meanwhile, however often and fast it changes its
+ * mind, and whatever happens to the connection. Needs a database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+#include "database.h"
+#include "turning.h"
+
+#include "common/pg_listen.h"
+
+#define NAME "issuing-listen"
+
+static struct pg_sync *db;
+static struct pg_listen *listener;
+static int hints;
+static bool closed;
+
+static void on_hint(void *context)
+{
+    ck_assert_ptr_eq(context, &hints);
+    hints++;
+}
+
+static void on_closed(void *context)
+{
+    ck_assert_ptr_eq(context, &closed);
+    closed = true;
+}
+
+static void open_listener(void)
+{
+    struct err err = {0};
+    ck_assert_msg(pg_listen_open(&loop, database_conninfo(), "test_pg_listen", on_hint, &hints, &listener, &err), "%s",
+                  err.message);
+}
+
+static void close_listener(void)
+{
+    pg_listen_close(listener, on_closed, &closed);
+    listener = NULL;
+    run_until(closed);
+}
+
+/* Its session is there and did this last; "" = nothing yet. */
+static bool session_did(const char *text)
+{
+    return database_int(db,
+                        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '" NAME
+                        "' AND datname = current_database() AND state = 'idle' AND query = '%s'",
+                        text) == 1;
+}
+
+/* Begins to listen, which is one hint, and is told of this NOTIFY, which is another: so no earlier one was heard. */
+static void expect_silence_until_wanted(void)
+{
+    pg_listen_want(listener, true);
+    run_until(hints >= 1);
+    database_run(db, "NOTIFY test_pg_listen");
+    run_until(hints >= 2);
+    ck_assert_int_eq(hints, 2);
+    hints = 0;
+}
+
+static void set_up(void)
+{
+    hints = 0;
+    closed = false;
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    db = database_open(NULL);
+    open_listener();
+}
+
+static void tear_down(void)
+{
+    if (listener)
+        close_listener();
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    pg_sync_closep(&db);
+}
+
+START_TEST(what_is_not_wanted_is_not_heard)
+{
+    run_until(hints == 1);
+    for (int i = 0; i < 3; i++) {
+        hints = 0;
+        pg_listen_want(listener, false);
+        run_until(session_did("UNLISTEN test_pg_listen"));
+        database_run(db, "NOTIFY test_pg_listen");
+        database_run(db, "NOTIFY test_pg_listen");
+        expect_silence_until_wanted();
+    }
+}
+END_TEST
+
+START_TEST(one_that_was_never_wanted_does_not_listen)
+{
+    pg_listen_want(listener, false);
+    run_until(session_did(""));
+    database_run(db, "NOTIFY test_pg_listen");
+    expect_silence_until_wanted();
+}
+END_TEST
+
+START_TEST(wanting_what_is_wanted_asks_nothing)
+{
+    run_until(hints == 1);
+    for (int i = 0; i < 10; i++)
+        pg_listen_want(listener, true);
+    database_run(db, "NOTIFY test_pg_listen");
+    run_until(hints == 2);
+    ck_assert(session_did("LISTEN test_pg_listen"));
+}
+END_TEST
+
+START_TEST(a_mind_that_changes_fast_ends_with_its_last_wish)
+{
+    run_until(hints == 1);
+    hints = 0;
+    for (int i = 0; i < 101; i++)
+        pg_listen_want(listener, i % 2);
+    run_until(session_did("UNLISTEN test_pg_listen"));
+    database_run(db, "NOTIFY test_pg_listen");
+    expect_silence_until_wanted();
+    for (int i = 0; i < 100; i++)
+        pg_listen_want(listener, i % 2);
+    run_until(hints == 1); /* it stopped, and began again */
+    database_run(db, "NOTIFY test_pg_listen");
+    run_until(hints == 2);
+}
+END_TEST
+
+START_TEST(a_new_connection_does_as_wished)
+{
+    run_until(hints == 1);
+    for (int i = 0; i < 2; i++) {
+        bool is_wanted = i > 0;
+        pg_listen_want(listener, is_wanted);
+        run_until(session_did(is_wanted ? "LISTEN test_pg_listen" : "UNLISTEN test_pg_listen"));
+        hints = 0;
+        database_run(db, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '" NAME
+                         "' AND datname = current_database()");
+        run_until(session_did(is_wanted ? "LISTEN test_pg_listen" : ""));
+        database_run(db, "NOTIFY test_pg_listen");
+        if (is_wanted)
+            run_until(hints == 2); /* that of the connecting, and this one */
+        else
+            expect_silence_until_wanted();
+    }
+}
+END_TEST
+
+START_TEST(a_wish_on_its_way_does_not_hold_up_the_end)
+{
+    run_until(hints == 1);
+    pg_listen_want(listener, false);
+    pg_listen_want(listener, true);
+    close_listener();
+    ck_assert_int_eq(hints, 1);
+}
+END_TEST
+
+static void on_hint_stop(void *context)
+{
+    on_hint(context);
+    pg_listen_want(listener, false);
+}
+
+START_TEST(a_hint_may_say_that_it_was_the_last)
+{
+    struct err err = {0};
+    close_listener();
+    closed = false;
+    hints = 0;
+    ck_assert(pg_listen_open(&loop, database_conninfo(), "test_pg_listen", on_hint_stop, &hints, &listener, &err));
+    run_until(session_did("UNLISTEN test_pg_listen"));
+    ck_assert_int_eq(hints, 1);
+    pg_listen_want(listener, true);
+    run_until(hints == 2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pg_listen");
+    TCase *tcase = tcase_create("wishes");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, what_is_not_wanted_is_not_heard);
+    tcase_add_test(tcase, one_that_was_never_wanted_does_not_listen);
+    tcase_add_test(tcase, wanting_what_is_wanted_asks_nothing);
+    tcase_add_test(tcase, a_mind_that_changes_fast_ends_with_its_last_wish);
+    tcase_add_test(tcase, a_new_connection_does_as_wished);
+    tcase_add_test(tcase, a_wish_on_its_way_does_not_hold_up_the_end);
+    tcase_add_test(tcase, a_hint_may_say_that_it_was_the_last);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

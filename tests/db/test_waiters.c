@@ -1,0 +1,181 @@
+/* The story: many clients wait and hold no connection, and the session that hears the hints listens only while somebody
+ * waits. Nobody may wait past the end of its request, whether it came while nobody listened, or the hint was lost. Needs a
+ * database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+#include "database.h"
+#include "turning.h"
+
+#include "api/waiters.h"
+#include "common/clock.h"
+
+#define WAITERS 50
+
+static struct pg_sync *db;
+static struct pg_pool *pool;
+static struct waiters *waiters;
+static struct waiter waiting[WAITERS];
+static int readies;
+static bool waiters_closed, pool_closed;
+
+static void on_ready(struct waiter *waiter)
+{
+    ck_assert(!waiter->is_waiting);
+    readies++;
+}
+
+static void on_closed(void *context)
+{
+    *(bool *)context = true;
+}
+
+/* Its session did this last; "" = nothing yet. */
+static bool session_did(const char *text)
+{
+    return database_int(db,
+                        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'issuing-listen' "
+                        "AND datname = current_database() AND state = 'idle' AND query = '%s'",
+                        text) == 1;
+}
+
+static void put_event(const struct uuid *id)
+{
+    char text[UUID_TEXT_SIZE];
+    uuid_format(id, text);
+    database_exec(db, "INSERT INTO outbox_events (id, user_id, payload) VALUES ('%s', 'anna', '{\"kind\": \"new\"}')",
+                  text);
+}
+
+static void end_event(const struct uuid *id)
+{
+    char text[UUID_TEXT_SIZE];
+    uuid_format(id, text);
+    database_exec(db, "UPDATE outbox_events SET status = 'COMPLETED', completed_at = now() WHERE id = '%s'", text);
+}
+
+static void start_waiting(int index, int64_t for_ms)
+{
+    waiting[index] = (struct waiter){.id = uuid7_make(), .deadline_ms = clock_mono_ms() + for_ms, .on_ready = on_ready};
+    put_event(&waiting[index].id);
+    waiters_add(waiters, &waiting[index]);
+}
+
+static void set_up(void)
+{
+    struct err err = {0};
+    struct pg_pool_options options = {.conninfo = database_conninfo(),
+                                      .application_name = "test_waiters",
+                                      .connections = 1,
+                                      .pipeline = 4,
+                                      .waiting_max = 10};
+    readies = 0;
+    waiters_closed = pool_closed = false;
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    db = database_open(NULL);
+    database_run(db, "DELETE FROM outbox_events");
+    ck_assert_msg(pg_pool_open(&loop, &options, &pool, &err), "%s", err.message);
+    ck_assert_msg(waiters_open(&loop, pool, database_conninfo(), &waiters, &err), "%s", err.message);
+    run_until(pg_pool_ready(pool) && session_did(""));
+}
+
+static void tear_down(void)
+{
+    waiters_stop(waiters);
+    run_until(waiters_is_idle(waiters));
+    waiters_close(waiters, on_closed, &waiters_closed);
+    run_until(waiters_closed);
+    pg_pool_close(pool, on_closed, &pool_closed);
+    run_until(pool_closed);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    pg_sync_closep(&db);
+}
+
+START_TEST(each_is_ready_when_its_request_is_final_and_no_other)
+{
+    for (int i = 0; i < WAITERS; i++)
+        start_waiting(i, 60000);
+    ck_assert_int_eq(waiters_count(waiters), WAITERS);
+    run_until(session_did("LISTEN issuing_final"));
+    for (int i = 0; i < WAITERS; i += 2)
+        end_event(&waiting[i].id);
+    database_run(db, "NOTIFY issuing_final");
+    run_until(readies == WAITERS / 2);
+    for (int i = 0; i < WAITERS; i++)
+        ck_assert_int_eq(waiting[i].is_waiting, i % 2);
+}
+END_TEST
+
+START_TEST(what_nobody_told_is_found_all_the_same)
+{
+    start_waiting(0, 60000);
+    run_until(session_did("LISTEN issuing_final") && beats_passed(20)); /* its hint was followed */
+    end_event(&waiting[0].id);
+    run_until(readies == 1);
+}
+END_TEST
+
+START_TEST(what_is_over_before_the_wait_is_found_at_once)
+{
+    waiting[0] = (struct waiter){.id = uuid7_make(), .deadline_ms = clock_mono_ms() + 60000, .on_ready = on_ready};
+    put_event(&waiting[0].id);
+    end_event(&waiting[0].id);
+    waiters_add(waiters, &waiting[0]);
+    run_until(readies == 1);
+}
+END_TEST
+
+START_TEST(a_wait_ends_with_its_time)
+{
+    start_waiting(0, 60000);
+    start_waiting(1, 50);
+    run_until(readies == 1);
+    ck_assert(waiting[0].is_waiting);
+    ck_assert(!waiting[1].is_waiting);
+}
+END_TEST
+
+START_TEST(one_that_left_is_not_called)
+{
+    start_waiting(0, 60000);
+    start_waiting(1, 60000);
+    waiters_remove(waiters, &waiting[0]);
+    end_event(&waiting[0].id);
+    end_event(&waiting[1].id);
+    run_until(readies == 1);
+    ck_assert(!waiting[1].is_waiting);
+    ck_assert_int_eq(waiters_count(waiters), 0);
+}
+END_TEST
+
+START_TEST(the_session_listens_while_somebody_waits_and_not_for_ever_after)
+{
+    for (int i = 0; i < 2; i++) {
+        start_waiting(i, 60000);
+        run_until(session_did("LISTEN issuing_final"));
+        end_event(&waiting[i].id);
+        run_until(readies == i + 1 && beats_passed(20));
+        ck_assert(session_did("LISTEN issuing_final")); /* the next may come soon */
+        if (i == 0)
+            run_until(session_did("UNLISTEN issuing_final"));
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("waiters");
+    TCase *tcase = tcase_create("waiters");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, each_is_ready_when_its_request_is_final_and_no_other);
+    tcase_add_test(tcase, what_nobody_told_is_found_all_the_same);
+    tcase_add_test(tcase, what_is_over_before_the_wait_is_found_at_once);
+    tcase_add_test(tcase, a_wait_ends_with_its_time);
+    tcase_add_test(tcase, one_that_left_is_not_called);
+    tcase_add_test(tcase, the_session_listens_while_somebody_waits_and_not_for_ever_after);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
