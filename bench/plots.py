@@ -139,29 +139,45 @@ def draw_growth(points, about):
 
 
 def draw_snapshot(points, about):
-    first = points[0]
-    drawing = Drawing(700, "Behind an old snapshot", f"{first['rate']:,.0f} events a second go in; {about}")
-    x = Scale([point["at_s"] for point in points], LEFT, WIDTH - RIGHT - 10)  # a point stands in the middle of its bucket
-    panels = (("COMPLETED a second", False, (("completed", "completed", BLUE, ""),)),
-              ("milliseconds (log.)", True, (("accept_p99_ms", "accept, p99", ORANGE, ""),
-                                             ("completed_p99_ms", "accept to COMPLETED, p99", GREEN, "7 4"))),
-              ("CPU s per 1000", False, (("pg_cpu", "PostgreSQL's CPU per 1000 events", BLUE, ""),)),
-              ("dead rows", False, (("dead", "dead rows in outbox_events, as the server counts them", ORANGE, ""),)))
-    top, height, gap = 74, 112, 40
+    held = [point for point in points if point["run"] == "held"]
+    without = [point for point in points if point["run"] == "without"]
+    first = held[0]
+    drawing = Drawing(740, "Behind an old snapshot", f"{first['rate']:,.0f} events a second go in; grey: the same without a snapshot; {about}")
+    x = Scale([point["at_s"] for point in held], LEFT, WIDTH - RIGHT - 10)  # a point stands in the middle of its bucket
+    panels = (("accept p99, ms", True, "accept_p99_ms", BLUE), ("to COMPLETED p99, ms", True, "completed_p99_ms", GREEN),
+              ("COMPLETED a second", False, "completed", BLUE), ("PostgreSQL, CPU s / 1000", False, "pg_cpu", GREEN), ("dead rows", False, "dead", ORANGE))
+    top, height, gap = 74, 96, 28
     left, right = x(first["hold_from_s"]), x(first["hold_to_s"])
     drawing.box(left, top - 12, right - left, (height + gap) * len(panels) - gap + 12, GRID, 0.16)
     drawing.text((left + right) / 2, top - 18, "snapshot held", "middle", 12, "600")
-    for place, (label, is_log, curves) in enumerate(panels):
+    for place, (label, is_log, name, color) in enumerate(panels):
         upper = top + place * (height + gap)
-        values = [point[name] for point in points for name, *_ in curves if point.get(name) is not None]
+        values = [point[name] for point in points if point.get(name) is not None]
         y = Scale([max(value, 0.01) for value in values] if is_log else values + [0.001], upper + height, upper + 8, is_log)
         drawing.y_axis(y, label)
-        if place > 0:
-            drawing.legend(upper - 4, [(text, color, dash) for _, text, color, dash in curves])
-        for name, _, color, dash in curves:
-            drawing.curve([(x(point["middle_s"]), y(point[name])) for point in points if point.get(name) is not None], color, dash)
+        for some, shade in ((without, GRID), (held, color)):
+            drawing.curve([(x(point["middle_s"]), y(point[name])) for point in some if point.get(name) is not None], shade)
     drawing.x_axis(x, top + (height + gap) * len(panels) - gap, "seconds")
     drawing.save("snapshot.svg")
+
+
+def draw_soak(points, about):
+    first = points[0]
+    drawing = Drawing(520, "Hours of load", f"{first['rate']:,.0f} events a second; {about}")
+    x = Scale([point["at_s"] / 60 for point in points], LEFT, WIDTH - RIGHT - 10)
+    panels = (("memory, MB", False, (("api_mb", "issuing-api", BLUE, ""), ("worker_mb", "issuing-worker", GREEN, "7 4"))),
+              ("p99, ms", True, (("accept_p99_ms", "accept, p99", BLUE, ""), ("completed_p99_ms", "accept to COMPLETED, p99", GREEN, "7 4"))),
+              ("CPU s per 1000", False, (("pg_cpu", "PostgreSQL", BLUE, ""), ("worker_cpu", "issuing-worker", GREEN, "7 4"))))
+    top, height, gap = 82, 100, 36
+    for place, (label, is_log, curves) in enumerate(panels):
+        upper = top + place * (height + gap)
+        y = Scale([point[name] for point in points for name, *_ in curves] + ([] if is_log else [0.001]), upper + height, upper + 8, is_log)
+        drawing.y_axis(y, label)
+        drawing.legend(upper - 4, [(text, color, dash) for _, text, color, dash in curves])
+        for name, _, color, dash in curves:
+            drawing.curve([(x(point["at_s"] / 60), y(point[name])) for point in points], color, dash)
+    drawing.x_axis(x, top + (height + gap) * len(panels) - gap, "minutes")
+    drawing.save("soak.svg")
 
 
 def draw(results):
@@ -169,13 +185,13 @@ def draw(results):
     lines = [json.loads(line) for line in pathlib.Path(results).read_text(encoding="utf-8").splitlines()]
     about = next((line["run"]["machine"] for line in lines if line.get("run")), "")
     found = False
-    for name, drawing in (("latency", draw_latency), ("growth", draw_growth), ("snapshot", draw_snapshot)):
+    for name, drawing in (("latency", draw_latency), ("growth", draw_growth), ("snapshot", draw_snapshot), ("soak", draw_soak)):
         points = [line for line in lines if line.get("series") == name]
         if points:
             drawing(points, about)
             found = True
     if not found:
-        print(f"no curves in {results}: latency, growth and snapshot have some")
+        print(f"no curves in {results}: latency, growth, snapshot and soak have some")
 
 
 if __name__ == "__main__":

@@ -22,12 +22,13 @@ import memory
 import plots
 import slow
 import snapshot
+import soak
 import wal
 from stack import RUN, Stack
 from statements import SETTINGS
 from table import Table
 
-PARTS = {"accept": accept, "issue": issue, "latency": latency, "memory": memory, "slow": slow, "growth": growth, "snapshot": snapshot, "wal": wal}
+PARTS = {"accept": accept, "issue": issue, "latency": latency, "memory": memory, "slow": slow, "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak}
 
 
 def machine():
@@ -68,7 +69,8 @@ def read_options():
     parser.add_argument("--pending", type=sizes, help="growth: backlogs of due events (100k; with --full 100k,1M)")
     parser.add_argument("--finished", type=sizes, help="growth: events that are over (200k; with --full 1M,10M)")
     parser.add_argument("--hold", type=int, help="snapshot: seconds that it is held (40; with --full 600)")
-    parser.add_argument("--rate", type=float, help="snapshot: events a second (two fifths of what the whole can carry)")
+    parser.add_argument("--soak", type=int, help="soak: seconds (60; with --full 3600)")
+    parser.add_argument("--rate", type=float, help="snapshot and soak: events a second (two fifths of what the whole can carry; 3000)")
     parser.add_argument("--full", action="store_true", help="the sizes that take an hour")
     parser.add_argument("--plots", action="store_true", help="also draws docs/plots/*.svg from the curves of this run")
     parser.add_argument("--append", action="store_true", help="adds to results.json instead of beginning it anew")
@@ -79,7 +81,8 @@ def read_options():
     options.pending = options.pending or ([100000, 1000000] if options.full else [100000])
     options.finished = options.finished or ([1000000, 10000000] if options.full else [200000])
     options.hold = options.hold or (600 if options.full else 40)
-    if min(options.seconds, options.runs, options.events, options.waiting, options.hold, *options.pending, *options.finished) < 1:
+    options.soak = options.soak or (3600 if options.full else 60)
+    if min(options.seconds, options.runs, options.events, options.waiting, options.hold, options.soak, *options.pending, *options.finished) < 1:
         parser.error("sizes and times are 1 or more")
     return options
 

@@ -1,5 +1,8 @@
 """snapshot: what a reader that keeps its snapshot open (a report, a forgotten psql, a replica's query) does to a queue under a steady load. Behind
-such a snapshot no dead row can go; a queue that walks over its dead rows gets slower with every event."""
+such a snapshot no dead row can go; a queue that walks over its dead rows gets slower with every event.
+
+Tables that fill up, checkpoints and a cache that is warm by then change the figures of a long run without any snapshot. So the same load runs twice,
+without one and with one, and the same minutes are compared."""
 import statistics
 import time
 
@@ -45,7 +48,8 @@ class Watch:
         self.cpu, self.done, self.last_s = Cpu(self.stack, "api", "worker0"), done, at_s
 
 
-def observe(stack, rate, before_s, hold_s, after_s, bucket_s):
+def observe(stack, rate, before_s, hold_s, after_s, bucket_s, is_held):
+    """The points of a run; without a snapshot the same, and nothing is held."""
     stack.fresh_database()
     port, _ = warm_api(stack)
     _, admins = start_workers(stack, 1)
@@ -58,7 +62,7 @@ def observe(stack, rate, before_s, hold_s, after_s, bucket_s):
     for number in range(1, total // bucket_s + 1):
         while (now := time.monotonic() - start) < number * bucket_s:
             time.sleep(min(0.05, number * bucket_s - now + 0.001))
-            if session is None and before_s <= now < before_s + hold_s:
+            if is_held and session is None and before_s <= now < before_s + hold_s:
                 session = stack.hold_snapshot()
             if session and now >= before_s + hold_s:
                 stack.release(session)
@@ -87,27 +91,34 @@ def run(stack, table, options):
     rate = options.rate or find_rate(stack, options.seconds)
     table.section("snapshot", f"{rate:,.0f} events a second, accepted and issued; after {before_s} s a transaction that has read the outbox "
                               f"is held for {hold_s} s")
-    points = observe(stack, rate, before_s, hold_s, after_s, bucket_s)
-    for point in points:
-        point["phase"] = "before" if point["at_s"] <= before_s else "held" if point["at_s"] <= before_s + hold_s else "released"
-        table.series("snapshot", {"rate": rate, "hold_from_s": before_s, "hold_to_s": before_s + hold_s, **point})
+    runs = {}
+    for name, is_held in (("without", False), ("held", True)):
+        runs[name] = observe(stack, rate, before_s, hold_s, after_s, bucket_s, is_held)
+        for point in runs[name]:
+            point["phase"] = "before" if point["at_s"] <= before_s else "held" if point["at_s"] <= before_s + hold_s else "released"
+            table.series("snapshot", {"run": name, "rate": rate, "hold_from_s": before_s, "hold_to_s": before_s + hold_s, **point})
 
-    # The first bucket warms up; of the held ones the last third, when most has piled up.
-    phases = {name: [point for point in points if point["phase"] == name] for name in ("before", "held", "released")}
-    before, held, released = phases["before"][1:] or phases["before"], phases["held"][-max(len(phases["held"]) // 3, 1):], phases["released"][-1:]
+    def phase(run, name):
+        """The first bucket warms up; of the held ones the last third, when most has piled up."""
+        points = [point for point in runs[run] if point["phase"] == name]
+        return {"before": points[1:] or points, "held": points[-max(len(points) // 3, 1):], "released": points[-1:]}[name]
 
-    def middle(some, field):
-        return statistics.median(point.get(field, 0) for point in some)
+    def values(run, name, field):
+        return [point.get(field, 0) for point in phase(run, name)]
 
     for field, key, text, unit in (("completed", "rate", "COMPLETED", "events/s"), ("accept_p50_ms", "accept.p50", "accept, p50", "ms"),
                                    ("accept_p99_ms", "accept.p99", "accept, p99", "ms"),
                                    ("completed_p50_ms", "completed.p50", "accept to COMPLETED, p50", "ms"),
                                    ("completed_p99_ms", "completed.p99", "accept to COMPLETED, p99", "ms"),
                                    ("pg_cpu", "cpu", "CPU of PostgreSQL per 1000", "s")):
-        normal = table.add(f"snapshot.before.{key}", f"{text}, before", [point.get(field, 0) for point in before], unit)
-        table.add(f"snapshot.held.{key}", "  the last third of the time it is held", [point.get(field, 0) for point in held], unit, normal,
-                  "of before")
-        table.add(f"snapshot.released.{key}", "  the last bucket after its release", middle(released, field), unit, normal, "of before")
-    for name, some in (("before", before), ("held", phases["held"]), ("released", released)):
-        table.add(f"snapshot.{name}.size", f"outbox_events with its indexes, end of: {name}", some[-1]["size_mb"], "MB",
-                  note=f"dead rows {some[-1]['dead']:,}")
+        normal = table.add(f"snapshot.before.{key}", f"{text}, before", values("held", "before", field), unit)
+        alone = table.add(f"snapshot.without.{key}", "  a run without a snapshot, in the minutes of the next", values("without", "held", field), unit,
+                          normal, "of before")
+        table.add(f"snapshot.held.{key}", "  the last third of the time it is held", values("held", "held", field), unit, alone,
+                  f"of that without; {statistics.median(values('held', 'held', field)) / normal:.2f} of before")
+        table.add(f"snapshot.released.{key}", "  the last bucket after its release", values("held", "released", field), unit, normal, "of before")
+    for run, name in (("without", "held"), ("held", "before"), ("held", "held"), ("held", "released")):
+        last = phase(run, name)[-1]
+        what = "without a snapshot" if run == "without" else f"end of: {name}"
+        table.add(f"snapshot.{'without' if run == 'without' else name}.size", f"outbox_events with its indexes, {what}", last["size_mb"], "MB",
+                  note=f"dead rows {last['dead']:,}")
