@@ -1,11 +1,10 @@
-/* The runner: see flow.h. It is the only code that changes a step, holds and returns tickets, keeps the lease long
- * enough, and ends attempts.
+/* The runner: see flow.h. It is the only code that changes a step, holds and returns tickets, and keeps the lease long
+ * enough; how an attempt ends is flow_end.c's.
  *
  * Invariants: one operation in flight per slot; nothing but the question of check leaves before the claim is committed
  * (when_claimed); every write names the lease token; `unknown` goes from true to false only when the card is stored or
- * cancelled; no end state is written over an unknown outcome without a look-up (end_final asserts it). A card that must
- * go is noted in the event before it is cancelled (mark). */
-#include "worker/flow.h"
+ * cancelled. A card that must go is noted in the event before it is cancelled (mark). */
+#include "worker/flow_internal.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -18,11 +17,9 @@
 
 #define ANSWER_MAX (64 * 1024)
 #define LEASE_SLACK_MAX_MS 500
-#define DEFER_LEAST_MS 50
 #define KEY_MARGIN_MAX_MS (5 * 60 * 1000)
 
 static void start_step(struct flow *flow);
-static void act(struct flow *flow, struct flow_verdict verdict);
 
 const char *flow_step_name(enum flow_step step)
 {
@@ -68,7 +65,7 @@ static void return_ticket(struct flow *flow)
     target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING);
 }
 
-static void leave_slot(struct flow *flow)
+void flow_leave(struct flow *flow)
 {
     assert(!flow->holds_ticket && !flow->at_gate && flow->claim != CLAIM_ASKED);
     issuer_card_wipe(&flow->card);
@@ -76,13 +73,13 @@ static void leave_slot(struct flow *flow)
     worker_flow_ended(flow->worker, flow);
 }
 
-static void lease_lost(struct flow *flow, const char *at)
+void flow_lease_lost(struct flow *flow, const char *at)
 {
     worker_count(flow->worker, WORKER_METRIC_LEASE_LOST, NULL, NULL);
     log_warning("the lease was lost: nothing was written, another worker has the event",
                 LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->step)),
                 LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt));
-    leave_slot(flow);
+    flow_leave(flow);
 }
 
 /* ---- the gate ---- */
@@ -94,7 +91,7 @@ static void drop(struct flow *flow)
     log_debug("dropped: its claim was not committed", LOG_TEXT("event_id", flow->event_text));
     flow->at_gate = NULL;
     return_ticket(flow);
-    leave_slot(flow);
+    flow_leave(flow);
 }
 
 /* What the claim must cover: a call that changes something, since a crash may undo the claim and another worker may
@@ -133,153 +130,6 @@ void flow_claim_lost(struct flow *flow)
         drop(flow); /* else it comes to the gate when its question is answered */
 }
 
-/* ---- the end of an attempt ---- */
-
-static void on_end_written(struct write_op *op, enum write_result result, const char *why)
-{
-    struct flow *flow = container_of(op, struct flow, write);
-    switch (result) {
-    case WRITE_DONE:
-        worker_count(flow->worker, WORKER_METRIC_ATTEMPTS, flow->end.outcome, NULL);
-        leave_slot(flow);
-        return;
-    case WRITE_FENCED:
-        lease_lost(flow, "end");
-        return;
-    case WRITE_GIVEN_UP: /* the lease ends by itself, and the attempt is written down by whoever takes the event over */
-        log_error("an attempt's end could not be written; its lease will run out",
-                  LOG_TEXT("event_id", flow->event_text), LOG_TEXT("why", why));
-        leave_slot(flow);
-        return;
-    }
-}
-
-static void log_end(const struct flow *flow)
-{
-    const struct write_end *end = &flow->end;
-    bool is_news = end->status == OUTBOX_FAILED;
-    bool is_usual = end->status == OUTBOX_COMPLETED || end->status == OUTBOX_REJECTED;
-    log_at(is_news    ? LOG_WARNING
-           : is_usual ? LOG_DEBUG
-                      : LOG_INFO,
-           "attempt ended", LOG_TEXT("event_id", flow->event_text), LOG_NUMBER("attempt", flow->attempt),
-           LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
-           LOG_TEXT("status", outbox_status_name(end->status)),
-           LOG_TEXT("code", end->reason_code[0] ? end->reason_code : end->cause), LOG_TEXT("detail", end->detail),
-           LOG_NUMBER("delay_ms", end->delay_ms), LOG_NUMBER("unknown", end->unknown));
-}
-
-static void put_end(struct flow *flow)
-{
-    struct write_end *end = &flow->end;
-    end->step = flow_step_name(flow->step);
-    end->unknown = flow->unknown && !flow->is_saved;
-    end->took_ms = clock_mono_ms() - flow->claimed_ms;
-    end->card_status = flow->is_saved && flow->was_cancelled ? "cancelled" : NULL;
-    snprintf(end->detail, sizeof end->detail, "%s", flow->outcome.detail);
-    if (end->status != OUTBOX_COMPLETED) {
-        const char *code = end->cause[0] ? end->cause : end->reason_code;
-        snprintf(end->last_error, sizeof end->last_error, "%s: %s%s%s", end->step, code, end->detail[0] ? ": " : "",
-                 end->detail);
-    }
-    log_end(flow);
-    flow->write = (struct write_op){
-        .kind = WRITE_END,
-        .event_id = flow->event_id,
-        .token = flow->token,
-        .deadline_ms = flow->lease_until_ms,
-        .end = end,
-        .on_written = on_end_written,
-    };
-    writer_put(flow->worker->writer, &flow->write);
-}
-
-static void end_final(struct flow *flow, enum outbox_status status, const char *outcome, const char *code)
-{
-    /* The question was put to the issuer, or nothing can be (a payload that cannot be read was never sent). */
-    assert(!flow->unknown || flow->is_saved || flow->question != ASKED_NOTHING || !flow->is_readable);
-    flow->end = (struct write_end){.status = status, .outcome = outcome};
-    if (code)
-        snprintf(flow->end.reason_code, sizeof flow->end.reason_code, "%s", code);
-    if (flow->outcome.code[0] && (!code || strcmp(code, flow->outcome.code) != 0))
-        snprintf(flow->end.cause, sizeof flow->end.cause, "%s", flow->outcome.code);
-    flow->end.clear_sent = !flow->unknown && !flow->is_saved;
-    if (status == OUTBOX_COMPLETED && flow->payload.is_reissue)
-        flow->end.replaces = uuid_parse(flow->payload.replaces, strlen(flow->payload.replaces), &flow->end.replaced);
-    put_end(flow);
-}
-
-static void end_pending(struct flow *flow, const char *outcome, const char *cause, int64_t delay_ms, bool in_progress)
-{
-    flow->end = (struct write_end){
-        .status = OUTBOX_PENDING,
-        .outcome = outcome,
-        .delay_ms = delay_ms,
-        .give_back = strcmp(outcome, "deferred") == 0,
-        .clear_sent = !flow->unknown && !flow->is_saved,
-        .deferred = in_progress,
-    };
-    snprintf(flow->end.cause, sizeof flow->end.cause, "%s", cause);
-    put_end(flow);
-}
-
-/* No more attempts: an unknown outcome is a question for the issuer first, then for a person. */
-static void exhausted(struct flow *flow)
-{
-    bool is_open = flow->unknown && !flow->is_saved;
-    if (is_open &&
-        flow->step == STEP_LOOKUP) { /* the look-up itself gave no answer: no end state over an unknown outcome */
-        const struct config *config = flow->worker->config;
-        int64_t delay_ms =
-            backoff_delay_ms(flow->attempt, config->retry.base_ms, config->retry.cap_ms, backoff_random());
-        end_pending(flow, "retry", flow->outcome.code, delay_ms, false);
-    } else if (is_open && flow->step != STEP_CANCEL && flow->step != STEP_MARK &&
-               flow->question != ASKED_EXHAUSTED) { /* else it was looked up, and found, just now */
-        flow->question = ASKED_EXHAUSTED;
-        act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP});
-    } else {
-        end_final(flow, OUTBOX_FAILED, "failed", "attempts_exhausted");
-    }
-}
-
-static void end_retry(struct flow *flow, const struct flow_verdict *verdict)
-{
-    const struct config *config = flow->worker->config;
-    if (flow->attempt >= config->retry.max_attempts) {
-        exhausted(flow);
-        return;
-    }
-    int64_t delay_ms = backoff_delay_ms(flow->attempt, config->retry.base_ms, config->retry.cap_ms, backoff_random());
-    end_pending(flow, "retry", verdict->code, delay_ms > verdict->wait_ms ? delay_ms : verdict->wait_ms, false);
-}
-
-/* Where the peer does not say how long: soon for what is ours; half as long again as it has lasted for a 409 that
- * stays. */
-static int64_t deferral_ms(const struct flow *flow, bool in_progress)
-{
-    const struct config *config = flow->worker->config;
-    int64_t most_ms = config->retry.base_ms;
-    if (in_progress && flow->deferred_age_ms > most_ms)
-        most_ms = flow->deferred_age_ms < config->retry.cap_ms ? flow->deferred_age_ms : config->retry.cap_ms;
-    return most_ms / 2 + (int64_t)(backoff_random() % (uint64_t)(most_ms / 2 + 1));
-}
-
-static void end_defer(struct flow *flow, const struct flow_verdict *verdict)
-{
-    const struct config *config = flow->worker->config;
-    if (verdict->in_progress && flow->deferred_age_ms >= config->issuer.key_lifetime_ms) {
-        exhausted(flow);
-        return;
-    }
-    worker_count(flow->worker, WORKER_METRIC_DEFERRALS, verdict->code, NULL);
-    int64_t delay_ms = verdict->wait_ms;
-    if (delay_ms < 0)
-        delay_ms = deferral_ms(flow, verdict->in_progress);
-    /* A deferral of our own (breaker, drain) says nothing about the peer's row of 409s: it goes on. */
-    bool row_goes_on = verdict->in_progress || (flow->outcome.code[0] == '\0' && flow->deferred_age_ms >= 0);
-    end_pending(flow, "deferred", verdict->code, delay_ms > DEFER_LEAST_MS ? delay_ms : DEFER_LEAST_MS, row_goes_on);
-}
-
 /* ---- moving ---- */
 
 static void carry_out(struct flow *flow)
@@ -294,28 +144,28 @@ static void carry_out(struct flow *flow)
         start_step(flow);
         return;
     case FLOW_COMPLETE:
-        end_final(flow, OUTBOX_COMPLETED, "completed", NULL);
+        flow_end_final(flow, OUTBOX_COMPLETED, "completed", NULL);
         return;
     case FLOW_REJECT:
-        end_final(flow, OUTBOX_REJECTED, "rejected", verdict.code);
+        flow_end_final(flow, OUTBOX_REJECTED, "rejected", verdict.code);
         return;
     case FLOW_FAIL:
-        end_final(flow, OUTBOX_FAILED, "failed", verdict.code);
+        flow_end_final(flow, OUTBOX_FAILED, "failed", verdict.code);
         return;
     case FLOW_RETRY:
-        end_retry(flow, &verdict);
+        flow_end_retry(flow, &verdict);
         return;
     case FLOW_DEFER:
-        end_defer(flow, &verdict);
+        flow_end_defer(flow, &verdict);
         return;
     case FLOW_DROP:
-        lease_lost(flow, "save");
+        flow_lease_lost(flow, "save");
         return;
     }
 }
 
 /* The one place where a verdict becomes an act. A question may be put for nothing; every end is a write. */
-static void act(struct flow *flow, struct flow_verdict verdict)
+void flow_act(struct flow *flow, struct flow_verdict verdict)
 {
     flow->verdict = verdict;
     if (verdict.kind == FLOW_GO && verdict.step == STEP_CHECK)
@@ -356,7 +206,7 @@ static void answer_step(struct flow *flow)
         flow->holds_ticket = false;
         target_leave(target, &flow->ticket, flow->outcome.health);
     }
-    act(flow, verdict);
+    flow_act(flow, verdict);
 }
 
 static void on_call_done(struct http_call *call)
@@ -379,7 +229,7 @@ static void defer_unsent(struct flow *flow, const char *cause)
 {
     return_ticket(flow);
     memset(&flow->outcome, 0, sizeof flow->outcome);
-    act(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = -1});
+    flow_act(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = -1});
 }
 
 /* For the write that follows a call; never so much that a short lease could not hold it. */
@@ -422,7 +272,7 @@ static void go_instead(struct flow *flow, enum flow_step step, enum flow_questio
     return_ticket(flow);
     if (question != ASKED_NOTHING)
         flow->question = question;
-    act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = step});
+    flow_act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = step});
 }
 
 /* The last looks before a create leaves; false: the flow went elsewhere. */
@@ -497,7 +347,7 @@ static void on_extended(struct write_op *op, enum write_result result, const cha
     case WRITE_FENCED:
     case WRITE_GIVEN_UP:
         return_ticket(flow);
-        lease_lost(flow, "extend");
+        flow_lease_lost(flow, "extend");
         return;
     }
 }
@@ -537,7 +387,7 @@ static void start_step(struct flow *flow)
     if (!row->target) {
         flow->write.on_written = on_guarded_written;
         if (!row->ask(flow)) /* sealing failed; the card is at the issuer and will be there again */
-            act(flow, (struct flow_verdict){.kind = FLOW_RETRY, .code = "seal_failed", .wait_ms = -1});
+            flow_act(flow, (struct flow_verdict){.kind = FLOW_RETRY, .code = "seal_failed", .wait_ms = -1});
         return;
     }
     /* Both breakers are looked at before core-api is asked, so that an issuer outage is no storm of eligibility
@@ -576,9 +426,9 @@ void flow_begin(struct flow *flow, bool payload_is_usable)
      * the rest is a question. */
     bool is_one_too_many = flow->attempt > flow->worker->config->retry.max_attempts && !flow->unknown;
     if (!payload_is_usable)
-        act(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "payload_invalid"});
+        flow_act(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "payload_invalid"});
     else if (is_one_too_many)
-        act(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "attempts_exhausted"});
+        flow_act(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "attempts_exhausted"});
     else
-        act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = flow->step});
+        flow_act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = flow->step});
 }

@@ -1,5 +1,5 @@
 /* One attempt over one event, and the runner that moves it. The steps themselves are issue_card.c's; only flow.c
- * changes a step, arms a lease, ends an attempt.
+ * changes a step and arms a lease, only flow_end.c ends an attempt.
  *
  *     claim -> check -> [gate] -> issue -> save -> link -> end
  *                           \-> lookup -> save | mark -> cancel -> end

@@ -313,14 +313,14 @@ GUARDS = [
     ),
     dict(
         name="UNKNOWN is sticky",
-        file="worker/flow.c",
+        file="worker/flow_end.c",
         line="        .clear_sent = !flow->unknown && !flow->is_saved,",
         becomes="        .clear_sent = !flow->is_saved,",
         test="e2e/an unknown outcome stays unknown through",
     ),
     dict(
         name="no end state over UNKNOWN without a look-up",
-        file="worker/flow.c",
+        file="worker/flow_end.c",
         line="    bool is_open = flow->unknown && !flow->is_saved;",
         becomes="    bool is_open = false;",
         test="e2e/when the attempts are used up",
