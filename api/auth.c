@@ -19,6 +19,7 @@
 #include "api/auth_key.h"
 #include "common/clock.h"
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "common/secret.h"
 
 #define SECRET_MIN 32

@@ -16,6 +16,7 @@
 
 #include "api/auth_key.h"
 #include "common/json_strict.h"
+#include "common/json_value.h"
 
 #define RSA_BITS_MIN 2048
 #define RSA_BITS_MAX 8192

@@ -8,7 +8,7 @@
 #include "api/client_headers.h"
 #include "common/clock.h"
 #include "common/digest.h"
-#include "common/json_strict.h"
+#include "common/json_value.h"
 #include "common/sql/statements.h"
 
 #define PG_EPOCH_US 946684800000000

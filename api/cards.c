@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "common/json_strict.h"
+#include "common/json_value.h"
 #include "common/log.h"
 #include "common/secret.h"
 #include "common/sql/statements.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/json_strict.h"
+#include "common/json_value.h"
 
 struct row {
     int status;

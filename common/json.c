@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/json_strict.h"
+#include "common/json_value.h"
 
 #define WRITE_DEPTH_MAX 64
 

@@ -1,5 +1,5 @@
 /* The only room that knows json-c: documents that are built, or kept and asked many times (key sets, sandbox
- * scripts, ctl output). Hot paths and card numbers use json_strict.h instead. */
+ * scripts, ctl output). Hot paths and card numbers use json_value.h instead. */
 #ifndef ISSUING_JSON_H
 #define ISSUING_JSON_H
 

@@ -1,159 +1,20 @@
-/* JSON as RFC 8259 means it: one scanner that decides whether a text is good, and walkers that read a good text in
- * place.
+/* JSON as RFC 8259 means it: one scanner that decides whether a text is good.
  *
  * Invariants: no recursion; nothing is read outside [text, text + length); nothing is allocated until more than
  * NAMES_INLINE members are open at once; the work is O(n log n) in the worst case (the names of a large object are
- * sorted, not hashed, so no input can choose its collisions). The walkers stay inside their slice also when the
- * text is bad, but mean nothing then.
- * Left out: building documents (json.h) and any conversion to double. */
+ * sorted, not hashed, so no input can choose its collisions).
+ * Left out: building documents (json.h), reading them (json_value.h), and any conversion to double. */
 #include "common/json_strict.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/buf.h"
+#include "common/json_text.h"
 
 #define NAMES_INLINE 48  /* member names held without an allocation, over all open objects */
 #define NAMES_PAIRWISE 8 /* up to this many members are compared each with each */
 #define OBJECT_MEMBERS_MAX 1024
 #define TEXT_MAX (1u << 30) /* offsets are 32 bits */
-
-static bool is_space(unsigned char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
-static bool is_digit(unsigned char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-/* -1 when c is no hex digit. */
-static int hex_value(unsigned char c)
-{
-    if (is_digit(c))
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* The length of the well-formed UTF-8 sequence at `at` (RFC 3629: no overlong forms, no surrogates, at most
- * U+10FFFF), or 0. */
-static size_t utf8_sequence(const unsigned char *at, const unsigned char *end)
-{
-    size_t left = (size_t)(end - at);
-    unsigned char first = at[0];
-
-    if (first < 0x80)
-        return 1;
-    if (first >= 0xC2 && first <= 0xDF)
-        return left >= 2 && (at[1] & 0xC0) == 0x80 ? 2 : 0;
-    if (first >= 0xE0 && first <= 0xEF) {
-        if (left < 3 || (at[1] & 0xC0) != 0x80 || (at[2] & 0xC0) != 0x80)
-            return 0;
-        if ((first == 0xE0 && at[1] < 0xA0) || (first == 0xED && at[1] > 0x9F))
-            return 0;
-        return 3;
-    }
-    if (first >= 0xF0 && first <= 0xF4) {
-        if (left < 4 || (at[1] & 0xC0) != 0x80 || (at[2] & 0xC0) != 0x80 || (at[3] & 0xC0) != 0x80)
-            return 0;
-        if ((first == 0xF0 && at[1] < 0x90) || (first == 0xF4 && at[1] > 0x8F))
-            return 0;
-        return 4;
-    }
-    return 0;
-}
-
-static size_t utf8_encode(uint32_t code, char out[4])
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xC0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3F));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xE0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3F));
-        out[2] = (char)(0x80 | (code & 0x3F));
-        return 3;
-    }
-    out[0] = (char)(0xF0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3F));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3F));
-    out[3] = (char)(0x80 | (code & 0x3F));
-    return 4;
-}
-
-/* The four hex digits after \u, or -1. */
-static int32_t hex4(const unsigned char *at, const unsigned char *end)
-{
-    int32_t code = 0;
-
-    if (end - at < 4)
-        return -1;
-    for (int i = 0; i < 4; i++) {
-        int digit = hex_value(at[i]);
-        if (digit < 0)
-            return -1;
-        code = code << 4 | digit;
-    }
-    return code;
-}
-
-/* Reads the escape that starts at the backslash `at`. Returns its raw length, or 0 when it is none of RFC 8259's, a
- * lone surrogate, or U+0000. */
-static size_t read_escape(const unsigned char *at, const unsigned char *end, uint32_t *ret_code)
-{
-    int32_t high, low;
-
-    if (end - at < 2)
-        return 0;
-    switch (at[1]) {
-    case '"':
-    case '\\':
-    case '/':
-        *ret_code = at[1];
-        return 2;
-    case 'b':
-        *ret_code = '\b';
-        return 2;
-    case 'f':
-        *ret_code = '\f';
-        return 2;
-    case 'n':
-        *ret_code = '\n';
-        return 2;
-    case 'r':
-        *ret_code = '\r';
-        return 2;
-    case 't':
-        *ret_code = '\t';
-        return 2;
-    case 'u':
-        break;
-    default:
-        return 0;
-    }
-    high = hex4(at + 2, end);
-    if (high <= 0 || (high >= 0xDC00 && high <= 0xDFFF))
-        return 0;
-    if (high < 0xD800 || high > 0xDBFF) {
-        *ret_code = (uint32_t)high;
-        return 6;
-    }
-    if (end - at < 12 || at[6] != '\\' || at[7] != 'u')
-        return 0;
-    low = hex4(at + 8, end);
-    if (low < 0xDC00 || low > 0xDFFF)
-        return 0;
-    *ret_code = 0x10000 + (((uint32_t)high - 0xD800) << 10) + ((uint32_t)low - 0xDC00);
-    return 12;
-}
 
 /* True when eight bytes hold nothing that a string scanner must look at: no quote, backslash, control or non-ASCII
  * byte. */
@@ -167,8 +28,6 @@ static bool all_plain(const unsigned char *at)
     backslash = word ^ ones * '\\';
     return ((word | (word - ones * 0x20) | (quote - ones) | (backslash - ones)) & highs) == 0;
 }
-
-/* ---- the scanner ---- */
 
 struct name {
     uint32_t offset; /* of the first byte after the quote */
@@ -220,15 +79,15 @@ static bool scan_string(struct scan *scan, struct name *ret_name)
         } else if (*at == '\\') {
             uint32_t code;
             char bytes[4];
-            size_t length = read_escape(at, end, &code);
+            size_t length = json_text_escape(at, end, &code);
             if (length == 0)
                 return fail_at(scan, at, "an escape that JSON does not have, U+0000 or a lone surrogate");
-            saved += length - utf8_encode(code, bytes);
+            saved += length - json_text_encode(code, bytes);
             at += length;
         } else if (*at < 0x20) {
             return fail_at(scan, at, "a control character inside a string");
         } else {
-            size_t length = utf8_sequence(at, end);
+            size_t length = json_text_utf8(at, end);
             if (length == 0)
                 return fail_at(scan, at, "invalid UTF-8");
             at += length;
@@ -282,7 +141,7 @@ static struct slice take_digits(struct scan *scan)
 {
     const unsigned char *first = scan->at;
 
-    while (scan->at < scan->end && is_digit(*scan->at))
+    while (scan->at < scan->end && json_text_is_digit(*scan->at))
         scan->at++;
     return (struct slice){.bytes = (const char *)first, .length = (size_t)(scan->at - first)};
 }
@@ -333,39 +192,19 @@ static bool scan_number(struct scan *scan)
 /* ---- duplicate members ---- */
 
 /* The next decoded bytes of a raw name: one plain byte, or a whole escape. */
-struct decoder {
-    const unsigned char *at, *end;
-    char bytes[4];
-    size_t used, count;
-};
-
-static unsigned char decoder_next(struct decoder *decoder)
-{
-    if (decoder->used < decoder->count)
-        return (unsigned char)decoder->bytes[decoder->used++];
-    if (*decoder->at == '\\') {
-        uint32_t code = 0;
-        decoder->at += read_escape(decoder->at, decoder->end, &code);
-        decoder->count = utf8_encode(code, decoder->bytes);
-        decoder->used = 1;
-        return (unsigned char)decoder->bytes[0];
-    }
-    return *decoder->at++;
-}
-
 /* A total order in which only equal names (after unescaping) are equal; shorter ones come first. */
 static int compare_names(const struct scan *scan, const struct name *left, const struct name *right)
 {
     const unsigned char *left_at = scan->start + left->offset, *right_at = scan->start + right->offset;
-    struct decoder left_decoder = {.at = left_at, .end = left_at + left->length};
-    struct decoder right_decoder = {.at = right_at, .end = right_at + right->length};
+    struct json_text_reader left_reader = {.at = left_at, .end = left_at + left->length};
+    struct json_text_reader right_reader = {.at = right_at, .end = right_at + right->length};
 
     if (left->decoded_length != right->decoded_length)
         return left->decoded_length < right->decoded_length ? -1 : 1;
     if (left->length == left->decoded_length && right->length == right->decoded_length)
         return memcmp(left_at, right_at, left->length);
     for (uint32_t i = 0; i < left->decoded_length; i++) {
-        int difference = decoder_next(&left_decoder) - decoder_next(&right_decoder);
+        int difference = json_text_next(&left_reader) - json_text_next(&right_reader);
         if (difference != 0)
             return difference;
     }
@@ -445,7 +284,7 @@ static bool grow_names(struct scan *scan)
 
 static void skip_space(struct scan *scan)
 {
-    while (scan->at < scan->end && is_space(*scan->at))
+    while (scan->at < scan->end && json_text_is_space(*scan->at))
         scan->at++;
 }
 
@@ -505,7 +344,7 @@ static bool scan_value(struct scan *scan, enum expect *ret_expect)
     case 'n':
         return scan_word(scan, "null");
     default:
-        if (*scan->at == '-' || is_digit(*scan->at))
+        if (*scan->at == '-' || json_text_is_digit(*scan->at))
             return scan_number(scan);
         return fail_at(scan, scan->at, "no JSON value");
     }
@@ -603,291 +442,4 @@ bool json_strict_check(const char *text, size_t length, struct err *err)
     if (scan.names != scan.names_inline)
         free(scan.names);
     return good;
-}
-
-/* ---- walkers: a text that passed the check is assumed, the bounds are kept in any case ---- */
-
-static const char *space_end(const char *at, const char *end)
-{
-    while (at < end && is_space((unsigned char)*at))
-        at++;
-    return at;
-}
-
-/* at stands on the opening quote; the result is behind the closing one. */
-static const char *string_end(const char *at, const char *end)
-{
-    for (at++; at < end && *at != '"'; at++)
-        if (*at == '\\' && end - at > 1)
-            at++;
-    return at < end ? at + 1 : end;
-}
-
-static const char *container_end(const char *at, const char *end)
-{
-    size_t depth = 0;
-
-    while (at < end) {
-        char c = *at;
-        if (c == '"') {
-            at = string_end(at, end);
-            continue;
-        }
-        at++;
-        if (c == '{' || c == '[')
-            depth++;
-        else if ((c == '}' || c == ']') && --depth == 0)
-            break;
-    }
-    return at;
-}
-
-static const char *scalar_end(const char *at, const char *end)
-{
-    while (at < end && *at != ',' && *at != '}' && *at != ']' && !is_space((unsigned char)*at))
-        at++;
-    return at;
-}
-
-/* The value at `at`, which is no white space. */
-static struct json_value value_at(const char *at, const char *end)
-{
-    struct json_value value = {.kind = JSON_MISSING};
-
-    if (at == end)
-        return value;
-    if (*at == '{' || *at == '[') {
-        value.kind = *at == '{' ? JSON_OBJECT : JSON_ARRAY;
-        value.raw = (struct slice){at, (size_t)(container_end(at, end) - at)};
-    } else if (*at == '"') {
-        value.kind = JSON_STRING;
-        value.raw = (struct slice){at, (size_t)(string_end(at, end) - at)};
-    } else if (*at == '-' || is_digit((unsigned char)*at) || *at == 't' || *at == 'f' || *at == 'n') {
-        value.kind = *at == 'n' ? JSON_NULL : *at == 't' || *at == 'f' ? JSON_BOOL : JSON_NUMBER;
-        value.raw = (struct slice){at, (size_t)(scalar_end(at, end) - at)};
-    }
-    return value;
-}
-
-struct json_value json_value_of(const char *text, size_t length)
-{
-    return value_at(space_end(text, text + length), text + length);
-}
-
-/* Where the next element or member starts, or NULL at the end. */
-static const char *next_start(struct json_value container, size_t cursor)
-{
-    const char *end = container.raw.bytes + container.raw.length;
-    const char *at = space_end(container.raw.bytes + (cursor == 0 ? 1 : cursor), end);
-
-    if (at < end && *at == ',')
-        at = space_end(at + 1, end);
-    return at == end || *at == ']' || *at == '}' ? NULL : at;
-}
-
-bool json_next_element(struct json_value array, size_t *cursor, struct json_value *ret_element)
-{
-    struct json_value element;
-    const char *at = array.kind == JSON_ARRAY ? next_start(array, *cursor) : NULL;
-
-    if (!at)
-        return false;
-    element = value_at(at, array.raw.bytes + array.raw.length);
-    if (element.kind == JSON_MISSING)
-        return false;
-    *cursor = (size_t)(element.raw.bytes + element.raw.length - array.raw.bytes);
-    *ret_element = element;
-    return true;
-}
-
-bool json_next_member(struct json_value object, size_t *cursor, struct slice *ret_name, struct json_value *ret_value)
-{
-    struct json_value value;
-    const char *at = object.kind == JSON_OBJECT ? next_start(object, *cursor) : NULL;
-    const char *end, *after, *colon;
-
-    if (!at || *at != '"')
-        return false;
-    end = object.raw.bytes + object.raw.length;
-    after = string_end(at, end);
-    colon = space_end(after, end);
-    if (colon == end)
-        return false;
-    value = value_at(space_end(colon + 1, end), end);
-    if (value.kind == JSON_MISSING)
-        return false;
-    *ret_name = (struct slice){at, (size_t)(after - at)};
-    *cursor = (size_t)(value.raw.bytes + value.raw.length - object.raw.bytes);
-    *ret_value = value;
-    return true;
-}
-
-/* Whether the raw name (with quotes) unescapes to `name`. */
-static bool name_is(struct slice raw, const char *name, size_t length)
-{
-    struct decoder decoder = {.at = (const unsigned char *)raw.bytes + 1};
-    size_t inner = raw.length - 2, i = 0;
-
-    if (raw.length < 2 || inner < length)
-        return false;
-    if (inner == length)
-        return memcmp(raw.bytes + 1, name, length) == 0;
-    decoder.end = decoder.at + inner;
-    while (i < length && (decoder.at < decoder.end || decoder.used < decoder.count)) {
-        if (decoder_next(&decoder) != (unsigned char)name[i])
-            return false;
-        i++;
-    }
-    return i == length && decoder.at == decoder.end && decoder.used == decoder.count;
-}
-
-void json_members(struct json_value object, size_t count, const char *const *names, struct json_value *ret_values)
-{
-    struct json_value value;
-    struct slice raw;
-    size_t cursor = 0, missing = count;
-
-    for (size_t i = 0; i < count; i++)
-        ret_values[i] = (struct json_value){.kind = JSON_MISSING};
-    while (missing > 0 && json_next_member(object, &cursor, &raw, &value)) {
-        for (size_t i = 0; i < count; i++) {
-            if (ret_values[i].kind == JSON_MISSING && name_is(raw, names[i], strlen(names[i]))) {
-                ret_values[i] = value;
-                missing--;
-                break;
-            }
-        }
-    }
-}
-
-struct json_value json_member(struct json_value object, const char *name)
-{
-    struct json_value value;
-    struct slice raw;
-    size_t cursor = 0, length = strlen(name);
-
-    while (json_next_member(object, &cursor, &raw, &value))
-        if (name_is(raw, name, length))
-            return value;
-    return (struct json_value){.kind = JSON_MISSING};
-}
-
-bool json_string(struct json_value value, char *out, size_t out_size, size_t *ret_length)
-{
-    const unsigned char *at, *end;
-    size_t length = 0;
-
-    if (value.kind != JSON_STRING || value.raw.length < 2 || out_size == 0)
-        return false;
-    at = (const unsigned char *)value.raw.bytes + 1;
-    end = at + value.raw.length - 2;
-    while (at < end) {
-        const unsigned char *escape = memchr(at, '\\', (size_t)(end - at));
-        size_t plain = (size_t)((escape ? escape : end) - at), count, raw;
-        uint32_t code;
-        char bytes[4];
-        if (out_size - length <= plain)
-            return false;
-        memcpy(out + length, at, plain);
-        length += plain;
-        at += plain;
-        if (at == end)
-            break;
-        raw = read_escape(at, end, &code);
-        if (raw == 0)
-            return false;
-        count = utf8_encode(code, bytes);
-        if (out_size - length <= count)
-            return false;
-        memcpy(out + length, bytes, count);
-        length += count;
-        at += raw;
-    }
-    out[length] = '\0';
-    if (ret_length)
-        *ret_length = length;
-    return true;
-}
-
-bool json_integer(struct json_value value, int64_t min, int64_t max, int64_t *ret_integer)
-{
-    struct slice digits = value.raw;
-    int64_t integer = 0;
-    bool negative;
-
-    if (value.kind != JSON_NUMBER || digits.length == 0)
-        return false;
-    negative = digits.bytes[0] == '-';
-    digits.bytes += negative;
-    digits.length -= negative;
-    if (digits.length == 0 || (digits.bytes[0] == '0' && (negative || digits.length > 1)))
-        return false; /* "-0" too: nothing that is counted is ever minus zero */
-    for (size_t i = 0; i < digits.length; i++) {
-        if (!is_digit((unsigned char)digits.bytes[i]))
-            return false;
-        /* Counted downwards, because INT64_MIN has no positive twin. */
-        if (__builtin_mul_overflow(integer, 10, &integer) ||
-            __builtin_sub_overflow(integer, digits.bytes[i] - '0', &integer))
-            return false;
-    }
-    if (!negative && __builtin_sub_overflow((int64_t)0, integer, &integer))
-        return false;
-    if (integer < min || integer > max)
-        return false;
-    *ret_integer = integer;
-    return true;
-}
-
-bool json_is_true(struct json_value value)
-{
-    return value.kind == JSON_BOOL && value.raw.length == 4 && memcmp(value.raw.bytes, "true", 4) == 0;
-}
-
-bool json_is_false(struct json_value value)
-{
-    return value.kind == JSON_BOOL && value.raw.length == 5 && memcmp(value.raw.bytes, "false", 5) == 0;
-}
-
-/* ---- writing ---- */
-
-static bool put_escaped(struct buf *out, unsigned char c)
-{
-    switch (c) {
-    case '"':
-        return buf_put(out, "\\\"", 2);
-    case '\\':
-        return buf_put(out, "\\\\", 2);
-    case '\n':
-        return buf_put(out, "\\n", 2);
-    case '\r':
-        return buf_put(out, "\\r", 2);
-    case '\t':
-        return buf_put(out, "\\t", 2);
-    default:
-        return buf_put_format(out, "\\u%04x", c);
-    }
-}
-
-bool json_put_string(struct buf *out, const char *text, size_t length)
-{
-    const unsigned char *at = (const unsigned char *)text, *end = at + length;
-
-    buf_put_byte(out, '"');
-    while (at < end) {
-        const unsigned char *first = at;
-        size_t sequence = 1;
-        while (at < end && *at >= 0x20 && *at != '"' && *at != '\\' && (sequence = utf8_sequence(at, end)) > 0)
-            at += sequence;
-        if (at > first)
-            buf_put(out, first, (size_t)(at - first));
-        if (at == end)
-            break;
-        if (sequence == 0) /* the inner loop stopped at a byte that starts nothing */
-            buf_put(out, "\xEF\xBF\xBD", 3);
-        else
-            put_escaped(out, *at);
-        at++;
-    }
-    buf_put_byte(out, '"');
-    return !out->failed;
 }

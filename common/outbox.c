@@ -11,6 +11,7 @@
 
 #include "common/err.h"
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "common/uuid7.h"
 
 /* Of an unknown member's name, what is shown. Every byte may need two in the pointer. */

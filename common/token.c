@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/json_strict.h"
+#include "common/json_value.h"
 
 #define KEY_MIN 32
 #define CLAIMS_MAX 8192

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/json_strict.h"
+#include "common/json_value.h"
 #include "common/log.h"
 
 static bool is_blank(const char *text)

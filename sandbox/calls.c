@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/json_strict.h"
+#include "common/json_value.h"
 
 struct note {
     uint64_t call; /* 0 = empty */

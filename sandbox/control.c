@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "sandbox/exchange.h"
 #include "sandbox/ledger_report.h"
 #include "sandbox/listener.h"

@@ -9,6 +9,7 @@
 
 #include "common/card.h"
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "common/uuid7.h"
 #include "sandbox/exchange.h"
 #include "sandbox/uri.h"

@@ -11,7 +11,7 @@
 #include <strings.h>
 
 #include "common/clock.h"
-#include "common/json_strict.h"
+#include "common/json_value.h"
 
 #define DELAY_DEFAULT_MS 1000
 #define HUGE_BYTES (1024 * 1024)

@@ -9,6 +9,7 @@
 
 #include "common/backoff.h"
 #include "common/json_strict.h"
+#include "common/json_value.h"
 
 static const struct {
     const char *name, *help;

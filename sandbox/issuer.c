@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "sandbox/exchange.h"
 #include "sandbox/uri.h"
 

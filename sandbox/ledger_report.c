@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/json_strict.h"
+#include "common/json_value.h"
 
 static const char *const status_names[] = {
     [LEDGER_ACTIVE] = "active",

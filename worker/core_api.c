@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/json_strict.h"
+#include "common/json_value.h"
 
 static void put_user_url(struct http_call *call, const char *base, const char *user_id, const char *rest)
 {

@@ -11,7 +11,6 @@
 
 #include "common/backoff.h"
 #include "common/clock.h"
-#include "common/json_strict.h"
 #include "worker/core_api.h"
 #include "worker/flow.h"
 #include "worker/worker.h"

@@ -1,4 +1,4 @@
-/* See issuer.h. Answers are walked in place (json_strict.h): the card number never enters another library's heap, and
+/* See issuer.h. Answers are walked in place (json_value.h): the card number never enters another library's heap, and
  * the security code, which the
  * issuer may send along, is never looked at. */
 #include "worker/issuer.h"
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "common/secret.h"
 
 void issuer_card_wipe(struct issuer_card *card)

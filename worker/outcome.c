@@ -6,6 +6,7 @@
 
 #include "common/card.h"
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "common/log.h"
 #include "common/secret.h"
 

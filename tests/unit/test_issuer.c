@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "worker/issuer.h"
 
 #define EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"

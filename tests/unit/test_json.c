@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/json_strict.h"
+#include "common/json_value.h"
 
 static struct json *parse(const char *text)
 {

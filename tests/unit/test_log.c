@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "common/log.h"
 
 static int saved_stderr = -1, captured = -1;

@@ -6,6 +6,7 @@
 
 #include "api/problems.h"
 #include "common/json_strict.h"
+#include "common/json_value.h"
 
 static struct buf out;
 

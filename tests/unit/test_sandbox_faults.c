@@ -7,6 +7,7 @@
 
 #include "common/backoff.h"
 #include "common/json_strict.h"
+#include "common/json_value.h"
 #include "sandbox/faults.h"
 #include "sandbox/uri.h"
 
