@@ -33,6 +33,7 @@ struct claim {
     int64_t answered_ms;       /* when the bookmark was last moved on */
     int64_t slack_ms, late_ms; /* late_ms: when something was last found behind the bookmark */
     bool went_back;            /* while a claim was in flight: its bookmark is void */
+    bool is_careful;           /* the last one was not committed: the next one begins nothing before its commit */
     /* On rows that are not committed yet; by their `next`. */
     struct flow *begun, **begun_end;
     void (*on_closed)(void *context);
@@ -135,11 +136,15 @@ static int count_events(const struct pg_rows *rows)
     return pg_rows_count(rows) - 1;
 }
 
-static void on_rows(struct pg_ask *ask, const struct pg_rows *rows)
+static void begin_all(struct claim *claim, const struct pg_rows *rows)
 {
-    struct claim *claim = container_of(ask, struct claim, ask);
     for (int row = 0; row < count_events(rows); row++)
         begin(claim, rows, row);
+}
+
+static void on_rows(struct pg_ask *ask, const struct pg_rows *rows)
+{
+    begin_all(container_of(ask, struct claim, ask), rows);
 }
 
 /* None of them ends, and so none leaves the list, before it is told. */
@@ -163,9 +168,13 @@ static void on_claimed(struct pg_ask *ask, const struct pg_answer *answer)
         /* Unknown: events may be leased to nobody; their leases run out. The poll comes back. */
         if (answer->kind != PG_NOT_SENT)
             log_warning("a claim failed", LOG_TEXT("sqlstate", answer->sqlstate), LOG_TEXT("why", answer->message));
+        claim->is_careful = true;
         tell_begun(claim, flow_claim_lost);
         return;
     }
+    if (!ask->on_rows)
+        begin_all(claim, answer->rows);
+    claim->is_careful = false;
     int count = count_events(answer->rows);
     if (!claim->went_back)
         claim->bookmark_us = pg_int8(answer->rows, count, COL_BOOKMARK);
@@ -202,7 +211,8 @@ static void on_turn(uv_prepare_t *prepare)
     claim->ask.params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
     claim->ask.params[5] = pg_param_int8(claim->slack_ms);
     claim->ask.timeout_ms = CLAIM_TIMEOUT_MS;
-    claim->ask.on_rows = on_rows;
+    /* A database that commits nothing must not make every poll a question to core-api. */
+    claim->ask.on_rows = claim->is_careful ? NULL : on_rows;
     claim->ask.on_answer = on_claimed;
     pg_pool_ask(claim->worker->pool, &claim->ask);
 }

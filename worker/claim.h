@@ -3,7 +3,8 @@
  * One claim at a time, for as many events as can start now (worker_room). A full answer is followed by the next claim
  * at once, anything less by the next hint, the next free slot after a full one, or the poll.
  *
- * The attempts begin with its rows, before they are committed, and are told then what became of it (the gate, flow.h).
+ * The attempts begin with its rows, before they are committed, and are told then what became of it (the gate, flow.h);
+ * after a claim that was not committed, only with the commit.
  *
  * A claim begins where the last one ended, at the bookmark, and so never walks over what was finished before it. What
  * becomes visible behind the bookmark is the sweep's to find (sweep.h). */
