@@ -47,6 +47,13 @@ class Watch:
                             "worker_cpu": worker / events * 1000, "pg_cpu": postgres / events * 1000, "size_mb": size / 1e6, "dead": dead})
         self.cpu, self.done, self.last_s = Cpu(self.stack, "api", "worker0"), done, at_s
 
+    def add_completions(self, since, bucket_s):
+        """By the database's clock, when all is over; the points were taken every bucket_s."""
+        for line in self.stack.sql(BY_BUCKET.format(since=since, bucket=bucket_s)).splitlines():
+            bucket, count, p50, p99 = (float(value) for value in line.split("|"))
+            if int(bucket) < len(self.points):
+                self.points[int(bucket)].update({"completed": count / bucket_s, "completed_p50_ms": p50, "completed_p99_ms": p99})
+
 
 def observe(stack, rate, before_s, hold_s, after_s, bucket_s, is_held):
     """The points of a run; without a snapshot the same, and nothing is held."""
@@ -70,10 +77,7 @@ def observe(stack, rate, before_s, hold_s, after_s, bucket_s, is_held):
         watch.take(number * bucket_s)
     result, buckets = load.result()
     stack.until(lambda: stack.sql(UNFINISHED) == "0", 300, every=0.2)
-    for line in stack.sql(BY_BUCKET.format(since=since, bucket=bucket_s)).splitlines():
-        bucket, count, p50, p99 = (float(value) for value in line.split("|"))
-        if int(bucket) < len(watch.points):
-            watch.points[int(bucket)].update({"completed": count / bucket_s, "completed_p50_ms": p50, "completed_p99_ms": p99})
+    watch.add_completions(since, bucket_s)
     for point, bucket in zip(watch.points, buckets):
         point.update({"accepted": bucket["rate"], "accept_p50_ms": bucket["p50_ms"], "accept_p99_ms": bucket["p99_ms"]})
     stack.stop("worker0")

@@ -4,7 +4,7 @@ import time
 from loads import API_OPTIONS, Load, completed, start_workers, tokens
 from snapshot import Watch
 from stack import memory_mb
-from statements import BY_BUCKET, UNFINISHED
+from statements import UNFINISHED
 
 CONNECTIONS = 256
 RATE = 3000
@@ -24,10 +24,7 @@ def observe(stack, rate, seconds, bucket_s):
         watch.points[-1].update({"api_mb": memory_mb(stack.pid("api"))["rss"], "worker_mb": memory_mb(stack.pid("worker0"))["rss"]})
     result, buckets = load.result()
     stack.until(lambda: stack.sql(UNFINISHED) == "0", 300, every=0.2)
-    for line in stack.sql(BY_BUCKET.format(since=since, bucket=bucket_s)).splitlines():
-        bucket, count, p50, p99 = (float(value) for value in line.split("|"))
-        if int(bucket) < len(watch.points):
-            watch.points[int(bucket)].update({"completed": count / bucket_s, "completed_p50_ms": p50, "completed_p99_ms": p99})
+    watch.add_completions(since, bucket_s)
     for point, bucket in zip(watch.points, buckets):
         point.update({"accept_p50_ms": bucket["p50_ms"], "accept_p99_ms": bucket["p99_ms"]})
     stack.stop("worker0")
