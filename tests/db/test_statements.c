@@ -27,7 +27,7 @@ static const struct {
     const char *prefix;
     const char *roles[4];
 } users[] = {
-    {"accept_batch", {"issuing_api"}},
+    {"accept_", {"issuing_api"}},
     {"request_", {"issuing_api"}},
     {"requests_", {"issuing_api"}},
     {"card_", {"issuing_api"}},
