@@ -1,12 +1,14 @@
-/* See acceptor.h. Users in flight are found by a hash table of chains; a chain's first acceptance of a user is the one
- * that is ready or in a batch,
- * the others of that user hang on it in the order they came. */
+/* See acceptor.h. Who is next is accept_queue.h's; here are the batches.
+ *
+ * Invariants: a batch is busy from its start until neither its ask nor its flush is on its way and each of its
+ * acceptances is decided or given back; an acceptance is decided once. */
 #include "api/acceptor.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/accept_queue.h"
 #include "common/backoff.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -14,8 +16,6 @@
 
 #define BATCH_MAX 64
 #define BATCHES_MAX 16
-#define QUEUE_MAX 20000
-#define BUCKETS 16384 /* a power of two */
 #define ARRAYS 6
 #define ARRAY_BYTES_MAX (4 * 1024 * 1024)
 #define PATIENCE_MS 10 /* a batch that takes longer holds nobody else up */
@@ -45,11 +45,7 @@ struct acceptor {
     struct acceptor_options options;
     struct batch batches[BATCHES_MAX];
     int batch_count;
-    struct acceptance *first, *last; /* ready, FIFO */
-    int ready;                       /* so many */
-    int alone;                       /* so many of the first go one by one: their batch was refused */
-    int held;                        /* all acceptances in here */
-    struct acceptance *buckets[BUCKETS];
+    struct accept_queue queue;
     uv_prepare_t turn;
     uv_timer_t patience; /* only wakes the loop */
     int open_handles;
@@ -57,71 +53,16 @@ struct acceptor {
     void *closed_context;
 };
 
-/* ---- users ---- */
-
-static struct acceptance **bucket_of(struct acceptor *acceptor, const char *user_id)
-{
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (; *user_id; user_id++)
-        hash = (hash ^ (unsigned char)*user_id) * 1099511628211u;
-    return &acceptor->buckets[(hash ^ hash >> 32) & (BUCKETS - 1)];
-}
-
-static void append_ready(struct acceptor *acceptor, struct acceptance *acceptance)
-{
-    acceptance->next = NULL;
-    if (acceptor->last)
-        acceptor->last->next = acceptance;
-    else
-        acceptor->first = acceptance;
-    acceptor->last = acceptance;
-    acceptor->ready++;
-}
-
 bool acceptor_put(struct acceptor *acceptor, struct acceptance *acceptance)
 {
-    if (acceptor->held >= QUEUE_MAX)
-        return false;
-    acceptor->held++;
-    acceptance->next_of_user = NULL;
-    acceptance->last_of_user = acceptance;
     acceptance->tries = 0;
     acceptance->deadline_ms = clock_mono_ms() + ACCEPT_WITHIN_MS;
-    struct acceptance **bucket = bucket_of(acceptor, acceptance->user_id);
-    for (struct acceptance *head = *bucket; head; head = head->next_in_bucket) {
-        if (strcmp(head->user_id, acceptance->user_id) == 0) {
-            head->last_of_user->next_of_user = acceptance;
-            head->last_of_user = acceptance;
-            return true;
-        }
-    }
-    acceptance->next_in_bucket = *bucket;
-    *bucket = acceptance;
-    append_ready(acceptor, acceptance);
-    return true;
-}
-
-/* The head of its user is decided: the user's next one takes its place. */
-static void leave(struct acceptor *acceptor, struct acceptance *head)
-{
-    struct acceptance **link = bucket_of(acceptor, head->user_id);
-    while (*link != head)
-        link = &(*link)->next_in_bucket;
-    struct acceptance *next = head->next_of_user;
-    if (next) {
-        next->last_of_user = head->last_of_user;
-        next->next_in_bucket = head->next_in_bucket;
-        *link = next;
-        append_ready(acceptor, next);
-    } else {
-        *link = head->next_in_bucket;
-    }
-    acceptor->held--;
+    return accept_queue_put(&acceptor->queue, acceptance);
 }
 
 static void decide(struct acceptor *acceptor, struct acceptance *acceptance, enum acceptance_verdict verdict)
 {
-    leave(acceptor, acceptance);
+    accept_queue_leave(&acceptor->queue, acceptance);
     acceptance->on_decided(acceptance, verdict);
 }
 
@@ -245,38 +186,19 @@ static void decide_batch(struct batch *batch)
     batch->is_busy = false;
 }
 
-static struct acceptance *take_first(struct acceptor *acceptor)
-{
-    struct acceptance *item = acceptor->first;
-    acceptor->first = item->next;
-    if (!acceptor->first)
-        acceptor->last = NULL;
-    if (acceptor->alone > 0)
-        acceptor->alone--;
-    acceptor->ready--;
-    return item;
-}
-
 /* The database is away: those who have waited as long as the batch did need not wait for a batch of their own. */
 static void turn_away_late(struct acceptor *acceptor)
 {
+    struct accept_queue *queue = &acceptor->queue;
     int64_t late_ms = clock_mono_ms() + ACCEPT_WITHIN_MS - ASK_AWAY_TIMEOUT_MS;
-    while (acceptor->first && acceptor->first->deadline_ms <= late_ms && !pg_pool_ready(acceptor->options.pool))
-        decide(acceptor, take_first(acceptor), ACCEPTANCE_UNAVAILABLE);
+    while (queue->first && queue->first->deadline_ms <= late_ms && !pg_pool_ready(acceptor->options.pool))
+        decide(acceptor, accept_queue_take(queue), ACCEPTANCE_UNAVAILABLE);
 }
 
-/* Back to the head of the line, each to go alone: one of them is what the database refuses, or waits for. */
+/* Each goes alone: one of them is what the database refuses, or waits for. */
 static void split(struct batch *batch)
 {
-    struct acceptor *acceptor = batch->acceptor;
-    for (int i = batch->count - 1; i >= 0; i--) {
-        batch->items[i]->next = acceptor->first;
-        acceptor->first = batch->items[i];
-        if (!acceptor->last)
-            acceptor->last = batch->items[i];
-    }
-    acceptor->alone += batch->count;
-    acceptor->ready += batch->count;
+    accept_queue_give_back(&batch->acceptor->queue, batch->items, batch->count);
     batch->is_busy = false;
 }
 
@@ -389,10 +311,10 @@ static void on_flushed(struct pg_ask *flush, const struct pg_answer *answer)
 
 static void start_batch(struct acceptor *acceptor, struct batch *batch)
 {
-    int most = acceptor->alone > 0 ? 1 : BATCH_MAX;
+    int most = acceptor->queue.alone > 0 ? 1 : BATCH_MAX;
     batch->count = 0;
-    while (acceptor->first && batch->count < most)
-        batch->items[batch->count++] = take_first(acceptor);
+    while (acceptor->queue.first && batch->count < most)
+        batch->items[batch->count++] = accept_queue_take(&acceptor->queue);
     batch->is_busy = true;
     batch->since_ms = (int64_t)uv_now(acceptor->options.loop);
     send_batch(batch, nudge_may_follow(acceptor->options.wake));
@@ -419,13 +341,13 @@ static bool is_worth_a_batch(const struct acceptor *acceptor)
         out++;
         sent += batch->count;
     }
-    return acceptor->ready >= out * sent;
+    return acceptor->queue.ready >= out * sent;
 }
 
 static void on_turn(uv_prepare_t *prepare)
 {
     struct acceptor *acceptor = container_of(prepare, struct acceptor, turn);
-    for (int i = 0; i < acceptor->batch_count && acceptor->first; i++) {
+    for (int i = 0; i < acceptor->batch_count && acceptor->queue.first; i++) {
         if (acceptor->batches[i].is_busy)
             continue;
         if (!is_worth_a_batch(acceptor)) {
@@ -466,22 +388,19 @@ bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret
     return true;
 }
 
+static void abandon(struct acceptance *acceptance)
+{
+    acceptance->on_decided(acceptance, ACCEPTANCE_UNAVAILABLE);
+}
+
 void acceptor_abandon(struct acceptor *acceptor)
 {
-    for (size_t i = 0; i < BUCKETS; i++) {
-        for (struct acceptance *head = acceptor->buckets[i], *next_head; head; head = next_head) {
-            next_head = head->next_in_bucket;
-            for (struct acceptance *item = head, *next; item; item = next) {
-                next = item->next_of_user;
-                item->on_decided(item, ACCEPTANCE_UNAVAILABLE);
-            }
-        }
-    }
+    accept_queue_end(&acceptor->queue, abandon);
 }
 
 bool acceptor_is_idle(const struct acceptor *acceptor)
 {
-    return acceptor->held == 0;
+    return acceptor->queue.held == 0;
 }
 
 static void handle_closed(struct acceptor *acceptor)

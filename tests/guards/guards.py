@@ -60,6 +60,13 @@ GUARDS = [
         becomes="",
         test="db/accept",
     ),
+    dict(
+        name="a user's next request waits for the one before",
+        file="api/accept_queue.c",
+        line="        if (strcmp(head->user_id, acceptance->user_id) == 0) {\n",
+        becomes="        if (head == acceptance) {\n",
+        test="unit/accept_queue",
+    ),
     # ---- an acceptance that is visible and not yet on disk ----
     dict(
         name="nobody is told before the flush is done",
