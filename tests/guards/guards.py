@@ -254,6 +254,13 @@ GUARDS = [
         test="e2e/a claim whose commit fails leaves nothing but one question",
     ),
     dict(
+        name="core-api is not asked while the issuer's breaker is shut",
+        file="worker/flow.c",
+        line="    if (flow->step == STEP_CHECK && breaker_is_shut(&flow->worker->issuer.breaker, clock_mono_ms())) {\n",
+        becomes="    if (false) {\n",
+        test="unit/flow",
+    ),
+    dict(
         name="after a claim that was not committed nothing begins before the next one is",
         file="worker/claim.c",
         line="        claim->is_careful = true;\n",

@@ -101,16 +101,17 @@ class Tests:
             raise RuntimeError(out)
         return conninfo
 
-    def run(self, test):
+    def run(self, test, **environment):
         kind, name = test.split("/", 1)
+        environment = dict(os.environ, **environment)
         binary = OUT / "tests" / kind / f"test_{name}"
         if kind != "e2e" and not binary.exists():
             return 2, f"there is no {binary}"
         if kind == "unit":
-            return call([binary], timeout=120, cwd=RUN)
+            return call([binary], timeout=120, cwd=RUN, env=environment)
         if kind == "db":
-            return call([binary], timeout=180, cwd=RUN, env=dict(os.environ, ISSUING_TEST_DATABASE=self.database()))
-        return call([sys.executable, COPY / "tests" / "e2e" / "run.py", name], timeout=300, env=dict(os.environ, ISSUING_BUILD=str(OUT)))
+            return call([binary], timeout=180, cwd=RUN, env=dict(environment, ISSUING_TEST_DATABASE=self.database()))
+        return call([sys.executable, COPY / "tests" / "e2e" / "run.py", name], timeout=300, env=dict(environment, ISSUING_BUILD=str(OUT)))
 
 
 def apply(guard):
@@ -153,7 +154,7 @@ def main():
         say("the untouched copy does not build:\n" + out[-2000:])
         return 1
     for test in sorted({guard["test"] for guard in wanted}):
-        status, out = tests.run(test)
+        status, out = tests.run(test, CK_DEFAULT_TIMEOUT="120")  # a machine may be busy; a mutant that hangs is noticed soon
         if status:
             say(f"FAILED {test} on the untouched copy\n{out[-2000:]}")
             failed += 1
