@@ -20,24 +20,18 @@
 #define ARRAY_BYTES_MAX (4 * 1024 * 1024)
 #define PATIENCE_MS 10 /* a batch that takes longer holds nobody else up */
 #define ASK_TIMEOUT_MS 5000
-#define ASK_AWAY_TIMEOUT_MS 1000 /* while no connection is up */
-#define FLUSH_TIMEOUT_MS 2000 /* after those of the batch and of the nudge: with a second for that, ACCEPT_WITHIN_MS */
-#define ACCEPT_WITHIN_MS 8000 /* from put to a verdict, however often it is tried */
+#define ASK_AWAY_TIMEOUT_MS 1000    /* while no connection is up */
+#define ACCEPT_WITHIN_MS 8000       /* from put to a verdict, however often it is tried */
 #define PG_EPOCH_US 946684800000000 /* 2000-01-01 */
 
 struct batch {
     struct acceptor *acceptor;
     struct pg_ask ask;
-    struct pg_ask flush; /* behind the ask and a nudge */
     struct buf arrays[ARRAYS];
     struct acceptance *items[BATCH_MAX];
     int count;
-    bool is_busy; /* until neither is on its way, and the batch decided or given back */
-    bool is_ask_out, is_flush_out;
-    struct pg_answer answer;                          /* to the ask; its rows are in the items */
-    int64_t backend;                                  /* that answered */
-    enum { FLUSHED, NOT_FLUSHED, MISPLACED } flushed; /* MISPLACED: a flush, but perhaps not of this */
-    int64_t since_ms;                                 /* by the loop's clock */
+    bool is_busy;
+    int64_t since_ms; /* by the loop's clock */
     uv_timer_t again;
 };
 
@@ -69,10 +63,9 @@ static void decide(struct acceptor *acceptor, struct acceptance *acceptance, enu
 /* ---- one batch ---- */
 
 static void on_answer(struct pg_ask *ask, const struct pg_answer *answer);
-static void on_flushed(struct pg_ask *flush, const struct pg_answer *answer);
 static void on_again(uv_timer_t *timer);
 
-static bool fill(struct batch *batch, bool flush_later)
+static bool fill(struct batch *batch)
 {
     static const enum pg_type types[ARRAYS] = {PG_UUID, PG_TEXT, PG_TEXT, PG_BYTEA, PG_TEXT, PG_TEXT};
     struct pg_array arrays[ARRAYS];
@@ -97,7 +90,6 @@ static bool fill(struct batch *batch, bool flush_later)
     batch->ask.params[7] = pg_param_int8(config->limit.window_ms);
     batch->ask.params[8] = pg_param_bool(config->limit.counts == LIMIT_COUNTS_ATTEMPTS);
     batch->ask.params[9] = pg_param_int8(config->idempotency.retention_ms);
-    batch->ask.params[10] = pg_param_bool(flush_later);
     return true;
 }
 
@@ -108,28 +100,16 @@ static void end_batch(struct batch *batch, enum acceptance_verdict verdict)
     batch->is_busy = false;
 }
 
-static void send_batch(struct batch *batch, bool flush_later)
+static void send_batch(struct batch *batch)
 {
-    if (!fill(batch, flush_later)) {
+    if (!fill(batch)) {
         end_batch(batch, ACCEPTANCE_UNAVAILABLE);
         return;
     }
     batch->ask.statement = &sql_accept_batch;
     batch->ask.timeout_ms = pg_pool_ready(batch->acceptor->options.pool) ? ASK_TIMEOUT_MS : ASK_AWAY_TIMEOUT_MS;
     batch->ask.on_answer = on_answer;
-    batch->flush.statement = &sql_accept_flush;
-    batch->flush.timeout_ms = FLUSH_TIMEOUT_MS;
-    batch->flush.on_answer = on_flushed;
-    batch->is_ask_out = true;
-    batch->is_flush_out = flush_later;
-    batch->flushed = flush_later ? NOT_FLUSHED : FLUSHED; /* else by its own commit */
-    nudge_ask(batch->acceptor->options.wake, &batch->ask, flush_later ? &batch->flush : NULL);
-}
-
-/* Once more: what an earlier run has left is found, and told by this run's own commit. */
-static void send_again(struct batch *batch)
-{
-    send_batch(batch, false);
+    nudge_ask(batch->acceptor->options.wake, &batch->ask);
 }
 
 static enum acceptance_verdict verdict_of(struct slice text)
@@ -160,30 +140,23 @@ static void read_row(struct acceptance *item, const struct pg_rows *rows, int ro
     item->oldest_in_us = pg_is_null(rows, row, 4) ? -1 : pg_int8(rows, row, 4) + window_us - decided;
     item->frees_in_us = pg_is_null(rows, row, 5) ? 0 : pg_int8(rows, row, 5) - decided;
     item->decided_us = clock_mono_us();
-    item->verdict = verdict_of(pg_bytes(rows, row, 0));
 }
 
-/* Workers may be told at once: they do nothing that matters before a commit of their own, which takes this one along. */
-static void read_rows(struct batch *batch, const struct pg_rows *rows)
+static void batch_done(struct batch *batch, const struct pg_rows *rows)
 {
-    const struct acceptor_options *options = &batch->acceptor->options;
+    struct acceptor *acceptor = batch->acceptor;
     bool any_accepted = false;
     assert(pg_rows_count(rows) == batch->count);
+    metric_observe(acceptor->options.batch_size, batch->count);
     for (int i = 0; i < batch->count; i++) {
-        read_row(batch->items[i], rows, i, options->config->limit.window_ms * 1000);
-        any_accepted |= batch->items[i]->verdict == ACCEPTANCE_ACCEPTED;
+        enum acceptance_verdict verdict = verdict_of(pg_bytes(rows, i, 0));
+        any_accepted |= verdict == ACCEPTANCE_ACCEPTED;
+        read_row(batch->items[i], rows, i, acceptor->options.config->limit.window_ms * 1000);
+        decide(acceptor, batch->items[i], verdict);
     }
-    batch->backend = pg_int8(rows, 0, 7);
-    if (any_accepted)
-        nudge_send_for(options->wake, &batch->ask);
-}
-
-static void decide_batch(struct batch *batch)
-{
-    metric_observe(batch->acceptor->options.batch_size, batch->count);
-    for (int i = 0; i < batch->count; i++)
-        decide(batch->acceptor, batch->items[i], batch->items[i]->verdict);
     batch->is_busy = false;
+    if (any_accepted)
+        nudge_send_for(acceptor->options.wake, &batch->ask);
 }
 
 /* The database is away: those who have waited as long as the batch did need not wait for a batch of their own. */
@@ -226,49 +199,15 @@ static void try_again(struct batch *batch)
 
 static void on_again(uv_timer_t *timer)
 {
-    send_again(container_of(timer, struct batch, again));
+    send_batch(container_of(timer, struct batch, again));
 }
 
-static void refused(struct batch *batch)
+static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
 {
-    const struct pg_answer *answer = &batch->answer;
-    if (pg_sqlstate_is_transient(answer->sqlstate)) {
-        try_again(batch);
-    } else if (batch->count > 1) {
-        split(batch);
-    } else if (strcmp(answer->sqlstate, "55P03") == 0) { /* lock_timeout: somebody else holds this user or key */
-        end_batch(batch, ACCEPTANCE_IN_PROGRESS);
-    } else if (strcmp(answer->sqlstate, "23505") == 0 &&
-               batch->items[0]->tries++ == 0) { /* another service was quicker: look again */
-        send_again(batch);
-    } else {
-        log_error("a request could not be recorded", LOG_TEXT("sqlstate", answer->sqlstate),
-                  LOG_TEXT("why", answer->message));
-        end_batch(batch, ACCEPTANCE_UNAVAILABLE);
-    }
-}
-
-static void done(struct batch *batch)
-{
-    switch (batch->flushed) {
-    case FLUSHED:
-        decide_batch(batch);
-        return;
-    case MISPLACED:
-        send_again(batch);
-        return;
-    case NOT_FLUSHED: /* as an unknown COMMIT: a crash may have undone what was seen */
-        try_again(batch);
-        return;
-    }
-}
-
-/* Nothing of the batch is on its way any more. */
-static void conclude(struct batch *batch)
-{
-    switch (batch->answer.kind) {
+    struct batch *batch = container_of(ask, struct batch, ask);
+    switch (answer->kind) {
     case PG_DONE:
-        done(batch);
+        batch_done(batch, answer->rows);
         return;
     case PG_NOT_SENT:
         end_batch(batch, ACCEPTANCE_UNAVAILABLE);
@@ -278,35 +217,22 @@ static void conclude(struct batch *batch)
         try_again(batch);
         return;
     case PG_REFUSED:
-        refused(batch);
+        if (pg_sqlstate_is_transient(answer->sqlstate)) {
+            try_again(batch);
+        } else if (batch->count > 1) {
+            split(batch);
+        } else if (strcmp(answer->sqlstate, "55P03") == 0) { /* lock_timeout: somebody else holds this user or key */
+            end_batch(batch, ACCEPTANCE_IN_PROGRESS);
+        } else if (strcmp(answer->sqlstate, "23505") == 0 &&
+                   batch->items[0]->tries++ == 0) { /* another service was quicker: look again */
+            send_batch(batch);
+        } else {
+            log_error("a request could not be recorded", LOG_TEXT("sqlstate", answer->sqlstate),
+                      LOG_TEXT("why", answer->message));
+            end_batch(batch, ACCEPTANCE_UNAVAILABLE);
+        }
         return;
     }
-}
-
-static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
-{
-    struct batch *batch = container_of(ask, struct batch, ask);
-    batch->answer = *answer;
-    batch->answer.rows = NULL; /* valid in here only */
-    if (answer->kind == PG_DONE)
-        read_rows(batch, answer->rows);
-    batch->is_ask_out = false;
-    if (!batch->is_flush_out)
-        conclude(batch);
-}
-
-/* It counts where it ran after the batch's commit, with no crash between. Before it: the batch's name was lost, and it
- * runs once more behind the flush. By another process: a pooler has given the two to different sessions. */
-static void on_flushed(struct pg_ask *flush, const struct pg_answer *answer)
-{
-    struct batch *batch = container_of(flush, struct batch, flush);
-    if (answer->kind == PG_DONE) {
-        bool is_behind = !batch->is_ask_out && batch->backend == pg_int8(answer->rows, 0, 0);
-        batch->flushed = is_behind ? FLUSHED : MISPLACED;
-    }
-    batch->is_flush_out = false;
-    if (!batch->is_ask_out)
-        conclude(batch);
 }
 
 static void start_batch(struct acceptor *acceptor, struct batch *batch)
@@ -317,7 +243,7 @@ static void start_batch(struct acceptor *acceptor, struct batch *batch)
         batch->items[batch->count++] = accept_queue_take(&acceptor->queue);
     batch->is_busy = true;
     batch->since_ms = (int64_t)uv_now(acceptor->options.loop);
-    send_batch(batch, nudge_may_follow(acceptor->options.wake));
+    send_batch(batch);
 }
 
 static void on_patience(uv_timer_t *timer)

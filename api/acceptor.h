@@ -7,11 +7,7 @@
  * nothing outside the database
  * happens in it, and a request that had committed finds its own key. One that the database refuses is split, so that
  * one bad request does not
- * hurt its neighbours.
- *
- * Nobody is told a verdict before what it stands on is on disk. Where a nudge may go right behind a batch, the batch is
- * committed without waiting for the disk, so that workers see its events meanwhile, and a flush goes right behind the
- * nudge; the batch is decided when the flush is done. */
+ * hurt its neighbours. */
 #ifndef ISSUING_ACCEPTOR_H
 #define ISSUING_ACCEPTOR_H
 
@@ -61,7 +57,6 @@ struct acceptance {
     struct acceptance *next_of_user; /* waits for this one */
     struct acceptance *last_of_user; /* of a head: its queue's end */
     struct acceptance *next_in_bucket;
-    enum acceptance_verdict verdict; /* once it is on disk */
     int64_t deadline_ms;
     int tries;
 };

@@ -48,24 +48,19 @@ static void on_answer(struct pg_ask *asked, const struct pg_answer *answer)
         nudge_send(nudge);
 }
 
-bool nudge_may_follow(const struct nudge *nudge)
+void nudge_ask(struct nudge *nudge, struct pg_ask *ask)
 {
-    return !nudge->followed && !nudge->is_busy && !nudge->in_vain && clock_mono_ms() >= nudge->next_ms;
-}
-
-void nudge_ask(struct nudge *nudge, struct pg_ask *ask, struct pg_ask *last)
-{
+    int64_t now_ms = clock_mono_ms();
     if (nudge->followed == ask) /* it runs once more, and that one was for the first run */
         nudge->followed = &nudge->behind;
-    if (!last) {
+    if (nudge->followed || nudge->is_busy || nudge->in_vain || now_ms < nudge->next_ms) {
         pg_pool_ask(nudge->pool, ask);
         return;
     }
-    assert(!nudge->followed);
     nudge->followed = ask;
     nudge->in_vain = true;
-    nudge->next_ms = clock_mono_ms() + NUDGE_GAP_MS;
-    pg_pool_ask_chain(nudge->pool, (struct pg_ask *const[]){ask, &nudge->behind, last}, 3);
+    nudge->next_ms = now_ms + NUDGE_GAP_MS;
+    pg_pool_ask_pair(nudge->pool, ask, &nudge->behind);
 }
 
 void nudge_send_for(struct nudge *nudge, const struct pg_ask *ask)

@@ -26,14 +26,10 @@ must_check bool nudge_open(struct nudge *nudge, uv_loop_t *loop, struct pg_pool 
                            const struct sql_statement *statement, struct err *err);
 /* Never fails loudly: a lost hint costs a poll interval. */
 void nudge_send(struct nudge *nudge);
-/* Whether one may go right behind an ask now. */
-bool nudge_may_follow(const struct nudge *nudge);
-/* Asks. Where `last` is given, a nudge goes right behind the ask, in the hope that there will be something to tell, and
- * `last` right behind the nudge (pg_pool_ask_chain): so in a quiet system a hint is out as soon as what it tells of is
- * committed. That wants nudge_may_follow(). */
-void nudge_ask(struct nudge *nudge, struct pg_ask *ask, struct pg_ask *last);
-/* What was asked so is done, and there is something to tell: as nudge_send(), unless one is right behind the ask. To be
- * said when the ask is answered: once `last` is, the nudge is behind nobody any more. */
+/* Asks; where a nudge may go now, it goes right behind the ask (pg_pool_ask_pair), in the hope that there will be something
+ * to tell: so in a quiet system a hint is out as soon as what it tells of is committed. */
+void nudge_ask(struct nudge *nudge, struct pg_ask *ask);
+/* What was asked so is done, and there is something to tell: as nudge_send(), unless one is right behind the ask. */
 void nudge_send_for(struct nudge *nudge, const struct pg_ask *ask);
 bool nudge_is_idle(const struct nudge *nudge);
 /* Wants an idle one. One that was never opened (all zeros) is fine. */

@@ -46,7 +46,7 @@ struct pg_ask {
     bool is_slow; /* may take long: nothing is put behind it on its connection */
     /* private */
     struct pg_ask *next;
-    struct pg_ask *behind; /* pg_pool_ask_chain() */
+    struct pg_ask *behind; /* pg_pool_ask_pair() */
     int64_t deadline_ms;
     bool sent;
     bool rows_told;                                        /* on_rows was called */

@@ -7,7 +7,7 @@
  * - Each ask accepted is counted in in_flight until its one answer. User callbacks run at the end of what they are
  * called from, or from loops that hold no pointer into a queue; they may ask and may close.
  * - A slot gets asks only in state UP: connected, the schema looked at, not read-only.
- * - Of a chain only the first ask is in a queue: until it has been sent, the others share its fate.
+ * - The second ask of a pair is in no queue until the first has been sent: it shares the first one's fate until then.
  * Left out: growing and shrinking, priorities. */
 #include "common/pg_pool.h"
 
@@ -272,16 +272,13 @@ void pg_pool_ask(struct pg_pool *pool, struct pg_ask *ask)
     kick(pool);
 }
 
-void pg_pool_ask_chain(struct pg_pool *pool, struct pg_ask *const *asks, int count)
+void pg_pool_ask_pair(struct pg_pool *pool, struct pg_ask *ask, struct pg_ask *behind)
 {
-    pg_pool_ask(pool, asks[0]);
-    for (int i = 1; i < count; i++) {
-        struct pg_ask *before = asks[i - 1];
-        assert(!before->is_slow);
-        /* Not to be late while the one before may still run: that would cost it its connection. */
-        accept_ask(pool, asks[i], before->deadline_ms);
-        before->behind = asks[i];
-    }
+    assert(!ask->is_slow);
+    pg_pool_ask(pool, ask);
+    /* Not to be late while the first may still run: that would cost the first its connection. */
+    accept_ask(pool, behind, ask->deadline_ms);
+    ask->behind = behind;
 }
 
 static void answer_turned_away(struct pg_pool *pool)
@@ -314,16 +311,14 @@ static const char *why_not_sent(const struct slot *slot)
     return is_broken ? NULL : "a statement could not be built: out of memory";
 }
 
-static void send_behind(struct pg_pool *pool, struct slot *slot, struct pg_ask *ask)
+static void send_behind(struct pg_pool *pool, struct slot *slot, struct pg_ask *behind)
 {
-    while (ask && slot->state == SLOT_UP) { /* sending the one before may have lost it */
-        struct pg_ask *behind = ask->behind;
-        if (pg_connection_send(&slot->connection, ask))
-            ask = behind;
-        else
-            pg_connection_lose(&slot->connection, why_not_sent(slot));
-    }
-    answer_not_sent(pool, ask, "the connection was lost before it");
+    bool is_up = slot->state == SLOT_UP; /* sending the first may have lost it */
+    if (is_up && pg_connection_send(&slot->connection, behind))
+        return;
+    if (is_up)
+        pg_connection_lose(&slot->connection, why_not_sent(slot));
+    answer_not_sent(pool, behind, "the connection was lost before it");
 }
 
 static void send_first(struct pg_pool *pool, struct slot *slot)
@@ -332,7 +327,8 @@ static void send_first(struct pg_pool *pool, struct slot *slot)
     struct pg_ask *behind = ask->behind; /* once it is sent, the ask may be answered and reused */
     slot->unflushed = true;
     if (pg_connection_send(&slot->connection, ask)) {
-        send_behind(pool, slot, behind);
+        if (behind)
+            send_behind(pool, slot, behind);
         return;
     }
     const char *why = why_not_sent(slot);

@@ -35,13 +35,11 @@ struct pg_pool_options {
 must_check bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct pg_pool **ret_pool,
                              struct err *err);
 void pg_pool_ask(struct pg_pool *pool, struct pg_ask *ask);
-/* Asks all of them, each with its own answer. They leave right behind each other, in this order, on the same connection
- * and each in a transaction of its own: the server runs each as soon as it is done with the one before it, whatever that
- * came to, and nobody waits for the way to here and back. They may be more than `pipeline` by all but the first. Where
- * one is not sent, neither are those behind it. The time of each counts from the deadline of the one before it. Where a
- * name was lost (pg_conn.h), one may run again after those behind it, and is answered after them then: who is answered
- * first has run first. None but the last may be slow. */
-void pg_pool_ask_chain(struct pg_pool *pool, struct pg_ask *const *asks, int count);
+/* Asks both, each with its own answer. `behind` leaves right behind `ask`, on the same connection and in a transaction of
+ * its own: the server runs it as soon as it is done with `ask`, whatever that came to, and nobody waits for the way to
+ * here and back. It may be one more than `pipeline`. Where `ask` is not sent, neither is `behind`. Its time counts from
+ * the deadline of `ask`. Where a name was lost (pg_conn.h), `ask` may run again after it. `ask` may not be slow. */
+void pg_pool_ask_pair(struct pg_pool *pool, struct pg_ask *ask, struct pg_ask *behind);
 /* At least one connection is up and the schema fits. */
 bool pg_pool_ready(const struct pg_pool *pool);
 /* Asks not answered yet, waiting ones included. */

@@ -10,12 +10,6 @@
 --     A key counts for key_retention after its event's final status; that of an unfinished event, or of an open question (FAILED), always.
 --  5. Run again after a lost connection it finds its own key (event_id = the id it brought) and says `accepted` again: the read-back of an
 --     unknown COMMIT is the same call.
---  6. Seen is not yet on disk. With flush_later the call's commit does not wait for the disk, so that workers see its events meanwhile. The log is
---     one sequence: whatever commit is on disk later, that of a worker's claim too, has this one before it. But the caller may tell nobody a
---     verdict until a later commit of the same session was waited for (accept_flush).
---     Without flush_later the verdicts stand on the call's own commit; those on rows that it found, too: else the repeat of a request that is
---     seen and not yet on disk would be told, and a crash would take the request away. The commit of a transaction that only read waits for
---     nothing, nor does one that has just a transaction id; so such a call writes a message to the log, which nobody reads.
 -- A batch holds a user at most once (the caller's promise; checked here). lock_timeout bounds the wait for somebody who still records the same key.
 -- The planner switches keep the index paths even where statistics were taken on an empty table.
 -- What only few requests need to have asked. Functions of their own and not part of the one statement below: that would make every call pay for
@@ -61,7 +55,7 @@ CREATE FUNCTION issuing_frees_at(who text, request uuid, t timestamptz, limit_co
 
 CREATE FUNCTION issuing_accept(
     ids uuid[], user_ids text[], keys text[], fingerprints bytea[], payloads text[], traceparents text[],
-    limit_count int8, limit_window interval, count_attempts bool, key_retention interval, flush_later bool)
+    limit_count int8, limit_window interval, count_attempts bool, key_retention interval)
 RETURNS TABLE (
     verdict    text,        -- accepted, replayed, reused, not_replaceable, limited
     event_id   uuid,        -- of the accepted or replayed event
@@ -69,8 +63,7 @@ RETURNS TABLE (
     used       int8,        -- counted tries in the window, this one included where it counts
     oldest_at  timestamptz, -- the oldest of them
     frees_at   timestamptz, -- limited: when the next try can pass
-    decided_at timestamptz,
-    backend    int8)        -- the server's process that ran it; where it also ran the flush, the server has not crashed in between
+    decided_at timestamptz)
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '2s'
 SET enable_seqscan = off
@@ -90,11 +83,6 @@ BEGIN
     -- Two of one user would be judged by one snapshot, and both pass.
     IF (SELECT count(DISTINCT u.user_id) < count(*) FROM unnest(user_ids) AS u (user_id)) THEN
         RAISE EXCEPTION 'a batch of issuing_accept holds a user at most once' USING ERRCODE = '22023';
-    END IF;
-
-    -- For this transaction only, and until its end: the variable has no SET clause above.
-    IF flush_later THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
 
     PERFORM pg_advisory_xact_lock(l.h)
@@ -147,13 +135,7 @@ BEGIN
            j.counted + CASE WHEN j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts THEN 1 ELSE 0 END,
            CASE WHEN j.verdict = 'accepted' OR j.verdict = 'limited' AND count_attempts THEN coalesce(j.oldest, t) ELSE j.oldest END,
            CASE WHEN j.verdict = 'limited' THEN issuing_frees_at(j.user_id, j.id, t, limit_count, limit_window, count_attempts) END,
-           t,
-           pg_backend_pid()::int8
+           t
     FROM judged j ORDER BY j.n;
-
-    -- What it found may not be on disk yet: this makes the commit wait for it.
-    IF NOT flush_later AND pg_current_xact_id_if_assigned() IS NULL THEN
-        PERFORM pg_logical_emit_message(true, 'issuing', '');
-    END IF;
 END
 $$;

@@ -33,7 +33,6 @@ struct limit {
     int64_t count, window_ms;
     bool attempts;
     int64_t retention_ms; /* of a key; 0 = a day */
-    bool flush_later;
 };
 
 static const struct limit no_limit = {.count = 1000000, .window_ms = HOUR_MS};
@@ -45,7 +44,7 @@ try {
     char user[64], key[64], payload[160];
     char verdict[24];
     struct uuid event_id;
-    int64_t created_us, used, oldest_us, frees_us, decided_us, backend;
+    int64_t created_us, used, oldest_us, frees_us, decided_us;
 };
 
 static struct try try_of(const char *user, const char *key)
@@ -67,7 +66,6 @@ static void read_verdicts(const struct pg_rows *rows, struct try *tries, int cou
         tries[i].oldest_us = pg_time_us(rows, i, 4);
         tries[i].frees_us = pg_time_us(rows, i, 5);
         tries[i].decided_us = pg_time_us(rows, i, 6);
-        tries[i].backend = pg_int8(rows, i, 7);
     }
 }
 
@@ -77,7 +75,7 @@ static bool say(struct pg_sync *db, const struct limit *limit, struct try *tries
     static const enum pg_type types[] = {PG_UUID, PG_TEXT, PG_TEXT, PG_BYTEA, PG_TEXT, PG_TEXT};
     struct buf bufs[ARRAY_SIZE(types)];
     struct pg_array arrays[ARRAY_SIZE(types)];
-    struct pg_param params[11];
+    struct pg_param params[10];
     struct pg_rows *rows = NULL;
     struct err err;
     for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
@@ -100,7 +98,6 @@ static bool say(struct pg_sync *db, const struct limit *limit, struct try *tries
     params[7] = pg_param_int8(limit->window_ms);
     params[8] = pg_param_bool(limit->attempts);
     params[9] = pg_param_int8(limit->retention_ms ? limit->retention_ms : 24 * HOUR_MS);
-    params[10] = pg_param_bool(limit->flush_later);
     bool done = pg_sync_ask(db, &sql_accept_batch, params, &rows, &err);
     snprintf(ret_sqlstate, 6, "%s", pg_sync_sqlstate(db));
     if (done && pg_rows_count(rows) == count)
@@ -1096,90 +1093,6 @@ START_TEST(the_clock_is_read_after_the_lock)
 }
 END_TEST
 
-/* ---- visible and not yet on disk ------------------------------------------------------------------------------------------------ */
-
-/* In the same transaction, right behind the call, which was made with or without. */
-static int64_t is_asynchronous(bool flush_later, const char *key)
-{
-    const struct limit limit = {.count = 1000000, .window_ms = HOUR_MS, .flush_later = flush_later};
-    struct try try = try_of("visible", key);
-    char sqlstate[6];
-    database_run(api, "BEGIN");
-    ck_assert_msg(say_patiently(api, &limit, &try, 1, sqlstate), "SQLSTATE %s", sqlstate);
-    ck_assert_str_eq(try.verdict, "accepted");
-    int64_t answer = database_int(api, "SELECT (current_setting('synchronous_commit') = 'off')::int");
-    database_run(api, "COMMIT");
-    return answer;
-}
-
-START_TEST(only_a_call_that_is_to_be_flushed_later_does_not_wait_for_the_disk)
-{
-    database_run(api, "SET synchronous_commit = on");
-    ck_assert_int_eq(is_asynchronous(false, "a"), 0);
-    ck_assert_int_eq(is_asynchronous(true, "b"), 1);
-    ck_assert_int_eq(database_int(api, "SELECT (current_setting('synchronous_commit') = 'on')::int"), 1);
-    ck_assert_int_eq(is_asynchronous(false, "c"), 0); /* the session was not changed */
-    expect_rows("visible", 3, 3, 3);
-}
-END_TEST
-
-/* Whether the call, in a transaction of its own, left a record in the log: then its commit has waited for the disk. Nobody else writes
- * meanwhile that the test knows of, but the server may: so what writes nothing must show it in one of many tries. */
-static bool writes_log(const struct limit *limit, struct try *tries, int count, const char *verdict)
-{
-    enum { ROUNDS = 20 };
-    for (int round = 0; round < ROUNDS; round++) {
-        int64_t before = database_int(owner, "SELECT (pg_current_wal_insert_lsn() - '0/0') %% 1000000000");
-        accept_all(limit, tries, count);
-        int64_t after = database_int(owner, "SELECT (pg_current_wal_insert_lsn() - '0/0') %% 1000000000");
-        for (int i = 0; i < count; i++)
-            ck_assert_str_eq(tries[i].verdict, verdict);
-        if (before == after)
-            return false;
-    }
-    return true;
-}
-
-START_TEST(a_call_that_only_found_waits_for_the_disk_as_if_it_had_written)
-{
-    const struct limit later = {.count = 1000000, .window_ms = HOUR_MS, .flush_later = true};
-    struct try first = try_of("found", "k"), repeat = try_of("found", "k"), other = try_of("found", "k");
-    struct try reissue = try_of("found", "r");
-    snprintf(other.payload, sizeof other.payload, "{\"kind\":\"new\",\"memo\":\"x\"}");
-    snprintf(reissue.payload, sizeof reissue.payload,
-             "{\"kind\":\"reissue\",\"replaces\":\"00000000-0000-7000-8000-000000000001\"}");
-    expect(&later, &first, "accepted");
-    ck_assert(writes_log(&no_limit, &repeat, 1, "replayed"));
-    ck_assert(writes_log(&no_limit, &first, 1, "accepted")); /* after an unknown COMMIT */
-    ck_assert(writes_log(&no_limit, &other, 1, "reused"));
-    ck_assert(writes_log(&no_limit, &reissue, 1, "not_replaceable"));
-    ck_assert(!writes_log(&later, &repeat, 1, "replayed")); /* that is for the flush behind it */
-}
-END_TEST
-
-START_TEST(a_flush_waits_for_the_disk_and_names_the_process_as_the_call_does)
-{
-    struct try try = try_of("flushed", "k");
-    const struct limit later = {.count = 1000000, .window_ms = HOUR_MS, .flush_later = true};
-    database_run(owner, "SET synchronous_commit = off");
-    database_run(api, "SET synchronous_commit = on");
-    for (int i = 0; i < 20; i++) {
-        snprintf(try.key, sizeof try.key, "k%d", i);
-        try.id = uuid7_make();
-        expect(&later, &try, "accepted");
-        struct pg_rows *rows = database_rows(owner, "SELECT pg_current_wal_insert_lsn()::text");
-        char *committed = strndup(pg_bytes(rows, 0, 0).bytes, pg_bytes(rows, 0, 0).length);
-        pg_rows_free(rows);
-        rows = database_ask(api, &sql_accept_flush, NULL);
-        ck_assert_int_eq(pg_int8(rows, 0, 0), try.backend);
-        ck_assert_int_eq(pg_int8(rows, 0, 0), database_int(api, "SELECT pg_backend_pid()"));
-        pg_rows_free(rows);
-        ck_assert_int_eq(database_int(owner, "SELECT (pg_current_wal_flush_lsn() >= '%s')::int", committed), 1);
-        free(committed);
-    }
-}
-END_TEST
-
 /* ---- faults: without the lock, and with it in the wrong order -------------------------------------------------------------------- */
 
 /* A copy of the function, changed by a regular expression, in a schema of its own. */
@@ -1282,9 +1195,6 @@ int main(void)
     tcase_add_test(tcase, a_key_that_somebody_still_records_ends_the_wait_and_spares_the_neighbours);
     tcase_add_test(tcase, somebody_who_died_holding_a_users_lock_holds_it_no_more);
     tcase_add_test(tcase, the_clock_is_read_after_the_lock);
-    tcase_add_test(tcase, only_a_call_that_is_to_be_flushed_later_does_not_wait_for_the_disk);
-    tcase_add_test(tcase, a_call_that_only_found_waits_for_the_disk_as_if_it_had_written);
-    tcase_add_test(tcase, a_flush_waits_for_the_disk_and_names_the_process_as_the_call_does);
     tcase_add_test(tcase, without_the_users_lock_the_limit_is_broken);
     tcase_add_test(tcase, without_the_order_of_the_locks_batches_deadlock);
     suite_add_tcase(suite, tcase);

@@ -153,7 +153,7 @@ static char *verdict_of(const char *user)
     snprintf(text, sizeof text,
              "SELECT verdict FROM issuing_accept(ARRAY[gen_random_uuid()], ARRAY['%s'], ARRAY['%s'], "
              "ARRAY[sha256('{\"kind\": \"new\"}')], ARRAY['{\"kind\": \"new\"}'], ARRAY[NULL], 1000000, '1 h', false, "
-             "'1 day', false)",
+             "'1 day')",
              user, user);
     return database_text(owner, text);
 }
@@ -596,7 +596,7 @@ START_TEST(who_accepts_and_who_works_does_not_notice)
     volatile bool is_over = false;
     static const char accepting[] =
         "SELECT issuing_accept(ARRAY[issuing_uuid7()], ARRAY['busy'], ARRAY[gen_random_uuid()::text], "
-        "ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], 1000000, '1 h', false, '1 day', false)";
+        "ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], 1000000, '1 h', false, '1 day')";
     static const char working[] =
         "WITH claimed AS MATERIALIZED (SELECT id FROM issuing_claim('00000000-0000-4000-8000-000000000001', 50, 60000, "
         "'w', NULL, 100) "

@@ -1,8 +1,8 @@
 /* The story: in a quiet system a worker should know of a request as soon as it is committed, so the hint goes right behind
- * it on the same connection, and behind it what puts the request on disk. It must not cost the request anything: asks that
- * travel together have still one answer each, of the right kind, whatever becomes of the others, the connection or the
- * pool; and a hint that was held up, came too early or was for nothing may not silence the next. Needs a database: its
- * conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+ * it on the same connection. It must not cost the request anything: two asks that travel together have still one answer
+ * each, of the right kind, whatever becomes of the other, the connection or the pool; and a hint that was held up, came
+ * too early or was for nothing may not silence the next. Needs a database: its conninfo (keyword=value) in
+ * ISSUING_TEST_DATABASE. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "turning.h"
 
 #define APPLICATION "test_nudge"
-#define CHAINS 20
+#define PAIRS 20
 #define FOR_EVER_MS 60000
 
 struct probe {
@@ -36,7 +36,7 @@ static struct pg_sync *db; /* beside the pool */
 static struct pg_listen *listener;
 static struct nudge nudge;
 static struct err err;
-static struct probe leaders[CHAINS], behinds[CHAINS], lasts[CHAINS];
+static struct probe leaders[PAIRS], behinds[PAIRS];
 static int answered, states, hints;
 static int64_t rows_at_hint;
 static bool inside_ask, closed;
@@ -90,7 +90,7 @@ static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
     if (probe->again > 0) {
         probe->again--;
         probe->ask.params[0] = pg_param_int8(1);
-        nudge_ask(&nudge, ask, NULL);
+        nudge_ask(&nudge, ask);
     } else if (probe->is_told && answer->kind == PG_DONE) {
         nudge_send_for(&nudge, ask);
     }
@@ -102,40 +102,20 @@ static void prepare(struct probe *probe, const struct sql_statement *statement, 
     probe->ask.params[0] = pg_param_int8(number);
 }
 
-static void ask_chain(int index)
+static void ask_pair(int index)
 {
     inside_ask = true;
-    pg_pool_ask_chain(pool, (struct pg_ask *const[]){&leaders[index].ask, &behinds[index].ask, &lasts[index].ask}, 3);
+    pg_pool_ask_pair(pool, &leaders[index].ask, &behinds[index].ask);
     inside_ask = false;
 }
 
-static void expect_one_answer_each(int count)
-{
-    for (int i = 0; i < count; i++) {
-        ck_assert_int_eq(leaders[i].answers, 1);
-        ck_assert_int_eq(behinds[i].answers, 1);
-        ck_assert_int_eq(lasts[i].answers, 1);
-    }
-    ck_assert_int_eq(answered, 3 * count);
-    ck_assert_int_eq(pg_pool_in_flight(pool), 0);
-}
-
-static void on_answer_to_last(struct pg_ask *ask, const struct pg_answer *answer)
-{
-    struct probe *probe = (struct probe *)ask;
-    probe->answers++;
-    probe->kind = answer->kind;
-}
-
-/* By the nudge; with something behind it where it may follow. */
+/* By the nudge. */
 static struct probe *ask_nudged(int index, const struct sql_statement *statement, int64_t number, bool is_told)
 {
     prepare(&leaders[index], statement, number, FOR_EVER_MS);
     leaders[index].is_told = is_told;
-    prepare(&lasts[index], &twice, 7, FOR_EVER_MS);
-    lasts[index].ask.on_answer = on_answer_to_last;
     inside_ask = true;
-    nudge_ask(&nudge, &leaders[index].ask, nudge_may_follow(&nudge) ? &lasts[index].ask : NULL);
+    nudge_ask(&nudge, &leaders[index].ask);
     inside_ask = false;
     return &leaders[index];
 }
@@ -225,7 +205,6 @@ static void set_up(void)
     err = (struct err){.kind = ERR_NONE};
     memset(leaders, 0, sizeof(leaders));
     memset(behinds, 0, sizeof(behinds));
-    memset(lasts, 0, sizeof(lasts));
     memset(&nudge, 0, sizeof(nudge));
     answered = states = hints = 0;
     inside_ask = closed = false;
@@ -254,7 +233,7 @@ static void tear_down(void)
     pg_sync_closep(&db);
 }
 
-/* ---- asks that travel together ---- */
+/* ---- two asks that travel together ---- */
 
 START_TEST(what_is_behind_runs_on_the_same_connection_after_even_a_slow_leader_has_committed)
 {
@@ -262,77 +241,54 @@ START_TEST(what_is_behind_runs_on_the_same_connection_after_even_a_slow_leader_h
     for (int i = 0; i < 6; i++) {
         prepare(&leaders[i], &insert_slowly, i, FOR_EVER_MS);
         prepare(&behinds[i], &backend_if_there, i, FOR_EVER_MS);
-        prepare(&lasts[i], &backend_if_there, i, FOR_EVER_MS);
-        ask_chain(i);
+        ask_pair(i);
     }
-    ck_assert_int_eq(pg_pool_in_flight(pool), 18);
-    run_until(answered == 18);
-    expect_one_answer_each(6);
+    ck_assert_int_eq(pg_pool_in_flight(pool), 12);
+    run_until(answered == 12);
     for (int i = 0; i < 6; i++) {
+        ck_assert_int_eq(leaders[i].answers, 1);
+        ck_assert_int_eq(behinds[i].answers, 1);
         ck_assert_int_eq(leaders[i].kind, PG_DONE);
         ck_assert_int_eq(behinds[i].kind, PG_DONE);
-        ck_assert_int_eq(lasts[i].kind, PG_DONE);
         ck_assert_int_lt(leaders[i].place, behinds[i].place);
-        ck_assert_int_lt(behinds[i].place, lasts[i].place);
         ck_assert_int_eq(behinds[i].value, leaders[i].value); /* the row is there, and the backend is the same */
-        ck_assert_int_eq(lasts[i].value, leaders[i].value);
     }
+    ck_assert_int_eq(pg_pool_in_flight(pool), 0);
 }
 END_TEST
 
-START_TEST(what_is_last_runs_after_what_is_behind_has_committed)
-{
-    open_usual_pool(2, 10);
-    for (int i = 0; i < 2; i++) {
-        prepare(&leaders[i], &twice, i, FOR_EVER_MS);
-        prepare(&behinds[i], &insert_slowly, i, FOR_EVER_MS);
-        prepare(&lasts[i], &backend_if_there, i, FOR_EVER_MS);
-        ask_chain(i);
-    }
-    run_until(answered == 6);
-    expect_one_answer_each(2);
-    for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(lasts[i].value, behinds[i].value);
-}
-END_TEST
-
-START_TEST(none_is_hurt_by_the_refusal_of_another)
+START_TEST(neither_of_two_is_hurt_by_the_refusal_of_the_other)
 {
     open_usual_pool(1, 10);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         prepare(&leaders[i], &quotient, i == 0 ? 0 : 5, FOR_EVER_MS);
         prepare(&behinds[i], &quotient, i == 1 ? 0 : 4, FOR_EVER_MS);
-        prepare(&lasts[i], &quotient, i == 2 ? 0 : 4, FOR_EVER_MS);
-        ask_chain(i);
+        ask_pair(i);
     }
-    run_until(answered == 12);
-    expect_one_answer_each(4);
-    for (int i = 0; i < 4; i++) {
+    run_until(answered == 6);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(leaders[i].answers + behinds[i].answers, 2);
         ck_assert_int_eq(leaders[i].kind, i == 0 ? PG_REFUSED : PG_DONE);
         ck_assert_int_eq(behinds[i].kind, i == 1 ? PG_REFUSED : PG_DONE);
-        ck_assert_int_eq(lasts[i].kind, i == 2 ? PG_REFUSED : PG_DONE);
     }
     ck_assert_int_eq(states, 1);
 }
 END_TEST
 
-START_TEST(a_chain_may_be_more_than_the_pipeline_and_no_other_with_it)
+START_TEST(two_may_be_one_more_than_the_pipeline_and_no_more)
 {
     open_usual_pool(1, 1);
     for (int i = 0; i < 3; i++) {
         prepare(&leaders[i], &twice, i, FOR_EVER_MS);
         prepare(&behinds[i], &twice, 100 + i, FOR_EVER_MS);
-        prepare(&lasts[i], &twice, 200 + i, FOR_EVER_MS);
-        ask_chain(i);
+        ask_pair(i);
     }
-    run_until(answered == 9);
+    run_until(answered == 6);
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(leaders[i].value, 2 * i);
         ck_assert_int_eq(behinds[i].value, 2 * (100 + i));
-        ck_assert_int_eq(lasts[i].value, 2 * (200 + i));
-        ck_assert_int_eq(leaders[i].place, 3 * i);
-        ck_assert_int_eq(behinds[i].place, 3 * i + 1);
-        ck_assert_int_eq(lasts[i].place, 3 * i + 2);
+        ck_assert_int_eq(leaders[i].place, 2 * i);
+        ck_assert_int_eq(behinds[i].place, 2 * i + 1);
     }
 }
 END_TEST
@@ -342,34 +298,28 @@ START_TEST(what_is_behind_is_not_late_while_its_leader_may_run)
     open_usual_pool(2, 10);
     prepare(&leaders[0], &doze, 600, FOR_EVER_MS);
     prepare(&behinds[0], &twice, 4, 50);
-    prepare(&lasts[0], &twice, 5, 50);
-    ask_chain(0);
+    ask_pair(0);
     prepare(&leaders[1], &doze, 20000, 200); /* on the other connection: when it is late, all are looked at */
     pg_pool_ask(pool, &leaders[1].ask);
-    run_until(answered == 4);
+    run_until(answered == 3);
     ck_assert_int_eq(leaders[1].kind, PG_UNKNOWN);
     ck_assert_int_eq(leaders[0].kind, PG_DONE);
     ck_assert_int_eq(behinds[0].kind, PG_DONE);
     ck_assert_int_eq(behinds[0].value, 8);
-    ck_assert_int_eq(lasts[0].kind, PG_DONE);
-    ck_assert_int_eq(lasts[0].value, 10);
 }
 END_TEST
 
-/* At 0 the one behind is silent, at 1 the last. */
-START_TEST(silence_behind_is_unknown_and_leaves_those_before_it_done)
+START_TEST(silence_behind_is_unknown_and_leaves_the_leader_done)
 {
     open_usual_pool(1, 10);
     prepare(&leaders[0], &twice, 4, 500);
-    prepare(&behinds[0], _i == 0 ? &doze : &twice, 20000, 100);
-    prepare(&lasts[0], _i == 1 ? &doze : &twice, 20000, 100);
-    ask_chain(0);
-    run_until(answered == 3);
-    expect_one_answer_each(1);
+    prepare(&behinds[0], &doze, 20000, 100);
+    ask_pair(0);
+    run_until(answered == 2);
     ck_assert_int_eq(leaders[0].kind, PG_DONE);
-    ck_assert_int_eq(behinds[0].kind, _i == 0 ? PG_UNKNOWN : PG_DONE);
-    ck_assert_int_eq(lasts[0].kind, PG_UNKNOWN);
-    ck_assert(behinds[0].was_sent && lasts[0].was_sent);
+    ck_assert_int_eq(leaders[0].answers, 1);
+    ck_assert_int_eq(behinds[0].kind, PG_UNKNOWN);
+    ck_assert(behinds[0].was_sent);
 }
 END_TEST
 
@@ -379,104 +329,89 @@ START_TEST(a_leader_that_is_not_sent_takes_along_what_is_behind)
     for (int i = 0; i < 4; i++) { /* two wait in vain, two are too many */
         prepare(&leaders[i], &twice, 1, 200);
         prepare(&behinds[i], &twice, 1, FOR_EVER_MS);
-        prepare(&lasts[i], &twice, 1, FOR_EVER_MS);
-        ask_chain(i);
+        ask_pair(i);
     }
     ck_assert_int_eq(answered, 0);
-    run_until(answered == 12);
-    expect_one_answer_each(4);
+    run_until(answered == 8);
     for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(leaders[i].answers, 1);
+        ck_assert_int_eq(behinds[i].answers, 1);
         ck_assert_int_eq(leaders[i].kind, PG_NOT_SENT);
         ck_assert_int_eq(behinds[i].kind, PG_NOT_SENT);
-        ck_assert_int_eq(lasts[i].kind, PG_NOT_SENT);
-        ck_assert(!leaders[i].was_sent && !behinds[i].was_sent && !lasts[i].was_sent);
+        ck_assert(!leaders[i].was_sent && !behinds[i].was_sent);
         ck_assert_int_eq(behinds[i].place, leaders[i].place + 1);
-        ck_assert_int_eq(lasts[i].place, leaders[i].place + 2);
     }
     ck_assert_int_eq(leaders[2].place, 0);
+    ck_assert_int_eq(pg_pool_in_flight(pool), 0);
 }
 END_TEST
 
-/* The connection is lost while the leader runs, or the one behind, or the last. */
-START_TEST(a_lost_connection_makes_unknown_what_was_not_answered_and_those_that_wait_are_done)
+START_TEST(a_lost_connection_makes_both_unknown_and_those_that_wait_are_done)
 {
     open_usual_pool(1, 1);
     execute("SELECT pg_advisory_lock(4711)");
     for (int i = 0; i < 2; i++) {
-        prepare(&leaders[i], i == 0 && _i == 0 ? &hang : &twice, 4711, FOR_EVER_MS);
-        prepare(&behinds[i], i == 0 && _i == 1 ? &hang : &twice, 4711, FOR_EVER_MS);
-        prepare(&lasts[i], i == 0 && _i == 2 ? &hang : &twice, 4711, FOR_EVER_MS);
-        ask_chain(i);
+        prepare(&leaders[i], i == 0 ? &hang : &twice, 4711, FOR_EVER_MS);
+        prepare(&behinds[i], &twice, 4, FOR_EVER_MS);
+        ask_pair(i);
     }
     run_until(look_up("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1);
-    run_until(answered == _i);
     execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
-    run_until(answered == 6);
-    expect_one_answer_each(2);
-    ck_assert_int_eq(leaders[0].kind, _i == 0 ? PG_UNKNOWN : PG_DONE);
-    ck_assert_int_eq(behinds[0].kind, _i <= 1 ? PG_UNKNOWN : PG_DONE);
-    ck_assert_int_eq(lasts[0].kind, PG_UNKNOWN);
-    ck_assert_int_eq(leaders[1].kind, PG_DONE);
-    ck_assert_int_eq(behinds[1].kind, PG_DONE);
-    ck_assert_int_eq(lasts[1].kind, PG_DONE);
+    run_until(answered == 4);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(leaders[i].answers, 1);
+        ck_assert_int_eq(behinds[i].answers, 1);
+        ck_assert_int_eq(leaders[i].kind, i == 0 ? PG_UNKNOWN : PG_DONE);
+        ck_assert_int_eq(behinds[i].kind, i == 0 ? PG_UNKNOWN : PG_DONE);
+    }
 }
 END_TEST
 
-START_TEST(closing_answers_all_of_each_chain_once)
+START_TEST(closing_answers_both_of_each_two_once)
 {
     open_usual_pool(2, 2);
     execute("SELECT pg_advisory_lock(4711)");
     for (int i = 0; i < 6; i++) { /* two are on their way, four wait */
         prepare(&leaders[i], &hang, 4711, FOR_EVER_MS);
         prepare(&behinds[i], &twice, 1, FOR_EVER_MS);
-        prepare(&lasts[i], &twice, 1, FOR_EVER_MS);
-        ask_chain(i);
+        ask_pair(i);
     }
     run_until(look_up("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 2);
     pg_pool_close(pool, on_closed, &closed);
     prepare(&leaders[6], &twice, 1, FOR_EVER_MS);
     prepare(&behinds[6], &twice, 1, FOR_EVER_MS);
-    prepare(&lasts[6], &twice, 1, FOR_EVER_MS);
-    ask_chain(6);
+    ask_pair(6);
     ck_assert_int_eq(answered, 0);
     run_until(closed);
     pool = NULL;
-    ck_assert_int_eq(answered, 21);
+    ck_assert_int_eq(answered, 14);
     for (int i = 0; i < 7; i++) {
         ck_assert_int_eq(leaders[i].answers, 1);
         ck_assert_int_eq(behinds[i].answers, 1);
-        ck_assert_int_eq(lasts[i].answers, 1);
         ck_assert_int_eq(leaders[i].kind, i < 2 ? PG_UNKNOWN : PG_NOT_SENT);
         ck_assert_int_eq(behinds[i].kind, i < 2 ? PG_UNKNOWN : PG_NOT_SENT);
-        ck_assert_int_eq(lasts[i].kind, i < 2 ? PG_UNKNOWN : PG_NOT_SENT);
     }
 }
 END_TEST
 
-static const struct sql_statement forget = {.name = "forget", .text = "DEALLOCATE ALL", .shape = SQL_NONE};
-
-/* Who relies on the order finds it in the answers: the leader's run that counts came after those behind it. */
-START_TEST(a_leader_whose_name_is_gone_is_done_all_the_same_and_answered_when_it_ran)
+START_TEST(a_leader_whose_name_is_gone_is_done_all_the_same)
 {
     open_usual_pool(1, 10);
     for (int i = 0; i < 3; i++) {
+        static const struct sql_statement forget = {.name = "forget", .text = "DEALLOCATE ALL", .shape = SQL_NONE};
         prepare(&leaders[i], i == 1 ? &forget : &twice, i, FOR_EVER_MS);
         leaders[i].ask.params[0] = pg_param_int8(i);
-        prepare(&behinds[i], i == 1 ? &doze : &quotient, 5, FOR_EVER_MS); /* in between, nobody finds his name gone */
-        prepare(&lasts[i], &doze, 1, FOR_EVER_MS);
-        ask_chain(i);
-        run_until(answered == 3 * (i + 1));
+        prepare(&behinds[i], &quotient, 5, FOR_EVER_MS);
+        ask_pair(i);
+        run_until(answered == 2 * (i + 1));
     }
-    expect_one_answer_each(3);
     for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(leaders[i].answers, 1);
+        ck_assert_int_eq(behinds[i].answers, 1);
         ck_assert_int_eq(leaders[i].kind, PG_DONE);
-        ck_assert_int_eq(behinds[i].kind, PG_DONE);
-        ck_assert_int_eq(lasts[i].kind, PG_DONE);
+        ck_assert_int_eq(behinds[i].value, 20);
     }
-    ck_assert_int_eq(behinds[2].value, 20);
-    ck_assert_int_lt(leaders[0].place, lasts[0].place);
     ck_assert_int_eq(leaders[2].value, 4);
-    ck_assert_int_gt(leaders[2].place, lasts[2].place);
     ck_assert_int_eq(states, 1);
 }
 END_TEST
@@ -485,21 +420,19 @@ static void on_answer_alone(struct pg_ask *ask, const struct pg_answer *answer)
 {
     on_answer(ask, answer);
     if (answered < 10)
-        pg_pool_ask(pool, ask); /* it has nothing behind it now */
+        pg_pool_ask(pool, ask);
 }
 
-START_TEST(a_leader_that_asks_again_alone_leaves_the_others_behind)
+START_TEST(a_leader_that_asks_again_alone_leaves_the_other_behind)
 {
     open_usual_pool(1, 10);
     prepare(&leaders[0], &twice, 1, FOR_EVER_MS);
     leaders[0].ask.on_answer = on_answer_alone;
     prepare(&behinds[0], &twice, 1, FOR_EVER_MS);
-    prepare(&lasts[0], &twice, 1, FOR_EVER_MS);
-    ask_chain(0);
+    ask_pair(0);
     run_until(answered >= 10 && pg_pool_in_flight(pool) == 0);
     ck_assert_int_eq(behinds[0].answers, 1);
-    ck_assert_int_eq(lasts[0].answers, 1);
-    ck_assert_int_eq(leaders[0].answers, answered - 2);
+    ck_assert_int_eq(leaders[0].answers, answered - 1);
 }
 END_TEST
 
@@ -517,32 +450,6 @@ START_TEST(a_quiet_ask_is_told_once_and_when_it_is_committed)
     ck_assert_int_eq(probe->kind, PG_DONE);
     rest();
     expect_hints(1);
-    ck_assert_int_eq(lasts[0].answers, 1);
-    ck_assert_int_eq(lasts[0].kind, PG_DONE);
-}
-END_TEST
-
-/* What goes behind the nudge must not go without it. */
-START_TEST(a_nudge_may_follow_where_none_was_sent_lately_and_none_is_on_its_way)
-{
-    open_usual_pool(3, 10);
-    open_nudge(&notify_late);
-    ck_assert(nudge_may_follow(&nudge));
-    execute("SELECT pg_advisory_lock(4712)");
-    struct probe *first = ask_nudged(0, &twice, 1, true);
-    ck_assert(!nudge_may_follow(&nudge));
-    run_until(first->answers == 1 && beats_passed(2));
-    ck_assert_int_eq(lasts[0].answers, 0); /* it is behind the nudge, which hangs */
-    ck_assert(!nudge_may_follow(&nudge));
-    struct probe *second = ask_nudged(1, &twice, 1, true);
-    run_until(second->answers == 1 && beats_passed(2));
-    ck_assert_int_eq(pg_pool_in_flight(pool), 3); /* the nudge, the last behind it, and a nudge of the second's own */
-    ck_assert_int_eq(lasts[1].answers, 0);        /* nor was it asked */
-    execute("SELECT pg_advisory_unlock(4712)");
-    rest();
-    ck_assert_int_eq(lasts[0].answers, 1);
-    ck_assert(nudge_may_follow(&nudge));
-    expect_hints(2);
 }
 END_TEST
 
@@ -592,7 +499,7 @@ START_TEST(a_hint_that_hangs_is_not_asked_for_twice)
         struct probe *probe = ask_nudged(i, &twice, i, true);
         run_until(probe->answers == 1 && beats_passed(2));
     }
-    ck_assert_int_eq(pg_pool_in_flight(pool), 3); /* one behind the first and the last behind it, one for the others */
+    ck_assert_int_eq(pg_pool_in_flight(pool), 2); /* one behind the first, one for the others */
     execute("SELECT pg_advisory_unlock(4712)");
     rest();
     ck_assert_int_eq(pg_pool_in_flight(pool), 0);
@@ -667,6 +574,7 @@ START_TEST(a_name_that_is_gone_costs_no_hint)
                                                 .text = "INSERT INTO test_nudge VALUES ($1::int8)",
                                                 .parameters = 1,
                                                 .shape = SQL_NONE};
+    static const struct sql_statement forget = {.name = "forget", .text = "DEALLOCATE ALL", .shape = SQL_NONE};
     open_usual_pool(1, 10);
     open_nudge(&notify);
     for (int i = 0; i < 3; i++) {
@@ -700,19 +608,16 @@ int main(void)
     TCase *tcase = tcase_create("nudge");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, what_is_behind_runs_on_the_same_connection_after_even_a_slow_leader_has_committed);
-    tcase_add_test(tcase, what_is_last_runs_after_what_is_behind_has_committed);
-    tcase_add_test(tcase, none_is_hurt_by_the_refusal_of_another);
-    tcase_add_test(tcase, a_chain_may_be_more_than_the_pipeline_and_no_other_with_it);
+    tcase_add_test(tcase, neither_of_two_is_hurt_by_the_refusal_of_the_other);
+    tcase_add_test(tcase, two_may_be_one_more_than_the_pipeline_and_no_more);
     tcase_add_test(tcase, what_is_behind_is_not_late_while_its_leader_may_run);
-    tcase_add_loop_test(tcase, silence_behind_is_unknown_and_leaves_those_before_it_done, 0, 2);
+    tcase_add_test(tcase, silence_behind_is_unknown_and_leaves_the_leader_done);
     tcase_add_test(tcase, a_leader_that_is_not_sent_takes_along_what_is_behind);
-    tcase_add_loop_test(tcase, a_lost_connection_makes_unknown_what_was_not_answered_and_those_that_wait_are_done, 0,
-                        3);
-    tcase_add_test(tcase, closing_answers_all_of_each_chain_once);
-    tcase_add_test(tcase, a_leader_whose_name_is_gone_is_done_all_the_same_and_answered_when_it_ran);
-    tcase_add_test(tcase, a_leader_that_asks_again_alone_leaves_the_others_behind);
+    tcase_add_test(tcase, a_lost_connection_makes_both_unknown_and_those_that_wait_are_done);
+    tcase_add_test(tcase, closing_answers_both_of_each_two_once);
+    tcase_add_test(tcase, a_leader_whose_name_is_gone_is_done_all_the_same);
+    tcase_add_test(tcase, a_leader_that_asks_again_alone_leaves_the_other_behind);
     tcase_add_test(tcase, a_quiet_ask_is_told_once_and_when_it_is_committed);
-    tcase_add_test(tcase, a_nudge_may_follow_where_none_was_sent_lately_and_none_is_on_its_way);
     tcase_add_test(tcase, what_comes_within_the_gap_is_told_too);
     tcase_add_test(tcase, hints_are_a_gap_apart);
     tcase_add_test(tcase, a_hint_that_hangs_is_not_asked_for_twice);

@@ -27,7 +27,7 @@ static const struct {
     const char *prefix;
     const char *roles[4];
 } users[] = {
-    {"accept_", {"issuing_api"}},
+    {"accept_batch", {"issuing_api"}},
     {"request_", {"issuing_api"}},
     {"requests_", {"issuing_api"}},
     {"card_", {"issuing_api"}},

@@ -4,14 +4,11 @@ somebody else's.
 A fault holds the worker at a step (the peer does not answer, or a lock keeps its write waiting); then it is killed
 there. SHORT keeps leases short.
 """
-import contextlib
-import select
 import signal
-import subprocess
 import time
 
 from client import Closed, Wire, request_bytes
-from harness import ENVIRONMENT, psql_program, same, test, true, wait
+from harness import same, test, true, wait
 
 SHORT = {"issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
 
@@ -453,88 +450,6 @@ def sigterm_while_a_claim_is_being_committed_hands_its_events_back(world):
         world.start_worker()
         world.wait_status(request, "COMPLETED")
         same(world.workers()[-1].stop(), 0, "exit status")
-
-
-def waiting_for_disk(world, role):
-    """The server's processes whose commit waits."""
-    return set(world.sql("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = '%s' AND"
-                         " wait_event = 'SyncRep'" % role).split())
-
-
-@contextlib.contextmanager
-def nothing_gets_on_disk(world):
-    """Who waits for the disk waits for a standby that there is not; what does not wait goes through and is seen."""
-    begun = []
-
-    def waits():
-        """When the server has taken up the setting is known from a commit that hangs."""
-        if not begun or begun[-1].poll() is not None:
-            begun.append(subprocess.Popen([psql_program(), "-Xq", "-d", world.conninfo("postgres"), "-c",
-                                           "SELECT pg_logical_emit_message(true, 'test', '')"], env=ENVIRONMENT,
-                                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                          stderr=subprocess.DEVNULL, start_new_session=True))
-        return waiting_for_disk(world, "postgres")
-
-    try:
-        world.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-        world.sql("SELECT pg_reload_conf()")
-        wait(waits, "commits hang")
-        yield
-    finally:
-        world.sql("ALTER SYSTEM RESET synchronous_standby_names")
-        world.sql("SELECT pg_reload_conf()")
-        for process in begun:
-            process.wait(30)
-
-
-def told(wire):
-    """What the client has been told by now; None = nothing."""
-    return wire.answer().status if select.select([wire.socket], [], [], 0)[0] else None
-
-
-@test
-def a_request_that_is_not_on_disk_yet_is_seen_but_nobody_is_told_and_no_card_is_asked_for(world):
-    world.up(apis=2)
-    one, two = world.apis()
-    bobs = world.accept("bob", api=two)
-    world.wait_status(bobs, "COMPLETED")
-    same(world.accept("bob", api=two), bobs, "a repeat")  # in vain for the workers: the next goes without a nudge behind
-    with Wire(one.port, 40) as first, Wire(two.port, 40) as repeat:
-        with nothing_gets_on_disk(world):
-            first.send(world.post_bytes("alice", "k"))
-            wait(lambda: len(waiting_for_disk(world, "issuing_api")) == 1, "the request waits for the disk")
-            request = world.sql("SELECT id FROM outbox_events WHERE user_id = 'alice' AND status = 'PENDING'")
-            true(request, "it is seen")
-            wait(lambda: world.sandbox.calls("check", user="alice"), "core-api was asked about alice")
-            wait(lambda: waiting_for_disk(world, "issuing_worker"), "the claim waits for the disk")
-            repeat.send(world.post_bytes("alice", "k"))
-            wait(lambda: len(waiting_for_disk(world, "issuing_api")) == 2, "the repeat waits too")
-            time.sleep(0.3)
-            same((told(first), told(repeat)), (None, None), "answers")
-            same((world.status(request), creates(world, request)), ("PENDING", 0), "status and creates")
-        answers = [first.answer(), repeat.answer()]
-    same([(answer.status, answer.json()["id"]) for answer in answers], [(202, request)] * 2, "answers")
-    same([answer.header("Idempotent-Replayed") for answer in answers], ["false", "true"], "Idempotent-Replayed")
-    world.wait_status(request, "COMPLETED")
-    same((world.post("alice", "k").json()["id"], len(world.sandbox.cards(user="alice"))), (request, 1), "cards")
-
-
-@test
-def a_request_whose_way_to_the_disk_is_lost_is_recorded_once_and_told_when_it_is_there(world):
-    world.up()
-    with Wire(world.apis()[0].port, 40) as wire:
-        with nothing_gets_on_disk(world):
-            wire.send(world.post_bytes("alice", "k"))
-            lost = wait(lambda: waiting_for_disk(world, "issuing_api"), "the request waits for the disk")
-            request = world.sql("SELECT id FROM outbox_events")
-            world.sql("SELECT pg_terminate_backend(%s, 10000)" % lost.pop())
-            wait(lambda: waiting_for_disk(world, "issuing_api"), "it is tried again, and waits as well")
-            time.sleep(0.3)
-            same(told(wire), None, "answer")
-        answer = wire.answer()
-    same((answer.status, answer.json()["id"], answer.header("Idempotent-Replayed")), (202, request, "false"), "answer")
-    world.settle()
-    same((world.sql("SELECT count(*) FROM outbox_events"), len(world.sandbox.cards())), ("1", 1), "events and cards")
 
 
 @test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", core__timeout="1s",
