@@ -10,6 +10,9 @@
 --     A key counts for key_retention after its event's final status; that of an unfinished event, or of an open question (FAILED), always.
 --  5. Run again after a lost connection it finds its own key (event_id = the id it brought) and says `accepted` again: the read-back of an
 --     unknown COMMIT is the same call.
+--  6. A verdict is told when the call's commit was waited for, those on rows that it only found too. With a synchronous standby a row may be seen
+--     and not be there yet: the session that wrote it was ended while it waited. The commit of a transaction that only read waits for nothing,
+--     nor does one that has just a transaction id; so such a call writes a message to the log, which nobody reads.
 -- A batch holds a user at most once (the caller's promise; checked here). lock_timeout bounds the wait for somebody who still records the same key.
 -- The planner switches keep the index paths even where statistics were taken on an empty table.
 -- What only few requests need to have asked. Functions of their own and not part of the one statement below: that would make every call pay for
@@ -137,5 +140,9 @@ BEGIN
            CASE WHEN j.verdict = 'limited' THEN issuing_frees_at(j.user_id, j.id, t, limit_count, limit_window, count_attempts) END,
            t
     FROM judged j ORDER BY j.n;
+
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        PERFORM pg_logical_emit_message(true, 'issuing', '');
+    END IF;
 END
 $$;

@@ -1093,6 +1093,37 @@ START_TEST(the_clock_is_read_after_the_lock)
 }
 END_TEST
 
+/* Whether the call, in a transaction of its own, left a record in the log: then its commit has waited for the disk and the standbys.
+ * Nobody else writes meanwhile that the test knows of, but the server may: so what writes nothing must show it in one of many tries. */
+static bool writes_log(struct try *try, const char *verdict)
+{
+    enum { ROUNDS = 20 };
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t before = database_int(owner, "SELECT (pg_current_wal_insert_lsn() - '0/0') %% 1000000000");
+        accept_all(&no_limit, try, 1);
+        int64_t after = database_int(owner, "SELECT (pg_current_wal_insert_lsn() - '0/0') %% 1000000000");
+        ck_assert_str_eq(try->verdict, verdict);
+        if (before == after)
+            return false;
+    }
+    return true;
+}
+
+START_TEST(a_call_that_only_found_waits_for_the_disk_as_if_it_had_written)
+{
+    struct try first = try_of("found", "k"), repeat = try_of("found", "k"), other = try_of("found", "k");
+    struct try reissue = try_of("found", "r");
+    snprintf(other.payload, sizeof other.payload, "{\"kind\":\"new\",\"memo\":\"x\"}");
+    snprintf(reissue.payload, sizeof reissue.payload,
+             "{\"kind\":\"reissue\",\"replaces\":\"00000000-0000-7000-8000-000000000001\"}");
+    expect(&no_limit, &first, "accepted");
+    ck_assert(writes_log(&repeat, "replayed"));
+    ck_assert(writes_log(&first, "accepted")); /* after an unknown COMMIT */
+    ck_assert(writes_log(&other, "reused"));
+    ck_assert(writes_log(&reissue, "not_replaceable"));
+}
+END_TEST
+
 /* ---- faults: without the lock, and with it in the wrong order -------------------------------------------------------------------- */
 
 /* A copy of the function, changed by a regular expression, in a schema of its own. */
@@ -1195,6 +1226,7 @@ int main(void)
     tcase_add_test(tcase, a_key_that_somebody_still_records_ends_the_wait_and_spares_the_neighbours);
     tcase_add_test(tcase, somebody_who_died_holding_a_users_lock_holds_it_no_more);
     tcase_add_test(tcase, the_clock_is_read_after_the_lock);
+    tcase_add_test(tcase, a_call_that_only_found_waits_for_the_disk_as_if_it_had_written);
     tcase_add_test(tcase, without_the_users_lock_the_limit_is_broken);
     tcase_add_test(tcase, without_the_order_of_the_locks_batches_deadlock);
     suite_add_tcase(suite, tcase);

@@ -4,11 +4,14 @@ somebody else's.
 A fault holds the worker at a step (the peer does not answer, or a lock keeps its write waiting); then it is killed
 there. SHORT keeps leases short.
 """
+import contextlib
+import select
 import signal
+import subprocess
 import time
 
 from client import Closed, Wire, request_bytes
-from harness import same, test, true, wait
+from harness import ENVIRONMENT, psql_program, same, test, true, wait
 
 SHORT = {"issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
 
@@ -450,6 +453,64 @@ def sigterm_while_a_claim_is_being_committed_hands_its_events_back(world):
         world.start_worker()
         world.wait_status(request, "COMPLETED")
         same(world.workers()[-1].stop(), 0, "exit status")
+
+
+def waiting_for_standby(world, role):
+    """The server's processes whose commit waits."""
+    return set(world.sql("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND usename = '%s' AND"
+                         " wait_event = 'SyncRep'" % role).split())
+
+
+@contextlib.contextmanager
+def nothing_gets_to_the_standby(world):
+    """A commit that waits for the standby waits for one that there is not."""
+    begun = []
+
+    def waits():
+        """When the server has taken up the setting is known from a commit that hangs."""
+        if not begun or begun[-1].poll() is not None:
+            begun.append(subprocess.Popen([psql_program(), "-Xq", "-d", world.conninfo("postgres"), "-c",
+                                           "SELECT pg_logical_emit_message(true, 'test', '')"], env=ENVIRONMENT,
+                                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                          stderr=subprocess.DEVNULL, start_new_session=True))
+        return waiting_for_standby(world, "postgres")
+
+    try:
+        world.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        world.sql("SELECT pg_reload_conf()")
+        wait(waits, "commits hang")
+        yield
+    finally:
+        world.sql("ALTER SYSTEM RESET synchronous_standby_names")
+        world.sql("SELECT pg_reload_conf()")
+        for process in begun:
+            process.wait(30)
+
+
+def told(wire):
+    """What the client has been told by now; None = nothing."""
+    return wire.answer().status if select.select([wire.socket], [], [], 0)[0] else None
+
+
+@test
+def a_request_that_the_standby_may_not_have_is_not_told(world):
+    """The session is ended while its commit waits for the standby: then the request is seen here, and perhaps not there. A
+    failover would take it away. The api's second try only finds it, and may not tell it before the standby has it."""
+    world.up()
+    with Wire(world.apis()[0].port, 40) as wire:
+        with nothing_gets_to_the_standby(world):
+            wire.send(world.post_bytes("alice", "k"))
+            lost = wait(lambda: waiting_for_standby(world, "issuing_api"), "the request waits for the standby")
+            world.sql("SELECT pg_terminate_backend(%s, 10000)" % lost.pop())
+            wait(lambda: waiting_for_standby(world, "issuing_api"), "it is tried again, and waits as well")
+            request = world.sql("SELECT id FROM outbox_events")
+            true(request, "it is seen")
+            time.sleep(0.3)
+            same(told(wire), None, "answer")
+        answer = wire.answer()
+    same((answer.status, answer.json()["id"], answer.header("Idempotent-Replayed")), (202, request, "false"), "answer")
+    world.settle()
+    same((world.sql("SELECT count(*) FROM outbox_events"), len(world.sandbox.cards())), ("1", 1), "events and cards")
 
 
 @test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", core__timeout="1s",
