@@ -142,16 +142,18 @@ def draw_snapshot(points, about):
     held = [point for point in points if point["run"] == "held"]
     without = [point for point in points if point["run"] == "without"]
     first = held[0]
-    drawing = Drawing(740, "Behind an old snapshot", f"{first['rate']:,.0f} events a second go in; grey: the same without a snapshot; {about}")
+    drawing = Drawing(780, "Behind an old snapshot", f"{first['rate']:,.0f} events a second go in; grey: without a snapshot; {about}")
     x = Scale([point["at_s"] for point in held], LEFT, WIDTH - RIGHT - 10)  # a point stands in the middle of its bucket
-    panels = (("accept p99, ms", True, "accept_p99_ms", BLUE), ("to COMPLETED p99, ms", True, "completed_p99_ms", GREEN),
-              ("COMPLETED a second", False, "completed", BLUE), ("PostgreSQL, CPU s / 1000", False, "pg_cpu", GREEN), ("dead rows", False, "dead", ORANGE))
-    top, height, gap = 74, 96, 28
+    panels = (("ms", "accept, p99", True, "accept_p99_ms", BLUE), ("ms", "accept to COMPLETED, p99", True, "completed_p99_ms", GREEN),
+              ("a second", "COMPLETED", False, "completed", BLUE), ("s", "PostgreSQL's CPU for 1000 events", False, "pg_cpu", GREEN),
+              ("rows", "dead rows in outbox_events, as the server counts them", False, "dead", ORANGE))
+    top, height, gap = 90, 92, 36
     left, right = x(first["hold_from_s"]), x(first["hold_to_s"])
-    drawing.box(left, top - 12, right - left, (height + gap) * len(panels) - gap + 12, GRID, 0.16)
-    drawing.text((left + right) / 2, top - 18, "snapshot held", "middle", 12, "600")
-    for place, (label, is_log, name, color) in enumerate(panels):
+    drawing.box(left, top - 20, right - left, (height + gap) * len(panels) - gap + 20, GRID, 0.16)
+    drawing.text((left + right) / 2, top - 26, "snapshot held", "middle", 12, "600")
+    for place, (label, what, is_log, name, color) in enumerate(panels):
         upper = top + place * (height + gap)
+        drawing.legend(upper - 4, [(what, color, "")])
         values = [point[name] for point in points if point.get(name) is not None]
         y = Scale([max(value, 0.01) for value in values] if is_log else values + [0.001], upper + height, upper + 8, is_log)
         drawing.y_axis(y, label)
