@@ -1,5 +1,5 @@
-/* The batcher: requests to be recorded -> one call of issuing_accept for many of them -> one verdict each
- * (migrations/0002_accept.sql).
+/* The batcher: requests to be recorded -> one call of issuing.accept for many of them -> one verdict each
+ * (migrations/0006_accept.sql).
  *
  * The batch is natural, not timed: what is ready when a batch is free goes together, at the end of the loop's turn. A
  * batch holds a user at most once;

@@ -6,14 +6,14 @@ PAYLOAD = "'{\"kind\":\"new\",\"program\":\"standard\"}'"
 # Acceptance by pgbench: as the api does it for one request, for 32, and as ordinary code does it.
 ACCEPT_ONE = f"""
 \\set u random(1, 1000000)
-SELECT verdict FROM issuing_accept(ARRAY[gen_random_uuid()], ARRAY['u' || :u], ARRAY[gen_random_uuid()::text], ARRAY[{FINGERPRINT}::bytea],
+SELECT verdict FROM issuing.accept(ARRAY[gen_random_uuid()], ARRAY['u' || :u], ARRAY[gen_random_uuid()::text], ARRAY[{FINGERPRINT}::bytea],
     ARRAY[{PAYLOAD}], ARRAY[NULL::text], 1000000, interval '10 seconds', false, interval '24 hours');
 """
 
 MANY = 32
 ACCEPT_MANY = f"""
 \\set u random(1, 1000000)
-SELECT count(verdict) FROM issuing_accept(
+SELECT count(verdict) FROM issuing.accept(
     (SELECT array_agg(gen_random_uuid()) FROM generate_series(1, {MANY})),
     (SELECT array_agg('u' || :u || '-' || g) FROM generate_series(1, {MANY}) g),
     (SELECT array_agg(gen_random_uuid()::text) FROM generate_series(1, {MANY})),
@@ -27,7 +27,7 @@ ACCEPT_FOUR = f"""
 BEGIN;
 SELECT pg_advisory_xact_lock(hashtextextended('u' || :u, 4711));
 INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
-VALUES (issuing_uuid7(), clock_timestamp(), 'u' || :u, gen_random_uuid()::text, {FINGERPRINT}) ON CONFLICT DO NOTHING;
+VALUES (issuing.uuid7(), clock_timestamp(), 'u' || :u, gen_random_uuid()::text, {FINGERPRINT}) ON CONFLICT DO NOTHING;
 INSERT INTO rate_limit_log (at, request_id, accepted, user_id)
 SELECT clock_timestamp(), gen_random_uuid(), true, 'u' || :u
 WHERE (SELECT count(*) FROM rate_limit_log WHERE user_id = 'u' || :u AND at > clock_timestamp() - interval '10 seconds') < 1000000;
@@ -48,16 +48,16 @@ BEGIN
     LOOP
         token := gen_random_uuid();
         SELECT array_agg(c.id) FILTER (WHERE c.id IS NOT NULL), max(c.next_since_us) INTO ids, since
-        FROM issuing_claim(token, batch, 60000, 'bench', since, 1000) c;
+        FROM issuing.claim(token, batch, 60000, 'bench', since, 1000) c;
         COMMIT;
         n := cardinality(ids);
         EXIT WHEN n IS NULL;
         tokens := array_fill(token, ARRAY[n]);
-        PERFORM count(*) FROM issuing_save(ids, tokens, (SELECT array_agg(gen_random_uuid()) FROM generate_series(1, n)),
+        PERFORM count(*) FROM issuing.save(ids, tokens, (SELECT array_agg(gen_random_uuid()) FROM generate_series(1, n)),
             (SELECT array_agg('card_' || i) FROM unnest(ids) i), array_fill('4242'::text, ARRAY[n]), array_fill(12::int8, ARRAY[n]),
             array_fill(2030::int8, ARRAY[n]), array_fill(decode(repeat('a7', 49), 'hex'), ARRAY[n]), array_fill(NULL::uuid, ARRAY[n]));
         COMMIT;
-        PERFORM count(*) FROM issuing_complete(ids, tokens, 'bench', array_fill(1::int8, ARRAY[n]));
+        PERFORM count(*) FROM issuing.complete(ids, tokens, 'bench', array_fill(1::int8, ARRAY[n]));
         COMMIT;
     END LOOP;
 END
@@ -69,7 +69,7 @@ RUN_DRAIN = "CALL bench_drain(100)"
 CLAIM_TIMES = 5
 CLAIM_COST = """
 BEGIN;
-EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT id FROM issuing_claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000);
+EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT id FROM issuing.claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000);
 ROLLBACK;
 """
 
@@ -77,8 +77,8 @@ ROLLBACK;
 PAST = """
 DO $$
 BEGIN
-    IF to_regprocedure('issuing_partition_add(text,timestamptz,timestamptz)') IS NOT NULL THEN
-        PERFORM issuing_partition_add(p, date_trunc('hour', now()) - interval '1 hour', date_trunc('hour', now()))
+    IF to_regprocedure('issuing.partition_add(text,timestamptz,timestamptz)') IS NOT NULL THEN
+        PERFORM issuing.partition_add(p, date_trunc('hour', now()) - interval '1 hour', date_trunc('hour', now()))
         FROM unnest(ARRAY['outbox_events', 'idempotency_keys', 'rate_limit_log']) p;
     END IF;
 END
@@ -135,7 +135,7 @@ SELECT card_id, id, at, at, 12, 2030, user_id, 'card_' || id, '4242', decode(rep
 # The tables with rows in them.
 FILLED = """
 SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c
-WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+WHERE c.relnamespace = 'issuing'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
   AND (SELECT sum(pg_relation_size(p.relid)) FROM (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid) p) > 0
 """
 
@@ -185,7 +185,7 @@ HOLD = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM (SELECT FROM
 # Row versions so far, by table; partitions count for their parent.
 VERSIONS = """
 SELECT coalesce(pg_partition_root(relid), relid)::regclass::text AS name, sum(n_tup_ins), sum(n_tup_upd), sum(n_tup_hot_upd), sum(n_tup_del)
-FROM pg_stat_all_tables WHERE schemaname = 'public' GROUP BY 1 HAVING sum(n_tup_ins) + sum(n_tup_upd) + sum(n_tup_del) > 0 ORDER BY 1
+FROM pg_stat_all_tables WHERE schemaname = 'issuing' GROUP BY 1 HAVING sum(n_tup_ins) + sum(n_tup_upd) + sum(n_tup_del) > 0 ORDER BY 1
 """
 
 # File numbers, as they stand in WAL records, and whose they are: (file, table, index or '').
@@ -197,13 +197,14 @@ JOIN pg_class t ON t.oid = coalesce(i.indrelid, c.oid)
 WHERE c.relkind IN ('r', 'i', 't') AND pg_relation_filenode(c.oid) IS NOT NULL
 """
 
-# A NOTIFY by the api that reaches nobody: in this database its role finds another function of that name first. Its statement stays, so
-# that only the wake-up is missing. For connections made afterwards.
+# A NOTIFY that reaches nobody: the function that sends it does nothing. The statement stays, so that only the wake-up is missing.
 WAKE_UP_OFF = """
-CREATE OR REPLACE FUNCTION public.pg_notify(text, text) RETURNS void LANGUAGE sql AS '';
-ALTER ROLE issuing_api IN DATABASE {database} SET search_path = public, pg_catalog;
+CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp AS '';
 """
-WAKE_UP_ON = "ALTER ROLE issuing_api IN DATABASE {database} RESET search_path; DROP FUNCTION public.pg_notify(text, text);"
+WAKE_UP_ON = """
+CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$ SELECT pg_notify(channel, '') $$;
+"""
 
 SETTINGS = """
 SELECT string_agg(name || ' ' || current_setting(name), ', ' ORDER BY n) FROM unnest(ARRAY['fsync', 'synchronous_commit', 'full_page_writes',

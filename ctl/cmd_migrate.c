@@ -30,6 +30,11 @@ struct state {
     struct pg_rows *applied;             /* owned; NULL without a table */
 };
 
+/* Up to version 4 everything was in the schema public; 0005 moves it. */
+#define FIRST_IN_OWN_SCHEMA 5
+#define PATH_PUBLIC "public, pg_temp"
+#define PATH_OWN "pg_catalog, issuing, pg_temp"
+
 enum applied_column { VERSION, NAME, SHA256, APPLIED_AT, APPLIED_BY, MS };
 
 static void state_done(struct state *state)
@@ -52,6 +57,13 @@ static void say(const struct ctl *ctl, const char *what, const char *file, const
     fflush(stdout);
 }
 
+/* Names without a schema are found there, and no name in a schema where others may create. */
+static bool set_path(struct ctl *ctl, const char *path, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_text(path, strlen(path))};
+    return pg_sync_ask(ctl->db, &sql_operator_migrate_path, params, NULL, err);
+}
+
 static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -62,6 +74,10 @@ static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err
     snprintf(state.connected_as, sizeof(state.connected_as), "%s", pg_bytes(rows, 0, 1).bytes);
     const char *owner = pg_bytes(rows, 0, 2).bytes;
     snprintf(state.go_on_as, sizeof(state.go_on_as), "%s", owner ? owner : "");
+    const char *schema = pg_bytes(rows, 0, 3).bytes;
+    bool is_public = !schema || strcmp(schema, "public") == 0;
+    if (!set_path(ctl, is_public ? PATH_PUBLIC : PATH_OWN, err))
+        return false;
     if (state.has_table && !pg_sync_ask(ctl->db, &sql_operator_migrate_applied, NULL, &state.applied, err))
         return false;
     *ret_state = state;
@@ -148,8 +164,9 @@ static bool run_once(struct ctl *ctl, const char *text, const struct migration *
     int64_t started_ms = clock_mono_ms();
     if (!pg_sync_ask(ctl->db, &sql_operator_migrate_begin, NULL, NULL, err))
         return false;
-    bool done =
-        pg_sync_ask(ctl->db, &sql_operator_migrate_patience, patience, NULL, err) && pg_sync_exec(ctl->db, text, err);
+    bool is_public = migration && migration->version < FIRST_IN_OWN_SCHEMA;
+    bool done = pg_sync_ask(ctl->db, &sql_operator_migrate_patience, patience, NULL, err) &&
+                set_path(ctl, is_public ? PATH_PUBLIC : PATH_OWN, err) && pg_sync_exec(ctl->db, text, err);
     *ret_ms = clock_mono_ms() - started_ms;
     if (done && migration) {
         const struct pg_param note[] = {

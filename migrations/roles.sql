@@ -25,7 +25,20 @@ BEGIN
         EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL; -- not ours to set
         END;
     END LOOP;
+    -- What a session of ours names without a schema is ours or PostgreSQL's, and nothing that others may create.
+    FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator'] LOOP
+        BEGIN
+            EXECUTE format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp', r);
+        EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL;
+        END;
+    END LOOP;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_owner') THEN
+        BEGIN
+            IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'issuing') THEN
+                CREATE SCHEMA issuing AUTHORIZATION issuing_owner;
+            END IF;
+        EXCEPTION WHEN insufficient_privilege THEN RAISE NOTICE 'the schema issuing was not made by %', current_user;
+        END;
         BEGIN
             GRANT USAGE, CREATE ON SCHEMA public TO issuing_owner;
         EXCEPTION WHEN insufficient_privilege THEN RAISE NOTICE 'issuing_owner was not given the schema public';

@@ -18,7 +18,7 @@ SHAPES = {"none": "SQL_NONE", "one": "SQL_ONE", "many": "SQL_MANY"}
 TYPES = {name: name for name in ("int8", "bool", "uuid", "text", "bytea")} | {"bigint": "int8", "boolean": "bool"}
 
 # A call of one function and nothing else: there is nothing in its plan that could grow old, so sessions may keep it (pg_statement.h).
-CALL = re.compile(r"SELECT ([a-z0-9_]+(, )?)+ FROM issuing_[a-z_]+\([^()]*\)|SELECT pg_notify\([^()]*\)::text")
+CALL = re.compile(r"SELECT [a-z0-9_]+(, [a-z0-9_]+)* FROM issuing\.[a-z0-9_]+\([^()]*\)|SELECT issuing\.hint\([^()]*\)::text")
 NAME = re.compile(r"--\s*name:(.*)")
 NAME_VALUE = re.compile(r"\s*([a-z][a-z0-9_]*)\s+:([a-z]+)\s*")
 WHY = re.compile(r"--\s*why:\s*\S")

@@ -6,13 +6,13 @@
 -- why: how many events each status has; walks the table once, because finished events are in no partial index. No lock.
 SELECT e.status, count(*),
        coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8 -- age of the oldest, s
-FROM outbox_events e
+FROM issuing.outbox_events e
 GROUP BY e.status;
 
 -- name: operator_status_failed :many
 -- why: the open questions by reason, most frequent first, by outbox_events_failed. No lock.
 SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at)
-FROM outbox_events e
+FROM issuing.outbox_events e
 WHERE e.failed_at IS NOT NULL
 GROUP BY 1
 ORDER BY 2 DESC, 1
@@ -26,8 +26,8 @@ SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_co
        e.last_error, e.payload ->> 'replaces',
        e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
        c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
-FROM outbox_events e
-LEFT JOIN cards c ON c.request_id = e.id AND c.user_id = e.user_id
+FROM issuing.outbox_events e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
 WHERE ($1::text IS NULL OR e.status = $1::text)
   AND ($2::text IS NULL OR e.event_type = $2::text)
   AND ($3::text IS NULL OR e.reason_code = $3::text)
@@ -41,7 +41,7 @@ LIMIT $8::int8;
 -- name: operator_attempts :many
 -- why: the history of one event, newest first so that the limit cuts the oldest; primary key. No lock. $1 event, $2 limit.
 SELECT a.attempt, a.worker, a.started_at, a.ended_at, a.step, a.outcome, a.code, a.detail, a.unknown
-FROM outbox_attempts a
+FROM issuing.outbox_attempts a
 WHERE a.event_id = $1::uuid
 ORDER BY a.started_at DESC, a.attempt DESC
 LIMIT $2::int8;
@@ -49,7 +49,7 @@ LIMIT $2::int8;
 -- name: operator_actions_of :many
 -- why: what people did to one event, in order; operator_actions_event. No lock. $1 event.
 SELECT o.at, o.actor, o.action, o.reason, o.before::text, o.after::text
-FROM operator_actions o
+FROM issuing.operator_actions o
 WHERE o.event_id = $1::uuid
 ORDER BY o.id
 LIMIT 10000;
@@ -58,7 +58,7 @@ LIMIT 10000;
 -- why: how many FAILED events match, and the database's time: the horizon of one bulk replay. What fails after it is news, and left alone.
 -- $1-$5 filters.
 SELECT count(*), clock_timestamp()
-FROM outbox_events e
+FROM issuing.outbox_events e
 WHERE e.failed_at IS NOT NULL
   AND ($1::text IS NULL OR e.status = $1::text)
   AND ($2::text IS NULL OR e.event_type = $2::text)
@@ -70,7 +70,7 @@ WHERE e.failed_at IS NOT NULL
 -- why: the next FAILED events that match, oldest first, keyset paging on outbox_events_failed. Takes no lock: updated_at says which state of
 -- the row was seen, and operator_replay acts on that state only. $1-$5 filters, $6 horizon in us, $7 the last id of the page before, $8 limit.
 SELECT e.id, e.updated_at
-FROM outbox_events e
+FROM issuing.outbox_events e
 WHERE e.failed_at IS NOT NULL
   AND ($1::text IS NULL OR e.status = $1::text)
   AND ($2::text IS NULL OR e.event_type = $2::text)
@@ -88,19 +88,19 @@ LIMIT $8::int8;
 -- us) it also gets none when the event was replayed and has failed again in between. first_sent_at stays: a replay keeps the issuer's key
 -- and its age. No row = nothing was changed. $1 event, $2 seen or null, $3 actor, $4 reason.
 WITH seen AS (
-    SELECT e.* FROM outbox_events e
+    SELECT e.* FROM issuing.outbox_events e
     WHERE e.id = $1::uuid AND e.status = 'FAILED'
       AND ($2::int8 IS NULL OR (extract(epoch FROM e.updated_at) * 1000000)::int8 = $2::int8)
     FOR UPDATE
 ), replayed AS (
-    UPDATE outbox_events e
+    UPDATE issuing.outbox_events e
     SET status = 'PENDING', retry_count = 0, next_attempt_at = clock_timestamp(), updated_at = clock_timestamp(), completed_at = NULL,
         reason_code = NULL, reason_detail = NULL, last_error = NULL, deferred_since = NULL
     FROM seen s
     WHERE e.id = s.id AND e.status = 'FAILED'
     RETURNING e.*
 ), noted AS (
-    INSERT INTO operator_actions (event_id, actor, action, reason, before, after)
+    INSERT INTO issuing.operator_actions (event_id, actor, action, reason, before, after)
     SELECT s.id, $3::text, 'replay', $4::text,
            jsonb_build_object('status', s.status, 'retry_count', s.retry_count, 'next_attempt_at', s.next_attempt_at,
                               'completed_at', s.completed_at, 'reason_code', s.reason_code, 'reason_detail', s.reason_detail,
@@ -116,26 +116,26 @@ SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_co
        e.first_sent_at IS NOT NULL AND c.id IS NULL,
        c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
 FROM replayed e
-LEFT JOIN cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
 -- name: operator_cancel :many
 -- why: PENDING -> REJECTED `cancelled` and its audit row, in one statement, only while surely nothing was sent to the issuer. The row lock
 -- comes first and the condition is checked on the newest version of the row, so a claim that is quicker wins (a claim sets first_sent_at).
 -- No row = nothing was changed. $1 event, $2 actor, $3 reason, $4 what the user may read.
 WITH seen AS (
-    SELECT e.* FROM outbox_events e
+    SELECT e.* FROM issuing.outbox_events e
     WHERE e.id = $1::uuid AND e.status = 'PENDING' AND e.first_sent_at IS NULL
-      AND NOT EXISTS (SELECT FROM cards c WHERE c.request_id = e.id)
+      AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)
     FOR UPDATE
 ), cancelled AS (
-    UPDATE outbox_events e
+    UPDATE issuing.outbox_events e
     SET status = 'REJECTED', reason_code = 'cancelled', reason_detail = $4::text, completed_at = clock_timestamp(),
         updated_at = clock_timestamp()
     FROM seen s
     WHERE e.id = s.id AND e.status = 'PENDING' AND e.first_sent_at IS NULL
     RETURNING e.*
 ), noted AS (
-    INSERT INTO operator_actions (event_id, actor, action, reason, before, after)
+    INSERT INTO issuing.operator_actions (event_id, actor, action, reason, before, after)
     SELECT s.id, $2::text, 'cancel', $3::text,
            jsonb_build_object('status', s.status, 'retry_count', s.retry_count, 'next_attempt_at', s.next_attempt_at,
                               'completed_at', s.completed_at, 'reason_code', s.reason_code, 'reason_detail', s.reason_detail),
@@ -149,7 +149,7 @@ SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_co
        e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
        c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
 FROM cancelled e
-LEFT JOIN cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
 -- name: operator_doctor :one
 -- why: the facts that doctor judges; settings and catalogue rows that every role may read. No table of ours is touched, so it works on an
@@ -219,8 +219,8 @@ FROM (VALUES
     ('issuing_operator', 'operator_actions', NULL, 'DELETE', false)
 ) AS w (role, tab, col, right_, wanted)
 JOIN pg_roles r ON r.rolname = w.role AND NOT r.rolsuper
-WHERE w.wanted <> CASE WHEN w.col IS NULL THEN has_table_privilege(r.oid, w.tab, w.right_)
-                       ELSE has_column_privilege(r.oid, w.tab, w.col, w.right_) END
+WHERE w.wanted <> CASE WHEN w.col IS NULL THEN has_table_privilege(r.oid, 'issuing.' || w.tab, w.right_)
+                       ELSE has_column_privilege(r.oid, 'issuing.' || w.tab, w.col, w.right_) END
 ORDER BY 1, 2, 3, 4;
 
 -- name: operator_migrate_lock :one
@@ -230,9 +230,9 @@ SELECT pg_try_advisory_lock(4711, 3);
 
 -- name: operator_migrate_state :one
 -- why: whether there is a schema, who owns it, and as whom to go on: as the owner of what is there, else as issuing_owner; null when the
--- connected role may not become that. From PostgreSQL 16 on membership alone does not allow SET ROLE.
-SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text
-FROM (SELECT to_regclass('schema_migration')::oid AS oid) m
+-- connected role may not become that; and in which schema it is. From PostgreSQL 16 on membership alone does not allow SET ROLE.
+SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text, c.relnamespace::regnamespace::text
+FROM (SELECT coalesce(to_regclass('issuing.schema_migration'), to_regclass('public.schema_migration'))::oid AS oid) m
 LEFT JOIN pg_class c ON c.oid = m.oid
 LEFT JOIN pg_roles r ON (CASE WHEN c.oid IS NULL THEN r.rolname = 'issuing_owner' ELSE r.oid = c.relowner END)
     AND pg_has_role(current_user, r.oid, CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END);
@@ -242,8 +242,9 @@ LEFT JOIN pg_roles r ON (CASE WHEN c.oid IS NULL THEN r.rolname = 'issuing_owner
 SELECT set_config('role', $1::text, false);
 
 -- name: operator_migrate_table :none
--- why: the list of what was applied; the only table that no numbered file makes. Under operator_migrate_lock.
-CREATE TABLE schema_migration (
+-- why: the list of what was applied; the only table that no numbered file makes. 0005 moves it to the schema issuing. Under
+-- operator_migrate_lock.
+CREATE TABLE public.schema_migration (
     version    int PRIMARY KEY,
     name       text NOT NULL,
     sha256     text NOT NULL,
@@ -252,8 +253,12 @@ CREATE TABLE schema_migration (
     ms         int NOT NULL
 );
 
+-- name: operator_migrate_path :one
+-- why: the search_path of the session: names without a schema are found in ours, before 0005 has run in public; nowhere else.
+SELECT set_config('search_path', $1::text, false);
+
 -- name: operator_migrate_applied :many
--- why: what was applied, in order. No lock.
+-- why: what was applied, in order. The table is where operator_migrate_path looks. No lock.
 SELECT m.version, m.name, m.sha256, m.applied_at, m.applied_by, m.ms
 FROM schema_migration m
 ORDER BY m.version;

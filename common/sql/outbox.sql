@@ -1,9 +1,9 @@
 -- name: outbox_claim :many
--- why: due events, leased to this worker under a new token; locks, order, fence and bookmark are explained at issuing_claim in
--- migrations/0003_attempts.sql. The last row has no id. $1 token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms.
+-- why: due events, leased to this worker under a new token; locks, order, fence and bookmark are explained at issuing.claim in
+-- migrations/0007_attempts.sql. The last row has no id. $1 token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4, exp_month, exp_year,
        card_status, replaces_issuer_card_id, cancel_code, next_since_us
-FROM issuing_claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8);
+FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8);
 
 -- name: outbox_sweep :one
 -- why: what lies behind the claims' bookmark and should not: events whose lease ran out (their worker died, hung, or was cut off), and PENDING ones that
@@ -13,7 +13,7 @@ FROM issuing_claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8);
 -- $1 from this age in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit.
 WITH lost AS MATERIALIZED (
     SELECT e.id, e.lease_token, e.lease_owner, e.updated_at
-    FROM outbox_events e
+    FROM issuing.outbox_events e
     WHERE e.event_type = 'CARD_ISSUE'
       AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
       AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond', timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
@@ -21,21 +21,21 @@ WITH lost AS MATERIALIZED (
     LIMIT $4::int8
     FOR UPDATE SKIP LOCKED
 ), freed AS (
-    UPDATE outbox_events e
+    UPDATE issuing.outbox_events e
     SET status = 'PENDING', lease_token = NULL, lease_until = NULL, next_attempt_at = clock_timestamp(), updated_at = clock_timestamp(),
         last_error = 'the lease of worker ' || coalesce(lost.lease_owner, '?') || ' ran out'
     FROM lost
     WHERE e.id = lost.id
     RETURNING e.id, e.user_id, e.retry_count
 ), noted AS (
-    INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step, outcome, code, detail)
+    INSERT INTO issuing.outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step, outcome, code, detail)
     SELECT f.id, l.lease_token, l.updated_at, now(), f.retry_count, true, f.user_id, l.lease_owner, 'unknown', 'lost', 'lease_expired', NULL
     FROM freed f JOIN lost l ON l.id = f.id
     ON CONFLICT DO NOTHING
 ), late AS MATERIALIZED (
     -- What is locked is being claimed at this moment.
     SELECT e.due_at
-    FROM outbox_events e
+    FROM issuing.outbox_events e
     WHERE e.event_type = 'CARD_ISSUE'
       AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
       AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond', timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
@@ -49,13 +49,13 @@ SELECT (SELECT count(*) FROM freed),
        (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8; -- what the look took
 
 -- name: outbox_save :many
--- why: stores cards of attempts that hold their lease, and nothing for those that do not: issuing_save in migrations/0003_attempts.sql.
+-- why: stores cards of attempts that hold their lease, and nothing for those that do not: issuing.save in migrations/0007_attempts.sql.
 SELECT id, card_id
-FROM issuing_save($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int8[], $7::int8[], $8::bytea[], $9::uuid[]);
+FROM issuing.save($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int8[], $7::int8[], $8::bytea[], $9::uuid[]);
 
 -- name: outbox_extend :many
 -- why: a longer lease for attempts that still hold theirs; same fence. $1 ids, $2 tokens, $3 lease in ms.
-UPDATE outbox_events e
+UPDATE issuing.outbox_events e
 SET lease_until = now() + $3::int8 * interval '1 millisecond'
 FROM unnest($1::uuid[], $2::uuid[]) AS a (id, token)
 WHERE e.id = a.id AND e.lease_token = a.token
@@ -64,43 +64,43 @@ RETURNING e.id;
 -- name: outbox_mark :many
 -- why: the intention to cancel a card outlives the worker, so that no later attempt links or keeps a card that may be cancelled already; same
 -- fence. $1 ids, $2 tokens, $3 codes.
-UPDATE outbox_events e
+UPDATE issuing.outbox_events e
 SET cancel_code = a.code
 FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS a (id, token, code)
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
 -- name: outbox_complete :many
--- why: the usual end, guarded by the tokens: issuing_complete in migrations/0003_attempts.sql. $1 ids, $2 tokens, $3 worker, $4 durations in ms.
+-- why: the usual end, guarded by the tokens: issuing.complete in migrations/0007_attempts.sql. $1 ids, $2 tokens, $3 worker, $4 durations in ms.
 SELECT id
-FROM issuing_complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
+FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
 
 -- name: outbox_end :many
--- why: every other end of attempts, guarded by their tokens: issuing_end in migrations/0003_attempts.sql.
+-- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql.
 SELECT id
-FROM issuing_end($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[], $8::text[], $9::text[], $10::text[],
+FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[], $8::text[], $9::text[], $10::text[],
                  $11::text[], $12::text[], $13::text[], $14::text[], $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[]);
 
 -- name: outbox_gauges :one
 -- why: what the worker's gauges show, from the indexes of open and failed events only; finished ones are not counted. Not from the beginning of the
--- index (see issuing_claim), but from where open events can be while nothing is amiss. No lock. $1 from this time in us, or null.
+-- index (see issuing.claim), but from where open events can be while nothing is amiss. No lock. $1 from this time in us, or null.
 SELECT o.pending, o.processing, f.failed, o.oldest_ms, o.unknown + f.unknown
 FROM (SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
              count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
              coalesce((extract(epoch FROM clock_timestamp() - min(e.created_at) FILTER (WHERE e.status = 'PENDING')) * 1000)::int8, 0) AS oldest_ms,
              count(*) FILTER (WHERE e.status = 'PENDING' AND e.first_sent_at IS NOT NULL
-                                AND NOT EXISTS (SELECT FROM cards c WHERE c.request_id = e.id)) AS unknown
-      FROM outbox_events e
+                                AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)) AS unknown
+      FROM issuing.outbox_events e
       WHERE e.event_type = 'CARD_ISSUE' AND e.due_at >= coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond', '-infinity')) o,
      (SELECT count(*) AS failed,
              count(*) FILTER (WHERE e.first_sent_at IS NOT NULL
-                                AND NOT EXISTS (SELECT FROM cards c WHERE c.request_id = e.id)) AS unknown
-      FROM outbox_events e
+                                AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)) AS unknown
+      FROM issuing.outbox_events e
       WHERE e.failed_at IS NOT NULL AND e.event_type = 'CARD_ISSUE') f;
 
 -- name: keep_house :many
--- why: one pass over what is past its retention, by one worker of the cluster at a time: issuing_keep_house in migrations/0004_housekeeping.sql.
+-- why: one pass over what is past its retention, by one worker of the cluster at a time: issuing.keep_house in migrations/0008_housekeeping.sql.
 -- $1 keys, $2 limit rows, $3 events, $4 least length of a partition; all in ms.
 SELECT action, table_name, amount, detail, again
-FROM issuing_keep_house($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond', $3::int8 * interval '1 millisecond',
+FROM issuing.keep_house($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond', $3::int8 * interval '1 millisecond',
                         $4::int8 * interval '1 millisecond');

@@ -2,16 +2,16 @@
 -- why: one request of one user, with its card; no lock. user_id is in the condition, so another user's id finds nothing.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
        e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL OR e.last_error IS NOT NULL
-FROM outbox_events e
-LEFT JOIN cards c ON c.request_id = e.id
+FROM issuing.outbox_events e
+LEFT JOIN issuing.cards c ON c.request_id = e.id
 WHERE e.id = $1::uuid AND e.user_id = $2::text;
 
 -- name: request_list :many
 -- why: newest first by id (time-ordered), keyset paging on outbox_events_user; no lock. $2 = the last id of the page before, or null.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
        e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL OR e.last_error IS NOT NULL
-FROM outbox_events e
-LEFT JOIN cards c ON c.request_id = e.id
+FROM issuing.outbox_events e
+LEFT JOIN issuing.cards c ON c.request_id = e.id
 WHERE e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
 ORDER BY e.id DESC
 LIMIT $3::int8;
@@ -19,23 +19,23 @@ LIMIT $3::int8;
 -- name: requests_final :many
 -- why: which of the requests that clients wait for have reached a final status; one statement for all waiters, by primary key, no lock.
 SELECT e.id
-FROM outbox_events e
+FROM issuing.outbox_events e
 WHERE e.id = ANY ($1::uuid[]) AND e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
 ORDER BY e.id;
 
 -- name: card_get :many
 -- why: one card of one user. A card whose request has not completed is not the user's yet; a cancelled one is shown as such.
 SELECT c.id, c.last4, c.exp_month, c.exp_year, c.status
-FROM cards c
+FROM issuing.cards c
 WHERE c.id = $1::uuid AND c.user_id = $2::text
-  AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
+  AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
 
 -- name: card_list :many
 -- why: as card_get; newest first, keyset paging on the primary key.
 SELECT c.id, c.last4, c.exp_month, c.exp_year, c.status
-FROM cards c
+FROM issuing.cards c
 WHERE c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
-  AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
+  AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
 ORDER BY c.id DESC
 LIMIT $3::int8;
 
@@ -43,11 +43,11 @@ LIMIT $3::int8;
 -- why: the encrypted number, and the audit row of its being shown, in one transaction: no answer without the row.
 WITH shown AS (
     SELECT c.id, c.request_id, c.user_id, c.exp_month, c.exp_year, c.number_record
-    FROM cards c
+    FROM issuing.cards c
     WHERE c.id = $1::uuid AND c.user_id = $2::text AND c.number_record IS NOT NULL
-      AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
+      AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
 ), noted AS (
-    INSERT INTO operator_actions (event_id, actor, action, after)
+    INSERT INTO issuing.operator_actions (event_id, actor, action, after)
     SELECT s.request_id, s.user_id, 'number_revealed', jsonb_build_object('card_id', s.id) FROM shown s
 )
 SELECT s.id, s.exp_month, s.exp_year, s.number_record FROM shown s;
@@ -55,8 +55,8 @@ SELECT s.id, s.exp_month, s.exp_year, s.number_record FROM shown s;
 -- name: notify_wake :many
 -- why: a hint to workers, in a transaction of its own: NOTIFY takes a database-wide lock at commit and has no place in the accepting one. Its commit
 -- does not wait for the disk, since there is nothing in it to write: a hint that a crash loses is a hint lost.
-SELECT pg_notify('issuing_wake', '')::text;
+SELECT issuing.hint('issuing_wake')::text;
 
 -- name: notify_final :many
 -- why: a hint to the api that some request reached a final status; outside the finishing transaction for the same reason.
-SELECT pg_notify('issuing_final', '')::text;
+SELECT issuing.hint('issuing_final')::text;

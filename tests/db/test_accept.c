@@ -184,15 +184,12 @@ struct contest {
     int count;
 };
 
-static void contest_open(struct contest *contest, int count, const char *search_path)
+static void contest_open(struct contest *contest, int count)
 {
     memset(contest, 0, sizeof *contest);
     contest->count = count;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         contest->racers[i].db = database_open("issuing_api");
-        if (search_path)
-            database_exec(contest->racers[i].db, "SET search_path = %s", search_path);
-    }
 }
 
 static void contest_close(struct contest *contest)
@@ -242,7 +239,7 @@ START_TEST(one_key_from_many_connections_is_one_request_with_one_answer)
 {
     struct contest contest;
     struct try tries[THREADS];
-    contest_open(&contest, THREADS, NULL);
+    contest_open(&contest, THREADS);
     for (int round = 0; round < 5; round++) {
         char user[32];
         snprintf(user, sizeof user, "same-key-%d", round);
@@ -267,7 +264,7 @@ START_TEST(many_keys_of_one_user_are_accepted_up_to_the_limit_exactly)
 {
     struct contest contest;
     struct try tries[THREADS];
-    contest_open(&contest, THREADS, NULL);
+    contest_open(&contest, THREADS);
     for (int count = 1; count <= 9; count += 4) {
         const struct limit limit = {.count = count, .window_ms = HOUR_MS, .attempts = count == 9};
         char user[32], key[32];
@@ -322,7 +319,7 @@ START_TEST(overlapping_batches_in_any_order_never_deadlock_and_lose_nothing)
 {
     enum { ALL = OVERLAP_THREADS * OVERLAP_CALLS * OVERLAP_BATCH };
     struct contest contest;
-    contest_open(&contest, OVERLAP_THREADS, NULL);
+    contest_open(&contest, OVERLAP_THREADS);
     struct try *tries = overlapping("overlap");
     contest_run(&contest, &no_limit, tries, OVERLAP_CALLS, OVERLAP_BATCH, 0);
     expect_no_failure(&contest);
@@ -359,7 +356,7 @@ START_TEST(no_window_ever_holds_more_than_the_limit_and_no_try_is_refused_withou
         snprintf(key, sizeof key, "key-%d", i);
         tries[i] = try_of("sliding", key);
     }
-    contest_open(&contest, RACERS, NULL);
+    contest_open(&contest, RACERS);
     contest_run(&contest, &limit, tries, CALLS, 1, 40000);
     expect_no_failure(&contest);
     contest_close(&contest);
@@ -772,7 +769,7 @@ START_TEST(reissues_of_one_card_from_many_connections_are_one)
         snprintf(key, sizeof key, "key-%d", i);
         tries[i] = reissue_of("race-reissue", key, &card);
     }
-    contest_open(&contest, THREADS, NULL);
+    contest_open(&contest, THREADS);
     contest_run(&contest, &no_limit, tries, 1, 1, 0);
     expect_no_failure(&contest);
     contest_close(&contest);
@@ -899,7 +896,7 @@ START_TEST(a_reissue_that_another_service_inserts_and_ours_are_never_both_live)
     struct contest contest;
     struct try waiting = reissue_of("foreign", "k2", &card);
     pthread_barrier_t barrier;
-    contest_open(&contest, 1, NULL);
+    contest_open(&contest, 1);
     struct racer *racer = &contest.racers[0];
     racer->barrier = &barrier;
     racer->limit = &no_limit;
@@ -1059,7 +1056,7 @@ START_TEST(the_clock_is_read_after_the_lock)
     struct try first = try_of("clock", "k1"), second = try_of("clock", "k2");
     char sqlstate[6];
     pthread_barrier_t barrier;
-    contest_open(&contest, 1, NULL);
+    contest_open(&contest, 1);
     struct racer *racer = &contest.racers[0];
     racer->barrier = &barrier;
     racer->limit = &no_limit;
@@ -1126,18 +1123,19 @@ END_TEST
 
 /* ---- faults: without the lock, and with it in the wrong order -------------------------------------------------------------------- */
 
-/* A copy of the function, changed by a regular expression, in a schema of its own. */
+/* The function, changed by a regular expression until restore_function() is called. */
 static void make_mutant(const char *pattern, const char *instead)
 {
-    database_run(
-        owner,
-        "DROP SCHEMA IF EXISTS mutant CASCADE; CREATE SCHEMA mutant; GRANT USAGE ON SCHEMA mutant TO issuing_api");
+    database_run(owner, "CREATE TABLE original AS SELECT pg_get_functiondef('issuing.accept'::regproc) AS text");
     database_exec(owner,
-                  "DO $do$ DECLARE d text := pg_get_functiondef('public.issuing_accept'::regproc); m text := "
-                  "regexp_replace(d, $p$%s$p$, '%s'); "
-                  "BEGIN IF m = d THEN RAISE EXCEPTION 'there is nothing to take out'; END IF; "
-                  "EXECUTE replace(m, 'FUNCTION public.', 'FUNCTION mutant.'); END $do$",
+                  "DO $do$ DECLARE d text := (SELECT text FROM original); m text := regexp_replace(d, $p$%s$p$, '%s'); "
+                  "BEGIN IF m = d THEN RAISE EXCEPTION 'there is nothing to take out'; END IF; EXECUTE m; END $do$",
                   pattern, instead);
+}
+
+static void restore_function(void)
+{
+    database_run(owner, "DO $do$ BEGIN EXECUTE (SELECT text FROM original); END $do$; DROP TABLE original");
 }
 
 START_TEST(without_the_users_lock_the_limit_is_broken)
@@ -1148,7 +1146,7 @@ START_TEST(without_the_users_lock_the_limit_is_broken)
     struct try tries[THREADS];
     int broken = 0;
     make_mutant("PERFORM pg_advisory_xact_lock.*AS l;", "");
-    contest_open(&contest, THREADS, "mutant, public");
+    contest_open(&contest, THREADS);
     for (int round = 0; round < ROUNDS && !broken; round++) {
         for (int i = 0; i < THREADS; i++) {
             char user[32], key[32];
@@ -1160,6 +1158,7 @@ START_TEST(without_the_users_lock_the_limit_is_broken)
         broken = count_verdicts(tries, THREADS, "accepted") > 1;
     }
     contest_close(&contest);
+    restore_function();
     ck_assert_msg(broken, "the limit held without its lock: then this test proves nothing, or something else holds it");
 }
 END_TEST
@@ -1170,7 +1169,7 @@ START_TEST(without_the_order_of_the_locks_batches_deadlock)
     struct contest contest;
     int deadlocks = 0;
     make_mutant("ORDER BY 1 OFFSET 0", "OFFSET 0");
-    contest_open(&contest, OVERLAP_THREADS, "mutant, public");
+    contest_open(&contest, OVERLAP_THREADS);
     for (int i = 0; i < OVERLAP_THREADS; i++) /* found before the lock_timeout ends the wait */
         database_run(contest.racers[i].db, "RESET ROLE; SET deadlock_timeout = '20ms'");
     for (int round = 0; round < ROUNDS && !deadlocks; round++) {
@@ -1183,6 +1182,7 @@ START_TEST(without_the_order_of_the_locks_batches_deadlock)
         free(tries);
     }
     contest_close(&contest);
+    restore_function();
     ck_assert_int_gt(deadlocks, 0);
 }
 END_TEST

@@ -93,7 +93,7 @@ static void expect_pass(const char *wanted)
 static void add_partition(const char *parent, int from_days_ago, int to_days_ago)
 {
     database_exec(owner,
-                  "SELECT issuing_partition_add('%s', date_trunc('day', now()) - interval '%d days', date_trunc('day', "
+                  "SELECT issuing.partition_add('%s', date_trunc('day', now()) - interval '%d days', date_trunc('day', "
                   "now()) - interval '%d days')",
                   parent, from_days_ago, to_days_ago);
 }
@@ -119,7 +119,7 @@ static struct uuid add_event(const char *user, int days_ago, const char *status,
     struct pg_rows *rows = NULL;
     char text[300];
     snprintf(text, sizeof text,
-             "SELECT (left(issuing_uuid7_least(now() - interval '%d days')::text, 14) || '7' || "
+             "SELECT (left(issuing.uuid7_least(now() - interval '%d days')::text, 14) || '7' || "
              "substr(gen_random_uuid()::text, 16))::uuid",
              days_ago);
     rows = database_rows(owner, text);
@@ -151,7 +151,7 @@ static char *verdict_of(const char *user)
 {
     char text[500];
     snprintf(text, sizeof text,
-             "SELECT verdict FROM issuing_accept(ARRAY[gen_random_uuid()], ARRAY['%s'], ARRAY['%s'], "
+             "SELECT verdict FROM issuing.accept(ARRAY[gen_random_uuid()], ARRAY['%s'], ARRAY['%s'], "
              "ARRAY[sha256('{\"kind\": \"new\"}')], ARRAY['{\"kind\": \"new\"}'], ARRAY[NULL], 1000000, '1 h', false, "
              "'1 day')",
              user, user);
@@ -279,13 +279,13 @@ START_TEST(an_id_of_another_kind_is_cut_around)
 {
     /* Three ids of times to come, two of them close together, are where only `_rest` has room for them. */
     database_run(owner, "INSERT INTO outbox_events (id, user_id, payload) "
-                        "SELECT issuing_uuid7_least(now() + d), 'v4', '{}' FROM unnest(ARRAY[interval '5 days', "
+                        "SELECT issuing.uuid7_least(now() + d), 'v4', '{}' FROM unnest(ARRAY[interval '5 days', "
                         "'5 days 10 minutes', '9 days']) AS d");
     (void)passes(&usual);
     ck_assert_int_ge(database_int(owner, "SELECT count(*) FROM partitions WHERE parent = 'outbox_events'"), 3);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions p JOIN outbox_events_rest e "
-                                         "ON p.parent = 'outbox_events' AND issuing_uuid7_time(e.id) >= p.from_at "
-                                         "AND issuing_uuid7_time(e.id) < p.to_at"),
+                                         "ON p.parent = 'outbox_events' AND issuing.uuid7_time(e.id) >= p.from_at "
+                                         "AND issuing.uuid7_time(e.id) < p.to_at"),
                      0);
     ck_assert_int_eq(database_int(owner, "SELECT max(to_at) >= now() + interval '15 days' FROM partitions "
                                          "WHERE parent = 'outbox_events'"),
@@ -300,7 +300,8 @@ START_TEST(an_event_without_a_key_or_of_another_time_does_not_keep_keys)
     add_partition("idempotency_keys", 8, 7);
     /* Another service's, for ever not yet due; and an open one with a key, of the younger partition's time. */
     database_run(owner, "INSERT INTO outbox_events (user_id, payload, next_attempt_at, created_at) "
-                        "VALUES ('service', '{}', 'infinity', date_trunc('day', now()) - interval '8 days 12 hours')");
+                        "VALUES ('service', '{}', now() + interval '100 years', date_trunc('day', now()) - interval '8 "
+                        "days 12 hours')");
     database_run(owner, "INSERT INTO outbox_events (user_id, payload, idempotency_key, created_at) "
                         "VALUES ('alice', '{}', 'k', date_trunc('day', now()) - interval '7 days 12 hours')");
     (void)passes(&usual);
@@ -357,7 +358,7 @@ START_TEST(nothing_is_settled_before_what_was_begun_in_its_time_can_have_committ
 {
     ck_assert_int_eq(passes(&usual), 3);
     database_run(owner,
-                 "SELECT issuing_partition_add('rate_limit_log', now() - interval '1 day', now() - interval '20 s')");
+                 "SELECT issuing.partition_add('rate_limit_log', now() - interval '1 day', now() - interval '20 s')");
     expect_pass("");
     ck_assert_int_eq(settled("rate_limit_log"), 0);
     database_run(owner, "UPDATE partitions SET to_at = now() - interval '61 s' WHERE to_at < now()");
@@ -442,7 +443,7 @@ START_TEST(a_partition_with_too_much_that_must_stay_is_left_alone)
     add_partition("outbox_events", 120, 110);
     database_run(
         owner,
-        "INSERT INTO outbox_events (id, user_id, payload, status) SELECT (left(issuing_uuid7_least(now() - "
+        "INSERT INTO outbox_events (id, user_id, payload, status) SELECT (left(issuing.uuid7_least(now() - "
         "interval '115 days')::text, 14) || '7' || substr(gen_random_uuid()::text, 16))::uuid, 'many', '{}', 'FAILED' "
         "FROM generate_series(1, 10001)");
     ck_assert_str_eq(pass_of(worker, &usual, &again), "postponed outbox_events 0");
@@ -557,7 +558,7 @@ START_TEST(a_pass_in_an_old_snapshot_is_refused)
     settle("91 days");
     database_run(worker, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
     (void)add_event("late", 115, "PENDING", "0 s"); /* that snapshot does not see it, and the drop would not ask */
-    ck_assert(!pg_sync_exec(worker, "SELECT issuing_keep_house('1 day', '1 day', '90 days', '1 h')", &err));
+    ck_assert(!pg_sync_exec(worker, "SELECT issuing.keep_house('1 day', '1 day', '90 days', '1 h')", &err));
     ck_assert_str_eq(pg_sync_sqlstate(worker), "25001");
     database_run(worker, "ROLLBACK");
     expect_pass("dropped outbox_events 1");
@@ -595,13 +596,13 @@ START_TEST(who_accepts_and_who_works_does_not_notice)
 {
     volatile bool is_over = false;
     static const char accepting[] =
-        "SELECT issuing_accept(ARRAY[issuing_uuid7()], ARRAY['busy'], ARRAY[gen_random_uuid()::text], "
+        "SELECT issuing.accept(ARRAY[issuing.uuid7()], ARRAY['busy'], ARRAY[gen_random_uuid()::text], "
         "ARRAY['f'::bytea], ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], 1000000, '1 h', false, '1 day')";
     static const char working[] =
-        "WITH claimed AS MATERIALIZED (SELECT id FROM issuing_claim('00000000-0000-4000-8000-000000000001', 50, 60000, "
+        "WITH claimed AS MATERIALIZED (SELECT id FROM issuing.claim('00000000-0000-4000-8000-000000000001', 50, 60000, "
         "'w', NULL, 100) "
         "WHERE id IS NOT NULL) SELECT 1 FROM claimed; "
-        "SELECT issuing_complete(ARRAY(SELECT id FROM outbox_events WHERE status = 'PROCESSING' AND due_at IS NOT "
+        "SELECT issuing.complete(ARRAY(SELECT id FROM outbox_events WHERE status = 'PROCESSING' AND due_at IS NOT "
         "NULL), "
         "(SELECT array_agg(lease_token) FROM outbox_events WHERE status = 'PROCESSING' AND due_at IS NOT NULL), 'w', "
         "ARRAY(SELECT 1::int8 FROM outbox_events WHERE status = 'PROCESSING' AND due_at IS NOT NULL))";
@@ -664,8 +665,8 @@ START_TEST(only_the_worker_keeps_house_and_only_as_a_whole)
     static const struct {
         const char *role, *text;
     } forbidden[] = {
-        {"issuing_worker", "SELECT issuing_partition_add('rate_limit_log', now(), now() + interval '1 day')"},
-        {"issuing_worker", "SELECT issuing_partition_drop('rate_limit_log_rest', '0 s')"},
+        {"issuing_worker", "SELECT issuing.partition_add('rate_limit_log', now(), now() + interval '1 day')"},
+        {"issuing_worker", "SELECT issuing.partition_drop('rate_limit_log_rest', '0 s')"},
         {"issuing_worker", "DELETE FROM outbox_events"},
         {"issuing_worker", "DELETE FROM idempotency_keys"},
         {"issuing_worker", "DELETE FROM rate_limit_log"},
@@ -673,9 +674,9 @@ START_TEST(only_the_worker_keeps_house_and_only_as_a_whole)
         {"issuing_worker", "DELETE FROM outbox_events_rest"},
         {"issuing_worker", "UPDATE partitions SET settled_at = now()"},
         {"issuing_worker", "DELETE FROM card_reissues"},
-        {"issuing_api", "SELECT issuing_keep_house('1 day', '1 day', '90 days', '1 h')"},
-        {"issuing_operator", "SELECT issuing_keep_house('1 day', '1 day', '90 days', '1 h')"},
-        {"issuing_operator", "SELECT issuing_partition_drop('rate_limit_log_rest', '0 s')"},
+        {"issuing_api", "SELECT issuing.keep_house('1 day', '1 day', '90 days', '1 h')"},
+        {"issuing_operator", "SELECT issuing.keep_house('1 day', '1 day', '90 days', '1 h')"},
+        {"issuing_operator", "SELECT issuing.partition_drop('rate_limit_log_rest', '0 s')"},
         {"issuing_operator", "UPDATE partitions SET settled_at = now()"},
         {"issuing_api", "INSERT INTO card_reissues VALUES (gen_random_uuid(), 'u', 'c')"},
     };
@@ -689,8 +690,8 @@ START_TEST(only_the_worker_keeps_house_and_only_as_a_whole)
     ck_assert_int_eq(
         database_int(owner,
                      "SELECT count(*) FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', "
-                     "p.proowner))) a WHERE p.proname IN ('issuing_keep_house', 'issuing_partition_add', "
-                     "'issuing_partition_drop') AND a.grantee = 0"),
+                     "p.proowner))) a WHERE p.proname IN ('keep_house', 'partition_add', "
+                     "'partition_drop') AND a.grantee = 0"),
         0);
 }
 END_TEST

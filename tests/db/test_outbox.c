@@ -297,23 +297,21 @@ static void expect_unchanged(const struct uuid *event, const struct uuid *token)
                      0);
 }
 
-/* Two copies of everything that is fenced, without the fence: statements that have it in their text, and functions, put before the real ones
- * in the search path of one transaction. What the tests of the fence have to notice. */
+/* Everything that is fenced, without the fence: statements that have it in their text, and functions, replaced in the transaction that the test
+ * rolls back. What the tests of the fence have to notice. */
 static const char fence[] = "e.lease_token = a.token";
 
 static void begin_without_fence(const char *function)
 {
-    database_run(owner, "DROP SCHEMA IF EXISTS unfenced CASCADE; CREATE SCHEMA unfenced; GRANT USAGE ON SCHEMA "
-                        "unfenced TO issuing_worker");
     ck_assert_msg(database_int(owner, "SELECT count(*) FROM pg_proc WHERE proname = '%s' AND strpos(prosrc, '%s') > 0",
                                function, fence) == 1,
                   "%s has no fence", function);
-    database_exec(owner,
-                  "DO $do$ BEGIN EXECUTE (SELECT replace(replace(pg_get_functiondef(oid), 'FUNCTION public.', "
-                  "'FUNCTION unfenced.'), '%s', 'true') "
-                  "FROM pg_proc WHERE proname = '%s' AND pronamespace = 'public'::regnamespace); END $do$",
+    database_run(worker, "BEGIN; RESET ROLE");
+    database_exec(worker,
+                  "DO $do$ BEGIN EXECUTE (SELECT replace(pg_get_functiondef(oid), '%s', 'true') FROM pg_proc WHERE "
+                  "proname = '%s' AND pronamespace = 'issuing'::regnamespace); END $do$",
                   fence, function);
-    database_run(worker, "BEGIN; SET LOCAL search_path = unfenced, public");
+    database_run(worker, "SET LOCAL ROLE issuing_worker");
 }
 
 /* The caller frees its text. */
@@ -570,7 +568,7 @@ START_TEST(a_save_with_a_stale_token_changes_nothing)
     ck_assert_int_eq(save_one(&card, NULL), 0);
     expect_unchanged(&id, &token);
     /* It is the fence that stopped it. */
-    begin_without_fence("issuing_save");
+    begin_without_fence("save");
     ck_assert_int_eq(save_one(&card, NULL), 1);
     database_run(worker, "ROLLBACK");
     expect_unchanged(&id, &token);
@@ -676,7 +674,7 @@ START_TEST(an_end_with_a_stale_token_changes_nothing)
     struct end end = {.event = id, .token = uuid4_make(), .status = "COMPLETED"};
     ck_assert_int_eq(finish(&end), 0);
     expect_unchanged(&id, &token);
-    begin_without_fence("issuing_end");
+    begin_without_fence("end_attempts");
     ck_assert_int_eq(finish(&end), 1);
     database_run(worker, "ROLLBACK");
     expect_unchanged(&id, &token);
@@ -689,7 +687,7 @@ START_TEST(a_completion_with_a_stale_token_changes_nothing)
     struct uuid id = claimed_event("mona", &token);
     ck_assert_int_eq(complete(&id, &stale), 0);
     expect_unchanged(&id, &token);
-    begin_without_fence("issuing_complete");
+    begin_without_fence("complete");
     ck_assert_int_eq(complete(&id, &stale), 1);
     database_run(worker, "ROLLBACK");
     expect_unchanged(&id, &token);
@@ -740,7 +738,7 @@ START_TEST(a_completion_writes_what_the_wide_end_would_write)
             char text[700];
             snprintf(
                 text, sizeof text,
-                "SELECT issuing_end(ARRAY['%s'::uuid], ARRAY['%s'::uuid], ARRAY['COMPLETED'], ARRAY[0::int8], "
+                "SELECT issuing.end_attempts(ARRAY['%s'::uuid], ARRAY['%s'::uuid], ARRAY['COMPLETED'], ARRAY[0::int8], "
                 "ARRAY[false], "
                 "ARRAY[false], ARRAY[false], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY['link'], "
                 "ARRAY['completed'], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[false], 'worker-1', ARRAY[250::int8], "

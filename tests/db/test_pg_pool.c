@@ -874,15 +874,14 @@ END_TEST
 
 START_TEST(a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does)
 {
-    execute("DROP SCHEMA IF EXISTS test_pg_pool CASCADE; CREATE SCHEMA test_pg_pool");
-    open_pool("options=-csearch_path=test_pg_pool",
-              (struct pg_pool_options){
-                  .connections = 2, .pipeline = 2, .waiting_max = 10, .schema_least = 2, .schema_most = 3});
+    execute("ALTER TABLE issuing.schema_migration RENAME TO schema_migration_kept");
+    open_pool("", (struct pg_pool_options){
+                      .connections = 2, .pipeline = 2, .waiting_max = 10, .schema_least = 2, .schema_most = 3});
     struct probe *probe = ask_number(0, &twice, 1, 60000);
     run_until(states == 1);
     ck_assert(!ready);
     ck_assert_str_eq(reason, "the schema is at version 0, this program needs 2 to 3: run issuing-ctl migrate");
-    execute("CREATE TABLE test_pg_pool.schema_migration (version int8); INSERT INTO test_pg_pool.schema_migration "
+    execute("CREATE TABLE issuing.schema_migration (version int8); INSERT INTO issuing.schema_migration "
             "VALUES (4)");
     run_until(strstr(reason, "version 4"));
     ck_assert_str_eq(
@@ -890,12 +889,13 @@ START_TEST(a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does)
         "the schema is at version 4, this program needs 2 to 3: install the program that belongs to the schema");
     ck_assert(!pg_pool_ready(pool));
     ck_assert_int_eq(answered, 0);
-    execute("UPDATE test_pg_pool.schema_migration SET version = 3");
+    execute("UPDATE issuing.schema_migration SET version = 3");
     run_until(answered == 1);
     ck_assert_int_eq(probe->kind, PG_DONE);
     ck_assert(ready);
     close_pool();
-    execute("DROP SCHEMA test_pg_pool CASCADE");
+    execute(
+        "DROP TABLE issuing.schema_migration; ALTER TABLE issuing.schema_migration_kept RENAME TO schema_migration");
 }
 END_TEST
 

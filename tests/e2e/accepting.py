@@ -5,7 +5,7 @@ import threading
 import client
 from harness import BUILD, run, same, test, true, wait
 
-ACCEPT = ("SELECT verdict FROM issuing_accept(ARRAY['%s']::uuid[], ARRAY['%s'], ARRAY['%s'], ARRAY['\\x00'::bytea],"
+ACCEPT = ("SELECT verdict FROM issuing.accept(ARRAY['%s']::uuid[], ARRAY['%s'], ARRAY['%s'], ARRAY['\\x00'::bytea],"
           " ARRAY['{\"kind\":\"new\"}'],"
           " ARRAY[NULL]::text[], 1, '10s', false, '1 day')")
 NOBODY = "00000000-0000-7000-8000-000000000001"

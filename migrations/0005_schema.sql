@@ -1,0 +1,153 @@
+-- Why: everything gets a schema of its own, `issuing`. In `public` any role that may create there can put a function, operator or cast in front of one
+-- that ours resolve; in a schema where only the owner creates, and with a fixed search_path of `pg_catalog, issuing, pg_temp`, nobody can.
+-- The bounds of the table that other services write to are here as well, and the narrower rule for the place of a reissue.
+-- Locks: ACCESS EXCLUSIVE on every table, for catalogue changes only (no row is rewritten or read); given up after lock_timeout and tried again.
+-- Older programs: connections that are open go on. `public` keeps views of the tables under their old names, and the old functions, which now work
+-- through those views. Old housekeeping does nothing any more. The views also keep other services' unqualified statements working.
+
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'issuing') THEN
+        CREATE SCHEMA issuing;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'issuing' AND n.nspowner = current_user::regrole) THEN
+        RAISE EXCEPTION 'the schema "issuing" is there and belongs to somebody else' USING ERRCODE = '42501';
+    END IF;
+    IF EXISTS (SELECT FROM pg_class WHERE relnamespace = 'issuing'::regnamespace)
+       OR EXISTS (SELECT FROM pg_proc WHERE pronamespace = 'issuing'::regnamespace)
+       OR EXISTS (SELECT FROM pg_operator WHERE oprnamespace = 'issuing'::regnamespace)
+       OR EXISTS (SELECT FROM pg_type WHERE typnamespace = 'issuing'::regnamespace) THEN
+        RAISE EXCEPTION 'the schema "issuing" is not empty' USING ERRCODE = '55000';
+    END IF;
+END
+$$;
+REVOKE ALL ON SCHEMA issuing FROM PUBLIC;
+
+-- The move: parents first, as every statement locks them, then their partitions.
+LOCK TABLE public.idempotency_keys, public.rate_limit_log, public.outbox_events, public.cards, public.card_reissues, public.outbox_attempts,
+    public.operator_actions, public.partitions IN ACCESS EXCLUSIVE MODE;
+DO $$
+DECLARE
+    parent regclass;
+    child regclass;
+BEGIN
+    FOREACH parent IN ARRAY ARRAY['public.idempotency_keys', 'public.rate_limit_log', 'public.outbox_events', 'public.outbox_attempts', 'public.cards',
+                                  'public.card_reissues', 'public.operator_actions', 'public.partitions', 'public.schema_migration']::regclass[] LOOP
+        FOR child IN SELECT i.inhrelid::regclass FROM pg_inherits i WHERE i.inhparent = parent LOOP
+            EXECUTE format('ALTER TABLE %s SET SCHEMA issuing', child);
+        END LOOP;
+        EXECUTE format('ALTER TABLE %s SET SCHEMA issuing', parent);
+    END LOOP;
+END
+$$;
+
+-- Time-ordered ids (RFC 9562, version 7) for events that other services insert; our programs make their own.
+CREATE FUNCTION issuing.uuid7() RETURNS uuid
+    LANGUAGE sql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+        SELECT encode(
+            set_bit(set_bit(
+                overlay(uuid_send(gen_random_uuid())
+                        PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::int8) FROM 3)
+                        FROM 1 FOR 6),
+                52, 1), 53, 1),
+            'hex')::uuid
+    $$;
+ALTER TABLE issuing.outbox_events ALTER COLUMN id SET DEFAULT issuing.uuid7();
+
+-- The range of every column that another service may write: one row beyond it would stop the claims of all others. NOT VALID: rows that are there are
+-- not read here; 0007 gives a worker no payload larger than it can use.
+ALTER TABLE issuing.outbox_events
+    ADD CONSTRAINT outbox_events_payload CHECK (octet_length(payload::text) <= 65536) NOT VALID,
+    ADD CONSTRAINT outbox_events_user_id CHECK (octet_length(user_id) BETWEEN 1 AND 128) NOT VALID,
+    ADD CONSTRAINT outbox_events_attempts CHECK (retry_count <= 1000000) NOT VALID,
+    ADD CONSTRAINT outbox_events_next_attempt CHECK (next_attempt_at < 'infinity') NOT VALID;
+
+-- One live reissue per card: a card request of kind reissue takes the place of its card, and nothing else does. A REJECTED event, also one that
+-- housekeeping moves to another partition, needs no place; nor does one whose payload cannot be used. A card that is no longer active has been
+-- replaced: its place stays taken when the event is long gone.
+CREATE FUNCTION issuing.reissue_once() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        replaced text := lower(NEW.payload ->> 'replaces');
+    BEGIN
+        INSERT INTO card_reissues (event_id, user_id, card_id) VALUES (NEW.id, NEW.user_id, replaced)
+        ON CONFLICT (user_id, card_id) DO NOTHING;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+        -- Another event has the place. The lock on the place comes first, in its own statement: only a snapshot taken after it sees the event of the
+        -- transaction that was waited for.
+        PERFORM FROM card_reissues r WHERE r.user_id = NEW.user_id AND r.card_id = replaced FOR UPDATE;
+        UPDATE card_reissues r SET event_id = NEW.id
+        WHERE r.user_id = NEW.user_id AND r.card_id = replaced
+          AND (r.event_id = NEW.id
+               OR NOT EXISTS (SELECT FROM outbox_events e
+                              WHERE e.id = r.event_id AND e.status <> 'REJECTED' AND e.reason_code IS DISTINCT FROM 'payload_invalid')
+                  AND NOT EXISTS (SELECT FROM cards c WHERE c.user_id = NEW.user_id AND c.id::text = replaced AND c.status <> 'active'));
+        IF NOT FOUND THEN
+            RAISE unique_violation USING CONSTRAINT = 'outbox_events_reissue', TABLE = 'outbox_events',
+                MESSAGE = 'there is a live reissue of this card already';
+        END IF;
+        RETURN NULL;
+    END
+    $$;
+DROP TRIGGER outbox_events_reissue ON issuing.outbox_events;
+CREATE TRIGGER outbox_events_reissue AFTER INSERT ON issuing.outbox_events
+    FOR EACH ROW WHEN (NEW.event_type = 'CARD_ISSUE' AND NEW.payload ->> 'kind' = 'reissue' AND NEW.payload ->> 'replaces' IS NOT NULL
+                       AND NEW.status <> 'REJECTED')
+    EXECUTE FUNCTION issuing.reissue_once();
+DROP FUNCTION public.issuing_reissue_once();
+
+-- What older programs, other services and operators' scripts that name no schema still find. Inserts and updates go through to the tables. The
+-- number of a card is not among what can be read here; an older worker can still store one.
+CREATE VIEW public.schema_migration AS SELECT * FROM issuing.schema_migration;
+CREATE VIEW public.outbox_events AS SELECT * FROM issuing.outbox_events;
+CREATE VIEW public.idempotency_keys AS SELECT * FROM issuing.idempotency_keys;
+CREATE VIEW public.rate_limit_log AS SELECT * FROM issuing.rate_limit_log;
+CREATE VIEW public.cards AS SELECT * FROM issuing.cards;
+CREATE VIEW public.card_reissues AS SELECT * FROM issuing.card_reissues;
+CREATE VIEW public.outbox_attempts AS SELECT * FROM issuing.outbox_attempts;
+CREATE VIEW public.operator_actions AS SELECT * FROM issuing.operator_actions;
+CREATE OR REPLACE FUNCTION public.issuing_card_of(event uuid) RETURNS issuing.cards
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT c.id, c.request_id, c.created_at, c.updated_at, c.replaces, c.exp_month, c.exp_year, c.user_id, c.issuer_card_id, c.last4, c.status, NULL::bytea
+        FROM issuing.cards c WHERE c.request_id = event
+    $$;
+CREATE OR REPLACE FUNCTION public.issuing_keep_house(
+    key_retention interval, limit_window interval, event_retention interval, least_length interval)
+RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+    LANGUAGE sql SECURITY INVOKER SET search_path = pg_catalog, pg_temp
+    AS $$ SELECT 'busy', NULL::text, 0::int8, NULL::text, false $$;
+DROP FUNCTION public.issuing_partition_drop(text, interval);
+DROP FUNCTION public.issuing_partition_add(text, timestamptz, timestamptz);
+DROP FUNCTION public.issuing_uuid7_least(timestamptz);
+DROP FUNCTION public.issuing_uuid7_time(uuid);
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_api') THEN
+        GRANT SELECT ON public.schema_migration, public.outbox_events, public.card_reissues TO issuing_api;
+        GRANT SELECT, INSERT ON public.idempotency_keys, public.rate_limit_log TO issuing_api;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status)
+            ON public.cards TO issuing_api;
+        GRANT INSERT (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload, traceparent) ON public.outbox_events TO issuing_api;
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
+        GRANT SELECT ON public.schema_migration, public.outbox_events TO issuing_worker;
+        GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at, deferred_since, cancel_code,
+                      reason_code, reason_detail, last_error, completed_at, updated_at) ON public.outbox_events TO issuing_worker;
+        GRANT SELECT, INSERT ON public.outbox_attempts TO issuing_worker;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status), INSERT
+            ON public.cards TO issuing_worker;
+        GRANT UPDATE (status, updated_at) ON public.cards TO issuing_worker;
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
+        GRANT SELECT ON public.schema_migration, public.outbox_events, public.outbox_attempts, public.operator_actions, public.idempotency_keys,
+            public.rate_limit_log, public.card_reissues TO issuing_operator;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status)
+            ON public.cards TO issuing_operator;
+    END IF;
+END
+$$;

@@ -1,0 +1,231 @@
+-- Why: the statements that every attempt runs, as functions: their plans are cached with the connection and yet depend on nothing in it,
+-- so a transaction pooler may stand between. Locks: ACCESS EXCLUSIVE on outbox_events for the new columns, for a moment. Older programs: they do not
+-- know these functions and columns and go on as before.
+-- The planner switches keep the index paths even where statistics were taken on an empty table.
+
+ALTER TABLE issuing.outbox_events
+    ADD COLUMN last_sent_at   timestamptz,           -- no create that may still arrive left after this time; NULL with first_sent_at = the first one
+    ADD COLUMN lost_count     int NOT NULL DEFAULT 0, -- attempts in a row that were lost with their worker
+    ADD COLUMN deferral_count int NOT NULL DEFAULT 0, -- deferrals in a row with the same cause
+    ADD COLUMN deferral_code  text;                   -- that cause
+
+-- What few claimed events need to have looked up. Functions of their own and not joins in the statement: those would make every claim pay for getting
+-- them ready. STABLE, so each sees what the statement sees.
+
+-- Tells listeners on a channel that there is something to look at.
+CREATE FUNCTION issuing.hint(channel text) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$ SELECT pg_notify(channel, '') $$;
+
+-- The card of an event, where one is stored already.
+CREATE FUNCTION issuing.card_of(event uuid) RETURNS issuing.cards
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        card cards;
+    BEGIN
+        SELECT c.* INTO card FROM cards c WHERE c.request_id = event;
+        RETURN card;
+    END
+    $$;
+
+-- The issuer's id of a card of this user; null = there is none.
+CREATE FUNCTION issuing.issuer_card_id_of(holder text, card text) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    BEGIN
+        RETURN (SELECT c.issuer_card_id FROM cards c WHERE c.user_id = holder AND c.id::text = lower(card));
+    END
+    $$;
+
+-- PENDING events that are due, oldest due first, by outbox_events_due. SKIP LOCKED: two workers never wait for each other and never get the same
+-- row. The token is the fence: whoever took the event before matches no row any more. The attempt is counted here, so a crash cannot run it for
+-- free; first_sent_at is set here, so a crash right after counts as "may have been sent" without a write before the send.
+--
+-- The walk begins at a bookmark, not at the beginning of the index: there lie the entries of all that was finished since the last vacuum, or since the
+-- oldest snapshot that somebody holds, and each would be visited every time. The last row of the answer has no id and carries the next bookmark: the
+-- last time taken, or a little before now when everything due was taken; below 0 = from the beginning. What commits behind it, outbox_sweep finds.
+CREATE FUNCTION issuing.claim(new_token uuid, most int8, lease_ms int8, worker text,
+                              since_us int8,     -- the bookmark: microseconds since 1970; null = from the beginning
+                              slack_ms int8)     -- so long a commit may take to become visible without being left to the sweep
+RETURNS TABLE (
+    id uuid, user_id text, payload text, traceparent text, retry_count int4,
+    sent_age_ms int8,     -- age of the first send that may have arrived; null = surely none
+    deferred_age_ms int8, -- of the unbroken row of 409/425 answers; null = none
+    card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text, -- the card, where it is stored already
+    replaces_issuer_card_id text, -- reissue: the issuer's id of the card to replace
+    cancel_code text,             -- an earlier attempt had begun to cancel the card
+    next_since_us int8)           -- of the last row: the next bookmark
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    since timestamptz := coalesce(timestamptz 'epoch' + since_us * interval '1 microsecond', '-infinity');
+BEGIN
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+        SELECT e.id, e.first_sent_at
+        FROM outbox_events e
+        WHERE e.event_type = 'CARD_ISSUE' AND e.due_at >= since AND e.due_at <= now() AND e.status = 'PENDING'
+        ORDER BY e.due_at
+        LIMIT most
+        FOR UPDATE SKIP LOCKED
+    ), held AS (
+        UPDATE outbox_events e
+        SET status = 'PROCESSING', retry_count = e.retry_count + 1, lease_token = new_token, lease_owner = worker,
+            lease_until = now() + lease_ms * interval '1 millisecond', first_sent_at = coalesce(e.first_sent_at, now()), updated_at = now()
+        FROM due
+        WHERE e.id = due.id
+        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code, due.first_sent_at AS sent_before
+    )
+    SELECT h.id, h.user_id, h.payload::text, h.traceparent, h.retry_count,
+           (extract(epoch FROM now() - h.sent_before) * 1000)::int8,
+           (extract(epoch FROM now() - h.deferred_since) * 1000)::int8,
+           (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year, (c.found).status,
+           r.issuer_card_id, h.cancel_code, NULL::int8
+    FROM held h
+    -- Looked for only where there can be one.
+    CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL THEN issuing.card_of(h.id) END AS found OFFSET 0) c
+    CROSS JOIN LATERAL (SELECT CASE WHEN h.payload ->> 'replaces' IS NOT NULL
+                                    THEN issuing.issuer_card_id_of(h.user_id, h.payload ->> 'replaces') END AS issuer_card_id OFFSET 0) r
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           (extract(epoch FROM CASE WHEN count(*) < most THEN now() - slack_ms * interval '1 millisecond'
+                                    ELSE max(greatest(h.due_at, timestamptz 'epoch' - interval '1 microsecond')) END) * 1000000)::int8
+    FROM held h;
+END
+$$;
+
+-- Stores the cards of attempts that still hold their lease. The lock on the event row keeps a re-claim out until this commits, and the token in the
+-- condition turns a stale worker's save into nothing. cards_one_per_request makes a second save of the same event harmless. Returns the events
+-- whose card is stored now, by this call or an earlier run of it, and that card's id.
+CREATE FUNCTION issuing.save(ids uuid[], tokens uuid[], card_ids uuid[], issuer_card_ids text[], last4s text[], exp_months int8[], exp_years int8[],
+                             number_records bytea[], replaced_ids uuid[])
+RETURNS TABLE (id uuid, card_id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH held AS MATERIALIZED (
+        SELECT e.user_id, a.*
+        FROM unnest(ids, tokens, card_ids, issuer_card_ids, last4s, exp_months, exp_years, number_records, replaced_ids)
+            AS a (event_id, token, card_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
+        JOIN outbox_events e ON e.id = a.event_id
+        WHERE e.lease_token = a.token
+        FOR NO KEY UPDATE OF e
+    ), saved AS (
+        INSERT INTO cards (id, request_id, user_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
+        SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record, h.replaces
+        FROM held h
+        ON CONFLICT (request_id) DO NOTHING
+    )
+    SELECT h.event_id, coalesce((SELECT c.id FROM cards c WHERE c.request_id = h.event_id), h.card_id)
+    FROM held h;
+END
+$$;
+
+-- The end that nearly every attempt has: linked, done, nothing else to write. What issuing.end_attempts would write, without what such an end never has.
+-- The token is the fence: no row for an event = the lease was lost and nothing changes.
+CREATE FUNCTION issuing.complete(ids uuid[], tokens uuid[], worker text, tooks_ms int8[])
+RETURNS TABLE (id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH completed AS (
+        UPDATE outbox_events e
+        SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, last_error = NULL, reason_code = NULL,
+            reason_detail = NULL, completed_at = now(), updated_at = now()
+        FROM unnest(ids, tokens, tooks_ms) AS a (id, token, took_ms)
+        WHERE e.id = a.id AND e.lease_token = a.token
+        RETURNING e.id, e.user_id, e.retry_count, a.token, a.took_ms
+    ), noted AS (
+        INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step, outcome)
+        SELECT d.id, d.token, now() - d.took_ms * interval '1 millisecond', now(), d.retry_count, false, d.user_id, worker, 'link', 'completed'
+        FROM completed d
+    )
+    SELECT d.id FROM completed d;
+END
+$$;
+
+-- Every other end of attempts: completed with more to write, refused, failed, to be tried again, deferred. The token is the fence: no row for an event = the
+-- lease was lost and nothing changes. Events of one call are disjoint (one attempt an event), so there is no lock order to keep.
+CREATE FUNCTION issuing.end_attempts(
+    ids uuid[], tokens uuid[], statuses text[],
+    delays_ms int8[],      -- PENDING: before the next attempt
+    give_backs bool[],     -- a deferral: the attempt is not counted
+    clear_sents bool[],    -- nothing was ever sent that may have arrived
+    deferreds bool[],      -- true: starts or continues a row of 409/425 answers
+    reason_codes text[], reason_details text[], last_errors text[],
+    steps text[], outcomes text[], codes text[], details text[], unknowns bool[], -- of the attempt's row
+    worker text, tooks_ms int8[],
+    card_statuses text[],  -- what the request's card becomes; null = leave
+    replaced_ids uuid[])   -- the card that a completed reissue replaces; null = none
+RETURNS TABLE (id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details, last_errors,
+                             steps, outcomes, codes, details, unknowns, tooks_ms, card_statuses, replaced_ids)
+            AS a (id, token, status, delay_ms, give_back, clear_sent, deferred, reason_code, reason_detail, last_error,
+                  step, outcome, code, detail, unknown, took_ms, card_status, replaced)
+    ), ended AS (
+        UPDATE outbox_events e
+        SET status = a.status,
+            lease_token = NULL,
+            lease_until = NULL,
+            retry_count = e.retry_count - CASE WHEN a.give_back THEN 1 ELSE 0 END,
+            next_attempt_at = CASE WHEN a.status = 'PENDING' THEN now() + a.delay_ms * interval '1 millisecond' ELSE e.next_attempt_at END,
+            first_sent_at = CASE WHEN a.clear_sent THEN NULL ELSE e.first_sent_at END,
+            deferred_since = CASE WHEN a.deferred THEN coalesce(e.deferred_since, now()) END,
+            reason_code = a.reason_code,
+            reason_detail = a.reason_detail,
+            last_error = a.last_error,
+            completed_at = CASE WHEN a.status <> 'PENDING' THEN now() END,
+            updated_at = now()
+        FROM asked a
+        WHERE e.id = a.id AND e.lease_token = a.token
+        RETURNING e.id, e.user_id, e.retry_count
+    ), noted AS (
+        INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step, outcome, code, detail)
+        SELECT d.id, a.token, now() - a.took_ms * interval '1 millisecond', now(),
+               d.retry_count + CASE WHEN a.give_back THEN 1 ELSE 0 END, a.unknown, d.user_id, worker, a.step, a.outcome, a.code, a.detail
+        FROM ended d JOIN asked a ON a.id = d.id
+        ON CONFLICT DO NOTHING
+    ), card_changed AS (
+        UPDATE cards c SET status = a.card_status, updated_at = now()
+        FROM ended d JOIN asked a ON a.id = d.id
+        WHERE a.card_status IS NOT NULL AND c.request_id = d.id
+    ), card_replaced AS (
+        UPDATE cards c SET status = 'replaced', updated_at = now()
+        FROM ended d JOIN asked a ON a.id = d.id
+        WHERE a.replaced IS NOT NULL AND c.id = a.replaced AND c.user_id = d.user_id AND c.status = 'active'
+    )
+    SELECT d.id FROM ended d;
+END
+$$;
