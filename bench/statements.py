@@ -48,7 +48,7 @@ BEGIN
     LOOP
         token := gen_random_uuid();
         SELECT array_agg(c.id) FILTER (WHERE c.id IS NOT NULL), max(c.next_since_us) INTO ids, since
-        FROM issuing.claim(token, batch, 60000, 'bench', since, 1000) c;
+        FROM issuing.claim(token, batch, 60000, 'bench', since, 1000, false) c;
         COMMIT;
         n := cardinality(ids);
         EXIT WHEN n IS NULL;
@@ -69,7 +69,7 @@ RUN_DRAIN = "CALL bench_drain(100)"
 CLAIM_TIMES = 5
 CLAIM_COST = """
 BEGIN;
-EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT id FROM issuing.claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000);
+EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT id FROM issuing.claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000, false);
 ROLLBACK;
 """
 

@@ -86,6 +86,10 @@ static bool check_issuer(const struct config *config, struct err *err)
                        config->issuer.profile);
     if (config->issuer.timeout_ms >= config->issuer.key_lifetime_ms)
         return err_set(err, ERR_CONFIG, "issuer.timeout must be shorter than issuer.key_lifetime");
+    if (config->issuer.settle_time_ms < 2 * config->issuer.timeout_ms)
+        return err_set(err, ERR_CONFIG, "issuer.settle_time must be at least 2 x issuer.timeout");
+    if (config->issuer.settle_time_ms >= config->issuer.key_lifetime_ms)
+        return err_set(err, ERR_CONFIG, "issuer.settle_time must be shorter than issuer.key_lifetime");
     return true;
 }
 

@@ -9,6 +9,13 @@ ALTER TABLE issuing.outbox_events
     ADD COLUMN deferral_count int NOT NULL DEFAULT 0, -- deferrals in a row with the same cause
     ADD COLUMN deferral_code  text;                   -- that cause
 
+-- Events whose last two attempts were lost with their worker: the event may be what kills it. Each is tried alone, so that it takes no others along. A row
+-- may outlive its cause; the next claim of that kind removes it then.
+CREATE TABLE issuing.lost_events (
+    event_id uuid PRIMARY KEY,
+    since    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
 -- What few claimed events need to have looked up. Functions of their own and not joins in the statement: those would make every claim pay for getting
 -- them ready. STABLE, so each sees what the statement sees.
 
@@ -42,12 +49,19 @@ CREATE FUNCTION issuing.issuer_card_id_of(holder text, card text) RETURNS text
 -- row. The token is the fence: whoever took the event before matches no row any more. The attempt is counted here, so a crash cannot run it for
 -- free; first_sent_at is set here, so a crash right after counts as "may have been sent" without a write before the send.
 --
+-- Clocks step. A row that was written by a clock that was ahead bears times that are still to come; the claim moves the times of such a row back by as
+-- much as its last write is ahead, so that its ages stay what they were. No age is ever negative; null alone means "nothing was sent".
+--
 -- The walk begins at a bookmark, not at the beginning of the index: there lie the entries of all that was finished since the last vacuum, or since the
 -- oldest snapshot that somebody holds, and each would be visited every time. The last row of the answer has no id and carries the next bookmark: the
 -- last time taken, or a little before now when everything due was taken; below 0 = from the beginning. What commits behind it, outbox_sweep finds.
+--
+-- An event whose last two attempts were lost with their worker is passed over, and taken by a claim with `alone`: at most one, and the worker that
+-- asks so has nothing else in its hands.
 CREATE FUNCTION issuing.claim(new_token uuid, most int8, lease_ms int8, worker text,
                               since_us int8,     -- the bookmark: microseconds since 1970; null = from the beginning
-                              slack_ms int8)     -- so long a commit may take to become visible without being left to the sweep
+                              slack_ms int8,     -- so long a commit may take to become visible without being left to the sweep
+                              alone bool)
 RETURNS TABLE (
     id uuid, user_id text, payload text, traceparent text, retry_count int4,
     sent_age_ms int8,     -- age of the first send that may have arrived; null = surely none
@@ -55,7 +69,10 @@ RETURNS TABLE (
     card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text, -- the card, where it is stored already
     replaces_issuer_card_id text, -- reissue: the issuer's id of the card to replace
     cancel_code text,             -- an earlier attempt had begun to cancel the card
-    next_since_us int8)           -- of the last row: the next bookmark
+    next_since_us int8,           -- of the last row: the next bookmark; null = unchanged
+    settle_age_ms int8,           -- age of the last send that may still be on its way; null = there is none
+    lost_count int4,              -- of the last row: 1 = there are events to be tried alone, else 0
+    now_us int8)                  -- of the last row: the database's clock
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -66,28 +83,53 @@ AS $$
 #variable_conflict use_column
 DECLARE
     since timestamptz := coalesce(timestamptz 'epoch' + since_us * interval '1 microsecond', '-infinity');
+    alone_id uuid;
 BEGIN
+    IF alone THEN
+        DELETE FROM lost_events l
+        WHERE NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = l.event_id AND e.due_at IS NOT NULL AND e.lost_count >= 2);
+        SELECT e.id INTO alone_id
+        FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
+        WHERE e.event_type = 'CARD_ISSUE' AND e.status = 'PENDING' AND e.due_at <= now() AND e.lost_count >= 2
+        ORDER BY e.due_at
+        LIMIT 1
+        FOR UPDATE OF e SKIP LOCKED;
+    END IF;
     RETURN QUERY
     WITH due AS MATERIALIZED (
-        SELECT e.id, e.first_sent_at
+        SELECT e.id, e.first_sent_at, CASE WHEN e.updated_at > now() THEN e.updated_at - now() ELSE interval '0' END AS ahead
         FROM outbox_events e
-        WHERE e.event_type = 'CARD_ISSUE' AND e.due_at >= since AND e.due_at <= now() AND e.status = 'PENDING'
+        WHERE NOT alone AND e.event_type = 'CARD_ISSUE' AND e.due_at >= since AND e.due_at <= now() AND e.status = 'PENDING' AND e.lost_count < 2
         ORDER BY e.due_at
         LIMIT most
         FOR UPDATE SKIP LOCKED
+    ), one AS MATERIALIZED (
+        SELECT e.id, e.first_sent_at, CASE WHEN e.updated_at > now() THEN e.updated_at - now() ELSE interval '0' END AS ahead
+        FROM outbox_events e
+        WHERE alone AND e.id = alone_id
     ), held AS (
         UPDATE outbox_events e
         SET status = 'PROCESSING', retry_count = e.retry_count + 1, lease_token = new_token, lease_owner = worker,
-            lease_until = now() + lease_ms * interval '1 millisecond', first_sent_at = coalesce(e.first_sent_at, now()), updated_at = now()
-        FROM due
+            lease_until = now() + lease_ms * interval '1 millisecond',
+            first_sent_at = least(coalesce(e.first_sent_at - due.ahead, now()), now()),
+            last_sent_at = CASE WHEN e.last_sent_at IS NOT NULL THEN least(e.last_sent_at - due.ahead, now()) END,
+            deferred_since = CASE WHEN e.deferred_since IS NOT NULL THEN least(e.deferred_since - due.ahead, now()) END,
+            updated_at = now()
+        FROM (SELECT * FROM due UNION ALL SELECT * FROM one) due
         WHERE e.id = due.id
-        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code, due.first_sent_at AS sent_before
+        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code, e.lost_count,
+                  e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before
     )
-    SELECT h.id, h.user_id, h.payload::text, h.traceparent, h.retry_count,
-           (extract(epoch FROM now() - h.sent_before) * 1000)::int8,
+    SELECT h.id, h.user_id,
+           -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
+           CASE WHEN pg_column_size(h.payload) <= 262144 THEN h.payload::text END,
+           h.traceparent, h.retry_count,
+           CASE WHEN h.sent_before IS NOT NULL THEN (extract(epoch FROM now() - h.first_sent_at) * 1000)::int8 END,
            (extract(epoch FROM now() - h.deferred_since) * 1000)::int8,
            (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year, (c.found).status,
-           r.issuer_card_id, h.cancel_code, NULL::int8
+           r.issuer_card_id, h.cancel_code, NULL::int8,
+           CASE WHEN h.sent_before IS NOT NULL THEN (extract(epoch FROM now() - coalesce(h.last_sent_at, h.first_sent_at)) * 1000)::int8 END,
+           h.lost_count, NULL::int8
     FROM held h
     -- Looked for only where there can be one.
     CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL THEN issuing.card_of(h.id) END AS found OFFSET 0) c
@@ -95,8 +137,10 @@ BEGIN
                                     THEN issuing.issuer_card_id_of(h.user_id, h.payload ->> 'replaces') END AS issuer_card_id OFFSET 0) r
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           (extract(epoch FROM CASE WHEN count(*) < most THEN now() - slack_ms * interval '1 millisecond'
-                                    ELSE max(greatest(h.due_at, timestamptz 'epoch' - interval '1 microsecond')) END) * 1000000)::int8
+           CASE WHEN NOT alone
+                THEN (extract(epoch FROM CASE WHEN count(*) < most THEN now() - slack_ms * interval '1 millisecond'
+                                              ELSE max(greatest(h.due_at, timestamptz 'epoch' - interval '1 microsecond')) END) * 1000000)::int8 END,
+           NULL, EXISTS (SELECT FROM lost_events)::int4, (extract(epoch FROM now()) * 1000000)::int8
     FROM held h;
 END
 $$;
@@ -177,7 +221,8 @@ CREATE FUNCTION issuing.end_attempts(
     steps text[], outcomes text[], codes text[], details text[], unknowns bool[], -- of the attempt's row
     worker text, tooks_ms int8[],
     card_statuses text[],  -- what the request's card becomes; null = leave
-    replaced_ids uuid[])   -- the card that a completed reissue replaces; null = none
+    replaced_ids uuid[],   -- the card that a completed reissue replaces; null = none
+    may_arrives bool[])    -- a create of this attempt may still be on its way to the issuer
 RETURNS TABLE (id uuid)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
@@ -191,9 +236,9 @@ BEGIN
     RETURN QUERY
     WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details, last_errors,
-                             steps, outcomes, codes, details, unknowns, tooks_ms, card_statuses, replaced_ids)
+                             steps, outcomes, codes, details, unknowns, tooks_ms, card_statuses, replaced_ids, may_arrives)
             AS a (id, token, status, delay_ms, give_back, clear_sent, deferred, reason_code, reason_detail, last_error,
-                  step, outcome, code, detail, unknown, took_ms, card_status, replaced)
+                  step, outcome, code, detail, unknown, took_ms, card_status, replaced, may_arrive)
     ), ended AS (
         UPDATE outbox_events e
         SET status = a.status,
@@ -201,7 +246,10 @@ BEGIN
             lease_until = NULL,
             retry_count = e.retry_count - CASE WHEN a.give_back THEN 1 ELSE 0 END,
             next_attempt_at = CASE WHEN a.status = 'PENDING' THEN now() + a.delay_ms * interval '1 millisecond' ELSE e.next_attempt_at END,
-            first_sent_at = CASE WHEN a.clear_sent THEN NULL ELSE e.first_sent_at END,
+            -- Only what the claim of this attempt has set: an earlier attempt's send is not this one's to forget.
+            first_sent_at = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL THEN NULL ELSE e.first_sent_at END,
+            last_sent_at = CASE WHEN a.may_arrive THEN now() ELSE e.last_sent_at END,
+            lost_count = 0,
             deferred_since = CASE WHEN a.deferred THEN coalesce(e.deferred_since, now()) END,
             reason_code = a.reason_code,
             reason_detail = a.reason_detail,

@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/sql/statements.h"
+#include "worker/sweep.h"
 #include "worker/worker.h"
 
 #define CLAIM_MAX 256    /* events by one statement */
@@ -15,6 +16,8 @@
 #define SLACK_MAX_MS 2000
 #define SLACK_KEPT_MS 60000
 #define CLAIM_TIMEOUT_MS 5000
+#define ALONE_PAUSE_MS 20
+#define ALONE_PAUSE_FACTOR 4
 
 struct claim {
     struct worker *worker;
@@ -28,7 +31,13 @@ struct claim {
     bool more_likely; /* the last claim was filled to the brim */
     bool is_stopped;
     struct uuid token;
-    int64_t asked_limit, asked_ms;
+    int64_t asked_limit, asked_ms, asked_us;
+    bool asked_alone;          /* for one event that is tried alone */
+    bool has_lost;             /* such events are there */
+    bool is_emptying;          /* no others are claimed, so that the worker becomes empty */
+    bool is_alone;             /* one is at work */
+    int64_t alone_since_ms;    /* since the others were held back */
+    int64_t alone_due_ms;      /* not before */
     int64_t bookmark_us;       /* -1 = from the beginning */
     int64_t answered_ms;       /* when the bookmark was last moved on */
     int64_t slack_ms, late_ms; /* late_ms: when something was last found behind the bookmark */
@@ -58,6 +67,9 @@ enum {
     COL_REPLACES_ISSUER_ID,
     COL_CANCEL_CODE,
     COL_BOOKMARK,
+    COL_SETTLE_AGE,
+    COL_LOST, /* of the last row: whether there are events to be tried alone */
+    COL_NOW,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -116,6 +128,8 @@ static void begin(struct claim *claim, const struct pg_rows *rows, int row)
     flow->attempt = (int)pg_int8(rows, row, COL_ATTEMPT);
     flow->sent_age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
     flow->deferred_age_ms = pg_is_null(rows, row, COL_DEFERRED_AGE) ? -1 : pg_int8(rows, row, COL_DEFERRED_AGE);
+    flow->settle_age_ms = pg_is_null(rows, row, COL_SETTLE_AGE) ? -1 : pg_int8(rows, row, COL_SETTLE_AGE);
+    flow->lost_count = (int)pg_int8(rows, row, COL_LOST);
     flow->claimed_ms = claim->asked_ms;
     flow->lease_until_ms = claim->asked_ms + claim->worker->config->worker.lease_ms;
     struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);
@@ -159,6 +173,29 @@ static void tell_begun(struct claim *claim, void (*tell)(struct flow *flow))
     }
 }
 
+static void note_last_row(struct claim *claim, const struct pg_rows *rows, int count)
+{
+    struct worker *worker = claim->worker;
+    claim->has_lost = pg_int8(rows, count, COL_LOST) > 0;
+    if (claim->asked_alone) {
+        claim->is_emptying = false;
+        claim->is_alone = count > 0;
+        if (count == 0) /* they are not due, or another worker has them */
+            claim->alone_due_ms = clock_mono_ms() + worker->config->worker.poll_interval_ms;
+    }
+    switch (db_clock_note(&worker->db_clock, pg_int8(rows, count, COL_NOW), claim->asked_us, clock_mono_us())) {
+    case DB_CLOCK_STEADY:
+        return;
+    case DB_CLOCK_SET_FORWARD:
+        log_warning("the database's clock was set forward");
+        return;
+    case DB_CLOCK_SET_BACK:
+        log_warning("the database's clock was set back");
+        sweep_rebase(worker->sweep);
+        return;
+    }
+}
+
 static void on_claimed(struct pg_ask *ask, const struct pg_answer *answer)
 {
     struct claim *claim = container_of(ask, struct claim, ask);
@@ -176,19 +213,44 @@ static void on_claimed(struct pg_ask *ask, const struct pg_answer *answer)
         begin_all(claim, answer->rows);
     claim->is_careful = false;
     int count = count_events(answer->rows);
-    if (!claim->went_back)
+    if (!claim->went_back && !claim->asked_alone)
         claim->bookmark_us = pg_int8(answer->rows, count, COL_BOOKMARK);
     claim->answered_ms = clock_mono_ms();
-    claim->more_likely = count >= claim->asked_limit;
-    if (claim->more_likely)
+    note_last_row(claim, answer->rows, count);
+    claim->more_likely = !claim->asked_alone && count >= claim->asked_limit;
+    if (claim->more_likely || claim->asked_alone)
         claim->wanted = true;
     tell_begun(claim, flow_claim_held);
+}
+
+/* Events that may be what kills a worker are tried one by one, with nothing else in this worker's hands. The others are not claimed while such a
+ * turn waits for the worker to be empty, nor while it runs; so there is a pause between two turns, longer than a turn. Returns false: not now. */
+static bool take_turns(struct claim *claim, bool *ret_alone)
+{
+    int64_t now_ms = clock_mono_ms();
+    *ret_alone = false;
+    if (claim->is_alone && claim->worker->in_flight == 0) {
+        claim->is_alone = false;
+        claim->wanted = true;
+        claim->alone_due_ms = now_ms + (now_ms - claim->alone_since_ms) * ALONE_PAUSE_FACTOR + ALONE_PAUSE_MS;
+    }
+    if (claim->is_alone)
+        return false;
+    if (!claim->has_lost || now_ms < claim->alone_due_ms)
+        return true;
+    if (!claim->is_emptying) {
+        claim->is_emptying = true;
+        claim->alone_since_ms = now_ms;
+    }
+    *ret_alone = true;
+    return claim->worker->in_flight == 0;
 }
 
 static void on_turn(uv_prepare_t *prepare)
 {
     struct claim *claim = container_of(prepare, struct claim, turn);
-    if (!claim->wanted || claim->is_asking || claim->is_stopped)
+    bool alone;
+    if (claim->is_asking || claim->is_stopped || !take_turns(claim, &alone) || !claim->wanted)
         return;
     int room = worker_room(claim->worker);
     /* Under a backlog a claim waits until it can take a good number; each slot that ends looks again. */
@@ -199,7 +261,9 @@ static void on_turn(uv_prepare_t *prepare)
     claim->wanted = claim->polled = false;
     claim->is_asking = true;
     claim->asked_limit = room < CLAIM_MAX ? room : CLAIM_MAX;
-    claim->asked_ms = clock_mono_ms();
+    claim->asked_alone = alone;
+    claim->asked_us = clock_mono_us();
+    claim->asked_ms = claim->asked_us / 1000;
     claim->went_back = false;
     claim->begun_end = &claim->begun;
     claim->token = uuid4_make();
@@ -210,6 +274,7 @@ static void on_turn(uv_prepare_t *prepare)
     claim->ask.params[3] = pg_param_text(claim->worker->name, strlen(claim->worker->name));
     claim->ask.params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
     claim->ask.params[5] = pg_param_int8(claim->slack_ms);
+    claim->ask.params[6] = pg_param_bool(alone);
     claim->ask.timeout_ms = CLAIM_TIMEOUT_MS;
     /* A database that commits nothing must not make every poll a question to core-api. */
     claim->ask.on_rows = claim->is_careful ? NULL : on_rows;

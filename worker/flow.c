@@ -18,6 +18,7 @@
 #define ANSWER_MAX (64 * 1024)
 #define LEASE_SLACK_MAX_MS 500
 #define KEY_MARGIN_MAX_MS (5 * 60 * 1000)
+#define CLOCK_STEP_US 1000000 /* our two clocks may drift apart by so much during an attempt */
 
 static void start_step(struct flow *flow);
 
@@ -26,12 +27,42 @@ const char *flow_step_name(enum flow_step step)
     return flow_steps[step].name;
 }
 
-bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms)
+bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms)
 {
     int64_t margin_ms = lifetime_ms / 10 > timeout_ms ? lifetime_ms / 10 : timeout_ms;
     if (margin_ms > KEY_MARGIN_MAX_MS)
         margin_ms = KEY_MARGIN_MAX_MS;
+    if (margin_ms < settle_ms)
+        margin_ms = settle_ms;
     return age_ms >= lifetime_ms - margin_ms;
+}
+
+int64_t flow_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle_ms, int64_t lease_ms)
+{
+    if (age_ms < 0)
+        return 0;
+    int64_t left_ms = settle_ms - age_ms, unsteady_ms = settle_ms + lease_ms - steady_ms;
+    if (left_ms < unsteady_ms)
+        left_ms = unsteady_ms;
+    return left_ms > 0 ? left_ms : 0;
+}
+
+bool flow_is_expired(const struct flow *flow)
+{
+    const struct config *config = flow->worker->config;
+    return flow->sent_age_ms >= 0 &&
+           flow_key_expired(flow->sent_age_ms + clock_mono_ms() - flow->claimed_ms, config->issuer.key_lifetime_ms,
+                            config->issuer.timeout_ms, config->issuer.settle_time_ms);
+}
+
+int64_t flow_unsettled_ms(const struct flow *flow)
+{
+    const struct config *config = flow->worker->config;
+    if (flow->may_arrive)
+        return config->issuer.settle_time_ms;
+    int64_t age_ms = flow->settle_age_ms < 0 ? -1 : flow->settle_age_ms + clock_mono_ms() - flow->claimed_ms;
+    return flow_settle_left_ms(age_ms, db_clock_steady_ms(&flow->worker->db_clock, clock_mono_us()),
+                               config->issuer.settle_time_ms, config->worker.lease_ms);
 }
 
 void flow_init(struct flow *flow, struct worker *worker)
@@ -280,9 +311,13 @@ static bool may_create(struct flow *flow)
 {
     const struct config *config = flow->worker->config;
     int64_t now_ms = clock_mono_ms();
-    if (flow->unknown && flow->sent_age_ms >= 0 &&
-        flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, config->issuer.key_lifetime_ms,
-                         config->issuer.timeout_ms)) {
+    int64_t drift_us = clock_wall_us() - clock_mono_us() - flow->wall_offset_us;
+    if (drift_us > CLOCK_STEP_US || drift_us < -CLOCK_STEP_US) {
+        /* One of our clocks was set, or stood still while the machine was suspended: the lease may be over. */
+        defer_unsent(flow, "clock_stepped");
+        return false;
+    }
+    if (flow->unknown && flow_is_expired(flow)) {
         /* Past its lifetime the key may be forgotten, and the same POST would make a second card: ask, never send. */
         go_instead(flow, STEP_LOOKUP, flow->deferred_age_ms >= 0 ? ASKED_EXHAUSTED : ASKED_KEY_EXPIRED);
         return false;
@@ -324,6 +359,8 @@ static void send_call(struct flow *flow)
         return;
     }
     flow->after_extension = NULL;
+    if (flow->step == STEP_ISSUE)
+        flow->sent_create = true;
     if (!flow_steps[flow->step].ask(flow)) {
         defer_unsent(flow, "out_of_memory");
         return;
@@ -411,14 +448,20 @@ void flow_begin(struct flow *flow, bool payload_is_usable)
     flow->claim = CLAIM_ASKED;
     flow->at_gate = NULL;
     flow->holds_ticket = false;
+    assert(flow->sent_age_ms >= -1 && flow->settle_age_ms >= -1 && flow->deferred_age_ms >= -1);
     flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
-    flow->was_cancelled = false;
+    flow->was_cancelled = flow->may_arrive = flow->sent_create = false;
+    flow->wall_offset_us = clock_wall_us() - clock_mono_us();
     flow->question = ASKED_NOTHING;
     memset(&flow->outcome, 0, sizeof flow->outcome);
     flow->step = flow->is_saved ? STEP_LINK : STEP_CHECK;
     if (flow->held_code[0]) { /* an earlier attempt had begun to cancel: the card goes, whatever core-api says now */
-        flow->question = ASKED_INELIGIBLE;
+        flow->question = ASKED_MARKED;
         flow->step = flow->is_saved ? STEP_CANCEL : STEP_LOOKUP;
+    } else if (flow->unknown &&
+               flow->lost_count >= FLOW_LOST_LOOKUP) { /* what it has done is looked up, not done again */
+        flow->question = ASKED_WORKER_LOST;
+        flow->step = STEP_LOOKUP;
     }
     flow->is_readable = payload_is_usable;
     flow->after_extension = NULL;

@@ -2,7 +2,7 @@
  * changes a step and arms a lease, only flow_end.c ends an attempt.
  *
  *     claim -> check -> [gate] -> issue -> save -> link -> end
- *                           \-> lookup -> save | mark -> cancel -> end
+ *                           \-> lookup -> save | mark -> cancel -> unlink -> end
  *
  * A step starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the
  * end.
@@ -32,7 +32,8 @@ struct flow;
     X(SAVE, save, "store the card, number encrypted, guarded by our lease", NULL)  \
     X(LINK, link, "tell core-api of the card, without its number", core_of)        \
     X(MARK, mark, "note that the card must go, before it goes", NULL)              \
-    X(CANCEL, cancel, "cancel the card at the issuer", issuer_of)
+    X(CANCEL, cancel, "cancel the card at the issuer", issuer_of)                  \
+    X(UNLINK, unlink, "tell core-api that the card is gone", core_of)
 
 enum flow_step {
 #define X(name, word, text, peer) STEP_##name,
@@ -71,6 +72,10 @@ struct flow_step_row {
 };
 extern const struct flow_step_row flow_steps[STEP_COUNT];
 
+/* So many attempts lost in a row with their worker: a look-up comes first; the event ends (outbox_sweep). */
+#define FLOW_LOST_LOOKUP 3
+#define FLOW_LOST_MAX 5
+
 /* Why a look-up is made; it decides what "not found" means. */
 enum flow_question {
     ASKED_NOTHING,
@@ -79,7 +84,9 @@ enum flow_question {
     ASKED_INELIGIBLE,    /* found: cancel; not found: REJECTED */
     ASKED_REFUSED,       /* not found: REJECTED with the issuer's code */
     ASKED_UNFORESEEN,    /* not found: FAILED issuer_http_<n> */
+    ASKED_WORKER_LOST,   /* not found: FAILED worker_lost */
     ASKED_CONTRADICTION, /* not found: decides nothing, retry */
+    ASKED_MARKED,        /* found: cancel; not found: decides nothing, the card was seen */
 };
 
 /* The claim that the attempt stands on. */
@@ -103,7 +110,10 @@ struct flow {
     int attempt;
     int64_t sent_age_ms;     /* at the claim: age of the first send that may have arrived; -1 = surely none */
     int64_t deferred_age_ms; /* of the row of 409/425 answers; -1 = none */
+    int64_t settle_age_ms;   /* at the claim: age of the last send that may still be on its way; -1 = there is none */
+    int lost_count;          /* attempts in a row before this one that were lost with their worker */
     int64_t claimed_ms, lease_until_ms; /* monotonic */
+    int64_t wall_offset_us;             /* at the claim: our wall clock less the steady one */
 
     /* where it stands */
     enum flow_claim claim;
@@ -112,6 +122,8 @@ struct flow {
     enum flow_step step;
     bool is_busy; /* the slot holds an event */
     bool unknown; /* the issuer may have a card for this event that we do not know: sticky, until stored or cancelled */
+    bool may_arrive;    /* a create of this attempt may still be on its way to the issuer */
+    bool sent_create;   /* a create of this attempt has left */
     bool is_readable;   /* the payload */
     bool is_saved;      /* a row in cards */
     bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */
@@ -147,8 +159,13 @@ void flow_claim_held(struct flow *flow);
 /* It is not, or nobody knows: the attempt is dropped without a trace, with worker_flow_ended(), at once or when its
  * question is answered. */
 void flow_claim_lost(struct flow *flow);
-/* Past the key's lifetime less its margin an UNKNOWN event is never sent again (CONTRACT 3). Pure. */
-bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms);
+/* Past the key's lifetime less its margin an UNKNOWN event is never sent again. The margin is never shorter than the
+ * settling time: what is delivered late must still arrive within the lifetime. Pure. */
+bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms);
+/* How long "not found" may not be believed yet, because a create may still be on its way: 0 = it may. age_ms: of the
+ * last such send, -1 = there is none; steady_ms: how long the database's clock has been seen to run evenly. A worker
+ * whose lease was taken over may send until that lease would have ended, so the steady time covers it too. Pure. */
+int64_t flow_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle_ms, int64_t lease_ms);
 const char *flow_step_name(enum flow_step step);
 
 #endif

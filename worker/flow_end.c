@@ -78,7 +78,7 @@ void flow_end_final(struct flow *flow, enum outbox_status status, const char *ou
 {
     /* The question was put to the issuer, or nothing can be (a payload that cannot be read was never sent). */
     assert(!flow->unknown || flow->is_saved || flow->question != ASKED_NOTHING || !flow->is_readable);
-    flow->end = (struct write_end){.status = status, .outcome = outcome};
+    flow->end = (struct write_end){.status = status, .outcome = outcome, .may_arrive = flow->may_arrive};
     if (code)
         snprintf(flow->end.reason_code, sizeof flow->end.reason_code, "%s", code);
     if (flow->outcome.code[0] && (!code || strcmp(code, flow->outcome.code) != 0))
@@ -97,6 +97,7 @@ static void end_pending(struct flow *flow, const char *outcome, const char *caus
         .delay_ms = delay_ms,
         .give_back = strcmp(outcome, "deferred") == 0,
         .clear_sent = !flow->unknown && !flow->is_saved,
+        .may_arrive = flow->may_arrive,
         .deferred = in_progress,
     };
     snprintf(flow->end.cause, sizeof flow->end.cause, "%s", cause);
@@ -107,8 +108,12 @@ static void end_pending(struct flow *flow, const char *outcome, const char *caus
 static void exhausted(struct flow *flow)
 {
     bool is_open = flow->unknown && !flow->is_saved;
-    if (is_open &&
-        flow->step == STEP_LOOKUP) { /* the look-up itself gave no answer: no end state over an unknown outcome */
+    if (is_open && flow->step == STEP_LOOKUP && flow_is_expired(flow)) {
+        /* Nobody can say what came of it, and no key settles it any more: a question for a person. */
+        flow_end_final(flow, OUTBOX_FAILED, "failed", "outcome_unknown");
+    } else if (is_open &&
+               flow->step ==
+                   STEP_LOOKUP) { /* the look-up itself gave no answer: no end state over an unknown outcome */
         const struct config *config = flow->worker->config;
         int64_t delay_ms =
             backoff_delay_ms(flow->attempt, config->retry.base_ms, config->retry.cap_ms, backoff_random());

@@ -13,6 +13,11 @@ void flow_leave(struct flow *flow);
 /* The attempt is over, and nothing of it was written: another worker has the event. */
 void flow_lease_lost(struct flow *flow, const char *at);
 
+/* An earlier attempt may have sent a create, and the issuer may have forgotten its key by now, or soon will. */
+bool flow_is_expired(const struct flow *flow);
+/* So long no look-up that finds nothing may decide; 0 = it may. */
+int64_t flow_unsettled_ms(const struct flow *flow);
+
 /* flow_end.c: each puts the one write that ends the attempt, and frees the slot when it is done. */
 
 /* code NULL = none (COMPLETED). */

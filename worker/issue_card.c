@@ -12,7 +12,7 @@
 #include "common/backoff.h"
 #include "common/clock.h"
 #include "worker/core_api.h"
-#include "worker/flow.h"
+#include "worker/flow_internal.h"
 #include "worker/worker.h"
 
 static struct target *issuer_of(struct worker *worker)
@@ -161,6 +161,9 @@ static bool lookup_ask(struct flow *flow)
 
 static struct flow_verdict not_found(struct flow *flow)
 {
+    int64_t unsettled_ms = flow_unsettled_ms(flow);
+    if (unsettled_ms > 0) /* a create may still be on its way, and would make a card behind any end */
+        return (struct flow_verdict){.kind = FLOW_DEFER, .code = "settling", .wait_ms = unsettled_ms};
     switch (flow->question) {
     case ASKED_EXHAUSTED:
         return end_with(FLOW_FAIL, "attempts_exhausted");
@@ -171,8 +174,11 @@ static struct flow_verdict not_found(struct flow *flow)
         return end_with(FLOW_REJECT, flow->held_code);
     case ASKED_UNFORESEEN:
         return end_with(FLOW_FAIL, flow->held_code);
+    case ASKED_WORKER_LOST:
+        return end_with(FLOW_FAIL, "worker_lost");
     case ASKED_NOTHING:
     case ASKED_CONTRADICTION:
+    case ASKED_MARKED:
         return (struct flow_verdict){.kind = FLOW_RETRY, .code = "issuer_unreadable", .wait_ms = -1};
     }
     assert(!"questions are covered above");
@@ -189,6 +195,8 @@ static struct flow_verdict lookup_answer(struct flow *flow, struct outcome *ret_
     case ISSUER_FOUND_NONE:
         return not_found(flow);
     case ISSUER_FOUND_ONE:
+        if (flow->question == ASKED_MARKED)
+            return go(STEP_CANCEL);
         return go(flow->question == ASKED_INELIGIBLE ? STEP_MARK : STEP_SAVE);
     case ISSUER_FOUND_MORE:
         return end_with(FLOW_FAIL, "issuer_duplicate");
@@ -211,6 +219,10 @@ static struct flow_verdict issue_answer(struct flow *flow, struct outcome *ret_o
 {
     issuer_read_create(&flow->call, &flow->event_id, &flow->card, ret_outcome);
     flow->unknown |= flow->call.was_resent; /* the answer is to the second sending; the first may have made a card */
+    flow->may_arrive =
+        flow->call.was_resent || ret_outcome->kind == OUTCOME_UNKNOWN || ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS;
+    if (flow->call.fate == HTTP_NOT_SENT && !flow->call.was_resent)
+        flow->sent_create = false;
     switch (ret_outcome->kind) {
     case OUTCOME_EXECUTED:
         flow->unknown = true; /* until it is stored, only this process knows */
@@ -346,11 +358,36 @@ static struct flow_verdict cancel_answer(struct flow *flow, struct outcome *ret_
     case OUTCOME_EXECUTED:
         flow->was_cancelled = true;
         flow->unknown = false;
-        return end_with(FLOW_REJECT, flow->held_code);
+        /* A link of this card may have reached core-api, or still be on its way there: once the card was stored. */
+        return flow->is_saved ? go(STEP_UNLINK) : end_with(FLOW_REJECT, flow->held_code);
     case OUTCOME_REFUSED:
         return end_with(FLOW_FAIL, "cancel_failed");
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN:
+        return try_again(ret_outcome);
+    }
+    assert(!"outcome kinds are covered above");
+    return try_again(ret_outcome);
+}
+
+/* ---- unlink: core-api forgets the card, and remembers that a link that comes later is void ---- */
+
+static bool unlink_ask(struct flow *flow)
+{
+    return with_trace(flow, core_ask_unlink(&flow->call, flow->worker->config->core.url, flow->user_id, &flow->event_id,
+                                            &flow->save.card_id));
+}
+
+static struct flow_verdict unlink_answer(struct flow *flow, struct outcome *ret_outcome)
+{
+    core_read_unlink(&flow->call, ret_outcome);
+    switch (ret_outcome->kind) {
+    case OUTCOME_EXECUTED:
+        return end_with(FLOW_REJECT, flow->held_code);
+    case OUTCOME_REFUSED: /* a link beside a cancelled card: an operator's question */
+        return end_with(FLOW_FAIL, ret_outcome->code);
+    case OUTCOME_NOT_EXECUTED:
+    case OUTCOME_UNKNOWN: /* the same unlink again does no harm */
         return try_again(ret_outcome);
     }
     assert(!"outcome kinds are covered above");

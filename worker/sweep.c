@@ -18,6 +18,7 @@
 #define WIDTH_FIRST_MS 60000 /* the first that is not unbounded */
 #define WIDTH_LEAST_MS 1000
 #define WIDTH_MOST_MS (24 * 3600 * 1000)
+#define AGE_MOST_MS (40LL * 24 * 3600 * 1000)
 #define SWEEP_TIMEOUT_MS 10000
 
 struct sweep {
@@ -25,6 +26,8 @@ struct sweep {
     uv_timer_t timer;
     struct pg_ask ask;
     bool is_asking, is_young; /* is_young: what the ask looks at */
+    bool rebase_wanted;       /* the database's clock was set back, or may have been */
+    int64_t rebase_due_ms;
     int64_t asked_ms;
     int64_t young_due_ms, old_due_ms;
     int64_t pass_began_ms;
@@ -60,6 +63,8 @@ static void go_on(struct sweep *sweep, int64_t now_ms, int64_t cost_ms, bool was
 {
     bool was_last = sweep->width_ms == SWEEP_UNBOUNDED;
     int64_t next_ms = sweep_next_width_ms(sweep->width_ms, cost_ms);
+    if (!was_last && !was_full && sweep->age_ms + sweep->width_ms >= AGE_MOST_MS)
+        next_ms = SWEEP_UNBOUNDED; /* whatever it costs: a pass comes to its end */
     sweep->old_due_ms = now_ms + cost_ms * REST_FACTOR;
     if (was_full) /* there is more where it looked */
         return;
@@ -104,6 +109,9 @@ static void on_looked(struct pg_ask *ask, const struct pg_answer *answer)
         if (!pg_is_null(answer->rows, 0, 1))
             claim_go_back(claim, pg_int8(answer->rows, 0, 1));
         cost_ms = pg_int8(answer->rows, 0, 2);
+        if (pg_int8(answer->rows, 0, 3) > 0)
+            log_warning("events that lost their worker again and again are FAILED worker_lost",
+                        LOG_NUMBER("events", pg_int8(answer->rows, 0, 3)));
     }
     /* Too many entries to look through, or no database: this one is no look. (One that waited for a connection in vain
      * is PG_NOT_SENT, and says nothing of the width.) */
@@ -121,12 +129,51 @@ static void on_looked(struct pg_ask *ask, const struct pg_answer *answer)
     wait_for_next(sweep, now_ms);
 }
 
+static void on_rebased(struct pg_ask *ask, const struct pg_answer *answer)
+{
+    struct sweep *sweep = container_of(ask, struct sweep, ask);
+    sweep->is_asking = false;
+    int64_t moved = answer->kind == PG_DONE ? pg_int8(answer->rows, 0, 0) : 0;
+    int64_t now_ms = clock_mono_ms();
+    sweep->rebase_wanted |= answer->kind != PG_DONE || moved == FREED_MAX;
+    if (answer->kind != PG_DONE)
+        sweep->rebase_due_ms = now_ms + sweep->worker->config->worker.poll_interval_ms;
+    if (moved > 0) {
+        log_warning("events bore times of a clock that was ahead; their waits begin now", LOG_NUMBER("events", moved));
+        claim_go_back(sweep->worker->claim, -1);
+    }
+    wait_for_next(sweep, now_ms);
+}
+
+static void rebase(struct sweep *sweep)
+{
+    sweep->rebase_wanted = false;
+    sweep->is_asking = true;
+    sweep->ask.statement = &sql_outbox_rebase;
+    sweep->ask.params[0] = pg_param_int8(FREED_MAX);
+    sweep->ask.timeout_ms = SWEEP_TIMEOUT_MS;
+    sweep->ask.is_slow = true;
+    sweep->ask.on_answer = on_rebased;
+    pg_pool_ask(sweep->worker->pool, &sweep->ask);
+}
+
+void sweep_rebase(struct sweep *sweep)
+{
+    sweep->rebase_wanted = true;
+    if (!sweep->is_asking && !sweep->is_stopped)
+        uv_timer_start(&sweep->timer, on_timer, 0, 0);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct sweep *sweep = container_of(timer, struct sweep, timer);
     int64_t now_ms = clock_mono_ms();
     if (sweep->is_asking)
         return;
+    if (sweep->rebase_wanted && sweep->rebase_due_ms <= now_ms) {
+        rebase(sweep);
+        return;
+    }
     sweep->is_young = sweep->young_due_ms <= now_ms;
     if (!sweep->is_young && sweep->old_due_ms > now_ms) {
         wait_for_next(sweep, now_ms);
@@ -143,6 +190,7 @@ static void on_timer(uv_timer_t *timer)
     sweep->ask.params[1] = pg_param_int8(to_ms);
     sweep->ask.params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
     sweep->ask.params[3] = pg_param_int8(FREED_MAX);
+    sweep->ask.params[4] = pg_param_int8(FLOW_LOST_MAX);
     sweep->ask.timeout_ms = SWEEP_TIMEOUT_MS;
     sweep->ask.is_slow = true;
     sweep->ask.on_answer = on_looked;
@@ -156,6 +204,7 @@ bool sweep_open(struct worker *worker, struct sweep **ret_sweep, struct err *err
         return err_set(err, ERR_MEMORY, "no memory for the sweep");
     sweep->worker = worker;
     sweep->width_ms = SWEEP_UNBOUNDED;
+    sweep->rebase_wanted = true; /* the clock may have been set back while no worker ran */
     begin_pass(sweep, clock_mono_ms());
     uv_timer_init(worker->loop, &sweep->timer);
     uv_timer_start(&sweep->timer, on_timer, 1, 0);

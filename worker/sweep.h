@@ -18,6 +18,8 @@ must_check bool sweep_open(struct worker *worker, struct sweep **ret_sweep, stru
 /* No look starts after it. */
 void sweep_stop(struct sweep *sweep);
 bool sweep_is_idle(const struct sweep *sweep);
+/* The database's clock was set back: soon, open events that bear times still to come get times of now. */
+void sweep_rebase(struct sweep *sweep);
 /* Wants an idle one. on_closed from the loop. */
 void sweep_close(struct sweep *sweep, void (*on_closed)(void *context), void *context);
 

@@ -11,6 +11,7 @@
 #include "common/nudge.h"
 #include "common/pg_pool.h"
 #include "common/secret.h"
+#include "worker/db_clock.h"
 #include "worker/flow.h"
 #include "worker/housekeeping.h"
 #include "worker/target.h"
@@ -62,6 +63,7 @@ struct worker {
     struct secret issuer_authorization, core_authorization; /* "Authorization: Bearer ..."; empty = none */
     struct metrics *metrics;
     struct target issuer, core;
+    struct db_clock db_clock; /* noted by the claims */
     struct writer *writer;
     struct claim *claim;
     struct sweep *sweep;

@@ -13,7 +13,7 @@
 #define BATCH_MAX 256
 #define BATCHES 2
 #define PATIENCE_MS 10
-#define ARRAYS_MAX 18
+#define ARRAYS_MAX 19
 #define ARRAY_BYTES_MAX (1024 * 1024)
 #define WRITE_TIMEOUT_MS 5000
 
@@ -63,9 +63,9 @@ static void append(struct lane *lane, struct write_op *op)
 static bool is_usual(const struct write_end *end)
 {
     return end->status == OUTBOX_COMPLETED && strcmp(end->step, "link") == 0 &&
-           strcmp(end->outcome, "completed") == 0 && !end->give_back && !end->clear_sent && !end->deferred &&
-           !end->unknown && !end->reason_code[0] && !end->last_error[0] && !end->cause[0] && !end->detail[0] &&
-           !end->card_status && !end->replaces;
+           strcmp(end->outcome, "completed") == 0 && !end->give_back && !end->clear_sent && !end->may_arrive &&
+           !end->deferred && !end->unknown && !end->reason_code[0] && !end->last_error[0] && !end->cause[0] &&
+           !end->detail[0] && !end->card_status && !end->replaces;
 }
 
 void writer_put(struct writer *writer, struct write_op *op)
@@ -148,7 +148,7 @@ static void fill_end(struct batch *batch)
     /* in the order of outbox_end's parameters; 0 stands where $16, a scalar, is */
     static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL,
                                 PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT,
-                                PG_BOOL, 0,       PG_INT8, PG_TEXT, PG_UUID};
+                                PG_BOOL, 0,       PG_INT8, PG_TEXT, PG_UUID, PG_BOOL};
     struct pg_array arrays[ARRAY_SIZE(types)];
     for (size_t i = 0, slot = 0; i < ARRAY_SIZE(types); i++)
         if (types[i])
@@ -175,6 +175,7 @@ static void fill_end(struct batch *batch)
         pg_array_add_int8(&arrays[16], end->took_ms);
         add_text(&arrays[17], end->card_status);
         pg_array_add_uuid(&arrays[18], end->replaces ? &end->replaced : NULL);
+        pg_array_add_bool(&arrays[19], end->may_arrive);
     }
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         if (types[i])

@@ -48,6 +48,7 @@ struct write_end {
     int64_t delay_ms;
     bool give_back;                            /* a deferral: the attempt is not counted */
     bool clear_sent;                           /* nothing was ever sent that may have arrived */
+    bool may_arrive;                           /* a create of this attempt may still be on its way */
     bool deferred;                             /* in an unbroken row of 409/425 */
     bool unknown;                              /* for the attempt's row */
     char reason_code[OUTBOX_REASON_CODE_SIZE]; /* REJECTED, FAILED */

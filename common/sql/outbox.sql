@@ -1,16 +1,18 @@
 -- name: outbox_claim :many
 -- why: due events, leased to this worker under a new token; locks, order, fence and bookmark are explained at issuing.claim in
--- migrations/0007_attempts.sql. The last row has no id. $1 token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms.
+-- migrations/0007_attempts.sql. The last row has no id. $1 token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4, exp_month, exp_year,
-       card_status, replaces_issuer_card_id, cancel_code, next_since_us
-FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8);
+       card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count, now_us
+FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool);
 
 -- name: outbox_sweep :one
 -- why: what lies behind the claims' bookmark and should not: events whose lease ran out (their worker died, hung, or was cut off), and PENDING ones that
--- became visible late. The former go back to PENDING with the attempt spent and first_sent_at kept, and the lost attempt is written down for its
--- worker; of the latter the oldest is told, so that the bookmark goes back to it. One stretch of time per call, by outbox_events_due; SKIP LOCKED, so
--- that two sweeps, or a sweep and a late write, do not wait for each other.
--- $1 from this age in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit.
+-- became visible late. The former go back to PENDING, the attempt counted as lost and not as one of the event's, first_sent_at kept, and the lost
+-- attempt is written down for its worker. An event that keeps losing its worker ends FAILED `worker_lost` here, where no worker touches it: a question,
+-- its outcome stays unknown. Of the PENDING ones the oldest is told, so that the bookmark goes back to it. One stretch of time per call, by
+-- outbox_events_due; SKIP LOCKED, so that two sweeps, or a sweep and a late write, do not wait for each other.
+-- $1 from this age in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 so many lost attempts
+-- in a row end an event.
 WITH lost AS MATERIALIZED (
     SELECT e.id, e.lease_token, e.lease_owner, e.updated_at
     FROM issuing.outbox_events e
@@ -22,15 +24,23 @@ WITH lost AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), freed AS (
     UPDATE issuing.outbox_events e
-    SET status = 'PENDING', lease_token = NULL, lease_until = NULL, next_attempt_at = clock_timestamp(), updated_at = clock_timestamp(),
+    SET status = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'FAILED' ELSE 'PENDING' END,
+        reason_code = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'worker_lost' END,
+        completed_at = CASE WHEN e.lost_count + 1 >= $5::int8 THEN clock_timestamp() END,
+        lease_token = NULL, lease_until = NULL, lost_count = e.lost_count + 1, retry_count = greatest(e.retry_count - 1, 0),
+        next_attempt_at = clock_timestamp() + CASE WHEN e.lost_count > 0 THEN interval '1 second' * least(e.lost_count, 60) ELSE interval '0' END,
+        last_sent_at = clock_timestamp(), updated_at = clock_timestamp(),
         last_error = 'the lease of worker ' || coalesce(lost.lease_owner, '?') || ' ran out'
     FROM lost
     WHERE e.id = lost.id
-    RETURNING e.id, e.user_id, e.retry_count
+    RETURNING e.id, e.user_id, e.retry_count, e.lost_count
 ), noted AS (
     INSERT INTO issuing.outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step, outcome, code, detail)
-    SELECT f.id, l.lease_token, l.updated_at, now(), f.retry_count, true, f.user_id, l.lease_owner, 'unknown', 'lost', 'lease_expired', NULL
+    SELECT f.id, l.lease_token, l.updated_at, now(), f.retry_count + 1, true, f.user_id, l.lease_owner, 'unknown', 'lost', 'lease_expired', NULL
     FROM freed f JOIN lost l ON l.id = f.id
+    ON CONFLICT DO NOTHING
+), suspected AS (
+    INSERT INTO issuing.lost_events (event_id) SELECT f.id FROM freed f WHERE f.lost_count >= 2 AND f.lost_count < $5::int8
     ON CONFLICT DO NOTHING
 ), late AS MATERIALIZED (
     -- What is locked is being claimed at this moment.
@@ -39,14 +49,36 @@ WITH lost AS MATERIALIZED (
     WHERE e.event_type = 'CARD_ISSUE'
       AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
       AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond', timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
-      AND e.status = 'PENDING'
+      AND e.status = 'PENDING' AND e.lost_count < 2
     ORDER BY e.due_at
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 )
 SELECT (SELECT count(*) FROM freed),
        (SELECT (extract(epoch FROM greatest(late.due_at, timestamptz 'epoch' - interval '1 microsecond')) * 1000000)::int8 FROM late),
-       (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8; -- what the look took
+       (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8, -- what the look took
+       (SELECT count(*) FROM freed f WHERE f.lost_count >= $5::int8);
+
+-- name: outbox_rebase :one
+-- why: after the database's clock was set back: open events that bear times still to come, because a clock that was ahead has written them. All times of
+-- such a row go back by as much as its last write is ahead, so each wait and each lease lasts as long as it was meant to from now on. A second is
+-- left alone: clocks of a cluster differ by so much. Walks the open events once, in pieces; SKIP LOCKED. $1 limit.
+WITH ahead AS MATERIALIZED (
+    SELECT e.id, e.updated_at - now() AS by
+    FROM issuing.outbox_events e
+    WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE' AND (e.due_at > now() OR e.status = 'PROCESSING')
+      AND e.updated_at > now() + interval '1 second'
+    LIMIT $1::int8
+    FOR UPDATE SKIP LOCKED
+), moved AS (
+    UPDATE issuing.outbox_events e
+    SET updated_at = e.updated_at - a.by, next_attempt_at = e.next_attempt_at - a.by, lease_until = e.lease_until - a.by,
+        first_sent_at = e.first_sent_at - a.by, last_sent_at = e.last_sent_at - a.by, deferred_since = e.deferred_since - a.by
+    FROM ahead a
+    WHERE e.id = a.id
+    RETURNING e.id
+)
+SELECT count(*) FROM moved;
 
 -- name: outbox_save :many
 -- why: stores cards of attempts that hold their lease, and nothing for those that do not: issuing.save in migrations/0007_attempts.sql.
@@ -79,7 +111,7 @@ FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
 -- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql.
 SELECT id
 FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[], $8::text[], $9::text[], $10::text[],
-                 $11::text[], $12::text[], $13::text[], $14::text[], $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[]);
+                 $11::text[], $12::text[], $13::text[], $14::text[], $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[]);
 
 -- name: outbox_gauges :one
 -- why: what the worker's gauges show, from the indexes of open and failed events only; finished ones are not counted. Not from the beginning of the

@@ -31,7 +31,7 @@ import invariants  # noqa: E402
 USERS = 400
 CLIENTS = 8
 SETTINGS = {
-    "issuer.timeout": "500ms", "core.timeout": "500ms", "worker.lease": "2s", "retry.max_attempts": "1000",
+    "issuer.timeout": "500ms", "issuer.settle_time": "1s", "core.timeout": "500ms", "worker.lease": "2s", "retry.max_attempts": "1000",
     "retry.base": "50ms", "retry.cap": "500ms",
     "breaker.failures": "5", "breaker.probe_interval": "100ms", "limit.count": "1000000", "issuer.key_lifetime": "1h",
     "worker.max_in_flight": "32",

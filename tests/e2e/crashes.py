@@ -513,7 +513,7 @@ def a_request_that_the_standby_may_not_have_is_not_told(world):
     same((world.sql("SELECT count(*) FROM outbox_events"), len(world.sandbox.cards())), ("1", 1), "events and cards")
 
 
-@test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", core__timeout="1s",
+@test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", issuer__settle_time="4s", core__timeout="1s",
       worker__lease="6s")
 def sigterm_drains_in_time_and_hands_back_what_was_not_sent(world):
     world.up(workers=0)

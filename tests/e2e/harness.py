@@ -259,6 +259,7 @@ class World:
         "worker.poll_interval": "50ms",
         "worker.lease": "4s",
         "issuer.timeout": "1s",
+        "issuer.settle_time": "2s",
         "core.timeout": "1s",
         "retry.base": "20ms",
         "retry.cap": "100ms",
@@ -413,7 +414,7 @@ class World:
     def ctl(self, *arguments, role="issuing_operator", seconds=60, **own):
         """The result of one issuing-ctl command: returncode, stdout, stderr. Its output is kept, to be searched for
         card numbers."""
-        keys = ("retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime",
+        keys = ("retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime", "issuer.settle_time",
                 "card.keys_file")
         settings = {"database.url": self.conninfo(role), **{key: self.settings[key] for key in keys
                                                             if key in self.settings},

@@ -5,7 +5,7 @@ import signal
 
 from harness import same, test, true, wait
 
-LIFE = {"issuer__key_lifetime": "3s", "issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
+LIFE = {"issuer__key_lifetime": "3s", "issuer__timeout": "500ms", "issuer__settle_time": "1s", "core__timeout": "500ms", "worker__lease": "2s"}
 ONE_DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -135,7 +135,7 @@ def keys_are_kept_for_the_retention_after_the_end_and_those_of_open_events_alway
     same([world.accept("failed", "k2"), world.accept("open", "k3")], [failed, still_open], "of a failed and of an open event")
 
 
-@test(issuer__key_lifetime="2s", issuer__timeout="300ms", core__timeout="300ms", worker__lease="1200ms",
+@test(issuer__key_lifetime="2s", issuer__timeout="300ms", issuer__settle_time="600ms", core__timeout="300ms", worker__lease="1200ms",
       retry__max_attempts="1000")
 def unknown_again_and_again_is_sent_within_the_lifetime_only(world):
     """The sandbox drops every answer after making the card. No send may come later than the lifetime less its

@@ -276,7 +276,7 @@ def a_lookup_that_gives_no_answer_decides_nothing(world):
          "creates: none after the attempts were used up")
 
 
-@test(retry__max_attempts="1", issuer__timeout="3s", worker__lease="9s")
+@test(retry__max_attempts="1", issuer__timeout="3s", issuer__settle_time="6s", worker__lease="9s")
 def two_cards_or_cancelled_ones_behind_a_reference_are_told_apart(world):
     world.up()
     world.allowed.add("two_cards")
@@ -322,7 +322,7 @@ def waiting_answers_of_the_issuer_cost_no_attempt(world):
     same(world.workers()[0].metric_sum("issuing_deferrals_total"), 49.0, "deferrals counted")
 
 
-@test(issuer__key_lifetime="2s", retry__max_attempts="3")
+@test(issuer__key_lifetime="4s", issuer__settle_time="2s", retry__max_attempts="3")
 def in_progress_for_as_long_as_the_key_lives_is_attempts_exhausted(world):
     world.up()
     world.sandbox.fault("create", "status", status=409, user="for-ever")

@@ -781,7 +781,13 @@ START_TEST(the_issuer_has_a_known_profile_and_a_key_that_outlives_a_call)
     assert_check_refused(CONFIG_WORKER, "issuer.profile");
     ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--issuer.key_lifetime=3s"));
     assert_check_refused(CONFIG_WORKER, "issuer.key_lifetime");
-    ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--issuer.key_lifetime=4s"));
+    ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--issuer.key_lifetime=30s"));
+    assert_check_refused(CONFIG_WORKER, "issuer.settle_time");
+    ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--issuer.key_lifetime=31s"));
+    assert_checked(CONFIG_WORKER);
+    ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--issuer.settle_time=5999ms"));
+    assert_check_refused(CONFIG_WORKER, "2 x issuer.timeout");
+    ck_assert(load(CONFIG_WORKER, "--config", path, GOOD_WORKER, "--issuer.settle_time=6s"));
     assert_checked(CONFIG_WORKER);
 }
 END_TEST
@@ -806,7 +812,7 @@ START_TEST(the_list_has_one_row_an_option_with_all_four_columns)
             tabs += *c == '\t';
         ck_assert_msg(tabs == 3 && line[strlen(line) - 1] == '.', "%s", line);
     }
-    ck_assert_uint_eq(rows, 41);
+    ck_assert_uint_eq(rows, 42);
     free(text);
 }
 END_TEST

@@ -23,13 +23,13 @@
 
 static void expect_boundary(int64_t lifetime_ms, int64_t timeout_ms, int64_t boundary_ms)
 {
-    ck_assert_msg(!flow_key_expired(boundary_ms - 1, lifetime_ms, timeout_ms), "%lld, %lld", (long long)lifetime_ms,
+    ck_assert_msg(!flow_key_expired(boundary_ms - 1, lifetime_ms, timeout_ms, 0), "%lld, %lld", (long long)lifetime_ms,
                   (long long)timeout_ms);
-    ck_assert_msg(flow_key_expired(boundary_ms, lifetime_ms, timeout_ms), "%lld, %lld", (long long)lifetime_ms,
+    ck_assert_msg(flow_key_expired(boundary_ms, lifetime_ms, timeout_ms, 0), "%lld, %lld", (long long)lifetime_ms,
                   (long long)timeout_ms);
-    ck_assert(flow_key_expired(boundary_ms + 1, lifetime_ms, timeout_ms));
-    ck_assert(flow_key_expired(lifetime_ms, lifetime_ms, timeout_ms));
-    ck_assert(flow_key_expired(INT64_MAX / 2, lifetime_ms, timeout_ms));
+    ck_assert(flow_key_expired(boundary_ms + 1, lifetime_ms, timeout_ms, 0));
+    ck_assert(flow_key_expired(lifetime_ms, lifetime_ms, timeout_ms, 0));
+    ck_assert(flow_key_expired(INT64_MAX / 2, lifetime_ms, timeout_ms, 0));
 }
 
 START_TEST(a_long_lifetime_has_a_margin_of_five_minutes)
@@ -58,17 +58,39 @@ END_TEST
 
 START_TEST(a_lifetime_shorter_than_one_call_is_over_at_once)
 {
-    ck_assert(flow_key_expired(0, 2 * SECOND, 3 * SECOND));
-    ck_assert(flow_key_expired(0, 3 * SECOND, 3 * SECOND));
-    ck_assert(!flow_key_expired(0, 3 * SECOND + 1, 3 * SECOND));
-    ck_assert(flow_key_expired(0, 0, 0));
+    ck_assert(flow_key_expired(0, 2 * SECOND, 3 * SECOND, 0));
+    ck_assert(flow_key_expired(0, 3 * SECOND, 3 * SECOND, 0));
+    ck_assert(!flow_key_expired(0, 3 * SECOND + 1, 3 * SECOND, 0));
+    ck_assert(flow_key_expired(0, 0, 0, 0));
+}
+END_TEST
+
+START_TEST(the_margin_is_never_shorter_than_the_settling_time)
+{
+    ck_assert(!flow_key_expired(50 * SECOND - 1, 80 * SECOND, 3 * SECOND, 30 * SECOND));
+    ck_assert(flow_key_expired(50 * SECOND, 80 * SECOND, 3 * SECOND, 30 * SECOND));
+    ck_assert(flow_key_expired(14 * HOUR, 24 * HOUR, 3 * SECOND, 10 * HOUR)); /* also above the five minutes */
+}
+END_TEST
+
+START_TEST(a_send_settles_after_its_time_by_both_clocks)
+{
+    const int64_t settle_ms = 30 * SECOND, lease_ms = 20 * SECOND, long_steady = 24 * HOUR;
+    ck_assert_int_eq(flow_settle_left_ms(-1, 0, settle_ms, lease_ms), 0); /* nothing was sent */
+    ck_assert_int_eq(flow_settle_left_ms(0, long_steady, settle_ms, lease_ms), 30 * SECOND);
+    ck_assert_int_eq(flow_settle_left_ms(29 * SECOND, long_steady, settle_ms, lease_ms), SECOND);
+    ck_assert_int_eq(flow_settle_left_ms(30 * SECOND, long_steady, settle_ms, lease_ms), 0);
+    /* The database's clock was set forward a moment ago: its ages prove nothing yet. */
+    ck_assert_int_eq(flow_settle_left_ms(2 * HOUR, 0, settle_ms, lease_ms), 50 * SECOND);
+    ck_assert_int_eq(flow_settle_left_ms(2 * HOUR, 49 * SECOND, settle_ms, lease_ms), SECOND);
+    ck_assert_int_eq(flow_settle_left_ms(2 * HOUR, 50 * SECOND, settle_ms, lease_ms), 0);
 }
 END_TEST
 
 START_TEST(what_was_sent_just_now_is_not_expired)
 {
-    ck_assert(!flow_key_expired(0, 24 * HOUR, 3 * SECOND));
-    ck_assert(!flow_key_expired(1, 24 * HOUR, 3 * SECOND));
+    ck_assert(!flow_key_expired(0, 24 * HOUR, 3 * SECOND, 0));
+    ck_assert(!flow_key_expired(1, 24 * HOUR, 3 * SECOND, 0));
 }
 END_TEST
 
@@ -182,6 +204,8 @@ static void set_up(void)
     world.config.issuer.url = world.config.core.url = world.url;
     world.config.issuer.timeout_ms = world.config.core.timeout_ms = 3 * SECOND;
     world.config.issuer.key_lifetime_ms = 24 * HOUR;
+    world.config.issuer.settle_time_ms = 30 * SECOND;
+    world.worker.db_clock = (struct db_clock){.is_known = true}; /* steady since long */
     world.config.retry.max_attempts = 10;
     world.config.retry.base_ms = world.config.retry.cap_ms = SECOND;
     world.config.worker.lease_ms = 30 * SECOND;
@@ -200,7 +224,7 @@ static void set_up(void)
         uuid_format(&flow->event_id, flow->event_text);
         (void)snprintf(flow->user_id, sizeof flow->user_id, "user-%d", i);
         flow->attempt = 1;
-        flow->sent_age_ms = flow->deferred_age_ms = -1;
+        flow->sent_age_ms = flow->deferred_age_ms = flow->settle_age_ms = -1;
         flow->claimed_ms = clock_mono_ms();
         flow->lease_until_ms = flow->claimed_ms + world.config.worker.lease_ms;
     }
@@ -432,14 +456,14 @@ static const struct {
     const char *code;
 } others[] = {
     {true, "", "/v1/users/user-0/cards", 200, "{}", OUTBOX_COMPLETED, ""},
-    {true, "gone", "/v1/cards/card-1/cancel", 200, "{}", OUTBOX_REJECTED, "gone"},
-    {false, "gone", "/v1/cards", 200, "{\"cards\":[]}", OUTBOX_REJECTED, "gone"},
+    {true, "gone", "/v1/cards/card-1/cancel", 422, "{}", OUTBOX_FAILED, "cancel_failed"},
+    {false, "gone", "/v1/cards", 200, "{\"cards\":[]}", OUTBOX_PENDING, "issuer_unreadable"}, /* it was seen */
 };
 
 static void begin_elsewhere(struct flow *flow, int i)
 {
     flow->is_saved = others[i].is_saved;
-    flow->sent_age_ms = 1000;
+    flow->sent_age_ms = flow->settle_age_ms = HOUR;
     (void)snprintf(flow->card.id, sizeof flow->card.id, "card-1");
     (void)snprintf(flow->save.last4, sizeof flow->save.last4, "1111");
     (void)snprintf(flow->held_code, sizeof flow->held_code, "%s", others[i].held_code);
@@ -536,6 +560,8 @@ int main(void)
     tcase_add_test(tcase, a_shorter_lifetime_has_a_margin_of_its_tenth);
     tcase_add_test(tcase, the_margin_is_never_shorter_than_one_call);
     tcase_add_test(tcase, a_lifetime_shorter_than_one_call_is_over_at_once);
+    tcase_add_test(tcase, the_margin_is_never_shorter_than_the_settling_time);
+    tcase_add_test(tcase, a_send_settles_after_its_time_by_both_clocks);
     tcase_add_test(tcase, what_was_sent_just_now_is_not_expired);
     tcase_add_test(tcase, every_step_has_a_row_and_a_name_of_its_own);
     suite_add_tcase(suite, tcase);

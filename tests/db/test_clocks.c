@@ -1,0 +1,322 @@
+/* The stories.
+ *
+ * The clock of the database is set back while an attempt is under way. The age of its send becomes negative, "nothing was sent" is read from that, and
+ * a refusal ends the event while the issuer has a card for it; or the clock was ahead, and what it has written waits for hours.
+ *
+ * A worker dies again and again. If each death counted as an attempt of all events in its hands, all would end FAILED without one call; and if one of
+ * them is the cause, all others die with it each time. */
+#include "tests/db/database.h"
+
+#include "common/sql/statements.h"
+
+static struct pg_sync *owner, *worker;
+
+static void set_up(void)
+{
+    owner = database_open(NULL);
+    worker = database_open("issuing_worker");
+    database_run(owner, "TRUNCATE outbox_events, outbox_attempts, cards, card_reissues, lost_events");
+}
+
+static void tear_down(void)
+{
+    pg_sync_closep(&worker);
+    pg_sync_closep(&owner);
+}
+
+static void add(const char *user)
+{
+    database_exec(owner, "INSERT INTO outbox_events (user_id, payload) VALUES ('%s', '{\"kind\":\"new\"}')", user);
+}
+
+/* What a claim says of the one event that it takes. */
+static int64_t claimed(const char *expression)
+{
+    return database_int(worker,
+                        "SELECT %s FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, 100, false) WHERE id IS "
+                        "NOT NULL",
+                        expression);
+}
+
+static int claim_number(bool alone)
+{
+    return (int)database_int(worker,
+                             "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, 100, %s)",
+                             alone ? "true" : "false");
+}
+
+/* As the end of an attempt that is tried again at once; clear: nothing was sent in it. */
+static void end_with(bool clear, bool may_arrive, const char *give_back)
+{
+    database_exec(worker,
+                  "SELECT issuing.end_attempts(array_agg(id), array_agg(lease_token), ARRAY['PENDING'], ARRAY[0], "
+                  "ARRAY[%s], ARRAY[%s], ARRAY[false], ARRAY[NULL], ARRAY[NULL], ARRAY['e'], ARRAY['issue'], "
+                  "ARRAY['retry'], ARRAY['c'], ARRAY[NULL], ARRAY[true], 'w', ARRAY[1], ARRAY[NULL], "
+                  "ARRAY[NULL::uuid], ARRAY[%s]) FROM issuing.outbox_events WHERE status = 'PROCESSING'",
+                  give_back, clear ? "true" : "false", may_arrive ? "true" : "false");
+}
+
+/* The clock goes by so much, for the rows that are there: what they bear goes the other way. */
+static void step_clock(const char *by)
+{
+    database_exec(
+        owner,
+        "UPDATE outbox_events SET created_at = created_at - i, updated_at = updated_at - i, next_attempt_at = "
+        "next_attempt_at - i, lease_until = lease_until - i, first_sent_at = first_sent_at - i, "
+        "last_sent_at = last_sent_at - i, deferred_since = deferred_since - i FROM (SELECT interval '%s' AS i) x",
+        by);
+}
+
+static int64_t fact(const char *expression)
+{
+    return database_int(owner, "SELECT %s FROM outbox_events", expression);
+}
+
+static int64_t rebase(void)
+{
+    const struct pg_param params[] = {pg_param_int8(100)};
+    struct pg_rows *rows = database_ask(worker, &sql_outbox_rebase, params);
+    int64_t moved = pg_int8(rows, 0, 0);
+    pg_rows_free(rows);
+    return moved;
+}
+
+static int64_t sweep(int64_t lost_max)
+{
+    const struct pg_param params[] = {pg_param_null(), pg_param_int8(0), pg_param_null(), pg_param_int8(100),
+                                      pg_param_int8(lost_max)};
+    struct pg_rows *rows = database_ask(worker, &sql_outbox_sweep, params);
+    int64_t freed = pg_int8(rows, 0, 0);
+    pg_rows_free(rows);
+    return freed;
+}
+
+static void lose(void)
+{
+    database_run(owner, "UPDATE outbox_events SET lease_until = now() - interval '1 s' WHERE status = 'PROCESSING'");
+    (void)sweep(5);
+    database_run(owner, "UPDATE outbox_events SET next_attempt_at = now() WHERE status = 'PENDING'");
+}
+
+START_TEST(a_clock_set_back_between_attempts_leaves_the_send_known)
+{
+    add("alice");
+    ck_assert_int_eq(claimed("(sent_age_ms IS NULL AND settle_age_ms IS NULL)::int"), 1);
+    end_with(false, true, "false");
+    database_run(owner, "UPDATE outbox_events SET first_sent_at = first_sent_at - interval '10 minutes'");
+    step_clock("-1 hour");
+    database_run(owner, "UPDATE outbox_events SET next_attempt_at = now()");      /* a replay, or a rebase */
+    ck_assert_int_eq(claimed("(sent_age_ms BETWEEN 600000 AND 700000)::int"), 1); /* as old as it was */
+    end_with(true, false, "false");
+    ck_assert_int_eq(fact("(first_sent_at IS NOT NULL)::int"), 1); /* this attempt cannot forget another's send */
+}
+END_TEST
+
+START_TEST(a_clock_set_back_during_an_attempt_leaves_the_send_known)
+{
+    add("alice");
+    ck_assert_int_eq(claim_number(false), 1);
+    step_clock("-10 seconds");
+    end_with(false, true, "false");
+    database_run(owner, "UPDATE outbox_events SET next_attempt_at = now()");
+    ck_assert_int_eq(claimed("(sent_age_ms BETWEEN 0 AND 1000 AND settle_age_ms BETWEEN 0 AND 1000)::int"), 1);
+}
+END_TEST
+
+START_TEST(no_age_is_negative_however_the_clock_was_set)
+{
+    static const char *const steps[] = {"-3 hours", "2 hours", "-1 second", "10 hours", "-100 days"};
+    add("alice");
+    ck_assert_int_eq(claim_number(false), 1);
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        end_with(i % 2 == 0, i % 2 == 1, "true");
+        step_clock(steps[i]);
+        database_run(owner, "UPDATE outbox_events SET next_attempt_at = now() WHERE next_attempt_at > now()");
+        ck_assert_int_eq(claimed("(coalesce(sent_age_ms, 0) >= 0 AND coalesce(settle_age_ms, 0) >= 0 AND "
+                                 "coalesce(deferred_age_ms, 0) >= 0)::int"),
+                         1);
+    }
+    ck_assert_int_eq(fact("(first_sent_at IS NOT NULL)::int"), 1);
+}
+END_TEST
+
+START_TEST(only_what_an_attempt_has_set_itself_is_cleared_by_it)
+{
+    add("alice");
+    ck_assert_int_eq(claim_number(false), 1);
+    end_with(true, false, "false");
+    ck_assert_int_eq(fact("(first_sent_at IS NULL AND last_sent_at IS NULL)::int"), 1);
+    ck_assert_int_eq(claim_number(false), 1);
+    end_with(false, false, "false");
+    ck_assert_int_eq(claim_number(false), 1);
+    end_with(true, false, "false");
+    ck_assert_int_eq(fact("(first_sent_at IS NOT NULL)::int"), 1);
+}
+END_TEST
+
+START_TEST(what_a_clock_that_was_ahead_has_written_waits_as_long_as_it_was_meant_to)
+{
+    add("alice");
+    database_run(owner,
+                 "UPDATE outbox_events SET created_at = now() + interval '2 hours', updated_at = now() + interval "
+                 "'2 hours', next_attempt_at = now() + interval '2 hours 5 seconds'");
+    add("bob"); /* a wait of its own, written by a clock that was right */
+    database_run(owner, "UPDATE outbox_events SET next_attempt_at = now() + interval '1 hour' WHERE user_id = 'bob'");
+    ck_assert_int_eq(rebase(), 1);
+    ck_assert_int_eq(rebase(), 0);
+    ck_assert_int_eq(
+        database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'alice' AND "
+                            "next_attempt_at BETWEEN now() AND now() + interval '5 seconds' AND updated_at <= now()"),
+        1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'bob' AND "
+                                         "next_attempt_at > now() + interval '59 minutes'"),
+                     1);
+}
+END_TEST
+
+START_TEST(a_lease_that_a_clock_ahead_has_written_ends_after_its_length)
+{
+    add("alice");
+    ck_assert_int_eq(claim_number(false), 1);
+    step_clock("-2 hours");
+    database_run(owner, "UPDATE outbox_events SET next_attempt_at = now() - interval '1 minute'"); /* due long ago */
+    ck_assert_int_eq(sweep(5), 0);
+    ck_assert_int_eq(rebase(), 1);
+    ck_assert_int_eq(fact("(lease_until BETWEEN now() + interval '50 seconds' AND now() + interval '61 seconds')::int"),
+                     1);
+}
+END_TEST
+
+START_TEST(attempts_that_are_lost_with_their_worker_do_not_count_as_the_events)
+{
+    add("alice");
+    ck_assert_int_eq(claim_number(false), 1);
+    lose();
+    ck_assert_int_eq(fact("(status = 'PENDING' AND retry_count = 0 AND lost_count = 1)::int"), 1);
+    ck_assert_int_eq(claim_number(false), 1); /* once may happen to anybody */
+    end_with(false, false, "false");
+    ck_assert_int_eq(fact("(retry_count = 1 AND lost_count = 0)::int"), 1);
+}
+END_TEST
+
+START_TEST(an_event_that_lost_two_attempts_is_claimed_alone)
+{
+    add("alice");
+    add("bob");
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(claim_number(false), 2);
+        lose();
+    }
+    add("carol");
+    ck_assert_int_eq(claim_number(false), 1); /* carol; the others are not passed by silently: */
+    ck_assert_int_eq(database_int(worker,
+                                  "SELECT lost_count FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, "
+                                  "100, false) WHERE id IS NULL"),
+                     1);
+    ck_assert_int_eq(claim_number(true), 1);
+    ck_assert_int_eq(claim_number(true), 1);
+    ck_assert_int_eq(claim_number(true), 0);
+    database_run(owner, "UPDATE outbox_events SET status = 'FAILED', lease_token = NULL, lease_until = NULL");
+    ck_assert_int_eq(claim_number(true), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM lost_events"), 0);
+}
+END_TEST
+
+START_TEST(an_event_that_keeps_losing_its_worker_ends_as_a_question)
+{
+    add("alice");
+    for (int i = 0; i < 5; i++) {
+        ck_assert_int_eq(fact("(status = 'PENDING')::int"), 1);
+        ck_assert_int_eq(claim_number(i >= 2), 1);
+        lose();
+    }
+    ck_assert_int_eq(fact("(status = 'FAILED' AND reason_code = 'worker_lost' AND completed_at IS NOT NULL AND "
+                          "first_sent_at IS NOT NULL AND retry_count = 0)::int"),
+                     1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lost'"), 5);
+}
+END_TEST
+
+START_TEST(a_payload_that_is_far_too_large_is_not_handed_out)
+{
+    database_run(
+        owner, "ALTER TABLE outbox_events DROP CONSTRAINT outbox_events_payload; "
+               "INSERT INTO outbox_events (user_id, payload) SELECT 'alice', jsonb_build_object('kind', 'new', 'memo', "
+               "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 40000) i))");
+    ck_assert_int_eq(claimed("(payload IS NULL)::int"), 1);
+    database_run(owner, "TRUNCATE outbox_events; ALTER TABLE outbox_events ADD CONSTRAINT outbox_events_payload CHECK "
+                        "(octet_length(payload::text) <= 65536) NOT VALID");
+}
+END_TEST
+
+START_TEST(a_row_beyond_the_range_of_a_column_is_refused)
+{
+    static const char *const rows[] = {
+        "('alice', jsonb_build_object('memo', repeat('x', 70000)), 0, now())",
+        "(repeat('u', 129), '{}', 0, now())",
+        "('', '{}', 0, now())",
+        "('alice', '{}', 2147483647, now())",
+        "('alice', '{}', 0, 'infinity')",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char text[300];
+        struct err err;
+        snprintf(text, sizeof text,
+                 "INSERT INTO outbox_events (user_id, payload, retry_count, next_attempt_at) VALUES %s", rows[i]);
+        ck_assert_msg(!pg_sync_exec(owner, text, &err), "%s was taken", text);
+        ck_assert_str_eq(pg_sync_sqlstate(owner), "23514");
+    }
+}
+END_TEST
+
+START_TEST(only_a_card_reissue_takes_the_place_of_its_card)
+{
+    static const char card[] = "0197a000-0000-7000-8000-000000000001";
+    database_exec(owner,
+                  "INSERT INTO outbox_events (event_type, user_id, payload) VALUES ('SOMETHING_ELSE', 'alice', "
+                  "'{\"kind\":\"reissue\",\"replaces\":\"%s\"}'), ('CARD_ISSUE', 'alice', "
+                  "'{\"kind\":\"new\",\"replaces\":\"%s\"}')",
+                  card, card);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM card_reissues"), 0);
+    database_exec(owner,
+                  "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', "
+                  "'{\"kind\":\"reissue\",\"replaces\":\"%s\"}')",
+                  card);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM card_reissues"), 1);
+    /* One whose payload cannot be used gives the place away, as a REJECTED one does. */
+    database_run(owner,
+                 "UPDATE outbox_events SET status = 'FAILED', reason_code = 'payload_invalid' WHERE event_type = "
+                 "'CARD_ISSUE' AND payload ->> 'kind' = 'reissue'");
+    database_exec(owner,
+                  "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', "
+                  "'{\"kind\":\"reissue\",\"replaces\":\"%s\"}')",
+                  card);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM card_reissues"), 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("clocks");
+    TCase *tcase = tcase_create("clocks");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, a_clock_set_back_between_attempts_leaves_the_send_known);
+    tcase_add_test(tcase, a_clock_set_back_during_an_attempt_leaves_the_send_known);
+    tcase_add_test(tcase, no_age_is_negative_however_the_clock_was_set);
+    tcase_add_test(tcase, only_what_an_attempt_has_set_itself_is_cleared_by_it);
+    tcase_add_test(tcase, what_a_clock_that_was_ahead_has_written_waits_as_long_as_it_was_meant_to);
+    tcase_add_test(tcase, a_lease_that_a_clock_ahead_has_written_ends_after_its_length);
+    tcase_add_test(tcase, attempts_that_are_lost_with_their_worker_do_not_count_as_the_events);
+    tcase_add_test(tcase, an_event_that_lost_two_attempts_is_claimed_alone);
+    tcase_add_test(tcase, an_event_that_keeps_losing_its_worker_ends_as_a_question);
+    tcase_add_test(tcase, a_payload_that_is_far_too_large_is_not_handed_out);
+    tcase_add_test(tcase, a_row_beyond_the_range_of_a_column_is_refused);
+    tcase_add_test(tcase, only_a_card_reissue_takes_the_place_of_its_card);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
