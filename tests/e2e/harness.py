@@ -19,6 +19,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -33,6 +34,7 @@ for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS"):
     if name in os.environ:
         ENVIRONMENT[name] = os.environ[name]
 
+CLOCKS = BUILD / "tests" / "clocks.so"
 PATIENCE = 30  # seconds that anything may take on a slow machine before it counts as stuck
 
 
@@ -94,10 +96,46 @@ def free_port():
     raise Failed("no free port")
 
 
-def run(argv, seconds=60, stdin=None):
+class Clock:
+    """The clocks of one machine, as the programs see them that were started with it (tests/support/clocks.c): the
+    database (World.own_database), an api, a worker. Steps add up, take effect at once, and reach nobody else."""
+
+    def __init__(self, path):
+        self.path, self.real, self.monotonic, self.boottime = pathlib.Path(path), 0, 0, 0
+        self.path.write_bytes(bytes(24))
+        self.path.chmod(0o644)
+
+    def _write(self):
+        numbers = struct.pack("=qqq", *(int(seconds * 1e9) for seconds in (self.real, self.monotonic, self.boottime)))
+        with open(self.path, "r+b", buffering=0) as file:
+            file.write(numbers)
+
+    def step(self, seconds):
+        """The wall clock is set by so much, back where negative."""
+        self.real += seconds
+        self._write()
+
+    def sleep(self, seconds):
+        """The machine was suspended for so long and is awake again: the wall clock and CLOCK_BOOTTIME have gone on,
+        CLOCK_MONOTONIC and every timer have stood still. (SIGSTOP is something else: all clocks go on.)"""
+        self.real += seconds
+        self.boottime += seconds
+        self._write()
+
+    def environment(self):
+        # AddressSanitizer wants to be the first library of a program unless told otherwise.
+        options = ":".join(word for word in (ENVIRONMENT.get("ASAN_OPTIONS"), "verify_asan_link_order=0") if word)
+        return {"LD_PRELOAD": str(CLOCKS), "TEST_CLOCK_FILE": str(self.path), "ASAN_OPTIONS": options}
+
+
+def environment(clock=None):
+    return {**ENVIRONMENT, **(clock.environment() if clock else {})}
+
+
+def run(argv, seconds=60, stdin=None, clock=None):
     return subprocess.run([str(word) for word in argv], input=stdin,
                           stdin=None if stdin is not None else subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=seconds, env=ENVIRONMENT)
+                          capture_output=True, text=True, timeout=seconds, env=environment(clock))
 
 
 def psql_program():
@@ -105,13 +143,20 @@ def psql_program():
     return str(path if path.exists() else shutil.which("psql") or "psql")
 
 
+def psql(text, conninfo):
+    done = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", conninfo, "-c", text], 120)
+    if done.returncode != 0:
+        raise Failed("psql: %s: %s" % (text[:200], done.stderr.strip()))
+    return done.stdout.strip()
+
+
 class Program:
     """One process. Its output goes to a log; should the runner die, the kernel kills it."""
 
     is_peer = False  # one that the daemons call; ends after them
 
-    def __init__(self, name, argv, log):
-        self.name, self.argv, self.log = name, [str(word) for word in argv], log
+    def __init__(self, name, argv, log, clock=None):
+        self.name, self.argv, self.log, self.clock = name, [str(word) for word in argv], log, clock
         self.expected_dead = False
         self.popen = None
         self.start()
@@ -121,7 +166,7 @@ class Program:
         with open(self.log, "ab") as log:
             self.popen = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *self.argv], stdin=subprocess.DEVNULL,
                                           stdout=log, stderr=log,
-                                          env=ENVIRONMENT, start_new_session=True)
+                                          env=environment(self.clock), start_new_session=True)
         return self
 
     @property
@@ -159,9 +204,9 @@ class Program:
 class Daemon(Program):
     """An api or a worker: it has an admin listener."""
 
-    def __init__(self, name, argv, log, admin, port=None):
+    def __init__(self, name, argv, log, admin, port=None, clock=None):
         self.admin, self.port = admin, port
-        super().__init__(name, argv, log)
+        super().__init__(name, argv, log, clock)
 
     def get(self, path):
         return client.call(self.admin, "GET", path)
@@ -210,8 +255,9 @@ class Sandbox(Program):
         return self
 
     def fault(self, call, fault, **members):
-        """call: create, lookup, cancel (issuer), check, link (core); or "issuer" or "core" for any call of it."""
-        rule = {"target": "core" if call in ("check", "link", "core") else "issuer", "fault": fault}
+        """call: create, lookup, cancel (issuer), check, link, unlink (core); or "issuer" or "core" for any call of
+        it."""
+        rule = {"target": "core" if call in ("check", "link", "unlink", "core") else "issuer", "fault": fault}
         if call not in ("issuer", "core"):
             rule["call"] = call
         rule.update(members)
@@ -242,6 +288,22 @@ class Sandbox(Program):
         return [row for row in found
                 if (call is None or row["call"] == call) and (user is None or row["user"] == user) and
                 (reference is None or row["reference"] == reference)]
+
+    def late_outstanding(self):
+        """How many calls wait for their late execution (faults drop_then_execute and the like)."""
+        return self.summary()["late_outstanding"]
+
+    def run_late(self):
+        """Executes now what waits for its late execution; returns how many calls those were. With a late_ms of an hour
+        a story so chooses the moment by itself."""
+        return self.ask("POST", "/late/run", "")["executed"]
+
+    def wait_late(self, seconds=PATIENCE):
+        wait(lambda: self.late_outstanding() == 0, "no late execution is outstanding", seconds)
+
+    def late(self, **query):
+        """What was executed late, in order: call, reference, user_id, result."""
+        return self.ledger(**query)["late"]
 
     def numbers(self):
         return self.ask("GET", "/numbers")["numbers"]
@@ -280,6 +342,7 @@ class World:
         self.secret = suite.secret
         self.tokens = {}
         self.sandbox = None
+        self.base = None  # the conninfo of a cluster of its own
         self.checks_end = True
 
     # ---- the database
@@ -292,12 +355,30 @@ class World:
     def drop_database(self):
         self.suite.sql("DROP DATABASE IF EXISTS %s WITH (FORCE)" % self.database)
 
+    def clock(self, name):
+        """A new clock, for own_database(), start_api() and start_worker()."""
+        return Clock(self.dir / (name + ".clock"))
+
+    def own_database(self, clock=None):
+        """From here on this world's database is a migrated one in a cluster of its own, under that clock or a new one,
+        which is returned. To be called before programs are started."""
+        clock = clock or self.clock("database")
+        started = run([CLUSTER, "start", self.dir / "pg", "fsync=off"], 180, clock=clock)
+        if started.returncode != 0:
+            raise Failed("no cluster: " + started.stderr)
+        self.base = started.stdout.strip()
+        done = run([BUILD / "issuing-ctl", "--config=%s" % self.suite.empty_file,
+                    "--database.url=" + self.conninfo("postgres"), "migrate"], 120)
+        if done.returncode != 0:
+            raise Failed("issuing-ctl migrate: %s%s" % (done.stdout, done.stderr))
+        return clock
+
     def conninfo(self, role):
-        return self.suite.conninfo(self.database, role)
+        return "%s user=%s" % (self.base, role) if self.base else self.suite.conninfo(self.database, role)
 
     def sql(self, text, role="postgres"):
         """What psql prints, columns separated by |."""
-        return self.suite.sql(text, self.database, role)
+        return psql(text, self.conninfo(role))
 
     def rows(self, query):
         return json.loads(self.sql("SELECT coalesce(json_agg(q), '[]') FROM (%s) AS q" % query) or "[]")
@@ -392,20 +473,20 @@ class World:
         self.programs.append(daemon)
         return daemon.wait_ready() if wait_ready else daemon
 
-    def start_api(self, wait_ready=True, **own):
+    def start_api(self, wait_ready=True, clock=None, **own):
         """Settings as section__key="value"."""
         name = "api-%d" % (1 + sum(program.name.startswith("api") for program in self.programs))
         port, admin = free_port(), free_port()
         own = {"api__listen": "127.0.0.1:%d" % port, "api__admin_listen": "127.0.0.1:%d" % admin, **own}
         return self._start(Daemon(name, [BUILD / "issuing-api", *self.flags("issuing_api", own)], self._log(name),
-                                  admin, port), wait_ready)
+                                  admin, port, clock), wait_ready)
 
-    def start_worker(self, wait_ready=True, **own):
+    def start_worker(self, wait_ready=True, clock=None, **own):
         name = "worker-%d" % (1 + sum(program.name.startswith("worker") for program in self.programs))
         admin = free_port()
         own = {"worker__admin_listen": "127.0.0.1:%d" % admin, **own}
         return self._start(Daemon(name, [BUILD / "issuing-worker", *self.flags("issuing_worker", own)], self._log(name),
-                                  admin), wait_ready)
+                                  admin, clock=clock), wait_ready)
 
     def restart(self, daemon, wait_ready=True):
         daemon.start()
@@ -523,6 +604,10 @@ class World:
         for session in list(self.sessions):
             session.kill()
             session.wait()
+        if self.base:
+            run([CLUSTER, "stop", self.dir / "pg"], 120)
+            shutil.rmtree(self.dir / "pg", ignore_errors=True)
+            self.base = None
 
 
 class Suite:
@@ -573,7 +658,8 @@ class Suite:
         for folder in (BUILD / "run").glob(self.kind + "-*"):
             pid = folder.name.rsplit("-", 1)[1]
             if pid.isdigit() and not self._is_ours(int(pid)):
-                run([CLUSTER, "stop", folder / "pg"], 120)
+                for cluster in (folder / "pg", *folder.glob("*/pg")):
+                    run([CLUSTER, "stop", cluster], 120)
                 shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod
@@ -607,11 +693,7 @@ class Suite:
         return re.sub(r"dbname=\S+", "dbname=" + database, self.base) + " user=" + role
 
     def sql(self, text, database="postgres", role="postgres"):
-        done = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.conninfo(database, role), "-c", text],
-                   120)
-        if done.returncode != 0:
-            raise Failed("psql: %s: %s" % (text[:200], done.stderr.strip()))
-        return done.stdout.strip()
+        return psql(text, self.conninfo(database, role))
 
     def stop_database(self):
         self._cluster("stop")

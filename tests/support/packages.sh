@@ -6,6 +6,7 @@ packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-op
     libinih-dev node-llhttp check postgresql-15 python3 curl ca-certificates'
 packages_test='openssl python3-h2'
 packages_bench='wrk'
+packages_model='spin'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
 packages_fmt='clang-format'
 

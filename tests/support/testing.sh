@@ -17,7 +17,7 @@ group() {
     for word in $wanted; do
         case $word in
         "$1" | "$1"/*) return 0 ;;
-        unit | db | e2e | asan | guards | e2e/*) ;;
+        unit | db | model | e2e | asan | guards | e2e/*) ;;
         *) case $1 in unit | db | asan) return 0 ;; esac ;;
         esac
     done
@@ -30,7 +30,7 @@ chosen() {
     for word in $wanted; do
         case $word in
         "$1") return 0 ;;
-        unit | db | e2e | asan | guards | e2e/*) ;;
+        unit | db | model | e2e | asan | guards | e2e/*) ;;
         *) case $1/${2##*/test_} in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -167,12 +167,13 @@ testing() {
     kinds='e2e guards'
     at_end() { summary; }
     # shellcheck disable=SC2086 # lists
-    need $packages_build $packages_test
+    need $packages_build $packages_test $packages_model
     build_normal || die "the build failed"
     use_run_folder test
     mkdir -p "$run/logs"
     ! group unit || run_unit unit "$build" ''
     ! group db || run_db db "$build" ''
+    ! group model || run_python model 900 quick
     if group e2e; then
         set --
         for word in $wanted; do

@@ -1,0 +1,202 @@
+#!/usr/bin/python3
+"""run.py [quick|full|NAME...]: verifies the protocol's model with SPIN, and takes out one guard after another.
+
+A world is a set of faults that peers, machines and clocks may commit: the protocol must hold in it, in every order of
+events. A guard is a rule of the protocol: without it SPIN must find a counter-example, and one that breaks a property
+named here, so that no rule is carried along for nothing and no property holds since nothing happens.
+quick (the default) takes small budgets of faults, full larger ones; a NAME runs that world or guard as full does, and
+prints the counter-example. --list names them all. The last line is "model: N passed, N failed". Counter-examples are
+left in build/run/model/.
+"""
+import argparse
+import collections
+import concurrent.futures
+import os
+import pathlib
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("ISSUING_BUILD") or HERE.parents[1] / "build").resolve()
+FOLDER = BUILD / "run" / "model"
+MEMORY_MB = 2000  # for the states of one run
+SECONDS = {"quick": 300, "full": 1200}  # of one run: far more than it needs, for a busy machine
+
+World = collections.namedtuple("World", "name quick full says compile arguments", defaults=("-DSAFETY", ""))
+Guard = collections.namedtuple("Guard", "name breaks flags says")
+
+LATE = "-DLATE=1 -DSLOW=1 -DTICKS=3"
+KEYS = "-DLATE=1 -DSLOW=1 -DTICKS=4 -DLIFETIME=3 -DUNDERWAY=1"
+
+WORLDS = (
+    World("ordinary", "-DFAULTS=2", "-DFAULTS=4",
+          "crashes, lost leases, lost commits, lost answers, refusals, outages, cancel and replay by operators"),
+    World("two-replays", "-DFAULTS=2 -DREPLAYS=2", "-DFAULTS=3 -DREPLAYS=2", "an operator replays twice"),
+    World("hasty-issuer", "-DFAULTS=2 -DHASTY=1", "-DFAULTS=3 -DHASTY=1",
+          "an issuer that may refuse before it looks at the key"),
+    World("keeps-refusals", "-DFAULTS=2 -DFORGETFUL=0", "-DFAULTS=3 -DFORGETFUL=0",
+          "an issuer that answers a refused key with its refusal"),
+    World("late-calls", "-DFAULTS=1 " + LATE, "-DFAULTS=2 " + LATE,
+          "calls that arrive after their caller gave up; an issuer that works on without a caller"),
+    World("late-calls-and-refusals-kept", "-DFAULTS=1 -DFORGETFUL=0 -DREPLAYS=0 " + LATE, "-DFAULTS=2 -DFORGETFUL=0 " + LATE,
+          "the same, and a late create may be refused for good"),
+    World("key-lifetime", "-DFAULTS=1 -DREPLAYS=0 -DCANCELS=0 " + KEYS, "-DFAULTS=2 -DREPLAYS=0 " + KEYS,
+          "keys that are forgotten, and calls that are under way for as long as the margin allows"),
+    World("clock-steps", "-DFAULTS=2 -DLATE=1 -DTICKS=2 -DSTEPS=1", "-DFAULTS=2 -DSLOW=1 -DSTEPS=1 " + LATE,
+          "the database's clock steps, back or ahead, while calls are late"),
+    World("suspended-machine", "-DFAULTS=2 -DSLEEP=1", "-DFAULTS=2 -DSLEEP=1 " + LATE,
+          "a worker's machine is suspended for longer than its lease"),
+    World("proxy-repeats", "-DFAULTS=2 -DTWICE=1 -DLATE=1 -DTICKS=2 -DREPLAYS=0 -DCANCELS=0",
+          "-DFAULTS=2 -DTWICE=1 -DREPLAYS=0 " + KEYS,
+          "something on the way delivers a create again, late, that was executed or given up"),
+    World("no-endless-loop", "-DFAULTS=1", "-DFAULTS=2", "no cycle without progress", "-DNP", "-l"),
+)
+
+ORDINARY = "-DFAULTS=3"
+LIVE, LINK = "REJECTED_with_a_live_card", "REJECTED_with_a_link"
+END = "an_end_over_an_unknown_outcome_without_a_look_up"
+DEAD, OLD_KEY = "COMPLETED_without_a_live_card", "sent_past_the_keys_lifetime"
+GUARDS = (
+    Guard("SAVE_TOKEN", "an_end_is_undone a_card_is_stored_after_the_end", ORDINARY, "a save names the token"),
+    Guard("MARK_TOKEN", "an_end_is_changed", ORDINARY, "a mark names the token"),
+    Guard("END_TOKEN", "an_end_is_undone", ORDINARY, "an end names the token"),
+    Guard("LEASE_CHECK", LIVE, ORDINARY, "a worker looks at its lease before each call"),
+    Guard("SUSPENDED_TIME", LIVE, "-DSLEEP=1 " + ORDINARY, "it does so by a clock that counts suspended time"),
+    Guard("CALL_LIMIT", LIVE, ORDINARY, "a call's limit is shorter than the lease"),
+    Guard("GATE", LIVE, ORDINARY, "nothing is sent before the claim is committed"),
+    Guard("COUNT", "more_attempts_than_allowed", ORDINARY, "an attempt counts from its claim"),
+    Guard("SEND_NOTE", LIVE, ORDINARY, "the claim notes that something may be sent"),
+    Guard("STICKY_UNKNOWN", LIVE, ORDINARY, "an end forgets sends only where nothing is unknown"),
+    Guard("OLDER_SENDS", LIVE, ORDINARY, "an attempt knows that an earlier one may have sent"),
+    Guard("SWEEP_KEEPING", LIVE, ORDINARY, "a sweep keeps the note of the send"),
+    Guard("REPLAY_KEEPING", LIVE, ORDINARY, "a replay keeps the note of the send"),
+    Guard("CANCEL_RULE", LIVE, ORDINARY, "an operator cancels only what was never sent"),
+    Guard("RESENT", LIVE, ORDINARY, "a request that was sent again leaves the outcome unknown"),
+    Guard("IN_PROGRESS", LIVE, "-DFAULTS=2 " + LATE, "409 leaves the outcome unknown"),
+    Guard("INELIGIBLE_LOOKUP", END, ORDINARY, "a look-up before an ineligible user's request ends"),
+    Guard("REFUSED_LOOKUP", END, "-DHASTY=1 " + ORDINARY, "a look-up before a refused request ends"),
+    Guard("LAST_LOOKUP", END, ORDINARY, "a look-up before the attempts are exhausted"),
+    Guard("MARK", DEAD, ORDINARY, "a card is marked before it is cancelled"),
+    Guard("SETTLING", LIVE, "-DFAULTS=1 " + LATE, "not found is believed only after the settling time"),
+    Guard("OWN_SENDS", "FAILED_as_not_found_while_a_create_is_under_way", "-DFAULTS=2 -DREPLAYS=0 " + LATE,
+          "an attempt that gave a create up does not believe its own look-up"),
+    Guard("STEADY_SETTLING", LIVE, "-DFAULTS=2 -DSTEPS=1 " + LATE,
+          "the settling time is measured by a clock that does not step"),
+    Guard("AGE_FLOOR", LIVE, "-DFAULTS=3 -DTICKS=1 -DSTEPS=1", "the age of a send is never negative"),
+    Guard("UNLINK", LINK, "-DFAULTS=2 -DLATE=1 -DTICKS=1", "a link that may have left is taken back"),
+    Guard("UNLINK_MEMORY", LINK, "-DFAULTS=2 -DLATE=1 -DTICKS=1", "core-api remembers an unlink"),
+    Guard("EXPIRY", "two_live_cards " + OLD_KEY, "-DFAULTS=2 " + KEYS, "nothing is sent past the key's lifetime"),
+    Guard("MARGIN", "two_live_cards " + OLD_KEY, "-DFAULTS=2 -DWORKERS_MARGIN=0 " + KEYS,
+          "the margin is at least as long as a create may be under way"),
+)
+
+
+def limits():
+    resource.setrlimit(resource.RLIMIT_AS, ((MEMORY_MB + 1000) << 20,) * 2)
+
+
+def command(words, folder, seconds):
+    """Its output; None: it took too long."""
+    try:
+        done = subprocess.run(["nice", "-n", "5", *words], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=seconds, preexec_fn=limits)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout
+
+
+def verify(name, flags, seconds, compile_flags="-DSAFETY", arguments="", quick=True):
+    """(states, why not, broken property, story)."""
+    folder = FOLDER / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shutil.copy(HERE / "protocol.pml", folder)
+    made = command(["spin", "-a", *flags.split(), "protocol.pml"], folder, 60)
+    if not (folder / "pan.c").exists() or "rror" in made:
+        return 0, "spin: " + made.strip()[:500], None, ""
+    # A short run is over before an optimized program is compiled.
+    made = command(["gcc", "-O0" if quick else "-O2", "-w", compile_flags, "-DCOLLAPSE",
+                    "-DMEMLIM=%d" % MEMORY_MB, "-o", "pan", "pan.c"], folder, 300)
+    if not (folder / "pan").exists():
+        return 0, "gcc: " + made.strip()[:500], None, ""
+    text = command(["./pan", "-m200000", "-w%d" % (22 if quick else 25), *arguments.split()], folder, seconds)
+    if text is None:
+        return 0, "not finished within %d s" % seconds, None, ""
+    states = float((re.search(r"([0-9.e+]+) states, stored", text) or [0, "0"])[1])
+    if re.search(r"errors: 0\b", text) and "not completed" not in text and "max search depth too small" not in text:
+        return states, None, None, ""
+    if not (folder / "protocol.pml.trail").exists():
+        return states, "not finished: " + " ".join(text.split())[:300], None, ""
+    told = command(["spin", "-t", *flags.split(), "protocol.pml"], folder, 60) or ""
+    told_by = re.compile(r" *(worker|database|issuer|core-api|operator|proxy|--|BROKEN)")
+    story = [line.strip() for line in told.splitlines() if told_by.match(line)]
+    broken = re.search(r"BROKEN: (\w+)", told)
+    FOLDER.joinpath(name + ".story").write_text("\n".join(story) + "\n")
+    return states, "a counter-example", broken[1] if broken else "no property of ours", "\n".join(story)
+
+
+def check_world(world, how):
+    states, wrong, broken, story = verify(world.name, getattr(world, how), SECONDS[how], world.compile, world.arguments,
+                                          how == "quick")
+    return states, wrong and "%s: %s\n%s" % (wrong, broken, story), story
+
+
+def name_of(guard):
+    return "without-" + guard.name.lower().replace("_", "-")
+
+
+def check_guard(guard, how):
+    states, wrong, broken, story = verify(name_of(guard), "-DWITHOUT_%s %s" % (guard.name, guard.flags), SECONDS[how])
+    if wrong == "a counter-example":
+        fits = any(broken.startswith(wanted) for wanted in guard.breaks.split())
+        wrong = None if fits else "it breaks %s, wanted %s\n%s" % (broken, guard.breaks, story)
+    else:
+        wrong = wrong or "no counter-example: the guard guards nothing"
+    return states, wrong, story
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("names", nargs="*", metavar="quick|full|NAME")
+    options = parser.parse_args()
+    checks = {world.name: (check_world, world) for world in WORLDS}
+    checks.update({name_of(guard): (check_guard, guard) for guard in GUARDS})
+    if options.list:
+        for name, (_, what) in checks.items():
+            print("%-34s %s" % (name, what.says))
+        return 0
+    wanted = [name for name in options.names if name not in ("quick", "full")]
+    unknown = [name for name in wanted if name not in checks]
+    if unknown:
+        print("no world and no guard is called %s; --list names them\nmodel: 0 passed, 1 failed" % ", ".join(unknown))
+        return 2
+    how = "full" if wanted or "full" in options.names else "quick"
+    begun, failed, names = time.monotonic(), 0, wanted or list(checks)
+    with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
+        def one(name):
+            at = time.monotonic()
+            function, what = checks[name]
+            return (*function(what, how), time.monotonic() - at)
+        for name, (states, wrong, story, seconds) in zip(names, pool.map(one, names)):
+            failed += bool(wrong)
+            print("%-6s %-34s %12.0f states %6.1f s  %s" % ("FAILED" if wrong else "ok", name, states, seconds,
+                                                            checks[name][1].says))
+            for line in (wrong or (story if wanted else "")).splitlines():
+                print("    " + line)
+            sys.stdout.flush()
+    for folder in FOLDER.iterdir():
+        if folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+    print("%s, in %.0f s" % (how, time.monotonic() - begun))
+    print("model: %d passed, %d failed" % (len(names) - failed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
