@@ -272,6 +272,8 @@ static bool set_call(struct http_transfer *transfer, const struct http_call *cal
     /* The time of the whole call ends its connecting too, unless that is over curl's own limit. */
     if (done && call->timeout_ms > CURL_CONNECT_MS)
         done = SET(CURLOPT_CONNECTTIMEOUT_MS, (long)call->timeout_ms);
+    if (done && call->method[0] == 'D')
+        done = SET(CURLOPT_CUSTOMREQUEST, call->method);
     if (done && is_post)
         done = SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->length) &&
                SET(CURLOPT_POSTFIELDS, body->bytes ? body->bytes : "");
