@@ -20,6 +20,7 @@
 #include "common/clock.h"
 #include "common/json_strict.h"
 #include "common/json_value.h"
+#include "common/outbox.h"
 #include "common/secret.h"
 
 #define SECRET_MIN 32
@@ -218,12 +219,7 @@ static bool has_audience(struct json_value audience, const char *expected)
 static bool read_user(struct json_value subject, char ret_user[AUTH_USER_SIZE])
 {
     size_t length = 0;
-    if (!json_string(subject, ret_user, AUTH_USER_SIZE, &length) || length == 0)
-        return false;
-    for (size_t i = 0; i < length; i++)
-        if (ret_user[i] < 0x20 || ret_user[i] > 0x7e)
-            return false;
-    return true;
+    return json_string(subject, ret_user, AUTH_USER_SIZE, &length) && outbox_user_id_is_valid(ret_user, length);
 }
 
 static const char *read_claims(const struct auth *auth, struct slice part, struct claims *ret_claims)

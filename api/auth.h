@@ -4,7 +4,7 @@
  * Accepted only: three base64url parts without padding, header with `alg` of the key and no `crit`, `jwk`-style keys
  * ignored, duplicate members
  * refused, `exp` required (leeway 30 s), `nbf` checked where present, `iss` / `aud` where configured, `sub` 1-128 bytes
- * of 0x20-0x7E. */
+ * of 0x20-0x7E, and neither "." nor "..". */
 #ifndef ISSUING_AUTH_H
 #define ISSUING_AUTH_H
 

@@ -78,5 +78,8 @@ void http_client_start(struct http_client *client, struct http_call *call);
 void http_client_close(struct http_client *client, void (*on_closed)(void *context), void *context);
 /* Appends text percent-encoded outside RFC 3986 unreserved. */
 bool http_put_encoded(struct buf *out, const char *text, size_t length);
+/* The same for a segment of a path. An empty segment, "." and ".." change the path, however they are encoded (RFC 3986,
+ * 5.2.4; the URL standard takes %2E for a dot): they fail the buffer, so the call cannot be made. */
+bool http_put_segment(struct buf *out, const char *text, size_t length);
 
 #endif

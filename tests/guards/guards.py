@@ -1,6 +1,21 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
 
 GUARDS = [
+    # ---- paths ----
+    dict(
+        name="a user id that is a dot segment is refused",
+        file="common/outbox.c",
+        line=' || text_is(user_id, length, ".") || text_is(user_id, length, "..")',
+        becomes="",
+        test="unit/outbox",
+    ),
+    dict(
+        name="no URL gets a dot segment",
+        file="common/http_values.c",
+        line="    out->failed |= is_dots;\n    return !is_dots && ",
+        becomes="    (void)is_dots;\n    return ",
+        test="unit/core_api",
+    ),
     # ---- acceptance ----
     dict(
         name="the user's lock comes first",

@@ -736,8 +736,8 @@ END_TEST
 START_TEST(a_user_is_printable_ascii)
 {
     static const char *const subs[] = {
-        "\"\"",         "null",         "7",           "[\"alice\"]", "\"a\\nb\"", "\"\\u0000\"",
-        "\"a\\u007f\"", "\"\xc3\xa4\"", "\"\\u202e\"", "{}"};
+        "\"\"",         "null",        "7",  "[\"alice\"]", "\"a\\nb\"", "\"\\u0000\"", "\"a\\u007f\"",
+        "\"\xc3\xa4\"", "\"\\u202e\"", "{}", "\".\"",       "\"..\"",    "\"\\u002e.\""};
     for (size_t i = 0; i < ARRAY_SIZE(subs); i++) {
         char claims[200];
         snprintf(claims, sizeof(claims), "{\"sub\":%s,\"exp\":1795176100}", subs[i]);
