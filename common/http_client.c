@@ -50,6 +50,11 @@ void http_call_leaves(struct http_call *call)
     call->may_be_sent = true;
 }
 
+bool http_call_is_late(const struct http_call *call)
+{
+    return clock_mono_ms() >= call->deadline_ms;
+}
+
 void http_call_answered(struct http_call *call)
 {
     call->fate = HTTP_ANSWERED;

@@ -74,6 +74,9 @@ void http_call_answered(struct http_call *call);
 void http_call_failed(struct http_call *call, const char *why);
 /* A request leaves, or may leave, from now on. */
 void http_call_leaves(struct http_call *call);
+/* Its time is over. To be asked before a byte is sent: the timer that ends the call may fire late, above all after a
+ * suspension, and by then whoever started the call may have lost the right to it. */
+bool http_call_is_late(const struct http_call *call);
 
 /* https. start returns why it did not start, or NULL. */
 const char *http_transfer_start(struct http_client *client, struct http_call *call);

@@ -95,6 +95,10 @@ static int on_request_starts(void *context, char *peer, char *local, int peer_po
 {
     (void)peer, (void)local, (void)peer_port, (void)local_port;
     struct http_transfer *transfer = context;
+    if (http_call_is_late(transfer->call)) {
+        transfer->objection = "its time was over before it was sent";
+        return CURL_PREREQFUNC_ABORT;
+    }
     http_call_leaves(transfer->call);
     return CURL_PREREQFUNC_OK;
 }

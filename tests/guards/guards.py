@@ -1,6 +1,35 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
 
 GUARDS = [
+    # ---- suspensions ----
+    dict(
+        name="the time of a suspension counts",
+        file="common/clock.c",
+        line="clock_gettime(CLOCK_BOOTTIME, &now) == 0 ? CLOCK_BOOTTIME : CLOCK_MONOTONIC",
+        becomes="clock_gettime(CLOCK_BOOTTIME, &now) == 0 ? CLOCK_MONOTONIC : CLOCK_MONOTONIC",
+        test="unit/clock",
+    ),
+    dict(
+        name="nothing is sent over https after its time",
+        file="common/http_transfer.c",
+        line="    if (http_call_is_late(transfer->call)) {",
+        becomes="    if (false) {",
+        test="unit/http_client_tls",
+    ),
+    dict(
+        name="nothing is sent in clear text after its time",
+        file="common/http_plain.c",
+        line="    while (call && http_call_is_late(call))\n",
+        becomes="    while (false)\n",
+        test="unit/http_plain_life",
+    ),
+    dict(
+        name="no rest of a request is sent after its time",
+        file="common/http_plain.c",
+        line="    if (http_call_is_late(kept->call)) {",
+        becomes="    if (false) {",
+        test="unit/http_plain_life",
+    ),
     # ---- paths ----
     dict(
         name="a user id that is a dot segment is refused",
