@@ -1,6 +1,42 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
 
 GUARDS = [
+    # ---- sessions that hang ----
+    dict(
+        name="a session that hangs is counted, not closed",
+        file="common/pg_pool.c",
+        line="        pg_connection_abandon(&pool->slots[i].connection, text);",
+        becomes="        pg_connection_lose(&pool->slots[i].connection, text);",
+        test="db/pg_pool",
+    ),
+    dict(
+        name="the same, with a standby that is away",
+        file="common/pg_pool.c",
+        line="        pg_connection_abandon(&pool->slots[i].connection, text);",
+        becomes="        pg_connection_lose(&pool->slots[i].connection, text);",
+        test="e2e/a standby that is away does not fill the server with sessions",
+    ),
+    dict(
+        name="when all sessions hang nobody waits",
+        file="common/pg_pool.c",
+        line="pool->closing || full || is_hung(pool)",
+        becomes="pool->closing || full",
+        test="db/pg_pool",
+    ),
+    dict(
+        name="a commit whose wait for the standby was ended is not told",
+        file="common/pg_conn.c",
+        line="    } else if (doubt.is_there) {",
+        becomes="    } else if (doubt.is_there && false) {",
+        test="e2e/a commit that was cancelled while it waited for the standby is not told",
+    ),
+    dict(
+        name="a warning of another kind is no doubt",
+        file="common/pg_libpq.c",
+        line='(!file || strcmp(file, "syncrep.c") == 0)',
+        becomes='(!file || strcmp(file, "syncrep.c") != 0 || true)',
+        test="db/pg_pool",
+    ),
     # ---- suspensions ----
     dict(
         name="the time of a suspension counts",
