@@ -309,6 +309,7 @@ void http_client_part_closed(struct http_client *client)
         return;
     void (*on_closed)(void *context) = client->on_closed;
     void *context = client->closed_context;
+    authorities_release(client->authorities);
     free(client);
     on_closed(context);
 }
@@ -353,6 +354,12 @@ void http_client_close(struct http_client *client, void (*on_closed)(void *conte
     client->on_closed = on_closed;
     client->closed_context = context;
     uv_timer_start(&client->ender, on_ender, 0, 0);
+}
+
+void http_client_trust(struct http_client *client, struct authorities *authorities)
+{
+    authorities_release(client->authorities);
+    client->authorities = authorities_hold(authorities);
 }
 
 bool http_client_open(uv_loop_t *loop, const struct http_client_options *options, struct http_client **ret_client,

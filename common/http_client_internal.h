@@ -47,7 +47,8 @@ struct http_origin {
 struct http_client {
     uv_loop_t *uv;
     struct http_client_options options;
-    struct http_loop loop; /* libcurl's */
+    struct authorities *authorities; /* NULL = as the options say */
+    struct http_loop loop;           /* libcurl's */
     struct http_origin origins[HTTP_ORIGINS_MAX];
     struct http_call *unstarted, **unstarted_tail;
     uv_timer_t ender; /* ends calls that never started, and closes */

@@ -1,6 +1,35 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
 
 GUARDS = [
+    # ---- SIGHUP ----
+    dict(
+        name="tokens that were remembered prove themselves again",
+        file="api/auth.c",
+        line="    secret_wipe(auth->cache, CACHE_SIZE * sizeof(*auth->cache));\n    return good;",
+        becomes="    return good;",
+        test="unit/auth",
+    ),
+    dict(
+        name="the key in use stays in the ring",
+        file="common/keyring.c",
+        line="if (was == old->active && (!is || is->state == KEY_RETIRED))",
+        becomes="if (false)",
+        test="unit/keyring",
+    ),
+    dict(
+        name="a call keeps the authorities that it began with",
+        file="common/http_transfer.c",
+        line="    if (!transfer->authorities)\n",
+        becomes="    if (true)\n",
+        test="unit/http_client_tls",
+    ),
+    dict(
+        name="SIGHUP never ends a daemon",
+        file="common/daemon.c",
+        line="    watch_sighup();\n",
+        becomes="    (void)watch_sighup;\n",
+        test="e2e/sighup never ends a daemon",
+    ),
     # ---- sessions that hang ----
     dict(
         name="a session that hangs is counted, not closed",
