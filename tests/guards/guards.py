@@ -1,6 +1,14 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
 
 GUARDS = [
+    # ---- waiting clients ----
+    dict(
+        name="whoever was asked for goes to the end of the line",
+        file="api/waiters.c",
+        line="        take_out(waiters, waiter);\n        put_last(waiters, waiter);\n    }\n    waiters->asked_ms",
+        becomes="    }\n    waiters->asked_ms",
+        test="db/waiters",
+    ),
     # ---- SIGHUP ----
     dict(
         name="tokens that were remembered prove themselves again",
