@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/log.h"
 #include "common/sql/statements.h"
 
 #define SCRATCH_MAX (1024 * 1024)
@@ -19,8 +20,8 @@ bool api_open(struct api *api, struct err *err)
     if (!nudge_open(&api->wake_nudge, api->loop, api->pool, &sql_notify_wake, err) ||
         !auth_open(api->config, &api->auth, err))
         return false;
-    if (api->config->card.keys_file && !keyring_load(api->config->card.keys_file, &api->keyring, err))
-        return false;
+    if (api->config->card.keys_file && !keyring_load_over(api->config->card.keys_file, &api->keyring, err))
+        return err_prefix(err, "card.keys_file");
     struct acceptor_options acceptor = {
         .loop = api->loop,
         .pool = api->pool,
@@ -30,6 +31,22 @@ bool api_open(struct api *api, struct err *err)
     };
     return acceptor_open(&acceptor, &api->acceptor, err) &&
            waiters_open(api->loop, api->pool, api->config->database.url, &api->waiters, err);
+}
+
+static void log_unusable(const char *why)
+{
+    log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", why));
+}
+
+void api_reload(struct api *api)
+{
+    const char *keys_file = api->config->card.keys_file;
+    struct err err = {0};
+    (void)auth_reload(api->auth, api->config, log_unusable); /* ignoring: it is logged */
+    if (keys_file && !keyring_load_over(keys_file, &api->keyring, &err)) {
+        err_prefix(&err, "card.keys_file");
+        log_unusable(err.message);
+    }
 }
 
 bool api_is_idle(const struct api *api)

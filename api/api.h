@@ -62,6 +62,8 @@ struct api {
 
 /* The api's rooms around an open pool. */
 must_check bool api_open(struct api *api, struct err *err);
+/* Reads the files with secrets again; what cannot be used leaves the old one in force and is logged. */
+void api_reload(struct api *api);
 bool api_is_idle(const struct api *api);
 void api_close(struct api *api, void (*on_closed)(void *context), void *context);
 void api_on_request(void *context, struct http_request *request);

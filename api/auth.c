@@ -20,6 +20,7 @@
 #include "common/clock.h"
 #include "common/json_strict.h"
 #include "common/json_value.h"
+#include "common/outbox.h"
 #include "common/secret.h"
 
 #define SECRET_MIN 32
@@ -41,7 +42,6 @@ struct auth {
     struct auth_keys keys;
     EVP_MD *sha256;
     EVP_MD_CTX *digest;
-    EVP_MAC *hmac;
     EVP_MAC_CTX *mac; /* holds the HS256 secret; NULL = none */
     struct cache_entry *cache;
 };
@@ -218,12 +218,7 @@ static bool has_audience(struct json_value audience, const char *expected)
 static bool read_user(struct json_value subject, char ret_user[AUTH_USER_SIZE])
 {
     size_t length = 0;
-    if (!json_string(subject, ret_user, AUTH_USER_SIZE, &length) || length == 0)
-        return false;
-    for (size_t i = 0; i < length; i++)
-        if (ret_user[i] < 0x20 || ret_user[i] > 0x7e)
-            return false;
-    return true;
+    return json_string(subject, ret_user, AUTH_USER_SIZE, &length) && outbox_user_id_is_valid(ret_user, length);
 }
 
 static const char *read_claims(const struct auth *auth, struct slice part, struct claims *ret_claims)
@@ -352,12 +347,46 @@ static bool load_secret(struct auth *auth, const char *path, struct err *err)
         OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, "SHA256", 0),
         OSSL_PARAM_construct_end(),
     };
-    auth->hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    auth->mac = auth->hmac ? EVP_MAC_CTX_new(auth->hmac) : NULL;
+    EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    EVP_MAC_CTX *mac = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
+    EVP_MAC_free(hmac); /* the context has a reference of its own */
     /* From here on the context keeps the secret; later inits take it from there. */
-    bool done = auth->mac && EVP_MAC_init(auth->mac, secret.bytes, secret.length, parameters) == 1;
+    bool done = mac && EVP_MAC_init(mac, secret.bytes, secret.length, parameters) == 1;
     secret_done(&secret);
-    return done || err_set(err, ERR_SYSTEM, "OpenSSL has no HMAC with SHA-256");
+    if (!done) {
+        EVP_MAC_CTX_free(mac);
+        return err_set(err, ERR_SYSTEM, "auth.hs256_secret_file: OpenSSL has no HMAC with SHA-256");
+    }
+    EVP_MAC_CTX_free(auth->mac);
+    auth->mac = mac;
+    return true;
+}
+
+static bool load_jwks(struct auth *auth, const char *path, struct err *err)
+{
+    struct auth_keys keys = {.count = 0};
+    if (!auth_jwks_load(path, &keys, err))
+        return err_prefix(err, "auth.jwks_file");
+    auth_keys_done(&auth->keys);
+    auth->keys = keys;
+    return true;
+}
+
+bool auth_reload(struct auth *auth, const struct config *config, void (*on_error)(const char *why))
+{
+    struct err err = {0};
+    bool good = true;
+    if (config->auth.hs256_secret_file && !load_secret(auth, config->auth.hs256_secret_file, &err)) {
+        on_error(err.message);
+        good = false;
+    }
+    if (config->auth.jwks_file && !load_jwks(auth, config->auth.jwks_file, &err)) {
+        on_error(err.message);
+        good = false;
+    }
+    /* What was verified by a key that may be gone has to prove itself again. */
+    secret_wipe(auth->cache, CACHE_SIZE * sizeof(*auth->cache));
+    return good;
 }
 
 static bool copy_text(const char *text, char **ret_copy, struct err *err)
@@ -378,8 +407,8 @@ static bool fill(struct auth *auth, const struct config *config, struct err *err
     auth->cache = calloc(CACHE_SIZE, sizeof(*auth->cache));
     if (!auth->sha256 || !auth->digest || !auth->cache)
         return err_set(err, ERR_MEMORY, "out of memory for auth");
-    if (jwks_file && !auth_jwks_load(jwks_file, &auth->keys, err))
-        return err_prefix(err, "auth.jwks_file");
+    if (jwks_file && !load_jwks(auth, jwks_file, err))
+        return false;
     return (!secret_file || load_secret(auth, secret_file, err)) &&
            copy_text(config->auth.issuer, &auth->issuer, err) && copy_text(config->auth.audience, &auth->audience, err);
 }
@@ -403,7 +432,6 @@ void auth_close(struct auth *auth)
         return;
     auth_keys_done(&auth->keys);
     EVP_MAC_CTX_free(auth->mac);
-    EVP_MAC_free(auth->hmac);
     EVP_MD_CTX_free(auth->digest);
     EVP_MD_free(auth->sha256);
     if (auth->cache)

@@ -4,7 +4,7 @@
  * Accepted only: three base64url parts without padding, header with `alg` of the key and no `crit`, `jwk`-style keys
  * ignored, duplicate members
  * refused, `exp` required (leeway 30 s), `nbf` checked where present, `iss` / `aud` where configured, `sub` 1-128 bytes
- * of 0x20-0x7E. */
+ * of 0x20-0x7E, and neither "." nor "..". */
 #ifndef ISSUING_AUTH_H
 #define ISSUING_AUTH_H
 
@@ -21,6 +21,9 @@ struct auth;
  * bits or e < 3, curves other than
  * P-256 / Ed25519, duplicate kid, a key whose alg and kty disagree, symmetric keys in the JWKS. ERR_CONFIG. */
 must_check bool auth_open(const struct config *config, struct auth **ret_auth, struct err *err);
+/* Reads both files again. One that cannot be used leaves the old keys in force and is told to on_error; false then. Tokens
+ * that were remembered are verified anew. */
+bool auth_reload(struct auth *auth, const struct config *config, void (*on_error)(const char *why));
 void auth_close(struct auth *auth);
 
 /* authorization: the header's value, {NULL,0} if absent. On success ret_user is NUL-terminated. On failure *ret_why is

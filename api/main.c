@@ -31,6 +31,12 @@ static void on_scrape(void *context)
                http_server_connections(program->api.server));
 }
 
+static void on_reload(void *context)
+{
+    struct program *program = context;
+    api_reload(&program->api);
+}
+
 /* ---- the way out: connections drained -> server, rooms, listener -> daemon ---- */
 
 static void on_stop(void *context)
@@ -103,6 +109,7 @@ static bool start(struct program *program, struct err *err)
         .pipeline = PIPELINE,
         .waiting_max = WAITING_MAX,
         .on_scrape = on_scrape,
+        .on_reload = on_reload,
         .on_stop = on_stop,
         .is_idle = is_idle,
         .on_drained = on_drained,

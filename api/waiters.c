@@ -14,13 +14,17 @@
 #define LINGER_MS 10000 /* so long hints are listened to after the last has gone */
 #define ASK_TIMEOUT_MS 5000
 #define IDS_MAX (512 * 1024)
+#define ARRAY_HEAD 20 /* of an array in PostgreSQL's binary format */
+#define ARRAY_ITEM 20 /* an id and its length */
 
 struct waiters {
     uv_loop_t *loop;
     struct pg_pool *pool;
     struct pg_listen *listen;
-    struct waiter *first;
+    struct waiter *first, *last;
     int count;
+    int ask_max; /* of them in one statement */
+    int left;    /* of them to be asked for until all were, since the last hint */
     bool hinted, is_asking, is_stopped;
     bool lingers; /* the timer runs to the end of listening */
     int64_t asked_ms;
@@ -56,31 +60,65 @@ static bool is_among(const struct pg_rows *rows, const struct uuid *id)
     return false;
 }
 
+static void put_last(struct waiters *waiters, struct waiter *waiter)
+{
+    waiter->next = NULL;
+    waiter->previous = waiters->last;
+    if (waiter->previous)
+        waiter->previous->next = waiter;
+    else
+        waiters->first = waiter;
+    waiters->last = waiter;
+}
+
+static void take_out(struct waiters *waiters, struct waiter *waiter)
+{
+    if (waiter->previous)
+        waiter->previous->next = waiter->next;
+    else
+        waiters->first = waiter->next;
+    if (waiter->next)
+        waiter->next->previous = waiter->previous;
+    else
+        waiters->last = waiter->previous;
+}
+
 static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
 {
     struct waiters *waiters = container_of(ask, struct waiters, ask);
     waiters->is_asking = false;
-    if (answer->kind != PG_DONE)
+    if (answer->kind != PG_DONE) {
+        waiters->left = 0; /* the next look is a poll's: a database that is away is not asked at every turn */
         return;
+    }
     /* Rows come sorted by id (the statement says so), so each waiter is looked up in them. */
-    for (struct waiter *waiter = waiters->first, *next; waiter; waiter = next) {
+    for (struct waiter *waiter = waiters->first, *next; waiter && pg_rows_count(answer->rows) > 0; waiter = next) {
         next = waiter->next; /* on_ready asks the database and answers later: no other waiter joins or leaves here */
         if (is_among(answer->rows, &waiter->id))
             end(waiters, waiter);
     }
 }
 
-static void ask_for_all(struct waiters *waiters)
+/* Those at the front are asked for and go to the end, so that all have their turn however many they are. */
+static void ask_for_some(struct waiters *waiters)
 {
     struct pg_array ids;
+    int count = waiters->left < waiters->ask_max ? waiters->left : waiters->ask_max;
+    count = waiters->count < count ? waiters->count : count;
     pg_array_start(&ids, &waiters->ids, PG_UUID);
-    for (struct waiter *waiter = waiters->first; waiter; waiter = waiter->next)
+    for (int i = 0; i < count; i++) {
+        struct waiter *waiter = waiters->first;
         pg_array_add_uuid(&ids, &waiter->id);
-    if (waiters->ids.failed)
-        return;
-    waiters->hinted = false;
-    waiters->is_asking = true;
+        take_out(waiters, waiter);
+        put_last(waiters, waiter);
+    }
     waiters->asked_ms = clock_mono_ms();
+    if (waiters->ids.failed) { /* no memory: the next poll tries again */
+        waiters->left = 0;
+        return;
+    }
+    waiters->left -= count;
+    waiters->is_asking = true;
     waiters->ask.statement = &sql_requests_final;
     waiters->ask.params[0] = pg_array_param(&ids);
     waiters->ask.timeout_ms = ASK_TIMEOUT_MS;
@@ -91,8 +129,14 @@ static void ask_for_all(struct waiters *waiters)
 static void on_turn(uv_prepare_t *prepare)
 {
     struct waiters *waiters = container_of(prepare, struct waiters, turn);
-    if (waiters->first && waiters->hinted && !waiters->is_asking)
-        ask_for_all(waiters);
+    if (!waiters->first || waiters->is_asking)
+        return;
+    if (waiters->hinted) { /* what was asked for before the hint has to be asked for again */
+        waiters->hinted = false;
+        waiters->left = waiters->count;
+    }
+    if (waiters->left > 0)
+        ask_for_some(waiters);
 }
 
 static void on_tick(uv_timer_t *timer);
@@ -132,11 +176,7 @@ void waiters_add(struct waiters *waiters, struct waiter *waiter)
         uv_timer_start(&waiters->tick, on_tick, TICK_MS, TICK_MS);
         pg_listen_want(waiters->listen, true);
     }
-    waiter->previous = NULL;
-    waiter->next = waiters->first;
-    if (waiter->next)
-        waiter->next->previous = waiter;
-    waiters->first = waiter;
+    put_last(waiters, waiter);
     waiter->is_waiting = true;
     waiters->count++;
     waiters->hinted = true; /* it may be final already */
@@ -145,12 +185,7 @@ void waiters_add(struct waiters *waiters, struct waiter *waiter)
 void waiters_remove(struct waiters *waiters, struct waiter *waiter)
 {
     assert(waiter->is_waiting);
-    if (waiter->previous)
-        waiter->previous->next = waiter->next;
-    else
-        waiters->first = waiter->next;
-    if (waiter->next)
-        waiter->next->previous = waiter->previous;
+    take_out(waiters, waiter);
     waiter->is_waiting = false;
     waiters->count--;
 }
@@ -158,6 +193,12 @@ void waiters_remove(struct waiters *waiters, struct waiter *waiter)
 int waiters_count(const struct waiters *waiters)
 {
     return waiters->count;
+}
+
+void waiters_limit(struct waiters *waiters, int ask_max)
+{
+    assert(ask_max > 0 && ask_max <= (IDS_MAX - ARRAY_HEAD) / ARRAY_ITEM);
+    waiters->ask_max = ask_max;
 }
 
 void waiters_stop(struct waiters *waiters)
@@ -189,6 +230,7 @@ bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, const char *conninfo, s
     pg_listen_want(waiters->listen, false);
     waiters->loop = loop;
     waiters->pool = pool;
+    waiters->ask_max = (IDS_MAX - ARRAY_HEAD) / ARRAY_ITEM;
     buf_init(&waiters->ids, IDS_MAX);
     uv_timer_init(loop, &waiters->tick);
     uv_prepare_init(loop, &waiters->turn);

@@ -32,6 +32,8 @@ void waiters_add(struct waiters *waiters, struct waiter *waiter);
 /* on_ready will not be called. */
 void waiters_remove(struct waiters *waiters, struct waiter *waiter);
 int waiters_count(const struct waiters *waiters);
+/* How many of them one statement asks for; 26213 otherwise. With more, several ask one after the other. */
+void waiters_limit(struct waiters *waiters, int ask_max);
 /* From now on every wait is over at once. */
 void waiters_stop(struct waiters *waiters);
 bool waiters_is_idle(const struct waiters *waiters);

@@ -1,5 +1,8 @@
 /* The only source of "now" in C. Durations use the monotonic clock; the database's clock decides windows,
- * leases and schedules, so the wall clock here only stamps logs, ids and checks tokens. */
+ * leases and schedules, so the wall clock here only stamps logs, ids and checks tokens.
+ *
+ * The timers of libuv stand still while the machine is suspended, so they only wake: whether a time is over is decided
+ * by clock_mono_ms(). */
 #ifndef ISSUING_CLOCK_H
 #define ISSUING_CLOCK_H
 
@@ -8,14 +11,16 @@
 #define CLOCK_RFC3339_SIZE 28 /* "2026-11-20T10:39:57.123456Z" and its NUL */
 
 int64_t clock_wall_us(void); /* since 1970, UTC */
-int64_t clock_mono_us(void); /* since some start; never goes back */
+int64_t clock_mono_us(void); /* since some start; never goes back; counts the time of a suspension, too */
 int64_t clock_mono_ms(void);
 
 /* RFC 3339, UTC, microseconds: the one form of a time in every answer, log and table. */
 void clock_format(int64_t wall_us, char ret_text[CLOCK_RFC3339_SIZE]);
 
-/* For tests: freezes both clocks at these values until clock_release(). */
+/* For tests, until clock_release(): freezes both clocks at these values; or lets both jump ahead and run on, as after a
+ * suspension. */
 void clock_freeze(int64_t wall_us, int64_t mono_us);
+void clock_advance(int64_t us);
 void clock_release(void);
 
 #endif

@@ -112,6 +112,9 @@ must_check bool config_check(const struct config *config, enum config_program pr
 void config_done(struct config *config);
 /* One line an option: `section.key = value  # origin`; secrets (a password inside database.url) masked. */
 void config_show(const struct config *config, FILE *out);
+/* Tells each option of this program, by its name, that is not the same in the two. */
+void config_compare(const struct config *left, const struct config *right, enum config_program program,
+                    void (*tell)(void *context, const char *name), void *context);
 /* The options of this program with defaults and help, for --help. */
 void config_help(enum config_program program, FILE *out);
 /* Rows for docs and their check: "section.key<TAB>default<TAB>programs<TAB>help". */

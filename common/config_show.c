@@ -2,6 +2,7 @@
  *
  * Invariants: a password never leaves this file; what is printed as a value can be read back as one. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "common/config_table.h"
 #include "common/config_value.h"
@@ -42,6 +43,29 @@ static void write_value(const struct config *config, const struct config_option 
     case OPTION_CHOICE:
         fputs(option->words[*(const int64_t *)place], out);
         break;
+    }
+}
+
+static bool is_same(const struct config *left, const struct config *right, const struct config_option *option)
+{
+    const void *one = config_place_of(left, option), *other = config_place_of(right, option);
+    if (option->type == OPTION_BOOL)
+        return *(const bool *)one == *(const bool *)other;
+    if (option->type > OPTION_URL)
+        return *(const int64_t *)one == *(const int64_t *)other;
+    const char *text = *(char *const *)one, *other_text = *(char *const *)other;
+    return text && other_text ? strcmp(text, other_text) == 0 : text == other_text;
+}
+
+void config_compare(const struct config *left, const struct config *right, enum config_program program,
+                    void (*tell)(void *context, const char *name), void *context)
+{
+    char name[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < CONFIG_OPTION_COUNT; i++) {
+        if (!(config_options[i].programs & (int)program) || is_same(left, right, &config_options[i]))
+            continue;
+        config_option_name(&config_options[i], name);
+        tell(context, name);
     }
 }
 

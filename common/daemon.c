@@ -28,10 +28,82 @@ static void raise_file_limit(void)
     }
 }
 
+/* ---- SIGHUP ---- */
+
+/* How the configuration was read, to read it again. */
+static struct {
+    struct config *config;
+    enum config_program program;
+    const char *name;
+    int argc;
+    char **argv;
+} options;
+/* Any number of signals are one; the tick looks. A handler of our own and not libuv's, which takes its handler away with
+ * its handle: then a late signal would end the process. */
+static volatile sig_atomic_t is_reload_wanted;
+
+static void on_sighup(int number)
+{
+    (void)number;
+    is_reload_wanted = 1;
+}
+
+static void watch_sighup(void)
+{
+    struct sigaction action = {.sa_handler = on_sighup, .sa_flags = SA_RESTART};
+    (void)sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGHUP, &action, NULL); /* cannot fail */
+}
+
+static void tell_changed(void *context, const char *name)
+{
+    (void)context;
+    if (strcmp(name, "log.level") != 0)
+        log_warning("an option has changed and needs a restart", LOG_TEXT("option", name));
+}
+
+/* Whatever of the configuration cannot be used, the old one stays in force as a whole. */
+static void reload_options(void)
+{
+    struct config fresh, *config = options.config;
+    struct err err = {0};
+    if (!config_load(&fresh, options.program, options.argc, options.argv, &err)) {
+        log_error("the configuration cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
+        return;
+    }
+    if (config_check(&fresh, options.program, &err)) {
+        config_compare(config, &fresh, options.program, tell_changed, NULL);
+        if (config->log.level != fresh.log.level)
+            log_info("the log level changes", LOG_TEXT("log_level", log_level_name((enum log_level)fresh.log.level)));
+        config->log.level = fresh.log.level;
+        log_init(options.name, (enum log_level)config->log.level, (enum log_format)config->log.format);
+    } else {
+        log_error("the configuration cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
+    }
+    config_done(&fresh);
+}
+
+static void reload_if_wanted(struct daemon *daemon)
+{
+    if (!is_reload_wanted || daemon->is_stopping)
+        return;
+    is_reload_wanted = 0; /* first: a signal that comes meanwhile means the files as they are then */
+    reload_options();
+    if (daemon->on_reload)
+        daemon->on_reload(daemon->context);
+    log_info("configuration and files were read again");
+}
+
 int daemon_options(struct config *ret_config, enum config_program program, const char *name, int argc, char **argv)
 {
     struct err err = {0};
+    watch_sighup();
     secret_protect_process();
+    options.config = ret_config;
+    options.program = program;
+    options.name = name;
+    options.argc = argc;
+    options.argv = argv;
     if (!config_load(ret_config, program, argc, argv, &err)) {
         fprintf(stderr, "%s: %s\n", name, err.message);
         return err_exit_code(err.kind);
@@ -210,19 +282,20 @@ static void on_tick(uv_timer_t *timer)
         daemon->lag_us = late_us;
     daemon->tick_due_us = now_us + TICK_MS * 1000;
     sd_watchdog();
+    reload_if_wanted(daemon);
 }
 
 bool daemon_start(struct daemon *daemon, struct err *err)
 {
     buf_init(&daemon->text, METRICS_MAX);
     metric_set(metrics_series(daemon->metrics, daemon->build_metric, daemon->name, ISSUING_VERSION), 1);
-    struct http_server_options options;
-    http_server_defaults(&options);
-    options.listen = daemon->admin_listen;
-    options.max_connections = 64;
-    options.on_request = on_admin_request;
-    options.context = daemon;
-    if (!http_server_open(daemon->loop, &options, &daemon->admin, err))
+    struct http_server_options server;
+    http_server_defaults(&server);
+    server.listen = daemon->admin_listen;
+    server.max_connections = 64;
+    server.on_request = on_admin_request;
+    server.context = daemon;
+    if (!http_server_open(daemon->loop, &server, &daemon->admin, err))
         return false;
     uv_signal_init(daemon->loop, &daemon->sigterm);
     uv_signal_init(daemon->loop, &daemon->sigint);

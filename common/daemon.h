@@ -15,7 +15,10 @@
 #define ISSUING_VERSION "0.0.0"
 #endif
 
-/* Reads the command line and everything it names. Returns -1 to go on, or the exit code of a program that is done
+/* Called once, first in main(): from here on SIGHUP never ends the process. log.level in ret_config changes with a SIGHUP;
+ * ret_config and argv must live as long as the daemon.
+ *
+ * Reads the command line and everything it names. Returns -1 to go on, or the exit code of a program that is done
  * (--help, --check-config, errors). */
 int daemon_options(struct config *ret_config, enum config_program program, const char *name, int argc, char **argv);
 
@@ -32,6 +35,8 @@ struct daemon {
     int pipeline, waiting_max;                /* of the pool (pg_pool.h) */
     void (*on_database_ready)(void *context); /* each time it comes (back); NULL = nothing */
     void (*on_scrape)(void *context);         /* before metrics are rendered */
+    /* SIGHUP, also one from before the start: the files with secrets shall be read again. Not while draining. */
+    void (*on_reload)(void *context);
     /* SIGTERM or SIGINT, once: take on nothing new. Then is_idle is asked every 10 ms; when it says so, on_drained
      * closes the rooms and ends with
      * daemon_close(). When the time is up (CONTRACT 1), on_late says the last words and the process exits 0: what is

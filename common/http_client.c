@@ -50,6 +50,11 @@ void http_call_leaves(struct http_call *call)
     call->may_be_sent = true;
 }
 
+bool http_call_is_late(const struct http_call *call)
+{
+    return clock_mono_ms() >= call->deadline_ms;
+}
+
 void http_call_answered(struct http_call *call)
 {
     call->fate = HTTP_ANSWERED;
@@ -305,6 +310,7 @@ void http_client_part_closed(struct http_client *client)
         return;
     void (*on_closed)(void *context) = client->on_closed;
     void *context = client->closed_context;
+    authorities_release(client->authorities);
     free(client);
     on_closed(context);
 }
@@ -349,6 +355,12 @@ void http_client_close(struct http_client *client, void (*on_closed)(void *conte
     client->on_closed = on_closed;
     client->closed_context = context;
     uv_timer_start(&client->ender, on_ender, 0, 0);
+}
+
+void http_client_trust(struct http_client *client, struct authorities *authorities)
+{
+    authorities_release(client->authorities);
+    client->authorities = authorities_hold(authorities);
 }
 
 bool http_client_open(uv_loop_t *loop, const struct http_client_options *options, struct http_client **ret_client,

@@ -10,6 +10,7 @@
 #include <uv.h>
 
 #include "common/base.h"
+#include "common/authorities.h"
 #include "common/buf.h"
 #include "common/err.h"
 
@@ -61,6 +62,8 @@ struct http_client_options {
 
 must_check bool http_client_open(uv_loop_t *loop, const struct http_client_options *options,
                                  struct http_client **ret_client, struct err *err);
+/* From now on TLS trusts these instead of ca_file; calls on their way go on with what they began with. */
+void http_client_trust(struct http_client *client, struct authorities *authorities);
 void http_call_init(struct http_call *call, size_t answer_max);
 void http_call_done(struct http_call *call);
 /* Begins a request. Then the URL and the headers are put into `lines`, each followed by http_call_end_line, and the body
@@ -78,5 +81,8 @@ void http_client_start(struct http_client *client, struct http_call *call);
 void http_client_close(struct http_client *client, void (*on_closed)(void *context), void *context);
 /* Appends text percent-encoded outside RFC 3986 unreserved. */
 bool http_put_encoded(struct buf *out, const char *text, size_t length);
+/* The same for a segment of a path. An empty segment, "." and ".." change the path, however they are encoded (RFC 3986,
+ * 5.2.4; the URL standard takes %2E for a dot): they fail the buffer, so the call cannot be made. */
+bool http_put_segment(struct buf *out, const char *text, size_t length);
 
 #endif

@@ -47,7 +47,8 @@ struct http_origin {
 struct http_client {
     uv_loop_t *uv;
     struct http_client_options options;
-    struct http_loop loop; /* libcurl's */
+    struct authorities *authorities; /* NULL = as the options say */
+    struct http_loop loop;           /* libcurl's */
     struct http_origin origins[HTTP_ORIGINS_MAX];
     struct http_call *unstarted, **unstarted_tail;
     uv_timer_t ender; /* ends calls that never started, and closes */
@@ -74,6 +75,9 @@ void http_call_answered(struct http_call *call);
 void http_call_failed(struct http_call *call, const char *why);
 /* A request leaves, or may leave, from now on. */
 void http_call_leaves(struct http_call *call);
+/* Its time is over. To be asked before a byte is sent: the timer that ends the call may fire late, above all after a
+ * suspension, and by then whoever started the call may have lost the right to it. */
+bool http_call_is_late(const struct http_call *call);
 
 /* https. start returns why it did not start, or NULL. */
 const char *http_transfer_start(struct http_client *client, struct http_call *call);

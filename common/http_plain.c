@@ -84,6 +84,15 @@ static void take_out(struct http_call *call)
 
 /* ---- connections ---- */
 
+static void on_deadline(uv_timer_t *timer);
+
+/* At the next turn of the loop. */
+static void wake_deadline(struct http_client *client)
+{
+    client->due_ms = clock_mono_ms();
+    uv_timer_start(&client->deadline, on_deadline, 0, 0);
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events);
 
 static void on_poll_closed(uv_handle_t *handle)
@@ -246,6 +255,10 @@ static bool write_first(struct http_kept *kept, const struct buf *request)
 
 static bool write_more(struct http_kept *kept)
 {
+    if (http_call_is_late(kept->call)) { /* the rest shall not leave any more */
+        wake_deadline(kept->origin->client);
+        return false;
+    }
     ssize_t count = write_some(kept, kept->left.bytes, kept->left.length);
     if (count < 0)
         return false;
@@ -306,10 +319,23 @@ static void lose(struct http_kept *kept, const char *why)
     connect_more(origin);
 }
 
+/* Those whose time is over are left to the deadline, so that no callback comes from here. */
+static struct http_call *first_in_time(struct http_origin *origin, const struct http_calls *calls)
+{
+    struct http_call *call = calls->first;
+    if (call && http_call_is_late(call))
+        wake_deadline(origin->client);
+    while (call && http_call_is_late(call))
+        call = call->next;
+    return call;
+}
+
 /* A connection has nobody to serve: whoever waits longest gets it. */
 static void serve(struct http_origin *origin, struct http_kept *kept)
 {
-    struct http_call *call = !kept->was_kept && origin->fresh.first ? origin->fresh.first : origin->waiting.first;
+    struct http_call *call = kept->was_kept ? NULL : first_in_time(origin, &origin->fresh);
+    if (!call)
+        call = first_in_time(origin, &origin->waiting);
     if (call) {
         take_out(call);
         if (!send_call(kept, call))
@@ -395,8 +421,6 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 }
 
 /* ---- deadlines, and connections that nobody needs ---- */
-
-static void on_deadline(uv_timer_t *timer);
 
 static void arm(struct http_client *client, int64_t deadline_ms, int64_t least_ms)
 {

@@ -29,6 +29,7 @@ struct http_transfer {
     CURL *easy;
     struct http_call *call;
     struct http_lane *lane;
+    struct authorities *authorities;                                /* whom it trusts; NULL = as the options say */
     struct curl_slist headers[HTTP_CALL_HEADERS_MAX + OWN_HEADERS]; /* point to the call's texts; curl copies neither */
     const char *objection;                                          /* why a callback of ours ended the transfer */
     size_t header_bytes;
@@ -54,6 +55,7 @@ static void free_transfer(struct http_transfer *transfer)
         origin->open_lanes = lane;
     }
     curl_easy_cleanup(transfer->easy);
+    authorities_release(transfer->authorities);
     free(transfer);
 }
 
@@ -95,6 +97,10 @@ static int on_request_starts(void *context, char *peer, char *local, int peer_po
 {
     (void)peer, (void)local, (void)peer_port, (void)local_port;
     struct http_transfer *transfer = context;
+    if (http_call_is_late(transfer->call)) {
+        transfer->objection = "its time was over before it was sent";
+        return CURL_PREREQFUNC_ABORT;
+    }
     http_call_leaves(transfer->call);
     return CURL_PREREQFUNC_OK;
 }
@@ -165,15 +171,26 @@ bool http_transfer_set_common(CURL *easy, char *problem)
            SET(CURLOPT_QUICK_EXIT, 1L);
 }
 
+/* Certificates that were read before are handed over as they are: a file would be read at a handshake, when nobody
+ * watches whether it is whole, and remembered for a day. */
+static bool set_authorities(CURL *easy, const struct http_transfer *transfer)
+{
+    const char *ca_file = transfer->client->options.ca_file;
+    if (!transfer->authorities)
+        return !ca_file || !ca_file[0] || SET(CURLOPT_CAINFO, ca_file);
+    struct curl_blob blob = {
+        .data = transfer->authorities->bytes, .len = transfer->authorities->length, .flags = CURL_BLOB_NOCOPY};
+    return SET(CURLOPT_CAINFO_BLOB, &blob);
+}
+
 static bool set_constants(CURL *easy, struct http_transfer *transfer)
 {
-    bool has_ca_file = transfer->client->options.ca_file && transfer->client->options.ca_file[0];
     return http_transfer_set_common(easy, transfer->problem) && SET(CURLOPT_PRIVATE, transfer) &&
            SET(CURLOPT_HTTPHEADER, transfer->headers) && SET(CURLOPT_PATH_AS_IS, 1L) &&
            SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) && SET(CURLOPT_SSL_VERIFYPEER, 1L) &&
            SET(CURLOPT_SSL_VERIFYHOST, 2L) && SET(CURLOPT_HTTP09_ALLOWED, 0L) &&
            /* The bundle alone: with a folder beside it curl reads all certificates at every connection, for 15 ms. */
-           SET(CURLOPT_CAPATH, NULL) && (!has_ca_file || SET(CURLOPT_CAINFO, transfer->client->options.ca_file)) &&
+           SET(CURLOPT_CAPATH, NULL) && set_authorities(easy, transfer) &&
            /* HTTP/2 where the peer offers it, and then calls share connections */
            SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS) && SET(CURLOPT_PIPEWAIT, 1L) &&
            /* callbacks */
@@ -226,6 +243,7 @@ static struct http_transfer *new_transfer(struct http_client *client, struct htt
         return NULL;
     transfer->client = client;
     transfer->call = call;
+    transfer->authorities = authorities_hold(client->authorities);
     transfer->easy = curl_easy_init();
     transfer->next = client->transfers;
     if (client->transfers)

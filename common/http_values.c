@@ -101,3 +101,10 @@ bool http_put_encoded(struct buf *out, const char *text, size_t length)
     }
     return !out->failed;
 }
+
+bool http_put_segment(struct buf *out, const char *text, size_t length)
+{
+    bool is_dots = length <= 2 && memcmp(text, "..", length) == 0; /* an empty one too */
+    out->failed |= is_dots;
+    return !is_dots && http_put_encoded(out, text, length);
+}

@@ -1,4 +1,5 @@
-/* Values of HTTP headers, read without a connection. http_put_encoded() (http_client.h) lives here too. */
+/* Values of HTTP headers, read without a connection. http_put_encoded() and http_put_segment() (http_client.h)
+ * live here too. */
 #ifndef ISSUING_HTTP_VALUES_H
 #define ISSUING_HTTP_VALUES_H
 

@@ -190,6 +190,33 @@ bool keyring_load(const char *path, struct keyring **ret_keyring, struct err *er
     return true;
 }
 
+static bool follows(const struct keyring *fresh, const struct keyring *old, const char *path, struct err *err)
+{
+    for (size_t i = 0; i < old->count; i++) {
+        const struct key *was = &old->keys[i], *is = find_key(fresh, was->id);
+        if (is && !secret_equal(is->bytes, KEY_SIZE, was->bytes, KEY_SIZE))
+            return err_set(err, ERR_CONFIG, "%s: key %" PRIu32 " is another one than before", path, was->id);
+        if (was == old->active && (!is || is->state == KEY_RETIRED))
+            return err_set(err, ERR_CONFIG, "%s: key %" PRIu32 " is still in use and %s; make it decrypt first", path,
+                           was->id, is ? "retired" : "missing");
+    }
+    return true;
+}
+
+bool keyring_load_over(const char *path, struct keyring **keyring, struct err *err)
+{
+    struct keyring *fresh = NULL;
+    if (!keyring_load(path, &fresh, err))
+        return false;
+    if (*keyring && !follows(fresh, *keyring, path, err)) {
+        keyring_free(fresh);
+        return false;
+    }
+    keyring_free(*keyring);
+    *keyring = fresh;
+    return true;
+}
+
 void keyring_free(struct keyring *keyring)
 {
     if (!keyring)

@@ -20,6 +20,10 @@ struct keyring;
 #define KEYRING_NUMBER_MAX 19
 
 must_check bool keyring_load(const char *path, struct keyring **ret_keyring, struct err *err);
+/* Takes the place of *keyring, which is freed, unless the file cannot be used: then *keyring stays. What is being stored
+ * was sealed with the old active key, so a file in which that key is missing or retired, or in which a key has changed,
+ * cannot be used. *keyring NULL = nothing was there before. */
+must_check bool keyring_load_over(const char *path, struct keyring **keyring, struct err *err);
 void keyring_free(struct keyring *keyring); /* wipes */
 uint32_t keyring_active_id(const struct keyring *keyring);
 /* number: 12-19 digits. The record is KEYRING_RECORD_MAX at most. */

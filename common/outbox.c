@@ -89,7 +89,7 @@ const char *outbox_reason_detail(const char *code)
 
 bool outbox_user_id_is_valid(const char *user_id, size_t length)
 {
-    if (length == 0 || length > OUTBOX_USER_ID_MAX)
+    if (length == 0 || length > OUTBOX_USER_ID_MAX || text_is(user_id, length, ".") || text_is(user_id, length, ".."))
         return false;
     for (size_t i = 0; i < length; i++)
         if (user_id[i] < 0x20 || user_id[i] > 0x7e)

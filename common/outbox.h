@@ -74,6 +74,7 @@ struct outbox_fault {
  * yet. */
 int outbox_payload_read(const char *text, size_t length, struct outbox_payload *ret_payload,
                         struct outbox_fault *ret_faults);
-bool outbox_user_id_is_valid(const char *user_id, size_t length); /* 1-128 bytes of 0x20-0x7E */
+/* 1-128 bytes of 0x20-0x7E. Not "." and "..": as a segment of a path they would name another path. */
+bool outbox_user_id_is_valid(const char *user_id, size_t length);
 
 #endif

@@ -7,6 +7,8 @@
  * still fail. A fatal error without the Sync is a lost connection, hence PG_UNKNOWN. Only on_rows is told before it:
  * for such an ask a Flush goes in front of the Sync, since without one the server keeps the rows until it has
  * committed.
+ * - A success is none when the server warned that it did not wait for a synchronous standby (pg_doubt). Such a warning
+ * comes between the rows and the confirmation of the Sync, so it belongs to the first in flight.
  * - on_rows and on_answer belong to one run on the server: an ask whose rows were told is never asked again by its
  * text.
  * - Hooks, and on_rows, may lose or close the connection; so the state is looked at again after each of them.
@@ -29,6 +31,8 @@
 /* A connection that lasted this long starts its backoff anew. */
 #define LASTED_MS 1000
 #define REASON_SIZE 256
+/* How soon it is asked again whether it may connect. */
+#define HELD_MS 50
 
 void pg_asks_put(struct pg_asks *asks, struct pg_ask *ask)
 {
@@ -164,6 +168,10 @@ static void on_timer(uv_timer_t *timer)
                                            : "no answer from the database server within 5 s");
         return;
     }
+    if (connection->hooks->may_connect && !connection->hooks->may_connect(connection)) {
+        (void)uv_timer_start(timer, on_timer, HELD_MS, 0);
+        return;
+    }
     struct pg_words words = pg_words_of(connection->conninfo, connection->application_name, &connection->hosts);
     connection->state = PG_STATE_CONNECTING;
     connection->attempts++;
@@ -173,7 +181,7 @@ static void on_timer(uv_timer_t *timer)
         pg_connection_lose(connection, NULL);
         return;
     }
-    pg_ignore_notices(connection->libpq);
+    pg_watch_notices(connection->libpq, &connection->doubt);
     /* A name look-up may have blocked the loop for long. */
     uv_update_time(connection->loop);
     (void)uv_timer_start(&connection->timer, on_timer, SETTLE_MS, 0);
@@ -278,6 +286,8 @@ static void answer_first(struct pg_connection *connection)
     PGresult *result = connection->result;
     connection->result = NULL;
     struct pg_answer answer = {.kind = PG_DONE, .rows = (const struct pg_rows *)result};
+    struct pg_doubt doubt = connection->doubt;
+    connection->doubt = (struct pg_doubt){.is_there = false};
     if (PQresultStatus(result) == PGRES_FATAL_ERROR) {
         answer = (struct pg_answer){.kind = PG_REFUSED};
         pg_result_sqlstate(result, answer.sqlstate);
@@ -288,6 +298,9 @@ static void answer_first(struct pg_connection *connection)
             ask_by_text(connection, ask);
             return;
         }
+    } else if (doubt.is_there) {
+        answer = (struct pg_answer){.kind = PG_UNKNOWN};
+        (void)snprintf(answer.message, sizeof(answer.message), "%s: %s", ask->statement->name, doubt.why);
     }
     connection->hooks->on_answer(connection, ask, &answer);
     PQclear(result);
@@ -425,7 +438,9 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         pg_connection_lose(connection, broken[0] && !has_last_words(connection) ? broken : NULL);
 }
 
-static void let_go(struct pg_connection *connection, const char *reason, bool for_ever)
+enum letting_go { TO_COME_BACK, TO_COME_BACK_WITHOUT_CLOSING, FOR_EVER };
+
+static void let_go(struct pg_connection *connection, const char *reason, enum letting_go how)
 {
     char text[REASON_SIZE];
     find_reason(connection, reason, text, sizeof(text));
@@ -435,9 +450,16 @@ static void let_go(struct pg_connection *connection, const char *reason, bool fo
     unwatch(connection);
     PQclear(connection->result);
     connection->result = NULL;
-    PQfinish(connection->libpq);
+    connection->doubt = (struct pg_doubt){.is_there = false};
+    PGconn *libpq = connection->libpq;
     connection->libpq = NULL;
-    if (for_ever) {
+    if (how == TO_COME_BACK_WITHOUT_CLOSING) {
+        pg_ignore_notices(libpq); /* the doubt is no business of this connection any more */
+        connection->hooks->on_abandoned(connection, libpq, lost.count);
+    } else {
+        PQfinish(libpq);
+    }
+    if (how == FOR_EVER) {
         connection->state = PG_STATE_CLOSED;
         uv_close((uv_handle_t *)&connection->timer, on_timer_closed);
         pg_hosts_done(&connection->hosts);
@@ -460,11 +482,17 @@ static void let_go(struct pg_connection *connection, const char *reason, bool fo
 void pg_connection_lose(struct pg_connection *connection, const char *reason)
 {
     assert(connection->state != PG_STATE_CLOSED);
-    let_go(connection, reason, false);
+    let_go(connection, reason, TO_COME_BACK);
+}
+
+void pg_connection_abandon(struct pg_connection *connection, const char *reason)
+{
+    assert(connection->state == PG_STATE_UP);
+    let_go(connection, reason, TO_COME_BACK_WITHOUT_CLOSING);
 }
 
 void pg_connection_close(struct pg_connection *connection)
 {
     assert(connection->state != PG_STATE_CLOSED);
-    let_go(connection, "the program is closing its connections", true);
+    let_go(connection, "the program is closing its connections", FOR_EVER);
 }

@@ -20,7 +20,8 @@ enum pg_kind {
     PG_DONE,     /* the server executed and committed it; rows are there */
     PG_REFUSED,  /* the server said no (sqlstate); the transaction is rolled back */
     PG_NOT_SENT, /* no byte of it went out (no connection before the deadline, closing); surely nothing happened */
-    PG_UNKNOWN,  /* sent, then the connection was lost or the deadline passed: it may have committed */
+    PG_UNKNOWN, /* sent, then the connection was lost or the deadline passed: it may have committed. Or it did commit, and
+                    the server warned that it gave up waiting for a synchronous standby: a failover may undo it */
 };
 
 struct pg_answer {

@@ -23,6 +23,11 @@ struct pg_ask *pg_asks_take(struct pg_asks *asks); /* NULL when empty */
 
 /* All called from the loop. Each may ask for pg_connection_lose() or pg_connection_close() of the same connection. */
 struct pg_connection_hooks {
+    /* Before each try; NULL = always. While it says no, it is asked again and again. */
+    bool (*may_connect)(struct pg_connection *connection);
+    /* Of pg_connection_abandon(): the session is the owner's from now on, with so many Syncs on their way in it. Before
+     * on_down; it may not lose or close the connection. */
+    void (*on_abandoned)(struct pg_connection *connection, PGconn *session, int syncs);
     void (*on_up)(struct pg_connection *connection); /* may be sent to; not settled yet */
     void (*on_down)(struct pg_connection *connection, const char *reason);
     void (*on_answer)(struct pg_connection *connection, struct pg_ask *ask,
@@ -47,6 +52,7 @@ struct pg_connection {
     struct pg_asks in_flight; /* sent, in the order of their answers */
     struct pg_names names;    /* of this session */
     PGresult *result;         /* of the first in flight; it counts only once the Sync behind it is confirmed */
+    struct pg_doubt doubt;    /* about the commit of the first in flight */
     int attempts;
     int64_t settled_ms; /* 0 = not settled */
 };
@@ -65,6 +71,8 @@ void pg_connection_flush(struct pg_connection *connection);
 /* Closes it, calls on_down, answers what is in flight PG_UNKNOWN, and tries again after a backoff. reason NULL: what
  * libpq says. */
 void pg_connection_lose(struct pg_connection *connection, const char *reason);
+/* As lose, but the session is not closed: on_abandoned gets it. UP only. */
+void pg_connection_abandon(struct pg_connection *connection, const char *reason);
 /* As lose, without on_down and for ever; on_closed follows from the loop. */
 void pg_connection_close(struct pg_connection *connection);
 

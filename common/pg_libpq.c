@@ -215,3 +215,31 @@ void pg_ignore_notices(PGconn *connection)
 {
     (void)PQsetNoticeReceiver(connection, ignore_notice, NULL);
 }
+
+/* 01000 is the code of any warning that has none of its own, so there the place in the server's source decides, which no
+ * language changes: near the wraparound of its transaction ids a server warns at each write. Where no place is told, a
+ * doubt is the safe reading. */
+static bool is_doubt(const PGresult *result)
+{
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    const char *file = PQresultErrorField(result, PG_DIAG_SOURCE_FILE);
+    if (!severity || strcmp(severity, "WARNING") != 0 || !sqlstate)
+        return false;
+    return strcmp(sqlstate, "57P01") == 0 ||
+           (strcmp(sqlstate, "01000") == 0 && (!file || strcmp(file, "syncrep.c") == 0));
+}
+
+static void note_doubt(void *context, const PGresult *result)
+{
+    struct pg_doubt *doubt = context;
+    if (!is_doubt(result))
+        return;
+    doubt->is_there = true;
+    pg_result_message(result, "", doubt->why, sizeof(doubt->why));
+}
+
+void pg_watch_notices(PGconn *connection, struct pg_doubt *doubt)
+{
+    (void)PQsetNoticeReceiver(connection, note_doubt, doubt);
+}

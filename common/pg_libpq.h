@@ -77,4 +77,14 @@ void pg_result_sqlstate(const PGresult *result, char ret_sqlstate[6]);
 /* Notices would go to standard error; the daemons log for themselves. */
 void pg_ignore_notices(PGconn *connection);
 
+/* PostgreSQL ends a wait for a synchronous standby early when the session is cancelled or terminated: the transaction is
+ * committed, the answer is a success, and only a warning says that a failover may lose it (SyncRepWaitForLSN in
+ * syncrep.c: WARNING 01000 and 57P01). */
+struct pg_doubt {
+    bool is_there;
+    char why[128];
+};
+/* As pg_ignore_notices(), and such a warning is noted. The doubt must live as long as the connection. */
+void pg_watch_notices(PGconn *connection, struct pg_doubt *doubt);
+
 #endif

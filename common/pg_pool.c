@@ -8,6 +8,9 @@
  * called from, or from loops that hold no pointer into a queue; they may ask and may close.
  * - A slot gets asks only in state UP: connected, the schema looked at, not read-only.
  * - The second ask of a pair is in no queue until the first has been sent: it shares the first one's fate until then.
+ * - A connection whose statement is late is abandoned, not closed: its backend may be at work for long, and closing would
+ * not end it. Connections and abandoned sessions together are never more than options.connections + SPARE, so a server
+ * where statements hang is not filled up with sessions.
  * Left out: growing and shrinking, priorities. */
 #include "common/pg_pool.h"
 
@@ -17,15 +20,19 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/pg_abandoned.h"
 #include "common/pg_conn_internal.h"
 #include "common/sql/statements.h"
 
 /* Deadlines are kept to this; it bounds how often a long queue is looked through. */
 #define DEADLINE_LEAST_MS 10
+/* So many sessions there may be beyond options.connections, to go on with while abandoned ones hang. */
+#define SPARE 2
+#define PIDS_MAX 4096
 
 enum slot_state {
     SLOT_DOWN,
-    SLOT_CHECKING, /* the schema's version is asked */
+    SLOT_CHECKING, /* the schema's version is asked, and what abandoned sessions wait for */
     SLOT_UP,
     SLOT_RETIRING, /* read-only since a failover: gets no more asks, and is closed once it has answered */
 };
@@ -35,7 +42,8 @@ struct slot {
     struct pg_pool *pool;
     enum slot_state state;
     bool unflushed;
-    struct pg_ask schema_ask;
+    struct pg_ask schema_ask, waits_ask;
+    struct buf pids; /* of waits_ask */
 };
 
 struct pg_pool {
@@ -47,6 +55,14 @@ struct pg_pool {
     int64_t due_ms; /* when the deadline timer fires; meaningful while it is active */
     struct pg_asks waiting;
     struct pg_asks turned_away; /* answered PG_NOT_SENT in the next turn */
+    /* options.connections + SPARE, of which abandoned_count are not free. They and the connections that there are come
+     * to no more than that in all. */
+    struct pg_pool_abandoned {
+        struct pg_abandoned session; /* first */
+        struct pg_pool *pool;
+    } * abandoned;
+    int abandoned_count;
+    bool waits_for_standby; /* some of them, when last asked */
     int in_flight;
     enum { REPORTED_NOTHING, REPORTED_READY, REPORTED_DOWN } reported;
     char reason[256]; /* why it is down, as reported */
@@ -102,9 +118,28 @@ int pg_pool_in_flight(const struct pg_pool *pool)
     return pool->in_flight;
 }
 
+static int sessions_max(const struct pg_pool *pool)
+{
+    return pool->options.connections + SPARE;
+}
+
+/* There is no session left that could be asked anything, and there may be no further one. */
+static bool is_hung(const struct pg_pool *pool)
+{
+    return pool->abandoned_count == sessions_max(pool);
+}
+
+static const char *find_cause(const struct pg_pool *pool, const char *reason)
+{
+    if (pool->abandoned_count > 0 && pool->waits_for_standby)
+        return "commits wait for a synchronous standby";
+    return is_hung(pool) ? "statements hang: no session answers" : reason;
+}
+
 static void report(struct pg_pool *pool, const char *reason)
 {
     bool ready = pg_pool_ready(pool);
+    reason = find_cause(pool, reason);
     if (ready ? pool->reported == REPORTED_READY : pool->reported == REPORTED_DOWN && strcmp(reason, pool->reason) == 0)
         return;
     pool->reported = ready ? REPORTED_READY : REPORTED_DOWN;
@@ -123,11 +158,47 @@ static void slot_is_up(struct slot *slot)
     report(slot->pool, "");
 }
 
+/* Its deadline is the connection's, which runs until the slot is up. */
+static void ask_check(struct slot *slot, struct pg_ask *ask)
+{
+    ask->deadline_ms = INT64_MAX;
+    if (pg_connection_send(&slot->connection, ask))
+        pg_connection_flush(&slot->connection);
+    else
+        pg_connection_lose(&slot->connection, NULL);
+}
+
+/* The schema fits. While sessions hang, this one can tell what they wait for; later it may hang itself. */
+static void ask_waits(struct slot *slot)
+{
+    struct pg_pool *pool = slot->pool;
+    struct pg_array pids;
+    pg_array_start(&pids, &slot->pids, PG_INT8);
+    for (int i = 0; i < sessions_max(pool); i++)
+        if (!pg_abandoned_is_free(&pool->abandoned[i].session))
+            pg_array_add_int8(&pids, pg_abandoned_pid(&pool->abandoned[i].session));
+    slot->waits_ask = (struct pg_ask){.statement = &sql_session_waits};
+    slot->waits_ask.params[0] = pg_array_param(&pids);
+    if (pool->abandoned_count == 0 || slot->pids.failed)
+        slot_is_up(slot);
+    else
+        ask_check(slot, &slot->waits_ask);
+}
+
+static void waits_answered(struct slot *slot, const struct pg_answer *given)
+{
+    if (given->kind == PG_UNKNOWN)
+        return; /* the connection is lost already */
+    if (given->kind == PG_DONE && pg_rows_count(given->rows) == 1)
+        slot->pool->waits_for_standby = pg_int8(given->rows, 0, 0) > 0;
+    slot_is_up(slot);
+}
+
 static void check_schema(struct slot *slot, int64_t version)
 {
     const struct pg_pool_options *options = &slot->pool->options;
     if (version >= options->schema_least && version <= options->schema_most) {
-        slot_is_up(slot);
+        ask_waits(slot);
         return;
     }
     char text[200];
@@ -159,17 +230,54 @@ static void schema_answered(struct slot *slot, const struct pg_answer *given)
 static void on_up(struct pg_connection *connection)
 {
     struct slot *slot = container_of(connection, struct slot, connection);
+    slot->state = SLOT_CHECKING;
     if (slot->pool->options.schema_least <= 0) {
-        slot_is_up(slot);
+        ask_waits(slot);
         return;
     }
-    slot->state = SLOT_CHECKING;
-    /* Its deadline is the connection's, which runs until the slot is up. */
-    slot->schema_ask = (struct pg_ask){.statement = &sql_schema_version, .deadline_ms = INT64_MAX};
-    if (pg_connection_send(connection, &slot->schema_ask))
-        pg_connection_flush(connection);
-    else
-        pg_connection_lose(connection, NULL);
+    slot->schema_ask = (struct pg_ask){.statement = &sql_schema_version};
+    ask_check(slot, &slot->schema_ask);
+}
+
+static bool may_connect(struct pg_connection *connection)
+{
+    const struct pg_pool *pool = container_of(connection, struct slot, connection)->pool;
+    int sessions = pool->abandoned_count;
+    for (int i = 0; i < pool->options.connections; i++)
+        sessions += pool->slots[i].connection.libpq != NULL;
+    return sessions < sessions_max(pool);
+}
+
+static void part_closed(struct pg_pool *pool);
+
+static void on_session_over(struct pg_abandoned *session)
+{
+    struct pg_pool *pool = container_of(session, struct pg_pool_abandoned, session)->pool;
+    if (--pool->abandoned_count == 0)
+        pool->waits_for_standby = false;
+    part_closed(pool);
+}
+
+static void on_abandoned(struct pg_connection *connection, PGconn *session, int syncs)
+{
+    struct pg_pool *pool = container_of(connection, struct slot, connection)->pool;
+    int i = 0;
+    while (!pg_abandoned_is_free(&pool->abandoned[i].session))
+        i++; /* there is one: this session was counted, too */
+    assert(i < sessions_max(pool));
+    if (!pg_abandoned_take(&pool->abandoned[i].session, pool->loop, session, syncs, on_session_over))
+        return;
+    pool->abandoned_count++;
+    pool->open_parts++;
+}
+
+/* Nobody will serve those that wait. */
+static void turn_all_away(struct pg_pool *pool)
+{
+    struct pg_ask *ask;
+    while ((ask = pg_asks_take(&pool->waiting)))
+        pg_asks_put(&pool->turned_away, ask);
+    kick(pool);
 }
 
 static void on_down(struct pg_connection *connection, const char *reason)
@@ -177,8 +285,11 @@ static void on_down(struct pg_connection *connection, const char *reason)
     struct slot *slot = container_of(connection, struct slot, connection);
     slot->state = SLOT_DOWN;
     slot->unflushed = false;
-    if (!pg_pool_ready(slot->pool))
-        report(slot->pool, reason);
+    if (pg_pool_ready(slot->pool))
+        return;
+    report(slot->pool, reason);
+    if (is_hung(slot->pool))
+        turn_all_away(slot->pool);
 }
 
 static void on_connection_answer(struct pg_connection *connection, struct pg_ask *ask, const struct pg_answer *given)
@@ -187,6 +298,10 @@ static void on_connection_answer(struct pg_connection *connection, struct pg_ask
     struct pg_pool *pool = slot->pool;
     if (ask == &slot->schema_ask) {
         schema_answered(slot, given);
+        return;
+    }
+    if (ask == &slot->waits_ask) {
+        waits_answered(slot, given);
         return;
     }
     if (slot->state == SLOT_UP && given->kind == PG_REFUSED && strcmp(given->sqlstate, "25006") == 0)
@@ -202,14 +317,14 @@ static void on_notify(struct pg_connection *connection)
     (void)connection;
 }
 
-static void part_closed(struct pg_pool *pool);
-
 static void on_connection_closed(struct pg_connection *connection)
 {
     part_closed(container_of(connection, struct slot, connection)->pool);
 }
 
 static const struct pg_connection_hooks hooks = {
+    .may_connect = may_connect,
+    .on_abandoned = on_abandoned,
     .on_up = on_up,
     .on_down = on_down,
     .on_answer = on_connection_answer,
@@ -263,7 +378,7 @@ void pg_pool_ask(struct pg_pool *pool, struct pg_ask *ask)
     accept_ask(pool, ask, clock_mono_ms());
     bool full = pool->waiting.count >= pool->options.waiting_max &&
                 pool->waiting.count >= pool->options.waiting_max + room(pool);
-    if (pool->closing || full) {
+    if (pool->closing || full || is_hung(pool)) {
         pg_asks_put(&pool->turned_away, ask);
     } else {
         pg_asks_put(&pool->waiting, ask);
@@ -289,7 +404,9 @@ static void answer_turned_away(struct pg_pool *pool)
     struct pg_ask *ask;
     while ((ask = pg_asks_take(&asks)))
         answer_not_sent(pool, ask,
-                        pool->closing ? "the program is closing its connections" : "too many statements are waiting");
+                        pool->closing   ? "the program is closing its connections"
+                        : is_hung(pool) ? find_cause(pool, "")
+                                        : "too many statements are waiting");
 }
 
 /* The one with the fewest in flight; NULL when none takes any. */
@@ -407,7 +524,7 @@ static void on_deadline(uv_timer_t *timer)
         char text[200];
         (void)snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name,
                        (long long)silent->timeout_ms);
-        pg_connection_lose(&pool->slots[i].connection, text);
+        pg_connection_abandon(&pool->slots[i].connection, text);
     }
     struct pg_ask *ask;
     while ((ask = pg_asks_take(&late)))
@@ -425,6 +542,9 @@ static void on_deadline(uv_timer_t *timer)
 
 static void free_pool(struct pg_pool *pool)
 {
+    for (int i = 0; i < pool->options.connections; i++)
+        buf_done(&pool->slots[i].pids);
+    free(pool->abandoned);
     free((char *)pool->options.conninfo);
     free((char *)pool->options.application_name);
     free(pool);
@@ -458,6 +578,8 @@ static void close_connections(struct pg_pool *pool)
             pool->slots[i].state = SLOT_DOWN;
             pg_connection_close(&pool->slots[i].connection);
         }
+        for (int i = 0; i < sessions_max(pool); i++)
+            pg_abandoned_drop(&pool->abandoned[i].session);
         struct pg_ask *ask;
         while ((ask = pg_asks_take(&pool->waiting)))
             answer_not_sent(pool, ask, "the program is closing its connections");
@@ -483,10 +605,13 @@ bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct
     pool->options = *options;
     pool->options.conninfo = strdup(options->conninfo ? options->conninfo : "");
     pool->options.application_name = strdup(options->application_name ? options->application_name : "");
-    if (!pool->options.conninfo || !pool->options.application_name) {
+    pool->abandoned = calloc((size_t)sessions_max(pool), sizeof(pool->abandoned[0]));
+    if (!pool->options.conninfo || !pool->options.application_name || !pool->abandoned) {
         free_pool(pool);
         return err_set(err, ERR_MEMORY, "out of memory");
     }
+    for (int i = 0; i < sessions_max(pool); i++)
+        pool->abandoned[i].pool = pool;
     (void)uv_prepare_init(loop, &pool->turn); /* cannot fail */
     (void)uv_prepare_start(&pool->turn, on_turn);
     (void)uv_idle_init(loop, &pool->awake);     /* cannot fail */
@@ -497,6 +622,7 @@ bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct
     pool->open_parts = 3 + options->connections;
     for (int i = 0; i < options->connections; i++) {
         pool->slots[i].pool = pool;
+        buf_init(&pool->slots[i].pids, PIDS_MAX);
         pg_connection_init(&pool->slots[i].connection, loop, &hooks, pool->options.conninfo,
                            pool->options.application_name);
         pg_connection_start(&pool->slots[i].connection);

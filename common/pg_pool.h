@@ -3,8 +3,9 @@
  * An ask goes at once to the connected connection with the fewest in flight (at most `pipeline` on one); otherwise it
  * waits in a FIFO,
  * up to its deadline. Connections reconnect for ever with full-jitter backoff (100 ms .. 5 s). A connection whose ask
- * passed its
- * deadline is closed and opened anew (the server may be a black hole). */
+ * passed its deadline is given up and opened anew (the server may be a black hole). The given-up session is watched until
+ * the server is done with it, and counts: there are never more than 2 sessions beyond `connections`. When all of them
+ * hang, asks are answered PG_NOT_SENT at once, and on_state tells the cause, until one of them ends. */
 #ifndef ISSUING_PG_POOL_H
 #define ISSUING_PG_POOL_H
 

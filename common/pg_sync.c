@@ -14,6 +14,7 @@
 struct pg_sync {
     PGconn *connection;
     char sqlstate[6];
+    struct pg_doubt doubt; /* about the commit of the call on its way */
 };
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
@@ -35,7 +36,7 @@ bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_
         pg_sync_close(db);
         return err_set(err, ERR_AWAY, "%s", line);
     }
-    pg_ignore_notices(db->connection);
+    pg_watch_notices(db->connection, &db->doubt);
     *ret_db = db;
     return true;
 }
@@ -59,7 +60,13 @@ static bool take(struct pg_sync *db, PGresult *result, const char *name, struct 
 {
     db->sqlstate[0] = '\0';
     ExecStatusType status = PQresultStatus(result); /* of NULL: PGRES_FATAL_ERROR */
-    if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY) {
+    bool is_success = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY;
+    if (is_success && db->doubt.is_there) {
+        PQclear(result);
+        return err_set(err, ERR_AWAY, "%s%s%s; it is done here, and may be lost in a failover", name,
+                       name[0] ? ": " : "", db->doubt.why);
+    }
+    if (is_success) {
         if (ret_rows)
             *ret_rows = (struct pg_rows *)result;
         else
@@ -84,6 +91,7 @@ bool pg_sync_ask(struct pg_sync *db, const struct sql_statement *statement, cons
 {
     struct pg_values values;
     pg_values_fill(&values, params, statement->parameters);
+    db->doubt = (struct pg_doubt){.is_there = false};
     PGresult *result = PQexecParams(db->connection, statement->text, statement->parameters, NULL, values.values,
                                     values.lengths, values.formats, 1);
     return take(db, result, statement->name, ret_rows, err);
@@ -91,6 +99,7 @@ bool pg_sync_ask(struct pg_sync *db, const struct sql_statement *statement, cons
 
 bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err)
 {
+    db->doubt = (struct pg_doubt){.is_there = false};
     return take(db, PQexec(db->connection, text), "", NULL, err);
 }
 

@@ -11,7 +11,7 @@ static void put_user_url(struct http_call *call, const char *base, const char *u
 {
     buf_put_text(&call->lines, base);
     buf_put_text(&call->lines, "/v1/users/");
-    http_put_encoded(&call->lines, user_id, strlen(user_id));
+    http_put_segment(&call->lines, user_id, strlen(user_id));
     buf_put_text(&call->lines, rest);
     http_call_end_line(call);
 }

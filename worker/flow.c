@@ -242,7 +242,10 @@ static void answer_step(struct flow *flow)
 
 static void on_call_done(struct http_call *call)
 {
-    answer_step(container_of(call, struct flow, call));
+    struct flow *flow = container_of(call, struct flow, call);
+    credential_release(flow->credential);
+    flow->credential = NULL;
+    answer_step(flow);
 }
 
 static void on_guarded_written(struct write_op *op, enum write_result result, const char *why)
@@ -365,8 +368,8 @@ static void send_call(struct flow *flow)
         defer_unsent(flow, "out_of_memory");
         return;
     }
-    const struct secret *authorization = to_issuer ? &worker->issuer_authorization : &worker->core_authorization;
-    flow->call.secret_header = authorization->length ? (const char *)authorization->bytes : NULL;
+    flow->credential = credential_hold(to_issuer ? worker->issuer_credential : worker->core_credential);
+    flow->call.secret_header = credential_header(flow->credential);
     flow->call.timeout_ms = timeout_ms;
     flow->call.on_done = on_call_done;
     http_client_start(worker->http, &flow->call);

@@ -16,6 +16,7 @@
 #include "common/http_client.h"
 #include "common/outbox.h"
 #include "common/uuid7.h"
+#include "worker/credential.h"
 #include "worker/issuer.h"
 #include "worker/outcome.h"
 #include "worker/target.h"
@@ -138,6 +139,7 @@ struct flow {
 
     /* the one operation in flight */
     struct http_call call;
+    struct credential *credential; /* that the call on its way left with; NULL = none */
     struct target_ticket ticket;
     bool holds_ticket;
     void (*after_extension)(struct flow *flow);

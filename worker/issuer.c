@@ -77,7 +77,7 @@ bool issuer_ask_cancel(struct http_call *call, const char *base, const struct uu
     http_call_make(call, "POST");
     buf_put_text(&call->lines, base);
     buf_put_text(&call->lines, "/v1/cards/");
-    http_put_encoded(&call->lines, issuer_card_id, strlen(issuer_card_id));
+    http_put_segment(&call->lines, issuer_card_id, strlen(issuer_card_id));
     buf_put_text(&call->lines, "/cancel");
     http_call_end_line(call);
     put_key(call, id, ":cancel");
@@ -101,6 +101,8 @@ static const char *read_card(struct json_value object, const struct uuid *event_
     for (const char *byte = card->id; *byte; byte++)
         if (*byte < 0x21 || *byte > 0x7e)
             return "the card has no usable id";
+    if (strcmp(card->id, ".") == 0 || strcmp(card->id, "..") == 0) /* no path can name it */
+        return "the card has no usable id";
     if (!json_string(members[REFERENCE], text, sizeof text, &length) || !uuid_parse(text, length, &reference) ||
         !uuid_equal(&reference, event_id))
         return "the card has another reference";

@@ -47,6 +47,12 @@ static void on_wake_hint(void *context)
     claim_hint(program->worker.claim);
 }
 
+static void on_reload(void *context)
+{
+    struct program *program = context;
+    worker_reload(&program->worker);
+}
+
 /* ---- the way out: worker drained -> its rooms, HTTP client, listener -> daemon ---- */
 
 static void on_stop(void *context)
@@ -116,6 +122,7 @@ static bool start(struct program *program, struct err *err)
         .waiting_max = WAITING_MAX,
         .on_database_ready = on_wake_hint,
         .on_scrape = on_scrape,
+        .on_reload = on_reload,
         .on_stop = on_stop,
         .is_idle = is_idle,
         .on_drained = on_drained,
@@ -128,7 +135,6 @@ static bool start(struct program *program, struct err *err)
     struct http_client_options options = {
         .connections_max = (int)(config->issuer.max_concurrency + config->core.max_concurrency),
         .answer_max = ANSWER_MAX,
-        .ca_file = config->tls.ca_file,
     };
     return http_client_open(&program->loop, &options, &worker->http, err) && worker_open(worker, err) &&
            pg_listen_open(&program->loop, config->database.url, OUTBOX_WAKE_CHANNEL, on_wake_hint, program,

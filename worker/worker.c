@@ -2,13 +2,9 @@
 #include "worker/worker.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -126,50 +122,60 @@ void worker_flow_ended(struct worker *worker, struct flow *flow)
 
 /* ---- open, drain, close ---- */
 
-static bool load_credential(const char *path, struct secret *ret_header, struct err *err)
+static bool load_credential(const char *option, const char *path, struct credential **credential, struct err *err)
 {
     if (!path)
         return true;
-    struct secret credential = {0};
-    if (!secret_load(&credential, path, err))
-        return false;
-    static const char prefix[] = "Authorization: Bearer ";
-    char line[sizeof prefix + 4096];
-    bool ok = credential.length <= 4096 && !memchr(credential.bytes, '\n', credential.length) &&
-              !memchr(credential.bytes, '\r', credential.length) && !memchr(credential.bytes, '\0', credential.length);
-    if (!ok) {
-        err_set(err, ERR_CONFIG, "%s: a credential is one line of at most 4096 bytes", path);
-    } else {
-        memcpy(line, prefix, sizeof prefix - 1);
-        memcpy(line + sizeof prefix - 1, credential.bytes, credential.length);
-        ok = secret_copy(ret_header, line, sizeof prefix - 1 + credential.length, err);
-        secret_wipe(line, sizeof line);
-    }
-    secret_done(&credential);
-    return ok;
+    struct credential *fresh = NULL;
+    if (!credential_load(path, &fresh, err))
+        return err_prefix(err, "%s", option);
+    credential_release(*credential); /* calls on their way keep theirs */
+    *credential = fresh;
+    return true;
 }
 
-/* The HTTP client reads it at a handshake, when nobody watches: what is surely no such file is told at the start. */
-static bool check_ca_file(const char *path, struct err *err)
+static bool load_keyring(struct worker *worker, struct err *err)
 {
-    static const char mark[] = "-----BEGIN ";
+    const struct config *config = worker->config;
+    return config->card.store != CARD_STORE_ENCRYPTED ||
+           keyring_load_over(config->card.keys_file, &worker->keyring, err) || err_prefix(err, "card.keys_file");
+}
+
+static bool load_authorities(struct worker *worker, struct err *err)
+{
+    const char *path = worker->config->tls.ca_file;
+    struct authorities *authorities = NULL;
     if (!path)
         return true;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0)
-        return err_set(err, ERR_CONFIG, "tls.ca_file: %s: %s", path, strerror(errno));
-    struct stat status;
-    FILE *file = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? fdopen(fd, "r") : NULL;
-    if (!file) {
-        close(fd);
-        return err_set(err, ERR_CONFIG, "tls.ca_file: %s: not a regular file", path);
+    if (!authorities_load(path, &authorities, err))
+        return err_prefix(err, "tls.ca_file");
+    http_client_trust(worker->http, authorities);
+    authorities_release(authorities);
+    return true;
+}
+
+static bool load_issuer_credential(struct worker *worker, struct err *err)
+{
+    return load_credential("issuer.credential_file", worker->config->issuer.credential_file, &worker->issuer_credential,
+                           err);
+}
+
+static bool load_core_credential(struct worker *worker, struct err *err)
+{
+    return load_credential("core.credential_file", worker->config->core.credential_file, &worker->core_credential, err);
+}
+
+/* Each reads one file; when it cannot, what was read before stays. */
+static bool (*const loads[])(struct worker *worker, struct err *err) = {load_keyring, load_issuer_credential,
+                                                                        load_core_credential, load_authorities};
+
+void worker_reload(struct worker *worker)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(loads); i++) {
+        struct err err = {0};
+        if (!loads[i](worker, &err))
+            log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
     }
-    char line[128];
-    bool found = false;
-    while (!found && fgets(line, sizeof line, file))
-        found = strncmp(line, mark, sizeof mark - 1) == 0 && strstr(line, "CERTIFICATE-----");
-    fclose(file);
-    return found || err_set(err, ERR_CONFIG, "tls.ca_file: %s: no certificate in it (PEM)", path);
 }
 
 static bool make_slots(struct worker *worker, struct err *err)
@@ -189,12 +195,9 @@ static bool make_slots(struct worker *worker, struct err *err)
 bool worker_open(struct worker *worker, struct err *err)
 {
     const struct config *config = worker->config;
-    if (config->card.store == CARD_STORE_ENCRYPTED && !keyring_load(config->card.keys_file, &worker->keyring, err))
-        return false;
-    if (!load_credential(config->issuer.credential_file, &worker->issuer_authorization, err) ||
-        !load_credential(config->core.credential_file, &worker->core_authorization, err) ||
-        !check_ca_file(config->tls.ca_file, err))
-        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
+        if (!loads[i](worker, err))
+            return false;
     target_init(&worker->issuer, "issuer", (int)config->breaker.failures, config->breaker.probe_interval_ms,
                 (int)config->issuer.max_concurrency, on_target_change);
     target_init(&worker->core, "core", (int)config->breaker.failures, config->breaker.probe_interval_ms,
@@ -241,8 +244,8 @@ static void on_room_closed(void *context)
     free(worker->slots);
     nudge_close(&worker->final_nudge);
     keyring_free(worker->keyring);
-    secret_done(&worker->issuer_authorization);
-    secret_done(&worker->core_authorization);
+    credential_release(worker->issuer_credential);
+    credential_release(worker->core_credential);
     worker->on_closed(worker->closed_context);
 }
 

@@ -60,7 +60,7 @@ struct worker {
     struct pg_pool *pool;
     struct http_client *http;
     struct keyring *keyring;                                /* NULL with card.store = never */
-    struct secret issuer_authorization, core_authorization; /* "Authorization: Bearer ..."; empty = none */
+    struct credential *issuer_credential, *core_credential; /* NULL = none */
     struct metrics *metrics;
     struct target issuer, core;
     struct db_clock db_clock; /* noted by the claims */
@@ -82,6 +82,8 @@ struct worker {
  * before a failure is the
  * process's to end. */
 must_check bool worker_open(struct worker *worker, struct err *err);
+/* Reads the files with secrets and authorities again; what cannot be used leaves the old one in force and is logged. */
+void worker_reload(struct worker *worker);
 /* Stops claiming; from now on attempts are handed back before their next call. */
 void worker_drain(struct worker *worker);
 /* Nothing is in flight: no slot, no claim, no clean-up. */

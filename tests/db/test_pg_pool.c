@@ -736,6 +736,96 @@ START_TEST(silence_past_the_deadline_is_unknown_and_the_pool_recovers)
 }
 END_TEST
 
+/* ---- statements that hang ---- */
+
+#define HUNG "statements hang: no session answers"
+
+static int64_t sessions_of_pool(void)
+{
+    return look_up("SELECT count(*) FROM pg_stat_activity WHERE application_name = '" APPLICATION "'");
+}
+
+START_TEST(statements_that_hang_do_not_fill_the_server_with_sessions)
+{
+    static const struct sql_statement hang = {
+        .name = "hang", .text = "SELECT pg_advisory_xact_lock($1::int8)::text", .parameters = 1, .shape = SQL_ONE};
+    enum { CONNECTIONS = 2, SPARE = 2, ASKS = 12 };
+    execute("SELECT pg_advisory_lock(4711)");
+    open_usual_pool(CONNECTIONS, 1);
+    int asked = 0;
+    while (asked < ASKS) {
+        (void)ask_number(asked++, &hang, 4711, 300);
+        run_until(answered == asked || beats_passed(10));
+        ck_assert_int_le(sessions_of_pool(), CONNECTIONS + SPARE);
+    }
+    run_until(answered == asked && !ready && strcmp(reason, HUNG) == 0);
+    ck_assert_int_eq(sessions_of_pool(), CONNECTIONS + SPARE);
+    int unknown = 0;
+    for (int i = 0; i < asked; i++)
+        unknown += probes[i].kind == PG_UNKNOWN;
+    ck_assert_int_eq(unknown, CONNECTIONS + SPARE);
+    struct probe *refused = ask_number(asked++, &twice, 1, 600000); /* nobody waits for what cannot come */
+    run_until(answered == asked);
+    ck_assert_int_eq(refused->kind, PG_NOT_SENT);
+    ck_assert_str_eq(refused->message, "twice: " HUNG);
+    int told = states;
+    run_until(beats_passed(30)); /* it does not change its mind meanwhile */
+    ck_assert_int_eq(states, told);
+    ck_assert_int_eq(sessions_of_pool(), CONNECTIONS + SPARE);
+    execute("SELECT pg_advisory_unlock(4711)");
+    run_until(ready);
+    struct probe *after = ask_number(asked++, &twice, 4, 60000);
+    run_until(answered == asked && sessions_of_pool() == CONNECTIONS);
+    ck_assert_int_eq(after->kind, PG_DONE);
+    for (int i = 0; i < asked; i++)
+        ck_assert_int_eq(probes[i].answers, 1);
+}
+END_TEST
+
+START_TEST(closing_leaves_nothing_of_sessions_that_hang)
+{
+    open_usual_pool(1, 4);
+    for (int i = 0; i < 8; i++)
+        (void)ask_number(i, &doze, 20000, 100);
+    run_until(answered == 8);
+    close_pool();
+}
+END_TEST
+
+/* ---- warnings at the commit ---- */
+
+START_TEST(a_commit_that_gave_up_waiting_for_the_standby_is_unknown)
+{
+    /* What the server says when such a wait is ended (syncrep.c), said by a trigger at the commit. */
+    static const struct sql_statement insert = {.name = "insert",
+                                                .text = "INSERT INTO test_pg_pool_warned VALUES ($1::int8) RETURNING i",
+                                                .parameters = 1,
+                                                .shape = SQL_ONE};
+    execute("DROP TABLE IF EXISTS test_pg_pool_warned; CREATE TABLE test_pg_pool_warned (i int8);"
+            "CREATE OR REPLACE FUNCTION test_pg_pool_warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "IF NEW.i = 1 THEN RAISE WARNING 'terminating' USING ERRCODE = '57P01'; "
+            "ELSIF NEW.i = 2 THEN RAISE WARNING 'something else'; "
+            "ELSIF NEW.i = 3 THEN RAISE NOTICE 'no warning' USING ERRCODE = '57P01'; "
+            "ELSIF NEW.i = 4 THEN RAISE WARNING 'terminating' USING ERRCODE = '57P01'; "
+            "RAISE EXCEPTION 'refused'; END IF; RETURN NULL; END $$;"
+            "CREATE CONSTRAINT TRIGGER warn AFTER INSERT ON test_pg_pool_warned DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION test_pg_pool_warn()");
+    open_usual_pool(1, 100);
+    for (int i = 0; i < 100; i++)
+        (void)ask_number(i, &insert, i % 5, 60000);
+    run_until(answered == 100);
+    for (int i = 0; i < 100; i++) {
+        enum pg_kind wanted = i % 5 == 1 ? PG_UNKNOWN : i % 5 == 4 ? PG_REFUSED : PG_DONE;
+        ck_assert_msg(probes[i].kind == wanted, "%d: kind %d", i, (int)probes[i].kind);
+        ck_assert_int_eq(probes[i].answers, 1);
+    }
+    ck_assert_str_eq(probes[1].message, "insert: terminating");
+    ck_assert_int_eq(look_up("SELECT count(*) FROM test_pg_pool_warned"), 80);
+    ck_assert_int_eq(states, 1); /* the connection is as good as before */
+    execute("DROP TABLE test_pg_pool_warned; DROP FUNCTION test_pg_pool_warn()");
+}
+END_TEST
+
 START_TEST(waiting_past_the_deadline_is_not_sent)
 {
     open_usual_pool(1, 1);
@@ -1083,6 +1173,9 @@ int main(void)
     tcase_add_test(tcase, a_connection_that_dies_between_the_rows_and_the_commit_is_unknown);
     tcase_add_test(tcase, from_early_rows_one_may_ask_and_close);
     tcase_add_test(tcase, silence_past_the_deadline_is_unknown_and_the_pool_recovers);
+    tcase_add_test(tcase, statements_that_hang_do_not_fill_the_server_with_sessions);
+    tcase_add_test(tcase, closing_leaves_nothing_of_sessions_that_hang);
+    tcase_add_test(tcase, a_commit_that_gave_up_waiting_for_the_standby_is_unknown);
     tcase_add_test(tcase, waiting_past_the_deadline_is_not_sent);
     tcase_add_test(tcase, one_ask_too_many_is_not_sent);
     tcase_add_test(tcase, terminated_backends_make_unknown_and_the_pool_recovers);

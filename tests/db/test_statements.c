@@ -37,6 +37,7 @@ static const struct {
     {"keep_house", {"issuing_worker"}},
     {"operator_migrate_", {"issuing_owner"}},
     {"operator_", {"issuing_operator"}},
+    {"session_", {"issuing_api", "issuing_worker"}},
     {"schema_version", {"issuing_api", "issuing_worker", "issuing_operator", "issuing_owner"}},
 };
 

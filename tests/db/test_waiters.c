@@ -146,6 +146,44 @@ START_TEST(one_that_left_is_not_called)
 }
 END_TEST
 
+START_TEST(with_more_waiters_than_one_statement_asks_for_all_have_their_turn)
+{
+    waiters_limit(waiters, 7);
+    for (int i = 0; i < WAITERS; i++)
+        start_waiting(i, 60000);
+    for (int i = 0; i < WAITERS; i += 3)
+        end_event(&waiting[i].id);
+    database_run(db, "NOTIFY issuing_final"); /* it may be lost: the poll asks for all as well */
+    run_until(readies == (WAITERS + 2) / 3);
+    for (int i = 0; i < WAITERS; i++)
+        ck_assert_int_eq(waiting[i].is_waiting, i % 3 != 0);
+    for (int i = 0; i < WAITERS; i++)
+        if (i % 3 != 0)
+            end_event(&waiting[i].id);
+    run_until(readies == WAITERS); /* nobody told: by polls alone */
+}
+END_TEST
+
+START_TEST(more_waiters_than_any_statement_holds_are_all_asked_for)
+{
+    enum { MANY = 30000 };
+    static struct waiter many[MANY];
+    start_waiting(0, 600000);
+    for (int i = 0; i < MANY; i++) {
+        many[i] = (struct waiter){.id = uuid7_make(), .deadline_ms = clock_mono_ms() + 600000, .on_ready = on_ready};
+        waiters_add(waiters, &many[i]);
+    }
+    start_waiting(1, 600000);
+    end_event(&waiting[0].id);
+    end_event(&waiting[1].id);
+    run_until(readies == 2);
+    ck_assert(!waiting[0].is_waiting && !waiting[1].is_waiting);
+    for (int i = 0; i < MANY; i++)
+        waiters_remove(waiters, &many[i]);
+    ck_assert_int_eq(waiters_count(waiters), 0);
+}
+END_TEST
+
 START_TEST(the_session_listens_while_somebody_waits_and_not_for_ever_after)
 {
     for (int i = 0; i < 2; i++) {
@@ -171,6 +209,8 @@ int main(void)
     tcase_add_test(tcase, what_is_over_before_the_wait_is_found_at_once);
     tcase_add_test(tcase, a_wait_ends_with_its_time);
     tcase_add_test(tcase, one_that_left_is_not_called);
+    tcase_add_test(tcase, with_more_waiters_than_one_statement_asks_for_all_have_their_turn);
+    tcase_add_test(tcase, more_waiters_than_any_statement_holds_are_all_asked_for);
     tcase_add_test(tcase, the_session_listens_while_somebody_waits_and_not_for_ever_after);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -513,6 +513,69 @@ def a_request_that_the_standby_may_not_have_is_not_told(world):
     same((world.sql("SELECT count(*) FROM outbox_events"), len(world.sandbox.cards())), ("1", 1), "events and cards")
 
 
+@test
+def a_commit_that_was_cancelled_while_it_waited_for_the_standby_is_not_told(world):
+    """PostgreSQL answers such a commit with a success and a warning. A failover would take the request away."""
+    world.up(workers=0)
+    with Wire(world.apis()[0].port, 40) as wire:
+        with nothing_gets_to_the_standby(world):
+            wire.send(world.post_bytes("alice", "k"))
+            cancelled = wait(lambda: waiting_for_standby(world, "issuing_api"), "the request waits for the standby")
+            world.sql("SELECT pg_cancel_backend(%s)" % cancelled.pop())
+            request = wait(lambda: world.sql("SELECT id FROM outbox_events"), "it is seen")
+            wait(lambda: waiting_for_standby(world, "issuing_api"), "it is tried again, and waits as well")
+            same(told(wire), None, "answer")
+        answer = wire.answer()
+    true(answer.status in (202, 503), "answer: %r" % answer)
+    again = world.post("alice", "k")
+    same((again.status, again.json()["id"]), (202, request), "a repeat tells the truth")
+    same(world.sql("SELECT count(*) FROM outbox_events"), "1", "events")
+
+
+@test(api__max_connections="200", database__connections="3")
+def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
+    """Commits wait for it without end, and neither a time limit nor a closed socket ends them. Clients keep asking."""
+    world.up(workers=0)
+    api = world.apis()[0]
+    spare, listening, rounds = 2, 1, 4
+    answers, most = [], 0
+
+    def sessions():
+        return int(world.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND"
+                             " usename = 'issuing_api'"))
+
+    def why_not_ready():
+        answer = api.get("/readyz")
+        return answer.status == 503 and answer.body.decode().strip()
+
+    with nothing_gets_to_the_standby(world):
+        for number in range(rounds):
+            with contextlib.ExitStack() as stack:
+                wires = [stack.enter_context(Wire(api.port, 40)) for _ in range(8)]
+                for i, wire in enumerate(wires):
+                    wire.send(world.post_bytes("user-%d-%d" % (number, i), "k"))
+                for wire in wires:
+                    while not select.select([wire.socket], [], [], 0.2)[0]:
+                        most = max(most, sessions())
+                    answers.append(wire.answer())
+        wait(lambda: why_not_ready() == "commits wait for a synchronous standby", "the cause is told")
+        most = max(most, sessions())
+        true({answer.status for answer in answers} <= {409, 503}, "answers")  # 409: its first try is still at work
+        true(all(answer.header("Retry-After") for answer in answers), "Retry-After")
+        # With nothing left to ask, nobody is kept waiting: this one would wait for ever otherwise.
+        same(world.post("late", "k").status, 503, "one more")
+        same(why_not_ready(), "commits wait for a synchronous standby", "still")
+        true(most <= 3 + spare + listening, "%d sessions" % most)
+        true("commits wait for a synchronous standby" in api.text(), "the log names the cause")
+    api.wait_ready()
+    wait(lambda: sessions() == 3 + listening, "the sessions are as many as before")
+    for number in range(rounds):
+        for i in range(8):
+            same(world.post("user-%d-%d" % (number, i), "k").status, 202, "a repeat")
+    same(world.sql("SELECT count(*), count(DISTINCT user_id) FROM outbox_events WHERE user_id LIKE 'user-%'"), "32|32",
+         "events")
+
+
 @test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", issuer__settle_time="4s", core__timeout="1s",
       worker__lease="6s")
 def sigterm_drains_in_time_and_hands_back_what_was_not_sent(world):

@@ -1,5 +1,7 @@
 """The daemons as processes: configuration, metrics, logs, credentials, ports."""
 import json
+import os
+import signal
 
 import client
 import harness
@@ -196,3 +198,175 @@ def the_credentials_for_the_peers_are_sent(world):
     world.wait_status(request, "COMPLETED")
     same(world.event(request)["retry_count"], 1, "attempts")
     true("sesame-9" not in worker.text() + without.text(), "the credential is not in the logs")
+
+
+# ---- SIGHUP ----------------------------------------------------------------------------------------------------------
+
+READ_AGAIN = "configuration and files were read again"
+
+
+def hang_up(daemon):
+    """Sends SIGHUP; returns what the log says from there until all was read again."""
+    before = len(daemon.text())
+    daemon.signal(signal.SIGHUP)
+    wait(lambda: READ_AGAIN in daemon.text()[before:], "the files were read again")
+    return [json.loads(line) for line in daemon.text()[before:].splitlines()]
+
+
+def errors(lines):
+    return [row.get("why", "") for row in lines if row["level"] == "error"]
+
+
+def write_secret(path, text):
+    """As one should: beside it, and then renamed."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.chmod(0o600)
+    os.replace(fresh, path)
+    return path
+
+
+@test
+def sighup_changes_who_may_call(world):
+    path = write_secret(world.dir / "secret", "o" * 48)
+    world.settings["auth.hs256_secret_file"] = path
+    world.up(workers=0)
+    api = world.apis()[0]
+
+    def asked(secret):
+        bearer = [("Authorization", "Bearer " + client.token(secret, {"sub": "alice", "exp": 4102444800}))]
+        return client.call(api.port, "GET", "/v1/card-requests", bearer).status
+    same((asked(b"o" * 48), asked(b"n" * 48)), (200, 401), "before")
+    write_secret(path, "n" * 48)
+    same((asked(b"o" * 48), asked(b"n" * 48)), (200, 401), "nothing changes by itself")
+    same(errors(hang_up(api)), [], "errors")
+    same((asked(b"o" * 48), asked(b"n" * 48)), (401, 200), "after")
+    for text in ("short", ""):
+        write_secret(path, text)
+        told = errors(hang_up(api))
+        true(len(told) == 1 and told[0].startswith("auth.hs256_secret_file: "), "told: %r" % told)
+        same((asked(b"o" * 48), asked(b"n" * 48)), (401, 200), "with %r" % text)
+    path.unlink()
+    true("auth.hs256_secret_file" in errors(hang_up(api))[0], "a file that is gone")
+    same(asked(b"n" * 48), 200, "without the file")
+    true("n" * 48 not in api.text() and "o" * 48 not in api.text(), "no secret in the log")
+
+
+@test
+def sighup_tells_what_needs_a_restart_and_changes_the_log_level(world):
+    path = world.dir / "issuing.conf"
+
+    def write(level, count, rest=""):
+        path.write_text("[log]\nlevel = %s\n[limit]\ncount = %d\n%s" % (level, count, rest))
+    write("info", 5)
+    world.start_sandbox()
+    for start in (world.start_api, world.start_worker):
+        write("info", 5)
+        daemon = start(config=path, log__level=None, limit__count=None, worker__max_in_flight=None)
+        is_api = daemon in world.apis()
+        same([row for row in hang_up(daemon) if "option" in row], [], "nothing has changed")
+        write("debug", 6, "[database]\nconnections = 7\n")
+        lines = hang_up(daemon)
+        same({row["option"] for row in lines if "option" in row},
+             {"database.connections", "limit.count"} if is_api else {"database.connections"}, "options that changed")
+        same([row["log_level"] for row in lines if "log_level" in row], ["debug"], "the level")
+        write("info", 5, "[limits]\n")
+        lines = hang_up(daemon)
+        true(any("limits" in why for why in errors(lines)), "an unknown section is told")
+        write("error", 5)
+        before = len(daemon.text())
+        daemon.signal(signal.SIGHUP)
+        wait(lambda daemon=daemon, before=before: '"log_level":"error"' in daemon.text()[before:], "the level is told")
+        same(daemon.stop(), 0, "exit status")
+        true('"draining"' not in daemon.text(), "what is only information is not logged any more")
+
+
+@test(breaker__failures="2")
+def sighup_changes_what_the_worker_shows_to_its_peers(world):
+    right = write_secret(world.dir / "right", "sesame-9\n")
+    shown, keys = write_secret(world.dir / "shown", "sesame-0\n"), world.dir / "card.keys"
+    write_secret(keys, world.suite.keys_file.read_text())
+    world.settings["card.keys_file"] = keys
+    world.start_sandbox("--credential-file", str(right))
+    world.start_api()
+    worker = world.start_worker(issuer__credential_file=shown)
+    request = world.accept("alice")
+    wait(lambda: worker.metric('issuing_breaker_state{target="issuer"}') == 2, "the issuer refuses the worker")
+    write_secret(shown, "sesame-9\n")
+    same(errors(hang_up(worker)), [], "errors")
+    world.wait_status(request, "COMPLETED")
+    # A call that is on its way keeps what it left with; the file is broken meanwhile.
+    world.sandbox.fault("create", "delay", delay_ms=500, count=1)
+    request = world.accept("bob")
+    wait(lambda: world.sandbox.calls("create", user="bob"), "it is on its way")
+    write_secret(shown, "two\nlines\n")
+    write_secret(keys, "1 active 00\n")
+    told = errors(hang_up(worker))
+    same([why.split(":")[0] for why in told], ["card.keys_file", "issuer.credential_file"], "told")
+    for _ in range(20):
+        write_secret(shown, "sesame-9")
+        hang_up(worker)
+    world.wait_status(request, "COMPLETED")
+    world.issue("carol")
+    same(worker.stop(), 0, "exit status")
+    true("sesame-" not in worker.text(), "no credential in the log")
+
+
+@test
+def card_keys_change_without_a_restart(world):
+    keys = world.dir / "card.keys"
+    first = world.suite.keys_file.read_text()
+    write_secret(keys, first)
+    world.settings["card.keys_file"] = keys
+    world.up()
+    shown = {user: world.issue(user)["card"]["id"] for user in ("alice",)}
+    write_secret(keys, first.replace(" active ", " decrypt ") + "2 active %s\n" % ("ab" * 32))
+    for daemon in (*world.apis(), *world.workers()):  # who reads first, then who writes
+        same(errors(hang_up(daemon)), [], "errors")
+    shown["bob"] = world.issue("bob")["card"]["id"]
+    for user, card in shown.items():
+        same(world.get(user, "/v1/cards/%s/number" % card).status, 200, "the number of " + user)
+    same(world.sql("SELECT string_agg(DISTINCT encode(substr(number_record, 2, 4), 'hex'), ' ') FROM cards"),
+         "00000001 00000002", "the keys that were used")
+    write_secret(keys, "3 active %s\n" % ("cd" * 32))
+    for daemon in (*world.apis(), *world.workers()):
+        told = errors(hang_up(daemon))
+        true(len(told) == 1 and told[0].startswith("card.keys_file: "), "the key in use is missing: %r" % told)
+    for user, card in shown.items():
+        same(world.get(user, "/v1/cards/%s/number" % card).status, 200, "the number of %s, still" % user)
+
+
+@test
+def sighup_never_ends_a_daemon(world):
+    """At its start, a thousand at once, and while it drains."""
+    def catches(daemon):
+        with open("/proc/%d/status" % daemon.pid) as status:
+            line = next(line for line in status if line.startswith("SigCgt:"))
+        with open("/proc/%d/comm" % daemon.pid) as name:
+            return name.read().startswith("issuing") and int(line.split()[1], 16) & 1
+    world.start_sandbox()
+    for start in (world.start_api, world.start_worker):
+        daemon = start(wait_ready=False)
+        wait(lambda daemon=daemon: catches(daemon), "it has come to its first lines", every=0.0005)
+        for _ in range(100):
+            daemon.signal(signal.SIGHUP)
+        daemon.wait_ready()
+        wait(lambda daemon=daemon: READ_AGAIN in daemon.text(), "what came early is not forgotten")
+        for _ in range(1000):
+            daemon.signal(signal.SIGHUP)
+        hang_up(daemon)
+        same(daemon.get("/readyz").status, 200, "/readyz")
+    api, worker = world.apis()[0], world.workers()[0]
+    world.sandbox.fault("create", "delay", delay_ms=500)
+    request = world.accept("alice")
+    wait(lambda: world.sandbox.calls("create"), "a create is on its way")
+    for daemon in (worker, api):
+        daemon.expected_dead = True
+        daemon.signal(signal.SIGTERM)
+        while daemon.alive():
+            daemon.signal(signal.SIGHUP)
+        same(daemon.ended(1), 0, "exit status of " + daemon.name)
+    world.sandbox.clear()
+    world.start_worker()
+    world.wait_status(request, "COMPLETED")
+    same(len(world.sandbox.cards()), 1, "cards")

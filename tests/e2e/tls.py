@@ -7,6 +7,7 @@ import threading
 
 import client
 import harness
+from daemons import errors, hang_up
 from harness import Program, same, test, true, wait
 
 PYTHON = "/usr/bin/python3"  # Debian's, whose package python3-h2 is
@@ -238,3 +239,27 @@ def a_file_of_authorities_that_is_none_is_told_at_the_start(world):
         worker.expected_dead = True
         same(worker.ended(harness.PATIENCE), 78, "exit status with %s" % path)
         true("tls.ca_file" in worker.text() and why in worker.text(), worker.text())
+
+
+@test(**OUTAGES)
+def sighup_changes_whom_tls_trusts(world):
+    world.start_sandbox()
+    authority, other = make_authority(world), make_authority(world, "other")
+    trusted = world.dir / "trusted.pem"
+    trusted.write_bytes(other.read_bytes())
+    issuer = Terminator(world, "tls-issuer", world.sandbox.issuer, make_certificate(world, authority),
+                        True).wait_listening()
+    world.start_api()
+    worker = world.start_worker(issuer__url=issuer.url, tls__ca_file=trusted)
+    request = world.accept("alice")
+    wait(lambda: worker.metric('issuing_breaker_state{target="issuer"}') == 2, "the issuer is not trusted")
+    trusted.write_bytes(authority.read_bytes())
+    same(errors(hang_up(worker)), [], "errors")
+    world.wait_status(request, "COMPLETED")
+    for broken in (b"", authority.read_bytes()[:200]):
+        trusted.write_bytes(broken)
+        told = errors(hang_up(worker))
+        true(len(told) == 1 and told[0].startswith("tls.ca_file: "), "told: %r" % told)
+        issuer.kill()  # so that the next call needs a connection, and a handshake
+        issuer.again()
+        world.issue("user-%d" % len(broken))

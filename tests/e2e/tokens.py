@@ -72,6 +72,7 @@ def claims_that_do_not_hold_are_refused(world):
         "exp null": {**good, "exp": None}, "exp negative": {**good, "exp": -1}, "not yet": {**good, "nbf": later(90)},
         "nbf a text": {**good, "nbf": "now"},
         "sub empty": {**good, "sub": ""}, "sub a number": {**good, "sub": 7},
+        "sub is a dot": {**good, "sub": "."}, "sub is two dots": {**good, "sub": ".."},
         "sub too long": {**good, "sub": "x" * 129}, "sub with a newline": {**good, "sub": "a\nb"},
         "sub not ASCII": {**good, "sub": "\u00e4"}, "sub with NUL": {**good, "sub": "a\0b"},
         "two subs": '{"sub":"alice","sub":"bob","exp":%d}' % later(),

@@ -1,6 +1,123 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
 
 GUARDS = [
+    # ---- waiting clients ----
+    dict(
+        name="whoever was asked for goes to the end of the line",
+        file="api/waiters.c",
+        line="        take_out(waiters, waiter);\n        put_last(waiters, waiter);\n    }\n    waiters->asked_ms",
+        becomes="    }\n    waiters->asked_ms",
+        test="db/waiters",
+    ),
+    # ---- SIGHUP ----
+    dict(
+        name="tokens that were remembered prove themselves again",
+        file="api/auth.c",
+        line="    secret_wipe(auth->cache, CACHE_SIZE * sizeof(*auth->cache));\n    return good;",
+        becomes="    return good;",
+        test="unit/auth",
+    ),
+    dict(
+        name="the key in use stays in the ring",
+        file="common/keyring.c",
+        line="if (was == old->active && (!is || is->state == KEY_RETIRED))",
+        becomes="if (false)",
+        test="unit/keyring",
+    ),
+    dict(
+        name="a call keeps the authorities that it began with",
+        file="common/http_transfer.c",
+        line="    if (!transfer->authorities)\n",
+        becomes="    if (true)\n",
+        test="unit/http_client_tls",
+    ),
+    dict(
+        name="SIGHUP never ends a daemon",
+        file="common/daemon.c",
+        line="    watch_sighup();\n",
+        becomes="    (void)watch_sighup;\n",
+        test="e2e/sighup never ends a daemon",
+    ),
+    # ---- sessions that hang ----
+    dict(
+        name="a session that hangs is counted, not closed",
+        file="common/pg_pool.c",
+        line="        pg_connection_abandon(&pool->slots[i].connection, text);",
+        becomes="        pg_connection_lose(&pool->slots[i].connection, text);",
+        test="db/pg_pool",
+    ),
+    dict(
+        name="the same, with a standby that is away",
+        file="common/pg_pool.c",
+        line="        pg_connection_abandon(&pool->slots[i].connection, text);",
+        becomes="        pg_connection_lose(&pool->slots[i].connection, text);",
+        test="e2e/a standby that is away does not fill the server with sessions",
+    ),
+    dict(
+        name="when all sessions hang nobody waits",
+        file="common/pg_pool.c",
+        line="pool->closing || full || is_hung(pool)",
+        becomes="pool->closing || full",
+        test="db/pg_pool",
+    ),
+    dict(
+        name="a commit whose wait for the standby was ended is not told",
+        file="common/pg_conn.c",
+        line="    } else if (doubt.is_there) {",
+        becomes="    } else if (doubt.is_there && false) {",
+        test="e2e/a commit that was cancelled while it waited for the standby is not told",
+    ),
+    dict(
+        name="a warning of another kind is no doubt",
+        file="common/pg_libpq.c",
+        line='(!file || strcmp(file, "syncrep.c") == 0)',
+        becomes='(!file || strcmp(file, "syncrep.c") != 0 || true)',
+        test="db/pg_pool",
+    ),
+    # ---- suspensions ----
+    dict(
+        name="the time of a suspension counts",
+        file="common/clock.c",
+        line="clock_gettime(CLOCK_BOOTTIME, &now) == 0 ? CLOCK_BOOTTIME : CLOCK_MONOTONIC",
+        becomes="clock_gettime(CLOCK_BOOTTIME, &now) == 0 ? CLOCK_MONOTONIC : CLOCK_MONOTONIC",
+        test="unit/clock",
+    ),
+    dict(
+        name="nothing is sent over https after its time",
+        file="common/http_transfer.c",
+        line="    if (http_call_is_late(transfer->call)) {",
+        becomes="    if (false) {",
+        test="unit/http_client_tls",
+    ),
+    dict(
+        name="nothing is sent in clear text after its time",
+        file="common/http_plain.c",
+        line="    while (call && http_call_is_late(call))\n",
+        becomes="    while (false)\n",
+        test="unit/http_plain_life",
+    ),
+    dict(
+        name="no rest of a request is sent after its time",
+        file="common/http_plain.c",
+        line="    if (http_call_is_late(kept->call)) {",
+        becomes="    if (false) {",
+        test="unit/http_plain_life",
+    ),
+    # ---- paths ----
+    dict(
+        name="a user id that is a dot segment is refused",
+        file="common/outbox.c",
+        line=' || text_is(user_id, length, ".") || text_is(user_id, length, "..")',
+        becomes="",
+        test="unit/outbox",
+    ),
+    dict(
+        name="no URL gets a dot segment",
+        file="common/http_values.c",
+        line="    out->failed |= is_dots;\n    return !is_dots && ",
+        becomes="    (void)is_dots;\n    return ",
+        test="unit/core_api",
+    ),
     # ---- acceptance ----
     dict(
         name="the user's lock comes first",

@@ -31,12 +31,12 @@ look_at() {
     curl/*) door "$1" "$2" libcurl 'common/http_client*.[ch]' common/http_connect.c 'common/http_loop.[ch]' common/http_transfer.c ;;
     json-c/* | json_object.h | json_tokener.h) door "$1" "$2" json-c common/json.c ;;
     llhttp.h | llhttp/*) door "$1" "$2" llhttp 'common/http_answer.[ch]' common/http_conn.c common/http_parse.c ;;
-    openssl/*) door "$1" "$2" OpenSSL 'api/auth*.c' common/keyring.c common/token.c common/secret.c common/digest.c ;;
+    openssl/*) door "$1" "$2" OpenSSL 'api/auth*.c' common/keyring.c common/token.c common/secret.c common/digest.c common/authorities.c ;;
     ini.h) door "$1" "$2" inih common/config.c ;;
     esac
     # Headers that let a library out are private to its room.
     case $2 in
-    common/pg_libpq.h | common/pg_conn_internal.h) door "$1" "$2" libpq 'common/pg_*.c' common/pg_conn_internal.h ;;
+    common/pg_libpq.h | common/pg_conn_internal.h | common/pg_abandoned.h) door "$1" "$2" libpq 'common/pg_*.c' common/pg_conn_internal.h common/pg_abandoned.h ;;
     common/http_loop.h) door "$1" "$2" libcurl common/http_client_internal.h common/http_loop.c ;;
     common/http_client_internal.h) door "$1" "$2" libcurl 'common/http_*.c' ;;
     common/http_answer.h) door "$1" "$2" llhttp common/http_answer.c common/http_plain.c ;;

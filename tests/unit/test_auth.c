@@ -736,8 +736,8 @@ END_TEST
 START_TEST(a_user_is_printable_ascii)
 {
     static const char *const subs[] = {
-        "\"\"",         "null",         "7",           "[\"alice\"]", "\"a\\nb\"", "\"\\u0000\"",
-        "\"a\\u007f\"", "\"\xc3\xa4\"", "\"\\u202e\"", "{}"};
+        "\"\"",         "null",        "7",  "[\"alice\"]", "\"a\\nb\"", "\"\\u0000\"", "\"a\\u007f\"",
+        "\"\xc3\xa4\"", "\"\\u202e\"", "{}", "\".\"",       "\"..\"",    "\"\\u002e.\""};
     for (size_t i = 0; i < ARRAY_SIZE(subs); i++) {
         char claims[200];
         snprintf(claims, sizeof(claims), "{\"sub\":%s,\"exp\":1795176100}", subs[i]);
@@ -984,6 +984,57 @@ START_TEST(a_secret_that_is_short_or_open_to_all_stops_the_start)
 }
 END_TEST
 
+/* ---- reading the files again ---- */
+
+static char told[600];
+
+static void on_error(const char *message)
+{
+    strncat(told, message, sizeof(told) - strlen(told) - 1);
+}
+
+START_TEST(after_a_reload_the_new_keys_count_and_the_old_ones_do_not)
+{
+    static char old[4096];
+    (void)snprintf(old, sizeof(old), "%s", hs256(GOOD_CLAIMS));
+    accept(old); /* and remembered */
+    accept(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
+    write_file(secret_path, "another secret of more than thirty-two bytes");
+    text_of[0] = '\0';
+    put_rsa(other_rsa, ",\"kid\":\"r\"");
+    write_jwks();
+    ck_assert(auth_reload(auth, &config, on_error));
+    ck_assert_str_eq(told, "");
+    refuse(old, "signature");
+    refuse(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS), "signature");
+    write_file(secret_path, SECRET_TEXT "\n");
+    ck_assert(auth_reload(auth, &config, on_error));
+    accept(old);
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_used_leaves_the_old_keys_in_force)
+{
+    static char good[4096];
+    (void)snprintf(good, sizeof(good), "%s", hs256(GOOD_CLAIMS));
+    write_file(secret_path, "short");
+    write_file(jwks_path, "{\"keys\":[");
+    told[0] = '\0';
+    ck_assert(!auth_reload(auth, &config, on_error));
+    ck_assert_ptr_nonnull(strstr(told, "auth.hs256_secret_file"));
+    ck_assert_ptr_nonnull(strstr(told, "auth.jwks_file"));
+    accept(good);
+    accept(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
+    unlink(secret_path);
+    unlink(jwks_path);
+    ck_assert(!auth_reload(auth, &config, on_error));
+    accept(good);
+    accept(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
+    write_file(secret_path, SECRET_TEXT "\n"); /* for the end of the test */
+    write_file(jwks_path, "");
+}
+END_TEST
+
 int main(void)
 {
     rsa = EVP_RSA_gen(2048); /* once: it takes long */
@@ -1025,6 +1076,8 @@ int main(void)
     tcase_add_test(tests, a_key_set_has_limits);
     tcase_add_test(tests, keys_that_are_not_for_us_are_passed_over);
     tcase_add_test(tests, a_secret_that_is_short_or_open_to_all_stops_the_start);
+    tcase_add_test(tests, after_a_reload_the_new_keys_count_and_the_old_ones_do_not);
+    tcase_add_test(tests, a_file_that_cannot_be_used_leaves_the_old_keys_in_force);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

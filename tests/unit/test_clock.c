@@ -1,6 +1,7 @@
 /* Every answer, log line and table shows times in one form. A wrong leap day or a sign error would be seen by every
  * client, so the calendar is compared with the C library's over all the years it can show. */
 #include <check.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -82,6 +83,71 @@ START_TEST(a_frozen_clock_stands_still_until_released)
 }
 END_TEST
 
+/* ---- what the kernel offers: linked with --wrap (meson.build) ---- */
+
+#define SLEPT_US (86400 * INT64_C(1000000))
+
+static bool has_boottime;
+static int boottime_asked;
+
+int __real_clock_gettime(clockid_t id, struct timespec *now);
+int __wrap_clock_gettime(clockid_t id, struct timespec *now);
+/* A machine that was suspended for a day. */
+int __wrap_clock_gettime(clockid_t id, struct timespec *now)
+{
+    boottime_asked += id == CLOCK_BOOTTIME;
+    if (id == CLOCK_BOOTTIME && !has_boottime) {
+        errno = EINVAL;
+        return -1;
+    }
+    int done = __real_clock_gettime(id == CLOCK_BOOTTIME ? CLOCK_MONOTONIC : id, now);
+    if (id == CLOCK_BOOTTIME)
+        now->tv_sec += SLEPT_US / 1000000;
+    return done;
+}
+
+static int64_t kernel_mono_us(void)
+{
+    struct timespec now;
+    ck_assert_int_eq(__real_clock_gettime(CLOCK_MONOTONIC, &now), 0);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+START_TEST(the_time_of_a_suspension_counts)
+{
+    has_boottime = true;
+    int64_t before_us = kernel_mono_us();
+    int64_t now_us = clock_mono_us();
+    ck_assert_int_ge(now_us, before_us + SLEPT_US);
+    ck_assert_int_le(now_us, kernel_mono_us() + SLEPT_US);
+}
+END_TEST
+
+START_TEST(a_kernel_that_cannot_count_it_is_asked_once)
+{
+    has_boottime = false;
+    int64_t before_us = kernel_mono_us();
+    int64_t now_us = clock_mono_us();
+    ck_assert_int_ge(now_us, before_us);
+    ck_assert_int_le(now_us, kernel_mono_us());
+    has_boottime = true; /* the clock must not jump by a change of mind */
+    ck_assert_int_ge(clock_mono_us(), now_us);
+    ck_assert_int_le(clock_mono_us(), kernel_mono_us());
+    ck_assert_int_eq(boottime_asked, 1);
+}
+END_TEST
+
+START_TEST(an_advanced_clock_runs_on_from_there)
+{
+    int64_t wall_us = clock_wall_us(), mono_us = clock_mono_us();
+    clock_advance(SLEPT_US);
+    ck_assert_int_ge(clock_wall_us(), wall_us + SLEPT_US);
+    ck_assert_int_ge(clock_mono_us(), mono_us + SLEPT_US);
+    clock_release();
+    ck_assert_int_lt(clock_mono_us(), mono_us + SLEPT_US);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("clock");
@@ -92,6 +158,9 @@ int main(void)
     tcase_add_test(tests, the_monotonic_clock_does_not_go_back);
     tcase_add_test(tests, the_wall_clock_is_that_of_the_system);
     tcase_add_test(tests, a_frozen_clock_stands_still_until_released);
+    tcase_add_test(tests, the_time_of_a_suspension_counts);
+    tcase_add_test(tests, a_kernel_that_cannot_count_it_is_asked_once);
+    tcase_add_test(tests, an_advanced_clock_runs_on_from_there);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

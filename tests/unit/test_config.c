@@ -835,6 +835,30 @@ START_TEST(help_tells_a_programs_own_options_with_range_and_default)
 }
 END_TEST
 
+static char differing[200];
+
+static void on_difference(void *context, const char *name)
+{
+    ck_assert_ptr_eq(context, &config);
+    strcat(strcat(differing, name), " ");
+}
+
+START_TEST(what_differs_between_two_is_told_by_name_and_only_what_the_program_has)
+{
+    struct config other;
+    ck_assert(load(CONFIG_WORKER, "--issuer.url=https://a.test", "--limit.count=3", "--log.level=debug"));
+    other = config;
+    config_compare(&config, &other, CONFIG_WORKER, on_difference, &config);
+    ck_assert_str_eq(differing, "");
+    ck_assert(load(CONFIG_WORKER, "--issuer.url=https://b.test", "--limit.count=4", "--core.allow_http=true",
+                   "--worker.lease=1m", "--card.keys_file=/k"));
+    config_compare(&config, &other, CONFIG_WORKER, on_difference, &config);
+    ck_assert_str_eq(differing, "worker.lease issuer.url core.allow_http card.keys_file log.level ");
+    config_done(&other);
+    config_done(&config);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("config");
@@ -877,6 +901,7 @@ int main(void)
     tcase_add_test(tests, the_issuer_has_a_known_profile_and_a_key_that_outlives_a_call);
     tcase_add_test(tests, the_list_has_one_row_an_option_with_all_four_columns);
     tcase_add_test(tests, help_tells_a_programs_own_options_with_range_and_default);
+    tcase_add_test(tests, what_differs_between_two_is_told_by_name_and_only_what_the_program_has);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

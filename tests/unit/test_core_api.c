@@ -259,6 +259,20 @@ START_TEST(the_question_names_the_user_encoded_and_the_kind)
 }
 END_TEST
 
+START_TEST(no_user_changes_the_path)
+{
+    static const char *const users[] = {"", ".", ".."};
+    for (size_t i = 0; i < ARRAY_SIZE(users); i++) {
+        ck_assert_msg(!core_ask_check(&call, "http://core", users[i], false), "%s", users[i]);
+        ck_assert_msg(!core_ask_link(&call, "http://core", users[i], &link_of_card), "%s", users[i]);
+    }
+    ck_assert(core_ask_check(&call, "http://core", "...", false));
+    expect_line(0, "http://core/v1/users/.../card-eligibility?kind=new");
+    ck_assert(core_ask_check(&call, "http://core", ".a", false));
+    expect_line(0, "http://core/v1/users/.a/card-eligibility?kind=new");
+}
+END_TEST
+
 START_TEST(a_link_tells_what_core_api_may_know_and_nothing_else)
 {
     ck_assert(core_ask_link(&call, "http://core", "a/b", &link_of_card));
@@ -305,6 +319,7 @@ int main(void)
     tcase_add_test(tcase, a_409_in_progress_waits_and_is_no_refusal);
     tcase_add_test(tcase, each_other_status_of_a_link_has_its_place_in_the_contract);
     tcase_add_test(tcase, the_question_names_the_user_encoded_and_the_kind);
+    tcase_add_test(tcase, no_user_changes_the_path);
     tcase_add_test(tcase, a_link_tells_what_core_api_may_know_and_nothing_else);
     tcase_add_test(tcase, what_does_not_fit_is_no_call);
     suite_add_tcase(suite, tcase);

@@ -531,6 +531,51 @@ START_TEST(a_turn_that_waits_for_the_commit_is_given_back_with_the_claim)
 }
 END_TEST
 
+/* ---- a machine that was suspended ---- */
+
+#define SLEPT_US (86400 * INT64_C(1000000))
+
+START_TEST(no_create_leaves_when_the_machine_slept_after_the_claim)
+{
+    struct flow *flow = &world.flows[0];
+    flow_begin(flow, true);
+    flow_claim_held(flow);
+    expect_request(0, "/v1/users/user-0/card-eligibility");
+    answer(0, 200, ELIGIBLE);
+    clock_advance(SLEPT_US); /* before the answer is read */
+    turn_until(world.write_count > 0 || world.request_count > 1);
+    ck_assert_int_eq(world.request_count, 1);
+    struct write_op *op = expect_write(WRITE_EXTEND); /* by whose deadline the lease is over */
+    ck_assert_int_lt(op->deadline_ms, clock_mono_ms());
+    world.write_count = 0;
+    op->on_written(op, WRITE_FENCED, "");
+    expect_dropped(1);
+    clock_release();
+}
+END_TEST
+
+START_TEST(no_create_leaves_when_the_machine_slept_while_it_waited_for_its_turn)
+{
+    struct flow *flow = &world.flows[0];
+    struct target_ticket blocker = {.on_turn = NULL};
+    ck_assert_int_eq(target_enter(&world.worker.issuer, &blocker), TARGET_GO);
+    flow_begin(flow, true);
+    flow_claim_held(flow);
+    expect_request(0, "/v1/users/user-0/card-eligibility");
+    answer(0, 200, ELIGIBLE);
+    turn_until(flow->step == STEP_ISSUE && flow->ticket.is_waiting);
+    clock_advance(SLEPT_US);
+    target_leave(&world.worker.issuer, &blocker, BREAKER_GOOD);
+    turn_until(world.write_count > 0 || world.request_count > 1);
+    ck_assert_int_eq(world.request_count, 1);
+    struct write_op *op = expect_write(WRITE_EXTEND);
+    world.write_count = 0;
+    op->on_written(op, WRITE_FENCED, "");
+    expect_dropped(1);
+    clock_release();
+}
+END_TEST
+
 START_TEST(nothing_is_handed_back_before_the_claim_is_committed)
 {
     struct flow *flow = &world.flows[0];
@@ -582,6 +627,8 @@ int main(void)
     tcase_add_loop_test(tcase, a_longer_lease_is_asked_for_when_the_claim_is_committed, 0, 2);
     tcase_add_test(tcase, a_turn_that_waits_for_the_commit_is_given_back_with_the_claim);
     tcase_add_loop_test(tcase, nothing_is_handed_back_before_the_claim_is_committed, 0, 3);
+    tcase_add_test(tcase, no_create_leaves_when_the_machine_slept_after_the_claim);
+    tcase_add_test(tcase, no_create_leaves_when_the_machine_slept_while_it_waited_for_its_turn);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -150,6 +150,62 @@ START_TEST(a_file_of_authorities_that_is_gone_or_unreadable_sends_nothing)
 }
 END_TEST
 
+START_TEST(a_machine_that_slept_during_the_handshake_sends_nothing)
+{
+    struct http_call call;
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    prepare_order(&call);
+    call.timeout_ms = 60000;
+    start(&call);
+    clock_advance(DAY_S * INT64_C(1000000)); /* libcurl's timers do not notice */
+    while (ended == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    ck_assert_msg(call.fate == HTTP_NOT_SENT, "fate %d: %s", (int)call.fate, call.error);
+    ck_assert_str_eq(call.error, "its time was over before it was sent");
+    ck_assert_int_eq(peer.requests, 0);
+    http_call_done(&call);
+    clock_release();
+    expect_answered("127.0.0.1");
+}
+END_TEST
+
+static void trust(const struct certificate *certificate)
+{
+    char path[64];
+    struct authorities *authorities = NULL;
+    struct err err = {0};
+    int fd = certificate_file(certificate, path, sizeof(path));
+    ck_assert_msg(authorities_load(path, &authorities, &err), "%s", err.message);
+    http_client_trust(client, authorities);
+    authorities_release(authorities);
+    close(fd); /* the file may be gone afterwards */
+}
+
+START_TEST(authorities_are_changed_while_the_client_works)
+{
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &others_authority);
+    expect_not_sent("127.0.0.1", 10000);
+    trust(&authority);
+    expect_answered("127.0.0.1");
+    expect_answered("127.0.0.1");
+    trust(&others_authority); /* also for a connection that is open */
+    struct http_call call;
+    prepare(&call, "GET", url_of("127.0.0.1", "/ok"));
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_NOT_SENT);
+    http_call_done(&call);
+    trust(&authority);
+    prepare(&call, "GET", url_of("127.0.0.1", "/ok"));
+    start(&call);
+    trust(&others_authority); /* a call on its way keeps those that it began with */
+    int before = ended;
+    while (ended == before)
+        uv_run(&loop, UV_RUN_ONCE);
+    ck_assert_msg(call.fate == HTTP_ANSWERED, "%s", call.error);
+    http_call_done(&call);
+}
+END_TEST
+
 START_TEST(an_answer_that_somebody_cut_is_none)
 {
     static const char *const paths[] = {"/partial-drop", "/partial-chunk-drop", "/partial-header-drop", "/drop"};
@@ -463,6 +519,8 @@ int main(void)
     tcase_add_test(peers, a_handshake_that_is_never_answered_sends_nothing);
     tcase_add_test(peers, a_peer_that_knows_old_versions_only_sends_nothing);
     tcase_add_test(peers, a_file_of_authorities_that_is_gone_or_unreadable_sends_nothing);
+    tcase_add_test(peers, a_machine_that_slept_during_the_handshake_sends_nothing);
+    tcase_add_test(peers, authorities_are_changed_while_the_client_works);
     tcase_add_test(peers, an_answer_that_somebody_cut_is_none);
     suite_add_tcase(suite, peers);
     TCase *http2 = tcase_create("http2");

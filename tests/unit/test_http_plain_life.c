@@ -119,6 +119,53 @@ START_TEST(a_call_that_never_got_a_connection_sent_nothing)
 }
 END_TEST
 
+#define SLEPT_US (86400 * INT64_C(1000000))
+
+START_TEST(a_machine_that_slept_sends_nothing_that_waited_for_a_connection)
+{
+    struct hand_call call, other;
+    call_with_time(&call, "/asleep", 60000);
+    clock_advance(SLEPT_US); /* the timers of the loop do not notice */
+    hand_wait(&call);
+    ck_assert_str_eq(call.call.error, "no connection in time");
+    expect(&call, HTTP_NOT_SENT);
+    int fd = hand_accept();
+    ck_assert_uint_eq(hand_peek(fd, text), 0);
+    call_with_time(&other, "/awake", 60000);
+    int last_fd = hand_has_connection() ? hand_accept() : fd; /* made for the call that was late */
+    hand_take(last_fd);
+    hand_answer(last_fd, "ok");
+    hand_wait(&other);
+    expect(&other, HTTP_ANSWERED);
+    hand_close(fd);
+    if (last_fd != fd)
+        hand_close(last_fd);
+    clock_release();
+}
+END_TEST
+
+static ssize_t send_little(int fd, const void *bytes, size_t length, int flags)
+{
+    return real_send(fd, bytes, length < 10 ? length : 10, flags);
+}
+
+START_TEST(a_machine_that_slept_sends_no_rest)
+{
+    int fd = keep_one();
+    struct hand_call call;
+    send_instead = send_little;
+    call_with_time(&call, "/asleep", 60000);
+    send_instead = NULL;
+    clock_advance(SLEPT_US);
+    hand_wait(&call);
+    ck_assert_uint_eq(hand_peek(fd, text), 10);
+    ck_assert_str_eq(call.call.error, "no answer in time");
+    expect(&call, HTTP_LOST);
+    hand_close(fd);
+    clock_release();
+}
+END_TEST
+
 START_TEST(a_call_that_waits_to_be_sent_again_is_lost_at_its_deadline)
 {
     int fd = keep_one();
@@ -739,6 +786,8 @@ int main(void)
     tcase_add_test(tests, each_call_has_its_own_deadline_and_not_less_time);
     tcase_add_test(tests, the_deadline_of_a_call_that_is_sent_again_stays_where_it_was);
     tcase_add_test(tests, a_call_that_never_got_a_connection_sent_nothing);
+    tcase_add_test(tests, a_machine_that_slept_sends_nothing_that_waited_for_a_connection);
+    tcase_add_test(tests, a_machine_that_slept_sends_no_rest);
     tcase_add_test(tests, a_call_that_waits_to_be_sent_again_is_lost_at_its_deadline);
     tcase_add_test(tests, the_deadline_of_one_call_does_not_end_another_that_waits_for_the_same_peer);
     tcase_add_test(tests, time_in_plenty_does_not_overflow);

@@ -314,6 +314,8 @@ static const char *const unreadable[] = {
     "{\"id\":\"\",\"reference\":\"" EVENT
     "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     "{\"id\":5,\"reference\":\"" EVENT "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
+    "{\"id\":\"..\",\"reference\":\"" EVENT
+    "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     "{\"id\":\"a b\",\"reference\":\"" EVENT
     "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"active\",\"last4\":\"1111\"}",
     "{\"id\":\"caf\\u00e9\",\"reference\":\"" EVENT
@@ -596,6 +598,7 @@ START_TEST(look_up_and_cancel_ask_what_the_contract_says)
     expect_line(0, "http://i/v1/cards/..%2Fx%3Fy%3D1%23z/cancel");
     expect_line(1, "Idempotency-Key: " EVENT ":cancel");
     expect_line(2, NULL);
+    ck_assert(!issuer_ask_cancel(&call, "http://i", &event_id, ".."));
 }
 END_TEST
 

@@ -333,6 +333,63 @@ START_TEST(a_link_is_not_followed_when_a_file_is_made)
 }
 END_TEST
 
+/* ---- a file that is read again ---- */
+
+static bool load_over(const char *text, struct keyring **keyring)
+{
+    err = (struct err){.kind = ERR_NONE};
+    write_file_bytes(text, strlen(text));
+    return keyring_load_over(path, keyring, &err);
+}
+
+static bool opens(struct keyring *keyring, const unsigned char *record, size_t length)
+{
+    char opened[KEYRING_NUMBER_MAX + 1];
+    return keyring_open(keyring, "alice", &card, record, length, opened, &err) && strcmp(opened, number) == 0;
+}
+
+START_TEST(a_new_active_key_seals_and_the_old_one_opens_still)
+{
+    struct keyring *keyring = NULL;
+    unsigned char old[KEYRING_RECORD_MAX], fresh[KEYRING_RECORD_MAX];
+    ck_assert(load_over("1 active " KEY_A "\n", &keyring));
+    size_t old_length = seal(keyring, "alice", old);
+    ck_assert(load_over("1 decrypt " KEY_A "\n2 active " KEY_B "\n", &keyring));
+    ck_assert_uint_eq(keyring_active_id(keyring), 2);
+    size_t length = seal(keyring, "alice", fresh);
+    ck_assert(opens(keyring, old, old_length));
+    ck_assert(opens(keyring, fresh, length));
+    ck_assert(load_over("1 retired " KEY_A "\n2 active " KEY_B "\n", &keyring)); /* nothing is being sealed with it */
+    ck_assert(!opens(keyring, old, old_length));
+    ck_assert(opens(keyring, fresh, length));
+    keyring_free(keyring);
+}
+END_TEST
+
+START_TEST(a_file_without_the_key_in_use_leaves_the_old_ring_in_force)
+{
+    static const char *const files[] = {"",
+                                        "2 active " KEY_B "\n",
+                                        "1 retired " KEY_A "\n2 active " KEY_B "\n",
+                                        "1 active " KEY_B "\n",
+                                        "1 decrypt " KEY_B "\n2 active " KEY_A "\n",
+                                        "1 active " KEY_A " rest\n"};
+    struct keyring *keyring = NULL;
+    unsigned char record[KEYRING_RECORD_MAX];
+    ck_assert(load_over("1 active " KEY_A "\n", &keyring));
+    size_t length = seal(keyring, "alice", record);
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        struct keyring *before = keyring;
+        ck_assert_msg(!load_over(files[i], &keyring), "%zu", i);
+        ck_assert_int_eq(err.kind, ERR_CONFIG);
+        ck_assert_ptr_null(strstr(err.message, "0001"));
+        ck_assert_ptr_eq(keyring, before);
+        ck_assert(opens(keyring, record, length));
+    }
+    keyring_free(keyring);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("keyring");
@@ -352,6 +409,8 @@ int main(void)
     tcase_add_test(tests, a_file_that_everybody_may_read_is_refused);
     tcase_add_test(tests, a_generated_file_is_private_loads_and_is_never_overwritten);
     tcase_add_test(tests, a_link_is_not_followed_when_a_file_is_made);
+    tcase_add_test(tests, a_new_active_key_seals_and_the_old_one_opens_still);
+    tcase_add_test(tests, a_file_without_the_key_in_use_leaves_the_old_ring_in_force);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

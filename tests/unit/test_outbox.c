@@ -290,6 +290,10 @@ START_TEST(a_user_id_is_printable_ascii)
     ck_assert(outbox_user_id_is_valid(longest, 128));
     ck_assert(!outbox_user_id_is_valid(longest, 129));
     ck_assert(!outbox_user_id_is_valid("", 0));
+    ck_assert(!outbox_user_id_is_valid(".", 1));
+    ck_assert(!outbox_user_id_is_valid("..", 2));
+    ck_assert(outbox_user_id_is_valid("...", 3));
+    ck_assert(outbox_user_id_is_valid(".a", 2));
     ck_assert(!outbox_user_id_is_valid("a\x1f", 2));
     ck_assert(!outbox_user_id_is_valid("a\x7f", 2));
     ck_assert(!outbox_user_id_is_valid("a\0b", 3));
