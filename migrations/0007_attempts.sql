@@ -55,7 +55,9 @@ RETURNS TABLE (
     card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text, -- the card, where it is stored already
     replaces_issuer_card_id text, -- reissue: the issuer's id of the card to replace
     cancel_code text,             -- an earlier attempt had begun to cancel the card
-    next_since_us int8)           -- of the last row: the next bookmark
+    next_since_us int8,           -- of the last row: the next bookmark
+    deferral_count int4, deferral_code text, -- deferrals in a row for the same cause, and that cause
+    changed_age_ms int8)          -- since the row last changed: for an event that was deferred or failed, since then
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -69,7 +71,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH due AS MATERIALIZED (
-        SELECT e.id, e.first_sent_at
+        SELECT e.id, e.first_sent_at, e.updated_at
         FROM outbox_events e
         WHERE e.event_type = 'CARD_ISSUE' AND e.due_at >= since AND e.due_at <= now() AND e.status = 'PENDING'
         ORDER BY e.due_at
@@ -81,13 +83,15 @@ BEGIN
             lease_until = now() + lease_ms * interval '1 millisecond', first_sent_at = coalesce(e.first_sent_at, now()), updated_at = now()
         FROM due
         WHERE e.id = due.id
-        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code, due.first_sent_at AS sent_before
+        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code, due.first_sent_at AS sent_before,
+                  e.deferral_count, e.deferral_code, due.updated_at AS changed_before
     )
     SELECT h.id, h.user_id, h.payload::text, h.traceparent, h.retry_count,
            (extract(epoch FROM now() - h.sent_before) * 1000)::int8,
            (extract(epoch FROM now() - h.deferred_since) * 1000)::int8,
            (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year, (c.found).status,
-           r.issuer_card_id, h.cancel_code, NULL::int8
+           r.issuer_card_id, h.cancel_code, NULL::int8,
+           h.deferral_count, h.deferral_code, greatest((extract(epoch FROM now() - h.changed_before) * 1000)::int8, 0)
     FROM held h
     -- Looked for only where there can be one.
     CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL THEN issuing.card_of(h.id) END AS found OFFSET 0) c
@@ -96,7 +100,8 @@ BEGIN
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            (extract(epoch FROM CASE WHEN count(*) < most THEN now() - slack_ms * interval '1 millisecond'
-                                    ELSE max(greatest(h.due_at, timestamptz 'epoch' - interval '1 microsecond')) END) * 1000000)::int8
+                                    ELSE max(greatest(h.due_at, timestamptz 'epoch' - interval '1 microsecond')) END) * 1000000)::int8,
+           NULL, NULL, NULL
     FROM held h;
 END
 $$;
@@ -151,7 +156,7 @@ BEGIN
     RETURN QUERY
     WITH completed AS (
         UPDATE outbox_events e
-        SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, last_error = NULL, reason_code = NULL,
+        SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, deferral_count = 0, deferral_code = NULL, last_error = NULL, reason_code = NULL,
             reason_detail = NULL, completed_at = now(), updated_at = now()
         FROM unnest(ids, tokens, tooks_ms) AS a (id, token, took_ms)
         WHERE e.id = a.id AND e.lease_token = a.token
@@ -167,6 +172,9 @@ $$;
 
 -- Every other end of attempts: completed with more to write, refused, failed, to be tried again, deferred. The token is the fence: no row for an event = the
 -- lease was lost and nothing changes. Events of one call are disjoint (one attempt an event), so there is no lock order to keep.
+--
+-- Deferrals in a row for the same cause are counted, and only the first of them is a row in outbox_attempts. A cause of our own (breaker_open, drain ...)
+-- says nothing about the event: it neither counts nor ends a row of answers of a peer, whose causes begin with the peer's name.
 CREATE FUNCTION issuing.end_attempts(
     ids uuid[], tokens uuid[], statuses text[],
     delays_ms int8[],      -- PENDING: before the next attempt
@@ -190,7 +198,8 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details, last_errors,
+        SELECT *, a.code !~ '^(issuer|core)_' AS is_ours
+        FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details, last_errors,
                              steps, outcomes, codes, details, unknowns, tooks_ms, card_statuses, replaced_ids)
             AS a (id, token, status, delay_ms, give_back, clear_sent, deferred, reason_code, reason_detail, last_error,
                   step, outcome, code, detail, unknown, took_ms, card_status, replaced)
@@ -203,6 +212,13 @@ BEGIN
             next_attempt_at = CASE WHEN a.status = 'PENDING' THEN now() + a.delay_ms * interval '1 millisecond' ELSE e.next_attempt_at END,
             first_sent_at = CASE WHEN a.clear_sent THEN NULL ELSE e.first_sent_at END,
             deferred_since = CASE WHEN a.deferred THEN coalesce(e.deferred_since, now()) END,
+            deferral_count = CASE WHEN NOT a.give_back THEN 0
+                                  WHEN a.code = e.deferral_code THEN least(e.deferral_count, 999999) + 1
+                                  WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core)_' THEN e.deferral_count
+                                  ELSE 1 END,
+            deferral_code = CASE WHEN NOT a.give_back THEN NULL
+                                 WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core)_' THEN e.deferral_code
+                                 ELSE a.code END,
             reason_code = a.reason_code,
             reason_detail = a.reason_detail,
             last_error = a.last_error,
@@ -210,12 +226,13 @@ BEGIN
             updated_at = now()
         FROM asked a
         WHERE e.id = a.id AND e.lease_token = a.token
-        RETURNING e.id, e.user_id, e.retry_count
+        RETURNING e.id, e.user_id, e.retry_count, e.deferral_count, e.deferral_code
     ), noted AS (
         INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step, outcome, code, detail)
         SELECT d.id, a.token, now() - a.took_ms * interval '1 millisecond', now(),
                d.retry_count + CASE WHEN a.give_back THEN 1 ELSE 0 END, a.unknown, d.user_id, worker, a.step, a.outcome, a.code, a.detail
         FROM ended d JOIN asked a ON a.id = d.id
+        WHERE NOT (a.give_back AND (d.deferral_count > 1 OR d.deferral_code IS DISTINCT FROM a.code))
         ON CONFLICT DO NOTHING
     ), card_changed AS (
         UPDATE cards c SET status = a.card_status, updated_at = now()

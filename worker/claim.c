@@ -58,6 +58,9 @@ enum {
     COL_REPLACES_ISSUER_ID,
     COL_CANCEL_CODE,
     COL_BOOKMARK,
+    COL_DEFERRAL_COUNT,
+    COL_DEFERRAL_CODE,
+    COL_CHANGED_AGE,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -116,6 +119,9 @@ static void begin(struct claim *claim, const struct pg_rows *rows, int row)
     flow->attempt = (int)pg_int8(rows, row, COL_ATTEMPT);
     flow->sent_age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
     flow->deferred_age_ms = pg_is_null(rows, row, COL_DEFERRED_AGE) ? -1 : pg_int8(rows, row, COL_DEFERRED_AGE);
+    flow->deferral_count = (int)pg_int8(rows, row, COL_DEFERRAL_COUNT);
+    copy_text(flow->deferral_code, sizeof flow->deferral_code, pg_bytes(rows, row, COL_DEFERRAL_CODE));
+    flow->changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
     flow->claimed_ms = claim->asked_ms;
     flow->lease_until_ms = claim->asked_ms + claim->worker->config->worker.lease_ms;
     struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);

@@ -103,7 +103,10 @@ struct flow {
     int attempt;
     int64_t sent_age_ms;     /* at the claim: age of the first send that may have arrived; -1 = surely none */
     int64_t deferred_age_ms; /* of the row of 409/425 answers; -1 = none */
-    int64_t claimed_ms, lease_until_ms; /* monotonic */
+    int deferral_count;      /* deferrals in a row for the same cause */
+    char deferral_code[OUTBOX_REASON_CODE_SIZE]; /* that cause; "" = the last attempt was no deferral */
+    int64_t changed_age_ms;                      /* since the event last changed: was deferred, failed, or was made */
+    int64_t claimed_ms, lease_until_ms;          /* monotonic */
 
     /* where it stands */
     enum flow_claim claim;

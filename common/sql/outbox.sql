@@ -2,7 +2,7 @@
 -- why: due events, leased to this worker under a new token; locks, order, fence and bookmark are explained at issuing.claim in
 -- migrations/0007_attempts.sql. The last row has no id. $1 token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4, exp_month, exp_year,
-       card_status, replaces_issuer_card_id, cancel_code, next_since_us
+       card_status, replaces_issuer_card_id, cancel_code, next_since_us, deferral_count, deferral_code, changed_age_ms
 FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8);
 
 -- name: outbox_sweep :one

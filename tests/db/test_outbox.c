@@ -845,6 +845,76 @@ START_TEST(a_row_of_deferrals_has_one_beginning)
 }
 END_TEST
 
+/* Claims the event and ends the attempt: as a deferral for this cause, or (NULL) as a failed attempt. */
+static void put_off(const struct uuid *id, const char *cause, int count_before, const char *code_before)
+{
+    struct end end = {.event = *id,
+                      .token = uuid4_make(),
+                      .status = "PENDING",
+                      .give_back = cause != NULL,
+                      .cause = cause ? cause : "issuer_http_503"};
+    struct pg_rows *rows = claim(worker, &end.token, 1);
+    ck_assert_int_eq(taken(rows), 1);
+    ck_assert_int_eq(pg_int8(rows, 0, 16), count_before);
+    struct slice code = pg_bytes(rows, 0, 17);
+    ck_assert_uint_eq(code.length, strlen(code_before));
+    ck_assert(code.length == 0 || memcmp(code.bytes, code_before, code.length) == 0);
+    ck_assert_int_ge(pg_int8(rows, 0, 18), 0);
+    pg_rows_free(rows);
+    ck_assert_int_eq(finish(&end), 1);
+}
+
+static int attempts_of(const struct uuid *id)
+{
+    return (int)database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE event_id = '%s'", text_of(id));
+}
+
+START_TEST(deferrals_for_one_cause_are_counted_and_written_down_once)
+{
+    struct uuid id = add_event("quentin", 1);
+    put_off(&id, "issuer_http_404", 0, "");
+    put_off(&id, "issuer_http_404", 1, "issuer_http_404");
+    put_off(&id, "breaker_open", 2, "issuer_http_404"); /* ours: says nothing about the event */
+    put_off(&id, "issuer_http_404", 2, "issuer_http_404");
+    ck_assert_int_eq(attempts_of(&id), 1);
+    put_off(&id, "core_http_429", 3, "issuer_http_404"); /* another answer of a peer is another row */
+    put_off(&id, NULL, 1, "core_http_429");              /* and so is an attempt that counts */
+    ck_assert_int_eq(attempts_of(&id), 3);
+    put_off(&id, "breaker_open", 0, "");
+    put_off(&id, "drain", 1, "breaker_open");
+    put_off(&id, "drain", 1, "drain");
+    put_off(&id, "issuer_http_404", 2, "drain");
+    ck_assert_int_eq(attempts_of(&id), 6);
+    ck_assert_int_eq(fact(&id, "e.deferral_count"), 1);
+    ck_assert_int_eq(fact(&id, "e.retry_count"), 1);
+}
+END_TEST
+
+START_TEST(a_count_of_deferrals_at_its_limit_stops_no_end)
+{
+    struct uuid id = add_event("quincy", 1);
+    database_exec(owner,
+                  "UPDATE outbox_events SET deferral_count = 2147483647, deferral_code = 'issuer_http_429' "
+                  "WHERE id = '%s'",
+                  text_of(&id));
+    put_off(&id, "issuer_http_429", 2147483647, "issuer_http_429");
+    ck_assert_int_eq(fact(&id, "e.deferral_count"), 1000000);
+}
+END_TEST
+
+START_TEST(the_time_since_a_change_is_never_negative)
+{
+    struct uuid id = add_event("quiana", 1);
+    database_exec(owner, "UPDATE outbox_events SET updated_at = now() + interval '1 h' WHERE id = '%s'", text_of(&id));
+    put_off(&id, "issuer_http_404", 0, "");
+    database_exec(owner, "UPDATE outbox_events SET updated_at = now() - interval '1 h' WHERE id = '%s'", text_of(&id));
+    struct uuid token = uuid4_make();
+    struct pg_rows *rows = claim(worker, &token, 1);
+    ck_assert_int_ge(pg_int8(rows, 0, 18), 3600 * 1000);
+    pg_rows_free(rows);
+}
+END_TEST
+
 START_TEST(a_refusal_says_why)
 {
     struct uuid token;
@@ -1104,6 +1174,9 @@ int main(void)
     tcase_add_test(tcase, a_retry_counts_and_waits_and_a_deferral_gives_its_attempt_back);
     tcase_add_test(tcase, the_first_send_is_kept_unless_surely_nothing_was_sent);
     tcase_add_test(tcase, a_row_of_deferrals_has_one_beginning);
+    tcase_add_test(tcase, deferrals_for_one_cause_are_counted_and_written_down_once);
+    tcase_add_test(tcase, a_count_of_deferrals_at_its_limit_stops_no_end);
+    tcase_add_test(tcase, the_time_since_a_change_is_never_negative);
     tcase_add_test(tcase, a_refusal_says_why);
     tcase_add_test(tcase, the_end_changes_the_card_it_made_and_the_one_it_replaced);
     tcase_add_test(tcase, an_end_never_replaces_the_card_of_another_user);
