@@ -7,7 +7,9 @@ ALTER TABLE issuing.outbox_events
     ADD COLUMN last_sent_at   timestamptz,           -- no create that may still arrive left after this time; NULL with first_sent_at = the first one
     ADD COLUMN lost_count     int NOT NULL DEFAULT 0, -- attempts in a row that were lost with their worker
     ADD COLUMN deferral_count int NOT NULL DEFAULT 0, -- deferrals in a row with the same cause
-    ADD COLUMN deferral_code  text;                   -- that cause
+    ADD COLUMN deferral_code  text,                   -- that cause
+    ADD COLUMN held_end       text,                   -- PENDING: refused, ineligible, ...: the end, once no create can arrive any more (worker/flow.h)
+    ADD COLUMN held_end_code  text;                   -- its reason code
 
 -- Events whose last two attempts were lost with their worker: the event may be what kills it. Each is tried alone, so that it takes no others along. A row
 -- may outlive its cause; the next claim of that kind removes it then.
@@ -72,7 +74,10 @@ RETURNS TABLE (
     next_since_us int8,           -- of the last row: the next bookmark; null = unchanged
     settle_age_ms int8,           -- age of the last send that may still be on its way; null = there is none
     lost_count int4,              -- of the last row: 1 = there are events to be tried alone, else 0
-    now_us int8)                  -- of the last row: the database's clock
+    now_us int8,                  -- of the last row: the database's clock
+    deferral_count int4, deferral_code text, -- deferrals in a row for the same cause, and that cause
+    changed_age_ms int8,          -- since the row last changed: for an event that was deferred or failed, since then
+    held_end text, held_end_code text) -- the end that waits until no create can arrive any more
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -97,14 +102,14 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH due AS MATERIALIZED (
-        SELECT e.id, e.first_sent_at, CASE WHEN e.updated_at > now() THEN e.updated_at - now() ELSE interval '0' END AS ahead
+        SELECT e.id, e.first_sent_at, e.updated_at, CASE WHEN e.updated_at > now() THEN e.updated_at - now() ELSE interval '0' END AS ahead
         FROM outbox_events e
         WHERE NOT alone AND e.event_type = 'CARD_ISSUE' AND e.due_at >= since AND e.due_at <= now() AND e.status = 'PENDING' AND e.lost_count < 2
         ORDER BY e.due_at
         LIMIT most
         FOR UPDATE SKIP LOCKED
     ), one AS MATERIALIZED (
-        SELECT e.id, e.first_sent_at, CASE WHEN e.updated_at > now() THEN e.updated_at - now() ELSE interval '0' END AS ahead
+        SELECT e.id, e.first_sent_at, e.updated_at, CASE WHEN e.updated_at > now() THEN e.updated_at - now() ELSE interval '0' END AS ahead
         FROM outbox_events e
         WHERE alone AND e.id = alone_id
     ), held AS (
@@ -118,7 +123,8 @@ BEGIN
         FROM (SELECT * FROM due UNION ALL SELECT * FROM one) due
         WHERE e.id = due.id
         RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code, e.lost_count,
-                  e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before
+                  e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
+                  e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code
     )
     SELECT h.id, h.user_id,
            -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
@@ -129,7 +135,8 @@ BEGIN
            (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year, (c.found).status,
            r.issuer_card_id, h.cancel_code, NULL::int8,
            CASE WHEN h.sent_before IS NOT NULL THEN (extract(epoch FROM now() - coalesce(h.last_sent_at, h.first_sent_at)) * 1000)::int8 END,
-           h.lost_count, NULL::int8
+           h.lost_count, NULL::int8,
+           h.deferral_count, h.deferral_code, greatest((extract(epoch FROM now() - h.changed_before) * 1000)::int8, 0), h.held_end, h.held_end_code
     FROM held h
     -- Looked for only where there can be one.
     CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL THEN issuing.card_of(h.id) END AS found OFFSET 0) c
@@ -140,7 +147,8 @@ BEGIN
            CASE WHEN NOT alone
                 THEN (extract(epoch FROM CASE WHEN count(*) < most THEN now() - slack_ms * interval '1 millisecond'
                                               ELSE max(greatest(h.due_at, timestamptz 'epoch' - interval '1 microsecond')) END) * 1000000)::int8 END,
-           NULL, EXISTS (SELECT FROM lost_events)::int4, (extract(epoch FROM now()) * 1000000)::int8
+           NULL, EXISTS (SELECT FROM lost_events)::int4, (extract(epoch FROM now()) * 1000000)::int8,
+           NULL, NULL, NULL, NULL, NULL
     FROM held h;
 END
 $$;
@@ -195,7 +203,7 @@ BEGIN
     RETURN QUERY
     WITH completed AS (
         UPDATE outbox_events e
-        SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, last_error = NULL, reason_code = NULL,
+        SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, deferral_count = 0, deferral_code = NULL, last_error = NULL, reason_code = NULL,
             reason_detail = NULL, completed_at = now(), updated_at = now()
         FROM unnest(ids, tokens, tooks_ms) AS a (id, token, took_ms)
         WHERE e.id = a.id AND e.lease_token = a.token
@@ -211,6 +219,9 @@ $$;
 
 -- Every other end of attempts: completed with more to write, refused, failed, to be tried again, deferred. The token is the fence: no row for an event = the
 -- lease was lost and nothing changes. Events of one call are disjoint (one attempt an event), so there is no lock order to keep.
+--
+-- Deferrals in a row for the same cause are counted, and only the first of them is a row in outbox_attempts. A cause of our own (breaker_open, drain ...)
+-- says nothing about the event: it neither counts nor ends a row of answers of a peer, whose causes begin with the peer's name.
 CREATE FUNCTION issuing.end_attempts(
     ids uuid[], tokens uuid[], statuses text[],
     delays_ms int8[],      -- PENDING: before the next attempt
@@ -222,7 +233,8 @@ CREATE FUNCTION issuing.end_attempts(
     worker text, tooks_ms int8[],
     card_statuses text[],  -- what the request's card becomes; null = leave
     replaced_ids uuid[],   -- the card that a completed reissue replaces; null = none
-    may_arrives bool[])    -- a create of this attempt may still be on its way to the issuer
+    may_arrives bool[],    -- a create of this attempt may still be on its way to the issuer
+    held_ends text[], held_end_codes text[]) -- PENDING: the end that waits until no create can arrive any more; null = none does
 RETURNS TABLE (id uuid)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
@@ -235,10 +247,11 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details, last_errors,
-                             steps, outcomes, codes, details, unknowns, tooks_ms, card_statuses, replaced_ids, may_arrives)
+        SELECT *, a.code !~ '^(issuer|core)_' AS is_ours
+        FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details, last_errors,
+                    steps, outcomes, codes, details, unknowns, tooks_ms, card_statuses, replaced_ids, may_arrives, held_ends, held_end_codes)
             AS a (id, token, status, delay_ms, give_back, clear_sent, deferred, reason_code, reason_detail, last_error,
-                  step, outcome, code, detail, unknown, took_ms, card_status, replaced, may_arrive)
+                  step, outcome, code, detail, unknown, took_ms, card_status, replaced, may_arrive, held_end, held_end_code)
     ), ended AS (
         UPDATE outbox_events e
         SET status = a.status,
@@ -249,8 +262,16 @@ BEGIN
             -- Only what the claim of this attempt has set: an earlier attempt's send is not this one's to forget.
             first_sent_at = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL THEN NULL ELSE e.first_sent_at END,
             last_sent_at = CASE WHEN a.may_arrive THEN now() ELSE e.last_sent_at END,
+            held_end = a.held_end, held_end_code = a.held_end_code,
             lost_count = 0,
             deferred_since = CASE WHEN a.deferred THEN coalesce(e.deferred_since, now()) END,
+            deferral_count = CASE WHEN NOT a.give_back THEN 0
+                                  WHEN a.code = e.deferral_code THEN least(e.deferral_count, 999999) + 1
+                                  WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core)_' THEN e.deferral_count
+                                  ELSE 1 END,
+            deferral_code = CASE WHEN NOT a.give_back THEN NULL
+                                 WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core)_' THEN e.deferral_code
+                                 ELSE a.code END,
             reason_code = a.reason_code,
             reason_detail = a.reason_detail,
             last_error = a.last_error,
@@ -258,12 +279,13 @@ BEGIN
             updated_at = now()
         FROM asked a
         WHERE e.id = a.id AND e.lease_token = a.token
-        RETURNING e.id, e.user_id, e.retry_count
+        RETURNING e.id, e.user_id, e.retry_count, e.deferral_count, e.deferral_code
     ), noted AS (
         INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step, outcome, code, detail)
         SELECT d.id, a.token, now() - a.took_ms * interval '1 millisecond', now(),
                d.retry_count + CASE WHEN a.give_back THEN 1 ELSE 0 END, a.unknown, d.user_id, worker, a.step, a.outcome, a.code, a.detail
         FROM ended d JOIN asked a ON a.id = d.id
+        WHERE NOT (a.give_back AND (d.deferral_count > 1 OR d.deferral_code IS DISTINCT FROM a.code))
         ON CONFLICT DO NOTHING
     ), card_changed AS (
         UPDATE cards c SET status = a.card_status, updated_at = now()

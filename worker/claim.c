@@ -70,6 +70,11 @@ enum {
     COL_SETTLE_AGE,
     COL_LOST, /* of the last row: whether there are events to be tried alone */
     COL_NOW,
+    COL_DEFERRAL_COUNT,
+    COL_DEFERRAL_CODE,
+    COL_CHANGED_AGE,
+    COL_HELD_END,
+    COL_HELD_END_CODE,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -130,11 +135,18 @@ static void begin(struct claim *claim, const struct pg_rows *rows, int row)
     flow->deferred_age_ms = pg_is_null(rows, row, COL_DEFERRED_AGE) ? -1 : pg_int8(rows, row, COL_DEFERRED_AGE);
     flow->settle_age_ms = pg_is_null(rows, row, COL_SETTLE_AGE) ? -1 : pg_int8(rows, row, COL_SETTLE_AGE);
     flow->lost_count = (int)pg_int8(rows, row, COL_LOST);
+    flow->deferral_count = (int)pg_int8(rows, row, COL_DEFERRAL_COUNT);
+    copy_text(flow->deferral_code, sizeof flow->deferral_code, pg_bytes(rows, row, COL_DEFERRAL_CODE));
+    flow->changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
     flow->claimed_ms = claim->asked_ms;
     flow->lease_until_ms = claim->asked_ms + claim->worker->config->worker.lease_ms;
     struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);
     copy_text(flow->traceparent, sizeof flow->traceparent, is_traceparent(trace) ? trace : (struct slice){0});
-    copy_text(flow->held_code, sizeof flow->held_code, pg_bytes(rows, row, COL_CANCEL_CODE));
+    copy_text(flow->held_end, sizeof flow->held_end, pg_bytes(rows, row, COL_HELD_END));
+    if (!pg_is_null(rows, row, COL_CANCEL_CODE))
+        flow->held_end[0] = '\0'; /* its card was seen, and goes */
+    copy_text(flow->held_code, sizeof flow->held_code,
+              pg_bytes(rows, row, flow->held_end[0] ? COL_HELD_END_CODE : COL_CANCEL_CODE));
     read_card(flow, rows, row);
     bool is_readable = read_request(flow, rows, row);
     flow->next = NULL;

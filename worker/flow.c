@@ -47,6 +47,25 @@ int64_t flow_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle_ms
     return left_ms > 0 ? left_ms : 0;
 }
 
+const char *flow_question_name(enum flow_question question)
+{
+    static const char *const names[ASKED_COUNT] = {
+        [ASKED_EXHAUSTED] = "exhausted", [ASKED_KEY_EXPIRED] = "key_expired", [ASKED_INELIGIBLE] = "ineligible",
+        [ASKED_REFUSED] = "refused",     [ASKED_UNFORESEEN] = "unforeseen",   [ASKED_WORKER_LOST] = "worker_lost",
+    };
+    return names[question];
+}
+
+static enum flow_question held_question(const char *name)
+{
+    for (int i = 0; i < ASKED_COUNT; i++) {
+        const char *known = flow_question_name((enum flow_question)i);
+        if (known && strcmp(name, known) == 0)
+            return (enum flow_question)i;
+    }
+    return ASKED_NOTHING;
+}
+
 bool flow_is_expired(const struct flow *flow)
 {
     const struct config *config = flow->worker->config;
@@ -458,7 +477,15 @@ void flow_begin(struct flow *flow, bool payload_is_usable)
     flow->question = ASKED_NOTHING;
     memset(&flow->outcome, 0, sizeof flow->outcome);
     flow->step = flow->is_saved ? STEP_LINK : STEP_CHECK;
-    if (flow->held_code[0]) { /* an earlier attempt had begun to cancel: the card goes, whatever core-api says now */
+    flow->is_held = false;
+    if (flow->held_end[0] && flow->unknown && held_question(flow->held_end) != ASKED_NOTHING) {
+        flow->question = held_question(flow->held_end);
+        flow->is_held = true;
+        flow->step = STEP_LOOKUP;
+    } else if (flow->held_end[0]) { /* a card was stored meanwhile */
+        flow->held_code[0] = '\0';
+    } else if (flow->held_code
+                   [0]) { /* an earlier attempt had begun to cancel: the card goes, whatever core-api says now */
         flow->question = ASKED_MARKED;
         flow->step = flow->is_saved ? STEP_CANCEL : STEP_LOOKUP;
     } else if (flow->unknown &&

@@ -74,7 +74,7 @@ struct flow_step_row {
 extern const struct flow_step_row flow_steps[STEP_COUNT];
 
 /* So many attempts lost in a row with their worker: a look-up comes first; the event ends (outbox_sweep). */
-#define FLOW_LOST_LOOKUP 3
+#define FLOW_LOST_LOOKUP 4
 #define FLOW_LOST_MAX 5
 
 /* Why a look-up is made; it decides what "not found" means. */
@@ -88,7 +88,10 @@ enum flow_question {
     ASKED_WORKER_LOST,   /* not found: FAILED worker_lost */
     ASKED_CONTRADICTION, /* not found: decides nothing, retry */
     ASKED_MARKED,        /* found: cancel; not found: decides nothing, the card was seen */
+    ASKED_COUNT,
 };
+/* The word of a question in outbox_events.held_end; NULL where nothing is held for it. */
+const char *flow_question_name(enum flow_question question);
 
 /* The claim that the attempt stands on. */
 enum flow_claim {
@@ -113,8 +116,11 @@ struct flow {
     int64_t deferred_age_ms; /* of the row of 409/425 answers; -1 = none */
     int64_t settle_age_ms;   /* at the claim: age of the last send that may still be on its way; -1 = there is none */
     int lost_count;          /* attempts in a row before this one that were lost with their worker */
-    int64_t claimed_ms, lease_until_ms; /* monotonic */
-    int64_t wall_offset_us;             /* at the claim: our wall clock less the steady one */
+    int64_t wall_offset_us;  /* at the claim: our wall clock less the steady one */
+    int deferral_count;      /* deferrals in a row for the same cause */
+    char deferral_code[OUTBOX_REASON_CODE_SIZE]; /* that cause; "" = the last attempt was no deferral */
+    int64_t changed_age_ms;                      /* since the event last changed: was deferred, failed, or was made */
+    int64_t claimed_ms, lease_until_ms;          /* monotonic */
 
     /* where it stands */
     enum flow_claim claim;
@@ -131,7 +137,11 @@ struct flow {
     int64_t checked_ms; /* when core-api said yes */
     int64_t step_started_us;
     enum flow_question question;
-    /* The reason to end with after look-up or cancel; at the claim: cancel_code. */
+    /* A look-up found nothing, or will: the end that belongs to `question` waits until no create can arrive any more.
+     * Nothing else is sent meanwhile, by this attempt or a later one. */
+    bool is_held;
+    char held_end[16]; /* at the claim: the question of the end that is held; "" = none */
+    /* The reason to end with after look-up or cancel; at the claim: cancel_code, or that of the held end. */
     char held_code[OUTBOX_REASON_CODE_SIZE];
     struct issuer_card card;
     struct write_save save;

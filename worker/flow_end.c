@@ -54,6 +54,10 @@ static void put_end(struct flow *flow)
     struct write_end *end = &flow->end;
     end->step = flow_step_name(flow->step);
     end->unknown = flow->unknown && !flow->is_saved;
+    if (end->status == OUTBOX_PENDING && flow->is_held) {
+        end->held_end = flow_question_name(flow->question);
+        snprintf(end->held_end_code, sizeof end->held_end_code, "%s", flow->held_code);
+    }
     end->took_ms = clock_mono_ms() - flow->claimed_ms;
     end->card_status = flow->is_saved && flow->was_cancelled ? "cancelled" : NULL;
     snprintf(end->detail, sizeof end->detail, "%s", flow->outcome.detail);
@@ -108,7 +112,7 @@ static void end_pending(struct flow *flow, const char *outcome, const char *caus
 static void exhausted(struct flow *flow)
 {
     bool is_open = flow->unknown && !flow->is_saved;
-    if (is_open && flow->step == STEP_LOOKUP && flow_is_expired(flow)) {
+    if (is_open && flow->step == STEP_LOOKUP && flow_is_expired(flow) && flow->outcome.health != BREAKER_BAD) {
         /* Nobody can say what came of it, and no key settles it any more: a question for a person. */
         flow_end_final(flow, OUTBOX_FAILED, "failed", "outcome_unknown");
     } else if (is_open &&

@@ -162,8 +162,11 @@ static bool lookup_ask(struct flow *flow)
 static struct flow_verdict not_found(struct flow *flow)
 {
     int64_t unsettled_ms = flow_unsettled_ms(flow);
-    if (unsettled_ms > 0) /* a create may still be on its way, and would make a card behind any end */
+    if (unsettled_ms > 0 && flow->question != ASKED_MARKED) {
+        /* A create may still be on its way, and would make a card behind any end. */
+        flow->is_held = flow_question_name(flow->question) != NULL;
         return (struct flow_verdict){.kind = FLOW_DEFER, .code = "settling", .wait_ms = unsettled_ms};
+    }
     switch (flow->question) {
     case ASKED_EXHAUSTED:
         return end_with(FLOW_FAIL, "attempts_exhausted");
@@ -179,6 +182,7 @@ static struct flow_verdict not_found(struct flow *flow)
     case ASKED_NOTHING:
     case ASKED_CONTRADICTION:
     case ASKED_MARKED:
+    case ASKED_COUNT:
         return (struct flow_verdict){.kind = FLOW_RETRY, .code = "issuer_unreadable", .wait_ms = -1};
     }
     assert(!"questions are covered above");
@@ -191,6 +195,8 @@ static struct flow_verdict lookup_answer(struct flow *flow, struct outcome *ret_
     issuer_read_lookup(&flow->call, &flow->event_id, &found, &flow->card, ret_outcome);
     if (ret_outcome->kind != OUTCOME_EXECUTED)
         return try_again(ret_outcome);
+    if (found != ISSUER_FOUND_NONE)
+        flow->is_held = false;
     switch (found) {
     case ISSUER_FOUND_NONE:
         return not_found(flow);

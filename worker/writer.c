@@ -13,7 +13,7 @@
 #define BATCH_MAX 256
 #define BATCHES 2
 #define PATIENCE_MS 10
-#define ARRAYS_MAX 19
+#define ARRAYS_MAX 21
 #define ARRAY_BYTES_MAX (1024 * 1024)
 #define WRITE_TIMEOUT_MS 5000
 
@@ -146,9 +146,9 @@ static void fill_mark(struct batch *batch)
 static void fill_end(struct batch *batch)
 {
     /* in the order of outbox_end's parameters; 0 stands where $16, a scalar, is */
-    static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL,
-                                PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT,
-                                PG_BOOL, 0,       PG_INT8, PG_TEXT, PG_UUID, PG_BOOL};
+    static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL, PG_TEXT,
+                                PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_BOOL, 0,
+                                PG_INT8, PG_TEXT, PG_UUID, PG_BOOL, PG_TEXT, PG_TEXT};
     struct pg_array arrays[ARRAY_SIZE(types)];
     for (size_t i = 0, slot = 0; i < ARRAY_SIZE(types); i++)
         if (types[i])
@@ -176,6 +176,8 @@ static void fill_end(struct batch *batch)
         add_text(&arrays[17], end->card_status);
         pg_array_add_uuid(&arrays[18], end->replaces ? &end->replaced : NULL);
         pg_array_add_bool(&arrays[19], end->may_arrive);
+        add_text(&arrays[20], end->held_end);
+        add_text_or_null(&arrays[21], end->held_end_code);
     }
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         if (types[i])

@@ -46,9 +46,11 @@ struct write_save {
 struct write_end {
     enum outbox_status status; /* PENDING = another attempt after delay_ms */
     int64_t delay_ms;
-    bool give_back;                            /* a deferral: the attempt is not counted */
-    bool clear_sent;                           /* nothing was ever sent that may have arrived */
-    bool may_arrive;                           /* a create of this attempt may still be on its way */
+    bool give_back;       /* a deferral: the attempt is not counted */
+    bool clear_sent;      /* nothing was ever sent that may have arrived */
+    bool may_arrive;      /* a create of this attempt may still be on its way */
+    const char *held_end; /* static: the end that waits for late creates; NULL = none */
+    char held_end_code[OUTBOX_REASON_CODE_SIZE];
     bool deferred;                             /* in an unbroken row of 409/425 */
     bool unknown;                              /* for the attempt's row */
     char reason_code[OUTBOX_REASON_CODE_SIZE]; /* REJECTED, FAILED */

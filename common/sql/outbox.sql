@@ -2,7 +2,8 @@
 -- why: due events, leased to this worker under a new token; locks, order, fence and bookmark are explained at issuing.claim in
 -- migrations/0007_attempts.sql. The last row has no id. $1 token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4, exp_month, exp_year,
-       card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count, now_us
+       card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count, now_us, deferral_count, deferral_code,
+       changed_age_ms, held_end, held_end_code
 FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool);
 
 -- name: outbox_sweep :one
@@ -111,7 +112,7 @@ FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
 -- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql.
 SELECT id
 FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[], $8::text[], $9::text[], $10::text[],
-                 $11::text[], $12::text[], $13::text[], $14::text[], $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[]);
+                 $11::text[], $12::text[], $13::text[], $14::text[], $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[], $21::text[], $22::text[]);
 
 -- name: outbox_gauges :one
 -- why: what the worker's gauges show, from the indexes of open and failed events only; finished ones are not counted. Not from the beginning of the

@@ -213,13 +213,15 @@ static void add_end(struct pg_array *arrays, const struct end *end)
     add_text(&arrays[17], end->card_status);
     pg_array_add_uuid(&arrays[18], end->replaced);
     pg_array_add_bool(&arrays[19], end->may_arrive);
+    add_text(&arrays[20], NULL);
+    add_text(&arrays[21], NULL);
 }
 
 static int finish_many(const struct end *ends, int count)
 {
-    static const int types[] = {PG_UUID, PG_UUID,          PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL,
-                                PG_TEXT, PG_TEXT,          PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT,
-                                PG_BOOL, 0 /* a scalar */, PG_INT8, PG_TEXT, PG_UUID, PG_BOOL};
+    static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL, PG_TEXT,
+                                PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_BOOL, 0 /* a scalar */,
+                                PG_INT8, PG_TEXT, PG_UUID, PG_BOOL, PG_TEXT, PG_TEXT};
     struct buf bufs[ARRAY_SIZE(types)];
     struct pg_array arrays[ARRAY_SIZE(types)];
     struct pg_param params[ARRAY_SIZE(types)];
@@ -747,7 +749,7 @@ START_TEST(a_completion_writes_what_the_wide_end_would_write)
                 "ARRAY[false], "
                 "ARRAY[false], ARRAY[false], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY['link'], "
                 "ARRAY['completed'], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[false], 'worker-1', ARRAY[250::int8], "
-                "ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[false])",
+                "ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[false], ARRAY[NULL::text], ARRAY[NULL::text])",
                 text_of(&id), text_of(&tokens[wide]));
             database_run(worker, text);
         } else {
@@ -847,6 +849,76 @@ START_TEST(a_row_of_deferrals_has_one_beginning)
     ck_assert_int_eq(claim_all(&token), 1);
     ck_assert_int_eq(finish(&(struct end){.event = id, .token = token, .status = "PENDING"}), 1);
     ck_assert_int_eq(fact(&id, "e.deferred_since IS NULL"), 1);
+}
+END_TEST
+
+/* Claims the event and ends the attempt: as a deferral for this cause, or (NULL) as a failed attempt. */
+static void put_off(const struct uuid *id, const char *cause, int count_before, const char *code_before)
+{
+    struct end end = {.event = *id,
+                      .token = uuid4_make(),
+                      .status = "PENDING",
+                      .give_back = cause != NULL,
+                      .cause = cause ? cause : "issuer_http_503"};
+    struct pg_rows *rows = claim(worker, &end.token, 1);
+    ck_assert_int_eq(taken(rows), 1);
+    ck_assert_int_eq(pg_int8(rows, 0, 19), count_before);
+    struct slice code = pg_bytes(rows, 0, 20);
+    ck_assert_uint_eq(code.length, strlen(code_before));
+    ck_assert(code.length == 0 || memcmp(code.bytes, code_before, code.length) == 0);
+    ck_assert_int_ge(pg_int8(rows, 0, 21), 0);
+    pg_rows_free(rows);
+    ck_assert_int_eq(finish(&end), 1);
+}
+
+static int attempts_of(const struct uuid *id)
+{
+    return (int)database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE event_id = '%s'", text_of(id));
+}
+
+START_TEST(deferrals_for_one_cause_are_counted_and_written_down_once)
+{
+    struct uuid id = add_event("quentin", 1);
+    put_off(&id, "issuer_http_404", 0, "");
+    put_off(&id, "issuer_http_404", 1, "issuer_http_404");
+    put_off(&id, "breaker_open", 2, "issuer_http_404"); /* ours: says nothing about the event */
+    put_off(&id, "issuer_http_404", 2, "issuer_http_404");
+    ck_assert_int_eq(attempts_of(&id), 1);
+    put_off(&id, "core_http_429", 3, "issuer_http_404"); /* another answer of a peer is another row */
+    put_off(&id, NULL, 1, "core_http_429");              /* and so is an attempt that counts */
+    ck_assert_int_eq(attempts_of(&id), 3);
+    put_off(&id, "breaker_open", 0, "");
+    put_off(&id, "drain", 1, "breaker_open");
+    put_off(&id, "drain", 1, "drain");
+    put_off(&id, "issuer_http_404", 2, "drain");
+    ck_assert_int_eq(attempts_of(&id), 6);
+    ck_assert_int_eq(fact(&id, "e.deferral_count"), 1);
+    ck_assert_int_eq(fact(&id, "e.retry_count"), 1);
+}
+END_TEST
+
+START_TEST(a_count_of_deferrals_at_its_limit_stops_no_end)
+{
+    struct uuid id = add_event("quincy", 1);
+    database_exec(owner,
+                  "UPDATE outbox_events SET deferral_count = 2147483647, deferral_code = 'issuer_http_429' "
+                  "WHERE id = '%s'",
+                  text_of(&id));
+    put_off(&id, "issuer_http_429", 2147483647, "issuer_http_429");
+    ck_assert_int_eq(fact(&id, "e.deferral_count"), 1000000);
+}
+END_TEST
+
+START_TEST(the_time_since_a_change_is_never_negative)
+{
+    struct uuid id = add_event("quiana", 1);
+    database_exec(owner, "UPDATE outbox_events SET updated_at = now() + interval '1 h' WHERE id = '%s'", text_of(&id));
+    put_off(&id, "issuer_http_404", 0, "");
+    database_exec(owner, "UPDATE outbox_events SET updated_at = now() - interval '1 h' WHERE id = '%s'", text_of(&id));
+    struct uuid token = uuid4_make();
+    struct pg_rows *rows = claim(worker, &token, 1);
+    ck_assert_int_ge(pg_int8(rows, 0, 21), 3600 * 1000);
+    pg_rows_free(rows);
 }
 END_TEST
 
@@ -1110,6 +1182,9 @@ int main(void)
     tcase_add_test(tcase, a_retry_counts_and_waits_and_a_deferral_gives_its_attempt_back);
     tcase_add_test(tcase, the_first_send_is_kept_unless_surely_nothing_was_sent);
     tcase_add_test(tcase, a_row_of_deferrals_has_one_beginning);
+    tcase_add_test(tcase, deferrals_for_one_cause_are_counted_and_written_down_once);
+    tcase_add_test(tcase, a_count_of_deferrals_at_its_limit_stops_no_end);
+    tcase_add_test(tcase, the_time_since_a_change_is_never_negative);
     tcase_add_test(tcase, a_refusal_says_why);
     tcase_add_test(tcase, the_end_changes_the_card_it_made_and_the_one_it_replaced);
     tcase_add_test(tcase, an_end_never_replaces_the_card_of_another_user);

@@ -1,0 +1,277 @@
+"""One card, one refusal, or one question: also when clocks step while a call is under way, and when a call arrives after
+its caller has given up.
+
+Story: a create times out, the user is blocked a moment later, the look-up finds nothing, and the request is REJECTED;
+then the create arrives and makes a card that nobody knows of. Or the clock of the database is set back during the
+create: its age is negative, "nothing was sent" is read from that, and no look-up is made at all.
+After each story the invariants compare every end with what the issuer and core-api have, late calls included.
+"""
+from harness import same, test, true, wait
+
+SHORT = {"issuer__timeout": "300ms", "issuer__settle_time": "1500ms", "core__timeout": "300ms", "worker__lease": "1500ms",
+         "issuer__key_lifetime": "1h", "retry__max_attempts": "4"}
+HOURS = 2 * 3600
+LATE_MS = 900  # longer than a timeout and a retry, shorter than the settling time
+
+
+def creates(world, request):
+    return len(world.sandbox.calls("create", reference=request))
+
+
+def lookups(world, request):
+    return len(world.sandbox.calls("lookup", reference=request))
+
+
+def block(world, user):
+    world.sandbox.fault("check", "ineligible", user=user, code="user_blocked")
+
+
+def end_of(world, request, seconds=40):
+    event = world.wait_status(request, "COMPLETED", "REJECTED", "FAILED", seconds=seconds)
+    return event["status"], event["reason_code"]
+
+
+def ineligible_after_a_late_create(world, user="alice"):
+    world.sandbox.fault("create", "hang_then_execute", user=user, count=1, late_ms=LATE_MS)
+    request = world.accept(user)
+    wait(lambda: creates(world, request) == 1, "the create is under way")
+    block(world, user)
+    return request
+
+
+@test(**SHORT)
+def a_user_who_is_blocked_while_a_create_is_late_gets_no_card(world):
+    world.up()
+    request = ineligible_after_a_late_create(world)
+    same(end_of(world, request), ("REJECTED", "user_blocked"), "the end")
+    true(lookups(world, request) >= 2, "the first look-up decided nothing")
+    same([card["status"] for card in world.sandbox.cards(reference=request)], ["cancelled"], "the late card")
+
+
+@test(**SHORT)
+def a_create_that_never_arrives_holds_its_refusal_back_for_the_settling_time_only(world):
+    world.up()
+    world.sandbox.fault("create", "hang", user="alice", count=1)
+    request = world.accept("alice")
+    wait(lambda: creates(world, request) == 1, "the create is under way")
+    block(world, "alice")
+    same(end_of(world, request), ("REJECTED", "user_blocked"), "the end")
+    same(creates(world, request), 1, "creates")
+    same(world.sandbox.cards(reference=request), [], "cards")
+
+
+@test(**SHORT)
+def a_refusal_behind_a_late_create_cancels_what_arrives(world):
+    world.up()
+    world.sandbox.fault("create", "hang_then_execute", user="alice", count=1, late_ms=LATE_MS)
+    world.sandbox.fault("create", "status", user="alice", status=422, code="bin_closed")
+    request = world.accept("alice")
+    status, code = end_of(world, request)
+    true((status, code) in (("COMPLETED", None), ("REJECTED", "bin_closed")), "the end: %s %s" % (status, code))
+    same(creates(world, request), 2, "creates: none is sent while the refusal waits")
+
+
+@test(**SHORT)
+def used_up_attempts_do_not_end_before_the_last_create_can_have_arrived(world):
+    world.up()
+    world.sandbox.fault("create", "hang", user="alice", count=3)
+    world.sandbox.fault("create", "hang_then_execute", user="alice", late_ms=LATE_MS)
+    world.sandbox.fault("create", "hang", user="bob")
+    requests = [world.accept(user) for user in ("alice", "bob")]
+    same(end_of(world, requests[0]), ("COMPLETED", None), "the late card is found")
+    same(end_of(world, requests[1]), ("FAILED", "attempts_exhausted"), "nothing arrived")
+    same([creates(world, request) for request in requests], [4, 4], "creates: none after the last attempt")
+
+
+@test(**{**SHORT, "issuer__key_lifetime": "4s", "retry__max_attempts": "100", "retry__cap": "300ms"})
+def no_create_is_sent_so_late_that_it_could_arrive_after_its_key(world):
+    """The margin before the key's end is at least the settling time: a create that is late still meets its key."""
+    world.up(sandbox=("--key-lifetime", "4s"))
+    world.sandbox.fault("create", "hang_then_execute", user="alice", late_ms=1400)
+    request = world.accept("alice")
+    same(end_of(world, request), ("COMPLETED", None), "the end")
+    world.sandbox.wait_late()
+    same(len(world.sandbox.cards(reference=request)), 1, "cards")
+
+
+@test(**SHORT)
+def a_link_that_arrives_after_its_card_was_cancelled_is_not_executed(world):
+    world.up()
+    world.sandbox.fault("link", "hang_then_execute", user="alice", count=1, late_ms=2500)
+    world.sandbox.fault("link", "status", user="alice", status=422, code="account_closed")
+    request = world.accept("alice")
+    same(end_of(world, request), ("REJECTED", "account_closed"), "the end")
+    same(len(world.sandbox.calls("unlink")), 1, "core-api was told")
+    world.sandbox.wait_late()
+    same(world.sandbox.ledger()["links"], [], "links")
+
+
+@test(**SHORT)
+def an_unlink_is_repeated_until_core_api_has_taken_it(world):
+    world.up()
+    world.sandbox.fault("link", "execute_then_status", user="alice", count=1, status=500)
+    world.sandbox.fault("link", "status", user="alice", status=422, code="account_closed")
+    world.sandbox.faults([{"target": "core", "call": "unlink", "fault": kind, "count": 1, **more} for kind, more in (
+        ("status", {"status": 500}), ("drop", {}), ("status", {"status": 429}))])
+    request = world.accept("alice")
+    same(end_of(world, request), ("REJECTED", "account_closed"), "the end")
+    same(len(world.sandbox.calls("unlink")), 4, "unlinks")
+    same(world.sandbox.ledger()["links"], [], "links")
+
+
+@test(**{**SHORT, "issuer__timeout": "2s", "issuer__settle_time": "4s", "worker__lease": "6s"})
+def a_clock_set_back_during_a_create_leaves_it_known(world):
+    clock = world.own_database()
+    world.up()
+    world.sandbox.fault("create", "create_then_hang", user="alice", count=1)
+    request = world.accept("alice")
+    wait(lambda: creates(world, request) == 1, "the create is under way")
+    clock.step(-HOURS)
+    block(world, "alice")
+    same(end_of(world, request, 60), ("REJECTED", "user_blocked"), "the end")
+    true(lookups(world, request) >= 1, "it was looked up")
+    same([card["status"] for card in world.sandbox.cards(reference=request)], ["cancelled"], "the card")
+
+
+@test(**{**SHORT, "issuer__key_lifetime": "6s", "retry__max_attempts": "1000"})
+def a_clock_set_back_during_an_outage_makes_no_second_card(world):
+    """The issuer has forgotten the key when it is back: what may have been sent is looked up, whatever the clock says."""
+    clock = world.own_database()
+    world.up(sandbox=("--key-lifetime", "6s"))
+    world.sandbox.fault("create", "create_then_hang", user="alice", count=1)
+    request = world.accept("alice")
+    wait(lambda: creates(world, request) == 1, "the create is under way")
+    clock.step(-20)
+    world.sandbox.down()
+    wait(lambda: world.event(request)["last_error"], "an attempt that found nobody")
+    true(world.event(request)["first_sent_at"] is not None, "the send is known")
+    world.sandbox.advance(7000)  # the issuer forgets its keys
+    clock.step(27)  # and it is that late
+    world.sandbox.down(down=False)
+    same(end_of(world, request, 60), ("COMPLETED", None), "the end")
+    same(len(world.sandbox.cards(reference=request)), 1, "cards")
+
+
+@test(**SHORT)
+def a_clock_set_forward_does_not_end_the_settling_time(world):
+    clock = world.own_database()
+    world.up()
+    request = ineligible_after_a_late_create(world)
+    clock.step(HOURS)
+    same(end_of(world, request, 60)[0], "REJECTED", "the end")
+    same([card["status"] for card in world.sandbox.cards(reference=request)], ["cancelled"], "the late card")
+
+
+@test(**SHORT)
+def a_clock_set_back_before_a_replay_leaves_the_send_known(world):
+    clock = world.own_database()
+    world.up()
+    world.sandbox.fault("create", "create_then_hang", user="alice")
+    world.sandbox.fault("lookup", "answer", user="alice", body='{"cards":[]}')
+    request = world.accept("alice")
+    same(end_of(world, request), ("FAILED", "attempts_exhausted"), "an issuer whose look-up is wrong")
+    world.sandbox.clear()
+    block(world, "alice")
+    clock.step(-HOURS)
+    same(world.ctl("replay", request, "--reason", "the look-up is right now").returncode, 0, "replay")
+    same(end_of(world, request, 60), ("REJECTED", "user_blocked"), "the end")
+    same([card["status"] for card in world.sandbox.cards(reference=request)], ["cancelled"], "the card")
+
+
+@test(**SHORT)
+def what_a_clock_that_was_ahead_has_written_does_not_wait_for_it(world):
+    clock = world.own_database()
+    clock.step(HOURS)
+    world.up()
+    world.sandbox.down()
+    request = world.accept("alice")
+    wait(lambda: world.event(request)["last_error"], "an attempt, by the clock that is ahead")
+    held = world.accept("bob")
+    clock.step(-HOURS)
+    world.sandbox.down(down=False)
+    for one in (request, held):
+        same(end_of(world, one), ("COMPLETED", None), "the end")
+
+
+@test(**SHORT)
+def a_lease_of_a_clock_that_was_ahead_is_taken_over_in_time(world):
+    clock = world.own_database()
+    clock.step(HOURS)
+    world.up(workers=0)
+    worker = world.start_worker()
+    world.sandbox.fault("create", "hang", user="alice", count=1)
+    request = world.accept("alice")
+    wait(lambda: creates(world, request) == 1, "the create is under way")
+    worker.kill()
+    clock.step(-HOURS)
+    world.start_worker()
+    same(end_of(world, request), ("COMPLETED", None), "the end")
+
+
+@test(**{**SHORT, "issuer__timeout": "2s", "issuer__settle_time": "4s", "worker__lease": "6s", "issuer__max_concurrency": "1"})
+def a_worker_whose_machine_was_suspended_sends_nothing_of_before(world):
+    """It waits for its turn at the issuer; the machine sleeps for hours; the lease is long over when the turn comes."""
+    world.up(workers=0)
+    worker = world.start_worker(clock=world.clock("worker"))
+    world.sandbox.fault("create", "hang", user="alice", count=1)
+    first = world.accept("alice")
+    wait(lambda: creates(world, first) == 1, "the only place at the issuer is taken")
+    second = world.accept("bob")
+    wait(lambda: len(world.sandbox.calls("check", user="bob")) == 1, "the second has asked core-api")
+    worker.clock.sleep(HOURS)
+    block(world, "bob")
+    same(end_of(world, second, 60), ("REJECTED", "user_blocked"), "the end")
+    same(creates(world, second), 0, "creates of what was asked before the sleep")
+    same(end_of(world, first, 60), ("COMPLETED", None), "the first")
+
+
+@test(**{**SHORT, "issuer__key_lifetime": "4s", "retry__max_attempts": "2"})
+def a_lookup_that_nobody_can_read_ends_as_a_question(world):
+    world.up()
+    world.sandbox.fault("create", "create_then_hang", user="alice")
+    world.sandbox.fault("lookup", "answer", user="alice", body='{"cards":[{"id":"x","status":"pending_activation"}]}')
+    request = world.accept("alice")
+    same(end_of(world, request, 60), ("FAILED", "outcome_unknown"), "the end")
+    world.sandbox.clear()
+    same(world.ctl("replay", request, "--reason", "it can be read now").returncode, 0, "replay")
+    same(end_of(world, request), ("COMPLETED", None), "a replay looks it up again")
+    same(creates(world, request), 2, "creates: none after the key's lifetime")
+
+
+@test(**{**SHORT, "retry__max_attempts": "3"})
+def a_worker_that_dies_takes_no_attempts_of_its_events_along(world):
+    world.up(workers=0)
+    world.sandbox.fault("check", "hang")
+    requests = [world.accept("user-%d" % i) for i in range(20)]
+    for _ in range(4):
+        worker = world.start_worker()
+        wait(lambda: world.sql("SELECT count(*) FROM outbox_events WHERE status = 'PROCESSING'") != "0", "claims")
+        worker.kill()
+        world.sql("UPDATE outbox_events SET lease_until = now() - interval '1 second', next_attempt_at = now() WHERE"
+                  " status = 'PROCESSING'")
+    world.sandbox.clear()
+    world.start_worker()
+    world.settle(60)
+    same({world.status(request) for request in requests}, {"COMPLETED"}, "ends")
+
+
+@test(**{**SHORT, "worker__lease": "1300ms"})
+def an_event_that_kills_its_worker_does_not_take_its_neighbours_along(world):
+    """The worker dies whenever the issuer sees the poisonous event. It ends as a question; the others get their cards."""
+    world.up(workers=0)
+    world.sandbox.fault("create", "create_then_hang", user="poison")
+    world.sandbox.fault("lookup", "hang", user="poison")
+    poison = world.accept("poison")
+    others = [world.accept("user-%d" % i) for i in range(6)]
+    seen = 0
+    while world.status(poison) != "FAILED":
+        worker = world.start_worker()
+        wait(lambda: world.status(poison) == "FAILED" or
+             creates(world, poison) + lookups(world, poison) > seen, "the poison is met, or has ended", 60)
+        worker.kill()
+        seen = creates(world, poison) + lookups(world, poison)
+    world.start_worker()
+    for request in others:
+        same(end_of(world, request), ("COMPLETED", None), "a neighbour")
+    same(world.event(poison)["reason_code"], "worker_lost", "the poison")
+    same(len(world.sandbox.cards(reference=poison)), 1, "its card is there: a question for a person")
