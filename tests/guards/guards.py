@@ -650,4 +650,63 @@ GUARDS = [
         becomes="    return false ?",
         test="unit/http_answer",
     ),
+    # ---- card numbers and their keys ----
+    dict(
+        name="a worker reads no number",
+        file="migrations/grants.sql",
+        line="""issuer_card_id, last4, status), INSERT
+            ON issuing.cards TO issuing_worker;""",
+        becomes="""issuer_card_id, last4, status, number_record), INSERT
+            ON issuing.cards TO issuing_worker;""",
+        test="db/statements",
+    ),
+    dict(
+        name="what an older release granted is taken back",
+        file="migrations/grants.sql",
+        line="        EXECUTE format('REVOKE ALL ON %s FROM %s', held.tab, held.role);\n",
+        becomes="        NULL;\n",
+        test="db/card_numbers",
+    ),
+    dict(
+        name="a number is shown to its user only",
+        file="migrations/0010_card_numbers.sql",
+        line="WHERE c.id = card AND c.user_id = holder AND c.number_record IS NOT NULL",
+        becomes="WHERE c.id = card AND c.number_record IS NOT NULL",
+        test="db/card_numbers",
+    ),
+    dict(
+        name="a record that cannot be opened stays in the database",
+        file="migrations/0010_card_numbers.sql",
+        line="CASE WHEN found.is_openable THEN found.number_record END",
+        becomes="found.number_record",
+        test="db/card_numbers",
+    ),
+    dict(
+        name="no audit row for what is not revealed",
+        file="migrations/0010_card_numbers.sql",
+        line="jsonb_build_object('card_id', s.id) FROM shown s WHERE s.key_id = ANY (openable)",
+        becomes="jsonb_build_object('card_id', s.id) FROM shown s",
+        test="db/card_numbers",
+    ),
+    dict(
+        name="a record is replaced only by what was made of it",
+        file="migrations/0010_card_numbers.sql",
+        line="WHERE c.user_id = a.user_id AND c.id = a.id AND c.number_record = a.old_record",
+        becomes="WHERE c.user_id = a.user_id AND c.id = a.id",
+        test="db/card_numbers",
+    ),
+    dict(
+        name="two changes of a keys file wait for each other",
+        file="common/keyring_file.c",
+        line="flock(fd, LOCK_EX | LOCK_NB) == 0",
+        becomes="flock(fd, LOCK_SH | LOCK_NB) == 0",
+        test="unit/keyring_file",
+    ),
+    dict(
+        name="a ring in use keeps its active key",
+        file="common/keyring.c",
+        line="if (was == old->active && (!is || is->entry.state == KEYRING_RETIRED))",
+        becomes="if (false)",
+        test="unit/keyring_file",
+    ),
 ]
