@@ -2,6 +2,11 @@
 -- right on cards.number_record. The first five parameters of what takes filters are those of ctl/filter.c; the columns of an event are
 -- those of ctl/event.h, in its order, wherever one is returned.
 
+-- name: operator_session :none
+-- why: the first statement of every session of issuing-ctl: whatever search_path the role, the database or the caller has, names are found in
+-- PostgreSQL and in our schema only. A command, since it looks up no name itself.
+SET search_path = pg_catalog, issuing, pg_temp;
+
 -- name: operator_status :many
 -- why: how many events each status has; walks the table once, because finished events are in no partial index. No lock.
 SELECT e.status, count(*),

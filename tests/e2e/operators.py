@@ -230,6 +230,40 @@ def usage_errors_are_2_configuration_78_and_a_missing_database_75(world):
 
 
 @test
+def a_wrong_role_database_or_schema_is_named_and_is_78(world):
+    def refused(done, words, what):
+        same(done.returncode, 78, what + ": " + done.stderr)
+        true(all(word in done.stderr for word in words) and "away" not in done.stderr, what + ": " + done.stderr)
+    for verb in ("status", "list"):
+        refused(world.ctl(verb, role="nobody_of_that_name"), ["nobody_of_that_name"], "a role that is not there")
+        refused(world.ctl(verb, database__url=world.suite.conninfo("no_such_database", "issuing_operator")),
+                ["no_such_database"], "a database that is not there")
+    refused(world.ctl("status", database__url=world.suite.conninfo("postgres", "issuing_operator")), ["migrate"],
+            "a database that was not migrated")
+    world.sql("REVOKE USAGE ON SCHEMA issuing FROM issuing_operator")
+    refused(world.ctl("status"), ["connect as issuing_operator"], "a role without rights")
+    world.sql("GRANT USAGE ON SCHEMA issuing TO issuing_operator")
+    world.sql("INSERT INTO issuing.schema_migration (version, name, sha256, ms) VALUES (99, 'x', repeat('0', 64), 1)")
+    refused(world.ctl("status"), ["version 99"], "a newer schema")
+
+
+@test
+def a_session_of_ctl_runs_no_function_of_others(world):
+    """The role's own search_path names a schema of somebody else first, before that of PostgreSQL."""
+    world.sql("CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO PUBLIC; CREATE TABLE evil.caught (what text);"
+              " GRANT INSERT ON evil.caught TO PUBLIC")
+    for signature, result in (("count()", "int8"), ("clock_timestamp()", "timestamptz"), ("now()", "timestamptz"),
+                              ("set_config(text, text, bool)", "text")):
+        name = signature.split("(")[0]
+        body = "INSERT INTO evil.caught VALUES ('%s'); SELECT NULL::%s" % (name, result)
+        world.sql("CREATE FUNCTION evil.%s RETURNS %s LANGUAGE sql AS $$ %s $$" % (signature, result, body))
+    world.sql("ALTER ROLE issuing_operator IN DATABASE %s SET search_path = evil, pg_catalog, issuing" % world.database)
+    for words in (("status",), ("list",), ("doctor",)):
+        world.ctl(*words)
+    same(world.sql("SELECT * FROM evil.caught"), "", "functions of others that were run")
+
+
+@test
 def roles_have_no_more_rights_than_they_need(world):
     world.up()
     world.issue("alice")

@@ -172,11 +172,17 @@ START_TEST(somebody_elses_file_is_left_alone)
     ck_assert_int_eq(chown(path, 12345, 23456), 0);
     ck_assert_int_eq(chmod(path, 0660), 0);
     ck_assert_int_eq(chmod(folder, 0777), 0);
+    /* From inside: the folders above may be closed to others. */
+    uint32_t new_id = 77, old_id = 88;
+    ck_assert_int_eq(chdir(folder), 0);
     ck_assert_int_eq(setegid(23456), 0);
     ck_assert_int_eq(seteuid(12346), 0);
-    expect_refused(ERR_REFUSED, "another user");
+    bool done = keyring_rotate("keys", &new_id, &old_id, &err);
     ck_assert_int_eq(seteuid(0), 0);
     ck_assert_int_eq(setegid(0), 0);
+    ck_assert_int_eq(chdir(".."), 0);
+    ck_assert(!done);
+    ck_assert_msg(err.kind == ERR_REFUSED && strstr(err.message, "another user"), "%s", err.message);
     ck_assert_str_eq(read_file(), TEXT);
 }
 END_TEST
