@@ -290,3 +290,20 @@ COMMIT;
 -- name: operator_migrate_rollback :none
 -- why: the other end of operator_migrate_begin.
 ROLLBACK;
+
+-- name: operator_number_keys :many
+-- why: how many card numbers each key holds: issuing.number_keys in migrations/0010_card_numbers.sql. Reads all cards once; counts only. No lock.
+SELECT key_id, records
+FROM issuing.number_keys();
+
+-- name: owner_rewrap_take :many
+-- why: the next card numbers that are not sealed with the active key, locked until the end of the transaction: issuing.rewrap_take in
+-- migrations/0010_card_numbers.sql. For the owner of the tables only. $1 user and $2 card to go on behind (null = from the beginning), $3 active key,
+-- $4 how many cards to look at.
+SELECT id, user_id, number_record, looked_at_user, looked_at_card, left_out
+FROM issuing.rewrap_take($1::text, $2::uuid, $3::int8, $4::int8);
+
+-- name: owner_rewrap_put :one
+-- why: stores them sealed again, each over the record that was opened, with an audit row: issuing.rewrap_put. $1 cards, $2 users, $3 old records,
+-- $4 new records, $5 who.
+SELECT issuing.rewrap_put($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text);
