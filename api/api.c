@@ -17,6 +17,7 @@ bool api_open(struct api *api, struct err *err)
              (long long)api->config->limit.count, (long long)((api->config->limit.window_ms + 999) / 1000));
     api->replays = metrics_series(api->metrics, API_METRIC_REPLAYS, NULL, NULL);
     api->limited = metrics_series(api->metrics, API_METRIC_LIMITED, NULL, NULL);
+    (void)metrics_series(api->metrics, API_METRIC_UNREADABLE, NULL, NULL); /* there from the start */
     if (!nudge_open(&api->wake_nudge, api->loop, api->pool, &sql_notify_wake, err) ||
         !auth_open(api->config, &api->auth, err))
         return false;

@@ -28,6 +28,8 @@ struct exchange;
     X(REPLAYS, "issuing_idempotency_replays_total", METRIC_COUNTER, "Repeats answered from the stored answer.", NULL,  \
       NULL, NULL)                                                                                                      \
     X(LIMITED, "issuing_ratelimited_total", METRIC_COUNTER, "Requests refused by the rate limit.", NULL, NULL, NULL)   \
+    X(UNREADABLE, "issuing_numbers_unreadable_total", METRIC_COUNTER,                                                  \
+      "Card numbers asked for that could not be opened: their key is missing.", NULL, NULL, NULL)                      \
     X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", "sqlstate_class", \
       NULL, NULL)                                                                                                      \
     X(WAITING, "issuing_waiting_clients", METRIC_GAUGE, "Clients that wait for a final status.", NULL, NULL, NULL)     \
@@ -48,6 +50,8 @@ struct api {
     struct pg_pool *pool;
     struct auth *auth;
     struct keyring *keyring; /* NULL: numbers can't be shown */
+    int64_t
+        keys_read_ms; /* monotonic: when a number that could not be opened had the keys file read again; 0 = never */
     struct metrics *metrics;
     struct metric_series *replays, *limited;
     char limit_policy[96]; /* RateLimit-Policy */
@@ -90,6 +94,7 @@ struct exchange {
     struct waiter waiter;
     int wait_s; /* asked for; 0 = none */
     bool has_waited;
+    bool has_reread;    /* GET .../number: it is asked for the second time */
     int64_t page_limit; /* lists */
     /* POST /v1/card-requests */
     struct acceptance acceptance;

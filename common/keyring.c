@@ -4,24 +4,17 @@
  * one key is safe up to 2^32 seals (SP 800-38D, 8.3), so keys are rotated long before. No message holds a byte of a key
  * or of a number. A record opens only under the key, the user and the card it was sealed for.
  *
- * Left out: rotation (a new file with one more line, made by issuing-ctl), sealing again with a newer key (the
- * caller). */
+ * Left out: how the file is made and changed (keyring_file.c), sealing again with a newer key (the caller). */
 #include "common/keyring.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <limits.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#define KEYS_MAX 256
 #define KEY_SIZE 32
 #define NONCE_SIZE 12
 #define TAG_SIZE 16
@@ -30,11 +23,8 @@
 #define PREFIX_SIZE (1 + 4 + NONCE_SIZE) /* version, key id, nonce */
 #define RECORD_MIN (PREFIX_SIZE + NUMBER_MIN + TAG_SIZE)
 
-enum key_state { KEY_ACTIVE, KEY_DECRYPT, KEY_RETIRED };
-
 struct key {
-    uint32_t id;
-    enum key_state state;
+    struct keyring_entry entry;
     unsigned char bytes[KEY_SIZE];
 };
 
@@ -42,7 +32,7 @@ struct keyring {
     EVP_CIPHER *cipher; /* looked up once: it costs more than a seal */
     const struct key *active;
     size_t count;
-    struct key keys[KEYS_MAX];
+    struct key keys[KEYRING_KEYS_MAX];
 };
 
 /* ---- the file ---- */
@@ -79,12 +69,19 @@ static bool parse_id(struct slice word, uint32_t *ret_id)
     return id > 0 && id <= UINT32_MAX;
 }
 
-static bool parse_state(struct slice word, enum key_state *ret_state)
+static const char *const state_names[] = {
+    [KEYRING_ACTIVE] = "active", [KEYRING_DECRYPT] = "decrypt", [KEYRING_RETIRED] = "retired"};
+
+const char *keyring_state_name(enum keyring_state state)
 {
-    static const char *const names[] = {[KEY_ACTIVE] = "active", [KEY_DECRYPT] = "decrypt", [KEY_RETIRED] = "retired"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        if (word.length == strlen(names[i]) && memcmp(word.bytes, names[i], word.length) == 0) {
-            *ret_state = (enum key_state)i;
+    return state_names[state];
+}
+
+static bool parse_state(struct slice word, enum keyring_state *ret_state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(state_names); i++) {
+        if (word.length == strlen(state_names[i]) && memcmp(word.bytes, state_names[i], word.length) == 0) {
+            *ret_state = (enum keyring_state)i;
             return true;
         }
     }
@@ -116,9 +113,25 @@ static bool parse_key(struct slice word, unsigned char ret_bytes[KEY_SIZE])
 static const struct key *find_key(const struct keyring *keyring, uint32_t id)
 {
     for (size_t i = 0; i < keyring->count; i++)
-        if (keyring->keys[i].id == id)
+        if (keyring->keys[i].entry.id == id)
             return &keyring->keys[i];
     return NULL;
+}
+
+/* "# made TIME" behind a key; anything else there is a comment. mark: the first word, which begins with '#', if any. */
+static void read_made(struct slice mark, struct slice rest, char ret_made_at[KEYRING_TIME_SIZE])
+{
+    struct slice word = mark.length == 1 ? next_word(&rest) : (struct slice){mark.bytes + 1, mark.length - 1};
+    if (mark.length == 0 || word.length != 4 || memcmp(word.bytes, "made", 4) != 0)
+        return;
+    word = next_word(&rest);
+    if (word.length >= KEYRING_TIME_SIZE)
+        return;
+    for (size_t i = 0; i < word.length; i++)
+        if (!strchr("0123456789-:TZ", word.bytes[i]))
+            return;
+    memcpy(ret_made_at, word.bytes, word.length);
+    ret_made_at[word.length] = '\0';
 }
 
 /* One line; what is wrong with it is said without a byte of it. */
@@ -127,25 +140,26 @@ static bool read_line(struct keyring *keyring, struct slice line, const char *pa
     struct slice id = next_word(&line);
     if (id.length == 0 || id.bytes[0] == '#')
         return true;
-    if (keyring->count == KEYS_MAX)
-        return err_set(err, ERR_CONFIG, "%s:%d: more than %d keys", path, number, KEYS_MAX);
+    if (keyring->count == KEYRING_KEYS_MAX)
+        return err_set(err, ERR_CONFIG, "%s:%d: more than %d keys", path, number, KEYRING_KEYS_MAX);
     struct key *key = &keyring->keys[keyring->count];
-    if (!parse_id(id, &key->id))
+    if (!parse_id(id, &key->entry.id))
         return err_set(err, ERR_CONFIG, "%s:%d: the key id must be a number from 1 to %" PRIu32, path, number,
                        UINT32_MAX);
-    if (find_key(keyring, key->id))
-        return err_set(err, ERR_CONFIG, "%s:%d: key id %" PRIu32 " is there twice", path, number, key->id);
-    if (!parse_state(next_word(&line), &key->state))
+    if (find_key(keyring, key->entry.id))
+        return err_set(err, ERR_CONFIG, "%s:%d: key id %" PRIu32 " is there twice", path, number, key->entry.id);
+    if (!parse_state(next_word(&line), &key->entry.state))
         return err_set(err, ERR_CONFIG, "%s:%d: the state must be active, decrypt or retired", path, number);
     if (!parse_key(next_word(&line), key->bytes))
         return err_set(err, ERR_CONFIG, "%s:%d: the key must be %d hex digits", path, number, 2 * KEY_SIZE);
     struct slice rest = next_word(&line);
     if (rest.length > 0 && rest.bytes[0] != '#')
         return err_set(err, ERR_CONFIG, "%s:%d: something follows the key", path, number);
-    if (key->state == KEY_ACTIVE && keyring->active)
+    read_made(rest, line, key->entry.made_at);
+    if (key->entry.state == KEYRING_ACTIVE && keyring->active)
         return err_set(err, ERR_CONFIG, "%s:%d: a second active key (the first is %" PRIu32 ")", path, number,
-                       keyring->active->id);
-    if (key->state == KEY_ACTIVE)
+                       keyring->active->entry.id);
+    if (key->entry.state == KEYRING_ACTIVE)
         keyring->active = key;
     keyring->count++;
     return true;
@@ -193,12 +207,12 @@ bool keyring_load(const char *path, struct keyring **ret_keyring, struct err *er
 static bool follows(const struct keyring *fresh, const struct keyring *old, const char *path, struct err *err)
 {
     for (size_t i = 0; i < old->count; i++) {
-        const struct key *was = &old->keys[i], *is = find_key(fresh, was->id);
+        const struct key *was = &old->keys[i], *is = find_key(fresh, was->entry.id);
         if (is && !secret_equal(is->bytes, KEY_SIZE, was->bytes, KEY_SIZE))
-            return err_set(err, ERR_CONFIG, "%s: key %" PRIu32 " is another one than before", path, was->id);
-        if (was == old->active && (!is || is->state == KEY_RETIRED))
+            return err_set(err, ERR_CONFIG, "%s: key %" PRIu32 " is another one than before", path, was->entry.id);
+        if (was == old->active && (!is || is->entry.state == KEYRING_RETIRED))
             return err_set(err, ERR_CONFIG, "%s: key %" PRIu32 " is still in use and %s; make it decrypt first", path,
-                           was->id, is ? "retired" : "missing");
+                           was->entry.id, is ? "retired" : "missing");
     }
     return true;
 }
@@ -228,7 +242,23 @@ void keyring_free(struct keyring *keyring)
 
 uint32_t keyring_active_id(const struct keyring *keyring)
 {
-    return keyring->active->id;
+    return keyring->active->entry.id;
+}
+
+size_t keyring_count(const struct keyring *keyring)
+{
+    return keyring->count;
+}
+
+struct keyring_entry keyring_entry(const struct keyring *keyring, size_t index)
+{
+    return keyring->keys[index].entry;
+}
+
+bool keyring_can_open(const struct keyring *keyring, uint32_t key_id)
+{
+    const struct key *key = find_key(keyring, key_id);
+    return key && key->entry.state != KEYRING_RETIRED;
 }
 
 /* ---- records ---- */
@@ -293,13 +323,13 @@ bool keyring_seal(struct keyring *keyring, const char *user_id, const struct uui
     const struct key *key = keyring->active;
     unsigned char record[KEYRING_RECORD_MAX], *nonce = record + 5, *sealed = record + PREFIX_SIZE;
     record[0] = RECORD_VERSION;
-    put_u32(record + 1, key->id);
+    put_u32(record + 1, key->entry.id);
     if (RAND_bytes(nonce, NONCE_SIZE) != 1)
         return err_set(err, ERR_SYSTEM, "no random bytes for a nonce");
     EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
     int length = 0, rest = 0;
     bool done = cipher && EVP_EncryptInit_ex2(cipher, keyring->cipher, key->bytes, nonce, NULL) == 1 &&
-                add_context(cipher, key->id, user_id, card_id) &&
+                add_context(cipher, key->entry.id, user_id, card_id) &&
                 EVP_EncryptUpdate(cipher, sealed, &length, (const unsigned char *)number, (int)number_length) == 1 &&
                 EVP_EncryptFinal_ex(cipher, sealed + length, &rest) == 1 &&
                 EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_GET_TAG, TAG_SIZE, sealed + number_length) == 1;
@@ -311,14 +341,22 @@ bool keyring_seal(struct keyring *keyring, const char *user_id, const struct uui
     return true;
 }
 
+bool keyring_record_key(const unsigned char *record, size_t length, uint32_t *ret_key_id)
+{
+    if (length < RECORD_MIN || length > KEYRING_RECORD_MAX || record[0] != RECORD_VERSION)
+        return false;
+    *ret_key_id = get_u32(record + 1);
+    return true;
+}
+
 bool keyring_open(const struct keyring *keyring, const char *user_id, const struct uuid *card_id,
                   const unsigned char *record, size_t length, char ret_number[KEYRING_NUMBER_MAX + 1], struct err *err)
 {
-    if (length < RECORD_MIN || length > KEYRING_RECORD_MAX || record[0] != RECORD_VERSION)
+    uint32_t id = 0;
+    if (!keyring_record_key(record, length, &id))
         return err_set(err, ERR_MALFORMED, "a stored card number has an unknown form");
-    uint32_t id = get_u32(record + 1);
     const struct key *key = find_key(keyring, id);
-    if (!key || key->state == KEY_RETIRED)
+    if (!key || key->entry.state == KEYRING_RETIRED)
         return err_set(err, ERR_NOT_FOUND, "key %" PRIu32 " is %s", id, key ? "retired" : "not in the key ring");
     const unsigned char *sealed = record + PREFIX_SIZE;
     size_t number_length = length - PREFIX_SIZE - TAG_SIZE;
@@ -341,83 +379,4 @@ bool keyring_open(const struct keyring *keyring, const char *user_id, const stru
     if (!ready)
         return err_set(err, ERR_MEMORY, "a stored card number could not be decrypted");
     return fits || err_set(err, ERR_REFUSED, "a stored card number is another card's or user's, or was changed");
-}
-
-/* ---- a new file ---- */
-
-static bool write_all(int fd, const char *text, size_t length)
-{
-    while (length > 0) {
-        ssize_t count = write(fd, text, length);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            return false;
-        text += count;
-        length -= (size_t)count;
-    }
-    return true;
-}
-
-/* Without it the name may be gone after a crash, and with it every number that was sealed. */
-static bool sync_directory(const char *path)
-{
-    char copy[PATH_MAX];
-    if (strlen(path) >= sizeof(copy))
-        return false;
-    memcpy(copy, path, strlen(path) + 1);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    /* Some file systems cannot; then there is nothing better to do. */
-    bool done = fsync(fd) == 0 || errno == EINVAL;
-    close(fd);
-    return done;
-}
-
-static int format_file(char *out, size_t out_size, uint32_t id, const unsigned char key[KEY_SIZE])
-{
-    int length = snprintf(out, out_size,
-                          "# Keys for card numbers. Without this file they are lost, with it anybody can read them.\n"
-                          "# <id> <state> <64 hex digits>; state: active (one), decrypt, retired\n"
-                          "%" PRIu32 " active ",
-                          id);
-    for (size_t i = 0; i < KEY_SIZE; i++)
-        length += snprintf(out + length, out_size - (size_t)length, "%02x", key[i]);
-    return length + snprintf(out + length, out_size - (size_t)length, "\n");
-}
-
-bool keyring_generate(const char *path, uint32_t *ret_key_id, struct err *err)
-{
-    const uint32_t id = 1;
-    unsigned char key[KEY_SIZE];
-    char text[512];
-    if (RAND_priv_bytes(key, sizeof(key)) != 1)
-        return err_set(err, ERR_SYSTEM, "no random bytes for a key");
-    int length = format_file(text, sizeof(text), id, key);
-    secret_wipe(key, sizeof(key));
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        int error = errno;
-        secret_wipe(text, sizeof(text));
-        return err_set(err, error == EEXIST ? ERR_REFUSED : ERR_SYSTEM, "%s: %s", path,
-                       error == EEXIST ? "exists and is never overwritten" : strerror(error));
-    }
-    bool done = fchmod(fd, 0600) == 0 && write_all(fd, text, (size_t)length) && fsync(fd) == 0;
-    int error = errno;
-    secret_wipe(text, sizeof(text));
-    if (close(fd) != 0 && done) {
-        error = errno;
-        done = false;
-    }
-    if (done && !sync_directory(path)) {
-        error = errno;
-        done = false;
-    }
-    if (!done) {
-        (void)unlink(path);
-        return err_set(err, ERR_SYSTEM, "%s: %s", path, strerror(error));
-    }
-    *ret_key_id = id;
-    return true;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/pg_libpq.h"
 
 struct pg_sync {
@@ -16,6 +17,36 @@ struct pg_sync {
     char sqlstate[6];
     struct pg_doubt doubt; /* about the commit of the call on its way */
 };
+
+/* The SQLSTATE in what a server with verbose messages has said: "...FATAL:  28P01: ..."; whatever the language. */
+static bool find_sqlstate(const char *message, char ret_state[6])
+{
+    for (const char *at = strstr(message, ":  "); at; at = strstr(at + 1, ":  ")) {
+        const char *state = at + 3;
+        size_t length = strspn(state, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        if (length == 5 && state[5] == ':' && state[6] == ' ') {
+            memcpy(ret_state, state, 5);
+            ret_state[5] = '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+/* libpq tells the SQLSTATE of a refused connection in verbose messages only, and takes that wish of a connection that is
+ * there; so a second try asks. A server that did not answer the first time is not waited for again. */
+static bool is_misconfigured(PGconn *connection, int64_t took_ms)
+{
+    char state[6] = "";
+    if (took_ms > 1000)
+        return false;
+    PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);
+    PQreset(connection);
+    if (PQstatus(connection) == CONNECTION_OK || !find_sqlstate(PQerrorMessage(connection), state))
+        return false;
+    /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect */
+    return strncmp(state, "28", 2) == 0 || strcmp(state, "3D000") == 0 || strcmp(state, "42501") == 0;
+}
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
 {
@@ -25,6 +56,7 @@ bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_
     if (!db)
         return err_set(err, ERR_MEMORY, "out of memory");
     struct pg_words words = pg_words_of(conninfo, application_name, NULL);
+    int64_t started_ms = clock_mono_ms();
     db->connection = PQconnectdbParams(words.keywords, words.values, 1);
     if (!db->connection) {
         free(db);
@@ -33,8 +65,9 @@ bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_
     if (PQstatus(db->connection) != CONNECTION_OK) {
         char line[280];
         pg_line(line, sizeof(line), PQerrorMessage(db->connection));
+        bool misconfigured = is_misconfigured(db->connection, clock_mono_ms() - started_ms);
         pg_sync_close(db);
-        return err_set(err, ERR_AWAY, "%s", line);
+        return err_set(err, misconfigured ? ERR_CONFIG : ERR_AWAY, "%s", line);
     }
     pg_watch_notices(db->connection, &db->doubt);
     *ret_db = db;

@@ -9,7 +9,8 @@
 
 struct pg_sync;
 
-/* ERR_AWAY when no connection can be made (connect_timeout 5 s unless the conninfo says otherwise). */
+/* ERR_AWAY when no connection can be made (connect_timeout 5 s unless the conninfo says otherwise); ERR_CONFIG when the
+ * server refuses the role, its password, or the database's name. */
 must_check bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db,
                              struct err *err);
 void pg_sync_close(struct pg_sync *db); /* accepts NULL */

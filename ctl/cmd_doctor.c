@@ -264,7 +264,7 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
         return ctl_fail(&err);
     }
     int code = CTL_DONE;
-    if (!ctl_connect(ctl, &err) || !check_database(&doctor, &err)) {
+    if (!ctl_connect_only(ctl, &err) || !check_database(&doctor, &err)) {
         say(&doctor, "database", false,
             "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)", "%s",
             err.message);

@@ -1,16 +1,17 @@
-/* issuing-ctl keys: the file of keys that stored card numbers are encrypted with. Needs no database.
+/* issuing-ctl keys: the file of keys that stored card numbers are encrypted with, and which key holds how many.
  *
- * Invariants: no part of a key is ever printed; a file that exists is never written to. */
+ * Invariants: no part of a key is ever printed; a file that exists is only ever replaced as a whole (keyring.h); a key
+ * that still holds numbers is not retired. Only rewrap and retire need the database. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/keyring.h"
-#include "common/secret.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
+#include "ctl/rewrap.h"
 
 static int generate(struct ctl *ctl, const char *path)
 {
@@ -35,44 +36,125 @@ static int generate(struct ctl *ctl, const char *path)
     return CTL_DONE;
 }
 
-struct key_line {
-    unsigned long id;
-    char state[16];
+static int rotate(struct ctl *ctl, const char *path)
+{
+    uint32_t new_id, old_id;
+    struct err err;
+    if (!keyring_rotate(path, &new_id, &old_id, &err))
+        return ctl_fail(&err);
+    if (ctl->json) {
+        struct json *object = json_new_object();
+        if (object && json_set_text(object, "file", path) && json_set_integer(object, "key_id", new_id) &&
+            json_set_text(object, "state", "active") && json_set_integer(object, "old_key_id", old_id))
+            (void)print_json(object, stdout);
+        else
+            json_free(object);
+        return CTL_DONE;
+    }
+    printf(
+        "%s has the new active key %" PRIu32 "; key %" PRIu32 " only decrypts now.\n"
+        "Next: keep a copy in a safe place; bring the file to the hosts of the api, then to those of the worker, and\n"
+        "let the workers read it again; then `issuing-ctl keys rewrap`.\n",
+        path, new_id, old_id);
+    return CTL_DONE;
+}
+
+/* ---- status ---- */
+
+/* One key, of the file or only of records. */
+struct line {
+    int64_t id; /* 0 = records of no known form */
+    const char *state, *made_at, *meaning;
+    int64_t records; /* -1 = not known */
 };
 
-/* The next "<id> <state> <key>" in the text; false at the end. The file is known to be well-formed. */
-static bool next_key(const char **text, struct key_line *ret_line)
+static bool put_line(const struct ctl *ctl, struct table *table, const struct line *line)
 {
-    while (**text) {
-        const char *line = *text;
-        *text += strcspn(line, "\n");
-        *text += **text == '\n';
-        line += strspn(line, " \t");
-        if (*line >= '0' && *line <= '9' && sscanf(line, "%lu %15s", &ret_line->id, ret_line->state) == 2)
-            return true;
+    char share[32] = "";
+    if (ctl->json) {
+        struct json *object = json_new_object();
+        if (object && (line->id == 0 || json_set_integer(object, "key_id", line->id)) &&
+            json_set_text(object, "state", line->state) && json_set_text(object, "made_at", line->made_at) &&
+            (line->records < 0 || json_set_integer(object, "records", line->records)) &&
+            json_set_integer(object, "seal_limit", KEYRING_SEALS_MAX))
+            return print_json(object, stdout);
+        json_free(object);
+        return false;
     }
+    if (line->id != 0)
+        table_put_number(table, line->id);
+    else
+        table_put(table, NULL);
+    table_put(table, line->state);
+    table_put(table, line->made_at);
+    if (line->records >= 0) {
+        table_put_number(table, line->records);
+        snprintf(share, sizeof(share), "%.4f %%", 100.0 * (double)line->records / (double)KEYRING_SEALS_MAX);
+    } else {
+        table_put(table, NULL);
+    }
+    table_put(table, share);
+    table_put(table, line->meaning);
+    return !table->failed;
+}
+
+static int64_t records_of(const struct pg_rows *counts, uint32_t key_id)
+{
+    for (int row = 0; row < pg_rows_count(counts); row++)
+        if (!pg_is_null(counts, row, 0) && pg_int8(counts, row, 0) == key_id)
+            return pg_int8(counts, row, 1);
+    return 0;
+}
+
+static bool is_in_file(const struct keyring *keyring, int64_t key_id)
+{
+    for (size_t i = 0; i < keyring_count(keyring); i++)
+        if (keyring_entry(keyring, i).id == key_id)
+            return true;
     return false;
 }
 
-static bool print_keys(const struct ctl *ctl, const char *text)
+static const char *meaning_of(enum keyring_state state, int64_t records)
 {
-    static const char *const heads[] = {"KEY", "STATE", "MEANING", NULL};
+    switch (state) {
+    case KEYRING_ACTIVE:
+        return records > KEYRING_SEALS_MAX / 2 ? "encrypts and decrypts; ROTATE: half of its seals are used"
+                                               : "encrypts new numbers, and decrypts";
+    case KEYRING_DECRYPT:
+        return records == 0 ? "holds no number any more: it may be retired"
+                            : "decrypts numbers that were stored under it";
+    case KEYRING_RETIRED:
+        break;
+    }
+    return records > 0 ? "NOT USED ANY MORE, but holds numbers that nobody can read" : "not used any more";
+}
+
+/* counts NULL = not known. */
+static bool print_keys(const struct ctl *ctl, const struct keyring *keyring, const struct pg_rows *counts)
+{
+    static const char *const heads[] = {"KEY", "STATE", "MADE", "RECORDS", "OF 2^32", "MEANING", NULL};
     struct table table;
-    struct key_line line;
     bool whole = true;
     table_init(&table, heads);
-    while (whole && next_key(&text, &line)) {
-        if (ctl->json) {
-            struct json *object = json_new_object();
-            whole = object && json_set_integer(object, "key_id", (int64_t)line.id) &&
-                    json_set_text(object, "state", line.state) && print_json(object, stdout);
-            continue;
-        }
-        table_put_number(&table, (int64_t)line.id);
-        table_put(&table, line.state);
-        table_put(&table, strcmp(line.state, "active") == 0    ? "encrypts new numbers, and decrypts"
-                          : strcmp(line.state, "decrypt") == 0 ? "decrypts numbers that were stored under it"
-                                                               : "not used any more");
+    for (size_t i = 0; i < keyring_count(keyring) && whole; i++) {
+        struct keyring_entry entry = keyring_entry(keyring, i);
+        int64_t records = counts ? records_of(counts, entry.id) : -1;
+        whole = put_line(ctl, &table,
+                         &(struct line){.id = entry.id,
+                                        .state = keyring_state_name(entry.state),
+                                        .made_at = entry.made_at[0] ? entry.made_at : NULL,
+                                        .meaning = meaning_of(entry.state, records),
+                                        .records = records});
+    }
+    for (int row = 0; counts && row < pg_rows_count(counts) && whole; row++) {
+        int64_t id = pg_int8(counts, row, 0);
+        if (!is_in_file(keyring, id))
+            whole = put_line(ctl, &table,
+                             &(struct line){.id = id,
+                                            .state = "missing",
+                                            .meaning = id ? "NOT IN THE FILE: nobody can read its numbers with it"
+                                                          : "records of an unknown form",
+                                            .records = pg_int8(counts, row, 1)});
     }
     whole = table_flush(&table, stdout) && whole;
     table_done(&table);
@@ -82,46 +164,147 @@ static bool print_keys(const struct ctl *ctl, const char *text)
 static int status(struct ctl *ctl, const char *path)
 {
     struct keyring *keyring = NULL;
-    struct secret text = {0};
+    pg_rows_scope struct pg_rows *counts = NULL;
     struct err err;
-    /* The keyring judges the file; its lines are then only read for what may be shown. */
     if (!keyring_load(path, &keyring, &err))
         return ctl_fail(&err);
+    if (!ctl_connect(ctl, &err) || !rewrap_count(ctl, &counts, &err)) {
+        fputs("issuing-ctl: records are not counted: ", stderr);
+        print_text(err.message, stderr);
+        fputc('\n', stderr);
+    }
+    bool whole = print_keys(ctl, keyring, counts);
     keyring_free(keyring);
-    if (!secret_load(&text, path, &err))
-        return ctl_fail(&err);
-    bool whole = print_keys(ctl, (const char *)text.bytes);
-    secret_done(&text);
     if (whole)
         return CTL_DONE;
     err_set(&err, ERR_MEMORY, "out of memory");
     return ctl_fail(&err);
 }
 
-static int run_keys(struct ctl *ctl, char **arguments, int count)
+/* ---- rewrap, retire ---- */
+
+static int report_rewrap(const struct ctl *ctl, const struct keyring *keyring, const struct rewrap_result *result)
 {
-    const struct option_spec none[] = {{.name = NULL}};
+    uint32_t active = keyring_active_id(keyring);
+    if (ctl->json) {
+        struct json *object = json_new_object();
+        if (object && json_set_integer(object, "key_id", active) &&
+            json_set_integer(object, "rewrapped", result->done) &&
+            json_set_integer(object, "unreadable", result->unreadable) &&
+            json_set_integer(object, "left", result->left))
+            (void)print_json(object, stdout);
+        else
+            json_free(object);
+    } else {
+        printf("%" PRId64 " card numbers are sealed again with key %" PRIu32 "; %" PRId64
+               " are left with other keys.\n",
+               result->done, active, result->left);
+    }
+    fflush(stdout);
+    if (result->is_stopped)
+        fputs("issuing-ctl: stopped; the same command goes on with the rest\n", stderr);
+    else if (result->unreadable > 0)
+        fprintf(stderr, "issuing-ctl: %" PRId64 " cannot be opened with these keys\n", result->unreadable);
+    else if (result->left > 0)
+        fputs("issuing-ctl: some worker still seals with another key: let it read the keys file again, then repeat "
+              "this\n",
+              stderr);
+    return result->is_stopped || result->left > 0 ? CTL_REFUSED : CTL_DONE;
+}
+
+static int rewrap(struct ctl *ctl, const char *path, int64_t rate)
+{
+    struct keyring *keyring = NULL;
+    struct rewrap_result result;
     struct err err;
-    if (!options_read(none, arguments, count, &count, &err))
+    if (!keyring_load(path, &keyring, &err))
         return ctl_fail(&err);
-    if (count == 2 && strcmp(arguments[0], "generate") == 0)
-        return generate(ctl, arguments[1]);
-    if ((count == 1 || count == 2) && strcmp(arguments[0], "status") == 0) {
-        const char *path = count == 2 ? arguments[1] : ctl->config->card.keys_file;
-        if (path)
-            return status(ctl, path);
-        err_set(&err, ERR_CONFIG, "card.keys_file is not set; name the file: issuing-ctl keys status FILE");
+    bool done = ctl_connect(ctl, &err) && rewrap_run(ctl, keyring, rate, &result, &err);
+    int code = done ? report_rewrap(ctl, keyring, &result) : 0;
+    keyring_free(keyring);
+    if (!done && err.kind == ERR_DATABASE && strstr(err.message, "(SQLSTATE 42501)"))
+        err_set(&err, ERR_CONFIG, "only the owner of the tables may read stored records: connect as issuing_owner");
+    return done ? code : ctl_fail(&err);
+}
+
+static int retire(struct ctl *ctl, const char *id_text, const char *path)
+{
+    pg_rows_scope struct pg_rows *counts = NULL;
+    struct err err;
+    char *end;
+    unsigned long long id = strtoull(id_text, &end, 10);
+    if (*id_text < '1' || *id_text > '9' || *end != '\0' || id > UINT32_MAX) {
+        err_set(&err, ERR_USAGE, "keys retire wants the id of a key");
         return ctl_fail(&err);
     }
-    err_set(&err, ERR_USAGE, "keys wants `generate FILE` or `status`");
+    if (!ctl_connect(ctl, &err) || !rewrap_count(ctl, &counts, &err))
+        return ctl_fail(&err);
+    int64_t records = records_of(counts, (uint32_t)id);
+    if (records > 0) {
+        err_set(&err, ERR_REFUSED, "key %llu still holds %" PRId64 " card numbers: issuing-ctl keys rewrap first", id,
+                records);
+        return ctl_fail(&err);
+    }
+    if (!keyring_retire(path, (uint32_t)id, &err))
+        return ctl_fail(&err);
+    if (!ctl->json)
+        printf("Key %llu is retired. When all programs have read the file its line may be removed.\n", id);
+    return CTL_DONE;
+}
+
+static int run_with_file(struct ctl *ctl, const char *verb, const char *id, const char *path, int64_t rate)
+{
+    struct err err;
+    if (!path)
+        path = ctl->config->card.keys_file;
+    if (!path) {
+        err_set(&err, ERR_CONFIG, "card.keys_file is not set; name the file");
+        return ctl_fail(&err);
+    }
+    return strcmp(verb, "status") == 0   ? status(ctl, path)
+           : strcmp(verb, "rewrap") == 0 ? rewrap(ctl, path, rate)
+                                         : retire(ctl, id, path);
+}
+
+static int run_keys(struct ctl *ctl, char **arguments, int count)
+{
+    int64_t rate = 0;
+    const struct option_spec specs[] = {{.name = "rate", .number = &rate, .min = 1, .max = 1000000}, {.name = NULL}};
+    struct err err;
+    if (!options_read(specs, arguments, count, &count, &err))
+        return ctl_fail(&err);
+    const char *verb = count > 0 ? arguments[0] : "";
+    bool is_rewrap = strcmp(verb, "rewrap") == 0;
+    if (rate != 0 && !is_rewrap) {
+        err_set(&err, ERR_USAGE, "--rate belongs to keys rewrap");
+        return ctl_fail(&err);
+    }
+    if (count == 2 && strcmp(verb, "generate") == 0)
+        return generate(ctl, arguments[1]);
+    if (count == 2 && strcmp(verb, "rotate") == 0)
+        return rotate(ctl, arguments[1]);
+    if ((count == 1 || count == 2) && (is_rewrap || strcmp(verb, "status") == 0))
+        return run_with_file(ctl, verb, NULL, count == 2 ? arguments[1] : NULL, rate);
+    if ((count == 2 || count == 3) && strcmp(verb, "retire") == 0)
+        return run_with_file(ctl, verb, arguments[1], count == 3 ? arguments[2] : NULL, 0);
+    err_set(&err, ERR_USAGE, "keys wants generate FILE, rotate FILE, status, rewrap or retire ID");
     return ctl_fail(&err);
 }
 
 const struct ctl_command ctl_keys = {
     .word = "keys",
-    .usage = "generate FILE | status [FILE]",
+    .usage = "generate FILE | rotate FILE | status [FILE] | rewrap [FILE] [--rate N] | retire ID [FILE]",
     .summary = "the keys that stored card numbers are encrypted with",
-    .help = "generate FILE  writes a new keys file with one active key, mode 0600; an existing file is never touched\n"
-            "status [FILE]  lists the keys of the file (card.keys_file by default) and their states, not the keys\n",
+    .help =
+        "generate FILE    writes a new keys file with one active key, mode 0600; an existing file is never touched\n"
+        "rotate FILE      adds a new active key; the old one only decrypts from then on, and no key is lost. The\n"
+        "                 file is replaced as a whole, by its owner or root\n"
+        "status [FILE]    lists the keys of the file and their states, not the keys; where the database is\n"
+        "                 reachable, how many card numbers each holds, of the 2^32 that one key may seal at most\n"
+        "rewrap [FILE]    seals card numbers of other keys again with the active one. As issuing_owner; may be\n"
+        "                 stopped and repeated at any time, also while api and worker run. Exit 1 when some are left\n"
+        "  --rate N       at most N a second\n"
+        "retire ID [FILE] marks a key as not used any more; refused while it holds card numbers\n\n"
+        "FILE is card.keys_file where it is not given. The order of a roll-out is in docs/operators.md.\n",
     .run = run_keys,
 };

@@ -388,7 +388,7 @@ static int run_migrate(struct ctl *ctl, char **arguments, int count)
         err_set(&err, ERR_USAGE, count > 0 ? "migrate takes no argument" : "--status or --plan, not both");
         return ctl_fail(&err);
     }
-    if (!ctl_connect(ctl, &err))
+    if (!ctl_connect_only(ctl, &err))
         return ctl_fail(&err);
     return status || plan ? look(ctl, plan, &err) : run_all(ctl, &err);
 }

@@ -28,8 +28,12 @@ struct ctl_command {
 extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel,
     ctl_keys, ctl_doctor;
 
-/* Fills ctl->db. Called after the command line was read: a wrong one is exit 2 whether or not there is a database. */
+/* Fills ctl->db, with a search_path of ours. Called after the command line was read: a wrong one is exit 2 whether or not
+ * there is a database. ERR_CONFIG: the role, its password or the database's name is wrong; or the schema is missing, of
+ * another version, or not for this role. */
 must_check bool ctl_connect(struct ctl *ctl, struct err *err);
+/* Without looking at the schema. */
+must_check bool ctl_connect_only(struct ctl *ctl, struct err *err);
 /* "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause. Returns the
  * exit code of err. */
 int ctl_fail(const struct err *err);

@@ -5,12 +5,15 @@
  * Left out: acting on the issuer or core-api, which only workers do. */
 #include "ctl/ctl.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/log.h"
 #include "common/secret.h"
 #include "ctl/print.h"
+#include "migrations.h"
+#include "statements.h"
 
 #ifndef ISSUING_VERSION
 #define ISSUING_VERSION "unversioned"
@@ -20,12 +23,42 @@ static const struct ctl_command *const commands[] = {
     &ctl_migrate, &ctl_status, &ctl_list, &ctl_show, &ctl_explain, &ctl_replay, &ctl_cancel, &ctl_keys, &ctl_doctor,
 };
 
-bool ctl_connect(struct ctl *ctl, struct err *err)
+bool ctl_connect_only(struct ctl *ctl, struct err *err)
 {
     const char *url = ctl->config->database.url;
     if (!pg_sync_open(url ? url : "", "issuing-ctl", &ctl->db, err))
-        return err->kind == ERR_AWAY ? err_prefix(err, "the database is away") : false;
-    return true;
+        return err->kind == ERR_AWAY     ? err_prefix(err, "the database is away")
+               : err->kind == ERR_CONFIG ? err_prefix(err, "the database does not let this role in")
+                                         : false;
+    return pg_sync_ask(ctl->db, &sql_operator_session, NULL, NULL, err);
+}
+
+bool ctl_connect(struct ctl *ctl, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!ctl_connect_only(ctl, err))
+        return false;
+    if (pg_sync_ask(ctl->db, &sql_schema_version, NULL, &rows, err)) {
+        int64_t version = pg_int8(rows, 0, 0);
+        return version == migrations_count ||
+               err_set(err, ERR_CONFIG, "the schema has version %" PRId64 ", this program expects %d: %s", version,
+                       migrations_count,
+                       version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl");
+    }
+    const char *sqlstate = pg_sync_sqlstate(ctl->db);
+    if (strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "3F000") == 0)
+        return err_set(err, ERR_CONFIG, "this database has no schema of ours: run issuing-ctl migrate");
+    if (strcmp(sqlstate, "42501") == 0)
+        return err_set(err, ERR_CONFIG, "the role may not read the schema: connect as issuing_operator");
+    return false;
+}
+
+/* Refusals that mean another role or schema, and not that something was done or is wrong with an event. */
+static bool is_configuration(const char *message)
+{
+    return strstr(message, "(SQLSTATE 42501)") || strstr(message, "(SQLSTATE 42P01)") ||
+           strstr(message, "(SQLSTATE 42703)") || strstr(message, "(SQLSTATE 42883)") ||
+           strstr(message, "(SQLSTATE 3F000)");
 }
 
 /* What usually lies behind a refusal of the database. */
@@ -55,7 +88,7 @@ int ctl_fail(const struct err *err)
     if (hint)
         fprintf(stderr, "; %s", hint);
     fputc('\n', stderr);
-    return err_exit_code(err->kind);
+    return err->kind == ERR_DATABASE && is_configuration(err->message) ? CTL_CONFIG : err_exit_code(err->kind);
 }
 
 static void print_commands(FILE *out)

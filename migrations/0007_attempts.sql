@@ -26,14 +26,15 @@ CREATE FUNCTION issuing.hint(channel text) RETURNS void
     LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
     AS $$ SELECT pg_notify(channel, '') $$;
 
--- The card of an event, where one is stored already.
+-- The card of an event, where one is stored already, without its number: a worker never needs to read one.
 CREATE FUNCTION issuing.card_of(event uuid) RETURNS issuing.cards
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
     AS $$
     DECLARE
         card cards;
     BEGIN
-        SELECT c.* INTO card FROM cards c WHERE c.request_id = event;
+        SELECT c.id, c.request_id, c.created_at, c.updated_at, c.replaces, c.exp_month, c.exp_year, c.user_id, c.issuer_card_id, c.last4, c.status, NULL::bytea
+        INTO card FROM cards c WHERE c.request_id = event;
         RETURN card;
     END
     $$;

@@ -1,13 +1,29 @@
 -- Run at the end of every migrate: each role gets what its statements need and no more. Only the owner (or a superuser) can grant.
 DO $$
+DECLARE
+    held record;
 BEGIN
+    -- What was granted before and is not in this list is taken back. What other roles were granted is not touched.
+    FOR held IN
+        SELECT DISTINCT c.oid::regclass AS tab, a.grantee::regrole AS role
+        FROM pg_class c
+        CROSS JOIN LATERAL (SELECT x.grantee FROM aclexplode(c.relacl) x
+                            UNION SELECT x.grantee FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) x
+                                  WHERE t.attrelid = c.oid AND NOT t.attisdropped) a
+        WHERE c.relnamespace = 'issuing'::regnamespace AND c.relowner <> a.grantee
+          AND a.grantee IN (SELECT r.oid FROM pg_roles r WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator'))
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s', held.tab, held.role);
+    END LOOP;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_api') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_api;
         GRANT SELECT ON issuing.schema_migration TO issuing_api;
         GRANT SELECT, INSERT ON issuing.idempotency_keys, issuing.rate_limit_log TO issuing_api;
-        GRANT SELECT ON issuing.outbox_events, issuing.cards, issuing.card_reissues TO issuing_api;
+        GRANT SELECT ON issuing.outbox_events, issuing.card_reissues TO issuing_api;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status) ON issuing.cards
+            TO issuing_api;
         GRANT INSERT (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload, traceparent) ON issuing.outbox_events TO issuing_api;
-        GRANT INSERT (event_id, actor, action, reason, before, after) ON issuing.operator_actions TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]) TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_worker;
@@ -18,7 +34,8 @@ BEGIN
                       reason_detail, last_error, completed_at, updated_at) ON issuing.outbox_events TO issuing_worker;
         GRANT SELECT, INSERT, DELETE ON issuing.lost_events TO issuing_worker;
         GRANT SELECT, INSERT ON issuing.outbox_attempts TO issuing_worker;
-        GRANT SELECT, INSERT ON issuing.cards TO issuing_worker;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status), INSERT
+            ON issuing.cards TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
     END IF;
@@ -26,8 +43,9 @@ BEGIN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
         GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts, issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions TO issuing_operator;
-        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status) ON cards
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status) ON issuing.cards
             TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_operator;
         GRANT UPDATE (status, retry_count, next_attempt_at, updated_at, completed_at, reason_code, reason_detail, last_error, deferred_since)
             ON issuing.outbox_events TO issuing_operator;
         GRANT INSERT (event_id, actor, action, reason, before, after) ON issuing.operator_actions TO issuing_operator;

@@ -2,6 +2,11 @@
 -- right on cards.number_record. The first five parameters of what takes filters are those of ctl/filter.c; the columns of an event are
 -- those of ctl/event.h, in its order, wherever one is returned.
 
+-- name: operator_session :none
+-- why: the first statement of every session of issuing-ctl: whatever search_path the role, the database or the caller has, names are found in
+-- PostgreSQL and in our schema only. A command, since it looks up no name itself.
+SET search_path = pg_catalog, issuing, pg_temp;
+
 -- name: operator_status :many
 -- why: how many events each status has; walks the table once, because finished events are in no partial index. No lock.
 SELECT e.status, count(*),
@@ -192,9 +197,10 @@ FROM (VALUES
     ('issuing_api', 'idempotency_keys', NULL, 'INSERT', true),
     ('issuing_api', 'idempotency_keys', NULL, 'DELETE', false),
     ('issuing_api', 'rate_limit_log', NULL, 'INSERT', true),
-    ('issuing_api', 'cards', NULL, 'SELECT', true),
+    ('issuing_api', 'cards', 'last4', 'SELECT', true),
+    ('issuing_api', 'cards', 'number_record', 'SELECT', false),
     ('issuing_api', 'cards', NULL, 'INSERT', false),
-    ('issuing_api', 'operator_actions', 'actor', 'INSERT', true),
+    ('issuing_api', 'operator_actions', 'actor', 'INSERT', false),
     ('issuing_api', 'operator_actions', NULL, 'DELETE', false),
     ('issuing_worker', 'schema_migration', NULL, 'SELECT', true),
     ('issuing_worker', 'outbox_events', 'lease_token', 'UPDATE', true),
@@ -204,6 +210,7 @@ FROM (VALUES
     ('issuing_worker', 'cards', NULL, 'INSERT', true),
     ('issuing_worker', 'cards', 'status', 'UPDATE', true),
     ('issuing_worker', 'cards', 'number_record', 'UPDATE', false),
+    ('issuing_worker', 'cards', 'number_record', 'SELECT', false),
     ('issuing_worker', 'idempotency_keys', NULL, 'DELETE', false),
     ('issuing_worker', 'rate_limit_log', NULL, 'DELETE', false),
     ('issuing_worker', 'operator_actions', NULL, 'DELETE', false),
@@ -283,3 +290,20 @@ COMMIT;
 -- name: operator_migrate_rollback :none
 -- why: the other end of operator_migrate_begin.
 ROLLBACK;
+
+-- name: operator_number_keys :many
+-- why: how many card numbers each key holds: issuing.number_keys in migrations/0010_card_numbers.sql. Reads all cards once; counts only. No lock.
+SELECT key_id, records
+FROM issuing.number_keys();
+
+-- name: owner_rewrap_take :many
+-- why: the next card numbers that are not sealed with the active key, locked until the end of the transaction: issuing.rewrap_take in
+-- migrations/0010_card_numbers.sql. For the owner of the tables only. $1 user and $2 card to go on behind (null = from the beginning), $3 active key,
+-- $4 how many cards to look at.
+SELECT id, user_id, number_record, looked_at_user, looked_at_card, left_out
+FROM issuing.rewrap_take($1::text, $2::uuid, $3::int8, $4::int8);
+
+-- name: owner_rewrap_put :one
+-- why: stores them sealed again, each over the record that was opened, with an audit row: issuing.rewrap_put. $1 cards, $2 users, $3 old records,
+-- $4 new records, $5 who.
+SELECT issuing.rewrap_put($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text);

@@ -169,7 +169,9 @@ def showing_a_number_leaves_a_row_and_is_never_stored(world):
     world.sql("UPDATE cards SET number_record = c.number_record FROM cards c WHERE c.id = '%s' AND cards.id <> c.id" %
               card["id"])
     other = [row["id"] for row in world.get("alice", "/v1/cards").json()["items"] if row["id"] != card["id"]][0]
-    same(world.get("alice", "/v1/cards/%s/number" % other).status, 503, "a record of another row")
+    problem(world.get("alice", "/v1/cards/%s/number" % other), 404, "not-found")
+    true("another card's or user's" in world.apis()[0].text(), "the log says why")
+    same(world.apis()[0].metric("issuing_numbers_unreadable_total"), 1, "counted")
 
 
 @test(card__store="never")

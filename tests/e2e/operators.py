@@ -150,7 +150,7 @@ def keys_are_generated_once_and_never_shown(world):
     same(path.read_text(), text, "is never written to")
     shown = world.ctl("keys", "status", path)
     same(shown.returncode, 0, "status")
-    secrets = [word for line in text.splitlines() if line[:1].isdigit() for word in line.split()[2:]]
+    secrets = [word for line in text.splitlines() if line[:1].isdigit() for word in line.split()[2:3]]
     true(secrets and not any(word in shown.stdout + done.stdout for word in secrets), "the key itself is not shown")
     true(world.ctl("keys", "generate", world.dir / "no" / "such" / "folder").returncode in (1, 78),
          "a folder that is not there")
@@ -177,12 +177,26 @@ def a_number_under_unknown_keys_is_an_error_of_that_card_only(world):
     card = world.issue("alice")["card"]["id"]
     other = world.dir / "other.keys"
     world.ctl("keys", "generate", other)
-    text = other.read_text()
+    other.write_text(other.read_text().replace("\n1 active", "\n9 active"))
     api = world.start_api(card__keys_file=other)
-    same(world.get("alice", "/v1/cards/%s/number" % card, api=api).status, 503, "with other keys")
+    number = "/v1/cards/%s/number" % card
+    for _ in range(3):
+        same(world.get("alice", number, api=api).status, 404, "with other keys")
     same(world.get("alice", "/v1/cards/" + card, api=api).status, 200, "the masked card")
-    same(world.get("alice", "/v1/cards/%s/number" % card).status, 200, "with the right ones")
-    true(text, "keys")
+    same(world.sql("SELECT count(*) FROM operator_actions"), "0", "audit rows of what was not revealed")
+    same(api.metric("issuing_numbers_unreadable_total"), 3, "counted")
+    true("a card number could not be opened" in api.text() and "key 1 is retired or not in the key ring" in api.text(),
+         "the log names the key")
+    # Its key comes into the file: no restart, and from then on every call shows it.
+    other.write_text(other.read_text() + world.suite.keys_file.read_text().replace("1 active", "1 decrypt"))
+    wait(lambda: world.get("alice", number, api=api).status == 200, "the file was read again", 20, 0.3)
+    same(world.get("alice", number, api=api).json()["number"], world.sandbox.numbers()[0], "the number")
+    same(world.sql("SELECT count(*) FROM operator_actions WHERE actor = 'alice' AND action = 'number_revealed'"), "2",
+         "an audit row for each time it was shown")
+    # A file that cannot be used leaves what was read before.
+    other.write_text("nonsense\n")
+    same(world.get("alice", number, api=api).status, 200, "with the keys of before")
+    same(world.get("alice", number).status, 200, "with the right ones")
 
 
 @test
@@ -216,6 +230,40 @@ def usage_errors_are_2_configuration_78_and_a_missing_database_75(world):
 
 
 @test
+def a_wrong_role_database_or_schema_is_named_and_is_78(world):
+    def refused(done, words, what):
+        same(done.returncode, 78, what + ": " + done.stderr)
+        true(all(word in done.stderr for word in words) and "away" not in done.stderr, what + ": " + done.stderr)
+    for verb in ("status", "list"):
+        refused(world.ctl(verb, role="nobody_of_that_name"), ["nobody_of_that_name"], "a role that is not there")
+        refused(world.ctl(verb, database__url=world.suite.conninfo("no_such_database", "issuing_operator")),
+                ["no_such_database"], "a database that is not there")
+    refused(world.ctl("status", database__url=world.suite.conninfo("postgres", "issuing_operator")), ["migrate"],
+            "a database that was not migrated")
+    world.sql("REVOKE USAGE ON SCHEMA issuing FROM issuing_operator")
+    refused(world.ctl("status"), ["connect as issuing_operator"], "a role without rights")
+    world.sql("GRANT USAGE ON SCHEMA issuing TO issuing_operator")
+    world.sql("INSERT INTO issuing.schema_migration (version, name, sha256, ms) VALUES (99, 'x', repeat('0', 64), 1)")
+    refused(world.ctl("status"), ["version 99"], "a newer schema")
+
+
+@test
+def a_session_of_ctl_runs_no_function_of_others(world):
+    """The role's own search_path names a schema of somebody else first, before that of PostgreSQL."""
+    world.sql("CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO PUBLIC; CREATE TABLE evil.caught (what text);"
+              " GRANT INSERT ON evil.caught TO PUBLIC")
+    for signature, result in (("count()", "int8"), ("clock_timestamp()", "timestamptz"), ("now()", "timestamptz"),
+                              ("set_config(text, text, bool)", "text")):
+        name = signature.split("(")[0]
+        body = "INSERT INTO evil.caught VALUES ('%s'); SELECT NULL::%s" % (name, result)
+        world.sql("CREATE FUNCTION evil.%s RETURNS %s LANGUAGE sql AS $$ %s $$" % (signature, result, body))
+    world.sql("ALTER ROLE issuing_operator IN DATABASE %s SET search_path = evil, pg_catalog, issuing" % world.database)
+    for words in (("status",), ("list",), ("doctor",)):
+        world.ctl(*words)
+    same(world.sql("SELECT * FROM evil.caught"), "", "functions of others that were run")
+
+
+@test
 def roles_have_no_more_rights_than_they_need(world):
     world.up()
     world.issue("alice")
@@ -228,6 +276,9 @@ def roles_have_no_more_rights_than_they_need(world):
             ("issuing_worker", "DELETE FROM outbox_events"),
             ("issuing_worker", "UPDATE cards SET last4 = '0000'"), ("issuing_worker", "SELECT * FROM operator_actions"),
             ("issuing_operator", "SELECT number_record FROM cards"),
+            ("issuing_api", "SELECT number_record FROM cards"),
+            ("issuing_api", "INSERT INTO operator_actions (actor, action) VALUES ('root', 'replay')"),
+            ("issuing_worker", "SELECT number_record FROM cards"),
             ("issuing_operator", "UPDATE operator_actions SET reason = 'x'"),
             ("issuing_operator", "DELETE FROM operator_actions"), ("issuing_operator", "CREATE TABLE x (y int)")):
         try:

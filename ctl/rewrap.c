@@ -1,0 +1,278 @@
+/* Sealing card numbers again with the active key.
+ *
+ * Invariants: a record is replaced only by what was made of it, opened again and compared before it is stored; each
+ * batch is a transaction with its audit row, so it may be stopped anywhere and run again; what somebody else holds is
+ * left for the next pass. No number is kept longer than its turn, none is printed.
+ * Left out: reading cards in another role than the owner's, which the database refuses. */
+#include "ctl/rewrap.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "ctl/action.h"
+#include "statements.h"
+
+#define BATCH 500
+#define PASSES_MAX 5
+#define PASS_PAUSE_US 500000
+#define NAMED_MAX 10
+#define COLUMN_MAX (1024 * 1024) /* of one parameter */
+
+enum { COL_ID, COL_USER, COL_RECORD, COL_LOOKED_USER, COL_LOOKED_CARD, COL_LEFT_OUT };
+
+static volatile sig_atomic_t stop_wanted;
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    stop_wanted = 1;
+}
+
+/* A second signal ends the program, as everywhere: the transaction is then undone. */
+static void watch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+}
+
+struct rewrap {
+    struct ctl *ctl;
+    struct keyring *keyring;
+    struct action action;
+    int64_t rate, total, started_us;
+    struct rewrap_result *result;
+    char *after_user; /* owned; NULL = from the beginning */
+    struct uuid after_card;
+    bool at_end;
+    int64_t left_out; /* in this pass */
+    struct buf ids, users, old_records, new_records;
+};
+
+static bool sleep_until(int64_t turn_us)
+{
+    while (!stop_wanted) {
+        int64_t left_us = turn_us - clock_mono_us();
+        if (left_us <= 0)
+            return true;
+        /* Short, because a signal that comes between the check and the sleep does not end the sleep. */
+        int64_t nap_us = left_us < 200000 ? left_us : 200000;
+        (void)nanosleep(&(struct timespec){.tv_nsec = (long)nap_us * 1000}, NULL);
+    }
+    return false;
+}
+
+static void show_progress(const struct rewrap *rewrap, bool last)
+{
+    if (!isatty(STDERR_FILENO))
+        return;
+    if (last)
+        fputs("\r\033[K", stderr);
+    else
+        fprintf(stderr, "\r%" PRId64 " of about %" PRId64 " sealed again", rewrap->result->done, rewrap->total);
+}
+
+/* Opens it, seals it with the active key, and opens that for a comparison. */
+static bool seal_again(struct rewrap *rewrap, const char *user, const struct uuid *card, struct slice old,
+                       unsigned char ret_record[KEYRING_RECORD_MAX], size_t *ret_length, struct err *err)
+{
+    char number[KEYRING_NUMBER_MAX + 1], again[KEYRING_NUMBER_MAX + 1] = "";
+    if (!keyring_open(rewrap->keyring, user, card, (const unsigned char *)old.bytes, old.length, number, err))
+        return false;
+    bool done = keyring_seal(rewrap->keyring, user, card, number, strlen(number), ret_record, ret_length, err) &&
+                keyring_open(rewrap->keyring, user, card, ret_record, *ret_length, again, err) &&
+                (strcmp(number, again) == 0 || err_set(err, ERR_SYSTEM, "a card number came back as another one"));
+    secret_wipe(number, sizeof(number));
+    secret_wipe(again, sizeof(again));
+    return done || err_set(err, ERR_SYSTEM, "sealing with the active key does not work");
+}
+
+static void name_unreadable(struct rewrap *rewrap, const struct uuid *card, const struct err *why)
+{
+    char id[UUID_TEXT_SIZE];
+    uuid_format(card, id);
+    if (rewrap->result->unreadable++ < NAMED_MAX)
+        fprintf(stderr, "issuing-ctl: card %s: %s\n", id, why->message);
+}
+
+/* The rows of one batch into arrays; false also when one of them ends everything. */
+static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int count, struct pg_param params[4],
+                      int *ret_sealed, struct err *err)
+{
+    struct pg_array ids, users, olds, news;
+    *ret_sealed = 0;
+    pg_array_start(&ids, &rewrap->ids, PG_UUID);
+    pg_array_start(&users, &rewrap->users, PG_TEXT);
+    pg_array_start(&olds, &rewrap->old_records, PG_BYTEA);
+    pg_array_start(&news, &rewrap->new_records, PG_BYTEA);
+    for (int row = 0; row < count; row++) {
+        struct uuid card = pg_uuid(rows, row, COL_ID);
+        struct slice user = pg_bytes(rows, row, COL_USER), old = pg_bytes(rows, row, COL_RECORD);
+        unsigned char record[KEYRING_RECORD_MAX];
+        size_t length = 0;
+        if (!seal_again(rewrap, user.bytes, &card, old, record, &length, err)) {
+            if (err->kind != ERR_NOT_FOUND && err->kind != ERR_REFUSED && err->kind != ERR_MALFORMED)
+                return false;
+            name_unreadable(rewrap, &card, err);
+            continue;
+        }
+        pg_array_add_uuid(&ids, &card);
+        pg_array_add(&users, user.bytes, user.length);
+        pg_array_add(&olds, old.bytes, old.length);
+        pg_array_add(&news, record, length);
+        ++*ret_sealed;
+    }
+    params[0] = pg_array_param(&ids);
+    params[1] = pg_array_param(&users);
+    params[2] = pg_array_param(&olds);
+    params[3] = pg_array_param(&news);
+    return !(rewrap->ids.failed || rewrap->users.failed || rewrap->old_records.failed || rewrap->new_records.failed) ||
+           err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static bool store(struct rewrap *rewrap, struct pg_param params[5], int sealed, int64_t *ret_stored, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    *ret_stored = 0;
+    if (sealed == 0)
+        return true;
+    params[4] = pg_param_text(rewrap->action.actor, strlen(rewrap->action.actor));
+    if (!pg_sync_ask(rewrap->ctl->db, &sql_owner_rewrap_put, params, &rows, err))
+        return false;
+    *ret_stored = pg_int8(rows, 0, 0);
+    return true;
+}
+
+/* The last row of a batch: where the next one begins. */
+static bool go_on_behind(struct rewrap *rewrap, const struct pg_rows *rows, int last, struct err *err)
+{
+    const char *user = pg_bytes(rows, last, COL_LOOKED_USER).bytes;
+    rewrap->at_end = !user;
+    rewrap->left_out += pg_int8(rows, last, COL_LEFT_OUT);
+    if (!user)
+        return true;
+    char *copy = strdup(user);
+    if (!copy)
+        return err_set(err, ERR_MEMORY, "out of memory");
+    free(rewrap->after_user);
+    rewrap->after_user = copy;
+    rewrap->after_card = pg_uuid(rows, last, COL_LOOKED_CARD);
+    return true;
+}
+
+static bool in_transaction(struct rewrap *rewrap, int64_t *ret_stored, struct err *err)
+{
+    const char *user = rewrap->after_user;
+    int64_t most = rewrap->rate > 0 && rewrap->rate < BATCH ? rewrap->rate : BATCH;
+    const struct pg_param from[] = {
+        pg_param_text(user, user ? strlen(user) : 0),
+        user ? pg_param_uuid(&rewrap->after_card) : pg_param_null(),
+        pg_param_int8(keyring_active_id(rewrap->keyring)),
+        pg_param_int8(most),
+    };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    struct pg_param params[5];
+    int sealed;
+    if (!pg_sync_ask(rewrap->ctl->db, &sql_owner_rewrap_take, from, &rows, err))
+        return false;
+    int last = pg_rows_count(rows) - 1;
+    return seal_rows(rewrap, rows, last, params, &sealed, err) && store(rewrap, params, sealed, ret_stored, err) &&
+           pg_sync_ask(rewrap->ctl->db, &sql_operator_migrate_commit, NULL, NULL, err) &&
+           go_on_behind(rewrap, rows, last, err);
+}
+
+static bool one_batch(struct rewrap *rewrap, struct err *err)
+{
+    int64_t stored = 0;
+    struct err ignored;
+    if (!pg_sync_ask(rewrap->ctl->db, &sql_operator_migrate_begin, NULL, NULL, err))
+        return false;
+    if (!in_transaction(rewrap, &stored, err)) {
+        (void)!pg_sync_ask(rewrap->ctl->db, &sql_operator_migrate_rollback, NULL, NULL, &ignored);
+        return false;
+    }
+    rewrap->result->done += stored;
+    return true;
+}
+
+/* All cards once, from the first to the last. */
+static bool one_pass(struct rewrap *rewrap, struct err *err)
+{
+    free(rewrap->after_user);
+    rewrap->after_user = NULL;
+    rewrap->at_end = false;
+    rewrap->left_out = 0;
+    rewrap->result->unreadable = 0;
+    while (!rewrap->at_end && !stop_wanted) {
+        if (!one_batch(rewrap, err))
+            return false;
+        show_progress(rewrap, false);
+        if (rewrap->rate > 0 && !sleep_until(rewrap->started_us + rewrap->result->done * 1000000 / rewrap->rate))
+            break;
+    }
+    return true;
+}
+
+bool rewrap_count(struct ctl *ctl, struct pg_rows **ret_rows, struct err *err)
+{
+    return pg_sync_ask(ctl->db, &sql_operator_number_keys, NULL, ret_rows, err);
+}
+
+static bool count_left(struct rewrap *rewrap, int64_t *ret_left, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    int64_t active = keyring_active_id(rewrap->keyring);
+    if (!rewrap_count(rewrap->ctl, &rows, err))
+        return false;
+    *ret_left = 0;
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        if (pg_is_null(rows, row, 0) || pg_int8(rows, row, 0) != active)
+            *ret_left += pg_int8(rows, row, 1);
+    return true;
+}
+
+static bool passes(struct rewrap *rewrap, struct err *err)
+{
+    if (!count_left(rewrap, &rewrap->total, err))
+        return false;
+    for (int pass = 0; pass < PASSES_MAX && !stop_wanted; pass++) {
+        if (pass > 0 && !sleep_until(clock_mono_us() + PASS_PAUSE_US))
+            break;
+        if (!one_pass(rewrap, err))
+            return false;
+        if (rewrap->left_out == 0)
+            break;
+    }
+    return count_left(rewrap, &rewrap->result->left, err);
+}
+
+bool rewrap_run(struct ctl *ctl, struct keyring *keyring, int64_t rate, struct rewrap_result *ret_result,
+                struct err *err)
+{
+    struct rewrap rewrap = {.ctl = ctl, .keyring = keyring, .rate = rate, .result = ret_result};
+    *ret_result = (struct rewrap_result){.left = -1};
+    if (!action_init(&rewrap.action, "sealed with the active key", err))
+        return false;
+    buf_init(&rewrap.ids, COLUMN_MAX);
+    buf_init(&rewrap.users, COLUMN_MAX);
+    buf_init(&rewrap.old_records, COLUMN_MAX);
+    buf_init(&rewrap.new_records, COLUMN_MAX);
+    watch_signals();
+    rewrap.started_us = clock_mono_us();
+    bool done = passes(&rewrap, err);
+    show_progress(&rewrap, true);
+    ret_result->is_stopped = stop_wanted;
+    free(rewrap.after_user);
+    buf_done(&rewrap.ids);
+    buf_done(&rewrap.users);
+    buf_done(&rewrap.old_records);
+    buf_done(&rewrap.new_records);
+    return done;
+}

@@ -1,0 +1,236 @@
+/* The story: the api is broken into. It can read a card number of a user only by the one function, one card at a time,
+ * and each time there is a row in the audit trail; a worker that is broken into reads none. And a key is replaced: its
+ * records are sealed again in small steps while others read them, and what cannot be opened is not given away. */
+#include "tests/db/database.h"
+
+#include "common/keyring.h"
+#include "common/sql/statements.h"
+#include "migrations.h"
+
+static struct pg_sync *owner, *api, *worker;
+
+#define CARD(n) "00000000-0000-7000-8000-00000000000" #n
+#define EVENT(n) "00000000-0000-7000-9000-00000000000" #n
+/* 45 bytes: version 1, a key id, and what nobody here opens. */
+#define RECORD(key) "decode('01' || lpad(to_hex(" #key "), 8, '0') || repeat('ab', 40), 'hex')"
+
+static void insert(const char *n, const char *user, const char *event_status, const char *card_status,
+                   const char *record)
+{
+    database_exec(
+        owner,
+        "INSERT INTO issuing.outbox_events (id, user_id, payload, status) "
+        "VALUES ('00000000-0000-7000-9000-00000000000%s', '%s', '{\"kind\": \"new\"}', '%s'); "
+        "INSERT INTO issuing.cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4, status, "
+        "number_record) VALUES ('00000000-0000-7000-8000-00000000000%s', "
+        "'00000000-0000-7000-9000-00000000000%s', 1, 2030, '%s', 'i', '1111', '%s', %s)",
+        n, user, event_status, n, n, user, card_status, record);
+}
+
+static void set_up(void)
+{
+    owner = database_open(NULL);
+    api = database_open("issuing_api");
+    worker = database_open("issuing_worker");
+    database_run(owner, "SET search_path = pg_catalog, issuing, pg_temp; TRUNCATE outbox_events, cards, card_reissues, "
+                        "operator_actions");
+}
+
+static void tear_down(void)
+{
+    pg_sync_closep(&owner);
+    pg_sync_closep(&api);
+    pg_sync_closep(&worker);
+}
+
+/* What card_number gives: 0 rows, 1 = a row without the record, 2 = with it. */
+static int reveal(const char *card, const char *user, int64_t key)
+{
+    struct buf buf;
+    struct pg_array keys;
+    struct uuid id;
+    buf_init(&buf, 100);
+    pg_array_start(&keys, &buf, PG_INT8);
+    pg_array_add_int8(&keys, key);
+    ck_assert(uuid_parse(card, strlen(card), &id));
+    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_text(user, strlen(user)), pg_array_param(&keys)};
+    struct pg_rows *rows = database_ask(api, &sql_card_number, params);
+    int found = pg_rows_count(rows) == 0 ? 0 : pg_is_null(rows, 0, 3) ? 1 : 2;
+    pg_rows_free(rows);
+    buf_done(&buf);
+    return found;
+}
+
+static int64_t audited(void)
+{
+    return database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'number_revealed'");
+}
+
+START_TEST(a_number_and_its_audit_row_come_together)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    ck_assert_int_eq(reveal(CARD(1), "alice", 7), 2);
+    ck_assert_int_eq(audited(), 1);
+    ck_assert_int_eq(reveal(CARD(1), "alice", 7), 2);
+    ck_assert_int_eq(
+        database_int(owner, "SELECT count(*) FROM operator_actions WHERE actor = 'alice' AND event_id = '" EVENT(
+                                1) "' AND after ->> 'card_id' = '" CARD(1) "'"),
+        2);
+}
+END_TEST
+
+START_TEST(what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    insert("2", "alice", "PENDING", "active", RECORD(7));
+    insert("3", "alice", "COMPLETED", "active", "NULL");
+    insert("4", "alice", "COMPLETED", "active", "'\\x02'");
+    insert("5", "alice", "REJECTED", "active", RECORD(7));
+    ck_assert_int_eq(reveal(CARD(1), "bob", 7), 0);
+    ck_assert_int_eq(reveal(CARD(2), "alice", 7), 0); /* not hers yet */
+    ck_assert_int_eq(reveal(CARD(3), "alice", 7), 0);
+    ck_assert_int_eq(reveal(CARD(4), "alice", 7), 1); /* no form that is known */
+    ck_assert_int_eq(reveal(CARD(5), "alice", 7), 0);
+    ck_assert_int_eq(reveal(CARD(1), "alice", 8), 1); /* a key that this api does not have */
+    ck_assert_int_eq(audited(), 0);
+    ck_assert_int_eq(reveal(CARD(1), "alice", 7), 2);
+    ck_assert_int_eq(audited(), 1);
+}
+END_TEST
+
+START_TEST(every_key_id_of_32_bits_is_read)
+{
+    insert("1", "alice", "COMPLETED", "active", "decode('01ffffffff' || repeat('ab', 47), 'hex')");
+    ck_assert_int_eq(reveal(CARD(1), "alice", 4294967295), 2);
+    ck_assert_int_eq(database_int(owner, "SELECT key_id = 4294967295 AND records = 1 FROM issuing.number_keys()"), 1);
+}
+END_TEST
+
+START_TEST(a_worker_gets_its_card_without_the_number)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    ck_assert_int_eq(database_int(worker,
+                                  "SELECT (c).last4 = '1111' AND (c).number_record IS NULL AND (c).status = 'active' "
+                                  "AND (c).user_id = 'alice' AND (c).issuer_card_id = 'i' AND (c).exp_year = 2030 "
+                                  "FROM issuing.card_of('" EVENT(1) "') c"),
+                     1);
+}
+END_TEST
+
+START_TEST(records_are_counted_by_key)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    insert("2", "bob", "COMPLETED", "active", RECORD(7));
+    insert("3", "carol", "COMPLETED", "active", RECORD(8));
+    insert("4", "carol", "COMPLETED", "active", "NULL");
+    insert("5", "carol", "COMPLETED", "active", "'\\x01000000070000'");
+    char *text =
+        database_text(owner, "SELECT string_agg(coalesce(key_id::text, '-') || '=' || records, ' ' ORDER BY key_id) "
+                             "FROM issuing.number_keys()");
+    ck_assert_str_eq(text, "7=2 8=1 -=1");
+    free(text);
+}
+END_TEST
+
+START_TEST(grants_of_an_older_release_are_taken_back)
+{
+    database_run(owner,
+                 "GRANT SELECT ON cards TO issuing_api, issuing_worker; GRANT SELECT (number_record) ON cards TO "
+                 "issuing_operator; GRANT INSERT ON operator_actions TO issuing_api; GRANT SELECT ON cards TO "
+                 "pg_monitor");
+    database_run(owner, migrations_grants);
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const roles[] = {"issuing_api", "issuing_worker", "issuing_operator"};
+        ck_assert_int_eq(database_int(owner,
+                                      "SELECT has_column_privilege('%s', 'issuing.cards', 'number_record', 'SELECT')",
+                                      roles[i]),
+                         0);
+        ck_assert_int_eq(
+            database_int(owner, "SELECT has_column_privilege('%s', 'issuing.cards', 'last4', 'SELECT')", roles[i]), 1);
+    }
+    ck_assert_int_eq(
+        database_int(owner, "SELECT has_any_column_privilege('issuing_api', 'issuing.operator_actions', 'INSERT')"), 0);
+    /* What somebody gave another role is theirs. */
+    ck_assert_int_eq(database_int(owner, "SELECT has_table_privilege('pg_monitor', 'issuing.cards', 'SELECT')"), 1);
+}
+END_TEST
+
+/* The ids that one step takes, as their last digits. */
+static char *take(struct pg_sync *db, const char *after, int most)
+{
+    char text[600];
+    snprintf(text, sizeof(text),
+             "SELECT coalesce(string_agg(right(id::text, 1), '' ORDER BY id), '') || ' ' || "
+             "coalesce(max(right(looked_at_card::text, 1)), '-') || ' ' || max(left_out) "
+             "FROM issuing.rewrap_take(%s, 9, %d)",
+             after, most);
+    return database_text(db, text);
+}
+
+START_TEST(sealing_again_goes_in_steps_and_skips_what_is_locked)
+{
+    for (const char *n = "12345"; *n; n++)
+        insert((char[2]){*n, '\0'}, "alice", "COMPLETED", "active",
+               *n == '3'   ? RECORD(9)
+               : *n == '4' ? "NULL"
+                           : RECORD(7));
+    struct pg_sync *other = database_open(NULL);
+    database_run(other, "BEGIN; SELECT FROM issuing.cards WHERE id = '" CARD(2) "' FOR UPDATE");
+    database_run(owner, "BEGIN");
+    char *text = take(owner, "NULL, NULL", 3);
+    ck_assert_str_eq(text, "1 3 1"); /* the first three: one taken, one of the active key, one left out */
+    free(text);
+    text = take(owner, "'alice', '" CARD(3) "'", 3);
+    ck_assert_str_eq(text, "5 5 0");
+    free(text);
+    text = take(owner, "'alice', '" CARD(5) "'", 3);
+    ck_assert_str_eq(text, " - 0");
+    free(text);
+    database_run(owner, "ROLLBACK");
+    pg_sync_closep(&other);
+}
+END_TEST
+
+START_TEST(a_record_is_stored_only_over_the_one_that_was_opened_and_is_audited_without_it)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    insert("2", "bob", "COMPLETED", "active", RECORD(8));
+    static const char *const put = "SELECT issuing.rewrap_put(ARRAY['" CARD(1) "', '" CARD(
+        2) "']::uuid[], ARRAY['alice', 'bob'], "
+           "ARRAY[" RECORD(7) ", " RECORD(7) "], ARRAY[" RECORD(9) ", " RECORD(9) "], 'olga')";
+    ck_assert_int_eq(database_int(owner, "%s", put), 1);
+    ck_assert_int_eq(database_int(owner, "%s", put), 0);
+    char *text =
+        database_text(owner, "SELECT string_agg(coalesce(key_id::text, '-') || '=' || records, ' ' ORDER BY key_id) "
+                             "FROM issuing.number_keys()");
+    ck_assert_str_eq(text, "8=1 9=1");
+    free(text);
+    text = database_text(owner,
+                         "SELECT string_agg(actor || ' ' || action || ' ' || before::text || ' ' || after::text, ';') "
+                         "FROM operator_actions");
+    ck_assert_str_eq(text, "olga number_rewrapped {\"key_id\": 7} {\"key_id\": 9, \"records\": 1}");
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("card_numbers");
+    TCase *tcase = tcase_create("card_numbers");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, a_number_and_its_audit_row_come_together);
+    tcase_add_test(tcase, what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row);
+    tcase_add_test(tcase, every_key_id_of_32_bits_is_read);
+    tcase_add_test(tcase, a_worker_gets_its_card_without_the_number);
+    tcase_add_test(tcase, records_are_counted_by_key);
+    tcase_add_test(tcase, grants_of_an_older_release_are_taken_back);
+    tcase_add_test(tcase, sealing_again_goes_in_steps_and_skips_what_is_locked);
+    tcase_add_test(tcase, a_record_is_stored_only_over_the_one_that_was_opened_and_is_audited_without_it);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
