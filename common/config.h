@@ -63,6 +63,7 @@ struct config {
         char *credential_file;
         int64_t timeout_ms;
         int64_t key_lifetime_ms;
+        int64_t settle_time_ms;
         int64_t max_concurrency;
         bool allow_http;
     } issuer;

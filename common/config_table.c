@@ -90,6 +90,8 @@ const struct config_option config_options[] = {
      .programs = WORKER | CTL, .help = "How long one call to the issuer may take."},
     {"issuer", "key_lifetime", OPTION_DURATION, TO(issuer.key_lifetime_ms), .standard = "24h", RANGE(100, 3660 * DAY),
      .programs = WORKER | CTL, .help = "How long the issuer honours an idempotency key."},
+    {"issuer", "settle_time", OPTION_DURATION, TO(issuer.settle_time_ms), .standard = "30s", RANGE(10, 1 * DAY),
+     .programs = WORKER | CTL, .help = "How long a request that was sent may still arrive at the issuer."},
     {"issuer", "max_concurrency", OPTION_INTEGER, TO(issuer.max_concurrency), .standard = "64", RANGE(1, 10000),
      .programs = WORKER, .help = "How many calls to the issuer one worker makes at once."},
     {"issuer", "allow_http", OPTION_BOOL, TO(issuer.allow_http), .standard = "false", .programs = WORKER,

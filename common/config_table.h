@@ -6,7 +6,7 @@
 
 #include "common/config.h"
 
-#define CONFIG_OPTION_COUNT 41
+#define CONFIG_OPTION_COUNT 42
 #define CONFIG_NAME_SIZE 96
 #define CONFIG_VALUE_MAX 4096 /* bytes of one value */
 

@@ -414,7 +414,7 @@ class World:
         """The result of one issuing-ctl command: returncode, stdout, stderr. Its output is kept, to be searched for
         card numbers."""
         keys = ("retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime",
-                "card.keys_file")
+                "issuer.settle_time", "card.keys_file")
         settings = {"database.url": self.conninfo(role), **{key: self.settings[key] for key in keys
                                                             if key in self.settings},
                     **{key.replace("__", "."): value for key, value in own.items()}}

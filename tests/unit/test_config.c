@@ -806,7 +806,7 @@ START_TEST(the_list_has_one_row_an_option_with_all_four_columns)
             tabs += *c == '\t';
         ck_assert_msg(tabs == 3 && line[strlen(line) - 1] == '.', "%s", line);
     }
-    ck_assert_uint_eq(rows, 41);
+    ck_assert_uint_eq(rows, 42);
     free(text);
 }
 END_TEST
