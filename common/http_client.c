@@ -272,7 +272,8 @@ static const char *start_call(struct http_client *client, struct http_call *call
 void http_client_start(struct http_client *client, struct http_call *call)
 {
     assert(!call->client && call->on_done);
-    assert(strcmp(call->method, "GET") == 0 || strcmp(call->method, "POST") == 0);
+    assert(strcmp(call->method, "GET") == 0 || strcmp(call->method, "POST") == 0 ||
+           strcmp(call->method, "DELETE") == 0);
     forget(&call->answer);
     call->client = client;
     call->origin = NULL;

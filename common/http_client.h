@@ -26,7 +26,7 @@ enum http_fate {
 
 struct http_call {
     /* in; made by http_call_make and what follows it, borrowed until on_done */
-    const char *method; /* "GET" or "POST" */
+    const char *method; /* "GET", "DELETE" or "POST" */
     struct buf lines;   /* the URL, then each header as "Name: value"; every line ended by its NUL */
     struct buf body;    /* of a POST; may be empty */
     const char

@@ -26,7 +26,7 @@ struct ctl_command {
 };
 
 extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel,
-    ctl_resolve, ctl_keys, ctl_doctor;
+    ctl_resolve, ctl_reissue, ctl_reconcile, ctl_keys, ctl_doctor;
 
 /* Fills ctl->db. Called after the command line was read: a wrong one is exit 2 whether or not there is a database. */
 must_check bool ctl_connect(struct ctl *ctl, struct err *err);

@@ -96,3 +96,34 @@ void core_read_link(const struct http_call *call, struct outcome *ret_outcome)
     else
         (void)outcome_of_call(call, "core", false, ret_outcome); /* cannot be false: 200 and 201 are handled above */
 }
+
+bool core_ask_unlink(struct http_call *call, const char *base, const char *user_id, const struct uuid *event_id,
+                     const struct uuid *card_id)
+{
+    char event_text[UUID_TEXT_SIZE], rest[sizeof "/cards/" + UUID_TEXT_SIZE];
+    uuid_format(event_id, event_text);
+    memcpy(rest, "/cards/", sizeof "/cards/");
+    uuid_format(card_id, rest + sizeof "/cards/" - 1);
+    http_call_make(call, "DELETE");
+    put_user_url(call, base, user_id, rest);
+    buf_put_text(&call->lines, "Idempotency-Key: ");
+    buf_put_text(&call->lines, event_text);
+    buf_put_text(&call->lines, ":unlink");
+    http_call_end_line(call);
+    return http_call_is_made(call);
+}
+
+void core_read_unlink(const struct http_call *call, struct outcome *ret_outcome)
+{
+    int status = call->fate == HTTP_ANSWERED ? call->status : 0;
+    if (status == 200 || status == 204 || status == 404 || status == 410) {
+        outcome_executed(ret_outcome);
+        return;
+    }
+    if (!outcome_of_call(call, "core", false, ret_outcome)) /* 201: not an answer of the contract */
+        outcome_unreadable("core", "the unlink was answered with 201", ret_outcome);
+    if (ret_outcome->kind == OUTCOME_REFUSED) {
+        ret_outcome->kind = OUTCOME_UNKNOWN;
+        ret_outcome->advice = ADVICE_RETRY;
+    }
+}

@@ -350,6 +350,212 @@ START_TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
 }
 END_TEST
 
+/* ---- marks ---- */
+
+static struct pg_sync *worker; /* issuing_worker */
+static struct uuid mark, token;
+static int64_t seen_us;
+
+static void open_worker(void)
+{
+    char text[1000];
+    snprintf(text, sizeof(text), "%s user=issuing_worker", getenv("ISSUING_TEST_DATABASE"));
+    ck_assert_msg(pg_sync_open(text, "test_operator", &worker, &err), "%s", err.message);
+}
+
+/* Leaves a mark for the event `id`; why it was refused, "" = it was left. */
+static const char *leave_mark(const struct sql_statement *statement)
+{
+    struct buf buf;
+    struct pg_array array;
+    buf_init(&buf, 100);
+    pg_array_start(&array, &buf, PG_UUID);
+    pg_array_add_uuid(&array, &id);
+    bool is_reissue = statement == &sql_operator_ask_reissue;
+    const struct pg_param params[] = {is_reissue ? pg_param_uuid(&id) : pg_array_param(&array), pg_param_int8(60000),
+                                      OLGA("who knows")};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_ask(operator, statement, params, &rows, &err), "%s", err.message);
+    buf_done(&buf);
+    const char *why = pg_bytes(rows, 0, is_reissue ? 1 : 2).bytes;
+    snprintf(refused, sizeof(refused), "%s", why ? why : "");
+    return refused;
+}
+
+/* How many marks the worker gets; the first one is kept in mark, token and seen_us. */
+static int take(void)
+{
+    token = uuid4_make();
+    const struct pg_param params[] = {pg_param_uuid(&token), pg_param_int8(4), pg_param_int8(30000),
+                                      pg_param_text("w1", 2)};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_ask(worker, &sql_reconcile_take, params, &rows, &err), "%s", err.message);
+    if (pg_rows_count(rows) > 0) {
+        mark = pg_uuid(rows, 0, 0);
+        seen_us = pg_int8(rows, 0, 7);
+    }
+    return pg_rows_count(rows);
+}
+
+static char came_to[64];
+
+static const char *end_mark(const char *result)
+{
+    const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
+                                      pg_param_text(result, strlen(result)), pg_param_text("Why:", 4)};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_ask(worker, &sql_reconcile_end, params, &rows, &err), "%s", err.message);
+    snprintf(came_to, sizeof(came_to), "%s", pg_bytes(rows, 0, 0).bytes);
+    return came_to;
+}
+
+static void lease_runs_out(void)
+{
+    change("UPDATE peer_checks SET due_at = now() - interval '1 second'");
+}
+
+START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
+{
+    struct uuid first;
+    open_worker();
+    insert_failed();
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "busy");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), ""); /* joins it */
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks"), 1);
+    ck_assert_int_eq(take(), 1);
+    first = token;
+    ck_assert_int_eq(take(), 0);
+    token = first;
+    lease_runs_out();
+    ck_assert_int_eq(take(), 1);
+    struct uuid second = token;
+    token = first;
+    ck_assert_str_eq(end_mark("reissued"), "fenced");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events"), 1);
+    token = second;
+    ck_assert_str_eq(end_mark("reissued"), "done");
+    ck_assert_str_eq(end_mark("reissued"), "fenced");
+    ck_assert_int_eq(
+        number("SELECT count(*) FROM outbox_events o JOIN event_reissues r ON r.old_id = o.id JOIN outbox_events n ON"
+               " n.id = r.new_id WHERE o.status = 'REJECTED' AND o.reason_code = 'reissued' AND"
+               " o.reason_detail = 'Why: ' || n.id AND n.status = 'PENDING' AND n.first_sent_at IS NULL AND"
+               " n.user_id = o.user_id AND n.payload = o.payload AND n.retry_count = 0"),
+        1);
+    ck_assert_int_eq(
+        number("SELECT count(*) FROM operator_actions o JOIN event_reissues r ON r.old_id = o.event_id WHERE"
+               " action = 'reissue' AND after ->> 'new_id' = r.new_id::text AND db_role = 'issuing_operator'"),
+        1);
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "reissued");
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(a_withdrawn_mark_changes_nothing_any_more)
+{
+    open_worker();
+    insert_failed();
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "");
+    ck_assert_int_eq(take(), 1);
+    const struct pg_param params[] = {pg_param_uuid(&mark)};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert(pg_sync_ask(operator, & sql_operator_withdraw_check, params, &rows, &err));
+    ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "withdrawn");
+    ck_assert_str_eq(end_mark("reissued"), "fenced");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+/* The story: between the look-up and its end another operator replays the event, a worker sends again, and the event fails
+ * again: what was found before says nothing about it. */
+START_TEST(a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged)
+{
+    static const char *const ends[] = {"found", "cancelled_at_issuer", "duplicate"};
+    open_worker();
+    insert_failed();
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+        ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+        ck_assert_int_eq(take(), 1);
+        change("UPDATE outbox_events SET updated_at = clock_timestamp()");
+        ck_assert_str_eq(end_mark(ends[i]), "changed");
+        ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED' AND reason_code ="
+                                " 'attempts_exhausted'"),
+                         1);
+        ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL AND due_at <= now()"), 1);
+    }
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("found"), "done");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'PENDING'"), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+/* The story: a card is found for an event that the row calls "surely not sent"; the flow would send it anew, and past the
+ * lifetime of the issuer's key that makes a second card. */
+START_TEST(an_event_whose_card_was_found_counts_as_sent)
+{
+    open_worker();
+    insert("status, reason_code, completed_at, created_at", "'FAILED', 'core_http_418', now(), now() - interval '3 d'");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("found"), "done");
+    ck_assert_int_eq(
+        number("SELECT count(*) FROM outbox_events WHERE status = 'PENDING' AND first_sent_at = created_at"), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(the_place_of_a_card_moves_to_the_event_that_a_reissue_makes)
+{
+    char text[400], id_text[UUID_TEXT_SIZE];
+    open_worker();
+    uuid_format(&id, id_text);
+    snprintf(text, sizeof(text),
+             "INSERT INTO outbox_events (id, user_id, payload, status, reason_code, completed_at) VALUES ('%s', "
+             "'alice', " REISSUE ", 'FAILED', 'issuer_key_expired', now())",
+             id_text);
+    change(text);
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "");
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("reissued"), "done");
+    ck_assert_int_eq(number("SELECT count(*) FROM card_reissues c JOIN event_reissues r ON r.new_id = c.event_id"), 1);
+    ck_assert(!pg_sync_exec(owner, "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', " REISSUE ")", &err));
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(a_reconcile_cannot_end_as_a_reissue)
+{
+    open_worker();
+    insert_failed();
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
+                                      pg_param_text("reissued", 8), pg_param_null()};
+    ck_assert(!pg_sync_ask(worker, &sql_reconcile_end, params, NULL, &err));
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(a_mark_ends_at_its_deadline_and_an_old_one_is_removed)
+{
+    open_worker();
+    insert_failed();
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    change("UPDATE peer_checks SET deadline_at = now()");
+    ck_assert_int_eq(take(), 0);
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'undecided'"), 1);
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    change("UPDATE peer_checks SET finished_at = now() - interval '8 d' WHERE finished_at IS NOT NULL");
+    ck_assert_int_eq(take(), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks"), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
 START_TEST(an_action_without_an_actor_or_a_reason_is_no_action)
 {
     static const char *const tries[] = {"SELECT issuing.replay(id, NULL, 'olga', NULL, NULL, ' ') FROM outbox_events",
@@ -448,6 +654,13 @@ int main(void)
     tcase_add_test(cases, resolve_never_ends_over_a_card_that_may_be_used);
     tcase_add_test(cases, what_was_surely_not_sent_needs_no_confirmation);
     tcase_add_test(cases, a_replay_is_refused_while_another_event_has_the_place_of_its_card);
+    tcase_add_test(cases, a_mark_is_one_workers_at_a_time_and_its_end_is_written_once);
+    tcase_add_test(cases, a_withdrawn_mark_changes_nothing_any_more);
+    tcase_add_test(cases, a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged);
+    tcase_add_test(cases, an_event_whose_card_was_found_counts_as_sent);
+    tcase_add_test(cases, the_place_of_a_card_moves_to_the_event_that_a_reissue_makes);
+    tcase_add_test(cases, a_reconcile_cannot_end_as_a_reissue);
+    tcase_add_test(cases, a_mark_ends_at_its_deadline_and_an_old_one_is_removed);
     tcase_add_test(cases, an_action_without_an_actor_or_a_reason_is_no_action);
     tcase_add_test(cases, the_operator_sees_the_card_and_never_its_number);
     tcase_add_test(cases, the_operator_cannot_rewrite_what_was_done);
