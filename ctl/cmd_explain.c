@@ -332,8 +332,13 @@ static void print_next(const struct event *event, const struct outlook *outlook)
     fputs(".\n  Why: ", stdout);
     print_text(outlook->why, stdout);
     puts(".");
-    if (event->status == OUTBOX_FAILED)
-        printf("  To replay it: issuing-ctl replay %s --reason TEXT\n", event->id_text);
+    if (event->status != OUTBOX_FAILED)
+        return;
+    printf("  To replay it: issuing-ctl replay %s --reason TEXT\n", event->id_text);
+    if (event->outcome_unknown)
+        printf("  To ask the issuer: issuing-ctl reconcile %s\n", event->id_text);
+    if (!event->has_card)
+        printf("  If there is no card: issuing-ctl reissue or resolve %s --reason TEXT\n", event->id_text);
 }
 
 static void print_story(const struct story *story)

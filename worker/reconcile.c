@@ -403,8 +403,8 @@ static void enter(struct check *check, enum check_call calling)
     check->calling = calling;
     check->target = calling == CALL_UNLINK ? &worker->core : &worker->issuer;
     check->ticket.on_turn = on_turn;
-    if (check->reconcile->is_stopped || check->target->breaker.state != BREAKER_CLOSED) {
-        put_back(check, check->reconcile->is_stopped ? "drain" : "breaker_open", check->reconcile->is_stopped ? 0 : -1);
+    if (check->reconcile->is_stopped) {
+        put_back(check, "drain", 0);
         return;
     }
     switch (target_enter(check->target, &check->ticket)) {

@@ -349,3 +349,20 @@ def an_open_breaker_keeps_marks_waiting_and_a_mark_is_never_its_probe(world):
     world.sandbox.down(down=False)
     world.settle()
     same(results(world.ctl("reconcile", event, "--json"), 0), {event: "not_found"}, "afterwards")
+
+
+@test(issuer__settle_time=SETTLE, core__on_link_refused="keep")
+def a_stored_card_that_the_issuer_cancelled_ends_its_event(world):
+    """Whether core-api has the link is not known for sure: core-api is told to forget the card before the end is written."""
+    world.up()
+    world.sandbox.fault("link", "link_refused", user="carol", count=1)
+    request = world.accept("carol")
+    world.wait_status(request, "FAILED")
+    same(results(world.ctl("reconcile", "--user", "carol", "--json"), 0), {}, "no unknown outcome, so not among all")
+    cancelled(world, world.row("SELECT issuer_card_id FROM cards")["issuer_card_id"])
+    same(results(world.ctl("reconcile", request, "--json"), 0), {request: "cancelled_at_issuer"}, "result")
+    event = world.event(request)
+    same((event["status"], event["reason_code"]), ("REJECTED", "card_cancelled"), "the event")
+    same([card["status"] for card in world.get("carol", "/v1/cards").json()["items"]], ["cancelled"], "the card in the api")
+    shown = world.get("carol", "/v1/card-requests/" + request).json()
+    same(shown["reason"], {"code": "card_cancelled", "detail": "The card was cancelled by the issuer."}, "what the client sees")
