@@ -287,6 +287,8 @@ static bool set_call(struct http_transfer *transfer, const struct http_call *cal
     bool done = SET(CURLOPT_CURLU, call->origin->address) &&
                 SET(CURLOPT_REQUEST_TARGET, call->lines.bytes + call->origin->text_length) &&
                 SET(CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
+    if (done && call->method[0] == 'D')
+        done = SET(CURLOPT_CUSTOMREQUEST, "DELETE");
     /* The time of the whole call ends its connecting too, unless that is over curl's own limit. */
     if (done && call->timeout_ms > CURL_CONNECT_MS)
         done = SET(CURLOPT_CONNECTTIMEOUT_MS, (long)call->timeout_ms);

@@ -33,9 +33,9 @@ enum outbox_status {
     X(payload_invalid, "The request could not be read.")                                    \
     X(cancelled, "The request was cancelled.")                                              \
     X(reissued, "The request was replaced by a new one.")                                   \
+    X(resolved, "The request was ended without a card.")                                    \
     X(outcome_unknown, "It could not be established whether the card was made.")            \
-    X(worker_lost, "The request could not be processed.")                                   \
-    X(resolved, "The request was closed by an operator.")
+    X(worker_lost, "The card could not be issued because of a fault on our side.")
 
 #define OUTBOX_EVENT_TYPE "CARD_ISSUE"
 #define OUTBOX_USER_ID_MAX 128

@@ -1,9 +1,9 @@
-/* What replay and cancel share.
+/* What all actions share.
  *
  * Invariants: an action always has an actor and a reason before it touches anything; every id that was asked for gets
  * exactly one line.
- * Left out: proof of who acts. Whoever may run this as another user is that user here; the database's log has the
- * role. */
+ * Left out: proof of who acts. Whoever may run this as another user is that user here; the database adds the role that
+ * it knows the session by. */
 #include "ctl/action.h"
 
 #include <pwd.h>
@@ -32,15 +32,19 @@ static bool is_utf8(const char *text)
     return right;
 }
 
-static void find_actor(char ret_actor[ACTION_ACTOR_SIZE])
+static void find_who(struct action *action)
 {
     const char *sudo_user = getenv("SUDO_USER");
-    const struct passwd *entry = sudo_user && sudo_user[0] ? NULL : getpwuid(getuid());
-    const char *name = sudo_user && sudo_user[0] ? sudo_user : entry ? entry->pw_name : NULL;
-    if (name && is_utf8(name))
-        snprintf(ret_actor, ACTION_ACTOR_SIZE, "%.*s", ACTION_ACTOR_SIZE - 1, name);
+    const struct passwd *entry = getpwuid(getuid());
+    const char *os_user = entry ? entry->pw_name : NULL;
+    if (os_user && os_user[0] && is_utf8(os_user))
+        snprintf(action->os_user, sizeof(action->os_user), "%.*s", ACTION_ACTOR_SIZE - 1, os_user);
     else
-        snprintf(ret_actor, ACTION_ACTOR_SIZE, "uid %lu", (unsigned long)getuid());
+        snprintf(action->os_user, sizeof(action->os_user), "uid %lu", (unsigned long)getuid());
+    action->sudo_user[0] = '\0';
+    if (sudo_user && !is_blank(sudo_user) && strlen(sudo_user) < ACTION_ACTOR_SIZE && is_utf8(sudo_user))
+        snprintf(action->sudo_user, sizeof(action->sudo_user), "%s", sudo_user);
+    memcpy(action->actor, action->sudo_user[0] ? action->sudo_user : action->os_user, sizeof(action->actor));
 }
 
 bool action_init(struct action *action, const char *reason, struct err *err)
@@ -53,8 +57,16 @@ bool action_init(struct action *action, const char *reason, struct err *err)
         return err_set(err, ERR_USAGE, "--reason is no UTF-8 text");
     snprintf(action->reason, sizeof(action->reason), "%s", reason);
     log_redact(action->reason);
-    find_actor(action->actor);
+    find_who(action);
     return true;
+}
+
+void action_params(const struct action *action, struct pg_param params[ACTION_PARAMS])
+{
+    params[0] = pg_param_text(action->actor, strlen(action->actor));
+    params[1] = pg_param_text(action->os_user, strlen(action->os_user));
+    params[2] = action->sudo_user[0] ? pg_param_text(action->sudo_user, strlen(action->sudo_user)) : pg_param_null();
+    params[3] = pg_param_text(action->reason, strlen(action->reason));
 }
 
 bool action_parse_id(const char *text, struct uuid *ret_id, struct err *err)

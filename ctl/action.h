@@ -1,9 +1,10 @@
-/* What replay and cancel share: who acts, why, on which ids, and how each result is said. */
+/* What all actions share: who acts, why, on which ids, and how each result is said. */
 #ifndef ISSUING_CTL_ACTION_H
 #define ISSUING_CTL_ACTION_H
 
 #include "common/base.h"
 #include "common/err.h"
+#include "common/pg_param.h"
 #include "common/uuid7.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
@@ -11,10 +12,13 @@
 #define ACTION_ACTOR_SIZE 128
 #define ACTION_REASON_SIZE 1025
 
-#define ACTION_RESULTS(X)                                \
-    X(REPLAYED, "replayed", "replayed")                  \
-    X(WOULD_REPLAY, "would_replay", "would be replayed") \
-    X(CANCELLED, "cancelled", "cancelled")               \
+#define ACTION_RESULTS(X)                                  \
+    X(REPLAYED, "replayed", "replayed")                    \
+    X(WOULD_REPLAY, "would_replay", "would be replayed")   \
+    X(CANCELLED, "cancelled", "cancelled")                 \
+    X(WOULD_CANCEL, "would_cancel", "would be cancelled")  \
+    X(RESOLVED, "resolved", "resolved")                    \
+    X(WOULD_RESOLVE, "would_resolve", "would be resolved") \
     X(REFUSED, "refused", "refused")
 
 /* what came of one id: for programs, for people */
@@ -25,12 +29,18 @@ enum action_result {
 };
 
 struct action {
-    char actor[ACTION_ACTOR_SIZE];   /* $SUDO_USER, else the login name of the caller */
-    char reason[ACTION_REASON_SIZE]; /* card numbers in it are overwritten */
+    char actor[ACTION_ACTOR_SIZE];     /* for people: $SUDO_USER, else the name of the caller's user */
+    char os_user[ACTION_ACTOR_SIZE];   /* of the operating system, by the process's real uid */
+    char sudo_user[ACTION_ACTOR_SIZE]; /* $SUDO_USER as it is; "" = not set, or not usable */
+    char reason[ACTION_REASON_SIZE];   /* card numbers in it are overwritten */
 };
+
+#define ACTION_PARAMS 4
 
 /* reason: NULL when it was not given. ERR_USAGE when it is missing, empty, too long, or no UTF-8. */
 must_check bool action_init(struct action *action, const char *reason, struct err *err);
+/* Fills params[0..3]: actor, user of the operating system, SUDO_USER, reason. The action must outlive them. */
+void action_params(const struct action *action, struct pg_param params[ACTION_PARAMS]);
 /* ERR_USAGE: "... is no event id". */
 must_check bool action_parse_id(const char *text, struct uuid *ret_id, struct err *err);
 /* Says one result on standard output; for --json the event with "result" and "why". event NULL: there is none. why may

@@ -17,7 +17,7 @@
 #define ATTEMPTS_MAX 10000
 
 enum attempt_column { ATTEMPT, WORKER, STARTED_AT, ENDED_AT, STEP, OUTCOME, CODE, DETAIL, UNKNOWN };
-enum action_column { AT, ACTOR, ACTION, REASON, BEFORE, AFTER };
+enum action_column { AT, ACTOR, ACTION, REASON, BEFORE, AFTER, DB_ROLE, OS_USER, SUDO_USER };
 
 struct story {
     struct event event;
@@ -92,7 +92,10 @@ static struct json *action_json(const struct pg_rows *rows, int row)
         json_set_text(object, "action", text_at(rows, row, ACTION)) &&
         json_set_text(object, "reason", text_at(rows, row, REASON)) &&
         set_document(object, "before", pg_bytes(rows, row, BEFORE)) &&
-        set_document(object, "after", pg_bytes(rows, row, AFTER)))
+        set_document(object, "after", pg_bytes(rows, row, AFTER)) &&
+        json_set_text(object, "db_role", text_at(rows, row, DB_ROLE)) &&
+        json_set_text(object, "os_user", text_at(rows, row, OS_USER)) &&
+        json_set_text(object, "sudo_user", text_at(rows, row, SUDO_USER)))
         return object;
     json_free(object);
     return NULL;
@@ -211,6 +214,9 @@ static const char *action_words(const char *action)
     } words[] = {
         {"replay", "replayed by"},
         {"cancel", "cancelled by"},
+        {"resolve", "resolved by"},
+        {"reconcile", "reconciled with the issuer for"},
+        {"reissue", "replaced by a new event for"},
         {"number_revealed", "card number shown to"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(words); i++)
@@ -228,6 +234,11 @@ static void print_action(const struct pg_rows *rows, int row)
     print_text(words ? words : action, stdout);
     fputs(words ? " " : " by ", stdout);
     print_text(text_at(rows, row, ACTOR), stdout);
+    if (text_at(rows, row, DB_ROLE)) {
+        fputs(" (database role ", stdout);
+        print_text(text_at(rows, row, DB_ROLE), stdout);
+        putchar(')');
+    }
     if (reason) {
         fputs(": ", stdout);
         print_text(reason, stdout);
@@ -321,8 +332,13 @@ static void print_next(const struct event *event, const struct outlook *outlook)
     fputs(".\n  Why: ", stdout);
     print_text(outlook->why, stdout);
     puts(".");
-    if (event->status == OUTBOX_FAILED)
-        printf("  To replay it: issuing-ctl replay %s --reason TEXT\n", event->id_text);
+    if (event->status != OUTBOX_FAILED)
+        return;
+    printf("  To replay it: issuing-ctl replay %s --reason TEXT\n", event->id_text);
+    if (event->outcome_unknown)
+        printf("  To ask the issuer: issuing-ctl reconcile %s\n", event->id_text);
+    if (!event->has_card)
+        printf("  If there is no card: issuing-ctl reissue or resolve %s --reason TEXT\n", event->id_text);
 }
 
 static void print_story(const struct story *story)

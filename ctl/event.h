@@ -38,6 +38,9 @@ struct event {
     int64_t now_us; /* of the database, when it answered */
 };
 
+/* Of the statements that act on an event, behind its columns: why it was refused, NULL = it was done. */
+#define EVENT_REFUSED_COLUMN 26
+
 /* ERR_DATABASE when the status is none of outbox.h: a schema of another release. */
 must_check bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err);
 /* Asks for one event. *ret_rows is owned by the caller; the event borrows from it. ERR_NOT_FOUND. */

@@ -20,7 +20,8 @@
 #endif
 
 static const struct ctl_command *const commands[] = {
-    &ctl_migrate, &ctl_status, &ctl_list, &ctl_show, &ctl_explain, &ctl_replay, &ctl_cancel, &ctl_keys, &ctl_doctor,
+    &ctl_migrate, &ctl_status,  &ctl_list,    &ctl_show,      &ctl_explain, &ctl_replay,
+    &ctl_cancel,  &ctl_resolve, &ctl_reissue, &ctl_reconcile, &ctl_keys,    &ctl_doctor,
 };
 
 bool ctl_connect_only(struct ctl *ctl, struct err *err)

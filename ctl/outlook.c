@@ -69,7 +69,9 @@ void outlook_code(const char *code, char *ret_text, size_t size)
         {"core_no_answer", "core-api did not answer in time"},
         {"core_unreadable", "core-api's answer could not be understood"},
         {"breaker_open", "calls are paused after failures in a row, of any event"},
-        {"save_failed", "the card could not be stored; the issuer has it"},
+        {"write_failed", "our database did not take the write in time; if it was a card, the issuer has it"},
+        {"settling",
+         "a request that was sent may still arrive at the issuer; what is not found there now decides nothing"},
         {"seal_failed", "the card number could not be encrypted: check card.keys_file; the issuer has the card"},
         {"out_of_memory", "the worker ran out of memory"},
         {"drain", "the worker was shutting down"},
@@ -87,6 +89,10 @@ void outlook_code(const char *code, char *ret_text, size_t size)
         {"payload_invalid", "the payload is no valid request body"},
         {"cancelled", "an operator cancelled it"},
         {"reissued", "an operator replaced it by a new event"},
+        {"resolved", "an operator ended it: no card"},
+        {"outcome_unknown",
+         "whether the card was made could not be established: look-ups stayed unreadable or were refused"},
+        {"worker_lost", "attempts over it were lost with their worker again and again: the event may be what kills it"},
     };
     const char *peer;
     int status = http_status(code, &peer);
@@ -196,7 +202,8 @@ static void failed(const struct event *event, const struct config *config, struc
     else if (strcmp(code, "issuer_duplicate") == 0)
         first = "all but one of the cards must be cancelled at the issuer first, or it fails again; ";
     out->action = "operator";
-    snprintf(out->why, sizeof(out->why), "no worker touches it until an operator replays it; %safter a replay %s",
+    snprintf(out->why, sizeof(out->why),
+             "no worker touches it until an operator replays, reconciles, reissues or resolves it; %safter a replay %s",
              first, clause);
 }
 
@@ -215,7 +222,10 @@ void outlook_of(const struct event *event, const struct outlook_past *past, cons
         snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the card is stored and linked");
         return;
     case OUTBOX_REJECTED:
-        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it was definitely refused, and no usable card exists");
+        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "%s",
+                 event->reason_code && strcmp(event->reason_code, "reissued") == 0
+                     ? "it was replaced by a new event, which its reason names"
+                     : "it was definitely refused, and no usable card exists");
         return;
     case OUTBOX_FAILED:
         failed(event, config, ret_outlook);

@@ -38,17 +38,21 @@ BEGIN
             ON issuing.cards TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text),
+            issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid, uuid, int8, text, text)
+            TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
         GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts, issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
-            issuing.partitions TO issuing_operator;
+            issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_operator;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status) ON issuing.cards
             TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_operator;
-        GRANT UPDATE (status, retry_count, next_attempt_at, updated_at, completed_at, reason_code, reason_detail, last_error, deferred_since)
-            ON issuing.outbox_events TO issuing_operator;
-        GRANT INSERT (event_id, actor, action, reason, before, after) ON issuing.operator_actions TO issuing_operator;
+        -- Everything that an operator changes is changed by these, which write the audit row.
+        GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text), issuing.cancel(uuid, int8, text, text, text, text, text),
+            issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
+            issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
     END IF;
 END
 $$;

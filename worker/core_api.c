@@ -100,11 +100,12 @@ void core_read_link(const struct http_call *call, struct outcome *ret_outcome)
 bool core_ask_unlink(struct http_call *call, const char *base, const char *user_id, const struct uuid *event_id,
                      const struct uuid *card_id)
 {
-    char event_text[UUID_TEXT_SIZE], path[sizeof "/cards/" + UUID_TEXT_SIZE] = "/cards/";
+    char event_text[UUID_TEXT_SIZE], rest[sizeof "/cards/" + UUID_TEXT_SIZE];
     uuid_format(event_id, event_text);
-    uuid_format(card_id, path + sizeof "/cards/" - 1);
+    memcpy(rest, "/cards/", sizeof "/cards/");
+    uuid_format(card_id, rest + sizeof "/cards/" - 1);
     http_call_make(call, "DELETE");
-    put_user_url(call, base, user_id, path);
+    put_user_url(call, base, user_id, rest);
     buf_put_text(&call->lines, "Idempotency-Key: ");
     buf_put_text(&call->lines, event_text);
     buf_put_text(&call->lines, ":unlink");
@@ -119,7 +120,10 @@ void core_read_unlink(const struct http_call *call, struct outcome *ret_outcome)
         outcome_executed(ret_outcome);
         return;
     }
-    (void)outcome_of_call(call, "core", false, ret_outcome); /* false is 200 or 201; 201 is no answer to a DELETE */
-    if (status == 201)
-        outcome_unreadable("core", "201 to an unlink", ret_outcome);
+    if (!outcome_of_call(call, "core", false, ret_outcome)) /* 201: not an answer of the contract */
+        outcome_unreadable("core", "the unlink was answered with 201", ret_outcome);
+    if (ret_outcome->kind == OUTCOME_REFUSED) {
+        ret_outcome->kind = OUTCOME_UNKNOWN;
+        ret_outcome->advice = ADVICE_RETRY;
+    }
 }

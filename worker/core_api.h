@@ -30,10 +30,11 @@ must_check bool core_ask_link(struct http_call *call, const char *base, const ch
  * 4xx. */
 void core_read_link(const struct http_call *call, struct outcome *ret_outcome);
 
-/* The card is gone; a link of it may be there, or arrive later and must not be executed then. */
+/* The card is gone, and a link call for it may have been made or may still arrive: core-api forgets it. */
 must_check bool core_ask_unlink(struct http_call *call, const char *base, const char *user_id,
                                 const struct uuid *event_id, const struct uuid *card_id);
-/* EXECUTED = no link is there, and none will be. REFUSED = core-api does not take it back, with the code. */
+/* EXECUTED = core-api does not have the link, and will not make it any more. All else is tried again: an end is not
+ * written before. */
 void core_read_unlink(const struct http_call *call, struct outcome *ret_outcome);
 
 #endif

@@ -13,6 +13,7 @@
 #include "common/backoff.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "worker/reconcile.h"
 #include "worker/worker.h"
 
 #define ANSWER_MAX (64 * 1024)
@@ -129,6 +130,9 @@ void flow_lease_lost(struct flow *flow, const char *at)
     log_warning("the lease was lost: nothing was written, another worker has the event",
                 LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->step)),
                 LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt));
+    /* The event may have ended meanwhile, over a look-up that could not see the card that this attempt has made. */
+    if (flow->sent_create)
+        reconcile_report(flow->worker->reconcile, &flow->event_id);
     flow_leave(flow);
 }
 

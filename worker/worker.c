@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/sql/statements.h"
 #include "worker/claim.h"
+#include "worker/reconcile.h"
 #include "worker/sweep.h"
 
 #define GOOD_ROOM_MAX 32
@@ -217,13 +218,15 @@ bool worker_open(struct worker *worker, struct err *err)
         .context = worker,
     };
     return writer_open(&options, &worker->writer, err) && claim_open(worker, &worker->claim, err) &&
-           sweep_open(worker, &worker->sweep, err) && housekeeping_open(worker, &worker->housekeeping, err);
+           sweep_open(worker, &worker->sweep, err) && housekeeping_open(worker, &worker->housekeeping, err) &&
+           reconcile_open(worker, &worker->reconcile, err);
 }
 
 bool worker_is_idle(const struct worker *worker)
 {
     return worker->in_flight == 0 && claim_is_idle(worker->claim) && sweep_is_idle(worker->sweep) &&
-           housekeeping_is_idle(worker->housekeeping) && !worker->final_nudge.is_busy;
+           housekeeping_is_idle(worker->housekeeping) && reconcile_is_idle(worker->reconcile) &&
+           !worker->final_nudge.is_busy;
 }
 
 void worker_drain(struct worker *worker)
@@ -232,6 +235,7 @@ void worker_drain(struct worker *worker)
     claim_stop(worker->claim);
     sweep_stop(worker->sweep);
     housekeeping_stop(worker->housekeeping);
+    reconcile_stop(worker->reconcile);
 }
 
 static void on_room_closed(void *context)
@@ -254,9 +258,10 @@ void worker_close(struct worker *worker, void (*on_closed)(void *context), void 
     assert(worker_is_idle(worker));
     worker->on_closed = on_closed;
     worker->closed_context = context;
-    worker->open_rooms = 4;
+    worker->open_rooms = 5;
     writer_close(worker->writer, on_room_closed, worker);
     claim_close(worker->claim, on_room_closed, worker);
     sweep_close(worker->sweep, on_room_closed, worker);
     housekeeping_close(worker->housekeeping, on_room_closed, worker);
+    reconcile_close(worker->reconcile, on_room_closed, worker);
 }

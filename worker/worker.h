@@ -18,6 +18,7 @@
 #include "worker/writer.h"
 
 struct claim;
+struct reconcile;
 struct sweep;
 
 #define WORKER_METRICS(X)                                                                                              \
@@ -31,6 +32,8 @@ struct sweep;
     X(DEFERRALS, "issuing_deferrals_total", METRIC_COUNTER, "Attempts given back, by cause.", "reason", NULL, NULL)    \
     X(LEASE_LOST, "issuing_lease_lost_total", METRIC_COUNTER,                                                          \
       "Writes that matched no row because the lease was lost.", NULL, NULL, NULL)                                      \
+    X(CHECKS, "issuing_checks_total", METRIC_COUNTER, "Marks of reconcile and reissue by their result.", "result",     \
+      NULL, NULL)                                                                                                      \
     X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at the issuer is unknown.",      \
       NULL, NULL, NULL)                                                                                                \
     X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE, "0 closed, 1 half-open, 2 open.", "target", NULL, NULL)    \
@@ -71,6 +74,7 @@ struct worker {
     struct flow *free_slots;
     int in_flight;
     struct housekeeping *housekeeping;
+    struct reconcile *reconcile;
     struct nudge final_nudge; /* tells waiting clients of the api */
     bool is_draining;
     int open_rooms;

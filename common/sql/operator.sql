@@ -53,16 +53,16 @@ LIMIT $2::int8;
 
 -- name: operator_actions_of :many
 -- why: what people did to one event, in order; operator_actions_event. No lock. $1 event.
-SELECT o.at, o.actor, o.action, o.reason, o.before::text, o.after::text
+SELECT o.at, o.actor, o.action, o.reason, o.before::text, o.after::text, o.db_role, o.os_user, o.sudo_user
 FROM issuing.operator_actions o
 WHERE o.event_id = $1::uuid
 ORDER BY o.id
 LIMIT 10000;
 
 -- name: operator_replay_count :one
--- why: how many FAILED events match, and the database's time: the horizon of one bulk replay. What fails after it is news, and left alone.
--- $1-$5 filters.
-SELECT count(*), clock_timestamp()
+-- why: how many FAILED events match, and the horizon of one bulk action: what fails after it is news, and left alone. The horizon is the database's
+-- time, or later where a clock stepped back and a row that is there already bears a later time. $1-$5 filters.
+SELECT count(*), greatest(clock_timestamp(), max(e.updated_at))
 FROM issuing.outbox_events e
 WHERE e.failed_at IS NOT NULL
   AND ($1::text IS NULL OR e.status = $1::text)
@@ -73,7 +73,7 @@ WHERE e.failed_at IS NOT NULL
 
 -- name: operator_replay_page :many
 -- why: the next FAILED events that match, oldest first, keyset paging on outbox_events_failed. Takes no lock: updated_at says which state of
--- the row was seen, and operator_replay acts on that state only. $1-$5 filters, $6 horizon in us, $7 the last id of the page before, $8 limit.
+-- the row was seen, and operator_replay and operator_resolve act on that state only. $1-$5 filters, $6 horizon in us, $7 the last id of the page before, $8 limit.
 SELECT e.id, e.updated_at
 FROM issuing.outbox_events e
 WHERE e.failed_at IS NOT NULL
@@ -87,74 +87,110 @@ WHERE e.failed_at IS NOT NULL
 ORDER BY e.id
 LIMIT $8::int8;
 
--- name: operator_replay :many
--- why: FAILED -> PENDING and its audit row, in one statement, so there is never one without the other. The row lock comes first and the
--- condition is checked on the newest version of the row: of two operators one acts, the other gets no row. With $2 (updated_at as seen, in
--- us) it also gets none when the event was replayed and has failed again in between. first_sent_at stays: a replay keeps the issuer's key
--- and its age. No row = nothing was changed. $1 event, $2 seen or null, $3 actor, $4 reason.
-WITH seen AS (
-    SELECT e.* FROM issuing.outbox_events e
-    WHERE e.id = $1::uuid AND e.status = 'FAILED'
-      AND ($2::int8 IS NULL OR (extract(epoch FROM e.updated_at) * 1000000)::int8 = $2::int8)
-    FOR UPDATE
-), replayed AS (
-    UPDATE issuing.outbox_events e
-    SET status = 'PENDING', retry_count = 0, next_attempt_at = clock_timestamp(), updated_at = clock_timestamp(), completed_at = NULL,
-        reason_code = NULL, reason_detail = NULL, last_error = NULL, deferred_since = NULL
-    FROM seen s
-    WHERE e.id = s.id AND e.status = 'FAILED'
-    RETURNING e.*
-), noted AS (
-    INSERT INTO issuing.operator_actions (event_id, actor, action, reason, before, after)
-    SELECT s.id, $3::text, 'replay', $4::text,
-           jsonb_build_object('status', s.status, 'retry_count', s.retry_count, 'next_attempt_at', s.next_attempt_at,
-                              'completed_at', s.completed_at, 'reason_code', s.reason_code, 'reason_detail', s.reason_detail,
-                              'last_error', s.last_error, 'deferred_since', s.deferred_since),
-           jsonb_build_object('status', r.status, 'retry_count', r.retry_count, 'next_attempt_at', r.next_attempt_at,
-                              'completed_at', r.completed_at, 'reason_code', r.reason_code, 'reason_detail', r.reason_detail,
-                              'last_error', r.last_error, 'deferred_since', r.deferred_since)
-    FROM seen s JOIN replayed r ON r.id = s.id
-)
-SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at, e.updated_at,
-       e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key, e.reason_code, e.reason_detail,
-       e.last_error, e.payload ->> 'replaces',
-       e.first_sent_at IS NOT NULL AND c.id IS NULL,
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
-FROM replayed e
-LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+-- name: operator_cancel_count :one
+-- why: as operator_replay_count, of the PENDING events that match and surely were not sent; outbox_events_due. No lock. $1-$5 filters.
+SELECT count(*), greatest(clock_timestamp(), max(e.updated_at))
+FROM issuing.outbox_events e
+WHERE e.due_at IS NOT NULL AND e.status = 'PENDING' AND e.first_sent_at IS NULL
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond');
 
--- name: operator_cancel :many
--- why: PENDING -> REJECTED `cancelled` and its audit row, in one statement, only while surely nothing was sent to the issuer. The row lock
--- comes first and the condition is checked on the newest version of the row, so a claim that is quicker wins (a claim sets first_sent_at).
--- No row = nothing was changed. $1 event, $2 actor, $3 reason, $4 what the user may read.
-WITH seen AS (
-    SELECT e.* FROM issuing.outbox_events e
-    WHERE e.id = $1::uuid AND e.status = 'PENDING' AND e.first_sent_at IS NULL
-      AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)
-    FOR UPDATE
-), cancelled AS (
-    UPDATE issuing.outbox_events e
-    SET status = 'REJECTED', reason_code = 'cancelled', reason_detail = $4::text, completed_at = clock_timestamp(),
-        updated_at = clock_timestamp()
-    FROM seen s
-    WHERE e.id = s.id AND e.status = 'PENDING' AND e.first_sent_at IS NULL
-    RETURNING e.*
-), noted AS (
-    INSERT INTO issuing.operator_actions (event_id, actor, action, reason, before, after)
-    SELECT s.id, $2::text, 'cancel', $3::text,
-           jsonb_build_object('status', s.status, 'retry_count', s.retry_count, 'next_attempt_at', s.next_attempt_at,
-                              'completed_at', s.completed_at, 'reason_code', s.reason_code, 'reason_detail', s.reason_detail),
-           jsonb_build_object('status', n.status, 'retry_count', n.retry_count, 'next_attempt_at', n.next_attempt_at,
-                              'completed_at', n.completed_at, 'reason_code', n.reason_code, 'reason_detail', n.reason_detail)
-    FROM seen s JOIN cancelled n ON n.id = s.id
-)
+-- name: operator_cancel_page :many
+-- why: as operator_replay_page, of the PENDING events that match and surely were not sent. No lock. $1-$5 filters, $6 horizon in us, $7 the last id of the
+-- page before, $8 limit.
+SELECT e.id, e.updated_at
+FROM issuing.outbox_events e
+WHERE e.due_at IS NOT NULL AND e.status = 'PENDING' AND e.first_sent_at IS NULL
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
+  AND (extract(epoch FROM e.updated_at) * 1000000)::int8 <= $6::int8
+  AND ($7::uuid IS NULL OR e.id > $7::uuid)
+ORDER BY e.id
+LIMIT $8::int8;
+
+-- name: operator_replay :many
+-- why: FAILED -> PENDING and its audit row; locks, conditions and what a replay resets are explained at issuing.replay in migrations/0009_operators.sql.
+-- No row = no such event; the last column says why nothing was done. $1 event, $2 updated_at as seen in us or null, $3 actor, $4 user of the operating
+-- system, $5 SUDO_USER, $6 reason.
 SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at, e.updated_at,
        e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key, e.reason_code, e.reason_detail,
        e.last_error, e.payload ->> 'replaces',
        e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
-FROM cancelled e
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+FROM issuing.replay($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_cancel :many
+-- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel in migrations/0009_operators.sql. $1 event, $2 updated_at as seen in us or null,
+-- $3 what the user may read, $4 actor, $5 user of the operating system, $6 SUDO_USER, $7 reason.
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at, e.updated_at,
+       e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key, e.reason_code, e.reason_detail,
+       e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+FROM issuing.cancel($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_resolve :many
+-- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve in migrations/0009_operators.sql. $1 event, $2 updated_at as seen in us or null,
+-- $3 the operator confirms that there is no card, $4 issuer.settle_time in ms, $5 what the user may read, $6 actor, $7 user of the operating system,
+-- $8 SUDO_USER, $9 reason.
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at, e.updated_at,
+       e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key, e.reason_code, e.reason_detail,
+       e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+FROM issuing.resolve($1::uuid, $2::int8, $3::bool, $4::int8, $5::text, $6::text, $7::text, $8::text, $9::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_reconcile_page :many
+-- why: the next events to be looked up at the issuer, oldest first, keyset paging on the primary key; the FAILED ones by outbox_events_failed. No lock.
+-- $1-$5 filters, $6 the last id of the page before, $7 limit. FAILED: those whose outcome is unknown.
+SELECT e.id
+FROM issuing.outbox_events e
+WHERE e.event_type = 'CARD_ISSUE'
+  AND (e.status <> 'FAILED' OR e.first_sent_at IS NOT NULL AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id))
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
+  AND ($6::uuid IS NULL OR e.id > $6::uuid)
+ORDER BY e.id
+LIMIT $7::int8;
+
+-- name: operator_ask_reconcile :many
+-- why: a mark for each event, for workers to act on: issuing.ask_reconcile in migrations/0009_operators.sql. An event has one unfinished mark, which a second
+-- operator joins. $1 events, $2 time in ms, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT i.id, a.check_id, a.refused
+FROM unnest($1::uuid[]) AS i (id)
+CROSS JOIN LATERAL issuing.ask_reconcile(i.id, $2::int8, $3::text, $4::text, $5::text, $6::text) AS a;
+
+-- name: operator_ask_reissue :many
+-- why: the mark of a reissue: issuing.ask_reissue in migrations/0009_operators.sql. $1 event, $2 time in ms, $3 actor, $4 user of the operating system,
+-- $5 SUDO_USER, $6 reason.
+SELECT check_id, refused
+FROM issuing.ask_reissue($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text);
+
+-- name: operator_checks :many
+-- why: what became of marks, with the event as it is now; primary keys. No lock. $1 marks.
+SELECT p.id, p.event_id, p.finished_at IS NOT NULL, p.result, p.detail, p.new_id, e.status
+FROM issuing.peer_checks p
+LEFT JOIN issuing.outbox_events e ON e.id = p.event_id
+WHERE p.id = ANY ($1::uuid[]);
+
+-- name: operator_withdraw_check :one
+-- why: nobody waits for a mark any more, and nothing shall come of it; a worker that was quicker has written its result, which is returned. $1 mark.
+SELECT issuing.withdraw_check($1::uuid);
 
 -- name: operator_doctor :one
 -- why: the facts that doctor judges; settings and catalogue rows that every role may read. No table of ours is touched, so it works on an
@@ -216,18 +252,45 @@ FROM (VALUES
     ('issuing_worker', 'operator_actions', NULL, 'DELETE', false),
     ('issuing_operator', 'schema_migration', NULL, 'SELECT', true),
     ('issuing_operator', 'outbox_events', NULL, 'SELECT', true),
-    ('issuing_operator', 'outbox_events', 'status', 'UPDATE', true),
+    ('issuing_operator', 'outbox_events', 'status', 'UPDATE', false),
     ('issuing_operator', 'outbox_events', NULL, 'DELETE', false),
     ('issuing_operator', 'outbox_attempts', NULL, 'SELECT', true),
     ('issuing_operator', 'cards', 'last4', 'SELECT', true),
     ('issuing_operator', 'cards', 'number_record', 'SELECT', false),
-    ('issuing_operator', 'operator_actions', 'actor', 'INSERT', true),
+    ('issuing_operator', 'operator_actions', 'actor', 'INSERT', false),
+    ('issuing_operator', 'peer_checks', NULL, 'SELECT', true),
+    ('issuing_operator', 'peer_checks', NULL, 'INSERT', false),
+    ('issuing_operator', 'event_reissues', NULL, 'INSERT', false),
+    ('issuing_worker', 'peer_checks', NULL, 'INSERT', false),
     ('issuing_operator', 'operator_actions', NULL, 'UPDATE', false),
     ('issuing_operator', 'operator_actions', NULL, 'DELETE', false)
 ) AS w (role, tab, col, right_, wanted)
 JOIN pg_roles r ON r.rolname = w.role AND NOT r.rolsuper
 WHERE w.wanted <> CASE WHEN w.col IS NULL THEN has_table_privilege(r.oid, 'issuing.' || w.tab, w.right_)
                        ELSE has_column_privilege(r.oid, 'issuing.' || w.tab, w.col, w.right_) END
+UNION ALL
+SELECT w.role, w.function || '()', NULL, 'EXECUTE', w.wanted
+FROM (VALUES
+    ('issuing_operator', 'replay', true),
+    ('issuing_operator', 'cancel', true),
+    ('issuing_operator', 'resolve', true),
+    ('issuing_operator', 'ask_reconcile', true),
+    ('issuing_operator', 'ask_reissue', true),
+    ('issuing_operator', 'withdraw_check', true),
+    ('issuing_operator', 'end_check', false),
+    ('issuing_worker', 'ask_check', true),
+    ('issuing_worker', 'take_checks', true),
+    ('issuing_worker', 'put_check_back', true),
+    ('issuing_worker', 'note_orphan', true),
+    ('issuing_worker', 'end_check', true),
+    ('issuing_worker', 'replay', false),
+    ('issuing_worker', 'resolve', false),
+    ('issuing_api', 'replay', false),
+    ('issuing_api', 'end_check', false)
+) AS w (role, function, wanted)
+JOIN pg_roles r ON r.rolname = w.role AND NOT r.rolsuper
+WHERE w.wanted <> EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'issuing'::regnamespace AND p.proname = w.function
+                            AND has_function_privilege(r.oid, p.oid, 'EXECUTE'))
 ORDER BY 1, 2, 3, 4;
 
 -- name: operator_migrate_lock :one

@@ -25,9 +25,11 @@ static void set_up(void)
     ck_assert_int_lt(snprintf(text, sizeof(text), "%s user=issuing_operator", conninfo), (int)sizeof(text));
     ck_assert_msg(pg_sync_open(conninfo, "test_operator", &owner, &err), "%s", err.message);
     ck_assert_msg(pg_sync_open(text, "test_operator", &operator, & err), "%s", err.message);
-    ck_assert_msg(
-        pg_sync_exec(owner, "TRUNCATE outbox_events, cards, card_reissues, outbox_attempts, operator_actions", &err),
-        "%s", err.message);
+    ck_assert_msg(pg_sync_exec(owner,
+                               "TRUNCATE outbox_events, cards, card_reissues, outbox_attempts, operator_actions, "
+                               "peer_checks, event_reissues",
+                               &err),
+                  "%s", err.message);
     id = uuid7_make();
 }
 
@@ -68,25 +70,61 @@ static void insert_failed(void)
            "now()");
 }
 
-/* Rows that the replay changed: 0 or 1. */
+/* Why the last action was refused; "" = it was done, "no row" = there was no such event. */
+static char refused[64];
+
+/* 1 = it was done. */
+static int act(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
+               struct event *ret_event)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_ask(db, statement, params, &rows, &err), "%s", err.message);
+    ck_assert_int_le(pg_rows_count(rows), 1);
+    snprintf(refused, sizeof(refused), "no row");
+    if (pg_rows_count(rows) == 0)
+        return 0;
+    const char *why = pg_bytes(rows, 0, EVENT_REFUSED_COLUMN).bytes;
+    snprintf(refused, sizeof(refused), "%s", why ? why : "");
+    if (ret_event) {
+        ck_assert_msg(event_read(rows, 0, ret_event, &err), "%s", err.message);
+        ret_event->reason_code = ret_event->reason_code ? "some" : NULL; /* the rows end here */
+    }
+    return why ? 0 : 1;
+}
+
+#define OLGA(reason) \
+    pg_param_text("olga", 4), pg_param_text("root", 4), pg_param_text("olga", 4), pg_param_text(reason, strlen(reason))
+
 static int replay(struct pg_sync *db, int64_t seen_us, struct event *ret_event)
 {
     const struct pg_param params[] = {pg_param_uuid(&id), seen_us ? pg_param_int8(seen_us) : pg_param_null(),
-                                      pg_param_text("olga", 4), pg_param_text("issuer is back", 14)};
-    pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_ask(db, &sql_operator_replay, params, &rows, &err), "%s", err.message);
-    if (pg_rows_count(rows) == 1 && ret_event)
-        ck_assert_msg(event_read(rows, 0, ret_event, &err), "%s", err.message);
-    return pg_rows_count(rows);
+                                      OLGA("issuer is back")};
+    return act(db, &sql_operator_replay, params, ret_event);
 }
 
 static int cancel(struct pg_sync *db)
 {
-    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_text("olga", 4), pg_param_text("asked for", 9),
-                                      pg_param_text("Gone.", 5)};
-    pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_ask(db, &sql_operator_cancel, params, &rows, &err), "%s", err.message);
-    return pg_rows_count(rows);
+    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_null(), pg_param_text("Gone.", 5),
+                                      OLGA("asked for")};
+    return act(db, &sql_operator_cancel, params, NULL);
+}
+
+static int resolve(bool confirmed, int64_t settle_ms)
+{
+    const struct pg_param params[] = {pg_param_uuid(&id),         pg_param_null(),
+                                      pg_param_bool(confirmed),   pg_param_int8(settle_ms),
+                                      pg_param_text("Ended.", 6), OLGA("the bank said no")};
+    return act(operator, & sql_operator_resolve, params, NULL);
+}
+
+static void insert_card(const char *status)
+{
+    char text[400];
+    snprintf(text, sizeof(text),
+             "INSERT INTO cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4, status)"
+             " SELECT gen_random_uuid(), id, 1, 2030, user_id, 'ic', '4242', '%s' FROM outbox_events",
+             status);
+    change(text);
 }
 
 START_TEST(a_replay_starts_the_tries_again_and_keeps_the_age_of_the_issuer_key)
@@ -105,6 +143,22 @@ START_TEST(a_replay_starts_the_tries_again_and_keeps_the_age_of_the_issuer_key)
 }
 END_TEST
 
+/* The story: an event that was tried alone because it had cost its worker before, or put off again and again, was
+ * replayed, and was put aside again at once by what had been counted before. */
+START_TEST(a_replay_forgets_what_was_counted_and_not_when_something_was_sent)
+{
+    insert_failed();
+    change("UPDATE outbox_events SET lost_count = 3, deferral_count = 7, deferral_code = 'issuer_http_404',"
+           " last_sent_at = first_sent_at + interval '1 minute', updated_at = now() + interval '1 hour',"
+           " next_attempt_at = now() + interval '1 hour'"); /* and the clock stepped back by an hour */
+    ck_assert_int_eq(replay(operator, 0, NULL), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE lost_count = 0 AND deferral_count = 0 AND"
+                            " deferral_code IS NULL AND deferred_since IS NULL AND"
+                            " last_sent_at = first_sent_at + interval '1 minute' AND due_at <= now()"),
+                     1);
+}
+END_TEST
+
 START_TEST(a_replay_leaves_who_why_before_and_after)
 {
     insert_failed();
@@ -115,6 +169,9 @@ START_TEST(a_replay_leaves_who_why_before_and_after)
                             "'status' = 'FAILED'"
                             " AND before ->> 'reason_code' = 'attempts_exhausted' AND before ->> 'retry_count' = '10'"
                             " AND after ->> 'status' = 'PENDING' AND after ->> 'retry_count' = '0'"),
+                     1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions WHERE db_role = 'issuing_operator' AND"
+                            " os_user = 'root' AND sudo_user = 'olga'"),
                      1);
 }
 END_TEST
@@ -215,6 +272,307 @@ START_TEST(cancel_refuses_what_may_have_been_sent)
 }
 END_TEST
 
+/* The story (of the protocol review): a reissue FAILED `issuer_key_expired`; replay led to the same end, cancel was refused,
+ * and the user's next request for the same card was refused for ever. */
+START_TEST(resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again)
+{
+    static const char *const again = "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', '{\"kind\": "
+                                     "\"reissue\", \"replaces\": \"0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f\"}')";
+    change(again);
+    change("UPDATE outbox_events SET status = 'FAILED', reason_code = 'issuer_key_expired', first_sent_at = now() - "
+           "interval '2 d', completed_at = now()");
+    id = (struct uuid){0};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct sql_statement which = {.name = "which", .text = "SELECT id FROM outbox_events", .shape = SQL_ONE};
+    ck_assert(pg_sync_ask(owner, &which, NULL, &rows, &err));
+    id = pg_uuid(rows, 0, 0);
+    ck_assert(!pg_sync_exec(owner, again, &err));
+    ck_assert_int_eq(resolve(false, 1000), 0);
+    ck_assert_str_eq(refused, "unknown");
+    ck_assert_int_eq(resolve(true, 3 * 24 * 3600 * 1000), 0);
+    ck_assert_str_eq(refused, "settling");
+    ck_assert(!pg_sync_exec(owner, again, &err));
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
+    ck_assert_int_eq(resolve(true, 1000), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'REJECTED' AND reason_code = 'resolved'"
+                            " AND reason_detail = 'Ended.' AND completed_at IS NOT NULL"),
+                     1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions WHERE action = 'resolve' AND before ->> 'status' ="
+                            " 'FAILED' AND after ->> 'reason_code' = 'resolved' AND after ->> 'no_card_confirmed' ="
+                            " 'true'"),
+                     1);
+    change(again);
+    ck_assert_int_eq(resolve(true, 1000), 0);
+    ck_assert_str_eq(refused, "not_failed");
+}
+END_TEST
+
+START_TEST(resolve_never_ends_over_a_card_that_may_be_used)
+{
+    insert_failed();
+    insert_card("active");
+    ck_assert_int_eq(resolve(true, 0), 0);
+    ck_assert_str_eq(refused, "card");
+    change("UPDATE cards SET status = 'cancelled'");
+    ck_assert_int_eq(resolve(true, 0), 1);
+}
+END_TEST
+
+START_TEST(what_was_surely_not_sent_needs_no_confirmation)
+{
+    insert("status, reason_code, completed_at", "'FAILED', 'payload_invalid', now()");
+    ck_assert_int_eq(resolve(false, 30000), 1);
+}
+END_TEST
+
+/* The story: a reissue whose payload could not be used gave the place of its card away; corrected and replayed, it would
+ * have made a second live reissue of the card. */
+START_TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
+{
+#define REISSUE "'{\"kind\": \"reissue\", \"replaces\": \"0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f\"}'"
+    char text[400], id_text[UUID_TEXT_SIZE];
+    uuid_format(&id, id_text);
+    snprintf(text, sizeof(text),
+             "INSERT INTO outbox_events (id, user_id, payload, status, reason_code) VALUES ('%s', 'alice', " REISSUE
+             ", 'FAILED', 'payload_invalid')",
+             id_text);
+    change(text);
+    ck_assert_int_eq(number("SELECT count(*) FROM card_reissues"), 1);
+    change("INSERT INTO outbox_events (user_id, payload) VALUES ('alice', " REISSUE ")");
+    ck_assert_int_eq(replay(operator, 0, NULL), 0);
+    ck_assert_str_eq(refused, "place_taken");
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
+    change("DELETE FROM card_reissues"); /* nobody has it: the replay takes it */
+    ck_assert_int_eq(replay(operator, 0, NULL), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM card_reissues r JOIN outbox_events e ON e.id = r.event_id"
+                            " WHERE e.retry_count = 0 AND e.status = 'PENDING'"),
+                     1);
+}
+END_TEST
+
+/* ---- marks ---- */
+
+static struct pg_sync *worker; /* issuing_worker */
+static struct uuid mark, token;
+static int64_t seen_us;
+
+static void open_worker(void)
+{
+    char text[1000];
+    snprintf(text, sizeof(text), "%s user=issuing_worker", getenv("ISSUING_TEST_DATABASE"));
+    ck_assert_msg(pg_sync_open(text, "test_operator", &worker, &err), "%s", err.message);
+}
+
+/* Leaves a mark for the event `id`; why it was refused, "" = it was left. */
+static const char *leave_mark(const struct sql_statement *statement)
+{
+    struct buf buf;
+    struct pg_array array;
+    buf_init(&buf, 100);
+    pg_array_start(&array, &buf, PG_UUID);
+    pg_array_add_uuid(&array, &id);
+    bool is_reissue = statement == &sql_operator_ask_reissue;
+    const struct pg_param params[] = {is_reissue ? pg_param_uuid(&id) : pg_array_param(&array), pg_param_int8(60000),
+                                      OLGA("who knows")};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_ask(operator, statement, params, &rows, &err), "%s", err.message);
+    buf_done(&buf);
+    const char *why = pg_bytes(rows, 0, is_reissue ? 1 : 2).bytes;
+    snprintf(refused, sizeof(refused), "%s", why ? why : "");
+    return refused;
+}
+
+/* How many marks the worker gets; the first one is kept in mark, token and seen_us. */
+static int take(void)
+{
+    token = uuid4_make();
+    const struct pg_param params[] = {pg_param_uuid(&token), pg_param_int8(4), pg_param_int8(30000),
+                                      pg_param_text("w1", 2)};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_ask(worker, &sql_reconcile_take, params, &rows, &err), "%s", err.message);
+    if (pg_rows_count(rows) > 0) {
+        mark = pg_uuid(rows, 0, 0);
+        seen_us = pg_int8(rows, 0, 7);
+    }
+    return pg_rows_count(rows);
+}
+
+static char came_to[64];
+
+static const char *end_mark(const char *result)
+{
+    const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
+                                      pg_param_text(result, strlen(result)), pg_param_text("Why:", 4)};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_ask(worker, &sql_reconcile_end, params, &rows, &err), "%s", err.message);
+    snprintf(came_to, sizeof(came_to), "%s", pg_bytes(rows, 0, 0).bytes);
+    return came_to;
+}
+
+static void lease_runs_out(void)
+{
+    change("UPDATE peer_checks SET due_at = now() - interval '1 second'");
+}
+
+START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
+{
+    struct uuid first;
+    open_worker();
+    insert_failed();
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "busy");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), ""); /* joins it */
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks"), 1);
+    ck_assert_int_eq(take(), 1);
+    first = token;
+    ck_assert_int_eq(take(), 0);
+    token = first;
+    lease_runs_out();
+    ck_assert_int_eq(take(), 1);
+    struct uuid second = token;
+    token = first;
+    ck_assert_str_eq(end_mark("reissued"), "fenced");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events"), 1);
+    token = second;
+    ck_assert_str_eq(end_mark("reissued"), "done");
+    ck_assert_str_eq(end_mark("reissued"), "fenced");
+    ck_assert_int_eq(
+        number("SELECT count(*) FROM outbox_events o JOIN event_reissues r ON r.old_id = o.id JOIN outbox_events n ON"
+               " n.id = r.new_id WHERE o.status = 'REJECTED' AND o.reason_code = 'reissued' AND"
+               " o.reason_detail = 'Why: ' || n.id AND n.status = 'PENDING' AND n.first_sent_at IS NULL AND"
+               " n.user_id = o.user_id AND n.payload = o.payload AND n.retry_count = 0"),
+        1);
+    ck_assert_int_eq(
+        number("SELECT count(*) FROM operator_actions o JOIN event_reissues r ON r.old_id = o.event_id WHERE"
+               " action = 'reissue' AND after ->> 'new_id' = r.new_id::text AND db_role = 'issuing_operator'"),
+        1);
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "reissued");
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(a_withdrawn_mark_changes_nothing_any_more)
+{
+    open_worker();
+    insert_failed();
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "");
+    ck_assert_int_eq(take(), 1);
+    const struct pg_param params[] = {pg_param_uuid(&mark)};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert(pg_sync_ask(operator, & sql_operator_withdraw_check, params, &rows, &err));
+    ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "withdrawn");
+    ck_assert_str_eq(end_mark("reissued"), "fenced");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+/* The story: between the look-up and its end another operator replays the event, a worker sends again, and the event fails
+ * again: what was found before says nothing about it. */
+START_TEST(a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged)
+{
+    static const char *const ends[] = {"found", "cancelled_at_issuer", "duplicate"};
+    open_worker();
+    insert_failed();
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+        ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+        ck_assert_int_eq(take(), 1);
+        change("UPDATE outbox_events SET updated_at = clock_timestamp()");
+        ck_assert_str_eq(end_mark(ends[i]), "changed");
+        ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED' AND reason_code ="
+                                " 'attempts_exhausted'"),
+                         1);
+        ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL AND due_at <= now()"), 1);
+    }
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("found"), "done");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'PENDING'"), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+/* The story: a card is found for an event that the row calls "surely not sent"; the flow would send it anew, and past the
+ * lifetime of the issuer's key that makes a second card. */
+START_TEST(an_event_whose_card_was_found_counts_as_sent)
+{
+    open_worker();
+    insert("status, reason_code, completed_at, created_at", "'FAILED', 'core_http_418', now(), now() - interval '3 d'");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("found"), "done");
+    ck_assert_int_eq(
+        number("SELECT count(*) FROM outbox_events WHERE status = 'PENDING' AND first_sent_at = created_at"), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(the_place_of_a_card_moves_to_the_event_that_a_reissue_makes)
+{
+    char text[400], id_text[UUID_TEXT_SIZE];
+    open_worker();
+    uuid_format(&id, id_text);
+    snprintf(text, sizeof(text),
+             "INSERT INTO outbox_events (id, user_id, payload, status, reason_code, completed_at) VALUES ('%s', "
+             "'alice', " REISSUE ", 'FAILED', 'issuer_key_expired', now())",
+             id_text);
+    change(text);
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "");
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("reissued"), "done");
+    ck_assert_int_eq(number("SELECT count(*) FROM card_reissues c JOIN event_reissues r ON r.new_id = c.event_id"), 1);
+    ck_assert(!pg_sync_exec(owner, "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', " REISSUE ")", &err));
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(a_reconcile_cannot_end_as_a_reissue)
+{
+    open_worker();
+    insert_failed();
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
+                                      pg_param_text("reissued", 8), pg_param_null()};
+    ck_assert(!pg_sync_ask(worker, &sql_reconcile_end, params, NULL, &err));
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(a_mark_ends_at_its_deadline_and_an_old_one_is_removed)
+{
+    open_worker();
+    insert_failed();
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    change("UPDATE peer_checks SET deadline_at = now()");
+    ck_assert_int_eq(take(), 0);
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'undecided'"), 1);
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    change("UPDATE peer_checks SET finished_at = now() - interval '8 d' WHERE finished_at IS NOT NULL");
+    ck_assert_int_eq(take(), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks"), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(an_action_without_an_actor_or_a_reason_is_no_action)
+{
+    static const char *const tries[] = {"SELECT issuing.replay(id, NULL, 'olga', NULL, NULL, ' ') FROM outbox_events",
+                                        "SELECT issuing.replay(id, NULL, '', NULL, NULL, 'x') FROM outbox_events",
+                                        "SELECT issuing.replay(id, NULL, NULL, NULL, NULL, NULL) FROM outbox_events",
+                                        "SELECT issuing.resolve(id, NULL, true, 0, 'd', 'olga', NULL, NULL, NULL) FROM "
+                                        "outbox_events",
+                                        "SELECT issuing.ask_reconcile(id, 1000, 'olga', NULL, NULL, '') FROM "
+                                        "outbox_events"};
+    insert_failed();
+    for (size_t i = 0; i < ARRAY_SIZE(tries); i++)
+        ck_assert_msg(!pg_sync_exec(operator, tries[i], &err), "%s", tries[i]);
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
+}
+END_TEST
+
 START_TEST(the_operator_sees_the_card_and_never_its_number)
 {
     static const struct sql_statement number_record = {
@@ -239,6 +597,12 @@ START_TEST(the_operator_cannot_rewrite_what_was_done)
                                          "UPDATE operator_actions SET actor = 'nobody'",
                                          "UPDATE outbox_events SET first_sent_at = NULL",
                                          "UPDATE outbox_events SET payload = '{}'",
+                                         "UPDATE outbox_events SET status = 'PENDING'",
+                                         "UPDATE public.outbox_events SET status = 'PENDING'",
+                                         "INSERT INTO operator_actions (actor, action) VALUES ('a', 'b')",
+                                         "INSERT INTO public.operator_actions (actor, action) VALUES ('a', 'b')",
+                                         "SELECT issuing.reopen(e, false) FROM outbox_events e",
+                                         "SELECT issuing.reject(e, 'cancelled', '') FROM outbox_events e",
                                          "DELETE FROM outbox_events",
                                          "INSERT INTO operator_actions (at, actor, action) VALUES (now(), 'a', 'b')"};
     insert_failed();
@@ -285,6 +649,19 @@ int main(void)
     tcase_add_test(cases, a_bulk_replay_walks_oldest_first_and_stops_at_its_horizon);
     tcase_add_test(cases, cancel_ends_what_was_never_sent);
     tcase_add_test(cases, cancel_refuses_what_may_have_been_sent);
+    tcase_add_test(cases, a_replay_forgets_what_was_counted_and_not_when_something_was_sent);
+    tcase_add_test(cases, resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again);
+    tcase_add_test(cases, resolve_never_ends_over_a_card_that_may_be_used);
+    tcase_add_test(cases, what_was_surely_not_sent_needs_no_confirmation);
+    tcase_add_test(cases, a_replay_is_refused_while_another_event_has_the_place_of_its_card);
+    tcase_add_test(cases, a_mark_is_one_workers_at_a_time_and_its_end_is_written_once);
+    tcase_add_test(cases, a_withdrawn_mark_changes_nothing_any_more);
+    tcase_add_test(cases, a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged);
+    tcase_add_test(cases, an_event_whose_card_was_found_counts_as_sent);
+    tcase_add_test(cases, the_place_of_a_card_moves_to_the_event_that_a_reissue_makes);
+    tcase_add_test(cases, a_reconcile_cannot_end_as_a_reissue);
+    tcase_add_test(cases, a_mark_ends_at_its_deadline_and_an_old_one_is_removed);
+    tcase_add_test(cases, an_action_without_an_actor_or_a_reason_is_no_action);
     tcase_add_test(cases, the_operator_sees_the_card_and_never_its_number);
     tcase_add_test(cases, the_operator_cannot_rewrite_what_was_done);
     tcase_add_test(cases, doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_too_many);

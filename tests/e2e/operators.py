@@ -98,7 +98,8 @@ def replay_tries_again_with_the_same_key_and_is_on_record(world):
     rows = world.rows("SELECT * FROM operator_actions WHERE event_id = '%s'" % requests["exhausted"])
     same([(row["action"], row["reason"], row["before"]["status"], row["after"]["status"]) for row in rows],
          [("replay", "issuer fixed", "FAILED", "PENDING")], "on record")
-    true(rows[0]["actor"], "who")
+    same((bool(rows[0]["actor"]), rows[0]["db_role"], bool(rows[0]["os_user"]), rows[0]["sudo_user"]),
+         (True, "issuing_operator", True, None), "who")
     true(len(world.attempts(requests["exhausted"])) == 4, "history stays")
 
 
@@ -137,6 +138,67 @@ def cancel_ends_only_what_surely_was_not_sent(world):
     world.settle()
     same(world.sandbox.calls("create", user="unsent"), [], "creates")
     same(world.ctl("cancel", sent, "--reason", "x").returncode, 1, "a completed one")
+
+
+@test
+def cancel_by_filter_ends_what_matches_and_nothing_else(world):
+    world.up(workers=0)
+    ids = [world.accept("alice", "k%d" % number) for number in range(3)]
+    other = world.accept("bob")
+    world.sql("UPDATE outbox_events SET first_sent_at = now() WHERE id = '%s'" % ids[2])
+    dry = lines(world.ctl("cancel", "--user", "alice", "--dry-run", "--json"))
+    same([(row["id"], row["result"]) for row in dry], [(name, "would_cancel") for name in ids[:2]], "dry run")
+    same([row["id"] for row in lines(world.ctl("cancel", "--user", "alice", "--limit", "1", "--reason", "x", "--json"))],
+         ids[:1], "one at most")
+    same([row["id"] for row in lines(world.ctl("cancel", "--user", "alice", "--reason", "x", "--json"))], ids[1:2], "the rest")
+    same([world.status(name) for name in [*ids, other]], ["REJECTED", "REJECTED", "PENDING", "PENDING"], "statuses")
+    same(world.ctl("cancel", "--status", "FAILED", "--reason", "x").returncode, 2, "only PENDING ones")
+    world.start_worker()
+    world.settle()
+
+
+@test(issuer__key_lifetime="4s", issuer__settle_time="2s", retry__max_attempts="100")
+def a_failed_reissue_that_is_resolved_frees_its_card(world):
+    """Story: a reissue UNKNOWN past its key's lifetime, nothing at the issuer: FAILED; each replay led there again, and the card could never be
+    reissued."""
+    world.up()
+    card = world.issue("alice")["card"]["id"]
+    body = {"kind": "reissue", "replaces": card}
+    world.sandbox.fault("create", "hang", user="alice", count=1)
+    world.sandbox.fault("create", "status", user="alice", status=503)
+    request = world.accept("alice", "again", body)
+    same(world.wait_status(request, "FAILED")["reason_code"], "issuer_key_expired", "the question")
+    world.sandbox.clear()
+    same(world.post("alice", "third", body).status, 422, "while the question is open")
+    same(world.ctl("resolve", request).returncode, 2, "no reason")
+    refused = world.ctl("resolve", request, "--reason", "asked the bank")
+    true(refused.returncode == 1 and "--confirm-no-card" in refused.stdout, refused.stdout)
+    dry = lines(world.ctl("resolve", "--code", "issuer_key_expired", "--confirm-no-card", "--dry-run", "--json"))
+    same([(row["id"], row["result"]) for row in dry], [(request, "would_resolve")], "dry run")
+    done = wait(lambda: (lambda done: done if done.returncode == 0 else None)(
+        world.ctl("resolve", request, "--confirm-no-card", "--reason", "asked the bank", "--json")), "no create may still arrive")
+    same(lines(done)[0]["result"], "resolved", "resolve")
+    shown = world.get("alice", "/v1/card-requests/" + request).json()
+    same((shown["status"], shown["reason"]["code"], bool(shown["reason"]["detail"])), ("REJECTED", "resolved", True), "what the client sees")
+    same(world.ctl("resolve", request, "--confirm-no-card", "--reason", "x").returncode, 1, "a second time")
+    row = world.row("SELECT * FROM operator_actions WHERE action = 'resolve'")
+    same((row["reason"], row["before"]["status"], row["after"]["reason_code"], row["db_role"]),
+         ("asked the bank", "FAILED", "resolved", "issuing_operator"), "on record")
+    same(world.post("alice", "third", body).status, 202, "the card can be reissued")
+    world.settle()
+
+
+@test(core__on_link_refused="keep")
+def a_failed_event_with_a_card_is_not_resolved(world):
+    world.up()
+    world.sandbox.fault("link", "link_refused", user="carol", count=1)
+    request = world.accept("carol")
+    world.wait_status(request, "FAILED")
+    refused = world.ctl("resolve", request, "--confirm-no-card", "--reason", "x")
+    true(refused.returncode == 1 and "replay" in refused.stdout, refused.stdout)
+    same(world.status(request), "FAILED", "unchanged")
+    same(world.ctl("replay", request, "--reason", "core-api agreed").returncode, 0, "replay")
+    same(world.wait_status(request, "COMPLETED")["status"], "COMPLETED", "linked")
 
 
 @test
@@ -216,7 +278,8 @@ def doctor_says_what_is_wrong_and_how_to_mend_it(world):
 @test
 def usage_errors_are_2_configuration_78_and_a_missing_database_75(world):
     for words in ((), ("frobnicate",), ("list", "--status", "GONE"), ("list", "--what"), ("show",), ("show", "x"),
-                  ("explain", "x"), ("cancel", "x", "--reason", "y"),
+                  ("explain", "x"), ("cancel", "x", "--reason", "y"), ("resolve", "x", "--reason", "y"),
+                  ("resolve", "--reason", "y"), ("resolve", "--status", "PENDING", "--reason", "y"),
                   ("list", "--since", "soon"), ("status", "extra"), ("replay", "x", "--reason", "y"),
                   ("list", "--limit", "0"), ("keys",)):
         same(world.ctl(*words).returncode, 2, "ctl " + " ".join(words))
@@ -279,6 +342,8 @@ def roles_have_no_more_rights_than_they_need(world):
             ("issuing_api", "SELECT number_record FROM cards"),
             ("issuing_api", "INSERT INTO operator_actions (actor, action) VALUES ('root', 'replay')"),
             ("issuing_worker", "SELECT number_record FROM cards"),
+            ("issuing_operator", "UPDATE outbox_events SET status = 'PENDING'"),
+            ("issuing_operator", "INSERT INTO operator_actions (actor, action) VALUES ('x', 'y')"),
             ("issuing_operator", "UPDATE operator_actions SET reason = 'x'"),
             ("issuing_operator", "DELETE FROM operator_actions"), ("issuing_operator", "CREATE TABLE x (y int)")):
         try:

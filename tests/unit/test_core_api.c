@@ -292,6 +292,41 @@ START_TEST(a_link_tells_what_core_api_may_know_and_nothing_else)
 }
 END_TEST
 
+START_TEST(an_unlink_names_the_card_and_has_a_key_of_its_own)
+{
+    struct uuid event, card;
+    ck_assert(uuid_parse(REQUEST, strlen(REQUEST), &event) && uuid_parse(CARD, strlen(CARD), &card));
+    ck_assert(core_ask_unlink(&call, "http://core", "a/b", &event, &card));
+    ck_assert_str_eq(call.method, "DELETE");
+    expect_line(0, "http://core/v1/users/a%2Fb/cards/" CARD);
+    expect_line(1, "Idempotency-Key: " REQUEST ":unlink");
+    expect_line(2, NULL);
+    ck_assert_uint_eq(call.body.length, 0);
+}
+END_TEST
+
+/* The story: an end that was written before core-api had forgotten the card leaves a dead card in the user's account. */
+START_TEST(only_a_core_api_without_the_link_ends_an_unlink)
+{
+    static const int gone[] = {200, 204, 404, 410}, open[] = {201, 400, 401, 403, 405, 409, 422, 425, 429, 500, 503};
+    for (size_t i = 0; i < ARRAY_SIZE(gone); i++) {
+        call.fate = HTTP_ANSWERED;
+        call.status = gone[i];
+        core_read_unlink(&call, &outcome);
+        ck_assert_msg(outcome.kind == OUTCOME_EXECUTED, "%d", gone[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(open); i++) {
+        call.fate = HTTP_ANSWERED;
+        call.status = open[i];
+        core_read_unlink(&call, &outcome);
+        ck_assert_msg(outcome.kind == OUTCOME_NOT_EXECUTED || outcome.kind == OUTCOME_UNKNOWN, "%d", open[i]);
+    }
+    call.fate = HTTP_LOST;
+    core_read_unlink(&call, &outcome);
+    ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
+}
+END_TEST
+
 START_TEST(what_does_not_fit_is_no_call)
 {
     call.body.max = 8;
@@ -321,6 +356,8 @@ int main(void)
     tcase_add_test(tcase, the_question_names_the_user_encoded_and_the_kind);
     tcase_add_test(tcase, no_user_changes_the_path);
     tcase_add_test(tcase, a_link_tells_what_core_api_may_know_and_nothing_else);
+    tcase_add_test(tcase, an_unlink_names_the_card_and_has_a_key_of_its_own);
+    tcase_add_test(tcase, only_a_core_api_without_the_link_ends_an_unlink);
     tcase_add_test(tcase, what_does_not_fit_is_no_call);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

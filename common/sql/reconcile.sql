@@ -1,0 +1,26 @@
+-- Marks of operators and of workers themselves: "look this event up at the issuer, and act". The functions are in migrations/0009_operators.sql; the role is
+-- issuing_worker, which has no right on the table. Each statement may run again: the token fences all but the first.
+
+-- name: reconcile_ask :many
+-- why: the worker asks for a look at events of its own; one unfinished mark an event. False: there is one already. $1 events, $2 why.
+SELECT issuing.ask_check(i.id, $2::text)
+FROM unnest($1::uuid[]) AS i (id);
+
+-- name: reconcile_take :many
+-- why: marks that are due, under a lease and a token, by peer_checks_due; SKIP LOCKED, so that two workers never get the same one. $1 token, $2 limit,
+-- $3 lease in ms, $4 worker.
+SELECT id, event_id, action, attempts, has_orphan, status, user_id, seen_us, sent_age_ms, card_id, issuer_card_id, card_status
+FROM issuing.take_checks($1::uuid, $2::int8, $3::int8, $4::text);
+
+-- name: reconcile_put_back :many
+-- why: the try did not decide, or the worker drains; guarded by the token. $1 mark, $2 token, $3 delay in ms, $4 why.
+SELECT issuing.put_check_back($1::uuid, $2::uuid, $3::int8, $4::text)::text;
+
+-- name: reconcile_note_orphan :one
+-- why: that a card is cancelled must be known to whoever goes on after a crash; guarded by the token. $1 mark, $2 token.
+SELECT issuing.note_orphan($1::uuid, $2::uuid);
+
+-- name: reconcile_end :one
+-- why: the result and what follows from it are one transaction; guarded by the token and by the state of the event that was judged. $1 mark, $2 token,
+-- $3 updated_at of that state in us, $4 result, $5 detail.
+SELECT issuing.end_check($1::uuid, $2::uuid, $3::int8, $4::text, $5::text);

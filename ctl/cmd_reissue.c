@@ -1,0 +1,183 @@
+/* issuing-ctl reissue: a new event, and so a new issuer key, in the place of a FAILED one that has no card.
+ *
+ * A worker asks the issuer first and makes the exchange in one transaction; this command leaves the mark and waits. When
+ * the time runs out or the operator stops, the mark is withdrawn: the database decides whether the worker or the
+ * withdrawal was first, so what is said here is what happened. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "ctl/action.h"
+#include "ctl/ctl.h"
+#include "ctl/event.h"
+#include "ctl/marks.h"
+#include "ctl/options.h"
+#include "ctl/print.h"
+#include "ctl/stop.h"
+#include "statements.h"
+
+struct reissue {
+    struct ctl *ctl;
+    struct action action;
+    struct uuid id;
+    const char *id_text;
+    int64_t deadline_ms; /* monotonic */
+};
+
+static int say_refused(const struct reissue *reissue, const char *code)
+{
+    struct err err;
+    const char *words = marks_words("refused", code);
+    return action_report(reissue->ctl, reissue->id_text, ACTION_REFUSED, NULL, words[0] ? words : code, &err)
+               ? CTL_REFUSED
+               : ctl_fail(&err);
+}
+
+static int say_done(const struct reissue *reissue, const struct uuid *new_id)
+{
+    char new_text[UUID_TEXT_SIZE];
+    struct err err;
+    uuid_format(new_id, new_text);
+    if (!reissue->ctl->json) {
+        printf("%s  replaced by %s\n", reissue->id_text, new_text);
+        return CTL_DONE;
+    }
+    struct json *object = json_new_object();
+    if (object && json_set_text(object, "id", reissue->id_text) && json_set_text(object, "new_id", new_text)) {
+        if (print_json(object, stdout))
+            return CTL_DONE;
+    } else {
+        json_free(object);
+    }
+    err_set(&err, ERR_MEMORY, "out of memory");
+    return ctl_fail(&err);
+}
+
+static int say_late(const struct reissue *reissue, const char *detail)
+{
+    fflush(stdout);
+    fprintf(stderr, "issuing-ctl: %s: nothing was changed, and the mark is withdrawn: ", reissue->id_text);
+    if (stop_wanted())
+        fputs("stopped\n", stderr);
+    else if (detail)
+        print_text(detail, stderr), fputs(" (no decision in time)\n", stderr);
+    else
+        fputs("no worker answered in time; is one running, and is the breaker of the issuer closed?\n", stderr);
+    return stop_wanted() ? CTL_REFUSED : CTL_AWAY;
+}
+
+/* Leaves the mark; one of another operator is waited for. *ret_code: refused with it, NULL = it is left. */
+static bool leave_mark(struct reissue *reissue, int64_t timeout_ms, struct uuid *ret_mark, char ret_code[64],
+                       struct err *err)
+{
+    struct pg_param params[2 + ACTION_PARAMS] = {pg_param_uuid(&reissue->id), pg_param_int8(timeout_ms)};
+    action_params(&reissue->action, params + 2);
+    int64_t pause_ms = 0;
+    for (;;) {
+        pg_rows_scope struct pg_rows *rows = NULL;
+        if (!pg_sync_ask(reissue->ctl->db, &sql_operator_ask_reissue, params, &rows, err))
+            return false;
+        const char *refused = pg_bytes(rows, 0, 1).bytes;
+        snprintf(ret_code, 64, "%s", refused ? refused : "");
+        if (!refused)
+            *ret_mark = pg_uuid(rows, 0, 0);
+        if (strcmp(ret_code, "busy") != 0 || stop_wanted() || clock_mono_ms() >= reissue->deadline_ms)
+            return true;
+        marks_pause(&pause_ms);
+    }
+}
+
+static int await(const struct reissue *reissue, const struct uuid *mark, struct err *err)
+{
+    int64_t pause_ms = 0;
+    char detail[200] = "";
+    bool is_withdrawn = false;
+    for (;;) {
+        pg_rows_scope struct pg_rows *rows = NULL, *withdrawn = NULL;
+        if (!marks_look(reissue->ctl, mark, 1, &rows, err))
+            return ctl_fail(err);
+        if (pg_rows_count(rows) == 0)
+            return say_refused(reissue, "not_found");
+        const char *result = pg_bytes(rows, 0, MARK_RESULT).bytes, *said = pg_bytes(rows, 0, MARK_DETAIL).bytes;
+        snprintf(detail, sizeof(detail), "%s", said ? said : "");
+        if (result && strcmp(result, "reissued") == 0) {
+            struct uuid new_id = pg_uuid(rows, 0, MARK_NEW_ID);
+            return say_done(reissue, &new_id);
+        }
+        if (result && strcmp(result, "refused") == 0)
+            return say_refused(reissue, detail);
+        if (result || is_withdrawn) /* undecided, withdrawn, gone */
+            return say_late(reissue, detail[0] ? detail : NULL);
+        if (!stop_wanted() && clock_mono_ms() < reissue->deadline_ms) {
+            marks_pause(&pause_ms);
+            continue;
+        }
+        const struct pg_param params[] = {pg_param_uuid(mark)};
+        if (!pg_sync_ask(reissue->ctl->db, &sql_operator_withdraw_check, params, &withdrawn, err))
+            return ctl_fail(err);
+        is_withdrawn = true; /* once more: a worker may have been quicker */
+    }
+}
+
+static int run_reissue(struct ctl *ctl, char **arguments, int count)
+{
+    struct reissue reissue = {.ctl = ctl};
+    const char *reason = NULL, *timeout = NULL;
+    bool confirmed = false;
+    int64_t timeout_ms = 0;
+    struct uuid mark;
+    struct err err;
+    char refused[64];
+    const struct option_spec specs[] = {
+        {.name = "reason", .text = &reason},
+        {.name = "confirm", .flag = &confirmed},
+        {.name = "timeout", .text = &timeout},
+        {.name = NULL},
+    };
+    if (!options_read(specs, arguments, count, &count, &err) || !marks_timeout(timeout, &timeout_ms, &err))
+        return ctl_fail(&err);
+    if (count != 1) {
+        err_set(&err, ERR_USAGE, "reissue takes one event id");
+        return ctl_fail(&err);
+    }
+    if (!action_parse_id(arguments[0], &reissue.id, &err) || !action_init(&reissue.action, reason, &err))
+        return ctl_fail(&err);
+    if (!confirmed) {
+        err_set(&err, ERR_USAGE, "reissue makes a request with a new key at the issuer: say --confirm");
+        return ctl_fail(&err);
+    }
+    char id_text[UUID_TEXT_SIZE];
+    uuid_format(&reissue.id, id_text);
+    reissue.id_text = id_text;
+    if (!ctl_connect(ctl, &err))
+        return ctl_fail(&err);
+    reissue.deadline_ms = clock_mono_ms() + timeout_ms;
+    stop_watch();
+    if (!leave_mark(&reissue, timeout_ms, &mark, refused, &err))
+        return ctl_fail(&err);
+    if (strcmp(refused, "busy") == 0) {
+        fprintf(stderr, "issuing-ctl: %s: %s\n", id_text, marks_words("refused", "busy"));
+        return stop_wanted() ? CTL_REFUSED : CTL_AWAY;
+    }
+    if (refused[0])
+        return say_refused(&reissue, refused);
+    int code = await(&reissue, &mark, &err);
+    bool hinted = code != CTL_DONE || pg_sync_ask(ctl->db, &sql_notify_wake, NULL, NULL, NULL);
+    (void)hinted;
+    return code;
+}
+
+const struct ctl_command ctl_reissue = {
+    .word = "reissue",
+    .usage = "ID --reason TEXT --confirm [--timeout D]",
+    .summary = "a new event in the place of a FAILED one",
+    .help =
+        "Makes a new event with an id of its own, and so a new issuer key, in the place of a FAILED one, once. The\n"
+        "old one becomes REJECTED with reason `reissued` and names the new one. A worker asks the issuer first:\n"
+        "refused where the issuer has a card for the old event (`replay` it instead), and not done before\n"
+        "issuer.settle_time has passed since the last request that may still arrive. Prints both ids.\n\n"
+        "  --reason TEXT  why; required, kept in operator_actions with who and when\n"
+        "  --confirm      required: a new key makes a new card\n" MARKS_HELP
+        "\nExit 75: no worker decided it in time; nothing was changed and nothing will be.\n",
+    .run = run_reissue,
+};

@@ -1,0 +1,85 @@
+/* See marks.h. A hint makes workers look sooner only for events: marks are polled for. */
+#include "ctl/marks.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "ctl/options.h"
+#include "statements.h"
+
+#define PAUSE_MIN_MS 20
+#define PAUSE_MAX_MS 500
+#define TIMEOUT_MAX_MS (INT64_C(24) * 3600 * 1000)
+
+bool marks_timeout(const char *text, int64_t *ret_ms, struct err *err)
+{
+    int64_t us;
+    if (!options_duration(text ? text : MARKS_TIMEOUT_DEFAULT, &us) || us < 1000 || us / 1000 > TIMEOUT_MAX_MS)
+        return err_set(err, ERR_USAGE, "--timeout wants a duration with a unit, at most a day: 90s, 15m");
+    *ret_ms = us / 1000;
+    return true;
+}
+
+bool marks_look(struct ctl *ctl, const struct uuid *ids, int count, struct pg_rows **ret_rows, struct err *err)
+{
+    struct buf buf;
+    struct pg_array array;
+    buf_init(&buf, 64 * MARKS_MAX);
+    pg_array_start(&array, &buf, PG_UUID);
+    for (int i = 0; i < count; i++)
+        pg_array_add_uuid(&array, &ids[i]);
+    const struct pg_param params[] = {pg_array_param(&array)};
+    bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")
+                           : pg_sync_ask(ctl->db, &sql_operator_checks, params, ret_rows, err);
+    buf_done(&buf);
+    return done;
+}
+
+void marks_pause(int64_t *pause_ms)
+{
+    if (*pause_ms < PAUSE_MIN_MS)
+        *pause_ms = PAUSE_MIN_MS;
+    (void)nanosleep(&(struct timespec){.tv_nsec = (long)*pause_ms * 1000000}, NULL);
+    *pause_ms = *pause_ms * 2 < PAUSE_MAX_MS ? *pause_ms * 2 : PAUSE_MAX_MS;
+}
+
+const char *marks_words(const char *result, const char *detail)
+{
+    static const struct {
+        const char *result, *words;
+    } results[] =
+        {
+            {"ok", "the issuer has what it should have"},
+            {"open", "it is open: a worker has it or will take it"},
+            {"found", "the issuer has a card: the event is PENDING again, a worker stores and links the card"},
+            {"not_found", "the issuer has no card; the event is unchanged"},
+            {"cancelled_at_issuer", "the issuer has only a cancelled card"},
+            {"duplicate", "the issuer has more than one card, or another than ours"},
+            {"missing", "the issuer does not know our card"},
+            {"orphan_cancelled", "the issuer had a live card of this rejected request: it is cancelled"},
+            {"orphan_left", "the issuer has a live card of this rejected request and refuses to cancel it"},
+            {"undecided", "the issuer did not decide it in time"},
+            {"withdrawn", "withdrawn by an operator"},
+            {"gone", "the event is no longer there"},
+        },
+      details[] = {
+          {"not_found", "there is no such event"},
+          {"other_type", "only events of the type CARD_ISSUE are looked up at the issuer"},
+          {"not_failed", "only FAILED events can be reissued"},
+          {"reissued", "it was reissued already"},
+          {"card", "its card is stored: replay it instead"},
+          {"card_found", "the issuer has a card for it: replay it instead"},
+          {"card_cancelled", "the issuer has a cancelled card for it: reconcile it instead"},
+          {"payload_invalid", "its payload cannot be used, and a new event would have the same"},
+          {"place_taken", "another reissue has taken the place of its card"},
+          {"busy", "another operator's mark of this event is not finished"},
+      };
+    bool has_code = strcmp(result, "refused") == 0 && detail;
+    for (size_t i = 0; !has_code && i < ARRAY_SIZE(results); i++)
+        if (strcmp(results[i].result, result) == 0)
+            return results[i].words;
+    for (size_t i = 0; has_code && i < ARRAY_SIZE(details); i++)
+        if (strcmp(details[i].result, detail) == 0)
+            return details[i].words;
+    return "";
+}
