@@ -8,6 +8,8 @@ BEGIN
         GRANT SELECT ON issuing.outbox_events, issuing.cards, issuing.card_reissues TO issuing_api;
         GRANT INSERT (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload, traceparent) ON issuing.outbox_events TO issuing_api;
         GRANT INSERT (event_id, actor, action, reason, before, after) ON issuing.operator_actions TO issuing_api;
+        GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text) TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_worker;
@@ -29,6 +31,7 @@ BEGIN
         GRANT UPDATE (status, retry_count, next_attempt_at, updated_at, completed_at, reason_code, reason_detail, last_error, deferred_since)
             ON issuing.outbox_events TO issuing_operator;
         GRANT INSERT (event_id, actor, action, reason, before, after) ON issuing.operator_actions TO issuing_operator;
+        GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_operator;
     END IF;
 END
 $$;

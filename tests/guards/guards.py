@@ -81,6 +81,41 @@ GUARDS = [
         becomes="        if (head == acceptance) {\n",
         test="unit/accept_queue",
     ),
+    dict(
+        name="refused tries cost the limit nothing",
+        file="migrations/0006_accept.sql",
+        line="CREATE INDEX rate_limit_log_user ON issuing.rate_limit_log (user_id, accepted, at);",
+        becomes="CREATE INDEX rate_limit_log_user ON issuing.rate_limit_log (user_id, at);",
+        test="db/accept",
+    ),
+    dict(
+        name="a try of a clock that was ahead becomes one of now",
+        file="migrations/0006_accept.sql",
+        line="            PERFORM issuing.mend_tries(who);\n",
+        becomes="            NULL;\n",
+        test="db/accept",
+    ),
+    dict(
+        name="a refused try is recorded once",
+        file="migrations/0006_accept.sql",
+        line=" AND NOT issuing.is_refused(j.id))",
+        becomes=")",
+        test="db/accept",
+    ),
+    dict(
+        name="a clock that jumps forgets no key",
+        file="migrations/0006_accept.sql",
+        line="before timestamptz := issuing.believed(t) -",
+        becomes="before timestamptz := t -",
+        test="db/accept",
+    ),
+    dict(
+        name="an api shortens no retention of keys",
+        file="migrations/0006_accept.sql",
+        line="greatest(retention, (SELECT r.kept FROM retentions r WHERE r.name = 'keys'))",
+        becomes="retention",
+        test="db/accept",
+    ),
     # ---- what a partition may not take with it ----
     dict(
         name="the drop of a partition keeps what is open",
