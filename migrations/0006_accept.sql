@@ -22,16 +22,18 @@ REVOKE ALL ON FUNCTION issuing.set_retention(text, interval) FROM PUBLIC;
 -- for each step.
 CREATE TABLE issuing.house_clock (
     one         bool PRIMARY KEY DEFAULT true CHECK (one),
-    passed_at   timestamptz NOT NULL, -- the database's clock at the last pass
-    steady_from timestamptz NOT NULL, -- no step and no pause since
-    believed_at timestamptz NOT NULL  -- this clock at the last pass
+    passed_at   timestamptz, -- the database's clock at the last pass; NULL before the first
+    steady_from timestamptz, -- no step and no pause since
+    believed_at timestamptz, -- this clock at the last pass
+    CONSTRAINT house_clock_whole CHECK (num_nulls(passed_at, steady_from, believed_at) IN (0, 3))
 );
-INSERT INTO issuing.house_clock (passed_at, steady_from, believed_at) SELECT t, t, t FROM clock_timestamp() AS t;
+INSERT INTO issuing.house_clock DEFAULT VALUES;
 
 -- What the time is when the database's clock says t; never later than t.
 CREATE FUNCTION issuing.believed(t timestamptz) RETURNS timestamptz
     LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
     AS $$
+        -- least() skips a NULL.
         SELECT least(t, h.believed_at + CASE WHEN t BETWEEN h.passed_at AND h.passed_at + interval '5 minutes' THEN t - h.passed_at ELSE interval '0' END)
         FROM house_clock h
     $$;

@@ -20,7 +20,8 @@ BEGIN
         GRANT SELECT, INSERT ON issuing.outbox_attempts TO issuing_worker;
         GRANT SELECT, INSERT ON issuing.cards TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
+            issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
