@@ -159,7 +159,7 @@ CREATE FUNCTION issuing.rest_expire(rest text, condition text, before timestampt
                        CASE rest WHEN 'outbox_events_rest' THEN
                            ', attempts AS (DELETE FROM outbox_attempts_rest a USING gone WHERE a.event_id = gone.id)' ELSE '' END)
         INTO gone USING before;
-        INSERT INTO rest_scans (name, next_block) VALUES (rest, CASE WHEN gone < most THEN page + pages ELSE page END)
+        INSERT INTO rest_scans (name, next_block) VALUES (rest, CASE WHEN gone = most THEN page WHEN page + pages < end_page THEN page + pages ELSE 0 END)
         ON CONFLICT (name) DO UPDATE SET next_block = excluded.next_block;
         RETURN gone;
     END

@@ -525,6 +525,24 @@ START_TEST(rows_that_are_in_no_partition_expire_a_thousand_a_pass)
 }
 END_TEST
 
+/* A pass looks through a bounded piece of a large `_rest`, and the next one goes on from there. */
+START_TEST(a_large_rest_is_looked_through_in_pieces)
+{
+    ck_assert_int_eq(passes(&usual), 3);
+    database_run(owner, "INSERT INTO rate_limit_log SELECT now() - interval '1 min', gen_random_uuid(), true, "
+                        "'somebody' FROM generate_series(1, 250000)");
+    database_run(owner, "INSERT INTO rate_limit_log SELECT now() - interval '25 h', gen_random_uuid(), true, 'old'");
+    ck_assert_int_gt(database_int(owner, "SELECT pg_relation_size('rate_limit_log_rest') / 8192"), 2048);
+    expect_pass("");
+    expect_pass("expired rate_limit_log 1");
+    database_run(owner, "INSERT INTO rate_limit_log SELECT now() - interval '25 h', gen_random_uuid(), true, 'old'");
+    database_run(owner, "DELETE FROM rate_limit_log WHERE user_id = 'somebody'");
+    database_run(owner, "UPDATE rest_scans SET next_block = 1000000"); /* it has shrunk since */
+    expect_pass("");
+    expect_pass("expired rate_limit_log 1");
+}
+END_TEST
+
 /* ---- somebody is in the way -------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_drop_that_would_have_to_wait_is_given_up_whole)
@@ -1111,6 +1129,7 @@ int main(void)
     tcase_add_test(tcase, an_open_question_that_ended_lately_is_kept_for_the_retention_of_its_own_end);
     tcase_add_test(tcase, a_partition_with_too_much_that_must_stay_is_left_alone);
     tcase_add_test(tcase, rows_that_are_in_no_partition_expire_a_thousand_a_pass);
+    tcase_add_test(tcase, a_large_rest_is_looked_through_in_pieces);
     tcase_add_test(tcase, a_drop_that_would_have_to_wait_is_given_up_whole);
     tcase_add_test(tcase, a_partition_that_cannot_be_made_at_once_is_made_later);
     tcase_add_test(tcase, a_pass_in_an_old_snapshot_is_refused);
