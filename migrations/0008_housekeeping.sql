@@ -195,6 +195,7 @@ RETURNS TABLE (
             RETURN;
         END IF;
         PERFORM set_config('synchronous_commit', 'local', true);
+        PERFORM set_config('lock_timeout', '1s', true);
 
         PERFORM issuing.keep_clock();
         t := issuing.believed(now());

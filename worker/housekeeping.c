@@ -72,7 +72,10 @@ static void note_behind(struct housekeeping *keeping, const struct pg_answer *an
     } else if (answer->kind != PG_NOT_SENT && keeping->behind_every < BEHIND_EVERY_MOST) {
         keeping->behind_every *= 2;
     }
-    keeping->asks_to_behind = keeping->behind_every;
+    /* What is there is followed closely. */
+    const struct behind *behind = &keeping->behind;
+    bool is_amiss = behind->pending > 0 || behind->processing > 0;
+    keeping->asks_to_behind = answer->kind == PG_DONE && is_amiss ? 0 : keeping->behind_every;
 }
 
 static void on_gauges(struct pg_ask *ask, const struct pg_answer *answer)
