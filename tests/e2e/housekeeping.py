@@ -12,6 +12,7 @@ HELD = ("INSERT INTO issuing.outbox_events (user_id, payload, next_attempt_at, c
 
 @test
 def a_table_that_cannot_be_cleaned_is_counted_and_the_others_are_kept(world):
+    world.allowed.add("orphan")
     world.sql("CREATE FUNCTION issuing.broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$;"
               " CREATE TRIGGER broken BEFORE DELETE ON issuing.idempotency_keys_rest FOR EACH ROW EXECUTE FUNCTION issuing.broken();"
               " INSERT INTO issuing.idempotency_keys SELECT gen_random_uuid(), now() - interval '9 days', 'u', 'k', '';"
