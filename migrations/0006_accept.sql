@@ -1,5 +1,49 @@
--- Why: acceptance of a batch of requests, exact under contention. Locks: none. Older programs: none.
+-- Why: acceptance of a batch of requests, exact under contention. Locks: ACCESS EXCLUSIVE on rate_limit_log while its index is replaced; its partitions
+-- hold one window of tries and are small, and lock_timeout bounds the wait. Older programs: none.
 --
+-- How long things are kept belongs to the database: a program's configuration can make a retention longer, never shorter. keep_house raises `kept` to
+-- what a worker is configured with; only the owner lowers it, by issuing.set_retention. docs/operators.md says how.
+CREATE TABLE issuing.retentions (
+    name  text PRIMARY KEY CHECK (name IN ('keys', 'limits', 'events')),
+    kept  interval NOT NULL,
+    least interval NOT NULL,
+    CONSTRAINT retentions_least CHECK (kept >= least AND least >= interval '0')
+);
+INSERT INTO issuing.retentions (name, kept, least) VALUES ('keys', '1 h', '1 h'), ('limits', '1 h', '1 h'), ('events', '1 d', '1 d');
+
+CREATE FUNCTION issuing.set_retention(name text, kept interval) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$ UPDATE retentions r SET kept = $2 WHERE r.name = $1 $$;
+REVOKE ALL ON FUNCTION issuing.set_retention(text, interval) FROM PUBLIC;
+
+-- The clock by which retentions are judged. The database's own may step, by hours or a year and for a moment only, and a key forgotten then is a
+-- second card. So this one advances by what lies between two passes of keep_house while that is little (5 minutes), and stands still while a clock
+-- steps or nobody keeps house. After a day without a step the database's clock is believed again. A retention is never shorter by it than by 5 minutes
+-- for each step.
+CREATE TABLE issuing.house_clock (
+    one         bool PRIMARY KEY DEFAULT true CHECK (one),
+    passed_at   timestamptz, -- the database's clock at the last pass; NULL before the first
+    steady_from timestamptz, -- no step and no pause since
+    believed_at timestamptz, -- this clock at the last pass
+    CONSTRAINT house_clock_whole CHECK (num_nulls(passed_at, steady_from, believed_at) IN (0, 3))
+);
+INSERT INTO issuing.house_clock DEFAULT VALUES;
+
+-- What the time is when the database's clock says t; never later than t.
+CREATE FUNCTION issuing.believed(t timestamptz) RETURNS timestamptz
+    LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+        -- least() skips a NULL.
+        SELECT least(t, h.believed_at + CASE WHEN t BETWEEN h.passed_at AND h.passed_at + interval '5 minutes' THEN t - h.passed_at ELSE interval '0' END)
+        FROM house_clock h
+    $$;
+
+-- One index for the limit, whatever counts: the accepted tries of a user are read without the refused ones, however many those are. The other one finds
+-- a refused try that is recorded already, and costs an accepted one nothing.
+DROP INDEX issuing.rate_limit_log_user;
+CREATE INDEX rate_limit_log_user ON issuing.rate_limit_log (user_id, accepted, at);
+CREATE INDEX rate_limit_log_refused ON issuing.rate_limit_log (request_id) WHERE NOT accepted;
+
 -- ONE call = ONE transaction = key, limit row and event of each request. What makes it exact:
 --  1. The lock per user comes FIRST, in its own statement and in sorted order. Insert-then-count without it is a trap: two concurrent
 --     transactions do not see each other's uncommitted row, and both pass. Transaction-scoped, so it cannot outlive a dead connection.
@@ -18,12 +62,15 @@
 -- What only few requests need to have asked. Functions of their own and not part of the one statement below: that would make every call pay for
 -- getting them ready. STABLE, so each sees what the statement sees.
 
--- Whether the retention of a key is over: its event ended before `before`, or is gone.
-CREATE FUNCTION issuing.key_is_over(event uuid, before timestamptz) RETURNS bool
+-- Whether the retention of a key is over: it was recorded, and its event ended (or is gone), longer ago than the retention, by the clock that does not step.
+CREATE FUNCTION issuing.key_is_over(event uuid, recorded_at timestamptz, t timestamptz, retention interval) RETURNS bool
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
     AS $$
+    DECLARE
+        before timestamptz := issuing.believed(t) - greatest(retention, (SELECT r.kept FROM retentions r WHERE r.name = 'keys'));
     BEGIN
-        RETURN NOT EXISTS (SELECT FROM outbox_events e
+        RETURN recorded_at < before
+           AND NOT EXISTS (SELECT FROM outbox_events e
                            WHERE e.id = event
                              AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL OR coalesce(e.completed_at, e.updated_at) >= before));
     END
@@ -42,17 +89,55 @@ CREATE FUNCTION issuing.is_replaceable(holder text, card text) RETURNS bool
     END
     $$;
 
--- When the next try of a limited user can pass: as soon as the try that blocks longest leaves the window, the limit_count-th newest. Where refused
--- tries count, the one being refused is the newest of them.
-CREATE FUNCTION issuing.frees_at(who text, request uuid, t timestamptz, limit_count int8, limit_window interval, count_attempts bool) RETURNS timestamptz
+-- Whether a refused try is in the log: a call that runs again after an unknown COMMIT must not count it twice.
+CREATE FUNCTION issuing.is_refused(request uuid) RETURNS bool
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
     AS $$
     BEGIN
+        RETURN EXISTS (SELECT FROM rate_limit_log l WHERE l.request_id = request AND NOT l.accepted);
+    END
+    $$;
+
+-- Tries of a user from times to come, written while a clock was ahead, become tries of now. Otherwise each would count in every window until its time has
+-- come. The caller may choose neither rows nor times.
+CREATE FUNCTION issuing.mend_tries(who text) RETURNS void
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        t timestamptz := clock_timestamp();
+    BEGIN
+        UPDATE rate_limit_log l SET at = t
+        FROM (SELECT f.tableoid AS part, f.ctid AS place FROM rate_limit_log f WHERE f.user_id = who AND f.at > t ORDER BY f.accepted DESC LIMIT 1000) f
+        WHERE l.tableoid = f.part AND l.ctid = f.place AND l.user_id = who AND l.at > t;
+    END
+    $$;
+REVOKE ALL ON FUNCTION issuing.mend_tries(text) FROM PUBLIC;
+
+-- When the next try of a limited user can pass: as soon as the try that blocks longest leaves the window, the limit_count-th newest. Where refused
+-- tries count, the one being refused is the newest of them. Never later than one window from now: a try from a time to come counts as one of now, and
+-- is made one.
+CREATE FUNCTION issuing.frees_at(who text, request uuid, t timestamptz, limit_count int8, limit_window interval, count_attempts bool) RETURNS timestamptz
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        newer int8 := greatest(limit_count - CASE WHEN count_attempts THEN 2 ELSE 1 END, 0);
+    BEGIN
+        IF EXISTS (SELECT FROM rate_limit_log l WHERE l.user_id = who AND l.accepted AND l.at > t)
+           OR count_attempts AND EXISTS (SELECT FROM rate_limit_log l WHERE l.user_id = who AND NOT l.accepted AND l.at > t) THEN
+            PERFORM issuing.mend_tries(who);
+        END IF;
+        IF count_attempts AND limit_count = 1 THEN
+            RETURN t + limit_window;
+        END IF;
         RETURN limit_window + coalesce(
-            (SELECT l.at FROM rate_limit_log l
-             WHERE l.user_id = who AND l.at > t - limit_window AND (l.accepted OR count_attempts) AND l.request_id <> request
-             ORDER BY l.at DESC OFFSET greatest(limit_count - CASE WHEN count_attempts THEN 2 ELSE 1 END, 0) LIMIT
-                 CASE WHEN count_attempts AND limit_count = 1 THEN 0 ELSE 1 END), t);
+            (SELECT least(c.at, t) FROM (
+                (SELECT l.at FROM rate_limit_log l
+                 WHERE l.user_id = who AND l.accepted AND l.at > t - limit_window AND l.request_id <> request ORDER BY l.at DESC LIMIT newer + 1)
+                UNION ALL
+                (SELECT l.at FROM rate_limit_log l
+                 WHERE count_attempts AND l.user_id = who AND NOT l.accepted AND l.at > t - limit_window AND l.request_id <> request
+                 ORDER BY l.at DESC LIMIT newer + 1)) c
+             ORDER BY c.at DESC OFFSET newer LIMIT 1), t);
     END
     $$;
 
@@ -63,7 +148,7 @@ RETURNS TABLE (
     verdict    text,        -- accepted, replayed, reused, not_replaceable, limited
     event_id   uuid,        -- of the accepted or replayed event
     created_at timestamptz, -- of that event
-    used       int8,        -- counted tries in the window, this one included where it counts
+    used       int8,        -- counted tries in the window, limit_count of them at most, and this one where it counts
     oldest_at  timestamptz, -- the oldest of them
     frees_at   timestamptz, -- limited: when the next try can pass
     decided_at timestamptz)
@@ -114,12 +199,17 @@ BEGIN
                 WHERE k.user_id = a.user_id AND k.key = a.key
                 ORDER BY k.created_at DESC
                 LIMIT 1) n
-            WHERE n.created_at >= t - key_retention OR NOT issuing.key_is_over(n.event_id, t - key_retention)
+            WHERE n.created_at >= t - key_retention OR NOT issuing.key_is_over(n.event_id, n.created_at, t, key_retention)
         ) k ON true
         CROSS JOIN LATERAL (
-            SELECT count(*) AS counted, min(l.at) AS oldest
-            FROM rate_limit_log l
-            WHERE l.user_id = a.user_id AND l.at > t - limit_window AND (l.accepted OR count_attempts) AND l.request_id <> a.id
+            -- Oldest first, and no more than decide: with the limit reached nothing depends on how far it is exceeded.
+            SELECT least(count(*), limit_count) AS counted, CASE WHEN count(*) > 0 THEN least(min(c.at), t) END AS oldest FROM (
+                (SELECT l.at FROM rate_limit_log l
+                 WHERE l.user_id = a.user_id AND l.accepted AND l.at > t - limit_window AND l.request_id <> a.id ORDER BY l.at LIMIT limit_count)
+                UNION ALL
+                (SELECT l.at FROM rate_limit_log l
+                 WHERE count_attempts AND l.user_id = a.user_id AND NOT l.accepted AND l.at > t - limit_window AND l.request_id <> a.id
+                 ORDER BY l.at LIMIT limit_count)) c
         ) w
     ), new_keys AS (
         INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
@@ -127,7 +217,7 @@ BEGIN
     ), new_tries AS (
         INSERT INTO rate_limit_log (at, request_id, accepted, user_id)
         SELECT t, j.id, j.verdict = 'accepted', j.user_id FROM judged j
-        WHERE j.verdict IN ('accepted', 'limited') AND j.known_id IS NULL
+        WHERE j.known_id IS NULL AND (j.verdict = 'accepted' OR j.verdict = 'limited' AND NOT issuing.is_refused(j.id))
     ), new_events AS (
         INSERT INTO outbox_events (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload, traceparent)
         SELECT j.id, t, t, t, j.user_id, j.key, j.payload, j.traceparent FROM judged j WHERE j.verdict = 'accepted' AND j.known_id IS NULL

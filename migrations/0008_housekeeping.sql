@@ -1,16 +1,40 @@
 -- Why: what is over leaves by DROP of a partition, and the next partitions are there before they are needed. Locks: each partition made or dropped takes
 -- ACCESS EXCLUSIVE on its table (made: on the `_rest` partition only) for a moment, and is given up and tried again later rather than waited for.
 -- Older programs: none.
+--
+-- What keeps one thing from stopping the others:
+--  1. Three calls, each a transaction: keep_rows (clock, rows of `_rest`, settling), keep_house (one partition made or dropped), check_rest (reads a large
+--     `_rest`). What one of them did stays when the next is ended by a timeout.
+--  2. Each step has an exception block of its own; what failed is told as a row (`failed`, with the reason), and the next step runs.
+--  3. Deleting reads a bounded piece of `_rest` and goes on there in the next pass.
+--  4. A commit here does not wait for the synchronous standbys (synchronous_commit = local): with no standby there, a commit that hangs would hold
+--     ACCESS EXCLUSIVE on outbox_events, and all claims and reads with it. Nobody is told anything that rests on this commit.
+-- Retentions are those of issuing.retentions, and time is issuing.believed: 0006_accept.sql.
+
+-- A partition to come whose range a large `_rest` is being checked for: see keep_house.
+CREATE TABLE issuing.partition_plans (
+    parent     text PRIMARY KEY,
+    from_at    timestamptz NOT NULL,
+    to_at      timestamptz NOT NULL,
+    planned_at timestamptz NOT NULL,
+    is_checked bool NOT NULL DEFAULT false
+);
+
+-- Where in each `_rest` partition the next pass looks for rows to delete.
+CREATE TABLE issuing.rest_scans (
+    name       text PRIMARY KEY,
+    next_block int8 NOT NULL
+);
 
 -- The least id of version 7 of that moment.
 CREATE FUNCTION issuing.uuid7_least(at timestamptz) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
-    AS $$ SELECT rpad(lpad(to_hex((extract(epoch FROM at) * 1000)::int8), 12, '0'), 32, '0')::uuid $$;
+    AS $$ SELECT rpad(lpad(to_hex((extract(epoch FROM at) * 1000.0)::int8), 12, '0'), 32, '0')::uuid $$;
 
 -- And the moment of such an id.
 CREATE FUNCTION issuing.uuid7_time(id uuid) RETURNS timestamptz
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
-    AS $$ SELECT timestamptz 'epoch' + ('x' || left(replace(id::text, '-', ''), 12))::bit(48)::int8 * interval '1 millisecond' $$;
+    AS $$ SELECT timestamptz 'epoch' + ('x' || left(replace(id::text, '-', ''), 12))::bit(48)::int8::float8 * interval '1 millisecond' $$;
 
 -- Makes one partition; of the events, with that of their attempts.
 CREATE FUNCTION issuing.partition_add(new_parent text, new_from timestamptz, new_to timestamptz) RETURNS void
@@ -37,10 +61,10 @@ CREATE FUNCTION issuing.partition_add(new_parent text, new_from timestamptz, new
     $$;
 
 -- Drops one partition. What must stay moves to the `_rest` partition first: of events the unfinished and the FAILED ones, and those that were such
--- when it was settled and ended less than the retention ago, with their attempts; the keys of such events. Returns how many rows moved; raises
+-- when it was settled and ended since `before`, with their attempts; the keys of such events. Returns how many rows moved; raises
 -- program_limit_exceeded, and does nothing, if they are many. Only under READ COMMITTED do the statements after the lock see all that was written
 -- before it.
-CREATE FUNCTION issuing.partition_drop(old_name text, retention interval) RETURNS int8
+CREATE FUNCTION issuing.partition_drop(old_name text, before timestamptz) RETURNS int8
     LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
     AS $$
     #variable_conflict use_column
@@ -59,10 +83,13 @@ CREATE FUNCTION issuing.partition_drop(old_name text, retention interval) RETURN
             WHERE a.attrelid = 'outbox_events'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '';
             EXECUTE format('SELECT ARRAY (SELECT e.id FROM %I e
                                           WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
-                                             OR e.id = ANY ($1) AND coalesce(e.completed_at, e.updated_at) >= now() - $2
-                                          LIMIT 10001)', old.name) INTO kept USING old.still_open, retention;
-            EXECUTE format('INSERT INTO outbox_events (%s) SELECT %s FROM %I WHERE id = ANY ($1)', columns, columns, old.name) USING kept;
+                                             OR e.id = ANY ($1) AND coalesce(e.completed_at, e.updated_at) >= $2
+                                          LIMIT 10001)', old.name) INTO kept USING old.still_open, before;
+            -- Rows that move are not new: no trigger may judge them again, take a place for them, or refuse them. DETACH has locked `_rest` already.
+            ALTER TABLE outbox_events_rest DISABLE TRIGGER USER;
+            EXECUTE format('INSERT INTO outbox_events_rest (%s) SELECT %s FROM %I WHERE id = ANY ($1)', columns, columns, old.name) USING kept;
             GET DIAGNOSTICS moved = ROW_COUNT;
+            ALTER TABLE outbox_events_rest ENABLE TRIGGER USER;
             EXECUTE format('ALTER TABLE outbox_attempts DETACH PARTITION %I', attempts);
             EXECUTE format('INSERT INTO outbox_attempts SELECT a.* FROM %I a WHERE a.event_id = ANY ($1)', attempts) USING kept;
             EXECUTE format('DROP TABLE %I', attempts);
@@ -71,8 +98,8 @@ CREATE FUNCTION issuing.partition_drop(old_name text, retention interval) RETURN
             EXECUTE format('INSERT INTO idempotency_keys SELECT k.* FROM outbox_events e JOIN %I k ON k.user_id = e.user_id AND k.key = e.idempotency_key
                             WHERE e.created_at < $3 AND k.event_id = e.id
                               AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
-                                   OR e.id = ANY ($1) AND coalesce(e.completed_at, e.updated_at) >= now() - $2)
-                            LIMIT 10001', old.name) USING old.still_open, retention, old.to_at;
+                                   OR e.id = ANY ($1) AND coalesce(e.completed_at, e.updated_at) >= $2)
+                            LIMIT 10001', old.name) USING old.still_open, before, old.to_at;
             GET DIAGNOSTICS moved = ROW_COUNT;
         ELSE
             NULL; -- a try that no window counts any more
@@ -86,15 +113,65 @@ CREATE FUNCTION issuing.partition_drop(old_name text, retention interval) RETURN
     END
     $$;
 
--- One pass, in one short transaction, by one worker of the cluster at a time. Rows of the `_rest` partitions that are over are deleted, a thousand at most;
--- partitions become settled; and at the end, so that its lock is held for the shortest time, ONE partition is made or dropped. `again` = there is more.
-CREATE FUNCTION issuing.keep_house(
-    key_retention interval, limit_window interval, event_retention interval,
-    least_length interval) -- no partition is shorter
+-- The retention in force, raised to what is wanted. Never lowered, and never beyond what a timestamp can hold.
+CREATE FUNCTION issuing.retention_at_least(which text, wanted interval) RETURNS interval
+    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        bounded interval := least(coalesce(wanted, interval '0'), interval '1000000 days');
+    BEGIN
+        UPDATE retentions r SET kept = bounded WHERE r.name = which AND r.kept < bounded;
+        RETURN (SELECT r.kept FROM retentions r WHERE r.name = which);
+    END
+    $$;
+
+-- Moves the clock of issuing.believed on. A step, or a pause without a pass, does not count as time; after a day without one the database's clock is
+-- believed again, whatever it says.
+CREATE FUNCTION issuing.keep_clock() RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+        UPDATE house_clock h
+        SET passed_at = now(),
+            steady_from = CASE WHEN now() BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes' THEN h.steady_from ELSE now() END,
+            believed_at = CASE WHEN h.passed_at IS NULL OR h.steady_from < now() - interval '1 day'
+                                    AND now() BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes' THEN now()
+                               WHEN now() NOT BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes' THEN h.believed_at
+                               ELSE h.believed_at + greatest(now() - h.passed_at, interval '0') END
+    $$;
+
+-- Deletes rows of one `_rest` partition that are over (of events, with their attempts), 1000 at most, of the next 2048 pages. The condition is of `r`, $1 is the time before which they are over.
+CREATE FUNCTION issuing.rest_expire(rest text, condition text, before timestamptz) RETURNS int8
+    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        most constant int8 := 1000;
+        pages constant int8 := 2048;
+        page int8 := (SELECT s.next_block FROM rest_scans s WHERE s.name = rest);
+        end_page int8 := pg_relation_size(rest::regclass) / current_setting('block_size')::int8;
+        gone int8;
+    BEGIN
+        IF page IS NULL OR page >= end_page THEN
+            page := 0;
+        END IF;
+        EXECUTE format('WITH old AS MATERIALIZED (SELECT r.ctid FROM %1$I r WHERE r.ctid >= %2$L::tid AND r.ctid < %3$L::tid AND (%4$s) LIMIT %5$s),
+                             gone AS (DELETE FROM %1$I r USING old WHERE r.ctid = old.ctid RETURNING r.*)%6$s
+                        SELECT count(*) FROM gone', rest, format('(%s,0)', page), format('(%s,0)', page + pages), condition, most,
+                       CASE rest WHEN 'outbox_events_rest' THEN
+                           ', attempts AS (DELETE FROM outbox_attempts_rest a USING gone WHERE a.event_id = gone.id)' ELSE '' END)
+        INTO gone USING before;
+        INSERT INTO rest_scans (name, next_block) VALUES (rest, CASE WHEN gone = most THEN page WHEN page + pages < end_page THEN page + pages ELSE 0 END)
+        ON CONFLICT (name) DO UPDATE SET next_block = excluded.next_block;
+        RETURN gone;
+    END
+    $$;
+
+-- The first call of a pass, by one worker of the cluster at a time: the clock moves on, rows of the `_rest` partitions that are over are deleted, and
+-- partitions become settled.
+CREATE FUNCTION issuing.keep_rows(key_retention interval, limit_window interval, event_retention interval)
 RETURNS TABLE (
-    action text,     -- expired, created, dropped, postponed; busy: another worker is at it
+    action text,     -- expired, postponed, failed; busy: another worker is at it
     table_name text,
-    amount int8,     -- rows deleted, rows moved to the `_rest` partition
+    amount int8,     -- rows deleted
     detail text,
     again bool)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -102,11 +179,177 @@ RETURNS TABLE (
     AS $$
     #variable_conflict use_column
     DECLARE
-        rest constant int := 1000;
         kind record;
         p partitions;
+        t timestamptz;
+        keys_kept interval;
         has_open bool;
         open_ids uuid[];
+        gone int8;
+    BEGIN
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            RAISE EXCEPTION 'issuing.keep_rows needs READ COMMITTED, not %', current_setting('transaction_isolation') USING ERRCODE = '25001';
+        END IF;
+        IF NOT pg_try_advisory_xact_lock(4711, 1) THEN
+            RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;
+            RETURN;
+        END IF;
+        PERFORM set_config('synchronous_commit', 'local', true);
+        PERFORM set_config('lock_timeout', '1s', true);
+
+        PERFORM issuing.keep_clock();
+        t := issuing.believed(now());
+        keys_kept := issuing.retention_at_least('keys', key_retention);
+
+        FOR kind IN
+            SELECT * FROM (VALUES
+                ('idempotency_keys', keys_kept,
+                 'r.created_at < $1 AND NOT EXISTS (SELECT FROM outbox_events e
+                                                    WHERE e.id = r.event_id AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
+                                                                                 OR coalesce(e.completed_at, e.updated_at) >= $1))'),
+                ('rate_limit_log', issuing.retention_at_least('limits', limit_window), 'r.at < $1'),
+                ('outbox_events', greatest(issuing.retention_at_least('events', event_retention), keys_kept),
+                 'r.due_at IS NULL AND r.failed_at IS NULL AND r.updated_at < $1')) AS v (parent, kept, condition)
+        LOOP
+            BEGIN
+                gone := issuing.rest_expire(kind.parent || '_rest', kind.condition, t - kind.kept);
+                RETURN QUERY SELECT 'expired', kind.parent, gone, NULL, gone >= 1000 WHERE gone > 0;
+            EXCEPTION WHEN OTHERS THEN
+                RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;
+            END;
+        END LOOP;
+
+        -- What was settled in a time to come was settled by a clock that was ahead: it is judged anew.
+        UPDATE partitions q SET settled_at = NULL, still_open = '{}' WHERE q.settled_at > t;
+
+        -- Nothing of its time is at work: the end of its life is counted from now. Not before all that was begun in its time has committed or is over
+        -- (the roles' statement_timeout).
+        FOR p IN
+            SELECT q.* FROM partitions q
+            WHERE q.settled_at IS NULL AND q.to_at < t - interval '1 minute' AND q.parent <> 'outbox_attempts'
+            ORDER BY q.to_at
+        LOOP
+            BEGIN
+                CASE p.parent
+                WHEN 'outbox_events' THEN
+                    EXECUTE format('SELECT EXISTS (SELECT FROM %1$I e WHERE e.due_at IS NOT NULL AND e.event_type = %2$L),
+                                           ARRAY (SELECT e.id FROM %1$I e WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL LIMIT 10001)',
+                                   p.name, 'CARD_ISSUE') INTO has_open, open_ids;
+                WHEN 'idempotency_keys' THEN
+                    SELECT EXISTS (SELECT FROM outbox_events e
+                                   WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE' AND e.idempotency_key IS NOT NULL
+                                     AND e.created_at >= p.from_at AND e.created_at < p.to_at),
+                           ARRAY (SELECT e.id FROM outbox_events e
+                                  WHERE e.failed_at IS NOT NULL AND e.idempotency_key IS NOT NULL AND e.created_at >= p.from_at AND e.created_at < p.to_at
+                                  LIMIT 10001)
+                    INTO has_open, open_ids;
+                ELSE
+                    has_open := false;
+                    open_ids := '{}';
+                END CASE;
+                IF cardinality(open_ids) > 10000 THEN
+                    RETURN QUERY SELECT 'postponed', p.parent, 0::int8, format('%s holds more than 10000 rows that must stay', p.name), false;
+                ELSIF NOT has_open THEN
+                    UPDATE partitions q SET settled_at = t, still_open = open_ids WHERE q.name = p.name;
+                END IF;
+            EXCEPTION WHEN OTHERS THEN
+                RETURN QUERY SELECT 'failed', p.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;
+            END;
+        END LOOP;
+    END
+    $$;
+
+-- Promises, before ATTACH, that a large `_rest` holds nothing of a range: ATTACH would read all of it under ACCESS EXCLUSIVE, and every claim would wait.
+-- The constraint is made without a look (keep_house), checked beside all other work (check_rest: SHARE UPDATE EXCLUSIVE), and dropped with the ATTACH, which
+-- then reads nothing. Until then a row of the range is refused; so it begins well in the future, and a plan that is not done in time is taken back.
+CREATE FUNCTION issuing.rest_promise(rest text, from_at timestamptz, to_at timestamptz) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        col text := CASE rest WHEN 'outbox_events_rest' THEN 'id' WHEN 'outbox_attempts_rest' THEN 'event_id' WHEN 'idempotency_keys_rest' THEN 'created_at'
+                              ELSE 'at' END;
+        is_by_id bool := rest IN ('outbox_events_rest', 'outbox_attempts_rest');
+    BEGIN
+        EXECUTE format('ALTER TABLE %1$I ADD CONSTRAINT rest_promise CHECK (%2$I < %3$L::%5$s OR %2$I >= %4$L::%5$s) NOT VALID', rest, col,
+                       CASE WHEN is_by_id THEN issuing.uuid7_least(from_at)::text ELSE from_at::text END,
+                       CASE WHEN is_by_id THEN issuing.uuid7_least(to_at)::text ELSE to_at::text END,
+                       CASE WHEN is_by_id THEN 'uuid' ELSE 'timestamptz' END);
+    END
+    $$;
+
+CREATE FUNCTION issuing.plan_end(of_parent text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    BEGIN
+        EXECUTE format('ALTER TABLE %I DROP CONSTRAINT IF EXISTS rest_promise', of_parent || '_rest');
+        IF of_parent = 'outbox_events' THEN
+            ALTER TABLE outbox_attempts_rest DROP CONSTRAINT IF EXISTS rest_promise;
+        END IF;
+        DELETE FROM partition_plans n WHERE n.parent = of_parent;
+    END
+    $$;
+
+-- The third call of a pass: reads the `_rest` partitions that a plan waits for.
+CREATE FUNCTION issuing.check_rest()
+RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        n partition_plans;
+    BEGIN
+        IF NOT EXISTS (SELECT FROM partition_plans q WHERE NOT q.is_checked) OR NOT pg_try_advisory_xact_lock(4711, 1) THEN
+            RETURN;
+        END IF;
+        PERFORM set_config('synchronous_commit', 'local', true);
+        FOR n IN SELECT q.* FROM partition_plans q WHERE NOT q.is_checked ORDER BY q.planned_at LIMIT 1 LOOP
+            BEGIN
+                -- Nobody who reads or writes rows waits behind this lock; a vacuum at work gives way after deadlock_timeout.
+                PERFORM set_config('lock_timeout', '3s', true);
+                EXECUTE format('ALTER TABLE %I VALIDATE CONSTRAINT rest_promise', n.parent || '_rest');
+                IF n.parent = 'outbox_events' THEN
+                    ALTER TABLE outbox_attempts_rest VALIDATE CONSTRAINT rest_promise;
+                END IF;
+                UPDATE partition_plans q SET is_checked = true WHERE q.parent = n.parent;
+                RETURN QUERY SELECT 'checked', n.parent, 0::int8, n.from_at::text, true;
+            EXCEPTION
+                WHEN lock_not_available THEN
+                    RETURN QUERY SELECT 'postponed', n.parent, 0::int8, SQLERRM, false;
+                WHEN OTHERS THEN
+                    RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
+                    -- A row of the range was written before the promise: the next plan goes around it. It is taken back
+                    -- by keep_house, which does not wait for the lock.
+                    UPDATE partition_plans q SET planned_at = '-infinity' WHERE q.parent = n.parent;
+            END;
+        END LOOP;
+    END
+    $$;
+
+-- The second call of a pass: ONE partition is made or dropped, at its end, so that its lock is held for the shortest time. `again` = there is more.
+CREATE FUNCTION issuing.keep_house(
+    key_retention interval, limit_window interval, event_retention interval,
+    least_length interval) -- no partition is shorter; an hour to a day
+RETURNS TABLE (
+    action text,     -- created, dropped, planned (a large `_rest` is to be checked first), postponed, failed; busy: another worker is at it
+    table_name text,
+    amount int8,     -- rows moved to the `_rest` partition
+    detail text,
+    again bool)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        shortest interval := least(greatest(least_length, interval '1 hour'), interval '1 day');
+        keys_kept interval;
+        events_kept interval;
+        limits_kept interval;
+        kind record;
+        p partitions;
+        n partition_plans;
+        t timestamptz;
+        is_steady bool;
+        is_large bool;
         gone int8;
         end_at timestamptz;
         next_end_at timestamptz;
@@ -115,84 +358,56 @@ RETURNS TABLE (
         IF current_setting('transaction_isolation') <> 'read committed' THEN
             RAISE EXCEPTION 'issuing.keep_house needs READ COMMITTED, not %', current_setting('transaction_isolation') USING ERRCODE = '25001';
         END IF;
-
         IF NOT pg_try_advisory_xact_lock(4711, 1) THEN
             RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;
             RETURN;
         END IF;
-
-        DELETE FROM idempotency_keys_rest k USING (
-            SELECT k.ctid FROM idempotency_keys_rest k
-            WHERE k.created_at < now() - key_retention
-              AND NOT EXISTS (SELECT FROM outbox_events e
-                              WHERE e.id = k.event_id AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
-                                                           OR coalesce(e.completed_at, e.updated_at) >= now() - key_retention))
-            LIMIT rest) old
-        WHERE k.ctid = old.ctid;
-        GET DIAGNOSTICS gone = ROW_COUNT;
-        RETURN QUERY SELECT 'expired', 'idempotency_keys', gone, NULL, gone = rest WHERE gone > 0;
-
-        DELETE FROM rate_limit_log_rest l USING (
-            SELECT l.ctid FROM rate_limit_log_rest l WHERE l.at < now() - limit_window LIMIT rest) old
-        WHERE l.ctid = old.ctid;
-        GET DIAGNOSTICS gone = ROW_COUNT;
-        RETURN QUERY SELECT 'expired', 'rate_limit_log', gone, NULL, gone = rest WHERE gone > 0;
-
-        WITH old AS (
-            SELECT e.id FROM outbox_events_rest e
-            WHERE e.due_at IS NULL AND e.failed_at IS NULL AND e.updated_at < now() - event_retention
-            LIMIT rest
-        ), attempts AS (
-            DELETE FROM outbox_attempts_rest a USING old WHERE a.event_id = old.id
-        )
-        DELETE FROM outbox_events_rest e USING old WHERE e.id = old.id;
-        GET DIAGNOSTICS gone = ROW_COUNT;
-        RETURN QUERY SELECT 'expired', 'outbox_events', gone, NULL, gone = rest WHERE gone > 0;
-
-        -- Nothing of its time is at work: the end of its life is counted from now. Not before all that was begun in its time has committed or is over
-        -- (the roles' statement_timeout).
-        FOR p IN
-            SELECT q.* FROM partitions q
-            WHERE q.settled_at IS NULL AND q.to_at < now() - interval '1 minute' AND q.parent <> 'outbox_attempts'
-            ORDER BY q.to_at
-        LOOP
-            CASE p.parent
-            WHEN 'outbox_events' THEN
-                EXECUTE format('SELECT EXISTS (SELECT FROM %1$I e WHERE e.due_at IS NOT NULL AND e.event_type = %2$L),
-                                       ARRAY (SELECT e.id FROM %1$I e WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL LIMIT 10001)',
-                               p.name, 'CARD_ISSUE') INTO has_open, open_ids;
-            WHEN 'idempotency_keys' THEN
-                SELECT EXISTS (SELECT FROM outbox_events e
-                               WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE' AND e.idempotency_key IS NOT NULL
-                                 AND e.created_at >= p.from_at AND e.created_at < p.to_at),
-                       ARRAY (SELECT e.id FROM outbox_events e
-                              WHERE e.failed_at IS NOT NULL AND e.idempotency_key IS NOT NULL AND e.created_at >= p.from_at AND e.created_at < p.to_at
-                              LIMIT 10001)
-                INTO has_open, open_ids;
-            ELSE
-                has_open := false;
-                open_ids := '{}';
-            END CASE;
-            IF cardinality(open_ids) > 10000 THEN
-                RETURN QUERY SELECT 'postponed', p.parent, 0::int8, format('%s holds more than 10000 rows that must stay', p.name), false;
-            ELSIF NOT has_open THEN
-                UPDATE partitions q SET settled_at = now(), still_open = open_ids WHERE q.name = p.name;
-            END IF;
-        END LOOP;
+        PERFORM set_config('synchronous_commit', 'local', true);
+        keys_kept := issuing.retention_at_least('keys', key_retention);
+        limits_kept := issuing.retention_at_least('limits', limit_window);
+        events_kept := greatest(issuing.retention_at_least('events', event_retention), keys_kept);
+        t := issuing.believed(now());
+        -- Several passes over five minutes agree what the time is, this one included.
+        is_steady := (SELECT now() BETWEEN h.steady_from + interval '5 minutes' AND h.passed_at + interval '5 minutes' FROM house_clock h);
 
         -- A lock that is not there at once is not waited for: everybody would wait behind us.
         PERFORM set_config('lock_timeout', '30ms', true);
+        FOR n IN SELECT q.* FROM partition_plans q LOOP
+            IF now() NOT BETWEEN n.planned_at AND n.planned_at + interval '10 minutes' OR n.from_at < now() + interval '2 minutes' THEN
+                BEGIN
+                    PERFORM issuing.plan_end(n.parent);
+                    RETURN QUERY SELECT 'failed', n.parent, 0::int8, format('%s_rest could not be checked in time', n.parent), false;
+                EXCEPTION
+                    WHEN lock_not_available THEN
+                        RETURN QUERY SELECT 'postponed', n.parent, 0::int8, SQLERRM, false;
+                    WHEN OTHERS THEN
+                        RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
+                END;
+            END IF;
+        END LOOP;
+
         FOR kind IN
             SELECT * FROM (VALUES
-                ('outbox_events',    greatest(event_retention / 6, least_length), event_retention),
-                ('idempotency_keys', greatest(key_retention, least_length),       key_retention),
-                ('rate_limit_log',   greatest(limit_window, least_length),        limit_window)) AS v (parent, length, retention)
+                ('outbox_events',    greatest(events_kept / 6::float8, shortest), events_kept),
+                ('idempotency_keys', greatest(keys_kept, shortest),               keys_kept),
+                ('rate_limit_log',   greatest(limits_kept, shortest),             limits_kept)) AS v (parent, length, retention)
         LOOP
-            end_at := (SELECT max(q.to_at) FROM partitions q WHERE q.parent = kind.parent);
             BEGIN
-                IF end_at IS NULL OR end_at < now() + kind.length THEN
-                    -- After a pause without a worker there are rows of now in the `_rest` partition: the new one begins after them.
-                    end_at := greatest(end_at, date_trunc('second', now()) + interval '1 minute');
+                -- One that a clock far ahead made is not what comes next.
+                end_at := (SELECT max(q.to_at) FROM partitions q WHERE q.parent = kind.parent AND q.from_at <= now() + kind.length + kind.length);
+                SELECT q.* INTO n FROM partition_plans q WHERE q.parent = kind.parent;
+                IF n.is_checked THEN
+                    PERFORM issuing.partition_add(kind.parent, n.from_at, n.to_at);
+                    PERFORM issuing.plan_end(kind.parent);
+                    RETURN QUERY SELECT 'created', kind.parent, 0::int8, n.from_at::text, true;
+                    RETURN;
+                ELSIF n.parent IS NULL AND (end_at IS NULL OR end_at < now() + kind.length)
+                      AND (is_steady OR NOT EXISTS (SELECT FROM partitions q WHERE q.parent = kind.parent)) THEN
+                    is_large := pg_relation_size((kind.parent || '_rest')::regclass) > 8388608
+                                OR kind.parent = 'outbox_events' AND pg_relation_size('outbox_attempts_rest'::regclass) > 8388608;
+                    -- After a pause without a worker there are rows of now in the `_rest` partition: the new one begins after them, and where its range is
+                    -- to be checked first, after all that is written meanwhile.
+                    end_at := greatest(end_at, date_trunc('second', now()) + CASE WHEN is_large THEN interval '15 minutes' ELSE interval '1 minute' END);
                     next_end_at := end_at + kind.length;
                     -- An id of another kind may say a time to come, and where such a row is in `_rest` no partition can be: cut around it.
                     IF kind.parent = 'outbox_events' THEN
@@ -201,33 +416,68 @@ RETURNS TABLE (
                             WHERE e.id >= issuing.uuid7_least(end_at) AND e.id < issuing.uuid7_least(next_end_at)
                             ORDER BY e.id
                         LOOP
-                            IF alien >= end_at + least_length THEN
+                            IF alien >= end_at + shortest THEN
                                 next_end_at := alien;
                                 EXIT;
                             END IF;
                             end_at := alien + interval '1 millisecond';
                         END LOOP;
                     END IF;
-                    PERFORM issuing.partition_add(kind.parent, end_at, greatest(next_end_at, end_at + least_length));
-                    RETURN QUERY SELECT 'created', kind.parent, 0::int8, end_at::text, true;
+                    next_end_at := least(greatest(next_end_at, end_at + shortest),
+                                         (SELECT min(q.from_at) FROM partitions q WHERE q.parent = kind.parent AND q.from_at > end_at));
+                    IF is_large THEN
+                        PERFORM issuing.rest_promise(kind.parent || '_rest', end_at, next_end_at);
+                        IF kind.parent = 'outbox_events' THEN
+                            PERFORM issuing.rest_promise('outbox_attempts_rest', end_at, next_end_at);
+                        END IF;
+                        INSERT INTO partition_plans (parent, from_at, to_at, planned_at) VALUES (kind.parent, end_at, next_end_at, now());
+                        RETURN QUERY SELECT 'planned', kind.parent, 0::int8, end_at::text, true;
+                    ELSE
+                        PERFORM issuing.partition_add(kind.parent, end_at, next_end_at);
+                        RETURN QUERY SELECT 'created', kind.parent, 0::int8, end_at::text, true;
+                    END IF;
                     RETURN;
                 END IF;
-                SELECT q.* INTO p FROM partitions q
-                WHERE q.parent = kind.parent AND q.settled_at < now() - kind.retention
-                ORDER BY q.to_at LIMIT 1;
-                IF FOUND THEN
-                    gone := issuing.partition_drop(p.name, kind.retention);
+            EXCEPTION
+                WHEN lock_not_available OR check_violation THEN
+                    RETURN QUERY SELECT 'postponed', kind.parent, 0::int8, SQLERRM, false;
+                    CONTINUE; -- who holds the table now would be in the way of a drop as well
+                WHEN OTHERS THEN
+                    RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;
+            END;
+            -- One that cannot be dropped does not keep the others.
+            FOR p IN
+                SELECT q.* FROM partitions q
+                WHERE q.parent = kind.parent AND q.settled_at < t - kind.retention
+                ORDER BY q.to_at LIMIT 16
+            LOOP
+                BEGIN
+                    gone := issuing.partition_drop(p.name, t - kind.retention);
                     RETURN QUERY SELECT 'dropped', kind.parent, gone, p.name, true;
                     RETURN;
-                END IF;
-            EXCEPTION WHEN lock_not_available OR program_limit_exceeded OR check_violation THEN
-                RETURN QUERY SELECT 'postponed', kind.parent, 0::int8, SQLERRM, false;
-            END;
+                EXCEPTION
+                    WHEN lock_not_available THEN
+                        RETURN QUERY SELECT 'postponed', kind.parent, 0::int8, SQLERRM, false;
+                        EXIT;
+                    WHEN program_limit_exceeded THEN
+                        RETURN QUERY SELECT 'postponed', kind.parent, 0::int8, SQLERRM, false;
+                    WHEN OTHERS THEN
+                        RETURN QUERY SELECT 'failed', kind.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;
+                END;
+            END LOOP;
         END LOOP;
     END
     $$;
 
-REVOKE ALL ON FUNCTION issuing.partition_add(text, timestamptz, timestamptz) FROM PUBLIC;
-REVOKE ALL ON FUNCTION issuing.partition_drop(text, interval) FROM PUBLIC;
-REVOKE ALL ON FUNCTION issuing.keep_house(interval, interval, interval, interval) FROM PUBLIC;
-
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOREACH f IN ARRAY ARRAY['issuing.partition_add(text, timestamptz, timestamptz)', 'issuing.partition_drop(text, timestamptz)',
+                             'issuing.retention_at_least(text, interval)', 'issuing.keep_clock()', 'issuing.rest_expire(text, text, timestamptz)',
+                             'issuing.rest_promise(text, timestamptz, timestamptz)', 'issuing.plan_end(text)', 'issuing.check_rest()',
+                             'issuing.keep_rows(interval, interval, interval)', 'issuing.keep_house(interval, interval, interval, interval)']::regprocedure[] LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+    END LOOP;
+END
+$$;

@@ -24,6 +24,8 @@ BEGIN
             TO issuing_api;
         GRANT INSERT (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload, traceparent) ON issuing.outbox_events TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]) TO issuing_api;
+        GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text) TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_worker;
@@ -37,7 +39,8 @@ BEGIN
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status), INSERT
             ON issuing.cards TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
+            issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text),
             issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid, uuid, int8, text, text)
             TO issuing_worker;
@@ -53,6 +56,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text), issuing.cancel(uuid, int8, text, text, text, text, text),
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
             issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
+        GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_operator;
     END IF;
 END
 $$;

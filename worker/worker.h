@@ -44,6 +44,8 @@ struct sweep;
       NULL, NULL)                                                                                                      \
     X(PARTITIONS, "issuing_partitions_total", METRIC_COUNTER, "Partitions created, dropped, and postponed.", "table",  \
       "action", NULL)                                                                                                  \
+    X(HOUSEKEEPING_FAILURES, "issuing_housekeeping_failures_total", METRIC_COUNTER,                                    \
+      "Steps of the housekeeping that failed.", "table", NULL, NULL)                                                   \
     X(HOUSEKEEPING_SECONDS, "issuing_housekeeping_seconds", METRIC_HISTOGRAM, "Time of one pass of the housekeeping.", \
       NULL, NULL, metric_buckets_seconds)                                                                              \
     X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \

@@ -19,6 +19,9 @@ static void set_up(void)
 {
     owner = database_open(NULL);
     api = database_open("issuing_api");
+    /* As if the house had just been kept. */
+    database_run(owner, "UPDATE house_clock SET passed_at = clock_timestamp(), steady_from = clock_timestamp(), "
+                        "believed_at = clock_timestamp()");
 }
 
 static void tear_down(void)
@@ -463,6 +466,7 @@ START_TEST(the_same_call_again_gives_the_same_verdict)
         ck_assert_int_eq(copy.used, 1);
         copy = limited;
         expect(&one, &copy, "limited");
+        ck_assert_int_eq(rows_of("rate_limit_log", "unknown-commit"), 2); /* the refused try is recorded once */
     }
     ck_assert_int_eq(rows_of("outbox_events", "unknown-commit"), 1);
     ck_assert_int_eq(rows_of("idempotency_keys", "unknown-commit"), 1);
@@ -629,7 +633,8 @@ START_TEST(the_slot_frees_when_the_tries_that_fill_the_window_leave_it)
     try = try_of("frees-5", "k"); /* the limit was lowered meanwhile: three of five must leave */
     add_past("frees-5", fives, true);
     expect(&accepted, &try, "limited");
-    ck_assert_int_eq(try.used, 5);
+    ck_assert_int_eq(try.used, 3); /* counted up to the limit: nothing depends on how far it is exceeded */
+    ck_assert_int_ge(ago_s(&try, try.oldest_us), 550);
     expect_frees(&try, "frees-5", 300, accepted.window_ms);
 
     try = try_of("frees-a", "k"); /* this refused try counts itself */
@@ -650,7 +655,8 @@ START_TEST(refused_tries_count_only_where_attempts_count)
     add_past("count-attempts", refused, false);
     expect(&accepted, &lenient, "accepted");
     expect(&attempts, &strict, "limited");
-    ck_assert_int_eq(strict.used, 4);
+    ck_assert_int_eq(strict.used, 2);
+    ck_assert_int_ge(ago_s(&strict, strict.oldest_us), 50);
     ck_assert_int_eq(strict.frees_us,
                      strict.decided_us + attempts.window_ms * 1000); /* the block is prolonged by the try itself */
 }
@@ -673,6 +679,144 @@ START_TEST(a_try_passes_when_its_time_has_come_and_not_before)
     try.id = uuid7_make();
     expect(&limit, &try, "accepted");
     ck_assert_int_eq(try.used, 3);
+}
+END_TEST
+
+/* ---- what was tried in vain ------------------------------------------------------------------------------------------------------ */
+
+/* Pages that the call reads, in all that it calls. */
+static int64_t pages_read(const char *user, const struct limit *limit)
+{
+    char text[800];
+    snprintf(text, sizeof text,
+             "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, FORMAT JSON) SELECT * FROM "
+             "issuing.accept(ARRAY[issuing.uuid7()], ARRAY['%s'], ARRAY[gen_random_uuid()::text], ARRAY['f'::bytea], "
+             "ARRAY['{\"kind\":\"new\"}'], ARRAY[NULL], %lld, '1 h', %s, '1 day')",
+             user, (long long)limit->count, limit->attempts ? "true" : "false");
+    char *plan = database_text(owner, text);
+    int64_t pages = 0;
+    for (const char *key = strstr(plan, "Shared "); key && key < strstr(plan, "Planning");
+         key = strstr(key + 1, "Shared "))
+        if (strncmp(key, "Shared Hit", 10) == 0 || strncmp(key, "Shared Read", 11) == 0)
+            pages += strtoll(strchr(key, ':') + 1, NULL, 10);
+    free(plan);
+    return pages;
+}
+
+/* A user who was refused a hundred thousand times in the window costs what another one costs, whatever counts and whatever the verdict. */
+START_TEST(the_limit_costs_the_same_however_often_the_user_was_refused)
+{
+    static const int hundred_thousand = 100000;
+    for (int i = 0; i < 4; i++) {
+        const struct limit limit = {.count = i < 2 ? 3 : 200000, .window_ms = HOUR_MS, .attempts = i == 1};
+        int64_t pages[2];
+        for (int many = 0; many < 2; many++) {
+            char user[32];
+            snprintf(user, sizeof user, "cost-%d-%d", i, many);
+            database_exec(owner,
+                          "INSERT INTO rate_limit_log SELECT now() - n * interval '10 ms', gen_random_uuid(), "
+                          "n <= 3, '%s' FROM generate_series(1, %d) n",
+                          user, many ? hundred_thousand : 10);
+            (void)pages_read(user, &limit); /* a first call reads the catalogue as well */
+            pages[many] = pages_read(user, &limit);
+        }
+        ck_assert_int_gt(pages[0], 0);
+        ck_assert_msg(pages[1] < pages[0] + 60, "%d: %lld pages after ten tries, %lld after a hundred thousand", i,
+                      (long long)pages[0], (long long)pages[1]);
+    }
+    database_run(owner, "DELETE FROM rate_limit_log WHERE user_id LIKE 'cost-%'");
+}
+END_TEST
+
+/* ---- clocks that step ------------------------------------------------------------------------------------------------------------ */
+
+/* The clock was an hour ahead when the user's tries were recorded, and is right again: the user waits for one window, and not for an hour. */
+START_TEST(tries_of_a_clock_that_was_ahead_hold_a_user_for_one_window_only)
+{
+    static const char *const users[] = {"ahead-accepted", "ahead-attempts"};
+    for (int i = 0; i < 2; i++) {
+        const struct limit limit = {.count = 2, .window_ms = 600 * 1000, .attempts = i == 1};
+        struct try try = try_of(users[i], "k");
+        database_exec(owner,
+                      "INSERT INTO rate_limit_log SELECT now() + interval '1 h', gen_random_uuid(), true, '%s' FROM "
+                      "generate_series(1, 2)",
+                      users[i]);
+        expect(&limit, &try, "limited");
+        ck_assert_int_le(try.frees_us - try.decided_us, limit.window_ms * 1000);
+        ck_assert_int_le(try.oldest_us, try.decided_us);
+        ck_assert_int_eq(
+            database_int(owner, "SELECT count(*) FROM rate_limit_log WHERE user_id = '%s' AND at > now()", users[i]),
+            0);
+        /* One window later. */
+        database_exec(owner, "UPDATE rate_limit_log SET at = at - interval '601 s' WHERE user_id = '%s'", users[i]);
+        try.id = uuid7_make();
+        expect(&limit, &try, "accepted");
+    }
+}
+END_TEST
+
+START_TEST(nobody_can_move_tries_of_the_past)
+{
+    static const int past[] = {500, 300, 0};
+    add_past("unmoved", past, true);
+    database_run(api, "SELECT issuing.mend_tries('unmoved')");
+    ck_assert_int_eq(database_int(owner,
+                                  "SELECT count(*) FROM rate_limit_log WHERE user_id = 'unmoved' AND at < now() - "
+                                  "interval '299 s'"),
+                     2);
+}
+END_TEST
+
+static void keep_clock(const char *passed_ago, const char *believed_ago)
+{
+    database_exec(owner,
+                  "UPDATE house_clock SET passed_at = clock_timestamp() - interval '%s', believed_at = "
+                  "clock_timestamp() - interval '%s'",
+                  passed_ago, believed_ago);
+}
+
+/* The database's clock jumps ahead by five hours or a year: seen from there the key's request ended longer ago than the retention. What the
+ * clock says is not what has passed since, and the key is not forgotten. */
+START_TEST(a_clock_that_jumps_ahead_forgets_no_key)
+{
+    static const char *const jumps[] = {"5 h", "365 days"};
+    for (size_t i = 0; i < ARRAY_SIZE(jumps); i++) {
+        char user[32];
+        snprintf(user, sizeof user, "jump-%zu", i);
+        struct try first = try_of(user, "k"), again = try_of(user, "k");
+        expect(&an_hour, &first, "accepted");
+        age(user, jumps[i], "COMPLETED", jumps[i]);
+        keep_clock(jumps[i], jumps[i]); /* the last pass was before the jump */
+        expect(&an_hour, &again, "replayed");
+        keep_clock("10 s", jumps[i]); /* and a pass was made after it */
+        expect(&an_hour, &again, "replayed");
+        /* As much as the jump has really passed since: the clock is believed. */
+        keep_clock("10 s", "10 s");
+        expect(&an_hour, &again, "accepted");
+    }
+}
+END_TEST
+
+START_TEST(a_clock_that_steps_back_forgets_no_key)
+{
+    struct try first = try_of("step-back", "k"), again = try_of("step-back", "k");
+    expect(&an_hour, &first, "accepted");
+    age("step-back", "-5 h", "COMPLETED", "-5 h"); /* recorded before the step, and so in a time to come */
+    keep_clock("-5 h", "-5 h");
+    expect(&an_hour, &again, "replayed");
+}
+END_TEST
+
+/* An api that is configured with less than the database keeps forgets nothing. */
+START_TEST(no_caller_shortens_the_retention_of_keys)
+{
+    const struct limit shorter = {.count = 1000000, .window_ms = HOUR_MS, .retention_ms = 1000};
+    struct try first = try_of("shorter", "k"), again = try_of("shorter", "k");
+    expect(&shorter, &first, "accepted");
+    age("shorter", "50 min", "COMPLETED", "50 min");
+    expect(&shorter, &again, "replayed");
+    age("shorter", "61 min", "COMPLETED", "61 min");
+    expect(&shorter, &again, "accepted");
 }
 END_TEST
 
@@ -917,6 +1061,26 @@ START_TEST(a_reissue_that_another_service_inserts_and_ours_are_never_both_live)
     expect(&no_limit, &waiting, "not_replaceable");
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM idempotency_keys WHERE user_id = 'foreign' AND key = 'k2'"), 0);
+    pg_sync_close(foreign.db);
+}
+END_TEST
+
+/* Another service has inserted a reissue and does not commit: our reissue of that card ends by lock_timeout, with its batch, and then alone; its
+ * neighbours, each on its own after the batch was split, are accepted while the other transaction is still open. */
+START_TEST(a_card_that_another_service_holds_costs_its_neighbours_one_wait)
+{
+    struct uuid card = add_card("held", "COMPLETED", "active");
+    struct foreign foreign = foreign_of("held", &card);
+    struct try tries[3] = {try_of("held-a", "k"), reissue_of("held", "k", &card), try_of("held-b", "k")};
+    database_run(foreign.db, "BEGIN");
+    database_run(foreign.db, foreign.text);
+    database_run(api, "SET statement_timeout = '60s'"); /* a wait without an end would be 57014 */
+    expect_refused(api, tries, 3, "55P03");
+    expect(&no_limit, &tries[0], "accepted");
+    expect(&no_limit, &tries[2], "accepted");
+    expect_refused(api, &tries[1], 1, "55P03");
+    database_run(foreign.db, "ROLLBACK");
+    expect(&no_limit, &tries[1], "accepted");
     pg_sync_close(foreign.db);
 }
 END_TEST
@@ -1210,6 +1374,12 @@ int main(void)
     tcase_add_test(tcase, the_slot_frees_when_the_tries_that_fill_the_window_leave_it);
     tcase_add_test(tcase, refused_tries_count_only_where_attempts_count);
     tcase_add_test(tcase, a_try_passes_when_its_time_has_come_and_not_before);
+    tcase_add_test(tcase, the_limit_costs_the_same_however_often_the_user_was_refused);
+    tcase_add_test(tcase, tries_of_a_clock_that_was_ahead_hold_a_user_for_one_window_only);
+    tcase_add_test(tcase, nobody_can_move_tries_of_the_past);
+    tcase_add_test(tcase, a_clock_that_jumps_ahead_forgets_no_key);
+    tcase_add_test(tcase, a_clock_that_steps_back_forgets_no_key);
+    tcase_add_test(tcase, no_caller_shortens_the_retention_of_keys);
     tcase_add_test(tcase, only_an_active_card_of_the_user_whose_request_is_done_can_be_replaced);
     tcase_add_test(tcase, not_replaceable_is_said_before_limited);
     tcase_add_test(tcase, a_card_has_one_live_reissue_until_that_is_rejected);
@@ -1217,6 +1387,7 @@ int main(void)
     tcase_add_test(tcase, of_two_reissues_that_other_services_insert_at_once_one_is_refused);
     tcase_add_test(tcase, a_reissue_that_took_the_place_while_another_waited_for_it_keeps_it);
     tcase_add_test(tcase, a_reissue_that_another_service_inserts_and_ours_are_never_both_live);
+    tcase_add_test(tcase, a_card_that_another_service_holds_costs_its_neighbours_one_wait);
     tcase_add_test(tcase, two_reissues_of_one_card_in_one_statement_are_refused);
     tcase_add_test(tcase, a_batch_of_64_comes_back_in_the_order_it_went);
     tcase_add_test(tcase, a_user_twice_in_one_batch_is_refused_because_both_would_pass);

@@ -1117,14 +1117,46 @@ START_TEST(the_gauges_count_what_is_open)
     database_run(owner, "UPDATE outbox_events SET created_at = now() - interval '100 s' WHERE user_id = 'u4'");
     database_run(owner, "INSERT INTO outbox_events (user_id, payload, status) VALUES ('u5', '{}', 'FAILED'), ('u5', "
                         "'{}', 'COMPLETED')");
-    struct pg_param from_the_beginning = pg_param_null();
-    struct pg_rows *rows = database_ask(worker, &sql_outbox_gauges, &from_the_beginning);
+    struct pg_param from_the_beginning[] = {pg_param_null(), pg_param_bool(true)};
+    struct pg_rows *rows = database_ask(worker, &sql_outbox_gauges, from_the_beginning);
     ck_assert_int_eq(pg_int8(rows, 0, 0), 3);
     ck_assert_int_eq(pg_int8(rows, 0, 1), 1);
     ck_assert_int_eq(pg_int8(rows, 0, 2), 1);
     ck_assert_int_ge(pg_int8(rows, 0, 3), 100 * 1000);
     ck_assert_int_eq(pg_int8(rows, 0, 4), 1); /* the one whose card we do not know */
     pg_rows_free(rows);
+}
+END_TEST
+
+/* The bookmark has gone past events that nobody finds any more, or that a stopped worker holds: what is counted behind it says so, and what is
+ * counted from it does not count them twice. */
+START_TEST(open_events_far_behind_the_bookmark_are_counted_apart)
+{
+    struct uuid token;
+    struct uuid behind = claimed_event("behind", &token);
+    ck_assert_int_eq(finish(&(struct end){
+                         .event = behind, .token = token, .status = "PENDING", .delay_ms = LEASE_MS, .unknown = true}),
+                     1);
+    (void)claimed_event("held", &token);
+    (void)add_event("young", -10);
+    database_run(owner,
+                 "UPDATE outbox_events SET next_attempt_at = now() - interval '2 h', created_at = now() - interval "
+                 "'3 h' WHERE user_id IN ('behind', 'held')");
+    char *mark = database_text(
+        owner, "SELECT (extract(epoch FROM now() - interval '1 h') * 1000000)::int8::text"); /* bookmark less lease */
+    for (int is_behind = 0; is_behind < 2; is_behind++) {
+        struct pg_param params[] = {pg_param_int8(strtoll(mark, NULL, 10)), pg_param_bool(is_behind)};
+        struct pg_rows *rows = database_ask(worker, &sql_outbox_gauges, params);
+        ck_assert_int_eq(pg_int8(rows, 0, 0), 1);
+        ck_assert_int_eq(pg_int8(rows, 0, 1), 0);
+        ck_assert_int_eq(pg_int8(rows, 0, 4), 0);
+        ck_assert_int_eq(pg_int8(rows, 0, 5), is_behind);
+        ck_assert_int_eq(pg_int8(rows, 0, 6), is_behind);
+        ck_assert_int_eq(pg_int8(rows, 0, 7) >= INT64_C(3) * 3600 * 1000, is_behind);
+        ck_assert_int_eq(pg_int8(rows, 0, 8), is_behind);
+        pg_rows_free(rows);
+    }
+    free(mark);
 }
 END_TEST
 
@@ -1194,6 +1226,7 @@ int main(void)
     tcase_add_test(tcase, an_end_that_has_not_committed_wins_over_a_sweep);
     tcase_add_test(tcase, an_extended_lease_is_not_taken_over);
     tcase_add_test(tcase, the_gauges_count_what_is_open);
+    tcase_add_test(tcase, open_events_far_behind_the_bookmark_are_counted_apart);
     tcase_add_test(tcase, a_state_that_cannot_be_is_refused_by_the_table);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
