@@ -106,18 +106,23 @@ static void ask_for_number(struct exchange *exchange)
     ask_for_card(exchange, &sql_card_number, on_number);
 }
 
-/* At most once a second: a record that nobody can open is no reason to read files all the time. */
+/* At most once a second: a record that nobody can open is no reason to read files all the time. Whatever keys the file
+ * has take the place of the old ones: an api seals nothing, and its active key may be gone since. */
 static void read_keys_again(struct api *api)
 {
     int64_t now_ms = clock_mono_ms();
+    struct keyring *fresh = NULL;
     struct err err;
     if (api->keys_read_ms != 0 && now_ms - api->keys_read_ms < KEYS_REREAD_MS)
         return;
     api->keys_read_ms = now_ms;
-    if (keyring_load_over(api->config->card.keys_file, &api->keyring, &err))
-        log_info("the card keys were read again", LOG_NUMBER("active_key", keyring_active_id(api->keyring)));
-    else
+    if (!keyring_load(api->config->card.keys_file, &fresh, &err)) {
         log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
+        return;
+    }
+    keyring_free(api->keyring);
+    api->keyring = fresh;
+    log_info("the card keys were read again", LOG_NUMBER("active_key", keyring_active_id(fresh)));
 }
 
 static void number_unreadable(struct exchange *exchange, const char *id, const char *why)

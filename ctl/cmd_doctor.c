@@ -37,8 +37,16 @@ enum fact {
     NOW,
     BACKEND_AGE,
     ASYNC_ROLES,
-    DATABASE
+    DATABASE,
+    STANDBY_NAMES,
+    SYNC_STANDBYS
 };
+
+#define DATA_TIMEOUT_US (INT64_C(60) * 1000 * 1000)
+#define DATA_ROWS_MAX 1000 /* counted of what breaks a rule */
+
+/* WARNING: shown with its fix, and no failure. */
+enum level { OK, WARNING, FAIL };
 
 struct doctor {
     struct ctl *ctl;
@@ -46,20 +54,19 @@ struct doctor {
     bool lost; /* a line could not be printed: out of memory */
 };
 
-/* One line. fix: shown when it is not ok. */
-static void __attribute__((format(printf, 5, 6)))
-say(struct doctor *doctor, const char *check, bool ok, const char *fix, const char *format, ...)
+/* One line. fix: shown unless it is ok. */
+static void __attribute__((format(printf, 5, 0))) put_line(struct doctor *doctor, const char *check, enum level level,
+                                                           const char *fix, const char *format, va_list arguments)
 {
-    char found[400];
-    va_list arguments;
-    va_start(arguments, format);
+    static const char *const words[] = {[OK] = "ok", [WARNING] = "warn", [FAIL] = "FAIL"};
+    char found[600];
     vsnprintf(found, sizeof(found), format, arguments);
-    va_end(arguments);
-    doctor->failures += !ok;
+    doctor->failures += level == FAIL;
     if (doctor->ctl->json) {
         struct json *object = json_new_object();
-        if (object && json_set_text(object, "check", check) && json_set(object, "ok", json_new_bool(ok)) &&
-            json_set_text(object, "found", found) && json_set_text(object, "fix", ok ? NULL : fix)) {
+        if (object && json_set_text(object, "check", check) && json_set(object, "ok", json_new_bool(level != FAIL)) &&
+            json_set(object, "warning", json_new_bool(level == WARNING)) && json_set_text(object, "found", found) &&
+            json_set_text(object, "fix", level == OK ? NULL : fix)) {
             doctor->lost |= !print_json(object, stdout);
             return;
         }
@@ -67,11 +74,32 @@ say(struct doctor *doctor, const char *check, bool ok, const char *fix, const ch
         doctor->lost = true;
         return;
     }
-    printf("%-5s %-12s ", ok ? "ok" : "FAIL", check);
+    printf("%-5s %-12s ", words[level], check);
     print_text(found, stdout);
     putchar('\n');
-    if (!ok)
-        printf("      %-12s fix: %s\n", "", fix);
+    if (level != OK) {
+        printf("      %-12s fix: ", "");
+        print_text(fix, stdout);
+        putchar('\n');
+    }
+}
+
+static void __attribute__((format(printf, 5, 6)))
+say(struct doctor *doctor, const char *check, bool ok, const char *fix, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    put_line(doctor, check, ok ? OK : FAIL, fix, format, arguments);
+    va_end(arguments);
+}
+
+static void __attribute__((format(printf, 4, 5)))
+warn(struct doctor *doctor, const char *check, const char *fix, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    put_line(doctor, check, WARNING, fix, format, arguments);
+    va_end(arguments);
 }
 
 static const char *text_of(const struct pg_rows *rows, int column)
@@ -98,6 +126,25 @@ static void check_server(struct doctor *doctor, const struct pg_rows *facts)
         "create the database with ENCODING 'UTF8'", "%s", text_of(facts, ENCODING));
 }
 
+static void check_standbys(struct doctor *doctor, const struct pg_rows *facts)
+{
+    const char *names = text_of(facts, STANDBY_NAMES);
+    int64_t count = pg_int8(facts, 0, SYNC_STANDBYS);
+    if (!names[0])
+        say(doctor, "standbys", true, NULL, "none is synchronous: a failover would lose the last accepted requests");
+    else if (strcmp(text_of(facts, SYNCHRONOUS_COMMIT), "local") == 0)
+        say(doctor, "standbys", false, "set synchronous_commit = on",
+            "synchronous_standby_names = %s, but commits do not wait for them (synchronous_commit = local)", names);
+    else if (pg_is_null(facts, 0, SYNC_STANDBYS))
+        say(doctor, "standbys", true, NULL,
+            "synchronous_standby_names = %s (whether one is connected only pg_monitor may see)", names);
+    else
+        say(doctor, "standbys", count > 0,
+            "start the standby, or change synchronous_standby_names; never cancel the sessions that wait",
+            "synchronous_standby_names = %s, %" PRId64 " connected%s", names, count,
+            count > 0 ? "" : ": every commit waits");
+}
+
 static void check_durability(struct doctor *doctor, const struct pg_rows *facts)
 {
     const char *commit = text_of(facts, SYNCHRONOUS_COMMIT);
@@ -107,6 +154,7 @@ static void check_durability(struct doctor *doctor, const struct pg_rows *facts)
         "loses is an accepted request that is lost",
         "synchronous_commit = %s%s%s", commit, someone ? ", but off for " : "",
         someone ? text_of(facts, ASYNC_ROLES) : "");
+    check_standbys(doctor, facts);
     say(doctor, "disk", is_on(facts, FSYNC) && is_on(facts, FULL_PAGE_WRITES),
         "set fsync = on and full_page_writes = on in postgresql.conf, or a power cut may lose accepted requests",
         "fsync = %s, full_page_writes = %s", text_of(facts, FSYNC), text_of(facts, FULL_PAGE_WRITES));
@@ -199,18 +247,103 @@ static bool check_roles(struct doctor *doctor, struct err *err)
 static bool check_rights(struct doctor *doctor, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_ask(doctor->ctl->db, &sql_operator_rights, NULL, &rows, err))
+    const struct pg_param params[] = {pg_param_text(migrations_rights, strlen(migrations_rights))};
+    if (!pg_sync_ask(doctor->ctl->db, &sql_operator_rights, params, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0)
-        say(doctor, "rights", true, NULL,
-            "each role that exists has what it needs; card numbers and the audit trail are guarded");
+        say(doctor, "rights", true, NULL, "each role has exactly what it needs; PUBLIC has nothing");
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *column = pg_bytes(rows, row, 2).bytes;
         bool wanted = pg_bool(rows, row, 4);
         say(doctor, "rights", false,
-            wanted ? "run issuing-ctl migrate as the owner of the tables: it grants the rights again" : "REVOKE it",
+            wanted ? "run issuing-ctl migrate as the owner of the tables: it grants the rights again"
+                   : "run issuing-ctl migrate, which takes it back from our roles, or REVOKE it",
             "%s %s %s %s%s%s", pg_bytes(rows, row, 0).bytes, wanted ? "may not" : "may, and should not,",
             pg_bytes(rows, row, 3).bytes, pg_bytes(rows, row, 1).bytes, column ? "." : "", column ? column : "");
+    }
+    return true;
+}
+
+static bool check_guards(struct doctor *doctor, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_ask(doctor->ctl->db, &sql_operator_guards, NULL, &rows, err))
+        return false;
+    bool all_fine = true;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        const char *what = pg_bytes(rows, row, 1).bytes, *fix = pg_bytes(rows, row, 2).bytes;
+        if (pg_bool(rows, row, 0)) {
+            warn(doctor, "guards", fix, "%s", what);
+        } else {
+            say(doctor, "guards", false, fix, "%s", what);
+            all_fine = false;
+        }
+    }
+    if (all_fine)
+        say(doctor, "guards", true, NULL,
+            "owners, search_path, functions of the owner, memberships: nobody else's code runs in our name");
+    return true;
+}
+
+/* ---- the data ---- */
+
+static const struct {
+    const char *check;
+    const struct sql_statement *statement;
+    const char *rule, *broken, *fix;
+} data_checks[] = {
+    {"accepted", &sql_operator_data_accepted, "every accepted request has its event", "accepted requests are lost",
+     "restore these events from a backup, by their ids"},
+    {"limits", &sql_operator_data_limits, "every counted request has its event", "counted requests have no event",
+     "look for what removed events; compare with the issuer by reference"},
+    {"client keys", &sql_operator_data_keys, "every open request and question has its key",
+     "open requests have lost their key, so a repeat would be accepted again", "insert the keys again from a backup"},
+    {"completed", &sql_operator_data_completed, "every completed request has its card",
+     "completed requests have no card here", "the issuer has it: look it up there by reference"},
+    {"cards", &sql_operator_data_cards, "every card has its request", "cards have no card request of their user",
+     "look for what removed or changed the event"},
+    {"ends", &sql_operator_data_ends, "ends of requests and their cards agree",
+     "requests ended otherwise than their card says", "issuing-ctl explain ID; compare with the issuer"},
+    {"one card", &sql_operator_data_two_cards, "no request has two cards", "requests have two cards",
+     "compare with the issuer, and cancel one there"},
+    {"reissues", &sql_operator_data_places, "every place of a reissue is held by an event",
+     "places of reissues name an event that is not there", "delete these rows of issuing.card_reissues"},
+};
+
+/* One check, in a transaction of its own: a statement that took too long ends it. */
+static bool ask_data(struct doctor *doctor, const struct sql_statement *statement, int64_t since_us, int64_t timeout_us,
+                     struct pg_rows **ret_rows, struct err *err)
+{
+    char patience[32];
+    struct pg_sync *db = doctor->ctl->db;
+    struct err ignored;
+    snprintf(patience, sizeof(patience), "%" PRId64 "ms", timeout_us / 1000 > 0 ? timeout_us / 1000 : 1);
+    const struct pg_param wait[] = {pg_param_text(patience, strlen(patience))};
+    const struct pg_param since[] = {since_us > 0 ? pg_param_int8(since_us) : pg_param_null()};
+    bool done = pg_sync_ask(db, &sql_operator_data_begin, NULL, NULL, err) &&
+                pg_sync_ask(db, &sql_operator_data_patience, wait, NULL, err) &&
+                pg_sync_ask(db, statement, since, ret_rows, err);
+    bool ended = pg_sync_ask(db, &sql_operator_migrate_rollback, NULL, NULL, done ? err : &ignored);
+    return done && ended;
+}
+
+static bool check_data(struct doctor *doctor, int64_t since_us, int64_t timeout_us, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(data_checks); i++) {
+        pg_rows_scope struct pg_rows *rows = NULL;
+        if (!ask_data(doctor, data_checks[i].statement, since_us, timeout_us, &rows, err)) {
+            if (err->kind != ERR_DATABASE || !strstr(err->message, "(SQLSTATE 57014)"))
+                return false;
+            say(doctor, data_checks[i].check, false, "look at less with --since, or wait longer with --timeout",
+                "not checked: it took too long");
+            continue;
+        }
+        int64_t count = pg_int8(rows, 0, 0);
+        const char *first = pg_bytes(rows, 0, 1).bytes, *counted = pg_bytes(rows, 0, 2).bytes;
+        say(doctor, data_checks[i].check, count == 0, data_checks[i].fix, "%s%" PRId64 "%s %s%s%s%s%s",
+            count > DATA_ROWS_MAX ? "more than " : "", count > DATA_ROWS_MAX ? DATA_ROWS_MAX : count, ":",
+            count == 0 ? data_checks[i].rule : data_checks[i].broken, counted ? "; " : "", counted ? counted : "",
+            count > 0 ? "; among them " : "", count > 0 && first ? first : "");
     }
     return true;
 }
@@ -235,36 +368,52 @@ static void check_keys(struct doctor *doctor)
 }
 
 /* false: the database went away, or refused what every role may ask. */
-static bool check_database(struct doctor *doctor, struct err *err)
+static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *err)
 {
     pg_rows_scope struct pg_rows *facts = NULL;
-    bool fits;
+    bool fits = false;
     int64_t before_us = clock_wall_us();
     if (!pg_sync_ask(doctor->ctl->db, &sql_operator_doctor, NULL, &facts, err))
         return false;
     int64_t after_us = clock_wall_us();
     check_server(doctor, facts);
-    if (!check_schema(doctor, &fits, err) || !check_roles(doctor, err) || (fits && !check_rights(doctor, err)))
+    if (!check_schema(doctor, &fits, err) || !check_roles(doctor, err) ||
+        (fits && (!check_rights(doctor, err) || !check_guards(doctor, err))))
         return false;
     check_durability(doctor, facts);
     check_clock(doctor, facts, before_us, after_us);
     check_pooler(doctor, facts);
+    *ret_fits = fits;
     return true;
+}
+
+static bool read_span(const char *option, const char *text, int64_t *ret_us, struct err *err)
+{
+    return !text || (options_duration(text, ret_us) && *ret_us > 0) ||
+           err_set(err, ERR_USAGE, "--%s wants a duration like 90s, 12h or 7d", option);
 }
 
 static int run_doctor(struct ctl *ctl, char **arguments, int count)
 {
-    const struct option_spec none[] = {{.name = NULL}};
+    bool data = false, fits = false;
+    const char *since = NULL, *timeout = NULL;
+    int64_t since_us = 0, timeout_us = DATA_TIMEOUT_US;
+    const struct option_spec specs[] = {{.name = "data", .flag = &data},
+                                        {.name = "since", .text = &since},
+                                        {.name = "timeout", .text = &timeout},
+                                        {.name = NULL}};
     struct doctor doctor = {.ctl = ctl};
     struct err err;
-    if (!options_read(none, arguments, count, &count, &err))
+    if (!options_read(specs, arguments, count, &count, &err) || !read_span("since", since, &since_us, &err) ||
+        !read_span("timeout", timeout, &timeout_us, &err))
         return ctl_fail(&err);
-    if (count > 0) {
-        err_set(&err, ERR_USAGE, "doctor takes no argument");
+    if (count > 0 || (!data && (since || timeout))) {
+        err_set(&err, ERR_USAGE, count > 0 ? "doctor takes no argument" : "--since and --timeout belong to --data");
         return ctl_fail(&err);
     }
     int code = CTL_DONE;
-    if (!ctl_connect_only(ctl, &err) || !check_database(&doctor, &err)) {
+    if (!ctl_connect_only(ctl, &err) || !check_database(&doctor, &fits, &err) ||
+        (data && fits && !check_data(&doctor, since_us, timeout_us, &err))) {
         say(&doctor, "database", false,
             "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)", "%s",
             err.message);
@@ -282,11 +431,17 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_doctor = {
     .word = "doctor",
-    .usage = "",
+    .usage = "[--data [--since D] [--timeout D]]",
     .summary = "is everything as these programs need it?",
     .help = "Checks the database (reachable, version, writable, encoding), the schema, the roles and their rights,\n"
-            "the settings that keep commits safe, autovacuum, the clocks, whether a pooler stands between, and the\n"
-            "keys file where one is configured. Each line is ok or FAIL with a fix.\n"
-            "Exit 0 when all is ok, 1 when not, 75 when the database is away.\n",
+            "which must be exactly those of the release, owners, search_path, functions that run as the owner and\n"
+            "memberships, the settings that keep commits safe, standbys, autovacuum, the clocks, whether a pooler\n"
+            "stands between, and the keys file where one is configured. Each line is ok, warn or FAIL; the last\n"
+            "two with a fix.\n\n"
+            "  --data       also that nothing was lost or doubled: accepted = ended + open, keys and their events,\n"
+            "               cards and their requests. Reads the tables, changes nothing\n"
+            "  --since D    only what was created within the last D: 12h, 7d; all otherwise\n"
+            "  --timeout D  for each of these checks, 60s otherwise; what takes longer is given up and told\n\n"
+            "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away, 78 when it refuses the role.\n",
     .run = run_doctor,
 };

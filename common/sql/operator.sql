@@ -212,8 +212,14 @@ SELECT current_setting('server_version_num')::int8,
        (SELECT string_agg(coalesce(r.rolname, 'the database'), ', ' ORDER BY r.rolname)
         FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole
         WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
-          AND EXISTS (SELECT FROM unnest(s.setconfig) AS o (setting) WHERE o.setting ~* '^synchronous_commit=(off|false|no|0)$')),
-       current_database()::text;
+          AND EXISTS (SELECT FROM unnest(s.setconfig) AS o (setting) WHERE o.setting ~* '^synchronous_commit=(off|false|no|0)$'
+                                                                        OR o.setting ~* '^synchronous_commit=local$'
+                                                                           AND current_setting('synchronous_standby_names') <> '')),
+       current_database()::text,
+       current_setting('synchronous_standby_names'),
+       -- Only who may read statistics sees the states of others' connections.
+       CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE')
+            THEN (SELECT count(*) FROM pg_stat_replication s WHERE s.sync_state IN ('sync', 'quorum')) END;
 
 -- name: operator_roles :many
 -- why: which of the four roles are there, and whether one of them is a superuser (then no right of it means anything). No lock.
@@ -223,75 +229,247 @@ LEFT JOIN pg_roles r ON r.rolname = w.name
 ORDER BY w.n;
 
 -- name: operator_rights :many
--- why: rights that are not as grants.sql leaves them: missing, or there and dangerous. Needs the tables. No lock.
-SELECT w.role, w.tab, w.col, w.right_, w.wanted
-FROM (VALUES
-    ('issuing_api', 'schema_migration', NULL, 'SELECT', true),
-    ('issuing_api', 'outbox_events', NULL, 'SELECT', true),
-    ('issuing_api', 'outbox_events', 'payload', 'INSERT', true),
-    ('issuing_api', 'outbox_events', 'status', 'UPDATE', false),
-    ('issuing_api', 'idempotency_keys', NULL, 'INSERT', true),
-    ('issuing_api', 'idempotency_keys', NULL, 'DELETE', false),
-    ('issuing_api', 'rate_limit_log', NULL, 'INSERT', true),
-    ('issuing_api', 'cards', 'last4', 'SELECT', true),
-    ('issuing_api', 'cards', 'number_record', 'SELECT', false),
-    ('issuing_api', 'cards', NULL, 'INSERT', false),
-    ('issuing_api', 'operator_actions', 'actor', 'INSERT', false),
-    ('issuing_api', 'operator_actions', NULL, 'DELETE', false),
-    ('issuing_worker', 'schema_migration', NULL, 'SELECT', true),
-    ('issuing_worker', 'outbox_events', 'lease_token', 'UPDATE', true),
-    ('issuing_worker', 'outbox_events', 'payload', 'UPDATE', false),
-    ('issuing_worker', 'outbox_events', NULL, 'DELETE', false),
-    ('issuing_worker', 'outbox_attempts', NULL, 'INSERT', true),
-    ('issuing_worker', 'cards', NULL, 'INSERT', true),
-    ('issuing_worker', 'cards', 'status', 'UPDATE', true),
-    ('issuing_worker', 'cards', 'number_record', 'UPDATE', false),
-    ('issuing_worker', 'cards', 'number_record', 'SELECT', false),
-    ('issuing_worker', 'idempotency_keys', NULL, 'DELETE', false),
-    ('issuing_worker', 'rate_limit_log', NULL, 'DELETE', false),
-    ('issuing_worker', 'operator_actions', NULL, 'DELETE', false),
-    ('issuing_operator', 'schema_migration', NULL, 'SELECT', true),
-    ('issuing_operator', 'outbox_events', NULL, 'SELECT', true),
-    ('issuing_operator', 'outbox_events', 'status', 'UPDATE', false),
-    ('issuing_operator', 'outbox_events', NULL, 'DELETE', false),
-    ('issuing_operator', 'outbox_attempts', NULL, 'SELECT', true),
-    ('issuing_operator', 'cards', 'last4', 'SELECT', true),
-    ('issuing_operator', 'cards', 'number_record', 'SELECT', false),
-    ('issuing_operator', 'operator_actions', 'actor', 'INSERT', false),
-    ('issuing_operator', 'peer_checks', NULL, 'SELECT', true),
-    ('issuing_operator', 'peer_checks', NULL, 'INSERT', false),
-    ('issuing_operator', 'event_reissues', NULL, 'INSERT', false),
-    ('issuing_worker', 'peer_checks', NULL, 'INSERT', false),
-    ('issuing_operator', 'operator_actions', NULL, 'UPDATE', false),
-    ('issuing_operator', 'operator_actions', NULL, 'DELETE', false)
-) AS w (role, tab, col, right_, wanted)
-JOIN pg_roles r ON r.rolname = w.role AND NOT r.rolsuper
-WHERE w.wanted <> CASE WHEN w.col IS NULL THEN has_table_privilege(r.oid, 'issuing.' || w.tab, w.right_)
-                       ELSE has_column_privilege(r.oid, 'issuing.' || w.tab, w.col, w.right_) END
+-- why: rights that are not exactly as grants.sql gives them: missing, or there and too many, of our roles and of everybody (PUBLIC). Needs the schema.
+-- No lock. $1 what grants.sql grants, as embed.py lists it.
+WITH wanted AS MATERIALIZED (
+    SELECT r.oid AS role, w.value ->> 1 AS kind, w.value ->> 3 AS col, w.value ->> 4 AS granted, w.value ->> 2 AS name,
+           CASE w.value ->> 1 WHEN 'table' THEN to_regclass(w.value ->> 2)::oid
+                              WHEN 'function' THEN to_regprocedure(w.value ->> 2)::oid
+                              ELSE to_regnamespace(w.value ->> 2)::oid END AS thing
+    FROM jsonb_array_elements($1::text::jsonb) w
+    JOIN pg_roles r ON r.rolname = w.value ->> 0 AND NOT r.rolsuper
+), has AS MATERIALIZED (
+    SELECT x.grantee AS role, 'table' AS kind, NULL::text AS col, x.privilege_type AS granted, c.oid AS thing
+    FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) x
+    WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner
+    UNION
+    SELECT x.grantee, 'table', t.attname, x.privilege_type, c.oid
+    FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped CROSS JOIN LATERAL aclexplode(t.attacl) x
+    WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner
+    UNION
+    SELECT x.grantee, 'function', NULL, x.privilege_type, p.oid
+    FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) x
+    WHERE p.pronamespace = to_regnamespace('issuing') AND x.grantee NOT IN (p.proowner, 0)
+    UNION
+    SELECT x.grantee, 'schema', NULL, x.privilege_type, n.oid
+    FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) x
+    WHERE n.nspname = 'issuing' AND x.grantee <> n.nspowner
+)
+SELECT (SELECT r.rolname FROM pg_roles r WHERE r.oid = w.role)::text, w.name, w.col, w.granted, true
+FROM wanted w
+WHERE NOT EXISTS (SELECT FROM has h WHERE h.role = w.role AND h.kind = w.kind AND h.thing = w.thing AND h.granted = w.granted
+                  AND h.col IS NOT DISTINCT FROM w.col)
 UNION ALL
-SELECT w.role, w.function || '()', NULL, 'EXECUTE', w.wanted
-FROM (VALUES
-    ('issuing_operator', 'replay', true),
-    ('issuing_operator', 'cancel', true),
-    ('issuing_operator', 'resolve', true),
-    ('issuing_operator', 'ask_reconcile', true),
-    ('issuing_operator', 'ask_reissue', true),
-    ('issuing_operator', 'withdraw_check', true),
-    ('issuing_operator', 'end_check', false),
-    ('issuing_worker', 'ask_check', true),
-    ('issuing_worker', 'take_checks', true),
-    ('issuing_worker', 'put_check_back', true),
-    ('issuing_worker', 'note_orphan', true),
-    ('issuing_worker', 'end_check', true),
-    ('issuing_worker', 'replay', false),
-    ('issuing_worker', 'resolve', false),
-    ('issuing_api', 'replay', false),
-    ('issuing_api', 'end_check', false)
-) AS w (role, function, wanted)
-JOIN pg_roles r ON r.rolname = w.role AND NOT r.rolsuper
-WHERE w.wanted <> EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'issuing'::regnamespace AND p.proname = w.function
-                            AND has_function_privilege(r.oid, p.oid, 'EXECUTE'))
-ORDER BY 1, 2, 3, 4;
+SELECT CASE WHEN h.role = 0 THEN 'PUBLIC' ELSE r.rolname END,
+       CASE h.kind WHEN 'table' THEN h.thing::regclass::text WHEN 'function' THEN h.thing::regprocedure::text ELSE 'issuing' END, h.col, h.granted, false
+FROM has h
+LEFT JOIN pg_roles r ON r.oid = h.role
+WHERE (h.role = 0 OR r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer') AND NOT r.rolsuper)
+  AND NOT EXISTS (SELECT FROM wanted w WHERE w.role = h.role AND w.kind = h.kind AND w.thing = h.thing AND w.granted = h.granted
+                  AND w.col IS NOT DISTINCT FROM h.col)
+ORDER BY 5, 1, 2, 3, 4
+LIMIT 50;
+
+-- name: operator_guards :many
+-- why: what makes it impossible that somebody else's code runs in our name, or that a role does more than its own rights say: owners, the search_path of
+-- functions and roles, who may call functions that run as the owner, memberships. One row a fault: whether it is only a warning, what, and what
+-- to do. Catalogues only. No lock.
+WITH ours AS MATERIALIZED (
+    SELECT n.oid, n.nspowner AS owner, r.rolname AS owner_name, r.rolsuper FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner WHERE n.nspname = 'issuing'
+), programs AS MATERIALIZED (
+    SELECT r.* FROM pg_roles r WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer') AND NOT r.rolsuper
+), things AS MATERIALIZED (
+    SELECT c.oid::regclass::text AS name, c.relowner AS owner FROM pg_class c JOIN ours o ON c.relnamespace = o.oid WHERE c.relkind <> 'i' AND c.relkind <> 'I'
+    UNION ALL SELECT p.oid::regprocedure::text, p.proowner FROM pg_proc p JOIN ours o ON p.pronamespace = o.oid
+    UNION ALL SELECT p.oid::regoperator::text, p.oprowner FROM pg_operator p JOIN ours o ON p.oprnamespace = o.oid
+    UNION ALL SELECT t.oid::regtype::text, t.typowner FROM pg_type t JOIN ours o ON t.typnamespace = o.oid
+    UNION ALL SELECT c.collname, c.collowner FROM pg_collation c JOIN ours o ON c.collnamespace = o.oid
+    UNION ALL SELECT c.opcname, c.opcowner FROM pg_opclass c JOIN ours o ON c.opcnamespace = o.oid
+), faults AS (
+    SELECT 1 AS n, false AS is_warning, format('%s belongs to %s and not to %s', t.name, pg_get_userbyid(t.owner), o.owner_name) AS what,
+           'ALTER ... OWNER TO the owner of the schema, or drop it: it may run in the name of whoever uses the schema' AS fix
+    FROM things t CROSS JOIN ours o WHERE t.owner <> o.owner
+    UNION ALL
+    SELECT 0, false, format('the schema issuing belongs to %s%s', o.owner_name, CASE WHEN o.rolsuper THEN ', a superuser' ELSE '' END),
+           'let it and all that is in it belong to issuing_owner, and no superuser'
+    FROM ours o
+    WHERE o.rolsuper OR o.owner_name <> 'issuing_owner' AND EXISTS (SELECT FROM pg_roles r WHERE r.rolname = 'issuing_owner')
+    UNION ALL
+    SELECT 3, false, format('%s may create in the schema issuing', coalesce(r.rolname, 'PUBLIC')), 'REVOKE CREATE ON SCHEMA issuing FROM it'
+    FROM ours o JOIN pg_namespace s ON s.oid = o.oid CROSS JOIN LATERAL aclexplode(s.nspacl) x LEFT JOIN pg_roles r ON r.oid = x.grantee
+    WHERE x.privilege_type = 'CREATE' AND x.grantee <> o.owner
+    UNION ALL
+    SELECT 4, false, format('%s has no fixed search_path', p.oid::regprocedure), 'ALTER FUNCTION ... SET search_path = pg_catalog, issuing, pg_temp'
+    FROM pg_proc p CROSS JOIN ours o
+    WHERE (p.pronamespace = o.oid OR p.prosecdef AND p.proowner = o.owner)
+      AND NOT coalesce(p.proconfig && ARRAY['search_path=pg_catalog, issuing, pg_temp', 'search_path=pg_catalog, pg_temp'], false)
+    UNION ALL
+    SELECT 5, false, format('everybody may call %s, which runs as %s', p.oid::regprocedure, o.owner_name), 'REVOKE ALL ON FUNCTION ... FROM PUBLIC'
+    FROM pg_proc p CROSS JOIN ours o
+    WHERE p.prosecdef AND p.proowner = o.owner
+      AND (p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) x WHERE x.grantee = 0))
+    UNION ALL
+    SELECT 6, false, format('%s is a member of %s', r.rolname, m.rolname), format('REVOKE %I FROM %I: the role can do all that the other can', m.rolname, r.rolname)
+    FROM programs r CROSS JOIN ours o
+    JOIN pg_roles m ON m.oid <> r.oid AND pg_has_role(r.oid, m.oid, 'MEMBER')
+        AND (m.rolsuper OR m.oid = o.owner OR m.rolname ~ '^issuing_(owner|api|worker|operator)$'
+             OR m.rolname IN ('pg_read_all_data', 'pg_write_all_data', 'pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program'))
+    WHERE NOT (r.rolname = 'issuing_operator' AND m.rolname = 'issuing_viewer')
+    UNION ALL
+    SELECT 7, false, format('%s may %s', r.rolname, w.what), format('ALTER ROLE %I %s', r.rolname, w.fix)
+    FROM programs r
+    CROSS JOIN LATERAL (VALUES (r.rolcreaterole, 'make and change roles', 'NOCREATEROLE'), (r.rolreplication, 'read all data as a replica', 'NOREPLICATION'),
+                               (r.rolbypassrls, 'pass by row security', 'NOBYPASSRLS')) AS w (is_so, what, fix)
+    WHERE w.is_so
+    UNION ALL
+    SELECT 8, false, format('%s can read encrypted card numbers in %s', r.rolname, t.name), 'REVOKE it; numbers are for issuing.reveal_number only'
+    FROM programs r CROSS JOIN (VALUES ('issuing.cards'), ('public.cards')) AS t (name)
+    JOIN pg_attribute a ON a.attrelid = to_regclass(t.name) AND a.attname = 'number_record'
+    WHERE has_column_privilege(r.oid, a.attrelid, a.attnum, 'SELECT')
+    UNION ALL
+    SELECT 9, false, format('the trigger %s of %s is switched off', t.tgname, t.tgrelid::regclass), 'ALTER TABLE ... ENABLE TRIGGER'
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN ours o ON o.oid = c.relnamespace WHERE t.tgenabled = 'D'
+    UNION ALL
+    SELECT 10, false, 'issuing.cards has lost cards_one_per_request: two cards of one request could be stored',
+           'ALTER TABLE issuing.cards ADD CONSTRAINT cards_one_per_request UNIQUE (request_id)'
+    WHERE to_regclass('issuing.cards') IS NOT NULL
+      AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = to_regclass('issuing.cards_one_per_request') AND i.indisunique AND i.indisvalid)
+    UNION ALL
+    SELECT 11, v.setting IS NULL, format('%s: %s', r.rolname, coalesce(v.setting, 'no search_path is set')),
+           format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp (migrate does it as a superuser)', r.rolname)
+    FROM pg_roles r
+    LEFT JOIN LATERAL (
+        SELECT u.setting FROM pg_db_role_setting s CROSS JOIN LATERAL unnest(s.setconfig) AS u (setting)
+        WHERE s.setrole = r.oid AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+          AND u.setting LIKE 'search_path=%'
+        ORDER BY u.setting = 'search_path=pg_catalog, issuing, pg_temp' LIMIT 1) v ON true
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator')
+      AND v.setting IS DISTINCT FROM 'search_path=pg_catalog, issuing, pg_temp'
+    UNION ALL
+    SELECT 12, true, 'everybody may create in the schema public', 'REVOKE CREATE ON SCHEMA public FROM PUBLIC: what others create there may be found before what they mean'
+    FROM pg_namespace n CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) x
+    WHERE n.nspname = 'public' AND x.grantee = 0 AND x.privilege_type = 'CREATE'
+)
+SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
+
+-- name: operator_data_begin :none
+-- why: each check of the data is one statement, so it sees one state; read-only, and it ends by operator_data_patience.
+BEGIN READ ONLY;
+
+-- name: operator_data_patience :one
+-- why: what takes longer than $1 (as 60s) is given up: a statement that reads for hours holds up vacuum.
+SELECT set_config('statement_timeout', $1::text, true);
+
+-- Every operator_data_ check: $1 rows of the last $1 us only, or null = all. Returns how many rows break the rule (1001 = more than 1000), the first
+-- few, and what was counted. Where a rule is about an event, only times are looked at for which events are still there: from the oldest
+-- partition of theirs on.
+
+-- name: operator_data_accepted :one
+-- why: nothing that was accepted is lost: every key has its event, and accepted = ended + open.
+WITH bound AS MATERIALIZED (
+    SELECT greatest(now() - $1::int8 * interval '1 microsecond', (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
+                    '-infinity') AS at
+), counted AS MATERIALIZED (
+    SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(k.event_id::text) AS one
+    FROM issuing.idempotency_keys k LEFT JOIN issuing.outbox_events e ON e.id = k.event_id AND e.user_id = k.user_id
+    WHERE k.created_at >= (SELECT b.at FROM bound b)
+    GROUP BY 1
+)
+SELECT coalesce(sum(c.n) FILTER (WHERE c.status = 'lost'), 0)::int8, min(c.one) FILTER (WHERE c.status = 'lost'),
+       format('%s accepted = %s completed + %s rejected + %s failed + %s open', coalesce(sum(c.n), 0), coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0), coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0))
+FROM counted c;
+
+-- name: operator_data_limits :one
+-- why: a try that was counted as accepted has its event.
+WITH bound AS MATERIALIZED (
+    SELECT greatest(now() - $1::int8 * interval '1 microsecond', (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
+                    '-infinity') AS at
+), bad AS MATERIALIZED (
+    SELECT l.request_id::text AS id FROM issuing.rate_limit_log l
+    WHERE l.accepted AND l.at >= (SELECT b.at FROM bound b) AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = l.request_id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_keys :one
+-- why: what is open, or an open question, is never accepted a second time: its key is there.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.outbox_events e
+    WHERE e.idempotency_key IS NOT NULL AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL)
+      AND e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'), '00000000-0000-0000-0000-000000000000')
+      AND NOT EXISTS (SELECT FROM issuing.idempotency_keys k WHERE k.user_id = e.user_id AND k.key = e.idempotency_key AND k.event_id = e.id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_completed :one
+-- why: COMPLETED means that there is a card.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.outbox_events e
+    WHERE e.event_type = 'CARD_ISSUE' AND e.status = 'COMPLETED'
+      AND e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'), '00000000-0000-0000-0000-000000000000')
+      AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id AND c.user_id = e.user_id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_cards :one
+-- why: every card is of a card request of its user; cards = completed + being linked + questions + cancelled ones of refused requests.
+WITH bound AS MATERIALIZED (
+    SELECT issuing.uuid7_least(greatest(now() - $1::int8 * interval '1 microsecond',
+                                        (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'), 'epoch')) AS id
+), counted AS MATERIALIZED (
+    SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(c.id::text) AS one
+    FROM issuing.cards c LEFT JOIN issuing.outbox_events e ON e.id = c.request_id AND e.user_id = c.user_id AND e.event_type = 'CARD_ISSUE'
+    WHERE c.request_id >= (SELECT b.id FROM bound b) AND substring(c.request_id::text FROM 15 FOR 1) = '7'
+    GROUP BY 1
+)
+SELECT coalesce(sum(c.n) FILTER (WHERE c.status = 'lost'), 0)::int8, min(c.one) FILTER (WHERE c.status = 'lost'),
+       format('%s cards = %s completed + %s open + %s failed + %s rejected', coalesce(sum(c.n), 0), coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0), coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0))
+FROM counted c;
+
+-- name: operator_data_ends :one
+-- why: the end of a request and its card say the same. REJECTED = no usable card; a FAILED one may keep its card (the link was refused and
+-- core.on_link_refused is keep, attempts ran out while linking, the cancel failed), but not under a reason that says there is none; a completed
+-- request's card is not cancelled.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.cards c JOIN issuing.outbox_events e ON e.id = c.request_id
+    WHERE e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'), '00000000-0000-0000-0000-000000000000')
+      AND (e.status = 'REJECTED' AND c.status <> 'cancelled'
+           OR e.status = 'COMPLETED' AND c.status = 'cancelled'
+           OR e.status = 'FAILED' AND c.status <> 'cancelled'
+              AND (e.reason_code IN ('issuer_key_expired', 'issuer_duplicate', 'issuer_refused', 'outcome_unknown', 'payload_invalid', 'user_not_found')
+                   OR e.reason_code LIKE 'issuer\_http\_%'))
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_two_cards :one
+-- why: one card a request; the unique index says so as long as it is there and whole.
+WITH bad AS MATERIALIZED (
+    SELECT c.request_id::text AS id FROM issuing.cards c
+    WHERE c.request_id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'), '00000000-0000-0000-0000-000000000000')
+    GROUP BY c.request_id HAVING count(*) > 1
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_places :one
+-- why: the place of a reissue is held by an event, or nobody could ever take it.
+WITH bound AS MATERIALIZED (
+    SELECT issuing.uuid7_least(greatest(now() - $1::int8 * interval '1 microsecond',
+                                        (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'), 'epoch')) AS id
+), bad AS MATERIALIZED (
+    SELECT r.event_id::text AS id FROM issuing.card_reissues r
+    WHERE r.event_id >= (SELECT b.id FROM bound b) AND substring(r.event_id::text FROM 15 FOR 1) = '7'
+      AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = r.event_id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
 
 -- name: operator_migrate_lock :one
 -- why: one migrate at a time. Session-scoped, because several transactions run under it, and tried instead of waited for, because a waiter

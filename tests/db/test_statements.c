@@ -4,6 +4,7 @@
 #include "tests/db/database.h"
 
 #include "common/sql/statements.h"
+#include "migrations.h"
 
 static struct pg_sync *db;
 
@@ -147,6 +148,8 @@ static void fill(struct values *values, const struct sql_statement *statement, c
         values->params[n] = value_of(type, values, n);
     if (strcmp(statement->name, "operator_migrate_as") == 0)
         values->params[0] = pg_param_text("none", 4);
+    if (strcmp(statement->name, "operator_rights") == 0)
+        values->params[0] = pg_param_text(migrations_rights, strlen(migrations_rights));
 }
 
 static void execute(const struct sql_statement *statement, const char *role)
@@ -354,17 +357,89 @@ START_TEST(nothing_is_granted_to_everybody)
 }
 END_TEST
 
-START_TEST(doctors_list_of_rights_is_satisfied_and_notices_a_change)
+static int count_rights(void)
 {
-    struct pg_rows *rows = database_ask(db, &sql_operator_rights, NULL);
-    ck_assert_int_eq(pg_rows_count(rows), 0);
+    const struct pg_param params[] = {pg_param_text(migrations_rights, strlen(migrations_rights))};
+    struct pg_rows *rows = database_ask(db, &sql_operator_rights, params);
+    int count = pg_rows_count(rows);
     pg_rows_free(rows);
-    database_run(
-        db, "BEGIN; GRANT SELECT ON cards TO issuing_operator; REVOKE INSERT ON outbox_attempts FROM issuing_worker");
-    rows = database_ask(db, &sql_operator_rights, NULL);
-    database_run(db, "ROLLBACK");
-    ck_assert_int_eq(pg_rows_count(rows), 2);
+    return count;
+}
+
+/* Each change of a right, missing or too many, is one line of doctor. */
+static const char *const changed_rights[] = {
+    "GRANT SELECT ON cards TO issuing_operator",
+    "GRANT SELECT (number_record) ON cards TO issuing_worker",
+    "GRANT UPDATE (payload) ON outbox_events TO issuing_operator",
+    "GRANT INSERT (id) ON operator_actions TO issuing_api",
+    "GRANT DELETE ON outbox_attempts TO issuing_worker",
+    "GRANT TRUNCATE ON cards TO issuing_api",
+    "GRANT SELECT ON idempotency_keys_rest TO issuing_worker",
+    "GRANT SELECT ON schema_migration TO PUBLIC",
+    "GRANT USAGE ON SCHEMA issuing TO PUBLIC",
+    "GRANT CREATE ON SCHEMA issuing TO issuing_worker",
+    "GRANT EXECUTE ON FUNCTION issuing.rewrap_take(text, uuid, int8, int8) TO issuing_operator",
+    "REVOKE INSERT ON outbox_attempts FROM issuing_worker",
+    "REVOKE SELECT (last4) ON cards FROM issuing_api",
+    "REVOKE USAGE ON SCHEMA issuing FROM issuing_api",
+    "REVOKE EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]) FROM issuing_api",
+};
+
+START_TEST(doctors_list_of_rights_is_satisfied_and_notices_every_change)
+{
+    ck_assert_int_eq(count_rights(), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(changed_rights); i++) {
+        database_exec(db, "BEGIN; %s", changed_rights[i]);
+        int count = count_rights();
+        database_run(db, "ROLLBACK");
+        ck_assert_msg(count == 1, "%s: %d lines", changed_rights[i], count);
+    }
+}
+END_TEST
+
+/* What somebody with too many rights has done, and how doctor begins to say it. */
+static const struct {
+    const char *text, *told;
+} weaknesses[] = {
+    {"CREATE FUNCTION issuing.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'; "
+     "ALTER FUNCTION issuing.now() OWNER TO issuing_owner",
+     "issuing.now() has no fixed search_path"},
+    {"CREATE OPERATOR issuing.<~> (FUNCTION = pg_catalog.int4pl, LEFTARG = int4, RIGHTARG = int4)", "issuing.<~>"},
+    {"ALTER TABLE cards OWNER TO issuing_worker", "issuing.cards belongs to issuing_worker"},
+    {"ALTER SCHEMA issuing OWNER TO issuing_operator", "the schema issuing belongs to issuing_operator"},
+    {"GRANT CREATE ON SCHEMA issuing TO issuing_worker", "issuing_worker may create"},
+    {"GRANT CREATE ON SCHEMA issuing TO PUBLIC", "PUBLIC may create in the schema issuing"},
+    {"ALTER FUNCTION issuing.number_keys() SET search_path = public, issuing", "issuing.number_keys() has no fixed"},
+    {"ALTER FUNCTION issuing.card_of(uuid) RESET search_path", "issuing.card_of(uuid) has no fixed"},
+    {"GRANT EXECUTE ON FUNCTION issuing.number_keys() TO PUBLIC", "everybody may call issuing.number_keys()"},
+    {"GRANT issuing_owner TO issuing_api", "issuing_api is a member of issuing_owner"},
+    {"GRANT pg_read_all_data TO issuing_worker", "issuing_worker is a member of pg_read_all_data"},
+    {"CREATE ROLE between NOLOGIN; GRANT pg_write_all_data TO between; GRANT between TO issuing_operator",
+     "issuing_operator is a member of pg_write_all_data"},
+    {"ALTER ROLE issuing_api REPLICATION", "issuing_api may read all data as a replica"},
+    {"GRANT SELECT ON public.cards TO issuing_operator", "issuing_operator can read encrypted card numbers"},
+    {"ALTER TABLE outbox_events DISABLE TRIGGER outbox_events_reissue", "the trigger outbox_events_reissue"},
+    {"ALTER TABLE cards DROP CONSTRAINT cards_one_per_request", "issuing.cards has lost cards_one_per_request"},
+    {"ALTER ROLE issuing_worker SET search_path = public", "issuing_worker: search_path=public"},
+    {"ALTER ROLE issuing_worker RESET search_path", "issuing_worker: no search_path is set"},
+    {"GRANT CREATE ON SCHEMA public TO PUBLIC", "everybody may create in the schema public"},
+};
+
+START_TEST(doctor_sees_each_way_to_run_code_in_our_name)
+{
+    struct pg_rows *rows = database_ask(db, &sql_operator_guards, NULL);
+    ck_assert_msg(pg_rows_count(rows) == 0, "%s", pg_rows_count(rows) ? pg_bytes(rows, 0, 1).bytes : "");
     pg_rows_free(rows);
+    for (size_t i = 0; i < ARRAY_SIZE(weaknesses); i++) {
+        bool found = false;
+        database_exec(db, "BEGIN; %s; SET LOCAL search_path = pg_catalog", weaknesses[i].text);
+        rows = database_ask(db, &sql_operator_guards, NULL);
+        for (int row = 0; row < pg_rows_count(rows); row++)
+            found |= starts_with(pg_bytes(rows, row, 1).bytes, weaknesses[i].told);
+        pg_rows_free(rows);
+        database_run(db, "ROLLBACK");
+        ck_assert_msg(found, "nothing is said of: %s", weaknesses[i].text);
+    }
 }
 END_TEST
 
@@ -380,7 +455,8 @@ int main(void)
     tcase_add_test(tcase, no_role_can_do_what_it_must_not);
     tcase_add_test(tcase, history_and_audit_are_append_only_for_everybody);
     tcase_add_test(tcase, nothing_is_granted_to_everybody);
-    tcase_add_test(tcase, doctors_list_of_rights_is_satisfied_and_notices_a_change);
+    tcase_add_test(tcase, doctors_list_of_rights_is_satisfied_and_notices_every_change);
+    tcase_add_test(tcase, doctor_sees_each_way_to_run_code_in_our_name);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -261,18 +261,111 @@ def a_number_under_unknown_keys_is_an_error_of_that_card_only(world):
     same(world.get("alice", number).status, 200, "with the right ones")
 
 
+def doctor(world, *words, code=1, **own):
+    done = world.ctl("doctor", *words, "--json", **own)
+    same(done.returncode, code, done.stdout + done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @test
 def doctor_says_what_is_wrong_and_how_to_mend_it(world):
     world.up(workers=0)
-    rows = {row["check"]: row for row in lines(world.ctl("doctor", "--json"), 1)}
+    rows = {row["check"]: row for row in doctor(world)}
     # The cluster of the tests runs without fsync, and that is all there is to complain about.
-    same([name for name, row in rows.items() if not row["ok"]], ["disk"], "complaints")
+    same([name for name, row in rows.items() if not row["ok"] or row["warning"]], ["disk"], "complaints")
     true("fsync" in rows["disk"]["found"] and rows["disk"]["fix"], "what and how")
-    for name in ("database", "schema", "roles", "rights", "clock", "keys"):
+    for name in ("database", "schema", "roles", "rights", "guards", "clock", "keys", "standbys"):
         true(rows[name]["ok"], name)
     world.sql("GRANT SELECT ON cards TO issuing_operator")
-    rows = {row["check"]: row for row in lines(world.ctl("doctor", "--json"), 1)}
-    same(rows["rights"]["ok"], False, "an operator who may read card numbers")
+    rows = doctor(world)
+    same([row["check"] for row in rows if not row["ok"]], ["rights", "guards", "disk"],
+         "an operator who may read card numbers")
+    same(world.ctl("migrate", role="postgres").returncode, 0, "migrate")
+    same([row["check"] for row in doctor(world) if not row["ok"]], ["disk"], "what migrate has mended")
+    world.sql("GRANT CREATE ON SCHEMA public TO PUBLIC")
+    rows = doctor(world)
+    same([row["check"] for row in rows if row["warning"]], ["guards"], "a warning")
+    same([row["check"] for row in rows if not row["ok"]], ["disk"], "is no failure")
+
+
+def copied(world, name):
+    try:
+        world.suite.sql("CREATE DATABASE %s TEMPLATE %s" % (name, world.database))
+    except harness.Failed as error:
+        if "being accessed by other users" not in str(error):
+            raise
+        return False
+    return True
+
+
+@test(core__on_link_refused="keep", limit__count="100", retry__max_attempts="2")
+def doctor_sees_what_was_lost_or_doubled(world):
+    """Each rule of the data is broken by hand, and found; what the programs do by themselves breaks none."""
+    world.up()
+    world.sandbox.fault("create", "status", status=422, user="refused")
+    world.sandbox.fault("link", "status", status=422, user="kept")
+    for user in ("alice", "bob", "carol", "refused", "kept"):
+        world.accept(user)
+    world.settle()
+    card = world.get("alice", "/v1/cards").json()["items"][0]["id"]
+    world.accept("alice", "again", {"kind": "reissue", "replaces": card})
+    world.settle()
+    world.workers()[0].stop()
+    world.accept("waiting")
+    world.apis()[0].stop()
+    rules = ("accepted", "limits", "client keys", "completed", "cards", "ends", "one card", "reissues")
+
+    def broken(*words, database=world.database):
+        url = world.suite.conninfo(database, "issuing_operator")
+        rows = {row["check"]: row for row in doctor(world, "--data", *words, database__url=url)}
+        true(set(rules) <= set(rows), "all rules are checked")
+        return [name for name in rules if not rows[name]["ok"]], rows
+
+    found, rows = broken()
+    same(found, [], "untouched")
+    same(rows["accepted"]["found"].split("; ")[1],
+         "7 accepted = 4 completed + 1 rejected + 1 failed + 1 open", "conservation")
+    same(rows["cards"]["found"].split("; ")[1], "5 cards = 4 completed + 0 open + 1 failed + 0 rejected",
+         "conservation")
+    bob = world.sql("SELECT id FROM outbox_events WHERE user_id = 'bob'")
+    of_bob = " WHERE request_id = '%s'" % bob
+    never = "00000000-0000-7000-8000-000000000001"
+    late = "ffffffff-0000-7000-8000-000000000001"
+    for statements, rule in (
+            ("DELETE FROM outbox_events WHERE id = '%s'" % bob, ["accepted", "limits", "cards"]),
+            ("INSERT INTO rate_limit_log (at, request_id, accepted, user_id) VALUES (now(), '%s', true, 'bob')" % never,
+             ["limits"]),
+            ("DELETE FROM idempotency_keys WHERE user_id = 'waiting'", ["client keys"]),
+            ("DELETE FROM idempotency_keys WHERE user_id = 'kept'", ["client keys"]),
+            ("DELETE FROM cards" + of_bob, ["completed"]),
+            ("UPDATE cards SET user_id = 'mallory'" + of_bob, ["completed", "cards"]),
+            ("UPDATE cards SET request_id = '%s'" % late + of_bob, ["completed", "cards"]),
+            ("UPDATE cards SET status = 'cancelled'" + of_bob, ["ends"]),
+            ("UPDATE outbox_events SET status = 'REJECTED', reason_code = 'user_blocked' WHERE id = '%s'" % bob,
+             ["ends"]),
+            ("UPDATE outbox_events SET status = 'FAILED', reason_code = 'issuer_key_expired' WHERE id = '%s'" % bob,
+             ["ends"]),
+            ("ALTER TABLE cards DROP CONSTRAINT cards_one_per_request; INSERT INTO cards (id, request_id, exp_month,"
+             " exp_year, user_id, issuer_card_id, last4) SELECT gen_random_uuid(), request_id, exp_month, exp_year,"
+             " user_id, issuer_card_id, last4 FROM cards" + of_bob, ["one card"]),
+            ("UPDATE card_reissues SET event_id = '%s'" % late, ["reissues"])):
+        copy = world.database + "_broken"
+        wait(lambda copy=copy: copied(world, copy), "a copy, while nobody is connected, no vacuum either")
+        try:
+            world.suite.sql("SET search_path = issuing; " + statements, copy)
+            found, rows = broken(database=copy)
+        finally:
+            world.suite.sql("DROP DATABASE %s WITH (FORCE)" % copy)
+        same(found, rule, statements)
+        if bob in statements and rule != ["one card"]:
+            true(bob in rows[rule[0]]["found"] or rule[0] == "cards", rows[rule[0]]["found"])
+        true(all(rows[name]["fix"] for name in rule), "how to mend it")
+    # Nothing of the last hour is older than that, and what takes too long is not called fine.
+    same(broken("--since", "1h")[0], [], "--since")
+    with world.holding("LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE"):
+        found, rows = broken("--timeout", "300ms")
+    same(found, ["accepted", "client keys"], "not checked")
+    true("took too long" in rows["accepted"]["found"], rows["accepted"]["found"])
 
 
 @test

@@ -33,12 +33,14 @@ def put(source, *targets):
 
 @test
 def a_leaked_key_is_replaced_without_an_outage(world):
-    mine, of_api, of_worker = (world.dir / name for name in ("mine.keys", "api.keys", "worker.keys"))
+    mine, of_api, of_late, of_worker = (world.dir / name for name in ("mine.keys", "api.keys", "late.keys",
+                                                                      "worker.keys"))
     same(world.ctl("keys", "generate", mine).returncode, 0, "generate")
-    put(mine, of_api, of_worker)
+    put(mine, of_api, of_late, of_worker)
     world.settings["card.keys_file"] = mine
     world.start_sandbox()
     api, worker = world.start_api(card__keys_file=of_api), world.start_worker(card__keys_file=of_worker)
+    late = world.start_api(card__keys_file=of_late)
     users = ["user-%d" % i for i in range(12)]
     cards = {user: world.issue(user)["card"]["id"] for user in users}
     numbers = {user: number_of(world, user, card) for user, card in cards.items()}
@@ -87,6 +89,11 @@ def a_leaked_key_is_replaced_without_an_outage(world):
         world.restart(daemon)
     all_are_shown("without the old key")
     same(api.metric("issuing_numbers_unreadable_total"), 0, "calls that found no number")
+    # An api that nobody told of anything in between: it gets the last file only, in which the key that it began with is
+    # not there any more.
+    put(mine, of_late)
+    same({user: number_of(world, user, card, late) for user, card in cards.items()}, numbers, "at the late one")
+    same(late.metric("issuing_numbers_unreadable_total"), 0, "calls that found no number")
 
 
 @test

@@ -1085,4 +1085,25 @@ GUARDS = [
         becomes="false ? \"breaker_open\"",
         test="e2e/an open breaker keeps marks waiting",
     ),
+    dict(
+        name="doctor sees a right too many",
+        file="common/sql/operator.sql",
+        line="WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner\n    UNION\n    SELECT x.grantee, 'table', t.attname",
+        becomes="WHERE false AND c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner\n    UNION\n    SELECT x.grantee, 'table', t.attname",
+        test="db/statements",
+    ),
+    dict(
+        name="doctor sees a function of the owner that everybody may call",
+        file="common/sql/operator.sql",
+        line="AND (p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) x WHERE x.grantee = 0))",
+        becomes="AND p.proacl IS NULL",
+        test="db/statements",
+    ),
+    dict(
+        name="doctor sees a refused request with a usable card",
+        file="common/sql/operator.sql",
+        line="AND (e.status = 'REJECTED' AND c.status <> 'cancelled'\n",
+        becomes="AND (false\n",
+        test="e2e/doctor sees what was lost or doubled",
+    ),
 ]
