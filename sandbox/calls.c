@@ -91,6 +91,18 @@ uint64_t calls_note(struct calls *calls, enum call_kind kind, const struct call_
     return call;
 }
 
+struct slice calls_user_of(const struct calls *calls, struct slice reference)
+{
+    uint64_t oldest = calls->made > CALLS_KEPT ? calls->made - CALLS_KEPT : 0;
+    for (uint64_t call = calls->made; reference.length && call > oldest; call--) {
+        const struct note *note = &calls->notes[call % CALLS_KEPT];
+        if (*note->user && strlen(note->reference) == reference.length &&
+            memcmp(note->reference, reference.bytes, reference.length) == 0)
+            return (struct slice){.bytes = note->user, .length = strlen(note->user)};
+    }
+    return (struct slice){0};
+}
+
 void calls_answered(struct calls *calls, uint64_t call, int status)
 {
     struct note *note = &calls->notes[call % CALLS_KEPT];

@@ -14,6 +14,7 @@ enum call_target { TARGET_ISSUER, TARGET_CORE };
     X(CANCEL, "cancel", ISSUER)                                                                            \
     X(CHECK, "check", CORE)                                                                                \
     X(LINK, "link", CORE)                                                                                  \
+    X(UNLINK, "unlink", CORE)                                                                              \
     X(STRAY_ISSUER, "stray", ISSUER) /* a path that does not exist, such as one that follows a redirect */ \
     X(STRAY_CORE, "stray", CORE)
 
@@ -42,6 +43,9 @@ void calls_clear(struct calls *calls);
 /* Returns the call's number, which counts from 1 since calls_new(). fault: a static name or NULL. */
 uint64_t calls_note(struct calls *calls, enum call_kind kind, const struct call_words *words, const char *fault,
                     int64_t wall_us);
+/* The user of the newest call that named both this reference and a user; empty when the ring knows none. Borrowed until
+ * the next calls_note(). */
+struct slice calls_user_of(const struct calls *calls, struct slice reference);
 /* The status the call was answered with (0 = never answered); nothing happens if its note is gone already. */
 void calls_answered(struct calls *calls, uint64_t call, int status);
 /* {"calls":[...]}, newest first. */

@@ -14,6 +14,7 @@
 #include "sandbox/exchange.h"
 #include "sandbox/ledger_report.h"
 #include "sandbox/listener.h"
+#include "sandbox/postponed.h"
 #include "sandbox/uri.h"
 
 #define OUT_MAX ((size_t)1 << 30)
@@ -208,6 +209,7 @@ static void show_calls(struct sandbox *sandbox, struct http_request *request)
 
 static void reset(struct sandbox *sandbox, struct http_request *request)
 {
+    postponed_drop(sandbox);
     if (!ledger_reset(sandbox->ledger)) {
         answer_error(request, 500, "out_of_memory", "the sandbox has no memory left");
         return;
@@ -238,6 +240,11 @@ static void advance_clock(struct sandbox *sandbox, struct http_request *request)
     answer_number(request, "advanced_ms", sandbox->clock_advance_ms);
 }
 
+static void run_late(struct sandbox *sandbox, struct http_request *request)
+{
+    answer_number(request, "executed", (int64_t)postponed_run(sandbox));
+}
+
 static void show_alive(struct sandbox *sandbox, struct http_request *request)
 {
     (void)sandbox;
@@ -264,7 +271,10 @@ static const struct {
     {HTTP_POST, "POST", "/faults/clear", clear_faults, "", "the same"},
     {HTTP_POST, "POST", "/down", put_down, "{\"target\":\"issuer\",\"down\":true}",
      "refuses connections, until down is false"},
-    {HTTP_GET, "GET", "/ledger", show_ledger, NULL, "cards, links, counts, leaks; ?user= ?reference= ?from= ?limit="},
+    {HTTP_POST, "POST", "/late/run", run_late, "",
+     "executes now what waits for its late execution; late_outstanding in the ledger counts those"},
+    {HTTP_GET, "GET", "/ledger", show_ledger, NULL,
+     "cards, links, unlinks, late executions, counts, leaks; ?user= ?reference= ?from= ?limit="},
     {HTTP_GET, "GET", "/ledger/summary", show_summary, NULL, "numbers only, cheap"},
     {HTTP_GET, "GET", "/calls", show_calls, NULL, "the newest calls of the last 10000; ?limit="},
     {HTTP_GET, "GET", "/numbers", show_numbers, NULL,
@@ -289,11 +299,15 @@ static void put_help(struct sandbox *sandbox, struct buf *out)
     }
     buf_put_text(out,
                  "\nA rule: {\"target\":\"issuer\"|\"core\", "
-                 "\"call\":\"create\"|\"lookup\"|\"cancel\"|\"check\"|\"link\"|\"any\", "
+                 "\"call\":\"create\"|\"lookup\"|\"cancel\"|\"check\"|\"link\"|\"unlink\"|\"any\", "
                  "\"user\":exact, \"fault\":..., \"count\":how often,\n"
                  "\"skip\":pass so many first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, "
                  "\"retry_after\":text, "
-                 "\"delay_ms\":n, \"card\":{members}, \"body\":text}.\n"
+                 "\"delay_ms\":n, \"late_ms\":n,\n"
+                 "\"late_from\":\"call\"|\"gone\", \"late_code\":text, \"stale_ms\":n, \"per_second\":number, "
+                 "\"card\":{members}, \"body\":text}.\n"
+                 "late_code: the late execution of a create is a refusal with that code, which the issuer keeps under "
+                 "the key.\n"
                  "target and fault are required. The first rule that fits and has budget left fires.\n\nFaults:\n");
 #define X(kind, executes, text) buf_put_format(out, "  %-20s %s\n", #kind, text);
     FAULT_KINDS(X)

@@ -1,6 +1,7 @@
 /* The stand-in core-api: may this user have a card, and: this user has this card.
  *
- * Every user exists and is eligible unless a fault says otherwise. core-api must never see a card number: every byte
+ * Every user exists and is eligible unless a fault says otherwise. A link that was taken back is remembered: a link of
+ * the same request or card that comes later is refused. core-api must never see a card number: every byte
  * that arrives here is searched for the numbers that the issuer next door made, and each one found is a leak in the
  * ledger. Leaves out: user records. */
 #include "sandbox/core.h"
@@ -12,6 +13,7 @@
 #include "common/json_value.h"
 #include "common/uuid7.h"
 #include "sandbox/exchange.h"
+#include "sandbox/postponed.h"
 #include "sandbox/uri.h"
 
 #define USER_SIZE 129
@@ -169,10 +171,49 @@ static void execute_link(struct exchange *exchange, const struct ledger_link_ord
     case LEDGER_MISMATCH:
         exchange_refuse(exchange, 422, "idempotency_mismatch", "this request was linked with another user or body");
         return;
+    case LEDGER_UNLINKED:
+        exchange_refuse(exchange, 409, "unlinked", "the link of this request was taken back");
+        return;
+    case LEDGER_REFUSED:
+    case LEDGER_ABSENT:
     case LEDGER_FULL:
         exchange_refuse(exchange, 500, "out_of_memory", "the sandbox has no room for another link");
         return;
     }
+}
+
+static void execute_unlink(struct exchange *exchange, const struct ledger_link_order *order)
+{
+    switch (ledger_put_unlink(exchange->sandbox->ledger, order)) {
+    case LEDGER_MADE:
+    case LEDGER_SAME:
+        exchange->status = 204;
+        return;
+    case LEDGER_ABSENT:
+        exchange_refuse(exchange, 404, "link_not_found", "this request never linked this card");
+        return;
+    case LEDGER_MISMATCH:
+        exchange_refuse(exchange, 422, "idempotency_mismatch", "this card is linked to another user");
+        return;
+    case LEDGER_REFUSED:
+    case LEDGER_UNLINKED:
+    case LEDGER_FULL:
+        exchange_refuse(exchange, 500, "out_of_memory", "the sandbox has no room for another unlink");
+        return;
+    }
+}
+
+/* A link or an unlink that is well-formed. */
+static void take_link(struct exchange *exchange, const struct ledger_link_order *order)
+{
+    if (exchange_executes_now(exchange)) {
+        if (exchange->kind == CALL_LINK)
+            execute_link(exchange, order);
+        else
+            execute_unlink(exchange, order);
+    }
+    if (exchange_executes_late(exchange))
+        postponed_add(exchange, &(struct postponed_call){.link = *order});
 }
 
 static void link_card(struct sandbox *sandbox, struct http_request *request, struct slice segment)
@@ -195,14 +236,65 @@ static void link_card(struct sandbox *sandbox, struct http_request *request, str
         else if (!readable || wrong)
             refuse(&exchange, 400, "bad_request", wrong ? wrong : "the user id is no text of 1 to 128 characters");
         else
-            execute_link(&exchange, &(struct ledger_link_order){
-                                        .request_id = slice_of(words.request_id),
-                                        .user_id = slice_of(user),
-                                        .card_id = slice_of(words.card_id),
-                                        .body = request->body,
-                                    });
+            take_link(&exchange, &(struct ledger_link_order){
+                                     .request_id = slice_of(words.request_id),
+                                     .user_id = slice_of(user),
+                                     .card_id = slice_of(words.card_id),
+                                     .body = request->body,
+                                 });
     }
     exchange_finish(&exchange);
+}
+
+static must_check bool is_uuid_text(struct slice text)
+{
+    struct uuid uuid;
+    return uuid_parse(text.bytes, text.length, &uuid);
+}
+
+static void unlink_card(struct sandbox *sandbox, struct http_request *request, struct slice user_segment,
+                        struct slice card_id)
+{
+    static const struct slice suffix = SLICE(":unlink");
+    char user[USER_SIZE] = "";
+    int keys;
+    struct slice key = http_header(request, "Idempotency-Key", &keys), request_id = key;
+    bool readable = read_user(user_segment, user);
+    bool has_suffix = keys == 1 && key.length > suffix.length &&
+                      memcmp(key.bytes + key.length - suffix.length, suffix.bytes, suffix.length) == 0;
+    request_id.length = has_suffix ? key.length - suffix.length : 0;
+    struct exchange exchange;
+    ledger_add(sandbox->ledger, LEDGER_COUNT_CORE_UNLINK);
+    if (exchange_begin(
+            &exchange, sandbox, request, CALL_UNLINK,
+            &(struct call_words){.user = slice_of(readable ? user : ""), .key = key, .reference = request_id}) &&
+        admit(&exchange)) {
+        if (!readable || !is_uuid_text(card_id))
+            refuse(&exchange, 400, "bad_request", "the path names no user and card");
+        else if (!is_uuid_text(request_id))
+            refuse(&exchange, 400, "bad_request",
+                   "exactly one Idempotency-Key is required, the request's id followed by :unlink");
+        else
+            take_link(&exchange, &(struct ledger_link_order){
+                                     .request_id = request_id, .user_id = slice_of(user), .card_id = card_id});
+    }
+    exchange_finish(&exchange);
+}
+
+/* "/v1/users/{user}/cards/{card}", both undecoded. */
+static must_check bool find_card_path(struct slice path, struct slice *ret_user, struct slice *ret_card)
+{
+    struct slice head = path, tail = {0};
+    while (head.length > 0 && head.bytes[head.length - 1] != '/')
+        head.length--;
+    if (head.length == 0)
+        return false;
+    tail = (struct slice){.bytes = path.bytes + head.length, .length = path.length - head.length};
+    head.length--;
+    if (tail.length == 0 || !uri_segment(head, "/v1/users/", "/cards", ret_user))
+        return false;
+    *ret_card = tail;
+    return true;
 }
 
 static void stray(struct sandbox *sandbox, struct http_request *request)
@@ -217,13 +309,15 @@ static void stray(struct sandbox *sandbox, struct http_request *request)
 void core_on_request(void *context, struct http_request *request)
 {
     struct sandbox *sandbox = context;
-    struct slice user;
+    struct slice user, card;
     bool reads = request->method == HTTP_GET || request->method == HTTP_HEAD;
     find_leaks(sandbox, request);
     if (uri_segment(request->path, "/v1/users/", "/card-eligibility", &user) && reads)
         check(sandbox, request, user);
     else if (uri_segment(request->path, "/v1/users/", "/cards", &user) && request->method == HTTP_POST)
         link_card(sandbox, request, user);
+    else if (request->method == HTTP_OTHER && find_card_path(request->path, &user, &card)) /* DELETE, or near enough */
+        unlink_card(sandbox, request, user, card);
     else
         stray(sandbox, request);
 }

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/json_value.h"
+#include "sandbox/postponed.h"
 
 #define DELAY_DEFAULT_MS 1000
 #define HUGE_BYTES (1024 * 1024)
@@ -81,8 +82,12 @@ static void on_late_due(uv_timer_t *timer)
 
 static void on_late_gone(struct http_request *request)
 {
-    late_settle(request->user);
+    struct exchange_late *late = request->user;
+    struct sandbox *sandbox = late->sandbox;
+    uint64_t call = late->call;
+    late_settle(late);
     http_reply_reset(request);
+    postponed_caller_gone(sandbox, call);
 }
 
 static void hold(struct sandbox *sandbox, struct http_request *request, uint64_t call, const struct plan *plan)
@@ -125,8 +130,10 @@ void exchange_end_late(struct sandbox *sandbox, enum call_target target)
         struct exchange_late *next = late->next;
         struct http_request *request = late->request;
         if (late->plan.target == target) {
+            uint64_t call = late->call;
             late_settle(late);
             http_reply_reset(request);
+            postponed_caller_gone(sandbox, call);
         }
         late = next;
     }
@@ -211,8 +218,11 @@ bool exchange_begin(struct exchange *exchange, struct sandbox *sandbox, struct h
                     enum call_kind kind, const struct call_words *words)
 {
     *exchange = (struct exchange){.sandbox = sandbox, .request = request, .kind = kind};
-    if (sandbox->faults.count)
-        exchange->fault = faults_match(&sandbox->faults, kind, words->user);
+    if (sandbox->faults.count) {
+        /* A look-up names no user. Whose reference it is, an earlier call may have told. */
+        struct slice user = words->user.length ? words->user : calls_user_of(sandbox->calls, words->reference);
+        exchange->fault = faults_match(&sandbox->faults, kind, user, clock_mono_ms());
+    }
     struct call_words noted = *words;
     noted.traceparent = http_header(request, "traceparent", NULL);
     exchange->call = calls_note(sandbox->calls, kind, &noted,
@@ -221,6 +231,16 @@ bool exchange_begin(struct exchange *exchange, struct sandbox *sandbox, struct h
         ledger_add(sandbox->ledger, LEDGER_COUNT_FAULTS);
     buf_reset(&sandbox->body);
     return !exchange->fault || fault_kind_executes(exchange->fault->kind);
+}
+
+bool exchange_executes_now(const struct exchange *exchange)
+{
+    return !exchange->fault || fault_executes_now(exchange->fault);
+}
+
+bool exchange_executes_late(const struct exchange *exchange)
+{
+    return exchange->fault && fault_executes_late(exchange->fault);
 }
 
 void exchange_refuse(struct exchange *exchange, int status, const char *code, const char *detail)
@@ -247,7 +267,8 @@ static void override(struct exchange *exchange, const char *card)
 {
     struct sandbox *sandbox = exchange->sandbox;
     buf_reset(&sandbox->altered);
-    if (exchange->status < 300 && fault_override(buf_slice(&sandbox->body), card, &sandbox->altered)) {
+    if (exchange->status && exchange->status < 300 &&
+        fault_override(buf_slice(&sandbox->body), card, &sandbox->altered)) {
         buf_reset(&sandbox->body);
         buf_put(&sandbox->body, sandbox->altered.bytes, sandbox->altered.length);
     }
@@ -292,15 +313,25 @@ static enum manner misbehave(struct exchange *exchange)
     switch (exchange->fault->kind) {
     case FAULT_create_then_drop:
     case FAULT_drop:
+    case FAULT_drop_then_execute:
         return MANNER_RESET;
     case FAULT_create_then_hang:
     case FAULT_hang:
+    case FAULT_hang_then_execute:
         return MANNER_SILENCE;
     case FAULT_truncated:
         return MANNER_TRUNCATED;
     case FAULT_slow_body:
         return MANNER_FIRST_HALF;
     case FAULT_delay:
+    case FAULT_execute_twice:
+    case FAULT_stale:
+        return MANNER_ANSWER;
+    case FAULT_status_then_execute:
+        refuse_by(exchange, 504, "gateway_timeout");
+        return MANNER_ANSWER;
+    case FAULT_limited:
+        refuse_by(exchange, 429, "too_many_requests");
         return MANNER_ANSWER;
     case FAULT_status:
     case FAULT_execute_then_status:

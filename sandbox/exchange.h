@@ -20,6 +20,10 @@ struct exchange {
  * sandbox->body and ->status. False: it must not take effect. exchange_finish() ends both. */
 must_check bool exchange_begin(struct exchange *exchange, struct sandbox *sandbox, struct http_request *request,
                                enum call_kind kind, const struct call_words *words);
+/* Of a call that exchange_begin() let take effect: does it take effect now, and does it later (postponed.h)? With a
+ * fault that executes twice it does both. */
+must_check bool exchange_executes_now(const struct exchange *exchange);
+must_check bool exchange_executes_late(const struct exchange *exchange);
 /* The true answer is an error: {"code","detail"}. */
 void exchange_refuse(struct exchange *exchange, int status, const char *code, const char *detail);
 /* Answers, now or later, or never. The request and the exchange may not be used after it. */

@@ -35,6 +35,17 @@ bool fault_kind_executes(enum fault_kind kind)
     return kinds[kind].executes;
 }
 
+bool fault_executes_now(const struct fault *fault)
+{
+    return fault_kind_executes(fault->kind) && (!fault_executes_late(fault) || fault->kind == FAULT_execute_twice);
+}
+
+bool fault_executes_late(const struct fault *fault)
+{
+    return fault->kind == FAULT_drop_then_execute || fault->kind == FAULT_hang_then_execute ||
+           fault->kind == FAULT_status_then_execute || fault->kind == FAULT_execute_twice;
+}
+
 void faults_init(struct faults *faults)
 {
     *faults = (struct faults){0};
@@ -72,7 +83,7 @@ static bool read_target(struct json_value value, struct fault *rule)
 
 static bool read_call(struct json_value value, struct fault *rule)
 {
-    static const enum call_kind calls[] = {CALL_CREATE, CALL_LOOKUP, CALL_CANCEL, CALL_CHECK, CALL_LINK};
+    static const enum call_kind calls[] = {CALL_CREATE, CALL_LOOKUP, CALL_CANCEL, CALL_CHECK, CALL_LINK, CALL_UNLINK};
     char text[8];
     if (!json_string(value, text, sizeof(text), NULL))
         return false;
@@ -116,15 +127,25 @@ static bool read_skip(struct json_value value, struct fault *rule)
     return json_integer(value, 0, INT64_MAX, &rule->skip);
 }
 
-static bool read_rate(struct json_value value, struct fault *rule)
+static bool read_number(struct json_value value, double most, double *ret_number)
 {
     char text[40];
     if (value.kind != JSON_NUMBER || value.raw.length >= sizeof(text))
         return false;
     memcpy(text, value.raw.bytes, value.raw.length);
     text[value.raw.length] = '\0';
-    rule->rate = strtod(text, NULL);
-    return rule->rate >= 0 && rule->rate <= 1;
+    *ret_number = strtod(text, NULL);
+    return *ret_number >= 0 && *ret_number <= most;
+}
+
+static bool read_rate(struct json_value value, struct fault *rule)
+{
+    return read_number(value, 1, &rule->rate);
+}
+
+static bool read_per_second(struct json_value value, struct fault *rule)
+{
+    return read_number(value, 1e6, &rule->per_second) && rule->per_second > 0;
 }
 
 static bool read_status(struct json_value value, struct fault *rule)
@@ -162,6 +183,30 @@ static bool read_delay(struct json_value value, struct fault *rule)
     return json_integer(value, 0, FAULT_DELAY_MAX_MS, &rule->delay_ms);
 }
 
+static bool read_late(struct json_value value, struct fault *rule)
+{
+    return json_integer(value, 0, FAULT_DELAY_MAX_MS, &rule->late_ms);
+}
+
+static bool read_late_from(struct json_value value, struct fault *rule)
+{
+    char text[8];
+    if (!json_string(value, text, sizeof(text), NULL))
+        return false;
+    rule->late_from_gone = strcmp(text, "gone") == 0;
+    return rule->late_from_gone || strcmp(text, "call") == 0;
+}
+
+static bool read_late_code(struct json_value value, struct fault *rule)
+{
+    return json_string(value, rule->late_code, sizeof(rule->late_code), NULL);
+}
+
+static bool read_stale(struct json_value value, struct fault *rule)
+{
+    return json_integer(value, 0, FAULT_DELAY_MAX_MS, &rule->stale_ms);
+}
+
 static bool read_card(struct json_value value, struct fault *rule)
 {
     if (value.kind != JSON_OBJECT)
@@ -194,6 +239,11 @@ static const struct {
     {"detail", read_detail},
     {"retry_after", read_retry_after},
     {"delay_ms", read_delay},
+    {"late_ms", read_late},
+    {"late_from", read_late_from},
+    {"late_code", read_late_code},
+    {"stale_ms", read_stale},
+    {"per_second", read_per_second},
     {"card", read_card},
     {"body", read_body},
 };
@@ -213,6 +263,20 @@ static must_check bool check_sense(const struct fault *rule, const char **ret_wh
         why = "this fault is for call check";
     if (rule->kind == FAULT_link_refused && (rule->any_call || rule->call != CALL_LINK))
         why = "this fault is for call link";
+    bool changes = !rule->any_call && (rule->call == CALL_CREATE || rule->call == CALL_CANCEL ||
+                                       rule->call == CALL_LINK || rule->call == CALL_UNLINK);
+    if (fault_executes_late(rule) && !changes)
+        why = "this fault is for call create, cancel, link or unlink";
+    if (!fault_executes_late(rule) && (rule->late_ms >= 0 || rule->late_from_gone || *rule->late_code))
+        why = "late_ms, late_from and late_code are for faults that execute late";
+    if (rule->late_from_gone && rule->kind != FAULT_hang_then_execute)
+        why = "late_from gone is for hang_then_execute";
+    if (*rule->late_code && (rule->any_call || rule->call != CALL_CREATE))
+        why = "late_code is for call create";
+    if (rule->kind == FAULT_stale && (rule->any_call || rule->call != CALL_LOOKUP || !rule->stale_ms))
+        why = "this fault is for call lookup, and needs stale_ms";
+    if ((rule->kind == FAULT_limited) != (rule->per_second > 0))
+        why = "limited needs per_second, and nothing else does";
     if (rule->kind == FAULT_answer && !rule->card && !rule->body && !rule->status)
         why = "this fault needs a card, a body or a status";
     if (why)
@@ -222,7 +286,7 @@ static must_check bool check_sense(const struct fault *rule, const char **ret_wh
 
 static must_check bool read_rule(struct json_value text, size_t number, struct fault *rule, struct err *err)
 {
-    *rule = (struct fault){.any_call = true, .any_user = true, .count = -1, .rate = 1, .delay_ms = -1};
+    *rule = (struct fault){.any_call = true, .any_user = true, .count = -1, .rate = 1, .delay_ms = -1, .late_ms = -1};
     if (text.kind != JSON_OBJECT)
         return err_set(err, ERR_MALFORMED, "rule %zu is no object", number);
     size_t cursor = 0;
@@ -289,7 +353,22 @@ static bool fits(const struct fault *rule, enum call_kind call, struct slice use
     return rule->any_user || (strlen(rule->user) == user.length && memcmp(rule->user, user.bytes, user.length) == 0);
 }
 
-const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user)
+/* A bucket of one second's calls, and of one call at least, which fills by per_second. */
+static must_check bool grants(struct fault *rule, int64_t now_ms)
+{
+    double most = rule->per_second > 1 ? rule->per_second : 1;
+    if (rule->granted_ms)
+        rule->granted += (double)(now_ms - rule->granted_ms) * rule->per_second / 1000;
+    if (!rule->granted_ms || rule->granted > most)
+        rule->granted = most;
+    rule->granted_ms = now_ms;
+    if (rule->granted < 1)
+        return false;
+    rule->granted--;
+    return true;
+}
+
+const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user, int64_t now_ms)
 {
     for (size_t i = 0; i < faults->count; i++) {
         struct fault *rule = &faults->rules[i];
@@ -298,6 +377,8 @@ const struct fault *faults_match(struct faults *faults, enum call_kind call, str
         if (rule->fits++ < rule->skip)
             continue;
         if (rule->rate < 1 && (double)(backoff_random() >> 11) * 0x1p-53 >= rule->rate)
+            continue;
+        if (rule->kind == FAULT_limited && grants(rule, now_ms))
             continue;
         rule->fired++;
         return rule;
@@ -331,6 +412,16 @@ static void put_rule(struct buf *out, const struct fault *rule)
         put_text(out, "retry_after", rule->retry_after);
     if (rule->delay_ms >= 0)
         buf_put_format(out, ",\"delay_ms\":%lld", (long long)rule->delay_ms);
+    if (rule->late_ms >= 0)
+        buf_put_format(out, ",\"late_ms\":%lld", (long long)rule->late_ms);
+    if (rule->late_from_gone)
+        put_text(out, "late_from", "gone");
+    if (*rule->late_code)
+        put_text(out, "late_code", rule->late_code);
+    if (rule->stale_ms)
+        buf_put_format(out, ",\"stale_ms\":%lld", (long long)rule->stale_ms);
+    if (rule->per_second > 0)
+        buf_put_format(out, ",\"per_second\":%.17g", rule->per_second);
     if (rule->card) {
         buf_put_text(out, ",\"card\":");
         buf_put_text(out, rule->card);

@@ -21,10 +21,17 @@
     X(execute_then_status, true, "executes, then answers that status")                                                \
     X(garbage, true, "executes, answers with broken JSON")                                                            \
     X(truncated, true, "executes, announces more bytes than it sends, closes")                                        \
+    X(drop_then_execute, true, "resets the connection, executes late_ms after that (default 1000)")                   \
+    X(hang_then_execute, true,                                                                                        \
+      "never answers, executes late_ms after the call (late_from gone: after the caller left)")                       \
+    X(status_then_execute, true, "answers that status (default 504), executes late_ms after that")                    \
+    X(execute_twice, true, "executes and answers, and executes the same once more late_ms after that")                \
     X(slow_body, true, "executes, sends half of the body, the rest after delay_ms (default 1000)")                    \
     X(huge, true, "executes, answers with 1 MiB")                                                                     \
     X(wrong_reference, true, "executes, answers with another reference")                                              \
     X(contradictory, true, "executes, answers with a last4 that is not the pan's")                                    \
+    X(limited, false, "answers status (default 429) to what exceeds per_second; the rest goes on to the next rule")   \
+    X(stale, true, "lookup: answers what was true stale_ms ago")                                                      \
     X(answer, true, "executes, answers with the members of card put over the true ones (null removes), or with body") \
     X(redirect, false, "answers 302 to /redirected")                                                                  \
     X(ineligible, false, "check: eligible is false, the reason is code (default user_blocked)")                       \
@@ -49,9 +56,16 @@ struct fault {
     double rate;   /* chance to fire, 1 = always */
     int status;    /* 0 = none given */
     char code[65], detail[256], retry_after[64];
-    int64_t delay_ms; /* -1 = none given */
-    char *card;       /* owned JSON object text: members put over the answer's; NULL = none */
-    char *body;       /* owned: the bytes of the answer; NULL = none */
+    int64_t delay_ms;    /* -1 = none given */
+    int64_t late_ms;     /* how long a late execution waits; -1 = none given */
+    bool late_from_gone; /* counted from when the caller left, otherwise from the call */
+    char late_code[65];  /* the late execution is a refusal with this code, kept under the key; "" = it is none */
+    int64_t stale_ms;
+    double per_second;  /* calls that `limited` lets pass; 0 = none given */
+    double granted;     /* of it: calls that may pass now */
+    int64_t granted_ms; /* when that was computed; 0 = never */
+    char *card;         /* owned JSON object text: members put over the answer's; NULL = none */
+    char *body;         /* owned: the bytes of the answer; NULL = none */
     int64_t fits, fired;
 };
 
@@ -63,14 +77,18 @@ struct faults {
 const char *fault_kind_name(enum fault_kind kind);
 const char *fault_kind_help(enum fault_kind kind);
 bool fault_kind_executes(enum fault_kind kind);
+/* Does the call take effect before it is answered, and does it (or does it once more) after that? */
+bool fault_executes_now(const struct fault *fault);
+bool fault_executes_late(const struct fault *fault);
 
 void faults_init(struct faults *faults);
 void faults_done(struct faults *faults);
 void faults_clear(struct faults *faults);
 /* One rule or an array of them, all or none. ERR_MALFORMED names the rule and the member. */
 must_check bool faults_add(struct faults *faults, const char *text, size_t length, struct err *err);
-/* The rule that fires on this call, or NULL; takes from its budget. Valid until the rules change. */
-const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user);
+/* The rule that fires on this call, or NULL; takes from its budget. now_ms: monotonic, above 0; `limited` counts by it.
+ * Valid until the rules change. */
+const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user, int64_t now_ms);
 /* {"rules":[...]}, with fired and left (null = without end). */
 bool faults_write(const struct faults *faults, struct buf *out);
 

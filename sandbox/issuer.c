@@ -11,6 +11,7 @@
 #include "common/json_strict.h"
 #include "common/json_value.h"
 #include "sandbox/exchange.h"
+#include "sandbox/postponed.h"
 #include "sandbox/uri.h"
 
 #define USER_SIZE 129
@@ -132,7 +133,8 @@ static void execute_create(struct exchange *exchange, const struct ledger_order 
 {
     struct sandbox *sandbox = exchange->sandbox;
     uint32_t card = 0;
-    switch (ledger_create(sandbox->ledger, order, sandbox_now_ms(sandbox), &card)) {
+    int64_t now_ms = sandbox_now_ms(sandbox);
+    switch (ledger_create(sandbox->ledger, order, now_ms, &card)) {
     case LEDGER_MADE:
         exchange->status = 201;
         put_card(sandbox, card, "active", &sandbox->body);
@@ -145,10 +147,24 @@ static void execute_create(struct exchange *exchange, const struct ledger_order 
     case LEDGER_MISMATCH:
         exchange_refuse(exchange, 422, "idempotency_mismatch", "this key was used with another body");
         return;
+    case LEDGER_REFUSED:
+        exchange_refuse(exchange, 422, ledger_refusal(sandbox->ledger, order->key, now_ms),
+                        "this key was refused before");
+        return;
+    case LEDGER_UNLINKED:
+    case LEDGER_ABSENT:
     case LEDGER_FULL:
         exchange_refuse(exchange, 500, "out_of_memory", "the sandbox has no room for another card");
         return;
     }
+}
+
+static void take_create(struct exchange *exchange, const struct ledger_order *order)
+{
+    if (exchange_executes_now(exchange))
+        execute_create(exchange, order);
+    if (exchange_executes_late(exchange))
+        postponed_add(exchange, &(struct postponed_call){.order = *order});
 }
 
 static void create(struct sandbox *sandbox, struct http_request *request)
@@ -169,7 +185,7 @@ static void create(struct sandbox *sandbox, struct http_request *request)
         else if (wrong)
             refuse(&exchange, 400, "bad_request", wrong);
         else
-            execute_create(&exchange, order);
+            take_create(&exchange, order);
     }
     exchange_finish(&exchange);
 }
@@ -177,6 +193,21 @@ static void create(struct sandbox *sandbox, struct http_request *request)
 static struct slice slice_of(const char *text)
 {
     return (struct slice){.bytes = text, .length = strlen(text)};
+}
+
+/* The cards of a reference as they were then. */
+static void put_cards(struct sandbox *sandbox, struct slice reference, int64_t then_ms)
+{
+    const char *before = "{\"cards\":[";
+    for (uint32_t at = UINT32_MAX; ledger_next_of_reference(sandbox->ledger, reference, &at);) {
+        enum ledger_card_status status;
+        if (!ledger_status_at(ledger_card(sandbox->ledger, at), then_ms, &status))
+            continue;
+        buf_put_text(&sandbox->body, before);
+        put_card(sandbox, at, status_names[status], &sandbox->body);
+        before = ",";
+    }
+    buf_put_text(&sandbox->body, *before == ',' ? "]}" : "{\"cards\":[]}");
 }
 
 static void look_up(struct sandbox *sandbox, struct http_request *request)
@@ -194,18 +225,31 @@ static void look_up(struct sandbox *sandbox, struct http_request *request)
         if (!readable) {
             refuse(&exchange, 400, "bad_request", "a reference is required");
         } else {
+            bool is_stale = exchange.fault && exchange.fault->kind == FAULT_stale;
             exchange.status = 200;
-            buf_put_text(&sandbox->body, "{\"cards\":[");
-            uint32_t at = UINT32_MAX;
-            for (bool first = true; ledger_next_of_reference(sandbox->ledger, reference, &at); first = false) {
-                if (!first)
-                    buf_put_byte(&sandbox->body, ',');
-                put_card(sandbox, at, status_names[ledger_card(sandbox->ledger, at)->status], &sandbox->body);
-            }
-            buf_put_text(&sandbox->body, "]}");
+            put_cards(sandbox, reference, sandbox_now_ms(sandbox) - (is_stale ? exchange.fault->stale_ms : 0));
         }
     }
     exchange_finish(&exchange);
+}
+
+static void take_cancel(struct exchange *exchange, uint32_t card, struct slice id)
+{
+    struct sandbox *sandbox = exchange->sandbox;
+    if (exchange_executes_late(exchange)) {
+        const struct ledger_card *row = ledger_card(sandbox->ledger, card);
+        postponed_add(exchange, &(struct postponed_call){.card_id = id,
+                                                         .link = {.request_id = slice_of(row->reference),
+                                                                  .user_id = slice_of(row->user_id)}});
+    }
+    if (!exchange_executes_now(exchange))
+        return;
+    if (!ledger_cancel(sandbox->ledger, card, sandbox_now_ms(sandbox))) {
+        exchange_refuse(exchange, 409, "already_cancelled", "the card is cancelled already");
+        return;
+    }
+    exchange->status = 200;
+    put_card(sandbox, card, "cancelled", &sandbox->body);
 }
 
 static void cancel(struct sandbox *sandbox, struct http_request *request, struct slice id)
@@ -224,11 +268,8 @@ static void cancel(struct sandbox *sandbox, struct http_request *request, struct
             refuse(&exchange, 400, "bad_request", "an Idempotency-Key is required");
         } else if (!known) {
             refuse(&exchange, 404, "card_not_found", "there is no such card");
-        } else if (!ledger_cancel(sandbox->ledger, card)) {
-            exchange_refuse(&exchange, 409, "already_cancelled", "the card is cancelled already");
         } else {
-            exchange.status = 200;
-            put_card(sandbox, card, "cancelled", &sandbox->body);
+            take_cancel(&exchange, card, id);
         }
     }
     exchange_finish(&exchange);

@@ -15,14 +15,22 @@
 #define NUMBER_BIN UINT64_C(400000)        /* no real card: Visa's range without an issuer */
 #define CARD_ID_LETTERS "bcdfghjklmnpqrst" /* sixteen, no vowels: no words either */
 
+/* A create that was refused under its key. */
+struct refusal {
+    const char *key, *code;
+    int64_t made_ms;
+};
+
 struct ledger {
     uint64_t seed;
     uint64_t number_offset, number_unstep;
     int64_t key_lifetime_ms;
     uint64_t base; /* cards made before the last reset */
     struct store_texts texts;
-    struct store_rows cards, links;
+    struct store_rows cards, links, unlinks, refusals, lates;
     struct store_index cards_by_key, cards_by_reference, links_by_request, links_by_card;
+    struct store_index unlinks_by_request, unlinks_by_card, refusals_by_key;
+    uint32_t live_links, late_outstanding;
     uint32_t references_with_two_cards, cards_linked_twice;
     uint64_t counts[LEDGER_COUNT_FAULTS + 1];
     uint64_t leaks;
@@ -45,6 +53,12 @@ static void drop_rows(struct ledger *ledger)
     store_texts_done(&ledger->texts);
     store_rows_done(&ledger->cards);
     store_rows_done(&ledger->links);
+    store_rows_done(&ledger->unlinks);
+    store_rows_done(&ledger->refusals);
+    store_rows_done(&ledger->lates);
+    store_index_done(&ledger->unlinks_by_request);
+    store_index_done(&ledger->unlinks_by_card);
+    store_index_done(&ledger->refusals_by_key);
     store_index_done(&ledger->cards_by_key);
     store_index_done(&ledger->cards_by_reference);
     store_index_done(&ledger->links_by_request);
@@ -56,7 +70,12 @@ static must_check bool make_rows(struct ledger *ledger)
     return store_rows_init(&ledger->cards, sizeof(struct ledger_card)) &&
            store_rows_init(&ledger->links, sizeof(struct ledger_link)) && store_index_init(&ledger->cards_by_key) &&
            store_index_init(&ledger->cards_by_reference) && store_index_init(&ledger->links_by_request) &&
-           store_index_init(&ledger->links_by_card);
+           store_index_init(&ledger->links_by_card) &&
+           store_rows_init(&ledger->unlinks, sizeof(struct ledger_unlink)) &&
+           store_rows_init(&ledger->refusals, sizeof(struct refusal)) &&
+           store_rows_init(&ledger->lates, sizeof(struct ledger_late)) &&
+           store_index_init(&ledger->unlinks_by_request) && store_index_init(&ledger->unlinks_by_card) &&
+           store_index_init(&ledger->refusals_by_key);
 }
 
 struct ledger *ledger_new(uint64_t seed, int64_t key_lifetime_ms)
@@ -91,6 +110,7 @@ bool ledger_reset(struct ledger *ledger)
         .number_unstep = ledger->number_unstep,
         .key_lifetime_ms = ledger->key_lifetime_ms,
         .base = ledger->base + ledger->cards.count,
+        .late_outstanding = ledger->late_outstanding,
     };
     if (!make_rows(&fresh)) {
         drop_rows(&fresh);
@@ -169,11 +189,12 @@ static uint32_t make_card(struct ledger *ledger, const struct ledger_order *orde
     struct ledger_card *card = store_rows_add(&ledger->cards);
     if (!card)
         return STORE_NONE;
-    card->made_ms = now_ms;
+    card->made_ms = card->changed_ms = now_ms;
     card->fingerprint = fingerprint;
     card->sends = 1;
     card->status = LEDGER_ACTIVE;
     card->is_reissue = order->is_reissue;
+    card->is_late = order->is_late;
     uint32_t siblings = 0;
     for (uint32_t at = STORE_NONE; ledger_next_of_reference(ledger, order->reference, &at);)
         siblings++;
@@ -204,16 +225,50 @@ enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_orde
         *ret_card = known;
         return LEDGER_SAME;
     }
+    if (ledger_refusal(ledger, order->key, now_ms)) {
+        ledger_add(ledger, LEDGER_COUNT_ISSUER_KEPT);
+        return LEDGER_REFUSED;
+    }
     uint32_t made = make_card(ledger, order, fingerprint, now_ms);
     if (made == STORE_NONE)
         return LEDGER_FULL;
     uint32_t replaced;
     if (order->is_reissue && ledger_card_of_id(ledger, order->replaces, &replaced) &&
-        ledger_card(ledger, replaced)->status == LEDGER_ACTIVE)
+        ledger_card(ledger, replaced)->status == LEDGER_ACTIVE) {
         ledger_card(ledger, replaced)->status = LEDGER_REPLACED;
+        ledger_card(ledger, replaced)->changed_ms = now_ms;
+    }
     ledger_add(ledger, LEDGER_COUNT_ISSUER_EXECUTED);
     *ret_card = made;
     return LEDGER_MADE;
+}
+
+enum ledger_result ledger_refuse(struct ledger *ledger, struct slice key, struct slice code, int64_t now_ms)
+{
+    uint32_t card = card_of_key(ledger, key);
+    if (card != STORE_NONE && now_ms - ledger_card(ledger, card)->made_ms < ledger->key_lifetime_ms)
+        return LEDGER_SAME;
+    struct refusal *refusal = store_rows_add(&ledger->refusals);
+    if (!refusal)
+        return LEDGER_FULL;
+    refusal->key = store_texts_put(&ledger->texts, key);
+    refusal->code = store_texts_put(&ledger->texts, code);
+    refusal->made_ms = now_ms;
+    if (refusal->key && refusal->code && store_index_add(&ledger->refusals_by_key, hash_of(ledger, key)))
+        return LEDGER_REFUSED;
+    store_rows_drop_last(&ledger->refusals);
+    return LEDGER_FULL;
+}
+
+const char *ledger_refusal(const struct ledger *ledger, struct slice key, int64_t now_ms)
+{
+    uint32_t at = store_index_first(&ledger->refusals_by_key, hash_of(ledger, key));
+    for (; at != STORE_NONE; at = store_index_next(&ledger->refusals_by_key, at)) {
+        const struct refusal *refusal = store_rows_at(&ledger->refusals, at);
+        if (is_text(refusal->key, key) && now_ms - refusal->made_ms < ledger->key_lifetime_ms)
+            return refusal->code;
+    }
+    return NULL;
 }
 
 void ledger_note_send(struct ledger *ledger, struct slice key)
@@ -223,8 +278,28 @@ void ledger_note_send(struct ledger *ledger, struct slice key)
         ledger_card(ledger, card)->sends++;
 }
 
+/* The unlink of that request (then card_id may be anything) or of that card, or NULL. */
+static struct ledger_unlink *find_unlink(const struct ledger *ledger, const struct store_index *index,
+                                         const struct ledger_link_order *order)
+{
+    bool by_card = index == &ledger->unlinks_by_card;
+    struct slice wanted = by_card ? order->card_id : order->request_id;
+    uint32_t at = store_index_first(index, hash_of(ledger, wanted));
+    for (; at != STORE_NONE; at = store_index_next(index, at)) {
+        struct ledger_unlink *unlink = store_rows_at(&ledger->unlinks, at);
+        if (is_text(by_card ? unlink->card_id : unlink->request_id, wanted))
+            return unlink;
+    }
+    return NULL;
+}
+
 enum ledger_result ledger_put_link(struct ledger *ledger, const struct ledger_link_order *order)
 {
+    if (find_unlink(ledger, &ledger->unlinks_by_request, order) ||
+        find_unlink(ledger, &ledger->unlinks_by_card, order)) {
+        ledger_add(ledger, LEDGER_COUNT_CORE_LINK_AFTER_UNLINK);
+        return LEDGER_UNLINKED;
+    }
     uint64_t fingerprint = store_hash(store_hash(ledger->seed, order->user_id), order->body);
     uint32_t request_hash = hash_of(ledger, order->request_id), card_hash = hash_of(ledger, order->card_id);
     uint32_t at = store_index_first(&ledger->links_by_request, request_hash);
@@ -261,8 +336,110 @@ enum ledger_result ledger_put_link(struct ledger *ledger, const struct ledger_li
     }
     if (siblings == 1)
         ledger->cards_linked_twice++;
+    link->is_late = order->is_late;
+    ledger->live_links++;
     ledger_add(ledger, LEDGER_COUNT_CORE_LINKED);
     return LEDGER_MADE;
+}
+
+/* The link of that request and card, or NULL. */
+static struct ledger_link *find_link(const struct ledger *ledger, const struct ledger_link_order *order)
+{
+    uint32_t at = store_index_first(&ledger->links_by_request, hash_of(ledger, order->request_id));
+    for (; at != STORE_NONE; at = store_index_next(&ledger->links_by_request, at)) {
+        struct ledger_link *link = store_rows_at(&ledger->links, at);
+        if (is_text(link->request_id, order->request_id) && is_text(link->card_id, order->card_id))
+            return link;
+    }
+    return NULL;
+}
+
+static must_check bool add_unlink(struct ledger *ledger, const struct ledger_link_order *order, bool took_link)
+{
+    struct ledger_unlink *unlink = store_rows_add(&ledger->unlinks);
+    if (!unlink)
+        return false;
+    *unlink = (struct ledger_unlink){
+        .request_id = store_texts_put(&ledger->texts, order->request_id),
+        .user_id = store_texts_put(&ledger->texts, order->user_id),
+        .card_id = store_texts_put(&ledger->texts, order->card_id),
+        .count = 1,
+        .took_link = took_link,
+        .is_late = order->is_late,
+    };
+    if (unlink->request_id && unlink->user_id && unlink->card_id &&
+        add_to_both(&ledger->unlinks_by_request, hash_of(ledger, order->request_id), &ledger->unlinks_by_card,
+                    hash_of(ledger, order->card_id)))
+        return true;
+    store_rows_drop_last(&ledger->unlinks);
+    return false;
+}
+
+enum ledger_result ledger_put_unlink(struct ledger *ledger, const struct ledger_link_order *order)
+{
+    struct ledger_link *link = find_link(ledger, order);
+    if (link && !is_text(link->user_id, order->user_id)) {
+        ledger_add(ledger, LEDGER_COUNT_CORE_MISMATCH);
+        return LEDGER_MISMATCH;
+    }
+    struct ledger_unlink *known = find_unlink(ledger, &ledger->unlinks_by_request, order);
+    if (known && is_text(known->card_id, order->card_id)) {
+        known->count++;
+        return known->took_link ? LEDGER_SAME : LEDGER_ABSENT;
+    }
+    if (!add_unlink(ledger, order, link != NULL))
+        return LEDGER_FULL;
+    if (!link)
+        return LEDGER_ABSENT;
+    link->is_unlinked = true;
+    ledger->live_links--;
+    ledger_add(ledger, LEDGER_COUNT_CORE_UNLINKED);
+    return LEDGER_MADE;
+}
+
+void ledger_late_begun(struct ledger *ledger)
+{
+    ledger->late_outstanding++;
+}
+
+void ledger_late_ended(struct ledger *ledger, const char *call, struct slice reference, struct slice user_id,
+                       enum ledger_result result)
+{
+    ledger->late_outstanding--;
+    struct ledger_late *late = call ? store_rows_add(&ledger->lates) : NULL;
+    if (!late)
+        return;
+    late->call = call;
+    late->result = (uint8_t)result;
+    late->reference = store_texts_put(&ledger->texts, reference);
+    late->user_id = store_texts_put(&ledger->texts, user_id);
+    if (!late->reference || !late->user_id)
+        store_rows_drop_last(&ledger->lates);
+}
+
+uint32_t ledger_late_outstanding(const struct ledger *ledger)
+{
+    return ledger->late_outstanding;
+}
+
+uint32_t ledger_lates(const struct ledger *ledger)
+{
+    return ledger->lates.count;
+}
+
+const struct ledger_late *ledger_late(const struct ledger *ledger, uint32_t late)
+{
+    return store_rows_at(&ledger->lates, late);
+}
+
+const char *ledger_result_name(enum ledger_result result)
+{
+    static const char *const names[] = {
+#define X(result, name) [LEDGER_##result] = name,
+        LEDGER_RESULTS(X)
+#undef X
+    };
+    return names[result];
 }
 
 uint32_t ledger_cards(const struct ledger *ledger)
@@ -283,6 +460,21 @@ uint32_t ledger_links(const struct ledger *ledger)
 const struct ledger_link *ledger_link(const struct ledger *ledger, uint32_t link)
 {
     return store_rows_at(&ledger->links, link);
+}
+
+uint32_t ledger_live_links(const struct ledger *ledger)
+{
+    return ledger->live_links;
+}
+
+uint32_t ledger_unlinks(const struct ledger *ledger)
+{
+    return ledger->unlinks.count;
+}
+
+const struct ledger_unlink *ledger_unlink(const struct ledger *ledger, uint32_t unlink)
+{
+    return store_rows_at(&ledger->unlinks, unlink);
 }
 
 /* The digit that makes the sum of a 16-digit number ending in 0 a multiple of ten (Luhn, US patent 2950048). */
@@ -350,12 +542,21 @@ bool ledger_card_of_id(const struct ledger *ledger, struct slice id, uint32_t *r
     return true;
 }
 
-bool ledger_cancel(struct ledger *ledger, uint32_t card)
+bool ledger_status_at(const struct ledger_card *card, int64_t then_ms, enum ledger_card_status *ret_status)
+{
+    if (card->made_ms > then_ms)
+        return false;
+    *ret_status = card->changed_ms > then_ms ? LEDGER_ACTIVE : (enum ledger_card_status)card->status;
+    return true;
+}
+
+bool ledger_cancel(struct ledger *ledger, uint32_t card, int64_t now_ms)
 {
     struct ledger_card *row = ledger_card(ledger, card);
     if (row->status == LEDGER_CANCELLED)
         return false;
     row->status = LEDGER_CANCELLED;
+    row->changed_ms = now_ms;
     ledger_add(ledger, LEDGER_COUNT_ISSUER_CANCELLED);
     return true;
 }

@@ -1,7 +1,7 @@
 /* What the stand-ins did: every card made, every link, and how often. The evidence that tests and demos ask for.
  *
  * Pure: the caller says what time it is. About 150 bytes a card and 150 a link, nothing is ever removed but by
- * ledger_reset(). */
+ * ledger_reset(): a link that was taken back stays as a row that says so. */
 #ifndef ISSUING_SANDBOX_LEDGER_H
 #define ISSUING_SANDBOX_LEDGER_H
 
@@ -12,23 +12,29 @@
     20                      /* "ic_" and 16 letters: never a digit, so that no id looks like a number to a redactor */
 #define LEDGER_TEXT_MAX 255 /* keys, references, users */
 
-#define LEDGER_COUNTS(X)                                                              \
-    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */             \
-    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                            \
-    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */      \
-    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                  \
-    X(ISSUER_LOOKUP, "issuer.lookup")                                                 \
-    X(ISSUER_CANCEL, "issuer.cancel")                                                 \
-    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                     \
-    X(ISSUER_REFUSED, "issuer.refused")     /* malformed or without the credential */ \
-    X(CORE_CHECK, "core.check")                                                       \
-    X(CORE_LINK, "core.link")         /* link calls that arrived */                   \
-    X(CORE_LINKED, "core.linked")     /* links made */                                \
-    X(CORE_REPEATED, "core.repeated") /* same request, same link again */             \
-    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                  \
-    X(CORE_REFUSED, "core.refused")                                                   \
-    X(STRAY, "stray")   /* calls of paths that do not exist */                        \
-    X(FAULTS, "faults") /* calls that met a fault */
+#define LEDGER_COUNTS(X)                                                                             \
+    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */                            \
+    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                                           \
+    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */                     \
+    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                                 \
+    X(ISSUER_LOOKUP, "issuer.lookup")                                                                \
+    X(ISSUER_CANCEL, "issuer.cancel")                                                                \
+    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                                    \
+    X(ISSUER_REFUSED, "issuer.refused")     /* malformed or without the credential */                \
+    X(ISSUER_KEPT, "issuer.kept_refusal")   /* creates refused since their key was refused before */ \
+    X(ISSUER_LATE, "issuer.late")           /* creates and cancels executed late */                  \
+    X(CORE_CHECK, "core.check")                                                                      \
+    X(CORE_LINK, "core.link")         /* link calls that arrived */                                  \
+    X(CORE_LINKED, "core.linked")     /* links made */                                               \
+    X(CORE_REPEATED, "core.repeated") /* same request, same link again */                            \
+    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                                 \
+    X(CORE_REFUSED, "core.refused")                                                                  \
+    X(CORE_UNLINK, "core.unlink")                       /* unlink calls that arrived */              \
+    X(CORE_UNLINKED, "core.unlinked")                   /* links taken back */                       \
+    X(CORE_LINK_AFTER_UNLINK, "core.link_after_unlink") /* links refused for that */                 \
+    X(CORE_LATE, "core.late")                           /* links and unlinks executed late */        \
+    X(STRAY, "stray")                                   /* calls of paths that do not exist */       \
+    X(FAULTS, "faults")                                 /* calls that met a fault */
 
 enum ledger_count {
 #define X(count, name) LEDGER_COUNT_##count,
@@ -42,10 +48,12 @@ enum ledger_card_status { LEDGER_ACTIVE, LEDGER_REPLACED, LEDGER_CANCELLED };
 struct ledger_card {
     const char *key, *reference, *user_id;
     int64_t made_ms;
+    int64_t changed_ms;   /* when status became what it is */
     uint64_t fingerprint; /* of the body that made it */
     uint32_t sends;       /* create calls with its key, the one that made it and those after */
     uint8_t status;       /* enum ledger_card_status */
     bool is_reissue;
+    bool is_late; /* made by a late execution */
 };
 
 struct ledger_order {
@@ -53,6 +61,7 @@ struct ledger_order {
     struct slice replaces; /* the issuer's card id; empty = none */
     struct slice body;     /* as sent: "same body" means the same bytes */
     bool is_reissue;
+    bool is_late;
 };
 
 /* Borrowed likewise. */
@@ -60,14 +69,46 @@ struct ledger_link {
     const char *request_id, *user_id, *card_id;
     uint64_t fingerprint;
     uint32_t count; /* link calls of this request that took effect */
+    bool is_late;   /* made by a late execution */
+    bool is_unlinked;
 };
 
 struct ledger_link_order {
     struct slice request_id, user_id, card_id;
     struct slice body;
+    bool is_late;
 };
 
-enum ledger_result { LEDGER_MADE, LEDGER_SAME, LEDGER_MISMATCH, LEDGER_FULL };
+/* Borrowed likewise. A link of this request, or of this card, is refused from then on, whether there was one or not. */
+struct ledger_unlink {
+    const char *request_id, *user_id, *card_id;
+    uint32_t count; /* unlink calls of this request and card */
+    bool took_link; /* there was a link to take back */
+    bool is_late;
+};
+
+/* An execution that its caller was not there to see: call is a static name (calls.h). */
+struct ledger_late {
+    const char *call, *reference, *user_id;
+    uint8_t result; /* enum ledger_result */
+};
+
+#define LEDGER_RESULTS(X)                                             \
+    X(MADE, "made")         /* done by this call */                   \
+    X(SAME, "same")         /* done before, by the same call */       \
+    X(MISMATCH, "mismatch") /* the key or request is another one's */ \
+    X(REFUSED, "refused")   /* this key was refused before */         \
+    X(UNLINKED, "unlinked") /* its link was taken back before */      \
+    X(ABSENT, "absent")     /* there is nothing of the kind */        \
+    X(FULL, "out_of_memory")
+
+enum ledger_result {
+#define X(result, name) LEDGER_##result,
+    LEDGER_RESULTS(X)
+#undef X
+};
+
+const char *ledger_result_name(enum ledger_result result);
 
 struct ledger;
 
@@ -77,14 +118,31 @@ void ledger_free(struct ledger *ledger);
 must_check bool ledger_reset(struct ledger *ledger);
 
 /* A create call that takes effect. A key that was first used key_lifetime_ms ago or earlier is forgotten: the same
- * call then makes a SECOND card. ret_card is set for LEDGER_MADE and LEDGER_SAME. */
+ * call then makes a SECOND card. ret_card is set for LEDGER_MADE and LEDGER_SAME; LEDGER_REFUSED: the key has a kept
+ * refusal and no card. */
 enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
                                  uint32_t *ret_card);
+/* A create call that the issuer refuses and remembers, for the key's lifetime. LEDGER_SAME: the key has a card, and
+ * nothing changes; LEDGER_REFUSED: it is kept. */
+enum ledger_result ledger_refuse(struct ledger *ledger, struct slice key, struct slice code, int64_t now_ms);
+/* The code of the refusal that is kept under that key, or NULL. */
+const char *ledger_refusal(const struct ledger *ledger, struct slice key, int64_t now_ms);
 /* A create call that arrived and took no effect still counts among the sends of its key's card. */
 void ledger_note_send(struct ledger *ledger, struct slice key);
 /* Keyed by request_id, which never expires. The same card under two requests is let through and counted: that is what
  * tests look for. */
 enum ledger_result ledger_put_link(struct ledger *ledger, const struct ledger_link_order *order);
+/* body is not looked at. LEDGER_MADE: the link is taken back; SAME: it was taken back before; ABSENT: this card was
+ * never linked by this request; MISMATCH: the link is another user's. All but MISMATCH and FULL are remembered. */
+enum ledger_result ledger_put_unlink(struct ledger *ledger, const struct ledger_link_order *order);
+
+/* Late executions: one more is outstanding; one of them is done, or was given up (call NULL). */
+void ledger_late_begun(struct ledger *ledger);
+void ledger_late_ended(struct ledger *ledger, const char *call, struct slice reference, struct slice user_id,
+                       enum ledger_result result);
+uint32_t ledger_late_outstanding(const struct ledger *ledger);
+uint32_t ledger_lates(const struct ledger *ledger);
+const struct ledger_late *ledger_late(const struct ledger *ledger, uint32_t late);
 
 uint32_t ledger_cards(const struct ledger *ledger);
 struct ledger_card *ledger_card(const struct ledger *ledger, uint32_t card);
@@ -94,7 +152,9 @@ must_check bool ledger_card_of_id(const struct ledger *ledger, struct slice id, 
 /* Walks the cards of a reference: *card starts at UINT32_MAX; false at the end. */
 bool ledger_next_of_reference(const struct ledger *ledger, struct slice reference, uint32_t *card);
 /* false if it is cancelled already. */
-bool ledger_cancel(struct ledger *ledger, uint32_t card);
+bool ledger_cancel(struct ledger *ledger, uint32_t card, int64_t now_ms);
+/* The status that the card had then; false: it was not made yet. */
+must_check bool ledger_status_at(const struct ledger_card *card, int64_t then_ms, enum ledger_card_status *ret_status);
 
 void ledger_add(struct ledger *ledger, enum ledger_count count);
 uint64_t ledger_count(const struct ledger *ledger, enum ledger_count count);
@@ -105,6 +165,9 @@ unsigned ledger_find_leaks(struct ledger *ledger, struct slice text);
 uint64_t ledger_leaks(const struct ledger *ledger);
 uint32_t ledger_links(const struct ledger *ledger);
 const struct ledger_link *ledger_link(const struct ledger *ledger, uint32_t link);
+uint32_t ledger_live_links(const struct ledger *ledger); /* not taken back */
+uint32_t ledger_unlinks(const struct ledger *ledger);
+const struct ledger_unlink *ledger_unlink(const struct ledger *ledger, uint32_t unlink);
 uint32_t ledger_references_with_two_cards(const struct ledger *ledger);
 uint32_t ledger_cards_linked_twice(const struct ledger *ledger);
 

@@ -39,8 +39,9 @@ static bool put_cards(const struct ledger *ledger, const struct ledger_range *ra
         put_text(out, ",\"reference\":", card->reference);
         put_text(out, ",\"key\":", card->key);
         put_text(out, ",\"user_id\":", card->user_id);
-        buf_put_format(out, ",\"kind\":\"%s\",\"status\":\"%s\",\"sends\":%u}", card->is_reissue ? "reissue" : "new",
-                       status_names[card->status], card->sends);
+        buf_put_format(out, ",\"kind\":\"%s\",\"status\":\"%s\",\"sends\":%u,\"late\":%s}",
+                       card->is_reissue ? "reissue" : "new", status_names[card->status], card->sends,
+                       card->is_late ? "true" : "false");
     }
     return false;
 }
@@ -50,14 +51,49 @@ static bool put_links(const struct ledger *ledger, const struct ledger_range *ra
     size_t written = 0;
     for (size_t at = range->from; at < ledger_links(ledger); at++) {
         const struct ledger_link *link = ledger_link(ledger, (uint32_t)at);
-        if (!is_wanted(range, link->user_id, link->request_id))
+        if (link->is_unlinked || !is_wanted(range, link->user_id, link->request_id))
             continue;
         if (written == range->limit)
             return true;
         put_text(out, written++ ? ",{\"user_id\":" : "{\"user_id\":", link->user_id);
         put_text(out, ",\"card_id\":", link->card_id);
         put_text(out, ",\"request_id\":", link->request_id);
-        buf_put_format(out, ",\"count\":%u}", link->count);
+        buf_put_format(out, ",\"count\":%u,\"late\":%s}", link->count, link->is_late ? "true" : "false");
+    }
+    return false;
+}
+
+static bool put_unlinks(const struct ledger *ledger, const struct ledger_range *range, struct buf *out)
+{
+    size_t written = 0;
+    for (size_t at = range->from; at < ledger_unlinks(ledger); at++) {
+        const struct ledger_unlink *unlink = ledger_unlink(ledger, (uint32_t)at);
+        if (!is_wanted(range, unlink->user_id, unlink->request_id))
+            continue;
+        if (written == range->limit)
+            return true;
+        put_text(out, written++ ? ",{\"user_id\":" : "{\"user_id\":", unlink->user_id);
+        put_text(out, ",\"card_id\":", unlink->card_id);
+        put_text(out, ",\"request_id\":", unlink->request_id);
+        buf_put_format(out, ",\"count\":%u,\"took_link\":%s,\"late\":%s}", unlink->count,
+                       unlink->took_link ? "true" : "false", unlink->is_late ? "true" : "false");
+    }
+    return false;
+}
+
+static bool put_lates(const struct ledger *ledger, const struct ledger_range *range, struct buf *out)
+{
+    size_t written = 0;
+    for (size_t at = range->from; at < ledger_lates(ledger); at++) {
+        const struct ledger_late *late = ledger_late(ledger, (uint32_t)at);
+        if (!is_wanted(range, late->user_id, late->reference))
+            continue;
+        if (written == range->limit)
+            return true;
+        buf_put_format(out, "%s{\"call\":\"%s\"", written++ ? "," : "", late->call);
+        put_text(out, ",\"reference\":", late->reference);
+        put_text(out, ",\"user_id\":", late->user_id);
+        buf_put_format(out, ",\"result\":\"%s\"}", ledger_result_name((enum ledger_result)late->result));
     }
     return false;
 }
@@ -70,7 +106,8 @@ static void put_counts(const struct ledger *ledger, struct buf *out)
                    (unsigned long long)ledger_count(ledger, LEDGER_COUNT_##count));
     LEDGER_COUNTS(X)
 #undef X
-    buf_put_format(out, "},\"leaks\":%llu", (unsigned long long)ledger_leaks(ledger));
+    buf_put_format(out, "},\"leaks\":%llu,\"late_outstanding\":%u", (unsigned long long)ledger_leaks(ledger),
+                   ledger_late_outstanding(ledger));
 }
 
 bool ledger_report(const struct ledger *ledger, const struct ledger_range *range, struct buf *out)
@@ -79,6 +116,10 @@ bool ledger_report(const struct ledger *ledger, const struct ledger_range *range
     bool truncated = put_cards(ledger, range, out);
     buf_put_text(out, "],\"links\":[");
     truncated |= put_links(ledger, range, out);
+    buf_put_text(out, "],\"unlinks\":[");
+    truncated |= put_unlinks(ledger, range, out);
+    buf_put_text(out, "],\"late\":[");
+    truncated |= put_lates(ledger, range, out);
     buf_put_text(out, "],");
     put_counts(ledger, out);
     buf_put_format(out, ",\"truncated\":%s}\n", truncated ? "true" : "false");
@@ -87,9 +128,10 @@ bool ledger_report(const struct ledger *ledger, const struct ledger_range *range
 
 bool ledger_report_summary(const struct ledger *ledger, struct buf *out)
 {
-    buf_put_format(out, "{\"cards\":%u,\"references_with_two_cards\":%u,\"links\":%u,\"cards_linked_twice\":%u,",
-                   ledger_cards(ledger), ledger_references_with_two_cards(ledger), ledger_links(ledger),
-                   ledger_cards_linked_twice(ledger));
+    buf_put_format(
+        out, "{\"cards\":%u,\"references_with_two_cards\":%u,\"links\":%u,\"cards_linked_twice\":%u,\"unlinks\":%u,",
+        ledger_cards(ledger), ledger_references_with_two_cards(ledger), ledger_live_links(ledger),
+        ledger_cards_linked_twice(ledger), ledger_unlinks(ledger));
     put_counts(ledger, out);
     buf_put_text(out, "}\n");
     return !out->failed;

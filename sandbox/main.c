@@ -1,8 +1,8 @@
 /* issuing-sandbox: a stand-in card issuer and core-api (CONTRACT 3 and 4) with faults on demand and a ledger of what
  * it did, for development, demos, tests and benches. Nothing here is ever needed in production.
  *
- * Reading order: store, ledger (what happened), calls, faults (what shall go wrong), exchange (one call), issuer,
- * core, control, main. */
+ * Reading order: store, ledger (what happened), calls, faults (what shall go wrong), exchange (one call), postponed,
+ * issuer, core, control, main. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +20,7 @@
 #include "sandbox/issuer.h"
 #include "sandbox/listener.h"
 #include "sandbox/options.h"
+#include "sandbox/postponed.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/token_command.h"
 
@@ -43,6 +44,7 @@ static void raise_descriptor_limit(void)
 
 static void stop(struct program *program)
 {
+    postponed_drop(&program->sandbox);
     exchange_end_late(&program->sandbox, TARGET_ISSUER);
     exchange_end_late(&program->sandbox, TARGET_CORE);
     for (int door = 0; door < DOORS; door++) {

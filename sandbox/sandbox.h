@@ -13,6 +13,7 @@
 #include "sandbox/ledger.h"
 
 struct exchange_late;
+struct postponed;
 struct listener;
 
 enum sandbox_door { DOOR_ISSUER, DOOR_CORE, DOOR_CONTROL, DOORS };
@@ -27,6 +28,7 @@ struct sandbox {
     int64_t clock_advance_ms;                         /* POST /clock */
     struct buf body, altered;      /* scratch of the one call that is being handled; an answer is sent from here */
     struct exchange_late *late;    /* requests that are answered later, or never */
+    struct postponed *postponed;   /* calls that are executed later: postponed.c */
     struct listener *doors[DOORS]; /* owned by main */
 };
 

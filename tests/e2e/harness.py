@@ -210,8 +210,9 @@ class Sandbox(Program):
         return self
 
     def fault(self, call, fault, **members):
-        """call: create, lookup, cancel (issuer), check, link (core); or "issuer" or "core" for any call of it."""
-        rule = {"target": "core" if call in ("check", "link", "core") else "issuer", "fault": fault}
+        """call: create, lookup, cancel (issuer), check, link, unlink (core); or "issuer" or "core" for any call of
+        it."""
+        rule = {"target": "core" if call in ("check", "link", "unlink", "core") else "issuer", "fault": fault}
         if call not in ("issuer", "core"):
             rule["call"] = call
         rule.update(members)
@@ -242,6 +243,22 @@ class Sandbox(Program):
         return [row for row in found
                 if (call is None or row["call"] == call) and (user is None or row["user"] == user) and
                 (reference is None or row["reference"] == reference)]
+
+    def late_outstanding(self):
+        """How many calls wait for their late execution (faults drop_then_execute and the like)."""
+        return self.summary()["late_outstanding"]
+
+    def run_late(self):
+        """Executes now what waits for its late execution; returns how many calls those were. With a late_ms of an hour
+        a story so chooses the moment by itself."""
+        return self.ask("POST", "/late/run", "")["executed"]
+
+    def wait_late(self, seconds=PATIENCE):
+        wait(lambda: self.late_outstanding() == 0, "no late execution is outstanding", seconds)
+
+    def late(self, **query):
+        """What was executed late, in order: call, reference, user_id, result."""
+        return self.ledger(**query)["late"]
 
     def numbers(self):
         return self.ask("GET", "/numbers")["numbers"]

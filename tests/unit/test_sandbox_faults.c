@@ -12,10 +12,12 @@
 #include "sandbox/uri.h"
 
 static struct faults faults;
+static int64_t now_ms;
 
 static void set_up(void)
 {
     faults_init(&faults);
+    now_ms = 1;
 }
 
 static void tear_down(void)
@@ -37,7 +39,7 @@ static void add(const char *text)
 /* The name of the fault that fires, or "". */
 static const char *match(enum call_kind call, const char *user)
 {
-    const struct fault *fault = faults_match(&faults, call, slice_of(user));
+    const struct fault *fault = faults_match(&faults, call, slice_of(user), now_ms);
     return fault ? fault_kind_name(fault->kind) : "";
 }
 
@@ -128,6 +130,75 @@ START_TEST(a_rate_of_zero_never_fires_and_of_one_always)
 }
 END_TEST
 
+START_TEST(a_granted_rate_lets_so_many_pass_and_no_more)
+{
+    add("[{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"limited\",\"per_second\":2},"
+        "{\"target\":\"issuer\",\"user\":\"bob\",\"fault\":\"drop\"}]");
+    ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
+    ck_assert_str_eq(match(CALL_CREATE, "bob"), "drop"); /* granted, and then the next rule's */
+    ck_assert_str_eq(match(CALL_CREATE, "bob"), "limited");
+    ck_assert_str_eq(match(CALL_LOOKUP, "alice"), "");
+    now_ms += 499;
+    ck_assert_str_eq(match(CALL_CREATE, "alice"), "limited");
+    now_ms += 1;
+    ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
+    ck_assert_str_eq(match(CALL_CREATE, "alice"), "limited");
+    now_ms += 60000; /* what was not used does not add up beyond a second's calls */
+    ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
+    ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
+    ck_assert_str_eq(match(CALL_CREATE, "alice"), "limited");
+}
+END_TEST
+
+START_TEST(a_rate_below_one_a_second_grants_single_calls)
+{
+    add("{\"target\":\"issuer\",\"fault\":\"limited\",\"per_second\":0.5,\"retry_after\":\"2\"}");
+    ck_assert_str_eq(match(CALL_CREATE, "a"), "");
+    now_ms += 1999;
+    ck_assert_str_eq(match(CALL_CREATE, "a"), "limited");
+    now_ms += 1;
+    ck_assert_str_eq(match(CALL_CREATE, "a"), "");
+    ck_assert_str_eq(match(CALL_CREATE, "a"), "limited");
+}
+END_TEST
+
+START_TEST(what_executes_late_is_told_from_what_executes_at_once)
+{
+    static const struct {
+        enum fault_kind kind;
+        bool now, late;
+    } wanted[] = {
+        {FAULT_drop, false, false},
+        {FAULT_create_then_drop, true, false},
+        {FAULT_drop_then_execute, false, true},
+        {FAULT_hang_then_execute, false, true},
+        {FAULT_status_then_execute, false, true},
+        {FAULT_execute_twice, true, true},
+        {FAULT_limited, false, false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+        struct fault fault = {.kind = wanted[i].kind};
+        ck_assert_int_eq(fault_executes_now(&fault), wanted[i].now);
+        ck_assert_int_eq(fault_executes_late(&fault), wanted[i].late);
+    }
+}
+END_TEST
+
+START_TEST(the_ring_knows_whose_reference_it_was)
+{
+    struct calls *calls = calls_new();
+    ck_assert_ptr_nonnull(calls);
+    calls_note(calls, CALL_CREATE, &(struct call_words){.user = SLICE("alice"), .reference = SLICE("r1")}, NULL, 0);
+    calls_note(calls, CALL_LOOKUP, &(struct call_words){.reference = SLICE("r1")}, NULL, 0);
+    struct slice user = calls_user_of(calls, SLICE("r1"));
+    ck_assert_uint_eq(user.length, 5);
+    ck_assert_mem_eq(user.bytes, "alice", 5);
+    ck_assert_uint_eq(calls_user_of(calls, SLICE("r")).length, 0);
+    ck_assert_uint_eq(calls_user_of(calls, SLICE("")).length, 0);
+    calls_free(calls);
+}
+END_TEST
+
 START_TEST(every_kind_can_be_asked_for_by_name)
 {
     static const char *const special[][2] = {
@@ -137,6 +208,12 @@ START_TEST(every_kind_can_be_asked_for_by_name)
         {"status", ",\"target\":\"issuer\",\"status\":500"},
         {"execute_then_status", ",\"target\":\"issuer\",\"status\":500"},
         {"answer", ",\"target\":\"issuer\",\"body\":\"x\""},
+        {"drop_then_execute", ",\"target\":\"issuer\",\"call\":\"create\",\"late_code\":\"no\""},
+        {"hang_then_execute", ",\"target\":\"core\",\"call\":\"link\",\"late_from\":\"gone\""},
+        {"status_then_execute", ",\"target\":\"core\",\"call\":\"unlink\",\"late_ms\":5"},
+        {"execute_twice", ",\"target\":\"issuer\",\"call\":\"cancel\""},
+        {"limited", ",\"target\":\"issuer\",\"per_second\":2.5"},
+        {"stale", ",\"target\":\"issuer\",\"call\":\"lookup\",\"stale_ms\":5"},
     };
     static const char *const names[] = {
 #define X(kind, executes, help) #kind,
@@ -179,6 +256,17 @@ START_TEST(a_bad_rule_is_refused_with_its_reason_and_adds_nothing)
         {"{\"target\":\"issuer\",\"fault\":\"delay\",\"delay_ms\":99999999}", "delay_ms"},
         {"{\"target\":\"issuer\",\"fault\":\"status\",\"status\":429,\"retry_after\":\"1\\r\\nX: y\"}", "retry_after"},
         {"{\"target\":\"issuer\",\"fault\":\"answer\"}", "needs a card"},
+        {"{\"target\":\"issuer\",\"fault\":\"execute_twice\"}", "create, cancel, link or unlink"},
+        {"{\"target\":\"issuer\",\"call\":\"lookup\",\"fault\":\"drop_then_execute\"}",
+         "create, cancel, link or unlink"},
+        {"{\"target\":\"issuer\",\"fault\":\"drop\",\"late_ms\":1}", "execute late"},
+        {"{\"target\":\"core\",\"call\":\"link\",\"fault\":\"drop_then_execute\",\"late_from\":\"gone\"}",
+         "hang_then_execute"},
+        {"{\"target\":\"core\",\"call\":\"link\",\"fault\":\"drop_then_execute\",\"late_code\":\"x\"}", "call create"},
+        {"{\"target\":\"issuer\",\"call\":\"lookup\",\"fault\":\"stale\"}", "stale_ms"},
+        {"{\"target\":\"issuer\",\"fault\":\"limited\"}", "per_second"},
+        {"{\"target\":\"issuer\",\"fault\":\"limited\",\"per_second\":0}", "per_second"},
+        {"{\"target\":\"issuer\",\"fault\":\"drop\",\"per_second\":1}", "limited"},
         {"[{\"target\":\"issuer\",\"fault\":\"answer\",\"card\":{}},{\"target\":\"issuer\",\"fault\":\"drop\",\"card\":"
          "3}]",
          "rule 2"},
@@ -320,6 +408,10 @@ int main(void)
     tcase_add_test(tcase, a_rule_that_is_skipped_leaves_the_call_to_the_next_one);
     tcase_add_test(tcase, a_rate_is_about_right_and_the_same_for_the_same_seed);
     tcase_add_test(tcase, a_rate_of_zero_never_fires_and_of_one_always);
+    tcase_add_test(tcase, a_granted_rate_lets_so_many_pass_and_no_more);
+    tcase_add_test(tcase, a_rate_below_one_a_second_grants_single_calls);
+    tcase_add_test(tcase, what_executes_late_is_told_from_what_executes_at_once);
+    tcase_add_test(tcase, the_ring_knows_whose_reference_it_was);
     tcase_add_test(tcase, every_kind_can_be_asked_for_by_name);
     tcase_add_test(tcase, a_bad_rule_is_refused_with_its_reason_and_adds_nothing);
     tcase_add_test(tcase, clearing_removes_every_rule);

@@ -141,8 +141,14 @@ START_TEST(a_card_is_cancelled_once)
 {
     uint32_t card = 0;
     ck_assert_int_eq(create("k", "body", 0, &card), LEDGER_MADE);
-    ck_assert(ledger_cancel(ledger, card));
-    ck_assert(!ledger_cancel(ledger, card));
+    ck_assert(ledger_cancel(ledger, card, 500));
+    ck_assert(!ledger_cancel(ledger, card, 600));
+    enum ledger_card_status status = LEDGER_REPLACED;
+    ck_assert(!ledger_status_at(ledger_card(ledger, card), -1, &status));
+    ck_assert(ledger_status_at(ledger_card(ledger, card), 499, &status));
+    ck_assert_int_eq(status, LEDGER_ACTIVE);
+    ck_assert(ledger_status_at(ledger_card(ledger, card), 500, &status));
+    ck_assert_int_eq(status, LEDGER_CANCELLED);
     ck_assert_uint_eq(ledger_count(ledger, LEDGER_COUNT_ISSUER_CANCELLED), 1);
 }
 END_TEST
@@ -225,6 +231,76 @@ START_TEST(a_link_is_kept_once_however_often_it_is_sent)
     ck_assert_uint_eq(ledger_links(ledger), 1);
     ck_assert_uint_eq(ledger_link(ledger, 0)->count, 2);
     ck_assert_str_eq(ledger_link(ledger, 0)->user_id, "alice");
+}
+END_TEST
+
+static enum ledger_result unlink_card(const char *request, const char *user, const char *card)
+{
+    struct ledger_link_order order = {
+        .request_id = slice_of(request), .user_id = slice_of(user), .card_id = slice_of(card)};
+    return ledger_put_unlink(ledger, &order);
+}
+
+START_TEST(a_link_that_was_taken_back_never_comes_again)
+{
+    ck_assert_int_eq(link_card("r1", "alice", "c1", "body"), LEDGER_MADE);
+    ck_assert_int_eq(unlink_card("r1", "bob", "c1"), LEDGER_MISMATCH);
+    ck_assert_uint_eq(ledger_live_links(ledger), 1);
+    ck_assert_int_eq(unlink_card("r1", "alice", "c1"), LEDGER_MADE);
+    ck_assert_int_eq(unlink_card("r1", "alice", "c1"), LEDGER_SAME);
+    ck_assert_uint_eq(ledger_live_links(ledger), 0);
+    ck_assert_uint_eq(ledger_unlinks(ledger), 1);
+    ck_assert_uint_eq(ledger_unlink(ledger, 0)->count, 2);
+    ck_assert_int_eq(link_card("r1", "alice", "c1", "body"), LEDGER_UNLINKED);
+    ck_assert_int_eq(link_card("r1", "alice", "c2", "body"), LEDGER_UNLINKED);
+    ck_assert_int_eq(link_card("r2", "alice", "c1", "body"), LEDGER_UNLINKED);
+    ck_assert_int_eq(link_card("r2", "alice", "c2", "body"), LEDGER_MADE);
+    ck_assert_uint_eq(ledger_live_links(ledger), 1);
+    ck_assert_uint_eq(ledger_count(ledger, LEDGER_COUNT_CORE_LINK_AFTER_UNLINK), 3);
+}
+END_TEST
+
+START_TEST(an_unlink_that_comes_before_its_link_is_remembered)
+{
+    ck_assert_int_eq(unlink_card("r1", "alice", "c1"), LEDGER_ABSENT);
+    ck_assert_int_eq(unlink_card("r1", "alice", "c1"), LEDGER_ABSENT);
+    ck_assert(!ledger_unlink(ledger, 0)->took_link);
+    ck_assert_int_eq(link_card("r1", "alice", "c1", "body"), LEDGER_UNLINKED);
+    ck_assert_uint_eq(ledger_links(ledger), 0);
+}
+END_TEST
+
+START_TEST(a_kept_refusal_answers_its_key_until_the_key_is_forgotten)
+{
+    uint32_t card = 0;
+    ck_assert_int_eq(ledger_refuse(ledger, SLICE("k"), SLICE("no_more"), 0), LEDGER_REFUSED);
+    ck_assert_int_eq(create("k", "body", LIFETIME_MS - 1, &card), LEDGER_REFUSED);
+    ck_assert_str_eq(ledger_refusal(ledger, SLICE("k"), LIFETIME_MS - 1), "no_more");
+    ck_assert_ptr_null(ledger_refusal(ledger, SLICE("l"), 0));
+    ck_assert_int_eq(create("k", "body", LIFETIME_MS, &card), LEDGER_MADE);
+    ck_assert_int_eq(ledger_refuse(ledger, SLICE("k"), SLICE("no_more"), LIFETIME_MS + 1), LEDGER_SAME);
+    ck_assert_int_eq(create("k", "body", LIFETIME_MS + 2, &card), LEDGER_SAME);
+}
+END_TEST
+
+START_TEST(late_executions_are_outstanding_until_they_are_done_and_the_report_tells_them)
+{
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    ledger_late_begun(ledger);
+    ledger_late_begun(ledger);
+    ledger_late_begun(ledger);
+    ledger_late_ended(ledger, "create", SLICE("r\"1"), SLICE("alice"), LEDGER_SAME);
+    ledger_late_ended(ledger, NULL, SLICE(""), SLICE(""), LEDGER_ABSENT);
+    ck_assert_uint_eq(ledger_late_outstanding(ledger), 1);
+    ck_assert_uint_eq(ledger_lates(ledger), 1);
+    ck_assert(ledger_report(ledger, &(struct ledger_range){.limit = 100}, &out));
+    ck_assert(json_strict_check(out.bytes, out.length, NULL));
+    ck_assert_ptr_nonnull(
+        strstr(out.bytes,
+               "\"late\":[{\"call\":\"create\",\"reference\":\"r\\\"1\",\"user_id\":\"alice\",\"result\":\"same\"}]"));
+    ck_assert_ptr_nonnull(strstr(out.bytes, "\"late_outstanding\":1"));
+    buf_done(&out);
 }
 END_TEST
 
@@ -344,6 +420,10 @@ int main(void)
     tcase_add_test(tcase, numbers_pass_luhn_differ_and_come_back_with_the_same_seed);
     tcase_add_test(tcase, a_number_made_is_found_in_any_text_and_nothing_else_is);
     tcase_add_test(tcase, a_link_is_kept_once_however_often_it_is_sent);
+    tcase_add_test(tcase, a_link_that_was_taken_back_never_comes_again);
+    tcase_add_test(tcase, an_unlink_that_comes_before_its_link_is_remembered);
+    tcase_add_test(tcase, a_kept_refusal_answers_its_key_until_the_key_is_forgotten);
+    tcase_add_test(tcase, late_executions_are_outstanding_until_they_are_done_and_the_report_tells_them);
     tcase_add_test(tcase, a_card_linked_by_two_requests_is_counted);
     tcase_add_test(tcase, a_reset_forgets_everything_but_never_gives_a_number_twice);
     tcase_add_test(tcase, a_hundred_thousand_keys_are_all_found_again_while_the_index_grows);

@@ -1,0 +1,183 @@
+/* Late executions. Invariants: each one counts as outstanding in the ledger from postponed_add() until it was executed
+ * or given up; it needs nothing of the request or of the connection. It is executed also while its target's listener
+ * is down: what was received stays received. Leaves out: who is to be answered what (exchange.c). */
+#include "sandbox/postponed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LATE_DEFAULT_MS 1000
+
+enum word { WORD_KEY, WORD_REFERENCE, WORD_USER, WORD_CARD, WORD_REPLACES, WORD_BODY, WORDS };
+
+struct postponed {
+    struct postponed *previous, *next;
+    struct sandbox *sandbox;
+    uv_timer_t timer;
+    enum call_kind kind;
+    uint64_t call;
+    int64_t late_ms;
+    bool waits_for_caller; /* the time runs from when the caller has left */
+    bool is_reissue;
+    char code[65]; /* not empty: the execution is a refusal */
+    struct slice words[WORDS];
+    char text[]; /* of the words */
+};
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(container_of((uv_timer_t *)handle, struct postponed, timer));
+}
+
+static void take_out(struct postponed *postponed)
+{
+    if (postponed->next)
+        postponed->next->previous = postponed->previous;
+    if (postponed->previous)
+        postponed->previous->next = postponed->next;
+    else
+        postponed->sandbox->postponed = postponed->next;
+    uv_close((uv_handle_t *)&postponed->timer, on_closed);
+}
+
+static enum ledger_result execute_create(const struct postponed *postponed, int64_t now_ms)
+{
+    struct ledger *ledger = postponed->sandbox->ledger;
+    const struct slice *words = postponed->words;
+    if (*postponed->code) {
+        struct slice code = {.bytes = postponed->code, .length = strlen(postponed->code)};
+        return ledger_refuse(ledger, words[WORD_KEY], code, now_ms);
+    }
+    uint32_t card;
+    return ledger_create(ledger,
+                         &(struct ledger_order){
+                             .key = words[WORD_KEY],
+                             .reference = words[WORD_REFERENCE],
+                             .user_id = words[WORD_USER],
+                             .replaces = words[WORD_REPLACES],
+                             .body = words[WORD_BODY],
+                             .is_reissue = postponed->is_reissue,
+                             .is_late = true,
+                         },
+                         now_ms, &card);
+}
+
+static enum ledger_result execute_cancel(const struct postponed *postponed, int64_t now_ms)
+{
+    struct ledger *ledger = postponed->sandbox->ledger;
+    uint32_t card;
+    if (!ledger_card_of_id(ledger, postponed->words[WORD_CARD], &card))
+        return LEDGER_ABSENT;
+    return ledger_cancel(ledger, card, now_ms) ? LEDGER_MADE : LEDGER_SAME;
+}
+
+static enum ledger_result execute(const struct postponed *postponed)
+{
+    struct ledger *ledger = postponed->sandbox->ledger;
+    int64_t now_ms = sandbox_now_ms(postponed->sandbox);
+    struct ledger_link_order link = {
+        .request_id = postponed->words[WORD_REFERENCE],
+        .user_id = postponed->words[WORD_USER],
+        .card_id = postponed->words[WORD_CARD],
+        .body = postponed->words[WORD_BODY],
+        .is_late = true,
+    };
+    ledger_add(ledger,
+               call_kind_target(postponed->kind) == TARGET_CORE ? LEDGER_COUNT_CORE_LATE : LEDGER_COUNT_ISSUER_LATE);
+    if (postponed->kind == CALL_CREATE)
+        return execute_create(postponed, now_ms);
+    if (postponed->kind == CALL_CANCEL)
+        return execute_cancel(postponed, now_ms);
+    return postponed->kind == CALL_LINK ? ledger_put_link(ledger, &link) : ledger_put_unlink(ledger, &link);
+}
+
+static void run(struct postponed *postponed)
+{
+    enum ledger_result result = execute(postponed);
+    ledger_late_ended(postponed->sandbox->ledger, call_kind_name(postponed->kind), postponed->words[WORD_REFERENCE],
+                      postponed->words[WORD_USER], result);
+    take_out(postponed);
+}
+
+static void on_due(uv_timer_t *timer)
+{
+    run(container_of(timer, struct postponed, timer));
+}
+
+static void start(struct postponed *postponed)
+{
+    postponed->waits_for_caller = false;
+    (void)uv_timer_start(&postponed->timer, on_due, (uint64_t)postponed->late_ms,
+                         0); /* fails only without a callback */
+}
+
+void postponed_add(struct exchange *exchange, const struct postponed_call *call)
+{
+    struct sandbox *sandbox = exchange->sandbox;
+    const struct fault *fault = exchange->fault;
+    bool is_create = exchange->kind == CALL_CREATE;
+    struct slice words[WORDS] = {
+        [WORD_KEY] = call->order.key,
+        [WORD_REFERENCE] = is_create ? call->order.reference : call->link.request_id,
+        [WORD_USER] = is_create ? call->order.user_id : call->link.user_id,
+        [WORD_CARD] = exchange->kind == CALL_CANCEL ? call->card_id : call->link.card_id,
+        [WORD_REPLACES] = call->order.replaces,
+        [WORD_BODY] = is_create ? call->order.body : call->link.body,
+    };
+    size_t length = 0;
+    for (size_t i = 0; i < WORDS; i++)
+        length += words[i].length;
+    struct postponed *postponed = calloc(1, sizeof(*postponed) + length);
+    if (!postponed) {
+        exchange_refuse(exchange, 500, "out_of_memory", "the sandbox has no memory left");
+        return;
+    }
+    *postponed = (struct postponed){
+        .next = sandbox->postponed,
+        .sandbox = sandbox,
+        .kind = exchange->kind,
+        .call = exchange->call,
+        .late_ms = fault->late_ms >= 0 ? fault->late_ms : LATE_DEFAULT_MS,
+        .waits_for_caller = fault->late_from_gone,
+        .is_reissue = call->order.is_reissue,
+    };
+    memcpy(postponed->code, fault->late_code, sizeof(postponed->code));
+    char *at = postponed->text;
+    for (size_t i = 0; i < WORDS; i++) {
+        postponed->words[i] = (struct slice){.bytes = at, .length = words[i].length};
+        if (words[i].length)
+            memcpy(at, words[i].bytes, words[i].length);
+        at += words[i].length;
+    }
+    if (postponed->next)
+        postponed->next->previous = postponed;
+    sandbox->postponed = postponed;
+    ledger_late_begun(sandbox->ledger);
+    (void)uv_timer_init(sandbox->loop, &postponed->timer); /* never fails */
+    if (!postponed->waits_for_caller)
+        start(postponed);
+}
+
+void postponed_caller_gone(struct sandbox *sandbox, uint64_t call)
+{
+    for (struct postponed *postponed = sandbox->postponed; postponed; postponed = postponed->next) {
+        if (postponed->call == call && postponed->waits_for_caller)
+            start(postponed);
+    }
+}
+
+unsigned postponed_run(struct sandbox *sandbox)
+{
+    unsigned count = 0;
+    for (; sandbox->postponed; count++)
+        run(sandbox->postponed);
+    return count;
+}
+
+void postponed_drop(struct sandbox *sandbox)
+{
+    while (sandbox->postponed) {
+        ledger_late_ended(sandbox->ledger, NULL, (struct slice){0}, (struct slice){0}, LEDGER_ABSENT);
+        take_out(sandbox->postponed);
+    }
+}

@@ -1,0 +1,225 @@
+"""The stand-ins by themselves: what they execute late, take back, forget and limit. A story that proves a promise with
+them is worth what they are worth.
+
+Story: a test scripts "the create arrives after the worker has given up", the sandbox executes it at once, and the test
+passes although nothing was late. No api and no worker runs here.
+"""
+import json
+import uuid
+
+import client
+from harness import same, test, true, wait
+
+HOUR_MS = 3600000
+
+
+def key_of(number):
+    return str(uuid.UUID(int=number))
+
+
+def create(world, number, user="alice", timeout=15):
+    """A create; None: no answer."""
+    body = {"reference": key_of(number), "user_id": user, "kind": "new", "replaces": None, "program": None, "memo": None}
+    return send(world.sandbox.issuer, "POST", "/v1/cards", key_of(number), body, timeout)
+
+
+def send(port, method, path, key, body=None, timeout=15):
+    headers = {"Idempotency-Key": key}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    try:
+        return client.call(port, method, path, headers, body, timeout)
+    except (client.Closed, OSError):
+        return None
+
+
+def look_up(world, number):
+    answer = client.call(world.sandbox.issuer, "GET", "/v1/cards?reference=" + key_of(number))
+    return [card["status"] for card in answer.json()["cards"]]
+
+
+def link(world, request, card, user="alice"):
+    body = {"request_id": key_of(request), "card_id": key_of(card), "last4": "1234", "exp_month": 1, "exp_year": 2030,
+            "kind": "new", "replaces": None}
+    return send(world.sandbox.core, "POST", "/v1/users/%s/cards" % user, key_of(request), body)
+
+
+def unlink(world, request, card, user="alice"):
+    return send(world.sandbox.core, "DELETE", "/v1/users/%s/cards/%s" % (user, key_of(card)),
+                key_of(request) + ":unlink")
+
+
+def results(world):
+    return [(row["call"], row["result"]) for row in world.sandbox.late()]
+
+
+@test
+def a_create_executed_late_needs_neither_its_connection_nor_its_caller(world):
+    world.start_sandbox()
+    world.allowed.add("orphan")
+    box = world.sandbox
+    for number, fault in enumerate(("drop_then_execute", "status_then_execute", "hang_then_execute"), 1):
+        box.fault("create", fault, count=1, late_ms=HOUR_MS)
+        answer = create(world, number, timeout=0.3)
+        same(answer and answer.status, 504 if fault == "status_then_execute" else None, fault)
+        same((look_up(world, number), box.late_outstanding()), ([], 1), "before the execution")
+        same(box.run_late(), 1, "executed")
+        same((look_up(world, number), box.late_outstanding()), (["active"], 0), "after the execution")
+        same([card["late"] for card in box.cards(reference=key_of(number))], [True], "the ledger says that it was late")
+    same(results(world), [("create", "made")] * 3)
+    box.fault("create", "drop_then_execute", count=1, late_ms=1)
+    same(create(world, 9), None)
+    box.wait_late()
+    same(look_up(world, 9), ["active"], "by time, and not by command")
+
+
+@test
+def a_late_create_and_a_repeat_with_its_key_are_one_card_while_the_key_lives(world):
+    world.start_sandbox("--key-lifetime", "60s")
+    world.allowed |= {"orphan", "two_cards"}
+    box = world.sandbox
+    box.fault("create", "drop_then_execute", count=2, late_ms=HOUR_MS)
+    create(world, 1)
+    create(world, 2)
+    same([create(world, number).status for number in (1, 2)], [201, 201], "the repeats overtake")
+    box.advance(59000)
+    box.fault("create", "execute_twice", count=1, late_ms=HOUR_MS)
+    same(create(world, 1).status, 200)
+    box.advance(500)
+    same(box.run_late(), 3)
+    same(sorted(results(world)), [("create", "same")] * 3)
+    same(box.summary()["references_with_two_cards"], 0, "within the lifetime")
+    box.fault("create", "execute_twice", user="bob", count=1, late_ms=HOUR_MS)
+    same(create(world, 3, "bob").status, 201)
+    box.advance(60000)
+    same(box.run_late(), 1)
+    same(look_up(world, 3), ["active", "active"], "the key was forgotten when the second delivery arrived")
+
+
+@test
+def a_late_refusal_is_kept_under_its_key(world):
+    world.start_sandbox("--key-lifetime", "60s")
+    world.allowed.add("orphan")
+    box = world.sandbox
+    box.fault("create", "hang_then_execute", count=1, late_ms=HOUR_MS, late_code="bin_closed")
+    same(create(world, 1, timeout=0.3), None)
+    same(box.run_late(), 1)
+    answer = create(world, 1)
+    same((answer.status, answer.json()["code"], look_up(world, 1)), (422, "bin_closed", []), "the repeat")
+    box.advance(60000)
+    same(create(world, 1).status, 201, "a forgotten key")
+    same(results(world), [("create", "refused")])
+
+
+@test
+def the_time_of_a_late_execution_can_run_from_when_the_caller_left(world):
+    world.start_sandbox()
+    world.allowed.add("orphan")
+    box = world.sandbox
+    box.fault("create", "hang_then_execute", count=1, late_ms=0, late_from="gone")
+    body = json.dumps({"reference": key_of(1), "user_id": "alice", "kind": "new", "replaces": None, "program": None,
+                       "memo": None})
+    with client.Wire(box.issuer) as wire:
+        wire.send(client.request_bytes("POST", "/v1/cards", {"Idempotency-Key": key_of(1),
+                                                             "Content-Type": "application/json"}, body))
+        wait(lambda: box.late_outstanding() == 1, "the call has arrived")
+        same((look_up(world, 1), box.late_outstanding()), ([], 1), "while the caller waits")
+    box.wait_late()
+    same(look_up(world, 1), ["active"], "after it left")
+
+
+@test
+def an_unlink_takes_a_link_back_for_good(world):
+    world.start_sandbox()
+    world.allowed.add("orphan")
+    box = world.sandbox
+    same(link(world, 1, 101).status, 201)
+    same(unlink(world, 1, 101, "bob").status, 422, "another user")
+    same([unlink(world, 1, 101).status for _ in range(2)], [204, 204])
+    answer = link(world, 1, 101)
+    same((answer.status, answer.json()["code"]), (409, "unlinked"))
+    same(box.ledger()["links"], [])
+    same(unlink(world, 2, 102).status, 404, "never linked")
+    same(link(world, 2, 102).status, 409, "a link that its unlink has overtaken")
+    same([(row["request_id"], row["took_link"]) for row in box.ledger()["unlinks"]],
+         [(key_of(1), True), (key_of(2), False)], "the ledger")
+    same(send(box.core, "DELETE", "/v1/users/alice/cards/" + key_of(101), key_of(1)).status, 400, "a key of no unlink")
+    same(send(box.core, "DELETE", "/v1/users/alice/cards/x", key_of(1) + ":unlink").status, 400, "a card of no request")
+    box.fault("unlink", "status", status=503, count=1)
+    box.fault("core", "drop", count=1, user="carol")
+    same((unlink(world, 1, 101).status, unlink(world, 3, 103, "carol")), (503, None), "faults")
+
+
+@test
+def a_late_link_after_its_unlink_is_not_executed(world):
+    world.start_sandbox()
+    world.allowed.add("orphan")
+    box = world.sandbox
+    box.fault("link", "drop_then_execute", user="alice", count=1, late_ms=HOUR_MS)
+    box.fault("link", "execute_twice", user="bob", count=1, late_ms=HOUR_MS)
+    same((link(world, 1, 101), link(world, 2, 102, "bob").status), (None, 201))
+    same((unlink(world, 1, 101).status, unlink(world, 2, 102, "bob").status), (404, 204))
+    same(box.run_late(), 2)
+    same((results(world), box.ledger()["links"]), ([("link", "unlinked")] * 2, []))
+    same(link(world, 3, 103).status, 201)
+    box.fault("unlink", "status_then_execute", count=1, late_ms=HOUR_MS)
+    same(unlink(world, 3, 103).status, 504)
+    same([row["request_id"] for row in box.ledger()["links"]], [key_of(3)], "not yet")
+    same(box.run_late(), 1)
+    same((box.ledger()["links"], box.ledger()["unlinks"][-1]["late"]), ([], True))
+
+
+@test
+def a_look_up_can_be_stale_or_unreadable_for_some_users(world):
+    world.start_sandbox()
+    world.allowed.add("orphan")
+    box = world.sandbox
+    same(create(world, 1).status, 201)
+    box.advance(10000)
+    box.fault("lookup", "stale", stale_ms=5000)
+    same(look_up(world, 1), ["active"], "a card made before that")
+    card = box.cards()[0]["id"]
+    same(send(box.issuer, "POST", "/v1/cards/%s/cancel" % card, "c").status, 200)
+    same(create(world, 2).status, 201)
+    same((look_up(world, 1), look_up(world, 2)), (["active"], []), "what has changed since is not shown")
+    box.advance(5000)
+    same((look_up(world, 1), look_up(world, 2)), (["cancelled"], ["active"]), "later")
+    box.clear()
+    box.fault("lookup", "answer", user="bob", card={"status": "pending_activation"})
+    same(create(world, 3, "bob").status, 201)
+    same((look_up(world, 3), look_up(world, 2)), (["pending_activation"], ["active"]), "one user only")
+    # Also where there is no card that could name the user: the create did.
+    box.fault("create", "drop", user="carol", count=1)
+    box.fault("lookup", "status", status=403, user="carol")
+    same(create(world, 4, "carol"), None)
+    same(client.call(box.issuer, "GET", "/v1/cards?reference=" + key_of(4)).status, 403)
+
+
+@test
+def a_peer_can_grant_a_rate_and_refuse_what_exceeds_it(world):
+    world.start_sandbox()
+    world.allowed.add("orphan")
+    box = world.sandbox
+    box.fault("create", "limited", per_second=0.001, retry_after="7")
+    answers = [create(world, number) for number in (1, 2, 3)]
+    same([answer.status for answer in answers], [201, 429, 429])
+    same([answer.header("Retry-After") for answer in answers], [None, "7", "7"])
+    box.clear()
+    box.fault("create", "limited", per_second=0.001)
+    true(create(world, 4).header("Retry-After") is None, "granted")
+    same((create(world, 5).status, create(world, 5).header("Retry-After")), (429, None), "without a time")
+
+
+@test
+def late_executions_are_given_up_by_a_reset_and_at_the_end(world):
+    world.start_sandbox()
+    world.allowed |= {"orphan", "late"}
+    box = world.sandbox
+    box.fault("create", "drop_then_execute", late_ms=HOUR_MS)
+    create(world, 1)
+    same(box.late_outstanding(), 1)
+    box.ask("POST", "/reset", "")
+    same((box.late_outstanding(), box.run_late(), box.cards()), (0, 0, []))
+    box.fault("create", "drop_then_execute", late_ms=HOUR_MS)
+    create(world, 2)
+    same(box.late_outstanding(), 1, "left for the end")
