@@ -69,6 +69,8 @@ void outlook_code(const char *code, char *ret_text, size_t size)
         {"core_no_answer", "core-api did not answer in time"},
         {"core_unreadable", "core-api's answer could not be understood"},
         {"breaker_open", "calls are paused after failures in a row, of any event"},
+        {"target_resting",
+         "the issuer or core-api answered that it gets too many requests, and nothing is sent for a while"},
         {"save_failed", "the card could not be stored; the issuer has it"},
         {"seal_failed", "the card number could not be encrypted: check card.keys_file; the issuer has the card"},
         {"out_of_memory", "the worker ran out of memory"},

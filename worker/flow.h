@@ -80,6 +80,7 @@ enum flow_question {
     ASKED_REFUSED,       /* not found: REJECTED with the issuer's code */
     ASKED_UNFORESEEN,    /* not found: FAILED issuer_http_<n> */
     ASKED_CONTRADICTION, /* not found: decides nothing, retry */
+    ASKED_IN_OUTAGE, /* no attempts left, but nobody is answered: not found decides nothing, a deferral for held_code */
 };
 
 /* The claim that the attempt stands on. */

@@ -171,6 +171,8 @@ static struct flow_verdict not_found(struct flow *flow)
         return end_with(FLOW_REJECT, flow->held_code);
     case ASKED_UNFORESEEN:
         return end_with(FLOW_FAIL, flow->held_code);
+    case ASKED_IN_OUTAGE:
+        return (struct flow_verdict){.kind = FLOW_DEFER, .code = flow->held_code, .wait_ms = -1};
     case ASKED_NOTHING:
     case ASKED_CONTRADICTION:
         return (struct flow_verdict){.kind = FLOW_RETRY, .code = "issuer_unreadable", .wait_ms = -1};

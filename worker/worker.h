@@ -62,6 +62,7 @@ struct worker {
     struct secret issuer_authorization, core_authorization; /* "Authorization: Bearer ..."; empty = none */
     struct metrics *metrics;
     struct target issuer, core;
+    uv_timer_t wake; /* at the end of a target's rest */
     struct writer *writer;
     struct claim *claim;
     struct sweep *sweep;
