@@ -37,6 +37,8 @@ static bool check_listen(const struct config *config, struct err *err)
     return true;
 }
 
+/* breaker.failures and retry.max_attempts need no relation to each other: failures that are a target's health end no
+ * event without evidence from others (worker/target.h), whatever opens a breaker, and however many workers run. */
 static bool check_retention(const struct config *config, struct err *err)
 {
     int64_t longest_ms = 0;

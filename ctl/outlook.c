@@ -72,6 +72,8 @@ void outlook_code(const char *code, char *ret_text, size_t size)
         {"write_failed", "our database did not take the write in time; if it was a card, the issuer has it"},
         {"settling",
          "a request that was sent may still arrive at the issuer; what is not found there now decides nothing"},
+        {"target_resting",
+         "the issuer or core-api answered that it gets too many requests, and nothing is sent for a while"},
         {"seal_failed", "the card number could not be encrypted: check card.keys_file; the issuer has the card"},
         {"out_of_memory", "the worker ran out of memory"},
         {"drain", "the worker was shutting down"},

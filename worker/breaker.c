@@ -10,6 +10,7 @@ void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_inter
         .failures_max = failures_max,
         .limit = limit_max,
         .limit_max = limit_max,
+        .quick_up_to = limit_max,
         .probe_interval_ms = probe_interval_ms,
         .probe_interval_first_ms = probe_interval_ms,
     };
@@ -19,7 +20,11 @@ int breaker_room(const struct breaker *breaker, int64_t now_ms)
 {
     switch (breaker->state) {
     case BREAKER_CLOSED:
-        return breaker->limit > breaker->in_flight ? breaker->limit - breaker->in_flight : 0;
+        if (breaker->limit <= breaker->in_flight)
+            return 0;
+        if (breaker->is_doubted)
+            return breaker->in_epoch == 0 ? 1 : 0;
+        return breaker->limit - breaker->in_flight;
     case BREAKER_HALF_OPEN:
         return 0;
     case BREAKER_OPEN:
@@ -34,34 +39,77 @@ bool breaker_is_shut(const struct breaker *breaker, int64_t now_ms)
     return breaker->state == BREAKER_HALF_OPEN || (breaker->state == BREAKER_OPEN && now_ms < breaker->probe_at_ms);
 }
 
+static void begin_epoch(struct breaker *breaker)
+{
+    breaker->epoch++;
+    breaker->in_epoch = 0;
+}
+
 uint32_t breaker_start(struct breaker *breaker, int64_t now_ms)
 {
     assert(breaker_room(breaker, now_ms) > 0);
     if (breaker->state == BREAKER_OPEN) {
         breaker->state = BREAKER_HALF_OPEN;
-        breaker->epoch++;
+        begin_epoch(breaker);
     }
     breaker->in_flight++;
+    breaker->in_epoch++;
     return breaker->epoch;
 }
 
 static void trip(struct breaker *breaker, int64_t now_ms)
 {
     breaker->state = BREAKER_OPEN;
-    breaker->epoch++;
+    begin_epoch(breaker);
     breaker->failures = 0;
+    breaker->is_doubted = false;
     breaker->probe_at_ms = now_ms + breaker->probe_interval_ms;
+}
+
+static void close_again(struct breaker *breaker)
+{
+    breaker->state = BREAKER_CLOSED;
+    begin_epoch(breaker);
+    breaker->failures = 0;
+    breaker->limit = 1;
+    breaker->quick_up_to = breaker->limit_max;
+    breaker->successes = 0;
+    breaker->probe_interval_ms = breaker->probe_interval_first_ms;
+}
+
+static void slow_down(struct breaker *breaker)
+{
+    begin_epoch(breaker);
+    breaker->failures = 0;
+    breaker->limit = breaker->limit > 1 ? breaker->limit / 2 : 1;
+    breaker->quick_up_to = breaker->limit;
+    breaker->successes = 0;
+    breaker->is_doubted = true;
+}
+
+static void speed_up(struct breaker *breaker)
+{
+    if (breaker->limit >= breaker->limit_max)
+        return;
+    if (breaker->limit >= breaker->quick_up_to && ++breaker->successes < breaker->limit)
+        return;
+    breaker->successes = 0;
+    breaker->limit++;
 }
 
 static void end_probe(struct breaker *breaker, enum breaker_result result, int64_t now_ms)
 {
     switch (result) {
     case BREAKER_GOOD:
-        breaker->state = BREAKER_CLOSED;
-        breaker->epoch++;
-        breaker->failures = 0;
-        breaker->limit = 1;
-        breaker->probe_interval_ms = breaker->probe_interval_first_ms;
+    case BREAKER_ANSWERED:
+        close_again(breaker);
+        return;
+    case BREAKER_BUSY: /* it is there, and wants less */
+        close_again(breaker);
+        slow_down(breaker);
+        return;
+    case BREAKER_REFUSED: /* says nothing new: another one, as soon as this one was */
+        trip(breaker, now_ms);
         return;
     case BREAKER_BAD:
     case BREAKER_TRIP:
@@ -72,7 +120,7 @@ static void end_probe(struct breaker *breaker, enum breaker_result result, int64
         return;
     case BREAKER_NOTHING: /* the probe never left: the next one may go at once */
         breaker->state = BREAKER_OPEN;
-        breaker->epoch++;
+        begin_epoch(breaker);
         breaker->probe_at_ms = now_ms;
         return;
     }
@@ -81,11 +129,14 @@ static void end_probe(struct breaker *breaker, enum breaker_result result, int64
 
 static void end_in_closed(struct breaker *breaker, enum breaker_result result, int64_t now_ms)
 {
+    if (result != BREAKER_NOTHING)
+        breaker->is_doubted = false;
     switch (result) {
     case BREAKER_GOOD:
+    case BREAKER_ANSWERED:
+    case BREAKER_REFUSED:
         breaker->failures = 0;
-        if (breaker->limit < breaker->limit_max)
-            breaker->limit++;
+        speed_up(breaker);
         return;
     case BREAKER_BAD:
         if (++breaker->failures >= breaker->failures_max)
@@ -93,6 +144,9 @@ static void end_in_closed(struct breaker *breaker, enum breaker_result result, i
         return;
     case BREAKER_TRIP:
         trip(breaker, now_ms);
+        return;
+    case BREAKER_BUSY:
+        slow_down(breaker);
         return;
     case BREAKER_NOTHING:
         return;
@@ -106,6 +160,8 @@ void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result re
     breaker->in_flight--;
     if (epoch != breaker->epoch)
         return;
+    assert(breaker->in_epoch > 0);
+    breaker->in_epoch--;
     if (breaker->state == BREAKER_HALF_OPEN)
         end_probe(breaker, result, now_ms);
     else if (breaker->state == BREAKER_CLOSED)

@@ -1,11 +1,14 @@
 /* A circuit breaker (pure): when may one more call start, and what did the last ones say about the target's health.
  *
  * CLOSED: calls start up to a limit. OPEN: none, until probe_at. HALF_OPEN: one probe is out. A good probe closes it
- * with a limit of 1 that grows
- * by one with every success (so it doubles each round trip) up to the full limit: recovery ramps up. A failed probe
- * doubles the interval, up to
- * 30 s. Results of calls that began before the last change of state say nothing about the new state: each call carries
- * an epoch. */
+ * with a limit of 1 that grows by one with every success (so it doubles each round trip) up to the full limit: recovery
+ * ramps up. A failed probe doubles the interval, up to 30 s. Results of calls that began before the last change of
+ * state say nothing about the new state: each call carries an epoch.
+ *
+ * A target that answers "too many requests" (BUSY) is not away, so the breaker stays closed, and the limit adapts:
+ * additive increase, multiplicative decrease. BUSY halves it and begins a new epoch, so the calls that were in flight
+ * at the same moment halve it once. Then calls go one at a time until one of them is answered otherwise, and above the
+ * halved limit it grows by one only for each `limit` successes. How long the target rests is target.h's. */
 #ifndef ISSUING_BREAKER_H
 #define ISSUING_BREAKER_H
 
@@ -20,10 +23,13 @@ enum breaker_state {
 }; /* the values of issuing_breaker_state */
 
 enum breaker_result {
-    BREAKER_GOOD,    /* the target answered and is well */
-    BREAKER_BAD,     /* 5xx, timeout, connection error: `failures` in a row open it */
-    BREAKER_TRIP,    /* our credentials or configuration are refused: opens at once */
-    BREAKER_NOTHING, /* the call never started */
+    BREAKER_GOOD,     /* the target did what was asked, or refused it for a reason of its own: it is well */
+    BREAKER_ANSWERED, /* it answered, so it is there; whether it is well the answer does not say */
+    BREAKER_BAD,      /* 5xx, timeout, connection error: `failures` in a row open it */
+    BREAKER_REFUSED,  /* 401, 403, 404, 405, 3xx: target.h weighs the evidence and makes it ANSWERED or TRIP */
+    BREAKER_TRIP,     /* our credentials or configuration are refused: opens at once */
+    BREAKER_BUSY,     /* 429 */
+    BREAKER_NOTHING,  /* the call never started */
 };
 
 struct breaker {
@@ -33,7 +39,11 @@ struct breaker {
     int in_flight;
     int limit; /* calls at a time now */
     int limit_max;
+    int quick_up_to; /* below this the limit grows by one with every success, above it with every `limit` successes */
+    int successes;   /* since it last grew */
+    bool is_doubted; /* the last answer was BUSY: one call at a time */
     uint32_t epoch;
+    int in_epoch; /* calls in flight that began in this epoch */
     int64_t probe_interval_ms, probe_interval_first_ms;
     int64_t probe_at_ms; /* OPEN: not before */
 };

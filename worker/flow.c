@@ -113,7 +113,7 @@ static void return_ticket(struct flow *flow)
     if (!flow->holds_ticket)
         return;
     flow->holds_ticket = false;
-    target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING);
+    target_leave(flow_steps[flow->step].target(flow->worker), &flow->ticket, BREAKER_NOTHING, -1);
 }
 
 void flow_leave(struct flow *flow)
@@ -258,7 +258,8 @@ static void answer_step(struct flow *flow)
             target->breaker.state != BREAKER_CLOSED)
             verdict.kind = FLOW_DEFER;
         flow->holds_ticket = false;
-        target_leave(target, &flow->ticket, flow->outcome.health);
+        flow->ticket.is_repeated = strcmp(flow->deferral_code, flow->outcome.code) == 0;
+        target_leave(target, &flow->ticket, flow->outcome.health, flow->outcome.wait_ms);
     }
     flow_act(flow, verdict);
 }
@@ -360,6 +361,16 @@ static bool may_create(struct flow *flow)
     return true;
 }
 
+/* Both targets are looked at before core-api is asked, so that neither an issuer outage nor its rate limit is a storm of
+ * eligibility questions. True: the attempt was deferred. */
+static bool issuer_is_closed(struct flow *flow)
+{
+    const char *cause = target_closed_by(&flow->worker->issuer, clock_mono_ms());
+    if (cause)
+        defer_unsent(flow, cause);
+    return cause;
+}
+
 /* Let in by the target. */
 static void send_call(struct flow *flow)
 {
@@ -374,6 +385,8 @@ static void send_call(struct flow *flow)
         defer_unsent(flow, "drain");
         return;
     }
+    if (flow->step == STEP_CHECK && issuer_is_closed(flow)) /* since it began to wait */
+        return;
     if (flow->step == STEP_ISSUE && !may_create(flow))
         return;
     int64_t timeout_ms = to_issuer ? config->issuer.timeout_ms : config->core.timeout_ms;
@@ -415,6 +428,13 @@ static void on_extended(struct write_op *op, enum write_result result, const cha
     }
 }
 
+/* Nobody is let in there for a while. */
+static void defer_shut_out(struct flow *flow)
+{
+    const char *cause = target_closed_by(flow_steps[flow->step].target(flow->worker), clock_mono_ms());
+    defer_unsent(flow, cause ? cause : "breaker_open");
+}
+
 static void on_turn(struct target_ticket *ticket, enum target_entry entry)
 {
     struct flow *flow = container_of(ticket, struct flow, ticket);
@@ -422,14 +442,18 @@ static void on_turn(struct target_ticket *ticket, enum target_entry entry)
         flow->holds_ticket = true;
         send_call(flow);
     } else {
-        defer_unsent(flow, "breaker_open");
+        defer_shut_out(flow);
     }
 }
 
 static void enter_target(struct flow *flow)
 {
     flow->after_extension = NULL;
+    static_assert(STEP_COUNT <= TARGET_KINDS, "a step is a kind of call");
     flow->ticket.on_turn = on_turn;
+    flow->ticket.kind = (int)flow->step;
+    flow->ticket.is_aside = flow->step == STEP_LOOKUP;
+    flow->ticket.event_id = flow->event_id;
     switch (target_enter(flow_steps[flow->step].target(flow->worker), &flow->ticket)) {
     case TARGET_GO:
         flow->holds_ticket = true;
@@ -438,7 +462,7 @@ static void enter_target(struct flow *flow)
     case TARGET_WAIT:
         return;
     case TARGET_SHUT:
-        defer_unsent(flow, "breaker_open");
+        defer_shut_out(flow);
         return;
     }
 }
@@ -453,12 +477,8 @@ static void start_step(struct flow *flow)
             flow_act(flow, (struct flow_verdict){.kind = FLOW_RETRY, .code = "seal_failed", .wait_ms = -1});
         return;
     }
-    /* Both breakers are looked at before core-api is asked, so that an issuer outage is no storm of eligibility
-     * questions. */
-    if (flow->step == STEP_CHECK && breaker_is_shut(&flow->worker->issuer.breaker, clock_mono_ms())) {
-        defer_unsent(flow, "breaker_open");
+    if (flow->step == STEP_CHECK && issuer_is_closed(flow))
         return;
-    }
     /* The wait for room, and the call: both within the lease. */
     int64_t timeout_ms = row->target(flow->worker) == &flow->worker->issuer ? flow->worker->config->issuer.timeout_ms
                                                                             : flow->worker->config->core.timeout_ms;

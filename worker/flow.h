@@ -87,7 +87,8 @@ enum flow_question {
     ASKED_UNFORESEEN,    /* not found: FAILED issuer_http_<n> */
     ASKED_WORKER_LOST,   /* not found: FAILED worker_lost */
     ASKED_CONTRADICTION, /* not found: decides nothing, retry */
-    ASKED_MARKED,        /* found: cancel; not found: decides nothing, the card was seen */
+    ASKED_IN_OUTAGE, /* no attempts left, but nobody is answered: not found decides nothing, a deferral for held_code */
+    ASKED_MARKED,    /* found: cancel; not found: decides nothing, the card was seen */
     ASKED_COUNT,
 };
 /* The word of a question in outbox_events.held_end; NULL where nothing is held for it. */

@@ -162,7 +162,7 @@ static bool lookup_ask(struct flow *flow)
 static struct flow_verdict not_found(struct flow *flow)
 {
     int64_t unsettled_ms = flow_unsettled_ms(flow);
-    if (unsettled_ms > 0 && flow->question != ASKED_MARKED) {
+    if (unsettled_ms > 0 && flow->question != ASKED_MARKED && flow->question != ASKED_IN_OUTAGE) {
         /* A create may still be on its way, and would make a card behind any end. */
         flow->is_held = flow_question_name(flow->question) != NULL;
         return (struct flow_verdict){.kind = FLOW_DEFER, .code = "settling", .wait_ms = unsettled_ms};
@@ -179,6 +179,8 @@ static struct flow_verdict not_found(struct flow *flow)
         return end_with(FLOW_FAIL, flow->held_code);
     case ASKED_WORKER_LOST:
         return end_with(FLOW_FAIL, "worker_lost");
+    case ASKED_IN_OUTAGE:
+        return (struct flow_verdict){.kind = FLOW_DEFER, .code = flow->held_code, .wait_ms = -1};
     case ASKED_NOTHING:
     case ASKED_CONTRADICTION:
     case ASKED_MARKED:

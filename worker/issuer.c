@@ -162,6 +162,7 @@ static void lookup_undecided(struct outcome *out)
     if (out->kind == OUTCOME_REFUSED) {
         out->kind = OUTCOME_UNKNOWN;
         out->advice = ADVICE_RETRY;
+        out->health = BREAKER_ANSWERED;
     }
 }
 

@@ -25,7 +25,7 @@ void outcome_refused(enum outcome_advice advice, const char *code, struct outcom
 void outcome_unreadable(const char *peer, const char *why, struct outcome *ret_outcome)
 {
     *ret_outcome =
-        (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_GOOD, .wait_ms = -1};
+        (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_ANSWERED, .wait_ms = -1};
     snprintf(ret_outcome->code, sizeof ret_outcome->code, "%s_unreadable", peer);
     snprintf(ret_outcome->detail, sizeof ret_outcome->detail, "%s", why);
 }
@@ -92,12 +92,15 @@ bool outcome_of_call(const struct http_call *call, const char *peer, bool not_fo
     if (status == 408) {
         out.kind = OUTCOME_NOT_EXECUTED;
         out.advice = ADVICE_RETRY;
+        out.health = BREAKER_ANSWERED;
     } else if (status == 409 || status == 425) {
         out.kind = OUTCOME_NOT_EXECUTED;
         out.advice = ADVICE_WAIT_IN_PROGRESS;
+        out.health = BREAKER_ANSWERED;
     } else if (status == 429) {
         out.kind = OUTCOME_NOT_EXECUTED;
         out.advice = ADVICE_WAIT;
+        out.health = BREAKER_BUSY;
     } else if (status == 400 || status == 410 || status == 422) {
         out.kind = OUTCOME_REFUSED;
         out.advice = ADVICE_REJECT;
@@ -108,14 +111,14 @@ bool outcome_of_call(const struct http_call *call, const char *peer, bool not_fo
     } else if (status == 401 || status == 403 || status == 404 || status == 405 || (status >= 300 && status < 400)) {
         out.kind = OUTCOME_NOT_EXECUTED;
         out.advice = ADVICE_CONFIGURATION;
-        out.health = BREAKER_TRIP;
+        out.health = BREAKER_REFUSED;
     } else if (status >= 400 && status < 500) {
         out.kind = OUTCOME_REFUSED;
         out.advice = ADVICE_FAIL;
     } else { /* 5xx, and 2xx that is neither 200 nor 201, and anything stranger */
         out.kind = OUTCOME_UNKNOWN;
         out.advice = ADVICE_RETRY;
-        out.health = status >= 500 ? BREAKER_BAD : BREAKER_GOOD;
+        out.health = status >= 500 ? BREAKER_BAD : BREAKER_ANSWERED;
     }
     *ret_outcome = out;
     return true;

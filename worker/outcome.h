@@ -22,7 +22,7 @@ enum outcome_advice {
     ADVICE_RETRY,            /* again with backoff; the attempt counts */
     ADVICE_WAIT,             /* 429: again after wait_ms; a deferral */
     ADVICE_WAIT_IN_PROGRESS, /* 409, 425: as WAIT, for at most the key's lifetime */
-    ADVICE_CONFIGURATION,    /* our credentials or configuration: a deferral, the breaker opens */
+    ADVICE_CONFIGURATION,    /* our credentials or configuration, or this event: a deferral, until evidence decides */
 };
 
 struct outcome {

@@ -352,7 +352,7 @@ static void on_call_done(struct http_call *call)
     credential_release(check->credential);
     check->credential = NULL;
     http_call_forget(call);
-    target_leave(check->target, &check->ticket, health_of(check, &outcome));
+    target_leave(check->target, &check->ticket, health_of(check, &outcome), outcome.wait_ms);
     go_on(check, &outcome);
 }
 
@@ -380,7 +380,7 @@ static void send_call(struct check *check)
                       : !make_call(check)                              ? "out_of_memory"
                                                                        : NULL;
     if (why) {
-        target_leave(check->target, &check->ticket, BREAKER_NOTHING);
+        target_leave(check->target, &check->ticket, BREAKER_NOTHING, -1);
         put_back(check, why, check->reconcile->is_stopped ? 0 : -1);
         return;
     }
@@ -406,6 +406,10 @@ static void enter(struct check *check, enum check_call calling)
     check->calling = calling;
     check->target = calling == CALL_UNLINK ? &worker->core : &worker->issuer;
     check->ticket.on_turn = on_turn;
+    check->ticket.event_id = check->event_id;
+    check->ticket.kind = calling == CALL_LOOKUP ? STEP_LOOKUP : calling == CALL_CANCEL ? STEP_CANCEL : STEP_UNLINK;
+    check->ticket.is_aside = calling == CALL_LOOKUP;
+    check->ticket.is_repeated = check->attempts > 1;
     if (check->reconcile->is_stopped) {
         put_back(check, "drain", 0);
         return;

@@ -8,8 +8,111 @@
 void target_init(struct target *target, const char *name, int failures_max, int64_t probe_interval_ms,
                  int concurrency_max, void (*on_change)(struct target *target))
 {
-    *target = (struct target){.name = name, .on_change = on_change};
+    *target = (struct target){
+        .name = name, .on_change = on_change, .rest_until_ms = INT64_MIN, .pause_ms = TARGET_REST_LEAST_MS};
+    for (int kind = 0; kind < TARGET_KINDS; kind++)
+        target->good[kind].last.at_ms = target->good[kind].other.at_ms = INT64_MIN;
     breaker_init(&target->breaker, failures_max, probe_interval_ms, concurrency_max);
+}
+
+/* ---- evidence ---- */
+
+static void note_good(struct target *target, const struct target_ticket *ticket, int64_t now_ms)
+{
+    struct target_answer *last = &target->good[ticket->kind].last;
+    if (!uuid_equal(&last->event_id, &ticket->event_id)) {
+        target->good[ticket->kind].other = *last;
+        last->event_id = ticket->event_id;
+    }
+    last->at_ms = now_ms;
+    if (!ticket->is_aside)
+        target->refusals = target->refused_events = 0;
+}
+
+static bool answers_others(const struct target *target, int kind, const struct uuid *event_id, int64_t since_ms)
+{
+    const struct target_answer *answer = &target->good[kind].last;
+    if (uuid_equal(&answer->event_id, event_id))
+        answer = &target->good[kind].other;
+    return answer->at_ms != INT64_MIN && answer->at_ms >= since_ms;
+}
+
+bool target_answers_others(const struct target *target, int kind, const struct uuid *event_id, int64_t since_ms)
+{
+    assert(kind < TARGET_KINDS);
+    if (kind >= 0)
+        return answers_others(target, kind, event_id, since_ms);
+    for (kind = 0; kind < TARGET_KINDS; kind++)
+        if (answers_others(target, kind, event_id, since_ms))
+            return true;
+    return false;
+}
+
+/* Ours or the event's? An event that comes back and is refused again proves nothing more against the target. */
+static enum breaker_result weigh_refusal(struct target *target, const struct target_ticket *ticket)
+{
+    if (ticket->is_aside)
+        return BREAKER_ANSWERED;
+    /* The breaker is open already, and a refusal does not close it. That of an event which is always refused is no news,
+     * so the next probe is not put off further. */
+    if (target->breaker.state == BREAKER_HALF_OPEN)
+        return ticket->is_repeated ? BREAKER_REFUSED : BREAKER_TRIP;
+    if (ticket->is_repeated)
+        return BREAKER_ANSWERED;
+    bool is_known = false;
+    for (int i = 0; i < target->refused_events; i++)
+        is_known |= uuid_equal(&target->refused[i], &ticket->event_id);
+    if (!is_known && target->refused_events < TARGET_REFUSED_EVENTS)
+        target->refused[target->refused_events++] = ticket->event_id;
+    if (target->refusals < target->breaker.failures_max)
+        target->refusals++;
+    if (target->refusals < target->breaker.failures_max || target->refused_events < TARGET_REFUSED_EVENTS)
+        return BREAKER_ANSWERED;
+    target->refusals = target->refused_events = 0;
+    return BREAKER_TRIP;
+}
+
+/* ---- rest ---- */
+
+static void rest(struct target *target, int64_t retry_after_ms, int64_t now_ms)
+{
+    int64_t rest_ms = TARGET_REST_LEAST_MS;
+    if (!target->breaker.is_doubted) {
+        target->pause_ms = TARGET_REST_LEAST_MS;
+    } else { /* the second in a row: it is not one user's limit */
+        target->pause_ms = target->pause_ms < TARGET_PAUSE_MAX_MS / 2 ? target->pause_ms * 2 : TARGET_PAUSE_MAX_MS;
+        rest_ms = retry_after_ms < 0 ? target->pause_ms : retry_after_ms;
+    }
+    if (rest_ms < TARGET_REST_LEAST_MS)
+        rest_ms = TARGET_REST_LEAST_MS;
+    if (rest_ms > TARGET_REST_MAX_MS)
+        rest_ms = TARGET_REST_MAX_MS;
+    if (target->rest_until_ms < now_ms + rest_ms)
+        target->rest_until_ms = now_ms + rest_ms;
+}
+
+int64_t target_rest_ms(const struct target *target, int64_t now_ms)
+{
+    return target->rest_until_ms > now_ms ? target->rest_until_ms - now_ms : 0;
+}
+
+const char *target_closed_by(const struct target *target, int64_t now_ms)
+{
+    if (breaker_is_shut(&target->breaker, now_ms))
+        return "breaker_open";
+    return target_rest_ms(target, now_ms) > 0 ? "target_resting" : NULL;
+}
+
+/* ---- the queue ---- */
+
+static bool is_shut(const struct target *target, int64_t now_ms)
+{
+    return breaker_is_shut(&target->breaker, now_ms) || target_rest_ms(target, now_ms) > TARGET_REST_WAIT_MS;
+}
+
+static bool has_room(const struct target *target, int64_t now_ms)
+{
+    return target_rest_ms(target, now_ms) == 0 && breaker_room(&target->breaker, now_ms) > 0;
 }
 
 static struct target_ticket *take_first(struct target *target)
@@ -27,11 +130,11 @@ static struct target_ticket *take_first(struct target *target)
 
 enum target_entry target_enter(struct target *target, struct target_ticket *ticket)
 {
-    assert(!ticket->is_waiting);
+    assert(!ticket->is_waiting && ticket->kind >= 0 && ticket->kind < TARGET_KINDS);
     int64_t now_ms = clock_mono_ms();
-    if (breaker_is_shut(&target->breaker, now_ms))
+    if (is_shut(target, now_ms))
         return TARGET_SHUT;
-    if (!target->first && breaker_room(&target->breaker, now_ms) > 0) {
+    if (!target->first && has_room(target, now_ms)) {
         ticket->epoch = breaker_start(&target->breaker, now_ms);
         return TARGET_GO;
     }
@@ -45,18 +148,16 @@ enum target_entry target_enter(struct target *target, struct target_ticket *tick
     return TARGET_WAIT;
 }
 
-void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result)
+static void call_next(struct target *target, int64_t now_ms)
 {
-    int64_t now_ms = clock_mono_ms();
-    breaker_end(&target->breaker, ticket->epoch, result, now_ms);
     if (target->is_calling)
         return; /* below one of the calls of the loop underneath, which looks again */
     target->is_calling = true;
     while (target->first) {
-        if (breaker_is_shut(&target->breaker, now_ms)) {
+        if (is_shut(target, now_ms)) {
             struct target_ticket *next = take_first(target);
             next->on_turn(next, TARGET_SHUT);
-        } else if (breaker_room(&target->breaker, now_ms) > 0) {
+        } else if (has_room(target, now_ms)) {
             struct target_ticket *next = take_first(target);
             next->epoch = breaker_start(&target->breaker, now_ms);
             next->on_turn(next, TARGET_GO);
@@ -66,4 +167,24 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
     }
     target->is_calling = false;
     target->on_change(target);
+}
+
+void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result,
+                  int64_t retry_after_ms)
+{
+    int64_t now_ms = clock_mono_ms();
+    bool is_old = ticket->epoch != target->breaker.epoch; /* began before the last change: says nothing about now */
+    if (result == BREAKER_GOOD)
+        note_good(target, ticket, now_ms);
+    else if (result == BREAKER_REFUSED)
+        result = is_old ? BREAKER_ANSWERED : weigh_refusal(target, ticket);
+    else if (result == BREAKER_BUSY && !is_old)
+        rest(target, retry_after_ms, now_ms);
+    breaker_end(&target->breaker, ticket->epoch, result, now_ms);
+    call_next(target, now_ms);
+}
+
+void target_wake(struct target *target)
+{
+    call_next(target, clock_mono_ms());
 }

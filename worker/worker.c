@@ -21,6 +21,8 @@ static struct worker *the_worker_of(struct target *target)
                                                : container_of(target, struct worker, core);
 }
 
+static void on_wake(uv_timer_t *timer);
+
 static const char *breaker_word(enum breaker_state state)
 {
     switch (state) {
@@ -34,6 +36,29 @@ static const char *breaker_word(enum breaker_state state)
     return "?";
 }
 
+/* The shorter rest of the two, for those who wait for its end. */
+static void wake_after_rest(struct worker *worker)
+{
+    int64_t now_ms = clock_mono_ms();
+    int64_t rest_ms = target_rest_ms(&worker->issuer, now_ms), core_ms = target_rest_ms(&worker->core, now_ms);
+    if (rest_ms == 0 || (core_ms > 0 && core_ms < rest_ms))
+        rest_ms = core_ms;
+    if (rest_ms > 0)
+        uv_timer_start(&worker->wake, on_wake, (uint64_t)rest_ms, 0);
+}
+
+/* A rest may have become longer meanwhile: then it is waited for again. */
+static void on_wake(uv_timer_t *timer)
+{
+    struct worker *worker = container_of(timer, struct worker, wake);
+    int64_t now_ms = clock_mono_ms();
+    if (target_rest_ms(&worker->issuer, now_ms) == 0)
+        target_wake(&worker->issuer);
+    if (target_rest_ms(&worker->core, now_ms) == 0)
+        target_wake(&worker->core);
+    wake_after_rest(worker);
+}
+
 static void on_target_change(struct target *target)
 {
     struct worker *worker = the_worker_of(target);
@@ -45,6 +70,7 @@ static void on_target_change(struct target *target)
         log_at(now == BREAKER_OPEN ? LOG_WARNING : LOG_INFO, "breaker", LOG_TEXT("target", target->name),
                LOG_TEXT("state", breaker_word(now)),
                LOG_NUMBER("probe_in_ms", now == BREAKER_OPEN ? target->breaker.probe_at_ms - clock_mono_ms() : 0));
+    wake_after_rest(worker);
     claim_room_changed(worker->claim);
 }
 
@@ -64,20 +90,26 @@ void worker_count(struct worker *worker, enum worker_metric metric, const char *
 /* No more events are held than a peer can soon take: what runs there, and as many waiting, so that a wait is about one
  * call long and the lease
  * outlasts it. While the peer recovers, no more than it is offered; while it is away, one for the probe, and only when
- * that is due. */
+ * that is due; while it rests, none, and after a rest one. */
 static int room_at(const struct worker *worker, const struct target *target, int room)
 {
     const struct breaker *breaker = &target->breaker;
     int most = room;
+    int64_t now_ms = clock_mono_ms();
+    if (target_rest_ms(target, now_ms) > 0)
+        return 0;
     switch (breaker->state) {
     case BREAKER_CLOSED:
-        most = (breaker->limit < breaker->limit_max ? breaker->limit : 2 * breaker->limit) - worker->in_flight;
+        if (breaker->is_doubted)
+            most = 1 - worker->in_flight;
+        else
+            most = (breaker->limit < breaker->limit_max ? breaker->limit : 2 * breaker->limit) - worker->in_flight;
         break;
     case BREAKER_HALF_OPEN:
         most = 0;
         break;
     case BREAKER_OPEN:
-        most = breaker_room(breaker, clock_mono_ms()) - worker->in_flight;
+        most = breaker_room(breaker, now_ms) - worker->in_flight;
         break;
     }
     return most < room ? most : room;
@@ -206,6 +238,7 @@ bool worker_open(struct worker *worker, struct err *err)
     metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "issuer", NULL), 0);
     metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "core", NULL), 0);
     metric_add(metrics_series(worker->metrics, WORKER_METRIC_LEASE_LOST, NULL, NULL), 0);
+    uv_timer_init(worker->loop, &worker->wake);
     if (!nudge_open(&worker->final_nudge, worker->loop, worker->pool, &sql_notify_final, err) ||
         !make_slots(worker, err))
         return false;
@@ -253,12 +286,18 @@ static void on_room_closed(void *context)
     worker->on_closed(worker->closed_context);
 }
 
+static void on_wake_closed(uv_handle_t *handle)
+{
+    on_room_closed(container_of((uv_timer_t *)handle, struct worker, wake));
+}
+
 void worker_close(struct worker *worker, void (*on_closed)(void *context), void *context)
 {
     assert(worker_is_idle(worker));
     worker->on_closed = on_closed;
     worker->closed_context = context;
-    worker->open_rooms = 5;
+    worker->open_rooms = 6;
+    uv_close((uv_handle_t *)&worker->wake, on_wake_closed);
     writer_close(worker->writer, on_room_closed, worker);
     claim_close(worker->claim, on_room_closed, worker);
     sweep_close(worker->sweep, on_room_closed, worker);

@@ -69,6 +69,7 @@ struct worker {
     struct metrics *metrics;
     struct target issuer, core;
     struct db_clock db_clock; /* noted by the claims */
+    uv_timer_t wake;          /* at the end of a target's rest */
     struct writer *writer;
     struct claim *claim;
     struct sweep *sweep;

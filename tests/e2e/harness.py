@@ -22,6 +22,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 import client
@@ -430,6 +431,34 @@ class World:
 
     def attempts(self, event_id):
         return self.rows("SELECT * FROM outbox_attempts WHERE event_id = '%s' ORDER BY ended_at" % event_id)
+
+    @contextlib.contextmanager
+    def others(self, every=0.03):
+        """While the block runs, requests of other users come and are answered well: what fails meanwhile fails
+        alone."""
+        stop, wrong = threading.Event(), []
+
+        def run():
+            number = 0
+            while not stop.wait(every):
+                try:
+                    self.accept("other-%d" % number)
+                    number += 1
+                except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
+                    wrong.append(error)
+                    return
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(PATIENCE)
+        same(wrong, [], "requests of others")
+
+    def wait_final(self, event_ids, seconds=PATIENCE):
+        wait(lambda: self.sql("SELECT count(*) FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING') AND id IN"
+                              " ('%s')" % "', '".join(event_ids)) == "0", "these events are final", seconds, 0.05)
 
     def wait_status(self, event_id, *wanted, seconds=PATIENCE):
         return wait(lambda: self.status(event_id) in wanted and self.event(event_id),

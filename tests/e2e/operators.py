@@ -23,7 +23,7 @@ def mixed(world):
     world.up()
     world.sandbox.fault("check", "ineligible", user="rejected")
     world.sandbox.fault("create", "status", user="failed", status=418)
-    world.sandbox.fault("create", "status", user="exhausted", status=500)
+    world.sandbox.fault("create", "status", user="exhausted", status=408)
     requests = {user: world.accept(user) for user in ("done", "rejected", "failed", "exhausted")}
     world.settle()
     world.workers()[0].stop()

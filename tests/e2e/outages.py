@@ -227,38 +227,6 @@ def core_api_may_be_away_when_the_card_is_there(world):
     same(world.sandbox.cards()[0]["sends"], 1, "sends")
 
 
-@test(breaker__failures="5", breaker__probe_interval="20ms")
-def refused_credentials_and_redirects_open_the_breaker_at_once_and_use_no_attempt(world):
-    world.up(workers=0)
-    for i, (call, fault, members) in enumerate((
-            ("create", "status", {"status": 401}), ("create", "status", {"status": 403}),
-            ("create", "status", {"status": 404}), ("create", "status", {"status": 405}),
-            ("create", "status", {"status": 301}), ("create", "status", {"status": 308}), ("create", "redirect", {}),
-            ("check", "status", {"status": 401}),
-            ("check", "status", {"status": 403}), ("check", "redirect", {}), ("link", "status", {"status": 401}),
-            ("link", "redirect", {}),
-            ("lookup", "status", {"status": 404}))):
-        user, target = "user-%d" % i, "core" if call in ("check", "link") else "issuer"
-        if call == "lookup":  # something must be unknown to be looked up
-            world.sandbox.fault("create", "create_then_hang", user=user, count=1)
-            world.sandbox.fault("create", "status", user=user, status=422)
-        world.sandbox.fault(call, fault, **({} if call == "lookup" else {"user": user}), **members)
-        worker = world.start_worker()
-        request = world.accept(user)
-        wait(lambda: worker.metric('issuing_breaker_state{target="%s"}' % target) == 2,
-             "the breaker is open after %s %s" % (call, members))
-        wait(lambda: worker.metric('issuing_attempts_total{outcome="deferred"}') >= 3, "three probes")
-        used = world.event(request)
-        true(used["status"] in ("PENDING", "PROCESSING"), "status %s" % used["status"])
-        true(used["retry_count"] - (used["status"] == "PROCESSING") <= (1 if call == "lookup" else 0),
-             "%s %s: %d attempts" % (call, members, used["retry_count"]))
-        world.sandbox.clear()
-        world.wait_status(request, "COMPLETED")
-        wait(lambda: worker.metric('issuing_breaker_state{target="%s"}' % target) == 0, "the breaker is closed")
-        same(worker.stop(), 0, "exit status")
-    same(len(world.sandbox.calls("stray")), 0, "nobody followed a redirect")
-
-
 @test(breaker__failures="2")
 def while_the_breaker_is_open_nothing_but_probes_is_sent(world):
     world.settings["breaker.probe_interval"] = "400ms"

@@ -184,12 +184,15 @@ def answers_get_lost(world, http2):
     world.sandbox.fault("create", "status", user="refused", status=422, code="bin_closed")
     world.sandbox.fault("create", "drop", user="never")
     requests = {user: world.accept(user) for user in ("always", "refused", "never")}
+    with world.others():
+        world.wait_final(requests.values())
     world.settle()
     same({user: world.status(request) for user, request in requests.items()},
          {"always": "COMPLETED", "refused": "COMPLETED", "never": "FAILED"}, "statuses")
     for user, request in requests.items():
         calls = [call["call"] for call in world.sandbox.calls(reference=request)]
-        same(calls.count("lookup"), 1, "look-ups for " + user)
+        # The last attempt is repeated until others are seen to fare better, and looks each time.
+        true(calls.count("lookup") >= 1 if user == "never" else calls.count("lookup") == 1, "look-ups for " + user)
     same([len(world.sandbox.cards(user=user)) for user in requests], [1, 1, 0], "cards")
 
 

@@ -190,6 +190,58 @@ START_TEST(calls_from_before_a_change_say_nothing_about_what_came_after)
 }
 END_TEST
 
+START_TEST(too_many_requests_halve_the_limit_once_for_all_that_were_in_flight)
+{
+    uint32_t epochs[LIMIT];
+    for (int i = 0; i < LIMIT; i++)
+        epochs[i] = breaker_start(&breaker, 0);
+    for (int i = 0; i < LIMIT; i++)
+        breaker_end(&breaker, epochs[i], BREAKER_BUSY, 1);
+    ck_assert_int_eq(breaker.limit, LIMIT / 2);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    for (int i = 0; i < 10; i++)
+        run_one(BREAKER_BUSY, 2);
+    ck_assert_int_eq(breaker.limit, 1);
+}
+END_TEST
+
+START_TEST(after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered)
+{
+    run_one(BREAKER_BUSY, 0);
+    uint32_t epoch = breaker_start(&breaker, 1);
+    ck_assert_int_eq(breaker_room(&breaker, 1), 0);
+    breaker_end(&breaker, epoch, BREAKER_NOTHING, 1); /* never left: the next one goes in its place */
+    ck_assert_int_eq(breaker_room(&breaker, 1), 1);
+    run_one(BREAKER_GOOD, 1);
+    ck_assert_int_eq(breaker_room(&breaker, 1), LIMIT / 2);
+}
+END_TEST
+
+START_TEST(above_the_halved_limit_it_grows_by_one_a_window)
+{
+    run_one(BREAKER_BUSY, 0);
+    for (int limit = LIMIT / 2; limit < LIMIT; limit++) {
+        for (int i = 0; i < limit; i++) {
+            ck_assert_int_eq(breaker.limit, limit);
+            run_one(BREAKER_GOOD, 1);
+        }
+    }
+    ck_assert_int_eq(breaker.limit, LIMIT);
+    run_one(BREAKER_GOOD, 1);
+    ck_assert_int_eq(breaker.limit, LIMIT);
+}
+END_TEST
+
+START_TEST(a_probe_that_is_told_to_slow_down_closes_it)
+{
+    open_it(0);
+    run_one(BREAKER_BUSY, PROBE_MS);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    ck_assert_int_eq(breaker.limit, 1);
+    ck_assert_int_eq(breaker_room(&breaker, PROBE_MS), 1);
+}
+END_TEST
+
 START_TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
 {
     enum { CALLS = 64 };
@@ -205,7 +257,7 @@ START_TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
         int n = rand_r(&seed) % CALLS;
         enum breaker_state before = breaker.state;
         if (calls[n].is_out) {
-            breaker_end(&breaker, calls[n].epoch, (enum breaker_result)(rand_r(&seed) % 4), now_ms);
+            breaker_end(&breaker, calls[n].epoch, (enum breaker_result)(rand_r(&seed) % (BREAKER_NOTHING + 1)), now_ms);
             calls[n].is_out = false;
             out--;
         } else if (breaker_room(&breaker, now_ms) > 0) {
@@ -243,6 +295,10 @@ int main(void)
     tcase_add_test(tcase, a_probe_that_never_left_lets_the_next_go_at_once);
     tcase_add_test(tcase, recovery_begins_with_one_call_and_doubles_each_round_trip);
     tcase_add_test(tcase, calls_from_before_a_change_say_nothing_about_what_came_after);
+    tcase_add_test(tcase, too_many_requests_halve_the_limit_once_for_all_that_were_in_flight);
+    tcase_add_test(tcase, after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered);
+    tcase_add_test(tcase, above_the_halved_limit_it_grows_by_one_a_window);
+    tcase_add_test(tcase, a_probe_that_is_told_to_slow_down_closes_it);
     tcase_add_test(tcase, whatever_happens_in_flight_is_what_was_started_less_what_ended);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

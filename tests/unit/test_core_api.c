@@ -145,7 +145,7 @@ START_TEST(each_status_of_a_check_has_its_place_in_the_contract)
     for (size_t i = 0; i < ARRAY_SIZE(configuration); i++) {
         check(configuration[i], "");
         ck_assert_int_eq(outcome.advice, ADVICE_CONFIGURATION);
-        ck_assert_int_eq(outcome.health, BREAKER_TRIP);
+        ck_assert_int_eq(outcome.health, BREAKER_REFUSED);
     }
     check(402, "{\"code\":\"x\"}");
     expect(OUTCOME_REFUSED, ADVICE_FAIL, "core_http_402");
@@ -234,7 +234,7 @@ START_TEST(each_other_status_of_a_link_has_its_place_in_the_contract)
     for (size_t i = 0; i < ARRAY_SIZE(configuration); i++) {
         link_(configuration[i], "");
         ck_assert_int_eq(outcome.advice, ADVICE_CONFIGURATION);
-        ck_assert_int_eq(outcome.health, BREAKER_TRIP);
+        ck_assert_int_eq(outcome.health, BREAKER_REFUSED);
     }
     link_(402, "{\"code\":\"x\"}");
     expect(OUTCOME_REFUSED, ADVICE_FAIL, "core_http_402");

@@ -574,7 +574,7 @@ START_TEST(no_create_leaves_when_the_machine_slept_while_it_waited_for_its_turn)
     answer(0, 200, ELIGIBLE);
     turn_until(flow->step == STEP_ISSUE && flow->ticket.is_waiting);
     clock_advance(SLEPT_US);
-    target_leave(&world.worker.issuer, &blocker, BREAKER_GOOD);
+    target_leave(&world.worker.issuer, &blocker, BREAKER_GOOD, -1);
     turn_until(world.write_count > 0 || world.request_count > 1);
     ck_assert_int_eq(world.request_count, 1);
     struct write_op *op = expect_write(WRITE_EXTEND);
@@ -603,6 +603,138 @@ START_TEST(nothing_is_handed_back_before_the_claim_is_committed)
     flow_claim_held(flow);
     ck_assert(expect_write(WRITE_END)->end->give_back);
     expect_end(OUTBOX_PENDING, _i == 1 ? "drain" : "breaker_open");
+}
+END_TEST
+
+/* ---- whose fault it is ---- */
+
+static const struct uuid another = {.bytes = {1}};
+
+/* Core-api is asked whether the user may have a card, by the last attempt, and answers this. */
+static struct flow *ask_for_the_last_time(int status)
+{
+    struct flow *flow = &world.flows[0];
+    flow->attempt = 10;
+    ask_and_wait_at_the_gate(flow, status, "{}");
+    return flow;
+}
+
+static void another_was_answered(enum flow_step step, int64_t at_ms)
+{
+    world.worker.core.good[step].last = (struct target_answer){.event_id = another, .at_ms = at_ms};
+}
+
+START_TEST(a_failure_ends_no_event_while_nobody_else_is_answered)
+{
+    struct flow *flow = ask_for_the_last_time(503);
+    if (_i == 1) /* before this attempt */
+        another_was_answered(STEP_CHECK, flow->claimed_ms - 1);
+    if (_i == 2) /* in another kind of call */
+        another_was_answered(STEP_LINK, clock_mono_ms());
+    if (_i == 3) { /* this event itself */
+        another_was_answered(STEP_CHECK, clock_mono_ms());
+        world.worker.core.good[STEP_CHECK].last.event_id = flow->event_id;
+    }
+    flow_claim_held(flow);
+    ck_assert(expect_write(WRITE_END)->end->give_back);
+    expect_end(OUTBOX_PENDING, "core_http_503");
+}
+END_TEST
+
+START_TEST(a_failure_of_the_last_attempt_ends_an_event_that_fails_alone)
+{
+    struct flow *flow = ask_for_the_last_time(503);
+    another_was_answered(STEP_CHECK, flow->claimed_ms);
+    flow_claim_held(flow);
+    expect_end(OUTBOX_FAILED, "attempts_exhausted");
+}
+END_TEST
+
+START_TEST(where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_alone)
+{
+    struct flow *flow = ask_for_the_last_time(503);
+    flow->deferral_count = _i ? 2 : 1;
+    flow->changed_age_ms = 5 * SECOND;
+    (void)snprintf(flow->deferral_code, sizeof flow->deferral_code, "core_http_503");
+    another_was_answered(STEP_CHECK, flow->claimed_ms - 5 * SECOND);
+    flow_claim_held(flow);
+    expect_end(_i ? OUTBOX_FAILED : OUTBOX_PENDING, _i ? "attempts_exhausted" : "core_http_503");
+}
+END_TEST
+
+static const struct {
+    const char *code;
+    int count;
+    int64_t answered_age_ms; /* another event, before the claim; -1 = never */
+    bool ends;
+} refused[] = {
+    {"core_http_403", 2, 0, true},
+    {"core_http_403", 2, 5 * SECOND, true},
+    {"core_http_403", 2, 5 * SECOND + 1, false}, /* before the answer that this event had last */
+    {"core_http_403", 2, -1, false},
+    {"core_http_403", 1, 0, false},
+    {"core_http_401", 2, 0, false}, /* another answer is another row */
+    {"", 0, 0, false},
+};
+
+START_TEST(a_third_refusal_ends_an_event_when_another_was_answered_in_between)
+{
+    struct flow *flow = &world.flows[0];
+    flow->deferral_count = refused[_i].count;
+    flow->changed_age_ms = 5 * SECOND;
+    (void)snprintf(flow->deferral_code, sizeof flow->deferral_code, "%s", refused[_i].code);
+    ask_and_wait_at_the_gate(flow, 403, "{}");
+    if (refused[_i].answered_age_ms >= 0)
+        another_was_answered(STEP_CHECK, flow->claimed_ms - refused[_i].answered_age_ms);
+    ck_assert_int_eq(world.worker.core.breaker.state, BREAKER_CLOSED);
+    flow_claim_held(flow);
+    expect_end(refused[_i].ends ? OUTBOX_FAILED : OUTBOX_PENDING, "core_http_403");
+}
+END_TEST
+
+START_TEST(the_delays_of_a_row_of_deferrals_grow)
+{
+    struct flow *flow = &world.flows[0];
+    world.config.retry.cap_ms = 300 * SECOND;
+    flow->deferral_count = 5;
+    (void)snprintf(flow->deferral_code, sizeof flow->deferral_code, "core_http_%d", _i ? 429 : 403);
+    ask_and_wait_at_the_gate(flow, _i ? 429 : 403, "{}");
+    flow_claim_held(flow);
+    const struct write_end *end = expect_write(WRITE_END)->end;
+    ck_assert(end->give_back);
+    ck_assert_int_ge(end->delay_ms, 16 * SECOND);
+    ck_assert_int_le(end->delay_ms, 32 * SECOND);
+}
+END_TEST
+
+START_TEST(who_fails_a_probe_comes_back_after_the_next_one)
+{
+    struct flow *flow = &world.flows[0];
+    struct breaker *breaker = &world.worker.core.breaker;
+    breaker->state = BREAKER_OPEN;
+    breaker->probe_at_ms = 0;
+    breaker->probe_interval_ms = 4 * SECOND;
+    ask_and_wait_at_the_gate(flow, 503, "{}");
+    ck_assert_int_eq(breaker->state, BREAKER_OPEN);
+    flow_claim_held(flow);
+    const struct write_end *end = expect_write(WRITE_END)->end;
+    ck_assert(end->give_back);
+    ck_assert_int_gt(clock_mono_ms() + end->delay_ms, breaker->probe_at_ms);
+}
+END_TEST
+
+START_TEST(nobody_is_asked_while_the_issuer_rests)
+{
+    struct flow *flow = &world.flows[0];
+    world.worker.issuer.rest_until_ms = clock_mono_ms() + 60 * SECOND;
+    flow_begin(flow, true);
+    expect_waiting(flow, 0);
+    ck_assert_int_eq(world.worker.core.breaker.in_flight, 0);
+    flow_claim_held(flow);
+    const struct write_end *end = expect_write(WRITE_END)->end;
+    ck_assert(end->give_back);
+    ck_assert_int_ge(end->delay_ms, 50 * SECOND);
+    expect_end(OUTBOX_PENDING, "target_resting");
 }
 END_TEST
 
@@ -638,6 +770,18 @@ int main(void)
     tcase_add_loop_test(tcase, nothing_is_handed_back_before_the_claim_is_committed, 0, 3);
     tcase_add_test(tcase, no_create_leaves_when_the_machine_slept_after_the_claim);
     tcase_add_test(tcase, no_create_leaves_when_the_machine_slept_while_it_waited_for_its_turn);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("fault");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_loop_test(tcase, a_failure_ends_no_event_while_nobody_else_is_answered, 0, 4);
+    tcase_add_test(tcase, a_failure_of_the_last_attempt_ends_an_event_that_fails_alone);
+    tcase_add_loop_test(tcase, where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_alone, 0, 2);
+    tcase_add_loop_test(tcase, a_third_refusal_ends_an_event_when_another_was_answered_in_between, 0,
+                        ARRAY_SIZE(refused));
+    tcase_add_loop_test(tcase, the_delays_of_a_row_of_deferrals_grow, 0, 2);
+    tcase_add_test(tcase, who_fails_a_probe_comes_back_after_the_next_one);
+    tcase_add_test(tcase, nobody_is_asked_while_the_issuer_rests);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -58,7 +58,7 @@ START_TEST(unreadable_is_unknown_and_no_outage)
     outcome_unreadable("core", "no cards", &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
     ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
-    ck_assert_int_eq(outcome.health, BREAKER_GOOD);
+    ck_assert_int_eq(outcome.health, BREAKER_ANSWERED);
     ck_assert_int_eq(outcome.wait_ms, -1);
     ck_assert_str_eq(outcome.code, "core_unreadable");
     ck_assert_str_eq(outcome.detail, "no cards");
@@ -82,7 +82,7 @@ START_TEST(not_found_is_an_answer_only_where_the_caller_says_so)
     ck_assert(!outcome_of_call(&call, "core", true, &outcome));
     ck_assert(outcome_of_call(&call, "core", false, &outcome));
     ck_assert_int_eq(outcome.advice, ADVICE_CONFIGURATION);
-    ck_assert_int_eq(outcome.health, BREAKER_TRIP);
+    ck_assert_int_eq(outcome.health, BREAKER_REFUSED);
     ck_assert_str_eq(outcome.code, "core_http_404");
 }
 END_TEST
@@ -126,7 +126,11 @@ START_TEST(every_outcome_is_one_the_flow_can_act_on)
             ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
             break;
         }
-        ck_assert((outcome.health == BREAKER_TRIP) == (outcome.advice == ADVICE_CONFIGURATION));
+        ck_assert((outcome.health == BREAKER_REFUSED) == (outcome.advice == ADVICE_CONFIGURATION));
+        ck_assert((outcome.health == BREAKER_BUSY) == (outcome.advice == ADVICE_WAIT));
+        /* Only a definite answer about the event shows that the target answers well. */
+        ck_assert((outcome.health == BREAKER_GOOD) == (outcome.kind == OUTCOME_REFUSED));
+        ck_assert_int_ne(outcome.health, BREAKER_TRIP); /* one answer alone proves nothing */
     }
 }
 END_TEST
