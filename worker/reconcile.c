@@ -256,6 +256,13 @@ static void put_back(struct check *check, const char *why, int64_t least_ms)
     ask(check, &sql_reconcile_put_back, on_put_back);
 }
 
+/* What somebody should look into, also where no operator asked. */
+static bool is_trouble(const char *result)
+{
+    return strcmp(result, "duplicate") == 0 || strcmp(result, "missing") == 0 ||
+           strcmp(result, "orphan_cancelled") == 0 || strcmp(result, "orphan_left") == 0;
+}
+
 static void on_ended(struct pg_ask *pg_ask, const struct pg_answer *answer)
 {
     struct check *check = container_of(pg_ask, struct check, ask);
@@ -263,8 +270,9 @@ static void on_ended(struct pg_ask *pg_ask, const struct pg_answer *answer)
     const char *came_to = answer->kind == PG_DONE ? pg_bytes(answer->rows, 0, 0).bytes : NULL;
     if (came_to && strcmp(came_to, "done") == 0) {
         worker_count(worker, WORKER_METRIC_CHECKS, check->result, NULL);
-        log_info("reconciled", LOG_TEXT("event_id", check->event_text), LOG_TEXT("result", check->result),
-                 LOG_TEXT("detail", check->detail ? check->detail : ""));
+        log_at(is_trouble(check->result) ? LOG_WARNING : LOG_INFO, "reconciled",
+               LOG_TEXT("event_id", check->event_text), LOG_TEXT("result", check->result),
+               LOG_TEXT("detail", check->detail ? check->detail : ""));
         nudge_send(&worker->final_nudge);
         claim_hint(worker->claim); /* an event may be PENDING now */
     } else {
