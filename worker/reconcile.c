@@ -25,6 +25,7 @@
 #define ASK_TIMEOUT_MS 5000
 #define BACKOFF_BASE_MS 250
 #define BACKOFF_CAP_MS 30000
+#define PROBE_REST_MS 1000
 #define ATTEMPTS_COUNTED 16 /* for the backoff */
 
 /* ---- decisions ---- */
@@ -169,6 +170,7 @@ struct check {
     struct issuer_card card; /* that was found */
     /* the one operation in flight */
     enum check_call calling;
+    bool is_probe; /* the breaker is not closed: it goes as the probe */
     struct target *target;
     struct target_ticket ticket;
     struct http_call call;
@@ -186,6 +188,7 @@ struct reconcile {
     bool more_likely; /* the last take was filled to the brim */
     bool is_stopped;
     int busy, asked;
+    int64_t probe_not_before_ms; /* so long the probes are the flows' */
     struct check checks[CHECKS_MAX];
     void (*on_closed)(void *context);
     void *closed_context;
@@ -295,11 +298,12 @@ static void end(struct check *check, const char *result, const char *detail)
 /* ---- calls ---- */
 
 /* What a call says about the target: only whether it can be reached. Whether look-ups and cancels are well says nothing
- * about creates and links. */
+ * about creates and links: as a probe a good one does not close the breaker, or every look-up would send creates into an
+ * outage and use their attempts up. */
 static enum breaker_result health_of(const struct check *check, const struct outcome *outcome)
 {
     if (outcome->kind == OUTCOME_EXECUTED)
-        return BREAKER_GOOD;
+        return check->is_probe ? BREAKER_NOTHING : BREAKER_GOOD;
     return check->call.fate != HTTP_ANSWERED ? BREAKER_BAD : BREAKER_NOTHING;
 }
 
@@ -380,10 +384,14 @@ static void send_call(struct check *check)
 {
     struct worker *worker = check->reconcile->worker;
     bool to_issuer = check->target == &worker->issuer;
-    const char *why = check->reconcile->is_stopped                     ? "drain"
-                      : check->target->breaker.state != BREAKER_CLOSED ? "breaker_open" /* the probe is a flow's */
-                      : !make_call(check)                              ? "out_of_memory"
-                                                                       : NULL;
+    int64_t now_ms = clock_mono_ms();
+    check->is_probe = check->target->breaker.state != BREAKER_CLOSED;
+    const char *why = check->reconcile->is_stopped                                        ? "drain"
+                      : check->is_probe && now_ms < check->reconcile->probe_not_before_ms ? "breaker_open"
+                      : !make_call(check)                                                 ? "out_of_memory"
+                                                                                          : NULL;
+    if (!why && check->is_probe)
+        check->reconcile->probe_not_before_ms = now_ms + PROBE_REST_MS + 2 * worker->config->breaker.probe_interval_ms;
     if (why) {
         target_leave(check->target, &check->ticket, BREAKER_NOTHING);
         put_back(check, why, check->reconcile->is_stopped ? 0 : -1);
