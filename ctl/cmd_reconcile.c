@@ -35,7 +35,7 @@ struct reconcile {
 /* Results that somebody must act on. */
 static bool is_trouble(const char *result, const char *status)
 {
-    static const char *const troubles[] = {"duplicate", "missing", "orphan_cancelled", "orphan_left"};
+    static const char *const troubles[] = {"duplicate", "missing", "orphan_cancelled", "orphan_left", "refused"};
     for (size_t i = 0; i < ARRAY_SIZE(troubles); i++)
         if (strcmp(result, troubles[i]) == 0)
             return true;

@@ -415,7 +415,7 @@ $$;
 
 -- The end of a mark, and what follows from it, in one transaction. The token is the fence: `fenced` = the mark is another worker's, or finished, and nothing
 -- changes. `changed` = the event is no longer in the state that was judged: nothing changes, the mark is due again.
---   found                FAILED -> PENDING: the flow looks the card up, stores, links and completes it
+--   found                FAILED -> PENDING: the flow looks the card up, stores, links and completes it; `refused` where another event has its place
 --   cancelled_at_issuer  FAILED -> REJECTED `card_cancelled`; with COMPLETED only told
 --   duplicate            FAILED: reason `issuer_duplicate`; with COMPLETED only told
 --   orphan_cancelled     REJECTED: the audit row, and the stored card's status
@@ -451,7 +451,8 @@ BEGIN
         after := before;
         IF found_result = 'found' AND keeps_place(before) THEN
             after := reopen(before, true);
-        ELSIF found_result = 'found' THEN
+        ELSIF found_result = 'found' THEN -- two live reissues of one card: a question
+            ended := 'refused';
             said := 'place_taken';
         ELSIF found_result = 'cancelled_at_issuer' THEN
             UPDATE cards k SET status = 'cancelled', updated_at = now() WHERE k.request_id = before.id AND k.status <> 'cancelled';

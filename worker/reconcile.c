@@ -26,6 +26,7 @@
 #define REPORTS_MAX 256 /* events that wait to be noted */
 #define BACKOFF_BASE_MS 250
 #define BACKOFF_CAP_MS 30000
+#define PROBE_REST_MS 1000
 #define ATTEMPTS_COUNTED 16 /* for the backoff */
 
 /* ---- decisions ---- */
@@ -165,6 +166,7 @@ struct check {
     struct issuer_card card; /* that was found */
     /* the one operation in flight */
     enum check_call calling;
+    bool is_probe; /* the breaker is not closed: it goes as the probe */
     struct target *target;
     struct target_ticket ticket;
     struct http_call call;
@@ -187,6 +189,7 @@ struct reconcile {
     int reports_count, reports_asked; /* so many; so many of the first are on their way to the database */
     struct pg_ask report_ask;
     struct buf report_ids;
+    int64_t probe_not_before_ms; /* so long the probes are the flows' */
     struct check checks[CHECKS_MAX];
     void (*on_closed)(void *context);
     void *closed_context;
@@ -257,6 +260,13 @@ static void put_back(struct check *check, const char *why, int64_t least_ms)
     ask(check, &sql_reconcile_put_back, on_put_back);
 }
 
+/* What somebody should look into, also where no operator asked. */
+static bool is_trouble(const char *result)
+{
+    return strcmp(result, "duplicate") == 0 || strcmp(result, "missing") == 0 ||
+           strcmp(result, "orphan_cancelled") == 0 || strcmp(result, "orphan_left") == 0;
+}
+
 static void on_ended(struct pg_ask *pg_ask, const struct pg_answer *answer)
 {
     struct check *check = container_of(pg_ask, struct check, ask);
@@ -264,8 +274,9 @@ static void on_ended(struct pg_ask *pg_ask, const struct pg_answer *answer)
     const char *came_to = answer->kind == PG_DONE ? pg_bytes(answer->rows, 0, 0).bytes : NULL;
     if (came_to && strcmp(came_to, "done") == 0) {
         worker_count(worker, WORKER_METRIC_CHECKS, check->result, NULL);
-        log_info("reconciled", LOG_TEXT("event_id", check->event_text), LOG_TEXT("result", check->result),
-                 LOG_TEXT("detail", check->detail ? check->detail : ""));
+        log_at(is_trouble(check->result) ? LOG_WARNING : LOG_INFO, "reconciled",
+               LOG_TEXT("event_id", check->event_text), LOG_TEXT("result", check->result),
+               LOG_TEXT("detail", check->detail ? check->detail : ""));
         nudge_send(&worker->final_nudge);
         claim_hint(worker->claim); /* an event may be PENDING now */
     } else {
@@ -288,11 +299,12 @@ static void end(struct check *check, const char *result, const char *detail)
 /* ---- calls ---- */
 
 /* What a call says about the target: only whether it can be reached. Whether look-ups and cancels are well says nothing
- * about creates and links. */
+ * about creates and links: as a probe a good one does not close the breaker, or every look-up would send creates into an
+ * outage and use their attempts up. */
 static enum breaker_result health_of(const struct check *check, const struct outcome *outcome)
 {
     if (outcome->kind == OUTCOME_EXECUTED)
-        return BREAKER_GOOD;
+        return check->is_probe ? BREAKER_NOTHING : BREAKER_GOOD;
     return check->call.fate != HTTP_ANSWERED ? BREAKER_BAD : BREAKER_NOTHING;
 }
 
@@ -375,10 +387,14 @@ static void send_call(struct check *check)
 {
     struct worker *worker = check->reconcile->worker;
     bool to_issuer = check->target == &worker->issuer;
-    const char *why = check->reconcile->is_stopped                     ? "drain"
-                      : check->target->breaker.state != BREAKER_CLOSED ? "breaker_open" /* the probe is a flow's */
-                      : !make_call(check)                              ? "out_of_memory"
-                                                                       : NULL;
+    int64_t now_ms = clock_mono_ms();
+    check->is_probe = check->target->breaker.state != BREAKER_CLOSED;
+    const char *why = check->reconcile->is_stopped                                        ? "drain"
+                      : check->is_probe && now_ms < check->reconcile->probe_not_before_ms ? "breaker_open"
+                      : !make_call(check)                                                 ? "out_of_memory"
+                                                                                          : NULL;
+    if (!why && check->is_probe)
+        check->reconcile->probe_not_before_ms = now_ms + PROBE_REST_MS + 2 * worker->config->breaker.probe_interval_ms;
     if (why) {
         target_leave(check->target, &check->ticket, BREAKER_NOTHING, -1);
         put_back(check, why, check->reconcile->is_stopped ? 0 : -1);

@@ -6,8 +6,9 @@
  * A mark is polled for at worker.poll_interval, taken under a lease and a token, and ended by one function of the
  * database that checks the token and the state of the event that was judged, and makes every change in one transaction.
  * So a worker that dies anywhere leaves a mark that another one takes up, and what was done is done once. Calls go
- * through the targets as those of flows do, but only while the breaker is closed: a mark is never the probe. A few marks
- * at a time, so that a bulk reconcile does not stop the cards.
+ * through the targets as those of flows do. While a breaker is open a mark may go as its probe, now and then, because
+ * there may be no event to probe with; but its answer does not close the breaker. A few marks at a time, so that a bulk
+ * reconcile does not stop the cards.
  *
  * "Not found" decides nothing while a create may still be under way (reconcile_is_settled). */
 #ifndef ISSUING_RECONCILE_H

@@ -527,6 +527,27 @@ START_TEST(the_place_of_a_card_moves_to_the_event_that_a_reissue_makes)
 }
 END_TEST
 
+START_TEST(a_card_that_was_found_does_not_open_an_event_whose_place_is_taken)
+{
+    char text[400], id_text[UUID_TEXT_SIZE];
+    open_worker();
+    uuid_format(&id, id_text);
+    snprintf(text, sizeof(text),
+             "INSERT INTO outbox_events (id, user_id, payload, status, reason_code, completed_at) VALUES ('%s', "
+             "'alice', " REISSUE ", 'FAILED', 'payload_invalid', now())",
+             id_text);
+    change(text);
+    change("INSERT INTO outbox_events (user_id, payload) VALUES ('alice', " REISSUE ")");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("found"), "done");
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'refused' AND detail = 'place_taken'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
 START_TEST(a_reconcile_cannot_end_as_a_reissue)
 {
     open_worker();
@@ -662,6 +683,7 @@ int main(void)
     tcase_add_test(cases, a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged);
     tcase_add_test(cases, an_event_whose_card_was_found_counts_as_sent);
     tcase_add_test(cases, the_place_of_a_card_moves_to_the_event_that_a_reissue_makes);
+    tcase_add_test(cases, a_card_that_was_found_does_not_open_an_event_whose_place_is_taken);
     tcase_add_test(cases, a_reconcile_cannot_end_as_a_reissue);
     tcase_add_test(cases, a_mark_ends_at_its_deadline_and_an_old_one_is_removed);
     tcase_add_test(cases, an_action_without_an_actor_or_a_reason_is_no_action);

@@ -372,7 +372,10 @@ def doctor_sees_what_was_lost_or_doubled(world):
 def usage_errors_are_2_configuration_78_and_a_missing_database_75(world):
     for words in ((), ("frobnicate",), ("list", "--status", "GONE"), ("list", "--what"), ("show",), ("show", "x"),
                   ("explain", "x"), ("cancel", "x", "--reason", "y"), ("resolve", "x", "--reason", "y"),
-                  ("resolve", "--reason", "y"), ("resolve", "--status", "PENDING", "--reason", "y"),
+                  ("resolve", "--reason", "y"), ("reissue", "x", "--reason", "y", "--confirm"), ("reissue", "--confirm"),
+                  ("reissue", NOBODY, "--reason", "y", "--confirm", "--timeout", "soon"), ("reconcile",), ("reconcile", "x"),
+                  ("reconcile", NOBODY, "--all"), ("reconcile", "--all", "--status", "PENDING"), ("reconcile", "--all", "--timeout", "0s"),
+                  ("resolve", "--status", "PENDING", "--reason", "y"),
                   ("list", "--since", "soon"), ("status", "extra"), ("replay", "x", "--reason", "y"),
                   ("list", "--limit", "0"), ("keys",)):
         same(world.ctl(*words).returncode, 2, "ctl " + " ".join(words))

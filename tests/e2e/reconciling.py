@@ -337,18 +337,25 @@ def a_worker_may_ask_for_a_look_itself(world):
 
 
 @test(issuer__settle_time=SETTLE, breaker__failures="2")
-def an_open_breaker_keeps_marks_waiting_and_a_mark_is_never_its_probe(world):
+def a_look_up_goes_through_an_open_breaker_now_and_then_and_does_not_close_it(world):
+    """Stories: with no event to probe with, an open breaker kept every mark waiting for ever; and look-ups that went well
+    closed it again and again, and events used their attempts up while creates were failing."""
     world.up()
-    event = failed(world, "calm")
-    world.sandbox.down()
-    world.accept("trips")
-    wait(lambda: world.workers()[0].metric('issuing_breaker_state{target="issuer"}') == 2.0, "the breaker is open")
-    before = len(world.sandbox.calls("lookup"))
-    same(results(world.ctl("reconcile", event, "--timeout", "500ms", "--json"), 75), {event: "undecided"}, "result")
-    same(len(world.sandbox.calls("lookup")), before, "look-ups")
-    world.sandbox.down(down=False)
+    events = [failed(world, "calm%d" % number) for number in range(3)]
+    world.sandbox.fault("create", "status", status=503)
+    trips = world.accept("trips")
+    state = 'issuing_breaker_state{target="issuer"}'
+    wait(lambda: world.workers()[0].metric(state) == 2.0, "the breaker is open")
+    wait(lambda: world.sql("UPDATE outbox_events SET next_attempt_at = now() + interval '1 hour' WHERE id = '%s' AND status = 'PENDING'"
+                           " RETURNING id" % trips), "no event is due")
+    creates = len(world.sandbox.calls("create"))
+    same(results(world.ctl("reconcile", *events, "--json"), 0), {event: "not_found" for event in events}, "results")
+    same(world.workers()[0].metric(state), 2.0, "the breaker")
+    same(len(world.sandbox.calls("create")), creates, "creates")
+    world.sandbox.clear()
+    world.sql("UPDATE outbox_events SET next_attempt_at = now() WHERE id = '%s'" % trips)
     world.settle()
-    same(results(world.ctl("reconcile", event, "--json"), 0), {event: "not_found"}, "afterwards")
+    same(world.status(trips), "COMPLETED", "afterwards")
 
 
 @test(issuer__settle_time=SETTLE, core__on_link_refused="keep")

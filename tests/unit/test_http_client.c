@@ -142,6 +142,22 @@ START_TEST(a_post_without_a_body_is_empty_and_a_get_after_it_has_none)
 }
 END_TEST
 
+START_TEST(a_delete_has_headers_and_no_body)
+{
+    struct http_call call;
+    prepare(&call, "DELETE", url_of("/ok"));
+    put_line(&call, "Idempotency-Key: 0190:unlink");
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_ptr_eq(strstr(peer.last_request, "DELETE /ok HTTP/1.1\r\n"), peer.last_request);
+    ck_assert_ptr_nonnull(strstr(peer.last_request, "\r\nIdempotency-Key: 0190:unlink\r\n"));
+    ck_assert_ptr_null(strstr(peer.last_request, "Content-Length"));
+    make_and_run(&call, "GET", "/ok");
+    ck_assert_ptr_nonnull(strstr(peer.last_request, "GET /ok "));
+    http_call_done(&call);
+}
+END_TEST
+
 START_TEST(a_large_body_is_sent_at_once_without_asking_first)
 {
     static char body[5000];
@@ -792,6 +808,7 @@ static void add_tests(Suite *suite, const char *name, void (*set_up_peer)(void))
     tcase_add_test(tests, an_answer_comes_with_status_and_body);
     tcase_add_test(tests, a_post_carries_its_headers_and_body_and_nothing_unasked);
     tcase_add_test(tests, a_post_without_a_body_is_empty_and_a_get_after_it_has_none);
+    tcase_add_test(tests, a_delete_has_headers_and_no_body);
     tcase_add_test(tests, a_large_body_is_sent_at_once_without_asking_first);
     tcase_add_test(tests, a_proxy_in_the_environment_is_not_asked);
     tcase_add_test(tests, a_redirect_is_an_answer_and_is_not_followed);

@@ -88,6 +88,21 @@ START_TEST(a_peer_that_the_named_authority_vouches_for_is_answered)
 }
 END_TEST
 
+START_TEST(a_delete_is_one_over_tls_too)
+{
+    struct http_call call;
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    prepare(&call, "DELETE", url_of("127.0.0.1", "/ok"));
+    run(&call);
+    ck_assert_int_eq(call.fate, HTTP_ANSWERED);
+    ck_assert_ptr_eq(strstr(peer.last_request, "DELETE /ok HTTP/1.1\r\n"), peer.last_request);
+    make(&call, "GET", url_of("127.0.0.1", "/ok"));
+    run(&call);
+    ck_assert_ptr_eq(strstr(peer.last_request, "GET /ok HTTP/1.1\r\n"), peer.last_request);
+    http_call_done(&call);
+}
+END_TEST
+
 START_TEST(a_certificate_for_another_name_sends_nothing)
 {
     set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.2,DNS:issuer.example,DNS:127.0.0.1", DAY_S, &authority, &authority);
@@ -511,6 +526,7 @@ int main(void)
     tcase_add_checked_fixture(peers, set_up_authorities, tear_down_pair);
     tcase_set_timeout(peers, 120);
     tcase_add_test(peers, a_peer_that_the_named_authority_vouches_for_is_answered);
+    tcase_add_test(peers, a_delete_is_one_over_tls_too);
     tcase_add_test(peers, a_certificate_for_another_name_sends_nothing);
     tcase_add_test(peers, an_unknown_authority_sends_nothing);
     tcase_add_test(peers, without_a_file_an_own_authority_is_unknown);
