@@ -115,7 +115,7 @@ BEGIN
         WHERE alone AND e.id = alone_id
     ), held AS (
         UPDATE outbox_events e
-        SET status = 'PROCESSING', retry_count = e.retry_count + 1, lease_token = new_token, lease_owner = worker,
+        SET status = 'PROCESSING', retry_count = least(e.retry_count + 1, 1000000), lease_token = new_token, lease_owner = worker,
             lease_until = now() + lease_ms * interval '1 millisecond',
             first_sent_at = least(coalesce(e.first_sent_at - due.ahead, now()), now()),
             last_sent_at = CASE WHEN e.last_sent_at IS NOT NULL THEN least(e.last_sent_at - due.ahead, now()) END,

@@ -291,7 +291,7 @@ def sighup_changes_what_the_worker_shows_to_its_peers(world):
     world.start_api()
     worker = world.start_worker(issuer__credential_file=shown)
     request = world.accept("alice")
-    wait(lambda: worker.metric('issuing_breaker_state{target="issuer"}') == 2, "the issuer refuses the worker")
+    wait(lambda: "issuer_http_401" in (world.event(request)["last_error"] or ""), "the issuer refuses the worker")
     write_secret(shown, "sesame-9\n")
     same(errors(hang_up(worker)), [], "errors")
     world.wait_status(request, "COMPLETED")

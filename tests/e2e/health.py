@@ -210,7 +210,7 @@ def watch_rate(world, call, requests, seconds=10):
             after["core.check"] - counts["core.check"])
 
 
-@test(core__timeout="3s", issuer__timeout="3s", worker__lease="12s", retry__base="1s", retry__cap="5s",
+@test(core__timeout="3s", issuer__timeout="3s", issuer__settle_time="6s", worker__lease="12s", retry__base="1s", retry__cap="5s",
       breaker__failures="5", breaker__probe_interval="2s")
 def a_rate_limit_is_kept_to_in_calls_questions_and_rows(world):
     """2000 waiting events made 2000 creates, 2000 questions and 2000 rows a second of it."""
@@ -231,7 +231,7 @@ def a_rate_limit_is_kept_to_in_calls_questions_and_rows(world):
     same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "2000", "completed")
 
 
-@test(issuer__timeout="3s", core__timeout="3s", worker__lease="12s")
+@test(issuer__timeout="3s", issuer__settle_time="6s", core__timeout="3s", worker__lease="12s")
 def one_users_rate_limit_stops_nobody_else(world):
     world.up()
     world.sandbox.fault("create", "status", status=429, user="odd", retry_after="300")

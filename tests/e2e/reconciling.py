@@ -115,6 +115,7 @@ def what_is_completed_is_compared_and_left_alone(world):
     same(results(world.ctl("reconcile", lost, "--json"), 1), {lost: "missing"}, "missing")
     cancelled(world, world.row("SELECT issuer_card_id FROM cards WHERE request_id = '%s'" % dead)["issuer_card_id"])
     same(results(world.ctl("reconcile", dead, "--json"), 1), {dead: "cancelled_at_issuer"}, "cancelled")
+    world.allowed.add("rejected_link")  # by hand, so that the ledgers agree
     world.sql("UPDATE cards SET status = 'cancelled' WHERE request_id = '%s'" % dead)
     world.sql("UPDATE outbox_events SET status = 'REJECTED', reason_code = 'x' WHERE id = '%s'" % dead)
     same(actions(world), [], "nothing was changed")
