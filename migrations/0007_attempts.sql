@@ -12,7 +12,8 @@ ALTER TABLE issuing.outbox_events
     ADD COLUMN held_end_code  text;                   -- its reason code
 
 -- Events whose last two attempts were lost with their worker: the event may be what kills it. Each is tried alone, so that it takes no others along. A row
--- may outlive its cause; the next claim of that kind removes it then.
+-- may outlive its cause; a later claim of that kind removes it then, but never before no sweep can be at work that has just found a cause for it: without
+-- its row such an event would be claimed by nobody. `since`: of the last such sweep.
 CREATE TABLE issuing.lost_events (
     event_id uuid PRIMARY KEY,
     since    timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -48,6 +49,18 @@ CREATE FUNCTION issuing.issuer_card_id_of(holder text, card text) RETURNS text
     END
     $$;
 
+-- Whether an event, other than this one, waits to be tried alone and is due.
+CREATE FUNCTION issuing.lost_is_due(but uuid) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    AS $$
+    BEGIN
+        RETURN EXISTS (SELECT FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
+                       WHERE e.event_type = 'CARD_ISSUE' AND e.status = 'PENDING' AND e.due_at <= now() AND e.lost_count >= 2
+                         AND e.id IS DISTINCT FROM but);
+    END
+    $$;
+
 -- PENDING events that are due, oldest due first, by outbox_events_due. SKIP LOCKED: two workers never wait for each other and never get the same
 -- row. The token is the fence: whoever took the event before matches no row any more. The attempt is counted here, so a crash cannot run it for
 -- free; first_sent_at is set here, so a crash right after counts as "may have been sent" without a write before the send.
@@ -74,7 +87,7 @@ RETURNS TABLE (
     cancel_code text,             -- an earlier attempt had begun to cancel the card
     next_since_us int8,           -- of the last row: the next bookmark; null = unchanged
     settle_age_ms int8,           -- age of the last send that may still be on its way; null = there is none
-    lost_count int4,              -- of the last row: 1 = there are events to be tried alone, else 0
+    lost_count int4,              -- of the last row: 1 = there are events to be tried alone that are due, else 0
     now_us int8,                  -- of the last row: the database's clock
     deferral_count int4, deferral_code text, -- deferrals in a row for the same cause, and that cause
     changed_age_ms int8,          -- since the row last changed: for an event that was deferred or failed, since then
@@ -93,7 +106,8 @@ DECLARE
 BEGIN
     IF alone THEN
         DELETE FROM lost_events l
-        WHERE NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = l.event_id AND e.due_at IS NOT NULL AND e.lost_count >= 2);
+        WHERE l.since < now() - interval '1 minute'
+          AND NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = l.event_id AND e.due_at IS NOT NULL AND e.lost_count >= 2);
         SELECT e.id INTO alone_id
         FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
         WHERE e.event_type = 'CARD_ISSUE' AND e.status = 'PENDING' AND e.due_at <= now() AND e.lost_count >= 2
@@ -148,7 +162,7 @@ BEGIN
            CASE WHEN NOT alone
                 THEN (extract(epoch FROM CASE WHEN count(*) < most THEN now() - slack_ms * interval '1 millisecond'
                                               ELSE max(greatest(h.due_at, timestamptz 'epoch' - interval '1 microsecond')) END) * 1000000)::int8 END,
-           NULL, EXISTS (SELECT FROM lost_events)::int4, (extract(epoch FROM now()) * 1000000)::int8,
+           NULL, CASE WHEN EXISTS (SELECT FROM lost_events) AND issuing.lost_is_due(alone_id) THEN 1 ELSE 0 END, (extract(epoch FROM now()) * 1000000)::int8,
            NULL, NULL, NULL, NULL, NULL
     FROM held h;
 END

@@ -185,6 +185,14 @@ static void tell_begun(struct claim *claim, void (*tell)(struct flow *flow))
     }
 }
 
+/* The next turn to try an event alone comes after a pause, longer than this one held the others back. */
+static void end_turn(struct claim *claim)
+{
+    int64_t now_ms = clock_mono_ms();
+    claim->is_emptying = claim->is_alone = false;
+    claim->alone_due_ms = now_ms + (now_ms - claim->alone_since_ms) * ALONE_PAUSE_FACTOR + ALONE_PAUSE_MS;
+}
+
 static void note_last_row(struct claim *claim, const struct pg_rows *rows, int count)
 {
     struct worker *worker = claim->worker;
@@ -192,8 +200,8 @@ static void note_last_row(struct claim *claim, const struct pg_rows *rows, int c
     if (claim->asked_alone) {
         claim->is_emptying = false;
         claim->is_alone = count > 0;
-        if (count == 0) /* they are not due, or another worker has them */
-            claim->alone_due_ms = clock_mono_ms() + worker->config->worker.poll_interval_ms;
+        if (count == 0) /* another worker has them */
+            end_turn(claim);
     }
     switch (db_clock_note(&worker->db_clock, pg_int8(rows, count, COL_NOW), claim->asked_us, clock_mono_us())) {
     case DB_CLOCK_STEADY:
@@ -218,6 +226,8 @@ static void on_claimed(struct pg_ask *ask, const struct pg_answer *answer)
         if (answer->kind != PG_NOT_SENT)
             log_warning("a claim failed", LOG_TEXT("sqlstate", answer->sqlstate), LOG_TEXT("why", answer->message));
         claim->is_careful = true;
+        if (claim->asked_alone) /* the others' turn, also when such a claim always fails */
+            end_turn(claim);
         tell_begun(claim, flow_claim_lost);
         return;
     }
@@ -242,9 +252,8 @@ static bool take_turns(struct claim *claim, bool *ret_alone)
     int64_t now_ms = clock_mono_ms();
     *ret_alone = false;
     if (claim->is_alone && claim->worker->in_flight == 0) {
-        claim->is_alone = false;
+        end_turn(claim);
         claim->wanted = true;
-        claim->alone_due_ms = now_ms + (now_ms - claim->alone_since_ms) * ALONE_PAUSE_FACTOR + ALONE_PAUSE_MS;
     }
     if (claim->is_alone)
         return false;

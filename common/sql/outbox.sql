@@ -42,7 +42,7 @@ WITH lost AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), suspected AS (
     INSERT INTO issuing.lost_events (event_id) SELECT f.id FROM freed f WHERE f.lost_count >= 2 AND f.lost_count < $5::int8
-    ON CONFLICT DO NOTHING
+    ON CONFLICT (event_id) DO UPDATE SET since = excluded.since
 ), late AS MATERIALIZED (
     -- What is locked is being claimed at this moment.
     SELECT e.due_at

@@ -217,9 +217,31 @@ START_TEST(an_event_that_lost_two_attempts_is_claimed_alone)
     ck_assert_int_eq(claim_number(true), 1);
     ck_assert_int_eq(claim_number(true), 1);
     ck_assert_int_eq(claim_number(true), 0);
+    /* While none of them is due nobody is held back for them. */
+    ck_assert_int_eq(database_int(worker,
+                                  "SELECT lost_count FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, "
+                                  "100, false) WHERE id IS NULL"),
+                     0);
     database_run(owner, "UPDATE outbox_events SET status = 'FAILED', lease_token = NULL, lease_until = NULL");
     ck_assert_int_eq(claim_number(true), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM lost_events"), 2); /* a sweep may be at work */
+    database_run(owner, "UPDATE lost_events SET since = since - interval '2 minutes'");
+    ck_assert_int_eq(claim_number(true), 0);
     ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM lost_events"), 0);
+}
+END_TEST
+
+/* A row of an earlier time is there still when the event loses its worker twice again. A claim that began before the sweep's commit must not remove it. */
+START_TEST(an_event_that_is_lost_again_is_not_forgotten)
+{
+    add("alice");
+    database_run(owner, "INSERT INTO lost_events SELECT id, now() - interval '1 hour' FROM outbox_events");
+    ck_assert_int_eq(claim_number(false), 1);
+    lose();
+    ck_assert_int_eq(claim_number(false), 1);
+    lose();
+    ck_assert_int_eq(database_int(owner, "SELECT (since > now() - interval '1 minute')::int FROM lost_events"), 1);
+    ck_assert_int_eq(claim_number(true), 1);
 }
 END_TEST
 
@@ -321,3 +343,4 @@ int main(void)
     srunner_free(runner);
     return failed ? 1 : 0;
 }
+    tcase_add_test(tcase, a_row_beyond_every_range_stops_no_other);
