@@ -66,7 +66,8 @@ CREATE FUNCTION issuing.lost_is_due(but uuid) RETURNS bool
 -- free; first_sent_at is set here, so a crash right after counts as "may have been sent" without a write before the send.
 --
 -- Clocks step. A row that was written by a clock that was ahead bears times that are still to come; the claim moves the times of such a row back by as
--- much as its last write is ahead, so that its ages stay what they were. No age is ever negative; null alone means "nothing was sent".
+-- much as its last write is ahead, so that its ages stay what they were. No age is ever negative; null alone means "nothing was sent". A time that no
+-- clock has ever shown counts as 1970 or as 1000 years to come: one such row must not stop the claims of all others.
 --
 -- The walk begins at a bookmark, not at the beginning of the index: there lie the entries of all that was finished since the last vacuum, or since the
 -- oldest snapshot that somebody holds, and each would be visited every time. The last row of the answer has no id and carries the next bookmark: the
@@ -117,14 +118,14 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH due AS MATERIALIZED (
-        SELECT e.id, e.first_sent_at, e.updated_at, CASE WHEN e.updated_at > now() THEN e.updated_at - now() ELSE interval '0' END AS ahead
+        SELECT e.id, e.first_sent_at, e.updated_at, CASE WHEN e.updated_at > now() THEN least(e.updated_at, now() + interval '1000 years') - now() ELSE interval '0' END AS ahead
         FROM outbox_events e
         WHERE NOT alone AND e.event_type = 'CARD_ISSUE' AND e.due_at >= since AND e.due_at <= now() AND e.status = 'PENDING' AND e.lost_count < 2
         ORDER BY e.due_at
         LIMIT most
         FOR UPDATE SKIP LOCKED
     ), one AS MATERIALIZED (
-        SELECT e.id, e.first_sent_at, e.updated_at, CASE WHEN e.updated_at > now() THEN e.updated_at - now() ELSE interval '0' END AS ahead
+        SELECT e.id, e.first_sent_at, e.updated_at, CASE WHEN e.updated_at > now() THEN least(e.updated_at, now() + interval '1000 years') - now() ELSE interval '0' END AS ahead
         FROM outbox_events e
         WHERE alone AND e.id = alone_id
     ), held AS (
@@ -145,13 +146,13 @@ BEGIN
            -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
            CASE WHEN pg_column_size(h.payload) <= 262144 THEN h.payload::text END,
            h.traceparent, h.retry_count,
-           CASE WHEN h.sent_before IS NOT NULL THEN (extract(epoch FROM now() - h.first_sent_at) * 1000)::int8 END,
-           (extract(epoch FROM now() - h.deferred_since) * 1000)::int8,
+           CASE WHEN h.sent_before IS NOT NULL THEN (extract(epoch FROM now() - greatest(h.first_sent_at, 'epoch')) * 1000)::int8 END,
+           (extract(epoch FROM now() - greatest(h.deferred_since, CASE WHEN h.deferred_since IS NOT NULL THEN timestamptz 'epoch' END)) * 1000)::int8,
            (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year, (c.found).status,
            r.issuer_card_id, h.cancel_code, NULL::int8,
-           CASE WHEN h.sent_before IS NOT NULL THEN (extract(epoch FROM now() - coalesce(h.last_sent_at, h.first_sent_at)) * 1000)::int8 END,
+           CASE WHEN h.sent_before IS NOT NULL THEN (extract(epoch FROM now() - greatest(coalesce(h.last_sent_at, h.first_sent_at), 'epoch')) * 1000)::int8 END,
            h.lost_count, NULL::int8,
-           h.deferral_count, h.deferral_code, greatest((extract(epoch FROM now() - h.changed_before) * 1000)::int8, 0), h.held_end, h.held_end_code
+           h.deferral_count, h.deferral_code, (extract(epoch FROM now() - least(greatest(h.changed_before, 'epoch'), now())) * 1000)::int8, h.held_end, h.held_end_code
     FROM held h
     -- Looked for only where there can be one.
     CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL THEN issuing.card_of(h.id) END AS found OFFSET 0) c

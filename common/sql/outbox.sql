@@ -65,7 +65,7 @@ SELECT (SELECT count(*) FROM freed),
 -- such a row go back by as much as its last write is ahead, so each wait and each lease lasts as long as it was meant to from now on. A second is
 -- left alone: clocks of a cluster differ by so much. Walks the open events once, in pieces; SKIP LOCKED. $1 limit.
 WITH ahead AS MATERIALIZED (
-    SELECT e.id, e.updated_at - now() AS by
+    SELECT e.id, least(e.updated_at, now() + interval '1000 years') - now() AS by
     FROM issuing.outbox_events e
     WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE' AND (e.due_at > now() OR e.status = 'PROCESSING')
       AND e.updated_at > now() + interval '1 second'
@@ -73,7 +73,7 @@ WITH ahead AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), moved AS (
     UPDATE issuing.outbox_events e
-    SET updated_at = e.updated_at - a.by, next_attempt_at = e.next_attempt_at - a.by, lease_until = e.lease_until - a.by,
+    SET updated_at = now(), next_attempt_at = e.next_attempt_at - a.by, lease_until = e.lease_until - a.by,
         first_sent_at = e.first_sent_at - a.by, last_sent_at = e.last_sent_at - a.by, deferred_since = e.deferred_since - a.by
     FROM ahead a
     WHERE e.id = a.id
