@@ -328,23 +328,29 @@ $$;
 -- ---- what workers do ----
 
 -- A worker asks for a look at an event: a create of an attempt that had lost its lease may have made a card that nobody holds, whatever the event's status
--- is by now. The send is noted, so that no "not found" is believed before it has settled, neither by the flow nor by the mark. False: there is an
--- unfinished mark already, which does, or no such event.
+-- is by now. The send is noted, so that no "not found" is believed before it has settled, neither by the flow nor by the mark. An unfinished
+-- mark of the event begins anew: what its worker has seen may be older than the card. False: no such event.
 CREATE FUNCTION issuing.ask_check(event uuid, why text) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
-    UPDATE outbox_events e SET last_sent_at = now(), first_sent_at = coalesce(e.first_sent_at, now())
-    WHERE e.id = event AND e.event_type = 'CARD_ISSUE' AND e.status <> 'COMPLETED';
-    INSERT INTO peer_checks (event_id, deadline_at, action, actor, reason)
+    INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
     SELECT e.id, now() + interval '1 day', 'reconcile', 'worker', left(why, 1000)
     FROM outbox_events e WHERE e.id = event AND e.event_type = 'CARD_ISSUE'
-    ON CONFLICT (event_id) WHERE finished_at IS NULL DO NOTHING;
-    RETURN FOUND;
+    ON CONFLICT (event_id) WHERE finished_at IS NULL
+    DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), lease_token = NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- After the mark, as end_check locks the two.
+    UPDATE outbox_events e SET last_sent_at = now(), first_sent_at = coalesce(e.first_sent_at, now())
+    WHERE e.id = event AND e.event_type = 'CARD_ISSUE' AND e.status <> 'COMPLETED';
+    RETURN true;
 END
 $$;
 
 -- Marks that are due, under a lease; SKIP LOCKED, so two workers never get the same one. What is past its deadline ends here, as does what is long finished.
+-- A mark waits for the end of an attempt during which another send was noted: that attempt does not know of it and may end the event over it.
 CREATE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text)
 RETURNS TABLE (
     id uuid, event_id uuid, action text, attempts int4, has_orphan bool,
@@ -368,6 +374,7 @@ BEGIN
         SELECT p.id, p.deadline_at <= now() AS is_late
         FROM peer_checks p
         WHERE p.finished_at IS NULL AND p.due_at <= now()
+          AND NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = p.event_id AND e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
         ORDER BY p.due_at
         LIMIT most
         FOR UPDATE SKIP LOCKED

@@ -495,6 +495,50 @@ END_TEST
 
 /* The story: a card is found for an event that the row calls "surely not sent"; the flow would send it anew, and past the
  * lifetime of the issuer's key that makes a second card. */
+static void report(void)
+{
+    char text[200], id_text[UUID_TEXT_SIZE];
+    uuid_format(&id, id_text);
+    snprintf(text, sizeof(text), "SELECT issuing.ask_check('%s', 'a late create')", id_text);
+    ck_assert_msg(pg_sync_exec(worker, text, &err), "%s", err.message);
+}
+
+/* A worker reports a create that it has sent after its lease. Whoever had judged the event before does not know of the card. */
+START_TEST(a_mark_begins_anew_when_a_late_create_is_reported)
+{
+    open_worker();
+    insert("status, reason_code, first_sent_at, last_sent_at, completed_at",
+           "'REJECTED', 'user_blocked', now() - interval '1 hour', now() - interval '1 hour', now()");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    report();
+    ck_assert_str_eq(end_mark("ok"), "fenced");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE last_sent_at > now() - interval '1 minute'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE deadline_at > now() + interval '1 hour'"), 1);
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("ok"), "done");
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reported_in)
+{
+    open_worker();
+    insert("status, lease_token, lease_until, first_sent_at, last_sent_at",
+           "'PROCESSING', gen_random_uuid(), now() + interval '1 minute', now() - interval '1 hour', now() - interval "
+           "'1 hour'");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("open"), "done"); /* its end is the attempt's business */
+    report();
+    ck_assert_int_eq(take(), 0);
+    change("UPDATE outbox_events SET status = 'REJECTED', lease_token = NULL, lease_until = NULL, updated_at = "
+           "clock_timestamp()");
+    ck_assert_int_eq(take(), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
 START_TEST(an_event_whose_card_was_found_counts_as_sent)
 {
     open_worker();
@@ -681,6 +725,8 @@ int main(void)
     tcase_add_test(cases, a_mark_is_one_workers_at_a_time_and_its_end_is_written_once);
     tcase_add_test(cases, a_withdrawn_mark_changes_nothing_any_more);
     tcase_add_test(cases, a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged);
+    tcase_add_test(cases, a_mark_begins_anew_when_a_late_create_is_reported);
+    tcase_add_test(cases, a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reported_in);
     tcase_add_test(cases, an_event_whose_card_was_found_counts_as_sent);
     tcase_add_test(cases, the_place_of_a_card_moves_to_the_event_that_a_reissue_makes);
     tcase_add_test(cases, a_card_that_was_found_does_not_open_an_event_whose_place_is_taken);

@@ -6,6 +6,8 @@ then the create arrives and makes a card that nobody knows of. Or the clock of t
 create: its age is negative, "nothing was sent" is read from that, and no look-up is made at all.
 After each story the invariants compare every end with what the issuer and core-api have, late calls included.
 """
+import signal
+
 from harness import same, test, true, wait
 
 SHORT = {"issuer__timeout": "300ms", "issuer__settle_time": "1500ms", "core__timeout": "300ms", "worker__lease": "1500ms",
@@ -277,3 +279,42 @@ def an_event_that_kills_its_worker_does_not_take_its_neighbours_along(world):
         same(end_of(world, request), ("COMPLETED", None), "a neighbour")
     same(world.event(poison)["reason_code"], "worker_lost", "the poison")
     same(len(world.sandbox.cards(reference=poison)), 1, "its card is there: a question for a person")
+
+
+@test(**SHORT)
+def a_create_of_a_worker_that_stood_still_leaves_no_card_behind_a_refusal(world):
+    """The worker is stopped while its create is on the way, and for longer than its lease. Another one finds nothing,
+    waits for the settling time and ends the request: the user is blocked. Only then does the create arrive. The stopped
+    worker, back again, is the only one who knows that it was sent."""
+    world.up(workers=0)
+    stopped = world.start_worker()
+    world.sandbox.fault("create", "hang_then_execute", user="alice", count=1, late_ms=3600 * 1000)
+    request = world.accept("alice")
+    wait(lambda: creates(world, request) == 1, "the create is under way")
+    stopped.signal(signal.SIGSTOP)
+    block(world, "alice")
+    world.start_worker()
+    same(end_of(world, request), ("REJECTED", "user_blocked"), "the end")
+    same((world.sandbox.cards(reference=request), creates(world, request)), ([], 1), "cards and creates so far")
+    same(world.sandbox.run_late(), 1, "the create arrives")
+    same([card["status"] for card in world.sandbox.cards(reference=request)], ["active"], "a card that nobody knows of")
+    stopped.signal(signal.SIGCONT)
+    wait(lambda: [card["status"] for card in world.sandbox.cards(reference=request)] == ["cancelled"], "it is cancelled")
+    wait(lambda: world.sql("SELECT result FROM peer_checks WHERE event_id = '%s'" % request) == "orphan_cancelled", "the mark")
+    same(world.status(request), "REJECTED", "the end stays")
+
+
+@test(**SHORT)
+def an_event_that_nobody_can_claim_alone_does_not_hold_the_others_back(world):
+    world.up(workers=0)
+    poison = world.accept("poison")
+    world.sql("UPDATE outbox_events SET lost_count = 3; INSERT INTO issuing.lost_events SELECT id FROM outbox_events;"
+              " CREATE FUNCTION issuing.broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$;"
+              " CREATE TRIGGER broken BEFORE UPDATE ON issuing.outbox_events FOR EACH ROW WHEN (OLD.lost_count > 1)"
+              " EXECUTE FUNCTION issuing.broken()")
+    worker = world.start_worker()
+    wait(lambda: "a claim failed" in worker.text(), "a claim that fails")
+    for number in range(3):
+        world.issue("user-%d" % number)
+    world.sql("DROP TRIGGER broken ON issuing.outbox_events; DROP FUNCTION issuing.broken()")
+    same(end_of(world, poison), ("COMPLETED", None), "it was none")
