@@ -73,7 +73,7 @@ WITH ahead AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), moved AS (
     UPDATE issuing.outbox_events e
-    SET updated_at = now(), next_attempt_at = e.next_attempt_at - a.by, lease_until = e.lease_until - a.by,
+    SET updated_at = least(e.updated_at - a.by, now()), next_attempt_at = e.next_attempt_at - a.by, lease_until = e.lease_until - a.by,
         first_sent_at = e.first_sent_at - a.by, last_sent_at = e.last_sent_at - a.by, deferred_since = e.deferred_since - a.by
     FROM ahead a
     WHERE e.id = a.id
