@@ -318,3 +318,20 @@ def an_event_that_nobody_can_claim_alone_does_not_hold_the_others_back(world):
         world.issue("user-%d" % number)
     world.sql("DROP TRIGGER broken ON issuing.outbox_events; DROP FUNCTION issuing.broken()")
     same(end_of(world, poison), ("COMPLETED", None), "it was none")
+
+
+@test(**{**SHORT, "issuer__timeout": "2s", "issuer__settle_time": "4s", "worker__lease": "6s", "issuer__max_concurrency": "1"})
+def a_worker_whose_clock_was_set_sends_no_create_of_before(world):
+    """Which of its clocks to believe it does not know: the attempt is given back, and made anew."""
+    world.up(workers=0)
+    worker = world.start_worker(clock=world.clock("worker"))
+    world.sandbox.fault("create", "hang", user="alice", count=1)
+    first = world.accept("alice")
+    wait(lambda: creates(world, first) == 1, "the only place at the issuer is taken")
+    second = world.accept("bob")
+    wait(lambda: len(world.sandbox.calls("check", user="bob")) == 1, "the second has asked core-api")
+    worker.clock.step(-HOURS)
+    for request in (first, second):
+        same(end_of(world, request, 60), ("COMPLETED", None), "the end")
+    same(len(world.sandbox.calls("check", user="bob")), 2, "core-api was asked anew")
+    same(creates(world, second), 1, "creates")
