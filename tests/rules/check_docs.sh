@@ -131,4 +131,40 @@ print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
 
+# Tests, guards, rules of the model, files and functions that docs/reliability.md names: each must exist, and each test must be run.
+python3 - <<'PYTHON' || missing=$((missing + 1))
+import pathlib
+import re
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, "tests/guards")
+import guards  # noqa: E402
+
+page = "docs/reliability.md"
+text = pathlib.Path(page).read_text(encoding="utf-8")
+listed = subprocess.run([sys.executable, "-B", "tests/model/run.py", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout
+there = {"guard": {guard["name"] for guard in guards.GUARDS}, "model": {line.split()[0] for line in listed.splitlines()}}
+for kind in ("unit", "db"):
+    for file in pathlib.Path("tests", kind).glob("test_*.c"):
+        source = file.read_text(encoding="utf-8")
+        run = set(re.findall(r"tcase_add_\w+\(\w+, (\w+)", source))
+        there[f"{kind}/{file.stem[len('test_'):]}"] = run & set(re.findall(r"^START_TEST\((\w+)\)", source, re.M))
+for file in pathlib.Path("tests/e2e").glob("*.py"):
+    there[f"e2e/{file.stem}"] = set(re.findall(r"^@test\b[^\n]*(?:\n(?![@d])[^\n]*)*\ndef (\w+)", file.read_text(encoding="utf-8"), re.M))
+
+named = re.findall(r"`((?:unit|db|e2e)/\w+|guard|model): ([^`]+)`", text)
+kinds = {where.split("/")[0] for where, _ in named}
+faults = [f"{page}: names nothing of {kind}: the check is broken" for kind in ("unit", "db", "e2e", "guard", "model") if kind not in kinds]
+faults += [f"{page}: there is no {where}: {name}" for where, name in named if name not in there.get(where, ())]
+made = "".join(file.read_text(encoding="utf-8") for file in pathlib.Path("migrations").glob("*.sql"))
+faults += [f"{page}: no migration makes issuing.{name}" for name in sorted(set(re.findall(r"`issuing\.(\w+)`", text)))
+           if not re.search(rf"CREATE (?:FUNCTION|TABLE) issuing\.{name}\b", made)]
+files = re.findall(r"`([a-z0-9_]+(?:/[a-zA-Z0-9_.]+)+\.(?:c|h|sql|py|sh|md|pml))`", text)
+faults += [f"{page}: there is no file {file}" for file in files if not pathlib.Path(file).is_file()]
+print(*faults, sep="\n", end="\n" if faults else "")
+sys.exit(1 if faults else 0)
+PYTHON
+
 [ "$missing" -eq 0 ]
