@@ -25,7 +25,7 @@
 #define TURN_NOTE_MS 1000
 
 struct state {
-    bool has_table;
+    bool has_table, is_public;           /* is_public: of a release from before FIRST_IN_OWN_SCHEMA */
     char connected_as[64], go_on_as[64]; /* go_on_as "" = not allowed to become the owner */
     struct pg_rows *applied;             /* owned; NULL without a table */
 };
@@ -75,8 +75,8 @@ static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err
     const char *owner = pg_bytes(rows, 0, 2).bytes;
     snprintf(state.go_on_as, sizeof(state.go_on_as), "%s", owner ? owner : "");
     const char *schema = pg_bytes(rows, 0, 3).bytes;
-    bool is_public = !schema || strcmp(schema, "public") == 0;
-    if (!set_path(ctl, is_public ? PATH_PUBLIC : PATH_OWN, err))
+    state.is_public = schema && strcmp(schema, "public") == 0;
+    if (!set_path(ctl, state.is_public || !schema ? PATH_PUBLIC : PATH_OWN, err))
         return false;
     if (state.has_table && !pg_sync_ask(ctl->db, &sql_operator_migrate_applied, NULL, &state.applied, err))
         return false;
@@ -237,6 +237,14 @@ static bool become_owner(struct ctl *ctl, struct state *state, struct err *err)
     return true;
 }
 
+/* What roles.sql leaves undone while the tables are in the schema public. */
+static bool finish_roles(struct ctl *ctl, struct state *state, struct err *err)
+{
+    const struct pg_param as[] = {pg_param_text(state->connected_as, strlen(state->connected_as))};
+    return pg_sync_ask(ctl->db, &sql_operator_migrate_as, as, NULL, err) &&
+           run_text(ctl, "roles.sql", migrations_roles, NULL, err) && become_owner(ctl, state, err);
+}
+
 static bool migrate(struct ctl *ctl, struct state *state, int *ret_applied, struct err *err)
 {
     if (!take_turn(ctl, err) || !read_state(ctl, state, err) || !check_applied(state, err) ||
@@ -251,6 +259,8 @@ static bool migrate(struct ctl *ctl, struct state *state, int *ret_applied, stru
             return false;
         ++*ret_applied;
     }
+    if (state->is_public && !finish_roles(ctl, state, err))
+        return false;
     return run_text(ctl, "grants.sql", migrations_grants, NULL, err);
 }
 

@@ -27,6 +27,10 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
     (void)event;
     if (strcmp(code, "place_taken") == 0)
         snprintf(ret_text, size, "another reissue has taken the place of its card meanwhile; `resolve` ends this one");
+    else if (strcmp(code, "out_of_range") == 0)
+        snprintf(ret_text, size,
+                 "its payload is larger than 64 KiB or its user id longer than 128 bytes, so no worker may take it; "
+                 "`resolve` ends it, or, where a card was made, have that cancelled at the issuer and `reconcile`");
 }
 
 static const struct bulk_verb verb = {

@@ -72,6 +72,8 @@ const char *marks_words(const char *result, const char *detail)
           {"card_cancelled", "the issuer has a cancelled card for it: reconcile it instead"},
           {"payload_invalid", "its payload cannot be used, and a new event would have the same"},
           {"place_taken", "another reissue has taken the place of its card"},
+          {"out_of_range", "the issuer has a card for it, and its payload or user id is too large for a worker to take "
+                           "it: have the card cancelled at the issuer, then reconcile again"},
           {"busy", "another operator's mark of this event is not finished"},
       };
     bool has_code = strcmp(result, "refused") == 0 && detail;

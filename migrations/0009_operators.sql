@@ -110,6 +110,12 @@ CREATE FUNCTION issuing.keeps_place(e issuing.outbox_events) RETURNS bool
     END
     $$;
 
+-- Whether an open event may hold what this one holds (the constraints of 0005). One that was there before them may not, and then it stays FAILED or is
+-- ended.
+CREATE FUNCTION issuing.can_be_open(e issuing.outbox_events) RETURNS bool
+    LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$ SELECT octet_length(e.payload::text) <= 65536 AND octet_length(e.user_id) BETWEEN 1 AND 128 $$;
+
 -- FAILED -> PENDING, due at once by the clock that claims read; the tries start again, first_sent_at and last_sent_at stay. With a card that was found at
 -- the issuer the event counts as sent, whatever the row says.
 CREATE FUNCTION issuing.reopen(e issuing.outbox_events, was_found bool) RETURNS issuing.outbox_events
@@ -172,6 +178,8 @@ BEGIN
         refused := 'not_failed';
     ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
         refused := 'changed';
+    ELSIF NOT can_be_open(before) THEN
+        refused := 'out_of_range';
     ELSIF NOT keeps_place(before) THEN
         refused := 'place_taken';
     ELSE
@@ -295,7 +303,7 @@ BEGIN
         refused := 'not_failed';
     ELSIF EXISTS (SELECT FROM cards c WHERE c.request_id = event) THEN
         refused := 'card';
-    ELSIF e.reason_code = 'payload_invalid' THEN
+    ELSIF e.reason_code = 'payload_invalid' OR NOT can_be_open(e) THEN
         refused := 'payload_invalid';
     ELSE
         INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason)
@@ -422,7 +430,8 @@ $$;
 
 -- The end of a mark, and what follows from it, in one transaction. The token is the fence: `fenced` = the mark is another worker's, or finished, and nothing
 -- changes. `changed` = the event is no longer in the state that was judged: nothing changes, the mark is due again.
---   found                FAILED -> PENDING: the flow looks the card up, stores, links and completes it; `refused` where another event has its place
+--   found                FAILED -> PENDING: the flow looks the card up, stores, links and completes it; `refused` where another event has its place, or
+--                        where what the row holds may not be open
 --   cancelled_at_issuer  FAILED -> REJECTED `card_cancelled`; with COMPLETED only told
 --   duplicate            FAILED: reason `issuer_duplicate`; with COMPLETED only told
 --   orphan_cancelled     REJECTED: the audit row, and the stored card's status
@@ -456,7 +465,10 @@ BEGIN
         PERFORM note_check('reconcile', before, before, c, jsonb_build_object('result', found_result, 'detail', found_detail));
     ELSIF before.status = 'FAILED' AND found_result IN ('found', 'cancelled_at_issuer', 'duplicate') THEN
         after := before;
-        IF found_result = 'found' AND keeps_place(before) THEN
+        IF found_result = 'found' AND NOT can_be_open(before) THEN
+            ended := 'refused';
+            said := 'out_of_range';
+        ELSIF found_result = 'found' AND keeps_place(before) THEN
             after := reopen(before, true);
         ELSIF found_result = 'found' THEN -- two live reissues of one card: a question
             ended := 'refused';
@@ -502,7 +514,7 @@ REVOKE ALL ON FUNCTION issuing.state_of(issuing.outbox_events), issuing.check_wh
     issuing.note_action(text, issuing.outbox_events, issuing.outbox_events, text, text, text, text, jsonb),
     issuing.note_check(text, issuing.outbox_events, issuing.outbox_events, issuing.peer_checks, jsonb), issuing.keeps_place(issuing.outbox_events),
     issuing.reopen(issuing.outbox_events, bool), issuing.reject(issuing.outbox_events, text, text), issuing.sent_age_ms(issuing.outbox_events),
-    issuing.has_card(uuid),
+    issuing.has_card(uuid), issuing.can_be_open(issuing.outbox_events),
     issuing.replay(uuid, int8, text, text, text, text), issuing.cancel(uuid, int8, text, text, text, text, text),
     issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
     issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid),

@@ -25,20 +25,26 @@ BEGIN
         EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL; -- not ours to set
         END;
     END LOOP;
-    -- What a session of ours names without a schema is ours or PostgreSQL's, and nothing that others may create.
-    FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator'] LOOP
+    -- What a session of ours names without a schema is ours or PostgreSQL's, and nothing that others may create. Not while the tables are in `public`:
+    -- programs of a release from before 0005 name no schema, and must find them until 0005 has moved them. Then this file runs again.
+    IF to_regclass('public.schema_migration') IS NULL OR to_regclass('issuing.schema_migration') IS NOT NULL THEN
+        FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator'] LOOP
+            BEGIN
+                EXECUTE format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp', r);
+            EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL;
+            END;
+        END LOOP;
+    END IF;
+    -- The schema belongs to whoever owns the tables, or will.
+    r := coalesce((SELECT c.relowner::regrole::text FROM pg_class c WHERE c.oid = to_regclass('public.schema_migration')),
+                  (SELECT quote_ident(o.rolname) FROM pg_roles o WHERE o.rolname = 'issuing_owner'));
+    IF r IS NOT NULL AND NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'issuing') THEN
         BEGIN
-            EXECUTE format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp', r);
-        EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL;
-        END;
-    END LOOP;
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_owner') THEN
-        BEGIN
-            IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'issuing') THEN
-                CREATE SCHEMA issuing AUTHORIZATION issuing_owner;
-            END IF;
+            EXECUTE format('CREATE SCHEMA issuing AUTHORIZATION %s', r);
         EXCEPTION WHEN insufficient_privilege THEN RAISE NOTICE 'the schema issuing was not made by %', current_user;
         END;
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_owner') THEN
         BEGIN
             GRANT USAGE, CREATE ON SCHEMA public TO issuing_owner;
         EXCEPTION WHEN insufficient_privilege THEN RAISE NOTICE 'issuing_owner was not given the schema public';

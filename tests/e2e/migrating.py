@@ -1,0 +1,497 @@
+"""The database of the release before the schema `issuing` (migrations 0001 to 0004, as that release's issuing-ctl left
+it) is migrated under load: nothing is lost, programs of that release go on over their open connections, and the new
+ones bring every open event to its right end.
+
+Old       a session of a program of that release: one psql process that stays connected, names no schema, and repeats a
+          call that failed.
+old_database  a cluster of its own with migrations 0001 to 0004 and the roles and grants of that release
+          (tests/support/release-0004).
+"""
+import hashlib
+import json
+import pathlib
+import re
+import subprocess
+import threading
+import time
+import uuid
+
+import client
+import harness
+from harness import same, test, true, wait
+from operators import lines
+
+SUPPORT = harness.ROOT / "tests" / "support" / "release-0004"
+MIGRATIONS = harness.ROOT / "migrations"
+OLD_FILES = ("0001_outbox.sql", "0002_accept.sql", "0003_attempts.sql", "0004_housekeeping.sql")
+MOVED = ("outbox_events", "idempotency_keys", "rate_limit_log", "cards", "card_reissues", "outbox_attempts",
+         "operator_actions")
+# What a call may end with while tables are locked and moved; it did nothing then, and a repeat succeeds.
+PASSING = {"55P03", "40P01"}
+
+
+def quoted(value):
+    if value is None:
+        return "NULL"
+    if isinstance(value, (list, tuple)):
+        return "ARRAY[%s]" % ", ".join(quoted(item) for item in value)
+    return str(value) if isinstance(value, (int, bool)) else "'%s'" % str(value).replace("'", "''")
+
+
+def uuid7():
+    number = int(time.time() * 1000) << 80 | uuid.uuid4().int & ((1 << 80) - 1)
+    return str(uuid.UUID(int=number & ~(0xf << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62))
+
+
+class Old:
+    def __init__(self, world, role, become=None):
+        self.codes = set()
+        self.psql = subprocess.Popen([harness.psql_program(), "-XAtq", "-d", world.conninfo(role)], text=True,
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                     env=harness.ENVIRONMENT, start_new_session=True)
+        world.sessions.append(self.psql)
+        self.once("\\set VERBOSITY sqlstate")
+        if become:
+            same(self.once("SET SESSION AUTHORIZATION %s;" % become), ([], None), become)
+
+    def once(self, text):
+        """Rows, and the SQLSTATE where it failed."""
+        self.psql.stdin.write(text + "\n\\echo .done\n")
+        self.psql.stdin.flush()
+        rows, code = [], None
+        for line in self.psql.stdout:
+            line = line.rstrip("\n")
+            if line == ".done":
+                return rows, code
+            found = re.match(r"(?:ERROR|FATAL):\s+(\S+)", line)
+            if found:
+                code = found[1]
+            elif line:
+                rows.append(line.split("|"))
+        raise harness.Failed("a session of the old release ended: %s" % rows)
+
+    def run(self, text, tries=100):
+        for _ in range(tries):
+            rows, code = self.once(text)
+            if code is None:
+                return rows
+            self.codes.add(code)
+            if code not in PASSING:
+                raise harness.Failed("%s: %s: %s" % (code, text[:200], rows))
+            time.sleep(0.02)
+        raise harness.Failed("still refused after %d tries: %s" % (tries, text[:200]))
+
+    def accept(self, event, user, key):
+        return self.run("SELECT verdict, event_id FROM issuing_accept(%s::uuid[], %s::text[], %s::text[],"
+                        " ARRAY[sha256(%s::bytea)], ARRAY['{\"kind\": \"new\"}'], ARRAY[NULL]::text[], 1000,"
+                        " '10 s', false, '1 day');"
+                        % (quoted([event]), quoted([user]), quoted([key]), quoted(user + key)))[0]
+
+    def claim(self, token, most=3):
+        return [row[:2] for row in self.run("SELECT id, user_id FROM issuing_claim('%s', %d, 600000, 'old', NULL, 1000)"
+                                            " WHERE id IS NOT NULL;" % (token, most))]
+
+    def put_back(self, event, token):
+        """An attempt that ends PENDING."""
+        return self.run("SELECT id FROM issuing_end(%s::uuid[], %s::uuid[], '{PENDING}', '{0}', '{f}', '{f}', '{f}',"
+                        " '{NULL}', '{NULL}', '{try}', '{issue}', '{retry}', '{issuer_http_503}', '{NULL}', '{t}',"
+                        " 'old', '{5}', '{NULL}', '{NULL}'::uuid[]);" % (quoted([event]), quoted([token])))
+
+    def finish(self, world, event, user, token):
+        """What a worker does with a claimed event: create, save, link, complete."""
+        made = create(world, event, user)
+        card = self.run("SELECT card_id FROM issuing_save(%s::uuid[], %s::uuid[], %s::uuid[], %s::text[], %s::text[],"
+                        " '{%d}', '{%d}', '{NULL}', '{NULL}');"
+                        % (quoted([event]), quoted([token]), quoted([uuid7()]), quoted([made["id"]]),
+                           quoted([made["pan"][-4:]]), made["exp_month"], made["exp_year"]))[0][0]
+        link(world, event, user, card, made)
+        same(self.run("SELECT id FROM issuing_complete(%s::uuid[], %s::uuid[], 'old', '{5}');"
+                      % (quoted([event]), quoted([token]))), [[event]], "completed")
+
+
+def create(world, event, user):
+    body = {"reference": event, "user_id": user, "kind": "new", "replaces": None, "program": None, "memo": None}
+    answer = client.call(world.sandbox.issuer, "POST", "/v1/cards", {"Idempotency-Key": event,
+                                                                     "Content-Type": "application/json"}, body)
+    true(answer.status in (200, 201), "create: %r" % answer)
+    return answer.json()
+
+
+def link(world, event, user, card, made):
+    body = {"request_id": event, "card_id": card, "last4": made["pan"][-4:], "exp_month": made["exp_month"],
+            "exp_year": made["exp_year"], "kind": "new", "replaces": None}
+    answer = client.call(world.sandbox.core, "POST", "/v1/users/%s/cards" % user,
+                         {"Idempotency-Key": event, "Content-Type": "application/json"}, body)
+    true(answer.status in (200, 201), "link: %r" % answer)
+
+
+def psql_file(world, text, role="postgres"):
+    done = harness.run([harness.psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", world.conninfo(role)], 120, text)
+    true(done.returncode == 0, done.stderr)
+
+
+def own_cluster(world):
+    """An empty database in a cluster of its own: roles, and what is set for them, belong to a whole cluster."""
+    started = harness.run([harness.CLUSTER, "start", world.dir / "pg"], 180)
+    true(started.returncode == 0, started.stderr)
+    world.base = started.stdout.strip()
+
+
+def old_database(world):
+    own_cluster(world)
+    old_tables(world, "issuing_owner")
+
+
+def old_tables(world, owner):
+    psql_file(world, (SUPPORT / "roles.sql").read_text())
+    as_owner = "SET client_min_messages = warning; SET ROLE %s;\n" % owner
+    psql_file(world, as_owner + "CREATE TABLE schema_migration (version int PRIMARY KEY, name text NOT NULL, sha256 text"
+              " NOT NULL, applied_at timestamptz NOT NULL DEFAULT clock_timestamp(), applied_by text NOT NULL DEFAULT"
+              " session_user, ms int NOT NULL);")
+    for number, name in enumerate(OLD_FILES, 1):
+        text = (MIGRATIONS / name).read_bytes()
+        psql_file(world, "%sBEGIN;\n%s\nINSERT INTO schema_migration (version, name, sha256, ms) VALUES (%d, '%s', '%s',"
+                  " 1);\nCOMMIT;" % (as_owner, text.decode(), number, name[5:-4], hashlib.sha256(text).hexdigest()))
+    psql_file(world, as_owner + (SUPPORT / "grants.sql").read_text())
+
+
+def exported(world):
+    return {table: world.rows("SELECT * FROM issuing.%s" % table) for table in MOVED}
+
+
+def copied(world, tables):
+    """Into the old tables, the columns that they have."""
+    for table, rows in tables.items():
+        columns = world.sql("SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute WHERE attrelid ="
+                            " '%s'::regclass AND attnum > 0 AND attgenerated = '' AND attidentity = ''" % table)
+        psql_file(world, "SET session_replication_role = replica; INSERT INTO %s (%s) SELECT %s FROM"
+                  " json_populate_recordset(NULL::%s, %s);" % (table, columns, columns, table, quoted(json.dumps(rows))))
+
+
+def insert(world, user, **values):
+    """One event of the old release; later() ones are not due while the load runs."""
+    row = {"id": uuid7(), "user_id": user, "payload": '{"kind": "new"}', **values}
+    expressions = {"created_at", "updated_at", "completed_at", "next_attempt_at", "first_sent_at", "lease_until",
+                   "payload"}
+    texts = [value if name in expressions and not str(value).startswith("{") else quoted(value)
+             for name, value in row.items()]
+    psql_file(world, "INSERT INTO outbox_events (%s) VALUES (%s);" % (", ".join(row), ", ".join(texts)))
+    return row["id"]
+
+
+LATER = "now() + interval '1 hour'"
+LARGE = "jsonb_build_object('kind', 'new', 'memo', repeat('x', 70000))"
+
+
+class Load:
+    """What runs while the migration does; each thread counts what it has done."""
+
+    def __init__(self, world):
+        self.world, self.stop, self.wrong = world, threading.Event(), []
+        self.accepted, self.inserted, self.completed, self.sessions = {}, [], [], []
+        works = [self.accepts, self.accepts, self.inserts, self.works, self.works]
+        self.threads = [threading.Thread(target=self.guard, args=(work, number), daemon=True)
+                        for number, work in enumerate(works)]
+        for thread in self.threads:
+            thread.start()
+
+    def guard(self, work, number):
+        try:
+            work(number)
+        except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
+            self.wrong.append(repr(error))
+
+    def session(self, *words):
+        self.sessions.append(Old(self.world, *words))
+        return self.sessions[-1]
+
+    def accepts(self, number):
+        session, count = self.session("issuing_api"), 0
+        while not self.stop.is_set():
+            user, event = "load-%d-%d" % (number, count), uuid7()
+            self.accepted[event] = user
+            same(session.accept(event, user, "k"), ["accepted", event], "accept")
+            if count % 4 == 0:
+                same(session.accept(uuid7(), user, "k"), ["replayed", event], "the same key")
+            count += 1
+
+    def inserts(self, _):
+        session, count = self.session("postgres", "some_service"), 0
+        while not self.stop.is_set():
+            self.inserted.append(session.run("INSERT INTO outbox_events (event_type, user_id, payload) VALUES"
+                                             " ('CARD_ISSUE', 'service-%d', '{\"kind\": \"new\"}') RETURNING id;"
+                                             % count)[0][0])
+            count += 1
+            time.sleep(0.02)
+
+    def works(self, _):
+        session, count = self.session("issuing_worker"), 0
+        while not self.stop.is_set():
+            token = uuid7()
+            for event, user in session.claim(token):
+                count += 1
+                if count % 5 == 0:
+                    same(session.put_back(event, token), [[event]], "put back")
+                else:
+                    session.finish(self.world, event, user, token)
+                    self.completed.append(event)
+
+    def reach(self, more):
+        """Until each kind has done so many more."""
+        kinds = (self.accepted, self.inserted, self.completed)
+        wanted = [len(kind) + more for kind in kinds]
+        wait(lambda: self.wrong or all(len(kind) >= least for kind, least in zip(kinds, wanted)), "the load goes on",
+             120)
+        same(self.wrong, [], "the load")
+
+    def end(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(120)
+        same(self.wrong, [], "the load")
+
+
+def ids(world, table="issuing.outbox_events", column="id"):
+    return set(world.sql("SELECT %s FROM %s" % (column, table)).split())
+
+
+def rows_of(world, schema):
+    """What the migration may not change: every row, by the columns of the old release."""
+    return {table: sorted(json.dumps(row, sort_keys=True) for row in
+                          world.rows("SELECT %s FROM %s.%s" % ("*" if table != "operator_actions" else
+                                                               "id, at, event_id, actor, action, reason, before, after",
+                                                               schema, table)))
+            for table in ("idempotency_keys", "cards", "card_reissues", "operator_actions")}
+
+
+def schema_dump(world):
+    pg_dump = harness.psql_program().replace("psql", "pg_dump")
+    done = harness.run([pg_dump, "--schema-only", "-d", world.conninfo("postgres")], 120)
+    same(done.returncode, 0, done.stderr)
+    return re.sub(r"(?m)^\\(un)?restrict .*$", "", done.stdout)
+
+
+def states(world):
+    """The sandbox's world with an end of each kind, made by the programs; {user: event}."""
+    world.up()
+    for user, call, fault, members in (("rejected", "check", "ineligible", {}), ("failed", "create", "status", {"status": 418}),
+                                       ("exhausted", "create", "status", {"status": 408})):
+        world.sandbox.fault(call, fault, user=user, **members)
+    found = {user: world.accept(user) for user in ("done", "reissuer", "rejected", "failed", "exhausted")}
+    world.settle()
+    card = world.get("reissuer", "/v1/card-requests/" + found["reissuer"]).json()["card"]["id"]
+    found["reissued"] = world.accept("reissuer", "again", {"kind": "reissue", "replaces": card})
+    same(world.accept("done"), found["done"], "a replayed key")
+    same(world.ctl("replay", found["failed"], "--reason", "again").returncode, 0, "replay")
+    world.settle()
+    world.sandbox.clear()
+    same([world.status(found[user]) for user in ("done", "reissued", "rejected", "failed", "exhausted")],
+         ["COMPLETED", "COMPLETED", "REJECTED", "FAILED", "FAILED"], "states")
+    for daemon in [*world.apis(), *world.workers()]:
+        same(daemon.stop(), 0, daemon.name)
+    return found
+
+
+def number_of(world, user):
+    card = world.get(user, "/v1/cards").json()["items"][0]["id"]
+    return world.get(user, "/v1/cards/%s/number" % card).json().get("number")
+
+
+@test(retry__max_attempts="3", issuer__key_lifetime="1h")
+def a_database_of_the_release_before_is_migrated_under_load(world):
+    made = states(world)
+    tables = exported(world)
+    old_database(world)
+    world.sql("CREATE ROLE some_service; GRANT USAGE ON SCHEMA public TO some_service; GRANT INSERT (event_type,"
+              " user_id, payload), SELECT (id) ON outbox_events TO some_service")
+    copied(world, tables)
+    # Housekeeping: a settled partition with FAILED events, whose retention is over, and one that nobody has judged.
+    world.sql("SET ROLE issuing_owner; SELECT issuing_partition_add('outbox_events', '2025-01-01', '2025-01-15'),"
+              " issuing_partition_add('outbox_events', '2025-02-01', '2025-02-15'),"
+              " issuing_partition_add('idempotency_keys', '2025-01-01', '2025-01-02')")
+    year = "01941f29-7c00-7%03d-8000-000000000001"  # 2025-01-01
+    ended = {"updated_at": "'2025-01-02'", "completed_at": "'2025-01-02'", "created_at": "'2025-01-01'",
+             "status": "FAILED"}
+    failed = insert(world, "of-last-year", id=year % 1, reason_code="attempts_exhausted", **ended)
+    large_failed = insert(world, "large-failed", id=year % 2, reason_code="payload_invalid", payload=LARGE, **ended)
+    world.sql("UPDATE partitions SET settled_at = '2025-01-20', still_open = '{%s, %s}' WHERE name LIKE"
+              " 'outbox_events_20250101%%'" % (failed, large_failed))
+    # Open ones, each of which the new worker is to bring to its end.
+    fresh = insert(world, "fresh", next_attempt_at=LATER)
+    rest = insert(world, "rest", id=str(uuid.uuid4()), next_attempt_at=LATER)
+    unknown = insert(world, "unknown", next_attempt_at=LATER, first_sent_at="now() - interval '1 min'", retry_count=1)
+    lost = insert(world, "lost", status="PROCESSING", first_sent_at="now() - interval '1 min'", retry_count=1,
+                  lease_token=uuid7(), lease_until="now() - interval '50 s'", lease_owner="old",
+                  next_attempt_at="now() - interval '1 min'", updated_at="now() - interval '1 min'")
+    for event, user in ((unknown, "unknown"), (lost, "lost")):
+        create(world, event, user)
+    live_token = uuid7()
+    live = insert(world, "live", status="PROCESSING", first_sent_at="now()", retry_count=1, lease_token=live_token,
+                  lease_until="now() + interval '10 min'", lease_owner="old")
+    other = insert(world, "other", event_type="OTHER")
+    # Open ones beyond what the table takes from now on.
+    large = insert(world, "large", payload=LARGE, next_attempt_at=LATER)
+    large_held = insert(world, "large-held", payload=LARGE, status="PROCESSING", first_sent_at="now()", retry_count=1,
+                        lease_token=uuid7(), lease_until="now() + interval '10 min'", lease_owner="old")
+    long_user = insert(world, "u" * 200, next_attempt_at=LATER)
+    never = insert(world, "never", next_attempt_at="'infinity'")
+    before_ids, before_rows = ids(world, "outbox_events"), rows_of(world, "public")
+    attempts = ids(world, "outbox_attempts", "lease_token")
+    same(world.ctl("migrate", "--plan", role="postgres").stdout.split(),
+         ["roles.sql", "0005_schema.sql", "0006_accept.sql", "0007_attempts.sql", "0008_housekeeping.sql",
+          "0009_operators.sql", "0010_card_numbers.sql", "grants.sql"], "--plan")
+    same([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
+         ["applied"] * 4 + ["pending"] * 6, "--status")
+
+    holder = Old(world, "issuing_worker")
+    load = Load(world)
+    load.reach(20)
+    done = world.ctl("migrate", role="postgres")
+    same(done.returncode, 0, done.stdout + done.stderr)
+    load.reach(20)
+    # Still the old functions, on what was claimed before.
+    holder.finish(world, live, "live", live_token)
+    same(holder.run("SELECT action FROM issuing_keep_house('1 d', '1 h', '1 d', '1 h');"), [["busy"]], "housekeeping")
+    load.end()
+    for session in load.sessions:
+        true(session.codes <= PASSING, session.codes)
+
+    # Nothing is lost, and nothing was made up.
+    same(ids(world), before_ids | set(load.accepted) | set(load.inserted), "events")
+    for table, rows in rows_of(world, "issuing").items():
+        same([row for row in before_rows[table] if row not in rows], [], "rows of " + table)
+    true(attempts <= ids(world, "issuing.outbox_attempts", "lease_token"), "attempts")
+    same(int(world.sql("SELECT count(*) FROM issuing.rate_limit_log WHERE accepted AND user_id LIKE 'load-%'")),
+         len(load.accepted), "limit rows")
+    same({event: world.sql("SELECT status || ' ' || coalesce(reason_code, '-') FROM issuing.outbox_events WHERE id = '%s'" % event)
+          for event in (large, large_held, long_user, never, large_failed, other)},
+         {large: "FAILED payload_invalid", large_held: "FAILED payload_invalid", long_user: "FAILED payload_invalid",
+          never: "FAILED payload_invalid", large_failed: "FAILED payload_invalid", other: "PENDING -"}, "out of range")
+
+    # A second one changes nothing.
+    dump = schema_dump(world)
+    done = world.ctl("migrate", role="postgres")
+    same((done.returncode, "was at version 10 already" in done.stdout), (0, True), done.stdout + done.stderr)
+    same(schema_dump(world), dump, "the schema after a second migrate")
+    rows = lines(world.ctl("migrate", "--status", "--json", role="postgres"))
+    same([row["state"] for row in rows], ["applied"] * 10, "--status")
+    same([row["sha256"] for row in rows[:4]],
+         [hashlib.sha256((MIGRATIONS / name).read_bytes()).hexdigest() for name in OLD_FILES], "sha256")
+
+    for daemon in [*world.apis(), *world.workers()]:
+        world.programs.remove(daemon)
+    world.start_api()
+    worker = world.start_worker()
+    world.sql("UPDATE issuing.outbox_events SET next_attempt_at = now(), updated_at = clock_timestamp() WHERE due_at >"
+              " now() AND event_type = 'CARD_ISSUE'")
+    world.settle(60)
+    same({event: world.status(event) for event in (fresh, rest, unknown, lost, live)},
+         dict.fromkeys((fresh, rest, unknown, lost, live), "COMPLETED"), "ends")
+    same(world.sql("SELECT count(*) FROM outbox_events WHERE status <> 'COMPLETED' AND (user_id LIKE 'load-%' OR"
+                   " user_id LIKE 'service-%')"), "0", "the load's events")
+    same(len(world.sandbox.cards(user="unknown")), 1, "one card, although nobody heard of it")
+    true(number_of(world, "done") in world.sandbox.numbers(), "a number that was stored before")
+    same(world.accept("done"), made["done"], "a key from before")
+    # The partition whose retention is over goes; its FAILED events stay, the large one too.
+    wait(lambda: world.sql("SELECT count(*) FROM partitions WHERE name LIKE 'outbox_events_20250101%'") == "0",
+         "the old partition is dropped", 90, 0.5)
+    same(world.sql("SELECT string_agg(user_id, ' ' ORDER BY id) FROM outbox_events_rest WHERE id < '%s'" % (year % 9)),
+         "of-last-year large-failed", "moved")
+    true(worker.alive(), "the worker")
+    # Operators: a clear answer to each, and what can be done is done.
+    beyond = [large, large_failed, long_user]
+    rows = lines(world.ctl("replay", *beyond, never, "--reason", "x", "--json"), 1)
+    same([row["result"] for row in rows], ["refused"] * 3 + ["replayed"], "replay by ids")
+    true("larger than 64 KiB" in rows[0]["why"], rows[0])
+    world.wait_status(never, "COMPLETED")
+    rows = lines(world.ctl("replay", "--code", "payload_invalid", "--reason", "x", "--json"), 1)
+    same([row["result"] for row in rows], ["refused"] * 4, "replay by filter")
+    same(world.ctl("explain", large_held).returncode, 0, "explain")
+    same([row["result"] for row in lines(world.ctl("resolve", *beyond, "--reason", "x", "--json"))],
+         ["resolved"] * 3, "resolve")
+    for words in (("doctor", "--json"), ("doctor", "--data", "--json")):
+        found = lines(world.ctl(*words))
+        same([row for row in found if not row["ok"]], [], " ".join(words))
+
+
+@test
+def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
+    """Also not what programs of the release before find on a new connection."""
+    old_database(world)
+    for statements, words in (
+            ("CREATE SCHEMA issuing; CREATE TABLE issuing.theirs ()", 'the schema "issuing" belongs to postgres'),
+            ("ALTER SCHEMA issuing OWNER TO issuing_owner", 'the schema "issuing" is not empty'),
+            ("DROP TABLE issuing.theirs; CREATE FUNCTION issuing.now() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+             'the schema "issuing" is not empty')):
+        world.sql(statements)
+        dump = schema_dump(world)
+        done = world.ctl("migrate", role="postgres")
+        true(done.returncode != 0 and words in done.stderr, done.stderr)
+        same(schema_dump(world), dump, "the schema after " + words)
+        same([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
+             ["applied"] * 4 + ["pending"] * 6, "--status")
+        event = uuid7()
+        same(Old(world, "issuing_api").accept(event, "alice", event), ["accepted", event], "the old release goes on")
+    world.sql("DROP SCHEMA issuing CASCADE")
+    done = world.ctl("migrate", role="postgres")
+    same(done.returncode, 0, done.stderr)
+    same(len(ids(world)), 3, "events")
+    # Of no use to older programs from now on, and they say so.
+    same(Old(world, "issuing_api").once("SELECT max(version) FROM schema_migration;"), ([["10"]], None), "the version")
+
+
+@test
+def whoever_owns_the_database_and_the_tables_migrates_without_being_a_superuser(world):
+    own_cluster(world)
+    world.sql("CREATE ROLE app LOGIN; ALTER DATABASE issuing OWNER TO app")
+    (world.dir / "pg" / "data" / "pg_ident.conf").open("a").write("issuing root app\nissuing postgres app\n")
+    world.sql("SELECT pg_reload_conf()")
+    wait(lambda: harness.run([harness.psql_program(), "-XAtqd", world.conninfo("app"), "-c", "SELECT 1"]).returncode == 0,
+         "app may log in")
+    migrated_from_old(world, "app", "app")
+    same(world.sql("SELECT DISTINCT relowner::regrole FROM pg_class WHERE relnamespace = 'issuing'::regnamespace"), "app",
+         "who owns the tables")
+
+
+@test
+def tables_of_another_owner_than_issuing_owner_stay_with_their_owner(world):
+    """The first migrate was by a role that owned the database; this one is by a superuser."""
+    own_cluster(world)
+    world.sql("CREATE ROLE app LOGIN; ALTER DATABASE issuing OWNER TO app")
+    migrated_from_old(world, "app", "postgres")
+    same(world.sql("SELECT DISTINCT relowner::regrole FROM pg_class WHERE relnamespace = 'issuing'::regnamespace"), "app",
+         "who owns the tables")
+
+
+def migrated_from_old(world, owner, role):
+    old_tables(world, owner)
+    event = uuid7()
+    same(Old(world, "issuing_api").accept(event, "alice", "k"), ["accepted", event], "accept")
+    done = world.ctl("migrate", role=role)
+    same(done.returncode, 0, done.stdout + done.stderr)
+    same(ids(world), {event}, "events")
+    same([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role=role))], ["applied"] * 10,
+         "--status")
+
+
+@test
+def a_migration_that_meets_a_long_reader_waits_in_pieces_and_leaves_nothing_half_done(world):
+    old_database(world)
+    reader = Old(world, "postgres")
+    reader.run("BEGIN; SELECT count(*) FROM cards;")
+    api = Old(world, "issuing_api")
+    result = []
+    thread = threading.Thread(target=lambda: result.append(world.ctl("migrate", role="postgres", seconds=120)))
+    thread.start()
+    # While it waits, others wait for it; each time it gives up they go on.
+    event = uuid7()
+    wait(lambda: world.blocked() > 0, "migrate waits for the reader")
+    same(api.accept(event, "alice", "k"), ["accepted", event], "an acceptance meanwhile")
+    same(world.sql("SELECT max(version) FROM public.schema_migration"), "4", "nothing is half done")
+    same(world.sql("SELECT count(*) FROM pg_class WHERE relnamespace = 'issuing'::regnamespace"), "0", "nothing is moved")
+    time.sleep(1)
+    reader.run("COMMIT;")
+    thread.join(120)
+    same(result[0].returncode, 0, result[0].stdout + result[0].stderr)
+    true("waits for a lock that somebody holds (55P03); trying again" in result[0].stderr, result[0].stderr)
+    same(ids(world), {event}, "events")

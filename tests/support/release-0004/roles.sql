@@ -1,0 +1,35 @@
+-- Run at the start of every migrate. Makes the four roles when it may. They log in by whatever pg_hba.conf says; no password is set here.
+--   issuing_owner     owns the tables; migrations run as it
+--   issuing_api       accepts requests, reads requests and cards of one user at a time
+--   issuing_worker    claims, saves, finishes, cleans up
+--   issuing_operator  reads everything but card numbers, replays, is audited
+DO $$
+DECLARE
+    r text;
+BEGIN
+    FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I LOGIN', r);
+            EXCEPTION
+                WHEN insufficient_privilege THEN RAISE NOTICE 'role % is missing and may not be created by %', r, current_user;
+                WHEN duplicate_object OR unique_violation THEN NULL; -- somebody else was quicker: roles belong to the whole cluster
+            END;
+        END IF;
+    END LOOP;
+    -- A client that gave up on a statement cannot take it back; this bounds how long it runs on.
+    FOREACH r IN ARRAY ARRAY['issuing_api', 'issuing_worker'] LOOP
+        BEGIN
+            EXECUTE format('ALTER ROLE %I SET statement_timeout = %L', r, '15s');
+            EXECUTE format('ALTER ROLE %I SET idle_in_transaction_session_timeout = %L', r, '15s');
+        EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL; -- not ours to set
+        END;
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_owner') THEN
+        BEGIN
+            GRANT USAGE, CREATE ON SCHEMA public TO issuing_owner;
+        EXCEPTION WHEN insufficient_privilege THEN RAISE NOTICE 'issuing_owner was not given the schema public';
+        END;
+    END IF;
+END
+$$;
