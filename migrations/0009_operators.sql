@@ -110,7 +110,7 @@ CREATE FUNCTION issuing.keeps_place(e issuing.outbox_events) RETURNS bool
     END
     $$;
 
--- Whether an open event may hold what this one holds (the constraints of 0005). One that was there before them may not, and then it stays FAILED or is
+-- Whether an open event may hold what this one holds (the range in 0005). One that was there before them may not, and then it stays FAILED or is
 -- ended.
 CREATE FUNCTION issuing.can_be_open(e issuing.outbox_events) RETURNS bool
     LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp

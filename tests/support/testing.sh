@@ -17,7 +17,7 @@ group() {
     for word in $wanted; do
         case $word in
         "$1" | "$1"/*) return 0 ;;
-        unit | db | model | e2e | asan | guards | e2e/*) ;;
+        unit | db | model | e2e | chaos | asan | guards | e2e/*) ;;
         *) case $1 in unit | db | asan) return 0 ;; esac ;;
         esac
     done
@@ -30,7 +30,7 @@ chosen() {
     for word in $wanted; do
         case $word in
         "$1") return 0 ;;
-        unit | db | model | e2e | asan | guards | e2e/*) ;;
+        unit | db | model | e2e | chaos | asan | guards | e2e/*) ;;
         *) case $1/${2##*/test_} in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -164,7 +164,7 @@ run_python() {
 testing() {
     wanted=$*
     conninfo=
-    kinds='e2e guards'
+    kinds='e2e chaos guards'
     at_end() { summary; }
     # shellcheck disable=SC2086 # lists
     need $packages_build $packages_test $packages_model
@@ -181,6 +181,7 @@ testing() {
         done
         run_python e2e 1800 "$@"
     fi
+    ! group chaos || run_python chaos 900 --short
     if group asan; then
         # Leaks count; the first finding of the undefined behaviour sanitizer ends the program.
         export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
