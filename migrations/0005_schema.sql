@@ -5,7 +5,7 @@
 -- their index; no finished row is read or written, no index is built.
 -- Older programs: connections that are open go on; a new one is refused, because the version is not theirs. `public` keeps views of the tables under
 -- their old names, with the rights that others have on the tables, and the old functions, which now work through those views. Old housekeeping does nothing
--- any more. The views also keep other services' unqualified SELECT, INSERT, UPDATE and DELETE working; COPY into them, TRUNCATE and LOCK do not.
+-- any more. The views also keep other services' unqualified SELECT, INSERT, UPDATE and DELETE working; COPY into them and TRUNCATE do not.
 
 DO $$
 BEGIN
