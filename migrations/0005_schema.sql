@@ -2,10 +2,11 @@
 -- that ours resolve; in a schema where only the owner creates, and with a fixed search_path of `pg_catalog, issuing, pg_temp`, nobody can.
 -- The bounds of the table that other services write to are here as well, and the narrower rule for the place of a reissue.
 -- Locks: ACCESS EXCLUSIVE on every table, given up after lock_timeout and tried again. Under it the catalogue changes and the open events are read, by
--- their index; no finished row is read or written, no index is built.
+-- their index; no finished row is read or written, no index is built. On two cores that were busy with other work: 2 s with 200,000 open events beside 10
+-- million finished ones; next to nothing where few are open.
 -- Older programs: connections that are open go on; a new one is refused, because the version is not theirs. `public` keeps views of the tables under
 -- their old names, with the rights that others have on the tables, and the old functions, which now work through those views. Old housekeeping does nothing
--- any more. The views also keep other services' unqualified SELECT, INSERT, UPDATE and DELETE working; COPY into them, TRUNCATE and LOCK do not.
+-- any more. The views also keep other services' unqualified SELECT, INSERT, UPDATE and DELETE working; COPY into them and TRUNCATE do not.
 
 DO $$
 BEGIN
