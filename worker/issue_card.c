@@ -208,8 +208,8 @@ static struct flow_verdict lookup_answer(struct flow *flow, struct outcome *ret_
         return go(flow->question == ASKED_INELIGIBLE ? STEP_MARK : STEP_SAVE);
     case ISSUER_FOUND_MORE:
         return end_with(FLOW_FAIL, "issuer_duplicate");
-    case ISSUER_FOUND_CANCELLED:
-        return end_with(FLOW_REJECT, "card_cancelled");
+    case ISSUER_FOUND_CANCELLED: /* by us, whose cancel was not answered; or by somebody else */
+        return end_with(FLOW_REJECT, flow->question == ASKED_MARKED ? flow->held_code : "card_cancelled");
     }
     assert(!"finds are covered above");
     return not_found(flow);
