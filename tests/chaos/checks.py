@@ -166,10 +166,8 @@ class Operators:
 
     def answer_all(self):
         for turn in range(ROUNDS):
-            if not self.failed():
+            if not self.failed() or not self.turn(turn) or not self.wait():
                 break
-            self.turn(turn)
-            self.wait()
         self.wrong += ["event %s is FAILED %s still" % (row["id"], row["reason_code"]) for row in self.failed()]
         # Refused requests have no card, whoever is asked.
         if self.world.sql("SELECT count(*) < 800 FROM outbox_events WHERE status = 'REJECTED'") == "t":
@@ -181,7 +179,8 @@ class Operators:
         for row in self.verb("reconcile", "--all", "--status", "FAILED", "--timeout", "3m"):
             if row["result"] not in ("found", "not_found", "cancelled_at_issuer", "open", "ok"):
                 self.wrong.append("event %s: reconcile of what is FAILED: %s %s" % (row["id"], row["result"], row.get("why")))
-        self.wait()
+        if not self.wait():
+            return False
         groups = {"replay": [], "resolve": [], "reissue": []}
         for row in self.failed():
             verb = self.random.choice(("replay", "replay", "resolve", "reissue"))
@@ -196,14 +195,18 @@ class Operators:
             self.verb("resolve", *groups["resolve"][at:at + 100], "--confirm-no-card", "--reason", "the issuer has no card")
         for event in groups["reissue"]:
             self.verb("reissue", event, "--confirm", "--timeout", "60s", "--reason", "the issuer has no card")
+        return True
 
     def wait(self):
+        """False: something does not end, and is told; nothing more is begun."""
         try:
             harness.wait(lambda: self.world.sql("SELECT (SELECT count(*) FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING')) +"
                                                 " (SELECT count(*) FROM issuing.peer_checks WHERE finished_at IS NULL)") == "0",
                          "what operators began is done", SETTLE_SECONDS, 0.1)
+            return True
         except harness.Failed as error:
             self.wrong.append(str(error))
+            return False
 
 
 def check_operators(checks, world, history, seed):
