@@ -45,8 +45,7 @@ def figures(pairs):
 
 def check_history(checks, world, history):
     """What clients were told, against what there is."""
-    answers, statuses, events_told = collections.defaultdict(set), collections.Counter(), {}
-    wrong_statuses = []
+    answers, statuses, events_told, wrong_statuses = collections.defaultdict(set), collections.Counter(), {}, []
     for row in history.rows():
         if row["what"] == "answer":
             statuses[row["status"]] += 1
@@ -54,7 +53,8 @@ def check_history(checks, world, history):
                 answers[(row["user"], row["key"])].add(row["body"])
             elif row["status"] not in (409, 503) and not (row["status"] == 422 and row["kind"] == "reissue"):
                 wrong_statuses.append("%s: %s" % (row["status"], row["body"][:200]))
-    print("       answers: %s; accepted requests: %d" % (figures(statuses), len(answers)))
+    reissues = world.sql("SELECT count(*) FROM outbox_events WHERE payload ->> 'kind' = 'reissue'")
+    print("       answers: %s; accepted requests: %d, of a card's reissue: %s" % (figures(statuses), len(answers), reissues))
     checks.one("something was accepted", [] if answers else ["nothing"])
     checks.one("clients were told 202, 409 or 503, or 422 of a reissue, and nothing else", wrong_statuses)
     checks.one("every answer to a key was the same, byte for byte",

@@ -134,6 +134,8 @@ class Campaign:
         calls = collections.Counter(row["call"] for row in self.recorder.rows())
         print("       troubles: %s" % ends.figures({kind: count for kind, count in self.history.counts.items()
                                                    if not kind.startswith("issuing-ctl")}))
+        print("       marks: %s" % ends.figures({row["result"]: row["n"] for row in self.world.rows(
+            "SELECT action || ' ' || result AS result, count(*) AS n FROM issuing.peer_checks WHERE result IS NOT NULL GROUP BY 1")}))
         print("       calls: %s" % ends.figures(calls))
         print("       calls that met a fault: %s" % ends.figures(faults))
 
@@ -158,11 +160,12 @@ def everything(phase):
 
 
 def tour(campaign, _):
-    """Each kind of incident once."""
+    """Each kind of incident once; and answers that end in questions, so that operators have something to do."""
     kinds = [kind for kind, _ in campaign.troubles.kinds]
     random.Random("%s-tour" % campaign.seed).shuffle(kinds)
     for number, kind in enumerate(kinds, 1):
         campaign.troubles.one(number, kind)
+    campaign.troubles.refusals()
 
 
 def main():
