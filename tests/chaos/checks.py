@@ -121,10 +121,10 @@ def check_ends(checks, world, when):
                ["%d" % summary["references_with_two_cards"]] if summary["references_with_two_cards"] else [])
     checks.one("%s: no card is linked twice" % when, ["%d" % summary["cards_linked_twice"]] if summary["cards_linked_twice"] else [])
     checks.one("%s: each request has one card, one refusal or one question; tables and ledgers agree" % when,
-               invariants.check_ledgers(world) + check_late(world))
+               invariants.check_ledgers(world) + check_live_cards(world))
 
 
-def check_late(world):
+def check_live_cards(world):
     """What FAILED leaves open: whatever the issuer has, it is one live card at most, and its owner's."""
     ledger = world.sandbox.ledger()
     wrong = ["the ledger was not told in full"] if ledger["truncated"] else []
@@ -240,7 +240,7 @@ def check_all_logs(world):
     wrong = invariants.check_logs(world)
     for path in (world.dir / "pg" / "log", *world.dir.glob("*.jsonl")):
         if path.exists():
-            wrong += [line for line in invariants._search(path.read_text(errors="replace"), world.numbers, path.name)]
+            wrong += invariants._search(path.read_text(errors="replace"), world.numbers, path.name)
     return wrong if world.numbers else [*wrong, "no card number was made, so none was looked for"]
 
 
