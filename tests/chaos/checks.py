@@ -5,6 +5,7 @@ import collections
 import json
 import random
 import re
+import shutil
 import time
 
 import client
@@ -236,11 +237,12 @@ def check_doctor(checks, world, clock):
 
 
 def check_all_logs(world):
-    """Those of the programs, of issuing-ctl, of PostgreSQL, and what this program wrote down itself."""
+    """Those of the programs, of issuing-ctl, of PostgreSQL (kept: its folder goes with the cluster), and what this program
+    wrote down itself."""
+    shutil.copyfile(world.dir / "pg" / "log", world.dir / "postgresql.log")
     wrong = invariants.check_logs(world)
-    for path in (world.dir / "pg" / "log", *world.dir.glob("*.jsonl")):
-        if path.exists():
-            wrong += invariants._search(path.read_text(errors="replace"), world.numbers, path.name)
+    for path in world.dir.glob("*.jsonl"):
+        wrong += invariants._search(path.read_text(errors="replace"), world.numbers, path.name)
     return wrong if world.numbers else [*wrong, "no card number was made, so none was looked for"]
 
 

@@ -16,7 +16,8 @@ complaint about an event is followed by its story.
 Two parts: "drops" (the issuer makes the card and drops the connection on three of ten calls, while the worker is killed
 every second) and "everything". --short is for ./dev test: each incident once, in an order that the seed chooses.
 
-The last line is "chaos: N passed, N failed", counting checks. The files stay in <build>/run/chaos-<pid>.
+The last line is "chaos: N passed, N failed", counting checks. The files stay in <build>/run/chaos-<pid>
+until the next run.
 """
 import argparse
 import collections
