@@ -26,6 +26,7 @@ CREATE TABLE issuing.peer_checks (
     requested_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     deadline_at  timestamptz NOT NULL, -- then the result is `undecided`
     due_at       timestamptz NOT NULL DEFAULT now(), -- not before; while a worker has it: the end of the lease
+    due_set_at   timestamptz NOT NULL DEFAULT now(), -- when due_at was set: still to come = by a clock that was ahead
     orphan_at    timestamptz, -- REJECTED: a live card was found, and is cancelled from then on
     finished_at  timestamptz,
     lease_token  uuid,
@@ -276,7 +277,8 @@ BEGIN
         VALUES (event, deadline, 'reconcile', actor, os_user, sudo_user, why)
         ON CONFLICT (event_id) WHERE finished_at IS NULL
         DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at),
-                      due_at = CASE WHEN p.lease_token IS NULL THEN least(p.due_at, now()) ELSE p.due_at END
+                      due_at = CASE WHEN p.lease_token IS NULL THEN least(p.due_at, now()) ELSE p.due_at END,
+                      due_set_at = CASE WHEN p.lease_token IS NULL THEN now() ELSE p.due_set_at END
         RETURNING p.id INTO check_id;
     END IF;
     RETURN NEXT;
@@ -372,6 +374,10 @@ AS $$
 BEGIN
     DELETE FROM peer_checks p
     WHERE p.id IN (SELECT o.id FROM peer_checks o WHERE o.finished_at < now() - interval '7 days' LIMIT 100 FOR UPDATE SKIP LOCKED);
+    -- A mark that a clock set which was ahead: due as much earlier, or nobody would look at it until that time has come.
+    UPDATE peer_checks p SET due_at = p.due_at - (p.due_set_at - now()), due_set_at = now()
+    WHERE p.id IN (SELECT o.id FROM peer_checks o
+                   WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second' FOR UPDATE SKIP LOCKED);
     -- A send that bears a time still to come was noted by a clock that was ahead: it counts as sent now, so that it settles.
     UPDATE outbox_events e SET last_sent_at = least(e.last_sent_at, now()), first_sent_at = least(e.first_sent_at, now())
     FROM peer_checks p
@@ -391,7 +397,7 @@ BEGIN
         FROM due WHERE p.id = due.id AND due.is_late
     ), held AS (
         UPDATE peer_checks p
-        SET lease_token = new_token, due_at = now() + lease_ms * interval '1 millisecond', attempts = p.attempts + 1, worker = worker_name
+        SET lease_token = new_token, due_at = now() + lease_ms * interval '1 millisecond', due_set_at = now(), attempts = p.attempts + 1, worker = worker_name
         FROM due
         WHERE p.id = due.id AND NOT due.is_late
         RETURNING p.*
@@ -411,6 +417,7 @@ AS $$
     UPDATE peer_checks p
     SET lease_token = NULL,
         due_at = now() + delay_ms * interval '1 millisecond',
+        due_set_at = now(),
         detail = left(why, 1000),
         finished_at = CASE WHEN now() + delay_ms * interval '1 millisecond' >= p.deadline_at THEN clock_timestamp() END,
         result = CASE WHEN now() + delay_ms * interval '1 millisecond' >= p.deadline_at THEN 'undecided' END
@@ -454,7 +461,7 @@ BEGIN
     END IF;
     SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
     IF FOUND AND (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
-        UPDATE peer_checks p SET lease_token = NULL, due_at = now(), detail = 'the event changed meanwhile' WHERE p.id = check_id;
+        UPDATE peer_checks p SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile' WHERE p.id = check_id;
         RETURN 'changed';
     END IF;
     IF (c.action = 'reissue') <> (found_result IN ('reissued', 'refused')) AND found_result NOT IN ('gone') THEN

@@ -5,6 +5,7 @@ import collections
 import json
 import random
 import re
+import shutil
 import time
 
 import client
@@ -45,8 +46,7 @@ def figures(pairs):
 
 def check_history(checks, world, history):
     """What clients were told, against what there is."""
-    answers, statuses, events_told = collections.defaultdict(set), collections.Counter(), {}
-    wrong_statuses = []
+    answers, statuses, events_told, wrong_statuses = collections.defaultdict(set), collections.Counter(), {}, []
     for row in history.rows():
         if row["what"] == "answer":
             statuses[row["status"]] += 1
@@ -54,7 +54,8 @@ def check_history(checks, world, history):
                 answers[(row["user"], row["key"])].add(row["body"])
             elif row["status"] not in (409, 503) and not (row["status"] == 422 and row["kind"] == "reissue"):
                 wrong_statuses.append("%s: %s" % (row["status"], row["body"][:200]))
-    print("       answers: %s; accepted requests: %d" % (figures(statuses), len(answers)))
+    reissues = world.sql("SELECT count(*) FROM outbox_events WHERE payload ->> 'kind' = 'reissue'")
+    print("       answers: %s; accepted requests: %d, of a card's reissue: %s" % (figures(statuses), len(answers), reissues))
     checks.one("something was accepted", [] if answers else ["nothing"])
     checks.one("clients were told 202, 409 or 503, or 422 of a reissue, and nothing else", wrong_statuses)
     checks.one("every answer to a key was the same, byte for byte",
@@ -121,10 +122,10 @@ def check_ends(checks, world, when):
                ["%d" % summary["references_with_two_cards"]] if summary["references_with_two_cards"] else [])
     checks.one("%s: no card is linked twice" % when, ["%d" % summary["cards_linked_twice"]] if summary["cards_linked_twice"] else [])
     checks.one("%s: each request has one card, one refusal or one question; tables and ledgers agree" % when,
-               invariants.check_ledgers(world) + check_late(world))
+               invariants.check_ledgers(world) + check_live_cards(world))
 
 
-def check_late(world):
+def check_live_cards(world):
     """What FAILED leaves open: whatever the issuer has, it is one live card at most, and its owner's."""
     ledger = world.sandbox.ledger()
     wrong = ["the ledger was not told in full"] if ledger["truncated"] else []
@@ -166,10 +167,8 @@ class Operators:
 
     def answer_all(self):
         for turn in range(ROUNDS):
-            if not self.failed():
+            if not self.failed() or not self.turn(turn) or not self.wait():
                 break
-            self.turn(turn)
-            self.wait()
         self.wrong += ["event %s is FAILED %s still" % (row["id"], row["reason_code"]) for row in self.failed()]
         # Refused requests have no card, whoever is asked.
         if self.world.sql("SELECT count(*) < 800 FROM outbox_events WHERE status = 'REJECTED'") == "t":
@@ -181,7 +180,8 @@ class Operators:
         for row in self.verb("reconcile", "--all", "--status", "FAILED", "--timeout", "3m"):
             if row["result"] not in ("found", "not_found", "cancelled_at_issuer", "open", "ok"):
                 self.wrong.append("event %s: reconcile of what is FAILED: %s %s" % (row["id"], row["result"], row.get("why")))
-        self.wait()
+        if not self.wait():
+            return False
         groups = {"replay": [], "resolve": [], "reissue": []}
         for row in self.failed():
             verb = self.random.choice(("replay", "replay", "resolve", "reissue"))
@@ -196,14 +196,18 @@ class Operators:
             self.verb("resolve", *groups["resolve"][at:at + 100], "--confirm-no-card", "--reason", "the issuer has no card")
         for event in groups["reissue"]:
             self.verb("reissue", event, "--confirm", "--timeout", "60s", "--reason", "the issuer has no card")
+        return True
 
     def wait(self):
+        """False: something does not end, and is told; nothing more is begun."""
         try:
             harness.wait(lambda: self.world.sql("SELECT (SELECT count(*) FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING')) +"
                                                 " (SELECT count(*) FROM issuing.peer_checks WHERE finished_at IS NULL)") == "0",
                          "what operators began is done", SETTLE_SECONDS, 0.1)
+            return True
         except harness.Failed as error:
             self.wrong.append(str(error))
+            return False
 
 
 def check_operators(checks, world, history, seed):
@@ -233,11 +237,12 @@ def check_doctor(checks, world, clock):
 
 
 def check_all_logs(world):
-    """Those of the programs, of issuing-ctl, of PostgreSQL, and what this program wrote down itself."""
+    """Those of the programs, of issuing-ctl, of PostgreSQL (kept: its folder goes with the cluster), and what this program
+    wrote down itself."""
+    shutil.copyfile(world.dir / "pg" / "log", world.dir / "postgresql.log")
     wrong = invariants.check_logs(world)
-    for path in (world.dir / "pg" / "log", *world.dir.glob("*.jsonl")):
-        if path.exists():
-            wrong += [line for line in invariants._search(path.read_text(errors="replace"), world.numbers, path.name)]
+    for path in world.dir.glob("*.jsonl"):
+        wrong += invariants._search(path.read_text(errors="replace"), world.numbers, path.name)
     return wrong if world.numbers else [*wrong, "no card number was made, so none was looked for"]
 
 

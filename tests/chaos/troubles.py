@@ -145,9 +145,14 @@ class Troubles:
         self.stop(self.one_of(chance, [*self.world.apis(), *self.world.workers()]))
 
     def stop(self, program, start_again=True):
+        """One that has only just been started may not yet have a handler for SIGTERM, and dies of it."""
+        try:
+            lives = program.get("/livez").status == 200
+        except (OSError, client.Closed):
+            lives = False
         status = program.stop(15)
-        self.say("SIGTERM", program=program.name, status=status)
-        if status != 0:
+        self.say("SIGTERM", program=program.name, status=status, lived=lives)
+        if status != 0 and (lives or status != -signal.SIGTERM):
             self.wrong.append("%s ended with status %d after SIGTERM" % (program.name, status))
         if start_again:
             self.again(program)
@@ -201,6 +206,14 @@ class Troubles:
 
     def nothing(self, chance):
         time.sleep(chance.uniform(0.3, 2))
+
+    def refusals(self):
+        """404 and 403 for some users while all others are answered well: questions."""
+        self.set_rules([(call, "status", {"status": status, "user": "user-%d" % user})
+                        for first, call, status in ((0, "create", 404), (1, "check", 403), (2, "link", 404))
+                        for user in range(first, self.users, 6)])
+        self.say("refusals", faults=told(self.rules))
+        time.sleep(3)
 
     def peer_away(self, chance):
         self.away(chance.choice(("issuer", "issuer", "core")), chance.uniform(0.3, 3))
@@ -358,7 +371,7 @@ class Troubles:
             with contextlib.suppress(harness.Failed):
                 self.world.wait_final([event], 60)
             row = self.world.event(event)
-            self.say("single event", event=event, status=row["status"], retry_count=row["retry_count"])
+            self.say("single event ended", event=event, status=row["status"], retry_count=row["retry_count"])
             if others == "0" and row["status"] != "COMPLETED":
                 self.wrong.append("event %s alone in an outage (%s, %d workers) is %s %s: %s" %
                                   (event, what, workers, row["status"], row["reason_code"], row["last_error"]))

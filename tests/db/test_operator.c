@@ -452,6 +452,36 @@ START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
 }
 END_TEST
 
+/* The story: a worker puts a mark back for a few seconds while the database's clock is six hours ahead; the clock is set
+ * right, and nobody looks at the mark for six hours. The card that it is about stays live. */
+START_TEST(a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant)
+{
+    open_worker();
+    insert_failed();
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    for (int held = 0; held < 2; held++) { /* it waits; a worker that is gone has it */
+        if (!held) {
+            const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(20000),
+                                              pg_param_text("settling", 8)};
+            ck_assert_msg(pg_sync_ask(worker, &sql_reconcile_put_back, params, NULL, &err), "%s", err.message);
+        }
+        change("UPDATE peer_checks SET due_at = due_at + interval '6 h', due_set_at = due_set_at + interval '6 h'");
+        ck_assert_int_eq(take(), 0);
+        ck_assert_int_eq(
+            number("SELECT count(*) FROM peer_checks WHERE due_at BETWEEN now() AND now() + interval '1 min'"
+                   " AND due_set_at <= now()"),
+            1);
+        lease_runs_out();
+        ck_assert_int_eq(take(), 1);
+    }
+    change("UPDATE peer_checks SET due_at = now() + interval '6 h'"); /* by a clock that was right */
+    ck_assert_int_eq(take(), 0);
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE due_at > now() + interval '5 h'"), 1);
+    pg_sync_closep(&worker);
+}
+END_TEST
+
 START_TEST(a_withdrawn_mark_changes_nothing_any_more)
 {
     open_worker();
@@ -723,6 +753,7 @@ int main(void)
     tcase_add_test(cases, what_was_surely_not_sent_needs_no_confirmation);
     tcase_add_test(cases, a_replay_is_refused_while_another_event_has_the_place_of_its_card);
     tcase_add_test(cases, a_mark_is_one_workers_at_a_time_and_its_end_is_written_once);
+    tcase_add_test(cases, a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant);
     tcase_add_test(cases, a_withdrawn_mark_changes_nothing_any_more);
     tcase_add_test(cases, a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged);
     tcase_add_test(cases, a_mark_begins_anew_when_a_late_create_is_reported);
