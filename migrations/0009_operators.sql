@@ -369,8 +369,14 @@ RETURNS TABLE (
     sent_age_ms int8,                     -- of the last send that may still arrive; null = surely nothing was sent
     card_id uuid, issuer_card_id text, card_status text) -- the stored card
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    due uuid[];
 BEGIN
     DELETE FROM peer_checks p
     WHERE p.id IN (SELECT o.id FROM peer_checks o WHERE o.finished_at < now() - interval '7 days' LIMIT 100 FOR UPDATE SKIP LOCKED);
@@ -378,28 +384,25 @@ BEGIN
     UPDATE peer_checks p SET due_at = p.due_at - (p.due_set_at - now()), due_set_at = now()
     WHERE p.id IN (SELECT o.id FROM peer_checks o
                    WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second' FOR UPDATE SKIP LOCKED);
+    due := ARRAY(SELECT p.id FROM peer_checks p
+                 WHERE p.finished_at IS NULL AND p.due_at <= now()
+                   -- A value and not EXISTS: this is asked once for each mark that is taken, not joined with all events.
+                   AND (SELECT e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE
+                 ORDER BY p.due_at
+                 LIMIT most
+                 FOR UPDATE SKIP LOCKED);
     -- A send that bears a time still to come was noted by a clock that was ahead: it counts as sent now, so that it settles.
     UPDATE outbox_events e SET last_sent_at = least(e.last_sent_at, now()), first_sent_at = least(e.first_sent_at, now())
-    FROM peer_checks p
-    WHERE p.finished_at IS NULL AND p.due_at <= now() AND e.id = p.event_id AND e.due_at IS NULL
+    WHERE e.id = ANY (ARRAY(SELECT p.event_id FROM peer_checks p WHERE p.id = ANY (due))) AND e.due_at IS NULL
       AND (e.last_sent_at > now() + interval '1 second' OR e.first_sent_at > now() + interval '1 second');
     RETURN QUERY
-    WITH due AS MATERIALIZED (
-        SELECT p.id, p.deadline_at <= now() AS is_late
-        FROM peer_checks p
-        WHERE p.finished_at IS NULL AND p.due_at <= now()
-          AND NOT EXISTS (SELECT FROM outbox_events e WHERE e.id = p.event_id AND e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
-        ORDER BY p.due_at
-        LIMIT most
-        FOR UPDATE SKIP LOCKED
-    ), ended AS (
+    WITH ended AS (
         UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
-        FROM due WHERE p.id = due.id AND due.is_late
+        WHERE p.id = ANY (due) AND p.deadline_at <= now()
     ), held AS (
         UPDATE peer_checks p
         SET lease_token = new_token, due_at = now() + lease_ms * interval '1 millisecond', due_set_at = now(), attempts = p.attempts + 1, worker = worker_name
-        FROM due
-        WHERE p.id = due.id AND NOT due.is_late
+        WHERE p.id = ANY (due) AND p.deadline_at > now()
         RETURNING p.*
     )
     SELECT h.id, h.event_id, h.action, h.attempts, h.orphan_at IS NOT NULL, e.status, e.user_id, (extract(epoch FROM e.updated_at) * 1000000)::int8,

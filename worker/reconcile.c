@@ -605,13 +605,18 @@ static void send_reports(struct reconcile *reconcile)
     pg_pool_ask(reconcile->worker->pool, &reconcile->report_ask);
 }
 
+static void log_not_noted(const struct uuid *event_id)
+{
+    char text[UUID_TEXT_SIZE];
+    uuid_format(event_id, text);
+    log_error("an event that should be looked up could not be noted: use issuing-ctl reconcile",
+              LOG_TEXT("event_id", text));
+}
+
 void reconcile_report(struct reconcile *reconcile, const struct uuid *event_id)
 {
     if (reconcile->reports_count == REPORTS_MAX) {
-        char text[UUID_TEXT_SIZE];
-        uuid_format(event_id, text);
-        log_error("an event that should be looked up could not be noted: use issuing-ctl reconcile",
-                  LOG_TEXT("event_id", text));
+        log_not_noted(event_id);
         return;
     }
     reconcile->reports[reconcile->reports_count++] = *event_id;
@@ -670,6 +675,8 @@ static void on_timer_closed(uv_handle_t *handle)
 void reconcile_close(struct reconcile *reconcile, void (*on_closed)(void *context), void *context)
 {
     assert(reconcile_is_idle(reconcile));
+    for (int i = 0; i < reconcile->reports_count; i++)
+        log_not_noted(&reconcile->reports[i]);
     reconcile->on_closed = on_closed;
     reconcile->closed_context = context;
     uv_close((uv_handle_t *)&reconcile->timer, on_timer_closed);

@@ -23,7 +23,7 @@ struct worker;
 struct reconcile;
 
 /* An attempt that had lost its lease may have made a card: soon the event is looked up. What cannot be noted before the
- * process ends is lost, as a crash would lose it. */
+ * process ends is told in the log. */
 void reconcile_report(struct reconcile *reconcile, const struct uuid *event_id);
 must_check bool reconcile_open(struct worker *worker, struct reconcile **ret_reconcile, struct err *err);
 /* No mark is taken after it; those that are held are given back before their next call. */

@@ -569,6 +569,27 @@ START_TEST(a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reporte
 }
 END_TEST
 
+/* A bulk reconcile leaves thousands of marks; each claim of four must not look at the events of all. */
+START_TEST(taking_marks_visits_the_events_of_those_that_are_taken)
+{
+    change("INSERT INTO outbox_events (user_id, payload, status, first_sent_at) SELECT 'bulk', '{}', 'REJECTED', now() "
+           "FROM generate_series(1, 500)");
+    change("INSERT INTO peer_checks (event_id, deadline_at, action, actor) SELECT id, now() + interval '1 hour', "
+           "'reconcile', 'bulk' FROM outbox_events WHERE user_id = 'bulk'");
+    change("ANALYZE outbox_events");
+    change("ANALYZE peer_checks");
+    static const char visited[] = "SELECT sum(coalesce(idx_tup_fetch, 0) + seq_tup_read)::int8 FROM "
+                                  "pg_stat_xact_user_tables WHERE relname LIKE 'outbox_events%'";
+    change("BEGIN"); /* the statistics of former transactions do not move meanwhile */
+    int64_t before = number(visited);
+    ck_assert_int_eq(number("SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 4, 30000, 'w')"), 4);
+    ck_assert_int_lt(number(visited) - before, 50);
+    change("ROLLBACK");
+    change("DELETE FROM peer_checks");
+    change("DELETE FROM outbox_events WHERE user_id = 'bulk'");
+}
+END_TEST
+
 START_TEST(an_event_whose_card_was_found_counts_as_sent)
 {
     open_worker();
@@ -758,6 +779,7 @@ int main(void)
     tcase_add_test(cases, a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged);
     tcase_add_test(cases, a_mark_begins_anew_when_a_late_create_is_reported);
     tcase_add_test(cases, a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reported_in);
+    tcase_add_test(cases, taking_marks_visits_the_events_of_those_that_are_taken);
     tcase_add_test(cases, an_event_whose_card_was_found_counts_as_sent);
     tcase_add_test(cases, the_place_of_a_card_moves_to_the_event_that_a_reissue_makes);
     tcase_add_test(cases, a_card_that_was_found_does_not_open_an_event_whose_place_is_taken);

@@ -335,3 +335,24 @@ def a_worker_whose_clock_was_set_sends_no_create_of_before(world):
         same(end_of(world, request, 60), ("COMPLETED", None), "the end")
     same(len(world.sandbox.calls("check", user="bob")), 2, "core-api was asked anew")
     same(creates(world, second), 1, "creates")
+
+
+@test(**SHORT)
+def a_late_create_that_cannot_be_reported_any_more_is_told(world):
+    """As with the worker that stood still, but the database refuses its mark until it is told to end."""
+    world.up(workers=0)
+    stopped = world.start_worker()
+    world.sandbox.fault("create", "hang", user="alice", count=1)
+    request = world.accept("alice")
+    wait(lambda: creates(world, request) == 1, "the create is under way")
+    stopped.signal(signal.SIGSTOP)
+    block(world, "alice")
+    world.start_worker()
+    same(end_of(world, request), ("REJECTED", "user_blocked"), "the end")
+    world.sql("REVOKE EXECUTE ON FUNCTION issuing.ask_check(uuid, text) FROM issuing_worker")
+    stopped.signal(signal.SIGCONT)
+    wait(lambda: "the lease was lost" in stopped.text(), "it learns that it was replaced")
+    same(stopped.stop(), 0, "exit status")
+    told = [line for line in stopped.text().splitlines() if "could not be noted" in line]
+    true(len(told) == 1 and request in told[0], "told: %s" % told)
+    world.sql("GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text) TO issuing_worker")
