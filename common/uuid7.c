@@ -143,3 +143,14 @@ bool uuid_equal(const struct uuid *left, const struct uuid *right)
 {
     return memcmp(left->bytes, right->bytes, sizeof(left->bytes)) == 0;
 }
+
+bool uuid7_time_ms(const struct uuid *uuid, int64_t *ret_ms)
+{
+    if (uuid->bytes[6] >> 4 != 7)
+        return false;
+    int64_t ms = 0;
+    for (int i = 0; i < 6; i++)
+        ms = ms << 8 | uuid->bytes[i];
+    *ret_ms = ms;
+    return true;
+}

@@ -19,6 +19,8 @@ struct uuid uuid4_make(void);
 void uuid_format(const struct uuid *uuid, char ret_text[UUID_TEXT_SIZE]);
 /* 36 characters, 8-4-4-4-12, hex of either case; any version. */
 must_check bool uuid_parse(const char *text, size_t length, struct uuid *ret_uuid);
+/* When an id of version 7 was made, in ms since 1970 by its maker's clock; false: it is of another version. */
+bool uuid7_time_ms(const struct uuid *uuid, int64_t *ret_ms);
 bool uuid_equal(const struct uuid *left, const struct uuid *right);
 
 #endif

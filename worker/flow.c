@@ -333,6 +333,17 @@ static void go_instead(struct flow *flow, enum flow_step step, enum flow_questio
     flow_act(flow, (struct flow_verdict){.kind = FLOW_GO, .step = step});
 }
 
+/* The age of the first send is the database's word, and that clock may have been set back since. The event's id bears the time of another clock: where
+ * the event itself is younger than its key may be, the key is alive whatever the database says. Ids of other kinds bear no time. */
+static bool may_be_older(const struct flow *flow)
+{
+    const struct config *config = flow->worker->config;
+    int64_t made_ms;
+    return uuid7_time_ms(&flow->event_id, &made_ms) &&
+           flow_key_expired(clock_wall_us() / 1000 - made_ms, config->issuer.key_lifetime_ms, config->issuer.timeout_ms,
+                            config->issuer.settle_time_ms);
+}
+
 /* The last looks before a create leaves; false: the flow went elsewhere. */
 static bool may_create(struct flow *flow)
 {
@@ -347,6 +358,10 @@ static bool may_create(struct flow *flow)
     if (flow->unknown && flow_is_expired(flow)) {
         /* Past its lifetime the key may be forgotten, and the same POST would make a second card: ask, never send. */
         go_instead(flow, STEP_LOOKUP, flow->deferred_age_ms >= 0 ? ASKED_EXHAUSTED : ASKED_KEY_EXPIRED);
+        return false;
+    }
+    if (flow->unknown && !flow->is_looked_up && may_be_older(flow)) {
+        go_instead(flow, STEP_LOOKUP, ASKED_BEFORE_SENDING);
         return false;
     }
     if (flow->attempt > config->retry.max_attempts) { /* its last attempt was lost with its worker */
@@ -496,7 +511,7 @@ void flow_begin(struct flow *flow, bool payload_is_usable)
     flow->holds_ticket = false;
     assert(flow->sent_age_ms >= -1 && flow->settle_age_ms >= -1 && flow->deferred_age_ms >= -1);
     flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
-    flow->was_cancelled = flow->may_arrive = flow->sent_create = false;
+    flow->was_cancelled = flow->may_arrive = flow->sent_create = flow->is_looked_up = false;
     flow->wall_offset_us = clock_wall_us() - clock_mono_us();
     flow->question = ASKED_NOTHING;
     memset(&flow->outcome, 0, sizeof flow->outcome);

@@ -89,6 +89,7 @@ enum flow_question {
     ASKED_CONTRADICTION, /* not found: decides nothing, retry */
     ASKED_IN_OUTAGE, /* no attempts left, but nobody is answered: not found decides nothing, a deferral for held_code */
     ASKED_MARKED,    /* found: cancel; not found: decides nothing, the card was seen */
+    ASKED_BEFORE_SENDING, /* the key may be older than the database's clock says; not found: sent again */
     ASKED_COUNT,
 };
 /* The word of a question in outbox_events.held_end; NULL where nothing is held for it. */
@@ -131,6 +132,7 @@ struct flow {
     bool is_busy; /* the slot holds an event */
     bool unknown; /* the issuer may have a card for this event that we do not know: sticky, until stored or cancelled */
     bool may_arrive;    /* a create of this attempt may still be on its way to the issuer */
+    bool is_looked_up;  /* nothing was found, and every earlier send has settled: a create makes the only card */
     bool sent_create;   /* a create of this attempt has left */
     bool is_readable;   /* the payload */
     bool is_saved;      /* a row in cards */

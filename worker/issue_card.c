@@ -179,6 +179,10 @@ static struct flow_verdict not_found(struct flow *flow)
         return end_with(FLOW_FAIL, flow->held_code);
     case ASKED_WORKER_LOST:
         return end_with(FLOW_FAIL, "worker_lost");
+    case ASKED_BEFORE_SENDING:
+        flow->question = ASKED_NOTHING;
+        flow->is_looked_up = true;
+        return go(STEP_CHECK);
     case ASKED_IN_OUTAGE:
         return (struct flow_verdict){.kind = FLOW_DEFER, .code = flow->held_code, .wait_ms = -1};
     case ASKED_NOTHING:

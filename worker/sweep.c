@@ -21,6 +21,10 @@
 #define AGE_MOST_MS (40LL * 24 * 3600 * 1000)
 #define SWEEP_TIMEOUT_MS 10000
 
+/* A statement that began before the clock was set back may commit times of before after the first rebase: again, until
+ * every such statement is over (the roles' statement_timeout). */
+static const int64_t REBASE_AGAIN_MS[] = {1000, 4000, 15000};
+
 struct sweep {
     struct worker *worker;
     uv_timer_t timer;
@@ -28,6 +32,7 @@ struct sweep {
     bool is_asking, is_young; /* is_young: what the ask looks at */
     bool rebase_wanted;       /* the database's clock was set back, or may have been */
     int64_t rebase_due_ms;
+    int rebase_turn; /* of REBASE_AGAIN_MS */
     int64_t asked_ms;
     int64_t young_due_ms, old_due_ms;
     int64_t pass_began_ms;
@@ -136,6 +141,10 @@ static void on_rebased(struct pg_ask *ask, const struct pg_answer *answer)
     int64_t moved = answer->kind == PG_DONE ? pg_int8(answer->rows, 0, 0) : 0;
     int64_t now_ms = clock_mono_ms();
     sweep->rebase_wanted |= answer->kind != PG_DONE || moved == FREED_MAX;
+    if (!sweep->rebase_wanted && sweep->rebase_turn < (int)ARRAY_SIZE(REBASE_AGAIN_MS)) {
+        sweep->rebase_wanted = true;
+        sweep->rebase_due_ms = now_ms + REBASE_AGAIN_MS[sweep->rebase_turn++];
+    }
     if (answer->kind != PG_DONE)
         sweep->rebase_due_ms = now_ms + sweep->worker->config->worker.poll_interval_ms;
     if (moved > 0) {
@@ -160,6 +169,8 @@ static void rebase(struct sweep *sweep)
 void sweep_rebase(struct sweep *sweep)
 {
     sweep->rebase_wanted = true;
+    sweep->rebase_due_ms = 0;
+    sweep->rebase_turn = 0;
     if (!sweep->is_asking && !sweep->is_stopped)
         uv_timer_start(&sweep->timer, on_timer, 0, 0);
 }

@@ -126,7 +126,8 @@ class Clock:
     def environment(self):
         # AddressSanitizer wants to be the first library of a program unless told otherwise.
         options = ":".join(word for word in (ENVIRONMENT.get("ASAN_OPTIONS"), "verify_asan_link_order=0") if word)
-        return {"LD_PRELOAD": str(CLOCKS), "TEST_CLOCK_FILE": str(self.path), "ASAN_OPTIONS": options}
+        # By its name: in LD_PRELOAD a blank of a path would end it.
+        return {"LD_PRELOAD": CLOCKS.name, "LD_LIBRARY_PATH": str(CLOCKS.parent), "TEST_CLOCK_FILE": str(self.path), "ASAN_OPTIONS": options}
 
 
 def environment(clock=None):

@@ -8,6 +8,8 @@ After each story the invariants compare every end with what the issuer and core-
 """
 import signal
 
+import time
+
 from harness import same, test, true, wait
 
 SHORT = {"issuer__timeout": "300ms", "issuer__settle_time": "1500ms", "core__timeout": "300ms", "worker__lease": "1500ms",
@@ -153,6 +155,28 @@ def a_clock_set_back_during_an_outage_makes_no_second_card(world):
     world.sandbox.down(down=False)
     same(end_of(world, request, 60), ("COMPLETED", None), "the end")
     same(len(world.sandbox.cards(reference=request)), 1, "cards")
+
+
+@test(**{**SHORT, "issuer__key_lifetime": "12s", "retry__max_attempts": "1000", "breaker__failures": "1",
+         "breaker__probe_interval": "10s"})
+def a_clock_set_back_while_an_event_waits_for_long_prolongs_no_key(world):
+    """Nothing writes the row while the breaker is open, so nothing in it tells that the clock was set back: by the database
+    the send is young, at the issuer its key is forgotten. The event's id tells how old the key can be."""
+    clock = world.own_database()
+    world.up(sandbox=("--key-lifetime", "12s"))
+    world.sandbox.fault("create", "create_then_hang", count=2)
+    requests = [world.accept(user) for user in ("alice", "bob")]
+    wait(lambda: all(world.event(request)["last_error"] for request in requests), "both creates have timed out")
+    made = time.monotonic()
+    world.sandbox.down()
+    for _ in range(4):
+        time.sleep(6.5)
+        clock.step(-6)
+    world.sandbox.down(down=False)
+    world.wait_final(requests, 60)
+    true(time.monotonic() - made > 12, "the keys are over")
+    same([world.status(request) for request in requests], ["COMPLETED"] * 2, "ends")
+    same([len(world.sandbox.cards(reference=request)) for request in requests], [1, 1], "cards")
 
 
 @test(**SHORT)

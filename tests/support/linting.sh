@@ -116,7 +116,10 @@ lint_openapi() {
 lint_valgrind() {
     build_normal || return 1
     bad=
+    IFS='
+' # a path may hold blanks
     for program in $(programs "$build" unit); do
+        unset IFS
         echo "== ${program##*/}"
         limited 1800 env -C "$run" CK_FORK=no CK_EXCLUDE_TAGS=no_valgrind valgrind -q --error-exitcode=99 --leak-check=full \
             --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect "$program" || { echo "^^ FAILED"; bad=yes; }

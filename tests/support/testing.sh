@@ -114,7 +114,10 @@ failure() { # LABEL WHY: something that should have run could not
 
 run_unit() { # GROUP FOLDER PREFIX
     count=0
+    IFS='
+' # a path may hold blanks
     for program in $(programs "$2" unit); do
+        unset IFS
         count=$((count + 1))
         chosen "$1" "$program" || continue
         check_program "$3unit/${program##*/test_}" "$program"
@@ -124,7 +127,10 @@ run_unit() { # GROUP FOLDER PREFIX
 
 run_db() { # GROUP FOLDER PREFIX
     count=0
+    IFS='
+' # a path may hold blanks
     for program in $(programs "$2" db); do
+        unset IFS
         count=$((count + 1))
         chosen "$1" "$program" || continue
         if ! start_test_cluster || ! test_database; then

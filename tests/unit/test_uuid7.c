@@ -151,10 +151,22 @@ START_TEST(what_is_no_id_is_refused_and_changes_nothing)
 }
 END_TEST
 
+START_TEST(an_id_of_version_7_tells_when_it_was_made_and_others_do_not)
+{
+    int64_t before_ms = clock_wall_us() / 1000, ms = -1;
+    struct uuid id = uuid7_make(), other = uuid4_make();
+    ck_assert(uuid7_time_ms(&id, &ms));
+    ck_assert_int_ge(ms, before_ms - 1000); /* ids of this process only grow */
+    ck_assert_int_le(ms, clock_wall_us() / 1000 + 1000);
+    ck_assert(!uuid7_time_ms(&other, &ms));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("uuid7");
     TCase *tests = tcase_create("uuid7");
+    tcase_add_test(tests, an_id_of_version_7_tells_when_it_was_made_and_others_do_not);
     tcase_add_test(tests, an_id_carries_version_variant_and_time);
     tcase_add_test(tests, ids_rise_even_when_the_clock_stands_still_or_steps_back);
     tcase_add_test(tests, random_parts_do_not_repeat);
