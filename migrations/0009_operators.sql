@@ -345,7 +345,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 BEGIN
     INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
-    SELECT e.id, now() + interval '1 day', 'reconcile', 'worker', left(why, 1000)
+    SELECT e.id, now() + interval '365 days', 'reconcile', 'worker', left(why, 1000)
     FROM outbox_events e WHERE e.id = event AND e.event_type = 'CARD_ISSUE'
     ON CONFLICT (event_id) WHERE finished_at IS NULL
     DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), lease_token = NULL;
