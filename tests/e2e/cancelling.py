@@ -29,7 +29,7 @@ def a_card_found_for_a_blocked_user_goes_even_if_the_user_is_unblocked_meanwhile
     request = world.accept("bob")
     world.settle()
     event = world.event(request)
-    same((event["status"], event["reason_code"]), ("REJECTED", "card_cancelled"), "the event")
+    same((event["status"], event["reason_code"]), ("REJECTED", "user_blocked"), "the event: the reason that was noted")
     same([card["status"] for card in world.sandbox.cards()], ["cancelled"], "at the issuer")
     same(world.sql("SELECT count(*) FROM cards"), "0", "cards of ours")
 
