@@ -381,6 +381,8 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
     for daemon in [*world.apis(), *world.workers()]:
         world.programs.remove(daemon)
     world.start_api()
+    # On a slow machine the load's claims run out of their leases, and each counted as an attempt.
+    world.sql("UPDATE issuing.outbox_events SET retry_count = 0 WHERE due_at IS NOT NULL AND user_id ~ '^(load|service)-'")
     worker = world.start_worker()
     world.sql("UPDATE issuing.outbox_events SET next_attempt_at = now(), updated_at = clock_timestamp() WHERE due_at >"
               " now() AND event_type = 'CARD_ISSUE'")
