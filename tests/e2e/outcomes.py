@@ -486,9 +486,9 @@ def a_user_blocked_while_the_outcome_is_unknown_loses_the_card_that_was_made(wor
         "not-made": Case([fault("create", "hang"), blocked], "REJECTED", "user_blocked", ()),
         "made-gone": Case([fault("create", "create_then_hang"), fault("check", "user_not_found", None, skip=1)],
                           "REJECTED", "user_not_found", ("cancelled",)),
-        # The cancel took effect and its answer was lost: the next look-up finds the card cancelled.
+        # The cancel took effect and its answer was lost: the next look-up finds the card cancelled, by us.
         "made-500": Case([fault("create", "create_then_hang"), blocked, fault("cancel", "create_then_hang")],
-                         "REJECTED", "card_cancelled", ("cancelled",)),
+                         "REJECTED", "user_blocked", ("cancelled",)),
         "made-418": Case([fault("create", "create_then_hang"), fault("check", "status", status=418, skip=1)],
                          "COMPLETED"),
     })
