@@ -1,5 +1,4 @@
-/* See accept_queue.h. Users are found by a hash table of chains; a chain holds the first acceptance of each user, which
- * is the one that is ready or in a batch. */
+/* See accept_queue.h. A hash table of chains finds a user; a chain holds the first request of each of its users. */
 #include "api/accept_queue.h"
 
 #include <string.h>
@@ -12,80 +11,50 @@ static struct acceptance **bucket_of(struct accept_queue *queue, const char *use
     return &queue->buckets[(hash ^ hash >> 32) & (ACCEPT_QUEUE_BUCKETS - 1)];
 }
 
-static void append_ready(struct accept_queue *queue, struct acceptance *acceptance)
+enum accept_queue_place accept_queue_add(struct accept_queue *queue, struct acceptance *acceptance)
 {
-    acceptance->next = NULL;
-    if (queue->last)
-        queue->last->next = acceptance;
-    else
-        queue->first = acceptance;
-    queue->last = acceptance;
-    queue->ready++;
-}
-
-bool accept_queue_put(struct accept_queue *queue, struct acceptance *acceptance)
-{
-    if (queue->held >= ACCEPT_QUEUE_MAX)
-        return false;
-    queue->held++;
+    if (queue->held_count >= ACCEPT_QUEUE_MAX)
+        return ACCEPT_QUEUE_FULL;
     acceptance->next_of_user = NULL;
     acceptance->last_of_user = acceptance;
+    acceptance->count_of_user = 1;
     struct acceptance **bucket = bucket_of(queue, acceptance->user_id);
     for (struct acceptance *head = *bucket; head; head = head->next_in_bucket) {
         if (strcmp(head->user_id, acceptance->user_id) == 0) {
+            if (head->count_of_user >= ACCEPT_QUEUE_OF_USER)
+                return ACCEPT_QUEUE_FULL;
+            queue->held_count++;
+            head->count_of_user++;
             head->last_of_user->next_of_user = acceptance;
             head->last_of_user = acceptance;
-            return true;
+            return ACCEPT_QUEUE_BEHIND;
         }
     }
+    queue->held_count++;
     acceptance->next_in_bucket = *bucket;
     *bucket = acceptance;
-    append_ready(queue, acceptance);
-    return true;
+    return ACCEPT_QUEUE_READY;
 }
 
-struct acceptance *accept_queue_take(struct accept_queue *queue)
+struct acceptance *accept_queue_remove(struct accept_queue *queue, struct acceptance *acceptance)
 {
-    struct acceptance *item = queue->first;
-    queue->first = item->next;
-    if (!queue->first)
-        queue->last = NULL;
-    if (queue->alone > 0)
-        queue->alone--;
-    queue->ready--;
-    return item;
-}
-
-void accept_queue_give_back(struct accept_queue *queue, struct acceptance *const *items, int count)
-{
-    for (int i = count - 1; i >= 0; i--) {
-        items[i]->next = queue->first;
-        queue->first = items[i];
-        if (!queue->last)
-            queue->last = items[i];
-    }
-    queue->alone += count;
-    queue->ready += count;
-}
-
-void accept_queue_leave(struct accept_queue *queue, struct acceptance *taken)
-{
-    struct acceptance **link = bucket_of(queue, taken->user_id);
-    while (*link != taken)
+    struct acceptance **link = bucket_of(queue, acceptance->user_id);
+    while (*link != acceptance)
         link = &(*link)->next_in_bucket;
-    struct acceptance *next = taken->next_of_user;
+    struct acceptance *next = acceptance->next_of_user;
     if (next) {
-        next->last_of_user = taken->last_of_user;
-        next->next_in_bucket = taken->next_in_bucket;
+        next->last_of_user = acceptance->last_of_user;
+        next->count_of_user = acceptance->count_of_user - 1;
+        next->next_in_bucket = acceptance->next_in_bucket;
         *link = next;
-        append_ready(queue, next);
     } else {
-        *link = taken->next_in_bucket;
+        *link = acceptance->next_in_bucket;
     }
-    queue->held--;
+    queue->held_count--;
+    return next;
 }
 
-void accept_queue_end(struct accept_queue *queue, void (*visit)(struct acceptance *acceptance))
+void accept_queue_visit(struct accept_queue *queue, void (*visit)(struct acceptance *acceptance))
 {
     for (size_t i = 0; i < ACCEPT_QUEUE_BUCKETS; i++) {
         for (struct acceptance *head = queue->buckets[i], *next_head; head; head = next_head) {

@@ -1,7 +1,7 @@
-/* See acceptor.h. Who is next is accept_queue.h's; here are the batches.
+/* See acceptor.h. accept_queue.h decides which request of a user may go; pg_batch.h makes the batches.
  *
- * Invariants: a batch is busy from its start until neither its ask nor its flush is on its way and each of its
- * acceptances is decided or given back; an acceptance is decided once. */
+ * Invariant: the queue holds a request from acceptor_submit() to its one decision; the batcher has at most one of each
+ * user. */
 #include "api/acceptor.h"
 
 #include <assert.h>
@@ -9,107 +9,74 @@
 #include <string.h>
 
 #include "api/accept_queue.h"
-#include "common/backoff.h"
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/sql/statements.h"
+#include "common/base/clock.h"
+#include "common/base/closing.h"
+#include "common/base/log.h"
+#include "common/pg/pg_batch.h"
+#include "common/pg/sql/statements.h"
 
 #define BATCH_MAX 64
 #define BATCHES_MAX 16
-#define ARRAYS 6
 #define ARRAY_BYTES_MAX (4 * 1024 * 1024)
-#define PATIENCE_MS 10 /* a batch that takes longer holds nobody else up */
-#define ASK_TIMEOUT_MS 5000
-#define ASK_AWAY_TIMEOUT_MS 1000    /* while no connection is up */
-#define ACCEPT_WITHIN_MS 8000       /* from put to a verdict, however often it is tried */
-#define PG_EPOCH_US 946684800000000 /* 2000-01-01 */
-
-struct batch {
-    struct acceptor *acceptor;
-    struct pg_ask ask;
-    struct buf arrays[ARRAYS];
-    struct acceptance *items[BATCH_MAX];
-    int count;
-    bool is_busy;
-    int64_t since_ms; /* by the loop's clock */
-    uv_timer_t again;
-};
+#define TIMEOUT_MS 5000
+#define AWAY_TIMEOUT_MS 1000  /* while no connection is up */
+#define ACCEPT_WITHIN_MS 8000 /* from acceptor_submit() to a verdict, however often it is tried */
 
 struct acceptor {
     struct acceptor_options options;
-    struct batch batches[BATCHES_MAX];
-    int batch_count;
     struct accept_queue queue;
-    uv_prepare_t turn;
-    uv_timer_t patience; /* only wakes the loop */
-    int open_handles;
-    void (*on_closed)(void *context);
-    void *closed_context;
+    struct pg_batcher *batcher;
+    struct closing closing;
 };
 
-bool acceptor_put(struct acceptor *acceptor, struct acceptance *acceptance)
+static struct acceptance *acceptance_of(const struct pg_batch_item *item)
 {
-    acceptance->tries = 0;
-    acceptance->deadline_ms = clock_mono_ms() + ACCEPT_WITHIN_MS;
-    return accept_queue_put(&acceptor->queue, acceptance);
+    return container_of(item, struct acceptance, item);
+}
+
+bool acceptor_submit(struct acceptor *acceptor, struct acceptance *acceptance)
+{
+    acceptance->item.since_ms = clock_mono_ms();
+    acceptance->item.deadline_ms = acceptance->item.since_ms + ACCEPT_WITHIN_MS;
+    acceptance->was_repeated = false;
+    switch (accept_queue_add(&acceptor->queue, acceptance)) {
+    case ACCEPT_QUEUE_READY:
+        pg_batcher_add(acceptor->batcher, &acceptance->item);
+        return true;
+    case ACCEPT_QUEUE_BEHIND:
+        return true;
+    case ACCEPT_QUEUE_FULL:
+        return false;
+    }
+    assert(!"the queue has no other places");
+    return false;
 }
 
 static void decide(struct acceptor *acceptor, struct acceptance *acceptance, enum acceptance_verdict verdict)
 {
-    accept_queue_leave(&acceptor->queue, acceptance);
+    struct acceptance *next = accept_queue_remove(&acceptor->queue, acceptance);
+    if (next)
+        pg_batcher_add(acceptor->batcher, &next->item);
     acceptance->on_decided(acceptance, verdict);
 }
 
-/* ---- one batch ---- */
+/* ---- hooks of the batcher ---- */
 
-static void on_answer(struct pg_ask *ask, const struct pg_answer *answer);
-static void on_again(uv_timer_t *timer);
-
-static bool fill(struct batch *batch)
+/* In the order of the parameters in accept.sql. */
+static void add_row(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
 {
-    static const enum pg_type types[ARRAYS] = {PG_UUID, PG_TEXT, PG_TEXT, PG_BYTEA, PG_TEXT, PG_TEXT};
-    struct pg_array arrays[ARRAYS];
-    for (int i = 0; i < ARRAYS; i++)
-        pg_array_start(&arrays[i], &batch->arrays[i], types[i]);
-    for (int i = 0; i < batch->count; i++) {
-        const struct acceptance *item = batch->items[i];
-        pg_array_add_uuid(&arrays[0], &item->id);
-        pg_array_add(&arrays[1], item->user_id, strlen(item->user_id));
-        pg_array_add(&arrays[2], item->key, item->key_length);
-        pg_array_add(&arrays[3], item->fingerprint, FINGERPRINT_SIZE);
-        pg_array_add(&arrays[4], item->payload.bytes, item->payload.length);
-        pg_array_add(&arrays[5], item->traceparent.bytes, item->traceparent.length);
-    }
-    const struct config *config = batch->acceptor->options.config;
-    for (int i = 0; i < ARRAYS; i++) {
-        batch->ask.params[i] = pg_array_param(&arrays[i]);
-        if (batch->arrays[i].failed)
-            return false;
-    }
-    batch->ask.params[6] = pg_param_int8(config->limit.count);
-    batch->ask.params[7] = pg_param_int8(config->limit.window_ms);
-    batch->ask.params[8] = pg_param_bool(config->limit.counts == LIMIT_COUNTS_ATTEMPTS);
-    batch->ask.params[9] = pg_param_int8(config->idempotency.retention_ms);
-    return true;
-}
-
-static void end_batch(struct batch *batch, enum acceptance_verdict verdict)
-{
-    for (int i = 0; i < batch->count; i++)
-        decide(batch->acceptor, batch->items[i], verdict);
-    batch->is_busy = false;
-}
-
-static void send_batch(struct batch *batch)
-{
-    if (!fill(batch)) {
-        end_batch(batch, ACCEPTANCE_UNAVAILABLE);
-        return;
-    }
-    batch->ask.statement = &sql_accept_batch;
-    batch->ask.timeout_ms = pg_pool_ready(batch->acceptor->options.pool) ? ASK_TIMEOUT_MS : ASK_AWAY_TIMEOUT_MS;
-    batch->ask.on_answer = on_answer;
-    nudge_ask(batch->acceptor->options.wake, &batch->ask);
+    const struct config *config = ((struct acceptor *)context)->options.config;
+    const struct acceptance *acceptance = acceptance_of(item);
+    pg_columns_add_uuid(columns, &acceptance->proposed_id);
+    pg_columns_add_text(columns, acceptance->user_id);
+    pg_columns_add_slice(columns, (struct slice){acceptance->client_key.text, acceptance->client_key.length});
+    pg_columns_add_bytea(columns, acceptance->fingerprint, FINGERPRINT_SIZE);
+    pg_columns_add_slice(columns, acceptance->payload);
+    pg_columns_add_slice(columns, acceptance->traceparent);
+    pg_columns_set_scalar(columns, pg_param_int8(config->limit.count));
+    pg_columns_set_scalar(columns, pg_param_int8(config->limit.window_ms));
+    pg_columns_set_scalar(columns, pg_param_bool(config->limit.counts == LIMIT_COUNTS_ATTEMPTS));
+    pg_columns_set_scalar(columns, pg_param_int8(config->idempotency.retention_ms));
 }
 
 static enum acceptance_verdict verdict_of(struct slice text)
@@ -131,185 +98,101 @@ static enum acceptance_verdict verdict_of(struct slice text)
     return ACCEPTANCE_UNAVAILABLE;
 }
 
-static void read_row(struct acceptance *item, const struct pg_rows *rows, int row, int64_t window_us)
+/* The columns of accept.sql. */
+enum { COL_VERDICT, COL_EVENT_ID, COL_CREATED_AT, COL_USED, COL_OLDEST_AT, COL_FREES_AT, COL_DECIDED_AT };
+
+static void read_row(struct acceptance *acceptance, const struct pg_rows *rows, int row, int64_t window_us)
 {
-    int64_t decided = pg_int8(rows, row, 6);
-    item->event_id = pg_uuid(rows, row, 1);
-    item->created_us = pg_int8(rows, row, 2) + PG_EPOCH_US;
-    item->used = pg_int8(rows, row, 3);
-    item->oldest_in_us = pg_is_null(rows, row, 4) ? -1 : pg_int8(rows, row, 4) + window_us - decided;
-    item->frees_in_us = pg_is_null(rows, row, 5) ? 0 : pg_int8(rows, row, 5) - decided;
-    item->decided_us = clock_mono_us();
+    int64_t decided_us = pg_time_us(rows, row, COL_DECIDED_AT);
+    bool has_oldest = !pg_is_null(rows, row, COL_OLDEST_AT), has_frees = !pg_is_null(rows, row, COL_FREES_AT);
+    acceptance->event_id = pg_uuid(rows, row, COL_EVENT_ID);
+    acceptance->created_us = pg_time_us(rows, row, COL_CREATED_AT);
+    acceptance->used = pg_int8(rows, row, COL_USED);
+    acceptance->oldest_in_us = has_oldest ? pg_time_us(rows, row, COL_OLDEST_AT) + window_us - decided_us : -1;
+    acceptance->frees_in_us = has_frees ? pg_time_us(rows, row, COL_FREES_AT) - decided_us : 0;
+    acceptance->decided_us = clock_mono_us();
 }
 
-static void batch_done(struct batch *batch, const struct pg_rows *rows)
+/* The rows come back in the order of the items. */
+static void on_done(void *context, struct pg_batch_item **items, int count, const struct pg_rows *rows)
 {
-    struct acceptor *acceptor = batch->acceptor;
+    struct acceptor *acceptor = context;
+    int64_t window_us = acceptor->options.config->limit.window_ms * 1000;
     bool any_accepted = false;
-    assert(pg_rows_count(rows) == batch->count);
-    metric_observe(acceptor->options.batch_size, batch->count);
-    for (int i = 0; i < batch->count; i++) {
-        enum acceptance_verdict verdict = verdict_of(pg_bytes(rows, i, 0));
+    assert(pg_rows_count(rows) == count);
+    metric_observe(acceptor->options.batch_size, count);
+    for (int i = 0; i < count; i++) {
+        enum acceptance_verdict verdict = verdict_of(pg_bytes(rows, i, COL_VERDICT));
         any_accepted |= verdict == ACCEPTANCE_ACCEPTED;
-        read_row(batch->items[i], rows, i, acceptor->options.config->limit.window_ms * 1000);
-        decide(acceptor, batch->items[i], verdict);
+        read_row(acceptance_of(items[i]), rows, i, window_us);
+        decide(acceptor, acceptance_of(items[i]), verdict);
     }
-    batch->is_busy = false;
     if (any_accepted)
-        nudge_send_for(acceptor->options.wake, &batch->ask);
+        wakeup_send(acceptor->options.wakeup);
 }
 
-/* The database is away: those who have waited as long as the batch did need not wait for a batch of their own. */
-static void turn_away_late(struct acceptor *acceptor)
+static bool on_refused(void *context, struct pg_batch_item *item, const struct pg_query_result *result)
 {
-    struct accept_queue *queue = &acceptor->queue;
-    int64_t late_ms = clock_mono_ms() + ACCEPT_WITHIN_MS - ASK_AWAY_TIMEOUT_MS;
-    while (queue->first && queue->first->deadline_ms <= late_ms && !pg_pool_ready(acceptor->options.pool))
-        decide(acceptor, accept_queue_take(queue), ACCEPTANCE_UNAVAILABLE);
-}
-
-/* Each goes alone: one of them is what the database refuses, or waits for. */
-static void split(struct batch *batch)
-{
-    accept_queue_give_back(&batch->acceptor->queue, batch->items, batch->count);
-    batch->is_busy = false;
-}
-
-/* The outcome is unknown, or the fault passes: the same transaction again, for those whose client may still be there.
- * */
-static void try_again(struct batch *batch)
-{
-    int64_t now_ms = clock_mono_ms();
-    int kept = 0, tries = 0;
-    for (int i = 0; i < batch->count; i++) {
-        struct acceptance *item = batch->items[i];
-        if (now_ms >= item->deadline_ms) {
-            decide(batch->acceptor, item, ACCEPTANCE_UNAVAILABLE);
-            continue;
-        }
-        tries = ++item->tries > tries ? item->tries : tries;
-        batch->items[kept++] = item;
+    struct acceptor *acceptor = context;
+    struct acceptance *acceptance = acceptance_of(item);
+    if (strcmp(result->sqlstate, "55P03") == 0) { /* lock_timeout: another connection holds this user or key */
+        decide(acceptor, acceptance, ACCEPTANCE_IN_PROGRESS);
+        return false;
     }
-    batch->count = kept;
-    if (kept == 0)
-        batch->is_busy = false;
-    else
-        uv_timer_start(&batch->again, on_again, (uint64_t)backoff_delay_ms(tries, 10, 500, backoff_random()) + 1, 0);
-}
-
-static void on_again(uv_timer_t *timer)
-{
-    send_batch(container_of(timer, struct batch, again));
-}
-
-static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
-{
-    struct batch *batch = container_of(ask, struct batch, ask);
-    switch (answer->kind) {
-    case PG_DONE:
-        batch_done(batch, answer->rows);
-        return;
-    case PG_NOT_SENT:
-        end_batch(batch, ACCEPTANCE_UNAVAILABLE);
-        turn_away_late(batch->acceptor);
-        return;
-    case PG_UNKNOWN:
-        try_again(batch);
-        return;
-    case PG_REFUSED:
-        if (pg_sqlstate_is_transient(answer->sqlstate)) {
-            try_again(batch);
-        } else if (batch->count > 1) {
-            split(batch);
-        } else if (strcmp(answer->sqlstate, "55P03") == 0) { /* lock_timeout: somebody else holds this user or key */
-            end_batch(batch, ACCEPTANCE_IN_PROGRESS);
-        } else if (strcmp(answer->sqlstate, "23505") == 0 &&
-                   batch->items[0]->tries++ == 0) { /* another service was quicker: look again */
-            send_batch(batch);
-        } else {
-            log_error("a request could not be recorded", LOG_TEXT("sqlstate", answer->sqlstate),
-                      LOG_TEXT("why", answer->message));
-            end_batch(batch, ACCEPTANCE_UNAVAILABLE);
-        }
-        return;
+    /* unique_violation: another service inserted a row between the look and the insert. The next look finds it. */
+    if (strcmp(result->sqlstate, "23505") == 0 && !acceptance->was_repeated) {
+        acceptance->was_repeated = true;
+        return true;
     }
+    log_error("a request could not be recorded", LOG_TEXT("sqlstate", result->sqlstate),
+              LOG_TEXT("why", result->message));
+    decide(acceptor, acceptance, ACCEPTANCE_UNAVAILABLE);
+    return false;
 }
 
-static void start_batch(struct acceptor *acceptor, struct batch *batch)
+static void on_given_up(void *context, struct pg_batch_item *item, const char *why)
 {
-    int most = acceptor->queue.alone > 0 ? 1 : BATCH_MAX;
-    batch->count = 0;
-    while (acceptor->queue.first && batch->count < most)
-        batch->items[batch->count++] = accept_queue_take(&acceptor->queue);
-    batch->is_busy = true;
-    batch->since_ms = (int64_t)uv_now(acceptor->options.loop);
-    send_batch(batch);
+    (void)why; /* the pool reports its state, and the client learns no more than 503 */
+    decide(context, acceptance_of(item), ACCEPTANCE_UNAVAILABLE);
 }
 
-static void on_patience(uv_timer_t *timer)
-{
-    (void)timer; /* the turn that follows looks for itself */
-}
-
-/* At once where nothing is out. Otherwise the next batch must be as large as all that are out, and larger the more they
- * are: so batches grow with the load instead of competing in the database. One that hangs (a lock, a slow disk) does not
- * hold the others up for long. */
-static bool is_worth_a_batch(const struct acceptor *acceptor)
-{
-    int out = 0, sent = 0;
-    int64_t late_ms = (int64_t)uv_now(acceptor->options.loop) - PATIENCE_MS;
-    for (int i = 0; i < acceptor->batch_count; i++) {
-        const struct batch *batch = &acceptor->batches[i];
-        if (!batch->is_busy)
-            continue;
-        if (batch->since_ms <= late_ms)
-            return true;
-        out++;
-        sent += batch->count;
-    }
-    return acceptor->queue.ready >= out * sent;
-}
-
-static void on_turn(uv_prepare_t *prepare)
-{
-    struct acceptor *acceptor = container_of(prepare, struct acceptor, turn);
-    for (int i = 0; i < acceptor->batch_count && acceptor->queue.first; i++) {
-        if (acceptor->batches[i].is_busy)
-            continue;
-        if (!is_worth_a_batch(acceptor)) {
-            if (!uv_is_active((uv_handle_t *)&acceptor->patience))
-                uv_timer_start(&acceptor->patience, on_patience, PATIENCE_MS, 0);
-            return;
-        }
-        start_batch(acceptor, &acceptor->batches[i]);
-    }
-}
+static const struct pg_batcher_hooks hooks = {
+    .add_row = add_row,
+    .on_done = on_done,
+    .on_refused = on_refused,
+    .on_given_up = on_given_up,
+};
 
 /* ---- open, close ---- */
 
 bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret_acceptor, struct err *err)
 {
-    struct acceptor *acceptor = calloc(1, sizeof *acceptor);
+    struct acceptor *acceptor = calloc(1, sizeof(*acceptor));
     if (!acceptor)
         return err_set(err, ERR_MEMORY, "no memory for the acceptor");
     acceptor->options = *options;
     /* One connection stays free for reads where there is more than one. */
     int64_t connections = options->config->database.connections;
     int64_t batches = connections > 1 ? connections - 1 : 1;
-    acceptor->batch_count = batches > BATCHES_MAX ? BATCHES_MAX : (int)batches;
-    for (int i = 0; i < acceptor->batch_count; i++) {
-        struct batch *batch = &acceptor->batches[i];
-        batch->acceptor = acceptor;
-        for (int j = 0; j < ARRAYS; j++)
-            buf_init(&batch->arrays[j], ARRAY_BYTES_MAX);
-        uv_timer_init(options->loop, &batch->again);
-        acceptor->open_handles++;
+    struct pg_batcher_options batcher = {
+        .loop = options->loop,
+        .pool = options->pool,
+        .statement = &sql_accept_batch,
+        .hooks = &hooks,
+        .context = acceptor,
+        .batch_count = batches > BATCHES_MAX ? BATCHES_MAX : (int)batches,
+        .items_max = BATCH_MAX,
+        .array_bytes_max = ARRAY_BYTES_MAX,
+        .growth = 1,
+        .timeout_ms = TIMEOUT_MS,
+        .away_timeout_ms = AWAY_TIMEOUT_MS,
+        .retry_base_ms = 10,
+        .retry_cap_ms = 500,
+    };
+    if (!pg_batcher_open(&batcher, &acceptor->batcher, err)) {
+        free(acceptor);
+        return false;
     }
-    uv_timer_init(options->loop, &acceptor->patience);
-    acceptor->open_handles++;
-    uv_prepare_init(options->loop, &acceptor->turn);
-    uv_prepare_start(&acceptor->turn, on_turn);
-    acceptor->open_handles++;
     *ret_acceptor = acceptor;
     return true;
 }
@@ -321,49 +204,18 @@ static void abandon(struct acceptance *acceptance)
 
 void acceptor_abandon(struct acceptor *acceptor)
 {
-    accept_queue_end(&acceptor->queue, abandon);
+    accept_queue_visit(&acceptor->queue, abandon);
 }
 
 bool acceptor_is_idle(const struct acceptor *acceptor)
 {
-    return acceptor->queue.held == 0;
-}
-
-static void handle_closed(struct acceptor *acceptor)
-{
-    if (--acceptor->open_handles > 0)
-        return;
-    for (int i = 0; i < acceptor->batch_count; i++)
-        for (int j = 0; j < ARRAYS; j++)
-            buf_done(&acceptor->batches[i].arrays[j]);
-    void (*on_closed)(void *context) = acceptor->on_closed;
-    void *context = acceptor->closed_context;
-    free(acceptor);
-    on_closed(context);
-}
-
-static void on_batch_closed(uv_handle_t *handle)
-{
-    handle_closed(container_of((uv_timer_t *)handle, struct batch, again)->acceptor);
-}
-
-static void on_turn_closed(uv_handle_t *handle)
-{
-    handle_closed(container_of((uv_prepare_t *)handle, struct acceptor, turn));
-}
-
-static void on_patience_closed(uv_handle_t *handle)
-{
-    handle_closed(container_of((uv_timer_t *)handle, struct acceptor, patience));
+    return acceptor->queue.held_count == 0 && pg_batcher_is_idle(acceptor->batcher);
 }
 
 void acceptor_close(struct acceptor *acceptor, void (*on_closed)(void *context), void *context)
 {
     assert(acceptor_is_idle(acceptor));
-    acceptor->on_closed = on_closed;
-    acceptor->closed_context = context;
-    for (int i = 0; i < acceptor->batch_count; i++)
-        uv_close((uv_handle_t *)&acceptor->batches[i].again, on_batch_closed);
-    uv_close((uv_handle_t *)&acceptor->turn, on_turn_closed);
-    uv_close((uv_handle_t *)&acceptor->patience, on_patience_closed);
+    closing_start(&acceptor->closing, free, acceptor, on_closed, context);
+    pg_batcher_close(acceptor->batcher, closing_part_closed, closing_part(&acceptor->closing));
+    closing_end(&acceptor->closing);
 }

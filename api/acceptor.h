@@ -1,46 +1,41 @@
-/* The batcher: requests to be recorded -> one call of issuing.accept for many of them -> one verdict each
- * (migrations/0006_accept.sql).
+/* The acceptor: requests to be recorded -> calls of issuing.accept for many of them at once -> one verdict each
+ * (migrations/0006_accept.sql). The batches are those of common/pg/pg_batch.h.
  *
- * The batch is natural, not timed: what is ready when a batch is free goes together, at the end of the loop's turn. A
- * batch holds a user at most once;
- * a user's next request waits, here, for its predecessor. A batch whose connection was lost runs again as a whole:
- * nothing outside the database
- * happens in it, and a request that had committed finds its own key. One that the database refuses is split, so that
- * one bad request does not
- * hurt its neighbours. */
+ * A batch holds a user at most once; a user's next request waits here until the one before it is decided. A batch whose
+ * outcome is unknown is sent again: it changes nothing outside the database, and a committed request finds its key. */
 #ifndef ISSUING_ACCEPTOR_H
 #define ISSUING_ACCEPTOR_H
 
 #include <uv.h>
 
-#include "common/base.h"
-#include "common/config.h"
-#include "common/err.h"
-#include "common/metrics.h"
-#include "common/nudge.h"
+#include "api/client_headers.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/base/metrics.h"
+#include "common/config/config.h"
 #include "common/outbox.h"
-#include "common/pg_pool.h"
+#include "common/pg/pg_batch.h"
+#include "common/pg/pg_pool.h"
+#include "common/pg/wakeup.h"
 
 #define FINGERPRINT_SIZE 32
 
 enum acceptance_verdict {
     ACCEPTANCE_ACCEPTED,
     ACCEPTANCE_REPLAYED,
-    ACCEPTANCE_REUSED, /* same key, other body */
+    ACCEPTANCE_REUSED, /* the same key with another body */
     ACCEPTANCE_NOT_REPLACEABLE,
     ACCEPTANCE_LIMITED,
-    ACCEPTANCE_IN_PROGRESS, /* somebody else still records the same key */
-    ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: the same key tells */
+    ACCEPTANCE_IN_PROGRESS, /* another connection still records the same key */
+    ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */
 };
 
-/* One request. Its owner keeps it (and what it points to) until on_decided, which is called exactly once, from the
- * loop. */
+/* One request. It and what it points to must live until on_decided, which is called exactly once, from the loop. */
 struct acceptance {
     /* in */
-    struct uuid id;
+    struct uuid proposed_id; /* of the event, if this request is the first with its key */
     const char *user_id;
-    const char *key;
-    size_t key_length;
+    struct client_key client_key;
     unsigned char fingerprint[FINGERPRINT_SIZE];
     struct slice payload;     /* JSON text of our own making */
     struct slice traceparent; /* {NULL,0} = none */
@@ -53,12 +48,12 @@ struct acceptance {
     int64_t frees_in_us;  /* LIMITED: until the next try can pass */
     int64_t decided_us;   /* monotonic: when these were true */
     /* private */
-    struct acceptance *next;         /* in the FIFO of ready ones */
+    struct pg_batch_item item;
+    bool was_repeated;               /* after a unique_violation */
     struct acceptance *next_of_user; /* waits for this one */
-    struct acceptance *last_of_user; /* of a head: its queue's end */
+    struct acceptance *last_of_user; /* of a user's first: the end of that user's queue */
+    int count_of_user;               /* of a user's first: with those that wait for it */
     struct acceptance *next_in_bucket;
-    int64_t deadline_ms;
-    int tries;
 };
 
 struct acceptor;
@@ -68,17 +63,17 @@ struct acceptor_options {
     struct pg_pool *pool;
     const struct config *config;
     struct metric_series *batch_size; /* issuing_accept_batch_size */
-    struct nudge *wake;               /* tells workers that a batch recorded an event */
+    struct wakeup *wakeup;            /* wakes the workers when a batch has recorded an event */
 };
 
 must_check bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret_acceptor, struct err *err);
 /* false: the queue is full; on_decided will not be called. */
-must_check bool acceptor_put(struct acceptor *acceptor, struct acceptance *acceptance);
+must_check bool acceptor_submit(struct acceptor *acceptor, struct acceptance *acceptance);
+/* Every request is decided. */
 bool acceptor_is_idle(const struct acceptor *acceptor);
-/* The very last words: tells everybody still held UNAVAILABLE. The process must end right after; the acceptor may not
- * be used any more. */
+/* Decides every request that it holds as UNAVAILABLE. The process must end right after; the acceptor is not usable. */
 void acceptor_abandon(struct acceptor *acceptor);
-/* Wants an idle one. on_closed from the loop. */
+/* Precondition: acceptor_is_idle(). on_closed from the loop; the acceptor is freed before it. */
 void acceptor_close(struct acceptor *acceptor, void (*on_closed)(void *context), void *context);
 
 #endif

@@ -1,26 +1,39 @@
-/* The api's rooms, opened and closed together (api.h). */
+/* See api.h. */
 #include "api/api.h"
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "common/log.h"
-#include "common/sql/statements.h"
+#include "api/api_call.h"
+#include "api/cards.h"
+#include "common/base/log.h"
+#include "common/pg/sql/statements.h"
 
-#define SCRATCH_MAX (1024 * 1024)
+#define BODY_MAX (1024 * 1024)
+
+/* So that an operator finds out why a key of the set is not used. */
+static void log_unused_keys(const struct api *api)
+{
+    size_t count = auth_unused_keys(api->auth);
+    if (count > 0)
+        log_warning("keys of auth.jwks_file are not for RS256, ES256 or EdDSA signatures and are passed over",
+                    LOG_NUMBER("count", (int64_t)count));
+}
 
 bool api_open(struct api *api, struct err *err)
 {
-    buf_init(&api->scratch, SCRATCH_MAX);
-    snprintf(api->limit_policy, sizeof api->limit_policy, "\"issuance\";q=%lld;w=%lld",
+    buf_init(&api->body, BODY_MAX);
+    snprintf(api->limit_policy, sizeof(api->limit_policy), "\"issuance\";q=%lld;w=%lld",
              (long long)api->config->limit.count, (long long)((api->config->limit.window_ms + 999) / 1000));
     api->replays = metrics_series(api->metrics, API_METRIC_REPLAYS, NULL, NULL);
     api->limited = metrics_series(api->metrics, API_METRIC_LIMITED, NULL, NULL);
-    (void)metrics_series(api->metrics, API_METRIC_UNREADABLE, NULL, NULL); /* there from the start */
-    if (!nudge_open(&api->wake_nudge, api->loop, api->pool, &sql_notify_wake, err) ||
+    cards_open(api);
+    (void)metrics_series(api->metrics, API_METRIC_UNREADABLE, NULL, NULL); /* so that it is there from the start */
+    refusals_open(&api->refusals, api->loop, api->metrics, API_METRIC_AUTH_FAILURES);
+    if (!wakeup_open(&api->wakeup, api->loop, api->pool, &sql_notify_wake, err) ||
         !auth_open(api->config, &api->auth, err))
         return false;
+    log_unused_keys(api);
     if (api->config->card.keys_file && !keyring_load_over(api->config->card.keys_file, &api->keyring, err))
         return err_prefix(err, "card.keys_file");
     struct acceptor_options acceptor = {
@@ -28,10 +41,29 @@ bool api_open(struct api *api, struct err *err)
         .pool = api->pool,
         .config = api->config,
         .batch_size = metrics_series(api->metrics, API_METRIC_BATCH_SIZE, NULL, NULL),
-        .wake = &api->wake_nudge,
+        .wakeup = &api->wakeup,
     };
-    return acceptor_open(&acceptor, &api->acceptor, err) &&
-           waiters_open(api->loop, api->pool, api->config->database.url, &api->waiters, err);
+    struct reads_options reads = {
+        .loop = api->loop,
+        .pool = api->pool,
+        .users = &api->users,
+        .connections = (int)api->config->database.connections,
+        .refused = metrics_series(api->metrics, API_METRIC_READS_REFUSED, NULL, NULL),
+    };
+    return acceptor_open(&acceptor, &api->acceptor, err) && reads_open(&reads, &api->reads, err) &&
+           waiters_open(api->loop, api->pool, &api->users, api->config->database.url, &api->waiters, err);
+}
+
+bool api_check_files(const struct config *config, struct err *err)
+{
+    struct auth *auth = NULL;
+    struct keyring *keyring = NULL;
+    bool is_good = auth_open(config, &auth, err);
+    if (is_good && config->card.keys_file)
+        is_good = keyring_load(config->card.keys_file, &keyring, err) || err_prefix(err, "card.keys_file");
+    auth_close(auth);
+    keyring_free(keyring);
+    return is_good;
 }
 
 static void log_unusable(const char *why)
@@ -44,6 +76,7 @@ void api_reload(struct api *api)
     const char *keys_file = api->config->card.keys_file;
     struct err err = {0};
     (void)auth_reload(api->auth, api->config, log_unusable); /* ignoring: it is logged */
+    log_unused_keys(api);
     if (keys_file && !keyring_load_over(keys_file, &api->keyring, &err)) {
         err_prefix(&err, "card.keys_file");
         log_unusable(err.message);
@@ -53,40 +86,27 @@ void api_reload(struct api *api)
 bool api_is_idle(const struct api *api)
 {
     return api->busy_count == 0 && acceptor_is_idle(api->acceptor) && waiters_is_idle(api->waiters) &&
-           nudge_is_idle(&api->wake_nudge);
+           wakeup_is_idle(&api->wakeup);
 }
 
-struct closing {
-    struct api *api;
-    int open_rooms;
-    void (*on_closed)(void *context);
-    void *context;
-};
-
-static void on_room_closed(void *context)
+static void release(void *context)
 {
-    struct exchange *exchange;
-    struct closing *closing = context;
-    if (--closing->open_rooms > 0)
-        return;
-    struct api *api = closing->api;
-    while ((exchange = api->free_exchanges)) {
-        api->free_exchanges = exchange->next;
-        buf_done(&exchange->payload);
-        free(exchange);
-    }
-    buf_done(&api->scratch);
-    nudge_close(&api->wake_nudge);
+    struct api *api = context;
+    api_call_free_unused(api);
+    buf_done(&api->body);
+    wakeup_close(&api->wakeup);
     auth_close(api->auth);
     keyring_free(api->keyring);
-    closing->on_closed(closing->context);
 }
 
 void api_close(struct api *api, void (*on_closed)(void *context), void *context)
 {
-    static struct closing closing; /* one api a process */
+    struct closing *closing = &api->closing;
     assert(api_is_idle(api));
-    closing = (struct closing){.api = api, .open_rooms = 2, .on_closed = on_closed, .context = context};
-    acceptor_close(api->acceptor, on_room_closed, &closing);
-    waiters_close(api->waiters, on_room_closed, &closing);
+    closing_start(closing, release, api, on_closed, context);
+    refusals_close(&api->refusals, closing_part_closed, closing_part(closing));
+    acceptor_close(api->acceptor, closing_part_closed, closing_part(closing));
+    reads_close(api->reads, closing_part_closed, closing_part(closing));
+    waiters_close(api->waiters, closing_part_closed, closing_part(closing));
+    closing_end(closing);
 }

@@ -1,9 +1,11 @@
 /* Public keys from a JWK set (RFC 7517, 7518, 8037).
  *
- * Invariants: a key that is kept has one algorithm, told by its type and, where present, confirmed by its `alg`; it is
- * strong enough and lies on its curve. A set with one bad key is refused as a whole: the operator must know, and half a
- * set would lock out half of the users.
- * Left out: fetching; certificates (x5c, x5u); private members, which are not read. */
+ * Invariants: each key in use has one algorithm, determined by its type and, where present, confirmed by its `alg`; it
+ * is strong enough and lies on its curve. Keys of other types, curves, algorithms and uses are skipped and counted (RFC
+ * 7517, 5): an identity provider adds such keys beside those in use. A set in which one key of ours is bad is refused
+ * as a whole: the operator must notice it, and half a set would lock out half of the users. A user who may write the
+ * file can sign as any user, so only its owner may write it.
+ * Left out: fetching sets, certificates (x5c, x5u), private members (they are not read). */
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/core_names.h>
@@ -15,8 +17,9 @@
 #include <unistd.h>
 
 #include "api/auth_key.h"
-#include "common/json_strict.h"
-#include "common/json_value.h"
+#include "common/base/secret.h"
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
 
 #define RSA_BITS_MIN 2048
 #define RSA_BITS_MAX 8192
@@ -26,7 +29,7 @@
 
 /* ---- members ---- */
 
-/* A short text; "" if it is missing, no string or longer than any name that is known here. */
+/* Reads a short text; "" when it is missing, is no string, or is longer than every name that is known here. */
 static void read_name(struct json_value jwk, const char *member, char ret_name[NAME_SIZE])
 {
     if (!json_string(json_member(jwk, member), ret_name, NAME_SIZE, NULL))
@@ -39,12 +42,12 @@ static bool read_bytes(struct json_value jwk, const char *member, unsigned char 
     struct json_value value = json_member(jwk, member);
     if (value.kind != JSON_STRING || value.raw.length < 3)
         return false;
-    /* Between the quotes; an escape would be no base64url anyway. */
+    /* The text between the quotes is not unescaped: an escape is not valid base64url. */
     struct slice text = {.bytes = value.raw.bytes + 1, .length = value.raw.length - 2};
     return auth_base64url(text, out, out_size, ret_length);
 }
 
-/* `use` and `key_ops` of a key that may check signatures; both are optional. */
+/* Whether `use` and `key_ops`, which are optional, allow the key to check signatures. */
 static bool is_for_signatures(struct json_value jwk)
 {
     char name[NAME_SIZE];
@@ -65,12 +68,14 @@ static bool is_for_signatures(struct json_value jwk)
 
 enum alg_verdict { ALG_OURS, ALG_OTHER, ALG_DISAGREES };
 
-/* What `alg` says about a key of this type. Missing means the one algorithm that the type has here. */
+/* Compares `alg` with the type of the key. A missing `alg` means the one algorithm that the type has here. An unknown
+ * name is another algorithm, unless it is known to need a key of another type. */
 static enum alg_verdict judge_alg(struct json_value jwk, enum auth_algorithm algorithm)
 {
     static const struct {
         const char *kty, *prefix;
-    } others[] = {{"RSA", "RS"}, {"RSA", "PS"}, {"EC", "ES"}, {"EC", "ECDH"}, {"OKP", "Ed"}, {"OKP", "ECDH"}};
+    } others[] = {{"RSA", "RS"}, {"RSA", "PS"},   {"EC", "ES"},  {"EC", "ECDH"},
+                  {"OKP", "Ed"}, {"OKP", "ECDH"}, {"oct", "HS"}, {"none", "none"}};
     if (json_member(jwk, "alg").kind == JSON_MISSING)
         return ALG_OURS;
     char name[NAME_SIZE];
@@ -78,11 +83,32 @@ static enum alg_verdict judge_alg(struct json_value jwk, enum auth_algorithm alg
     enum auth_algorithm named;
     if (auth_algorithm_parse(name, &named))
         return named == algorithm ? ALG_OURS : ALG_DISAGREES;
-    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
-        if (strcmp(others[i].kty, auth_algorithm_kty(algorithm)) == 0 &&
-            strncmp(name, others[i].prefix, strlen(others[i].prefix)) == 0)
+    enum alg_verdict verdict = name[0] ? ALG_OTHER : ALG_DISAGREES;
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        if (strncmp(name, others[i].prefix, strlen(others[i].prefix)) != 0)
+            continue;
+        if (strcmp(others[i].kty, auth_algorithm_kty(algorithm)) == 0)
             return ALG_OTHER;
-    return ALG_DISAGREES;
+        verdict = ALG_DISAGREES;
+    }
+    return verdict;
+}
+
+/* Whether `crv` is the curve that we use for this type. false: the key has another curve, and *ret_why is NULL; or the
+ * key is wrong, and *ret_why is the fault. */
+static bool is_our_curve(struct json_value jwk, const char *ours, enum auth_algorithm algorithm, const char **ret_why)
+{
+    char curve[NAME_SIZE], alg[NAME_SIZE];
+    read_name(jwk, "crv", curve);
+    read_name(jwk, "alg", alg);
+    *ret_why = NULL;
+    if (strcmp(curve, ours) == 0)
+        return true;
+    if (!curve[0])
+        *ret_why = "crv is missing or no name";
+    else if (algorithm == AUTH_ES256 && strcmp(alg, "ES256") == 0) /* RFC 7518, 3.4; EdDSA may be Ed448, too */
+        *ret_why = "alg and crv disagree";
+    return false;
 }
 
 /* ---- keys ---- */
@@ -100,7 +126,7 @@ static EVP_PKEY *make_key(const char *type, OSSL_PARAM_BLD *builder)
     return pkey;
 }
 
-/* NULL and *ret_why: static text. */
+/* The readers of each type. NULL: *ret_why is the fault (static), or NULL when the key is for another curve. */
 static EVP_PKEY *read_rsa(struct json_value jwk, const char **ret_why)
 {
     unsigned char modulus[RSA_BITS_MAX / 8 + 1], exponent[RSA_EXPONENT_BYTES + 1];
@@ -138,12 +164,8 @@ static bool is_on_curve(EVP_PKEY *pkey)
 
 static EVP_PKEY *read_ec(struct json_value jwk, const char **ret_why)
 {
-    char curve[NAME_SIZE];
-    read_name(jwk, "crv", curve);
-    if (strcmp(curve, "P-256") != 0) {
-        *ret_why = "the curve of an EC key must be P-256";
+    if (!is_our_curve(jwk, "P-256", AUTH_ES256, ret_why))
         return NULL;
-    }
     unsigned char point[1 + 2 * FIELD_SIZE] = {POINT_CONVERSION_UNCOMPRESSED};
     size_t x_length = 0, y_length = 0;
     if (!read_bytes(jwk, "x", point + 1, FIELD_SIZE, &x_length) || x_length != FIELD_SIZE ||
@@ -166,8 +188,8 @@ static EVP_PKEY *read_ec(struct json_value jwk, const char **ret_why)
     return pkey;
 }
 
-/* With a key of small order one signature fits many texts (RFC 8032, 8; the list as in libsodium), and OpenSSL does not
- * look. Neither the sign bit nor a y of the field's order or more hides one. */
+/* With a key of small order one signature fits many texts (RFC 8032, 8; the list is that of libsodium). OpenSSL does
+ * not check this. A key is also found when its sign bit is set or its y is not reduced modulo p. */
 static bool is_weak_ed25519(const unsigned char key[FIELD_SIZE])
 {
     static const unsigned char small[][FIELD_SIZE] = {
@@ -184,7 +206,7 @@ static bool is_weak_ed25519(const unsigned char key[FIELD_SIZE])
     for (size_t i = 0; i < ARRAY_SIZE(small); i++)
         if (memcmp(y, small[i], sizeof(y)) == 0)
             return true;
-    /* p = 2^255 - 19: p - 1 has order 2, from p on nothing is canonical. */
+    /* p = 2^255 - 19: p - 1 has order 2, and values from p on are not canonical. */
     for (size_t i = 1; i < FIELD_SIZE; i++)
         if (y[i] != (i == FIELD_SIZE - 1 ? 0x7f : 0xff))
             return false;
@@ -193,12 +215,8 @@ static bool is_weak_ed25519(const unsigned char key[FIELD_SIZE])
 
 static EVP_PKEY *read_okp(struct json_value jwk, const char **ret_why)
 {
-    char curve[NAME_SIZE];
-    read_name(jwk, "crv", curve);
-    if (strcmp(curve, "Ed25519") != 0) {
-        *ret_why = "the curve of an OKP key must be Ed25519";
+    if (!is_our_curve(jwk, "Ed25519", AUTH_EDDSA, ret_why))
         return NULL;
-    }
     unsigned char key[FIELD_SIZE];
     size_t length = 0;
     if (!read_bytes(jwk, "x", key, sizeof(key), &length) || length != sizeof(key)) {
@@ -236,7 +254,7 @@ static bool read_kid(struct json_value jwk, struct auth_key *key, const struct a
     return true;
 }
 
-/* Adds the key, or passes it over. false: *ret_why says what is wrong. */
+/* Adds the key, or skips it. false: the key is bad, and *ret_why is the fault. */
 static bool read_key(struct json_value jwk, struct auth_keys *keys, const char **ret_why)
 {
     static const struct {
@@ -251,18 +269,22 @@ static bool read_key(struct json_value jwk, struct auth_keys *keys, const char *
     size_t type = 0;
     while (type < ARRAY_SIZE(types) && strcmp(kty, auth_algorithm_kty(types[type].algorithm)) != 0)
         type++;
-    if (type == ARRAY_SIZE(types) || !is_for_signatures(jwk))
+    if (type == ARRAY_SIZE(types) || !is_for_signatures(jwk)) {
+        keys->unused_count++;
         return true;
+    }
     enum alg_verdict verdict = judge_alg(jwk, types[type].algorithm);
     *ret_why = "alg and kty disagree";
     if (verdict == ALG_DISAGREES)
         return false;
     struct auth_key key = {.algorithm = types[type].algorithm};
-    key.pkey = types[type].read(jwk, ret_why); /* also if it is not ours: a weak key is nobody's friend */
-    if (!key.pkey)
+    key.pkey =
+        types[type].read(jwk, ret_why); /* also for another algorithm: a weak key in a set is refused in any case */
+    if (!key.pkey && *ret_why)
         return false;
-    if (verdict == ALG_OTHER) {
+    if (!key.pkey || verdict == ALG_OTHER) {
         EVP_PKEY_free(key.pkey);
+        keys->unused_count++;
         return true;
     }
     bool fits = read_kid(jwk, &key, keys, ret_why);
@@ -297,7 +319,8 @@ bool auth_jwks_parse(struct slice text, struct auth_keys *ret_keys, struct err *
         }
     }
     if (keys.count == 0)
-        return err_set(err, ERR_CONFIG, "no key for RS256, ES256 or EdDSA");
+        return err_set(err, ERR_CONFIG, "no key for RS256, ES256 or EdDSA; %zu others were passed over",
+                       keys.unused_count);
     *ret_keys = keys;
     return true;
 }
@@ -308,6 +331,10 @@ static bool read_file(const char *path, char *out, size_t out_size, size_t *ret_
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return err_set(err, ERR_CONFIG, "%s", strerror(errno));
+    if (!secret_check_writers(fd, err)) {
+        close(fd);
+        return false;
+    }
     size_t length = 0;
     ssize_t count = 1;
     while (count != 0 && length < out_size) {
@@ -326,7 +353,7 @@ static bool read_file(const char *path, char *out, size_t out_size, size_t *ret_
 
 bool auth_jwks_load(const char *path, struct auth_keys *ret_keys, struct err *err)
 {
-    char *text = malloc(AUTH_JWKS_MAX + 1); /* the last byte only to notice that there is more */
+    char *text = malloc(AUTH_JWKS_MAX + 1); /* the last byte only to notice a longer file */
     if (!text)
         return err_set(err, ERR_MEMORY, "out of memory for %s", path);
     size_t length = 0;

@@ -1,9 +1,9 @@
-/* One key and what may be done with it. Private to api/auth*.c. */
+/* Public keys, and the signatures that they verify. Private to api/auth*.c. */
 #ifndef ISSUING_AUTH_KEY_H
 #define ISSUING_AUTH_KEY_H
 
-#include "common/base.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
 
 #define AUTH_KEYS_MAX 32
 #define AUTH_KID_SIZE 257
@@ -31,6 +31,7 @@ struct auth_key {
 struct auth_keys {
     struct auth_key keys[AUTH_KEYS_MAX];
     size_t count;
+    size_t unused_count; /* keys of the set that are for other types, curves, algorithms or uses */
 };
 
 /* NULL-terminated name; false for all others, "none" included. Exact: "hs256" is no algorithm. */
@@ -43,8 +44,9 @@ must_check bool auth_key_verify(const struct auth_key *key, struct slice text, c
                                 size_t length);
 void auth_keys_done(struct auth_keys *keys);
 
-/* auth_jwks.c: public keys from the text of a JWK set (RFC 7517). ERR_CONFIG says which key and why. Keys for other
- * uses, of unknown types, or of algorithms that are not ours are passed over; none left is an error. */
+/* auth_jwks.c: public keys from the text of a JWK set (RFC 7517). The message of ERR_CONFIG names the key and the
+ * fault. Keys for other uses, of other types, curves or algorithms are skipped and counted; a set without any other key
+ * is an error. A file that users other than its owner may write is refused (secret_check_writers). */
 #define AUTH_JWKS_MAX (256 * 1024)
 must_check bool auth_jwks_parse(struct slice text, struct auth_keys *ret_keys, struct err *err);
 must_check bool auth_jwks_load(const char *path, struct auth_keys *ret_keys, struct err *err);

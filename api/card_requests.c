@@ -1,17 +1,19 @@
-/* POST and GET of card requests. Order of checks after the token (CONTRACT 2): media type; headers and body; key,
- * `replaces` and limit, which one
- * transaction decides (acceptor.h). An answer that waited reads the row again, so what it tells is committed. */
+/* POST and GET of card requests. The router has checked token and media type; then come the headers and the body; then
+ * one transaction decides about the key, `replaces` and the limit (acceptor.h). An answer that has waited reads the row
+ * again, so what it reports is committed. */
+#include "api/card_requests.h"
+
 #include <stdio.h>
-#include <string.h>
 
-#include "api/api.h"
+#include "api/api_call.h"
 #include "api/client_headers.h"
-#include "common/clock.h"
-#include "common/digest.h"
-#include "common/json_value.h"
-#include "common/sql/statements.h"
+#include "api/paging.h"
+#include "common/base/clock.h"
+#include "common/base/digest.h"
+#include "common/json/json_writer.h"
+#include "common/pg/sql/statements.h"
 
-#define PG_EPOCH_US 946684800000000
+#define ERRORS_MAX (16 * 1024)
 
 /* Columns of request_get and request_list. */
 enum {
@@ -34,72 +36,72 @@ enum {
 
 /* ---- bodies ---- */
 
-static void put_time(struct buf *out, const char *name, int64_t wall_us)
+/* The stored answer: made of nothing but id, kind and created_at, so that every repeat of a request gives the same
+ * bytes. */
+static void write_pending(struct buf *out, const struct uuid *id, bool is_reissue, int64_t created_us)
 {
-    char text[CLOCK_RFC3339_SIZE];
-    clock_format(wall_us, text);
-    buf_put_format(out, ",\"%s\":\"%s\"", name, text);
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_add_uuid(&writer, "id", id);
+    json_add_text(&writer, "kind", is_reissue ? "reissue" : "new");
+    json_add_text(&writer, "status", outbox_status_name(OUTBOX_PENDING));
+    json_add_time(&writer, "created_at", created_us);
+    json_add_time(&writer, "updated_at", created_us);
+    json_add_null(&writer, "card");
+    json_add_null(&writer, "reason");
+    json_close_object(&writer);
 }
 
-/* The stored answer: made of nothing but id, kind and created_at, so that every repeat gives the same bytes. */
-static void put_pending(struct buf *out, const struct uuid *id, bool is_reissue, int64_t created_us)
+static void write_card(struct json_writer *writer, const struct pg_rows *rows, int row)
 {
-    char text[UUID_TEXT_SIZE], time[CLOCK_RFC3339_SIZE];
-    uuid_format(id, text);
-    clock_format(created_us, time);
-    buf_put_format(out,
-                   "{\"id\":\"%s\",\"kind\":\"%s\",\"status\":\"PENDING\",\"created_at\":\"%s\",\"updated_at\":\"%s\","
-                   "\"card\":null,\"reason\":null}",
-                   text, is_reissue ? "reissue" : "new", time, time);
+    struct uuid id = pg_uuid(rows, row, COL_CARD);
+    json_open_object(writer, "card");
+    json_add_uuid(writer, "id", &id);
+    json_add_slice(writer, "last4", pg_bytes(rows, row, COL_CARD_LAST4));
+    json_add_integer(writer, "exp_month", pg_int8(rows, row, COL_CARD_MONTH));
+    json_add_integer(writer, "exp_year", pg_int8(rows, row, COL_CARD_YEAR));
+    json_add_slice(writer, "status", pg_bytes(rows, row, COL_CARD_STATUS));
+    json_close_object(writer);
 }
 
-static void put_text(struct buf *out, const char *name, const struct pg_rows *rows, int row, int column)
+static void write_reason(struct json_writer *writer, const struct pg_rows *rows, int row)
 {
-    struct slice text = pg_bytes(rows, row, column);
-    buf_put_format(out, "\"%s\":", name);
-    if (text.bytes)
-        json_put_string(out, text.bytes, text.length);
-    else
-        buf_put_text(out, "null");
+    json_open_object(writer, "reason");
+    json_add_slice(writer, "code", pg_bytes(rows, row, COL_REASON_CODE));
+    json_add_slice(writer, "detail", pg_bytes(rows, row, COL_REASON_DETAIL));
+    json_close_object(writer);
 }
 
-static void put_request(struct buf *out, const struct pg_rows *rows, int row)
+static enum outbox_status status_of(const struct pg_rows *rows, int row)
 {
-    char text[UUID_TEXT_SIZE];
-    struct uuid id = pg_uuid(rows, row, COL_ID);
-    struct slice status_text = pg_bytes(rows, row, COL_STATUS);
+    struct slice text = pg_bytes(rows, row, COL_STATUS);
     enum outbox_status status;
-    if (!outbox_status_parse(status_text.bytes, status_text.length, &status))
-        status = OUTBOX_FAILED; /* the table's CHECK leaves no other; a question is the honest answer */
-    uuid_format(&id, text);
-    buf_put_format(out, "{\"id\":\"%s\",", text);
-    put_text(out, "kind", rows, row, COL_KIND);
-    buf_put_format(out, ",\"status\":\"%s\"", outbox_status_name(status));
-    put_time(out, "created_at", pg_int8(rows, row, COL_CREATED) + PG_EPOCH_US);
-    put_time(out, "updated_at", pg_int8(rows, row, COL_UPDATED) + PG_EPOCH_US);
+    if (!outbox_status_parse(text.bytes, text.length, &status))
+        status = OUTBOX_FAILED; /* the table's CHECK allows no other; FAILED means that the outcome is not known */
+    return status;
+}
+
+static void write_request(struct json_writer *writer, const struct pg_rows *rows, int row)
+{
+    struct uuid id = pg_uuid(rows, row, COL_ID);
+    enum outbox_status status = status_of(rows, row);
+    json_open_object(writer, NULL);
+    json_add_uuid(writer, "id", &id);
+    json_add_slice(writer, "kind", pg_bytes(rows, row, COL_KIND));
+    json_add_text(writer, "status", outbox_status_name(status));
+    json_add_time(writer, "created_at", pg_time_us(rows, row, COL_CREATED));
+    json_add_time(writer, "updated_at", pg_time_us(rows, row, COL_UPDATED));
     if (status == OUTBOX_PENDING && (pg_int8(rows, row, COL_RETRIES) > 0 || pg_bool(rows, row, COL_WAS_TRIED)))
-        put_time(out, "next_attempt_at", pg_int8(rows, row, COL_NEXT) + PG_EPOCH_US);
-    if (status == OUTBOX_COMPLETED && !pg_is_null(rows, row, COL_CARD)) {
-        struct uuid card = pg_uuid(rows, row, COL_CARD);
-        uuid_format(&card, text);
-        buf_put_format(out, ",\"card\":{\"id\":\"%s\",", text);
-        put_text(out, "last4", rows, row, COL_CARD_LAST4);
-        buf_put_format(out, ",\"exp_month\":%d,\"exp_year\":%d,", (int)pg_int8(rows, row, COL_CARD_MONTH),
-                       (int)pg_int8(rows, row, COL_CARD_YEAR));
-        put_text(out, "status", rows, row, COL_CARD_STATUS);
-        buf_put_text(out, "}");
-    } else {
-        buf_put_text(out, ",\"card\":null");
-    }
-    if (status == OUTBOX_REJECTED || status == OUTBOX_FAILED) {
-        buf_put_text(out, ",\"reason\":{");
-        put_text(out, "code", rows, row, COL_REASON_CODE);
-        buf_put_text(out, ",");
-        put_text(out, "detail", rows, row, COL_REASON_DETAIL);
-        buf_put_text(out, "}}");
-    } else {
-        buf_put_text(out, ",\"reason\":null}");
-    }
+        json_add_time(writer, "next_attempt_at", pg_time_us(rows, row, COL_NEXT));
+    if (status == OUTBOX_COMPLETED && !pg_is_null(rows, row, COL_CARD))
+        write_card(writer, rows, row);
+    else
+        json_add_null(writer, "card");
+    if (status == OUTBOX_REJECTED || status == OUTBOX_FAILED)
+        write_reason(writer, rows, row);
+    else
+        json_add_null(writer, "reason");
+    json_close_object(writer);
 }
 
 /* ---- the answers of POST ---- */
@@ -115,307 +117,283 @@ struct limit_headers {
     char state[96];
 };
 
-static void read_limit_headers(const struct exchange *exchange, struct limit_headers *ret)
+static void read_limit_headers(const struct api_call *call, struct limit_headers *ret)
 {
-    const struct config *config = exchange->api->config;
-    const struct acceptance *acceptance = &exchange->acceptance;
+    const struct config *config = call->api->config;
+    const struct acceptance *acceptance = &call->acceptance;
     int64_t since_us = clock_mono_us() - acceptance->decided_us;
     int64_t left = config->limit.count - acceptance->used;
     int64_t frees_us = acceptance->oldest_in_us < 0 ? 0 : acceptance->oldest_in_us - since_us;
-    ret->policy = exchange->api->limit_policy;
-    snprintf(ret->state, sizeof ret->state, "\"issuance\";r=%lld;t=%lld", (long long)(left > 0 ? left : 0),
+    ret->policy = call->api->limit_policy;
+    snprintf(ret->state, sizeof(ret->state), "\"issuance\";r=%lld;t=%lld", (long long)(left > 0 ? left : 0),
              (long long)seconds_up(frees_us));
 }
 
-static void answer_post(struct exchange *exchange, int status, const struct buf *body)
+static void answer_post(struct api_call *call, int status, const struct buf *body)
 {
     struct limit_headers limit;
     static const char path[] = "/v1/card-requests/";
-    char location[sizeof path - 1 + UUID_TEXT_SIZE], applied[24];
-    read_limit_headers(exchange, &limit);
-    memcpy(location, path, sizeof path - 1);
-    uuid_format(&exchange->acceptance.event_id, location + sizeof path - 1);
-    if (exchange->has_waited)
-        snprintf(applied, sizeof applied, "wait=%d", exchange->wait_s);
-    const struct exchange_header headers[] = {
+    char location[sizeof(path) - 1 + UUID_TEXT_SIZE], applied[24];
+    read_limit_headers(call, &limit);
+    memcpy(location, path, sizeof(path) - 1);
+    uuid_format(&call->acceptance.event_id, location + sizeof(path) - 1);
+    if (call->has_waited)
+        snprintf(applied, sizeof(applied), "wait=%d", call->wait_s);
+    const struct api_header headers[] = {
         {"Location", location},
-        {"Idempotent-Replayed", exchange->is_replay ? "true" : "false"},
+        {"Idempotent-Replayed", call->is_replay ? "true" : "false"},
         {"RateLimit-Policy", limit.policy},
         {"RateLimit", limit.state},
         {"Vary", "Prefer"},
-        {exchange->has_waited ? "Preference-Applied" : NULL, applied},
+        {call->has_waited ? "Preference-Applied" : NULL, applied},
         {0},
     };
-    exchange_answer(exchange, body->failed ? 503 : status, "application/json", body->bytes, body->length, headers);
+    api_call_answer_json(call, status, body, headers);
 }
 
-static void answer_stored(struct exchange *exchange)
+static void answer_stored(struct api_call *call)
 {
-    struct buf *body = &exchange->api->scratch;
+    struct buf *body = &call->api->body;
     buf_reset(body);
-    put_pending(body, &exchange->acceptance.event_id, exchange->is_reissue, exchange->acceptance.created_us);
-    answer_post(exchange, 202, body);
+    write_pending(body, &call->acceptance.event_id, call->is_reissue, call->acceptance.created_us);
+    answer_post(call, 202, body);
 }
 
-static void answer_limited(struct exchange *exchange)
+static void answer_limited(struct api_call *call)
 {
     struct limit_headers limit;
     char retry_after[24], detail[160];
-    read_limit_headers(exchange, &limit);
-    int64_t in_us = exchange->acceptance.frees_in_us > exchange->acceptance.oldest_in_us
-                        ? exchange->acceptance.frees_in_us
-                        : exchange->acceptance.oldest_in_us;
+    read_limit_headers(call, &limit);
+    int64_t in_us = call->acceptance.frees_in_us > call->acceptance.oldest_in_us ? call->acceptance.frees_in_us
+                                                                                 : call->acceptance.oldest_in_us;
     int64_t in_s = seconds_up(in_us);
-    snprintf(retry_after, sizeof retry_after, "%lld", (long long)(in_s > 0 ? in_s : 1));
-    snprintf(detail, sizeof detail, "At most %lld accepted in %lld s. The key was not used; try again in %s s.",
-             (long long)exchange->api->config->limit.count,
-             (long long)seconds_up(exchange->api->config->limit.window_ms * 1000), retry_after);
-    const struct exchange_header headers[] = {
+    snprintf(retry_after, sizeof(retry_after), "%lld", (long long)(in_s > 0 ? in_s : 1));
+    snprintf(detail, sizeof(detail), "At most %lld accepted in %lld s. The key was not used; try again in %s s.",
+             (long long)call->api->config->limit.count,
+             (long long)seconds_up(call->api->config->limit.window_ms * 1000), retry_after);
+    const struct api_header headers[] = {
         {"Retry-After", retry_after}, {"RateLimit-Policy", limit.policy}, {"RateLimit", limit.state}, {0}};
-    metric_add(exchange->api->limited, 1);
-    exchange_problem(exchange, PROBLEM_LIMITED, detail, NULL, headers);
+    metric_add(call->api->limited, 1);
+    api_call_problem(call, PROBLEM_LIMITED, detail, headers);
 }
 
 /* ---- reading one request, with or without a wait before ---- */
 
-static void read_request(struct exchange *exchange);
-
-static bool is_final(const struct pg_rows *rows)
-{
-    struct slice text = pg_bytes(rows, 0, COL_STATUS);
-    enum outbox_status status;
-    return outbox_status_parse(text.bytes, text.length, &status) && outbox_status_is_final(status);
-}
+static void read_request(struct api_call *call);
 
 static void on_waited(struct waiter *waiter)
 {
-    struct exchange *exchange = container_of(waiter, struct exchange, waiter);
-    exchange->request->on_gone = NULL;
-    read_request(exchange);
+    struct api_call *call = container_of(waiter, struct api_call, waiter);
+    call->request->on_gone = NULL;
+    read_request(call);
 }
 
 static void on_client_gone(struct http_request *request)
 {
-    struct exchange *exchange = request->user;
-    if (!exchange->waiter.is_waiting)
+    struct api_call *call = request->user;
+    if (!call->waiter.is_waiting)
         return;
-    waiters_remove(exchange->api->waiters, &exchange->waiter);
-    exchange_answer(exchange, 499, NULL, NULL, 0, NULL); /* goes nowhere; nginx's number for it, in the metrics only */
+    waiters_remove(call->api->waiters, &call->waiter);
+    api_call_answer(call, 499, NULL, (struct slice){0}, NULL); /* nothing is sent; the metrics count it as nginx does */
 }
 
-static void wait_for_final(struct exchange *exchange, const struct uuid *id)
+/* false: the user has too many waits already, so the answer is that of a call without. */
+static bool wait_for_final(struct api_call *call, const struct uuid *id)
 {
-    exchange->has_waited = true;
-    exchange->waiter.id = *id;
-    exchange->waiter.deadline_ms = clock_mono_ms() + exchange->wait_s * 1000;
-    exchange->waiter.on_ready = on_waited;
-    exchange->request->user = exchange;
-    exchange->request->on_gone = on_client_gone;
-    waiters_add(exchange->api->waiters, &exchange->waiter);
+    call->waiter.id = *id;
+    call->waiter.deadline_ms = clock_mono_ms() + call->wait_s * 1000;
+    call->waiter.on_ready = on_waited;
+    call->has_waited = waiters_add(call->api->waiters, &call->waiter, call->user_id);
+    if (!call->has_waited)
+        return false;
+    call->request->user = call;
+    call->request->on_gone = on_client_gone;
+    return true;
 }
 
-static void on_read(struct pg_ask *ask, const struct pg_answer *answer)
+static void on_read(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct exchange *exchange = container_of(ask, struct exchange, ask);
-    bool is_there = answer->kind == PG_DONE && pg_rows_count(answer->rows) == 1;
-    if (exchange->is_post && !is_there) { /* it is recorded; how far it came can't be told now */
-        answer_stored(exchange);
+    struct api_call *call = container_of(query, struct api_call, query);
+    bool is_there = result->kind == PG_DONE && pg_rows_count(result->rows) == 1;
+    if (call->is_post && !is_there) { /* it is recorded; only its progress is not known */
+        answer_stored(call);
         return;
     }
-    if (answer->kind != PG_DONE) {
-        exchange_unavailable(exchange, answer);
+    if (result->kind != PG_DONE) {
+        api_call_unavailable(call, result);
         return;
     }
     if (!is_there) {
-        exchange_problem(exchange, PROBLEM_NOT_FOUND, "There is no such request of this user.", NULL, NULL);
+        api_call_problem(call, PROBLEM_NOT_FOUND, "There is no such request of this user.", NULL);
         return;
     }
-    if (!exchange->is_post && exchange->wait_s > 0 && !exchange->has_waited && !is_final(answer->rows)) {
-        wait_for_final(exchange, &exchange->id);
+    if (!call->is_post && call->wait_s > 0 && !call->has_waited &&
+        !outbox_status_is_final(status_of(result->rows, 0)) && wait_for_final(call, &call->id))
         return;
-    }
-    struct buf *body = &exchange->api->scratch;
+    struct buf *body = &call->api->body;
     buf_reset(body);
-    put_request(body, answer->rows, 0);
-    if (exchange->is_post) {
-        struct slice status = pg_bytes(answer->rows, 0, COL_STATUS);
-        answer_post(exchange, status.length == 9 && memcmp(status.bytes, "COMPLETED", 9) == 0 ? 201 : 202, body);
+    struct json_writer writer = json_writer_of(body);
+    write_request(&writer, result->rows, 0);
+    if (call->is_post) {
+        answer_post(call, status_of(result->rows, 0) == OUTBOX_COMPLETED ? 201 : 202, body);
         return;
     }
     char applied[24];
-    snprintf(applied, sizeof applied, "wait=%d", exchange->wait_s);
-    const struct exchange_header headers[] = {{"Vary", "Prefer"},
-                                              {"Cache-Control", "no-store"},
-                                              {exchange->has_waited ? "Preference-Applied" : NULL, applied},
-                                              {0}};
-    exchange_answer(exchange, body->failed ? 503 : 200, "application/json", body->bytes, body->length, headers);
+    snprintf(applied, sizeof(applied), "wait=%d", call->wait_s);
+    const struct api_header headers[] = {{"Vary", "Prefer"},
+                                         {"Cache-Control", "no-store"},
+                                         {call->has_waited ? "Preference-Applied" : NULL, applied},
+                                         {0}};
+    api_call_answer_json(call, 200, body, headers);
 }
 
-static void read_request(struct exchange *exchange)
+static void read_request(struct api_call *call)
 {
-    exchange->ask.params[0] = pg_param_uuid(exchange->is_post ? &exchange->acceptance.event_id : &exchange->id);
-    exchange->ask.params[1] = pg_param_text(exchange->user_id, strlen(exchange->user_id));
-    exchange_ask(exchange, &sql_request_get, on_read);
+    call->query.params[0] = pg_param_uuid(call->is_post ? &call->acceptance.event_id : &call->id);
+    call->query.params[1] = pg_param_text(call->user_id, strlen(call->user_id));
+    api_call_query(call, &sql_request_get, on_read);
 }
 
-void card_requests_get(struct exchange *exchange)
+void card_requests_get(struct api_call *call)
 {
-    if (!exchange_read_id(exchange)) {
-        exchange_problem(exchange, PROBLEM_NOT_FOUND, "There is no such request of this user.", NULL, NULL);
+    if (!api_call_read_id(call)) {
+        api_call_problem(call, PROBLEM_NOT_FOUND, "There is no such request of this user.", NULL);
         return;
     }
-    exchange->wait_s = header_read_wait(exchange->request);
-    read_request(exchange);
+    call->wait_s = header_read_wait(call->request);
+    read_request(call);
 }
 
 /* ---- POST ---- */
 
 static void on_decided(struct acceptance *acceptance, enum acceptance_verdict verdict)
 {
-    struct exchange *exchange = container_of(acceptance, struct exchange, acceptance);
-    static const struct exchange_header soon[] = {{"Retry-After", "1"}, {0}};
+    struct api_call *call = container_of(acceptance, struct api_call, acceptance);
+    static const struct api_header soon[] = {{"Retry-After", "1"}, {0}};
     switch (verdict) {
     case ACCEPTANCE_REPLAYED:
-        exchange->is_replay = true;
-        metric_add(exchange->api->replays, 1);
+        call->is_replay = true;
+        metric_add(call->api->replays, 1);
         /* fall through */
     case ACCEPTANCE_ACCEPTED:
-        if (exchange->wait_s > 0)
-            wait_for_final(exchange, &acceptance->event_id);
-        else
-            answer_stored(exchange);
+        if (call->wait_s == 0 || !wait_for_final(call, &acceptance->event_id))
+            answer_stored(call);
         return;
     case ACCEPTANCE_REUSED:
-        exchange_problem(exchange, PROBLEM_KEY_REUSED, "This Idempotency-Key was used with another body.", NULL, NULL);
+        api_call_problem(call, PROBLEM_KEY_REUSED, "This Idempotency-Key was used with another body.", NULL);
         return;
     case ACCEPTANCE_NOT_REPLACEABLE:
-        exchange_problem(exchange, PROBLEM_NOT_REPLACEABLE,
-                         "`replaces` is no active card of this user, or it is being replaced already.", NULL, NULL);
+        api_call_problem(call, PROBLEM_NOT_REPLACEABLE,
+                         "`replaces` is no active card of this user, or it is being replaced already.", NULL);
         return;
     case ACCEPTANCE_LIMITED:
-        answer_limited(exchange);
+        answer_limited(call);
         return;
     case ACCEPTANCE_IN_PROGRESS:
-        exchange_problem(exchange, PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", NULL,
-                         soon);
+        api_call_problem(call, PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", soon);
         return;
     case ACCEPTANCE_UNAVAILABLE:
-        exchange_problem(exchange, PROBLEM_UNAVAILABLE, "Not recorded, or not known to be: repeat with the same key.",
-                         NULL, soon);
+        api_call_problem(call, PROBLEM_UNAVAILABLE, "Not recorded, or not known to be: repeat with the same key.",
+                         soon);
         return;
     }
 }
 
-static void put_member(struct buf *out, const char *name, const char *text)
+/* The value of the body in one canonical spelling: this is stored, and the fingerprint is computed from it. */
+static void write_payload(struct buf *out, const struct outbox_payload *payload)
 {
-    buf_put_format(out, ",\"%s\":", name);
-    json_put_string(out, text, strlen(text));
-}
-
-/* The value of the body in one spelling: what is stored, and what the fingerprint is of. */
-static void put_payload(struct buf *out, const struct outbox_payload *payload)
-{
-    buf_put_format(out, "{\"kind\":\"%s\"", payload->is_reissue ? "reissue" : "new");
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_add_text(&writer, "kind", payload->is_reissue ? "reissue" : "new");
     if (payload->is_reissue)
-        put_member(out, "replaces", payload->replaces);
+        json_add_text(&writer, "replaces", payload->replaces);
     if (payload->has_program)
-        put_member(out, "program", payload->program);
+        json_add_text(&writer, "program", payload->program);
     if (payload->has_memo)
-        put_member(out, "memo", payload->memo);
-    buf_put_text(out, "}");
+        json_add_text(&writer, "memo", payload->memo);
+    json_close_object(&writer);
 }
 
-static void put_fault(struct buf *errors, const char *detail, const char *pointer)
+static void write_fault(struct json_writer *writer, const char *detail, const char *place, const char *name)
 {
-    buf_put_text(errors, errors->length > 0 ? ",{\"detail\":" : "[{\"detail\":");
-    json_put_string(errors, detail, strlen(detail));
-    buf_put_text(errors, pointer ? ",\"pointer\":" : ",\"header\":");
-    json_put_string(errors, pointer ? pointer : "Idempotency-Key", strlen(pointer ? pointer : "Idempotency-Key"));
-    buf_put_text(errors, "}");
+    json_open_object(writer, NULL);
+    json_add_text(writer, "detail", detail);
+    json_add_text(writer, place, name);
+    json_close_object(writer);
 }
 
-/* NULL = fine; otherwise the problem of the key header. */
-static const char *read_key(struct exchange *exchange)
+/* NULL, or what is wrong with the header. */
+static const char *read_key(struct api_call *call)
 {
-    int lines;
-    const char *why = NULL;
-    struct slice value = http_header(exchange->request, "idempotency-key", &lines);
-    if (lines == 0)
+    int count;
+    const char *fault = NULL;
+    struct slice value = http_header(call->request, "idempotency-key", &count);
+    if (count == 0)
         return "Idempotency-Key is required";
-    if (lines > 1)
+    if (count > 1)
         return "Idempotency-Key is given twice";
-    if (!header_read_key(value, exchange->key, &exchange->acceptance.key_length, &why))
-        return why;
+    if (!header_read_key(value, &call->acceptance.client_key, &fault))
+        return fault;
     return NULL;
 }
 
-static void refuse_input(struct exchange *exchange, const char *key_fault, const struct outbox_fault *faults, int count)
+static void refuse_input(struct api_call *call, const char *key_fault, const struct outbox_fault *faults, int count)
 {
     struct buf errors;
-    buf_init(&errors, 16 * 1024);
+    buf_init(&errors, ERRORS_MAX);
+    struct json_writer writer = json_writer_of(&errors);
+    json_open_array(&writer, NULL);
     if (key_fault)
-        put_fault(&errors, key_fault, NULL);
+        write_fault(&writer, key_fault, "header", "Idempotency-Key");
     for (int i = 0; i < count; i++)
-        put_fault(&errors, faults[i].detail, faults[i].pointer);
-    buf_put_text(&errors, "]");
-    exchange_problem(exchange, key_fault ? PROBLEM_INVALID_HEADER : PROBLEM_INVALID_BODY,
-                     key_fault ? key_fault : faults[0].detail, errors.failed ? NULL : errors.bytes, NULL);
+        write_fault(&writer, faults[i].detail, "pointer", faults[i].pointer);
+    json_close_array(&writer);
+    struct slice list = {0};
+    if (!errors.failed)
+        list = buf_slice(&errors);
+    api_call_problem_with_errors(call, key_fault ? PROBLEM_INVALID_HEADER : PROBLEM_INVALID_BODY,
+                                 key_fault ? key_fault : faults[0].detail, list);
     buf_done(&errors);
 }
 
-static bool has_usable_media_type(const struct http_request *request)
+void card_requests_post(struct api_call *call)
 {
-    int lines;
-    if (http_header(request, "content-encoding", &lines), lines > 0)
-        return false;
-    struct slice type = http_header(request, "content-type", &lines);
-    return lines == 1 && header_is_json(type);
-}
-
-void card_requests_post(struct exchange *exchange)
-{
-    struct acceptance *acceptance = &exchange->acceptance;
+    struct acceptance *acceptance = &call->acceptance;
     struct outbox_payload payload;
     struct outbox_fault faults[OUTBOX_FAULTS_MAX];
-    exchange->is_post = true;
-    if (!has_usable_media_type(exchange->request)) {
-        exchange_problem(exchange, PROBLEM_MEDIA_TYPE,
-                         "Content-Type must be application/json, without Content-Encoding.", NULL, NULL);
-        return;
-    }
-    const char *key_fault = read_key(exchange);
-    int fault_count =
-        outbox_payload_read(exchange->request->body.bytes, exchange->request->body.length, &payload, faults);
+    call->is_post = true;
+    const char *key_fault = read_key(call);
+    int fault_count = outbox_payload_read(call->request->body.bytes, call->request->body.length, &payload, faults);
     if (key_fault || fault_count > 0) {
-        refuse_input(exchange, key_fault, faults, fault_count);
+        refuse_input(call, key_fault, faults, fault_count);
         return;
     }
-    put_payload(&exchange->payload, &payload);
-    if (exchange->payload.failed) {
-        exchange_unavailable(exchange, NULL);
+    write_payload(&call->payload, &payload);
+    http_drop_body(call->request);
+    if (call->payload.failed) {
+        api_call_unavailable(call, NULL);
         return;
     }
-    exchange->is_reissue = payload.is_reissue;
-    exchange->wait_s = header_read_wait(exchange->request);
-    acceptance->id = uuid7_make();
-    acceptance->user_id = exchange->user_id;
-    acceptance->key = exchange->key;
-    digest_sha256(exchange->payload.bytes, exchange->payload.length, acceptance->fingerprint);
-    acceptance->payload = buf_slice(&exchange->payload);
-    acceptance->traceparent = header_read_trace(exchange->request);
+    call->is_reissue = payload.is_reissue;
+    call->wait_s = header_read_wait(call->request);
+    acceptance->proposed_id = uuid7_make();
+    acceptance->user_id = call->user_id;
+    digest_sha256(call->payload.bytes, call->payload.length, acceptance->fingerprint);
+    acceptance->payload = buf_slice(&call->payload);
+    acceptance->traceparent = header_read_trace(call->request);
     acceptance->on_decided = on_decided;
-    if (!acceptor_put(exchange->api->acceptor, acceptance))
+    if (!acceptor_submit(call->api->acceptor, acceptance))
         on_decided(acceptance, ACCEPTANCE_UNAVAILABLE);
 }
 
 /* ---- list ---- */
 
-static void on_listed(struct pg_ask *ask, const struct pg_answer *answer)
+static void on_listed(struct pg_query *query, const struct pg_query_result *result)
 {
-    exchange_answer_page(container_of(ask, struct exchange, ask), answer, COL_ID, put_request);
+    paging_answer(container_of(query, struct api_call, query), result, COL_ID, write_request);
 }
 
-void card_requests_list(struct exchange *exchange)
+void card_requests_list(struct api_call *call)
 {
-    exchange_ask_page(exchange, &sql_request_list, on_listed);
+    paging_query(call, &sql_request_list, on_listed);
 }

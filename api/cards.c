@@ -1,121 +1,139 @@
-/* Masked cards, and the one call that shows a number: its audit row is written by the statement that reads it
- * (card_number).
+/* Masked cards, and the one call that shows a number. The statement that reads a number (card_number) also writes its
+ * audit row and counts it: more than card.reveal_limit within a minute are refused.
  *
- * A number whose key this api does not have is not read at all. It may be of a key that was rotated in since the keys
- * file was read, so the file is read again and the number asked for once more; when that does not help, the number is
- * not there for the user, and the log and a metric say so. */
+ * The statement does not read a number whose key this api does not have. The key may have been added since the keys
+ * file was read, so the file is read again and the query repeated once; when that does not help, the user gets 404, and
+ * the log and a metric report it. */
+#include "api/cards.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "api/api.h"
-#include "common/clock.h"
-#include "common/json_value.h"
-#include "common/log.h"
-#include "common/secret.h"
-#include "common/sql/statements.h"
+#include "api/api_call.h"
+#include "api/paging.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/secret.h"
+#include "common/json/json_writer.h"
+#include "common/pg/sql/statements.h"
 
 /* Columns of card_get and card_list. */
 enum { COL_ID, COL_LAST4, COL_MONTH, COL_YEAR, COL_STATUS };
 
 /* Columns of card_number. */
-enum { NUMBER_ID, NUMBER_MONTH, NUMBER_YEAR, NUMBER_RECORD, NUMBER_KEY };
+enum { NUMBER_ID, NUMBER_MONTH, NUMBER_YEAR, NUMBER_RECORD, NUMBER_KEY, NUMBER_FREES_IN_MS };
 
-#define KEYS_REREAD_MS 1000
+/* The result of a call for a number: the label of API_METRIC_REVEALS. */
+enum reveal { REVEALED, REVEAL_LIMITED, REVEAL_NOT_FOUND, REVEAL_UNREADABLE, REVEAL_COUNT };
 
-static const struct exchange_header no_store[] = {{"Cache-Control", "no-store"}, {0}};
+#define KEYS_RELOAD_GAP_MS 1000
 
-static void put_card(struct buf *out, const struct pg_rows *rows, int row)
+static const struct api_header no_store[] = {{"Cache-Control", "no-store"}, {0}};
+
+static void count_reveal(struct api *api, enum reveal reveal, double by)
 {
-    char id[UUID_TEXT_SIZE];
-    struct uuid card = pg_uuid(rows, row, COL_ID);
-    struct slice last4 = pg_bytes(rows, row, COL_LAST4), status = pg_bytes(rows, row, COL_STATUS);
-    uuid_format(&card, id);
-    buf_put_format(out, "{\"id\":\"%s\",\"last4\":", id);
-    json_put_string(out, last4.bytes, last4.length);
-    buf_put_format(out, ",\"exp_month\":%d,\"exp_year\":%d,\"status\":", (int)pg_int8(rows, row, COL_MONTH),
-                   (int)pg_int8(rows, row, COL_YEAR));
-    json_put_string(out, status.bytes, status.length);
-    buf_put_text(out, "}");
+    static const char *const words[] = {"revealed", "limited", "not_found", "unreadable"};
+    metric_add(metrics_series(api->metrics, API_METRIC_REVEALS, words[reveal], NULL), by);
 }
 
-static void no_such_card(struct exchange *exchange)
+void cards_open(struct api *api)
 {
-    exchange_problem(exchange, PROBLEM_NOT_FOUND, "There is no such card of this user.", NULL, NULL);
+    for (int reveal = 0; reveal < REVEAL_COUNT; reveal++)
+        count_reveal(api, (enum reveal)reveal, 0);
 }
 
-/* The row of the one card asked for; NULL: it was answered already. */
-static const struct pg_rows *one_card(struct exchange *exchange, const struct pg_answer *answer)
+static void write_card(struct json_writer *writer, const struct pg_rows *rows, int row)
 {
-    if (answer->kind == PG_DONE && pg_rows_count(answer->rows) == 1)
-        return answer->rows;
-    if (answer->kind == PG_DONE)
-        no_such_card(exchange);
+    struct uuid id = pg_uuid(rows, row, COL_ID);
+    json_open_object(writer, NULL);
+    json_add_uuid(writer, "id", &id);
+    json_add_slice(writer, "last4", pg_bytes(rows, row, COL_LAST4));
+    json_add_integer(writer, "exp_month", pg_int8(rows, row, COL_MONTH));
+    json_add_integer(writer, "exp_year", pg_int8(rows, row, COL_YEAR));
+    json_add_slice(writer, "status", pg_bytes(rows, row, COL_STATUS));
+    json_close_object(writer);
+}
+
+static void answer_no_such_card(struct api_call *call)
+{
+    api_call_problem(call, PROBLEM_NOT_FOUND, "There is no such card of this user.", NULL);
+}
+
+/* The row of the one card of the call; NULL: the call is answered. */
+static const struct pg_rows *one_card(struct api_call *call, const struct pg_query_result *result)
+{
+    if (result->kind == PG_DONE && pg_rows_count(result->rows) == 1)
+        return result->rows;
+    if (result->kind == PG_DONE)
+        answer_no_such_card(call);
     else
-        exchange_unavailable(exchange, answer);
+        api_call_unavailable(call, result);
     return NULL;
 }
 
-static void ask_for_card(struct exchange *exchange, const struct sql_statement *statement,
-                         void (*on_answer)(struct pg_ask *ask, const struct pg_answer *answer))
+static void query_card(struct api_call *call, const struct sql_statement *statement,
+                       void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
 {
-    if (!exchange_read_id(exchange)) {
-        no_such_card(exchange);
+    if (!api_call_read_id(call)) {
+        answer_no_such_card(call);
         return;
     }
-    exchange->ask.params[0] = pg_param_uuid(&exchange->id);
-    exchange->ask.params[1] = pg_param_text(exchange->user_id, strlen(exchange->user_id));
-    exchange_ask(exchange, statement, on_answer);
+    call->query.params[0] = pg_param_uuid(&call->id);
+    call->query.params[1] = pg_param_text(call->user_id, strlen(call->user_id));
+    api_call_query(call, statement, on_result);
 }
 
-static void on_card(struct pg_ask *ask, const struct pg_answer *answer)
+static void on_card(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct exchange *exchange = container_of(ask, struct exchange, ask);
-    const struct pg_rows *rows = one_card(exchange, answer);
+    struct api_call *call = container_of(query, struct api_call, query);
+    const struct pg_rows *rows = one_card(call, result);
     if (!rows)
         return;
-    struct buf *body = &exchange->api->scratch;
+    struct buf *body = &call->api->body;
     buf_reset(body);
-    put_card(body, rows, 0);
-    exchange_answer(exchange, body->failed ? 503 : 200, "application/json", body->bytes, body->length, no_store);
+    struct json_writer writer = json_writer_of(body);
+    write_card(&writer, rows, 0);
+    api_call_answer_json(call, 200, body, no_store);
 }
 
-void cards_get(struct exchange *exchange)
+void cards_get(struct api_call *call)
 {
-    ask_for_card(exchange, &sql_card_get, on_card);
+    query_card(call, &sql_card_get, on_card);
 }
 
 /* ---- the number ---- */
 
-static void on_number(struct pg_ask *ask, const struct pg_answer *answer);
+static void on_number(struct pg_query *query, const struct pg_query_result *result);
 
-static void ask_for_number(struct exchange *exchange)
+static void query_number(struct api_call *call)
 {
-    const struct keyring *keyring = exchange->api->keyring;
+    const struct keyring *keyring = call->api->keyring;
     struct pg_array keys;
-    pg_array_start(&keys, &exchange->payload, PG_INT8);
+    pg_array_start(&keys, &call->payload, PG_INT8);
     for (size_t i = 0; i < keyring_count(keyring); i++) {
         struct keyring_entry entry = keyring_entry(keyring, i);
         if (entry.state != KEYRING_RETIRED)
             pg_array_add_int8(&keys, entry.id);
     }
-    exchange->ask.params[2] = pg_array_param(&keys);
-    if (exchange->payload.failed) {
-        exchange_unavailable(exchange, NULL);
+    call->query.params[2] = pg_array_param(&keys);
+    call->query.params[3] = pg_param_int8(call->api->config->card.reveal_limit);
+    if (call->payload.failed) {
+        api_call_unavailable(call, NULL);
         return;
     }
-    ask_for_card(exchange, &sql_card_number, on_number);
+    query_card(call, &sql_card_number, on_number);
 }
 
-/* At most once a second: a record that nobody can open is no reason to read files all the time. Whatever keys the file
- * has take the place of the old ones: an api seals nothing, and its active key may be gone since. */
-static void read_keys_again(struct api *api)
+/* At most once a second: a record that no key opens is no reason to read files all the time. All keys of the file
+ * replace the old ones: an api seals nothing, so its active key may have gone. */
+static void reload_keys(struct api *api)
 {
     int64_t now_ms = clock_mono_ms();
     struct keyring *fresh = NULL;
     struct err err;
-    if (api->keys_read_ms != 0 && now_ms - api->keys_read_ms < KEYS_REREAD_MS)
+    if (api->keys_reloaded_ms != 0 && now_ms - api->keys_reloaded_ms < KEYS_RELOAD_GAP_MS)
         return;
-    api->keys_read_ms = now_ms;
+    api->keys_reloaded_ms = now_ms;
     if (!keyring_load(api->config->card.keys_file, &fresh, &err)) {
         log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
         return;
@@ -125,83 +143,110 @@ static void read_keys_again(struct api *api)
     log_info("the card keys were read again", LOG_NUMBER("active_key", keyring_active_id(fresh)));
 }
 
-static void number_unreadable(struct exchange *exchange, const char *id, const char *why)
+static void answer_unreadable(struct api_call *call, const char *id, const char *why)
 {
     log_error("a card number could not be opened", LOG_TEXT("card_id", id), LOG_TEXT("why", why));
-    metric_add(metrics_series(exchange->api->metrics, API_METRIC_UNREADABLE, NULL, NULL), 1);
-    no_such_card(exchange);
+    metric_add(metrics_series(call->api->metrics, API_METRIC_UNREADABLE, NULL, NULL), 1);
+    count_reveal(call->api, REVEAL_UNREADABLE, 1);
+    answer_no_such_card(call);
 }
 
-/* The database has kept the record back: it is sealed with none of the keys that were named. */
-static void number_kept_back(struct exchange *exchange, const char *id, const struct pg_rows *rows)
+/* The database has withheld the record: it is sealed with none of the keys that the query named. */
+static void answer_record_withheld(struct api_call *call, const char *id, const struct pg_rows *rows)
 {
-    struct api *api = exchange->api;
+    struct api *api = call->api;
     char why[64] = "its record has an unknown form";
     if (!pg_is_null(rows, 0, NUMBER_KEY)) {
         int64_t key = pg_int8(rows, 0, NUMBER_KEY);
-        if (!exchange->has_reread && !keyring_can_open(api->keyring, (uint32_t)key))
-            read_keys_again(api);
-        if (!exchange->has_reread && keyring_can_open(api->keyring, (uint32_t)key)) {
-            exchange->has_reread = true;
-            ask_for_number(exchange);
+        if (!call->has_reloaded_keys && !keyring_can_open(api->keyring, (uint32_t)key))
+            reload_keys(api);
+        if (!call->has_reloaded_keys && keyring_can_open(api->keyring, (uint32_t)key)) {
+            call->has_reloaded_keys = true;
+            query_number(call);
             return;
         }
-        snprintf(why, sizeof why, "key %" PRId64 " is retired or not in the key ring", key);
+        snprintf(why, sizeof(why), "key %" PRId64 " is retired or not in the key ring", key);
     }
-    number_unreadable(exchange, id, why);
+    answer_unreadable(call, id, why);
 }
 
-static void on_number(struct pg_ask *ask, const struct pg_answer *answer)
+static void answer_limited(struct api_call *call, int64_t frees_in_ms)
 {
-    struct exchange *exchange = container_of(ask, struct exchange, ask);
-    const struct pg_rows *rows = one_card(exchange, answer);
+    char retry_after[24], detail[120];
+    snprintf(retry_after, sizeof(retry_after), "%" PRId64, (frees_in_ms + 999) / 1000);
+    snprintf(detail, sizeof(detail), "The next number can be shown in %s s.", retry_after);
+    const struct api_header headers[] = {{"Retry-After", retry_after}, {"Cache-Control", "no-store"}, {0}};
+    count_reveal(call->api, REVEAL_LIMITED, 1);
+    api_call_problem(call, PROBLEM_REVEALS_LIMITED, detail, headers);
+}
+
+static void write_number(struct buf *out, const struct uuid *id, const char *number, const struct pg_rows *rows)
+{
+    buf_reset(out);
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_add_uuid(&writer, "id", id);
+    json_add_text(&writer, "number", number);
+    json_add_integer(&writer, "exp_month", pg_int8(rows, 0, NUMBER_MONTH));
+    json_add_integer(&writer, "exp_year", pg_int8(rows, 0, NUMBER_YEAR));
+    json_close_object(&writer);
+}
+
+static void on_number(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct api_call *call = container_of(query, struct api_call, query);
+    struct api *api = call->api;
+    if (result->kind == PG_DONE && pg_rows_count(result->rows) != 1)
+        count_reveal(api, REVEAL_NOT_FOUND, 1);
+    const struct pg_rows *rows = one_card(call, result);
     if (!rows)
         return;
-    struct api *api = exchange->api;
+    if (!pg_is_null(rows, 0, NUMBER_FREES_IN_MS)) {
+        answer_limited(call, pg_int8(rows, 0, NUMBER_FREES_IN_MS));
+        return;
+    }
     struct uuid card = pg_uuid(rows, 0, NUMBER_ID);
     struct slice record = pg_bytes(rows, 0, NUMBER_RECORD);
     char number[KEYRING_NUMBER_MAX + 1], id[UUID_TEXT_SIZE];
     struct err err;
     uuid_format(&card, id);
     if (!record.bytes) {
-        number_kept_back(exchange, id, rows);
+        answer_record_withheld(call, id, rows);
         return;
     }
-    if (!keyring_open(api->keyring, exchange->user_id, &card, (const unsigned char *)record.bytes, record.length,
-                      number, &err)) {
+    if (!keyring_open(api->keyring, call->user_id, &card, (const unsigned char *)record.bytes, record.length, number,
+                      &err)) {
         if (err.kind != ERR_MEMORY) {
-            number_unreadable(exchange, id, err.message);
+            answer_unreadable(call, id, err.message);
             return;
         }
         log_error("a card number could not be opened", LOG_TEXT("card_id", id), LOG_TEXT("why", err.message));
-        exchange_unavailable(exchange, NULL);
+        api_call_unavailable(call, NULL);
         return;
     }
-    buf_reset(&api->scratch);
-    buf_put_format(&api->scratch, "{\"id\":\"%s\",\"number\":\"", id);
-    buf_put_text(&api->scratch, number); /* digits only: keyring_open saw to it */
-    buf_put_format(&api->scratch, "\",\"exp_month\":%d,\"exp_year\":%d}", (int)pg_int8(rows, 0, NUMBER_MONTH),
-                   (int)pg_int8(rows, 0, NUMBER_YEAR));
-    secret_wipe(number, sizeof number);
-    exchange_answer(exchange, api->scratch.failed ? 503 : 200, "application/json", api->scratch.bytes,
-                    api->scratch.length, no_store);
-    buf_wipe(&api->scratch);
+    write_number(&api->body, &card, number, rows);
+    secret_wipe(number, sizeof(number));
+    count_reveal(api, REVEALED, 1);
+    api_call_answer_json(call, 200, &api->body, no_store);
+    buf_wipe(&api->body);
 }
 
-void cards_number(struct exchange *exchange)
+void cards_number(struct api_call *call)
 {
-    if (exchange->api->keyring)
-        ask_for_number(exchange);
-    else
-        no_such_card(exchange);
+    if (call->api->keyring && call->api->config->card.reveal_limit > 0) {
+        query_number(call);
+        return;
+    }
+    count_reveal(call->api, REVEAL_NOT_FOUND, 1);
+    answer_no_such_card(call);
 }
 
-static void on_list(struct pg_ask *ask, const struct pg_answer *answer)
+static void on_list(struct pg_query *query, const struct pg_query_result *result)
 {
-    exchange_answer_page(container_of(ask, struct exchange, ask), answer, COL_ID, put_card);
+    paging_answer(container_of(query, struct api_call, query), result, COL_ID, write_card);
 }
 
-void cards_list(struct exchange *exchange)
+void cards_list(struct api_call *call)
 {
-    exchange_ask_page(exchange, &sql_card_list, on_list);
+    paging_query(call, &sql_card_list, on_list);
 }

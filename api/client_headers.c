@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/base/trace.h"
+
 static struct slice trim(struct slice text)
 {
     while (text.length > 0 && (text.bytes[0] == ' ' || text.bytes[0] == '\t')) {
@@ -62,72 +64,58 @@ static bool is_parameters(struct slice rest)
     return true;
 }
 
-static bool read_quoted(struct slice value, char *ret_key, size_t *ret_length, const char **ret_why)
+/* Always false: "return refuse(...)". */
+static bool refuse(const char **ret_fault, const char *fault)
 {
-    size_t at = 1, length = 0;
-    char key[OUTBOX_KEY_MAX + 1];
+    *ret_fault = fault;
+    return false;
+}
+
+static bool read_quoted(struct slice value, struct client_key *ret_key, const char **ret_fault)
+{
+    struct client_key key = {.length = 0};
+    size_t at = 1;
     for (;; at++) {
-        if (at >= value.length) {
-            *ret_why = "the quotes of Idempotency-Key are not closed";
-            return false;
-        }
+        if (at >= value.length)
+            return refuse(ret_fault, "the quotes of Idempotency-Key are not closed");
         char c = value.bytes[at];
         if (c == '"')
             break;
         if (c == '\\') {
             at++;
-            if (at >= value.length || (value.bytes[at] != '"' && value.bytes[at] != '\\')) {
-                *ret_why = "in Idempotency-Key a backslash may only stand before a quote or a backslash";
-                return false;
-            }
+            if (at >= value.length || (value.bytes[at] != '"' && value.bytes[at] != '\\'))
+                return refuse(ret_fault, "in Idempotency-Key a backslash may only stand before a quote or a backslash");
             c = value.bytes[at];
         }
-        if (c < 0x20 || c > 0x7e) {
-            *ret_why = "Idempotency-Key has a byte outside 0x20-0x7E";
-            return false;
-        }
-        if (length == OUTBOX_KEY_MAX) {
-            *ret_why = "Idempotency-Key is longer than 255 bytes";
-            return false;
-        }
-        key[length++] = c;
+        if (c < 0x20 || c > 0x7e)
+            return refuse(ret_fault, "Idempotency-Key has a byte outside 0x20-0x7E");
+        if (key.length == OUTBOX_KEY_MAX)
+            return refuse(ret_fault, "Idempotency-Key is longer than 255 bytes");
+        key.text[key.length++] = c;
     }
-    if (!is_parameters((struct slice){value.bytes + at + 1, value.length - at - 1})) {
-        *ret_why = "Idempotency-Key is not one structured-field String";
-        return false;
-    }
-    if (length == 0) {
-        *ret_why = "Idempotency-Key is empty";
-        return false;
-    }
-    key[length] = '\0';
-    memcpy(ret_key, key, length + 1);
-    *ret_length = length;
+    if (!is_parameters((struct slice){value.bytes + at + 1, value.length - at - 1}))
+        return refuse(ret_fault, "Idempotency-Key is not one structured-field String");
+    if (key.length == 0)
+        return refuse(ret_fault, "Idempotency-Key is empty");
+    *ret_key = key;
     return true;
 }
 
-bool header_read_key(struct slice value, char ret_key[OUTBOX_KEY_MAX + 1], size_t *ret_length, const char **ret_why)
+bool header_read_key(struct slice value, struct client_key *ret_key, const char **ret_fault)
 {
     value = trim(value);
-    if (value.length == 0) {
-        *ret_why = "Idempotency-Key is empty";
-        return false;
-    }
+    if (value.length == 0)
+        return refuse(ret_fault, "Idempotency-Key is empty");
     if (value.bytes[0] == '"')
-        return read_quoted(value, ret_key, ret_length, ret_why);
-    if (value.length > OUTBOX_KEY_MAX) {
-        *ret_why = "Idempotency-Key is longer than 255 bytes";
-        return false;
-    }
-    for (size_t i = 0; i < value.length; i++) {
-        if (value.bytes[i] < 0x21 || value.bytes[i] > 0x7e || strchr("\",;\\", value.bytes[i])) {
-            *ret_why = "a bare Idempotency-Key has only bytes 0x21-0x7E and none of \" , ; \\";
-            return false;
-        }
-    }
-    memcpy(ret_key, value.bytes, value.length);
-    ret_key[value.length] = '\0';
-    *ret_length = value.length;
+        return read_quoted(value, ret_key, ret_fault);
+    if (value.length > OUTBOX_KEY_MAX)
+        return refuse(ret_fault, "Idempotency-Key is longer than 255 bytes");
+    for (size_t i = 0; i < value.length; i++)
+        if (value.bytes[i] < 0x21 || value.bytes[i] > 0x7e || strchr("\",;\\", value.bytes[i]))
+            return refuse(ret_fault, "a bare Idempotency-Key has only bytes 0x21-0x7E and none of \" , ; \\");
+    memcpy(ret_key->text, value.bytes, value.length);
+    ret_key->text[value.length] = '\0';
+    ret_key->length = value.length;
     return true;
 }
 
@@ -209,16 +197,5 @@ struct slice header_read_trace(const struct http_request *request)
 {
     int count;
     struct slice text = trim(http_header(request, "traceparent", &count));
-    struct slice none = {0};
-    if (count != 1 || text.length != 55 || memcmp(text.bytes, "00-", 3) != 0 || text.bytes[35] != '-' ||
-        text.bytes[52] != '-')
-        return none;
-    for (size_t i = 3; i < 55; i++)
-        if (i != 35 && i != 52 && !(text.bytes[i] >= '0' && text.bytes[i] <= '9') &&
-            !(text.bytes[i] >= 'a' && text.bytes[i] <= 'f'))
-            return none;
-    if (memcmp(text.bytes + 3, "00000000000000000000000000000000", 32) == 0 ||
-        memcmp(text.bytes + 36, "0000000000000000", 16) == 0)
-        return none;
-    return text;
+    return count == 1 && trace_is_valid(text) ? text : (struct slice){0};
 }

@@ -2,15 +2,20 @@
 #ifndef ISSUING_CLIENT_HEADERS_H
 #define ISSUING_CLIENT_HEADERS_H
 
-#include "common/base.h"
-#include "common/http_server.h"
+#include "common/base/base.h"
+#include "common/http_server/http_server.h"
 #include "common/outbox.h"
 
-/* A structured-field String (RFC 9651 3.3.3, parameters after it ignored) or the same value bare; "k" and k are one
- * key. Decoded, NUL-terminated.
- * 1-255 bytes, 0x20-0x7E quoted, 0x21-0x7E without " , ; \ bare. false: what is wrong in *ret_why (static). */
-must_check bool header_read_key(struct slice value, char ret_key[OUTBOX_KEY_MAX + 1], size_t *ret_length,
-                                const char **ret_why);
+/* The client's Idempotency-Key, decoded. */
+struct client_key {
+    char text[OUTBOX_KEY_MAX + 1]; /* NUL-terminated; no NUL inside */
+    size_t length;
+};
+
+/* A structured-field String (RFC 9651, 3.3.3; parameters behind it are ignored) or the same value bare: "k" and k are
+ * one key. 1 to 255 bytes, 0x20-0x7E quoted, 0x21-0x7E without " , ; \ bare. false: *ret_fault (static) is the
+ * fault. */
+must_check bool header_read_key(struct slice value, struct client_key *ret_key, const char **ret_fault);
 
 #define PREFER_WAIT_MAX_S 30
 /* Prefer: wait=N (RFC 7240): seconds, 0 = none, above 30 = 30; anything unreadable is ignored. All Prefer lines are one

@@ -1,34 +1,47 @@
 /* issuing-api: accepts card requests over HTTP. Talks to PostgreSQL only; never to the issuer or core-api.
  *
- * Table of contents: options, loop, database, rooms, listeners; then the loop; then the drain in the opposite order. */
+ * The order: options, loop, database, modules, listeners (daemon_main()); then the loop; then the drain in the opposite
+ * order. */
 #include "api/api.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/daemon.h"
-#include "common/log.h"
 
 #define PIPELINE 32
 #define WAITING_MAX 20000
-
-static const struct metric_family families[] = {
-#define X(id, name, type, help, label1, label2, buckets) {name, type, help, {label1, label2}, buckets},
-    API_METRICS(X)
-#undef X
-};
+#define ADDRESS_FULL_EVERY_MS 1000
 
 struct program {
-    struct config config;
-    uv_loop_t loop;
     struct daemon daemon;
     struct api api;
-    int open_rooms;
+    struct http_server *server;
+    struct ip_networks trusted_proxies;
+    int64_t address_full_logged_ms;    /* 0 = never */
+    struct http_server_counts counted; /* as the metrics have them */
 };
+
+static void count_cuts(struct program *program)
+{
+    struct http_server_counts now = http_server_counts(program->server), *last = &program->counted;
+    struct metrics *metrics = program->api.metrics;
+    metric_add(metrics_series(metrics, API_METRIC_CUT, "full", NULL), (double)(now.gave_way - last->gave_way));
+    metric_add(metrics_series(metrics, API_METRIC_CUT, "memory", NULL), (double)(now.memory - last->memory));
+    metric_add(metrics_series(metrics, API_METRIC_CUT, "unread", NULL), (double)(now.unread - last->unread));
+    metric_add(metrics_series(metrics, API_METRIC_ACCEPT_RESTS, NULL, NULL),
+               (double)(now.accept_rests - last->accept_rests));
+    *last = now;
+}
 
 static void on_scrape(void *context)
 {
     struct program *program = context;
     metric_set(metrics_series(program->api.metrics, API_METRIC_WAITING, NULL, NULL),
                waiters_count(program->api.waiters));
+    metric_set(metrics_series(program->api.metrics, API_METRIC_READS_WAITING, NULL, NULL),
+               reads_waiting(program->api.reads));
     metric_set(metrics_series(program->api.metrics, API_METRIC_CONNECTIONS, NULL, NULL),
-               http_server_connections(program->api.server));
+               http_server_connections(program->server));
+    count_cuts(program);
 }
 
 static void on_reload(void *context)
@@ -37,19 +50,19 @@ static void on_reload(void *context)
     api_reload(&program->api);
 }
 
-/* ---- the way out: connections drained -> server, rooms, listener -> daemon ---- */
+/* ---- the drain: connections and calls -> server and modules -> daemon ---- */
 
 static void on_stop(void *context)
 {
     struct program *program = context;
     waiters_stop(program->api.waiters);
-    http_server_drain(program->api.server);
+    http_server_drain(program->server);
 }
 
 static bool is_idle(void *context)
 {
     struct program *program = context;
-    return api_is_idle(&program->api) && http_server_is_drained(program->api.server);
+    return api_is_idle(&program->api) && http_server_is_drained(program->server);
 }
 
 static void on_late(void *context)
@@ -58,91 +71,118 @@ static void on_late(void *context)
     acceptor_abandon(program->api.acceptor);
 }
 
-static void on_room_closed(void *context)
+static void close_modules(void *context, struct closing *closing)
 {
     struct program *program = context;
-    if (--program->open_rooms == 0)
-        daemon_close(&program->daemon);
+    http_server_close(program->server, closing_part_closed, closing_part(closing));
+    api_close(&program->api, closing_part_closed, closing_part(closing));
 }
 
-static void on_drained(void *context)
+/* ---- the start ---- */
+
+/* At most one line a second, because a flood causes it. The metrics count the answers. */
+static void on_address_full(void *context, const struct ip_address *address)
 {
-    struct program *program = context;
-    program->open_rooms = 2;
-    http_server_close(program->api.server, on_room_closed, program);
-    api_close(&program->api, on_room_closed, program);
+    struct api *api = context;
+    struct program *program = container_of(api, struct program, api);
+    int64_t now_ms = clock_mono_ms();
+    if (program->address_full_logged_ms != 0 && now_ms - program->address_full_logged_ms < ADDRESS_FULL_EVERY_MS)
+        return;
+    program->address_full_logged_ms = now_ms;
+    char text[IP_ADDRESS_TEXT_SIZE];
+    ip_address_format(address, text);
+    log_warning("an address has as many connections as it may have", LOG_TEXT("address", text),
+                LOG_NUMBER("limit", program->daemon.config.api.max_connections_per_address));
 }
 
-/* ---- the way in ---- */
+static void on_accept_rests(void *context, int error)
+{
+    (void)context;
+    daemon_log_accept_rests(error);
+}
+
+/* No more clients than there are file descriptors for, so that some are left to the admin listener and the database. */
+static void limit_connections(const struct config *config, struct http_server_options *options)
+{
+    int64_t limit = daemon_file_limit(), beside = DAEMON_FILES + 2 * config->database.connections;
+    int64_t files = limit > 2 * beside ? limit - beside : limit / 2, surplus = options->surplus_max;
+    if (surplus > files / 8)
+        surplus = files / 8;
+    options->surplus_max = (int)surplus;
+    options->max_connections = (int)config->api.max_connections;
+    if (options->max_connections <= files - surplus)
+        return;
+    options->max_connections = files - surplus > 0 ? (int)(files - surplus) : 1;
+    log_warning("too few files for api.max_connections: RLIMIT_NOFILE, LimitNOFILE=",
+                LOG_NUMBER("max_connections", config->api.max_connections), LOG_NUMBER("files", limit),
+                LOG_NUMBER("needed", config->api.max_connections + options->surplus_max + beside),
+                LOG_NUMBER("connections_at_most", options->max_connections));
+}
 
 static bool listen_for_clients(struct program *program, struct err *err)
 {
     struct http_server_options options;
     http_server_defaults(&options);
-    options.listen = program->config.api.listen;
-    options.max_connections = (int)program->config.api.max_connections;
-    options.on_request = api_on_request;
-    options.on_refused = api_on_refused;
+    options.listen = program->daemon.config.api.listen;
+    options.max_per_address = (int)program->daemon.config.api.max_connections_per_address;
+    options.proxy_protocol = program->daemon.config.api.proxy_protocol == PROXY_PROTOCOL_V2;
+    options.client_address_header = program->daemon.config.api.client_address_header;
+    if (program->daemon.config.api.trusted_proxies) {
+        if (!ip_networks_parse(program->daemon.config.api.trusted_proxies, &program->trusted_proxies, err))
+            return false;
+        options.trusted_proxies = &program->trusted_proxies;
+    }
+    options.on_address_full = on_address_full;
+    limit_connections(&program->daemon.config, &options);
+    options.on_head = router_on_head;
+    options.on_request = router_on_request;
+    options.on_refused = router_on_refused;
+    options.on_accept_rests = on_accept_rests;
     options.context = &program->api;
-    return http_server_open(&program->loop, &options, &program->api.server, err);
+    return http_server_open(&program->daemon.loop, &options, &program->server, err);
 }
 
-static bool start(struct program *program, struct err *err)
+static bool open_modules(void *context, struct err *err)
 {
-    struct config *config = &program->config;
-    struct api *api = &program->api;
+    struct program *program = context;
     struct daemon *daemon = &program->daemon;
-    api->config = config;
-    api->loop = &program->loop;
-    api->metrics = metrics_new(families, ARRAY_SIZE(families));
-    if (!api->metrics)
-        return err_set(err, ERR_MEMORY, "no memory for the metrics");
-    *daemon = (struct daemon){
-        .loop = &program->loop,
-        .name = "issuing-api",
-        .config = config,
-        .metrics = api->metrics,
-        .lag_metric = API_METRIC_LOOP_LAG,
-        .build_metric = API_METRIC_BUILD_INFO,
-        .db_errors_metric = API_METRIC_DB_ERRORS,
-        .admin_listen = config->api.admin_listen,
-        .pipeline = PIPELINE,
-        .waiting_max = WAITING_MAX,
-        .on_scrape = on_scrape,
-        .on_reload = on_reload,
-        .on_stop = on_stop,
-        .is_idle = is_idle,
-        .on_drained = on_drained,
-        .on_late = on_late,
-        .context = program,
-    };
-    if (!daemon_open(daemon, err))
-        return false;
-    api->pool = daemon->pool;
-    return api_open(api, err) && listen_for_clients(program, err) && daemon_start(daemon, err);
+    program->api.config = &daemon->config;
+    program->api.loop = &daemon->loop;
+    program->api.metrics = daemon->metrics;
+    program->api.pool = daemon->pool;
+    return api_open(&program->api, err) && listen_for_clients(program, err);
+}
+
+static void on_started(void *context)
+{
+    struct program *program = context;
+    const struct config *config = &program->daemon.config;
+    log_info("started", LOG_TEXT("listen", config->api.listen), LOG_TEXT("admin", config->api.admin_listen),
+             LOG_NUMBER("port", http_server_port(program->server)));
 }
 
 int main(int argc, char **argv)
 {
     static struct program program;
-    int done = daemon_options(&program.config, CONFIG_API, "issuing-api", argc, argv);
-    if (done >= 0) {
-        config_done(&program.config);
-        return done;
-    }
-    struct err err = {0};
-    if (uv_loop_init(&program.loop) != 0)
-        return 1;
-    if (!start(&program, &err)) {
-        log_error("could not start", LOG_TEXT("why", err.message));
-        return err_exit_code(err.kind);
-    }
-    log_info("started", LOG_TEXT("listen", program.config.api.listen),
-             LOG_TEXT("admin", program.config.api.admin_listen),
-             LOG_NUMBER("port", http_server_port(program.api.server)));
-    bool is_clean = daemon_run(&program.loop);
-    metrics_free(program.api.metrics);
-    config_done(&program.config);
-    log_info("stopped");
-    return is_clean ? 0 : 1;
+    program.daemon = (struct daemon){
+        .name = "issuing-api",
+        .program = CONFIG_API,
+        .new_metrics = api_metrics_new,
+        .lag_metric = API_METRIC_LOOP_LAG,
+        .build_metric = API_METRIC_BUILD_INFO,
+        .db_errors_metric = API_METRIC_DB_ERRORS,
+        .pipeline = PIPELINE,
+        .waiting_max = WAITING_MAX,
+        .check_files = api_check_files,
+        .open = open_modules,
+        .on_started = on_started,
+        .on_scrape = on_scrape,
+        .on_reload = on_reload,
+        .on_stop = on_stop,
+        .is_idle = is_idle,
+        .close = close_modules,
+        .on_late = on_late,
+        .context = &program,
+    };
+    return daemon_main(&program.daemon, argc, argv);
 }

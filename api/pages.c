@@ -1,25 +1,27 @@
-/* What needs no token: the OpenAPI description and the pages of the problems. */
-#include <string.h>
+/* See pages.h. */
+#include "api/pages.h"
 
-#include "api/api.h"
+#include "api/api_call.h"
 #include "api/openapi.h"
 
-void pages_openapi(struct exchange *exchange)
+void pages_openapi(struct api_call *call)
 {
-    exchange_answer(exchange, 200, "application/json", openapi_json, openapi_json_length, NULL);
+    struct slice body = {.bytes = openapi_json, .length = openapi_json_length};
+    call->has_static_body = true;
+    api_call_answer(call, 200, "application/json", body, NULL);
 }
 
-void pages_problem(struct exchange *exchange)
+void pages_problem(struct api_call *call)
 {
-    struct buf *body = &exchange->api->scratch;
+    struct buf *body = &call->api->body;
     buf_reset(body);
-    if (!problem_put_page(body, exchange->tail.bytes, exchange->tail.length)) {
-        exchange_problem(exchange, PROBLEM_NOT_FOUND, "There is no such problem.", NULL, NULL);
+    if (!problem_write_page(body, call->segment)) {
+        api_call_problem(call, PROBLEM_NOT_FOUND, "There is no such problem.", NULL);
         return;
     }
-    static const struct exchange_header headers[] = {
+    static const struct api_header headers[] = {
         {"Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"},
         {"X-Content-Type-Options", "nosniff"},
         {0}};
-    exchange_answer(exchange, body->failed ? 503 : 200, "text/html; charset=utf-8", body->bytes, body->length, headers);
+    api_call_answer(call, body->failed ? 503 : 200, "text/html; charset=utf-8", buf_slice(body), headers);
 }

@@ -1,9 +1,9 @@
 /* See problems.h. */
 #include "api/problems.h"
 
-#include <string.h>
+#include <stdio.h>
 
-#include "common/json_value.h"
+#include "common/json/json_writer.h"
 
 struct row {
     int status;
@@ -29,18 +29,23 @@ enum problem problem_of_status(int status)
     return status == 503 ? PROBLEM_UNAVAILABLE : PROBLEM_MALFORMED_REQUEST;
 }
 
-void problem_put(struct buf *out, enum problem problem, const char *detail, const char *errors_json)
+void problem_write(struct buf *out, enum problem problem, const char *detail, struct slice errors)
 {
     const struct row *row = &rows[problem];
-    buf_put_format(out, "{\"type\":\"/problems/%s\",\"title\":\"%s\",\"status\":%d,\"detail\":", row->slug, row->title,
-                   row->status);
-    json_put_string(out, detail, strlen(detail));
-    if (errors_json)
-        buf_put_format(out, ",\"errors\":%s", errors_json);
-    buf_put_text(out, "}");
+    char type[64];
+    snprintf(type, sizeof(type), "/problems/%s", row->slug);
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_add_text(&writer, "type", type);
+    json_add_text(&writer, "title", row->title);
+    json_add_integer(&writer, "status", row->status);
+    json_add_text(&writer, "detail", detail);
+    if (errors.bytes)
+        json_add_json(&writer, "errors", errors);
+    json_close_object(&writer);
 }
 
-static void put_html(struct buf *out, const char *text)
+static void write_html(struct buf *out, const char *text)
 {
     for (; *text; text++) {
         switch (*text) {
@@ -64,20 +69,20 @@ static void put_html(struct buf *out, const char *text)
     }
 }
 
-bool problem_put_page(struct buf *out, const char *slug, size_t length)
+bool problem_write_page(struct buf *out, struct slice slug)
 {
     for (int problem = 0; problem < PROBLEM_COUNT; problem++) {
         const struct row *row = &rows[problem];
-        if (strlen(row->slug) != length || memcmp(row->slug, slug, length) != 0)
+        if (!slice_is(slug, row->slug))
             continue;
         buf_put_text(out, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
                           "content=\"width=device-width\">\n<title>");
-        put_html(out, row->title);
+        write_html(out, row->title);
         buf_put_text(out, "</title>\n<style>body{font:1rem/1.5 system-ui;max-width:40rem;margin:3rem auto;padding:0 "
                           "1rem}</style>\n<h1>");
-        put_html(out, row->title);
+        write_html(out, row->title);
         buf_put_format(out, "</h1>\n<p>Status %d, <code>/problems/%s</code></p>\n<p>", row->status, row->slug);
-        put_html(out, row->text);
+        write_html(out, row->text);
         buf_put_text(out, "</p>\n</html>\n");
         return true;
     }

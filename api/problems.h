@@ -3,8 +3,8 @@
 #ifndef ISSUING_PROBLEMS_H
 #define ISSUING_PROBLEMS_H
 
-#include "common/base.h"
-#include "common/buf.h"
+#include "common/base/base.h"
+#include "common/base/buf.h"
 
 #define PROBLEMS(X)                                                                                                   \
     X(MALFORMED_REQUEST, 400, "malformed-request", "The request is malformed",                                        \
@@ -36,9 +36,14 @@
     X(NOT_REPLACEABLE, 422, "not-replaceable", "The card cannot be replaced",                                         \
       "`replaces` names no active card of this user, or one that is already being replaced. Neither the key nor a "   \
       "slot was used.")                                                                                               \
+    X(TOO_MANY_CONNECTIONS, 429, "too-many-connections", "Too many connections of this address",                      \
+      "An address may have a limited number of connections, or of requests at work. Nothing was recorded: try again " \
+      "with the same key after Retry-After.")                                                                         \
     X(LIMITED, 429, "rate-limited", "Too many requests of this user",                                                 \
       "The limit counts accepted requests in a sliding window. The key was not used: try again with it after "        \
       "Retry-After.")                                                                                                 \
+    X(REVEALS_LIMITED, 429, "reveals-limited", "Too many card numbers were shown to this user",                       \
+      "The limit counts the numbers shown within a minute. Try again after Retry-After.")                             \
     X(HEADER_TOO_LARGE, 431, "header-too-large", "The header block is too large",                                     \
       "All headers together may have 16 KiB, in 64 lines.")                                                           \
     X(UNAVAILABLE, 503, "unavailable", "The service cannot record the request now",                                   \
@@ -56,9 +61,9 @@ enum problem {
 int problem_status(enum problem problem);
 /* The problem that stands for a status of the layer below the router; PROBLEM_MALFORMED_REQUEST for others. */
 enum problem problem_of_status(int status);
-/* {"type","title","status","detail"} and, where errors is not NULL, ,"errors":<errors>. */
-void problem_put(struct buf *out, enum problem problem, const char *detail, const char *errors_json);
-/* The HTML page of a slug; false = no such problem. */
-bool problem_put_page(struct buf *out, const char *slug, size_t length);
+/* {"type","title","status","detail"} and, where `errors` has bytes, "errors" with that JSON. */
+void problem_write(struct buf *out, enum problem problem, const char *detail, struct slice errors);
+/* The HTML page of a slug. false: there is no such problem, and nothing was written. */
+must_check bool problem_write_page(struct buf *out, struct slice slug);
 
 #endif

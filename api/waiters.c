@@ -1,66 +1,71 @@
-/* See waiters.h. */
+/* See waiters.h.
+ *
+ * Invariants: of those that wait for one id, one is the leader: it is in the line and in the table of ids; the others
+ * form a ring with it. When the leader leaves, the next of the ring takes its place at the end of the line. */
 #include "api/waiters.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/base/closing.h"
 #include "common/outbox.h"
-#include "common/pg_listen.h"
-#include "common/sql/statements.h"
+#include "common/pg/pg_listen.h"
+#include "common/pg/sql/statements.h"
 
-#define TICK_MS 25      /* how exactly a wait's end is kept */
-#define LINGER_MS 10000 /* so long hints are listened to after the last has gone */
-#define ASK_TIMEOUT_MS 5000
+#define TICK_MS 25      /* the precision of the end of a wait */
+#define LINGER_MS 10000 /* the session that listens stays open so long after the last wait */
+#define QUERY_TIMEOUT_MS 5000
 #define IDS_MAX (512 * 1024)
 #define ARRAY_HEAD 20 /* of an array in PostgreSQL's binary format */
 #define ARRAY_ITEM 20 /* an id and its length */
 
 struct waiters {
-    uv_loop_t *loop;
     struct pg_pool *pool;
     struct pg_listen *listen;
-    struct waiter *first, *last;
+    struct users *users;
+    struct waiter *first, *last; /* the line of leaders */
     int count;
-    int ask_max; /* of them in one statement */
-    int left;    /* of them to be asked for until all were, since the last hint */
-    bool hinted, is_asking, is_stopped;
-    bool lingers; /* the timer runs to the end of listening */
-    int64_t asked_ms;
-    struct pg_ask ask;
+    int leader_count;
+    int ids_max;     /* in one statement */
+    int ids_left;    /* leaders to be queried until all were, since the last wakeup */
+    bool has_wakeup; /* there may be news about any id */
+    bool is_querying, is_stopped;
+    bool is_lingering; /* no client waits, and the timer runs until the end of listening */
+    int64_t queried_ms;
+    struct pg_query query;
     struct buf ids;
     uv_timer_t tick;
     uv_prepare_t turn;
-    int open_parts;
-    void (*on_closed)(void *context);
-    void *closed_context;
+    struct closing closing;
+    struct waiter *buckets[WAITERS_BUCKETS]; /* leaders, by id */
 };
 
-static void end(struct waiters *waiters, struct waiter *waiter)
+static void finish(struct waiters *waiters, struct waiter *waiter)
 {
     waiters_remove(waiters, waiter);
     waiter->on_ready(waiter);
 }
 
-static bool is_among(const struct pg_rows *rows, const struct uuid *id)
+/* The last bytes of an id are random. */
+static struct waiter **bucket_of(struct waiters *waiters, const struct uuid *id)
 {
-    int low = 0, high = pg_rows_count(rows);
-    while (low < high) {
-        int middle = (low + high) / 2;
-        struct uuid there = pg_uuid(rows, middle, 0);
-        int order = memcmp(&there, id, sizeof there);
-        if (order == 0)
-            return true;
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return false;
+    uint64_t tail;
+    memcpy(&tail, (const char *)id + sizeof(*id) - sizeof(tail), sizeof(tail));
+    return &waiters->buckets[(tail ^ tail >> 32) & (WAITERS_BUCKETS - 1)];
 }
 
-static void put_last(struct waiters *waiters, struct waiter *waiter)
+/* The link to the leader of this id; NULL = none waits for it. */
+static struct waiter **find_leader(struct waiters *waiters, const struct uuid *id)
+{
+    for (struct waiter **link = bucket_of(waiters, id); *link; link = &(*link)->next_in_bucket)
+        if (memcmp(&(*link)->id, id, sizeof(*id)) == 0)
+            return link;
+    return NULL;
+}
+
+static void append(struct waiters *waiters, struct waiter *waiter)
 {
     waiter->next = NULL;
     waiter->previous = waiters->last;
@@ -71,7 +76,7 @@ static void put_last(struct waiters *waiters, struct waiter *waiter)
     waiters->last = waiter;
 }
 
-static void take_out(struct waiters *waiters, struct waiter *waiter)
+static void unlink_leader(struct waiters *waiters, struct waiter *waiter)
 {
     if (waiter->previous)
         waiter->previous->next = waiter->next;
@@ -83,73 +88,88 @@ static void take_out(struct waiters *waiters, struct waiter *waiter)
         waiters->last = waiter->previous;
 }
 
-static void on_answer(struct pg_ask *ask, const struct pg_answer *answer)
+static void on_result(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct waiters *waiters = container_of(ask, struct waiters, ask);
-    waiters->is_asking = false;
-    if (answer->kind != PG_DONE) {
-        waiters->left = 0; /* the next look is a poll's: a database that is away is not asked at every turn */
+    struct waiters *waiters = container_of(query, struct waiters, query);
+    waiters->is_querying = false;
+    if (result->kind != PG_DONE) { /* the next query is the poll's: not one at every turn while the database is away */
+        waiters->ids_left = 0;
         return;
     }
-    /* Rows come sorted by id (the statement says so), so each waiter is looked up in them. */
-    for (struct waiter *waiter = waiters->first, *next; waiter && pg_rows_count(answer->rows) > 0; waiter = next) {
-        next = waiter->next; /* on_ready asks the database and answers later: no other waiter joins or leaves here */
-        if (is_among(answer->rows, &waiter->id))
-            end(waiters, waiter);
+    /* on_ready queries the database and answers later: no waiter is added or removed by it */
+    for (int row = 0; row < pg_rows_count(result->rows); row++) {
+        struct uuid id = pg_uuid(result->rows, row, 0);
+        struct waiter **link;
+        while ((link = find_leader(waiters, &id)))
+            finish(waiters, *link);
     }
 }
 
-/* Those at the front are asked for and go to the end, so that all have their turn however many they are. */
-static void ask_for_some(struct waiters *waiters)
+/* Queries the ids of the first leaders and moves these to the end of the line, so that each has its turn. */
+static void query_some(struct waiters *waiters)
 {
     struct pg_array ids;
-    int count = waiters->left < waiters->ask_max ? waiters->left : waiters->ask_max;
-    count = waiters->count < count ? waiters->count : count;
+    int count = waiters->ids_left < waiters->ids_max ? waiters->ids_left : waiters->ids_max;
+    count = waiters->leader_count < count ? waiters->leader_count : count;
     pg_array_start(&ids, &waiters->ids, PG_UUID);
     for (int i = 0; i < count; i++) {
         struct waiter *waiter = waiters->first;
         pg_array_add_uuid(&ids, &waiter->id);
-        take_out(waiters, waiter);
-        put_last(waiters, waiter);
+        unlink_leader(waiters, waiter);
+        append(waiters, waiter);
     }
-    waiters->asked_ms = clock_mono_ms();
+    waiters->queried_ms = clock_mono_ms();
     if (waiters->ids.failed) { /* no memory: the next poll tries again */
-        waiters->left = 0;
+        waiters->ids_left = 0;
         return;
     }
-    waiters->left -= count;
-    waiters->is_asking = true;
-    waiters->ask.statement = &sql_requests_final;
-    waiters->ask.params[0] = pg_array_param(&ids);
-    waiters->ask.timeout_ms = ASK_TIMEOUT_MS;
-    waiters->ask.on_answer = on_answer;
-    pg_pool_ask(waiters->pool, &waiters->ask);
+    waiters->ids_left -= count;
+    waiters->is_querying = true;
+    waiters->query.statement = &sql_requests_final;
+    waiters->query.params[0] = pg_array_param(&ids);
+    waiters->query.timeout_ms = QUERY_TIMEOUT_MS;
+    waiters->query.on_result = on_result;
+    pg_pool_submit(waiters->pool, &waiters->query);
 }
 
-static void on_turn(uv_prepare_t *prepare)
+static void on_loop_turn(uv_prepare_t *prepare)
 {
     struct waiters *waiters = container_of(prepare, struct waiters, turn);
-    if (!waiters->first || waiters->is_asking)
+    if (!waiters->first || waiters->is_querying)
         return;
-    if (waiters->hinted) { /* what was asked for before the hint has to be asked for again */
-        waiters->hinted = false;
-        waiters->left = waiters->count;
+    if (waiters->has_wakeup) { /* what was queried before the wakeup must be queried again */
+        waiters->has_wakeup = false;
+        waiters->ids_left = waiters->leader_count;
     }
-    if (waiters->left > 0)
-        ask_for_some(waiters);
+    if (waiters->ids_left > 0)
+        query_some(waiters);
 }
 
 static void on_tick(uv_timer_t *timer);
 
-static void nobody_waits(struct waiters *waiters)
+static void on_none_left(struct waiters *waiters)
 {
-    if (waiters->lingers) {
+    if (waiters->is_lingering) {
         uv_timer_stop(&waiters->tick);
         pg_listen_want(waiters->listen, false);
     } else {
-        waiters->lingers = true;
+        waiters->is_lingering = true;
         uv_timer_start(&waiters->tick, on_tick, LINGER_MS, 0);
     }
+}
+
+/* Of those that wait for the id of this leader. */
+static void finish_late(struct waiters *waiters, struct waiter *first, int64_t now_ms)
+{
+    struct waiter *waiter = first->next_same, *next;
+    bool is_last;
+    do {
+        next = waiter->next_same;
+        is_last = waiter == first;
+        if (waiters->is_stopped || now_ms >= waiter->deadline_ms)
+            finish(waiters, waiter);
+        waiter = next;
+    } while (!is_last);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -157,37 +177,91 @@ static void on_tick(uv_timer_t *timer)
     struct waiters *waiters = container_of(timer, struct waiters, tick);
     int64_t now_ms = clock_mono_ms();
     for (struct waiter *waiter = waiters->first, *next; waiter; waiter = next) {
-        next = waiter->next;
-        if (waiters->is_stopped || now_ms >= waiter->deadline_ms)
-            end(waiters, waiter);
+        next = waiter->next; /* of another id */
+        finish_late(waiters, waiter, now_ms);
     }
     if (!waiters->first)
-        nobody_waits(waiters);
-    else if (now_ms - waiters->asked_ms >= WAITERS_POLL_MS)
-        waiters->hinted = true;
+        on_none_left(waiters);
+    else if (now_ms - waiters->queried_ms >= WAITERS_POLL_MS)
+        waiters->has_wakeup = true;
 }
 
-void waiters_add(struct waiters *waiters, struct waiter *waiter)
+static void make_leader(struct waiters *waiters, struct waiter *waiter)
+{
+    struct waiter **bucket = bucket_of(waiters, &waiter->id);
+    waiter->next_in_bucket = *bucket;
+    *bucket = waiter;
+    waiter->is_leader = true;
+    append(waiters, waiter);
+    waiters->leader_count++;
+}
+
+static void join(struct waiters *waiters, struct waiter *waiter)
+{
+    struct waiter **link = find_leader(waiters, &waiter->id);
+    waiter->is_leader = false;
+    waiter->next_same = waiter->previous_same = waiter;
+    if (!link) {
+        make_leader(waiters, waiter);
+        return;
+    }
+    struct waiter *first = *link;
+    waiter->next_same = first;
+    waiter->previous_same = first->previous_same;
+    waiter->previous_same->next_same = waiter;
+    first->previous_same = waiter;
+}
+
+static void leave(struct waiters *waiters, struct waiter *waiter)
+{
+    struct waiter *next = waiter->next_same;
+    next->previous_same = waiter->previous_same;
+    waiter->previous_same->next_same = next;
+    if (!waiter->is_leader)
+        return;
+    struct waiter **link = find_leader(waiters, &waiter->id);
+    *link = waiter->next_in_bucket;
+    unlink_leader(waiters, waiter);
+    waiters->leader_count--;
+    if (next == waiter)
+        return;
+    make_leader(waiters, next);
+}
+
+bool waiters_add(struct waiters *waiters, struct waiter *waiter, const char *user_id)
 {
     assert(!waiter->is_waiting);
+    struct user *user = users_take(waiters->users, user_id);
+    if (!user)
+        return false;
+    if (user->waits >= WAITERS_OF_USER) {
+        users_release(waiters->users, user);
+        return false;
+    }
+    user->waits++;
+    waiter->user = user;
     if (!waiters->first) {
-        waiters->asked_ms = clock_mono_ms();
-        waiters->lingers = false;
+        waiters->queried_ms = clock_mono_ms();
+        waiters->is_lingering = false;
         uv_timer_start(&waiters->tick, on_tick, TICK_MS, TICK_MS);
         pg_listen_want(waiters->listen, true);
     }
-    put_last(waiters, waiter);
+    join(waiters, waiter);
     waiter->is_waiting = true;
     waiters->count++;
-    waiters->hinted = true; /* it may be final already */
+    waiters->has_wakeup = true; /* it may be final already */
+    return true;
 }
 
 void waiters_remove(struct waiters *waiters, struct waiter *waiter)
 {
     assert(waiter->is_waiting);
-    take_out(waiters, waiter);
+    leave(waiters, waiter);
     waiter->is_waiting = false;
     waiters->count--;
+    waiter->user->waits--;
+    users_release(waiters->users, waiter->user);
+    waiter->user = NULL;
 }
 
 int waiters_count(const struct waiters *waiters)
@@ -195,10 +269,15 @@ int waiters_count(const struct waiters *waiters)
     return waiters->count;
 }
 
-void waiters_limit(struct waiters *waiters, int ask_max)
+int waiters_id_count(const struct waiters *waiters)
 {
-    assert(ask_max > 0 && ask_max <= (IDS_MAX - ARRAY_HEAD) / ARRAY_ITEM);
-    waiters->ask_max = ask_max;
+    return waiters->leader_count;
+}
+
+void waiters_set_ids_max(struct waiters *waiters, int ids_max)
+{
+    assert(ids_max > 0 && ids_max <= (IDS_MAX - ARRAY_HEAD) / ARRAY_ITEM);
+    waiters->ids_max = ids_max;
 }
 
 void waiters_stop(struct waiters *waiters)
@@ -208,70 +287,51 @@ void waiters_stop(struct waiters *waiters)
 
 bool waiters_is_idle(const struct waiters *waiters)
 {
-    return !waiters->first && !waiters->is_asking;
+    return !waiters->first && !waiters->is_querying;
 }
 
-static void on_hint(void *context)
+static void on_wakeup(void *context)
 {
     struct waiters *waiters = context;
-    waiters->hinted = true;
+    waiters->has_wakeup = true;
 }
 
-bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, const char *conninfo, struct waiters **ret_waiters,
-                  struct err *err)
+bool waiters_open(uv_loop_t *loop, struct pg_pool *pool, struct users *users, const char *conninfo,
+                  struct waiters **ret_waiters, struct err *err)
 {
-    struct waiters *waiters = calloc(1, sizeof *waiters);
+    struct waiters *waiters = calloc(1, sizeof(*waiters));
     if (!waiters)
         return err_set(err, ERR_MEMORY, "no memory for the waiters");
-    if (!pg_listen_open(loop, conninfo, OUTBOX_FINAL_CHANNEL, on_hint, waiters, &waiters->listen, err)) {
+    if (!pg_listen_open(loop, conninfo, OUTBOX_FINAL_CHANNEL, on_wakeup, waiters, &waiters->listen, err)) {
         free(waiters);
         return false;
     }
     pg_listen_want(waiters->listen, false);
-    waiters->loop = loop;
     waiters->pool = pool;
-    waiters->ask_max = (IDS_MAX - ARRAY_HEAD) / ARRAY_ITEM;
+    waiters->users = users;
+    waiters->ids_max = (IDS_MAX - ARRAY_HEAD) / ARRAY_ITEM;
     buf_init(&waiters->ids, IDS_MAX);
     uv_timer_init(loop, &waiters->tick);
     uv_prepare_init(loop, &waiters->turn);
-    uv_prepare_start(&waiters->turn, on_turn);
-    waiters->open_parts = 3;
+    uv_prepare_start(&waiters->turn, on_loop_turn);
     *ret_waiters = waiters;
     return true;
 }
 
-static void part_closed(struct waiters *waiters)
+static void release(void *context)
 {
-    if (--waiters->open_parts > 0)
-        return;
+    struct waiters *waiters = context;
     buf_done(&waiters->ids);
-    void (*on_closed)(void *context) = waiters->on_closed;
-    void *context = waiters->closed_context;
     free(waiters);
-    on_closed(context);
-}
-
-static void on_tick_closed(uv_handle_t *handle)
-{
-    part_closed(container_of((uv_timer_t *)handle, struct waiters, tick));
-}
-
-static void on_turn_closed(uv_handle_t *handle)
-{
-    part_closed(container_of((uv_prepare_t *)handle, struct waiters, turn));
-}
-
-static void on_listen_closed(void *context)
-{
-    part_closed(context);
 }
 
 void waiters_close(struct waiters *waiters, void (*on_closed)(void *context), void *context)
 {
+    struct closing *closing = &waiters->closing;
     assert(waiters_is_idle(waiters));
-    waiters->on_closed = on_closed;
-    waiters->closed_context = context;
-    uv_close((uv_handle_t *)&waiters->tick, on_tick_closed);
-    uv_close((uv_handle_t *)&waiters->turn, on_turn_closed);
-    pg_listen_close(waiters->listen, on_listen_closed, waiters);
+    closing_start(closing, release, waiters, on_closed, context);
+    closing_handle(closing, &waiters->tick);
+    closing_handle(closing, &waiters->turn);
+    pg_listen_close(waiters->listen, closing_part_closed, closing_part(closing));
+    closing_end(closing);
 }

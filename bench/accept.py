@@ -1,4 +1,5 @@
-"""accept: requests recorded per second, beside what PostgreSQL does with the same transaction and nobody in front of it."""
+"""accept: requests recorded per second, beside what PostgreSQL does with the same transaction and no api in front of
+it."""
 import statistics
 
 from loads import API_OPTIONS, Cpu, pgbench, tokens, wrk, wrk_accept
@@ -53,7 +54,7 @@ def one_run(stack, seconds):
 
 
 def listened(stack, seconds):
-    """A worker that listens and has no room: woken by every hint, it has nothing to do with it."""
+    """A worker that listens and has no capacity: every wakeup reaches it, and it has nothing to do."""
     stack.fresh_database()
     port, admin = warm_api(stack)
     measure(stack, port, admin, 1, seconds)
@@ -71,24 +72,31 @@ def of(runs, name, field=None):
 
 
 def add_api(table, runs, name, key, what, limit=None, note=""):
-    middle = {field: statistics.median(of(runs, name, field)) for field in ("p50_ms", "p99_ms", "api_cpu", "pg_cpu", "batch")}
+    middle = {field: statistics.median(of(runs, name, field))
+              for field in ("p50_ms", "p99_ms", "api_cpu", "pg_cpu", "batch")}
     table.add(key, what, of(runs, name, "rate"), "requests/s", limit, note, more=middle)
     return middle
 
 
 def run(stack, table, options):
-    table.section("accept", "key, limit row and event in one durable transaction; token verified; a new key in every request")
+    table.section("accept",
+                  "key, limit row and event in one durable transaction; token verified; a new key in every request")
     tokens()
     runs = [one_run(stack, options.seconds) for _ in range(options.runs)]
-    table.add("accept.limit.four", "pgbench, BEGIN, four statements, COMMIT, 16 clients", of(runs, "four"), "requests/s")
-    alone = table.add("accept.limit.alone", "pgbench, one call of the function, 1 client", of(runs, "alone"), "requests/s")
+    table.add("accept.limit.four", "pgbench, BEGIN, four statements, COMMIT, 16 clients", of(runs, "four"),
+              "requests/s")
+    alone = table.add("accept.limit.alone", "pgbench, one call of the function, 1 client", of(runs, "alone"),
+                      "requests/s")
     one = table.add("accept.limit.one", "pgbench, one call of the function, 16 clients", of(runs, "one"), "requests/s")
-    many = table.add("accept.limit.many", f"pgbench, one call for {MANY} requests, 8 clients", of(runs, "many"), "requests/s")
+    many = table.add("accept.limit.many", f"pgbench, one call for {MANY} requests, 8 clients", of(runs, "many"),
+                     "requests/s")
     hop = table.add("accept.limit.hop", "wrk, GET /livez of the api, 1 connection: one HTTP hop",
                     [1000 / rate for rate in of(runs, "hop", "rate")], "ms")
 
-    single = add_api(table, runs, 1, "accept.1.rate", "issuing-api, 1 connection", alone, "of pgbench, one call, 1 client")
-    table.add("accept.1.time", "  time of a request", [1000 / rate for rate in of(runs, 1, "rate")], "ms", 1000 / alone + hop,
+    single = add_api(table, runs, 1, "accept.1.rate", "issuing-api, 1 connection", alone,
+                     "of pgbench, one call, 1 client")
+    table.add("accept.1.time", "  time of a request", [1000 / rate for rate in of(runs, 1, "rate")], "ms",
+              1000 / alone + hop,
               f"of one call by 1 client and one hop; p50 {single['p50_ms']:.2f}, p99 {single['p99_ms']:.2f} ms")
     add_api(table, runs, 64, "accept.64.rate", "issuing-api, 64 connections", one, "of pgbench, one call, 16 clients")
     rate = table.rows[-1]["median"]
@@ -97,8 +105,13 @@ def run(stack, table, options):
     table.add("accept.64.many", "  the same", rate, "requests/s", many, f"of pgbench, {MANY} per call")
     table.add("accept.64.p50", "  p50", of(runs, 64, "p50_ms"), "ms")
     table.add("accept.64.p99", "  p99", of(runs, 64, "p99_ms"), "ms", note="0 errors")
-    table.add("accept.64.api_cpu", "  CPU of the api per 1000", of(runs, 64, "api_cpu"), "s", note=f"1 connection: {single['api_cpu']:.3f}")
-    table.add("accept.64.pg_cpu", "  CPU of PostgreSQL per 1000", of(runs, 64, "pg_cpu"), "s", note=f"1 connection: {single['pg_cpu']:.3f}")
-    table.add("accept.64.batch", "  mean batch", of(runs, 64, "batch"), "requests", note=f"1 connection: {single['batch']:.1f}")
-    add_api(table, runs, "listened", "accept.64.listened", "  with a worker that listens and has no room", rate, "of the same without")
-    table.add("accept.64.unwoken", "  with the wake-up cut off", of(runs, "unwoken", "rate"), "requests/s", rate, "of the same with")
+    table.add("accept.64.api_cpu", "  CPU of the api per 1000", of(runs, 64, "api_cpu"), "s",
+              note=f"1 connection: {single['api_cpu']:.3f}")
+    table.add("accept.64.pg_cpu", "  CPU of PostgreSQL per 1000", of(runs, 64, "pg_cpu"), "s",
+              note=f"1 connection: {single['pg_cpu']:.3f}")
+    table.add("accept.64.batch", "  mean batch", of(runs, 64, "batch"), "requests",
+              note=f"1 connection: {single['batch']:.1f}")
+    add_api(table, runs, "listened", "accept.64.listened", "  with a worker that listens and has no free slot", rate,
+            "of the same without")
+    table.add("accept.64.unwoken", "  with the wake-up cut off", of(runs, "unwoken", "rate"), "requests/s", rate,
+              "of the same with")

@@ -2,20 +2,21 @@
  * without a database. The client, the requests and the reading of the answers are the worker's own; what is missing is
  * the flow around them, so the difference to a whole worker is what PostgreSQL and the flow cost.
  *
- *     bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS
+ *     bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS [CA_FILE [http2]]
  *
- * One line: RESULT events seconds cpu_us_per_event rss_kb. Making the connections does not count: the
- * clock starts after a second and two events for each place in flight. An answer that is not the usual one ends the
- * program: a figure about something else would be worse than none. */
+ * https peers need a certificate that an authority in CA_FILE signed; with http2 they may choose HTTP/2, and where
+ * libcurl is too old for it the output is one line, UNSOUND version. One line: RESULT events seconds cpu_us_per_event
+ * rss_kb. Opening the connections is not measured: the clock starts after a second and two events for each place in
+ * flight. An unexpected answer ends the program, since the figures would be about something else. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/http_client.h"
-#include "common/uuid7.h"
+#include "common/base/clock.h"
+#include "common/base/uuid7.h"
+#include "common/http_client/http_client.h"
 #include "worker/core_api.h"
 #include "worker/issuer.h"
 
@@ -38,7 +39,7 @@ static struct {
     struct http_client *client;
     const char *core, *issuer;
     int64_t started_us, run_us, warm_us, end_us, cpu_us; /* cpu_us: used before it was warm */
-    bool is_over;
+    bool is_over, http2;
     long users, done, in_flight, places;
 } bench;
 
@@ -67,23 +68,34 @@ static void die(const char *why, const char *detail)
     exit(1);
 }
 
+/* As the worker does: the authorities are read once, and every call uses them. */
+static void trust(const char *ca_file)
+{
+    struct authorities *authorities;
+    struct err err = {0};
+    if (!authorities_load(ca_file, &authorities, &err))
+        die("the authorities", err.message);
+    http_client_trust(bench.client, authorities);
+    authorities_release(authorities);
+}
+
 static void send_step(struct event *event)
 {
     bool made = false;
     static const struct outbox_payload payload = {.has_program = true, .program = "standard"};
-    struct core_link link = {.request_id = event->id, .card_id = event->card_id};
+    struct core_link link = {.event_id = event->id, .card_id = event->card_id};
     switch (event->step) {
     case CHECK:
-        made = core_ask_check(&event->call, bench.core, event->user_id, false);
+        made = core_build_check(&event->call, bench.core, event->user_id, false);
         break;
     case ISSUE:
-        made = issuer_ask_create(&event->call, bench.issuer, &event->id, event->user_id, &payload, NULL);
+        made = issuer_build_create(&event->call, bench.issuer, &event->id, event->user_id, &payload, NULL);
         break;
     case LINK:
         memcpy(link.last4, event->card.last4, sizeof link.last4);
         link.exp_month = event->card.exp_month;
         link.exp_year = event->card.exp_year;
-        made = core_ask_link(&event->call, bench.core, event->user_id, &link);
+        made = core_build_link(&event->call, bench.core, event->user_id, &link);
         break;
     }
     if (!made)
@@ -157,8 +169,14 @@ static void on_closed(void *context)
 
 int main(int argc, char **argv)
 {
-    if (argc != 5 || atoi(argv[3]) < 1 || atof(argv[4]) <= 0)
-        die("usage", "bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS");
+    if (argc < 5 || argc > 7 || atoi(argv[3]) < 1 || atof(argv[4]) <= 0)
+        die("usage", "bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS [CA_FILE [http2]]");
+    const char *version = "";
+    bench.http2 = argc == 7 && strcmp(argv[6], "http2") == 0;
+    if (bench.http2 && !http_client_http2_is_sound(&version)) {
+        printf("UNSOUND %s\n", version);
+        return 0;
+    }
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -173,12 +191,15 @@ int main(int argc, char **argv)
     struct http_client_options options = {.connections_max = 2 * (int)bench.in_flight, .answer_max = ANSWER_MAX};
     if (!http_client_open(&bench.loop, &options, &bench.client, NULL))
         die("the client", "does not open");
+    if (argc > 5)
+        trust(argv[5]);
     struct event *events = calloc((size_t)bench.in_flight, sizeof *events);
     if (!events)
         die("the events", "out of memory");
     for (long i = 0, count = bench.in_flight; i < count; i++) {
         http_call_init(&events[i].call, ANSWER_MAX);
         events[i].call.timeout_ms = TIMEOUT_MS;
+        events[i].call.may_be_http2 = bench.http2;
         events[i].call.on_done = on_done;
         begin(&events[i]);
     }

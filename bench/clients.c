@@ -27,7 +27,7 @@ struct client {
     enum state state;
     int64_t intended_ns;
     int status;                       /* READING: 0 until the head is whole */
-    bool closes;                      /* the answer said so */
+    bool closes;                      /* the answer has "Connection: close" */
     size_t length, sent;              /* of buffer */
     size_t body_left;                 /* READING, with status: still to come */
     char buffer[CLIENTS_REQUEST_MAX]; /* the request while SENDING, the answer's head while READING */
@@ -152,7 +152,7 @@ void clients_send(struct clients *clients, const char *request, size_t length, i
     watch(clients, client, EPOLL_CTL_MOD, EPOLLOUT);
 }
 
-/* The head is whole and terminated: what it says about the rest. False = not what this program reads. */
+/* Reads status and framing from the head, which is whole and terminated. False = not what this program reads. */
 static bool read_head(struct client *client, char *head, size_t head_length)
 {
     if (head_length < 12 || memcmp(head, "HTTP/1.1 ", 9) != 0)
@@ -171,9 +171,9 @@ static void read_answer(struct clients *clients, struct client *client)
     while (client->state == READING) {
         bool in_head = client->status == 0;
         /* One byte stays for the terminator. */
-        size_t room = in_head ? sizeof(client->buffer) - 1 - client->length
-                              : (client->body_left < sizeof(body) ? client->body_left : sizeof(body));
-        ssize_t got = recv(client->fd, in_head ? client->buffer + client->length : body, room, 0);
+        size_t space = in_head ? sizeof(client->buffer) - 1 - client->length
+                               : (client->body_left < sizeof(body) ? client->body_left : sizeof(body));
+        ssize_t got = recv(client->fd, in_head ? client->buffer + client->length : body, space, 0);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (got <= 0) {

@@ -1,11 +1,11 @@
-/* Kept HTTP/1.1 connections to one peer, one request at a time on each, on epoll. A callback says what became of a
- * request; whoever owns the connections decides when to send the next. */
+/* Keep-alive HTTP/1.1 connections to one peer, one request at a time on each, on epoll. A callback gets the result of
+ * each request; the owner of the connections decides when to send the next. */
 #ifndef ISSUING_BENCH_CLIENTS_H
 #define ISSUING_BENCH_CLIENTS_H
 
 #include <netinet/in.h>
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 #define CLIENTS_REQUEST_MAX 4096
 #define CLIENTS_STATUS_MAX 600
@@ -32,12 +32,12 @@ struct clients {
 };
 
 int64_t clients_now_ns(void);
-/* Opens them all and waits until they are; says why not on standard error. */
+/* Opens all connections and waits until they are open. Writes the reason of a failure to standard error. */
 must_check bool clients_open(struct clients *clients, size_t count, int64_t timeout_ns);
 void clients_close(struct clients *clients);
 /* Takes an idle connection (there must be one). The request is copied when it cannot be written at once. */
 void clients_send(struct clients *clients, const char *request, size_t length, int64_t intended_ns);
-/* Waits for at most that long, and tells what came. */
+/* Waits for at most that long, and calls on_answer for each answer that came. */
 must_check bool clients_turn(struct clients *clients, int64_t timeout_ns);
 
 #endif

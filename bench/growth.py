@@ -1,4 +1,5 @@
-"""growth: whether accepting and issuing get slower with what has piled up: due events that nobody has taken yet, and events that are over."""
+"""growth: whether accepting and issuing get slower with what has piled up: due events that no worker has taken yet, and
+events that are over."""
 import json
 import statistics
 import time
@@ -12,7 +13,9 @@ SECONDS_MOST = 3  # of one measurement: there are many
 
 
 def size_text(count):
-    return f"{count // 1000000} M" if count and count % 1000000 == 0 else f"{count // 1000} k" if count % 1000 == 0 else f"{count:,}"
+    if count and count % 1000000 == 0:
+        return f"{count // 1000000} M"
+    return f"{count // 1000} k" if count % 1000 == 0 else f"{count:,}"
 
 
 def fill(stack, pending_count, finished_count):
@@ -23,12 +26,13 @@ def fill(stack, pending_count, finished_count):
             stack.sql(make(first, min(first + CHUNK - 1, count), count, SPAN_S))
     if pending_count or finished_count:
         settle(stack)
-        # What was filled in must not be written out during a measurement. The price: pages filled before go into the WAL whole when they change.
+        # What was filled in must not be written out during a measurement. The price: pages filled before go into the
+        # WAL whole when they change.
         stack.sql("CHECKPOINT")
 
 
 def claim_cost(stack):
-    """Milliseconds and pages of one claim of 100 events, nothing of it kept; the first one also makes the plans."""
+    """Milliseconds and pages of one claim of 100 events, rolled back; the first one also makes the plans."""
     text, plans = stack.sql(CLAIM_COST * (CLAIM_TIMES + 1)), []
     decoder = json.JSONDecoder()
     while text:
@@ -85,7 +89,8 @@ def report(table, kind, size, text, found, base):
     add("rate", "rate", f"{text}: accept, 64 connections", [one["rate"] for one in found["accept"]], "requests/s")
     add("p99", "accept.p99", "  p99", [one["p99_ms"] for one in found["accept"]], "ms")
     add("accept_cpu", "accept.cpu", "  CPU of PostgreSQL per 1000", found["accept_cpu"], "s")
-    add("claim", "claim", "  one claim of 100, without a bookmark", found["claim_ms"], "ms", f"{found['pages']:,.0f} pages")
+    add("claim", "claim", "  one claim of 100, without a bookmark", found["claim_ms"], "ms",
+        f"{found['pages']:,.0f} pages")
     add("drain", "drain", "  issued by one worker", found["drain"], "events/s")
     add("drain_cpu", "drain.cpu", "  CPU of PostgreSQL per 1000", found["drain_cpu"], "s")
     if "latency" in found:
@@ -95,7 +100,7 @@ def report(table, kind, size, text, found, base):
 
 
 def run(stack, table, options):
-    table.section("growth", "what has piled up before; latency only where nobody stands in front of an event")
+    table.section("growth", "what has piled up before; latency only where no backlog stands in front of an event")
     tokens()
     fill(stack, 0, 0)
     base = report(table, "empty", "", "empty", measure(stack, options, True), None)
@@ -108,5 +113,6 @@ def run(stack, table, options):
         for count in counts:
             fill(stack, count if kind == "pending" else 0, count if kind == "finished" else 0)
             found = measure(stack, options, kind == "finished")
-            medians = report(table, kind, "@" + size_text(count).replace(" ", ""), f"{size_text(count)} {kind}", found, base)
+            medians = report(table, kind, "@" + size_text(count).replace(" ", ""), f"{size_text(count)} {kind}", found,
+                             base)
             table.series("growth", {"kind": kind, "count": count, **medians})

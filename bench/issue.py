@@ -1,10 +1,15 @@
-"""issue: events driven to COMPLETED per second, beside the calls alone (wrk; the worker's own client without a database) and the database alone."""
+"""issue: events driven to COMPLETED per second, beside the calls alone (wrk; the worker's own client without a
+database) and the database alone.
+
+The peers are called in clear text; then a part of it is measured over https, with nginx in front of the sandbox. Each
+row names its transport.
+"""
 import os
 import statistics
 import subprocess
 import time
 
-from loads import completed, start_workers, wrk
+from loads import WORKER_OPTIONS, completed, start_workers, wrk
 from stack import BUILD, memory_mb
 from statements import DRAIN, DRAIN_TOOK, FILLED, PAST, RUN_DRAIN, UNFINISHED, pending
 
@@ -30,15 +35,16 @@ def settle(stack):
     stack.sql("VACUUM ANALYZE " + stack.sql(FILLED))
 
 
-def drain(stack, count, workers):
+def drain(stack, count, workers, *options, **peers):
     preload(stack, count)
     before = stack.postgres_cpu()
-    names, admins = start_workers(stack, workers)
+    names, admins = start_workers(stack, workers, *options, **peers)
     # The workers' own counters, and not often: looking must cost nothing.
     stack.until(lambda: completed(admins) >= count, 600, every=0.2)
     pg_cpu = stack.postgres_cpu() - before
     result = {"rate": count / float(stack.sql(DRAIN_TOOK)), "pg_cpu": pg_cpu / count * 1000,
-              "cpu": sum(stack.cpu(name) for name in names) / count * 1000, "rss": max(memory_mb(stack.pid(name))["rss"] for name in names)}
+              "cpu": sum(stack.cpu(name) for name in names) / count * 1000,
+              "rss": max(memory_mb(stack.pid(name))["rss"] for name in names)}
     for name in names:
         stack.stop(name)
     if stack.sql(UNFINISHED) != "0":
@@ -51,7 +57,8 @@ def drain_by_database(stack, count, clients):
     preload(stack, count)
     stack.sql(DRAIN)
     before, start = stack.postgres_cpu(), time.monotonic()
-    sessions = [subprocess.Popen(["psql", "-Xqc", RUN_DRAIN], env=stack.environment, stdout=subprocess.DEVNULL) for _ in range(clients)]
+    sessions = [subprocess.Popen(["psql", "-Xqc", RUN_DRAIN], env=stack.environment, stdout=subprocess.DEVNULL)
+                for _ in range(clients)]
     if any([session.wait() for session in sessions]):
         raise RuntimeError("the drain by the database failed")
     took = time.monotonic() - start
@@ -60,52 +67,95 @@ def drain_by_database(stack, count, clients):
     return {"rate": count / took, "pg_cpu": (stack.postgres_cpu() - before) / count * 1000}
 
 
-def calls_alone(stack, seconds):
-    """CPU per 1000 events of the client, and of the sandbox that answers it."""
+def calls_alone(stack, seconds, scheme="http", ports=None, *more):
+    """CPU per 1000 events of the client, and of the sandbox that answers it. None: libcurl is too old for that."""
     before = stack.cpu("sandbox")
-    words = [BUILD / "bench" / "bench_calls", *(f"http://127.0.0.1:{stack.ports[name]}" for name in ("core", "issuer")), IN_FLIGHT, seconds]
-    events, took, cpu_us, _ = stack.run(words).split("RESULT", 1)[1].split()[:4]
+    urls = [f"{scheme}://127.0.0.1:{(ports or stack.ports)[name]}" for name in ("core", "issuer")]
+    out = stack.run([BUILD / "bench" / "bench_calls", *urls, IN_FLIGHT, seconds, *more])
+    if out.startswith("UNSOUND"):
+        return None
+    events, took, cpu_us, rss_kb = out.split("RESULT", 1)[1].split()[:4]
     # The sandbox also answered while it was warming up, a second.
     share = float(took) / (float(took) + 1)
-    return {"rate": int(events) / float(took), "cpu": float(cpu_us) / 1000,
+    return {"rate": int(events) / float(took), "cpu": float(cpu_us) / 1000, "rss": int(rss_kb) / 1024,
             "sandbox_cpu": (stack.cpu("sandbox") - before) * share / int(events) * 1000}
 
 
 def one_run(stack, number, options):
     sandbox = {name: f"http://127.0.0.1:{stack.ports[name]}" for name in ("core", "issuer")}
     get = wrk("calls.lua", sandbox["core"], 64, options.seconds, "get", 0)["rate"]
-    post = wrk("calls.lua", sandbox["issuer"], 64, options.seconds, "post", int(time.time()) % 100000000 + number)["rate"]
+    post = wrk("calls.lua", sandbox["issuer"], 64, options.seconds, "post",
+               int(time.time()) % 100000000 + number)["rate"]
     found = {"get": get, "post": post, "http": 1 / (1 / get + 2 / post), "calls": calls_alone(stack, options.seconds)}
     for count in (1, 2):
         found[f"database{count}"] = drain_by_database(stack, options.events, count)
         found[f"worker{count}"] = drain(stack, options.events, count)
-        # What the machine has room for: all its cores busy with the three calls (both ends) and the database's part, and nothing else.
+        # What the machine can do: all its cores busy with the three calls (both ends) and the database's part alone.
         together = found["calls"]["cpu"] + found["calls"]["sandbox_cpu"] + found[f"database{count}"]["pg_cpu"]
         found[f"both{count}"] = os.cpu_count() * 1000 / together
+    stack.reset_sandbox()
+    found.update(over_https(stack, options))
     stack.reset_sandbox()
     return found
 
 
+def over_https(stack, options):
+    """The CPU of nginx is not in the figures, but takes its share of the cores: compare CPU and memory, not rates."""
+    ports, authority = stack.start_terminator()
+    found = {}
+    for name, more in (("https1", []), ("https2", ["http2"])):
+        found[f"calls.{name}"] = calls_alone(stack, options.seconds, "https", ports, authority, *more)
+        if found[f"calls.{name}"]:
+            words = [f"--tls.ca_file={authority}", *(["--issuer.http2=true", "--core.http2=true"] if more else [])]
+            found[f"worker.{name}"] = drain(stack, options.events, 1, *WORKER_OPTIONS, *words, scheme="https", **ports)
+    stack.stop("nginx")
+    return found
+
+
+def add_https(table, runs, name, protocol):
+    if not runs[0][f"calls.{name}"]:
+        table.remark(f"https, {protocol}: not measured: this libcurl is too old")
+        return
+    clear, own = ([found[key] for found in runs] for key in ("calls", f"calls.{name}"))
+    workers, own_workers = ([found[key] for found in runs] for key in ("worker1", f"worker.{name}"))
+
+    def of(results, field):
+        return [result[field] for result in results]
+
+    for what, key, ours, theirs in (("the worker's three calls, no database", "calls", own, clear),
+                                    ("issuing-worker, 1 process", "worker", own_workers, workers)):
+        table.add(f"issue.{name}.{key}.rate", f"https, {protocol}: {what}", of(ours, "rate"), "events/s")
+        table.add(f"issue.{name}.{key}.cpu", "  its CPU per 1000", of(ours, "cpu"), "s",
+                  statistics.median(of(theirs, "cpu")), "of the same in clear text")
+        table.add(f"issue.{name}.{key}.rss", "  its memory", of(ours, "rss"), "MB",
+                  statistics.median(of(theirs, "rss")), "of the same in clear text")
+
+
 def run(stack, table, options):
-    table.section("issue", "GET check, POST issue, card row, POST link, done; a backlog of due events")
+    table.section("issue", "GET check, POST issue, card row, POST link, done; a backlog of due events; "
+                           "clear text where a row does not say https")
     runs = [one_run(stack, number, options) for number in range(options.runs)]
 
     def of(name, field=None):
         return [found[name] if field is None else found[name][field] for found in runs]
 
-    table.add("issue.limit.get", "wrk on the sandbox, GET eligibility, 64 connections", of("get"), "requests/s")
-    table.add("issue.limit.post", "wrk on the sandbox, POST card, 64 connections", of("post"), "requests/s")
+    table.add("issue.limit.get", "clear text: wrk on the sandbox, GET, 64 connections", of("get"), "requests/s")
+    table.add("issue.limit.post", "clear text: wrk on the sandbox, POST, 64 connections", of("post"), "requests/s")
     http = table.add("issue.limit.http", "  so one GET and two POSTs", of("http"), "events/s")
-    calls = table.add("issue.limit.calls", f"the worker's three calls, no database, {IN_FLIGHT} in flight", of("calls", "rate"), "events/s",
-                      note="CPU per 1000: {:.3f} s, sandbox {:.3f} s".format(*(statistics.median(of("calls", name)) for name in ("cpu", "sandbox_cpu"))))
+    cpu, sandbox_cpu = (statistics.median(of("calls", name)) for name in ("cpu", "sandbox_cpu"))
+    calls = table.add("issue.limit.calls", f"clear text: the worker's three calls, {IN_FLIGHT} in flight",
+                      of("calls", "rate"), "events/s",
+                      note=f"CPU per 1000: {cpu:.3f} s, sandbox {sandbox_cpu:.3f} s")
     single = None
     for count in (1, 2):
         plural = "es" if count > 1 else ""
-        database = table.add(f"issue.limit.database{count}", f"claim, save, end in PostgreSQL alone, by 100, {count} client{plural[1:]}",
+        database = table.add(f"issue.limit.database{count}",
+                             f"claim, save, end in PostgreSQL alone, by 100, {count} client{plural[1:]}",
                              of(f"database{count}", "rate"), "events/s")
         name = f"worker{count}"
-        rate = table.add(f"issue.{count}.http", f"issuing-worker, {count} process{plural}, {options.events:,} events", of(name, "rate"),
-                         "events/s", http, "of one GET and two POSTs by wrk")
+        rate = table.add(f"issue.{count}.http",
+                         f"clear text: issuing-worker, {count} process{plural}, {options.events:,} events",
+                         of(name, "rate"), "events/s", http, "of one GET and two POSTs by wrk")
         if single:
             table.add(f"issue.{count}.gain", "  the same", rate, "events/s", single, "of one process")
         single = single or rate
@@ -115,5 +165,8 @@ def run(stack, table, options):
                   f"of {os.cpu_count()} cores filled with the CPU of calls, sandbox and database")
         table.add(f"issue.{count}.cpu", "  CPU of the worker per 1000", of(name, "cpu"), "s")
         table.add(f"issue.{count}.pg_cpu", "  CPU of PostgreSQL per 1000", of(name, "pg_cpu"), "s")
-        table.add(f"issue.{count}.all_cpu", "  both", [one + other for one, other in zip(of(name, "cpu"), of(name, "pg_cpu"))], "s")
+        table.add(f"issue.{count}.all_cpu", "  both",
+                  [one + other for one, other in zip(of(name, "cpu"), of(name, "pg_cpu"))], "s")
         table.add(f"issue.{count}.rss", "  memory of a worker after it", of(name, "rss"), "MB")
+    add_https(table, runs, "https1", "HTTP/1.1")
+    add_https(table, runs, "https2", "HTTP/2")

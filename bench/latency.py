@@ -1,5 +1,5 @@
-"""latency: from acceptance to COMPLETED at a low rate, by the database's clock; and of an accept at shares of what the api can carry, by the
-client's, counted from the moment the request was meant to leave."""
+"""latency: from acceptance to COMPLETED at a low rate, by the database's clock; and of an accept at shares of what the
+api can carry, by the client's, counted from the moment the request was meant to leave."""
 from accept import warm_api
 from loads import API_OPTIONS, open_loop, start_workers, tokens, wrk_accept
 from statements import LATENCY, UNFINISHED
@@ -41,7 +41,8 @@ def low_rate(stack, table, options):
         table.add(f"latency.{name}", f"accept to COMPLETED at {RATE}/s, {text}", [found[name] for found in runs], "ms",
                   note=f"{RATE * SECONDS} events a run" if name == "p50" else "")
     for name in ("p50", "p99"):
-        table.add(f"latency.accept.{name}", f"  the accept itself, by the client's clock, {name}", [found[f"accept_{name}"] for found in runs], "ms")
+        table.add(f"latency.accept.{name}", f"  the accept itself, by the client's clock, {name}",
+                  [found[f"accept_{name}"] for found in runs], "ms")
     table.add("latency.unwoken.p50", "  with the wake-up cut off (polling every 1 s), p50", unwoken["p50"], "ms")
     table.add("latency.unwoken.p99", "  with the wake-up cut off, p99", unwoken["p99"], "ms", note="one run")
 
@@ -53,15 +54,18 @@ def over_load(stack, table, options):
         port, _ = warm_api(stack)
         peak = wrk_accept(port, 64, options.seconds)["rate"]
         more = ("--warmup", 1, "--connections", CONNECTIONS)
-        runs.append((peak, {share: open_loop("accept", port, tokens(), peak * share / 100, options.seconds + 1, *more) for share in SHARES}))
+        runs.append((peak, {share: open_loop("accept", port, tokens(), peak * share / 100, options.seconds + 1, *more)
+                            for share in SHARES}))
         stack.stop("api")
-    peak = table.add("latency.load.peak", "accepts at saturation, wrk, 64 connections", [found[0] for found in runs], "requests/s")
+    peak = table.add("latency.load.peak", "accepts at saturation, wrk, 64 connections", [found[0] for found in runs],
+                     "requests/s")
     for share in SHARES:
         results = [found[1][share] for found in runs]
         p50, p99 = ([result[name] for result in results] for name in ("p50_ms", "p99_ms"))
         table.add(f"latency.load.{share}.p50", f"  accept at {share} % of it, arrivals at random, p50", p50, "ms")
         median = table.add(f"latency.load.{share}.p99", f"  accept at {share} % of it, p99", p99, "ms")
-        table.series("latency", {"share": share, "rate": peak * share / 100, "p50_ms": sorted(p50)[len(p50) // 2], "p99_ms": median})
+        table.series("latency", {"share": share, "rate": peak * share / 100, "p50_ms": sorted(p50)[len(p50) // 2],
+                                 "p99_ms": median})
 
 
 def run(stack, table, options):

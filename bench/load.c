@@ -1,8 +1,9 @@
-/* Open-loop load on a running issuing-api: requests leave at times chosen beforehand, whatever became of the earlier ones,
- * and a request's time counts from the moment it was meant to leave. A client that waits for its answer before it asks
- * again leaves out just the moments when the server is slow ("coordinated omission"); this one does not.
+/* Open-loop load on a running issuing-api: requests leave at times chosen beforehand, whatever became of the earlier
+ * ones, and a request's time counts from the moment it was meant to leave. A client that waits for an answer before it
+ * sends the next request leaves out exactly the moments when the server is slow ("coordinated omission").
  *
- * Output: a line of JSON per bucket of time (where asked for) and a last one about all of it. Times are milliseconds.
+ * Output: a line of JSON for each bucket of time (with --bucket), and a last line about the whole run. Times are
+ * milliseconds.
  * Leaves out: closed loops (wrk does them), TLS, and judging the answers beyond their status. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +19,7 @@
 
 #include "bench/clients.h"
 #include "bench/histogram.h"
-#include "common/base.h"
+#include "common/base/base.h"
 
 #define SECOND_NS INT64_C(1000000000)
 #define QUEUE_MAX ((size_t)1 << 22)
@@ -408,7 +409,7 @@ int main(int count, char **words)
         struct rlimit limit;
         if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
             limit.rlim_cur = limit.rlim_max;
-            (void)setrlimit(RLIMIT_NOFILE, &limit); /* ignoring: opening says it when there are too few */
+            (void)setrlimit(RLIMIT_NOFILE, &limit); /* ignoring: opening reports it when there are too few */
         }
         (void)prctl(PR_SET_TIMERSLACK, 1); /* ignoring: the usual 50 us late then */
         load.queue = malloc(QUEUE_MAX * sizeof(*load.queue));

@@ -1,4 +1,4 @@
-"""What makes load and measures it: wrk (closed loops), bench_load (open loops), pgbench, and the CPU that a stretch of time took."""
+"""What makes load and measures it: wrk (closed loops), bench_load (open loops), pgbench, and the CPU that was used."""
 import json
 import pathlib
 import re
@@ -26,12 +26,15 @@ def run_name():
 
 
 def wrk(script, url, connections, seconds, *arguments):
-    out = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(HERE / script), url, "--", *map(str, arguments)],
+    out = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(HERE / script), url, "--",
+                          *map(str, arguments)],
                          check=True, capture_output=True, text=True).stdout
-    requests, duration_us, errors, p50_ms, p99_ms = re.search(r"RESULT (\d+) (\d+) (\d+) ([\d.]+) ([\d.]+)", out).groups()
+    result = re.search(r"RESULT (\d+) (\d+) (\d+) ([\d.]+) ([\d.]+)", out)
+    requests, duration_us, errors, p50_ms, p99_ms = result.groups()
     if int(errors):
         raise RuntimeError(f"{errors} of {requests} answers of {url} were not 2xx")
-    return {"rate": int(requests) / (int(duration_us) / 1e6), "count": int(requests), "p50_ms": float(p50_ms), "p99_ms": float(p99_ms)}
+    return {"rate": int(requests) / (int(duration_us) / 1e6), "count": int(requests), "p50_ms": float(p50_ms),
+            "p99_ms": float(p99_ms)}
 
 
 def wrk_accept(port, connections, seconds):
@@ -42,8 +45,8 @@ class Load:
     """bench_load in the background."""
 
     def __init__(self, mode, port, targets, rate, seconds, *options):
-        words = [BUILD / "bench" / "bench_load", mode, "--to", f"127.0.0.1:{port}", "--targets", targets, "--rate", rate, "--seconds", seconds,
-                 "--prefix", run_name(), *options]
+        words = [BUILD / "bench" / "bench_load", mode, "--to", f"127.0.0.1:{port}", "--targets", targets,
+                 "--rate", rate, "--seconds", seconds, "--prefix", run_name(), *options]
         self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
 
@@ -70,7 +73,8 @@ def open_loop(mode, port, targets, rate, seconds, *options):
 def pgbench(stack, text, clients, seconds):
     script = RUN / "pgbench.sql"
     script.write_text(text)
-    out = stack.run(["pgbench", "-n", "-M", "prepared", "-c", clients, "-j", min(int(clients), 2), "-T", seconds, "-f", script])
+    out = stack.run(["pgbench", "-n", "-M", "prepared", "-c", clients, "-j", min(int(clients), 2), "-T", seconds,
+                     "-f", script])
     return float(re.search(r"tps = ([\d.]+)", out)[1])
 
 

@@ -39,7 +39,8 @@ class Peak:
 
 
 def add(table, key, what, memory, note=""):
-    table.add(key, what, memory["rss"], "MB", note=f"PSS {memory['pss']:.1f}, USS {memory['uss']:.1f}" + (f"; {note}" if note else ""), more=memory)
+    table.add(key, what, memory["rss"], "MB", note=f"PSS {memory['pss']:.1f}, USS {memory['uss']:.1f}" +
+              (f"; {note}" if note else ""), more=memory)
 
 
 def under_load(stack, table, options):
@@ -54,12 +55,13 @@ def under_load(stack, table, options):
     stack.stop("api")
     add(table, "memory.api.idle", "issuing-api, just started", idle["api"])
     add(table, "memory.worker.idle", "issuing-worker, just started", idle["worker0"])
-    add(table, "memory.api.load", "issuing-api, most under full load, 64 connections", peak.most["api"], f"{rate:,.0f} accepts/s")
+    add(table, "memory.api.load", "issuing-api, most under full load, 64 connections", peak.most["api"],
+        f"{rate:,.0f} accepts/s")
     add(table, "memory.worker.load", "issuing-worker, most beside it", peak.most["worker0"], f"{done:,.0f} events done")
 
 
 def waiting(stack, table, count):
-    """Each on a connection of its own, all at once, on requests that nobody works on."""
+    """Each on a connection of its own, all at once, on requests that no worker processes."""
     stack.fresh_database()
     targets = RUN / "waiting"
     users = [f"waiting-{number}" for number in range(1, count + 1)]
@@ -67,15 +69,18 @@ def waiting(stack, table, count):
     targets.write_text("".join(f"{token(user)} /v1/card-requests/{event}\n" for user, event in zip(users, ids)))
     port, admin = stack.start_api(*API_OPTIONS, f"--api.max_connections={count + 100}")
     idle = memory_mb(stack.pid("api"))
-    load = Load("wait", port, targets, count / 5, 5, "--arrivals", "constant", "--connections", count, "--wait", WAITED_S, "--grace", WAITED_S + 30)
+    load = Load("wait", port, targets, count / 5, 5, "--arrivals", "constant", "--connections", count, "--wait",
+                WAITED_S, "--grace", WAITED_S + 30)
     with Peak(stack, "api") as peak:
         result, _ = load.result()
     stack.stop("api")
     if result["errors"] or result["in_flight"] or result["p50_ms"] < WAITED_S * 1000 - 500:
         raise RuntimeError(f"they did not all wait: {result}")
     add(table, "memory.api.waiting", f"issuing-api, most with {count:,} clients that wait", peak.most["api"])
-    table.add("memory.api.waiting.each", "  for each of them", (peak.most["api"]["rss"] - idle["rss"]) * 1024 / count, "kB")
-    table.add("memory.api.waiting.late", "  answered after the wait was over, p99", result["p99_ms"] - WAITED_S * 1000, "ms")
+    table.add("memory.api.waiting.each", "  for each of them", (peak.most["api"]["rss"] - idle["rss"]) * 1024 / count,
+              "kB")
+    table.add("memory.api.waiting.late", "  answered after the wait was over, p99", result["p99_ms"] - WAITED_S * 1000,
+              "ms")
 
 
 def steady(stack, value):
@@ -94,7 +99,8 @@ def in_flight(stack, table, count):
     stack.fresh_database()
     add_pending(stack, count)
     stack.fault({"fault": "delay", "target": "core", "call": "check", "delay_ms": 15000})
-    _, (admin,) = start_workers(stack, 1, f"--worker.max_in_flight={count}", f"--issuer.max_concurrency={count}", f"--core.max_concurrency={count}",
+    _, (admin,) = start_workers(stack, 1, f"--worker.max_in_flight={count}", f"--issuer.max_concurrency={count}",
+                                f"--core.max_concurrency={count}",
                                 "--core.timeout=60s", "--issuer.timeout=60s", "--worker.lease=10m")
     idle = memory_mb(stack.pid("worker0"))
     with Peak(stack, "worker0") as peak:
@@ -104,7 +110,8 @@ def in_flight(stack, table, count):
         stack.until(lambda: completed([admin]) >= count, 120, every=0.2)
     stack.stop("worker0")
     stack.reset_sandbox()
-    add(table, "memory.worker.in_flight", f"issuing-worker, {held:,.0f} events in flight, waiting for core-api", now, f"worker.max_in_flight={count}")
+    add(table, "memory.worker.in_flight", f"issuing-worker, {held:,.0f} events in flight, waiting for core-api", now,
+        f"worker.max_in_flight={count}")
     table.add("memory.worker.in_flight.each", "  for each of them", (now["rss"] - idle["rss"]) * 1024 / held, "kB")
     add(table, "memory.worker.peak", f"  the most until all {count:,} were COMPLETED", peak.most["worker0"])
 

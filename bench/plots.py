@@ -52,16 +52,18 @@ class Scale:
 class Drawing:
     def __init__(self, height, title, subtitle):
         self.height = height
-        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
-                      f'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" font-size="13" fill="{INK}">',
+        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+                      f'height="{height}" role="img" '
+                      f'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" font-size="13" '
+                      f'fill="{INK}">',
                       f"<title>{escape(title)}</title>"]
         self.text(LEFT, 20, title, size=15, weight="600")
         self.text(LEFT, 38, subtitle, size=12)
 
     def text(self, x, y, text, anchor="start", size=13, weight="400", turn=None, color=INK):
         turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}" '
-                          f'fill="{color}"{turned}>{escape(text)}</text>')
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
+                          f'font-weight="{weight}" fill="{color}"{turned}>{escape(text)}</text>')
 
     def line(self, x1, y1, x2, y2, color=GRID, width=1.0, opacity=0.35):
         self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}" '
@@ -70,7 +72,8 @@ class Drawing:
     def curve(self, points, color, dash=""):
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2.2" stroke-linejoin="round"{dashed}/>')
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2.2" '
+                          f'stroke-linejoin="round"{dashed}/>')
         for x, y in points if len(points) <= 40 else []:
             self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.8" fill="{color}"/>')
 
@@ -82,7 +85,8 @@ class Drawing:
         x = LEFT
         for text, color, dash in entries:
             dashed = f' stroke-dasharray="{dash}"' if dash else ""
-            self.parts.append(f'<line x1="{x}" y1="{y - 4}" x2="{x + 26}" y2="{y - 4}" stroke="{color}" stroke-width="3"{dashed}/>')
+            self.parts.append(f'<line x1="{x}" y1="{y - 4}" x2="{x + 26}" y2="{y - 4}" stroke="{color}" '
+                              f'stroke-width="3"{dashed}/>')
             self.text(x + 32, y, text, size=12)
             x += 32 + 7 * len(text) + 22
 
@@ -106,7 +110,8 @@ class Drawing:
 
 
 def draw_latency(points, about):
-    drawing = Drawing(380, "Latency of an accept over load", f"arrivals at random, counted from the intended moment; {about}")
+    drawing = Drawing(380, "Latency of an accept over load",
+                      f"arrivals at random, counted from the intended moment; {about}")
     x = Scale([point["rate"] for point in points], LEFT, WIDTH - RIGHT - 10)
     y = Scale([point[name] for point in points for name in ("p50_ms", "p99_ms")], 318, 72, is_log=True)
     drawing.y_axis(y, "milliseconds (logarithmic)")
@@ -120,14 +125,15 @@ def draw_latency(points, about):
 
 
 def draw_growth(points, about):
-    drawing = Drawing(380, "Speed over what has piled up", f"accepts at 64 connections, events issued by one worker; {about}")
+    drawing = Drawing(380, "Speed over what has piled up",
+                      f"accepts at 64 connections, events issued by one worker; {about}")
     y = Scale([point[name] for point in points for name in ("rate", "drain")], 308, 72)
     drawing.y_axis(y, "a second")
     drawing.legend(58, [("accepted requests", BLUE, ""), ("issued events", GREEN, "")])
-    room = (WIDTH - RIGHT - LEFT) / len(points)
-    bar = min(room * 0.32, 60)
+    step = (WIDTH - RIGHT - LEFT) / len(points)
+    bar = min(step * 0.32, 60)
     for place, point in enumerate(points):
-        middle = LEFT + room * (place + 0.5)
+        middle = LEFT + step * (place + 0.5)
         for name, color, left in (("rate", BLUE, middle - bar - 2), ("drain", GREEN, middle + 2)):
             drawing.box(left, y(point[name]), bar, 308 - y(point[name]), color)
             rounded = round(point[name], -2) if point[name] >= 1000 else round(point[name])
@@ -142,10 +148,13 @@ def draw_snapshot(points, about):
     held = [point for point in points if point["run"] == "held"]
     without = [point for point in points if point["run"] == "without"]
     first = held[0]
-    drawing = Drawing(780, "Behind an old snapshot", f"{first['rate']:,.0f} events a second go in; grey: without a snapshot; {about}")
+    drawing = Drawing(780, "Behind an old snapshot",
+                      f"{first['rate']:,.0f} events a second go in; grey: without a snapshot; {about}")
     x = Scale([point["at_s"] for point in held], LEFT, WIDTH - RIGHT - 10)  # a point stands in the middle of its bucket
-    panels = (("ms", "accept, p99", True, "accept_p99_ms", BLUE), ("ms", "accept to COMPLETED, p99", True, "completed_p99_ms", GREEN),
-              ("a second", "COMPLETED", False, "completed", BLUE), ("s", "PostgreSQL's CPU for 1000 events", False, "pg_cpu", GREEN),
+    panels = (("ms", "accept, p99", True, "accept_p99_ms", BLUE),
+              ("ms", "accept to COMPLETED, p99", True, "completed_p99_ms", GREEN),
+              ("a second", "COMPLETED", False, "completed", BLUE),
+              ("s", "PostgreSQL's CPU for 1000 events", False, "pg_cpu", GREEN),
               ("rows", "dead rows in outbox_events, as the server counts them", False, "dead", ORANGE))
     top, height, gap = 90, 92, 36
     left, right = x(first["hold_from_s"]), x(first["hold_to_s"])
@@ -155,10 +164,12 @@ def draw_snapshot(points, about):
         upper = top + place * (height + gap)
         drawing.legend(upper - 4, [(what, color, "")])
         values = [point[name] for point in points if point.get(name) is not None]
-        y = Scale([max(value, 0.01) for value in values] if is_log else values + [0.001], upper + height, upper + 8, is_log)
+        y = Scale([max(value, 0.01) for value in values] if is_log else values + [0.001], upper + height, upper + 8,
+                  is_log)
         drawing.y_axis(y, label)
         for some, shade in ((without, GRID), (held, color)):
-            drawing.curve([(x(point["middle_s"]), y(point[name])) for point in some if point.get(name) is not None], shade)
+            drawing.curve([(x(point["middle_s"]), y(point[name])) for point in some if point.get(name) is not None],
+                          shade)
     drawing.x_axis(x, top + (height + gap) * len(panels) - gap, "seconds")
     drawing.save("snapshot.svg")
 
@@ -167,13 +178,17 @@ def draw_soak(points, about):
     first = points[0]
     drawing = Drawing(520, "Hours of load", f"{first['rate']:,.0f} events a second; {about}")
     x = Scale([point["at_s"] / 60 for point in points], LEFT, WIDTH - RIGHT - 10)
-    panels = (("memory, MB", False, (("api_mb", "issuing-api", BLUE, ""), ("worker_mb", "issuing-worker", GREEN, "7 4"))),
-              ("p99, ms", True, (("accept_p99_ms", "accept, p99", BLUE, ""), ("completed_p99_ms", "accept to COMPLETED, p99", GREEN, "7 4"))),
-              ("CPU s per 1000", False, (("pg_cpu", "PostgreSQL", BLUE, ""), ("worker_cpu", "issuing-worker", GREEN, "7 4"))))
+    panels = (("memory, MB", False, (("api_mb", "issuing-api", BLUE, ""),
+                                     ("worker_mb", "issuing-worker", GREEN, "7 4"))),
+              ("p99, ms", True, (("accept_p99_ms", "accept, p99", BLUE, ""),
+                                 ("completed_p99_ms", "accept to COMPLETED, p99", GREEN, "7 4"))),
+              ("CPU s per 1000", False, (("pg_cpu", "PostgreSQL", BLUE, ""),
+                                         ("worker_cpu", "issuing-worker", GREEN, "7 4"))))
     top, height, gap = 82, 100, 36
     for place, (label, is_log, curves) in enumerate(panels):
         upper = top + place * (height + gap)
-        y = Scale([point[name] for point in points for name, *_ in curves] + ([] if is_log else [0.001]), upper + height, upper + 8, is_log)
+        y = Scale([point[name] for point in points for name, *_ in curves] + ([] if is_log else [0.001]),
+                  upper + height, upper + 8, is_log)
         drawing.y_axis(y, label)
         drawing.legend(upper - 4, [(text, color, dash) for _, text, color, dash in curves])
         for name, _, color, dash in curves:
@@ -182,19 +197,40 @@ def draw_soak(points, about):
     drawing.save("soak.svg")
 
 
+def draw_fair(points, about):
+    drawing = Drawing(380, "One user beside others",
+                      f"one user reads a list of 100 as fast as it is answered; the others' p50; {about}")
+    y = Scale([point[name] for point in points for name in ("post_p50_ms", "get_p50_ms")], 308, 72)
+    drawing.y_axis(y, "milliseconds")
+    drawing.legend(58, [("requests of others", BLUE, ""), ("reads of others", GREEN, "")])
+    step = (WIDTH - RIGHT - LEFT) / len(points)
+    bar = min(step * 0.32, 60)
+    for place, point in enumerate(points):
+        middle = LEFT + step * (place + 0.5)
+        for name, color, left in (("post_p50_ms", BLUE, middle - bar - 2), ("get_p50_ms", GREEN, middle + 2)):
+            drawing.box(left, y(point[name]), bar, 308 - y(point[name]), color)
+            drawing.text(left + bar / 2, y(point[name]) - 5, f"{point[name]:.1f}", "middle", 11)
+        label = f"{point['connections']:,}" if point["connections"] else "no other user"
+        drawing.text(middle, 327, label, "middle", 12)
+    drawing.text((LEFT + WIDTH - RIGHT) / 2, 350, "connections of the one user", "middle", 12)
+    drawing.save("fair.svg")
+
+
 def draw(results):
     """Of the newest run in the file that has each curve."""
     lines = [json.loads(line) for line in pathlib.Path(results).read_text(encoding="utf-8").splitlines()]
     about = next((line["run"]["machine"] for line in lines if line.get("run")), "")
     found = False
-    for name, drawing in (("latency", draw_latency), ("growth", draw_growth), ("snapshot", draw_snapshot), ("soak", draw_soak)):
+    for name, drawing in (("latency", draw_latency), ("growth", draw_growth), ("snapshot", draw_snapshot),
+                          ("soak", draw_soak), ("fair", draw_fair)):
         points = [line for line in lines if line.get("series") == name]
         if points:
             drawing(points, about)
             found = True
     if not found:
-        print(f"no curves in {results}: latency, growth, snapshot and soak have some")
+        print(f"no curves in {results}: latency, growth, snapshot, soak and fair have some")
 
 
 if __name__ == "__main__":
-    draw(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent / "build" / "run" / "bench" / "results.json")
+    draw(sys.argv[1] if len(sys.argv) > 1
+         else pathlib.Path(__file__).resolve().parent.parent / "build" / "run" / "bench" / "results.json")

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""Measures everything beside its limit, in one run on one machine, and prints one table. Every figure comes from what ran here.
+"""Measures everything beside its limit, in one run on one machine, and prints one table. Every figure comes from what
+ran here.
 
-Programs, database, sandbox and the load itself share the machine's cores: only ratios of one run mean something. Everything is durable
-(fsync, synchronous_commit, full_page_writes), every request carries another token than the api remembers, card numbers are encrypted. Values
-are medians of the runs (least-most). The raw figures are lines of JSON in build/run/bench/results.json.
+Programs, database, sandbox and the load itself share the machine's cores: only ratios of one run mean something.
+Everything is durable (fsync, synchronous_commit, full_page_writes), every request carries another token than the api
+remembers, card numbers are encrypted. Values are medians of the runs (least-most). The raw figures are lines of JSON in
+build/run/bench/results.json.
 """
 import argparse
 import os
@@ -15,6 +17,7 @@ import sys
 import time
 
 import accept
+import fair
 import growth
 import issue
 import latency
@@ -28,13 +31,15 @@ from stack import RUN, Stack
 from statements import SETTINGS
 from table import Table
 
-PARTS = {"accept": accept, "issue": issue, "latency": latency, "memory": memory, "slow": slow, "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak}
+PARTS = {"accept": accept, "issue": issue, "latency": latency, "fair": fair, "memory": memory, "slow": slow,
+         "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak}
 
 
 def machine():
     model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     memory_gb = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) / 1024 / 1024
-    return f"{os.cpu_count()} cores ({model[1] if model else platform.machine()}), {memory_gb:.0f} GB, {platform.system()} {platform.release()}"
+    return (f"{os.cpu_count()} cores ({model[1] if model else platform.machine()}), {memory_gb:.0f} GB, "
+            f"{platform.system()} {platform.release()}")
 
 
 def first_line(*command):
@@ -46,8 +51,10 @@ def first_line(*command):
 
 def facts(stack, options):
     load = os.getloadavg()[0]
-    return {"machine": machine(), "load_before": load, "postgresql": stack.sql("SHOW server_version"), "settings": stack.sql(SETTINGS),
-            "libcurl": first_line("curl-config", "--version"), "runs": options.runs, "seconds": options.seconds, "full": options.full}
+    return {"machine": machine(), "load_before": load, "postgresql": stack.sql("SHOW server_version"),
+            "settings": stack.sql(SETTINGS),
+            "libcurl": first_line("curl-config", "--version"), "runs": options.runs, "seconds": options.seconds,
+            "full": options.full}
 
 
 def sizes(text):
@@ -60,17 +67,20 @@ def sizes(text):
 
 
 def read_options():
-    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="PART", help="all of them, or some of: " + " ".join(PARTS))
     parser.add_argument("--seconds", type=int, default=5, help="of each measurement (5)")
     parser.add_argument("--runs", type=int, default=3, help="of each measurement (3)")
     parser.add_argument("--events", type=int, default=120000, help="of one drain in issue (120000)")
-    parser.add_argument("--waiting", type=int, default=10000, help="clients that wait, and events in flight, in memory (10000)")
+    parser.add_argument("--waiting", type=int, default=10000,
+                        help="clients that wait, and events in flight, in memory (10000)")
     parser.add_argument("--pending", type=sizes, help="growth: backlogs of due events (100k; with --full 100k,1M)")
     parser.add_argument("--finished", type=sizes, help="growth: events that are over (200k; with --full 1M,10M)")
     parser.add_argument("--hold", type=int, help="snapshot: seconds that it is held (40; with --full 600)")
     parser.add_argument("--soak", type=int, help="soak: seconds (60; with --full 3600)")
-    parser.add_argument("--rate", type=float, help="snapshot and soak: events a second (two fifths of what the whole can carry; 3000)")
+    parser.add_argument("--rate", type=float,
+                        help="snapshot and soak: events a second (two fifths of what the whole can carry; 3000)")
     parser.add_argument("--full", action="store_true", help="the sizes that take an hour")
     parser.add_argument("--plots", action="store_true", help="also draws docs/plots/*.svg from the curves of this run")
     parser.add_argument("--append", action="store_true", help="adds to results.json instead of beginning it anew")
@@ -82,7 +92,8 @@ def read_options():
     options.finished = options.finished or ([1000000, 10000000] if options.full else [200000])
     options.hold = options.hold or (600 if options.full else 40)
     options.soak = options.soak or (3600 if options.full else 60)
-    if min(options.seconds, options.runs, options.events, options.waiting, options.hold, options.soak, *options.pending, *options.finished) < 1:
+    if min(options.seconds, options.runs, options.events, options.waiting, options.hold, options.soak, *options.pending,
+           *options.finished) < 1:
         parser.error("sizes and times are 1 or more")
     return options
 

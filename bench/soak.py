@@ -1,4 +1,5 @@
-"""soak: a steady load for long; what grows with time and not with work shows only here. Memory of api and worker, latency, CPU for an event."""
+"""soak: a steady load for long; what grows with time and not with work shows only here. Memory of api and worker,
+latency, CPU for an event."""
 import time
 
 from loads import API_OPTIONS, Load, completed, start_workers, tokens
@@ -21,7 +22,8 @@ def observe(stack, rate, seconds, bucket_s):
     for number in range(1, seconds // bucket_s + 1):
         time.sleep(max(0, start + number * bucket_s - time.monotonic()))
         watch.take(number * bucket_s)
-        watch.points[-1].update({"api_mb": memory_mb(stack.pid("api"))["rss"], "worker_mb": memory_mb(stack.pid("worker0"))["rss"]})
+        watch.points[-1].update({"api_mb": memory_mb(stack.pid("api"))["rss"],
+                                 "worker_mb": memory_mb(stack.pid("worker0"))["rss"]})
     result, buckets = load.result()
     stack.until(lambda: stack.sql(UNFINISHED) == "0", 300, every=0.2)
     watch.add_completions(since, bucket_s)
@@ -44,11 +46,17 @@ def run(stack, table, options):
     # Tables and caches of the first sixth are still warming up.
     sixth = max(len(points) // 6, 1)
     early, late = points[sixth:2 * sixth] or points, points[-sixth:]
-    for field, key, text, unit in (("api_mb", "api", "memory of issuing-api", "MB"), ("worker_mb", "worker", "memory of issuing-worker", "MB"),
-                                   ("accept_p50_ms", "accept.p50", "accept, p50", "ms"), ("accept_p99_ms", "accept.p99", "accept, p99", "ms"),
+    for field, key, text, unit in (("api_mb", "api", "memory of issuing-api", "MB"),
+                                   ("worker_mb", "worker", "memory of issuing-worker", "MB"),
+                                   ("accept_p50_ms", "accept.p50", "accept, p50", "ms"),
+                                   ("accept_p99_ms", "accept.p99", "accept, p99", "ms"),
                                    ("completed_p50_ms", "completed.p50", "accept to COMPLETED, p50", "ms"),
                                    ("completed_p99_ms", "completed.p99", "accept to COMPLETED, p99", "ms"),
-                                   ("pg_cpu", "pg_cpu", "CPU of PostgreSQL per 1000", "s"), ("worker_cpu", "worker_cpu", "CPU of the worker per 1000", "s")):
-        before = table.add(f"soak.early.{key}", f"{text}, second sixth of the time", [point.get(field, 0) for point in early], unit)
-        table.add(f"soak.{'late' if seconds >= JUDGED_S else 'last'}.{key}", "  last sixth", [point.get(field, 0) for point in late], unit, before, "of the second")
-    table.add("soak.done", "accepted and COMPLETED, nothing left over", done, "events", note=f"at the end {points[-1]['size_mb']:,.0f} MB of events")
+                                   ("pg_cpu", "pg_cpu", "CPU of PostgreSQL per 1000", "s"),
+                                   ("worker_cpu", "worker_cpu", "CPU of the worker per 1000", "s")):
+        before = table.add(f"soak.early.{key}", f"{text}, second sixth of the time",
+                           [point.get(field, 0) for point in early], unit)
+        table.add(f"soak.{'late' if seconds >= JUDGED_S else 'last'}.{key}", "  last sixth",
+                  [point.get(field, 0) for point in late], unit, before, "of the second")
+    table.add("soak.done", "accepted and COMPLETED, nothing left over", done, "events",
+              note=f"at the end {points[-1]['size_mb']:,.0f} MB of events")

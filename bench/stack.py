@@ -1,4 +1,4 @@
-"""What the benches run on: a private cluster, a sandbox, api and worker, all started here and ended by their process ids."""
+"""What the benches run on: a private cluster, a sandbox, api and worker, all started here and ended by process id."""
 import atexit
 import base64
 import hashlib
@@ -36,7 +36,8 @@ def token(user):
     def part(data):
         return base64.urlsafe_b64encode(data).rstrip(b"=")
 
-    signed = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps({"sub": user, "exp": int(time.time()) + 86400}).encode())
+    claims = {"sub": user, "exp": int(time.time()) + 86400}
+    signed = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
     return (signed + b"." + part(hmac.new(SECRET, signed, hashlib.sha256).digest())).decode()
 
 
@@ -51,6 +52,11 @@ def memory_mb(pid):
     fields = dict(re.findall(r"^(\w+):\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M))
     unique = int(fields["Private_Clean"]) + int(fields["Private_Dirty"])
     return {"rss": int(fields["Rss"]) / 1024, "pss": int(fields["Pss"]) / 1024, "uss": unique / 1024}
+
+
+def accepts(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def get(url, data=None):
@@ -71,7 +77,8 @@ class Stack:
         self.descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
         RUN.mkdir(parents=True, exist_ok=True)
-        started = subprocess.run([CLUSTER, "start", str(RUN), "shared_buffers=1GB", "max_wal_size=4GB", "min_wal_size=4GB", "max_connections=200"],
+        started = subprocess.run([CLUSTER, "start", str(RUN), "shared_buffers=1GB", "max_wal_size=4GB",
+                                  "min_wal_size=4GB", "max_connections=200"],
                                  check=True, capture_output=True, text=True)
         self.conninfo = started.stdout.strip().splitlines()[-1]
         atexit.register(self.close)
@@ -79,7 +86,8 @@ class Stack:
             signal.signal(number, lambda *_: sys.exit(130))
         self.settings = dict(word.split("=", 1) for word in self.conninfo.split())
         others = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "ISSUING_"))}
-        self.environment = dict(others, PGHOST=self.settings["host"], PGDATABASE=self.settings["dbname"], PGUSER="postgres")
+        self.environment = dict(others, PGHOST=self.settings["host"], PGDATABASE=self.settings["dbname"],
+                                PGUSER="postgres")
         if "port" in self.settings:
             self.environment["PGPORT"] = self.settings["port"]
         self.secret = RUN / "secret"
@@ -94,7 +102,8 @@ class Stack:
         self.ports = self.start_sandbox()
 
     def run(self, command, **more):
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=self.environment, **more)
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=self.environment,
+                              **more)
         if done.returncode != 0:
             raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()[-2000:]}")
         return done.stdout
@@ -103,15 +112,18 @@ class Stack:
         return self.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-c", text]).strip()
 
     def recycle_wal(self):
-        """A server that has run for a while writes into old files of its log; a fresh one makes each anew, and everybody waits 40 ms for it."""
+        """A server that has run for a while writes into old files of its log; a fresh one makes each anew, and every
+        session waits 40 ms for it."""
         if int(self.sql("SELECT count(*) FROM pg_ls_waldir()")) < WAL_FILES:
             self.sql(f"""DO $$ BEGIN FOR i IN 1..{WAL_FILES} LOOP
-                             PERFORM pg_logical_emit_message(false, 'bench', 'x'); PERFORM pg_switch_wal(); END LOOP; END $$""")
+                             PERFORM pg_logical_emit_message(false, 'bench', 'x'); PERFORM pg_switch_wal();
+                         END LOOP; END $$""")
             self.sql("CHECKPOINT")
 
     def fresh_database(self):
         database = self.settings["dbname"]
-        self.run(["psql", "-Xq", "-d", "postgres", "-c", f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)', "-c", f'CREATE DATABASE "{database}"'])
+        self.run(["psql", "-Xq", "-d", "postgres", "-c", f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)',
+                  "-c", f'CREATE DATABASE "{database}"'])
         self.run([BUILD / "issuing-ctl", "migrate", f"--database.url={self.conninfo} user=postgres"])
         self.sql("CHECKPOINT")
 
@@ -126,7 +138,8 @@ class Stack:
 
     def hold_snapshot(self):
         """A session that has read the outbox and stays idle in its transaction until it is closed."""
-        session = subprocess.Popen(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        session = subprocess.Popen(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True,
                                    env=self.environment)
         self.sessions.append(session)
         session.stdin.write(HOLD + "\n")
@@ -160,7 +173,8 @@ class Stack:
     def start(self, name, command):
         log = open(RUN / f"{name}.log", "wb")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PG", "ISSUING_"))}
-        self.processes[name] = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+        self.processes[name] = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log,
+                                                stderr=log, env=environment)
         return self.processes[name]
 
     def stop(self, name, at_once=False):
@@ -195,18 +209,44 @@ class Stack:
         self.until(ports.exists)
         return json.loads(ports.read_text())
 
+    def start_terminator(self, name="nginx"):
+        """nginx with TLS in front of the sandbox. Returns its ports and the file of the authority that signed its
+        certificate."""
+        folder = RUN / name
+        folder.mkdir(exist_ok=True)
+        authority, key, request, certificate = (folder / file
+                                                for file in ("ca.pem", "peer.key", "peer.csr", "peer.pem"))
+        make_key = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        (folder / "peer.ext").write_text("basicConstraints=critical,CA:FALSE\nsubjectAltName=IP:127.0.0.1\n")
+        self.run([*make_key, "-x509", "-subj", "/CN=bench authority", "-days", "2", "-keyout", folder / "ca.key",
+                  "-out", authority])
+        self.run([*make_key, "-subj", "/CN=peer", "-keyout", key, "-out", request])
+        self.run(["openssl", "x509", "-req", "-days", "2", "-in", request, "-CA", authority,
+                  "-CAkey", folder / "ca.key", "-CAcreateserial",
+                  "-extfile", folder / "peer.ext", "-out", certificate])
+        ports = {"issuer": free_port(), "core": free_port()}
+        names = {"folder": folder, **self.ports, **{f"tls_{peer}": port for peer, port in ports.items()}}
+        text = pathlib.Path(__file__).with_name("nginx.conf").read_text()
+        (folder / "nginx.conf").write_text(re.sub(r"@(\w+)@", lambda found: str(names.get(found[1], found[0])), text))
+        self.start(name, ["/usr/sbin/nginx", "-p", folder, "-c", folder / "nginx.conf"])
+        self.until(lambda: accepts(ports["issuer"]) and accepts(ports["core"]))
+        return ports, authority
+
     def start_api(self, *options, name="api"):
         port, admin = free_port(), free_port()
-        self.start(name, [BUILD / "issuing-api", f"--database.url={self.conninfo} user=issuing_api", f"--api.listen=127.0.0.1:{port}",
-                          f"--api.admin_listen=127.0.0.1:{admin}", f"--auth.hs256_secret_file={self.secret}", f"--card.keys_file={self.keys}",
+        self.start(name, [BUILD / "issuing-api", f"--database.url={self.conninfo} user=issuing_api",
+                          f"--api.listen=127.0.0.1:{port}", f"--api.admin_listen=127.0.0.1:{admin}",
+                          f"--auth.hs256_secret_file={self.secret}", f"--card.keys_file={self.keys}",
                           "--log.level=warning", *options])
         self.until(lambda: self.answers(f"http://127.0.0.1:{admin}/readyz"))
         return port, admin
 
-    def start_worker(self, *options, name="worker", issuer=None, core=None):
+    def start_worker(self, *options, name="worker", issuer=None, core=None, scheme="http"):
         admin = free_port()
-        self.start(name, [BUILD / "issuing-worker", f"--database.url={self.conninfo} user=issuing_worker", f"--worker.admin_listen=127.0.0.1:{admin}",
-                          f"--issuer.url=http://127.0.0.1:{issuer or self.ports['issuer']}", f"--core.url=http://127.0.0.1:{core or self.ports['core']}",
+        self.start(name, [BUILD / "issuing-worker", f"--database.url={self.conninfo} user=issuing_worker",
+                          f"--worker.admin_listen=127.0.0.1:{admin}",
+                          f"--issuer.url={scheme}://127.0.0.1:{issuer or self.ports['issuer']}",
+                          f"--core.url={scheme}://127.0.0.1:{core or self.ports['core']}",
                           f"--card.keys_file={self.keys}", "--log.level=warning", *options])
         self.until(lambda: self.answers(f"http://127.0.0.1:{admin}/readyz"))
         return admin

@@ -1,4 +1,5 @@
-"""Every piece of SQL that knows the schema, in one place. Tables are named by their parents: partitions are looked after by the server."""
+"""Every piece of SQL that knows the schema, in one place. Tables are named by their parents: partitions are looked
+after by the server."""
 
 FINGERPRINT = "'\\x00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff'"
 PAYLOAD = "'{\"kind\":\"new\",\"program\":\"standard\"}'"
@@ -6,7 +7,8 @@ PAYLOAD = "'{\"kind\":\"new\",\"program\":\"standard\"}'"
 # Acceptance by pgbench: as the api does it for one request, for 32, and as ordinary code does it.
 ACCEPT_ONE = f"""
 \\set u random(1, 1000000)
-SELECT verdict FROM issuing.accept(ARRAY[gen_random_uuid()], ARRAY['u' || :u], ARRAY[gen_random_uuid()::text], ARRAY[{FINGERPRINT}::bytea],
+SELECT verdict FROM issuing.accept(ARRAY[gen_random_uuid()], ARRAY['u' || :u], ARRAY[gen_random_uuid()::text],
+                                   ARRAY[{FINGERPRINT}::bytea],
     ARRAY[{PAYLOAD}], ARRAY[NULL::text], 1000000, interval '10 seconds', false, interval '24 hours');
 """
 
@@ -18,7 +20,8 @@ SELECT count(verdict) FROM issuing.accept(
     (SELECT array_agg('u' || :u || '-' || g) FROM generate_series(1, {MANY}) g),
     (SELECT array_agg(gen_random_uuid()::text) FROM generate_series(1, {MANY})),
     (SELECT array_agg({FINGERPRINT}::bytea) FROM generate_series(1, {MANY})),
-    (SELECT array_agg({PAYLOAD}::text) FROM generate_series(1, {MANY})), (SELECT array_agg(NULL::text) FROM generate_series(1, {MANY})),
+    (SELECT array_agg({PAYLOAD}::text) FROM generate_series(1, {MANY})),
+    (SELECT array_agg(NULL::text) FROM generate_series(1, {MANY})),
     1000000, interval '10 seconds', false, interval '24 hours');
 """
 
@@ -30,12 +33,14 @@ INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
 VALUES (issuing.uuid7(), clock_timestamp(), 'u' || :u, gen_random_uuid()::text, {FINGERPRINT}) ON CONFLICT DO NOTHING;
 INSERT INTO rate_limit_log (at, request_id, accepted, user_id)
 SELECT clock_timestamp(), gen_random_uuid(), true, 'u' || :u
-WHERE (SELECT count(*) FROM rate_limit_log WHERE user_id = 'u' || :u AND at > clock_timestamp() - interval '10 seconds') < 1000000;
+WHERE (SELECT count(*) FROM rate_limit_log WHERE user_id = 'u' || :u
+       AND at > clock_timestamp() - interval '10 seconds') < 1000000;
 INSERT INTO outbox_events (user_id, idempotency_key, payload) VALUES ('u' || :u, 'k', {PAYLOAD});
 COMMIT;
 """
 
-# The database's part of a worker, without a worker: claim, save and end in batches, a commit each. Nothing crosses a socket.
+# The database's part of a worker, without a worker: claim, save and end in batches, a commit each. Nothing crosses a
+# socket.
 DRAIN = """
 CREATE OR REPLACE PROCEDURE bench_drain(batch int8) LANGUAGE plpgsql AS $$
 DECLARE
@@ -53,9 +58,12 @@ BEGIN
         n := cardinality(ids);
         EXIT WHEN n IS NULL;
         tokens := array_fill(token, ARRAY[n]);
-        PERFORM count(*) FROM issuing.save(ids, tokens, (SELECT array_agg(gen_random_uuid()) FROM generate_series(1, n)),
-            (SELECT array_agg('card_' || i) FROM unnest(ids) i), array_fill('4242'::text, ARRAY[n]), array_fill(12::int8, ARRAY[n]),
-            array_fill(2030::int8, ARRAY[n]), array_fill(decode(repeat('a7', 49), 'hex'), ARRAY[n]), array_fill(NULL::uuid, ARRAY[n]));
+        PERFORM count(*)
+        FROM issuing.save(ids, tokens, (SELECT array_agg(gen_random_uuid()) FROM generate_series(1, n)),
+            (SELECT array_agg('card_' || i) FROM unnest(ids) i), array_fill('4242'::text, ARRAY[n]),
+            array_fill(12::int8, ARRAY[n]), array_fill(2030::int8, ARRAY[n]),
+            array_fill(decode(repeat('a7', 49), 'hex'), ARRAY[n]),
+            array_fill(NULL::uuid, ARRAY[n]));
         COMMIT;
         PERFORM count(*) FROM issuing.complete(ids, tokens, 'bench', array_fill(1::int8, ARRAY[n]));
         COMMIT;
@@ -69,7 +77,8 @@ RUN_DRAIN = "CALL bench_drain(100)"
 CLAIM_TIMES = 5
 CLAIM_COST = """
 BEGIN;
-EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT id FROM issuing.claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000, false);
+EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
+SELECT id FROM issuing.claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000, false);
 ROLLBACK;
 """
 
@@ -86,7 +95,8 @@ $$
 """
 
 # UUID v7 of a time, as our programs make them.
-UUID7 = ("encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING substring(int8send((extract(epoch FROM {at}) * 1000)::int8) FROM 3) "
+UUID7 = ("encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING substring(int8send((extract(epoch FROM"
+         " {at}) * 1000)::int8) FROM 3) "
          "FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid")
 
 
@@ -98,7 +108,8 @@ WITH e AS MATERIALIZED (
     FROM (SELECT g, now() - ({total} - g) * (interval '{span_s} seconds' / {total}) - interval '1 second' AS at
           FROM generate_series({first}, {last}) g) t
 ), keys AS (
-    INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint) SELECT id, at, user_id, key, {FINGERPRINT}::bytea FROM e
+    INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
+    SELECT id, at, user_id, key, {FINGERPRINT}::bytea FROM e
 ), tries AS (
     INSERT INTO rate_limit_log (at, request_id, accepted, user_id) SELECT at, id, true, user_id FROM e
 )
@@ -116,18 +127,22 @@ WITH e AS MATERIALIZED (
     FROM (SELECT g, now() - ({total} - g) * (interval '{span_s} seconds' / {total}) - interval '1 second' AS at
           FROM generate_series({first}, {last}) g) t
 ), keys AS (
-    INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint) SELECT id, at, user_id, key, {FINGERPRINT}::bytea FROM e
+    INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
+    SELECT id, at, user_id, key, {FINGERPRINT}::bytea FROM e
 ), tries AS (
     INSERT INTO rate_limit_log (at, request_id, accepted, user_id) SELECT at, id, true, user_id FROM e
 ), events AS (
-    INSERT INTO outbox_events (id, created_at, updated_at, completed_at, next_attempt_at, first_sent_at, retry_count, status, user_id,
+    INSERT INTO outbox_events (id, created_at, updated_at, completed_at, next_attempt_at, first_sent_at, retry_count,
+                               status, user_id,
                                idempotency_key, payload, lease_owner)
     SELECT id, at, at, at, at, at, 1, 'COMPLETED', user_id, key, {PAYLOAD}::jsonb, 'bench' FROM e
 ), attempts AS (
-    INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step, outcome)
+    INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker, step,
+                                 outcome)
     SELECT id, token, at, at, 1, false, user_id, 'bench', 'link', 'completed' FROM e
 )
-INSERT INTO cards (id, request_id, created_at, updated_at, exp_month, exp_year, user_id, issuer_card_id, last4, number_record)
+INSERT INTO cards (id, request_id, created_at, updated_at, exp_month, exp_year, user_id, issuer_card_id, last4,
+                   number_record)
 SELECT card_id, id, at, at, 12, 2030, user_id, 'card_' || id, '4242', decode(repeat('a7', 49), 'hex') FROM e
 """
 
@@ -140,7 +155,8 @@ WHERE c.relnamespace = 'issuing'::regnamespace AND c.relkind IN ('r', 'p') AND N
 """
 
 # By the database's clock: from the first claim to the last completion.
-DRAIN_TOOK = "SELECT extract(epoch FROM max(completed_at) - min(first_sent_at)) FROM outbox_events WHERE status = 'COMPLETED'"
+DRAIN_TOOK = ("SELECT extract(epoch FROM max(completed_at) - min(first_sent_at)) FROM outbox_events"
+              " WHERE status = 'COMPLETED'")
 
 # Completions a second in the middle half of a drain, and the seconds from an event's claim to its completion there.
 STEADY = """
@@ -167,14 +183,16 @@ SELECT count(*) FROM (SELECT FROM outbox_events WHERE event_type = 'CARD_ISSUE' 
 BY_BUCKET = """
 SELECT floor(extract(epoch FROM completed_at - '{since}'::timestamptz) / {bucket}) AS b, count(*),
        percentile_cont(0.5) WITHIN GROUP (ORDER BY d), percentile_cont(0.99) WITHIN GROUP (ORDER BY d)
-FROM (SELECT completed_at, extract(epoch FROM completed_at - created_at) * 1000 AS d FROM outbox_events WHERE completed_at >= '{since}') x
+FROM (SELECT completed_at, extract(epoch FROM completed_at - created_at) * 1000 AS d FROM outbox_events
+      WHERE completed_at >= '{since}') x
 GROUP BY b ORDER BY b
 """
 
 # Of a table, its partitions, their indexes and toast; and the rows that are dead but still there.
 SIZE_AND_DEAD = """
 WITH parts AS (SELECT relid FROM pg_partition_tree('{table}') UNION SELECT '{table}'::regclass)
-SELECT sum(pg_total_relation_size(relid)), (SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_all_tables WHERE relid IN (SELECT relid FROM parts)),
+SELECT sum(pg_total_relation_size(relid)),
+       (SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_all_tables WHERE relid IN (SELECT relid FROM parts)),
        count(*)
 FROM parts
 """
@@ -184,8 +202,10 @@ HOLD = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM (SELECT FROM
 
 # Row versions so far, by table; partitions count for their parent.
 VERSIONS = """
-SELECT coalesce(pg_partition_root(relid), relid)::regclass::text AS name, sum(n_tup_ins), sum(n_tup_upd), sum(n_tup_hot_upd), sum(n_tup_del)
-FROM pg_stat_all_tables WHERE schemaname = 'issuing' GROUP BY 1 HAVING sum(n_tup_ins) + sum(n_tup_upd) + sum(n_tup_del) > 0 ORDER BY 1
+SELECT coalesce(pg_partition_root(relid), relid)::regclass::text AS name, sum(n_tup_ins), sum(n_tup_upd),
+       sum(n_tup_hot_upd), sum(n_tup_del)
+FROM pg_stat_all_tables WHERE schemaname = 'issuing' GROUP BY 1
+HAVING sum(n_tup_ins) + sum(n_tup_upd) + sum(n_tup_del) > 0 ORDER BY 1
 """
 
 # File numbers, as they stand in WAL records, and whose they are: (file, table, index or '').
@@ -197,25 +217,30 @@ JOIN pg_class t ON t.oid = coalesce(i.indrelid, c.oid)
 WHERE c.relkind IN ('r', 'i', 't') AND pg_relation_filenode(c.oid) IS NOT NULL
 """
 
-# A NOTIFY that reaches nobody: the function that sends it does nothing. The statement stays, so that only the wake-up is missing.
+# No NOTIFY: the function that sends it does nothing. The statement stays, so that only the wake-up
+# is missing.
 WAKE_UP_OFF = """
-CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp AS '';
+CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, issuing, pg_temp AS '';
 """
 WAKE_UP_ON = """
-CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, issuing, pg_temp
     AS $$ SELECT pg_notify(channel, '') $$;
 """
 
 SETTINGS = """
-SELECT string_agg(name || ' ' || current_setting(name), ', ' ORDER BY n) FROM unnest(ARRAY['fsync', 'synchronous_commit', 'full_page_writes',
+SELECT string_agg(name || ' ' || current_setting(name), ', ' ORDER BY n)
+FROM unnest(ARRAY['fsync', 'synchronous_commit', 'full_page_writes',
     'wal_sync_method', 'shared_buffers', 'max_wal_size']) WITH ORDINALITY AS s (name, n)
 """
 
-# Requests that nobody works on, one a user; their ids in the order of the users.
+# Requests that no worker processes, one for each user; their ids in the order of the users.
 WAITABLE = f"""
 WITH e AS (
     INSERT INTO outbox_events (user_id, payload, next_attempt_at)
-    SELECT 'waiting-' || g, {PAYLOAD.replace("{", "{{").replace("}", "}}")}, now() + interval '1 day' FROM generate_series(1, {{count}}) g
+    SELECT 'waiting-' || g, {PAYLOAD.replace("{", "{{").replace("}", "}}")}, now() + interval '1 day'
+    FROM generate_series(1, {{count}}) g
     RETURNING id, user_id
 )
 SELECT id FROM e ORDER BY substring(user_id FROM 9)::int

@@ -9,7 +9,9 @@ from goals import judge
 def number(value):
     """As many digits as say something."""
     size = abs(value)
-    return f"{value:,.0f}" if size >= 100 else f"{value:,.1f}" if size >= 10 else f"{value:,.2f}" if size >= 1 else f"{value:.3f}"
+    if size < 1:
+        return f"{value:.3f}"
+    return f"{value:,.0f}" if size >= 100 else f"{value:,.1f}" if size >= 10 else f"{value:,.2f}"
 
 
 class Table:
@@ -47,12 +49,15 @@ class Table:
         verdict = "" if reached is None else "ok" if reached else "MISSED"
         if reached is False:
             self.missed.append(key)
-        row = {"key": key, "part": self.part, "what": what.strip(), "median": median, "least": min(values), "most": max(values), "values": values,
-               "unit": unit, "limit": limit, "ratio": ratio, "goal": goal, "reached": reached, "note": note, **(more or {})}
+        row = {"key": key, "part": self.part, "what": what.strip(), "median": median, "least": min(values),
+               "most": max(values), "values": values,
+               "unit": unit, "limit": limit, "ratio": ratio, "goal": goal, "reached": reached, "note": note,
+               **(more or {})}
         self.rows.append(row)
         self.write(row)
         print(self.FORMAT.format("  " + what, number(median), spread, unit, "" if limit is None else number(limit),
-                                 "" if ratio is None else f"{ratio:.2f}", goal or "", verdict, note).rstrip(), flush=True)
+                                 "" if ratio is None else f"{ratio:.2f}", goal or "", verdict, note).rstrip(),
+              flush=True)
         return median
 
     def remark(self, text):

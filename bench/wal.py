@@ -1,4 +1,5 @@
-"""wal: what one event writes from acceptance to COMPLETED: WAL, row versions, index entries; in a load at saturation and at a low rate."""
+"""wal: what one event writes from acceptance to COMPLETED: WAL, row versions, index entries; in a load at saturation
+and at a low rate."""
 import collections
 import re
 import subprocess
@@ -12,14 +13,17 @@ OTHERS = "commits, catalogues and others"
 
 
 def versions(stack):
-    """By table: rows inserted, updated, updated without index entries (HOT), deleted. Sessions report theirs when they are idle."""
+    """By table: rows inserted, updated, updated without index entries (HOT), deleted. Sessions report theirs when they
+    are idle."""
     stack.sql("SELECT pg_stat_force_next_flush()")
-    return {name: [int(value) for value in values] for name, *values in (line.split("|") for line in stack.sql(VERSIONS).splitlines())}
+    return {name: [int(value) for value in values] for name,
+            *values in (line.split("|") for line in stack.sql(VERSIONS).splitlines())}
 
 
 def waldump(stack, start, end):
     """By table: bytes of WAL, index entries; and bytes of page images."""
-    files = {int(file): (table, index) for file, table, index in (line.split("|") for line in stack.sql(FILES).splitlines())}
+    files = {int(file): (table, index) for file, table,
+             index in (line.split("|") for line in stack.sql(FILES).splitlines())}
     data = next(RUN.rglob("PG_VERSION")).parent
     sizes, entries, images = collections.Counter(), collections.Counter(), 0
     dump = subprocess.Popen([stack.program("pg_waldump"), "-p", data / "pg_wal", "-s", start, "-e", end],
@@ -40,7 +44,8 @@ def waldump(stack, start, end):
 
 
 def measure(stack, load):
-    """Per event. The sessions of api and worker have told all their counts once they are gone, so each stretch has its own."""
+    """Per event. The sessions of api and worker have reported all their counts when they have ended, so each stretch
+    has sessions of its own."""
     before, start = versions(stack), stack.sql("SELECT pg_current_wal_insert_lsn()")
     stat = int(stack.sql("SELECT wal_bytes FROM pg_stat_wal"))
     count = load()
@@ -50,16 +55,19 @@ def measure(stack, load):
     stack.sql("SELECT pg_switch_wal()")
     size = int(stack.sql(f"SELECT pg_wal_lsn_diff('{end}', '{start}')"))
     sizes, entries, images = waldump(stack, start, end)
-    changed = {name: [(now - then) / count for now, then in zip(after[name], before.get(name, [0] * 4))] for name in after}
+    changed = {name: [(now - then) / count for now, then in zip(after[name], before.get(name, [0] * 4))]
+               for name in after}
     return {"count": count, "bytes": size / count, "stat_bytes": stat / count, "images": images / count,
-            "sizes": {name: value / count for name, value in sizes.items()}, "entries": {name: value / count for name, value in entries.items()},
+            "sizes": {name: value / count for name, value in sizes.items()},
+            "entries": {name: value / count for name, value in entries.items()},
             "versions": {name: values for name, values in changed.items() if any(values)}}
 
 
 def report(table, name, text, found):
     total = [sum(values[i] for values in found["versions"].values()) for i in range(4)]
     table.add(f"wal.{name}.bytes", f"{text}, WAL", found["bytes"], "B/event", more=found,
-              note=f"{found['count']:,} events; page images {found['images']:.0f}; pg_stat_wal {found['stat_bytes']:.0f}")
+              note=f"{found['count']:,} events; page images {found['images']:.0f};"
+                    f" pg_stat_wal {found['stat_bytes']:.0f}")
     table.add(f"wal.{name}.versions", "  row versions written", total[0] + total[1], "/event",
               note=f"inserted {total[0]:.2f}, updated {total[1]:.2f} (HOT {total[2]:.2f}), deleted {total[3]:.2f}")
     table.add(f"wal.{name}.dead", "  row versions left dead", total[1] + total[3], "/event")
@@ -88,7 +96,8 @@ def run(stack, table, options):
         return stretch(lambda port: wrk_accept(port, 64, options.seconds)["count"])
 
     def slow():
-        return stretch(lambda port: open_loop("accept", port, tokens(), RATE, SECONDS, "--connections", 8, "--arrivals", "constant")["done"])
+        return stretch(lambda port: open_loop("accept", port, tokens(), RATE, SECONDS, "--connections", 8, "--arrivals",
+                                              "constant")["done"])
 
     saturated()
     report(table, "load", "at saturation, 64 connections and a worker", measure(stack, saturated))

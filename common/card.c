@@ -1,7 +1,7 @@
-/* What a card number may look like and how much of it may be said.
+/* See card.h.
  *
- * Invariants: nothing here keeps, copies or prints more than the last four digits.
- * Left out: Luhn and issuer ranges; the issuer's word is final. */
+ * Invariants: nothing here stores, copies or prints more than the last four digits.
+ * Left out: Luhn and issuer ranges; the issuer decides what is a card number. */
 #include "common/card.h"
 
 #include <string.h>
@@ -21,10 +21,10 @@ bool card_number_is_valid(const char *number, size_t length)
 
 void card_last4_of(const char *number, size_t length, char ret_last4[CARD_LAST4_SIZE])
 {
-    size_t kept = length < CARD_LAST4_SIZE - 1 ? length : CARD_LAST4_SIZE - 1;
-    if (kept > 0)
-        memcpy(ret_last4, number + length - kept, kept);
-    ret_last4[kept] = '\0';
+    size_t count = length < CARD_LAST4_SIZE - 1 ? length : CARD_LAST4_SIZE - 1;
+    if (count > 0)
+        memcpy(ret_last4, number + length - count, count);
+    ret_last4[count] = '\0';
 }
 
 bool card_last4_is_valid(const char *last4, size_t length)

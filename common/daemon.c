@@ -7,18 +7,24 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "common/clock.h"
-#include "common/log.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/sd.h"
+#include "common/base/secret.h"
 #include "common/schema.h"
-#include "common/sd.h"
-#include "common/secret.h"
 
 #define TICK_MS 250
-#define DRAIN_LOOK_MS 10
-#define DRAIN_EXTRA_MS 4000 /* CONTRACT 1: drained within max(timeouts) + 5 s */
+#define DRAIN_POLL_MS 10
+#define DRAIN_EXTRA_MS 4000 /* beyond the longer timeout; docs/operators.md promises 5 s, with the time to close */
 #define METRICS_MAX (1024 * 1024)
+#define ADMIN_CONNECTIONS 64
+#define ADMIN_IDLE_MS 5000
+#define ADMIN_HEADER_MS 2000
+#define ADMIN_SURPLUS 16
+#define ACCEPT_RESTS_LOG_MS 10000
 
-/* A connection is a file: api.max_connections and the concurrency options should be the limits, not the soft one. */
+/* A connection is a file: api.max_connections and the concurrency options are the limits, not the soft one of the
+ * system. */
 static void raise_file_limit(void)
 {
     struct rlimit limit;
@@ -28,18 +34,28 @@ static void raise_file_limit(void)
     }
 }
 
+int64_t daemon_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT32_MAX)
+        return INT32_MAX;
+    return (int64_t)limit.rlim_cur;
+}
+
+void daemon_log_accept_rests(int error)
+{
+    static int64_t logged_ms; /* 0 = never */
+    int64_t now_ms = clock_mono_ms();
+    if (logged_ms != 0 && now_ms < logged_ms + ACCEPT_RESTS_LOG_MS)
+        return;
+    logged_ms = now_ms;
+    log_warning("accepting connections rests", LOG_TEXT("why", strerror(error)));
+}
+
 /* ---- SIGHUP ---- */
 
-/* How the configuration was read, to read it again. */
-static struct {
-    struct config *config;
-    enum config_program program;
-    const char *name;
-    int argc;
-    char **argv;
-} options;
-/* Any number of signals are one; the tick looks. A handler of our own and not libuv's, which takes its handler away with
- * its handle: then a late signal would end the process. */
+/* Any number of signals are one reload, at the next tick. A handler of our own and not libuv's, which removes its
+ * handler with its handle: after that a late signal would end the process. */
 static volatile sig_atomic_t is_reload_wanted;
 
 static void on_sighup(int number)
@@ -55,89 +71,80 @@ static void watch_sighup(void)
     (void)sigaction(SIGHUP, &action, NULL); /* cannot fail */
 }
 
-static void tell_changed(void *context, const char *name)
+static void log_changed_option(void *context, const char *name)
 {
     (void)context;
     if (strcmp(name, "log.level") != 0)
         log_warning("an option has changed and needs a restart", LOG_TEXT("option", name));
 }
 
-/* Whatever of the configuration cannot be used, the old one stays in force as a whole. */
-static void reload_options(void)
+static void apply_log_options(const struct daemon *daemon)
 {
-    struct config fresh, *config = options.config;
+    log_init(daemon->name, (enum log_level)daemon->config.log.level, (enum log_format)daemon->config.log.format);
+}
+
+/* When anything in the new configuration cannot be used, all of the old one stays in force. */
+static void reload_options(struct daemon *daemon)
+{
+    struct config fresh, *config = &daemon->config;
     struct err err = {0};
-    if (!config_load(&fresh, options.program, options.argc, options.argv, &err)) {
+    bool is_loaded = config_load(&fresh, daemon->program, daemon->argc, daemon->argv, &err);
+    if (!is_loaded || !config_check(&fresh, daemon->program, &err)) {
         log_error("the configuration cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
-        return;
-    }
-    if (config_check(&fresh, options.program, &err)) {
-        config_compare(config, &fresh, options.program, tell_changed, NULL);
+    } else {
+        config_compare(config, &fresh, daemon->program, log_changed_option, NULL);
         if (config->log.level != fresh.log.level)
             log_info("the log level changes", LOG_TEXT("log_level", log_level_name((enum log_level)fresh.log.level)));
         config->log.level = fresh.log.level;
-        log_init(options.name, (enum log_level)config->log.level, (enum log_format)config->log.format);
-    } else {
-        log_error("the configuration cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
+        apply_log_options(daemon);
     }
-    config_done(&fresh);
+    if (is_loaded)
+        config_done(&fresh);
 }
 
 static void reload_if_wanted(struct daemon *daemon)
 {
     if (!is_reload_wanted || daemon->is_stopping)
         return;
-    is_reload_wanted = 0; /* first: a signal that comes meanwhile means the files as they are then */
-    reload_options();
-    if (daemon->on_reload)
-        daemon->on_reload(daemon->context);
+    is_reload_wanted = 0; /* first: a signal during the reload means the files as they are after it */
+    reload_options(daemon);
+    daemon->on_reload(daemon->context);
     log_info("configuration and files were read again");
 }
 
-int daemon_options(struct config *ret_config, enum config_program program, const char *name, int argc, char **argv)
+/* ---- options ---- */
+
+static int print_error(const struct daemon *daemon, const struct err *err)
 {
+    fprintf(stderr, "%s: %s\n", daemon->name, err->message);
+    return err_exit_code(err->kind);
+}
+
+/* true: the daemon shall run. false: the program is done, with *ret_exit_code (--help, --check-config, errors). */
+static bool read_options(struct daemon *daemon, int *ret_exit_code)
+{
+    struct config *config = &daemon->config;
     struct err err = {0};
-    watch_sighup();
-    secret_protect_process();
-    options.config = ret_config;
-    options.program = program;
-    options.name = name;
-    options.argc = argc;
-    options.argv = argv;
-    if (!config_load(ret_config, program, argc, argv, &err)) {
-        fprintf(stderr, "%s: %s\n", name, err.message);
-        return err_exit_code(err.kind);
-    }
-    if (ret_config->help) {
+    *ret_exit_code = 0;
+    if (!config_load(config, daemon->program, daemon->argc, daemon->argv, &err)) {
+        *ret_exit_code = print_error(daemon, &err);
+    } else if (config->help) {
         printf("Usage: %s [--config FILE] [--section.key=value ...] [--check-config] [--show-config] [--version]\n\n",
-               name);
-        config_help(program, stdout);
-        return 0;
+               daemon->name);
+        config_help(daemon->program, stdout);
+    } else if (config->version) {
+        printf("%s %s\n", daemon->name, ISSUING_VERSION);
+    } else if (config->show) {
+        config_show(config, stdout);
+    } else if (!config_check(config, daemon->program, &err) ||
+               (config->check_only && daemon->check_files && !daemon->check_files(config, &err))) {
+        *ret_exit_code = print_error(daemon, &err);
+    } else if (config->check_only) {
+        printf("%s: the configuration is fine\n", daemon->name);
+    } else {
+        return true;
     }
-    if (ret_config->version) {
-        printf("%s %s\n", name, ISSUING_VERSION);
-        return 0;
-    }
-    if (ret_config->show) {
-        config_show(ret_config, stdout);
-        return 0;
-    }
-    if (ret_config->argument_count > 0) {
-        fprintf(stderr, "%s: unexpected argument '%s'\n", name, ret_config->arguments[0]);
-        return err_exit_code(ERR_USAGE);
-    }
-    if (!config_check(ret_config, program, &err)) {
-        fprintf(stderr, "%s: %s\n", name, err.message);
-        return err_exit_code(err.kind);
-    }
-    if (ret_config->check_only) {
-        printf("%s: the configuration is fine\n", name);
-        return 0;
-    }
-    log_init(name, (enum log_level)ret_config->log.level, (enum log_format)ret_config->log.format);
-    signal(SIGPIPE, SIG_IGN);
-    raise_file_limit();
-    return -1;
+    return false;
 }
 
 /* ---- admin listener ---- */
@@ -174,32 +181,34 @@ static void reply_metrics(struct daemon *daemon, struct http_request *request)
     http_reply(request, &reply);
 }
 
-static bool path_is(const struct http_request *request, const char *path)
-{
-    return request->path.length == strlen(path) && memcmp(request->path.bytes, path, request->path.length) == 0;
-}
-
 static void on_admin_request(void *context, struct http_request *request)
 {
     struct daemon *daemon = context;
-    if (!path_is(request, "/livez") && !path_is(request, "/readyz") && !path_is(request, "/metrics")) {
+    if (!slice_is(request->path, "/livez") && !slice_is(request->path, "/readyz") &&
+        !slice_is(request->path, "/metrics")) {
         reply_text(request, 404, "there are /livez, /readyz and /metrics\n");
     } else if (request->method != HTTP_GET && request->method != HTTP_HEAD) {
         struct http_reply reply = {.status = 405, .headers = {{"Allow", "GET, HEAD"}}};
         http_reply(request, &reply);
-    } else if (path_is(request, "/livez")) {
+    } else if (slice_is(request->path, "/livez")) {
         reply_text(request, 200, "ok\n");
-    } else if (path_is(request, "/metrics")) {
+    } else if (slice_is(request->path, "/metrics")) {
         reply_metrics(daemon, request);
     } else if (daemon->is_stopping) {
         reply_text(request, 503, "draining\n");
     } else if (pg_pool_ready(daemon->pool)) {
         reply_text(request, 200, "ok\n");
     } else {
-        char text[sizeof daemon->why_not_ready + 1];
-        snprintf(text, sizeof text, "%s\n", daemon->why_not_ready);
+        char text[sizeof(daemon->why_not_ready) + 1];
+        snprintf(text, sizeof(text), "%s\n", daemon->why_not_ready);
         reply_text(request, 503, text);
     }
+}
+
+static void on_admin_accept_rests(void *context, int error)
+{
+    (void)context;
+    daemon_log_accept_rests(error);
 }
 
 /* ---- the database ---- */
@@ -207,7 +216,7 @@ static void on_admin_request(void *context, struct http_request *request)
 static void on_pool_state(void *context, bool ready, const char *error_text)
 {
     struct daemon *daemon = context;
-    snprintf(daemon->why_not_ready, sizeof daemon->why_not_ready, "%s", ready ? "" : error_text);
+    snprintf(daemon->why_not_ready, sizeof(daemon->why_not_ready), "%s", ready ? "" : error_text);
     if (ready)
         log_info("database ready");
     else
@@ -224,12 +233,12 @@ static void on_db_error(void *context, const char sqlstate[6])
     metric_add(metrics_series(daemon->metrics, daemon->db_errors_metric, class, NULL), 1);
 }
 
-bool daemon_open(struct daemon *daemon, struct err *err)
+static bool open_pool(struct daemon *daemon, struct err *err)
 {
     struct pg_pool_options pool = {
-        .conninfo = daemon->config->database.url,
+        .conninfo = daemon->config.database.url,
         .application_name = daemon->name,
-        .connections = (int)daemon->config->database.connections,
+        .connections = (int)daemon->config.database.connections,
         .pipeline = daemon->pipeline,
         .waiting_max = daemon->waiting_max,
         .schema_least = SCHEMA_LEAST,
@@ -238,18 +247,65 @@ bool daemon_open(struct daemon *daemon, struct err *err)
         .on_error = on_db_error,
         .context = daemon,
     };
-    snprintf(daemon->why_not_ready, sizeof daemon->why_not_ready, "not connected yet");
-    return pg_pool_open(daemon->loop, &pool, &daemon->pool, err);
+    snprintf(daemon->why_not_ready, sizeof(daemon->why_not_ready), "not connected yet");
+    return pg_pool_open(&daemon->loop, &pool, &daemon->pool, err);
+}
+
+/* ---- the end ---- */
+
+static void release(void *context)
+{
+    struct daemon *daemon = context;
+    buf_done(&daemon->text);
+}
+
+/* Without this, a second SIGTERM that arrives after the handlers are closed and before the process has ended would turn
+ * a shutdown in good order into exit status 143. */
+static void block_end_signals(void)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &signals, NULL); /* cannot fail */
+}
+
+/* The loop then ends by itself. */
+static void on_pool_closed(void *context)
+{
+    struct daemon *daemon = context;
+    struct closing *closing = &daemon->own;
+    block_end_signals();
+    closing_start(closing, release, daemon, NULL, NULL);
+    closing_handle(closing, &daemon->sigterm);
+    closing_handle(closing, &daemon->sigint);
+    closing_handle(closing, &daemon->tick);
+    closing_handle(closing, &daemon->drain);
+    http_server_close(daemon->admin, closing_part_closed, closing_part(closing));
+    closing_end(closing);
+}
+
+static void on_modules_closed(void *context)
+{
+    struct daemon *daemon = context;
+    pg_pool_close(daemon->pool, on_pool_closed, daemon);
+}
+
+static void on_drained(struct daemon *daemon)
+{
+    closing_start(&daemon->modules, NULL, NULL, on_modules_closed, daemon);
+    daemon->close(daemon->context, &daemon->modules);
+    closing_end(&daemon->modules);
 }
 
 /* ---- signals, drain, tick ---- */
 
-static void on_drain_look(uv_timer_t *timer)
+static void on_drain_poll(uv_timer_t *timer)
 {
     struct daemon *daemon = container_of(timer, struct daemon, drain);
     if (daemon->is_idle(daemon->context)) {
         uv_timer_stop(timer);
-        daemon->on_drained(daemon->context);
+        on_drained(daemon);
     } else if (clock_mono_ms() >= daemon->drain_until_ms) {
         daemon->on_late(daemon->context);
         log_error("the drain took too long");
@@ -257,20 +313,29 @@ static void on_drain_look(uv_timer_t *timer)
     }
 }
 
-static void on_signal(uv_signal_t *handle, int number)
+static void stop(struct daemon *daemon, int signal_number)
 {
-    struct daemon *daemon = handle->data;
-    const struct config *config = daemon->config;
+    const struct config *config = &daemon->config;
     if (daemon->is_stopping)
         return;
     daemon->is_stopping = true;
-    log_info("draining", LOG_TEXT("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"));
+    log_info("draining", LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"));
     sd_stopping();
     int64_t call_ms =
         config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
     daemon->drain_until_ms = clock_mono_ms() + call_ms + DRAIN_EXTRA_MS;
     daemon->on_stop(daemon->context);
-    uv_timer_start(&daemon->drain, on_drain_look, 0, DRAIN_LOOK_MS);
+    uv_timer_start(&daemon->drain, on_drain_poll, 0, DRAIN_POLL_MS);
+}
+
+static void on_sigterm(uv_signal_t *handle, int number)
+{
+    stop(container_of(handle, struct daemon, sigterm), number);
+}
+
+static void on_sigint(uv_signal_t *handle, int number)
+{
+    stop(container_of(handle, struct daemon, sigint), number);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -285,70 +350,87 @@ static void on_tick(uv_timer_t *timer)
     reload_if_wanted(daemon);
 }
 
-bool daemon_start(struct daemon *daemon, struct err *err)
+static void start_handles(struct daemon *daemon)
 {
-    buf_init(&daemon->text, METRICS_MAX);
-    metric_set(metrics_series(daemon->metrics, daemon->build_metric, daemon->name, ISSUING_VERSION), 1);
-    struct http_server_options server;
-    http_server_defaults(&server);
-    server.listen = daemon->admin_listen;
-    server.max_connections = 64;
-    server.on_request = on_admin_request;
-    server.context = daemon;
-    if (!http_server_open(daemon->loop, &server, &daemon->admin, err))
-        return false;
-    uv_signal_init(daemon->loop, &daemon->sigterm);
-    uv_signal_init(daemon->loop, &daemon->sigint);
-    uv_timer_init(daemon->loop, &daemon->tick);
-    uv_timer_init(daemon->loop, &daemon->drain);
-    daemon->sigterm.data = daemon->sigint.data = daemon->tick.data = daemon->drain.data = daemon;
-    uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
-    uv_signal_start(&daemon->sigint, on_signal, SIGINT);
+    uv_signal_init(&daemon->loop, &daemon->sigterm);
+    uv_signal_init(&daemon->loop, &daemon->sigint);
+    uv_timer_init(&daemon->loop, &daemon->tick);
+    uv_timer_init(&daemon->loop, &daemon->drain);
+    uv_signal_start(&daemon->sigterm, on_sigterm, SIGTERM);
+    uv_signal_start(&daemon->sigint, on_sigint, SIGINT);
     daemon->tick_due_us = clock_mono_us() + TICK_MS * 1000;
     uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
-    daemon->open_handles = 5;
+}
+
+/* ---- main ---- */
+
+static bool open_admin_listener(struct daemon *daemon, struct err *err)
+{
+    const struct config *config = &daemon->config;
+    struct http_server_options server;
+    http_server_defaults(&server);
+    server.listen = daemon->program == CONFIG_API ? config->api.admin_listen : config->worker.admin_listen;
+    server.max_connections = ADMIN_CONNECTIONS;
+    server.surplus_max = ADMIN_SURPLUS;
+    server.idle_timeout_ms = ADMIN_IDLE_MS;
+    server.header_timeout_ms = ADMIN_HEADER_MS;
+    server.body_max = 0; /* nothing here takes one */
+    server.on_request = on_admin_request;
+    server.on_accept_rests = on_admin_accept_rests;
+    server.context = daemon;
+    return http_server_open(&daemon->loop, &server, &daemon->admin, err);
+}
+
+static bool start(struct daemon *daemon, struct err *err)
+{
+    daemon->metrics = daemon->new_metrics();
+    if (!daemon->metrics)
+        return err_set(err, ERR_MEMORY, "no memory for the metrics");
+    if (!open_pool(daemon, err) || !daemon->open(daemon->context, err))
+        return false;
+    buf_init(&daemon->text, METRICS_MAX);
+    metric_set(metrics_series(daemon->metrics, daemon->build_metric, daemon->name, ISSUING_VERSION), 1);
+    if (!open_admin_listener(daemon, err))
+        return false;
+    start_handles(daemon);
     sd_ready();
     return true;
 }
 
-/* ---- the end ---- */
-
-static void one_closed(struct daemon *daemon)
-{
-    if (--daemon->open_handles == 0)
-        buf_done(&daemon->text);
-}
-
-static void on_handle_closed(uv_handle_t *handle)
-{
-    one_closed(handle->data);
-}
-
-static void on_admin_closed(void *context)
-{
-    one_closed(context);
-}
-
-static void on_pool_closed(void *context)
-{
-    struct daemon *daemon = context;
-    uv_close((uv_handle_t *)&daemon->sigterm, on_handle_closed);
-    uv_close((uv_handle_t *)&daemon->sigint, on_handle_closed);
-    uv_close((uv_handle_t *)&daemon->tick, on_handle_closed);
-    uv_close((uv_handle_t *)&daemon->drain, on_handle_closed);
-    http_server_close(daemon->admin, on_admin_closed, daemon);
-}
-
-void daemon_close(struct daemon *daemon)
-{
-    pg_pool_close(daemon->pool, on_pool_closed, daemon);
-}
-
-bool daemon_run(uv_loop_t *loop)
+static bool run(uv_loop_t *loop)
 {
     uv_run(loop, UV_RUN_DEFAULT);
     if (uv_loop_close(loop) == 0)
         return true;
     log_error("handles were left open");
     return false;
+}
+
+int daemon_main(struct daemon *daemon, int argc, char **argv)
+{
+    struct err err = {0};
+    int exit_code;
+    watch_sighup();
+    secret_protect_process();
+    daemon->argc = argc;
+    daemon->argv = argv;
+    if (!read_options(daemon, &exit_code)) {
+        config_done(&daemon->config);
+        return exit_code;
+    }
+    apply_log_options(daemon);
+    signal(SIGPIPE, SIG_IGN);
+    raise_file_limit();
+    if (uv_loop_init(&daemon->loop) != 0)
+        return 1;
+    if (!start(daemon, &err)) {
+        log_error("could not start", LOG_TEXT("why", err.message));
+        return err_exit_code(err.kind);
+    }
+    daemon->on_started(daemon->context);
+    bool is_clean = run(&daemon->loop);
+    metrics_free(daemon->metrics);
+    config_done(&daemon->config);
+    log_info("stopped");
+    return is_clean ? 0 : 1;
 }

@@ -1,72 +1,76 @@
-/* What both daemons do around their work: options, signals, systemd, the loop's lag, the admin listener (livez, readyz,
- * metrics). */
+/* What both daemons do around their work: options, loop, database pool and readiness, signals and the drain, systemd,
+ * the lag of the loop, the admin listener (livez, readyz, metrics). A daemon's main() fills in the first part of a
+ * struct daemon and returns daemon_main(). */
 #ifndef ISSUING_DAEMON_H
 #define ISSUING_DAEMON_H
 
 #include <uv.h>
 
-#include "common/config.h"
-#include "common/err.h"
-#include "common/http_server.h"
-#include "common/metrics.h"
-#include "common/pg_pool.h"
+#include "common/base/closing.h"
+#include "common/base/err.h"
+#include "common/base/metrics.h"
+#include "common/config/config.h"
+#include "common/http_server/http_server.h"
+#include "common/pg/pg_pool.h"
 
 #ifndef ISSUING_VERSION
 #define ISSUING_VERSION "0.0.0"
 #endif
 
-/* Called once, first in main(): from here on SIGHUP never ends the process. log.level in ret_config changes with a SIGHUP;
- * ret_config and argv must live as long as the daemon.
- *
- * Reads the command line and everything it names. Returns -1 to go on, or the exit code of a program that is done
- * (--help, --check-config, errors). */
-int daemon_options(struct config *ret_config, enum config_program program, const char *name, int argc, char **argv);
-
 struct daemon {
     /* in */
-    uv_loop_t *loop;
     const char *name;
-    const struct config *config;
-    struct metrics *metrics;
-    size_t lag_metric;       /* family of issuing_loop_lag_seconds */
-    size_t build_metric;     /* family of issuing_build_info */
-    size_t db_errors_metric; /* family of issuing_db_errors_total */
-    const char *admin_listen;
-    int pipeline, waiting_max;                /* of the pool (pg_pool.h) */
-    void (*on_database_ready)(void *context); /* each time it comes (back); NULL = nothing */
+    enum config_program program;
+    struct metrics *(*new_metrics)(void); /* NULL when memory is out */
+    size_t lag_metric;                    /* family of issuing_loop_lag_seconds */
+    size_t build_metric;                  /* family of issuing_build_info */
+    size_t db_errors_metric;              /* family of issuing_db_errors_total */
+    int pipeline, waiting_max;            /* of the pool (pg_pool.h) */
+    /* --check-config only: opens and closes the files that the options name. NULL = none. */
+    bool (*check_files)(const struct config *config, struct err *err);
+    /* Opens the modules of the program; loop, metrics and pool are there. On failure the process ends, with the exit
+     * code of the error. */
+    bool (*open)(void *context, struct err *err);
+    void (*on_started)(void *context);        /* writes the line of the log */
+    void (*on_database_ready)(void *context); /* each time the database comes (back); NULL = nothing */
     void (*on_scrape)(void *context);         /* before metrics are rendered */
-    /* SIGHUP, also one from before the start: the files with secrets shall be read again. Not while draining. */
+    /* SIGHUP, also one from before the start: the files with secrets are to be read again. Not while draining. */
     void (*on_reload)(void *context);
-    /* SIGTERM or SIGINT, once: take on nothing new. Then is_idle is asked every 10 ms; when it says so, on_drained
-     * closes the rooms and ends with
-     * daemon_close(). When the time is up (CONTRACT 1), on_late says the last words and the process exits 0: what is
-     * open is covered by leases
-     * and by clients' keys, exactly as if it were killed. */
+    /* SIGTERM or SIGINT, once: take on nothing new. From then on is_idle is called every 10 ms; when it returns true,
+     * close is called. When the drain takes too long (the longer of the two peers' timeouts and 4 s), on_late is called
+     * and the process exits with 0: leases and clients' keys cover what is open, exactly as after a kill. */
     void (*on_stop)(void *context);
     bool (*is_idle)(void *context);
-    void (*on_drained)(void *context);
+    void (*close)(void *context, struct closing *closing); /* closes the modules: each is a part of `closing` */
     void (*on_late)(void *context);
     void *context;
-    /* out */
-    struct pg_pool *pool; /* open from daemon_open() to daemon_close() */
+    /* out: valid from open() to the end of close() */
+    struct config config; /* log.level changes with SIGHUP */
+    uv_loop_t loop;
+    struct metrics *metrics;
+    struct pg_pool *pool;
     /* private */
     uv_signal_t sigterm, sigint;
     uv_timer_t tick, drain;
     int64_t tick_due_us, lag_us, drain_until_ms;
     struct http_server *admin;
+    struct closing modules, own;
     bool is_stopping;
     char why_not_ready[320];
     struct buf text;
-    int open_handles;
+    int argc; /* the command line, for SIGHUP */
+    char **argv;
 };
 
-/* The database pool, which the rooms are built around. */
-must_check bool daemon_open(struct daemon *daemon, struct err *err);
-/* After the rooms: signals, tick, admin listener. */
-must_check bool daemon_start(struct daemon *daemon, struct err *err);
-/* Closes the pool and its own handles; the loop then ends by itself. */
-void daemon_close(struct daemon *daemon);
-/* Runs the loop to its end, and says whether every handle is gone (a leak is our bug and logged). */
-bool daemon_run(uv_loop_t *loop);
+/* The whole of main(): runs until the daemon has drained, and returns the exit code. `daemon` must outlive the
+ * process's work: make it static. Called once. */
+int daemon_main(struct daemon *daemon, int argc, char **argv);
+
+/* Files that a daemon needs beside its clients' connections and those to the database. */
+#define DAEMON_FILES 112
+/* How many files this process may have open; INT32_MAX = no limit. */
+int64_t daemon_file_limit(void);
+/* Logs, at most every 10 s, that a listener pauses accepting; `error` is an errno. */
+void daemon_log_accept_rests(int error);
 
 #endif

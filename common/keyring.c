@@ -42,7 +42,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* The next word of *line, which loses it; length 0 at the end. */
+/* Takes the next word off the beginning of *line; length 0 at the end. */
 static struct slice next_word(struct slice *line)
 {
     const char *bytes = line->bytes, *end = line->bytes + line->length;
@@ -134,7 +134,7 @@ static void read_made(struct slice mark, struct slice rest, char ret_made_at[KEY
     ret_made_at[word.length] = '\0';
 }
 
-/* One line; what is wrong with it is said without a byte of it. */
+/* Parses one line. An error message contains no byte of it. */
 static bool read_line(struct keyring *keyring, struct slice line, const char *path, int number, struct err *err)
 {
     struct slice id = next_word(&line);
@@ -276,7 +276,7 @@ static uint32_t get_u32(const unsigned char *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* What a record is bound to, each part behind its length: "ab" + "c" is not "a" + "bc". */
+/* The additional data of a record. Each part follows its length, so that "ab" + "c" is not "a" + "bc". */
 static bool add_context(EVP_CIPHER_CTX *cipher, uint32_t key_id, const char *user_id, const struct uuid *card_id)
 {
     static const char purpose[] = "issuing card number v1";
@@ -368,7 +368,7 @@ bool keyring_open(const struct keyring *keyring, const char *user_id, const stru
                  EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_SET_TAG, TAG_SIZE, tag) == 1 &&
                  add_context(cipher, id, user_id, card_id) &&
                  EVP_DecryptUpdate(cipher, number, &written, sealed, (int)number_length) == 1;
-    /* Only the last step says whether the tag fits; before it `number` is not to be believed. */
+    /* Only the last step checks the tag; before it `number` must not be used. */
     bool fits = ready && EVP_DecryptFinal_ex(cipher, number + written, &rest) == 1;
     EVP_CIPHER_CTX_free(cipher);
     if (fits) {

@@ -1,19 +1,18 @@
-/* Card numbers at rest: AES-256-GCM under a key with an id, the row bound as additional data (NIST SP 800-38D).
+/* Card numbers at rest: AES-256-GCM under a key with an id, with the row as additional data (NIST SP 800-38D).
  *
- * Record: version(1) key_id(4, big endian) nonce(12, random) ciphertext tag(16). AAD: "issuing card number v1", key id,
- * user id, card id,
- * each with its length, so that a record copied to another row or user does not open. The keys file holds `<id> <state>
- * <64 hex digits>` lines,
- * state active (exactly one), decrypt or retired; '#' starts a comment, "# made TIME" behind a key says since when it is
- * there. Only this room, common/token.c and api/auth*.c
- * know OpenSSL. */
+ * Record: version (1 byte), key id (4, big endian), nonce (12, random), ciphertext, tag (16). Additional data: "issuing
+ * card number v1", key id, user id, card id, each with its length, so that a record copied to another row or user does
+ * not open.
+ *
+ * The keys file has lines `<id> <state> <64 hex digits>`; the state is active (exactly one), decrypt or retired. '#'
+ * starts a comment; "# made TIME" behind a key is the time of its creation. */
 #ifndef ISSUING_KEYRING_H
 #define ISSUING_KEYRING_H
 
-#include "common/base.h"
-#include "common/err.h"
-#include "common/secret.h"
-#include "common/uuid7.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/base/secret.h"
+#include "common/base/uuid7.h"
 
 struct keyring;
 
@@ -25,17 +24,17 @@ struct keyring;
 
 enum keyring_state { KEYRING_ACTIVE, KEYRING_DECRYPT, KEYRING_RETIRED };
 
-/* What may be told of a key. */
+/* The public facts about a key. */
 struct keyring_entry {
     uint32_t id;
     enum keyring_state state;
-    char made_at[KEYRING_TIME_SIZE]; /* as its line says, "# made TIME"; "" = it does not */
+    char made_at[KEYRING_TIME_SIZE]; /* from "# made TIME" on its line; "" = there is none */
 };
 
 must_check bool keyring_load(const char *path, struct keyring **ret_keyring, struct err *err);
-/* Takes the place of *keyring, which is freed, unless the file cannot be used: then *keyring stays. What is being stored
- * was sealed with the old active key, so a file in which that key is missing or retired, or in which a key has changed,
- * cannot be used. *keyring NULL = nothing was there before. */
+/* Replaces *keyring, which is freed, unless the file cannot be used: then *keyring stays. Numbers that are being stored
+ * were sealed with the old active key, so a file in which that key is missing or retired, or in which a key has
+ * changed, cannot be used. *keyring NULL = there was no ring before. */
 must_check bool keyring_load_over(const char *path, struct keyring **keyring, struct err *err);
 void keyring_free(struct keyring *keyring); /* wipes */
 uint32_t keyring_active_id(const struct keyring *keyring);
@@ -43,7 +42,7 @@ uint32_t keyring_active_id(const struct keyring *keyring);
 size_t keyring_count(const struct keyring *keyring);
 struct keyring_entry keyring_entry(const struct keyring *keyring, size_t index);
 const char *keyring_state_name(enum keyring_state state);
-/* Whether records of that key can be opened: it is there and not retired. */
+/* Whether records of that key can be opened: the key exists and is not retired. */
 bool keyring_can_open(const struct keyring *keyring, uint32_t key_id);
 /* false: the record has no known form. */
 bool keyring_record_key(const unsigned char *record, size_t length, uint32_t *ret_key_id);
@@ -58,10 +57,11 @@ must_check bool keyring_open(const struct keyring *keyring, const char *user_id,
                              struct err *err);
 /* Writes a new file with one active key, mode 0600, O_EXCL: never overwrites. */
 must_check bool keyring_generate(const char *path, uint32_t *ret_key_id, struct err *err);
-/* Change an existing file: a new active key, the old one then only decrypts; or a decrypt key becomes retired. All other
- * lines stay as they are. The file is replaced as a whole (a new file beside it, synced, renamed; same mode and owner),
- * so that readers see the old or the new one, and a failure leaves the old one. Two at once wait for each other, 10 s.
- * ERR_REFUSED: a symbolic link, more than one name, another owner's, no such key, the active one. */
+/* Change an existing file: a new active key, the old one then only decrypts; or a decrypt key becomes retired. All
+ * other lines stay as they are. The file is replaced as a whole (a new file beside it, synced, renamed; same mode and
+ * owner), so that readers see the old or the new one, and a failure leaves the old one. Two changes at once wait for
+ * each other, up to 10 s. ERR_REFUSED: a symbolic link, more than one name, another owner's, no such key, the active
+ * one. */
 must_check bool keyring_rotate(const char *path, uint32_t *ret_new_id, uint32_t *ret_old_id, struct err *err);
 must_check bool keyring_retire(const char *path, uint32_t key_id, struct err *err);
 

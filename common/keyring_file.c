@@ -1,11 +1,11 @@
-/* The file of card keys: made, and changed as a whole.
+/* Creates the file of card keys, and changes it as a whole.
  *
- * Invariants: a key that was in the file is in the file afterwards; whatever fails leaves the old file and no other
- * file behind; two changes at once wait for each other. What is written is read back by keyring_load before it takes
- * the old file's name. No message holds a byte of a key, and every buffer with one is overwritten.
+ * Invariants: a change removes no key; a failure leaves the old file, and no other file beside it; two changes at once
+ * wait for each other. A new file is read back with keyring_load() before it takes the old file's name. No message
+ * contains a byte of a key, and every buffer that held a key is overwritten.
  *
- * The lock is flock(2) on the file itself. A change gives its name to another file, so whoever waited for the lock of
- * the old one looks again which file has the name. */
+ * The lock is flock(2) on the file itself. A change moves the name to a new file, so a process that has waited for the
+ * lock checks whether the file that it locked still has the name. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/keyring.h"
 
 #define KEY_SIZE 32
@@ -42,7 +42,7 @@ static bool write_all(int fd, const char *text, size_t length)
     return true;
 }
 
-/* Without it the name may be gone after a crash, and with it every number that was sealed. */
+/* Without this a crash may lose the file's name, and with the keys every card number that was sealed with them. */
 static bool sync_directory(const char *path)
 {
     char copy[PATH_MAX];
@@ -52,13 +52,13 @@ static bool sync_directory(const char *path)
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    /* Some file systems cannot; then there is nothing better to do. */
+    /* EINVAL: this file system cannot sync a directory, and there is no other way to do it. */
     bool done = fsync(fd) == 0 || errno == EINVAL;
     close(fd);
     return done;
 }
 
-/* "<id> active <64 hex digits> # made TIME\n" with a key that nobody has seen. 0: no random bytes. */
+/* Writes "<id> active <64 hex digits> # made TIME\n" with a new random key. Returns the length; 0 = no random bytes. */
 static size_t format_key(char out[LINE_SIZE], uint32_t id)
 {
     unsigned char key[KEY_SIZE];
@@ -75,7 +75,7 @@ static size_t format_key(char out[LINE_SIZE], uint32_t id)
     return (size_t)(length + snprintf(out + length, LINE_SIZE - (size_t)length, " # made %s\n", made));
 }
 
-/* A new file of that name, on the disk; it is gone again after a failure. like: whose mode and owner it gets. */
+/* Creates a file and syncs it; removes it after a failure. like: gives mode and owner; NULL = mode 0600, our owner. */
 static bool create(const char *path, const char *text, size_t length, const struct stat *like, struct err *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -127,8 +127,8 @@ struct change {
     int fd; /* holds the lock */
     struct stat old;
     char new_path[PATH_MAX];
-    struct keyring *keyring; /* what the file says */
-    struct secret text;      /* less its last newline */
+    struct keyring *keyring; /* the keys of the old file */
+    struct secret text;      /* of the old file, without its last newline */
     char *out;               /* the new file */
     size_t out_length, out_size;
 };
@@ -152,7 +152,7 @@ static bool check_old(const struct change *change, struct err *err)
     return true;
 }
 
-/* Opens the file that has the name and locks it. */
+/* Opens and locks the file that has the name while it holds the lock. */
 static bool lock(struct change *change, struct err *err)
 {
     int64_t started_ms = clock_mono_ms();
@@ -186,7 +186,7 @@ static bool begin(struct change *change, const char *path, struct err *err)
         return err_set(err, ERR_USAGE, "the name of the file is too long");
     if (!lock(change, err) || !keyring_load(path, &change->keyring, err) || !secret_load(&change->text, path, err))
         return false;
-    /* A longer state word in every line, the line ends, and a new key. */
+    /* Space for a longer state word and a newline in every line, and for the line of a new key. */
     change->out_size = change->text.length + 2 * KEYRING_KEYS_MAX + LINE_SIZE + 2;
     change->out = malloc(change->out_size);
     return change->out || err_set(err, ERR_MEMORY, "out of memory for a key file");
@@ -209,7 +209,7 @@ static void put(struct change *change, const char *bytes, size_t length)
     change->out_length += length;
 }
 
-/* Copies all lines; that of the key gets another state. The file is known to be well-formed. */
+/* Copies all lines, and changes the state of this key. Precondition: keyring_load() has accepted the file. */
 static void copy_with_state(struct change *change, uint32_t key_id, enum keyring_state state)
 {
     const char *at = (const char *)change->text.bytes, *end = at + change->text.length;
@@ -229,7 +229,7 @@ static void copy_with_state(struct change *change, uint32_t key_id, enum keyring
     }
 }
 
-/* Whether the new file says what it should: every key of before, unchanged, and `more` besides. */
+/* Whether the new file has every key of the old one, unchanged, and `more` new ones. */
 static bool check_new(struct change *change, size_t more, struct err *err)
 {
     struct keyring *fresh = NULL;
@@ -252,7 +252,7 @@ static bool finish(struct change *change, size_t more, struct err *err)
     struct stat named;
     if (change->out_length > SECRET_FILE_MAX)
         return err_set(err, ERR_REFUSED, "%s: the file would be longer than %d bytes", change->path, SECRET_FILE_MAX);
-    /* Whoever left one of that name died before its rename: we have the lock. */
+    /* We hold the lock, so a file of this name is left from a process that died before its rename. */
     if (unlink(change->new_path) != 0 && errno != ENOENT)
         return err_set(err, ERR_SYSTEM, "%s: %s", change->new_path, strerror(errno));
     if (!create(change->new_path, change->out, change->out_length, &change->old, err))
@@ -277,7 +277,7 @@ static bool rotate(struct change *change, uint32_t *ret_new_id, uint32_t *ret_ol
     size_t count = keyring_count(change->keyring);
     for (size_t i = 0; i < count; i++)
         newest = keyring_entry(change->keyring, i).id > newest ? keyring_entry(change->keyring, i).id : newest;
-    /* An id is never given twice: it says which key a record is sealed with. */
+    /* An id is never used twice, because a record names its key by this id. */
     if (newest == UINT32_MAX || count == KEYRING_KEYS_MAX)
         return err_set(err, ERR_REFUSED, "%s: there is no room for another key; remove retired ones", change->path);
     *ret_new_id = newest + 1;

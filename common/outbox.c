@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/err.h"
-#include "common/json_strict.h"
-#include "common/json_value.h"
-#include "common/uuid7.h"
+#include "common/base/err.h"
+#include "common/base/uuid7.h"
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
 
-/* Of an unknown member's name, what is shown. Every byte may need two in the pointer. */
+/* How much of an unknown member's name is shown. Every byte may need two in the JSON pointer. */
 #define SHOWN_NAME_MAX 32
 
 struct reader {
@@ -73,7 +73,7 @@ const char *outbox_reason_detail(const char *code)
     static const struct {
         const char *code, *detail;
     } reasons[] = {
-#define X(name, text) {.code = #name, .detail = text},
+#define X(name, text, meaning) {.code = #name, .detail = text},
         OUTBOX_REASONS(X)
 #undef X
     };
@@ -85,6 +85,72 @@ const char *outbox_reason_detail(const char *code)
     if (code && strncmp(code, "core_http_", 10) == 0)
         return "The account service gave an answer that was not expected.";
     return "The request was refused.";
+}
+
+const char *outbox_cause_name(enum outbox_cause cause)
+{
+    switch (cause) {
+#define X(name, word, text)   \
+    case OUTBOX_CAUSE_##name: \
+        return #word;
+        OUTBOX_CAUSES(X)
+#undef X
+    }
+    return "unknown";
+}
+
+const char *outbox_code_text(const char *code)
+{
+    static const struct {
+        const char *code, *text;
+    } texts[] = {
+#define X(name, detail, meaning) {.code = #name, .text = meaning},
+        OUTBOX_REASONS(X)
+#undef X
+#define X(name, word, meaning) {.code = #word, .text = meaning},
+            OUTBOX_CAUSES(X)
+#undef X
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        if (strcmp(texts[i].code, code) == 0)
+            return texts[i].text;
+    return NULL;
+}
+
+const char *outbox_attempt_name(enum outbox_attempt attempt)
+{
+    switch (attempt) {
+#define X(name, word)           \
+    case OUTBOX_ATTEMPT_##name: \
+        return #word;
+        OUTBOX_ATTEMPTS(X)
+#undef X
+    }
+    return "unknown";
+}
+
+bool outbox_attempt_parse(const char *word, enum outbox_attempt *ret_attempt)
+{
+#define X(name, attempt_word)                 \
+    if (strcmp(word, #attempt_word) == 0) {   \
+        *ret_attempt = OUTBOX_ATTEMPT_##name; \
+        return true;                          \
+    }
+    OUTBOX_ATTEMPTS(X)
+#undef X
+    return false;
+}
+
+bool outbox_held_end_parse(const char *word, enum outbox_held_end *ret_held_end)
+{
+#define X(name, held_word)                  \
+    if (strcmp(word, #held_word) == 0) {    \
+        *ret_held_end = OUTBOX_HELD_##name; \
+        return true;                        \
+    }
+    OUTBOX_HELD_ENDS(X)
+#undef X
+    return false;
 }
 
 bool outbox_user_id_is_valid(const char *user_id, size_t length)
@@ -233,7 +299,7 @@ static void read_member(struct reader *reader, struct slice raw_name, struct jso
         add_unknown_fault(reader, raw_name);
 }
 
-/* What depends on two members, once all are read. A member that has a fault already gets no second one. */
+/* Rules about two members, checked once all members are read. A member that has a fault already gets no second one. */
 static void check_together(struct reader *reader)
 {
     if (!reader->has_kind)

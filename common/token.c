@@ -1,18 +1,17 @@
 /* A JSON Web Token signed with HMAC-SHA-256 (RFC 7515, appendix A.1; RFC 7519).
  *
- * Invariants: every copy of the claims is wiped, for a token is as good as a password until it expires.
- * Left out: other algorithms, and reading (api/auth.c). */
+ * Invariants: every copy of the claims and of the token is wiped, because a token is as good as a password until it
+ * expires.
+ * Left out: other algorithms, and reading tokens (api/auth.c). */
 #include "common/token.h"
 
-#include <inttypes.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <string.h>
 
-#include "common/clock.h"
-#include "common/json_value.h"
+#include "common/base/clock.h"
+#include "common/json/json_writer.h"
 
-#define KEY_MIN 32
 #define CLAIMS_MAX 8192
 #define MAC_SIZE 32
 
@@ -32,27 +31,30 @@ static void put_base64url(struct buf *out, const unsigned char *bytes, size_t le
     }
 }
 
-static void put_member(struct buf *claims, const char *name, const char *value)
+static void write_claims(struct buf *out, const char *user, int64_t expires_at_s, const char *issuer,
+                         const char *audience)
 {
-    buf_put_format(claims, ",\"%s\":", name);
-    json_put_string(claims, value, strlen(value));
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_add_integer(&writer, "exp", expires_at_s);
+    json_add_integer(&writer, "iat", clock_wall_us() / 1000000);
+    json_add_text(&writer, "sub", user);
+    if (issuer)
+        json_add_text(&writer, "iss", issuer);
+    if (audience)
+        json_add_text(&writer, "aud", audience);
+    json_close_object(&writer);
 }
 
 bool token_mint_hs256(const struct secret *key, const char *user, int64_t expires_at_s, const char *issuer,
                       const char *audience, struct buf *out, struct err *err)
 {
-    if (key->length < KEY_MIN)
-        return err_set(err, ERR_CONFIG, "a key for HS256 must have %d bytes or more", KEY_MIN);
+    if (key->length < TOKEN_SECRET_MIN)
+        return err_set(err, ERR_CONFIG, "a key for HS256 must have %d bytes or more", TOKEN_SECRET_MIN);
     struct buf claims, token;
     buf_init(&claims, CLAIMS_MAX);
     buf_init(&token, 2 * CLAIMS_MAX);
-    buf_put_format(&claims, "{\"exp\":%" PRId64 ",\"iat\":%" PRId64, expires_at_s, clock_wall_us() / 1000000);
-    put_member(&claims, "sub", user);
-    if (issuer)
-        put_member(&claims, "iss", issuer);
-    if (audience)
-        put_member(&claims, "aud", audience);
-    buf_put_byte(&claims, '}');
+    write_claims(&claims, user, expires_at_s, issuer, audience);
     buf_put_text(&token, header);
     put_base64url(&token, (const unsigned char *)claims.bytes, claims.failed ? 0 : claims.length);
     unsigned char mac[MAC_SIZE];
@@ -69,5 +71,5 @@ bool token_mint_hs256(const struct secret *key, const char *user, int64_t expire
     buf_done(&claims);
     buf_wipe(&token);
     buf_done(&token);
-    return done || err_set(err, ERR_MEMORY, "out of memory or room for a token");
+    return done || err_set(err, ERR_MEMORY, "out of memory for a token, or it is too long");
 }

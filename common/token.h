@@ -3,13 +3,15 @@
 #ifndef ISSUING_TOKEN_H
 #define ISSUING_TOKEN_H
 
-#include "common/base.h"
-#include "common/buf.h"
-#include "common/err.h"
-#include "common/secret.h"
+#include "common/base/base.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/secret.h"
 
-/* Appends a token to out. key: 32 bytes or more (ERR_CONFIG). issuer and audience may be NULL; user is not checked, so
- * that bad ones can be made. */
+#define TOKEN_SECRET_MIN 32 /* bytes of a secret for HS256 */
+
+/* Appends a token to out. key: TOKEN_SECRET_MIN bytes or more, otherwise ERR_CONFIG. issuer and audience may be NULL.
+ * user is not checked, so that tests can make tokens with a bad one. */
 must_check bool token_mint_hs256(const struct secret *key, const char *user, int64_t expires_at_s, const char *issuer,
                                  const char *audience, struct buf *out, struct err *err);
 

@@ -1,9 +1,9 @@
-/* What all actions share.
+/* See action.h.
  *
- * Invariants: an action always has an actor and a reason before it touches anything; every id that was asked for gets
- * exactly one line.
- * Left out: proof of who acts. Whoever may run this as another user is that user here; the database adds the role that
- * it knows the session by. */
+ * Invariants: an action has an actor and a reason before it changes anything; each id on the command line gets exactly
+ * one line of output.
+ * Left out: proof of who acts. A person who may run this program as another user is that user here; the database adds
+ * the role of the session. */
 #include "ctl/action.h"
 
 #include <pwd.h>
@@ -12,20 +12,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/json_value.h"
-#include "common/log.h"
+#include "common/base/log.h"
+#include "common/json/json_value.h"
 
 static bool is_blank(const char *text)
 {
     return text[strspn(text, " \t\r\n")] == '\0';
 }
 
-/* The database takes UTF-8 only, and would say so less clearly. */
+/* The database takes UTF-8 only, and its message is less clear. */
 static bool is_utf8(const char *text)
 {
     struct buf quoted;
     buf_init(&quoted, 16 * ACTION_REASON_SIZE);
-    /* What is no UTF-8 comes out as U+FFFD. */
+    /* What is not UTF-8 is written as U+FFFD. */
     bool right = json_put_string(&quoted, text, strlen(text)) &&
                  (!strstr(quoted.bytes, "\xEF\xBF\xBD") || strstr(text, "\xEF\xBF\xBD"));
     buf_done(&quoted);
@@ -54,7 +54,7 @@ bool action_init(struct action *action, const char *reason, struct err *err)
     if (strlen(reason) >= ACTION_REASON_SIZE)
         return err_set(err, ERR_USAGE, "--reason is longer than %d bytes", ACTION_REASON_SIZE - 1);
     if (!is_utf8(reason))
-        return err_set(err, ERR_USAGE, "--reason is no UTF-8 text");
+        return err_set(err, ERR_USAGE, "--reason is not UTF-8");
     snprintf(action->reason, sizeof(action->reason), "%s", reason);
     log_redact(action->reason);
     find_who(action);
@@ -73,7 +73,8 @@ bool action_parse_id(const char *text, struct uuid *ret_id, struct err *err)
 {
     if (uuid_parse(text, strlen(text), ret_id))
         return true;
-    return err_set(err, ERR_USAGE, "%.60s is no event id; one looks like 0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f", text);
+    return err_set(err, ERR_USAGE,
+                   "%.60s is not an event id; an event id looks like 0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f", text);
 }
 
 static const struct {

@@ -1,11 +1,11 @@
-/* What all actions share: who acts, why, on which ids, and how each result is said. */
+/* What all actions share: who acts, why, on which ids, and how each result is reported. */
 #ifndef ISSUING_CTL_ACTION_H
 #define ISSUING_CTL_ACTION_H
 
-#include "common/base.h"
-#include "common/err.h"
-#include "common/pg_param.h"
-#include "common/uuid7.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/base/uuid7.h"
+#include "common/pg/pg_param.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
 
@@ -21,7 +21,7 @@
     X(WOULD_RESOLVE, "would_resolve", "would be resolved") \
     X(REFUSED, "refused", "refused")
 
-/* what came of one id: for programs, for people */
+/* The result for one id: for programs, for people. */
 enum action_result {
 #define X(name, word, text) ACTION_##name,
     ACTION_RESULTS(X)
@@ -41,10 +41,10 @@ struct action {
 must_check bool action_init(struct action *action, const char *reason, struct err *err);
 /* Fills params[0..3]: actor, user of the operating system, SUDO_USER, reason. The action must outlive them. */
 void action_params(const struct action *action, struct pg_param params[ACTION_PARAMS]);
-/* ERR_USAGE: "... is no event id". */
+/* ERR_USAGE: "... is not an event id". */
 must_check bool action_parse_id(const char *text, struct uuid *ret_id, struct err *err);
-/* Says one result on standard output; for --json the event with "result" and "why". event NULL: there is none. why may
- * be NULL. */
+/* Prints one result on standard output; with --json the event with "result" and "why". event NULL: there is none. why
+ * may be NULL. */
 must_check bool action_report(const struct ctl *ctl, const char *id_text, enum action_result result,
                               const struct event *event, const char *why, struct err *err);
 

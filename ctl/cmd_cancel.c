@@ -1,26 +1,29 @@
-/* issuing-ctl cancel: PENDING -> REJECTED `cancelled`, while surely nothing was sent to the issuer. */
+/* issuing-ctl cancel: PENDING -> REJECTED `cancelled`, while it is certain that no request can have made a card. */
 #include <stdio.h>
 #include <string.h>
 
 #include "ctl/bulk.h"
 #include "statements.h"
 
-static bool ask(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
+static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
 {
     const char *detail = outbox_reason_detail("cancelled");
     struct pg_param params[3 + ACTION_PARAMS] = {pg_param_uuid(id),
                                                  seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
                                                  pg_param_text(detail, strlen(detail))};
     action_params(&bulk->action, params + 3);
-    return pg_sync_ask(bulk->ctl->db, &sql_operator_cancel, params, ret_rows, err);
+    return pg_sync_query(bulk->ctl->db, &sql_operator_cancel, params, ret_rows, err);
 }
 
-static const char *look(const struct bulk *bulk, const struct event *event, char *ret_text, size_t size)
+static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
+                    struct err *err)
 {
     (void)bulk;
     (void)ret_text;
     (void)size;
-    return event->has_card ? "card" : event->first_sent_us != 0 ? "sent" : NULL;
+    (void)err;
+    *ret_code = event->has_card ? "card" : event->first_sent_us != 0 ? "sent" : NULL;
+    return true;
 }
 
 static void why_refused(const struct event *event, const char *code, char *ret_text, size_t size)
@@ -43,9 +46,9 @@ static const struct bulk_verb verb = {
     .would = ACTION_WOULD_CANCEL,
     .count = &sql_operator_cancel_count,
     .page = &sql_operator_cancel_page,
-    .hint = &sql_notify_final,
-    .ask = ask,
-    .look = look,
+    .wakeup = &sql_notify_final,
+    .act = act,
+    .preview = preview,
     .why_refused = why_refused,
 };
 
@@ -59,10 +62,9 @@ static int run_cancel(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_cancel = {
     .word = "cancel",
     .usage = "ID... | FILTERS [--dry-run] [--rate N] [--limit N] --reason TEXT",
-    .summary = "end PENDING events that were never sent",
-    .help =
-        "Makes PENDING events REJECTED with reason `cancelled`, where no request may have reached the issuer;\n"
-        "refused otherwise (exit 1, nothing changed). By filter, at least one, oldest first:\n\n" FILTER_HELP BULK_HELP
-            BULK_STORY,
+    .summary = "end PENDING events that cannot have a card",
+    .help = "Makes PENDING events REJECTED with reason `cancelled`, where no request can have made a card; refused\n"
+            "otherwise (exit 1, nothing changed). Given filters, at least one, the oldest event comes first:\n\n"
+            "  --status S     PENDING, the only status that can be cancelled\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_cancel,
 };

@@ -1,8 +1,8 @@
-/* issuing-ctl doctor: is everything as these programs need it?
+/* issuing-ctl doctor: checks that everything is as these programs need it.
  *
- * Each check is one line, ok or FAIL, and a FAIL comes with what to do. A check that cannot be made because an earlier
- * one failed is left out. Nothing is changed. Left out: the issuer and core-api, which ctl never talks to;
- * `issuing-worker` shows them in its metrics. */
+ * Each check is one line: ok, warn or FAIL; the last two name the fix. A check that cannot be made because an earlier
+ * one failed is skipped. Nothing is changed.
+ * Left out: the issuer and core-api, which issuing-ctl never calls; the worker's metrics show them. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/keyring.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
@@ -45,7 +45,7 @@ enum fact {
 #define DATA_TIMEOUT_US (INT64_C(60) * 1000 * 1000)
 #define DATA_ROWS_MAX 1000 /* counted of what breaks a rule */
 
-/* WARNING: shown with its fix, and no failure. */
+/* WARNING: shown with its fix, but not a failure. */
 enum level { OK, WARNING, FAIL };
 
 struct doctor {
@@ -55,8 +55,8 @@ struct doctor {
 };
 
 /* One line. fix: shown unless it is ok. */
-static void __attribute__((format(printf, 5, 0))) put_line(struct doctor *doctor, const char *check, enum level level,
-                                                           const char *fix, const char *format, va_list arguments)
+static void __attribute__((format(printf, 5, 0))) print_line(struct doctor *doctor, const char *check, enum level level,
+                                                             const char *fix, const char *format, va_list arguments)
 {
     static const char *const words[] = {[OK] = "ok", [WARNING] = "warn", [FAIL] = "FAIL"};
     char found[600];
@@ -85,11 +85,11 @@ static void __attribute__((format(printf, 5, 0))) put_line(struct doctor *doctor
 }
 
 static void __attribute__((format(printf, 5, 6)))
-say(struct doctor *doctor, const char *check, bool ok, const char *fix, const char *format, ...)
+report(struct doctor *doctor, const char *check, bool ok, const char *fix, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    put_line(doctor, check, ok ? OK : FAIL, fix, format, arguments);
+    print_line(doctor, check, ok ? OK : FAIL, fix, format, arguments);
     va_end(arguments);
 }
 
@@ -98,7 +98,7 @@ warn(struct doctor *doctor, const char *check, const char *fix, const char *form
 {
     va_list arguments;
     va_start(arguments, format);
-    put_line(doctor, check, WARNING, fix, format, arguments);
+    print_line(doctor, check, WARNING, fix, format, arguments);
     va_end(arguments);
 }
 
@@ -116,14 +116,14 @@ static bool is_on(const struct pg_rows *rows, int column)
 static void check_server(struct doctor *doctor, const struct pg_rows *facts)
 {
     int64_t version = pg_int8(facts, 0, VERSION_NUM);
-    say(doctor, "database", version >= SERVER_VERSION_MIN, "use PostgreSQL 14 or later",
-        "PostgreSQL %" PRId64 ".%" PRId64 ", database %s as %s%s", version / 10000, version % 10000,
-        text_of(facts, DATABASE), text_of(facts, ROLE), pg_bool(facts, 0, IS_SUPERUSER) ? " (superuser)" : "");
-    say(doctor, "writable", !pg_bool(facts, 0, IN_RECOVERY),
-        "connect to the primary: list all hosts in database.url and add target_session_attrs=read-write",
-        "the server is %s", pg_bool(facts, 0, IN_RECOVERY) ? "a standby and cannot be written to" : "a primary");
-    say(doctor, "encoding", strcasecmp(text_of(facts, ENCODING), "UTF8") == 0,
-        "create the database with ENCODING 'UTF8'", "%s", text_of(facts, ENCODING));
+    report(doctor, "database", version >= SERVER_VERSION_MIN, "use PostgreSQL 14 or later",
+           "PostgreSQL %" PRId64 ".%" PRId64 ", database %s as %s%s", version / 10000, version % 10000,
+           text_of(facts, DATABASE), text_of(facts, ROLE), pg_bool(facts, 0, IS_SUPERUSER) ? " (superuser)" : "");
+    report(doctor, "writable", !pg_bool(facts, 0, IN_RECOVERY),
+           "connect to the primary: list all hosts in database.url and add target_session_attrs=read-write",
+           "the server is %s", pg_bool(facts, 0, IN_RECOVERY) ? "a standby and cannot be written to" : "a primary");
+    report(doctor, "encoding", strcasecmp(text_of(facts, ENCODING), "UTF8") == 0,
+           "create the database with ENCODING 'UTF8'", "%s", text_of(facts, ENCODING));
 }
 
 static void check_standbys(struct doctor *doctor, const struct pg_rows *facts)
@@ -131,42 +131,42 @@ static void check_standbys(struct doctor *doctor, const struct pg_rows *facts)
     const char *names = text_of(facts, STANDBY_NAMES);
     int64_t count = pg_int8(facts, 0, SYNC_STANDBYS);
     if (!names[0])
-        say(doctor, "standbys", true, NULL, "none is synchronous: a failover would lose the last accepted requests");
+        report(doctor, "standbys", true, NULL, "none is synchronous: a failover would lose the last accepted requests");
     else if (strcmp(text_of(facts, SYNCHRONOUS_COMMIT), "local") == 0)
-        say(doctor, "standbys", false, "set synchronous_commit = on",
-            "synchronous_standby_names = %s, but commits do not wait for them (synchronous_commit = local)", names);
+        report(doctor, "standbys", false, "set synchronous_commit = on",
+               "synchronous_standby_names = %s, but commits do not wait for them (synchronous_commit = local)", names);
     else if (pg_is_null(facts, 0, SYNC_STANDBYS))
-        say(doctor, "standbys", true, NULL,
-            "synchronous_standby_names = %s (whether one is connected only pg_monitor may see)", names);
+        report(doctor, "standbys", true, NULL,
+               "synchronous_standby_names = %s (whether one is connected only pg_monitor may see)", names);
     else
-        say(doctor, "standbys", count > 0,
-            "start the standby, or change synchronous_standby_names; never cancel the sessions that wait",
-            "synchronous_standby_names = %s, %" PRId64 " connected%s", names, count,
-            count > 0 ? "" : ": every commit waits");
+        report(doctor, "standbys", count > 0,
+               "start the standby, or change synchronous_standby_names; never cancel the sessions that wait",
+               "synchronous_standby_names = %s, %" PRId64 " connected%s", names, count,
+               count > 0 ? "" : ": every commit waits");
 }
 
 static void check_durability(struct doctor *doctor, const struct pg_rows *facts)
 {
     const char *commit = text_of(facts, SYNCHRONOUS_COMMIT);
     bool someone = !pg_is_null(facts, 0, ASYNC_ROLES);
-    say(doctor, "commits", strcmp(commit, "off") != 0 && !someone,
-        "set synchronous_commit = on, and ALTER ROLE/DATABASE ... RESET synchronous_commit: a commit that a crash "
-        "loses is an accepted request that is lost",
-        "synchronous_commit = %s%s%s", commit, someone ? ", but off for " : "",
-        someone ? text_of(facts, ASYNC_ROLES) : "");
+    report(doctor, "commits", strcmp(commit, "off") != 0 && !someone,
+           "set synchronous_commit = on, and ALTER ROLE/DATABASE ... RESET synchronous_commit: a commit that a crash "
+           "loses is an accepted request that is lost",
+           "synchronous_commit = %s%s%s", commit, someone ? ", but off for " : "",
+           someone ? text_of(facts, ASYNC_ROLES) : "");
     check_standbys(doctor, facts);
-    say(doctor, "disk", is_on(facts, FSYNC) && is_on(facts, FULL_PAGE_WRITES),
-        "set fsync = on and full_page_writes = on in postgresql.conf, or a power cut may lose accepted requests",
-        "fsync = %s, full_page_writes = %s", text_of(facts, FSYNC), text_of(facts, FULL_PAGE_WRITES));
-    say(doctor, "autovacuum", is_on(facts, AUTOVACUUM) && is_on(facts, TRACK_COUNTS),
-        "set autovacuum = on and track_counts = on: the outbox is updated all the time and grows slow without",
-        "autovacuum = %s, track_counts = %s", text_of(facts, AUTOVACUUM), text_of(facts, TRACK_COUNTS));
-    say(doctor, "isolation", strcmp(text_of(facts, ISOLATION), "read committed") == 0,
-        "reset default_transaction_isolation: requests are accepted under read committed only",
-        "default_transaction_isolation = %s", text_of(facts, ISOLATION));
+    report(doctor, "disk", is_on(facts, FSYNC) && is_on(facts, FULL_PAGE_WRITES),
+           "set fsync = on and full_page_writes = on in postgresql.conf, or a power cut may lose accepted requests",
+           "fsync = %s, full_page_writes = %s", text_of(facts, FSYNC), text_of(facts, FULL_PAGE_WRITES));
+    report(doctor, "autovacuum", is_on(facts, AUTOVACUUM) && is_on(facts, TRACK_COUNTS),
+           "set autovacuum = on and track_counts = on: the outbox is updated all the time and grows slow without",
+           "autovacuum = %s, track_counts = %s", text_of(facts, AUTOVACUUM), text_of(facts, TRACK_COUNTS));
+    report(doctor, "isolation", strcmp(text_of(facts, ISOLATION), "read committed") == 0,
+           "reset default_transaction_isolation: requests are accepted under read committed only",
+           "default_transaction_isolation = %s", text_of(facts, ISOLATION));
 }
 
-/* before, after: this machine's clock around the question. */
+/* before_us, after_us: this machine's clock before and after the query. */
 static void check_clock(struct doctor *doctor, const struct pg_rows *facts, int64_t before_us, int64_t after_us)
 {
     int64_t database_us = pg_time_us(facts, 0, NOW);
@@ -174,12 +174,12 @@ static void check_clock(struct doctor *doctor, const struct pg_rows *facts, int6
                       : database_us > after_us ? database_us - after_us
                                                : 0;
     char span[PRINT_SPAN_SIZE];
-    say(doctor, "clock", skew_us <= SKEW_MAX_US,
-        "let NTP (chrony, systemd-timesyncd) run on both machines; tokens are checked by this one's clock",
-        "this machine is %s%s the database", skew_us < 1000 ? "in step with" : print_span(skew_us, span),
-        skew_us < 1000            ? ""
-        : database_us < before_us ? " ahead of"
-                                  : " behind");
+    report(doctor, "clock", skew_us <= SKEW_MAX_US,
+           "let NTP (chrony, systemd-timesyncd) run on both machines; tokens are checked by this one's clock",
+           "this machine is %s%s the database", skew_us < 1000 ? "in step with" : print_span(skew_us, span),
+           skew_us < 1000            ? ""
+           : database_us < before_us ? " ahead of"
+                                     : " behind");
 }
 
 static void check_pooler(struct doctor *doctor, const struct pg_rows *facts)
@@ -187,35 +187,34 @@ static void check_pooler(struct doctor *doctor, const struct pg_rows *facts)
     int64_t age_us = pg_int8(facts, 0, BACKEND_AGE);
     char span[PRINT_SPAN_SIZE];
     if (age_us > POOLED_AGE_US)
-        say(doctor, "connection", true, NULL,
-            "the server's process is %s old, so a pooler stands between: fine for api and worker (wake-ups may be "
-            "lost), but migrate needs a "
-            "direct connection",
-            print_span(age_us, span));
+        report(doctor, "connection", true, NULL,
+               "the server's process is %s old, so a pooler stands between: fine for api and worker (wake-ups may be "
+               "lost), but migrate needs a direct connection",
+               print_span(age_us, span));
     else
-        say(doctor, "connection", true, NULL,
-            "direct, as far as can be seen (a pooler would be fine for api and worker, not for migrate)");
+        report(doctor, "connection", true, NULL,
+               "direct, as far as can be seen (a pooler would be fine for api and worker, not for migrate)");
 }
 
-/* ret_fits: the tables are there and as this program knows them. */
+/* *ret_fits: the schema is there and has the version that this program expects. */
 static bool check_schema(struct doctor *doctor, bool *ret_fits, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     int64_t version = 0;
     *ret_fits = false;
-    if (pg_sync_ask(doctor->ctl->db, &sql_schema_version, NULL, &rows, err)) {
+    if (pg_sync_query(doctor->ctl->db, &sql_schema_version, NULL, &rows, err)) {
         version = pg_int8(rows, 0, 0);
     } else if (strcmp(pg_sync_sqlstate(doctor->ctl->db), "42501") == 0) {
-        say(doctor, "schema", false, "connect as issuing_operator, or grant this role issuing_operator",
-            "this role may not read schema_migration");
+        report(doctor, "schema", false, "connect as issuing_operator, or grant this role issuing_operator",
+               "this role may not read schema_migration");
         return true;
     } else if (strcmp(pg_sync_sqlstate(doctor->ctl->db), "42P01") != 0) {
         return false;
     }
     *ret_fits = version == migrations_count;
-    say(doctor, "schema", *ret_fits,
-        version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl and daemons",
-        "version %" PRId64 ", this program expects %d", version, migrations_count);
+    report(doctor, "schema", *ret_fits,
+           version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl and daemons",
+           "version %" PRId64 ", this program expects %d", version, migrations_count);
     return true;
 }
 
@@ -223,7 +222,7 @@ static bool check_roles(struct doctor *doctor, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     char missing[160] = "", super[160] = "";
-    if (!pg_sync_ask(doctor->ctl->db, &sql_operator_roles, NULL, &rows, err))
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_roles, NULL, &rows, err))
         return false;
     for (int row = 0; row < pg_rows_count(rows); row++) {
         bool there = pg_bool(rows, row, 1);
@@ -232,15 +231,15 @@ static bool check_roles(struct doctor *doctor, struct err *err)
             snprintf(list + strlen(list), sizeof(missing) - strlen(list), " %s", pg_bytes(rows, row, 0).bytes);
     }
     if (missing[0])
-        say(doctor, "roles", false,
-            "run issuing-ctl migrate as a superuser, or CREATE ROLE ... LOGIN for each and migrate again", "missing:%s",
-            missing);
+        report(doctor, "roles", false,
+               "run issuing-ctl migrate as a superuser, or CREATE ROLE ... LOGIN for each and migrate again",
+               "missing:%s", missing);
     else if (super[0])
-        say(doctor, "roles", false,
-            "ALTER ROLE ... NOSUPERUSER: a superuser reads card numbers and edits the audit trail", "superuser:%s",
-            super);
+        report(doctor, "roles", false,
+               "ALTER ROLE ... NOSUPERUSER: a superuser reads card numbers and edits the audit trail", "superuser:%s",
+               super);
     else
-        say(doctor, "roles", true, NULL, "issuing_owner, issuing_api, issuing_worker, issuing_operator");
+        report(doctor, "roles", true, NULL, "issuing_owner, issuing_api, issuing_worker, issuing_operator");
     return true;
 }
 
@@ -248,18 +247,18 @@ static bool check_rights(struct doctor *doctor, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     const struct pg_param params[] = {pg_param_text(migrations_rights, strlen(migrations_rights))};
-    if (!pg_sync_ask(doctor->ctl->db, &sql_operator_rights, params, &rows, err))
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_rights, params, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0)
-        say(doctor, "rights", true, NULL, "each role has exactly what it needs; PUBLIC has nothing");
+        report(doctor, "rights", true, NULL, "each role has exactly what it needs; PUBLIC has nothing");
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *column = pg_bytes(rows, row, 2).bytes;
         bool wanted = pg_bool(rows, row, 4);
-        say(doctor, "rights", false,
-            wanted ? "run issuing-ctl migrate as the owner of the tables: it grants the rights again"
-                   : "run issuing-ctl migrate, which takes it back from our roles, or REVOKE it",
-            "%s %s %s %s%s%s", pg_bytes(rows, row, 0).bytes, wanted ? "may not" : "may, and should not,",
-            pg_bytes(rows, row, 3).bytes, pg_bytes(rows, row, 1).bytes, column ? "." : "", column ? column : "");
+        report(doctor, "rights", false,
+               wanted ? "run issuing-ctl migrate as the owner of the tables: it grants the rights again"
+                      : "run issuing-ctl migrate, which takes it back from our roles, or REVOKE it",
+               "%s %s %s %s%s%s", pg_bytes(rows, row, 0).bytes, wanted ? "may not" : "may, and should not,",
+               pg_bytes(rows, row, 3).bytes, pg_bytes(rows, row, 1).bytes, column ? "." : "", column ? column : "");
     }
     return true;
 }
@@ -267,7 +266,7 @@ static bool check_rights(struct doctor *doctor, struct err *err)
 static bool check_guards(struct doctor *doctor, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_ask(doctor->ctl->db, &sql_operator_guards, NULL, &rows, err))
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_guards, NULL, &rows, err))
         return false;
     bool all_fine = true;
     for (int row = 0; row < pg_rows_count(rows); row++) {
@@ -275,13 +274,14 @@ static bool check_guards(struct doctor *doctor, struct err *err)
         if (pg_bool(rows, row, 0)) {
             warn(doctor, "guards", fix, "%s", what);
         } else {
-            say(doctor, "guards", false, fix, "%s", what);
+            report(doctor, "guards", false, fix, "%s", what);
             all_fine = false;
         }
     }
     if (all_fine)
-        say(doctor, "guards", true, NULL,
-            "owners, search_path, functions of the owner, memberships: nobody else's code runs in our name");
+        report(
+            doctor, "guards", true, NULL,
+            "owners, search_path, functions of the owner, memberships: no other role's code runs as one of our roles");
     return true;
 }
 
@@ -303,27 +303,28 @@ static const struct {
     {"cards", &sql_operator_data_cards, "every card has its request", "cards have no card request of their user",
      "look for what removed or changed the event"},
     {"ends", &sql_operator_data_ends, "ends of requests and their cards agree",
-     "requests ended otherwise than their card says", "issuing-ctl explain ID; compare with the issuer"},
+     "requests whose end and card contradict each other", "issuing-ctl explain ID; compare with the issuer"},
     {"one card", &sql_operator_data_two_cards, "no request has two cards", "requests have two cards",
      "compare with the issuer, and cancel one there"},
     {"reissues", &sql_operator_data_places, "every place of a reissue is held by an event",
      "places of reissues name an event that is not there", "delete these rows of issuing.card_reissues"},
 };
 
-/* One check, in a transaction of its own: a statement that took too long ends it. */
-static bool ask_data(struct doctor *doctor, const struct sql_statement *statement, int64_t since_us, int64_t timeout_us,
-                     struct pg_rows **ret_rows, struct err *err)
+/* In a transaction of its own, which a statement that takes too long ends. */
+static bool query_data(struct doctor *doctor, const struct sql_statement *statement, int64_t since_us,
+                       int64_t timeout_us, struct pg_rows **ret_rows, struct err *err)
 {
-    char patience[32];
+    char statement_timeout[32];
     struct pg_sync *db = doctor->ctl->db;
     struct err ignored;
-    snprintf(patience, sizeof(patience), "%" PRId64 "ms", timeout_us / 1000 > 0 ? timeout_us / 1000 : 1);
-    const struct pg_param wait[] = {pg_param_text(patience, strlen(patience))};
+    snprintf(statement_timeout, sizeof(statement_timeout), "%" PRId64 "ms",
+             timeout_us / 1000 > 0 ? timeout_us / 1000 : 1);
+    const struct pg_param wait[] = {pg_param_text(statement_timeout, strlen(statement_timeout))};
     const struct pg_param since[] = {since_us > 0 ? pg_param_int8(since_us) : pg_param_null()};
-    bool done = pg_sync_ask(db, &sql_operator_data_begin, NULL, NULL, err) &&
-                pg_sync_ask(db, &sql_operator_data_patience, wait, NULL, err) &&
-                pg_sync_ask(db, statement, since, ret_rows, err);
-    bool ended = pg_sync_ask(db, &sql_operator_migrate_rollback, NULL, NULL, done ? err : &ignored);
+    bool done = pg_sync_query(db, &sql_operator_data_begin, NULL, NULL, err) &&
+                pg_sync_query(db, &sql_operator_data_timeout, wait, NULL, err) &&
+                pg_sync_query(db, statement, since, ret_rows, err);
+    bool ended = pg_sync_query(db, &sql_operator_migrate_rollback, NULL, NULL, done ? err : &ignored);
     return done && ended;
 }
 
@@ -331,19 +332,19 @@ static bool check_data(struct doctor *doctor, int64_t since_us, int64_t timeout_
 {
     for (size_t i = 0; i < ARRAY_SIZE(data_checks); i++) {
         pg_rows_scope struct pg_rows *rows = NULL;
-        if (!ask_data(doctor, data_checks[i].statement, since_us, timeout_us, &rows, err)) {
+        if (!query_data(doctor, data_checks[i].statement, since_us, timeout_us, &rows, err)) {
             if (err->kind != ERR_DATABASE || !strstr(err->message, "(SQLSTATE 57014)"))
                 return false;
-            say(doctor, data_checks[i].check, false, "look at less with --since, or wait longer with --timeout",
-                "not checked: it took too long");
+            report(doctor, data_checks[i].check, false, "look at less with --since, or wait longer with --timeout",
+                   "not checked: it took too long");
             continue;
         }
         int64_t count = pg_int8(rows, 0, 0);
         const char *first = pg_bytes(rows, 0, 1).bytes, *counted = pg_bytes(rows, 0, 2).bytes;
-        say(doctor, data_checks[i].check, count == 0, data_checks[i].fix, "%s%" PRId64 "%s %s%s%s%s%s",
-            count > DATA_ROWS_MAX ? "more than " : "", count > DATA_ROWS_MAX ? DATA_ROWS_MAX : count, ":",
-            count == 0 ? data_checks[i].rule : data_checks[i].broken, counted ? "; " : "", counted ? counted : "",
-            count > 0 ? "; among them " : "", count > 0 && first ? first : "");
+        report(doctor, data_checks[i].check, count == 0, data_checks[i].fix, "%s%" PRId64 "%s %s%s%s%s%s",
+               count > DATA_ROWS_MAX ? "more than " : "", count > DATA_ROWS_MAX ? DATA_ROWS_MAX : count, ":",
+               count == 0 ? data_checks[i].rule : data_checks[i].broken, counted ? "; " : "", counted ? counted : "",
+               count > 0 ? "; among them " : "", count > 0 && first ? first : "");
     }
     return true;
 }
@@ -354,26 +355,26 @@ static void check_keys(struct doctor *doctor)
     struct keyring *keyring = NULL;
     struct err err;
     if (!path) {
-        say(doctor, "keys", true, NULL, "card.keys_file is not set here, nothing to check");
+        report(doctor, "keys", true, NULL, "card.keys_file is not set here, nothing to check");
         return;
     }
     if (!keyring_load(path, &keyring, &err)) {
-        say(doctor, "keys", false,
-            "point card.keys_file to a file made by issuing-ctl keys generate, readable by this user", "%s",
-            err.message);
+        report(doctor, "keys", false,
+               "point card.keys_file to a file made by issuing-ctl keys generate, readable by this user", "%s",
+               err.message);
         return;
     }
-    say(doctor, "keys", true, NULL, "%s, active key %" PRIu32, path, keyring_active_id(keyring));
+    report(doctor, "keys", true, NULL, "%s, active key %" PRIu32, path, keyring_active_id(keyring));
     keyring_free(keyring);
 }
 
-/* false: the database went away, or refused what every role may ask. */
+/* False: the database went away, or refused a query that every role may make. */
 static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *err)
 {
     pg_rows_scope struct pg_rows *facts = NULL;
     bool fits = false;
     int64_t before_us = clock_wall_us();
-    if (!pg_sync_ask(doctor->ctl->db, &sql_operator_doctor, NULL, &facts, err))
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor, NULL, &facts, err))
         return false;
     int64_t after_us = clock_wall_us();
     check_server(doctor, facts);
@@ -390,7 +391,7 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
 static bool read_span(const char *option, const char *text, int64_t *ret_us, struct err *err)
 {
     return !text || (options_duration(text, ret_us) && *ret_us > 0) ||
-           err_set(err, ERR_USAGE, "--%s wants a duration like 90s, 12h or 7d", option);
+           err_set(err, ERR_USAGE, "--%s needs a duration such as 90s, 12h or 7d", option);
 }
 
 static int run_doctor(struct ctl *ctl, char **arguments, int count)
@@ -414,9 +415,9 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
     int code = CTL_DONE;
     if (!ctl_connect_only(ctl, &err) || !check_database(&doctor, &fits, &err) ||
         (data && fits && !check_data(&doctor, since_us, timeout_us, &err))) {
-        say(&doctor, "database", false,
-            "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)", "%s",
-            err.message);
+        report(&doctor, "database", false,
+               "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)", "%s",
+               err.message);
         code = err_exit_code(err.kind);
     }
     check_keys(&doctor);
@@ -425,7 +426,7 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
         return ctl_fail(&err);
     }
     if (!ctl->json && doctor.failures > 0)
-        printf("\n%d of these need%s a hand.\n", doctor.failures, doctor.failures == 1 ? "s" : "");
+        printf("\n%d of these must be fixed.\n", doctor.failures);
     return code != CTL_DONE ? code : doctor.failures > 0 ? CTL_REFUSED : CTL_DONE;
 }
 
@@ -435,13 +436,13 @@ const struct ctl_command ctl_doctor = {
     .summary = "is everything as these programs need it?",
     .help = "Checks the database (reachable, version, writable, encoding), the schema, the roles and their rights,\n"
             "which must be exactly those of the release, owners, search_path, functions that run as the owner and\n"
-            "memberships, the settings that keep commits safe, standbys, autovacuum, the clocks, whether a pooler\n"
-            "stands between, and the keys file where one is configured. Each line is ok, warn or FAIL; the last\n"
+            "memberships, the settings that keep commits safe, standbys, autovacuum, the clocks, whether there\n"
+            "is a pooler, and the keys file where one is configured. Each line is ok, warn or FAIL; the last\n"
             "two with a fix.\n\n"
             "  --data       also that nothing was lost or doubled: accepted = ended + open, keys and their events,\n"
             "               cards and their requests. Reads the tables, changes nothing\n"
             "  --since D    only what was created within the last D: 12h, 7d; all otherwise\n"
-            "  --timeout D  for each of these checks, 60s otherwise; what takes longer is given up and told\n\n"
+            "  --timeout D  for each of these checks, 60s otherwise; a check that takes longer is a FAIL\n\n"
             "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away, 78 when it refuses the role.\n",
     .run = run_doctor,
 };

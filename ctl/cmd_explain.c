@@ -1,7 +1,8 @@
 /* issuing-ctl explain: what happened to one event, what will happen next and when, and why.
  *
- * For people a story in the order of time, attempts and operators' actions together; attempts in a row that ended the
- * same way are told once. For programs the event with attempts, actions and next, nothing left out. */
+ * For people: attempts and operators' actions in the order of time; of attempts in a row that ended in the same way
+ * only the first is shown, with their number. For programs: the event with all attempts, all actions, and what is
+ * next. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +22,7 @@ enum action_column { AT, ACTOR, ACTION, REASON, BEFORE, AFTER, DB_ROLE, OS_USER,
 
 struct story {
     struct event event;
-    struct pg_rows *event_rows, *attempts, *actions; /* owned; attempts newest first */
+    struct pg_rows *event_rows, *prospect, *attempts, *actions; /* owned; attempts newest first */
     struct outlook outlook;
 };
 
@@ -33,6 +34,7 @@ static const char *text_at(const struct pg_rows *rows, int row, int column)
 static void story_done(struct story *story)
 {
     pg_rows_free(story->event_rows);
+    pg_rows_free(story->prospect);
     pg_rows_free(story->attempts);
     pg_rows_free(story->actions);
 }
@@ -40,16 +42,17 @@ static void story_done(struct story *story)
 static bool read_story(struct ctl *ctl, const struct uuid *id, struct story *story, struct err *err)
 {
     const struct pg_param params[] = {pg_param_uuid(id), pg_param_int8(ATTEMPTS_MAX)};
+    const char *refused;
     if (!event_find(ctl->db, id, &story->event_rows, &story->event, err) ||
-        !pg_sync_ask(ctl->db, &sql_operator_attempts, params, &story->attempts, err) ||
-        !pg_sync_ask(ctl->db, &sql_operator_actions_of, params, &story->actions, err))
+        !event_read_prospect(ctl->db, &story->event, &story->prospect, &refused, err) ||
+        !pg_sync_query(ctl->db, &sql_operator_attempts, params, &story->attempts, err) ||
+        !pg_sync_query(ctl->db, &sql_operator_actions_of, params, &story->actions, err))
         return false;
-    struct outlook_past past = {0};
-    /* A replay starts afresh: what was before it does not explain what comes. */
-    if (pg_rows_count(story->attempts) > 0 && (story->event.retry_count > 0 || story->event.last_error)) {
-        past.outcome = text_at(story->attempts, 0, OUTCOME);
-        past.code = text_at(story->attempts, 0, CODE);
-    }
+    struct outlook_past past = {.any = pg_rows_count(story->attempts) > 0};
+    /* After a replay the attempts before it do not explain what comes. */
+    if (past.any && (story->event.retry_count > 0 || story->event.last_error) &&
+        outbox_attempt_parse(text_at(story->attempts, 0, OUTCOME), &past.last))
+        past.last_code = text_at(story->attempts, 0, CODE);
     outlook_of(&story->event, &past, ctl->config, &story->outlook);
     return true;
 }
@@ -122,8 +125,8 @@ static bool set_rows(struct json *object, const char *name, const struct pg_rows
 static bool set_next(struct json *object, const struct outlook *outlook)
 {
     struct json *next = json_new_object();
-    if (next && json_set_text(next, "action", outlook->action) && print_set_time(next, "at", outlook->at_us) &&
-        json_set_text(next, "why", outlook->why))
+    if (next && json_set_text(next, "action", outlook_action_name(outlook->action)) &&
+        print_set_time(next, "at", outlook->at_us) && json_set_text(next, "why", outlook->why))
         return json_set(object, "next", next);
     json_free(next);
     return false;
@@ -155,25 +158,28 @@ static bool same_end(const struct pg_rows *rows, int left, int right)
 
 static void print_outcome(const struct pg_rows *rows, int row)
 {
-    static const struct {
-        const char *outcome, *before, *after;
-    } words[] = {
-        {"completed", "completed", ""},
-        {"rejected", "was refused", ""},
-        {"failed", "failed", ""},
-        {"retry", "stopped", ", to be tried again"},
-        {"deferred", "was put off", ", no attempt used"},
-    };
-    const char *outcome = text_at(rows, row, OUTCOME), *before = outcome, *after = "";
+    enum outbox_attempt outcome;
+    const char *word = text_at(rows, row, OUTCOME), *before = word, *after = "";
     char span[PRINT_SPAN_SIZE];
-    if (strcmp(outcome, "lost") == 0) {
-        fputs(" was lost", stdout); /* where and after how long nobody knows */
-        return;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-        if (strcmp(words[i].outcome, outcome) == 0) {
-            before = words[i].before;
-            after = words[i].after;
+    if (outbox_attempt_parse(word, &outcome)) {
+        switch (outcome) {
+        case OUTBOX_ATTEMPT_COMPLETED:
+        case OUTBOX_ATTEMPT_FAILED:
+            break;
+        case OUTBOX_ATTEMPT_REJECTED:
+            before = "was refused";
+            break;
+        case OUTBOX_ATTEMPT_RETRY:
+            before = "stopped";
+            after = ", to be tried again";
+            break;
+        case OUTBOX_ATTEMPT_DEFERRED:
+            before = "was put off";
+            after = ", no attempt used";
+            break;
+        case OUTBOX_ATTEMPT_LOST: /* its step and its end are not known */
+            fputs(" was lost", stdout);
+            return;
         }
     }
     printf(" %s at %s after %s%s", before, text_at(rows, row, STEP),
@@ -184,7 +190,7 @@ static void print_outcome(const struct pg_rows *rows, int row)
 
 static void print_attempt(const struct pg_rows *rows, int row)
 {
-    char time[PRINT_TIME_SIZE], reading[160];
+    char time[PRINT_TIME_SIZE], code_text[OUTLOOK_CODE_SIZE];
     const char *code = text_at(rows, row, CODE), *detail = text_at(rows, row, DETAIL),
                *worker = text_at(rows, row, WORKER);
     printf("  %s  attempt %" PRId64 " by ", print_time(pg_time_us(rows, row, ENDED_AT), time),
@@ -192,13 +198,13 @@ static void print_attempt(const struct pg_rows *rows, int row)
     print_text(worker ? worker : "?", stdout);
     print_outcome(rows, row);
     if (code) {
-        outlook_code(code, reading, sizeof(reading));
+        outlook_code(code, code_text);
         fputs(INDENT, stdout);
         print_text(code, stdout);
-        printf(": %s", reading);
+        printf(": %s", code_text);
     }
     if (detail && detail[0]) {
-        fputs(INDENT "said: ", stdout);
+        fputs(INDENT "detail: ", stdout);
         print_text(detail, stdout);
     }
     /* Newest first: the one before it in time is row + 1. */
@@ -246,8 +252,8 @@ static void print_action(const struct pg_rows *rows, int row)
     putchar('\n');
 }
 
-/* From attempt `row` (they are newest first, so the next in time is row - 1): how many more ended the same way before
- * `until_us`. */
+/* How many attempts after attempt `row` ended in the same way, in a row and before until_us. Rows are newest first, so
+ * the next in time is row - 1. */
 static int like_this(const struct pg_rows *rows, int row, int64_t until_us)
 {
     int count = 0;
@@ -310,24 +316,9 @@ static void print_head(const struct event *event)
 
 static void print_next(const struct event *event, const struct outlook *outlook)
 {
-    static const struct {
-        const char *action, *words;
-    } words[] = {
-        {"attempt", "A worker makes an attempt"},
-        {"link", "A worker links the card"},
-        {"look_up", "A worker looks the card up at the issuer"},
-        {"wait", "A worker is at it"},
-        {"take_over", "Another worker takes over"},
-        {"operator", "An operator decides"},
-        {"none", "Nothing"},
-    };
     char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
-    const char *said = outlook->action;
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-        if (strcmp(words[i].action, outlook->action) == 0)
-            said = words[i].words;
-    printf("\nWhat happens next\n  %s", said);
-    if (outlook->at_us > event->now_us && strcmp(outlook->action, "wait") != 0)
+    printf("\nWhat happens next\n  %s", outlook_action_text(outlook->action));
+    if (outlook->at_us > event->now_us && outlook->action != OUTLOOK_WAIT)
         printf(", at %s (in %s)", print_time(outlook->at_us, time), print_span(outlook->at_us - event->now_us, span));
     fputs(".\n  Why: ", stdout);
     print_text(outlook->why, stdout);
@@ -347,9 +338,9 @@ static void print_story(const struct story *story)
     char time[PRINT_TIME_SIZE];
     print_head(event);
     printf("\nWhat happened\n  %s  recorded", print_time(event->created_us, time));
-    if (event->idempotency_key) {
+    if (event->client_key) {
         fputs(" under the client's key ", stdout);
-        print_text(event->idempotency_key, stdout);
+        print_text(event->client_key, stdout);
     }
     putchar('\n');
     print_history(story);
@@ -388,15 +379,17 @@ static int run_explain(struct ctl *ctl, char **arguments, int count)
     return code;
 }
 
+#define ACTION_HELP(name, word, text) "  " #word ": " text "\n"
+
 const struct ctl_command ctl_explain = {
     .word = "explain",
     .usage = "ID",
     .summary = "what happened to an event, what will, and why",
     .help =
-        "Tells the story of one event: every attempt and every operator's action in order, then what happens\n"
-        "next, when, and why. Whether an event may be sent again depends on issuer.key_lifetime and\n"
-        "issuer.timeout: give ctl the worker's configuration.\n"
-        "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"};\n"
-        "action is attempt, link, look_up, wait, take_over, operator or none.\n",
+        "Shows every attempt for one event and every operator's action in order, then what happens next, when,\n"
+        "and why. Whether an event may be sent again depends on issuer.key_lifetime, issuer.timeout and\n"
+        "issuer.settle_time: give issuing-ctl the worker's configuration.\n\n"
+        "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"}.\n"
+        "action is one of\n" OUTLOOK_ACTIONS(ACTION_HELP),
     .run = run_explain,
 };

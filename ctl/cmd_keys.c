@@ -61,14 +61,14 @@ static int rotate(struct ctl *ctl, const char *path)
 
 /* ---- status ---- */
 
-/* One key, of the file or only of records. */
+/* One key of the file, or one that only records name. */
 struct line {
     int64_t id; /* 0 = records of no known form */
     const char *state, *made_at, *meaning;
     int64_t records; /* -1 = not known */
 };
 
-static bool put_line(const struct ctl *ctl, struct table *table, const struct line *line)
+static bool print_line(const struct ctl *ctl, struct table *table, const struct line *line)
 {
     char share[32] = "";
     if (ctl->json) {
@@ -82,19 +82,19 @@ static bool put_line(const struct ctl *ctl, struct table *table, const struct li
         return false;
     }
     if (line->id != 0)
-        table_put_number(table, line->id);
+        table_add_number(table, line->id);
     else
-        table_put(table, NULL);
-    table_put(table, line->state);
-    table_put(table, line->made_at);
+        table_add(table, NULL);
+    table_add(table, line->state);
+    table_add(table, line->made_at);
     if (line->records >= 0) {
-        table_put_number(table, line->records);
+        table_add_number(table, line->records);
         snprintf(share, sizeof(share), "%.4f %%", 100.0 * (double)line->records / (double)KEYRING_SEALS_MAX);
     } else {
-        table_put(table, NULL);
+        table_add(table, NULL);
     }
-    table_put(table, share);
-    table_put(table, line->meaning);
+    table_add(table, share);
+    table_add(table, line->meaning);
     return !table->failed;
 }
 
@@ -139,22 +139,22 @@ static bool print_keys(const struct ctl *ctl, const struct keyring *keyring, con
     for (size_t i = 0; i < keyring_count(keyring) && whole; i++) {
         struct keyring_entry entry = keyring_entry(keyring, i);
         int64_t records = counts ? records_of(counts, entry.id) : -1;
-        whole = put_line(ctl, &table,
-                         &(struct line){.id = entry.id,
-                                        .state = keyring_state_name(entry.state),
-                                        .made_at = entry.made_at[0] ? entry.made_at : NULL,
-                                        .meaning = meaning_of(entry.state, records),
-                                        .records = records});
+        whole = print_line(ctl, &table,
+                           &(struct line){.id = entry.id,
+                                          .state = keyring_state_name(entry.state),
+                                          .made_at = entry.made_at[0] ? entry.made_at : NULL,
+                                          .meaning = meaning_of(entry.state, records),
+                                          .records = records});
     }
     for (int row = 0; counts && row < pg_rows_count(counts) && whole; row++) {
         int64_t id = pg_int8(counts, row, 0);
         if (!is_in_file(keyring, id))
-            whole = put_line(ctl, &table,
-                             &(struct line){.id = id,
-                                            .state = "missing",
-                                            .meaning = id ? "NOT IN THE FILE: nobody can read its numbers with it"
-                                                          : "records of an unknown form",
-                                            .records = pg_int8(counts, row, 1)});
+            whole = print_line(ctl, &table,
+                               &(struct line){.id = id,
+                                              .state = "missing",
+                                              .meaning = id ? "NOT IN THE FILE: nobody can read its numbers with it"
+                                                            : "records of an unknown form",
+                                              .records = pg_int8(counts, row, 1)});
     }
     whole = table_flush(&table, stdout) && whole;
     table_done(&table);
@@ -202,12 +202,12 @@ static int report_rewrap(const struct ctl *ctl, const struct keyring *keyring, c
     }
     fflush(stdout);
     if (result->is_stopped)
-        fputs("issuing-ctl: stopped; the same command goes on with the rest\n", stderr);
+        fputs("issuing-ctl: stopped; run the same command again for the rest\n", stderr);
     else if (result->unreadable > 0)
         fprintf(stderr, "issuing-ctl: %" PRId64 " cannot be opened with these keys\n", result->unreadable);
     else if (result->left > 0)
-        fputs("issuing-ctl: some worker still seals with another key: let it read the keys file again, then repeat "
-              "this\n",
+        fputs("issuing-ctl: a worker still seals with another key: let it read the keys file again, then repeat this "
+              "command\n",
               stderr);
     return result->is_stopped || result->left > 0 ? CTL_REFUSED : CTL_DONE;
 }
@@ -234,7 +234,7 @@ static int retire(struct ctl *ctl, const char *id_text, const char *path)
     char *end;
     unsigned long long id = strtoull(id_text, &end, 10);
     if (*id_text < '1' || *id_text > '9' || *end != '\0' || id > UINT32_MAX) {
-        err_set(&err, ERR_USAGE, "keys retire wants the id of a key");
+        err_set(&err, ERR_USAGE, "keys retire needs the id of a key");
         return ctl_fail(&err);
     }
     if (!ctl_connect(ctl, &err) || !rewrap_count(ctl, &counts, &err))
@@ -287,7 +287,7 @@ static int run_keys(struct ctl *ctl, char **arguments, int count)
         return run_with_file(ctl, verb, NULL, count == 2 ? arguments[1] : NULL, rate);
     if ((count == 2 || count == 3) && strcmp(verb, "retire") == 0)
         return run_with_file(ctl, verb, arguments[1], count == 3 ? arguments[2] : NULL, 0);
-    err_set(&err, ERR_USAGE, "keys wants generate FILE, rotate FILE, status, rewrap or retire ID");
+    err_set(&err, ERR_USAGE, "keys takes generate FILE, rotate FILE, status, rewrap or retire ID");
     return ctl_fail(&err);
 }
 

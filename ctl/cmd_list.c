@@ -22,14 +22,14 @@ static bool print_page(const struct ctl *ctl, const struct pg_rows *rows, int64_
             return false;
         *ret_last = event.id;
         if (!ctl->json)
-            event_put(&event, table);
+            event_add_row(&event, table);
         else if (!print_json(event_json(&event), stdout))
             return err_set(err, ERR_MEMORY, "out of memory");
     }
     return table_flush(table, stdout) || err_set(err, ERR_MEMORY, "out of memory");
 }
 
-/* ret_shown counts also when it fails. */
+/* *ret_shown is right also after a failure. */
 static bool list(struct ctl *ctl, const struct filter *filter, int64_t limit, struct table *table, int64_t *ret_shown,
                  bool *ret_cut, struct err *err)
 {
@@ -37,7 +37,7 @@ static bool list(struct ctl *ctl, const struct filter *filter, int64_t limit, st
     *ret_shown = 0;
     for (;;) {
         int64_t left = limit - *ret_shown;
-        /* One more than wanted, to know whether the list was cut. */
+        /* One more than fits, to know whether the list was cut. */
         int64_t page = left < PAGE ? left + 1 : PAGE;
         struct pg_rows *rows = NULL;
         if (!event_page(ctl->db, filter, *ret_shown > 0 ? &last : NULL, page, &rows, err))
@@ -92,7 +92,8 @@ const struct ctl_command ctl_list = {
     .word = "list",
     .usage = "[--status S] [--type T] [--code C] [--user U] [--since D] [--limit N]",
     .summary = "events by filter, newest first",
-    .help = "Lists events, newest first. All filters given must hold.\n\n" FILTER_HELP
+    .help = "Lists events, newest first. An event is listed when all filters hold.\n\n"
+            "  --status S     PENDING, PROCESSING, COMPLETED, REJECTED or FAILED\n" FILTER_HELP
             "  --limit N      at most N events, 100 by default; a note on standard error says when there are more\n",
     .run = run_list,
 };

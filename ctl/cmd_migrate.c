@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
@@ -21,13 +21,13 @@
 #define LOCK_TIMEOUT "3s"
 #define TRIES_MAX 6
 #define PAUSE_MS 250
-#define TURN_WAIT_MS (10 * 60 * 1000)
-#define TURN_NOTE_MS 1000
+#define LOCK_WAIT_MS (10 * 60 * 1000)
+#define LOCK_NOTE_MS 1000
 
 struct state {
-    bool has_table, is_public;           /* is_public: of a release from before FIRST_IN_OWN_SCHEMA */
-    char connected_as[64], go_on_as[64]; /* go_on_as "" = not allowed to become the owner */
-    struct pg_rows *applied;             /* owned; NULL without a table */
+    bool has_table, is_public;        /* is_public: of a release from before FIRST_IN_OWN_SCHEMA */
+    char connected_as[64], owner[64]; /* owner "" = not allowed to become the owner */
+    struct pg_rows *applied;          /* owned; NULL without a table */
 };
 
 /* Up to version 4 everything was in the schema public; 0005 moves it. */
@@ -49,7 +49,7 @@ static void pause_ms(int64_t ms)
 }
 
 /* For people only: a step that was done. */
-static void say(const struct ctl *ctl, const char *what, const char *file, const char *more)
+static void print_step(const struct ctl *ctl, const char *what, const char *file, const char *more)
 {
     if (ctl->json)
         return;
@@ -61,24 +61,24 @@ static void say(const struct ctl *ctl, const char *what, const char *file, const
 static bool set_path(struct ctl *ctl, const char *path, struct err *err)
 {
     const struct pg_param params[] = {pg_param_text(path, strlen(path))};
-    return pg_sync_ask(ctl->db, &sql_operator_migrate_path, params, NULL, err);
+    return pg_sync_query(ctl->db, &sql_operator_migrate_path, params, NULL, err);
 }
 
 static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     struct state state = {0};
-    if (!pg_sync_ask(ctl->db, &sql_operator_migrate_state, NULL, &rows, err))
+    if (!pg_sync_query(ctl->db, &sql_operator_migrate_state, NULL, &rows, err))
         return false;
     state.has_table = pg_bool(rows, 0, 0);
     snprintf(state.connected_as, sizeof(state.connected_as), "%s", pg_bytes(rows, 0, 1).bytes);
     const char *owner = pg_bytes(rows, 0, 2).bytes;
-    snprintf(state.go_on_as, sizeof(state.go_on_as), "%s", owner ? owner : "");
+    snprintf(state.owner, sizeof(state.owner), "%s", owner ? owner : "");
     const char *schema = pg_bytes(rows, 0, 3).bytes;
     state.is_public = schema && strcmp(schema, "public") == 0;
     if (!set_path(ctl, state.is_public || !schema ? PATH_PUBLIC : PATH_OWN, err))
         return false;
-    if (state.has_table && !pg_sync_ask(ctl->db, &sql_operator_migrate_applied, NULL, &state.applied, err))
+    if (state.has_table && !pg_sync_query(ctl->db, &sql_operator_migrate_applied, NULL, &state.applied, err))
         return false;
     *ret_state = state;
     return true;
@@ -124,28 +124,28 @@ static bool check_applied(const struct state *state, struct err *err)
 
 /* ---- running ---- */
 
-static bool take_turn(struct ctl *ctl, struct err *err)
+static bool lock_migrations(struct ctl *ctl, struct err *err)
 {
     int64_t started_ms = clock_mono_ms();
-    bool noted = false;
+    bool was_noted = false;
     for (;;) {
         pg_rows_scope struct pg_rows *rows = NULL;
-        if (!pg_sync_ask(ctl->db, &sql_operator_migrate_lock, NULL, &rows, err))
+        if (!pg_sync_query(ctl->db, &sql_operator_migrate_lock, NULL, &rows, err))
             return false;
         if (pg_bool(rows, 0, 0))
             return true;
         int64_t waited_ms = clock_mono_ms() - started_ms;
-        if (waited_ms > TURN_WAIT_MS)
-            return err_set(err, ERR_AWAY, "another migrate is still running after %d minutes", TURN_WAIT_MS / 60000);
-        if (!noted && waited_ms > TURN_NOTE_MS) {
+        if (waited_ms > LOCK_WAIT_MS)
+            return err_set(err, ERR_AWAY, "another migrate is still running after %d minutes", LOCK_WAIT_MS / 60000);
+        if (!was_noted && waited_ms > LOCK_NOTE_MS) {
             fprintf(stderr, "issuing-ctl: another migrate is running; waiting for it\n");
-            noted = true;
+            was_noted = true;
         }
         pause_ms(PAUSE_MS);
     }
 }
 
-/* Whether the same transaction may pass a moment later: somebody else held a lock. */
+/* Whether the same transaction may succeed a moment later: another session held a lock. */
 static bool may_pass_later(const struct ctl *ctl)
 {
     static const char *const states[] = {"55P03" /* lock_not_available */, "40P01" /* deadlock */,
@@ -156,16 +156,16 @@ static bool may_pass_later(const struct ctl *ctl)
     return false;
 }
 
-/* One transaction: the text, and the row that says so where it is a numbered file. */
+/* One transaction: the file, and its row in schema_migration where it is a numbered one. */
 static bool run_once(struct ctl *ctl, const char *text, const struct migration *migration, int64_t *ret_ms,
                      struct err *err)
 {
-    const struct pg_param patience[] = {pg_param_text(LOCK_TIMEOUT, strlen(LOCK_TIMEOUT))};
+    const struct pg_param lock_timeout[] = {pg_param_text(LOCK_TIMEOUT, strlen(LOCK_TIMEOUT))};
     int64_t started_ms = clock_mono_ms();
-    if (!pg_sync_ask(ctl->db, &sql_operator_migrate_begin, NULL, NULL, err))
+    if (!pg_sync_query(ctl->db, &sql_operator_migrate_begin, NULL, NULL, err))
         return false;
     bool is_public = migration && migration->version < FIRST_IN_OWN_SCHEMA;
-    bool done = pg_sync_ask(ctl->db, &sql_operator_migrate_patience, patience, NULL, err) &&
+    bool done = pg_sync_query(ctl->db, &sql_operator_migrate_lock_timeout, lock_timeout, NULL, err) &&
                 set_path(ctl, is_public ? PATH_PUBLIC : PATH_OWN, err) && pg_sync_exec(ctl->db, text, err);
     *ret_ms = clock_mono_ms() - started_ms;
     if (done && migration) {
@@ -175,9 +175,9 @@ static bool run_once(struct ctl *ctl, const char *text, const struct migration *
             pg_param_text(migration->sha256, strlen(migration->sha256)),
             pg_param_int8(*ret_ms),
         };
-        done = pg_sync_ask(ctl->db, &sql_operator_migrate_note, note, NULL, err);
+        done = pg_sync_query(ctl->db, &sql_operator_migrate_note, note, NULL, err);
     }
-    return done && pg_sync_ask(ctl->db, &sql_operator_migrate_commit, NULL, NULL, err);
+    return done && pg_sync_query(ctl->db, &sql_operator_migrate_commit, NULL, NULL, err);
 }
 
 static bool run_text(struct ctl *ctl, const char *file, const char *text, const struct migration *migration,
@@ -192,23 +192,23 @@ static bool run_text(struct ctl *ctl, const char *file, const char *text, const 
         struct err ignored;
         char sqlstate[6];
         snprintf(sqlstate, sizeof(sqlstate), "%s", pg_sync_sqlstate(ctl->db));
-        if (err->kind == ERR_DATABASE && !pg_sync_ask(ctl->db, &sql_operator_migrate_rollback, NULL, NULL, &ignored))
+        if (err->kind == ERR_DATABASE && !pg_sync_query(ctl->db, &sql_operator_migrate_rollback, NULL, NULL, &ignored))
             again = false;
         if (!again)
             return err_prefix(err, "%s", file);
-        fprintf(stderr, "issuing-ctl: %s waits for a lock that somebody holds (%s); trying again\n", file, sqlstate);
+        fprintf(stderr, "issuing-ctl: %s waits for a lock that another session holds (%s); retrying\n", file, sqlstate);
         pause_ms(PAUSE_MS * tries);
     }
     snprintf(more, sizeof(more), "%" PRId64 " ms", ms);
-    say(ctl, "applied", file, migration ? more : "");
+    print_step(ctl, "applied", file, migration ? more : "");
     return true;
 }
 
-/* What roles.sql could not do is no failure: the roles that exist are used. */
-static bool tell_missing_roles(struct ctl *ctl, struct err *err)
+/* Roles that roles.sql could not create are not a failure: the roles that exist are used. */
+static bool warn_about_missing_roles(struct ctl *ctl, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    if (!pg_sync_ask(ctl->db, &sql_operator_roles, NULL, &rows, err))
+    if (!pg_sync_query(ctl->db, &sql_operator_roles, NULL, &rows, err))
         return false;
     char missing[160] = "";
     for (int row = 0; row < pg_rows_count(rows); row++)
@@ -222,18 +222,18 @@ static bool tell_missing_roles(struct ctl *ctl, struct err *err)
     return true;
 }
 
-/* The tables belong to one role, whoever runs this. */
+/* The tables belong to one role, whichever role is connected. */
 static bool become_owner(struct ctl *ctl, struct state *state, struct err *err)
 {
     state_done(state);
     if (!read_state(ctl, state, err))
         return false;
-    if (!state->go_on_as[0] || strcmp(state->go_on_as, state->connected_as) == 0)
+    if (!state->owner[0] || strcmp(state->owner, state->connected_as) == 0)
         return true;
-    const struct pg_param as[] = {pg_param_text(state->go_on_as, strlen(state->go_on_as))};
-    if (!pg_sync_ask(ctl->db, &sql_operator_migrate_as, as, NULL, err))
+    const struct pg_param as[] = {pg_param_text(state->owner, strlen(state->owner))};
+    if (!pg_sync_query(ctl->db, &sql_operator_migrate_as, as, NULL, err))
         return false;
-    say(ctl, "role", state->go_on_as, "owns the tables");
+    print_step(ctl, "role", state->owner, "owns the tables");
     return true;
 }
 
@@ -241,16 +241,16 @@ static bool become_owner(struct ctl *ctl, struct state *state, struct err *err)
 static bool finish_roles(struct ctl *ctl, struct state *state, struct err *err)
 {
     const struct pg_param as[] = {pg_param_text(state->connected_as, strlen(state->connected_as))};
-    return pg_sync_ask(ctl->db, &sql_operator_migrate_as, as, NULL, err) &&
+    return pg_sync_query(ctl->db, &sql_operator_migrate_as, as, NULL, err) &&
            run_text(ctl, "roles.sql", migrations_roles, NULL, err) && become_owner(ctl, state, err);
 }
 
 static bool migrate(struct ctl *ctl, struct state *state, int *ret_applied, struct err *err)
 {
-    if (!take_turn(ctl, err) || !read_state(ctl, state, err) || !check_applied(state, err) ||
-        !run_text(ctl, "roles.sql", migrations_roles, NULL, err) || !tell_missing_roles(ctl, err) ||
+    if (!lock_migrations(ctl, err) || !read_state(ctl, state, err) || !check_applied(state, err) ||
+        !run_text(ctl, "roles.sql", migrations_roles, NULL, err) || !warn_about_missing_roles(ctl, err) ||
         !become_owner(ctl, state, err) ||
-        (!state->has_table && !pg_sync_ask(ctl->db, &sql_operator_migrate_table, NULL, NULL, err)))
+        (!state->has_table && !pg_sync_query(ctl->db, &sql_operator_migrate_table, NULL, NULL, err)))
         return false;
     for (int i = 0; i < migrations_count; i++) {
         if (find_applied(state, migrations[i].version) >= 0)
@@ -295,7 +295,7 @@ struct line {
     int64_t at_us;
 };
 
-static bool put_line(const struct ctl *ctl, struct table *table, const struct line *line)
+static bool print_line(const struct ctl *ctl, struct table *table, const struct line *line)
 {
     char time[PRINT_TIME_SIZE];
     if (ctl->json) {
@@ -307,11 +307,11 @@ static bool put_line(const struct ctl *ctl, struct table *table, const struct li
         json_free(object);
         return false;
     }
-    table_put_number(table, line->version);
-    table_put(table, line->name);
-    table_put(table, line->state);
-    table_put(table, print_time(line->at_us, time));
-    table_put(table, line->by);
+    table_add_number(table, line->version);
+    table_add(table, line->name);
+    table_add(table, line->state);
+    table_add(table, print_time(line->at_us, time));
+    table_add(table, line->by);
     return !table->failed;
 }
 
@@ -338,13 +338,13 @@ static bool print_status(const struct ctl *ctl, const struct state *state)
         line.version = migrations[i].version;
         line.name = migrations[i].name;
         line.state = row < 0 ? "pending" : checksum_fits(state, row, &migrations[i]) ? "applied" : "edited";
-        whole = put_line(ctl, &table, &line);
+        whole = print_line(ctl, &table, &line);
     }
     for (int row = 0; row < pg_rows_count(state->applied) && whole; row++) {
         struct line line = line_of(state, row);
         line.state = "unknown";
         if (!find_migration(line.version))
-            whole = put_line(ctl, &table, &line);
+            whole = print_line(ctl, &table, &line);
     }
     whole = table_flush(&table, stdout) && whole;
     table_done(&table);
@@ -373,7 +373,7 @@ static bool print_plan(const struct ctl *ctl, const struct state *state)
     return whole && plan_file(ctl, "grants.sql");
 }
 
-static int look(struct ctl *ctl, bool plan, struct err *err)
+static int run_read_only(struct ctl *ctl, bool plan, struct err *err)
 {
     struct state state = {0};
     if (!read_state(ctl, &state, err))
@@ -400,7 +400,7 @@ static int run_migrate(struct ctl *ctl, char **arguments, int count)
     }
     if (!ctl_connect_only(ctl, &err))
         return ctl_fail(&err);
-    return status || plan ? look(ctl, plan, &err) : run_all(ctl, &err);
+    return status || plan ? run_read_only(ctl, plan, &err) : run_all(ctl, &err);
 }
 
 const struct ctl_command ctl_migrate = {

@@ -1,14 +1,14 @@
-/* issuing-ctl reconcile: what does the issuer have for these events, and is it what we have?
+/* issuing-ctl reconcile: compares what the issuer has for these events with what we have.
  *
  * Leaves marks, at most MARKS_MAX at a time, and waits for what workers make of them. An event that another operator
- * reconciles at the same time has one mark, and both are told its result. A command that is stopped or killed leaves its
+ * reconciles at the same time has one mark, and both get its result. A command that is stopped or killed leaves its
  * marks: workers finish them, or their deadline does. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "ctl/action.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
@@ -25,19 +25,19 @@ struct reconcile {
     struct action action;
     int64_t timeout_ms, deadline_ms; /* monotonic; of the whole command */
     int64_t limit;                   /* 0 = all */
-    int64_t asked, finished, undecided, troubles, refused;
+    int64_t requested, finished, undecided, problems, refused;
     bool shows_progress;
-    /* the marks that are out */
+    /* the marks that workers have not finished */
     struct uuid marks[MARKS_MAX], events[MARKS_MAX];
     int open;
 };
 
-/* Results that somebody must act on. */
-static bool is_trouble(const char *result, const char *status)
+/* Results that an operator must act on. */
+static bool is_problem(const char *result, const char *status)
 {
-    static const char *const troubles[] = {"duplicate", "missing", "orphan_cancelled", "orphan_left", "refused"};
-    for (size_t i = 0; i < ARRAY_SIZE(troubles); i++)
-        if (strcmp(result, troubles[i]) == 0)
+    static const char *const problems[] = {"duplicate", "missing", "orphan_cancelled", "orphan_left", "refused"};
+    for (size_t i = 0; i < ARRAY_SIZE(problems); i++)
+        if (strcmp(result, problems[i]) == 0)
             return true;
     return strcmp(result, "cancelled_at_issuer") == 0 && status && strcmp(status, "COMPLETED") == 0;
 }
@@ -45,7 +45,7 @@ static bool is_trouble(const char *result, const char *status)
 static void show_progress(const struct reconcile *reconcile, bool last)
 {
     if (reconcile->shows_progress && !last)
-        fprintf(stderr, "\r%" PRId64 " looked up, %d under way", reconcile->finished, reconcile->open);
+        fprintf(stderr, "\r%" PRId64 " looked up, %d in progress", reconcile->finished, reconcile->open);
     else if (reconcile->shows_progress)
         fputs("\r\033[K", stderr);
 }
@@ -53,7 +53,7 @@ static void show_progress(const struct reconcile *reconcile, bool last)
 static bool report(struct reconcile *reconcile, const char *id_text, const char *result, const char *status,
                    const char *detail, struct err *err)
 {
-    const char *words = marks_words(result, detail);
+    const char *words = marks_text(result, detail);
     if (!reconcile->ctl->json) {
         printf("%s  %s: %s", id_text, result, words);
         if (detail && strcmp(result, "refused") != 0 && strcmp(result, "duplicate") != 0 &&
@@ -74,7 +74,7 @@ static bool report(struct reconcile *reconcile, const char *id_text, const char 
     return err_set(err, ERR_MEMORY, "out of memory");
 }
 
-/* Leaves marks for these events; count fits into the free ones. */
+/* Leaves marks for these events; at most MARKS_MAX are unfinished then. */
 static bool leave_marks(struct reconcile *reconcile, const struct uuid *ids, int count, struct err *err)
 {
     struct buf buf;
@@ -88,12 +88,12 @@ static bool leave_marks(struct reconcile *reconcile, const struct uuid *ids, int
     struct pg_param params[2 + ACTION_PARAMS] = {pg_array_param(&array), pg_param_int8(left_ms > 0 ? left_ms : 0)};
     action_params(&reconcile->action, params + 2);
     bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")
-                           : pg_sync_ask(reconcile->ctl->db, &sql_operator_ask_reconcile, params, &rows, err);
+                           : pg_sync_query(reconcile->ctl->db, &sql_operator_ask_reconcile, params, &rows, err);
     buf_done(&buf);
     for (int row = 0; done && row < pg_rows_count(rows); row++) {
         struct uuid event = pg_uuid(rows, row, 0);
         const char *refused = pg_bytes(rows, row, 2).bytes;
-        reconcile->asked++;
+        reconcile->requested++;
         if (!refused) {
             reconcile->events[reconcile->open] = event;
             reconcile->marks[reconcile->open++] = pg_uuid(rows, row, 1);
@@ -131,7 +131,7 @@ static bool report_finished(struct reconcile *reconcile, const struct pg_rows *r
         forget_mark(reconcile, &mark);
         reconcile->finished++;
         reconcile->undecided += strcmp(result, "undecided") == 0 || strcmp(result, "withdrawn") == 0;
-        reconcile->troubles += is_trouble(result, status);
+        reconcile->problems += is_problem(result, status);
         *ret_any = true;
         if (!report(reconcile, id_text, result, status, pg_bytes(rows, row, MARK_DETAIL).bytes, err))
             return false;
@@ -139,19 +139,19 @@ static bool report_finished(struct reconcile *reconcile, const struct pg_rows *r
     return true;
 }
 
-/* Waits until no more than `most` marks are out. Time that ran out or a signal ends it too. */
-static bool await(struct reconcile *reconcile, int most, struct err *err)
+/* Waits until at most `most` marks are unfinished, the deadline has passed, or a signal came. */
+static bool wait_for_marks(struct reconcile *reconcile, int most, struct err *err)
 {
     int64_t pause_ms = 0;
     while (reconcile->open > most) {
         pg_rows_scope struct pg_rows *rows = NULL;
         bool any = false;
         bool was_late = clock_mono_ms() >= reconcile->deadline_ms;
-        if (!marks_look(reconcile->ctl, reconcile->marks, reconcile->open, &rows, err) ||
+        if (!marks_read(reconcile->ctl, reconcile->marks, reconcile->open, &rows, err) ||
             !report_finished(reconcile, rows, &any, err))
             return false;
         show_progress(reconcile, false);
-        if (was_late || stop_wanted())
+        if (was_late || stop_is_requested())
             return true;
         if (any)
             pause_ms = 0;
@@ -163,18 +163,18 @@ static bool await(struct reconcile *reconcile, int most, struct err *err)
 
 static bool is_over(const struct reconcile *reconcile)
 {
-    return stop_wanted() || clock_mono_ms() >= reconcile->deadline_ms;
+    return stop_is_requested() || clock_mono_ms() >= reconcile->deadline_ms;
 }
 
 static bool run_ids(struct reconcile *reconcile, char **id_texts, int count, struct err *err)
 {
     for (int i = 0; i < count && !is_over(reconcile); i++) {
         struct uuid id;
-        if (!action_parse_id(id_texts[i], &id, err) || !await(reconcile, MARKS_MAX - 1, err) ||
+        if (!action_parse_id(id_texts[i], &id, err) || !wait_for_marks(reconcile, MARKS_MAX - 1, err) ||
             !leave_marks(reconcile, &id, 1, err))
             return false;
     }
-    return await(reconcile, 0, err);
+    return wait_for_marks(reconcile, 0, err);
 }
 
 static bool run_matches(struct reconcile *reconcile, struct err *err)
@@ -184,17 +184,17 @@ static bool run_matches(struct reconcile *reconcile, struct err *err)
     while (!is_over(reconcile)) {
         struct pg_param params[FILTER_PARAMS + 2];
         pg_rows_scope struct pg_rows *rows = NULL;
-        if (!await(reconcile, MARKS_MAX / 2, err))
+        if (!wait_for_marks(reconcile, MARKS_MAX / 2, err))
             return false;
-        int64_t room = MARKS_MAX - reconcile->open;
-        if (reconcile->limit > 0 && room > reconcile->limit - reconcile->asked)
-            room = reconcile->limit - reconcile->asked;
-        if (room <= 0)
+        int64_t free_marks = MARKS_MAX - reconcile->open;
+        if (reconcile->limit > 0 && free_marks > reconcile->limit - reconcile->requested)
+            free_marks = reconcile->limit - reconcile->requested;
+        if (free_marks <= 0)
             break;
         filter_params(&reconcile->filter, params);
         params[FILTER_PARAMS] = has_last ? pg_param_uuid(&last) : pg_param_null();
-        params[FILTER_PARAMS + 1] = pg_param_int8(room);
-        if (!pg_sync_ask(reconcile->ctl->db, &sql_operator_reconcile_page, params, &rows, err))
+        params[FILTER_PARAMS + 1] = pg_param_int8(free_marks);
+        if (!pg_sync_query(reconcile->ctl->db, &sql_operator_reconcile_page, params, &rows, err))
             return false;
         int count = pg_rows_count(rows);
         for (int row = 0; row < count; row++)
@@ -206,7 +206,7 @@ static bool run_matches(struct reconcile *reconcile, struct err *err)
         if (!leave_marks(reconcile, ids, count, err))
             return false;
     }
-    return await(reconcile, 0, err);
+    return wait_for_marks(reconcile, 0, err);
 }
 
 static bool read_command(struct reconcile *reconcile, char **arguments, int *count, struct err *err)
@@ -227,10 +227,10 @@ static bool read_command(struct reconcile *reconcile, char **arguments, int *cou
         return false;
     bool by_filter = all || !filter_is_empty(&reconcile->filter);
     if ((*count == 0) != by_filter)
-        return err_set(err, ERR_USAGE, "reconcile wants event ids, or --all, or filters");
+        return err_set(err, ERR_USAGE, "reconcile needs event ids, or --all, or filters");
     const char *status = reconcile->filter.status;
     if (status && (strcmp(status, "PENDING") == 0 || strcmp(status, "PROCESSING") == 0))
-        return err_set(err, ERR_USAGE, "%s events are in the hands of the workers", status);
+        return err_set(err, ERR_USAGE, "%s events are open: workers look after them", status);
     if (!status && by_filter)
         reconcile->filter.status = "FAILED";
     for (int i = 0; i < *count; i++)
@@ -242,16 +242,16 @@ static bool read_command(struct reconcile *reconcile, char **arguments, int *cou
 static void print_summary(const struct reconcile *reconcile, bool by_filter)
 {
     fflush(stdout);
-    if (reconcile->asked == 0 && by_filter)
+    if (reconcile->requested == 0 && by_filter)
         fprintf(stderr, "No event matches.\n");
     else
         fprintf(stderr, "%" PRId64 " of %" PRId64 " looked up, %" PRId64 " to look into, %" PRId64 " undecided.\n",
-                reconcile->finished - reconcile->undecided, reconcile->asked, reconcile->troubles,
+                reconcile->finished - reconcile->undecided, reconcile->requested, reconcile->problems,
                 reconcile->undecided + reconcile->open);
-    if (stop_wanted())
+    if (stop_is_requested())
         fprintf(stderr,
-                "issuing-ctl: stopped; workers still look the %d up that are under way, until %s after the start\n",
-                reconcile->open, "--timeout");
+                "issuing-ctl: stopped; workers still look up the %d that are in progress, until --timeout is over\n",
+                reconcile->open);
     else if (reconcile->open > 0)
         fprintf(stderr,
                 "issuing-ctl: no result in time; is a worker running, and is the breaker of the issuer closed?\n");
@@ -276,11 +276,11 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
     print_summary(&reconcile, count == 0);
     if (!went_well)
         return ctl_fail(&err);
-    if (stop_wanted())
+    if (stop_is_requested())
         return CTL_REFUSED;
     if (reconcile.undecided > 0 || reconcile.open > 0 || clock_mono_ms() >= reconcile.deadline_ms)
         return CTL_AWAY;
-    return reconcile.troubles > 0 || reconcile.refused > 0 ? CTL_REFUSED : CTL_DONE;
+    return reconcile.problems > 0 || reconcile.refused > 0 ? CTL_REFUSED : CTL_DONE;
 }
 
 const struct ctl_command ctl_reconcile = {
@@ -288,18 +288,19 @@ const struct ctl_command ctl_reconcile = {
     .usage = "ID... | --all | FILTERS [--limit N] [--timeout D] [--reason TEXT]",
     .summary = "compare events with what the issuer has",
     .help =
-        "Lets workers look events up at the issuer, and says what they found, a line each:\n"
+        "Lets workers look up events at the issuer, and prints what they found, one line for each:\n"
         "  FAILED     a card: PENDING again, so that it is stored and linked (found); none: unchanged (not_found);\n"
         "             only a cancelled one: REJECTED card_cancelled; several: FAILED issuer_duplicate\n"
-        "  REJECTED   a live card is an orphan: it is cancelled, and core-api told (orphan_cancelled); else ok\n"
+        "  REJECTED   a live card is an orphan: it is cancelled, and core-api is notified (orphan_cancelled); else ok\n"
         "  COMPLETED  exactly our card: ok; else missing, cancelled_at_issuer or duplicate, and nothing is changed\n"
-        "  PENDING, PROCESSING  open: it is in the hands of the workers\n"
+        "  PENDING, PROCESSING  open: workers look after them\n"
         "What is not found is believed only when issuer.settle_time has passed since the last request that may\n"
         "still arrive.\n\n"
-        "  --all          all FAILED events whose outcome is unknown; with --status REJECTED or COMPLETED, "
-        "those\n" FILTER_HELP "  --limit N      at most N events, the oldest\n" MARKS_HELP
-        "  --reason TEXT  why; kept in operator_actions where something changes\n\n"
+        "  --all          all FAILED events whose outcome is unknown; with --status REJECTED or COMPLETED, those\n"
+        "  --status S     FAILED (the default), REJECTED or COMPLETED\n" FILTER_HELP
+        "  --limit N      at most N events, the oldest\n" MARKS_HELP
+        "  --reason TEXT  why; stored in operator_actions where something changes\n\n"
         "Exit 1: orphans, duplicates or missing cards were found. Exit 75: not all were decided in time. Ctrl-C\n"
-        "leaves the marks of those under way: workers finish them within the timeout.\n",
+        "leaves the marks of those in progress: workers finish them within the timeout.\n",
     .run = run_reconcile,
 };

@@ -1,12 +1,12 @@
 /* issuing-ctl reissue: a new event, and so a new issuer key, in the place of a FAILED one that has no card.
  *
- * A worker asks the issuer first and makes the exchange in one transaction; this command leaves the mark and waits. When
- * the time runs out or the operator stops, the mark is withdrawn: the database decides whether the worker or the
- * withdrawal was first, so what is said here is what happened. */
+ * A worker looks the event up at the issuer first and makes the exchange in one transaction; this command leaves the
+ * mark and waits. When the time runs out or the operator stops, the mark is withdrawn: the database decides whether the
+ * worker or the withdrawal was first, so this command reports what happened. */
 #include <stdio.h>
 #include <string.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "ctl/action.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
@@ -24,16 +24,16 @@ struct reissue {
     int64_t deadline_ms; /* monotonic */
 };
 
-static int say_refused(const struct reissue *reissue, const char *code)
+static int report_refused(const struct reissue *reissue, const char *code)
 {
     struct err err;
-    const char *words = marks_words("refused", code);
+    const char *words = marks_text("refused", code);
     return action_report(reissue->ctl, reissue->id_text, ACTION_REFUSED, NULL, words[0] ? words : code, &err)
                ? CTL_REFUSED
                : ctl_fail(&err);
 }
 
-static int say_done(const struct reissue *reissue, const struct uuid *new_id)
+static int report_done(const struct reissue *reissue, const struct uuid *new_id)
 {
     char new_text[UUID_TEXT_SIZE];
     struct err err;
@@ -53,20 +53,21 @@ static int say_done(const struct reissue *reissue, const struct uuid *new_id)
     return ctl_fail(&err);
 }
 
-static int say_late(const struct reissue *reissue, const char *detail)
+static int report_late(const struct reissue *reissue, const char *detail)
 {
     fflush(stdout);
     fprintf(stderr, "issuing-ctl: %s: nothing was changed, and the mark is withdrawn: ", reissue->id_text);
-    if (stop_wanted())
+    if (stop_is_requested())
         fputs("stopped\n", stderr);
     else if (detail)
         print_text(detail, stderr), fputs(" (no decision in time)\n", stderr);
     else
         fputs("no worker answered in time; is one running, and is the breaker of the issuer closed?\n", stderr);
-    return stop_wanted() ? CTL_REFUSED : CTL_AWAY;
+    return stop_is_requested() ? CTL_REFUSED : CTL_AWAY;
 }
 
-/* Leaves the mark; one of another operator is waited for. *ret_code: refused with it, NULL = it is left. */
+/* Leaves the mark, once another operator's mark for this event is finished. ret_code: why it was refused, "" = it is
+ * left. */
 static bool leave_mark(struct reissue *reissue, int64_t timeout_ms, struct uuid *ret_mark, char ret_code[64],
                        struct err *err)
 {
@@ -75,47 +76,47 @@ static bool leave_mark(struct reissue *reissue, int64_t timeout_ms, struct uuid 
     int64_t pause_ms = 0;
     for (;;) {
         pg_rows_scope struct pg_rows *rows = NULL;
-        if (!pg_sync_ask(reissue->ctl->db, &sql_operator_ask_reissue, params, &rows, err))
+        if (!pg_sync_query(reissue->ctl->db, &sql_operator_ask_reissue, params, &rows, err))
             return false;
         const char *refused = pg_bytes(rows, 0, 1).bytes;
         snprintf(ret_code, 64, "%s", refused ? refused : "");
         if (!refused)
             *ret_mark = pg_uuid(rows, 0, 0);
-        if (strcmp(ret_code, "busy") != 0 || stop_wanted() || clock_mono_ms() >= reissue->deadline_ms)
+        if (strcmp(ret_code, "busy") != 0 || stop_is_requested() || clock_mono_ms() >= reissue->deadline_ms)
             return true;
         marks_pause(&pause_ms);
     }
 }
 
-static int await(const struct reissue *reissue, const struct uuid *mark, struct err *err)
+static int wait_for_mark(const struct reissue *reissue, const struct uuid *mark, struct err *err)
 {
     int64_t pause_ms = 0;
     char detail[200] = "";
     bool is_withdrawn = false;
     for (;;) {
         pg_rows_scope struct pg_rows *rows = NULL, *withdrawn = NULL;
-        if (!marks_look(reissue->ctl, mark, 1, &rows, err))
+        if (!marks_read(reissue->ctl, mark, 1, &rows, err))
             return ctl_fail(err);
         if (pg_rows_count(rows) == 0)
-            return say_refused(reissue, "not_found");
-        const char *result = pg_bytes(rows, 0, MARK_RESULT).bytes, *said = pg_bytes(rows, 0, MARK_DETAIL).bytes;
-        snprintf(detail, sizeof(detail), "%s", said ? said : "");
+            return report_refused(reissue, "not_found");
+        const char *result = pg_bytes(rows, 0, MARK_RESULT).bytes, *mark_detail = pg_bytes(rows, 0, MARK_DETAIL).bytes;
+        snprintf(detail, sizeof(detail), "%s", mark_detail ? mark_detail : "");
         if (result && strcmp(result, "reissued") == 0) {
             struct uuid new_id = pg_uuid(rows, 0, MARK_NEW_ID);
-            return say_done(reissue, &new_id);
+            return report_done(reissue, &new_id);
         }
         if (result && strcmp(result, "refused") == 0)
-            return say_refused(reissue, detail);
+            return report_refused(reissue, detail);
         if (result || is_withdrawn) /* undecided, withdrawn, gone */
-            return say_late(reissue, detail[0] ? detail : NULL);
-        if (!stop_wanted() && clock_mono_ms() < reissue->deadline_ms) {
+            return report_late(reissue, detail[0] ? detail : NULL);
+        if (!stop_is_requested() && clock_mono_ms() < reissue->deadline_ms) {
             marks_pause(&pause_ms);
             continue;
         }
         const struct pg_param params[] = {pg_param_uuid(mark)};
-        if (!pg_sync_ask(reissue->ctl->db, &sql_operator_withdraw_check, params, &withdrawn, err))
+        if (!pg_sync_query(reissue->ctl->db, &sql_operator_withdraw_check, params, &withdrawn, err))
             return ctl_fail(err);
-        is_withdrawn = true; /* once more: a worker may have been quicker */
+        is_withdrawn = true; /* read once more: a worker may have finished it before the withdrawal */
     }
 }
 
@@ -143,7 +144,7 @@ static int run_reissue(struct ctl *ctl, char **arguments, int count)
     if (!action_parse_id(arguments[0], &reissue.id, &err) || !action_init(&reissue.action, reason, &err))
         return ctl_fail(&err);
     if (!confirmed) {
-        err_set(&err, ERR_USAGE, "reissue makes a request with a new key at the issuer: say --confirm");
+        err_set(&err, ERR_USAGE, "reissue sends a request with a new key to the issuer: add --confirm");
         return ctl_fail(&err);
     }
     char id_text[UUID_TEXT_SIZE];
@@ -156,13 +157,13 @@ static int run_reissue(struct ctl *ctl, char **arguments, int count)
     if (!leave_mark(&reissue, timeout_ms, &mark, refused, &err))
         return ctl_fail(&err);
     if (strcmp(refused, "busy") == 0) {
-        fprintf(stderr, "issuing-ctl: %s: %s\n", id_text, marks_words("refused", "busy"));
-        return stop_wanted() ? CTL_REFUSED : CTL_AWAY;
+        fprintf(stderr, "issuing-ctl: %s: %s\n", id_text, marks_text("refused", "busy"));
+        return stop_is_requested() ? CTL_REFUSED : CTL_AWAY;
     }
     if (refused[0])
-        return say_refused(&reissue, refused);
-    int code = await(&reissue, &mark, &err);
-    bool hinted = code != CTL_DONE || pg_sync_ask(ctl->db, &sql_notify_wake, NULL, NULL, NULL);
+        return report_refused(&reissue, refused);
+    int code = wait_for_mark(&reissue, &mark, &err);
+    bool hinted = code != CTL_DONE || pg_sync_query(ctl->db, &sql_notify_wake, NULL, NULL, NULL);
     (void)hinted;
     return code;
 }
@@ -176,7 +177,7 @@ const struct ctl_command ctl_reissue = {
         "old one becomes REJECTED with reason `reissued` and names the new one. A worker asks the issuer first:\n"
         "refused where the issuer has a card for the old event (`replay` it instead), and not done before\n"
         "issuer.settle_time has passed since the last request that may still arrive. Prints both ids.\n\n"
-        "  --reason TEXT  why; required, kept in operator_actions with who and when\n"
+        "  --reason TEXT  why; required, stored in operator_actions with who and when\n"
         "  --confirm      required: a new key makes a new card\n" MARKS_HELP
         "\nExit 75: no worker decided it in time; nothing was changed and nothing will be.\n",
     .run = run_reissue,

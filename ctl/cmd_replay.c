@@ -8,25 +8,38 @@
 #include "ctl/outlook.h"
 #include "statements.h"
 
-static bool ask(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
+static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
 {
     struct pg_param params[2 + ACTION_PARAMS] = {pg_param_uuid(id),
                                                  seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null()};
     action_params(&bulk->action, params + 2);
-    return pg_sync_ask(bulk->ctl->db, &sql_operator_replay, params, ret_rows, err);
+    return pg_sync_query(bulk->ctl->db, &sql_operator_replay, params, ret_rows, err);
 }
 
-static const char *look(const struct bulk *bulk, const struct event *event, char *ret_text, size_t size)
+/* The code with which a replay would be refused now; at the time of the replay it may be another. */
+static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
+                    struct err *err)
 {
-    outlook_replay(event, bulk->ctl->config, ret_text, size);
-    return NULL;
+    static const char *const codes[] = {"out_of_range", "place_taken", "changed"};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    struct event whole = *event;
+    const char *refused;
+    if (!event_read_prospect(bulk->ctl->db, &whole, &rows, &refused, err))
+        return false;
+    *ret_code = NULL;
+    for (size_t i = 0; refused && i < ARRAY_SIZE(codes); i++)
+        if (!*ret_code && (strcmp(codes[i], refused) == 0 || i + 1 == ARRAY_SIZE(codes)))
+            *ret_code = codes[i];
+    if (!refused)
+        outlook_replay(&whole, bulk->ctl->config, ret_text, size);
+    return true;
 }
 
 static void why_refused(const struct event *event, const char *code, char *ret_text, size_t size)
 {
     (void)event;
     if (strcmp(code, "place_taken") == 0)
-        snprintf(ret_text, size, "another reissue has taken the place of its card meanwhile; `resolve` ends this one");
+        snprintf(ret_text, size, "another reissue of its card was accepted meanwhile; `resolve` ends this one");
     else if (strcmp(code, "out_of_range") == 0)
         snprintf(ret_text, size,
                  "its payload is larger than 64 KiB or its user id longer than 128 bytes, so no worker may take it; "
@@ -41,9 +54,9 @@ static const struct bulk_verb verb = {
     .would = ACTION_WOULD_REPLAY,
     .count = &sql_operator_replay_count,
     .page = &sql_operator_replay_page,
-    .hint = &sql_notify_wake,
-    .ask = ask,
-    .look = look,
+    .wakeup = &sql_notify_wake,
+    .act = act,
+    .preview = preview,
     .why_refused = why_refused,
 };
 
@@ -58,9 +71,10 @@ const struct ctl_command ctl_replay = {
     .word = "replay",
     .usage = "ID... | FILTERS [--dry-run] [--rate N] [--limit N] --reason TEXT",
     .summary = "let workers try FAILED events again",
-    .help = "Makes FAILED events PENDING again: same issuer key, so the same card; tries start again at 0, the\n"
+    .help = "Makes FAILED events PENDING again: same issuer key, so the same card; the tries start at 0, the\n"
             "history stays. An event that may have been sent and whose issuer key is past its lifetime is looked\n"
-            "up at the issuer, never sent. By ids each one is reported, and exit 1 says that some were refused.\n"
-            "By filter, at least one, oldest first:\n\n" FILTER_HELP BULK_HELP BULK_STORY,
+            "up at the issuer, never sent. Given ids, each one is reported, and exit 1 means that some were refused.\n"
+            "Given filters, at least one, the oldest event comes first:\n\n"
+            "  --status S     FAILED, the only status that can be replayed\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_replay,
 };

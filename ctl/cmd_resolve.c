@@ -1,4 +1,4 @@
-/* issuing-ctl resolve: FAILED -> REJECTED `resolved`: an operator answers the question that no program may answer. */
+/* issuing-ctl resolve: FAILED -> REJECTED `resolved`: an operator decides what no program may decide. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "ctl/bulk.h"
 #include "statements.h"
 
-static bool ask(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
+static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
 {
     const char *detail = outbox_reason_detail("resolved");
     struct pg_param params[5 + ACTION_PARAMS] = {
@@ -14,7 +14,7 @@ static bool ask(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struc
         pg_param_bool(bulk->confirms_no_card), pg_param_int8(bulk->ctl->config->issuer.settle_time_ms),
         pg_param_text(detail, strlen(detail))};
     action_params(&bulk->action, params + 5);
-    return pg_sync_ask(bulk->ctl->db, &sql_operator_resolve, params, ret_rows, err);
+    return pg_sync_query(bulk->ctl->db, &sql_operator_resolve, params, ret_rows, err);
 }
 
 static bool has_live_card(const struct event *event)
@@ -22,13 +22,14 @@ static bool has_live_card(const struct event *event)
     return event->has_card && strcmp(event->card_status, "cancelled") != 0;
 }
 
-static const char *look(const struct bulk *bulk, const struct event *event, char *ret_text, size_t size)
+static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
+                    struct err *err)
 {
     (void)ret_text;
     (void)size;
-    if (has_live_card(event))
-        return "card";
-    return event->first_sent_us != 0 && !bulk->confirms_no_card ? "unknown" : NULL;
+    (void)err;
+    *ret_code = has_live_card(event) ? "card" : event->first_sent_us != 0 && !bulk->confirms_no_card ? "unknown" : NULL;
+    return true;
 }
 
 static void why_refused(const struct event *event, const char *code, char *ret_text, size_t size)
@@ -42,7 +43,7 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
     else if (strcmp(code, "unknown") == 0)
         snprintf(ret_text, size,
                  "the issuer may have made a card for it: `reconcile` asks the issuer. If it is certain that there is "
-                 "none, say --confirm-no-card");
+                 "none, add --confirm-no-card");
     else if (strcmp(code, "settling") == 0)
         snprintf(ret_text, size,
                  "a request that was sent for it may still arrive at the issuer, for up to issuer.settle_time (first "
@@ -58,9 +59,9 @@ static const struct bulk_verb verb = {
     .would = ACTION_WOULD_RESOLVE,
     .count = &sql_operator_replay_count,
     .page = &sql_operator_replay_page,
-    .hint = &sql_notify_final,
-    .ask = ask,
-    .look = look,
+    .wakeup = &sql_notify_final,
+    .act = act,
+    .preview = preview,
     .why_refused = why_refused,
 };
 
@@ -76,10 +77,13 @@ const struct ctl_command ctl_resolve = {
     .word = "resolve",
     .usage = "ID... | FILTERS [--confirm-no-card] [--dry-run] [--rate N] [--limit N] --reason TEXT",
     .summary = "end FAILED events: there will be no card",
-    .help = "Makes FAILED events REJECTED with reason `resolved`: the user gets no card for them and may ask again;\n"
-            "a reissue gives its place away. Refused while a card is stored. Where a request may have reached the\n"
-            "issuer, only with --confirm-no-card, and not before issuer.settle_time has passed since the last one.\n"
-            "By filter, at least one, oldest first:\n\n" FILTER_HELP BULK_HELP
-            "  --confirm-no-card  it is certain that the issuer has no card for any of them\n" BULK_STORY,
+    .help =
+        "Makes FAILED events REJECTED with reason `resolved`: the user gets no card for them and may ask again;\n"
+        "the card of a reissue can be reissued by another request. Refused while a card is stored. Where a request\n"
+        "may have reached the issuer, only with --confirm-no-card, and not before issuer.settle_time has passed\n"
+        "since the last one.\n"
+        "Given filters, at least one, the oldest event comes first:\n\n"
+        "  --status S     FAILED, the only status that can be resolved\n" FILTER_HELP BULK_HELP
+        "  --confirm-no-card  it is certain that the issuer has no card for any of them\n" BULK_NOTE,
     .run = run_resolve,
 };

@@ -19,7 +19,7 @@ static bool read_counts(struct ctl *ctl, struct counts *ret_counts, struct err *
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     struct counts counts = {0};
-    if (!pg_sync_ask(ctl->db, &sql_operator_status, NULL, &rows, err))
+    if (!pg_sync_query(ctl->db, &sql_operator_status, NULL, &rows, err))
         return false;
     for (int row = 0; row < pg_rows_count(rows); row++) {
         struct slice text = pg_bytes(rows, row, 0);
@@ -81,13 +81,13 @@ static bool print_failed(struct ctl *ctl, struct table *table, struct err *err)
     static const char *const heads[] = {"FAILED BECAUSE", "EVENTS", "SINCE", NULL};
     pg_rows_scope struct pg_rows *rows = NULL;
     char time[PRINT_TIME_SIZE];
-    if (!pg_sync_ask(ctl->db, &sql_operator_status_failed, NULL, &rows, err))
+    if (!pg_sync_query(ctl->db, &sql_operator_status_failed, NULL, &rows, err))
         return false;
     table_init(table, heads);
     for (int row = 0; row < pg_rows_count(rows); row++) {
-        table_put(table, pg_bytes(rows, row, 0).bytes);
-        table_put_number(table, pg_int8(rows, row, 1));
-        table_put(table, print_time(pg_time_us(rows, row, 2), time));
+        table_add(table, pg_bytes(rows, row, 0).bytes);
+        table_add_number(table, pg_int8(rows, row, 1));
+        table_add(table, print_time(pg_time_us(rows, row, 2), time));
     }
     putchar('\n');
     bool whole = table_flush(table, stdout);
@@ -103,9 +103,9 @@ static bool print_as_table(struct ctl *ctl, const struct counts *counts, struct 
     char text[100];
     table_init(&table, heads);
     for (int status = 0; status < STATUSES; status++) {
-        table_put(&table, outbox_status_name((enum outbox_status)status));
-        table_put_number(&table, counts->events[status]);
-        table_put(&table, meaning((enum outbox_status)status, counts, text, sizeof(text)));
+        table_add(&table, outbox_status_name((enum outbox_status)status));
+        table_add_number(&table, counts->events[status]);
+        table_add(&table, meaning((enum outbox_status)status, counts, text, sizeof(text)));
     }
     bool whole = table_flush(&table, stdout);
     table_done(&table);
@@ -140,7 +140,7 @@ const struct ctl_command ctl_status = {
     .word = "status",
     .usage = "",
     .summary = "how many events are where",
-    .help = "Counts the events by status, and says how old the oldest PENDING one is and why FAILED ones failed.\n"
+    .help = "Counts the events by status, and shows how old the oldest PENDING one is and why FAILED ones failed.\n"
             "--json: {\"events\": {STATUS: n, ...}, \"oldest_pending_seconds\": n}\n",
     .run = run_status,
 };

@@ -1,12 +1,12 @@
-/* What every command of issuing-ctl gets and is. Each command lives in a file of its own, cmd_<word>.c; main.c holds
- * the list. */
+/* What each command of issuing-ctl is, and what it is given. A command is a file, cmd_<word>.c; main.c has the list.
+ * ctl/README.md describes how a command is built. */
 #ifndef ISSUING_CTL_H
 #define ISSUING_CTL_H
 
-#include "common/base.h"
-#include "common/config.h"
-#include "common/err.h"
-#include "common/pg_sync.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/config/config.h"
+#include "common/pg/pg_sync.h"
 
 enum ctl_exit { CTL_DONE = 0, CTL_REFUSED = 1, CTL_USAGE = 2, CTL_AWAY = 75, CTL_CONFIG = 78 };
 
@@ -20,22 +20,23 @@ struct ctl_command {
     const char *word;
     const char *usage;   /* what stands after the word */
     const char *summary; /* one line, for the list of commands */
-    const char *help;    /* the whole page below the usage line */
-    /* arguments: what stood after the word, without --json. Returns the exit code; has said itself what went wrong. */
+    const char *help;    /* the page below the usage line */
+    /* Returns the exit code, and has printed what went wrong. arguments: what stood after the word, without --json. */
     int (*run)(struct ctl *ctl, char **arguments, int count);
+    bool ignores_config; /* runs whatever the configuration is */
 };
 
 extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel,
     ctl_resolve, ctl_reissue, ctl_reconcile, ctl_keys, ctl_doctor;
 
-/* Fills ctl->db, with a search_path of ours. Called after the command line was read: a wrong one is exit 2 whether or not
- * there is a database. ERR_CONFIG: the role, its password or the database's name is wrong; or the schema is missing, of
- * another version, or not for this role. */
+/* Opens ctl->db, with our own search_path. A command reads its arguments before: a wrong command line is exit 2 whether
+ * or not there is a database. ERR_CONFIG: the role, its password or the database's name is wrong; or the schema is
+ * missing, of another version, or not for this role. */
 must_check bool ctl_connect(struct ctl *ctl, struct err *err);
-/* Without looking at the schema. */
+/* The same without looking at the schema. */
 must_check bool ctl_connect_only(struct ctl *ctl, struct err *err);
-/* "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause. Returns the
- * exit code of err. */
+/* Prints "issuing-ctl: <message>" on standard error, with a hint where the database's refusal has a usual cause.
+ * Returns the exit code of err. */
 int ctl_fail(const struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* An event as a command shows it.
+/* See event.h.
  *
  * Invariants: every object has all members in the same order, null where there is nothing; a card number cannot be
  * here, since no statement of ctl reads one (and its role may not).
@@ -25,7 +25,7 @@ enum column {
     DEFERRED_SINCE,
     LEASE_UNTIL,
     LEASE_OWNER,
-    IDEMPOTENCY_KEY,
+    CLIENT_KEY,
     REASON_CODE,
     REASON_DETAIL,
     LAST_ERROR,
@@ -57,7 +57,7 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
         .deferred_since_us = pg_time_us(rows, row, DEFERRED_SINCE),
         .lease_until_us = pg_time_us(rows, row, LEASE_UNTIL),
         .lease_owner = pg_bytes(rows, row, LEASE_OWNER).bytes,
-        .idempotency_key = pg_bytes(rows, row, IDEMPOTENCY_KEY).bytes,
+        .client_key = pg_bytes(rows, row, CLIENT_KEY).bytes,
         .reason_code = pg_bytes(rows, row, REASON_CODE).bytes,
         .reason_detail = pg_bytes(rows, row, REASON_DETAIL).bytes,
         .last_error = pg_bytes(rows, row, LAST_ERROR).bytes,
@@ -82,21 +82,21 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
     return true;
 }
 
-static bool ask(struct pg_sync *db, const struct filter *filter, const struct uuid *id, const struct uuid *before,
-                int64_t limit, struct pg_rows **ret_rows, struct err *err)
+static bool select_events(struct pg_sync *db, const struct filter *filter, const struct uuid *id,
+                          const struct uuid *before, int64_t limit, struct pg_rows **ret_rows, struct err *err)
 {
     struct pg_param params[FILTER_PARAMS + 3];
     filter_params(filter, params);
     params[FILTER_PARAMS] = id ? pg_param_uuid(id) : pg_param_null();
     params[FILTER_PARAMS + 1] = before ? pg_param_uuid(before) : pg_param_null();
     params[FILTER_PARAMS + 2] = pg_param_int8(limit);
-    return pg_sync_ask(db, &sql_operator_events, params, ret_rows, err);
+    return pg_sync_query(db, &sql_operator_events, params, ret_rows, err);
 }
 
 bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit,
                 struct pg_rows **ret_rows, struct err *err)
 {
-    return ask(db, filter, NULL, before, limit, ret_rows, err);
+    return select_events(db, filter, NULL, before, limit, ret_rows, err);
 }
 
 bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows, struct event *ret_event,
@@ -104,7 +104,7 @@ bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_
 {
     const struct filter any = {0};
     struct pg_rows *rows = NULL;
-    if (!ask(db, &any, id, NULL, 1, &rows, err))
+    if (!select_events(db, &any, id, NULL, 1, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0) {
         char text[UUID_TEXT_SIZE];
@@ -116,6 +116,28 @@ bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_
         pg_rows_free(rows);
         return false;
     }
+    *ret_rows = rows;
+    return true;
+}
+
+bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows **ret_rows, const char **ret_refused,
+                         struct err *err)
+{
+    enum { CANCEL_CODE, HELD_END, HELD_END_CODE, LOST_COUNT, LAST_SENT_AT, REFUSED };
+    const struct pg_param params[] = {pg_param_uuid(&event->id)};
+    struct pg_rows *rows = NULL;
+    if (!pg_sync_query(db, &sql_operator_prospect, params, &rows, err))
+        return false;
+    if (pg_rows_count(rows) == 0) {
+        pg_rows_free(rows);
+        return err_set(err, ERR_NOT_FOUND, "there is no event %s", event->id_text);
+    }
+    event->cancel_code = pg_bytes(rows, 0, CANCEL_CODE).bytes;
+    event->held_end = pg_bytes(rows, 0, HELD_END).bytes;
+    event->held_end_code = pg_bytes(rows, 0, HELD_END_CODE).bytes;
+    event->lost_count = pg_int8(rows, 0, LOST_COUNT);
+    event->last_sent_us = pg_time_us(rows, 0, LAST_SENT_AT);
+    *ret_refused = pg_bytes(rows, 0, REFUSED).bytes;
     *ret_rows = rows;
     return true;
 }
@@ -161,7 +183,7 @@ struct json *event_json(const struct event *event)
         print_set_time(object, "completed_at", event->completed_us) &&
         set_object(object, "reason", event->reason_code != NULL, event->reason_code ? reason_json(event) : NULL) &&
         json_set_text(object, "last_error", event->last_error) &&
-        json_set_text(object, "idempotency_key", event->idempotency_key) &&
+        json_set_text(object, "idempotency_key", event->client_key) &&
         json_set_text(object, "lease_owner", event->lease_owner) &&
         print_set_time(object, "lease_until", event->lease_until_us) &&
         print_set_time(object, "first_sent_at", event->first_sent_us) &&
@@ -176,18 +198,18 @@ struct json *event_json(const struct event *event)
 const char *const event_heads[] = {"ID",      "STATUS",       "KIND", "USER",   "TRIES",
                                    "CREATED", "NEXT ATTEMPT", "CARD", "REASON", NULL};
 
-void event_put(const struct event *event, struct table *table)
+void event_add_row(const struct event *event, struct table *table)
 {
     char time[PRINT_TIME_SIZE];
-    table_put(table, event->id_text);
-    table_put(table, event->status_text);
-    table_put(table, event->kind);
-    table_put(table, event->user_id);
-    table_put_number(table, event->retry_count);
-    table_put(table, print_time(event->created_us, time));
-    table_put(table, event->status == OUTBOX_PENDING ? print_time(event->next_attempt_us, time) : NULL);
-    table_put(table, event->has_card ? event->last4 : event->outcome_unknown ? "unknown" : NULL);
-    table_put(table, event->reason_code                ? event->reason_code
+    table_add(table, event->id_text);
+    table_add(table, event->status_text);
+    table_add(table, event->kind);
+    table_add(table, event->user_id);
+    table_add_number(table, event->retry_count);
+    table_add(table, print_time(event->created_us, time));
+    table_add(table, event->status == OUTBOX_PENDING ? print_time(event->next_attempt_us, time) : NULL);
+    table_add(table, event->has_card ? event->last4 : event->outcome_unknown ? "unknown" : NULL);
+    table_add(table, event->reason_code                ? event->reason_code
                      : event->status == OUTBOX_PENDING ? event->last_error
                                                        : NULL);
 }
@@ -232,7 +254,7 @@ void event_print(const struct event *event, FILE *out)
     if (event->outcome_unknown)
         print_fact("outcome", "unknown: the issuer may have made a card, and none is stored here", out);
     print_fact("last error", event->last_error, out);
-    print_fact("client's key", event->idempotency_key, out);
+    print_fact("client's key", event->client_key, out);
     if (event->has_card) {
         print_fact("card", event->card_id_text, out);
         fprintf(out, "%-16s .... %s, until %02" PRId64 "/%" PRId64 ", %s\n", "", event->last4, event->exp_month,

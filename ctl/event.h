@@ -1,14 +1,14 @@
-/* An event as a command shows it: read from a row, said as JSON, as a line of a table, or as a page. */
+/* An event as a command shows it: read from a row; written as JSON, as a row of a table, or as a page. */
 #ifndef ISSUING_CTL_EVENT_H
 #define ISSUING_CTL_EVENT_H
 
 #include <stdio.h>
 
-#include "common/base.h"
-#include "common/json.h"
+#include "common/base/base.h"
+#include "common/base/uuid7.h"
+#include "common/json/json.h"
 #include "common/outbox.h"
-#include "common/pg_sync.h"
-#include "common/uuid7.h"
+#include "common/pg/pg_sync.h"
 #include "ctl/filter.h"
 #include "ctl/print.h"
 
@@ -25,7 +25,7 @@ struct event {
     int64_t retry_count;
     int64_t next_attempt_us, created_us, updated_us, completed_us, first_sent_us, deferred_since_us, lease_until_us;
     const char *lease_owner;
-    const char *idempotency_key;
+    const char *client_key;
     const char *reason_code, *reason_detail;
     const char *last_error;
     const char *replaces; /* card id, of a reissue */
@@ -36,6 +36,11 @@ struct event {
     int64_t exp_month, exp_year;
     const char *card_status;
     int64_t now_us; /* of the database, when it answered */
+    /* Read by event_read_prospect() only: what decides about the next attempt. */
+    const char *cancel_code;              /* the card will be cancelled, and the event ends REJECTED with this code */
+    const char *held_end, *held_end_code; /* the end that waits until no create can arrive any more (worker/flow.h) */
+    int64_t lost_count;                   /* attempts in a row that were lost with their worker */
+    int64_t last_sent_us;                 /* from when on the settling time counts */
 };
 
 /* Of the statements that act on an event, behind its columns: why it was refused, NULL = it was done. */
@@ -43,17 +48,21 @@ struct event {
 
 /* ERR_DATABASE when the status is none of outbox.h: a schema of another release. */
 must_check bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err);
-/* Asks for one event. *ret_rows is owned by the caller; the event borrows from it. ERR_NOT_FOUND. */
+/* Reads one event. *ret_rows is owned by the caller; the event borrows from it. ERR_NOT_FOUND. */
 must_check bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows,
                            struct event *ret_event, struct err *err);
+/* Adds to an event that was read what decides about its next attempt; *ret_rows as above. *ret_refused: why a replay
+ * would be refused as it is now, NULL = it would not. ERR_NOT_FOUND. */
+must_check bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows **ret_rows,
+                                    const char **ret_refused, struct err *err);
 /* One page, newest first: below `before` (NULL = from the top). */
 must_check bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit,
                            struct pg_rows **ret_rows, struct err *err);
 
-/* The object of CONTRACT 7; the caller may add members and prints it. NULL: out of memory. */
+/* The event as --json shows it (docs/operators.md); the caller may add members and prints it. NULL: out of memory. */
 struct json *event_json(const struct event *event);
 extern const char *const event_heads[];
-void event_put(const struct event *event, struct table *table);
+void event_add_row(const struct event *event, struct table *table);
 /* One line a fact. */
 void event_print(const struct event *event, FILE *out);
 

@@ -1,8 +1,8 @@
-/* Which events: the filters that list and replay share.
+/* See filter.h.
  *
- * Invariants: a filter that cannot match anything by its form (an unknown status, a code that no reason can have) is
- * refused instead of matching nothing; all filters must hold at once.
- * Left out: the statements, which take these as their first five parameters (operator.sql). */
+ * Invariants: a filter that can match nothing by its form (an unknown status, a malformed code) is refused; an event
+ * matches when all filters hold.
+ * Left out: the statements, which take the filters as their first five parameters (operator.sql). */
 #include "ctl/filter.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static bool check_status(struct filter *filter, struct err *err)
     }
     OUTBOX_STATUSES(X)
 #undef X
-    return err_set(err, ERR_USAGE, "--status wants PENDING, PROCESSING, COMPLETED, REJECTED or FAILED");
+    return err_set(err, ERR_USAGE, "--status must be PENDING, PROCESSING, COMPLETED, REJECTED or FAILED");
 }
 
 bool filter_check(struct filter *filter, struct err *err)
@@ -27,13 +27,13 @@ bool filter_check(struct filter *filter, struct err *err)
     if (filter->status && !check_status(filter, err))
         return false;
     if (filter->type && filter->type[0] == '\0')
-        return err_set(err, ERR_USAGE, "--type wants an event type");
+        return err_set(err, ERR_USAGE, "--type needs an event type");
     if (filter->code && !outbox_reason_code_is_valid(filter->code, strlen(filter->code)))
-        return err_set(err, ERR_USAGE, "--code wants a reason code: a-z, 0-9 and _, at most 64");
+        return err_set(err, ERR_USAGE, "--code needs a reason code: a-z, 0-9 and _, at most 64 characters");
     if (filter->user && filter->user[0] == '\0')
-        return err_set(err, ERR_USAGE, "--user wants a user id");
+        return err_set(err, ERR_USAGE, "--user needs a user id");
     if (filter->since && (!options_duration(filter->since, &filter->since_us) || filter->since_us == 0))
-        return err_set(err, ERR_USAGE, "--since wants a duration with a unit: 90s, 15m, 12h, 7d");
+        return err_set(err, ERR_USAGE, "--since needs a duration with a unit: 90s, 15m, 12h, 7d");
     return true;
 }
 

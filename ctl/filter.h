@@ -1,10 +1,10 @@
-/* Which events: the filters that list and replay share. */
+/* Which events: the filters that list, replay, cancel, resolve and reconcile share. */
 #ifndef ISSUING_CTL_FILTER_H
 #define ISSUING_CTL_FILTER_H
 
-#include "common/base.h"
-#include "common/err.h"
-#include "common/pg_param.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/pg/pg_param.h"
 #include "ctl/options.h"
 
 /* Borrowed texts; NULL = any. */
@@ -25,9 +25,8 @@ struct filter {
         .name = "since", .text = &(filter)->since                                             \
     }
 
-/* For the help of a command. */
+/* For the help of a command, behind a line of its own for --status. */
 #define FILTER_HELP                                                                         \
-    "  --status S     PENDING, PROCESSING, COMPLETED, REJECTED or FAILED\n"                 \
     "  --type T       event type; workers take CARD_ISSUE only\n"                           \
     "  --code C       reason code of a REJECTED or FAILED event, e.g. attempts_exhausted\n" \
     "  --user U       user id, exactly\n"                                                   \

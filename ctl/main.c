@@ -1,16 +1,16 @@
-/* issuing-ctl: the operator's tool (CONTRACT 7). It talks to PostgreSQL only.
+/* issuing-ctl: the operator's tool. It talks to PostgreSQL only.
  *
- * The commands are a table of words; each has a file of its own. Standard output is what was asked for (a table, or
- * JSON lines), standard error is everything else. Nothing ever asks a question back. Exit codes: CONTRACT 6.
- * Left out: acting on the issuer or core-api, which only workers do. */
+ * The commands are a table; each has a file of its own. Standard output is the result (a table, or JSON lines),
+ * standard error is everything else. No command waits for input. docs/operators.md lists the exit codes.
+ * Left out: calls to the issuer and core-api, which only workers make. */
 #include "ctl/ctl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/log.h"
-#include "common/secret.h"
+#include "common/base/log.h"
+#include "common/base/secret.h"
 #include "ctl/print.h"
 #include "migrations.h"
 #include "statements.h"
@@ -19,9 +19,10 @@
 #define ISSUING_VERSION "unversioned"
 #endif
 
+static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
-    &ctl_migrate, &ctl_status,  &ctl_list,    &ctl_show,      &ctl_explain, &ctl_replay,
-    &ctl_cancel,  &ctl_resolve, &ctl_reissue, &ctl_reconcile, &ctl_keys,    &ctl_doctor,
+    &ctl_migrate, &ctl_status,  &ctl_list,      &ctl_show, &ctl_explain, &ctl_replay,   &ctl_cancel,
+    &ctl_resolve, &ctl_reissue, &ctl_reconcile, &ctl_keys, &ctl_doctor,  &help_command, &version_command,
 };
 
 bool ctl_connect_only(struct ctl *ctl, struct err *err)
@@ -31,7 +32,7 @@ bool ctl_connect_only(struct ctl *ctl, struct err *err)
         return err->kind == ERR_AWAY     ? err_prefix(err, "the database is away")
                : err->kind == ERR_CONFIG ? err_prefix(err, "the database does not let this role in")
                                          : false;
-    return pg_sync_ask(ctl->db, &sql_operator_session, NULL, NULL, err);
+    return pg_sync_query(ctl->db, &sql_operator_session, NULL, NULL, err);
 }
 
 bool ctl_connect(struct ctl *ctl, struct err *err)
@@ -39,7 +40,7 @@ bool ctl_connect(struct ctl *ctl, struct err *err)
     pg_rows_scope struct pg_rows *rows = NULL;
     if (!ctl_connect_only(ctl, err))
         return false;
-    if (pg_sync_ask(ctl->db, &sql_schema_version, NULL, &rows, err)) {
+    if (pg_sync_query(ctl->db, &sql_schema_version, NULL, &rows, err)) {
         int64_t version = pg_int8(rows, 0, 0);
         return version == migrations_count ||
                err_set(err, ERR_CONFIG, "the schema has version %" PRId64 ", this program expects %d: %s", version,
@@ -54,7 +55,7 @@ bool ctl_connect(struct ctl *ctl, struct err *err)
     return false;
 }
 
-/* Refusals that mean another role or schema, and not that something was done or is wrong with an event. */
+/* A refusal because of the role or the schema, and not because of what the command does. */
 static bool is_configuration(const char *message)
 {
     return strstr(message, "(SQLSTATE 42501)") || strstr(message, "(SQLSTATE 42P01)") ||
@@ -62,7 +63,7 @@ static bool is_configuration(const char *message)
            strstr(message, "(SQLSTATE 3F000)");
 }
 
-/* What usually lies behind a refusal of the database. */
+/* The usual cause of a refusal of the database. */
 static const char *hint_for(const char *message)
 {
     static const struct {
@@ -97,13 +98,13 @@ static void print_commands(FILE *out)
     fputs("usage: issuing-ctl [--json] [--config FILE] COMMAND ...\n\n", out);
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
         fprintf(out, "  %-9s %s\n", commands[i]->word, commands[i]->summary);
-    fputs("\n`issuing-ctl COMMAND --help` tells more.\n", out);
+    fputs("\n`issuing-ctl help COMMAND` explains one of them.\n", out);
 }
 
 static void print_help(FILE *out)
 {
     print_commands(out);
-    fputs("--json: one JSON object a line, for programs.\n"
+    fputs("--json prints one JSON object a line, for programs.\n"
           "Exit codes: 0 done, 1 failed or refused, 2 usage, 75 database away (try again later), 78 configuration.\n"
           "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH
           " by default):\n",
@@ -125,23 +126,79 @@ static const struct ctl_command *find_command(const char *word)
     return NULL;
 }
 
-/* Takes --json out of the arguments, wherever it stands. What follows "--" is text. */
+static int fail_unknown(const char *word)
+{
+    fputs("issuing-ctl: unknown command ", stderr);
+    print_text(word, stderr);
+    fputs("; `issuing-ctl help` lists the commands\n", stderr);
+    return CTL_USAGE;
+}
+
+static int run_help(struct ctl *ctl, char **arguments, int count)
+{
+    (void)ctl;
+    if (count == 0) {
+        print_help(stdout);
+        return CTL_DONE;
+    }
+    const struct ctl_command *command = find_command(arguments[0]);
+    if (!command)
+        return fail_unknown(arguments[0]);
+    if (count > 1) {
+        fputs("issuing-ctl: help takes one command\n", stderr);
+        return CTL_USAGE;
+    }
+    print_command_help(command, stdout);
+    return CTL_DONE;
+}
+
+static const struct ctl_command help_command = {
+    .word = "help",
+    .usage = "[COMMAND]",
+    .summary = "all commands and options, or one command",
+    .help = "Without a command: all commands, the exit codes and the options of the configuration.\n",
+    .run = run_help,
+    .ignores_config = true,
+};
+
+static int run_version(struct ctl *ctl, char **arguments, int count)
+{
+    (void)ctl;
+    (void)arguments;
+    if (count > 0) {
+        fputs("issuing-ctl: version takes no argument\n", stderr);
+        return CTL_USAGE;
+    }
+    puts("issuing-ctl " ISSUING_VERSION);
+    return CTL_DONE;
+}
+
+static const struct ctl_command version_command = {
+    .word = "version",
+    .usage = "",
+    .summary = "the version of this program",
+    .help = "Prints the version of this program, as --version does.\n",
+    .run = run_version,
+    .ignores_config = true,
+};
+
+/* Takes --json out of the arguments, at any place before "--", which begins plain text. */
 static bool take_json(char **arguments, int *count)
 {
     bool json = false;
-    int kept = 0;
+    int left = 0;
     for (int i = 0; i < *count; i++) {
         if (strcmp(arguments[i], "--") == 0) {
             while (i < *count)
-                arguments[kept++] = arguments[i++];
+                arguments[left++] = arguments[i++];
             break;
         }
         if (strcmp(arguments[i], "--json") == 0)
             json = true;
         else
-            arguments[kept++] = arguments[i];
+            arguments[left++] = arguments[i];
     }
-    *count = kept;
+    *count = left;
     return json;
 }
 
@@ -158,17 +215,13 @@ static int run(struct config *config)
         return config->help ? CTL_DONE : CTL_USAGE;
     }
     const struct ctl_command *command = find_command(config->arguments[0]);
-    if (!command) {
-        fprintf(stderr, "issuing-ctl: unknown command ");
-        print_text(config->arguments[0], stderr);
-        fputs("; `issuing-ctl --help` lists them\n", stderr);
-        return CTL_USAGE;
-    }
+    if (!command)
+        return fail_unknown(config->arguments[0]);
     if (config->help) {
         print_command_help(command, stdout);
         return CTL_DONE;
     }
-    if (!config_check(config, CONFIG_CTL, &err))
+    if (!command->ignores_config && !config_check(config, CONFIG_CTL, &err))
         return ctl_fail(&err);
     int code = command->run(&ctl, config->arguments + 1, count - 1);
     if (code == CTL_USAGE)
@@ -177,7 +230,7 @@ static int run(struct config *config)
     return code;
 }
 
-/* Output that did not arrive is no success: a full disk behind a redirection. */
+/* Output that could not be written is a failure, such as a full disk behind a redirection. */
 static int finish_output(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -195,7 +248,7 @@ int main(int argc, char **argv)
         return ctl_fail(&err);
     int code = CTL_DONE;
     if (config.version) {
-        puts("issuing-ctl " ISSUING_VERSION);
+        code = run_version(NULL, NULL, 0);
     } else if (config.show) {
         config_show(&config, stdout);
     } else if (config.check_only) {

@@ -1,4 +1,4 @@
-/* See marks.h. A hint makes workers look sooner only for events: marks are polled for. */
+/* See marks.h. Workers poll for marks; a wakeup makes them look for events only. */
 #include "ctl/marks.h"
 
 #include <string.h>
@@ -15,12 +15,12 @@ bool marks_timeout(const char *text, int64_t *ret_ms, struct err *err)
 {
     int64_t us;
     if (!options_duration(text ? text : MARKS_TIMEOUT_DEFAULT, &us) || us < 1000 || us / 1000 > TIMEOUT_MAX_MS)
-        return err_set(err, ERR_USAGE, "--timeout wants a duration with a unit, at most a day: 90s, 15m");
+        return err_set(err, ERR_USAGE, "--timeout needs a duration with a unit, at most a day: 90s, 15m");
     *ret_ms = us / 1000;
     return true;
 }
 
-bool marks_look(struct ctl *ctl, const struct uuid *ids, int count, struct pg_rows **ret_rows, struct err *err)
+bool marks_read(struct ctl *ctl, const struct uuid *ids, int count, struct pg_rows **ret_rows, struct err *err)
 {
     struct buf buf;
     struct pg_array array;
@@ -30,7 +30,7 @@ bool marks_look(struct ctl *ctl, const struct uuid *ids, int count, struct pg_ro
         pg_array_add_uuid(&array, &ids[i]);
     const struct pg_param params[] = {pg_array_param(&array)};
     bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")
-                           : pg_sync_ask(ctl->db, &sql_operator_checks, params, ret_rows, err);
+                           : pg_sync_query(ctl->db, &sql_operator_checks, params, ret_rows, err);
     buf_done(&buf);
     return done;
 }
@@ -43,7 +43,7 @@ void marks_pause(int64_t *pause_ms)
     *pause_ms = *pause_ms * 2 < PAUSE_MAX_MS ? *pause_ms * 2 : PAUSE_MAX_MS;
 }
 
-const char *marks_words(const char *result, const char *detail)
+const char *marks_text(const char *result, const char *detail)
 {
     static const struct {
         const char *result, *words;
@@ -71,7 +71,7 @@ const char *marks_words(const char *result, const char *detail)
           {"card_found", "the issuer has a card for it: replay it instead"},
           {"card_cancelled", "the issuer has a cancelled card for it: reconcile it instead"},
           {"payload_invalid", "its payload cannot be used, and a new event would have the same"},
-          {"place_taken", "another reissue has taken the place of its card"},
+          {"place_taken", "another reissue of its card was accepted"},
           {"out_of_range", "the issuer has a card for it, and its payload or user id is too large for a worker to take "
                            "it: have the card cancelled at the issuer, then reconcile again"},
           {"busy", "another operator's mark of this event is not finished"},

@@ -1,4 +1,4 @@
-/* Reads the flags of one command.
+/* See options.h.
  *
  * Invariants: a flag is known, given once, and has a value that its kind takes, or nothing runs. No abbreviations: a
  * script must not change its meaning when a flag is added.
@@ -29,7 +29,7 @@ static bool read_number(const struct option_spec *spec, const char *text, struct
     errno = 0;
     long long number = strtoll(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number < spec->min || number > spec->max)
-        return err_set(err, ERR_USAGE, "--%s wants a number from %lld to %lld", spec->name, (long long)spec->min,
+        return err_set(err, ERR_USAGE, "--%s needs a number from %lld to %lld", spec->name, (long long)spec->min,
                        (long long)spec->max);
     *spec->number = number;
     return true;
@@ -50,16 +50,16 @@ static bool take(const struct option_spec *spec, const char *value, struct err *
 bool options_read(const struct option_spec *specs, char **arguments, int count, int *ret_count, struct err *err)
 {
     uint64_t seen = 0; /* one bit a row of specs */
-    int kept = 0;
+    int word_count = 0;
     for (int i = 0; i < count; i++) {
         const char *argument = arguments[i];
         if (strcmp(argument, "--") == 0) {
             while (++i < count)
-                arguments[kept++] = arguments[i];
+                arguments[word_count++] = arguments[i];
             break;
         }
         if (argument[0] != '-' || argument[1] == '\0') {
-            arguments[kept++] = arguments[i];
+            arguments[word_count++] = arguments[i];
             continue;
         }
         const char *name = argument + (argument[1] == '-' ? 2 : 1);
@@ -78,13 +78,13 @@ bool options_read(const struct option_spec *specs, char **arguments, int count, 
         const char *value = equals ? equals + 1 : NULL;
         if (!spec->flag && !value) {
             if (i + 1 == count)
-                return err_set(err, ERR_USAGE, "--%s wants a value", spec->name);
+                return err_set(err, ERR_USAGE, "--%s needs a value", spec->name);
             value = arguments[++i];
         }
         if (!take(spec, value, err))
             return false;
     }
-    *ret_count = kept;
+    *ret_count = word_count;
     return true;
 }
 

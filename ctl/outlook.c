@@ -1,7 +1,7 @@
 /* What will happen to an event next, when, and why.
  *
- * Invariants: says only what the row and the configuration show; the worker decides by the same columns, so both agree
- * as long as both read the same configuration. Times are the database's.
+ * Invariants: the outlook follows from the row and the configuration only. The worker decides by the same columns and
+ * the same rules, so both agree as long as both read the same configuration. Times are the database's.
  * Left out: the breakers, which live in the workers' memory. */
 #include "ctl/outlook.h"
 
@@ -9,19 +9,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MARGIN_MAX_MS (5 * 60 * 1000)
-#define LATE_US (INT64_C(60) * 1000 * 1000)
+#include "common/issuer_key.h"
 
-int64_t outlook_sendable_until_us(const struct event *event, const struct config *config)
+#define OVERDUE_US (INT64_C(60) * 1000 * 1000)
+#define CLAUSE_SIZE 440
+
+const char *outlook_action_name(enum outlook_action action)
 {
-    if (event->first_sent_us == 0)
-        return 0;
-    int64_t lifetime_ms = config->issuer.key_lifetime_ms;
-    int64_t margin_ms = lifetime_ms / 10 > config->issuer.timeout_ms ? lifetime_ms / 10 : config->issuer.timeout_ms;
-    if (margin_ms > MARGIN_MAX_MS)
-        margin_ms = MARGIN_MAX_MS;
-    return event->first_sent_us + (lifetime_ms - margin_ms) * 1000;
+    switch (action) {
+#define X(name, word, text) \
+    case OUTLOOK_##name:    \
+        return #word;
+        OUTLOOK_ACTIONS(X)
+#undef X
+    }
+    return "none";
 }
+
+const char *outlook_action_text(enum outlook_action action)
+{
+    switch (action) {
+#define X(name, word, text) \
+    case OUTLOOK_##name:    \
+        return text;
+        OUTLOOK_ACTIONS(X)
+#undef X
+    }
+    return "Nothing";
+}
+
+/* ---- what a code means ---- */
 
 /* Of "issuer_http_503": the peer in words and 503; 0 if it is no such code. */
 static int http_status(const char *code, const char **ret_peer)
@@ -40,7 +57,7 @@ static int http_status(const char *code, const char **ret_peer)
     return 0;
 }
 
-static const char *status_reading(int status)
+static const char *status_text(int status)
 {
     if (status == 429)
         return "asks us to slow down";
@@ -57,123 +74,181 @@ static const char *status_reading(int status)
     return "gave an answer that was not foreseen";
 }
 
-void outlook_code(const char *code, char *ret_text, size_t size)
+void outlook_code(const char *code, char ret_text[OUTLOOK_CODE_SIZE])
 {
-    static const struct {
-        const char *code, *text;
-    } readings[] = {
-        {"issuer_unreachable", "the issuer could not be reached; nothing was sent"},
-        {"issuer_no_answer", "the issuer did not answer in time; it may have made the card"},
-        {"issuer_unreadable", "the issuer's answer could not be understood; it may have made the card"},
-        {"core_unreachable", "core-api could not be reached"},
-        {"core_no_answer", "core-api did not answer in time"},
-        {"core_unreadable", "core-api's answer could not be understood"},
-        {"breaker_open", "calls are paused after failures in a row, of any event"},
-        {"write_failed", "our database did not take the write in time; if it was a card, the issuer has it"},
-        {"settling",
-         "a request that was sent may still arrive at the issuer; what is not found there now decides nothing"},
-        {"target_resting",
-         "the issuer or core-api answered that it gets too many requests, and nothing is sent for a while"},
-        {"seal_failed", "the card number could not be encrypted: check card.keys_file; the issuer has the card"},
-        {"out_of_memory", "the worker ran out of memory"},
-        {"drain", "the worker was shutting down"},
-        {"lease_expired", "the worker died, hung or was cut off; another one took over"},
-        {"user_not_found", "core-api does not know the user"},
-        {"issuer_refused", "the issuer refused, without a code of its own"},
-        {"core_refused", "core-api refused, without a code of its own"},
-        {"issuer_key_expired",
-         "whether the card was made could not be established within the lifetime of the issuer key"},
-        {"issuer_duplicate", "the issuer shows more than one active card for this event"},
-        {"attempts_exhausted", "all attempts were used up"},
-        {"link_refused", "core-api refused to link the card"},
-        {"card_cancelled", "the issuer has only a cancelled card for this event"},
-        {"cancel_failed", "the issuer did not let us cancel the card"},
-        {"payload_invalid", "the payload is no valid request body"},
-        {"cancelled", "an operator cancelled it"},
-        {"reissued", "an operator replaced it by a new event"},
-        {"resolved", "an operator ended it: no card"},
-        {"outcome_unknown",
-         "whether the card was made could not be established: look-ups stayed unreadable or were refused"},
-        {"worker_lost", "attempts over it were lost with their worker again and again: the event may be what kills it"},
-    };
-    const char *peer;
+    const char *peer, *text = outbox_code_text(code);
     int status = http_status(code, &peer);
-    if (status != 0) {
-        snprintf(ret_text, size, "%s answered %d: it %s", peer, status, status_reading(status));
-        return;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(readings); i++) {
-        if (strcmp(readings[i].code, code) == 0) {
-            snprintf(ret_text, size, "%s", readings[i].text);
-            return;
-        }
-    }
-    snprintf(ret_text, size, "the code is the issuer's or core-api's own");
+    if (status != 0)
+        snprintf(ret_text, OUTLOOK_CODE_SIZE, "%s answered %d: it %s", peer, status, status_text(status));
+    else
+        snprintf(ret_text, OUTLOOK_CODE_SIZE, "%s", text ? text : "the code is the issuer's or core-api's own");
 }
 
-/* What the coming attempt does, as a clause, and the word for it. at_us: when it would be made. */
-static const char *attempt_clause(const struct event *event, const struct config *config, int64_t at_us, char *ret_text,
-                                  size_t size)
+/* ---- the coming attempt ---- */
+
+/* Until when an event that may have been sent may be sent again with the same issuer key. */
+static int64_t sendable_until_us(const struct event *event, const struct config *config)
+{
+    return event->first_sent_us + 1000 * issuer_key_sendable_ms(config->issuer.key_lifetime_ms,
+                                                                config->issuer.timeout_ms,
+                                                                config->issuer.settle_time_ms);
+}
+
+/* The card will be cancelled (worker/issue_card.c, "mark"): no answer of core-api changes that, nor does a replay. */
+static enum outlook_action cancel_clause(const struct event *event, char ret_text[CLAUSE_SIZE])
+{
+    if (!event->has_card)
+        snprintf(ret_text, CLAUSE_SIZE,
+                 "the card that the issuer shows is looked up and cancelled there, and the event ends REJECTED %s; "
+                 "nothing is sent",
+                 event->cancel_code);
+    else
+        snprintf(ret_text, CLAUSE_SIZE,
+                 "the card is cancelled at the issuer%s, core-api is notified that it is gone, and the event ends "
+                 "REJECTED %s; nothing is sent",
+                 strcmp(event->card_status, "cancelled") == 0 ? " (that is done; once more does no harm)" : "",
+                 event->cancel_code);
+    return OUTLOOK_CANCEL;
+}
+
+/* The end is decided, and an earlier send may still make a card behind it. */
+static enum outlook_action held_clause(const struct event *event, const struct config *config,
+                                       char ret_text[CLAUSE_SIZE])
+{
+    static const struct {
+        const char *cause;
+        enum outbox_status status;
+        const char *code;  /* NULL = held_end_code */
+        bool is_cancelled; /* a card that is found */
+    } rows[] = {
+        [OUTBOX_HELD_EXHAUSTED] = {"all attempts are used up", OUTBOX_FAILED, "attempts_exhausted", false},
+        [OUTBOX_HELD_KEY_EXPIRED] = {"the issuer key is past its lifetime", OUTBOX_FAILED, "issuer_key_expired", false},
+        [OUTBOX_HELD_INELIGIBLE] = {"core-api answered that the user may have no card", OUTBOX_REJECTED, NULL, true},
+        [OUTBOX_HELD_REFUSED] = {"the issuer refused", OUTBOX_REJECTED, NULL, false},
+        [OUTBOX_HELD_UNFORESEEN] = {"a peer gave an answer that was not foreseen", OUTBOX_FAILED, NULL, false},
+        [OUTBOX_HELD_WORKER_LOST] = {"attempts were lost with their worker", OUTBOX_FAILED, "worker_lost", false},
+    };
+    char settled[PRINT_TIME_SIZE];
+    enum outbox_status status = OUTBOX_FAILED;
+    const char *code = event->held_end_code, *cause = event->held_end;
+    bool is_cancelled = false;
+    enum outbox_held_end held_end;
+    if (outbox_held_end_parse(event->held_end, &held_end)) {
+        status = rows[held_end].status;
+        code = rows[held_end].code ? rows[held_end].code : code;
+        cause = rows[held_end].cause;
+        is_cancelled = rows[held_end].is_cancelled;
+    }
+    snprintf(
+        ret_text, CLAUSE_SIZE,
+        "the issuer is asked whether there is a card and nothing is sent, since its end is decided (%s) and an earlier "
+        "send may still arrive until %s: a card that is found is %s; none found after that time, it ends %s %s",
+        cause, print_time(event->last_sent_us + config->issuer.settle_time_ms * 1000, settled),
+        is_cancelled ? "cancelled" : "stored and linked", outbox_status_name(status), code ? code : "");
+    return OUTLOOK_LOOK_UP;
+}
+
+/* What the coming attempt does, as a clause. any_attempt: one was made before, or may have been; at_us: when the coming
+ * one would be made. */
+static enum outlook_action attempt_clause(const struct event *event, bool any_attempt, const struct config *config,
+                                          int64_t at_us, char ret_text[CLAUSE_SIZE])
 {
     char until[PRINT_TIME_SIZE];
-    int64_t until_us = outlook_sendable_until_us(event, config);
+    bool is_unknown = event->first_sent_us != 0 && !event->has_card;
+    if (event->cancel_code)
+        return cancel_clause(event, ret_text);
     if (event->has_card) {
-        snprintf(ret_text, size,
+        snprintf(ret_text, CLAUSE_SIZE,
                  "only the link in core-api is left to make, since the card is stored; the issuer is not asked again");
-        return "link";
+        return OUTLOOK_LINK;
     }
-    if (until_us == 0) {
-        snprintf(ret_text, size, "it is sent to the issuer for the first time, since nothing was sent so far");
-        return "attempt";
+    if (event->held_end && is_unknown)
+        return held_clause(event, config, ret_text);
+    if (is_unknown && event->lost_count >= OUTBOX_LOST_LOOKUP) {
+        snprintf(
+            ret_text, CLAUSE_SIZE,
+            "the issuer is asked whether there is a card and nothing is sent, since %lld attempts in a row were lost "
+            "with their worker; none found, it ends FAILED worker_lost",
+            (long long)event->lost_count);
+        return OUTLOOK_LOOK_UP;
     }
+    if (!is_unknown) { /* first_sent_at is NULL: calls may have been made and answered all the same */
+        snprintf(ret_text, CLAUSE_SIZE, "%s",
+                 any_attempt ? "the issuer is asked for the card; no earlier request can have made one: each, if there "
+                               "was any, was refused or did not reach the issuer"
+                             : "the issuer is asked for the card for the first time, since no attempt has been made so "
+                               "far");
+        return OUTLOOK_ATTEMPT;
+    }
+    int64_t until_us = sendable_until_us(event, config);
     if (at_us < until_us) {
-        snprintf(ret_text, size,
+        snprintf(ret_text, CLAUSE_SIZE,
                  "it is sent again with the same issuer key, which gives the same card, since an earlier send may have "
-                 "arrived; that is safe "
-                 "until %s",
+                 "arrived; that is safe until %s",
                  print_time(until_us, until));
-        return "attempt";
+        return OUTLOOK_ATTEMPT;
     }
-    snprintf(ret_text, size,
-             "the issuer is asked whether there is a card and nothing is sent, since an earlier send may have arrived "
-             "and the issuer key is past "
-             "its lifetime since %s",
-             print_time(until_us, until));
-    return "look_up";
+    snprintf(
+        ret_text, CLAUSE_SIZE,
+        "the issuer is asked whether there is a card and nothing is sent, since an earlier send may have arrived and "
+        "the issuer key is past its lifetime since %s",
+        print_time(until_us, until));
+    return OUTLOOK_LOOK_UP;
 }
 
 void outlook_replay(const struct event *event, const struct config *config, char *ret_text, size_t size)
 {
-    (void)attempt_clause(event, config, event->now_us, ret_text, size);
+    char clause[CLAUSE_SIZE];
+    struct event reopened = *event; /* what a replay resets; that the card will be cancelled stays */
+    reopened.held_end = reopened.held_end_code = NULL;
+    reopened.lost_count = 0;
+    (void)attempt_clause(&reopened, true, config, event->now_us, clause);
+    snprintf(ret_text, size, "%s", clause);
+}
+
+/* ---- each status ---- */
+
+/* Why the event is not worked on now. */
+static void schedule_clause(const struct event *event, const struct outlook_past *past, const struct config *config,
+                            char *ret_text, size_t size)
+{
+    char code_text[OUTLOOK_CODE_SIZE], span[PRINT_SPAN_SIZE];
+    int64_t late_us = event->now_us - event->next_attempt_us;
+    bool is_alone = event->lost_count >= OUTBOX_LOST_ALONE;
+    if (past->last_code)
+        outlook_code(past->last_code, code_text);
+    if (late_us > OVERDUE_US)
+        snprintf(ret_text, size, "it has been due for %s: is a worker running, and is its breaker closed?%s",
+                 print_span(late_us, span), is_alone ? " It is tried alone, when a worker holds no other event" : "");
+    else if (is_alone)
+        snprintf(ret_text, size,
+                 "its last %lld attempts were lost with their worker, so it is tried alone, when a worker holds no "
+                 "other event",
+                 (long long)event->lost_count);
+    else if (late_us > 0)
+        snprintf(ret_text, size, "it is due: the next worker with a free slot takes it");
+    else if (!past->last_code)
+        snprintf(ret_text, size, "its time has not come");
+    else if (past->last == OUTBOX_ATTEMPT_DEFERRED)
+        snprintf(ret_text, size, "it waits for a cause outside this event (%s: %s)", past->last_code, code_text);
+    else
+        snprintf(ret_text, size, "it waits after attempt %lld of %lld (%s: %s)", (long long)event->retry_count,
+                 (long long)config->retry.max_attempts, past->last_code, code_text);
 }
 
 static void pending(const struct event *event, const struct outlook_past *past, const struct config *config,
                     struct outlook *out)
 {
-    char clause[320], reading[160], schedule[256] = "", span[PRINT_SPAN_SIZE];
+    char clause[CLAUSE_SIZE], schedule[420];
     if (event->type && strcmp(event->type, OUTBOX_EVENT_TYPE) != 0) {
-        *out = (struct outlook){.action = "none"};
         snprintf(out->why, sizeof(out->why), "no worker takes events of this type, only " OUTBOX_EVENT_TYPE);
         return;
     }
-    int64_t late_us = event->now_us - event->next_attempt_us;
+    bool is_late = event->now_us > event->next_attempt_us;
     out->at_us = event->next_attempt_us;
-    out->action = attempt_clause(event, config, late_us > 0 ? event->now_us : out->at_us, clause, sizeof(clause));
-    if (late_us > LATE_US)
-        snprintf(schedule, sizeof(schedule), "it is due since %s: is a worker running, and is its breaker closed?",
-                 print_span(late_us, span));
-    else if (late_us > 0)
-        snprintf(schedule, sizeof(schedule), "it is due: the next worker with room takes it");
-    else if (past->outcome && strcmp(past->outcome, "deferred") == 0 && past->code) {
-        outlook_code(past->code, reading, sizeof(reading));
-        snprintf(schedule, sizeof(schedule), "it waits for a cause outside this event (%s: %s)", past->code, reading);
-    } else if (past->outcome && past->code) {
-        outlook_code(past->code, reading, sizeof(reading));
-        snprintf(schedule, sizeof(schedule), "it waits after attempt %lld of %lld (%s: %s)",
-                 (long long)event->retry_count, (long long)config->retry.max_attempts, past->code, reading);
-    } else {
-        snprintf(schedule, sizeof(schedule), "its time has not come");
-    }
+    out->action = attempt_clause(event, past->any || event->retry_count > 0 || event->lost_count > 0, config,
+                                 is_late ? event->now_us : event->next_attempt_us, clause);
+    schedule_clause(event, past, config, schedule, sizeof(schedule));
     snprintf(out->why, sizeof(out->why), "%s; then %s", schedule, clause);
 }
 
@@ -181,29 +256,34 @@ static void processing(const struct event *event, struct outlook *out)
 {
     const char *worker = event->lease_owner ? event->lease_owner : "?";
     char time[PRINT_TIME_SIZE];
+    int64_t lost_count = event->lost_count + 1; /* once its lease has run out */
     out->at_us = event->lease_until_us;
     print_time(event->lease_until_us, time);
     if (event->lease_until_us > event->now_us) {
-        out->action = "wait";
+        out->action = OUTLOOK_WAIT;
         snprintf(out->why, sizeof(out->why),
                  "worker %.100s holds it and works on it; should it die, others may take over after %s", worker, time);
-    } else {
-        out->action = "take_over";
-        snprintf(out->why, sizeof(out->why),
-                 "the lease of worker %.100s ran out at %s: the next worker that looks takes it over", worker, time);
+        return;
     }
+    out->action = OUTLOOK_TAKE_OVER;
+    snprintf(out->why, sizeof(out->why), "the lease of worker %.100s ran out at %s: the next worker that looks %s",
+             worker, time,
+             lost_count >= OUTBOX_LOST_MAX
+                 ? "ends it FAILED worker_lost, since that is the fifth attempt in a row that was lost"
+             : lost_count >= OUTBOX_LOST_ALONE ? "gives it back, to be tried alone"
+                                               : "takes it over");
 }
 
 static void failed(const struct event *event, const struct config *config, struct outlook *out)
 {
-    char clause[320];
+    char clause[CLAUSE_SIZE];
     const char *code = event->reason_code ? event->reason_code : "", *first = "";
     outlook_replay(event, config, clause, sizeof(clause));
     if (strcmp(code, "payload_invalid") == 0)
         first = "its payload must be corrected first, or it fails again; ";
     else if (strcmp(code, "issuer_duplicate") == 0)
         first = "all but one of the cards must be cancelled at the issuer first, or it fails again; ";
-    out->action = "operator";
+    out->action = OUTLOOK_OPERATOR;
     snprintf(out->why, sizeof(out->why),
              "no worker touches it until an operator replays, reconciles, reissues or resolves it; %safter a replay %s",
              first, clause);
@@ -212,7 +292,7 @@ static void failed(const struct event *event, const struct config *config, struc
 void outlook_of(const struct event *event, const struct outlook_past *past, const struct config *config,
                 struct outlook *ret_outlook)
 {
-    *ret_outlook = (struct outlook){.action = "none"};
+    *ret_outlook = (struct outlook){.action = OUTLOOK_NONE};
     switch (event->status) {
     case OUTBOX_PENDING:
         pending(event, past, config, ret_outlook);

@@ -1,32 +1,53 @@
-/* What will happen to an event next, when, and why; and what a code means. Pure: the rules of CONTRACT 2 to 4 as an
- * operator needs them. */
+/* What will happen to an event next, when, and why; and what a code means. Pure: the worker's rules (ARCHITECTURE.md)
+ * as an operator needs them. */
 #ifndef ISSUING_CTL_OUTLOOK_H
 #define ISSUING_CTL_OUTLOOK_H
 
-#include "common/base.h"
-#include "common/config.h"
+#include "common/base/base.h"
+#include "common/config/config.h"
+#include "common/outbox.h"
 #include "ctl/event.h"
 
-struct outlook {
-    const char *action; /* attempt, link, look_up (by a worker), wait, take_over, operator, none */
-    int64_t at_us;      /* 0 = no time is set */
-    char why[640];
+/* For programs, for people. */
+#define OUTLOOK_ACTIONS(X)                                          \
+    X(ATTEMPT, attempt, "A worker makes an attempt")                \
+    X(LINK, link, "A worker links the card")                        \
+    X(LOOK_UP, look_up, "A worker looks the card up at the issuer") \
+    X(CANCEL, cancel, "A worker cancels the card")                  \
+    X(WAIT, wait, "A worker is working on it")                      \
+    X(TAKE_OVER, take_over, "Another worker takes over")            \
+    X(OPERATOR, operator, "An operator decides")                    \
+    X(NONE, none, "Nothing")
+
+enum outlook_action {
+#define X(name, word, text) OUTLOOK_##name,
+    OUTLOOK_ACTIONS(X)
+#undef X
 };
 
-/* How the last attempt ended; all NULL when there was none. */
+#define OUTLOOK_CODE_SIZE 200
+
+struct outlook {
+    enum outlook_action action;
+    int64_t at_us; /* 0 = no time is set */
+    char why[900];
+};
+
+/* The attempts on record. */
 struct outlook_past {
-    const char *outcome, *code;
+    bool any; /* at least one */
+    /* How the last one ended, and why. last_code NULL: there was none since the last replay, or it ended well. */
+    enum outbox_attempt last;
+    const char *last_code;
 };
 
 void outlook_of(const struct event *event, const struct outlook_past *past, const struct config *config,
                 struct outlook *ret_outlook);
-/* What a replay of this event would lead to, as a clause: "would be sent again with the same issuer key (possible
- * until ...)". */
+const char *outlook_action_name(enum outlook_action action);
+const char *outlook_action_text(enum outlook_action action);
+/* What a replay of this event would lead to, as a clause. */
 void outlook_replay(const struct event *event, const struct config *config, char *ret_text, size_t size);
-/* Until when an event whose outcome is unknown may be sent again with the same issuer key: CONTRACT 3. 0 = nothing was
- * sent. */
-int64_t outlook_sendable_until_us(const struct event *event, const struct config *config);
 /* A code of an attempt or a reason, in words for an operator. */
-void outlook_code(const char *code, char *ret_text, size_t size);
+void outlook_code(const char *code, char ret_text[OUTLOOK_CODE_SIZE]);
 
 #endif

@@ -1,8 +1,7 @@
-/* What a person or a program reads on standard output: tables and JSON lines.
+/* See print.h.
  *
- * Invariants: nothing that came from outside can move the cursor, colour the screen or forge a row (user ids and error
- * texts are other people's); a table costs memory for one page of rows only; a JSON object is printed whole or not at
- * all.
+ * Invariants: text from outside (user ids, error texts) cannot move the cursor, colour the screen or forge a row; a
+ * table costs memory for one page of rows only; a JSON object is printed whole or not at all.
  * Left out: errors, which go to standard error (ctl_fail), and paging, which is less(1). */
 #include "ctl/print.h"
 
@@ -10,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 #define CELL_PAD_MAX 48 /* a longer cell pushes its row to the right, not the whole table */
 #define JSON_LINE_MAX (16 * 1024 * 1024)
 
-/* Length of the UTF-8 sequence at `text`, 0 if it is no valid one or a control character (C0, DEL, C1). */
+/* Length of the UTF-8 sequence at `text`, 0 if it is invalid or a control character (C0, DEL, C1). */
 static size_t printable(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -35,7 +34,7 @@ static size_t printable(const char *text)
     return length;
 }
 
-/* In place: never longer than it was. */
+/* Works in place, because the text never grows. */
 static void make_harmless(char *text)
 {
     while (*text) {
@@ -66,7 +65,7 @@ void table_init(struct table *table, const char *const *heads)
     }
 }
 
-void table_put(struct table *table, const char *text)
+void table_add(struct table *table, const char *text)
 {
     if (table->count == table->capacity) {
         size_t capacity = table->capacity ? 2 * table->capacity : 64;
@@ -91,11 +90,11 @@ void table_put(struct table *table, const char *text)
     table->cells[table->count++] = cell;
 }
 
-void table_put_number(struct table *table, int64_t number)
+void table_add_number(struct table *table, int64_t number)
 {
     char text[24];
     snprintf(text, sizeof(text), "%" PRId64, number);
-    table_put(table, text);
+    table_add(table, text);
 }
 
 static void print_row(const struct table *table, const char *const *cells, FILE *out)

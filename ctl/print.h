@@ -4,14 +4,14 @@
 
 #include <stdio.h>
 
-#include "common/base.h"
-#include "common/json.h"
+#include "common/base/base.h"
+#include "common/json/json.h"
 
 #define PRINT_COLUMNS_MAX 12
 #define PRINT_TIME_SIZE 24 /* "2026-11-20T10:39:57Z" and its NUL */
 #define PRINT_SPAN_SIZE 32 /* "3 d 4 h" */
 
-/* Rows are kept until the page is flushed, so that the columns fit them. */
+/* Rows are held until the page is flushed, so that the columns fit them. */
 struct table {
     int columns;
     const char *heads[PRINT_COLUMNS_MAX];
@@ -25,13 +25,13 @@ struct table {
 /* heads: ended by NULL; borrowed. */
 void table_init(struct table *table, const char *const *heads);
 /* One cell; NULL or "" shows as "-". Copied, control characters made harmless. */
-void table_put(struct table *table, const char *text);
-void table_put_number(struct table *table, int64_t number);
-/* Prints what was put and forgets it. false: some of it was lost. */
+void table_add(struct table *table, const char *text);
+void table_add_number(struct table *table, int64_t number);
+/* Prints the rows that were added and removes them. False: out of memory, some are missing. */
 bool table_flush(struct table *table, FILE *out);
 void table_done(struct table *table);
 
-/* One line; takes ownership. false: out of memory, nothing was printed. */
+/* One line; takes ownership. False: out of memory, nothing was printed. */
 bool print_json(struct json *json, FILE *out);
 /* Text of others for a terminal: control characters become '?', line ends a blank. */
 void print_text(const char *text, FILE *out);

@@ -1,21 +1,20 @@
-/* Sealing card numbers again with the active key.
+/* See rewrap.h.
  *
- * Invariants: a record is replaced only by what was made of it, opened again and compared before it is stored; each
- * batch is a transaction with its audit row, so it may be stopped anywhere and run again; what somebody else holds is
- * left for the next pass. No number is kept longer than its turn, none is printed.
- * Left out: reading cards in another role than the owner's, which the database refuses. */
+ * Invariants: a new record is opened and compared with the number before it replaces the old one; each batch is one
+ * transaction with its audit row, so the command may be stopped at any time and run again; rows that another session
+ * holds are left for the next pass. A card number is in memory only while its record is sealed, and is never printed.
+ * Left out: any other role than the owner's, which the database refuses. */
 #include "ctl/rewrap.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "ctl/action.h"
+#include "ctl/stop.h"
 #include "statements.h"
 
 #define BATCH 500
@@ -25,23 +24,6 @@
 #define COLUMN_MAX (1024 * 1024) /* of one parameter */
 
 enum { COL_ID, COL_USER, COL_RECORD, COL_LOOKED_USER, COL_LOOKED_CARD, COL_LEFT_OUT };
-
-static volatile sig_atomic_t stop_wanted;
-
-static void on_signal(int signal)
-{
-    (void)signal;
-    stop_wanted = 1;
-}
-
-/* A second signal ends the program, as everywhere: the transaction is then undone. */
-static void watch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
-}
 
 struct rewrap {
     struct ctl *ctl;
@@ -56,19 +38,6 @@ struct rewrap {
     struct buf ids, users, old_records, new_records;
 };
 
-static bool sleep_until(int64_t turn_us)
-{
-    while (!stop_wanted) {
-        int64_t left_us = turn_us - clock_mono_us();
-        if (left_us <= 0)
-            return true;
-        /* Short, because a signal that comes between the check and the sleep does not end the sleep. */
-        int64_t nap_us = left_us < 200000 ? left_us : 200000;
-        (void)nanosleep(&(struct timespec){.tv_nsec = (long)nap_us * 1000}, NULL);
-    }
-    return false;
-}
-
 static void show_progress(const struct rewrap *rewrap, bool last)
 {
     if (!isatty(STDERR_FILENO))
@@ -79,22 +48,23 @@ static void show_progress(const struct rewrap *rewrap, bool last)
         fprintf(stderr, "\r%" PRId64 " of about %" PRId64 " sealed again", rewrap->result->done, rewrap->total);
 }
 
-/* Opens it, seals it with the active key, and opens that for a comparison. */
-static bool seal_again(struct rewrap *rewrap, const char *user, const struct uuid *card, struct slice old,
-                       unsigned char ret_record[KEYRING_RECORD_MAX], size_t *ret_length, struct err *err)
+/* Opens the record, seals the number with the active key, and opens the new record to compare. */
+static bool reseal(struct rewrap *rewrap, const char *user, const struct uuid *card, struct slice old,
+                   unsigned char ret_record[KEYRING_RECORD_MAX], size_t *ret_length, struct err *err)
 {
     char number[KEYRING_NUMBER_MAX + 1], again[KEYRING_NUMBER_MAX + 1] = "";
     if (!keyring_open(rewrap->keyring, user, card, (const unsigned char *)old.bytes, old.length, number, err))
         return false;
     bool done = keyring_seal(rewrap->keyring, user, card, number, strlen(number), ret_record, ret_length, err) &&
                 keyring_open(rewrap->keyring, user, card, ret_record, *ret_length, again, err) &&
-                (strcmp(number, again) == 0 || err_set(err, ERR_SYSTEM, "a card number came back as another one"));
+                (strcmp(number, again) == 0 ||
+                 err_set(err, ERR_SYSTEM, "a card number that was sealed again opened as another one"));
     secret_wipe(number, sizeof(number));
     secret_wipe(again, sizeof(again));
     return done || err_set(err, ERR_SYSTEM, "sealing with the active key does not work");
 }
 
-static void name_unreadable(struct rewrap *rewrap, const struct uuid *card, const struct err *why)
+static void report_unreadable(struct rewrap *rewrap, const struct uuid *card, const struct err *why)
 {
     char id[UUID_TEXT_SIZE];
     uuid_format(card, id);
@@ -102,7 +72,7 @@ static void name_unreadable(struct rewrap *rewrap, const struct uuid *card, cons
         fprintf(stderr, "issuing-ctl: card %s: %s\n", id, why->message);
 }
 
-/* The rows of one batch into arrays; false also when one of them ends everything. */
+/* The parameters that store one batch. False: no memory, or sealing itself does not work. */
 static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int count, struct pg_param params[4],
                       int *ret_sealed, struct err *err)
 {
@@ -117,10 +87,10 @@ static bool seal_rows(struct rewrap *rewrap, const struct pg_rows *rows, int cou
         struct slice user = pg_bytes(rows, row, COL_USER), old = pg_bytes(rows, row, COL_RECORD);
         unsigned char record[KEYRING_RECORD_MAX];
         size_t length = 0;
-        if (!seal_again(rewrap, user.bytes, &card, old, record, &length, err)) {
+        if (!reseal(rewrap, user.bytes, &card, old, record, &length, err)) {
             if (err->kind != ERR_NOT_FOUND && err->kind != ERR_REFUSED && err->kind != ERR_MALFORMED)
                 return false;
-            name_unreadable(rewrap, &card, err);
+            report_unreadable(rewrap, &card, err);
             continue;
         }
         pg_array_add_uuid(&ids, &card);
@@ -144,14 +114,14 @@ static bool store(struct rewrap *rewrap, struct pg_param params[5], int sealed, 
     if (sealed == 0)
         return true;
     params[4] = pg_param_text(rewrap->action.actor, strlen(rewrap->action.actor));
-    if (!pg_sync_ask(rewrap->ctl->db, &sql_owner_rewrap_put, params, &rows, err))
+    if (!pg_sync_query(rewrap->ctl->db, &sql_owner_rewrap_put, params, &rows, err))
         return false;
     *ret_stored = pg_int8(rows, 0, 0);
     return true;
 }
 
-/* The last row of a batch: where the next one begins. */
-static bool go_on_behind(struct rewrap *rewrap, const struct pg_rows *rows, int last, struct err *err)
+/* The next batch begins behind the last row of this one. */
+static bool advance_cursor(struct rewrap *rewrap, const struct pg_rows *rows, int last, struct err *err)
 {
     const char *user = pg_bytes(rows, last, COL_LOOKED_USER).bytes;
     rewrap->at_end = !user;
@@ -167,7 +137,7 @@ static bool go_on_behind(struct rewrap *rewrap, const struct pg_rows *rows, int 
     return true;
 }
 
-static bool in_transaction(struct rewrap *rewrap, int64_t *ret_stored, struct err *err)
+static bool process_batch(struct rewrap *rewrap, int64_t *ret_stored, struct err *err)
 {
     const char *user = rewrap->after_user;
     int64_t most = rewrap->rate > 0 && rewrap->rate < BATCH ? rewrap->rate : BATCH;
@@ -180,22 +150,22 @@ static bool in_transaction(struct rewrap *rewrap, int64_t *ret_stored, struct er
     pg_rows_scope struct pg_rows *rows = NULL;
     struct pg_param params[5];
     int sealed;
-    if (!pg_sync_ask(rewrap->ctl->db, &sql_owner_rewrap_take, from, &rows, err))
+    if (!pg_sync_query(rewrap->ctl->db, &sql_owner_rewrap_take, from, &rows, err))
         return false;
     int last = pg_rows_count(rows) - 1;
     return seal_rows(rewrap, rows, last, params, &sealed, err) && store(rewrap, params, sealed, ret_stored, err) &&
-           pg_sync_ask(rewrap->ctl->db, &sql_operator_migrate_commit, NULL, NULL, err) &&
-           go_on_behind(rewrap, rows, last, err);
+           pg_sync_query(rewrap->ctl->db, &sql_operator_migrate_commit, NULL, NULL, err) &&
+           advance_cursor(rewrap, rows, last, err);
 }
 
-static bool one_batch(struct rewrap *rewrap, struct err *err)
+static bool run_batch(struct rewrap *rewrap, struct err *err)
 {
     int64_t stored = 0;
     struct err ignored;
-    if (!pg_sync_ask(rewrap->ctl->db, &sql_operator_migrate_begin, NULL, NULL, err))
+    if (!pg_sync_query(rewrap->ctl->db, &sql_operator_migrate_begin, NULL, NULL, err))
         return false;
-    if (!in_transaction(rewrap, &stored, err)) {
-        (void)!pg_sync_ask(rewrap->ctl->db, &sql_operator_migrate_rollback, NULL, NULL, &ignored);
+    if (!process_batch(rewrap, &stored, err)) {
+        (void)!pg_sync_query(rewrap->ctl->db, &sql_operator_migrate_rollback, NULL, NULL, &ignored);
         return false;
     }
     rewrap->result->done += stored;
@@ -203,18 +173,18 @@ static bool one_batch(struct rewrap *rewrap, struct err *err)
 }
 
 /* All cards once, from the first to the last. */
-static bool one_pass(struct rewrap *rewrap, struct err *err)
+static bool run_pass(struct rewrap *rewrap, struct err *err)
 {
     free(rewrap->after_user);
     rewrap->after_user = NULL;
     rewrap->at_end = false;
     rewrap->left_out = 0;
     rewrap->result->unreadable = 0;
-    while (!rewrap->at_end && !stop_wanted) {
-        if (!one_batch(rewrap, err))
+    while (!rewrap->at_end && !stop_is_requested()) {
+        if (!run_batch(rewrap, err))
             return false;
         show_progress(rewrap, false);
-        if (rewrap->rate > 0 && !sleep_until(rewrap->started_us + rewrap->result->done * 1000000 / rewrap->rate))
+        if (rewrap->rate > 0 && !stop_sleep_until(rewrap->started_us + rewrap->result->done * 1000000 / rewrap->rate))
             break;
     }
     return true;
@@ -222,7 +192,7 @@ static bool one_pass(struct rewrap *rewrap, struct err *err)
 
 bool rewrap_count(struct ctl *ctl, struct pg_rows **ret_rows, struct err *err)
 {
-    return pg_sync_ask(ctl->db, &sql_operator_number_keys, NULL, ret_rows, err);
+    return pg_sync_query(ctl->db, &sql_operator_number_keys, NULL, ret_rows, err);
 }
 
 static bool count_left(struct rewrap *rewrap, int64_t *ret_left, struct err *err)
@@ -238,14 +208,14 @@ static bool count_left(struct rewrap *rewrap, int64_t *ret_left, struct err *err
     return true;
 }
 
-static bool passes(struct rewrap *rewrap, struct err *err)
+static bool run_passes(struct rewrap *rewrap, struct err *err)
 {
     if (!count_left(rewrap, &rewrap->total, err))
         return false;
-    for (int pass = 0; pass < PASSES_MAX && !stop_wanted; pass++) {
-        if (pass > 0 && !sleep_until(clock_mono_us() + PASS_PAUSE_US))
+    for (int pass = 0; pass < PASSES_MAX && !stop_is_requested(); pass++) {
+        if (pass > 0 && !stop_sleep_until(clock_mono_us() + PASS_PAUSE_US))
             break;
-        if (!one_pass(rewrap, err))
+        if (!run_pass(rewrap, err))
             return false;
         if (rewrap->left_out == 0)
             break;
@@ -264,11 +234,11 @@ bool rewrap_run(struct ctl *ctl, struct keyring *keyring, int64_t rate, struct r
     buf_init(&rewrap.users, COLUMN_MAX);
     buf_init(&rewrap.old_records, COLUMN_MAX);
     buf_init(&rewrap.new_records, COLUMN_MAX);
-    watch_signals();
+    stop_watch();
     rewrap.started_us = clock_mono_us();
-    bool done = passes(&rewrap, err);
+    bool done = run_passes(&rewrap, err);
     show_progress(&rewrap, true);
-    ret_result->is_stopped = stop_wanted;
+    ret_result->is_stopped = stop_is_requested();
     free(rewrap.after_user);
     buf_done(&rewrap.ids);
     buf_done(&rewrap.users);

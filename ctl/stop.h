@@ -1,11 +1,13 @@
-/* Ctrl-C and SIGTERM during a longer command: a wish that the command reads between two rows. */
+/* Ctrl-C and SIGTERM during a longer command: the command stops between two rows, and reports what it has done. */
 #ifndef ISSUING_CTL_STOP_H
 #define ISSUING_CTL_STOP_H
 
-#include "common/base.h"
+#include "common/base/base.h"
 
-/* From now on a signal is a wish; the second one kills, as everywhere. */
+/* From now on the first signal only sets stop_is_requested(); a second one kills the program, as without this. */
 void stop_watch(void);
-bool stop_wanted(void);
+bool stop_is_requested(void);
+/* Sleeps until a time of clock_mono_us(). False: stopped before. */
+bool stop_sleep_until(int64_t mono_us);
 
 #endif

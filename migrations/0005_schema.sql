@@ -189,7 +189,7 @@ BEGIN
           AND a.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE') AND a.grantee <> c.relowner
           AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.grantee AND r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator'))
     LOOP
-        EXECUTE format('GRANT %s%s ON public.%I TO %s%s', given.privilege_type, coalesce(format(' (%I)', given.col), ''), given.relname,
+        EXECUTE format('GRANT %s%s ON public.%I TO %s%s', given.privilege_type, CASE WHEN given.col IS NULL THEN '' ELSE format(' (%I)', given.col) END, given.relname,
                        CASE WHEN given.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(given.grantee)) END,
                        CASE WHEN given.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END);
     END LOOP;

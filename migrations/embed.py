@@ -3,8 +3,9 @@
 
 usage: embed.py OUT_H OUT_C MIGRATIONS_DIR
 
-Embedded are roles.sql, grants.sql, the list of rights that grants.sql gives (for doctor), and the numbered files (0001_outbox.sql, 0002_accept.sql, ...) with the SHA-256 of their bytes.
-A gap or a doubled number is an error: the runner relies on "version n is file n".
+Embedded are roles.sql, grants.sql, the list of rights that grants.sql gives (for doctor), and the numbered files
+(0001_outbox.sql, 0002_accept.sql, ...) with the SHA-256 of their bytes. A gap or a doubled number is an error: the
+runner relies on "version n is file n".
 """
 import hashlib
 import json
@@ -82,7 +83,8 @@ def pieces(text):
 
 
 def rights(path, text):
-    """The rows of what the GRANT statements of the file grant. One that is not understood is an error: doctor would not know it."""
+    """The rows of what the GRANT statements of the file grant. One that is not understood is an error: doctor would not
+    know it."""
     text = re.sub(r"--[^\n]*", "", text)
     rows = []
     grants = re.findall(r"\bGRANT\b([^;]*);", text)
@@ -112,14 +114,16 @@ def main():
     files = numbered(folder)
     parts = ["/* Made by migrations/embed.py. Do not edit. */", f'#include "{out_h.name}"', ""]
     for name in ("roles", "grants"):
-        parts += [array(f"{name}_text", read(folder / f"{name}.sql")), f"const char *const migrations_{name} = {name}_text;", ""]
+        parts += [array(f"{name}_text", read(folder / f"{name}.sql")),
+                  f"const char *const migrations_{name} = {name}_text;", ""]
     parts += [array("rights_text", rights(folder / "grants.sql", read(folder / "grants.sql").decode())),
               "const char *const migrations_rights = rights_text;", ""]
     rows = []
     for version, name, path in files:
         text = read(path)
         parts += [array(f"text_{version:04}", text), ""]
-        rows.append(f'    {{{version}, "{name}", "{path.name}", "{hashlib.sha256(text).hexdigest()}", text_{version:04}}},')
+        digest = hashlib.sha256(text).hexdigest()
+        rows.append(f'    {{{version}, "{name}", "{path.name}", "{digest}", text_{version:04}}},')
     parts += ["const struct migration migrations[] = {", *rows, "};", f"const int migrations_count = {len(files)};", ""]
     out_h.write_text(HEADER)
     out_c.write_text("\n".join(parts))

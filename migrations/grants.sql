@@ -23,7 +23,8 @@ BEGIN
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status) ON issuing.cards
             TO issuing_api;
         GRANT INSERT (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload, traceparent) ON issuing.outbox_events TO issuing_api;
-        GRANT EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]) TO issuing_api;
+        -- The first is for programs of the release before that are still connected.
+        GRANT EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]), issuing.reveal_number(uuid, text, int8[], int8) TO issuing_api;
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.mend_tries(text) TO issuing_api;
     END IF;
@@ -56,7 +57,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text), issuing.cancel(uuid, int8, text, text, text, text, text),
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
             issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
-        GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_operator;
+        GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
     END IF;
 END
 $$;

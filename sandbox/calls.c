@@ -1,12 +1,12 @@
-/* The call ring. Invariant: the note of call n is at n % CALLS_KEPT and says so itself. Leaves out: bodies,
- * credentials, card numbers; counting (ledger.c counts, also what the ring has forgotten). */
+/* See calls.h. Invariant: the note of call n is at n % CALLS_MAX and holds n. Left out: bodies, credentials, card
+ * numbers; counting (the ledger counts, also calls whose notes are overwritten). */
 #include "sandbox/calls.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
-#include "common/json_value.h"
+#include "common/base/clock.h"
+#include "common/json/json_writer.h"
 
 struct note {
     uint64_t call; /* 0 = empty */
@@ -19,7 +19,7 @@ struct note {
 
 struct calls {
     uint64_t made, cleared;
-    struct note notes[CALLS_KEPT];
+    struct note notes[CALLS_MAX];
 };
 
 const char *call_kind_name(enum call_kind kind)
@@ -66,7 +66,7 @@ void calls_clear(struct calls *calls)
     calls->cleared = calls->made;
 }
 
-static void keep(char *text, size_t size, struct slice words)
+static void copy(char *text, size_t size, struct slice words)
 {
     size_t length = words.length < size - 1 ? words.length : size - 1;
     if (length)
@@ -78,26 +78,25 @@ uint64_t calls_note(struct calls *calls, enum call_kind kind, const struct call_
                     int64_t wall_us)
 {
     uint64_t call = ++calls->made;
-    struct note *note = &calls->notes[call % CALLS_KEPT];
+    struct note *note = &calls->notes[call % CALLS_MAX];
     note->call = call;
     note->wall_us = wall_us;
     note->fault = fault;
     note->status = 0;
     note->kind = kind;
-    keep(note->user, sizeof(note->user), words->user);
-    keep(note->key, sizeof(note->key), words->key);
-    keep(note->reference, sizeof(note->reference), words->reference);
-    keep(note->traceparent, sizeof(note->traceparent), words->traceparent);
+    copy(note->user, sizeof(note->user), words->user);
+    copy(note->key, sizeof(note->key), words->key);
+    copy(note->reference, sizeof(note->reference), words->reference);
+    copy(note->traceparent, sizeof(note->traceparent), words->traceparent);
     return call;
 }
 
 struct slice calls_user_of(const struct calls *calls, struct slice reference)
 {
-    uint64_t oldest = calls->made > CALLS_KEPT ? calls->made - CALLS_KEPT : 0;
+    uint64_t oldest = calls->made > CALLS_MAX ? calls->made - CALLS_MAX : 0;
     for (uint64_t call = calls->made; reference.length && call > oldest; call--) {
-        const struct note *note = &calls->notes[call % CALLS_KEPT];
-        if (*note->user && strlen(note->reference) == reference.length &&
-            memcmp(note->reference, reference.bytes, reference.length) == 0)
+        const struct note *note = &calls->notes[call % CALLS_MAX];
+        if (*note->user && slice_is(reference, note->reference))
             return (struct slice){.bytes = note->user, .length = strlen(note->user)};
     }
     return (struct slice){0};
@@ -105,40 +104,46 @@ struct slice calls_user_of(const struct calls *calls, struct slice reference)
 
 void calls_answered(struct calls *calls, uint64_t call, int status)
 {
-    struct note *note = &calls->notes[call % CALLS_KEPT];
+    struct note *note = &calls->notes[call % CALLS_MAX];
     if (note->call == call)
         note->status = status;
 }
 
-static void put_member(struct buf *out, const char *name, const char *text)
+/* An empty text is shown as null. */
+static void add_text(struct json_writer *writer, const char *name, const char *text)
 {
-    buf_put_format(out, ",\"%s\":", name);
-    if (text && *text)
-        json_put_string(out, text, strlen(text));
-    else
-        buf_put_text(out, "null");
+    json_add_text(writer, name, text && *text ? text : NULL);
+}
+
+static void add_note(struct json_writer *writer, const struct note *note)
+{
+    char at[CLOCK_RFC3339_SIZE];
+    clock_format(note->wall_us, at);
+    json_open_object(writer, NULL);
+    json_add_text(writer, "at", at);
+    json_add_text(writer, "target", call_target_name(call_kind_target(note->kind)));
+    json_add_text(writer, "call", call_kind_name(note->kind));
+    add_text(writer, "user", note->user);
+    add_text(writer, "key", note->key);
+    add_text(writer, "reference", note->reference);
+    add_text(writer, "traceparent", note->traceparent);
+    json_add_integer(writer, "status", note->status);
+    add_text(writer, "fault", note->fault);
+    json_close_object(writer);
 }
 
 bool calls_write(const struct calls *calls, size_t limit, struct buf *out)
 {
-    buf_put_text(out, "{\"calls\":[");
-    uint64_t oldest = calls->made > CALLS_KEPT ? calls->made - CALLS_KEPT : 0;
+    uint64_t oldest = calls->made > CALLS_MAX ? calls->made - CALLS_MAX : 0;
     if (oldest < calls->cleared)
         oldest = calls->cleared;
-    for (uint64_t call = calls->made; call > oldest && calls->made - call < limit; call--) {
-        const struct note *note = &calls->notes[call % CALLS_KEPT];
-        char at[CLOCK_RFC3339_SIZE];
-        clock_format(note->wall_us, at);
-        buf_put_format(out, "%s{\"at\":\"%s\",\"target\":\"%s\",\"call\":\"%s\"", call == calls->made ? "" : ",", at,
-                       call_target_name(call_kind_target(note->kind)), call_kind_name(note->kind));
-        put_member(out, "user", note->user);
-        put_member(out, "key", note->key);
-        put_member(out, "reference", note->reference);
-        put_member(out, "traceparent", note->traceparent);
-        buf_put_format(out, ",\"status\":%d", note->status);
-        put_member(out, "fault", note->fault);
-        buf_put_byte(out, '}');
-    }
-    buf_put_text(out, "]}\n");
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_open_array(&writer, "calls");
+    for (uint64_t call = calls->made; call > oldest && calls->made - call < limit; call--)
+        add_note(&writer, &calls->notes[call % CALLS_MAX]);
+    json_close_array(&writer);
+    json_close_object(&writer);
+    buf_put_byte(out, '\n');
     return !out->failed;
 }

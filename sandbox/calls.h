@@ -1,13 +1,13 @@
-/* What was asked, the newest of it: a ring of fixed-size notes, so that keeping it costs a call no allocation. */
+/* The newest calls: a ring of fixed-size notes, so that noting a call allocates nothing. */
 #ifndef ISSUING_SANDBOX_CALLS_H
 #define ISSUING_SANDBOX_CALLS_H
 
-#include "common/base.h"
-#include "common/buf.h"
+#include "common/base/base.h"
+#include "common/base/buf.h"
 
 enum call_target { TARGET_ISSUER, TARGET_CORE };
 
-/* kind, its name in rules and in GET /calls, who is asked */
+/* kind, its name in rules and in GET /calls, the target */
 #define CALL_KINDS(X)                                                                                      \
     X(CREATE, "create", ISSUER)                                                                            \
     X(LOOKUP, "lookup", ISSUER)                                                                            \
@@ -28,11 +28,11 @@ const char *call_kind_name(enum call_kind kind);
 enum call_target call_kind_target(enum call_kind kind);
 const char *call_target_name(enum call_target target);
 
-#define CALLS_KEPT 10000
+#define CALLS_MAX 10000
 
 struct calls;
 
-/* What a call says about itself; empty slices for what it does not. Longer texts are cut in the notes. */
+/* What a call carries; empty slices for what it does not. Longer texts are cut in the notes. */
 struct call_words {
     struct slice user, key, reference, traceparent;
 };

@@ -1,21 +1,21 @@
-/* Control of the sandbox: one table of paths, one function each. GET / is made from that table and the table of
- * faults.
+/* Control of the sandbox: one table of paths, one function each. GET / is made from that table and the table of faults.
  *
- * Leaves out: any protection. Whoever reaches this port owns the sandbox, which is why it listens on loopback unless
- * told otherwise. */
+ * Left out: any protection. A client that reaches this port controls the sandbox, so it listens on loopback unless
+ * another address is given. */
 #include "sandbox/control.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json_strict.h"
-#include "common/json_value.h"
-#include "sandbox/exchange.h"
+#include "common/http_server/http_path.h"
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
+#include "common/json/json_writer.h"
+#include "sandbox/delivery.h"
 #include "sandbox/ledger_report.h"
 #include "sandbox/listener.h"
 #include "sandbox/postponed.h"
-#include "sandbox/uri.h"
 
 #define OUT_MAX ((size_t)1 << 30)
 #define PART_MAX ((size_t)4 << 20)
@@ -52,9 +52,12 @@ static void answer_error(struct http_request *request, int status, const char *c
 {
     struct buf out;
     buf_init(&out, 4096);
-    buf_put_format(&out, "{\"code\":\"%s\",\"detail\":", code);
-    json_put_string(&out, detail, strlen(detail));
-    buf_put_text(&out, "}\n");
+    struct json_writer writer = json_writer_of(&out);
+    json_open_object(&writer, NULL);
+    json_add_text(&writer, "code", code);
+    json_add_text(&writer, "detail", detail);
+    json_close_object(&writer);
+    buf_put_byte(&out, '\n');
     answer(request, status, "application/json", &out);
     buf_done(&out);
 }
@@ -63,7 +66,11 @@ static void answer_number(struct http_request *request, const char *name, int64_
 {
     struct buf out;
     buf_init(&out, 4096);
-    buf_put_format(&out, "{\"%s\":%lld}\n", name, (long long)number);
+    struct json_writer writer = json_writer_of(&out);
+    json_open_object(&writer, NULL);
+    json_add_integer(&writer, name, number);
+    json_close_object(&writer);
+    buf_put_byte(&out, '\n');
     answer(request, 200, "application/json", &out);
     buf_done(&out);
 }
@@ -96,8 +103,12 @@ static void answer_down(struct http_request *request, const struct listener *lis
 {
     struct buf out;
     buf_init(&out, 4096);
-    buf_put_format(&out, "{\"target\":\"%s\",\"down\":%s}\n", listener_name(listener),
-                   listener_is_up(listener) ? "false" : "true");
+    struct json_writer writer = json_writer_of(&out);
+    json_open_object(&writer, NULL);
+    json_add_text(&writer, "target", listener_name(listener));
+    json_add_bool(&writer, "down", !listener_is_up(listener));
+    json_close_object(&writer);
+    buf_put_byte(&out, '\n');
     answer(request, 200, "application/json", &out);
     buf_done(&out);
 }
@@ -114,18 +125,18 @@ static void on_down(void *context)
     free(call);
 }
 
-static void take_down(struct sandbox *sandbox, enum sandbox_door door, struct http_request *request)
+static void take_down(struct sandbox *sandbox, enum sandbox_listener which, struct http_request *request)
 {
     struct down_call *call = malloc(sizeof(*call));
     if (!call) {
         answer_error(request, 500, "out_of_memory", "the sandbox has no memory left");
         return;
     }
-    *call = (struct down_call){.request = request, .listener = sandbox->doors[door]};
-    exchange_end_late(sandbox, door == DOOR_ISSUER ? TARGET_ISSUER : TARGET_CORE);
-    if (!listener_down(sandbox->doors[door], on_down, call)) {
+    *call = (struct down_call){.request = request, .listener = sandbox->listeners[which]};
+    delivery_reset_held(sandbox, which == LISTENER_ISSUER ? TARGET_ISSUER : TARGET_CORE);
+    if (!listener_down(sandbox->listeners[which], on_down, call)) {
         free(call);
-        answer_down(request, sandbox->doors[door]);
+        answer_down(request, sandbox->listeners[which]);
     }
 }
 
@@ -144,11 +155,11 @@ static void put_down(struct sandbox *sandbox, struct http_request *request)
         answer_error(request, 400, "bad_request", "want {\"target\": \"issuer\" or \"core\", \"down\": true or false}");
         return;
     }
-    enum sandbox_door door = is_core ? DOOR_CORE : DOOR_ISSUER;
+    enum sandbox_listener which = is_core ? LISTENER_CORE : LISTENER_ISSUER;
     if (json_is_true(down))
-        take_down(sandbox, door, request);
-    else if (listener_up(sandbox->doors[door], &err))
-        answer_down(request, sandbox->doors[door]);
+        take_down(sandbox, which, request);
+    else if (listener_up(sandbox->listeners[which], &err))
+        answer_down(request, sandbox->listeners[which]);
     else
         answer_error(request, 409, "not_opened", err.message);
 }
@@ -160,11 +171,13 @@ struct range_words {
 
 static void read_range(const struct http_request *request, struct range_words *words)
 {
-    words->range.from = uri_query_number(request->query, "from", 0);
-    words->range.limit = uri_query_number(request->query, "limit", ROWS_DEFAULT);
-    words->range.user_id = uri_query(request->query, "user", words->user, sizeof(words->user)) ? words->user : NULL;
-    words->range.reference =
-        uri_query(request->query, "reference", words->reference, sizeof(words->reference)) ? words->reference : NULL;
+    words->range.from = http_query_number(request->query, "from", 0);
+    words->range.limit = http_query_number(request->query, "limit", ROWS_DEFAULT);
+    words->range.user_id =
+        http_query_text(request->query, "user", words->user, sizeof(words->user)) ? words->user : NULL;
+    words->range.reference = http_query_text(request->query, "reference", words->reference, sizeof(words->reference))
+                                 ? words->reference
+                                 : NULL;
 }
 
 static void show_ledger(struct sandbox *sandbox, struct http_request *request)
@@ -202,7 +215,7 @@ static void show_calls(struct sandbox *sandbox, struct http_request *request)
 {
     struct buf out;
     buf_init(&out, OUT_MAX);
-    calls_write(sandbox->calls, uri_query_number(request->query, "limit", CALLS_DEFAULT), &out);
+    calls_write(sandbox->calls, http_query_number(request->query, "limit", CALLS_DEFAULT), &out);
     answer(request, 200, "application/json", &out);
     buf_done(&out);
 }
@@ -216,8 +229,8 @@ static void reset(struct sandbox *sandbox, struct http_request *request)
     }
     calls_clear(sandbox->calls);
     faults_clear(&sandbox->faults);
-    exchange_end_late(sandbox, TARGET_ISSUER);
-    exchange_end_late(sandbox, TARGET_CORE);
+    delivery_reset_held(sandbox, TARGET_ISSUER);
+    delivery_reset_held(sandbox, TARGET_CORE);
     sandbox->clock_advance_ms = 0;
     answer_number(request, "cards", 0);
 }
@@ -266,13 +279,13 @@ static const struct {
     {HTTP_POST, "POST", "/faults", add_faults,
      "{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"create_then_drop\",\"count\":1}",
      "adds one rule or an array of rules"},
-    {HTTP_GET, "GET", "/faults", show_faults, NULL, "the rules, how often each fired, what is left of its count"},
+    {HTTP_GET, "GET", "/faults", show_faults, NULL, "the rules, with the calls that each fired on and has left"},
     {HTTP_OTHER, "DELETE", "/faults", clear_faults, NULL, "removes all rules"},
     {HTTP_POST, "POST", "/faults/clear", clear_faults, "", "the same"},
     {HTTP_POST, "POST", "/down", put_down, "{\"target\":\"issuer\",\"down\":true}",
      "refuses connections, until down is false"},
     {HTTP_POST, "POST", "/late/run", run_late, "",
-     "executes now what waits for its late execution; late_outstanding in the ledger counts those"},
+     "executes now what waits for its late execution; the ledger counts those as late_outstanding"},
     {HTTP_GET, "GET", "/ledger", show_ledger, NULL,
      "cards, links, unlinks, late executions, counts, leaks; ?user= ?reference= ?from= ?limit="},
     {HTTP_GET, "GET", "/ledger/summary", show_summary, NULL, "numbers only, cheap"},
@@ -285,9 +298,10 @@ static const struct {
 
 static void put_help(struct sandbox *sandbox, struct buf *out)
 {
-    const char *address = listener_address(sandbox->doors[DOOR_CONTROL]);
+    const char *address = listener_address(sandbox->listeners[LISTENER_CONTROL]);
     buf_put_format(out, "issuing-sandbox: a stand-in card issuer on http://%s, a stand-in core-api on http://%s.\n\n",
-                   listener_address(sandbox->doors[DOOR_ISSUER]), listener_address(sandbox->doors[DOOR_CORE]));
+                   listener_address(sandbox->listeners[LISTENER_ISSUER]),
+                   listener_address(sandbox->listeners[LISTENER_CORE]));
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
         buf_put_format(out, "%-6s %-16s %s\n", paths[i].method_name, paths[i].path, paths[i].help);
         if (paths[i].data)
@@ -300,13 +314,13 @@ static void put_help(struct sandbox *sandbox, struct buf *out)
     buf_put_text(out,
                  "\nA rule: {\"target\":\"issuer\"|\"core\", "
                  "\"call\":\"create\"|\"lookup\"|\"cancel\"|\"check\"|\"link\"|\"unlink\"|\"any\", "
-                 "\"user\":exact, \"fault\":..., \"count\":how often,\n"
-                 "\"skip\":pass so many first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, "
+                 "\"user\":exact, \"fault\":..., \"count\":n,\n"
+                 "\"skip\":calls that pass first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, "
                  "\"retry_after\":text, "
                  "\"delay_ms\":n, \"late_ms\":n,\n"
                  "\"late_from\":\"call\"|\"gone\", \"late_code\":text, \"stale_ms\":n, \"per_second\":number, "
                  "\"card\":{members}, \"body\":text}.\n"
-                 "late_code: the late execution of a create is a refusal with that code, which the issuer keeps under "
+                 "late_code: the late execution of a create is a refusal with that code, which the issuer stores under "
                  "the key.\n"
                  "target and fault are required. The first rule that fits and has budget left fires.\n\nFaults:\n");
 #define X(kind, executes, text) buf_put_format(out, "  %-20s %s\n", #kind, text);
@@ -329,7 +343,7 @@ void control_on_request(void *context, struct http_request *request)
     enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
     bool known = false;
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
-        if (!uri_is(request->path, paths[i].path))
+        if (!slice_is(request->path, paths[i].path))
             continue;
         if (paths[i].method == method) {
             paths[i].handle(sandbox, request);

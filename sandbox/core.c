@@ -1,20 +1,21 @@
-/* The stand-in core-api: may this user have a card, and: this user has this card.
+/* The stand-in core-api: eligibility of users, links of their cards.
  *
- * Every user exists and is eligible unless a fault says otherwise. A link that was taken back is remembered: a link of
- * the same request or card that comes later is refused. core-api must never see a card number: every byte
- * that arrives here is searched for the numbers that the issuer next door made, and each one found is a leak in the
- * ledger. Leaves out: user records. */
+ * Every user exists and is eligible unless a fault changes that. A link that was taken back is remembered: a link of
+ * the same request or card that comes later is refused. core-api must never see a card number: every byte that arrives
+ * here is searched for the numbers that the stand-in issuer made, and each one found is a leak in the ledger. Left out:
+ * user records. */
 #include "sandbox/core.h"
 
 #include <string.h>
 
+#include "common/base/uuid7.h"
 #include "common/card.h"
-#include "common/json_strict.h"
-#include "common/json_value.h"
-#include "common/uuid7.h"
-#include "sandbox/exchange.h"
+#include "common/http_server/http_path.h"
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
+#include "common/json/json_writer.h"
+#include "sandbox/sandbox_call.h"
 #include "sandbox/postponed.h"
-#include "sandbox/uri.h"
 
 #define USER_SIZE 129
 
@@ -25,7 +26,7 @@ static struct slice slice_of(const char *text)
 
 static must_check bool read_user(struct slice segment, char user[USER_SIZE])
 {
-    if (!uri_decode(segment, user, USER_SIZE) || !*user)
+    if (!http_percent_decode(segment, user, USER_SIZE) || !*user)
         return false;
     for (const char *at = user; *at; at++) {
         if (*at < 0x20 || *at > 0x7e)
@@ -42,17 +43,17 @@ static void find_leaks(struct sandbox *sandbox, const struct http_request *reque
         ledger_find_leaks(sandbox->ledger, request->headers[i].value);
 }
 
-static void refuse(struct exchange *exchange, int status, const char *code, const char *detail)
+static void refuse(struct sandbox_call *call, int status, const char *code, const char *detail)
 {
-    ledger_add(exchange->sandbox->ledger, LEDGER_COUNT_CORE_REFUSED);
-    exchange_refuse(exchange, status, code, detail);
+    ledger_add(call->sandbox->ledger, LEDGER_COUNT_CORE_REFUSED);
+    sandbox_call_refuse(call, status, code, detail);
 }
 
-static must_check bool admit(struct exchange *exchange)
+static must_check bool admit(struct sandbox_call *call)
 {
-    if (exchange_is_authorized(exchange->request, &exchange->sandbox->core_credential))
+    if (sandbox_call_is_authorized(call->request, &call->sandbox->core_credential))
         return true;
-    refuse(exchange, 401, "unauthorized", "the credential is missing or wrong");
+    refuse(call, 401, "unauthorized", "the credential is missing or wrong");
     return false;
 }
 
@@ -60,22 +61,25 @@ static void check(struct sandbox *sandbox, struct http_request *request, struct 
 {
     char user[USER_SIZE] = "", kind[8] = "";
     bool readable = read_user(segment, user);
-    struct exchange exchange;
+    struct sandbox_call call;
     ledger_add(sandbox->ledger, LEDGER_COUNT_CORE_CHECK);
-    if (exchange_begin(&exchange, sandbox, request, CALL_CHECK,
-                       &(struct call_words){.user = slice_of(readable ? user : "")}) &&
-        admit(&exchange)) {
-        bool has_kind = uri_query(request->query, "kind", kind, sizeof(kind));
+    if (sandbox_call_begin(&call, sandbox, request, CALL_CHECK,
+                           &(struct call_words){.user = slice_of(readable ? user : "")}) &&
+        admit(&call)) {
+        bool has_kind = http_query_text(request->query, "kind", kind, sizeof(kind));
         if (!readable) {
-            refuse(&exchange, 400, "bad_request", "the user id is no text of 1 to 128 characters");
+            refuse(&call, 400, "bad_request", "the user id is no text of 1 to 128 characters");
         } else if (!has_kind || (strcmp(kind, "new") != 0 && strcmp(kind, "reissue") != 0)) {
-            refuse(&exchange, 400, "bad_request", "kind must be new or reissue");
+            refuse(&call, 400, "bad_request", "kind must be new or reissue");
         } else {
-            exchange.status = 200;
-            buf_put_text(&sandbox->body, "{\"eligible\":true}");
+            call.status = 200;
+            struct json_writer writer = json_writer_of(&sandbox->body);
+            json_open_object(&writer, NULL);
+            json_add_bool(&writer, "eligible", true);
+            json_close_object(&writer);
         }
     }
-    exchange_finish(&exchange);
+    sandbox_call_finish(&call);
 }
 
 static must_check bool is_uuid(struct json_value value)
@@ -86,7 +90,7 @@ static must_check bool is_uuid(struct json_value value)
     return json_string(value, text, sizeof(text), &length) && uuid_parse(text, length, &uuid);
 }
 
-/* The body of a link call, exactly as the contract has it. */
+/* The members of a link call: all of them and no other. */
 static const struct {
     const char *name;
     enum { MEMBER_UUID, MEMBER_UUID_OR_NULL, MEMBER_LAST4, MEMBER_MONTH, MEMBER_YEAR, MEMBER_KIND } type;
@@ -119,6 +123,11 @@ static must_check bool is_member(size_t member, struct json_value value)
     return false;
 }
 
+static struct slice unquoted(struct slice raw_name)
+{
+    return (struct slice){.bytes = raw_name.bytes + 1, .length = raw_name.length - 2};
+}
+
 struct link_words {
     char request_id[UUID_TEXT_SIZE], card_id[UUID_TEXT_SIZE];
     struct slice key;
@@ -139,81 +148,80 @@ static const char *read_link(const struct http_request *request, struct link_wor
     struct slice name;
     while (json_next_member(body, &cursor, &name, &value)) {
         size_t i = 0;
-        while (i < ARRAY_SIZE(link_members) && (name.length != strlen(link_members[i].name) + 2 ||
-                                                memcmp(name.bytes + 1, link_members[i].name, name.length - 2) != 0))
+        while (i < ARRAY_SIZE(link_members) && !slice_is(unquoted(name), link_members[i].name))
             i++;
         if (i == ARRAY_SIZE(link_members))
-            return "the body has members that are not in the contract";
+            return "the body has unknown members";
         if (!is_member(i, value))
             return "a member has no usable value";
         known++;
     }
     if (known != ARRAY_SIZE(link_members))
-        return "the body lacks members of the contract";
-    if (keys != 1 || words->key.length != strlen(words->request_id) ||
-        memcmp(words->key.bytes, words->request_id, words->key.length) != 0)
+        return "the body lacks members";
+    if (keys != 1 || !slice_is(words->key, words->request_id))
         return "exactly one Idempotency-Key is required, and it must be the request_id";
     return NULL;
 }
 
-static void execute_link(struct exchange *exchange, const struct ledger_link_order *order)
+static void execute_link(struct sandbox_call *call, const struct ledger_link_order *order)
 {
-    struct buf *body = &exchange->sandbox->body;
-    enum ledger_result result = ledger_put_link(exchange->sandbox->ledger, order);
+    struct json_writer writer = json_writer_of(&call->sandbox->body);
+    enum ledger_result result = ledger_put_link(call->sandbox->ledger, order);
     switch (result) {
     case LEDGER_MADE:
     case LEDGER_SAME:
-        exchange->status = result == LEDGER_MADE ? 201 : 200;
-        buf_put_text(body, "{\"linked\":true,\"request_id\":\"");
-        buf_put(body, order->request_id.bytes, order->request_id.length);
-        buf_put_text(body, "\"}");
+        call->status = result == LEDGER_MADE ? 201 : 200;
+        json_open_object(&writer, NULL);
+        json_add_bool(&writer, "linked", true);
+        json_add_slice(&writer, "request_id", order->request_id);
+        json_close_object(&writer);
         return;
     case LEDGER_MISMATCH:
-        exchange_refuse(exchange, 422, "idempotency_mismatch", "this request was linked with another user or body");
+        sandbox_call_refuse(call, 422, "idempotency_mismatch", "this request was linked with another user or body");
         return;
     case LEDGER_UNLINKED:
-        exchange_refuse(exchange, 409, "unlinked", "the link of this request was taken back");
+        sandbox_call_refuse(call, 409, "unlinked", "the link of this request was taken back");
         return;
     case LEDGER_REFUSED:
     case LEDGER_ABSENT:
     case LEDGER_FULL:
-        exchange_refuse(exchange, 500, "out_of_memory", "the sandbox has no room for another link");
+        sandbox_call_refuse(call, 500, "out_of_memory", "the sandbox has no memory for another link");
         return;
     }
 }
 
-static void execute_unlink(struct exchange *exchange, const struct ledger_link_order *order)
+static void execute_unlink(struct sandbox_call *call, const struct ledger_link_order *order)
 {
-    switch (ledger_put_unlink(exchange->sandbox->ledger, order)) {
+    switch (ledger_put_unlink(call->sandbox->ledger, order)) {
     case LEDGER_MADE:
     case LEDGER_SAME:
-        exchange->status = 204;
+        call->status = 204;
         return;
     case LEDGER_ABSENT:
-        exchange_refuse(exchange, 404, "link_not_found", "this request never linked this card");
+        sandbox_call_refuse(call, 404, "link_not_found", "this request never linked this card");
         return;
     case LEDGER_MISMATCH:
-        exchange_refuse(exchange, 422, "idempotency_mismatch", "this card is linked to another user");
+        sandbox_call_refuse(call, 422, "idempotency_mismatch", "this card is linked to another user");
         return;
     case LEDGER_REFUSED:
     case LEDGER_UNLINKED:
     case LEDGER_FULL:
-        exchange_refuse(exchange, 500, "out_of_memory", "the sandbox has no room for another unlink");
+        sandbox_call_refuse(call, 500, "out_of_memory", "the sandbox has no memory for another unlink");
         return;
     }
 }
 
 /* A link or an unlink that is well-formed. */
-static void take_link(struct exchange *exchange, const struct ledger_link_order *order)
+static void take_link(struct sandbox_call *call, const struct ledger_link_order *order)
 {
-    if (exchange_executes_now(exchange)) {
-        if (exchange->kind == CALL_LINK)
-            execute_link(exchange, order);
+    if (sandbox_call_executes_now(call)) {
+        if (call->kind == CALL_LINK)
+            execute_link(call, order);
         else
-            execute_unlink(exchange, order);
+            execute_unlink(call, order);
     }
-    if (exchange_executes_late(exchange))
-        postponed_add(exchange, &(struct postponed_call){.link = *order});
+    if (sandbox_call_executes_late(call))
+        postponed_add(call, &(struct postponed_execution){.link = *order});
 }
 
 static void link_card(struct sandbox *sandbox, struct http_request *request, struct slice segment)
@@ -222,28 +230,28 @@ static void link_card(struct sandbox *sandbox, struct http_request *request, str
     struct link_words words = {.request_id = ""};
     bool readable = read_user(segment, user);
     const char *wrong = read_link(request, &words);
-    struct exchange exchange;
+    struct sandbox_call call;
     ledger_add(sandbox->ledger, LEDGER_COUNT_CORE_LINK);
-    bool executes = exchange_begin(&exchange, sandbox, request, CALL_LINK,
-                                   &(struct call_words){
-                                       .user = slice_of(readable ? user : ""),
-                                       .key = words.key,
-                                       .reference = slice_of(words.request_id),
-                                   });
-    if (executes && admit(&exchange)) {
-        if (!exchange_is_json(request))
-            refuse(&exchange, 415, "unsupported_media_type", "Content-Type must be application/json");
+    bool executes = sandbox_call_begin(&call, sandbox, request, CALL_LINK,
+                                       &(struct call_words){
+                                           .user = slice_of(readable ? user : ""),
+                                           .key = words.key,
+                                           .reference = slice_of(words.request_id),
+                                       });
+    if (executes && admit(&call)) {
+        if (!sandbox_call_is_json(request))
+            refuse(&call, 415, "unsupported_media_type", "Content-Type must be application/json");
         else if (!readable || wrong)
-            refuse(&exchange, 400, "bad_request", wrong ? wrong : "the user id is no text of 1 to 128 characters");
+            refuse(&call, 400, "bad_request", wrong ? wrong : "the user id is no text of 1 to 128 characters");
         else
-            take_link(&exchange, &(struct ledger_link_order){
-                                     .request_id = slice_of(words.request_id),
-                                     .user_id = slice_of(user),
-                                     .card_id = slice_of(words.card_id),
-                                     .body = request->body,
-                                 });
+            take_link(&call, &(struct ledger_link_order){
+                                 .request_id = slice_of(words.request_id),
+                                 .user_id = slice_of(user),
+                                 .card_id = slice_of(words.card_id),
+                                 .body = request->body,
+                             });
     }
-    exchange_finish(&exchange);
+    sandbox_call_finish(&call);
 }
 
 static must_check bool is_uuid_text(struct slice text)
@@ -263,61 +271,46 @@ static void unlink_card(struct sandbox *sandbox, struct http_request *request, s
     bool has_suffix = keys == 1 && key.length > suffix.length &&
                       memcmp(key.bytes + key.length - suffix.length, suffix.bytes, suffix.length) == 0;
     request_id.length = has_suffix ? key.length - suffix.length : 0;
-    struct exchange exchange;
+    struct sandbox_call call;
     ledger_add(sandbox->ledger, LEDGER_COUNT_CORE_UNLINK);
-    if (exchange_begin(
-            &exchange, sandbox, request, CALL_UNLINK,
+    if (sandbox_call_begin(
+            &call, sandbox, request, CALL_UNLINK,
             &(struct call_words){.user = slice_of(readable ? user : ""), .key = key, .reference = request_id}) &&
-        admit(&exchange)) {
+        admit(&call)) {
         if (!readable || !is_uuid_text(card_id))
-            refuse(&exchange, 400, "bad_request", "the path names no user and card");
+            refuse(&call, 400, "bad_request", "the path names no user and card");
         else if (!is_uuid_text(request_id))
-            refuse(&exchange, 400, "bad_request",
+            refuse(&call, 400, "bad_request",
                    "exactly one Idempotency-Key is required, the request's id followed by :unlink");
         else
-            take_link(&exchange, &(struct ledger_link_order){
-                                     .request_id = request_id, .user_id = slice_of(user), .card_id = card_id});
+            take_link(&call, &(struct ledger_link_order){
+                                 .request_id = request_id, .user_id = slice_of(user), .card_id = card_id});
     }
-    exchange_finish(&exchange);
-}
-
-/* "/v1/users/{user}/cards/{card}", both undecoded. */
-static must_check bool find_card_path(struct slice path, struct slice *ret_user, struct slice *ret_card)
-{
-    struct slice head = path, tail = {0};
-    while (head.length > 0 && head.bytes[head.length - 1] != '/')
-        head.length--;
-    if (head.length == 0)
-        return false;
-    tail = (struct slice){.bytes = path.bytes + head.length, .length = path.length - head.length};
-    head.length--;
-    if (tail.length == 0 || !uri_segment(head, "/v1/users/", "/cards", ret_user))
-        return false;
-    *ret_card = tail;
-    return true;
+    sandbox_call_finish(&call);
 }
 
 static void stray(struct sandbox *sandbox, struct http_request *request)
 {
-    struct exchange exchange;
+    struct sandbox_call call;
     ledger_add(sandbox->ledger, LEDGER_COUNT_STRAY);
-    if (exchange_begin(&exchange, sandbox, request, CALL_STRAY_CORE, &(struct call_words){.reference = request->path}))
-        exchange_refuse(&exchange, 404, "not_found", "there is no such path or method");
-    exchange_finish(&exchange);
+    if (sandbox_call_begin(&call, sandbox, request, CALL_STRAY_CORE, &(struct call_words){.reference = request->path}))
+        sandbox_call_refuse(&call, 404, "not_found", "there is no such path or method");
+    sandbox_call_finish(&call);
 }
 
 void core_on_request(void *context, struct http_request *request)
 {
     struct sandbox *sandbox = context;
-    struct slice user, card;
+    struct slice segments[2];
     bool reads = request->method == HTTP_GET || request->method == HTTP_HEAD;
     find_leaks(sandbox, request);
-    if (uri_segment(request->path, "/v1/users/", "/card-eligibility", &user) && reads)
-        check(sandbox, request, user);
-    else if (uri_segment(request->path, "/v1/users/", "/cards", &user) && request->method == HTTP_POST)
-        link_card(sandbox, request, user);
-    else if (request->method == HTTP_OTHER && find_card_path(request->path, &user, &card)) /* DELETE, or near enough */
-        unlink_card(sandbox, request, user, card);
+    if (http_path_matches(request->path, "/v1/users/{user}/card-eligibility", segments) && reads)
+        check(sandbox, request, segments[0]);
+    else if (http_path_matches(request->path, "/v1/users/{user}/cards", segments) && request->method == HTTP_POST)
+        link_card(sandbox, request, segments[0]);
+    else if (request->method == HTTP_OTHER &&
+             http_path_matches(request->path, "/v1/users/{user}/cards/{card}", segments)) /* DELETE, or near enough */
+        unlink_card(sandbox, request, segments[0], segments[1]);
     else
         stray(sandbox, request);
 }

@@ -1,10 +1,10 @@
-/* Scripted faults: rules in a list; for every call the first rule that fits and still has budget fires. */
+/* Scripted faults: rules in a list. For every call the first rule that fits and has calls left fires. */
 #ifndef ISSUING_SANDBOX_FAULTS_H
 #define ISSUING_SANDBOX_FAULTS_H
 
-#include "common/base.h"
-#include "common/buf.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
 #include "sandbox/calls.h"
 
 #define FAULTS_MAX 10000
@@ -51,15 +51,15 @@ struct fault {
     enum call_kind call; /* if not any_call */
     bool any_user;
     char user[256];
-    int64_t count; /* how many times it fires; -1 = without end */
-    int64_t skip;  /* how many calls that fit pass first */
+    int64_t count; /* calls it fires on; -1 = without end */
+    int64_t skip;  /* calls that fit and pass first */
     double rate;   /* chance to fire, 1 = always */
     int status;    /* 0 = none given */
     char code[65], detail[256], retry_after[64];
     int64_t delay_ms;    /* -1 = none given */
     int64_t late_ms;     /* how long a late execution waits; -1 = none given */
-    bool late_from_gone; /* counted from when the caller left, otherwise from the call */
-    char late_code[65];  /* the late execution is a refusal with this code, kept under the key; "" = it is none */
+    bool late_from_gone; /* late_ms runs from when the caller left, otherwise from the call */
+    char late_code[65];  /* the late execution is a refusal with this code, stored under the key; "" = it is not */
     int64_t stale_ms;
     double per_second;  /* calls that `limited` lets pass; 0 = none given */
     double granted;     /* of it: calls that may pass now */
@@ -75,9 +75,9 @@ struct faults {
 };
 
 const char *fault_kind_name(enum fault_kind kind);
-const char *fault_kind_help(enum fault_kind kind);
+must_check bool fault_kind_of_name(const char *name, enum fault_kind *ret_kind);
 bool fault_kind_executes(enum fault_kind kind);
-/* Does the call take effect before it is answered, and does it (or does it once more) after that? */
+/* Whether the call takes effect before it is answered, and whether it does (or does once more) after that. */
 bool fault_executes_now(const struct fault *fault);
 bool fault_executes_late(const struct fault *fault);
 
@@ -86,14 +86,10 @@ void faults_done(struct faults *faults);
 void faults_clear(struct faults *faults);
 /* One rule or an array of them, all or none. ERR_MALFORMED names the rule and the member. */
 must_check bool faults_add(struct faults *faults, const char *text, size_t length, struct err *err);
-/* The rule that fires on this call, or NULL; takes from its budget. now_ms: monotonic, above 0; `limited` counts by it.
- * Valid until the rules change. */
+/* The rule that fires on this call, or NULL; counts the call. now_ms: monotonic, above 0; `limited` counts by it. Valid
+ * until the rules change. */
 const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user, int64_t now_ms);
 /* {"rules":[...]}, with fired and left (null = without end). */
 bool faults_write(const struct faults *faults, struct buf *out);
-
-/* Writes `answer` with the members of `card` put over its own; null removes; in an answer {"cards":[...]}, each of
- * them. Both checked JSON. */
-bool fault_override(struct slice answer, const char *card, struct buf *out);
 
 #endif

@@ -1,18 +1,20 @@
 /* The stand-in issuer: makes cards under idempotency keys, looks them up by reference, cancels them.
  *
- * It is as strict as an issuer may be: a body has exactly the members of the contract, "same body" means the same
- * bytes, and a key is forgotten when its lifetime is over, so that a program that sends again too late gets its second
- * card here and not at a real issuer. Every card answer carries a "cvc" that nobody may read. Leaves out: money,
- * limits, expiry, webhooks. */
+ * This file is the HTTP surface, one dialect; what a call does is in the ledger. The dialect is as strict as an issuer
+ * may be: a body has exactly the documented members, "same body" means the same bytes, and a key is forgotten when its
+ * lifetime is over, so that a program that retries too late gets its second card here and not at a real issuer. Every
+ * card answer carries a "cvc" that no program may store. Left out: money, limits, expiry, webhooks. */
 #include "sandbox/issuer.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#include "common/json_strict.h"
-#include "common/json_value.h"
-#include "sandbox/exchange.h"
+#include "common/http_server/http_path.h"
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
+#include "common/json/json_writer.h"
+#include "sandbox/sandbox_call.h"
 #include "sandbox/postponed.h"
-#include "sandbox/uri.h"
 
 #define USER_SIZE 129
 #define EXPIRY_YEAR 2030 /* of the earliest card: fixed, so that a seed gives the same cards in every year */
@@ -95,11 +97,11 @@ static const char *read_create(const struct http_request *request, struct create
     if (!is_text_or_null(json_member(body, "program")) || !is_text_or_null(json_member(body, "memo")))
         return "program and memo must be there, as text or null";
     if (member_count(body) != 6)
-        return "the body has members that are not in the contract";
+        return "the body has unknown members";
     return NULL;
 }
 
-static void put_card(const struct sandbox *sandbox, uint32_t card, const char *status, struct buf *out)
+static void add_card(struct json_writer *writer, const struct sandbox *sandbox, uint32_t card, const char *status)
 {
     const struct ledger_card *row = ledger_card(sandbox->ledger, card);
     char id[LEDGER_CARD_ID_SIZE], number[LEDGER_NUMBER_SIZE];
@@ -107,64 +109,75 @@ static void put_card(const struct sandbox *sandbox, uint32_t card, const char *s
     ledger_card_number(sandbox->ledger, card, number);
     unsigned luck =
         (unsigned)(number[12] - '0') * 100 + (unsigned)(number[13] - '0') * 10 + (unsigned)(number[14] - '0');
-    buf_put_text(out, "{\"id\":\"");
-    buf_put_text(out, id);
-    buf_put_text(out, "\",\"reference\":");
-    json_put_string(out, row->reference, strlen(row->reference));
-    buf_put_format(out, ",\"pan\":\"%s\",\"exp_month\":%u,\"exp_year\":%u,\"cvc\":\"%03u\",\"status\":\"%s\"}", number,
-                   luck % 12 + 1, EXPIRY_YEAR + luck % 3, (luck * 7 + 13) % 1000, status);
+    char cvc[4];
+    snprintf(cvc, sizeof(cvc), "%03u", (luck * 7 + 13) % 1000);
+    json_open_object(writer, NULL);
+    json_add_text(writer, "id", id);
+    json_add_text(writer, "reference", row->reference);
+    json_add_text(writer, "pan", number);
+    json_add_integer(writer, "exp_month", luck % 12 + 1);
+    json_add_integer(writer, "exp_year", EXPIRY_YEAR + luck % 3);
+    json_add_text(writer, "cvc", cvc);
+    json_add_text(writer, "status", status);
+    json_close_object(writer);
 }
 
-static void refuse(struct exchange *exchange, int status, const char *code, const char *detail)
+static void answer_card(struct sandbox *sandbox, uint32_t card, const char *status)
 {
-    ledger_add(exchange->sandbox->ledger, LEDGER_COUNT_ISSUER_REFUSED);
-    exchange_refuse(exchange, status, code, detail);
+    struct json_writer writer = json_writer_of(&sandbox->body);
+    add_card(&writer, sandbox, card, status);
 }
 
-static must_check bool admit(struct exchange *exchange)
+static void refuse(struct sandbox_call *call, int status, const char *code, const char *detail)
 {
-    if (exchange_is_authorized(exchange->request, &exchange->sandbox->issuer_credential))
+    ledger_add(call->sandbox->ledger, LEDGER_COUNT_ISSUER_REFUSED);
+    sandbox_call_refuse(call, status, code, detail);
+}
+
+static must_check bool admit(struct sandbox_call *call)
+{
+    if (sandbox_call_is_authorized(call->request, &call->sandbox->issuer_credential))
         return true;
-    refuse(exchange, 401, "unauthorized", "the credential is missing or wrong");
+    refuse(call, 401, "unauthorized", "the credential is missing or wrong");
     return false;
 }
 
-static void execute_create(struct exchange *exchange, const struct ledger_order *order)
+static void execute_create(struct sandbox_call *call, const struct ledger_order *order)
 {
-    struct sandbox *sandbox = exchange->sandbox;
+    struct sandbox *sandbox = call->sandbox;
     uint32_t card = 0;
     int64_t now_ms = sandbox_now_ms(sandbox);
     switch (ledger_create(sandbox->ledger, order, now_ms, &card)) {
     case LEDGER_MADE:
-        exchange->status = 201;
-        put_card(sandbox, card, "active", &sandbox->body);
+        call->status = 201;
+        answer_card(sandbox, card, "active");
         return;
     case LEDGER_SAME:
-        /* the answer of then, also when the card has been cancelled since */
-        exchange->status = 200;
-        put_card(sandbox, card, "active", &sandbox->body);
+        /* The first answer, also when the card has been cancelled since. */
+        call->status = 200;
+        answer_card(sandbox, card, "active");
         return;
     case LEDGER_MISMATCH:
-        exchange_refuse(exchange, 422, "idempotency_mismatch", "this key was used with another body");
+        sandbox_call_refuse(call, 422, "idempotency_mismatch", "this key was used with another body");
         return;
     case LEDGER_REFUSED:
-        exchange_refuse(exchange, 422, ledger_refusal(sandbox->ledger, order->key, now_ms),
-                        "this key was refused before");
+        sandbox_call_refuse(call, 422, ledger_refusal(sandbox->ledger, order->key, now_ms),
+                            "this key was refused before");
         return;
     case LEDGER_UNLINKED:
     case LEDGER_ABSENT:
     case LEDGER_FULL:
-        exchange_refuse(exchange, 500, "out_of_memory", "the sandbox has no room for another card");
+        sandbox_call_refuse(call, 500, "out_of_memory", "the sandbox has no memory for another card");
         return;
     }
 }
 
-static void take_create(struct exchange *exchange, const struct ledger_order *order)
+static void take_create(struct sandbox_call *call, const struct ledger_order *order)
 {
-    if (exchange_executes_now(exchange))
-        execute_create(exchange, order);
-    if (exchange_executes_late(exchange))
-        postponed_add(exchange, &(struct postponed_call){.order = *order});
+    if (sandbox_call_executes_now(call))
+        execute_create(call, order);
+    if (sandbox_call_executes_late(call))
+        postponed_add(call, &(struct postponed_execution){.order = *order});
 }
 
 static void create(struct sandbox *sandbox, struct http_request *request)
@@ -172,22 +185,22 @@ static void create(struct sandbox *sandbox, struct http_request *request)
     struct create_words words;
     const char *wrong = read_create(request, &words);
     const struct ledger_order *order = &words.order;
-    struct exchange exchange;
+    struct sandbox_call call;
     ledger_add(sandbox->ledger, LEDGER_COUNT_ISSUER_CREATE);
-    bool executes =
-        exchange_begin(&exchange, sandbox, request, CALL_CREATE,
-                       &(struct call_words){.user = order->user_id, .key = order->key, .reference = order->reference});
+    bool executes = sandbox_call_begin(
+        &call, sandbox, request, CALL_CREATE,
+        &(struct call_words){.user = order->user_id, .key = order->key, .reference = order->reference});
     if (!executes) {
         ledger_note_send(sandbox->ledger, order->key);
-    } else if (admit(&exchange)) {
-        if (!exchange_is_json(request))
-            refuse(&exchange, 415, "unsupported_media_type", "Content-Type must be application/json");
+    } else if (admit(&call)) {
+        if (!sandbox_call_is_json(request))
+            refuse(&call, 415, "unsupported_media_type", "Content-Type must be application/json");
         else if (wrong)
-            refuse(&exchange, 400, "bad_request", wrong);
+            refuse(&call, 400, "bad_request", wrong);
         else
-            take_create(&exchange, order);
+            take_create(&call, order);
     }
-    exchange_finish(&exchange);
+    sandbox_call_finish(&call);
 }
 
 static struct slice slice_of(const char *text)
@@ -196,60 +209,60 @@ static struct slice slice_of(const char *text)
 }
 
 /* The cards of a reference as they were then. */
-static void put_cards(struct sandbox *sandbox, struct slice reference, int64_t then_ms)
+static void answer_cards(struct sandbox *sandbox, struct slice reference, int64_t then_ms)
 {
-    const char *before = "{\"cards\":[";
+    struct json_writer writer = json_writer_of(&sandbox->body);
+    json_open_object(&writer, NULL);
+    json_open_array(&writer, "cards");
     for (uint32_t at = UINT32_MAX; ledger_next_of_reference(sandbox->ledger, reference, &at);) {
         enum ledger_card_status status;
-        if (!ledger_status_at(ledger_card(sandbox->ledger, at), then_ms, &status))
-            continue;
-        buf_put_text(&sandbox->body, before);
-        put_card(sandbox, at, status_names[status], &sandbox->body);
-        before = ",";
+        if (ledger_status_at(ledger_card(sandbox->ledger, at), then_ms, &status))
+            add_card(&writer, sandbox, at, status_names[status]);
     }
-    buf_put_text(&sandbox->body, *before == ',' ? "]}" : "{\"cards\":[]}");
+    json_close_array(&writer);
+    json_close_object(&writer);
 }
 
 static void look_up(struct sandbox *sandbox, struct http_request *request)
 {
     char text[LEDGER_TEXT_MAX + 1] = "";
-    bool readable = uri_query(request->query, "reference", text, sizeof(text)) && *text;
+    bool readable = http_query_text(request->query, "reference", text, sizeof(text)) && *text;
     struct slice reference = slice_of(readable ? text : "");
     struct call_words words = {.reference = reference};
     uint32_t card = UINT32_MAX;
     if (ledger_next_of_reference(sandbox->ledger, reference, &card))
         words.user = slice_of(ledger_card(sandbox->ledger, card)->user_id);
-    struct exchange exchange;
+    struct sandbox_call call;
     ledger_add(sandbox->ledger, LEDGER_COUNT_ISSUER_LOOKUP);
-    if (exchange_begin(&exchange, sandbox, request, CALL_LOOKUP, &words) && admit(&exchange)) {
+    if (sandbox_call_begin(&call, sandbox, request, CALL_LOOKUP, &words) && admit(&call)) {
         if (!readable) {
-            refuse(&exchange, 400, "bad_request", "a reference is required");
+            refuse(&call, 400, "bad_request", "a reference is required");
         } else {
-            bool is_stale = exchange.fault && exchange.fault->kind == FAULT_stale;
-            exchange.status = 200;
-            put_cards(sandbox, reference, sandbox_now_ms(sandbox) - (is_stale ? exchange.fault->stale_ms : 0));
+            bool is_stale = call.fault && call.fault->kind == FAULT_stale;
+            call.status = 200;
+            answer_cards(sandbox, reference, sandbox_now_ms(sandbox) - (is_stale ? call.fault->stale_ms : 0));
         }
     }
-    exchange_finish(&exchange);
+    sandbox_call_finish(&call);
 }
 
-static void take_cancel(struct exchange *exchange, uint32_t card, struct slice id)
+static void take_cancel(struct sandbox_call *call, uint32_t card, struct slice id)
 {
-    struct sandbox *sandbox = exchange->sandbox;
-    if (exchange_executes_late(exchange)) {
+    struct sandbox *sandbox = call->sandbox;
+    if (sandbox_call_executes_late(call)) {
         const struct ledger_card *row = ledger_card(sandbox->ledger, card);
-        postponed_add(exchange, &(struct postponed_call){.card_id = id,
-                                                         .link = {.request_id = slice_of(row->reference),
-                                                                  .user_id = slice_of(row->user_id)}});
+        postponed_add(call, &(struct postponed_execution){
+                                .card_id = id,
+                                .link = {.request_id = slice_of(row->reference), .user_id = slice_of(row->user_id)}});
     }
-    if (!exchange_executes_now(exchange))
+    if (!sandbox_call_executes_now(call))
         return;
     if (!ledger_cancel(sandbox->ledger, card, sandbox_now_ms(sandbox))) {
-        exchange_refuse(exchange, 409, "already_cancelled", "the card is cancelled already");
+        sandbox_call_refuse(call, 409, "already_cancelled", "the card is cancelled already");
         return;
     }
-    exchange->status = 200;
-    put_card(sandbox, card, "cancelled", &sandbox->body);
+    call->status = 200;
+    answer_card(sandbox, card, "cancelled");
 }
 
 static void cancel(struct sandbox *sandbox, struct http_request *request, struct slice id)
@@ -261,28 +274,28 @@ static void cancel(struct sandbox *sandbox, struct http_request *request, struct
         words.user = slice_of(ledger_card(sandbox->ledger, card)->user_id);
         words.reference = slice_of(ledger_card(sandbox->ledger, card)->reference);
     }
-    struct exchange exchange;
+    struct sandbox_call call;
     ledger_add(sandbox->ledger, LEDGER_COUNT_ISSUER_CANCEL);
-    if (exchange_begin(&exchange, sandbox, request, CALL_CANCEL, &words) && admit(&exchange)) {
+    if (sandbox_call_begin(&call, sandbox, request, CALL_CANCEL, &words) && admit(&call)) {
         if (words.key.length == 0) {
-            refuse(&exchange, 400, "bad_request", "an Idempotency-Key is required");
+            refuse(&call, 400, "bad_request", "an Idempotency-Key is required");
         } else if (!known) {
-            refuse(&exchange, 404, "card_not_found", "there is no such card");
+            refuse(&call, 404, "card_not_found", "there is no such card");
         } else {
-            take_cancel(&exchange, card, id);
+            take_cancel(&call, card, id);
         }
     }
-    exchange_finish(&exchange);
+    sandbox_call_finish(&call);
 }
 
 static void stray(struct sandbox *sandbox, struct http_request *request)
 {
-    struct exchange exchange;
+    struct sandbox_call call;
     ledger_add(sandbox->ledger, LEDGER_COUNT_STRAY);
-    if (exchange_begin(&exchange, sandbox, request, CALL_STRAY_ISSUER,
-                       &(struct call_words){.reference = request->path}))
-        exchange_refuse(&exchange, 404, "not_found", "there is no such path or method");
-    exchange_finish(&exchange);
+    if (sandbox_call_begin(&call, sandbox, request, CALL_STRAY_ISSUER,
+                           &(struct call_words){.reference = request->path}))
+        sandbox_call_refuse(&call, 404, "not_found", "there is no such path or method");
+    sandbox_call_finish(&call);
 }
 
 void issuer_on_request(void *context, struct http_request *request)
@@ -290,11 +303,11 @@ void issuer_on_request(void *context, struct http_request *request)
     struct sandbox *sandbox = context;
     struct slice id;
     bool reads = request->method == HTTP_GET || request->method == HTTP_HEAD;
-    if (uri_is(request->path, "/v1/cards") && request->method == HTTP_POST)
+    if (slice_is(request->path, "/v1/cards") && request->method == HTTP_POST)
         create(sandbox, request);
-    else if (uri_is(request->path, "/v1/cards") && reads)
+    else if (slice_is(request->path, "/v1/cards") && reads)
         look_up(sandbox, request);
-    else if (uri_segment(request->path, "/v1/cards/", "/cancel", &id) && request->method == HTTP_POST)
+    else if (http_path_matches(request->path, "/v1/cards/{id}/cancel", &id) && request->method == HTTP_POST)
         cancel(sandbox, request, id);
     else
         stray(sandbox, request);

@@ -1,39 +1,40 @@
-/* What the stand-ins did: every card made, every link, and how often. The evidence that tests and demos ask for.
+/* What the stand-ins did: every card and link, with counts: the evidence for tests and demos. It knows nothing of HTTP:
+ * issuer.c and core.c turn calls into orders and results into answers.
  *
- * Pure: the caller says what time it is. About 150 bytes a card and 150 a link, nothing is ever removed but by
- * ledger_reset(): a link that was taken back stays as a row that says so. */
+ * Pure: the caller passes the time. About 150 bytes a card and 150 a link. Only ledger_reset() removes rows: a link
+ * that was taken back stays as a row. */
 #ifndef ISSUING_SANDBOX_LEDGER_H
 #define ISSUING_SANDBOX_LEDGER_H
 
-#include "common/base.h"
+#include "common/base/base.h"
+#include "sandbox/card_numbers.h"
 
-#define LEDGER_NUMBER_SIZE 17 /* 16 digits: BIN 400000, 9 of our own, Luhn (ISO/IEC 7812-1) */
-#define LEDGER_CARD_ID_SIZE \
-    20                      /* "ic_" and 16 letters: never a digit, so that no id looks like a number to a redactor */
+#define LEDGER_NUMBER_SIZE CARD_NUMBER_SIZE
+#define LEDGER_CARD_ID_SIZE CARD_ID_SIZE
 #define LEDGER_TEXT_MAX 255 /* keys, references, users */
 
-#define LEDGER_COUNTS(X)                                                                             \
-    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */                            \
-    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                                           \
-    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */                     \
-    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                                 \
-    X(ISSUER_LOOKUP, "issuer.lookup")                                                                \
-    X(ISSUER_CANCEL, "issuer.cancel")                                                                \
-    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                                    \
-    X(ISSUER_REFUSED, "issuer.refused")     /* malformed or without the credential */                \
-    X(ISSUER_KEPT, "issuer.kept_refusal")   /* creates refused since their key was refused before */ \
-    X(ISSUER_LATE, "issuer.late")           /* creates and cancels executed late */                  \
-    X(CORE_CHECK, "core.check")                                                                      \
-    X(CORE_LINK, "core.link")         /* link calls that arrived */                                  \
-    X(CORE_LINKED, "core.linked")     /* links made */                                               \
-    X(CORE_REPEATED, "core.repeated") /* same request, same link again */                            \
-    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                                 \
-    X(CORE_REFUSED, "core.refused")                                                                  \
-    X(CORE_UNLINK, "core.unlink")                       /* unlink calls that arrived */              \
-    X(CORE_UNLINKED, "core.unlinked")                   /* links taken back */                       \
-    X(CORE_LINK_AFTER_UNLINK, "core.link_after_unlink") /* links refused for that */                 \
-    X(CORE_LATE, "core.late")                           /* links and unlinks executed late */        \
-    X(STRAY, "stray")                                   /* calls of paths that do not exist */       \
+#define LEDGER_COUNTS(X)                                                                               \
+    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */                              \
+    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                                             \
+    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */                       \
+    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                                   \
+    X(ISSUER_LOOKUP, "issuer.lookup")                                                                  \
+    X(ISSUER_CANCEL, "issuer.cancel")                                                                  \
+    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                                      \
+    X(ISSUER_REFUSED, "issuer.refused")     /* malformed or without the credential */                  \
+    X(ISSUER_KEPT, "issuer.kept_refusal")   /* creates refused because their key was refused before */ \
+    X(ISSUER_LATE, "issuer.late")           /* creates and cancels executed late */                    \
+    X(CORE_CHECK, "core.check")                                                                        \
+    X(CORE_LINK, "core.link")         /* link calls that arrived */                                    \
+    X(CORE_LINKED, "core.linked")     /* links made */                                                 \
+    X(CORE_REPEATED, "core.repeated") /* same request, same link again */                              \
+    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                                   \
+    X(CORE_REFUSED, "core.refused")                                                                    \
+    X(CORE_UNLINK, "core.unlink")                       /* unlink calls that arrived */                \
+    X(CORE_UNLINKED, "core.unlinked")                   /* links taken back */                         \
+    X(CORE_LINK_AFTER_UNLINK, "core.link_after_unlink") /* links refused for that */                   \
+    X(CORE_LATE, "core.late")                           /* links and unlinks executed late */          \
+    X(STRAY, "stray")                                   /* calls of paths that do not exist */         \
     X(FAULTS, "faults")                                 /* calls that met a fault */
 
 enum ledger_count {
@@ -64,7 +65,7 @@ struct ledger_order {
     bool is_late;
 };
 
-/* Borrowed likewise. */
+/* Borrowed texts, as above. */
 struct ledger_link {
     const char *request_id, *user_id, *card_id;
     uint64_t fingerprint;
@@ -79,7 +80,8 @@ struct ledger_link_order {
     bool is_late;
 };
 
-/* Borrowed likewise. A link of this request, or of this card, is refused from then on, whether there was one or not. */
+/* Borrowed texts, as above. A link of this request, or of this card, is refused from then on, whether there was one or
+ * not. */
 struct ledger_unlink {
     const char *request_id, *user_id, *card_id;
     uint32_t count; /* unlink calls of this request and card */
@@ -87,7 +89,7 @@ struct ledger_unlink {
     bool is_late;
 };
 
-/* An execution that its caller was not there to see: call is a static name (calls.h). */
+/* A late execution, which its caller did not see: call is a static name (calls.h). */
 struct ledger_late {
     const char *call, *reference, *user_id;
     uint8_t result; /* enum ledger_result */
@@ -114,29 +116,29 @@ struct ledger;
 
 struct ledger *ledger_new(uint64_t seed, int64_t key_lifetime_ms);
 void ledger_free(struct ledger *ledger);
-/* Forgets cards, links, counts and leaks; card ids and numbers go on, so that none is ever given out twice. */
+/* Forgets cards, links, counts and leaks; card ids and numbers continue, so that none is ever given out twice. */
 must_check bool ledger_reset(struct ledger *ledger);
 
-/* A create call that takes effect. A key that was first used key_lifetime_ms ago or earlier is forgotten: the same
- * call then makes a SECOND card. ret_card is set for LEDGER_MADE and LEDGER_SAME; LEDGER_REFUSED: the key has a kept
+/* A create call that takes effect. A key that was first used key_lifetime_ms ago or earlier is forgotten: the same call
+ * then makes a SECOND card. ret_card is set for LEDGER_MADE and LEDGER_SAME; LEDGER_REFUSED: the key has a stored
  * refusal and no card. */
 enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
                                  uint32_t *ret_card);
 /* A create call that the issuer refuses and remembers, for the key's lifetime. LEDGER_SAME: the key has a card, and
- * nothing changes; LEDGER_REFUSED: it is kept. */
+ * nothing changes; LEDGER_REFUSED: the refusal is stored. */
 enum ledger_result ledger_refuse(struct ledger *ledger, struct slice key, struct slice code, int64_t now_ms);
-/* The code of the refusal that is kept under that key, or NULL. */
+/* The code of the refusal that is stored under that key, or NULL. */
 const char *ledger_refusal(const struct ledger *ledger, struct slice key, int64_t now_ms);
 /* A create call that arrived and took no effect still counts among the sends of its key's card. */
 void ledger_note_send(struct ledger *ledger, struct slice key);
-/* Keyed by request_id, which never expires. The same card under two requests is let through and counted: that is what
- * tests look for. */
+/* Keyed by request_id, which never expires. The same card under two requests is accepted and counted: tests look for
+ * it. */
 enum ledger_result ledger_put_link(struct ledger *ledger, const struct ledger_link_order *order);
-/* body is not looked at. LEDGER_MADE: the link is taken back; SAME: it was taken back before; ABSENT: this card was
- * never linked by this request; MISMATCH: the link is another user's. All but MISMATCH and FULL are remembered. */
+/* body is ignored. LEDGER_MADE: the link is taken back; SAME: it was taken back before; ABSENT: this card was never
+ * linked by this request; MISMATCH: the link is another user's. All but MISMATCH and FULL are remembered. */
 enum ledger_result ledger_put_unlink(struct ledger *ledger, const struct ledger_link_order *order);
 
-/* Late executions: one more is outstanding; one of them is done, or was given up (call NULL). */
+/* Late executions: one more is outstanding; one of them is done, or was dropped (call NULL). */
 void ledger_late_begun(struct ledger *ledger);
 void ledger_late_ended(struct ledger *ledger, const char *call, struct slice reference, struct slice user_id,
                        enum ledger_result result);

@@ -1,9 +1,9 @@
-/* Writes the ledger out. Card numbers are in GET /numbers only: the rest may be pasted anywhere. */
+/* See ledger_report.h. Invariant: card numbers are in GET /numbers only; the other reports may be pasted anywhere. */
 #include "sandbox/ledger_report.h"
 
 #include <string.h>
 
-#include "common/json_value.h"
+#include "common/json/json_writer.h"
 
 static const char *const status_names[] = {
     [LEDGER_ACTIVE] = "active",
@@ -11,144 +11,171 @@ static const char *const status_names[] = {
     [LEDGER_CANCELLED] = "cancelled",
 };
 
-static void put_text(struct buf *out, const char *before, const char *text)
-{
-    buf_put_text(out, before);
-    json_put_string(out, text, strlen(text));
-}
-
 static bool is_wanted(const struct ledger_range *range, const char *user_id, const char *reference)
 {
     return (!range->user_id || strcmp(range->user_id, user_id) == 0) &&
            (!range->reference || strcmp(range->reference, reference) == 0);
 }
 
-/* Returns whether rows were left out at the end. */
-static bool put_cards(const struct ledger *ledger, const struct ledger_range *range, struct buf *out)
+static void add_card(struct json_writer *writer, const struct ledger *ledger, uint32_t number)
+{
+    const struct ledger_card *card = ledger_card(ledger, number);
+    char id[LEDGER_CARD_ID_SIZE];
+    ledger_card_id(ledger, number, id);
+    json_open_object(writer, NULL);
+    json_add_text(writer, "id", id);
+    json_add_text(writer, "reference", card->reference);
+    json_add_text(writer, "key", card->key);
+    json_add_text(writer, "user_id", card->user_id);
+    json_add_text(writer, "kind", card->is_reissue ? "reissue" : "new");
+    json_add_text(writer, "status", status_names[card->status]);
+    json_add_integer(writer, "sends", card->sends);
+    json_add_bool(writer, "late", card->is_late);
+    json_close_object(writer);
+}
+
+/* This and the next ones return whether rows were left out at the end. */
+static bool add_cards(struct json_writer *writer, const struct ledger *ledger, const struct ledger_range *range)
 {
     size_t written = 0;
     for (size_t at = range->from; at < ledger_cards(ledger); at++) {
         const struct ledger_card *card = ledger_card(ledger, (uint32_t)at);
         if (!is_wanted(range, card->user_id, card->reference))
             continue;
-        if (written == range->limit)
+        if (written++ == range->limit)
             return true;
-        char id[LEDGER_CARD_ID_SIZE];
-        ledger_card_id(ledger, (uint32_t)at, id);
-        buf_put_format(out, "%s{\"id\":\"%s\"", written++ ? "," : "", id);
-        put_text(out, ",\"reference\":", card->reference);
-        put_text(out, ",\"key\":", card->key);
-        put_text(out, ",\"user_id\":", card->user_id);
-        buf_put_format(out, ",\"kind\":\"%s\",\"status\":\"%s\",\"sends\":%u,\"late\":%s}",
-                       card->is_reissue ? "reissue" : "new", status_names[card->status], card->sends,
-                       card->is_late ? "true" : "false");
+        add_card(writer, ledger, (uint32_t)at);
     }
     return false;
 }
 
-static bool put_links(const struct ledger *ledger, const struct ledger_range *range, struct buf *out)
+static bool add_links(struct json_writer *writer, const struct ledger *ledger, const struct ledger_range *range)
 {
     size_t written = 0;
     for (size_t at = range->from; at < ledger_links(ledger); at++) {
         const struct ledger_link *link = ledger_link(ledger, (uint32_t)at);
         if (link->is_unlinked || !is_wanted(range, link->user_id, link->request_id))
             continue;
-        if (written == range->limit)
+        if (written++ == range->limit)
             return true;
-        put_text(out, written++ ? ",{\"user_id\":" : "{\"user_id\":", link->user_id);
-        put_text(out, ",\"card_id\":", link->card_id);
-        put_text(out, ",\"request_id\":", link->request_id);
-        buf_put_format(out, ",\"count\":%u,\"late\":%s}", link->count, link->is_late ? "true" : "false");
+        json_open_object(writer, NULL);
+        json_add_text(writer, "user_id", link->user_id);
+        json_add_text(writer, "card_id", link->card_id);
+        json_add_text(writer, "request_id", link->request_id);
+        json_add_integer(writer, "count", link->count);
+        json_add_bool(writer, "late", link->is_late);
+        json_close_object(writer);
     }
     return false;
 }
 
-static bool put_unlinks(const struct ledger *ledger, const struct ledger_range *range, struct buf *out)
+static bool add_unlinks(struct json_writer *writer, const struct ledger *ledger, const struct ledger_range *range)
 {
     size_t written = 0;
     for (size_t at = range->from; at < ledger_unlinks(ledger); at++) {
         const struct ledger_unlink *unlink = ledger_unlink(ledger, (uint32_t)at);
         if (!is_wanted(range, unlink->user_id, unlink->request_id))
             continue;
-        if (written == range->limit)
+        if (written++ == range->limit)
             return true;
-        put_text(out, written++ ? ",{\"user_id\":" : "{\"user_id\":", unlink->user_id);
-        put_text(out, ",\"card_id\":", unlink->card_id);
-        put_text(out, ",\"request_id\":", unlink->request_id);
-        buf_put_format(out, ",\"count\":%u,\"took_link\":%s,\"late\":%s}", unlink->count,
-                       unlink->took_link ? "true" : "false", unlink->is_late ? "true" : "false");
+        json_open_object(writer, NULL);
+        json_add_text(writer, "user_id", unlink->user_id);
+        json_add_text(writer, "card_id", unlink->card_id);
+        json_add_text(writer, "request_id", unlink->request_id);
+        json_add_integer(writer, "count", unlink->count);
+        json_add_bool(writer, "took_link", unlink->took_link);
+        json_add_bool(writer, "late", unlink->is_late);
+        json_close_object(writer);
     }
     return false;
 }
 
-static bool put_lates(const struct ledger *ledger, const struct ledger_range *range, struct buf *out)
+static bool add_lates(struct json_writer *writer, const struct ledger *ledger, const struct ledger_range *range)
 {
     size_t written = 0;
     for (size_t at = range->from; at < ledger_lates(ledger); at++) {
         const struct ledger_late *late = ledger_late(ledger, (uint32_t)at);
         if (!is_wanted(range, late->user_id, late->reference))
             continue;
-        if (written == range->limit)
+        if (written++ == range->limit)
             return true;
-        buf_put_format(out, "%s{\"call\":\"%s\"", written++ ? "," : "", late->call);
-        put_text(out, ",\"reference\":", late->reference);
-        put_text(out, ",\"user_id\":", late->user_id);
-        buf_put_format(out, ",\"result\":\"%s\"}", ledger_result_name((enum ledger_result)late->result));
+        json_open_object(writer, NULL);
+        json_add_text(writer, "call", late->call);
+        json_add_text(writer, "reference", late->reference);
+        json_add_text(writer, "user_id", late->user_id);
+        json_add_text(writer, "result", ledger_result_name((enum ledger_result)late->result));
+        json_close_object(writer);
     }
     return false;
 }
 
-static void put_counts(const struct ledger *ledger, struct buf *out)
+static void add_counts(struct json_writer *writer, const struct ledger *ledger)
 {
-    buf_put_text(out, "\"counts\":{");
-#define X(count, name)                                                          \
-    buf_put_format(out, "%s\"" name "\":%llu", LEDGER_COUNT_##count ? "," : "", \
-                   (unsigned long long)ledger_count(ledger, LEDGER_COUNT_##count));
+    json_open_object(writer, "counts");
+#define X(count, name) json_add_integer(writer, name, (int64_t)ledger_count(ledger, LEDGER_COUNT_##count));
     LEDGER_COUNTS(X)
 #undef X
-    buf_put_format(out, "},\"leaks\":%llu,\"late_outstanding\":%u", (unsigned long long)ledger_leaks(ledger),
-                   ledger_late_outstanding(ledger));
+    json_close_object(writer);
+    json_add_integer(writer, "leaks", (int64_t)ledger_leaks(ledger));
+    json_add_integer(writer, "late_outstanding", ledger_late_outstanding(ledger));
+}
+
+static bool end_report(struct json_writer *writer)
+{
+    json_close_object(writer);
+    buf_put_byte(writer->out, '\n');
+    return !writer->out->failed;
 }
 
 bool ledger_report(const struct ledger *ledger, const struct ledger_range *range, struct buf *out)
 {
-    buf_put_text(out, "{\"cards\":[");
-    bool truncated = put_cards(ledger, range, out);
-    buf_put_text(out, "],\"links\":[");
-    truncated |= put_links(ledger, range, out);
-    buf_put_text(out, "],\"unlinks\":[");
-    truncated |= put_unlinks(ledger, range, out);
-    buf_put_text(out, "],\"late\":[");
-    truncated |= put_lates(ledger, range, out);
-    buf_put_text(out, "],");
-    put_counts(ledger, out);
-    buf_put_format(out, ",\"truncated\":%s}\n", truncated ? "true" : "false");
-    return !out->failed;
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_open_array(&writer, "cards");
+    bool truncated = add_cards(&writer, ledger, range);
+    json_close_array(&writer);
+    json_open_array(&writer, "links");
+    truncated |= add_links(&writer, ledger, range);
+    json_close_array(&writer);
+    json_open_array(&writer, "unlinks");
+    truncated |= add_unlinks(&writer, ledger, range);
+    json_close_array(&writer);
+    json_open_array(&writer, "late");
+    truncated |= add_lates(&writer, ledger, range);
+    json_close_array(&writer);
+    add_counts(&writer, ledger);
+    json_add_bool(&writer, "truncated", truncated);
+    return end_report(&writer);
 }
 
 bool ledger_report_summary(const struct ledger *ledger, struct buf *out)
 {
-    buf_put_format(
-        out, "{\"cards\":%u,\"references_with_two_cards\":%u,\"links\":%u,\"cards_linked_twice\":%u,\"unlinks\":%u,",
-        ledger_cards(ledger), ledger_references_with_two_cards(ledger), ledger_live_links(ledger),
-        ledger_cards_linked_twice(ledger), ledger_unlinks(ledger));
-    put_counts(ledger, out);
-    buf_put_text(out, "}\n");
-    return !out->failed;
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_add_integer(&writer, "cards", ledger_cards(ledger));
+    json_add_integer(&writer, "references_with_two_cards", ledger_references_with_two_cards(ledger));
+    json_add_integer(&writer, "links", ledger_live_links(ledger));
+    json_add_integer(&writer, "cards_linked_twice", ledger_cards_linked_twice(ledger));
+    json_add_integer(&writer, "unlinks", ledger_unlinks(ledger));
+    add_counts(&writer, ledger);
+    return end_report(&writer);
 }
 
 bool ledger_report_numbers(const struct ledger *ledger, const struct ledger_range *range, struct buf *out)
 {
     size_t written = 0;
-    buf_put_text(out, "{\"numbers\":[");
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
+    json_open_array(&writer, "numbers");
     for (size_t at = range->from; at < ledger_cards(ledger) && written < range->limit; at++) {
         const struct ledger_card *card = ledger_card(ledger, (uint32_t)at);
         if (!is_wanted(range, card->user_id, card->reference))
             continue;
         char number[LEDGER_NUMBER_SIZE];
         ledger_card_number(ledger, (uint32_t)at, number);
-        buf_put_format(out, "%s\"%s\"", written++ ? "," : "", number);
+        json_add_text(&writer, NULL, number);
+        written++;
     }
-    buf_put_text(out, "]}\n");
-    return !out->failed;
+    json_close_array(&writer);
+    return end_report(&writer);
 }

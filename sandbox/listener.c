@@ -1,5 +1,4 @@
-/* Doors. Invariant: `server` is NULL exactly when connections are refused and no connection is left. Leaves out: what
- * is answered. */
+/* See listener.h. Invariant: `server` is NULL exactly when connections are refused and no connection is left. */
 #include "sandbox/listener.h"
 
 #include <assert.h>
@@ -20,7 +19,7 @@ struct listener {
     void *on_down_context;
 };
 
-/* What is refused below the router still gets the error form of the others. */
+/* Requests that the HTTP server itself refuses get the error form of the others. */
 static void on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply)
 {
     (void)context, (void)status, (void)detail;
@@ -30,8 +29,8 @@ static void on_refused(void *context, int status, const char *detail, struct htt
     ret_reply->body_length = sizeof(body) - 1;
 }
 
-/* The port that was asked for as 0 becomes the one it got. */
-static void keep_port(struct listener *listener)
+/* Port 0 becomes the port that the kernel chose. */
+static void store_port(struct listener *listener)
 {
     char *colon = strrchr(listener->address, ':');
     size_t head = colon ? (size_t)(colon - listener->address) : strlen(listener->address);
@@ -112,7 +111,7 @@ bool listener_up(struct listener *listener, struct err *err)
         return err_set(err, ERR_REFUSED, "%s is still being closed", listener->name);
     if (!http_server_open(listener->loop, &listener->options, &listener->server, err))
         return err_prefix(err, "%s", listener->name);
-    keep_port(listener);
+    store_port(listener);
     return true;
 }
 

@@ -1,19 +1,19 @@
-/* One of the sandbox's doors: an HTTP server that can be taken down, so that connections are refused, and put up again
- * on the same port. */
+/* One HTTP server of the sandbox, which can be taken down, so that connections are refused, and opened again on the
+ * same port. */
 #ifndef ISSUING_SANDBOX_LISTENER_H
 #define ISSUING_SANDBOX_LISTENER_H
 
 #include <uv.h>
 
-#include "common/base.h"
-#include "common/err.h"
-#include "common/http_server.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/http_server/http_server.h"
 
 struct listener;
 
 struct listener_options {
     const char *name;   /* static */
-    const char *listen; /* "127.0.0.1:8090"; port 0 = any free one, which it then keeps */
+    const char *listen; /* "127.0.0.1:8070"; port 0 = any free one, the same one from then on */
     size_t body_max;
     void (*on_request)(void *context, struct http_request *request);
     void *context;
@@ -25,8 +25,8 @@ int listener_port(const struct listener *listener);
 const char *listener_name(const struct listener *listener);
 const char *listener_address(const struct listener *listener); /* with the true port */
 bool listener_is_up(const struct listener *listener);
-/* Closes the door and every connection; on_down (may be NULL) from the loop once both are gone. False: it is being
- * closed already. */
+/* Closes the listener and every connection; on_down (may be NULL) is called from the loop once both are closed. False:
+ * it is down or being closed already. */
 must_check bool listener_down(struct listener *listener, void (*on_down)(void *context), void *context);
 /* Opens it again. Nothing happens if it is up. */
 must_check bool listener_up(struct listener *listener, struct err *err);

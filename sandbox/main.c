@@ -1,8 +1,7 @@
-/* issuing-sandbox: a stand-in card issuer and core-api (CONTRACT 3 and 4) with faults on demand and a ledger of what
- * it did, for development, demos, tests and benches. Nothing here is ever needed in production.
+/* issuing-sandbox: a stand-in card issuer and core-api (docs/peers.md) with faults on demand and a ledger of what it
+ * did, for development, demos, tests and benches. Nothing here is ever needed in production.
  *
- * Reading order: store, ledger (what happened), calls, faults (what shall go wrong), exchange (one call), postponed,
- * issuer, core, control, main. */
+ * README.md in this folder names the modules. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,12 +10,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/backoff.h"
-#include "common/log.h"
-#include "common/sd.h"
+#include "common/base/backoff.h"
+#include "common/base/log.h"
+#include "common/base/sd.h"
 #include "sandbox/control.h"
 #include "sandbox/core.h"
-#include "sandbox/exchange.h"
+#include "sandbox/delivery.h"
 #include "sandbox/issuer.h"
 #include "sandbox/listener.h"
 #include "sandbox/options.h"
@@ -45,11 +44,11 @@ static void raise_descriptor_limit(void)
 static void stop(struct program *program)
 {
     postponed_drop(&program->sandbox);
-    exchange_end_late(&program->sandbox, TARGET_ISSUER);
-    exchange_end_late(&program->sandbox, TARGET_CORE);
-    for (int door = 0; door < DOORS; door++) {
-        if (program->sandbox.doors[door])
-            (void)!listener_down(program->sandbox.doors[door], NULL, NULL); /* false: it is going down already */
+    delivery_reset_held(&program->sandbox, TARGET_ISSUER);
+    delivery_reset_held(&program->sandbox, TARGET_CORE);
+    for (int i = 0; i < LISTENERS; i++) {
+        if (program->sandbox.listeners[i])
+            (void)!listener_down(program->sandbox.listeners[i], NULL, NULL); /* false: it is going down already */
     }
     uv_close((uv_handle_t *)&program->terminate, NULL);
     uv_close((uv_handle_t *)&program->interrupt, NULL);
@@ -62,35 +61,35 @@ static void on_signal(uv_signal_t *handle, int number)
     stop(handle->data);
 }
 
-static must_check bool open_doors(struct program *program, const struct options *options, struct err *err)
+static must_check bool open_listeners(struct program *program, const struct options *options, struct err *err)
 {
-    const struct listener_options doors[DOORS] = {
-        [DOOR_ISSUER] = {.name = "issuer",
-                         .listen = options->issuer_listen,
-                         .body_max = BODY_MAX,
-                         .on_request = issuer_on_request},
-        [DOOR_CORE] = {.name = "core",
-                       .listen = options->core_listen,
-                       .body_max = BODY_MAX,
-                       .on_request = core_on_request},
-        [DOOR_CONTROL] = {.name = "control",
-                          .listen = options->control_listen,
-                          .body_max = CONTROL_BODY_MAX,
-                          .on_request = control_on_request},
+    const struct listener_options listeners[LISTENERS] = {
+        [LISTENER_ISSUER] = {.name = "issuer",
+                             .listen = options->issuer_listen,
+                             .body_max = BODY_MAX,
+                             .on_request = issuer_on_request},
+        [LISTENER_CORE] = {.name = "core",
+                           .listen = options->core_listen,
+                           .body_max = BODY_MAX,
+                           .on_request = core_on_request},
+        [LISTENER_CONTROL] = {.name = "control",
+                              .listen = options->control_listen,
+                              .body_max = CONTROL_BODY_MAX,
+                              .on_request = control_on_request},
     };
-    for (int door = 0; door < DOORS; door++) {
-        struct listener_options listener = doors[door];
+    for (int i = 0; i < LISTENERS; i++) {
+        struct listener_options listener = listeners[i];
         listener.context = &program->sandbox;
-        if (!listener_open(&program->loop, &listener, &program->sandbox.doors[door], err))
+        if (!listener_open(&program->loop, &listener, &program->sandbox.listeners[i], err))
             return false;
     }
-    for (int door = 0; door < DOORS; door++)
-        log_info("listening", LOG_TEXT("what", doors[door].name),
-                 LOG_TEXT("address", listener_address(program->sandbox.doors[door])));
+    for (int i = 0; i < LISTENERS; i++)
+        log_info("listening", LOG_TEXT("what", listeners[i].name),
+                 LOG_TEXT("address", listener_address(program->sandbox.listeners[i])));
     return true;
 }
 
-/* Written aside and renamed: whoever waits for the file never reads half of it. */
+/* Written aside and renamed, so that a script that waits for the file never reads half of it. */
 static must_check bool write_ports(const struct sandbox *sandbox, const char *path, struct err *err)
 {
     char aside[4096];
@@ -100,14 +99,14 @@ static must_check bool write_ports(const struct sandbox *sandbox, const char *pa
     FILE *file = fopen(aside, "we");
     if (!file)
         return err_set(err, ERR_SYSTEM, "ports file: %s", strerror(errno));
-    fprintf(file, "{\"issuer\":%d,\"core\":%d,\"control\":%d}\n", listener_port(sandbox->doors[DOOR_ISSUER]),
-            listener_port(sandbox->doors[DOOR_CORE]), listener_port(sandbox->doors[DOOR_CONTROL]));
+    fprintf(file, "{\"issuer\":%d,\"core\":%d,\"control\":%d}\n", listener_port(sandbox->listeners[LISTENER_ISSUER]),
+            listener_port(sandbox->listeners[LISTENER_CORE]), listener_port(sandbox->listeners[LISTENER_CONTROL]));
     bool written = !ferror(file);
     written &= fclose(file) == 0;
     if (written && rename(aside, path) == 0)
         return true;
     err_set(err, ERR_SYSTEM, "ports file: %s", strerror(errno));
-    (void)unlink(aside); /* ignoring: the error that matters is told */
+    (void)unlink(aside); /* ignoring: the first error is reported */
     return false;
 }
 
@@ -123,7 +122,7 @@ static must_check bool start(struct program *program, const struct options *opti
         return false;
     if (options->core_credential_file && !secret_load(&sandbox->core_credential, options->core_credential_file, err))
         return false;
-    return open_doors(program, options, err) &&
+    return open_listeners(program, options, err) &&
            (!options->ports_file || write_ports(sandbox, options->ports_file, err));
 }
 
@@ -156,8 +155,8 @@ static int serve(const struct options *options)
     }
     while (uv_run(&program.loop, UV_RUN_DEFAULT) != 0)
         continue;
-    for (int door = 0; door < DOORS; door++)
-        listener_free(program.sandbox.doors[door]);
+    for (int i = 0; i < LISTENERS; i++)
+        listener_free(program.sandbox.listeners[i]);
     sandbox_done(&program.sandbox);
     failed = uv_loop_close(&program.loop);
     if (failed)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/config_value.h"
+#include "common/config/config_value.h"
 
 #define YEAR_MS (INT64_C(366) * 24 * 60 * 60 * 1000)
 
@@ -17,10 +17,10 @@ static const struct option_row {
     const char *otherwise, *sample, *help;
 } rows[] = {
 #define AT(member) offsetof(struct options, member)
-    {"--issuer-listen", AT(issuer_listen), OPTION_TEXT, false, "127.0.0.1:8090", "HOST:PORT",
+    {"--issuer-listen", AT(issuer_listen), OPTION_TEXT, false, "127.0.0.1:8070", "HOST:PORT",
      "the issuer; port 0 = any free one"},
-    {"--core-listen", AT(core_listen), OPTION_TEXT, false, "127.0.0.1:8091", "HOST:PORT", "core-api"},
-    {"--control-listen", AT(control_listen), OPTION_TEXT, false, "127.0.0.1:8092", "HOST:PORT",
+    {"--core-listen", AT(core_listen), OPTION_TEXT, false, "127.0.0.1:8071", "HOST:PORT", "core-api"},
+    {"--control-listen", AT(control_listen), OPTION_TEXT, false, "127.0.0.1:8072", "HOST:PORT",
      "faults and ledger; GET / explains it"},
     {"--ports-file", AT(ports_file), OPTION_TEXT, false, NULL, "FILE",
      "gets {\"issuer\":n,\"core\":n,\"control\":n} once all listen"},

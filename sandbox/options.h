@@ -1,11 +1,11 @@
-/* The sandbox's command line. It has its own few options: it is started by scripts, with everything on the line. Only
- * `token` looks into the programs' configuration, for what its line leaves out. */
+/* The sandbox's command line. It has its own few options: it is started by scripts, with everything on the command
+ * line. Only `token` reads the programs' configuration, for options that the command line lacks. */
 #ifndef ISSUING_SANDBOX_OPTIONS_H
 #define ISSUING_SANDBOX_OPTIONS_H
 
-#include "common/base.h"
-#include "common/buf.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
 
 struct options {
     bool wants_help;

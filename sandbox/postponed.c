@@ -1,6 +1,8 @@
-/* Late executions. Invariants: each one counts as outstanding in the ledger from postponed_add() until it was executed
- * or given up; it needs nothing of the request or of the connection. It is executed also while its target's listener
- * is down: what was received stays received. Leaves out: who is to be answered what (exchange.c). */
+/* See postponed.h.
+ *
+ * Invariants: each late execution counts as outstanding in the ledger from postponed_add() until it was executed or
+ * dropped; it needs nothing of the request or of the connection. It is executed also while its target's listener is
+ * down: a received call stays received. Left out: answers (delivery.c). */
 #include "sandbox/postponed.h"
 
 #include <stdlib.h>
@@ -15,7 +17,7 @@ struct postponed {
     struct sandbox *sandbox;
     uv_timer_t timer;
     enum call_kind kind;
-    uint64_t call;
+    uint64_t call_number;
     int64_t late_ms;
     bool waits_for_caller; /* the time runs from when the caller has left */
     bool is_reissue;
@@ -111,35 +113,35 @@ static void start(struct postponed *postponed)
                          0); /* fails only without a callback */
 }
 
-void postponed_add(struct exchange *exchange, const struct postponed_call *call)
+void postponed_add(struct sandbox_call *call, const struct postponed_execution *execution)
 {
-    struct sandbox *sandbox = exchange->sandbox;
-    const struct fault *fault = exchange->fault;
-    bool is_create = exchange->kind == CALL_CREATE;
+    struct sandbox *sandbox = call->sandbox;
+    const struct fault *fault = call->fault;
+    bool is_create = call->kind == CALL_CREATE;
     struct slice words[WORDS] = {
-        [WORD_KEY] = call->order.key,
-        [WORD_REFERENCE] = is_create ? call->order.reference : call->link.request_id,
-        [WORD_USER] = is_create ? call->order.user_id : call->link.user_id,
-        [WORD_CARD] = exchange->kind == CALL_CANCEL ? call->card_id : call->link.card_id,
-        [WORD_REPLACES] = call->order.replaces,
-        [WORD_BODY] = is_create ? call->order.body : call->link.body,
+        [WORD_KEY] = execution->order.key,
+        [WORD_REFERENCE] = is_create ? execution->order.reference : execution->link.request_id,
+        [WORD_USER] = is_create ? execution->order.user_id : execution->link.user_id,
+        [WORD_CARD] = call->kind == CALL_CANCEL ? execution->card_id : execution->link.card_id,
+        [WORD_REPLACES] = execution->order.replaces,
+        [WORD_BODY] = is_create ? execution->order.body : execution->link.body,
     };
     size_t length = 0;
     for (size_t i = 0; i < WORDS; i++)
         length += words[i].length;
     struct postponed *postponed = calloc(1, sizeof(*postponed) + length);
     if (!postponed) {
-        exchange_refuse(exchange, 500, "out_of_memory", "the sandbox has no memory left");
+        sandbox_call_refuse(call, 500, "out_of_memory", "the sandbox has no memory left");
         return;
     }
     *postponed = (struct postponed){
         .next = sandbox->postponed,
         .sandbox = sandbox,
-        .kind = exchange->kind,
-        .call = exchange->call,
+        .kind = call->kind,
+        .call_number = call->number,
         .late_ms = fault->late_ms >= 0 ? fault->late_ms : LATE_DEFAULT_MS,
         .waits_for_caller = fault->late_from_gone,
-        .is_reissue = call->order.is_reissue,
+        .is_reissue = execution->order.is_reissue,
     };
     memcpy(postponed->code, fault->late_code, sizeof(postponed->code));
     char *at = postponed->text;
@@ -158,10 +160,10 @@ void postponed_add(struct exchange *exchange, const struct postponed_call *call)
         start(postponed);
 }
 
-void postponed_caller_gone(struct sandbox *sandbox, uint64_t call)
+void postponed_caller_gone(struct sandbox *sandbox, uint64_t call_number)
 {
     for (struct postponed *postponed = sandbox->postponed; postponed; postponed = postponed->next) {
-        if (postponed->call == call && postponed->waits_for_caller)
+        if (postponed->call_number == call_number && postponed->waits_for_caller)
             start(postponed);
     }
 }

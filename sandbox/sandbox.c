@@ -1,7 +1,7 @@
-/* The state the three listeners share. Leaves out: the listeners themselves (main.c opens and closes them). */
+/* The state that the three listeners share. Left out: the listeners themselves (main.c opens and closes them). */
 #include "sandbox/sandbox.h"
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 #define BODY_MAX (2 * 1024 * 1024)
 

@@ -4,19 +4,19 @@
 
 #include <uv.h>
 
-#include "common/base.h"
-#include "common/buf.h"
-#include "common/err.h"
-#include "common/secret.h"
+#include "common/base/base.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/secret.h"
 #include "sandbox/calls.h"
 #include "sandbox/faults.h"
 #include "sandbox/ledger.h"
 
-struct exchange_late;
+struct held_answer;
 struct postponed;
 struct listener;
 
-enum sandbox_door { DOOR_ISSUER, DOOR_CORE, DOOR_CONTROL, DOORS };
+enum sandbox_listener { LISTENER_ISSUER, LISTENER_CORE, LISTENER_CONTROL, LISTENERS };
 
 struct sandbox {
     uv_loop_t *loop; /* borrowed */
@@ -26,10 +26,10 @@ struct sandbox {
     struct secret issuer_credential, core_credential; /* empty = anybody may call */
     int64_t latency_ms;                               /* before every answer of issuer and core */
     int64_t clock_advance_ms;                         /* POST /clock */
-    struct buf body, altered;      /* scratch of the one call that is being handled; an answer is sent from here */
-    struct exchange_late *late;    /* requests that are answered later, or never */
-    struct postponed *postponed;   /* calls that are executed later: postponed.c */
-    struct listener *doors[DOORS]; /* owned by main */
+    struct buf body, altered;    /* scratch of the one call that is being handled; an answer is sent from here */
+    struct held_answer *held;    /* requests that are answered later, or never: delivery.c */
+    struct postponed *postponed; /* calls that are executed later: postponed.c */
+    struct listener *listeners[LISTENERS]; /* owned by main */
 };
 
 must_check bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, uint64_t seed, int64_t key_lifetime_ms,

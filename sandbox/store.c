@@ -1,6 +1,5 @@
 /* Memory of the ledger. Invariants: rows and texts never move; a bucket's rows all have its low hash bits; buckets
- * never exceed rows by more than the first chunk. Leaves out: removing single rows (a reset throws everything away).
- * Next room: ledger.c. */
+ * never exceed rows by more than the first chunk. Left out: removing single rows (a reset frees everything). */
 #include "sandbox/store.h"
 
 #include <assert.h>

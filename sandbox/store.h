@@ -1,11 +1,11 @@
 /* Append-only memory of the ledger: texts, rows of one size, and an index from a hash to rows. Nothing is ever moved,
  * so pointers stay valid until done, and growing never costs more than one row (linear hashing: Litwin, "Linear
- * hashing: a new tool for file and table addressing", 1980): a stand-in that stops to rehash a million cards would
- * show up in the latency of what it stands in for. */
+ * hashing: a new tool for file and table addressing", 1980): a sandbox that stops to rehash a million cards would add
+ * to the latencies that a bench measures. */
 #ifndef ISSUING_SANDBOX_STORE_H
 #define ISSUING_SANDBOX_STORE_H
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 #define STORE_NONE UINT32_MAX
 

@@ -3,9 +3,9 @@
 
 #include <stdio.h>
 
-#include "common/clock.h"
-#include "common/config.h"
-#include "common/secret.h"
+#include "common/base/clock.h"
+#include "common/base/secret.h"
+#include "common/config/config.h"
 #include "common/token.h"
 
 #define TOKEN_MAX 16384
@@ -26,7 +26,7 @@ static must_check bool print_token(const struct options *options, const struct s
     return done;
 }
 
-/* What the line leaves out, from where the api has it: file and environment. */
+/* Options that the command line lacks come from the configuration of the api: file and environment. */
 static must_check bool complete(struct options *options, struct config *config, struct err *err)
 {
     char *words[] = {"issuing-sandbox", "--config", (char *)options->config_file, NULL};

@@ -16,7 +16,7 @@ void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_inter
     };
 }
 
-int breaker_room(const struct breaker *breaker, int64_t now_ms)
+int breaker_capacity(const struct breaker *breaker, int64_t now_ms)
 {
     switch (breaker->state) {
     case BREAKER_CLOSED:
@@ -34,7 +34,7 @@ int breaker_room(const struct breaker *breaker, int64_t now_ms)
     return 0;
 }
 
-bool breaker_is_shut(const struct breaker *breaker, int64_t now_ms)
+bool breaker_rejects(const struct breaker *breaker, int64_t now_ms)
 {
     return breaker->state == BREAKER_HALF_OPEN || (breaker->state == BREAKER_OPEN && now_ms < breaker->probe_at_ms);
 }
@@ -47,7 +47,7 @@ static void begin_epoch(struct breaker *breaker)
 
 uint32_t breaker_start(struct breaker *breaker, int64_t now_ms)
 {
-    assert(breaker_room(breaker, now_ms) > 0);
+    assert(breaker_capacity(breaker, now_ms) > 0);
     if (breaker->state == BREAKER_OPEN) {
         breaker->state = BREAKER_HALF_OPEN;
         begin_epoch(breaker);
@@ -66,7 +66,7 @@ static void trip(struct breaker *breaker, int64_t now_ms)
     breaker->probe_at_ms = now_ms + breaker->probe_interval_ms;
 }
 
-static void close_again(struct breaker *breaker)
+static void close_after_probe(struct breaker *breaker)
 {
     breaker->state = BREAKER_CLOSED;
     begin_epoch(breaker);
@@ -102,13 +102,13 @@ static void end_probe(struct breaker *breaker, enum breaker_result result, int64
     switch (result) {
     case BREAKER_GOOD:
     case BREAKER_ANSWERED:
-        close_again(breaker);
+        close_after_probe(breaker);
         return;
-    case BREAKER_BUSY: /* it is there, and wants less */
-        close_again(breaker);
+    case BREAKER_BUSY: /* it can be reached, but must be called less */
+        close_after_probe(breaker);
         slow_down(breaker);
         return;
-    case BREAKER_REFUSED: /* says nothing new: another one, as soon as this one was */
+    case BREAKER_REFUSED: /* proves nothing new: the next probe follows after the same interval */
         trip(breaker, now_ms);
         return;
     case BREAKER_BAD:
@@ -118,7 +118,7 @@ static void end_probe(struct breaker *breaker, enum breaker_result result, int64
             breaker->probe_interval_ms = BREAKER_PROBE_INTERVAL_MAX_MS;
         trip(breaker, now_ms);
         return;
-    case BREAKER_NOTHING: /* the probe never left: the next one may go at once */
+    case BREAKER_NOTHING: /* the probe was not sent: the next one may start at once */
         breaker->state = BREAKER_OPEN;
         begin_epoch(breaker);
         breaker->probe_at_ms = now_ms;

@@ -1,18 +1,18 @@
-/* A circuit breaker (pure): when may one more call start, and what did the last ones say about the target's health.
+/* A circuit breaker (pure): decides when one more call may start, by what the last calls showed of the peer's health.
  *
- * CLOSED: calls start up to a limit. OPEN: none, until probe_at. HALF_OPEN: one probe is out. A good probe closes it
- * with a limit of 1 that grows by one with every success (so it doubles each round trip) up to the full limit: recovery
- * ramps up. A failed probe doubles the interval, up to 30 s. Results of calls that began before the last change of
- * state say nothing about the new state: each call carries an epoch.
+ * CLOSED: calls start up to a limit. OPEN: none, until probe_at_ms. HALF_OPEN: one probe is in flight. A good probe
+ * closes it with a limit of 1, which grows by one with every success (so it doubles each round trip) up to the full
+ * limit: recovery is gradual. A failed probe doubles the interval, up to 30 s. Results of calls that began before the
+ * last change of state do not count for the new state: each call carries an epoch.
  *
- * A target that answers "too many requests" (BUSY) is not away, so the breaker stays closed, and the limit adapts:
+ * A peer that answers "too many requests" (BUSY) is not away, so the breaker stays closed, and the limit adapts:
  * additive increase, multiplicative decrease. BUSY halves it and begins a new epoch, so the calls that were in flight
- * at the same moment halve it once. Then calls go one at a time until one of them is answered otherwise, and above the
- * halved limit it grows by one only for each `limit` successes. How long the target rests is target.h's. */
+ * at the same moment halve it once. Then calls are sent one at a time until one of them is answered otherwise, and
+ * above the halved limit it grows by one only for each `limit` successes. How long the peer rests is target.h's. */
 #ifndef ISSUING_BREAKER_H
 #define ISSUING_BREAKER_H
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 #define BREAKER_PROBE_INTERVAL_MAX_MS 30000
 
@@ -23,11 +23,11 @@ enum breaker_state {
 }; /* the values of issuing_breaker_state */
 
 enum breaker_result {
-    BREAKER_GOOD,     /* the target did what was asked, or refused it for a reason of its own: it is well */
-    BREAKER_ANSWERED, /* it answered, so it is there; whether it is well the answer does not say */
+    BREAKER_GOOD,     /* it executed the call, or refused it for a reason of the request: it is well */
+    BREAKER_ANSWERED, /* it answered, so it can be reached; the answer does not say whether it is well */
     BREAKER_BAD,      /* 5xx, timeout, connection error: `failures` in a row open it */
-    BREAKER_REFUSED,  /* 401, 403, 404, 405, 3xx: target.h weighs the evidence and makes it ANSWERED or TRIP */
-    BREAKER_TRIP,     /* our credentials or configuration are refused: opens at once */
+    BREAKER_REFUSED,  /* 401, 403, 404, 405, 3xx: target.c weighs the evidence and makes it ANSWERED or TRIP */
+    BREAKER_TRIP,     /* it refuses our credentials or configuration: opens at once */
     BREAKER_BUSY,     /* 429 */
     BREAKER_NOTHING,  /* the call never started */
 };
@@ -49,11 +49,11 @@ struct breaker {
 };
 
 void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max);
-/* How many more calls may start now: 0 while open or full, 1 for a probe that is due. */
-int breaker_room(const struct breaker *breaker, int64_t now_ms);
-/* OPEN and no probe due, or a probe already out. */
-bool breaker_is_shut(const struct breaker *breaker, int64_t now_ms);
-/* Only when breaker_room() > 0. Returns the call's epoch for breaker_end. */
+/* How many more calls may start now: 0 while open or at its limit, 1 for a probe that is due. */
+int breaker_capacity(const struct breaker *breaker, int64_t now_ms);
+/* OPEN and no probe is due, or a probe is in flight: a call may neither start nor wait. */
+bool breaker_rejects(const struct breaker *breaker, int64_t now_ms);
+/* Only when breaker_capacity() > 0. Returns the call's epoch for breaker_end. */
 uint32_t breaker_start(struct breaker *breaker, int64_t now_ms);
 void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result result, int64_t now_ms);
 

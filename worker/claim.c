@@ -5,48 +5,71 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/sql/statements.h"
-#include "worker/sweep.h"
-#include "worker/worker.h"
+#include "common/base/clock.h"
+#include "common/base/closing.h"
+#include "common/base/log.h"
+#include "common/base/trace.h"
+#include "common/pg/sql/statements.h"
+#include "worker/flow_run.h"
 
 #define CLAIM_MAX 256    /* events by one statement */
-#define SLACK_MIN_MS 100 /* so long after its time an event may become visible and still be claimed without the sweep */
+#define SLACK_MIN_MS 100 /* an event that becomes visible so long after its time is still claimed without the sweep */
 #define SLACK_MAX_MS 2000
-#define SLACK_KEPT_MS 60000
+#define SLACK_HELD_MS 60000 /* so long after a late event the slack begins to shrink */
 #define CLAIM_TIMEOUT_MS 5000
 #define ALONE_PAUSE_MS 20
 #define ALONE_PAUSE_FACTOR 4
 
+/* Whether a claim should be sent. */
+enum demand {
+    /* Nothing is known to be due. A wakeup or the poll changes it. */
+    DEMAND_NONE,
+    /* Something may be due: a wakeup came, or the last claim was filled and capacity appeared since. Under a backlog
+     * the claim waits until it can take a good number of events (slots_claim_threshold). */
+    DEMAND_DUE,
+    /* The poll interval is over: the claim is sent with whatever capacity there is. */
+    DEMAND_POLL,
+};
+
+/* Which events are claimed now. Events that may have killed a worker are tried alone: the worker holds no others. */
+enum turn {
+    /* Ordinary events are claimed. When there are lost events and the pause since the last one tried alone is over:
+     * TURN_EMPTYING. */
+    TURN_ORDINARY,
+    /* Nothing is claimed until all slots are free; then one lost event is. It becomes TURN_ALONE, or, if the claim
+     * failed or another worker has the event, TURN_ORDINARY. */
+    TURN_EMPTYING,
+    /* One lost event is at work, and nothing is claimed beside it. When its slot is free: TURN_ORDINARY, with a pause
+     * that is longer than this turn was. */
+    TURN_ALONE,
+};
+
 struct claim {
-    struct worker *worker;
+    struct claim_options options;
     uv_timer_t poll;
-    uv_prepare_t turn;
-    int open_handles;
-    struct pg_ask ask;
-    bool is_asking;
-    bool wanted;      /* something may be due */
-    bool polled;      /* long enough waited: with whatever room there is */
-    bool more_likely; /* the last claim was filled to the brim */
+    uv_prepare_t prepare; /* the end of a loop turn */
     bool is_stopped;
-    struct uuid token;
-    int64_t asked_limit, asked_ms, asked_us;
-    bool asked_alone;          /* for one event that is tried alone */
-    bool has_lost;             /* such events are there */
-    bool is_emptying;          /* no others are claimed, so that the worker becomes empty */
-    bool is_alone;             /* one is at work */
-    int64_t alone_since_ms;    /* since the others were held back */
-    int64_t alone_due_ms;      /* not before */
-    int64_t bookmark_us;       /* -1 = from the beginning */
-    int64_t answered_ms;       /* when the bookmark was last moved on */
-    int64_t slack_ms, late_ms; /* late_ms: when something was last found behind the bookmark */
-    bool went_back;            /* while a claim was in flight: its bookmark is void */
-    bool is_careful;           /* the last one was not committed: the next one begins nothing before its commit */
-    /* On rows that are not committed yet; by their `next`. */
-    struct flow *begun, **begun_end;
-    void (*on_closed)(void *context);
-    void *closed_context;
+    enum demand demand;
+    bool has_backlog; /* the last claim was filled */
+
+    struct pg_query query;
+    bool is_in_flight;
+    struct uuid token; /* of its leases */
+    int64_t limit;     /* events that it may take */
+    bool is_alone;     /* it takes one event that is tried alone */
+    int64_t sent_ms, sent_us;
+
+    enum turn turn;
+    bool has_lost;           /* there are events that are tried alone */
+    int64_t turn_started_ms; /* TURN_EMPTYING, TURN_ALONE: since then the ordinary events wait */
+    int64_t alone_due_ms;    /* the next such turn does not begin before */
+
+    int64_t bookmark_us;   /* -1 = from the beginning of the index */
+    bool bookmark_is_void; /* it went back while a claim was in flight, whose bookmark must not count */
+    int64_t answered_ms;   /* when the bookmark was last moved on */
+    int64_t slack_ms;
+    int64_t late_ms; /* when something was last found behind the bookmark */
+    struct closing closing;
 };
 
 /* Columns of outbox_claim. */
@@ -85,47 +108,35 @@ static void copy_text(char *to, size_t size, struct slice from)
     to[length] = '\0';
 }
 
-static bool is_traceparent(struct slice text)
-{
-    if (!text.bytes || text.length != 55 || memcmp(text.bytes, "00-", 3) != 0 || text.bytes[35] != '-' ||
-        text.bytes[52] != '-')
-        return false;
-    for (size_t i = 3; i < 55; i++)
-        if (i != 35 && i != 52 && !strchr("0123456789abcdef", text.bytes[i]))
-            return false;
-    return memcmp(text.bytes + 3, "00000000000000000000000000000000", 32) != 0;
-}
-
 static void read_card(struct flow *flow, const struct pg_rows *rows, int row)
 {
     flow->is_saved = !pg_is_null(rows, row, COL_CARD);
-    memset(&flow->save, 0, sizeof flow->save);
+    flow->save = (struct write_save){0};
     if (!flow->is_saved)
         return;
     flow->save.card_id = pg_uuid(rows, row, COL_CARD);
-    copy_text(flow->card.id, sizeof flow->card.id, pg_bytes(rows, row, COL_CARD_ISSUER_ID));
-    copy_text(flow->save.last4, sizeof flow->save.last4, pg_bytes(rows, row, COL_CARD_LAST4));
+    copy_text(flow->card.id, sizeof(flow->card.id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
+    copy_text(flow->save.last4, sizeof(flow->save.last4), pg_bytes(rows, row, COL_CARD_LAST4));
     flow->save.exp_month = (int)pg_int8(rows, row, COL_CARD_MONTH);
     flow->save.exp_year = (int)pg_int8(rows, row, COL_CARD_YEAR);
 }
 
-/* What another service wrote may be anything: false = payload_invalid. */
+/* Another service may have written anything: false = payload_invalid. */
 static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
 {
     struct slice user = pg_bytes(rows, row, COL_USER), payload = pg_bytes(rows, row, COL_PAYLOAD);
     struct outbox_fault faults[OUTBOX_FAULTS_MAX];
-    copy_text(flow->user_id, sizeof flow->user_id, user);
-    copy_text(flow->replaces_issuer_id, sizeof flow->replaces_issuer_id, pg_bytes(rows, row, COL_REPLACES_ISSUER_ID));
+    copy_text(flow->user_id, sizeof(flow->user_id), user);
+    copy_text(flow->replaces_issuer_id, sizeof(flow->replaces_issuer_id), pg_bytes(rows, row, COL_REPLACES_ISSUER_ID));
     if (!outbox_user_id_is_valid(user.bytes, user.length) ||
         outbox_payload_read(payload.bytes, payload.length, &flow->payload, faults) != 0)
         return false;
     return !flow->payload.is_reissue || flow->replaces_issuer_id[0] != '\0';
 }
 
-/* What it may do before the claim is committed is flow.h's. */
-static void begin(struct claim *claim, const struct pg_rows *rows, int row)
+static void start_attempt(struct claim *claim, const struct pg_rows *rows, int row)
 {
-    struct flow *flow = worker_take_slot(claim->worker);
+    struct flow *flow = slots_take(claim->options.slots);
     assert(flow); /* the limit was the free slots, and only claims take them */
     flow->event_id = pg_uuid(rows, row, COL_ID);
     uuid_format(&flow->event_id, flow->event_text);
@@ -136,23 +147,20 @@ static void begin(struct claim *claim, const struct pg_rows *rows, int row)
     flow->settle_age_ms = pg_is_null(rows, row, COL_SETTLE_AGE) ? -1 : pg_int8(rows, row, COL_SETTLE_AGE);
     flow->lost_count = (int)pg_int8(rows, row, COL_LOST);
     flow->deferral_count = (int)pg_int8(rows, row, COL_DEFERRAL_COUNT);
-    copy_text(flow->deferral_code, sizeof flow->deferral_code, pg_bytes(rows, row, COL_DEFERRAL_CODE));
+    copy_text(flow->deferral_code, sizeof(flow->deferral_code), pg_bytes(rows, row, COL_DEFERRAL_CODE));
     flow->changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
-    flow->claimed_ms = claim->asked_ms;
-    flow->lease_until_ms = claim->asked_ms + claim->worker->config->worker.lease_ms;
+    flow->claimed_ms = claim->sent_ms;
+    flow->lease_until_ms = claim->sent_ms + claim->options.config->worker.lease_ms;
     struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);
-    copy_text(flow->traceparent, sizeof flow->traceparent, is_traceparent(trace) ? trace : (struct slice){0});
-    copy_text(flow->held_end, sizeof flow->held_end, pg_bytes(rows, row, COL_HELD_END));
+    copy_text(flow->traceparent, sizeof(flow->traceparent), trace_is_valid(trace) ? trace : (struct slice){0});
+    copy_text(flow->held_end, sizeof(flow->held_end), pg_bytes(rows, row, COL_HELD_END));
     if (!pg_is_null(rows, row, COL_CANCEL_CODE))
-        flow->held_end[0] = '\0'; /* its card was seen, and goes */
-    copy_text(flow->held_code, sizeof flow->held_code,
+        flow->held_end[0] = '\0'; /* its card was seen, and must go */
+    copy_text(flow->pending_code, sizeof(flow->pending_code),
               pg_bytes(rows, row, flow->held_end[0] ? COL_HELD_END_CODE : COL_CANCEL_CODE));
     read_card(flow, rows, row);
     bool is_readable = read_request(flow, rows, row);
-    flow->next = NULL;
-    *claim->begun_end = flow;
-    claim->begun_end = &flow->next;
-    flow_begin(flow, is_readable);
+    flow_run_start(flow, is_readable);
 }
 
 /* The last row is the bookmark. */
@@ -162,48 +170,45 @@ static int count_events(const struct pg_rows *rows)
     return pg_rows_count(rows) - 1;
 }
 
-static void begin_all(struct claim *claim, const struct pg_rows *rows)
-{
-    for (int row = 0; row < count_events(rows); row++)
-        begin(claim, rows, row);
-}
+/* ---- turns ---- */
 
-static void on_rows(struct pg_ask *ask, const struct pg_rows *rows)
-{
-    begin_all(container_of(ask, struct claim, ask), rows);
-}
-
-/* None of them ends, and so none leaves the list, before it is told. */
-static void tell_begun(struct claim *claim, void (*tell)(struct flow *flow))
-{
-    struct flow *flow = claim->begun;
-    claim->begun = NULL;
-    while (flow) {
-        struct flow *next = flow->next; /* a slot that it leaves goes to another list */
-        tell(flow);
-        flow = next;
-    }
-}
-
-/* The next turn to try an event alone comes after a pause, longer than this one held the others back. */
+/* Ordinary events are next. The next turn of an event alone comes after a pause that is longer than this turn was. */
 static void end_turn(struct claim *claim)
 {
     int64_t now_ms = clock_mono_ms();
-    claim->is_emptying = claim->is_alone = false;
-    claim->alone_due_ms = now_ms + (now_ms - claim->alone_since_ms) * ALONE_PAUSE_FACTOR + ALONE_PAUSE_MS;
+    claim->turn = TURN_ORDINARY;
+    claim->alone_due_ms = now_ms + (now_ms - claim->turn_started_ms) * ALONE_PAUSE_FACTOR + ALONE_PAUSE_MS;
 }
 
-static void note_last_row(struct claim *claim, const struct pg_rows *rows, int count)
+/* Moves from turn to turn. False: no claim may be sent now. *ret_is_alone: the claim is for one event that is tried
+ * alone. */
+static bool take_turn(struct claim *claim, bool *ret_is_alone)
 {
-    struct worker *worker = claim->worker;
-    claim->has_lost = pg_int8(rows, count, COL_LOST) > 0;
-    if (claim->asked_alone) {
-        claim->is_emptying = false;
-        claim->is_alone = count > 0;
-        if (count == 0) /* another worker has them */
-            end_turn(claim);
+    int64_t now_ms = clock_mono_ms();
+    bool is_empty = claim->options.slots->in_flight == 0;
+    *ret_is_alone = false;
+    if (claim->turn == TURN_ALONE) {
+        if (!is_empty)
+            return false;
+        end_turn(claim);
+        if (claim->demand == DEMAND_NONE)
+            claim->demand = DEMAND_DUE;
     }
-    switch (db_clock_note(&worker->db_clock, pg_int8(rows, count, COL_NOW), claim->asked_us, clock_mono_us())) {
+    if (!claim->has_lost || now_ms < claim->alone_due_ms)
+        return true;
+    if (claim->turn == TURN_ORDINARY) {
+        claim->turn = TURN_EMPTYING;
+        claim->turn_started_ms = now_ms;
+    }
+    *ret_is_alone = true;
+    return is_empty;
+}
+
+/* ---- the answer ---- */
+
+static void note_clock(struct claim *claim, int64_t db_us)
+{
+    switch (db_clock_note(claim->options.db_clock, db_us, claim->sent_us, clock_mono_us())) {
     case DB_CLOCK_STEADY:
         return;
     case DB_CLOCK_SET_FORWARD:
@@ -211,96 +216,87 @@ static void note_last_row(struct claim *claim, const struct pg_rows *rows, int c
         return;
     case DB_CLOCK_SET_BACK:
         log_warning("the database's clock was set back");
-        sweep_rebase(worker->sweep);
+        claim->options.on_clock_set_back(claim->options.context);
         return;
     }
 }
 
-static void on_claimed(struct pg_ask *ask, const struct pg_answer *answer)
+static void note_last_row(struct claim *claim, const struct pg_rows *rows, int count)
 {
-    struct claim *claim = container_of(ask, struct claim, ask);
-    claim->is_asking = false;
-    claim->more_likely = false;
-    if (answer->kind != PG_DONE) {
-        /* Unknown: events may be leased to nobody; their leases run out. The poll comes back. */
-        if (answer->kind != PG_NOT_SENT)
-            log_warning("a claim failed", LOG_TEXT("sqlstate", answer->sqlstate), LOG_TEXT("why", answer->message));
-        claim->is_careful = true;
-        if (claim->asked_alone) /* the others' turn, also when such a claim always fails */
-            end_turn(claim);
-        tell_begun(claim, flow_claim_lost);
-        return;
-    }
-    if (!ask->on_rows)
-        begin_all(claim, answer->rows);
-    claim->is_careful = false;
-    int count = count_events(answer->rows);
-    if (!claim->went_back && !claim->asked_alone)
-        claim->bookmark_us = pg_int8(answer->rows, count, COL_BOOKMARK);
+    if (!claim->bookmark_is_void && !claim->is_alone)
+        claim->bookmark_us = pg_int8(rows, count, COL_BOOKMARK);
     claim->answered_ms = clock_mono_ms();
-    note_last_row(claim, answer->rows, count);
-    claim->more_likely = !claim->asked_alone && count >= claim->asked_limit;
-    if (claim->more_likely || claim->asked_alone)
-        claim->wanted = true;
-    tell_begun(claim, flow_claim_held);
-}
-
-/* Events that may be what kills a worker are tried one by one, with nothing else in this worker's hands. The others are not claimed while such a
- * turn waits for the worker to be empty, nor while it runs; so there is a pause between two turns, longer than a turn. Returns false: not now. */
-static bool take_turns(struct claim *claim, bool *ret_alone)
-{
-    int64_t now_ms = clock_mono_ms();
-    *ret_alone = false;
-    if (claim->is_alone && claim->worker->in_flight == 0) {
+    claim->has_lost = pg_int8(rows, count, COL_LOST) > 0;
+    if (claim->is_alone && count > 0)
+        claim->turn = TURN_ALONE;
+    else if (claim->is_alone) /* another worker has them */
         end_turn(claim);
-        claim->wanted = true;
-    }
-    if (claim->is_alone)
-        return false;
-    if (!claim->has_lost || now_ms < claim->alone_due_ms)
-        return true;
-    if (!claim->is_emptying) {
-        claim->is_emptying = true;
-        claim->alone_since_ms = now_ms;
-    }
-    *ret_alone = true;
-    return claim->worker->in_flight == 0;
+    note_clock(claim, pg_int8(rows, count, COL_NOW));
 }
 
-static void on_turn(uv_prepare_t *prepare)
+static void on_claimed(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct claim *claim = container_of(prepare, struct claim, turn);
-    bool alone;
-    if (claim->is_asking || claim->is_stopped || !take_turns(claim, &alone) || !claim->wanted)
+    struct claim *claim = container_of(query, struct claim, query);
+    claim->is_in_flight = false;
+    claim->has_backlog = false;
+    if (result->kind != PG_DONE) {
+        /* Unknown: events may be leased without a worker; their leases run out. The poll comes back. */
+        if (result->kind != PG_NOT_SENT)
+            log_warning("a claim failed", LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
+        if (claim->is_alone) /* ordinary events are next, also when such a claim always fails */
+            end_turn(claim);
         return;
-    int room = worker_room(claim->worker);
-    /* Under a backlog a claim waits until it can take a good number; each slot that ends looks again. */
-    int least =
-        claim->more_likely && !claim->polled && claim->worker->in_flight > 0 ? worker_good_room(claim->worker) : 1;
-    if (room < least)
-        return; /* `wanted` stays: claim_room_changed or the poll comes */
-    claim->wanted = claim->polled = false;
-    claim->is_asking = true;
-    claim->asked_limit = room < CLAIM_MAX ? room : CLAIM_MAX;
-    claim->asked_alone = alone;
-    claim->asked_us = clock_mono_us();
-    claim->asked_ms = claim->asked_us / 1000;
-    claim->went_back = false;
-    claim->begun_end = &claim->begun;
+    }
+    int count = count_events(result->rows);
+    note_last_row(claim, result->rows, count);
+    claim->has_backlog = !claim->is_alone && count >= claim->limit;
+    if ((claim->has_backlog || claim->is_alone) && claim->demand == DEMAND_NONE)
+        claim->demand = DEMAND_DUE;
+    for (int row = 0; row < count; row++)
+        start_attempt(claim, result->rows, row);
+}
+
+/* ---- sending ---- */
+
+static void send_claim(struct claim *claim, int capacity, bool is_alone)
+{
+    const struct claim_options *options = &claim->options;
+    struct pg_query *query = &claim->query;
+    claim->demand = DEMAND_NONE;
+    claim->is_in_flight = true;
+    claim->limit = capacity < CLAIM_MAX ? capacity : CLAIM_MAX;
+    claim->is_alone = is_alone;
+    claim->sent_us = clock_mono_us();
+    claim->sent_ms = claim->sent_us / 1000;
+    claim->bookmark_is_void = false;
     claim->token = uuid4_make();
-    claim->ask.statement = &sql_outbox_claim;
-    claim->ask.params[0] = pg_param_uuid(&claim->token);
-    claim->ask.params[1] = pg_param_int8(claim->asked_limit);
-    claim->ask.params[2] = pg_param_int8(claim->worker->config->worker.lease_ms);
-    claim->ask.params[3] = pg_param_text(claim->worker->name, strlen(claim->worker->name));
-    claim->ask.params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
-    claim->ask.params[5] = pg_param_int8(claim->slack_ms);
-    claim->ask.params[6] = pg_param_bool(alone);
-    claim->ask.timeout_ms = CLAIM_TIMEOUT_MS;
-    /* A database that commits nothing must not make every poll a question to core-api. */
-    claim->ask.on_rows = claim->is_careful ? NULL : on_rows;
-    claim->ask.on_answer = on_claimed;
-    pg_pool_ask(claim->worker->pool, &claim->ask);
+    query->statement = &sql_outbox_claim;
+    query->params[0] = pg_param_uuid(&claim->token);
+    query->params[1] = pg_param_int8(claim->limit);
+    query->params[2] = pg_param_int8(options->config->worker.lease_ms);
+    query->params[3] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    query->params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
+    query->params[5] = pg_param_int8(claim->slack_ms);
+    query->params[6] = pg_param_bool(is_alone);
+    query->timeout_ms = CLAIM_TIMEOUT_MS;
+    query->on_result = on_claimed;
+    pg_pool_submit(options->pool, query);
+}
+
+static void on_loop_turn(uv_prepare_t *prepare)
+{
+    struct claim *claim = container_of(prepare, struct claim, prepare);
+    const struct slots *slots = claim->options.slots;
+    bool is_alone;
+    if (claim->is_in_flight || claim->is_stopped || !take_turn(claim, &is_alone) || claim->demand == DEMAND_NONE)
+        return;
+    int capacity = slots_capacity(slots, claim->options.peers, clock_mono_ms());
+    /* Under a backlog a claim waits until it can take a good number of events; each slot that becomes free is a new
+     * check. */
+    bool may_wait = claim->has_backlog && claim->demand == DEMAND_DUE && slots->in_flight > 0;
+    int least = may_wait ? slots_claim_threshold(slots, claim->options.peers) : 1;
+    if (capacity >= least) /* else the demand stays */
+        send_claim(claim, capacity, is_alone);
 }
 
 static void on_poll(uv_timer_t *timer)
@@ -308,8 +304,8 @@ static void on_poll(uv_timer_t *timer)
     struct claim *claim = container_of(timer, struct claim, poll);
     if (claim->is_stopped)
         return;
-    claim->wanted = claim->polled = true;
-    if (claim->slack_ms > SLACK_MIN_MS && clock_mono_ms() - claim->late_ms >= SLACK_KEPT_MS) {
+    claim->demand = DEMAND_POLL;
+    if (claim->slack_ms > SLACK_MIN_MS && clock_mono_ms() - claim->late_ms >= SLACK_HELD_MS) {
         claim->slack_ms /= 2;
         claim->late_ms = clock_mono_ms();
     }
@@ -317,47 +313,49 @@ static void on_poll(uv_timer_t *timer)
 
 int64_t claim_bookmark_us(const struct claim *claim)
 {
-    /* Where nothing could be claimed for long, a dead worker may have been further on than we are. */
-    bool is_fresh = clock_mono_ms() - claim->answered_ms < claim->worker->config->worker.lease_ms;
+    /* When nothing could be claimed for long, the bookmark of a dead worker may have been ahead of ours. */
+    bool is_fresh = clock_mono_ms() - claim->answered_ms < claim->options.config->worker.lease_ms;
     return is_fresh ? claim->bookmark_us : -1;
 }
 
 void claim_go_back(struct claim *claim, int64_t due_us)
 {
-    claim->wanted = true;
+    claim_wake(claim);
     if (claim->bookmark_us < 0 || due_us >= claim->bookmark_us)
         return;
     claim->bookmark_us = due_us;
-    claim->went_back = true;
+    claim->bookmark_is_void = true;
     claim->late_ms = clock_mono_ms();
     if (claim->slack_ms < SLACK_MAX_MS)
         claim->slack_ms = claim->slack_ms * 2 < SLACK_MAX_MS ? claim->slack_ms * 2 : SLACK_MAX_MS;
 }
 
-void claim_hint(struct claim *claim)
+void claim_wake(struct claim *claim)
 {
-    claim->wanted = true;
+    if (claim->demand == DEMAND_NONE)
+        claim->demand = DEMAND_DUE;
 }
 
-void claim_room_changed(struct claim *claim)
+void claim_capacity_changed(struct claim *claim)
 {
-    if (claim->more_likely)
-        claim->wanted = true;
+    if (claim->has_backlog)
+        claim_wake(claim);
 }
 
-bool claim_open(struct worker *worker, struct claim **ret_claim, struct err *err)
+/* ---- open, drain, close ---- */
+
+bool claim_open(const struct claim_options *options, struct claim **ret_claim, struct err *err)
 {
-    struct claim *claim = calloc(1, sizeof *claim);
+    struct claim *claim = calloc(1, sizeof(*claim));
     if (!claim)
         return err_set(err, ERR_MEMORY, "no memory for the claims");
-    claim->worker = worker;
+    claim->options = *options;
     claim->bookmark_us = -1;
     claim->slack_ms = SLACK_MIN_MS;
-    uv_timer_init(worker->loop, &claim->poll);
-    uv_timer_start(&claim->poll, on_poll, 1, (uint64_t)worker->config->worker.poll_interval_ms);
-    uv_prepare_init(worker->loop, &claim->turn);
-    uv_prepare_start(&claim->turn, on_turn);
-    claim->open_handles = 2;
+    uv_timer_init(options->loop, &claim->poll);
+    uv_timer_start(&claim->poll, on_poll, 1, (uint64_t)options->config->worker.poll_interval_ms);
+    uv_prepare_init(options->loop, &claim->prepare);
+    uv_prepare_start(&claim->prepare, on_loop_turn);
     *ret_claim = claim;
     return true;
 }
@@ -370,34 +368,14 @@ void claim_stop(struct claim *claim)
 
 bool claim_is_idle(const struct claim *claim)
 {
-    return !claim->is_asking;
-}
-
-static void handle_closed(struct claim *claim)
-{
-    if (--claim->open_handles > 0)
-        return;
-    void (*on_closed)(void *context) = claim->on_closed;
-    void *context = claim->closed_context;
-    free(claim);
-    on_closed(context);
-}
-
-static void on_poll_closed(uv_handle_t *handle)
-{
-    handle_closed(container_of((uv_timer_t *)handle, struct claim, poll));
-}
-
-static void on_turn_closed(uv_handle_t *handle)
-{
-    handle_closed(container_of((uv_prepare_t *)handle, struct claim, turn));
+    return !claim->is_in_flight;
 }
 
 void claim_close(struct claim *claim, void (*on_closed)(void *context), void *context)
 {
-    assert(claim_is_idle(claim) && !claim->begun);
-    claim->on_closed = on_closed;
-    claim->closed_context = context;
-    uv_close((uv_handle_t *)&claim->poll, on_poll_closed);
-    uv_close((uv_handle_t *)&claim->turn, on_turn_closed);
+    assert(claim_is_idle(claim));
+    closing_start(&claim->closing, free, claim, on_closed, context);
+    closing_handle(&claim->closing, &claim->poll);
+    closing_handle(&claim->closing, &claim->prepare);
+    closing_end(&claim->closing);
 }

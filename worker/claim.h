@@ -1,34 +1,56 @@
-/* Due events -> free slots. Polling is the truth; a hint that may be lost makes it fast.
+/* Claims due events into free slots. Polling finds every due event; a wakeup, which may be lost, only saves time.
  *
- * One claim at a time, for as many events as can start now (worker_room). A full answer is followed by the next claim
- * at once, anything less by the next hint, the next free slot after a full one, or the poll.
+ * One claim is in flight at a time, for as many events as can start now (slots_capacity). A claim that was filled is
+ * followed by the next one at once; otherwise the next one waits for a wakeup, for a free slot after a claim that was
+ * filled, or for the poll.
  *
- * The attempts begin with its rows, before they are committed, and are told then what became of it (the gate, flow.h);
- * after a claim that was not committed, only with the commit.
+ * A claim begins at the bookmark, where the last one ended, and so never walks over what was finished before. What
+ * becomes visible behind the bookmark is found by the sweep (sweep.h).
  *
- * A claim begins where the last one ended, at the bookmark, and so never walks over what was finished before it. What
- * becomes visible behind the bookmark is the sweep's to find (sweep.h). */
+ * Events that were lost with their worker more than once are claimed one by one, while the worker holds nothing
+ * else. */
 #ifndef ISSUING_CLAIM_H
 #define ISSUING_CLAIM_H
 
-#include "common/base.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/config/config.h"
+#include "common/pg/pg_pool.h"
+#include "worker/db_clock.h"
+#include "worker/peer.h"
+#include "worker/slots.h"
 
-struct worker;
 struct claim;
 
-must_check bool claim_open(struct worker *worker, struct claim **ret_claim, struct err *err);
-/* There may be something to claim, or room for it. Cheap; acts at the end of the loop's turn. */
-void claim_hint(struct claim *claim);         /* new events may be there */
-void claim_room_changed(struct claim *claim); /* a slot or a peer became free */
-/* How far all was claimed, in microseconds since 1970 by the database's clock; -1 = not known, or not of late. */
+/* All pointers are borrowed until the claims are closed. */
+struct claim_options {
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    const struct config *config;
+    const char *worker_name; /* of the lease */
+    struct slots *slots;
+    const struct peers *peers;
+    struct db_clock *db_clock; /* notes the database's time of each claim */
+    /* The database's clock was set back. From the loop. */
+    void (*on_clock_set_back)(void *context);
+    void *context;
+};
+
+must_check bool claim_open(const struct claim_options *options, struct claim **ret_claim, struct err *err);
+/* New events may be due. Cheap; acts at the end of the loop turn. */
+void claim_wake(struct claim *claim);
+/* A slot became free, or a peer takes more calls. Cheap; acts at the end of the loop turn. */
+void claim_capacity_changed(struct claim *claim);
+/* The time until which everything due is claimed, in microseconds since 1970 by the database's clock; -1 = not known,
+ * or not recently. */
 int64_t claim_bookmark_us(const struct claim *claim);
 /* Something due lies there, behind the bookmark. */
 void claim_go_back(struct claim *claim, int64_t due_us);
 /* No claim starts after it. */
 void claim_stop(struct claim *claim);
-bool claim_is_idle(const struct claim *claim); /* nothing of it is in flight */
-/* Wants an idle one. on_closed from the loop. */
+/* No claim is in flight. */
+bool claim_is_idle(const struct claim *claim);
+/* Precondition: claim_is_idle(). on_closed is called from the loop. */
 void claim_close(struct claim *claim, void (*on_closed)(void *context), void *context);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/secret.h"
+#include "common/base/secret.h"
 
 #define CREDENTIAL_MAX 4096
 
@@ -16,14 +16,14 @@ struct credential {
 static bool make_header(const struct secret *token, const char *path, struct secret *ret_header, struct err *err)
 {
     static const char prefix[] = "Authorization: Bearer ";
-    char line[sizeof prefix + CREDENTIAL_MAX];
+    char line[sizeof(prefix) + CREDENTIAL_MAX];
     if (token->length > CREDENTIAL_MAX || memchr(token->bytes, '\n', token->length) ||
         memchr(token->bytes, '\r', token->length) || memchr(token->bytes, '\0', token->length))
         return err_set(err, ERR_CONFIG, "%s: a credential is one line of at most %d bytes", path, CREDENTIAL_MAX);
-    memcpy(line, prefix, sizeof prefix - 1);
-    memcpy(line + sizeof prefix - 1, token->bytes, token->length);
-    bool ok = secret_copy(ret_header, line, sizeof prefix - 1 + token->length, err);
-    secret_wipe(line, sizeof line);
+    memcpy(line, prefix, sizeof(prefix) - 1);
+    memcpy(line + sizeof(prefix) - 1, token->bytes, token->length);
+    bool ok = secret_copy(ret_header, line, sizeof(prefix) - 1 + token->length, err);
+    secret_wipe(line, sizeof(line));
     return ok;
 }
 
@@ -32,7 +32,7 @@ bool credential_load(const char *path, struct credential **ret_credential, struc
     struct secret token = {0};
     if (!secret_load(&token, path, err))
         return false;
-    struct credential *credential = calloc(1, sizeof *credential);
+    struct credential *credential = calloc(1, sizeof(*credential));
     bool ok = credential ? make_header(&token, path, &credential->header, err)
                          : err_set(err, ERR_MEMORY, "no memory for a credential");
     secret_done(&token);

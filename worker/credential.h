@@ -1,19 +1,19 @@
-/* What the worker shows to a peer: a header with a secret in it. It is replaced while calls are on their way with the old
- * one, so each call holds the one that it left with. */
+/* The Authorization header for a peer, counted by its users: the worker may read the file again while calls with the
+ * old header are in flight, and each call holds the header that it was sent with. */
 #ifndef ISSUING_CREDENTIAL_H
 #define ISSUING_CREDENTIAL_H
 
-#include "common/base.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
 
 struct credential;
 
-/* One line of at most 4096 bytes. One use. */
+/* The file holds one line of at most 4096 bytes. The caller holds the one use; credential_release() gives it back. */
 must_check bool credential_load(const char *path, struct credential **ret_credential, struct err *err);
 struct credential *credential_hold(struct credential *credential); /* NULL = NULL */
-/* Wiped with the last use; accepts NULL. */
+/* The last release wipes and frees it. NULL is accepted. */
 void credential_release(struct credential *credential);
-/* "Authorization: Bearer ..."; NULL for NULL. */
+/* "Authorization: Bearer ...", borrowed; NULL for NULL. */
 const char *credential_header(const struct credential *credential);
 
 #endif

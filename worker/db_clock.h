@@ -1,13 +1,14 @@
-/* Whether the database's clock has run evenly beside ours (pure).
+/* Whether the database's clock has run evenly beside ours. Pure.
  *
- * Ages of sends are differences of the database's times. A clock that was set forward makes a send look older than it is, and a look-up that found
- * nothing might then be believed while a create is still on its way. So each answer that carries the database's time is compared with our own clock,
- * which counts steadily: the difference of the two may only drift. After a step, and after the start, when nothing is known yet, the clock counts as
- * steady from then on, and whoever relies on an age waits until the steady time covers it. */
+ * Ages of sends are differences of the database's times. A clock that is set forward makes a send look older than it
+ * is, and a look-up that found nothing would then be believed while a create is still on its way. So each answer that
+ * carries the database's time is compared with our own clock, which counts steadily: the difference of the two may only
+ * drift. After a step, and after the start, when nothing is known yet, the clock counts as steady from then on. A
+ * decision that rests on an age waits until the steady time covers that age. */
 #ifndef ISSUING_DB_CLOCK_H
 #define ISSUING_DB_CLOCK_H
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 enum db_clock_step {
     DB_CLOCK_STEADY,
@@ -21,9 +22,10 @@ struct db_clock {
     int64_t steady_since_us; /* by our clock */
 };
 
-/* asked_us, answered_us: our clock when the statement was sent and answered; db_us: the database's clock in between. The first call is no step. */
-enum db_clock_step db_clock_note(struct db_clock *clock, int64_t db_us, int64_t asked_us, int64_t answered_us);
-/* How long it has been seen to run evenly; 0 = nothing is known. */
+/* sent_us, answered_us: our clock when the statement was sent and answered; db_us: the database's clock in between. The
+ * first call is no step. */
+enum db_clock_step db_clock_note(struct db_clock *clock, int64_t db_us, int64_t sent_us, int64_t answered_us);
+/* How long the clock has been seen to run evenly; 0 = nothing is known. */
 int64_t db_clock_steady_ms(const struct db_clock *clock, int64_t now_us);
 
 #endif

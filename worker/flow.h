@@ -1,46 +1,95 @@
-/* One attempt over one event, and the runner that moves it. The steps themselves are issue_card.c's; only flow.c
- * changes a step and arms a lease, only flow_end.c ends an attempt.
+/* One attempt over one event: its data, its steps by name, and what is known of its sends and its key.
  *
- *     claim -> check -> [gate] -> issue -> save -> link -> end
- *                           \-> lookup -> save | mark -> cancel -> unlink -> end
+ *     claim -> check -> issue -> save -> link -> end
+ *                  \-> lookup -> save | mark -> cancel -> unlink -> end
  *
  * A step starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the
- * end.
- *
- * The gate: an attempt begins when the claim's rows are there, before they are committed. Check changes nothing
- * anywhere and is started at once; every other step, and every write, waits until the claim is known to be committed. */
+ * end. The steps are issue_card.[ch]. flow_run.[ch] moves an attempt through them and is the only code that changes
+ * `step` and `wait`; flow_verdict.[ch] decides when an attempt that did not succeed is over; flow_end.[ch] describes
+ * the end to the writer. */
 #ifndef ISSUING_FLOW_H
 #define ISSUING_FLOW_H
 
-#include "common/base.h"
-#include "common/http_client.h"
+#include "common/base/base.h"
+#include "common/base/metrics.h"
+#include "common/base/trace.h"
+#include "common/base/uuid7.h"
+#include "common/config/config.h"
+#include "common/http_client/http_client.h"
+#include "common/keyring.h"
 #include "common/outbox.h"
-#include "common/uuid7.h"
-#include "worker/credential.h"
+#include "worker/db_clock.h"
 #include "worker/issuer.h"
 #include "worker/outcome.h"
+#include "worker/peer.h"
 #include "worker/target.h"
 #include "worker/writer.h"
 
-struct worker;
 struct flow;
 
-/* name, word, what it does, the peer it calls (issue_card.c; NULL = a database write) */
-#define FLOW_STEPS(X)                                                              \
-    X(CHECK, check, "ask core-api whether the user may have a card", core_of)      \
-    X(LOOKUP, lookup, "ask the issuer what exists under our reference", issuer_of) \
-    X(ISSUE, issue, "create the card, same key on every attempt", issuer_of)       \
-    X(SAVE, save, "store the card, number encrypted, guarded by our lease", NULL)  \
-    X(LINK, link, "tell core-api of the card, without its number", core_of)        \
-    X(MARK, mark, "note that the card must go, before it goes", NULL)              \
-    X(CANCEL, cancel, "cancel the card at the issuer", issuer_of)                  \
-    X(UNLINK, unlink, "tell core-api that the card is gone", core_of)
+/* name, word, what it does, the peer that it calls, what it writes to the database */
+#define FLOW_STEPS(X)                                                                                          \
+    X(CHECK, check, "ask core-api whether the user may have a card", FLOW_PEER_CORE, FLOW_WRITES_NOTHING)      \
+    X(LOOKUP, lookup, "ask the issuer what exists under our reference", FLOW_PEER_ISSUER, FLOW_WRITES_NOTHING) \
+    X(ISSUE, issue, "create the card, same key on every attempt", FLOW_PEER_ISSUER, FLOW_WRITES_NOTHING)       \
+    X(SAVE, save, "store the card, number encrypted, guarded by our lease", FLOW_PEER_NONE, WRITE_SAVE)        \
+    X(LINK, link, "link the card at core-api, without its number", FLOW_PEER_CORE, FLOW_WRITES_NOTHING)        \
+    X(MARK, mark, "note that the card must go, before it goes", FLOW_PEER_NONE, WRITE_MARK)                    \
+    X(CANCEL, cancel, "cancel the card at the issuer", FLOW_PEER_ISSUER, FLOW_WRITES_NOTHING)                  \
+    X(UNLINK, unlink, "remove the card from core-api", FLOW_PEER_CORE, FLOW_WRITES_NOTHING)
 
 enum flow_step {
-#define X(name, word, text, peer) STEP_##name,
+#define X(name, word, text, peer, write) STEP_##name,
     FLOW_STEPS(X)
 #undef X
         STEP_COUNT
+};
+
+enum flow_peer { FLOW_PEER_NONE, FLOW_PEER_ISSUER, FLOW_PEER_CORE };
+#define FLOW_WRITES_NOTHING WRITE_KINDS
+
+/* What the running step waits for. An attempt waits for one thing at a time, and each wait ends with exactly one
+ * callback. */
+enum flow_wait {
+    /* Nothing is in flight. The slot is free, or the runner is about to start the next operation in the same
+     * callback. */
+    FLOW_WAIT_NONE,
+    /* A longer lease is being written, because the call and the queue before it could outlast the lease that we hold.
+     * When it is written, the attempt enters the peer's queue (FLOW_WAIT_TURN), or sends its call if the peer has
+     * admitted it already (FLOW_WAIT_CALL). If the lease is lost, the attempt is over and nothing of it is written. */
+    FLOW_WAIT_LEASE,
+    /* The call stands in the peer's queue (target.h): the peer is at its limit of calls, or rests for a moment. Once
+     * admitted, the call is sent (FLOW_WAIT_CALL), after a longer lease if the queue took too long (FLOW_WAIT_LEASE).
+     * If the breaker opens or a long rest begins, the attempt is deferred (FLOW_WAIT_END). */
+    FLOW_WAIT_TURN,
+    /* The HTTP call is in flight, and the attempt holds the peer's ticket. The answer gives the verdict: the next step,
+     * or the end. */
+    FLOW_WAIT_CALL,
+    /* The write of a step (save, mark) is in flight. When it is done, the next step begins. If the lease is lost, the
+     * attempt is over; if the write was given up, the attempt ends as a retry (FLOW_WAIT_END). */
+    FLOW_WAIT_WRITE,
+    /* The write that ends the attempt is in flight. Whatever comes of it, the slot is free afterwards: where nothing
+     * was written, the lease runs out, and another attempt follows. */
+    FLOW_WAIT_END,
+    FLOW_WAITS,
+};
+
+/* Why a look-up is made; it decides what "not found" means. */
+enum lookup_reason {
+    LOOKUP_NONE,
+    LOOKUP_EXHAUSTED,     /* not found: FAILED attempts_exhausted */
+    LOOKUP_KEY_EXPIRED,   /* not found: FAILED issuer_key_expired */
+    LOOKUP_INELIGIBLE,    /* found: cancel; not found: REJECTED with pending_code */
+    LOOKUP_REFUSED,       /* not found: REJECTED with the issuer's code */
+    LOOKUP_UNFORESEEN,    /* not found: FAILED issuer_http_<n> */
+    LOOKUP_WORKER_LOST,   /* not found: FAILED worker_lost */
+    LOOKUP_CONTRADICTION, /* not found: decides nothing, retry */
+    /* No attempts are left, but the peer answers no other event either. Not found decides nothing: a deferral for
+     * pending_code. */
+    LOOKUP_IN_OUTAGE,
+    LOOKUP_CARD_SEEN, /* found: cancel; not found: decides nothing, since the card was seen by an earlier attempt */
+    LOOKUP_BEFORE_SENDING, /* the key may be older than the database's clock shows. Not found: the create is sent */
+    LOOKUP_REASONS,
 };
 
 enum flow_verdict_kind {
@@ -48,132 +97,126 @@ enum flow_verdict_kind {
     FLOW_COMPLETE, /* COMPLETED */
     FLOW_REJECT,   /* REJECTED with `code` */
     FLOW_FAIL,     /* FAILED with `code` */
-    FLOW_RETRY,    /* PENDING, backoff; the attempt counts; exhausted attempts are the runner's business */
-    FLOW_DEFER,    /* PENDING, the attempt is given back */
+    FLOW_RETRY,    /* PENDING, backoff; the attempt counts */
+    FLOW_DEFER,    /* PENDING; the attempt is given back */
     FLOW_DROP,     /* the lease is lost: no write, no effect */
 };
 
+/* What follows a step. Steps make it; flow_verdict_settle() turns it into what is applied. */
 struct flow_verdict {
     enum flow_verdict_kind kind;
-    enum flow_step step;
-    const char *code; /* REJECT, FAIL: reason; RETRY, DEFER: cause. Borrowed until the verdict is acted on */
-    int64_t wait_ms;  /* RETRY, DEFER: at least; -1 = the usual */
-    bool in_progress; /* DEFER by 409/425: bounded by the key's lifetime */
+    enum flow_step step;       /* GO */
+    enum lookup_reason reason; /* GO to a look-up: why; LOOKUP_NONE = the flow's reason stays */
+    /* REJECT, FAIL: the reason. RETRY, DEFER: the cause. GO with a reason: the flow's pending_code; NULL = it stays.
+     * Borrowed until the verdict is applied. */
+    const char *code;
+    int64_t wait_ms;   /* RETRY, DEFER: at least so long; -1 = the usual delay. Settled: exactly so long */
+    bool in_progress;  /* DEFER by 409 or 425: bounded by the key's lifetime */
+    bool keeps_streak; /* settled DEFER: the streak of 409 and 425 answers goes on */
 };
 
-/* One row of the step table. */
-struct flow_step_row {
-    const char *name;
-    const char *text;
-    struct target *(*target)(struct worker *worker); /* NULL: a database write */
-    /* Prepares the call (false: out of memory) or, without a target, puts the write. */
-    bool (*ask)(struct flow *flow);
-    /* Reads the finished call or write; returns what to do. */
-    struct flow_verdict (*answer)(struct flow *flow, struct outcome *ret_outcome);
-};
-extern const struct flow_step_row flow_steps[STEP_COUNT];
-
-/* So many attempts lost in a row with their worker: a look-up comes first; the event ends (outbox_sweep). */
-#define FLOW_LOST_LOOKUP 4
-#define FLOW_LOST_MAX 5
-
-/* Why a look-up is made; it decides what "not found" means. */
-enum flow_question {
-    ASKED_NOTHING,
-    ASKED_EXHAUSTED,     /* not found: FAILED attempts_exhausted */
-    ASKED_KEY_EXPIRED,   /* not found: FAILED issuer_key_expired */
-    ASKED_INELIGIBLE,    /* found: cancel; not found: REJECTED */
-    ASKED_REFUSED,       /* not found: REJECTED with the issuer's code */
-    ASKED_UNFORESEEN,    /* not found: FAILED issuer_http_<n> */
-    ASKED_WORKER_LOST,   /* not found: FAILED worker_lost */
-    ASKED_CONTRADICTION, /* not found: decides nothing, retry */
-    ASKED_IN_OUTAGE, /* no attempts left, but nobody is answered: not found decides nothing, a deferral for held_code */
-    ASKED_MARKED,    /* found: cancel; not found: decides nothing, the card was seen */
-    ASKED_BEFORE_SENDING, /* the key may be older than the database's clock says; not found: sent again */
-    ASKED_COUNT,
-};
-/* The word of a question in outbox_events.held_end; NULL where nothing is held for it. */
-const char *flow_question_name(enum flow_question question);
-
-/* The claim that the attempt stands on. */
-enum flow_claim {
-    CLAIM_ASKED, /* not committed yet */
-    CLAIM_HELD,
-    CLAIM_LOST, /* not committed, or nobody knows: nothing may come of the attempt */
+/* What all attempts of a worker share. Owned by the worker, and outlives every flow. */
+struct flow_env {
+    const struct config *config;
+    struct peers *peers;
+    const struct db_clock *db_clock;
+    struct keyring *keyring; /* NULL = card numbers are not stored; replaced by a reload */
+    struct metrics *metrics;
+    bool is_draining; /* attempts are given back before their next call */
+    /* As writer_submit() of writer.h: op ends exactly once, from the loop. */
+    void (*submit_write)(void *context, struct write_op *op);
+    /* The slot is free. From the loop. */
+    void (*on_ended)(void *context, struct flow *flow);
+    /* The lease was lost after a create was sent: the event may have ended over a look-up that could not see the
+     * card. */
+    void (*on_create_lost)(void *context, const struct uuid *event_id);
+    void *context;
 };
 
 struct flow {
-    struct worker *worker;
-    struct flow *next; /* the free slots; or those that wait for the same claim */
+    const struct flow_env *env;
+    struct flow *next; /* slots.c: the next free slot */
 
-    /* the event, as claimed */
+    /* The event, as claimed. Ages are in ms, at the claim. */
     struct uuid event_id, token;
     char event_text[UUID_TEXT_SIZE];
     char user_id[OUTBOX_USER_ID_MAX + 1];
     struct outbox_payload payload;
     char replaces_issuer_id[CARD_ISSUER_ID_MAX + 1];
-    char traceparent[56]; /* "" = none */
+    char traceparent[TRACE_SIZE]; /* "" = none */
     int attempt;
-    int64_t sent_age_ms;     /* at the claim: age of the first send that may have arrived; -1 = surely none */
-    int64_t deferred_age_ms; /* of the row of 409/425 answers; -1 = none */
-    int64_t settle_age_ms;   /* at the claim: age of the last send that may still be on its way; -1 = there is none */
+    int64_t sent_age_ms;     /* of the first send that may have arrived; -1 = there is certainly none */
+    int64_t deferred_age_ms; /* of the streak of 409 and 425 answers; -1 = there is none */
+    int64_t settle_age_ms;   /* of the last send that may still be on its way; -1 = there is none */
     int lost_count;          /* attempts in a row before this one that were lost with their worker */
-    int64_t wall_offset_us;  /* at the claim: our wall clock less the steady one */
+    int64_t wall_offset_us;  /* our wall clock less the steady one */
     int deferral_count;      /* deferrals in a row for the same cause */
     char deferral_code[OUTBOX_REASON_CODE_SIZE]; /* that cause; "" = the last attempt was no deferral */
-    int64_t changed_age_ms;                      /* since the event last changed: was deferred, failed, or was made */
-    int64_t claimed_ms, lease_until_ms;          /* monotonic */
+    int64_t changed_age_ms;             /* since the event last changed: was deferred, failed, or was created */
+    int64_t claimed_ms, lease_until_ms; /* by clock_mono_ms() */
+    char held_end[16];                  /* the word of the lookup_reason whose end is held; "" = none */
 
-    /* where it stands */
-    enum flow_claim claim;
-    void (*at_gate)(struct flow *flow); /* what waits for the claim; NULL = nothing */
-    struct flow_verdict verdict;        /* the last one */
+    /* Where the attempt stands. */
     enum flow_step step;
+    enum flow_wait wait;
     bool is_busy; /* the slot holds an event */
-    bool unknown; /* the issuer may have a card for this event that we do not know: sticky, until stored or cancelled */
+    bool unknown; /* the issuer may have a card for this event that we do not know; until it is stored or cancelled */
     bool may_arrive;    /* a create of this attempt may still be on its way to the issuer */
     bool is_looked_up;  /* nothing was found, and every earlier send has settled: a create makes the only card */
     bool sent_create;   /* a create of this attempt has left */
     bool is_readable;   /* the payload */
-    bool is_saved;      /* a row in cards */
+    bool is_saved;      /* there is a row in cards */
     bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */
-    int64_t checked_ms; /* when core-api said yes */
+    int64_t checked_ms; /* when core-api agreed */
     int64_t step_started_us;
-    enum flow_question question;
-    /* A look-up found nothing, or will: the end that belongs to `question` waits until no create can arrive any more.
-     * Nothing else is sent meanwhile, by this attempt or a later one. */
-    bool is_held;
-    char held_end[16]; /* at the claim: the question of the end that is held; "" = none */
-    /* The reason to end with after look-up or cancel; at the claim: cancel_code, or that of the held end. */
-    char held_code[OUTBOX_REASON_CODE_SIZE];
+    enum lookup_reason lookup_reason;
+    /* A look-up found nothing, or is going to: the end that belongs to lookup_reason waits until no create can arrive
+     * any more. Meanwhile nothing else is sent, neither by this attempt nor by a later one. */
+    bool end_is_held;
+    /* The reason to end with after a look-up or cancel. At the claim: cancel_code, or that of the held end; "" =
+     * none. */
+    char pending_code[OUTBOX_REASON_CODE_SIZE];
     struct issuer_card card;
     struct write_save save;
     struct outcome outcome; /* of the last step */
 
-    /* the one operation in flight */
+    /* The one operation in flight. */
     struct http_call call;
-    struct credential *credential; /* that the call on its way left with; NULL = none */
+    struct credential *credential; /* that the call was sent with; NULL = none */
     struct target_ticket ticket;
-    bool holds_ticket;
-    void (*after_extension)(struct flow *flow);
-    int64_t extended_ms; /* when the longer lease was asked for */
+    bool holds_ticket;   /* admitted by the peer; target_leave() is owed */
+    int64_t extended_ms; /* when the longer lease was requested */
     struct write_op write;
     enum write_result write_result;
     struct write_end end;
 };
 
-/* Sets up a slot once / frees what it owns. */
-void flow_init(struct flow *flow, struct worker *worker);
+/* So many attempts lost in a row with their worker: a look-up comes first; the event ends (outbox_sweep). */
+#define FLOW_LOST_LOOKUP OUTBOX_LOST_LOOKUP
+#define FLOW_LOST_MAX OUTBOX_LOST_MAX
+
+/* Sets up a slot once / frees what it owns. env must outlive it. */
+void flow_init(struct flow *flow, const struct flow_env *env);
 void flow_done(struct flow *flow);
-/* Begins the attempt that is being claimed into the slot (fields above filled in). payload_is_usable false: another
- * service wrote what cannot be read; FAILED payload_invalid. Until one of the next two is called, once, it does not go
- * beyond the gate, and does not end. */
-void flow_begin(struct flow *flow, bool payload_is_usable);
-/* The claim is committed: the attempt goes on, and ends with worker_flow_ended(). */
-void flow_claim_held(struct flow *flow);
-/* It is not, or nobody knows: the attempt is dropped without a trace, with worker_flow_ended(), at once or when its
- * question is answered. */
-void flow_claim_lost(struct flow *flow);
+
+const char *flow_step_name(enum flow_step step);
+/* What the step does, for the log. */
+const char *flow_step_text(enum flow_step step);
+/* FLOW_WRITES_NOTHING: it calls a peer. */
+enum write_kind flow_step_write(enum flow_step step);
+/* The peer that the current step calls; NULL: it writes to the database. */
+struct peer *flow_peer(const struct flow *flow);
+const char *flow_wait_name(enum flow_wait wait);
+/* The word of a reason in outbox_events.held_end; NULL where no end is held for it. */
+const char *lookup_reason_name(enum lookup_reason reason);
+/* LOOKUP_NONE: it is no such word. */
+enum lookup_reason lookup_reason_parse(const char *name);
+
+/* An earlier attempt may have sent a create, and the issuer may have forgotten its key by now, or soon will. */
+bool flow_is_expired(const struct flow *flow, int64_t now_ms);
+/* So long no look-up that finds nothing may decide; 0 = it may. */
+int64_t flow_unsettled_ms(const struct flow *flow, int64_t now_ms);
+
 /* Past the key's lifetime less its margin an UNKNOWN event is never sent again. The margin is never shorter than the
  * settling time: what is delivered late must still arrive within the lifetime. Pure. */
 bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms);
@@ -181,6 +224,5 @@ bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms, i
  * last such send, -1 = there is none; steady_ms: how long the database's clock has been seen to run evenly. A worker
  * whose lease was taken over may send until that lease would have ended, so the steady time covers it too. Pure. */
 int64_t flow_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle_ms, int64_t lease_ms);
-const char *flow_step_name(enum flow_step step);
 
 #endif

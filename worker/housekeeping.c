@@ -1,26 +1,26 @@
-/* See housekeeping.h. Two statements at most are in flight, the gauges and one call of the pass; each has its own pace. A
- * pass is three calls, each a transaction, so that one that fails takes nothing of the others with it. */
+/* See housekeeping.h. At most two statements are in flight, the gauges and one statement of the pass; each has its own
+ * pace. A pass is three statements, each a transaction, so that one that fails does not undo the others. */
 #include "worker/housekeeping.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/sql/statements.h"
-#include "worker/claim.h"
-#include "worker/worker.h"
+#include "common/base/clock.h"
+#include "common/base/closing.h"
+#include "common/base/log.h"
+#include "common/pg/sql/statements.h"
+#include "worker/worker_metrics.h"
 
-#define GAUGES_EVERY_MS 5000
+#define GAUGES_INTERVAL_MS 5000
 #define GAUGES_COST_FACTOR 50 /* a backlog is walked to be counted: no more than two per cent of the time */
-#define PASS_EVERY_MS 30000
-#define PASS_AGAIN_MS 200
-#define PASS_CALLS 3
+#define PASS_INTERVAL_MS 30000
+#define PASS_CONTINUES_MS 200
+#define PASS_STATEMENTS 3
 #define PARTITION_LEAST_MS 3600000
-#define ASK_TIMEOUT_MS 10000
+#define QUERY_TIMEOUT_MS 10000
 #define CHECK_TIMEOUT_MS 16000 /* the server ends it before, after the role's statement_timeout */
-#define BEHIND_EVERY 12        /* asks; doubled by each that is not answered in time */
+#define BEHIND_EVERY 12        /* gauges; doubled by each that is not answered in time */
 #define BEHIND_EVERY_MOST 1536
 
 /* Open events behind the bookmark, when they were last counted; 0 where nothing is amiss. */
@@ -30,108 +30,108 @@ struct behind {
 };
 
 struct housekeeping {
-    struct worker *worker;
+    struct housekeeping_options options;
     uv_timer_t gauges_timer, pass_timer;
-    int open_handles;
-    struct pg_ask gauges_ask, pass_ask;
-    int64_t gauges_asked_ms, pass_asked_us;
-    bool is_gauging, is_passing;
-    int asks_to_behind; /* until what lies behind the bookmark is counted again */
+    struct pg_query gauges_query, pass_query;
+    int64_t gauges_sent_ms, pass_started_us;
+    bool gauges_are_in_flight, pass_is_running;
+    int until_behind; /* so many gauges, then what lies behind the bookmark is counted again */
     int behind_every;
-    bool is_behind; /* the ask counts it */
+    bool counts_behind; /* the gauges in flight count it */
     struct behind behind;
-    int call;   /* of this pass: which of the three is asked */
-    bool again; /* one of them has more to do */
+    int statement; /* of this pass: which of the three is in flight */
+    bool has_more; /* one of them has more to do */
     bool is_stopped;
-    void (*on_closed)(void *context);
-    void *closed_context;
+    struct closing closing;
 };
 
-/* Columns of keep_rows, keep_house, check_rest: the calls of a pass, in this order. */
-enum { COL_ACTION, COL_TABLE, COL_AMOUNT, COL_DETAIL, COL_AGAIN };
+/* Columns of keep_rows, keep_house, check_rest: the statements of a pass, in this order. */
+enum { COL_ACTION, COL_TABLE, COL_AMOUNT, COL_DETAIL, COL_HAS_MORE };
 
-static void set_gauge(struct worker *worker, enum worker_metric metric, const char *label, double value)
+static void set_gauge(struct metrics *metrics, enum worker_metric metric, const char *label, double value)
 {
-    metric_set(metrics_series(worker->metrics, metric, label, NULL), value);
+    metric_set(metrics_series(metrics, metric, label, NULL), value);
 }
 
 static void on_gauges_timer(uv_timer_t *timer);
 
-/* Behind a snapshot that somebody holds open the index is long: what cannot be counted in time is asked for less often. */
-static void note_behind(struct housekeeping *keeping, const struct pg_answer *answer)
+/* Behind a snapshot that another session holds open the index is long: what cannot be counted in time is counted less
+ * often. */
+static void note_behind(struct housekeeping *housekeeping, const struct pg_query_result *result)
 {
-    if (answer->kind == PG_DONE) {
-        keeping->behind = (struct behind){
-            .pending = pg_int8(answer->rows, 0, 5),
-            .processing = pg_int8(answer->rows, 0, 6),
-            .oldest_ms = pg_int8(answer->rows, 0, 7),
-            .unknown = pg_int8(answer->rows, 0, 8),
+    if (result->kind == PG_DONE) {
+        housekeeping->behind = (struct behind){
+            .pending = pg_int8(result->rows, 0, 5),
+            .processing = pg_int8(result->rows, 0, 6),
+            .oldest_ms = pg_int8(result->rows, 0, 7),
+            .unknown = pg_int8(result->rows, 0, 8),
             .counted_ms = clock_mono_ms(),
         };
-        keeping->behind_every = BEHIND_EVERY;
-    } else if (answer->kind != PG_NOT_SENT && keeping->behind_every < BEHIND_EVERY_MOST) {
-        keeping->behind_every *= 2;
+        housekeeping->behind_every = BEHIND_EVERY;
+    } else if (result->kind != PG_NOT_SENT && housekeeping->behind_every < BEHIND_EVERY_MOST) {
+        housekeeping->behind_every *= 2;
     }
-    /* What is there is followed closely. */
-    const struct behind *behind = &keeping->behind;
+    /* While something is there, it is counted each time. */
+    const struct behind *behind = &housekeeping->behind;
     bool is_amiss = behind->pending > 0 || behind->processing > 0;
-    keeping->asks_to_behind = answer->kind == PG_DONE && is_amiss ? 0 : keeping->behind_every;
+    housekeeping->until_behind = result->kind == PG_DONE && is_amiss ? 0 : housekeeping->behind_every;
 }
 
-static void on_gauges(struct pg_ask *ask, const struct pg_answer *answer)
+static void on_gauges(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct housekeeping *keeping = container_of(ask, struct housekeeping, gauges_ask);
-    struct worker *worker = keeping->worker;
-    keeping->is_gauging = false;
-    int64_t cost_ms = (clock_mono_ms() - keeping->gauges_asked_ms) * GAUGES_COST_FACTOR;
-    if (!keeping->is_stopped)
-        uv_timer_start(&keeping->gauges_timer, on_gauges_timer,
-                       (uint64_t)(cost_ms > GAUGES_EVERY_MS ? cost_ms : GAUGES_EVERY_MS), 0);
-    if (keeping->is_behind)
-        note_behind(keeping, answer);
-    if (answer->kind != PG_DONE)
+    struct housekeeping *housekeeping = container_of(query, struct housekeeping, gauges_query);
+    struct metrics *metrics = housekeeping->options.metrics;
+    housekeeping->gauges_are_in_flight = false;
+    int64_t cost_ms = (clock_mono_ms() - housekeeping->gauges_sent_ms) * GAUGES_COST_FACTOR;
+    if (!housekeeping->is_stopped)
+        uv_timer_start(&housekeeping->gauges_timer, on_gauges_timer,
+                       (uint64_t)(cost_ms > GAUGES_INTERVAL_MS ? cost_ms : GAUGES_INTERVAL_MS), 0);
+    if (housekeeping->counts_behind)
+        note_behind(housekeeping, result);
+    if (result->kind != PG_DONE)
         return;
-    const struct behind *behind = &keeping->behind;
+    const struct behind *behind = &housekeeping->behind;
     int64_t oldest_ms = behind->pending > 0 ? behind->oldest_ms + clock_mono_ms() - behind->counted_ms : 0;
-    if (pg_int8(answer->rows, 0, 3) > oldest_ms)
-        oldest_ms = pg_int8(answer->rows, 0, 3);
-    set_gauge(worker, WORKER_METRIC_OUTBOX_EVENTS, "PENDING", (double)(pg_int8(answer->rows, 0, 0) + behind->pending));
-    set_gauge(worker, WORKER_METRIC_OUTBOX_EVENTS, "PROCESSING",
-              (double)(pg_int8(answer->rows, 0, 1) + behind->processing));
-    set_gauge(worker, WORKER_METRIC_OUTBOX_EVENTS, "FAILED", (double)pg_int8(answer->rows, 0, 2));
-    set_gauge(worker, WORKER_METRIC_OLDEST_PENDING, NULL, (double)oldest_ms / 1e3);
-    set_gauge(worker, WORKER_METRIC_OUTCOME_UNKNOWN, NULL, (double)(pg_int8(answer->rows, 0, 4) + behind->unknown));
+    if (pg_int8(result->rows, 0, 3) > oldest_ms)
+        oldest_ms = pg_int8(result->rows, 0, 3);
+    set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "PENDING", (double)(pg_int8(result->rows, 0, 0) + behind->pending));
+    set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "PROCESSING",
+              (double)(pg_int8(result->rows, 0, 1) + behind->processing));
+    set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "FAILED", (double)pg_int8(result->rows, 0, 2));
+    set_gauge(metrics, WORKER_METRIC_OLDEST_PENDING, NULL, (double)oldest_ms / 1e3);
+    set_gauge(metrics, WORKER_METRIC_OUTCOME_UNKNOWN, NULL, (double)(pg_int8(result->rows, 0, 4) + behind->unknown));
 }
 
 static void on_gauges_timer(uv_timer_t *timer)
 {
-    struct housekeeping *keeping = container_of(timer, struct housekeeping, gauges_timer);
-    keeping->is_gauging = true;
-    keeping->gauges_asked_ms = clock_mono_ms();
-    /* Behind the bookmark are the events at work, for a lease at most. What is further behind should not be there, which
-     * is what a gauge is for: it is counted now and then, and kept in between. */
-    int64_t bookmark_us = claim_bookmark_us(keeping->worker->claim);
-    keeping->is_behind = keeping->asks_to_behind-- <= 0;
-    keeping->gauges_ask.statement = &sql_outbox_gauges;
-    keeping->gauges_ask.params[0] = bookmark_us >= 0
-                                        ? pg_param_int8(bookmark_us - keeping->worker->config->worker.lease_ms * 1000)
-                                        : pg_param_null();
-    keeping->gauges_ask.params[1] = pg_param_bool(keeping->is_behind);
-    keeping->gauges_ask.timeout_ms = ASK_TIMEOUT_MS;
-    keeping->gauges_ask.is_slow = true;
-    keeping->gauges_ask.on_answer = on_gauges;
-    pg_pool_ask(keeping->worker->pool, &keeping->gauges_ask);
+    struct housekeeping *housekeeping = container_of(timer, struct housekeeping, gauges_timer);
+    housekeeping->gauges_are_in_flight = true;
+    housekeeping->gauges_sent_ms = clock_mono_ms();
+    /* Behind the bookmark are the events at work, for a lease at most. What is further behind should not be there,
+     * which is what a gauge is for: it is counted now and then, and the figure stays in between. */
+    int64_t bookmark_us = claim_bookmark_us(housekeeping->options.claim);
+    housekeeping->counts_behind = housekeeping->until_behind-- <= 0;
+    housekeeping->gauges_query.statement = &sql_outbox_gauges;
+    housekeeping->gauges_query.params[0] =
+        bookmark_us >= 0 ? pg_param_int8(bookmark_us - housekeeping->options.config->worker.lease_ms * 1000)
+                         : pg_param_null();
+    housekeeping->gauges_query.params[1] = pg_param_bool(housekeeping->counts_behind);
+    housekeeping->gauges_query.timeout_ms = QUERY_TIMEOUT_MS;
+    housekeeping->gauges_query.is_slow = true;
+    housekeeping->gauges_query.on_result = on_gauges;
+    pg_pool_submit(housekeeping->options.pool, &housekeeping->gauges_query);
 }
 
-/* What one pass did, a row each: counted, and said where an operator would want to know. Returns whether there is more to do. */
-static bool note_pass(struct housekeeping *keeping, const struct pg_rows *rows)
+/* What one statement did, a row each: counted, and logged where an operator would want to know. Returns whether there
+ * is more to do. */
+static bool note_pass(struct housekeeping *housekeeping, const struct pg_rows *rows)
 {
-    struct metrics *metrics = keeping->worker->metrics;
-    bool again = false;
+    struct metrics *metrics = housekeeping->options.metrics;
+    bool has_more = false;
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *action = pg_bytes(rows, row, COL_ACTION).bytes, *table = pg_bytes(rows, row, COL_TABLE).bytes;
         const char *detail = pg_bytes(rows, row, COL_DETAIL).bytes;
-        again |= pg_bool(rows, row, COL_AGAIN);
+        has_more |= pg_bool(rows, row, COL_HAS_MORE);
         if (strcmp(action, "busy") == 0)
             continue;
         if (strcmp(action, "expired") == 0) {
@@ -150,126 +150,109 @@ static bool note_pass(struct housekeeping *keeping, const struct pg_rows *rows)
                LOG_TEXT("table", table), LOG_TEXT("detail", detail ? detail : ""),
                LOG_NUMBER("rows_kept", pg_int8(rows, row, COL_AMOUNT)));
     }
-    return again;
+    return has_more;
 }
 
 static void on_pass_timer(uv_timer_t *timer);
 
-static void ask_call(struct housekeeping *keeping);
+static void send_statement(struct housekeeping *housekeeping);
 
-/* A call that was refused, or was not answered in time, did nothing or did all of it; the next one goes on either way. */
-static void on_called(struct pg_ask *ask, const struct pg_answer *answer)
+/* A statement that was refused, or was not answered in time, did nothing or did all of it; the next one follows either
+ * way. */
+static void on_statement_done(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct housekeeping *keeping = container_of(ask, struct housekeeping, pass_ask);
-    struct metrics *metrics = keeping->worker->metrics;
-    if (answer->kind == PG_DONE) {
-        keeping->again |= note_pass(keeping, answer->rows);
-    } else if (answer->kind == PG_REFUSED || answer->kind == PG_UNKNOWN) {
-        bool is_refused = answer->kind == PG_REFUSED;
+    struct housekeeping *housekeeping = container_of(query, struct housekeeping, pass_query);
+    struct metrics *metrics = housekeeping->options.metrics;
+    if (result->kind == PG_DONE) {
+        housekeeping->has_more |= note_pass(housekeeping, result->rows);
+    } else if (result->kind == PG_REFUSED || result->kind == PG_UNKNOWN) {
+        bool is_refused = result->kind == PG_REFUSED;
         metric_add(metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_FAILURES, "all", NULL), 1);
-        log_warning("housekeeping failed", LOG_TEXT("statement", ask->statement->name),
-                    LOG_TEXT("sqlstate", is_refused ? answer->sqlstate : ""),
-                    LOG_TEXT("why", is_refused ? answer->message : "no answer in time, or the connection was lost"));
+        log_warning("housekeeping failed", LOG_TEXT("statement", query->statement->name),
+                    LOG_TEXT("sqlstate", is_refused ? result->sqlstate : ""),
+                    LOG_TEXT("why", is_refused ? result->message : "no answer in time, or the connection was lost"));
     }
-    keeping->call++;
-    if (answer->kind != PG_NOT_SENT && keeping->call < PASS_CALLS && !keeping->is_stopped) {
-        ask_call(keeping);
+    housekeeping->statement++;
+    if (result->kind != PG_NOT_SENT && housekeeping->statement < PASS_STATEMENTS && !housekeeping->is_stopped) {
+        send_statement(housekeeping);
         return;
     }
-    keeping->is_passing = false;
+    housekeeping->pass_is_running = false;
     metric_observe(metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_SECONDS, NULL, NULL),
-                   (double)(clock_mono_us() - keeping->pass_asked_us) / 1e6);
-    if (!keeping->is_stopped)
-        uv_timer_start(&keeping->pass_timer, on_pass_timer, keeping->again ? PASS_AGAIN_MS : PASS_EVERY_MS, 0);
+                   (double)(clock_mono_us() - housekeeping->pass_started_us) / 1e6);
+    if (!housekeeping->is_stopped)
+        uv_timer_start(&housekeeping->pass_timer, on_pass_timer,
+                       housekeeping->has_more ? PASS_CONTINUES_MS : PASS_INTERVAL_MS, 0);
 }
 
-static int64_t longer(int64_t left_ms, int64_t right_ms)
+static int64_t longer_ms(int64_t left_ms, int64_t right_ms)
 {
     return left_ms > right_ms ? left_ms : right_ms;
 }
 
-static void ask_call(struct housekeeping *keeping)
+static void send_statement(struct housekeeping *housekeeping)
 {
-    static const struct sql_statement *const calls[PASS_CALLS] = {&sql_keep_rows, &sql_keep_house, &sql_check_rest};
-    const struct config *config = keeping->worker->config;
+    static const struct sql_statement *const calls[PASS_STATEMENTS] = {&sql_keep_rows, &sql_keep_house,
+                                                                       &sql_check_rest};
+    const struct config *config = housekeeping->options.config;
     int64_t keys_ms = config->idempotency.retention_ms;
-    struct pg_ask *ask = &keeping->pass_ask;
-    ask->statement = calls[keeping->call];
-    ask->params[0] = pg_param_int8(keys_ms);
+    struct pg_query *query = &housekeeping->pass_query;
+    query->statement = calls[housekeeping->statement];
+    query->params[0] = pg_param_int8(keys_ms);
     /* The api may run with a longer window than this worker knows: the retention is a second bound. */
-    ask->params[1] = pg_param_int8(longer(config->limit.window_ms, keys_ms));
+    query->params[1] = pg_param_int8(longer_ms(config->limit.window_ms, keys_ms));
     /* A key that is still honoured leads to its event. */
-    ask->params[2] = pg_param_int8(longer(config->outbox.retention_ms, keys_ms));
-    ask->params[3] = pg_param_int8(PARTITION_LEAST_MS);
-    ask->timeout_ms = ask->statement == &sql_check_rest ? CHECK_TIMEOUT_MS : ASK_TIMEOUT_MS;
-    ask->is_slow = true;
-    ask->on_answer = on_called;
-    pg_pool_ask(keeping->worker->pool, ask);
+    query->params[2] = pg_param_int8(longer_ms(config->outbox.retention_ms, keys_ms));
+    query->params[3] = pg_param_int8(PARTITION_LEAST_MS);
+    query->timeout_ms = query->statement == &sql_check_rest ? CHECK_TIMEOUT_MS : QUERY_TIMEOUT_MS;
+    query->is_slow = true;
+    query->on_result = on_statement_done;
+    pg_pool_submit(housekeeping->options.pool, query);
 }
 
 static void on_pass_timer(uv_timer_t *timer)
 {
-    struct housekeeping *keeping = container_of(timer, struct housekeeping, pass_timer);
-    keeping->is_passing = true;
-    keeping->pass_asked_us = clock_mono_us();
-    keeping->call = 0;
-    keeping->again = false;
-    ask_call(keeping);
+    struct housekeeping *housekeeping = container_of(timer, struct housekeeping, pass_timer);
+    housekeeping->pass_is_running = true;
+    housekeeping->pass_started_us = clock_mono_us();
+    housekeeping->statement = 0;
+    housekeeping->has_more = false;
+    send_statement(housekeeping);
 }
 
-bool housekeeping_open(struct worker *worker, struct housekeeping **ret_housekeeping, struct err *err)
+bool housekeeping_open(const struct housekeeping_options *options, struct housekeeping **ret_housekeeping,
+                       struct err *err)
 {
-    struct housekeeping *keeping = calloc(1, sizeof *keeping);
-    if (!keeping)
+    struct housekeeping *housekeeping = calloc(1, sizeof(*housekeeping));
+    if (!housekeeping)
         return err_set(err, ERR_MEMORY, "no memory for housekeeping");
-    keeping->worker = worker;
-    keeping->behind_every = BEHIND_EVERY;
-    uv_timer_init(worker->loop, &keeping->gauges_timer);
-    uv_timer_init(worker->loop, &keeping->pass_timer);
-    keeping->open_handles = 2;
-    uv_timer_start(&keeping->gauges_timer, on_gauges_timer, 500, 0);
-    uv_timer_start(&keeping->pass_timer, on_pass_timer, 2000, 0);
-    *ret_housekeeping = keeping;
+    housekeeping->options = *options;
+    housekeeping->behind_every = BEHIND_EVERY;
+    uv_timer_init(options->loop, &housekeeping->gauges_timer);
+    uv_timer_init(options->loop, &housekeeping->pass_timer);
+    uv_timer_start(&housekeeping->gauges_timer, on_gauges_timer, 500, 0);
+    uv_timer_start(&housekeeping->pass_timer, on_pass_timer, 2000, 0);
+    *ret_housekeeping = housekeeping;
     return true;
 }
 
-void housekeeping_stop(struct housekeeping *keeping)
+void housekeeping_stop(struct housekeeping *housekeeping)
 {
-    keeping->is_stopped = true;
-    uv_timer_stop(&keeping->gauges_timer);
-    uv_timer_stop(&keeping->pass_timer);
+    housekeeping->is_stopped = true;
+    uv_timer_stop(&housekeeping->gauges_timer);
+    uv_timer_stop(&housekeeping->pass_timer);
 }
 
-bool housekeeping_is_idle(const struct housekeeping *keeping)
+bool housekeeping_is_idle(const struct housekeeping *housekeeping)
 {
-    return !keeping->is_gauging && !keeping->is_passing;
+    return !housekeeping->gauges_are_in_flight && !housekeeping->pass_is_running;
 }
 
-static void handle_closed(struct housekeeping *keeping)
+void housekeeping_close(struct housekeeping *housekeeping, void (*on_closed)(void *context), void *context)
 {
-    if (--keeping->open_handles > 0)
-        return;
-    void (*on_closed)(void *context) = keeping->on_closed;
-    void *context = keeping->closed_context;
-    free(keeping);
-    on_closed(context);
-}
-
-static void on_gauges_closed(uv_handle_t *handle)
-{
-    handle_closed(container_of((uv_timer_t *)handle, struct housekeeping, gauges_timer));
-}
-
-static void on_pass_closed(uv_handle_t *handle)
-{
-    handle_closed(container_of((uv_timer_t *)handle, struct housekeeping, pass_timer));
-}
-
-void housekeeping_close(struct housekeeping *keeping, void (*on_closed)(void *context), void *context)
-{
-    assert(housekeeping_is_idle(keeping));
-    keeping->on_closed = on_closed;
-    keeping->closed_context = context;
-    uv_close((uv_handle_t *)&keeping->gauges_timer, on_gauges_closed);
-    uv_close((uv_handle_t *)&keeping->pass_timer, on_pass_closed);
+    assert(housekeeping_is_idle(housekeeping));
+    closing_start(&housekeeping->closing, free, housekeeping, on_closed, context);
+    closing_handle(&housekeeping->closing, &housekeeping->gauges_timer);
+    closing_handle(&housekeeping->closing, &housekeeping->pass_timer);
+    closing_end(&housekeeping->closing);
 }

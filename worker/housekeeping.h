@@ -1,17 +1,33 @@
-/* What runs beside the flow: the gauges of the outbox, and the pass that makes the next partitions and drops those whose
- * retention is over, by one worker of the cluster at a time, in short transactions. */
+/* What runs beside the attempts: the gauges of the outbox, and the pass that makes the next partitions and drops those
+ * whose retention is over; by one worker of the cluster at a time, in short transactions. */
 #ifndef ISSUING_HOUSEKEEPING_H
 #define ISSUING_HOUSEKEEPING_H
 
-#include "common/base.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/base/metrics.h"
+#include "common/config/config.h"
+#include "common/pg/pg_pool.h"
+#include "worker/claim.h"
 
-struct worker;
 struct housekeeping;
 
-must_check bool housekeeping_open(struct worker *worker, struct housekeeping **ret_housekeeping, struct err *err);
+/* All pointers are borrowed until housekeeping is closed. */
+struct housekeeping_options {
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    const struct config *config;
+    const struct claim *claim; /* for the bookmark, behind which nothing is counted each time */
+    struct metrics *metrics;
+};
+
+must_check bool housekeeping_open(const struct housekeeping_options *options, struct housekeeping **ret_housekeeping,
+                                  struct err *err);
+/* No statement starts after it. */
 void housekeeping_stop(struct housekeeping *housekeeping);
+/* No statement is in flight. */
 bool housekeeping_is_idle(const struct housekeeping *housekeeping);
+/* Precondition: housekeeping_is_idle(). on_closed is called from the loop. */
 void housekeeping_close(struct housekeeping *housekeeping, void (*on_closed)(void *context), void *context);
 
 #endif

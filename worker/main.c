@@ -1,168 +1,152 @@
-/* issuing-worker: takes PENDING events, asks core-api, calls the issuer, stores and links the card. Any number may run.
+/* issuing-worker: takes PENDING events, checks them with core-api, calls the issuer, stores and links the card. Any
+ * number may run.
  *
- * Table of contents: options, loop, database, HTTP client, worker, admin listener; then the loop; then the drain in the
- * opposite order. */
+ * The order: options, loop, database, HTTP client, worker, admin listener (daemon_main()); then the loop; then the
+ * drain in the opposite order. */
 #include <stdio.h>
 #include <unistd.h>
 
+#include "common/base/closing.h"
+#include "common/base/log.h"
 #include "common/daemon.h"
-#include "common/log.h"
-#include "common/pg_listen.h"
-#include "worker/claim.h"
+#include "common/http_client/http_client.h"
+#include "common/outbox.h"
+#include "common/pg/pg_listen.h"
 #include "worker/worker.h"
+#include "worker/worker_metrics.h"
 
 #define ANSWER_MAX (64 * 1024)
 #define PIPELINE 8
 #define WAITING_MAX 10000
 
-static const struct metric_family families[] = {
-#define X(id, name, type, help, label1, label2, buckets) {name, type, help, {label1, label2}, buckets},
-    WORKER_METRICS(X)
-#undef X
-};
-
 struct program {
-    struct config config;
-    uv_loop_t loop;
     struct daemon daemon;
-    struct worker worker;
+    char name[96]; /* host:pid, as in lease_owner */
+    struct http_client *http;
+    struct worker *worker;
     struct pg_listen *listen;
-    int open_rooms;
 };
 
 static void on_scrape(void *context)
 {
     struct program *program = context;
-    struct worker *worker = &program->worker;
-    metric_set(metrics_series(worker->metrics, WORKER_METRIC_IN_FLIGHT, NULL, NULL), worker->in_flight);
-    metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "issuer", NULL),
-               worker->issuer.breaker.state);
-    metric_set(metrics_series(worker->metrics, WORKER_METRIC_BREAKER_STATE, "core", NULL), worker->core.breaker.state);
+    worker_update_metrics(program->worker);
 }
 
-/* The database is back, or somebody accepted something. */
-static void on_wake_hint(void *context)
+/* The database is back, or the api accepted a request. */
+static void on_wakeup(void *context)
 {
     struct program *program = context;
-    claim_hint(program->worker.claim);
+    worker_wake(program->worker);
 }
 
 static void on_reload(void *context)
 {
     struct program *program = context;
-    worker_reload(&program->worker);
+    worker_reload(program->worker);
 }
 
-/* ---- the way out: worker drained -> its rooms, HTTP client, listener -> daemon ---- */
+/* ---- stopping: worker drained -> worker, HTTP client, listener -> daemon ---- */
 
 static void on_stop(void *context)
 {
     struct program *program = context;
-    worker_drain(&program->worker);
+    worker_drain(program->worker);
 }
 
 static bool is_idle(void *context)
 {
     struct program *program = context;
-    return worker_is_idle(&program->worker);
+    return worker_is_idle(program->worker);
 }
 
 static void on_late(void *context)
 {
     struct program *program = context;
-    log_warning("leases will run out", LOG_NUMBER("in_flight", program->worker.in_flight));
+    log_warning("leases will run out", LOG_NUMBER("in_flight", worker_in_flight(program->worker)));
 }
 
-static void on_room_closed(void *context)
+static void close_modules(void *context, struct closing *closing)
 {
     struct program *program = context;
-    if (--program->open_rooms == 0)
-        daemon_close(&program->daemon);
+    worker_close(program->worker, closing_part_closed, closing_part(closing));
+    http_client_close(program->http, closing_part_closed, closing_part(closing));
+    pg_listen_close(program->listen, closing_part_closed, closing_part(closing));
 }
 
-static void on_drained(void *context)
-{
-    struct program *program = context;
-    program->open_rooms = 3;
-    worker_close(&program->worker, on_room_closed, program);
-    http_client_close(program->worker.http, on_room_closed, program);
-    pg_listen_close(program->listen, on_room_closed, program);
-}
+/* ---- starting ---- */
 
-/* ---- the way in ---- */
-
-static void name_worker(struct worker *worker)
+static void set_name(struct program *program)
 {
     char host[64] = "host";
-    (void)gethostname(host, sizeof host - 1); /* ignoring: the name is for people */
-    snprintf(worker->name, sizeof worker->name, "%s:%ld", host, (long)getpid());
+    (void)gethostname(host, sizeof(host) - 1); /* ignoring: the name is for people */
+    snprintf(program->name, sizeof(program->name), "%s:%ld", host, (long)getpid());
 }
 
-static bool start(struct program *program, struct err *err)
+static bool open_http(struct program *program, struct err *err)
 {
-    struct config *config = &program->config;
-    struct worker *worker = &program->worker;
-    struct daemon *daemon = &program->daemon;
-    worker->config = config;
-    worker->loop = &program->loop;
-    name_worker(worker);
-    worker->metrics = metrics_new(families, ARRAY_SIZE(families));
-    if (!worker->metrics)
-        return err_set(err, ERR_MEMORY, "no memory for the metrics");
-    *daemon = (struct daemon){
-        .loop = &program->loop,
-        .name = "issuing-worker",
-        .config = config,
-        .metrics = worker->metrics,
-        .lag_metric = WORKER_METRIC_LOOP_LAG,
-        .build_metric = WORKER_METRIC_BUILD_INFO,
-        .db_errors_metric = WORKER_METRIC_DB_ERRORS,
-        .admin_listen = config->worker.admin_listen,
-        .pipeline = PIPELINE,
-        .waiting_max = WAITING_MAX,
-        .on_database_ready = on_wake_hint,
-        .on_scrape = on_scrape,
-        .on_reload = on_reload,
-        .on_stop = on_stop,
-        .is_idle = is_idle,
-        .on_drained = on_drained,
-        .on_late = on_late,
-        .context = program,
-    };
-    if (!daemon_open(daemon, err))
-        return false;
-    worker->pool = daemon->pool;
+    const struct config *config = &program->daemon.config;
     struct http_client_options options = {
         .connections_max = (int)(config->issuer.max_concurrency + config->core.max_concurrency),
         .answer_max = ANSWER_MAX,
     };
-    return http_client_open(&program->loop, &options, &worker->http, err) && worker_open(worker, err) &&
-           pg_listen_open(&program->loop, config->database.url, OUTBOX_WAKE_CHANNEL, on_wake_hint, program,
-                          &program->listen, err) &&
-           daemon_start(daemon, err);
+    return http_client_open(&program->daemon.loop, &options, &program->http, err);
+}
+
+static bool open_worker(struct program *program, struct err *err)
+{
+    struct worker_options options = {
+        .loop = &program->daemon.loop,
+        .config = &program->daemon.config,
+        .name = program->name,
+        .pool = program->daemon.pool,
+        .http = program->http,
+        .metrics = program->daemon.metrics,
+    };
+    return worker_open(&options, &program->worker, err);
+}
+
+static bool open_modules(void *context, struct err *err)
+{
+    struct program *program = context;
+    struct daemon *daemon = &program->daemon;
+    set_name(program);
+    return open_http(program, err) && open_worker(program, err) &&
+           pg_listen_open(&daemon->loop, daemon->config.database.url, OUTBOX_WAKE_CHANNEL, on_wakeup, program,
+                          &program->listen, err);
+}
+
+static void on_started(void *context)
+{
+    struct program *program = context;
+    const struct config *config = &program->daemon.config;
+    log_info("started", LOG_TEXT("worker", program->name), LOG_TEXT("admin", config->worker.admin_listen),
+             LOG_TEXT("issuer", config->issuer.url), LOG_TEXT("core", config->core.url),
+             LOG_NUMBER("max_in_flight", config->worker.max_in_flight));
 }
 
 int main(int argc, char **argv)
 {
     static struct program program;
-    int done = daemon_options(&program.config, CONFIG_WORKER, "issuing-worker", argc, argv);
-    if (done >= 0) {
-        config_done(&program.config);
-        return done;
-    }
-    struct err err = {0};
-    if (uv_loop_init(&program.loop) != 0)
-        return 1;
-    if (!start(&program, &err)) {
-        log_error("could not start", LOG_TEXT("why", err.message));
-        return err_exit_code(err.kind);
-    }
-    log_info("started", LOG_TEXT("worker", program.worker.name), LOG_TEXT("admin", program.config.worker.admin_listen),
-             LOG_TEXT("issuer", program.config.issuer.url), LOG_TEXT("core", program.config.core.url),
-             LOG_NUMBER("max_in_flight", program.config.worker.max_in_flight));
-    bool is_clean = daemon_run(&program.loop);
-    metrics_free(program.worker.metrics);
-    config_done(&program.config);
-    log_info("stopped");
-    return is_clean ? 0 : 1;
+    program.daemon = (struct daemon){
+        .name = "issuing-worker",
+        .program = CONFIG_WORKER,
+        .new_metrics = worker_metrics_new,
+        .lag_metric = WORKER_METRIC_LOOP_LAG,
+        .build_metric = WORKER_METRIC_BUILD_INFO,
+        .db_errors_metric = WORKER_METRIC_DB_ERRORS,
+        .pipeline = PIPELINE,
+        .waiting_max = WAITING_MAX,
+        .open = open_modules,
+        .on_started = on_started,
+        .on_database_ready = on_wakeup,
+        .on_scrape = on_scrape,
+        .on_reload = on_reload,
+        .on_stop = on_stop,
+        .is_idle = is_idle,
+        .close = close_modules,
+        .on_late = on_late,
+        .context = &program,
+    };
+    return daemon_main(&program.daemon, argc, argv);
 }

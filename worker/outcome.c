@@ -1,14 +1,31 @@
 /* See outcome.h. Pure: reads a finished call, decides nothing about the event. */
 #include "worker/outcome.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/log.h"
+#include "common/base/secret.h"
 #include "common/card.h"
-#include "common/json_strict.h"
-#include "common/json_value.h"
-#include "common/log.h"
-#include "common/secret.h"
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
+
+const struct outcome_peer outcome_issuer = {
+    .http_prefix = "issuer_http_",
+    .refused = "issuer_refused",
+    .unreachable = OUTBOX_CAUSE_ISSUER_UNREACHABLE,
+    .no_answer = OUTBOX_CAUSE_ISSUER_NO_ANSWER,
+    .unreadable = OUTBOX_CAUSE_ISSUER_UNREADABLE,
+};
+
+const struct outcome_peer outcome_core = {
+    .http_prefix = "core_http_",
+    .refused = "core_refused",
+    .unreachable = OUTBOX_CAUSE_CORE_UNREACHABLE,
+    .no_answer = OUTBOX_CAUSE_CORE_NO_ANSWER,
+    .unreadable = OUTBOX_CAUSE_CORE_UNREADABLE,
+};
 
 void outcome_executed(struct outcome *ret_outcome)
 {
@@ -19,22 +36,25 @@ void outcome_executed(struct outcome *ret_outcome)
 void outcome_refused(enum outcome_advice advice, const char *code, struct outcome *ret_outcome)
 {
     *ret_outcome = (struct outcome){.kind = OUTCOME_REFUSED, .advice = advice, .health = BREAKER_GOOD, .wait_ms = -1};
-    snprintf(ret_outcome->code, sizeof ret_outcome->code, "%s", code);
+    snprintf(ret_outcome->code, sizeof(ret_outcome->code), "%s", code);
 }
 
-void outcome_unreadable(const char *peer, const char *why, struct outcome *ret_outcome)
+void outcome_unreadable(const struct outcome_peer *peer, const char *why, struct outcome *ret_outcome)
 {
     *ret_outcome =
         (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_ANSWERED, .wait_ms = -1};
-    snprintf(ret_outcome->code, sizeof ret_outcome->code, "%s_unreadable", peer);
-    snprintf(ret_outcome->detail, sizeof ret_outcome->detail, "%s", why);
+    snprintf(ret_outcome->code, sizeof(ret_outcome->code), "%s", outbox_cause_name(peer->unreadable));
+    snprintf(ret_outcome->detail, sizeof(ret_outcome->detail), "%s", why);
 }
 
 bool outcome_code_is_usable(const char *code, size_t length)
 {
     int digits = 0;
     for (size_t i = 0; i < length; i++) {
-        digits = code[i] >= '0' && code[i] <= '9' ? digits + 1 : 0;
+        if (code[i] >= '0' && code[i] <= '9')
+            digits++;
+        else if (code[i] != '_') /* the one separator that a code may have */
+            digits = 0;
         if (digits >= CARD_NUMBER_MIN)
             return false;
     }
@@ -46,7 +66,7 @@ void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REA
 {
     ret_code[0] = '\0';
     ret_detail[0] = '\0';
-    if (call->fate != HTTP_ANSWERED || !json_strict_check(call->answer.bytes, call->answer.length, NULL))
+    if (call->result != HTTP_ANSWERED || !json_strict_check(call->answer.bytes, call->answer.length, NULL))
         return;
     struct json_value answer = json_value_of(call->answer.bytes, call->answer.length);
     size_t length;
@@ -54,72 +74,81 @@ void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REA
         !outcome_code_is_usable(ret_code, length))
         ret_code[0] = '\0';
     char detail[1024];
-    if (json_string(json_member(answer, "detail"), detail, sizeof detail, NULL)) {
-        /* The issuer's words may hold anything, also a card number. */
-        log_redact(detail);
+    if (json_string(json_member(answer, "detail"), detail, sizeof(detail), NULL)) {
+        /* The peer's words may hold anything, also a card number. */
+        log_redact_strictly(detail);
         snprintf(ret_detail, detail_size, "%.*s", (int)detail_size - 1, detail);
         /* A cut in the middle of a character would not be UTF-8, and the database would refuse the whole batch. */
         for (char *byte = ret_detail; *byte; byte++)
             if ((unsigned char)*byte < 0x20 || (unsigned char)*byte > 0x7e)
                 *byte = '?';
     }
-    secret_wipe(detail, sizeof detail);
+    secret_wipe(detail, sizeof(detail));
 }
 
-static void not_answered(const struct http_call *call, const char *peer, struct outcome *out)
+static void not_answered(const struct http_call *call, const struct outcome_peer *peer, struct outcome *out)
 {
-    *out = (struct outcome){.advice = ADVICE_RETRY, .health = BREAKER_BAD, .wait_ms = -1};
-    out->kind = call->fate == HTTP_NOT_SENT ? OUTCOME_NOT_EXECUTED : OUTCOME_UNKNOWN;
-    snprintf(out->code, sizeof out->code, "%s_%s", peer, call->fate == HTTP_NOT_SENT ? "unreachable" : "no_answer");
-    snprintf(out->detail, sizeof out->detail, "%s", call->error);
+    bool is_sent = call->result != HTTP_NOT_SENT;
+    *out = (struct outcome){
+        .kind = is_sent ? OUTCOME_UNKNOWN : OUTCOME_NOT_EXECUTED,
+        .advice = ADVICE_RETRY,
+        .health = BREAKER_BAD,
+        .wait_ms = -1,
+    };
+    snprintf(out->code, sizeof(out->code), "%s", outbox_cause_name(is_sent ? peer->no_answer : peer->unreachable));
+    snprintf(out->detail, sizeof(out->detail), "%s", call->error);
 }
 
-bool outcome_of_call(const struct http_call *call, const char *peer, bool not_found_is_answer,
+/* What a status means when it is not the answer that the caller reads itself. The first row that fits counts; the last
+ * one fits everything. tests/rules/check_docs.sh compares it with the table in docs/peers.md. */
+static const struct status_row {
+    int from, to;
+    enum outcome_kind kind;
+    enum outcome_advice advice;
+    enum breaker_result health;
+} status_rows[] = {
+    {408, 408, OUTCOME_NOT_EXECUTED, ADVICE_RETRY, BREAKER_ANSWERED},
+    {409, 409, OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, BREAKER_ANSWERED},
+    {425, 425, OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, BREAKER_ANSWERED},
+    {429, 429, OUTCOME_NOT_EXECUTED, ADVICE_WAIT, BREAKER_BUSY},
+    {400, 400, OUTCOME_REFUSED, ADVICE_REJECT, BREAKER_GOOD},
+    {410, 410, OUTCOME_REFUSED, ADVICE_REJECT, BREAKER_GOOD},
+    {422, 422, OUTCOME_REFUSED, ADVICE_REJECT, BREAKER_GOOD},
+    {401, 401, OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, BREAKER_REFUSED},
+    {403, 405, OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, BREAKER_REFUSED},
+    {300, 399, OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, BREAKER_REFUSED},
+    {400, 499, OUTCOME_REFUSED, ADVICE_FAIL, BREAKER_GOOD},
+    {0, 299, OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_ANSWERED},
+    {0, INT_MAX, OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_BAD},
+};
+
+static const struct status_row *row_of(int status)
+{
+    const struct status_row *row = status_rows;
+    while (row < &status_rows[ARRAY_SIZE(status_rows) - 1] && (status < row->from || status > row->to))
+        row++;
+    return row;
+}
+
+bool outcome_of_call(const struct http_call *call, const struct outcome_peer *peer, bool not_found_is_answer,
                      struct outcome *ret_outcome)
 {
-    if (call->fate != HTTP_ANSWERED) {
+    if (call->result != HTTP_ANSWERED) {
         not_answered(call, peer, ret_outcome);
         return true;
     }
     int status = call->status;
     if (status == 200 || status == 201 || (status == 404 && not_found_is_answer))
         return false;
-
-    struct outcome out = {.health = BREAKER_GOOD, .wait_ms = call->retry_after_ms};
+    const struct status_row *row = row_of(status);
+    struct outcome out = {
+        .kind = row->kind, .advice = row->advice, .health = row->health, .wait_ms = call->retry_after_ms};
     char code[OUTBOX_REASON_CODE_SIZE];
-    outcome_read_problem(call, code, out.detail, sizeof out.detail);
-    snprintf(out.code, sizeof out.code, "%s_http_%d", peer, status);
-    if (status == 408) {
-        out.kind = OUTCOME_NOT_EXECUTED;
-        out.advice = ADVICE_RETRY;
-        out.health = BREAKER_ANSWERED;
-    } else if (status == 409 || status == 425) {
-        out.kind = OUTCOME_NOT_EXECUTED;
-        out.advice = ADVICE_WAIT_IN_PROGRESS;
-        out.health = BREAKER_ANSWERED;
-    } else if (status == 429) {
-        out.kind = OUTCOME_NOT_EXECUTED;
-        out.advice = ADVICE_WAIT;
-        out.health = BREAKER_BUSY;
-    } else if (status == 400 || status == 410 || status == 422) {
-        out.kind = OUTCOME_REFUSED;
-        out.advice = ADVICE_REJECT;
-        if (code[0])
-            snprintf(out.code, sizeof out.code, "%s", code);
-        else
-            snprintf(out.code, sizeof out.code, "%s_refused", peer);
-    } else if (status == 401 || status == 403 || status == 404 || status == 405 || (status >= 300 && status < 400)) {
-        out.kind = OUTCOME_NOT_EXECUTED;
-        out.advice = ADVICE_CONFIGURATION;
-        out.health = BREAKER_REFUSED;
-    } else if (status >= 400 && status < 500) {
-        out.kind = OUTCOME_REFUSED;
-        out.advice = ADVICE_FAIL;
-    } else { /* 5xx, and 2xx that is neither 200 nor 201, and anything stranger */
-        out.kind = OUTCOME_UNKNOWN;
-        out.advice = ADVICE_RETRY;
-        out.health = status >= 500 ? BREAKER_BAD : BREAKER_ANSWERED;
-    }
+    outcome_read_problem(call, code, out.detail, sizeof(out.detail));
+    if (row->advice == ADVICE_REJECT)
+        snprintf(out.code, sizeof(out.code), "%s", code[0] ? code : peer->refused);
+    else
+        snprintf(out.code, sizeof(out.code), "%s%d", peer->http_prefix, status);
     *ret_outcome = out;
     return true;
 }

@@ -1,53 +1,60 @@
-/* What one call to a peer came to, in words that say what to do: the mapping of CONTRACT 3 and 4, made in issuer.c and
- * core_api.c and nowhere else. */
+/* What one call to a peer means: whether it was executed, what to do next, and what it shows of the peer's health. The
+ * meaning of a status is a table in outcome.c; issuer.c and core_api.c add what only their peer's answers mean.
+ * docs/peers.md has the same table for the teams behind the peers. */
 #ifndef ISSUING_OUTCOME_H
 #define ISSUING_OUTCOME_H
 
-#include "common/base.h"
-#include "common/http_client.h"
+#include "common/base/base.h"
+#include "common/http_client/http_client.h"
 #include "common/outbox.h"
 #include "worker/breaker.h"
 
 enum outcome_kind {
-    OUTCOME_EXECUTED,     /* done, and we know what */
-    OUTCOME_REFUSED,      /* did not and will not */
-    OUTCOME_NOT_EXECUTED, /* surely did not, by this call; may be tried again */
-    OUTCOME_UNKNOWN,      /* may have; never a failure, never a new key */
+    OUTCOME_EXECUTED,     /* the peer did it, and we know the result */
+    OUTCOME_REFUSED,      /* the peer did not do it and will not */
+    OUTCOME_NOT_EXECUTED, /* this call was certainly not executed; it may be made again */
+    OUTCOME_UNKNOWN,      /* it may have been executed: never a failure, never a new key */
 };
 
 enum outcome_advice {
     ADVICE_NONE,             /* EXECUTED */
     ADVICE_REJECT,           /* REFUSED: the request is refused with `code` */
-    ADVICE_FAIL,             /* REFUSED in a way nobody foresaw: an operator decides */
-    ADVICE_RETRY,            /* again with backoff; the attempt counts */
-    ADVICE_WAIT,             /* 429: again after wait_ms; a deferral */
+    ADVICE_FAIL,             /* REFUSED by an answer that was not foreseen: an operator decides */
+    ADVICE_RETRY,            /* retry with backoff; the attempt counts */
+    ADVICE_WAIT,             /* 429: retry after wait_ms; a deferral */
     ADVICE_WAIT_IN_PROGRESS, /* 409, 425: as WAIT, for at most the key's lifetime */
-    ADVICE_CONFIGURATION,    /* our credentials or configuration, or this event: a deferral, until evidence decides */
+    ADVICE_CONFIGURATION,    /* our credentials or address, or this event: a deferral, until evidence decides */
 };
 
 struct outcome {
     enum outcome_kind kind;
     enum outcome_advice advice;
-    enum breaker_result health; /* what it says about the target */
+    enum breaker_result health; /* what it shows of the target */
     int64_t wait_ms;            /* from Retry-After; -1 = none */
-    /* REFUSED: the reason code; otherwise the cause, e.g. issuer_http_503, connection_refused. */
+    /* REFUSED: the reason code; otherwise the cause, such as issuer_http_503. */
     char code[OUTBOX_REASON_CODE_SIZE];
-    char detail[200]; /* for operators: the peer's own words or libcurl's; never shown to the user */
+    char detail[200]; /* for operators: the peer's words or the transport's; never shown to the user */
 };
 
-/* The part of the table that both peers share. `peer` is "issuer" or "core". Fills *ret_outcome from everything but a
- * 2xx;
- * false for 200 and 201: the caller reads the body. 404 is left to the caller too where it means something (returns
- * false). */
-bool outcome_of_call(const struct http_call *call, const char *peer, bool not_found_is_answer,
+/* The codes of one peer's answers. */
+struct outcome_peer {
+    const char *http_prefix; /* "issuer_http_" */
+    const char *refused;     /* a refusal without a code of the peer's own */
+    enum outbox_cause unreachable, no_answer, unreadable;
+};
+extern const struct outcome_peer outcome_issuer, outcome_core;
+
+/* What every call has in common. False for 200 and 201, and for 404 with not_found_is_answer: the caller reads the
+ * answer, and *ret_outcome is untouched. */
+bool outcome_of_call(const struct http_call *call, const struct outcome_peer *peer, bool not_found_is_answer,
                      struct outcome *ret_outcome);
-/* 2xx with a body we cannot read, or that contradicts itself or us. */
-void outcome_unreadable(const char *peer, const char *why, struct outcome *ret_outcome);
+/* A 2xx whose body cannot be read, or contradicts itself or us. */
+void outcome_unreadable(const struct outcome_peer *peer, const char *why, struct outcome *ret_outcome);
 void outcome_executed(struct outcome *ret_outcome);
 void outcome_refused(enum outcome_advice advice, const char *code, struct outcome *ret_outcome);
-/* A reason code that may be stored and shown: of the right form, and no room for a card number in it. */
+/* A peer's code that may be stored and shown: well-formed, and with too few digits in a row for a card number. */
 bool outcome_code_is_usable(const char *code, size_t length);
-/* {"code", "detail"} of an error answer; empty texts where absent or unusable. */
+/* The members "code" and "detail" of an error answer; empty texts where they are absent or unusable. */
 void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,
                           size_t detail_size);
 

@@ -1,14 +1,14 @@
-/* See sweep.h. One statement in flight. A look is at the young, or at the next piece of a pass. */
+/* See sweep.h. One statement is in flight at a time. Each look is at the young events or the next piece of a pass. */
 #include "worker/sweep.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/sql/statements.h"
-#include "worker/claim.h"
-#include "worker/worker.h"
+#include "common/base/clock.h"
+#include "common/base/closing.h"
+#include "common/base/log.h"
+#include "common/pg/sql/statements.h"
+#include "worker/flow.h"
 
 #define FREED_MAX 500 /* leases taken back by one statement */
 #define YOUNG_MS 2000
@@ -21,28 +21,31 @@
 #define AGE_MOST_MS (40LL * 24 * 3600 * 1000)
 #define SWEEP_TIMEOUT_MS 10000
 
-/* A statement that began before the clock was set back may commit times of before after the first rebase: again, until
- * every such statement is over (the roles' statement_timeout). */
-static const int64_t REBASE_AGAIN_MS[] = {1000, 4000, 15000};
+/* A statement that began before the clock was set back may commit old times after the first rebase. So the rebase is
+ * repeated until every such statement is over (the roles' statement_timeout). */
+static const int64_t REBASE_REPEAT_MS[] = {1000, 4000, 15000};
 
 struct sweep {
-    struct worker *worker;
+    struct sweep_options options;
     uv_timer_t timer;
-    struct pg_ask ask;
-    bool is_asking, is_young; /* is_young: what the ask looks at */
-    bool rebase_wanted;       /* the database's clock was set back, or may have been */
+    struct pg_query query;
+    bool is_in_flight;
+    bool is_young;       /* the look is at the young events */
+    bool rebase_pending; /* the database's clock was set back, or may have been */
     int64_t rebase_due_ms;
-    int rebase_turn; /* of REBASE_AGAIN_MS */
-    int64_t asked_ms;
+    int rebase_repeats; /* of REBASE_REPEAT_MS */
+    int64_t sent_ms;
     int64_t young_due_ms, old_due_ms;
     int64_t pass_began_ms;
     int64_t age_ms;         /* where the pass has got to */
     int64_t width_ms;       /* of the next look */
     int64_t least_width_ms; /* of this pass: where the next one begins */
     bool is_stopped;
-    void (*on_closed)(void *context);
-    void *closed_context;
+    struct closing closing;
 };
+
+/* Columns of outbox_sweep. */
+enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED };
 
 int64_t sweep_next_width_ms(int64_t width_ms, int64_t cost_ms)
 {
@@ -69,7 +72,7 @@ static void go_on(struct sweep *sweep, int64_t now_ms, int64_t cost_ms, bool was
     bool was_last = sweep->width_ms == SWEEP_UNBOUNDED;
     int64_t next_ms = sweep_next_width_ms(sweep->width_ms, cost_ms);
     if (!was_last && !was_full && sweep->age_ms + sweep->width_ms >= AGE_MOST_MS)
-        next_ms = SWEEP_UNBOUNDED; /* whatever it costs: a pass comes to its end */
+        next_ms = SWEEP_UNBOUNDED; /* whatever it costs: each pass ends */
     sweep->old_due_ms = now_ms + cost_ms * REST_FACTOR;
     if (was_full) /* there is more where it looked */
         return;
@@ -81,7 +84,7 @@ static void go_on(struct sweep *sweep, int64_t now_ms, int64_t cost_ms, bool was
     if (!was_last)
         return;
     /* The next pass begins with what the densest part of this one allowed. */
-    int64_t poll_ms = sweep->pass_began_ms + sweep->worker->config->worker.poll_interval_ms;
+    int64_t poll_ms = sweep->pass_began_ms + sweep->options.poll_interval_ms;
     if (sweep->old_due_ms < poll_ms)
         sweep->old_due_ms = poll_ms;
     sweep->width_ms = sweep->least_width_ms;
@@ -98,33 +101,38 @@ static void wait_for_next(struct sweep *sweep, int64_t now_ms)
     uv_timer_start(&sweep->timer, on_timer, due_ms > now_ms ? (uint64_t)(due_ms - now_ms) : 0, 0);
 }
 
-static void on_looked(struct pg_ask *ask, const struct pg_answer *answer)
+/* What a look found. Returns whether there may be more where it looked. */
+static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
 {
-    struct sweep *sweep = container_of(ask, struct sweep, ask);
-    struct claim *claim = sweep->worker->claim;
-    int64_t now_ms = clock_mono_ms(), cost_ms = 0, freed = 0;
-    int64_t poll_ms = sweep->worker->config->worker.poll_interval_ms;
-    sweep->is_asking = false;
-    if (answer->kind == PG_DONE) {
-        freed = pg_int8(answer->rows, 0, 0);
-        if (freed > 0) {
-            log_warning("leases ran out; their events are PENDING again", LOG_NUMBER("events", freed));
-            claim_hint(claim);
-        }
-        if (!pg_is_null(answer->rows, 0, 1))
-            claim_go_back(claim, pg_int8(answer->rows, 0, 1));
-        cost_ms = pg_int8(answer->rows, 0, 2);
-        if (pg_int8(answer->rows, 0, 3) > 0)
-            log_warning("events that lost their worker again and again are FAILED worker_lost",
-                        LOG_NUMBER("events", pg_int8(answer->rows, 0, 3)));
+    struct claim *claim = sweep->options.claim;
+    int64_t freed = pg_int8(rows, 0, COL_FREED), ended = pg_int8(rows, 0, COL_ENDED);
+    if (freed > 0) {
+        log_warning("leases ran out; their events are PENDING again", LOG_NUMBER("events", freed));
+        claim_wake(claim);
     }
-    /* Too many entries to look through, or no database: this one is no look. (One that waited for a connection in vain
-     * is PG_NOT_SENT, and says nothing of the width.) */
-    bool is_late = answer->kind == PG_UNKNOWN && now_ms - sweep->asked_ms >= SWEEP_TIMEOUT_MS;
+    if (!pg_is_null(rows, 0, COL_LATE))
+        claim_go_back(claim, pg_int8(rows, 0, COL_LATE));
+    if (ended > 0)
+        log_warning("events that lost their worker again and again are FAILED worker_lost",
+                    LOG_NUMBER("events", ended));
+    return freed == FREED_MAX;
+}
+
+static void on_looked(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct sweep *sweep = container_of(query, struct sweep, query);
+    int64_t now_ms = clock_mono_ms(), poll_ms = sweep->options.poll_interval_ms;
+    bool is_done = result->kind == PG_DONE;
+    int64_t cost_ms = is_done ? pg_int8(result->rows, 0, COL_COST) : 0;
+    sweep->is_in_flight = false;
+    bool was_full = is_done && note_look(sweep, result->rows);
+    /* Too many entries to look through, or no database: the look did not happen. (PG_NOT_SENT, after waiting for a
+     * connection, proves nothing about the width.) */
+    bool is_late = result->kind == PG_UNKNOWN && now_ms - sweep->sent_ms >= SWEEP_TIMEOUT_MS;
     if (sweep->is_young)
         sweep->young_due_ms = now_ms + (cost_ms * REST_FACTOR > poll_ms ? cost_ms * REST_FACTOR : poll_ms);
-    else if (answer->kind == PG_DONE)
-        go_on(sweep, now_ms, cost_ms, freed == FREED_MAX);
+    else if (is_done)
+        go_on(sweep, now_ms, cost_ms, was_full);
     else
         sweep->old_due_ms = now_ms + poll_ms;
     if (is_late && !sweep->is_young) {
@@ -134,90 +142,94 @@ static void on_looked(struct pg_ask *ask, const struct pg_answer *answer)
     wait_for_next(sweep, now_ms);
 }
 
-static void on_rebased(struct pg_ask *ask, const struct pg_answer *answer)
+static void on_rebased(struct pg_query *query, const struct pg_query_result *result)
 {
-    struct sweep *sweep = container_of(ask, struct sweep, ask);
-    sweep->is_asking = false;
-    int64_t moved = answer->kind == PG_DONE ? pg_int8(answer->rows, 0, 0) : 0;
+    struct sweep *sweep = container_of(query, struct sweep, query);
+    sweep->is_in_flight = false;
+    int64_t moved = result->kind == PG_DONE ? pg_int8(result->rows, 0, 0) : 0;
     int64_t now_ms = clock_mono_ms();
-    sweep->rebase_wanted |= answer->kind != PG_DONE || moved == FREED_MAX;
-    if (!sweep->rebase_wanted && sweep->rebase_turn < (int)ARRAY_SIZE(REBASE_AGAIN_MS)) {
-        sweep->rebase_wanted = true;
-        sweep->rebase_due_ms = now_ms + REBASE_AGAIN_MS[sweep->rebase_turn++];
+    sweep->rebase_pending |= result->kind != PG_DONE || moved == FREED_MAX;
+    if (!sweep->rebase_pending && sweep->rebase_repeats < (int)ARRAY_SIZE(REBASE_REPEAT_MS)) {
+        sweep->rebase_pending = true;
+        sweep->rebase_due_ms = now_ms + REBASE_REPEAT_MS[sweep->rebase_repeats++];
     }
-    if (answer->kind != PG_DONE)
-        sweep->rebase_due_ms = now_ms + sweep->worker->config->worker.poll_interval_ms;
+    if (result->kind != PG_DONE)
+        sweep->rebase_due_ms = now_ms + sweep->options.poll_interval_ms;
     if (moved > 0) {
         log_warning("events bore times of a clock that was ahead; their waits begin now", LOG_NUMBER("events", moved));
-        claim_go_back(sweep->worker->claim, -1);
+        claim_go_back(sweep->options.claim, -1);
     }
     wait_for_next(sweep, now_ms);
 }
 
 static void rebase(struct sweep *sweep)
 {
-    sweep->rebase_wanted = false;
-    sweep->is_asking = true;
-    sweep->ask.statement = &sql_outbox_rebase;
-    sweep->ask.params[0] = pg_param_int8(FREED_MAX);
-    sweep->ask.timeout_ms = SWEEP_TIMEOUT_MS;
-    sweep->ask.is_slow = true;
-    sweep->ask.on_answer = on_rebased;
-    pg_pool_ask(sweep->worker->pool, &sweep->ask);
+    sweep->rebase_pending = false;
+    sweep->is_in_flight = true;
+    sweep->query.statement = &sql_outbox_rebase;
+    sweep->query.params[0] = pg_param_int8(FREED_MAX);
+    sweep->query.timeout_ms = SWEEP_TIMEOUT_MS;
+    sweep->query.is_slow = true;
+    sweep->query.on_result = on_rebased;
+    pg_pool_submit(sweep->options.pool, &sweep->query);
 }
 
 void sweep_rebase(struct sweep *sweep)
 {
-    sweep->rebase_wanted = true;
+    sweep->rebase_pending = true;
     sweep->rebase_due_ms = 0;
-    sweep->rebase_turn = 0;
-    if (!sweep->is_asking && !sweep->is_stopped)
+    sweep->rebase_repeats = 0;
+    if (!sweep->is_in_flight && !sweep->is_stopped)
         uv_timer_start(&sweep->timer, on_timer, 0, 0);
+}
+
+static void look(struct sweep *sweep, int64_t now_ms)
+{
+    int64_t bookmark_us = claim_bookmark_us(sweep->options.claim);
+    int64_t to_ms = sweep->is_young ? 0 : sweep->age_ms;
+    bool is_last = !sweep->is_young && sweep->width_ms == SWEEP_UNBOUNDED;
+    struct pg_query *query = &sweep->query;
+    sweep->is_in_flight = true;
+    sweep->sent_ms = now_ms;
+    query->statement = &sql_outbox_sweep;
+    query->params[0] = is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? YOUNG_MS : to_ms + sweep->width_ms);
+    query->params[1] = pg_param_int8(to_ms);
+    query->params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
+    query->params[3] = pg_param_int8(FREED_MAX);
+    query->params[4] = pg_param_int8(FLOW_LOST_MAX);
+    query->timeout_ms = SWEEP_TIMEOUT_MS;
+    query->is_slow = true;
+    query->on_result = on_looked;
+    pg_pool_submit(sweep->options.pool, query);
 }
 
 static void on_timer(uv_timer_t *timer)
 {
     struct sweep *sweep = container_of(timer, struct sweep, timer);
     int64_t now_ms = clock_mono_ms();
-    if (sweep->is_asking)
+    if (sweep->is_in_flight)
         return;
-    if (sweep->rebase_wanted && sweep->rebase_due_ms <= now_ms) {
+    if (sweep->rebase_pending && sweep->rebase_due_ms <= now_ms) {
         rebase(sweep);
         return;
     }
     sweep->is_young = sweep->young_due_ms <= now_ms;
-    if (!sweep->is_young && sweep->old_due_ms > now_ms) {
+    if (sweep->is_young || sweep->old_due_ms <= now_ms)
+        look(sweep, now_ms);
+    else
         wait_for_next(sweep, now_ms);
-        return;
-    }
-    int64_t bookmark_us = claim_bookmark_us(sweep->worker->claim);
-    int64_t to_ms = sweep->is_young ? 0 : sweep->age_ms;
-    bool is_last = !sweep->is_young && sweep->width_ms == SWEEP_UNBOUNDED;
-    sweep->is_asking = true;
-    sweep->asked_ms = now_ms;
-    sweep->ask.statement = &sql_outbox_sweep;
-    sweep->ask.params[0] =
-        is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? YOUNG_MS : to_ms + sweep->width_ms);
-    sweep->ask.params[1] = pg_param_int8(to_ms);
-    sweep->ask.params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
-    sweep->ask.params[3] = pg_param_int8(FREED_MAX);
-    sweep->ask.params[4] = pg_param_int8(FLOW_LOST_MAX);
-    sweep->ask.timeout_ms = SWEEP_TIMEOUT_MS;
-    sweep->ask.is_slow = true;
-    sweep->ask.on_answer = on_looked;
-    pg_pool_ask(sweep->worker->pool, &sweep->ask);
 }
 
-bool sweep_open(struct worker *worker, struct sweep **ret_sweep, struct err *err)
+bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, struct err *err)
 {
-    struct sweep *sweep = calloc(1, sizeof *sweep);
+    struct sweep *sweep = calloc(1, sizeof(*sweep));
     if (!sweep)
         return err_set(err, ERR_MEMORY, "no memory for the sweep");
-    sweep->worker = worker;
+    sweep->options = *options;
     sweep->width_ms = SWEEP_UNBOUNDED;
-    sweep->rebase_wanted = true; /* the clock may have been set back while no worker ran */
+    sweep->rebase_pending = true; /* the clock may have been set back while no worker ran */
     begin_pass(sweep, clock_mono_ms());
-    uv_timer_init(worker->loop, &sweep->timer);
+    uv_timer_init(options->loop, &sweep->timer);
     uv_timer_start(&sweep->timer, on_timer, 1, 0);
     *ret_sweep = sweep;
     return true;
@@ -231,22 +243,13 @@ void sweep_stop(struct sweep *sweep)
 
 bool sweep_is_idle(const struct sweep *sweep)
 {
-    return !sweep->is_asking;
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-    struct sweep *sweep = container_of((uv_timer_t *)handle, struct sweep, timer);
-    void (*on_closed)(void *context) = sweep->on_closed;
-    void *context = sweep->closed_context;
-    free(sweep);
-    on_closed(context);
+    return !sweep->is_in_flight;
 }
 
 void sweep_close(struct sweep *sweep, void (*on_closed)(void *context), void *context)
 {
     assert(sweep_is_idle(sweep));
-    sweep->on_closed = on_closed;
-    sweep->closed_context = context;
-    uv_close((uv_handle_t *)&sweep->timer, on_timer_closed);
+    closing_start(&sweep->closing, free, sweep, on_closed, context);
+    closing_handle(&sweep->closing, &sweep->timer);
+    closing_end(&sweep->closing);
 }

@@ -1,29 +1,39 @@
-/* What lies behind the claims' bookmark and should not: leases that ran out, and events that became visible late.
+/* Finds what lies behind the claims' bookmark and should not: leases that ran out, and events that became visible late.
  *
  * The claims walk the index of due events from their bookmark on and never look back. The sweep does: at the last two
  * seconds with every poll, and at all that is older in passes, from young to old, so that an event that ages meanwhile
- * comes along. Where the index is clean a pass is one look, at every poll. Behind a snapshot that somebody holds open a
- * look visits every entry that no vacuum may remove; then a pass is cut into looks of about ten milliseconds, each
- * followed by a rest fifty times as long, so that nobody notices. */
+ * is not missed. Where the index is clean, a pass is one look, at every poll. Behind a snapshot that another session
+ * holds open, a look visits every entry that no vacuum may remove; then a pass is cut into looks of about ten
+ * milliseconds, each followed by a rest fifty times as long, so that other statements do not notice. */
 #ifndef ISSUING_SWEEP_H
 #define ISSUING_SWEEP_H
 
-#include "common/base.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/pg/pg_pool.h"
+#include "worker/claim.h"
 
-struct worker;
 struct sweep;
 
-must_check bool sweep_open(struct worker *worker, struct sweep **ret_sweep, struct err *err);
+/* The pointers are borrowed until the sweep is closed. */
+struct sweep_options {
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    struct claim *claim;
+    int64_t poll_interval_ms;
+};
+
+must_check bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, struct err *err);
 /* No look starts after it. */
 void sweep_stop(struct sweep *sweep);
+/* No statement is in flight. */
 bool sweep_is_idle(const struct sweep *sweep);
-/* The database's clock was set back: soon, open events that bear times still to come get times of now. */
+/* The database's clock was set back: soon, open events that bear times to come get times of now. */
 void sweep_rebase(struct sweep *sweep);
-/* Wants an idle one. on_closed from the loop. */
+/* Precondition: sweep_is_idle(). on_closed is called from the loop. */
 void sweep_close(struct sweep *sweep, void (*on_closed)(void *context), void *context);
 
-/* How wide the next look may be, in ms of the events' age, after one of this width that took cost_ms. */
+/* How wide the next look may be, in ms of the events' age, after one of this width that took cost_ms. Pure. */
 int64_t sweep_next_width_ms(int64_t width_ms, int64_t cost_ms);
 
 #define SWEEP_UNBOUNDED INT64_MAX

@@ -3,13 +3,13 @@
 
 #include <assert.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "common/outbox.h"
 
-void target_init(struct target *target, const char *name, int failures_max, int64_t probe_interval_ms,
-                 int concurrency_max, void (*on_change)(struct target *target))
+void target_init(struct target *target, int failures_max, int64_t probe_interval_ms, int concurrency_max,
+                 void (*on_change)(struct target *target))
 {
-    *target = (struct target){
-        .name = name, .on_change = on_change, .rest_until_ms = INT64_MIN, .pause_ms = TARGET_REST_LEAST_MS};
+    *target = (struct target){.on_change = on_change, .rest_until_ms = INT64_MIN, .pause_ms = TARGET_REST_LEAST_MS};
     for (int kind = 0; kind < TARGET_KINDS; kind++)
         target->good[kind].last.at_ms = target->good[kind].other.at_ms = INT64_MIN;
     breaker_init(&target->breaker, failures_max, probe_interval_ms, concurrency_max);
@@ -48,13 +48,13 @@ bool target_answers_others(const struct target *target, int kind, const struct u
     return false;
 }
 
-/* Ours or the event's? An event that comes back and is refused again proves nothing more against the target. */
+/* The fault is ours or the event's. A repeated refusal of one event proves nothing more against the peer. */
 static enum breaker_result weigh_refusal(struct target *target, const struct target_ticket *ticket)
 {
     if (ticket->is_aside)
         return BREAKER_ANSWERED;
-    /* The breaker is open already, and a refusal does not close it. That of an event which is always refused is no news,
-     * so the next probe is not put off further. */
+    /* The breaker is open already, and a refusal does not close it. A repeated refusal of one event proves nothing new,
+     * so it does not postpone the next probe. */
     if (target->breaker.state == BREAKER_HALF_OPEN)
         return ticket->is_repeated ? BREAKER_REFUSED : BREAKER_TRIP;
     if (ticket->is_repeated)
@@ -98,21 +98,21 @@ int64_t target_rest_ms(const struct target *target, int64_t now_ms)
 
 const char *target_closed_by(const struct target *target, int64_t now_ms)
 {
-    if (breaker_is_shut(&target->breaker, now_ms))
-        return "breaker_open";
-    return target_rest_ms(target, now_ms) > 0 ? "target_resting" : NULL;
+    if (breaker_rejects(&target->breaker, now_ms))
+        return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
+    return target_rest_ms(target, now_ms) > 0 ? outbox_cause_name(OUTBOX_CAUSE_TARGET_RESTING) : NULL;
 }
 
 /* ---- the queue ---- */
 
-static bool is_shut(const struct target *target, int64_t now_ms)
+static bool rejects(const struct target *target, int64_t now_ms)
 {
-    return breaker_is_shut(&target->breaker, now_ms) || target_rest_ms(target, now_ms) > TARGET_REST_WAIT_MS;
+    return breaker_rejects(&target->breaker, now_ms) || target_rest_ms(target, now_ms) > TARGET_REST_WAIT_MS;
 }
 
-static bool has_room(const struct target *target, int64_t now_ms)
+static bool has_capacity(const struct target *target, int64_t now_ms)
 {
-    return target_rest_ms(target, now_ms) == 0 && breaker_room(&target->breaker, now_ms) > 0;
+    return target_rest_ms(target, now_ms) == 0 && breaker_capacity(&target->breaker, now_ms) > 0;
 }
 
 static struct target_ticket *take_first(struct target *target)
@@ -132,11 +132,11 @@ enum target_entry target_enter(struct target *target, struct target_ticket *tick
 {
     assert(!ticket->is_waiting && ticket->kind >= 0 && ticket->kind < TARGET_KINDS);
     int64_t now_ms = clock_mono_ms();
-    if (is_shut(target, now_ms))
-        return TARGET_SHUT;
-    if (!target->first && has_room(target, now_ms)) {
+    if (rejects(target, now_ms))
+        return TARGET_REJECTED;
+    if (!target->first && has_capacity(target, now_ms)) {
         ticket->epoch = breaker_start(&target->breaker, now_ms);
-        return TARGET_GO;
+        return TARGET_ADMITTED;
     }
     ticket->next = NULL;
     ticket->is_waiting = true;
@@ -145,27 +145,27 @@ enum target_entry target_enter(struct target *target, struct target_ticket *tick
     else
         target->first = ticket;
     target->last = ticket;
-    return TARGET_WAIT;
+    return TARGET_QUEUED;
 }
 
-static void call_next(struct target *target, int64_t now_ms)
+static void admit_next(struct target *target, int64_t now_ms)
 {
-    if (target->is_calling)
-        return; /* below one of the calls of the loop underneath, which looks again */
-    target->is_calling = true;
+    if (target->is_admitting)
+        return; /* called from on_admitted in the loop below, which goes on */
+    target->is_admitting = true;
     while (target->first) {
-        if (is_shut(target, now_ms)) {
+        if (rejects(target, now_ms)) {
             struct target_ticket *next = take_first(target);
-            next->on_turn(next, TARGET_SHUT);
-        } else if (has_room(target, now_ms)) {
+            next->on_admitted(next, TARGET_REJECTED);
+        } else if (has_capacity(target, now_ms)) {
             struct target_ticket *next = take_first(target);
             next->epoch = breaker_start(&target->breaker, now_ms);
-            next->on_turn(next, TARGET_GO);
+            next->on_admitted(next, TARGET_ADMITTED);
         } else {
             break;
         }
     }
-    target->is_calling = false;
+    target->is_admitting = false;
     target->on_change(target);
 }
 
@@ -173,7 +173,8 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
                   int64_t retry_after_ms)
 {
     int64_t now_ms = clock_mono_ms();
-    bool is_old = ticket->epoch != target->breaker.epoch; /* began before the last change: says nothing about now */
+    bool is_old =
+        ticket->epoch != target->breaker.epoch; /* it began before the last change of state: does not count now */
     if (result == BREAKER_GOOD)
         note_good(target, ticket, now_ms);
     else if (result == BREAKER_REFUSED)
@@ -181,10 +182,10 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
     else if (result == BREAKER_BUSY && !is_old)
         rest(target, retry_after_ms, now_ms);
     breaker_end(&target->breaker, ticket->epoch, result, now_ms);
-    call_next(target, now_ms);
+    admit_next(target, now_ms);
 }
 
 void target_wake(struct target *target)
 {
-    call_next(target, clock_mono_ms());
+    admit_next(target, clock_mono_ms());
 }

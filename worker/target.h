@@ -1,28 +1,29 @@
-/* One peer that the worker calls (issuer, core): its breaker, its concurrency limit, its rest, the calls that wait for
- * room, and what it answered of late.
+/* What the worker knows of one peer (issuer, core-api): its breaker, its limit of calls, its rest, the calls that wait,
+ * and the peer's recent answers. Needs no loop: peer.[ch] has the timer for the end of a rest.
  *
- * A call enters, makes its HTTP request when it is let in, and leaves with what it learnt. While the breaker is open
- * nobody waits: whoever enters, and whoever was waiting when it opened, is told so at once and becomes a deferral.
+ * A call enters, is sent when it is admitted, and leaves with what the answer shows of the peer. While the breaker is
+ * open no call waits: a call that enters, and a call that was waiting when it opened, is rejected at once and becomes a
+ * deferral.
  *
  * Rest. A 429 rests the whole target, since the answer does not say whether it means one user or everybody. The first
- * one after a good answer rests it for TARGET_REST_LEAST_MS only, whatever Retry-After says (the event itself waits as
- * told). Then one call goes. Answered well, it was one user's limit, and the others go on. Answered 429 again, it is
- * everybody's: the target rests for the Retry-After, or without one for a pause that doubles with each 429 in a row.
- * The breaker's limit of calls halves each time (breaker.h). While a target rests, no event is claimed and no
- * eligibility question is asked; calls wait for the end of a rest of up to TARGET_REST_WAIT_MS, for a longer one they
- * are deferred.
+ * one after a good answer rests it for TARGET_REST_LEAST_MS only, whatever Retry-After is (the event itself waits for
+ * the Retry-After). Then one call is sent. If it is answered well, it was one user's limit, and the others follow. If
+ * it is answered 429 again, it is everybody's: the target rests for the Retry-After, or without one for a pause that
+ * doubles with each 429 in a row. The breaker's limit of calls halves each time (breaker.h). While a target rests, no
+ * event is claimed and no eligibility is checked; calls wait for the end of a rest of up to TARGET_REST_WAIT_MS, before
+ * a longer one they are rejected.
  *
- * Evidence. Whether a failure is the event's or the target's is told by the answers to other events: the time of the
- * last good answer is kept for each kind of call, together with the last one to any other event, so that "was another
- * event than this one answered well since then?" has an answer. A kind is a step: a look-up that works says nothing
- * about creates. Refusals of our credentials or configuration trip the breaker only when TARGET_REFUSED_EVENTS different
- * events and `breaker.failures` answers in a row say so; an event that comes back and gets the same answer again counts
- * no second time. Look-ups neither count nor interrupt that row. All this is the
- * view of one worker, kept in memory; it can only keep an event from ending, never end one by its absence. */
+ * Evidence. Whether a failure is the event's or the peer's fault shows in the answers to other events. So the time of
+ * the last good answer is stored for each kind of call, together with the last one to any other event: this answers
+ * "was another event than this one answered well since then?". A kind is a step: a look-up that succeeds proves nothing
+ * about creates. Refusals of our credentials or configuration open the breaker only when TARGET_REFUSED_EVENTS
+ * different events and `breaker.failures` answers in a row prove it; an event that comes back and gets the same answer
+ * counts once. Look-ups neither count nor interrupt that row. All this is the view of one worker, in memory; it can
+ * only prevent the end of an event, never cause it by its absence. */
 #ifndef ISSUING_TARGET_H
 #define ISSUING_TARGET_H
 
-#include "common/uuid7.h"
+#include "common/base/uuid7.h"
 #include "worker/breaker.h"
 
 #define TARGET_KINDS 16 /* of calls; at least as many as flows have steps */
@@ -33,9 +34,9 @@
 #define TARGET_REST_WAIT_MS 1000
 
 enum target_entry {
-    TARGET_GO,   /* go now; target_leave() is owed */
-    TARGET_WAIT, /* on_turn will say */
-    TARGET_SHUT, /* the breaker is open, or the target rests for long; nothing is owed */
+    TARGET_ADMITTED, /* send the call now; target_leave() is owed */
+    TARGET_QUEUED,   /* on_admitted will be called */
+    TARGET_REJECTED, /* the breaker is open, or the target rests for long; nothing is owed */
 };
 
 struct target_ticket {
@@ -44,9 +45,9 @@ struct target_ticket {
     uint32_t epoch;
     int kind;             /* of the call, below TARGET_KINDS */
     bool is_repeated;     /* at its end: the event had this answer the last time, too */
-    bool is_aside;        /* its refusals say nothing about other kinds of calls: a look-up */
+    bool is_aside;        /* a look-up: its refusals prove nothing about other kinds of calls */
     struct uuid event_id; /* whose call it is */
-    void (*on_turn)(struct target_ticket *ticket, enum target_entry entry); /* TARGET_GO or TARGET_SHUT */
+    void (*on_admitted)(struct target_ticket *ticket, enum target_entry entry); /* TARGET_ADMITTED or TARGET_REJECTED */
 };
 
 struct target_answer {
@@ -55,10 +56,9 @@ struct target_answer {
 };
 
 struct target {
-    const char *name; /* "issuer", "core" */
     struct breaker breaker;
     struct target_ticket *first, *last; /* waiting, FIFO */
-    bool is_calling;                    /* on_turn callbacks run: whoever leaves meanwhile need not call the next */
+    bool is_admitting; /* on_admitted callbacks run: a call that leaves meanwhile need not admit the next */
     int64_t rest_until_ms;
     int64_t pause_ms; /* the next rest without a Retry-After */
     /* By kind of call: the last good answer, and the last one to another event than that. */
@@ -67,22 +67,23 @@ struct target {
     } good[TARGET_KINDS];
     int refusals; /* in a row, without a good answer between them */
     struct uuid refused[TARGET_REFUSED_EVENTS];
-    int refused_events;                       /* different ones among them, as far as there is room */
-    void (*on_change)(struct target *target); /* the breaker's state changed, a rest began, or room appeared */
+    int refused_events;                       /* different ones among them, at most TARGET_REFUSED_EVENTS */
+    void (*on_change)(struct target *target); /* the breaker's state changed, a rest began, or a call may start */
 };
 
-void target_init(struct target *target, const char *name, int failures_max, int64_t probe_interval_ms,
-                 int concurrency_max, void (*on_change)(struct target *target));
-/* The ticket's kind, is_aside, event_id and on_turn are set. */
+/* on_change is called from within target_leave() and target_wake(). */
+void target_init(struct target *target, int failures_max, int64_t probe_interval_ms, int concurrency_max,
+                 void (*on_change)(struct target *target));
+/* The ticket's kind, is_aside, event_id and on_admitted are set. */
 enum target_entry target_enter(struct target *target, struct target_ticket *ticket);
-/* retry_after_ms: as a 429 said; -1 = it did not. */
+/* May call on_admitted of tickets that wait. retry_after_ms: from a 429; -1 = it has none. */
 void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result,
                   int64_t retry_after_ms);
-/* To be called when a rest is over: lets in who waited for it. */
+/* To be called when a rest is over: admits the calls that waited for it. */
 void target_wake(struct target *target);
 /* How long it still rests; 0 = it does not. */
 int64_t target_rest_ms(const struct target *target, int64_t now_ms);
-/* Why no call shall be prepared for it now: "breaker_open", "target_resting"; NULL = calls may be. */
+/* Why no call may be prepared for the target now: "breaker_open", "target_resting"; NULL = one may. */
 const char *target_closed_by(const struct target *target, int64_t now_ms);
 /* Was another event answered well, in this kind of call (-1: in any), at or after since_ms? */
 bool target_answers_others(const struct target *target, int kind, const struct uuid *event_id, int64_t since_ms);

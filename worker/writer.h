@@ -1,35 +1,34 @@
-/* Batched, guarded writes of attempts: many events per statement and commit, each with its own fence (the lease token).
+/* Batched writes of attempts: many events in one statement and one commit, each guarded by its own lease token.
  *
- * An operation waits for the next free batch of its kind (natural batching: no timer), is written, and ends exactly
- * once, from the loop. A batch whose
- * connection was lost or that met a passing fault runs again until its lease is over: every statement here may be
- * repeated. One that is
- * refused for good is split, so that a bad row does not hurt its neighbours. */
+ * Each write ends exactly once, from the loop. The batches are those of common/pg/pg_batch.h: one whose outcome is
+ * unknown is sent again until its lease is over, since each of these statements may be repeated. */
 #ifndef ISSUING_WRITER_H
 #define ISSUING_WRITER_H
 
+#include <string.h>
 #include <uv.h>
 
-#include "common/base.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
 #include "common/card.h"
-#include "common/err.h"
 #include "common/keyring.h"
 #include "common/outbox.h"
-#include "common/pg_pool.h"
+#include "common/pg/pg_batch.h"
+#include "common/pg/pg_pool.h"
 
 enum write_kind {
     WRITE_SAVE,
     WRITE_EXTEND,
     WRITE_MARK,
     WRITE_END,
-    WRITE_COMPLETE, /* the writer's own word for a WRITE_END as nearly all are; do not put it */
+    WRITE_COMPLETE, /* as WRITE_END, by a statement that is cheaper: see write_end_kind() */
     WRITE_KINDS,
 };
 
 enum write_result {
     WRITE_DONE,
     WRITE_FENCED,   /* the lease is lost: 0 rows, no effect */
-    WRITE_GIVEN_UP, /* not written before the lease ended, or refused by the database (`why` says so) */
+    WRITE_GIVEN_UP, /* not written before the lease ended, or refused by the database (see `why`) */
 };
 
 struct write_save {
@@ -64,18 +63,26 @@ struct write_end {
     struct uuid replaced;
 };
 
+/* How the end of an attempt is written. Nearly all ends are WRITE_COMPLETE, a completion with the link and nothing
+ * else: no card to mark as replaced or cancelled, and no create that may still arrive. */
+static inline enum write_kind write_end_kind(const struct write_end *end)
+{
+    bool is_plain = end->status == OUTBOX_COMPLETED && strcmp(end->step, "link") == 0 && !end->detail[0] &&
+                    !end->cause[0] && !end->clear_sent && !end->replaces && !end->card_status && !end->may_arrive;
+    return is_plain ? WRITE_COMPLETE : WRITE_END;
+}
+
 struct write_op {
     enum write_kind kind;
     struct uuid event_id, token;
     int64_t deadline_ms;         /* monotonic: the lease's end */
     struct write_save *save;     /* WRITE_SAVE */
     const char *cancel_code;     /* WRITE_MARK */
-    const struct write_end *end; /* WRITE_END */
+    const struct write_end *end; /* WRITE_END, WRITE_COMPLETE */
     void (*on_written)(struct write_op *op, enum write_result result, const char *why);
     /* private */
-    struct write_op *next;
-    bool may_be_written; /* an earlier run's COMMIT is unknown */
-    bool matched;
+    struct pg_batch_item item;
+    bool has_row; /* the statement has written this event */
 };
 
 struct writer;
@@ -85,13 +92,13 @@ struct writer_options {
     struct pg_pool *pool;
     const char *worker_name;
     int64_t lease_ms;
-    void (*on_final)(void *context); /* some event reached a final status: others may be told */
+    void (*on_final)(void *context); /* an event has reached a final status: wake those who wait for it */
     void *context;
 };
 
 must_check bool writer_open(const struct writer_options *options, struct writer **ret_writer, struct err *err);
-void writer_put(struct writer *writer, struct write_op *op);
-/* Wants an empty writer (every operation ended). on_closed from the loop; the writer is freed after it. */
+void writer_submit(struct writer *writer, struct write_op *op);
+/* Precondition: every write has ended. on_closed from the loop; the writer is freed before it. */
 void writer_close(struct writer *writer, void (*on_closed)(void *context), void *context);
 
 #endif

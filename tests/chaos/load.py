@@ -1,4 +1,4 @@
-"""What is asked of the system while it is in trouble, and the record of it: clients that repeat themselves, and a
+"""The requests while the system is in trouble, and their record: clients that repeat themselves, and a
 history that is on disk as it happens."""
 import collections
 import json
@@ -10,12 +10,12 @@ import client
 import harness
 
 USERS = 150
-REPEATS, TWICE, REISSUES = 0.15, 0.3, 0.1  # of the requests: told before; sent to two apis at once; of a card
+REPEATS, TWICE, REISSUES = 0.15, 0.3, 0.1  # shares of requests: repeated; sent to two apis at once; reissues
 TOKEN_SECONDS = 2 * 24 * 3600  # longer than any clock is wrong
 
 
 class Tokens(dict):
-    """Tokens that are still valid where a clock is hours ahead; made when they are asked for."""
+    """Tokens that are still valid where a clock is hours ahead; made on demand."""
 
     def __init__(self, secret):
         super().__init__()
@@ -43,11 +43,12 @@ class History:
             self.file.write(json.dumps({"t": self.seconds(), "what": what, **members}) + "\n")
 
     def trouble(self, kind, **members):
-        """Also printed: whoever sees a failure must see what led to it."""
+        """Also printed: a failure must be readable with what led to it."""
         self.put("trouble", kind=kind, **members)
         with self.lock:
             self.counts[kind] += 1
-        words = ["%s=%s" % (name, "%.2f" % value if isinstance(value, float) else value) for name, value in members.items()]
+        words = ["%s=%s" % (name, "%.2f" % value if isinstance(value, float) else value) for name,
+                 value in members.items()]
         print("  %7.2f  %s" % (self.seconds(), " ".join([kind, *words])), flush=True)
 
     def seconds(self):
@@ -79,7 +80,7 @@ class Recorder(threading.Thread):
 
     def stop(self):
         self.is_over.set()
-        self.join(harness.PATIENCE)
+        self.join(harness.STUCK_AFTER_S)
         self.look()
 
     def rows(self):
@@ -87,45 +88,47 @@ class Recorder(threading.Thread):
 
 
 class Client(threading.Thread):
-    """Asks for cards, each with a key of its own, and repeats itself until it is told 202; now and then also long after
-    that. Of one key it sends one body. Gives up a key only when the campaign is over, or told that its card cannot be
-    reissued: then its outcome is open, and the check finds out."""
+    """Requests cards, each with a key of its own, and repeats each request until it gets 202; now and then also long
+    after that. Of one key it sends one body. Gives up a key only when the campaign is over, or when the answer is that
+    its card cannot be reissued: then its outcome is open, and the check finds out."""
 
     def __init__(self, number, seed, world, history, pace):
         super().__init__(daemon=True)
         self.number, self.world, self.history, self.pace = number, world, history, pace
         self.random = random.Random("%s-client-%d" % (seed, number))
-        self.is_over, self.may_ask = threading.Event(), threading.Event()
-        self.may_ask.set()
-        self.told = []
+        self.is_over, self.may_send = threading.Event(), threading.Event()
+        self.may_send.set()
+        self.accepted = []
 
     def run(self):
-        request = 0
+        number = 0
         while not self.is_over.is_set():
-            self.may_ask.wait()
-            if self.told and self.random.random() < REPEATS:
-                self.ask(*self.random.choice(self.told))
+            self.may_send.wait()
+            if self.accepted and self.random.random() < REPEATS:
+                self.request(*self.random.choice(self.accepted))
             else:
-                user, key = "user-%d" % self.random.randrange(USERS), "c%d-%d" % (self.number, request)
+                user, key = "user-%d" % self.random.randrange(USERS), "c%d-%d" % (self.number, number)
                 card = self.card_of(user) if self.random.random() < REISSUES else None
-                body = {"kind": "reissue", "replaces": card} if card else {"kind": "new", "memo": "m%d" % self.random.randrange(1000)}
-                request += 1
-                if self.until_told(user, key, body):
-                    self.told.append((user, key, body))
+                body = {"kind": "reissue", "replaces": card} if card else {"kind": "new",
+                                                                           "memo": "m%d" % self.random.randrange(1000)}
+                number += 1
+                if self.until_decided(user, key, body):
+                    self.accepted.append((user, key, body))
             self.is_over.wait(self.pace * self.random.random() * 2)
 
     def card_of(self, user):
-        """One that can be reissued, as far as an api says."""
+        """One that can be reissued, as far as an api shows."""
         try:
             answer = self.world.get(user, "/v1/cards", api=self.random.choice(self.world.apis()), timeout=20)
         except (OSError, client.Closed):
             return None
-        cards = [card["id"] for card in answer.json().get("items", []) if card["status"] == "active"] if answer.status == 200 else []
+        cards = [card["id"] for card in answer.json().get("items", [])
+                 if card["status"] == "active"] if answer.status == 200 else []
         return self.random.choice(cards) if cards else None
 
-    def until_told(self, user, key, body):
+    def until_decided(self, user, key, body):
         while not self.is_over.is_set():
-            status = self.ask(user, key, body)
+            status = self.request(user, key, body)
             if status == 202:
                 return True
             if status == 422:
@@ -133,7 +136,7 @@ class Client(threading.Thread):
             self.is_over.wait(0.05 + 0.1 * self.random.random())
         return False
 
-    def ask(self, user, key, body):
+    def request(self, user, key, body):
         """One call to one of the apis; None when it got no answer."""
         apis = self.world.apis()
         # Many calls go out twice at the same moment, to two apis: two devices, or an impatient library.

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 """run.py [SECONDS] [--seed N]: the long campaign. Load from clients that repeat themselves, while programs are killed
-with -9, stopped, suspended and told to end, clocks of the database, of workers and apis are set by hours, the database
+with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers and apis are set by hours, the database
 is restarted or crashed, its synchronous standby goes away, its sessions are ended, and issuer and core-api misbehave,
 also late.
 
 The choices follow the seed: same seed, same phases, each with the same faults and the same incident (how long a machine
-takes for them is the machine's). They are printed as they happen, and are in history.jsonl with everything that clients
-were told. --phase N repeats that phase of the seed until the time is over.
+takes for them is the machine's). They are printed as they happen, and are in history.jsonl with every answer to
+a client. --phase N repeats that phase of the seed until the time is over.
 
 When the time is over all trouble ends and the system settles, until every event is final, every late call has arrived
 and every mark is looked up. Then operators answer the open questions. Before and after that every accepted request has
@@ -39,7 +39,8 @@ import troubles  # noqa: E402
 CLIENTS = 8
 SHORT_SEED = 1
 SETTINGS = {
-    "issuer.timeout": "500ms", "issuer.settle_time": "3s", "core.timeout": "500ms", "worker.lease": "2s", "retry.max_attempts": "8",
+    "issuer.timeout": "500ms", "issuer.settle_time": "3s", "core.timeout": "500ms", "worker.lease": "2s",
+            "retry.max_attempts": "8",
     "retry.base": "50ms", "retry.cap": "500ms",
     "breaker.failures": "5", "breaker.probe_interval": "100ms", "limit.count": "1000000", "issuer.key_lifetime": "1h",
     "worker.max_in_flight": "32",
@@ -83,7 +84,7 @@ class Campaign:
             wrong.append(str(error))
         for each in self.clients:
             each.is_over.set()
-            each.may_ask.set()
+            each.may_send.set()
         for each in self.clients:
             each.join(60)
         self.calm()
@@ -111,7 +112,8 @@ class Campaign:
             answers = ends.check_history(checks, world, self.history)
             ends.check_ends(checks, world, "after the trouble")
             ends.check_operators(checks, world, self.history, self.seed)
-            ends.check_repeats(checks, world, answers, [each for client in self.clients for each in client.told], self.seed)
+            ends.check_repeats(checks, world, answers, [each for client in self.clients for each in client.accepted],
+                               self.seed)
             if self.name == "drops":
                 completed, summary = ends.ends(world)["COMPLETED"], world.sandbox.summary()
                 checks.one("%d completed, %d cards, %d links" % (completed, summary["cards"], summary["links"]),
@@ -122,7 +124,7 @@ class Campaign:
             checks.one("%s: the checks could be made" % self.name, [str(error)])
         self.recorder.stop()
         self.figures()
-        ends.tell(checks, world, self.recorder, self.history)
+        ends.print_stories(checks, world, self.recorder, self.history)
         checks.one("the programs drain as promised", world.stop_all())
         checks.one("no card number in a log", ends.check_all_logs(world))
         print("       history: %s" % self.history.path)
@@ -136,7 +138,8 @@ class Campaign:
         print("       troubles: %s" % ends.figures({kind: count for kind, count in self.history.counts.items()
                                                    if not kind.startswith("issuing-ctl")}))
         print("       marks: %s" % ends.figures({row["result"]: row["n"] for row in self.world.rows(
-            "SELECT action || ' ' || result AS result, count(*) AS n FROM issuing.peer_checks WHERE result IS NOT NULL GROUP BY 1")}))
+            "SELECT action || ' ' || result AS result, count(*) AS n FROM issuing.peer_checks WHERE result IS NOT"
+            " NULL GROUP BY 1")}))
         print("       calls: %s" % ends.figures(calls))
         print("       calls that met a fault: %s" % ends.figures(faults))
 
@@ -172,7 +175,7 @@ def tour(campaign, _):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seconds", type=int, nargs="?", default=180,
-                        help="of trouble, a sixth of it the drops (60 s at most); 180 unless told")
+                        help="of trouble, a sixth of it the drops (60 s at most); 180 by default")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--phase", type=int, default=None, help="only this phase of the seed, again and again")
     parser.add_argument("--short", action="store_true", help="each incident once (some 40 s)")
@@ -190,7 +193,8 @@ def main():
             drops = 0 if options.phase is not None else max(1, min(60, options.seconds // 6))
             if drops:
                 Campaign(suite, seed, checks, "drops", 1, 0.1).run(drops, drops_and_kills)
-            Campaign(suite, seed, checks, "everything", 3, 0.15).run(max(1, options.seconds - drops), everything(options.phase))
+            Campaign(suite, seed, checks, "everything", 3, 0.15).run(max(1, options.seconds - drops),
+                                                                     everything(options.phase))
     print("chaos: %d passed, %d failed" % (checks.passed, checks.failed))
     return 1 if checks.failed else 0
 

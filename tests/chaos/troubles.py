@@ -1,8 +1,8 @@
 """What goes wrong. A campaign is a row of phases; phase N of a seed is the same in each run: its faults, its incident,
 and how long each lasts. (What the programs have in hands at that moment is the machine's.)
 
-A phase sets the peers' faults, or leaves those of the phase before, and causes one incident. Everything is said as it
-happens (History.trouble).
+A phase sets the peers' faults, or leaves those of the phase before, and causes one incident. Everything is printed as
+it happens (History.trouble).
 """
 import collections
 import contextlib
@@ -16,7 +16,7 @@ import harness
 HOUR = 3600
 FAR = 6 * HOUR  # no clock is further off than that
 LATE_MOST_MS = 1200  # of a create: shorter than issuer.settle_time by more than a slow machine dawdles
-PATIENCE = harness.PATIENCE
+STUCK_AFTER_S = harness.STUCK_AFTER_S
 
 # ---- what the peers do: call, fault, members of the rule -------------------------------------------------------------
 
@@ -35,7 +35,8 @@ ANYTIME += [("link", "status", {"status": 409, "code": "in_progress"}), ("check"
 LATE = ("drop_then_execute", "hang_then_execute", "status_then_execute", "execute_twice")
 # What a peer says about some users only, for as long as the phase's faults last.
 OF_USERS = [(call, "status", {"status": status}) for call in ("create", "check", "link", "lookup", "cancel")
-            for status in (401, 403, 404)] + [("create", "redirect", {}), ("check", "ineligible", {"code": "user_blocked"})]
+            for status in (401, 403, 404)] + [("create", "redirect", {}),
+                                              ("check", "ineligible", {"code": "user_blocked"})]
 STORMS = ("create", "check", "link", "lookup", "issuer", "core")
 
 
@@ -48,7 +49,8 @@ def rules_of(chance, users):
     if chance.random() < 0.5:
         call = chance.choice(("create", "create", "create", "link", "cancel", "unlink"))
         rules.append((call, chance.choice(LATE), {"rate": chance.choice((0.1, 0.3, 0.6)),
-                                                  "late_ms": chance.randrange(100, LATE_MOST_MS if call == "create" else 3000)}))
+                                                  "late_ms": chance.randrange(100, LATE_MOST_MS if call == "create"
+                                                                              else 3000)}))
     if chance.random() < 0.4:
         call, fault, more = chance.choice(OF_USERS)
         rules += [(call, fault, {**more, "user": "user-%d" % user}) for user in chance.sample(range(users), 25)]
@@ -59,8 +61,8 @@ def rules_of(chance, users):
     return rules
 
 
-def told(rules):
-    """Rules that are alike but for their users are told once."""
+def summary(rules):
+    """Rules that differ only in their users are printed once."""
     texts = collections.Counter()
     for call, fault, more in rules:
         words = ["%s=%s" % pair for pair in more.items() if pair[0] != "user"]
@@ -75,22 +77,25 @@ class Troubles:
     """One world's. Each incident takes all its choices from `chance` before it looks at anything."""
 
     def __init__(self, seed, world, history, clients, clocks, users):
-        self.seed, self.world, self.history, self.clients, self.clocks, self.users = seed, world, history, clients, clocks, users
+        self.seed, self.world, self.history, self.clients = seed, world, history, clients
+        self.clocks, self.users = clocks, users
         self.phase, self.rules, self.wrong = 0, [], []
-        self.kinds = [(self.kill_worker, 5), (self.kill_api, 3), (self.stop_program, 2), (self.pause_worker, 3), (self.nothing, 5),
+        self.kinds = [(self.kill_worker, 5), (self.kill_api, 3), (self.stop_program, 2), (self.pause_worker, 3),
+                      (self.nothing, 5),
                       (self.peer_away, 3), (self.restart_database, 1), (self.crash_database, 1), (self.end_sessions, 2),
-                      (self.step_database, 4), (self.step_program, 3), (self.suspend, 3), (self.pause_between_lease_and_send, 3),
+                      (self.step_database, 4), (self.step_program, 3), (self.suspend, 3),
+                      (self.pause_between_lease_and_send, 3),
                       (self.kill_at_create, 3), (self.quiet, 3), (self.standby_away, 2)]
 
     def one(self, number, kind=None):
         chance = random.Random("%s-phase-%d" % (self.seed, number))
         self.phase = number
-        faults = chance.choice(("new", "new", "new", "none", "kept"))
+        faults = chance.choice(("new", "new", "new", "none", "unchanged"))
         rules = rules_of(chance, self.users)
         drawn = chance.choices([kind for kind, _ in self.kinds], [weight for _, weight in self.kinds])[0]
-        if faults != "kept":
+        if faults != "unchanged":
             self.set_rules(rules if faults == "new" else [])
-        self.history.trouble("phase", number=number, faults=told(self.rules))
+        self.history.trouble("phase", number=number, faults=summary(self.rules))
         self.history.put("faults", rules=self.rules)
         (kind or drawn)(chance)
 
@@ -212,7 +217,7 @@ class Troubles:
         self.set_rules([(call, "status", {"status": status, "user": "user-%d" % user})
                         for first, call, status in ((0, "create", 404), (1, "check", 403), (2, "link", 404))
                         for user in range(first, self.users, 6)])
-        self.say("refusals", faults=told(self.rules))
+        self.say("refusals", faults=summary(self.rules))
         time.sleep(3)
 
     def peer_away(self, chance):
@@ -247,33 +252,34 @@ class Troubles:
                        " application_name LIKE 'issuing-%'")
 
     def standby_away(self, chance):
-        """Commits wait for a synchronous standby that is not there; nobody ends the sessions that wait."""
-        seconds, victim = chance.uniform(0.5, 4), chance.choice(("nobody", "worker", "api"))
+        """Commits wait for a synchronous standby that is not there; the waiting sessions are not ended."""
+        seconds, victim = chance.uniform(0.5, 4), chance.choice(("none", "worker", "api"))
         program = self.one_of(chance, self.world.workers() if victim == "worker" else self.world.apis())
         self.say("synchronous standby away", seconds=seconds)
-        self.standby("'nobody_of_that_name'")
+        self.standby("'no_standby_of_that_name'")
         try:
             time.sleep(seconds / 2)
-            if victim != "nobody":
+            if victim != "none":
                 self.kill(program)
                 self.again(program)
             time.sleep(seconds / 2)
         finally:
             self.standby(None)
-        self.say("synchronous standby no longer wanted")
+        self.say("synchronous standby no longer configured")
 
     def standby(self, name):
-        self.world.sql("ALTER SYSTEM %s" % ("SET synchronous_standby_names = " + name if name else "RESET synchronous_standby_names"))
+        self.world.sql("ALTER SYSTEM %s" % ("SET synchronous_standby_names = " +
+                                            name if name else "RESET synchronous_standby_names"))
         self.world.sql("SELECT pg_reload_conf()")
 
     # ---- single events ----
 
     def accept(self, user):
-        """One request, asked for until it is accepted: apis may still be starting."""
-        def ask():
+        """One request, repeated until it is accepted: apis may still be starting."""
+        def post():
             answer = self.world.post(user, "k")
             return answer.json()["id"] if answer.status == 202 else None
-        return harness.wait(ask, "a request of %s is accepted" % user)
+        return harness.wait_until(post, "a request of %s is accepted" % user)
 
     def calls(self, user, *kinds):
         return [row for row in self.world.sandbox.calls(user=user, limit=1000) if row["call"] in kinds]
@@ -283,24 +289,28 @@ class Troubles:
         row = self.world.event(event)
         if row["status"] != "PROCESSING":
             return None
-        found = [worker for worker in self.world.workers() if worker.alive() and row["lease_owner"].endswith(":%d" % worker.pid)]
+        found = [worker for worker in self.world.workers() if worker.alive() and
+                 row["lease_owner"].endswith(":%d" % worker.pid)]
         return found[0] if found else None
 
     def pause_between_lease_and_send(self, chance):
         """A worker stands still with a lease in hands, before or behind its create, until others have taken over; the
         user may be blocked meanwhile."""
-        call, seconds, blocked = chance.choice(("check", "create", "link")), chance.uniform(2.2, 4.5), chance.random() < 0.5
+        call, seconds, blocked = chance.choice(("check", "create", "link")), chance.uniform(2.2,
+                                                                                            4.5), chance.random() < 0.5
         user = "paused-%d" % self.phase
         slow = (call, "delay", {"user": user, "delay_ms": 400})
         with self.incident_rules(slow):
             event = self.accept(user)
             deadline, worker = time.monotonic() + 5, None
-            while worker is None and time.monotonic() < deadline and self.world.status(event) in ("PENDING", "PROCESSING"):
+            while worker is None and time.monotonic() < deadline and self.world.status(event) in ("PENDING",
+                                                                                                  "PROCESSING"):
                 worker = self.owner(event) if self.calls(user, call) else None
             if worker is None:
                 self.say("no worker to pause", event=event, status=self.world.status(event))
                 return
-            self.say("SIGSTOP", program=worker.name, seconds=seconds, event=event, during=call, user_is_blocked_meanwhile=blocked)
+            self.say("SIGSTOP", program=worker.name, seconds=seconds, event=event, during=call,
+                     user_is_blocked_meanwhile=blocked)
             worker.signal(signal.SIGSTOP)
             try:
                 if blocked:
@@ -311,7 +321,7 @@ class Troubles:
             time.sleep(0.3)
 
     def kill_at_create(self, chance):
-        """An event that kills its worker: whoever sends a create for that user dies within a moment."""
+        """An event that kills its worker: a worker that sends a create for that user dies within a moment."""
         kills, moment = chance.randrange(1, 8), chance.uniform(0, 0.1)
         fault, more = chance.choice((("create_then_hang", {}), ("hang", {}), ("delay", {"delay_ms": 400}),
                                      ("drop_then_execute", {"late_ms": 800})))
@@ -320,7 +330,8 @@ class Troubles:
             event = self.accept(user)
             self.say("event that kills", event=event, create=fault, kills=kills)
             deadline, seen, killed = time.monotonic() + 5 * kills, 0, 0
-            while killed < kills and time.monotonic() < deadline and self.world.status(event) in ("PENDING", "PROCESSING"):
+            while killed < kills and time.monotonic() < deadline and self.world.status(event) in ("PENDING",
+                                                                                                  "PROCESSING"):
                 creates = len(self.calls(user, "create"))
                 worker = self.owner(event) if creates > seen else None
                 seen = creates
@@ -332,10 +343,12 @@ class Troubles:
             self.say("event that killed", event=event, killed=killed, status=self.world.status(event))
 
     OUTAGES = (("issuer is down", "issuer", ()), ("core-api is down", "core", ()),
-               ("creates hang", None, [("create", "hang", {})]), ("creates are dropped", None, [("create", "drop", {})]),
+               ("creates hang", None, [("create", "hang", {})]),
+               ("creates are dropped", None, [("create", "drop", {})]),
                ("creates are 503", None, [("create", "status", {"status": 503})]),
                ("creates are executed and dropped", None, [("create", "create_then_drop", {})]),
-               ("checks are 503", None, [("check", "status", {"status": 503})]), ("links hang", None, [("link", "hang", {})]),
+               ("checks are 503", None, [("check", "status", {"status": 503})]),
+               ("links hang", None, [("link", "hang", {})]),
                ("everything of the issuer is 500", None, [("issuer", "status", {"status": 500})]),
                ("the issuer is limited", None, [("issuer", "limited", {"per_second": 0.5})]))
 
@@ -344,22 +357,23 @@ class Troubles:
         what, target, rules = chance.choice(self.OUTAGES)
         workers, seconds, dies = chance.choice((1, 2, 3)), chance.uniform(2, 6), chance.random() < 0.4
         for each in self.clients:
-            each.may_ask.clear()
+            each.may_send.clear()
         try:
             self.set_rules([])
             for daemon in [*self.world.apis(), *self.world.workers()]:
-                daemon.wait_ready(PATIENCE)
+                daemon.wait_ready(STUCK_AFTER_S)
             for worker in self.world.workers()[workers:]:
                 self.stop(worker, start_again=False)
             open_ones = "SELECT count(*) FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING')"
             with contextlib.suppress(harness.Failed):
-                harness.wait(lambda: self.world.sql(open_ones) == "0", "nothing is open", 15, 0.1)
+                harness.wait_until(lambda: self.world.sql(open_ones) == "0", "nothing is open", 15, 0.1)
             others = self.world.sql(open_ones)
             self.set_rules(rules)
             if target:
                 self.world.sandbox.down(target)
             event = self.accept("quiet-%d" % self.phase)
-            self.say("single event", event=event, outage=what, workers=workers, seconds=seconds, worker_dies=dies, other_open_events=others)
+            self.say("single event", event=event, outage=what, workers=workers, seconds=seconds, worker_dies=dies,
+                     other_open_events=others)
             time.sleep(seconds / 2)
             if dies:
                 self.kill(self.world.workers()[0])
@@ -380,4 +394,4 @@ class Troubles:
                 if not worker.alive():
                     self.again(worker)
             for each in self.clients:
-                each.may_ask.set()
+                each.may_send.set()

@@ -1,5 +1,6 @@
-/* What the database tests share: one database of their own per program (ISSUING_TEST_DATABASE), opened as its superuser, to look and to set
- * things up, or in the role whose statements are tested. Everything that goes wrong in here ends the test with the server's words. */
+/* What the database tests share: each test program has a database of its own (ISSUING_TEST_DATABASE), which is opened
+ * as its superuser, to prepare and to look, or in the role whose statements are tested. An error in here fails the test
+ * with the server's message. */
 #ifndef ISSUING_TEST_DATABASE_H
 #define ISSUING_TEST_DATABASE_H
 
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg_sync.h"
+#include "common/pg/pg_sync.h"
 
 static inline const char *database_conninfo(void)
 {
@@ -49,12 +50,12 @@ static inline struct pg_sync *database_open(const char *role)
     return db;
 }
 
-static inline struct pg_rows *database_ask(struct pg_sync *db, const struct sql_statement *statement,
-                                           const struct pg_param *params)
+static inline struct pg_rows *database_query(struct pg_sync *db, const struct sql_statement *statement,
+                                             const struct pg_param *params)
 {
     struct err err = {.kind = ERR_NONE};
     struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_ask(db, statement, params, &rows, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(db, statement, params, &rows, &err), "%s", err.message);
     return rows;
 }
 
@@ -62,7 +63,7 @@ static inline struct pg_rows *database_ask(struct pg_sync *db, const struct sql_
 static inline struct pg_rows *database_rows(struct pg_sync *db, const char *text)
 {
     const struct sql_statement statement = {.name = "of_a_test", .text = text, .shape = SQL_MANY};
-    return database_ask(db, &statement, NULL);
+    return database_query(db, &statement, NULL);
 }
 
 /* The one int8, int4 or bool (0, 1) that a query gives; -1 for NULL. */

@@ -1,17 +1,21 @@
-/* The story: the api is broken into. It can read a card number of a user only by the one function, one card at a time,
- * and each time there is a row in the audit trail; a worker that is broken into reads none. And a key is replaced: its
- * records are sealed again in small steps while others read them, and what cannot be opened is not given away. */
+/* The story: an attacker controls the api. It can read a card number of a user only by the one function, one card at a
+ * time, and each time there is a row in the audit trail; an attacked worker reads none. And a key is replaced: its
+ * records are sealed again in small steps while others read them, and a record that cannot be opened is not given away.
+ * */
 #include "tests/db/database.h"
 
+#include <pthread.h>
+
 #include "common/keyring.h"
-#include "common/sql/statements.h"
+#include "common/pg/sql/statements.h"
 #include "migrations.h"
+#include "tests/unit/suite.h"
 
 static struct pg_sync *owner, *api, *worker;
 
 #define CARD(n) "00000000-0000-7000-8000-00000000000" #n
 #define EVENT(n) "00000000-0000-7000-9000-00000000000" #n
-/* 45 bytes: version 1, a key id, and what nobody here opens. */
+/* 45 bytes: version 1, a key id, and content that no key here opens. */
 #define RECORD(key) "decode('01' || lpad(to_hex(" #key "), 8, '0') || repeat('ab', 40), 'hex')"
 
 static void insert(const char *n, const char *user, const char *event_status, const char *card_status,
@@ -33,7 +37,7 @@ static void set_up(void)
     api = database_open("issuing_api");
     worker = database_open("issuing_worker");
     database_run(owner, "SET search_path = pg_catalog, issuing, pg_temp; TRUNCATE outbox_events, cards, card_reissues, "
-                        "operator_actions");
+                        "operator_actions, number_reveals; SELECT issuing.set_ceiling('reveals', 60)");
 }
 
 static void tear_down(void)
@@ -43,8 +47,10 @@ static void tear_down(void)
     pg_sync_closep(&worker);
 }
 
-/* What card_number gives: 0 rows, 1 = a row without the record, 2 = with it. */
-static int reveal(const char *card, const char *user, int64_t key)
+static int64_t frees_in_ms; /* of the last call that was refused */
+
+/* What card_number gives: 0 rows, 1 = a row without the record, 2 = with it, 3 = too many. */
+static int reveal_by(struct pg_sync *db, const char *card, const char *user, int64_t key, int64_t most)
 {
     struct buf buf;
     struct pg_array keys;
@@ -53,12 +59,22 @@ static int reveal(const char *card, const char *user, int64_t key)
     pg_array_start(&keys, &buf, PG_INT8);
     pg_array_add_int8(&keys, key);
     ck_assert(uuid_parse(card, strlen(card), &id));
-    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_text(user, strlen(user)), pg_array_param(&keys)};
-    struct pg_rows *rows = database_ask(api, &sql_card_number, params);
-    int found = pg_rows_count(rows) == 0 ? 0 : pg_is_null(rows, 0, 3) ? 1 : 2;
+    const struct pg_param params[] = {pg_param_uuid(&id), pg_param_text(user, strlen(user)), pg_array_param(&keys),
+                                      pg_param_int8(most)};
+    struct pg_rows *rows = database_query(db, &sql_card_number, params);
+    int found = pg_rows_count(rows) == 0 ? 0 : !pg_is_null(rows, 0, 5) ? 3 : pg_is_null(rows, 0, 3) ? 1 : 2;
+    if (found == 3) {
+        frees_in_ms = pg_int8(rows, 0, 5);
+        ck_assert(pg_is_null(rows, 0, 3)); /* no record with a refusal */
+    }
     pg_rows_free(rows);
     buf_done(&buf);
     return found;
+}
+
+static int reveal(const char *card, const char *user, int64_t key)
+{
+    return reveal_by(api, card, user, key, 10);
 }
 
 static int64_t audited(void)
@@ -106,6 +122,212 @@ START_TEST(every_key_id_of_32_bits_is_read)
 }
 END_TEST
 
+/* ---- how many ---------------------------------------------------------------------------------------------------- */
+
+static int64_t refusals(void)
+{
+    return database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'number_refused'");
+}
+
+static void later(const char *by)
+{
+    database_exec(owner,
+                  "UPDATE number_reveals SET last_at = last_at - interval '%s', refused_at = refused_at - interval "
+                  "'%s', revealed_at = ARRAY(SELECT a - interval '%s' FROM unnest(revealed_at) a)",
+                  by, by, by);
+}
+
+/* A stolen token, or a client in a loop. */
+START_TEST(a_user_is_shown_so_many_numbers_a_minute_and_refusals_leave_one_row)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    insert("2", "alice", "COMPLETED", "active", RECORD(7));
+    insert("3", "bob", "COMPLETED", "active", RECORD(7));
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(reveal_by(api, i % 2 ? CARD(1) : CARD(2), "alice", 7, 4), 2);
+    for (int i = 0; i < 200; i++)
+        ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 4), 3);
+    ck_assert_int_ge(frees_in_ms, 1);
+    ck_assert_int_le(frees_in_ms, 60000);
+    ck_assert_int_eq(audited(), 4);
+    ck_assert_int_eq(refusals(), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'number_refused' AND "
+                                         "actor = 'alice' AND event_id = '" EVENT(
+                                             1) "' AND after ->> 'card_id' = "
+                                                "'" CARD(1) "' AND after::text NOT LIKE '%%ab%%'"),
+                     1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM number_reveals"), 1);
+    ck_assert_int_eq(reveal_by(api, CARD(3), "bob", 7, 4), 2);
+    ck_assert_int_eq(reveal_by(api, CARD(3), "alice", 7, 4), 0); /* not hers; the limit does not matter */
+    /* Each leaves the window by itself. */
+    later("59 s");
+    ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 4), 3);
+    ck_assert_int_le(frees_in_ms, 1000);
+    ck_assert_int_eq(refusals(), 1);
+    later("1 s");
+    ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 4), 2);
+    ck_assert_int_eq(database_int(owner, "SELECT cardinality(revealed_at) FROM number_reveals WHERE user_id = 'alice'"),
+                     1);
+    later("61 s");
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 4), i < 4 ? 2 : 3);
+    ck_assert_int_eq(refusals(), 2); /* of another minute */
+}
+END_TEST
+
+/* An attacker controls the api: the number that it passes is worth nothing. */
+START_TEST(no_program_is_shown_more_than_the_owner_allows)
+{
+    struct err err = {.kind = ERR_NONE};
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    database_run(owner, "SELECT issuing.set_ceiling('reveals', 3)");
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, INT64_MAX), 2);
+    ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, INT64_MAX), 3);
+    ck_assert(!pg_sync_exec(api, "SELECT issuing.reveal_number('" CARD(1) "', 'alice', '{7}')", &err));
+    ck_assert_str_eq(pg_sync_sqlstate(api), "53400"); /* the function of the release before */
+    ck_assert(!pg_sync_exec(api, "SELECT issuing.set_ceiling('reveals', 60)", &err));
+    ck_assert_str_eq(pg_sync_sqlstate(api), "42501");
+    ck_assert(!pg_sync_exec(api, "UPDATE issuing.ceilings SET most = 60", &err));
+    ck_assert_str_eq(pg_sync_sqlstate(api), "42501");
+    ck_assert(!pg_sync_exec(api, "DELETE FROM issuing.number_reveals", &err));
+    ck_assert_str_eq(pg_sync_sqlstate(api), "42501");
+    ck_assert(!pg_sync_exec(owner, "SELECT issuing.set_ceiling('reveals', 1001)", &err));
+    ck_assert_str_eq(pg_sync_sqlstate(owner), "23514");
+    later("61 s");
+    ck_assert_int_eq(
+        database_int(api, "SELECT count(number_record) FROM issuing.reveal_number('" CARD(1) "', 'alice', '{7}')"), 1);
+    ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, -5), 0);
+    database_run(owner, "SELECT issuing.set_ceiling('reveals', 0)"); /* no user, at once */
+    ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 10), 0);
+    database_run(owner, "BEGIN; DELETE FROM issuing.ceilings");
+    ck_assert_int_eq(reveal_by(owner, CARD(1), "alice", 7, 10), 0); /* none = nothing */
+    database_run(owner, "ROLLBACK");
+    ck_assert_int_eq(audited(), 4);
+}
+END_TEST
+
+START_TEST(a_record_that_cannot_be_opened_counts_nothing)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 8, 2), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM number_reveals"), 0);
+    ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 2), 2);
+}
+END_TEST
+
+START_TEST(a_clock_that_was_ahead_keeps_no_number_for_more_than_a_minute)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 2), 2);
+    later("-1 year");
+    ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 2), 3);
+    ck_assert_int_le(frees_in_ms, 60000);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM number_reveals, unnest(revealed_at) a WHERE a > now()"),
+                     0);
+    later("61 s");
+    ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 2), 2);
+}
+END_TEST
+
+enum { REVEALERS = 12, REVEALS = 10, REVEALS_MOST = 25 };
+
+struct revealer {
+    pthread_t thread;
+    pthread_barrier_t *barrier;
+    struct pg_sync *db;
+    int shown, refused;
+};
+
+static void *reveal_often(void *context)
+{
+    struct revealer *revealer = context;
+    pthread_barrier_wait(revealer->barrier);
+    for (int i = 0; i < REVEALS; i++) {
+        struct err err;
+        struct pg_rows *rows = NULL;
+        const struct sql_statement statement = {
+            .name = "of_a_test",
+            .text = "SELECT frees_in_ms FROM issuing.reveal_number('" CARD(1) "', 'alice', '{7}', 25)",
+            .shape = SQL_MANY};
+        while (!pg_sync_query(revealer->db, &statement, NULL, &rows, &err))
+            if (strcmp(pg_sync_sqlstate(revealer->db), "55P03") != 0) /* a slow machine: the same call again */
+                return NULL;
+        revealer->shown += pg_rows_count(rows) == 1 && pg_is_null(rows, 0, 0);
+        revealer->refused += pg_rows_count(rows) == 1 && !pg_is_null(rows, 0, 0);
+        pg_rows_free(rows);
+    }
+    return NULL;
+}
+
+/* Many connections at once, while the log says that each number was shown within one minute. */
+static int64_t race_for_numbers(void)
+{
+    struct revealer revealers[REVEALERS] = {0};
+    pthread_barrier_t barrier;
+    ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, REVEALERS), 0);
+    for (int i = 0; i < REVEALERS; i++) {
+        revealers[i].barrier = &barrier;
+        revealers[i].db = database_open("issuing_api");
+        ck_assert_int_eq(pthread_create(&revealers[i].thread, NULL, reveal_often, &revealers[i]), 0);
+    }
+    int shown = 0, answers = 0;
+    for (int i = 0; i < REVEALERS; i++) {
+        ck_assert_int_eq(pthread_join(revealers[i].thread, NULL), 0);
+        shown += revealers[i].shown;
+        answers += revealers[i].shown + revealers[i].refused;
+        pg_sync_close(revealers[i].db);
+    }
+    pthread_barrier_destroy(&barrier);
+    ck_assert_int_eq(answers, REVEALERS * REVEALS);
+    ck_assert_int_eq(audited(), shown);
+    /* The most that any minute has. */
+    return database_int(owner, "SELECT max(n) FROM (SELECT count(*) OVER (ORDER BY at RANGE BETWEEN interval '59 s' "
+                               "PRECEDING AND CURRENT ROW) AS n FROM operator_actions WHERE action = "
+                               "'number_revealed') w");
+}
+
+START_TEST(the_limit_of_numbers_holds_for_any_number_of_connections)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    ck_assert_int_eq(race_for_numbers(), REVEALS_MOST);
+    ck_assert_int_ge(refusals(), 1);
+}
+END_TEST
+
+START_TEST(without_the_lock_of_the_user_the_limit_of_numbers_is_broken)
+{
+    int64_t most = REVEALS_MOST;
+    database_run(
+        owner, "CREATE TABLE issuing.original AS SELECT pg_get_functiondef('issuing.reveal_number(uuid, text, int8[], "
+               "int8)'::regprocedure) AS text; DO $do$ BEGIN EXECUTE replace((SELECT text FROM issuing.original), "
+               "'PERFORM pg_advisory_xact_lock', 'PERFORM '); END $do$");
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    for (int round = 0; round < 30 && most == REVEALS_MOST; round++) {
+        database_run(owner, "TRUNCATE operator_actions, number_reveals");
+        most = race_for_numbers();
+    }
+    database_run(owner,
+                 "DO $do$ BEGIN EXECUTE (SELECT text FROM issuing.original); END $do$; DROP TABLE issuing.original");
+    ck_assert_int_gt(most, REVEALS_MOST);
+}
+END_TEST
+
+START_TEST(a_number_is_not_revealed_in_an_old_snapshot)
+{
+    struct err err = {.kind = ERR_NONE};
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    database_run(api, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+    ck_assert(!pg_sync_exec(api, "SELECT issuing.reveal_number('" CARD(1) "', 'alice', '{7}', 10)", &err));
+    ck_assert_str_eq(pg_sync_sqlstate(api), "25001");
+    database_run(api, "ROLLBACK");
+}
+END_TEST
+
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
 START_TEST(a_worker_gets_its_card_without_the_number)
 {
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
@@ -150,7 +372,7 @@ START_TEST(grants_of_an_older_release_are_taken_back)
     }
     ck_assert_int_eq(
         database_int(owner, "SELECT has_any_column_privilege('issuing_api', 'issuing.operator_actions', 'INSERT')"), 0);
-    /* What somebody gave another role is theirs. */
+    /* A right that was granted to another role stays. */
     ck_assert_int_eq(database_int(owner, "SELECT has_table_privilege('pg_monitor', 'issuing.cards', 'SELECT')"), 1);
 }
 END_TEST
@@ -222,15 +444,18 @@ int main(void)
     tcase_add_test(tcase, a_number_and_its_audit_row_come_together);
     tcase_add_test(tcase, what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row);
     tcase_add_test(tcase, every_key_id_of_32_bits_is_read);
+    tcase_add_test(tcase, a_user_is_shown_so_many_numbers_a_minute_and_refusals_leave_one_row);
+    tcase_add_test(tcase, no_program_is_shown_more_than_the_owner_allows);
+    tcase_add_test(tcase, a_record_that_cannot_be_opened_counts_nothing);
+    tcase_add_test(tcase, a_clock_that_was_ahead_keeps_no_number_for_more_than_a_minute);
+    tcase_add_test(tcase, the_limit_of_numbers_holds_for_any_number_of_connections);
+    tcase_add_test(tcase, without_the_lock_of_the_user_the_limit_of_numbers_is_broken);
+    tcase_add_test(tcase, a_number_is_not_revealed_in_an_old_snapshot);
     tcase_add_test(tcase, a_worker_gets_its_card_without_the_number);
     tcase_add_test(tcase, records_are_counted_by_key);
     tcase_add_test(tcase, grants_of_an_older_release_are_taken_back);
     tcase_add_test(tcase, sealing_again_goes_in_steps_and_skips_what_is_locked);
     tcase_add_test(tcase, a_record_is_stored_only_over_the_one_that_was_opened_and_is_audited_without_it);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -1,13 +1,15 @@
 /* The stories.
  *
- * The clock of the database is set back while an attempt is under way. The age of its send becomes negative, "nothing was sent" is read from that, and
- * a refusal ends the event while the issuer has a card for it; or the clock was ahead, and what it has written waits for hours.
+ * * The clock of the database is set back while an attempt is under way. The age of its send becomes negative, "nothing
+ * was sent" is read from that, and a refusal ends the event while the issuer has a card for it; or the clock was ahead,
+ * and what it has written waits for hours.
  *
- * A worker dies again and again. If each death counted as an attempt of all events in its hands, all would end FAILED without one call; and if one of
- * them is the cause, all others die with it each time. */
+ * * A worker dies again and again. If each death counted as an attempt of all events in its hands, all would end FAILED
+ * without one call; and if one of them is the cause, all others die with it each time. */
 #include "tests/db/database.h"
 
-#include "common/sql/statements.h"
+#include "common/pg/sql/statements.h"
+#include "tests/unit/suite.h"
 
 static struct pg_sync *owner, *worker;
 
@@ -29,7 +31,7 @@ static void add(const char *user)
     database_exec(owner, "INSERT INTO outbox_events (user_id, payload) VALUES ('%s', '{\"kind\":\"new\"}')", user);
 }
 
-/* What a claim says of the one event that it takes. */
+/* What a claim returns for the one event that it takes. */
 static int64_t claimed(const char *expression)
 {
     return database_int(worker,
@@ -45,7 +47,7 @@ static int claim_number(bool alone)
                              alone ? "true" : "false");
 }
 
-/* As the end of an attempt that is tried again at once; clear: nothing was sent in it. */
+/* Like the end of an attempt that is tried again at once; clear: nothing was sent in it. */
 static void end_with(bool clear, bool may_arrive, const char *give_back)
 {
     database_exec(worker,
@@ -57,7 +59,7 @@ static void end_with(bool clear, bool may_arrive, const char *give_back)
                   give_back, clear ? "true" : "false", may_arrive ? "true" : "false");
 }
 
-/* The clock goes by so much, for the rows that are there: what they bear goes the other way. */
+/* The clock moves by this much, for the existing rows: their times move the other way. */
 static void step_clock(const char *by)
 {
     database_exec(
@@ -76,7 +78,7 @@ static int64_t fact(const char *expression)
 static int64_t rebase(void)
 {
     const struct pg_param params[] = {pg_param_int8(100)};
-    struct pg_rows *rows = database_ask(worker, &sql_outbox_rebase, params);
+    struct pg_rows *rows = database_query(worker, &sql_outbox_rebase, params);
     int64_t moved = pg_int8(rows, 0, 0);
     pg_rows_free(rows);
     return moved;
@@ -86,7 +88,7 @@ static int64_t sweep(int64_t lost_max)
 {
     const struct pg_param params[] = {pg_param_null(), pg_param_int8(0), pg_param_null(), pg_param_int8(100),
                                       pg_param_int8(lost_max)};
-    struct pg_rows *rows = database_ask(worker, &sql_outbox_sweep, params);
+    struct pg_rows *rows = database_query(worker, &sql_outbox_sweep, params);
     int64_t freed = pg_int8(rows, 0, 0);
     pg_rows_free(rows);
     return freed;
@@ -97,7 +99,7 @@ static bool sweep_names_one(void)
 {
     const struct pg_param params[] = {pg_param_null(), pg_param_int8(0), pg_param_null(), pg_param_int8(100),
                                       pg_param_int8(5)};
-    struct pg_rows *rows = database_ask(worker, &sql_outbox_sweep, params);
+    struct pg_rows *rows = database_query(worker, &sql_outbox_sweep, params);
     bool is_named = !pg_is_null(rows, 0, 1);
     pg_rows_free(rows);
     return is_named;
@@ -213,7 +215,7 @@ START_TEST(attempts_that_are_lost_with_their_worker_do_not_count_as_the_events)
     ck_assert_int_eq(claim_number(false), 1);
     lose();
     ck_assert_int_eq(fact("(status = 'PENDING' AND retry_count = 0 AND lost_count = 1)::int"), 1);
-    ck_assert_int_eq(claim_number(false), 1); /* once may happen to anybody */
+    ck_assert_int_eq(claim_number(false), 1); /* one loss is no suspicion */
     end_with(false, false, "false");
     ck_assert_int_eq(fact("(retry_count = 1 AND lost_count = 0)::int"), 1);
 }
@@ -227,7 +229,7 @@ START_TEST(an_event_that_lost_two_attempts_is_claimed_alone)
         ck_assert_int_eq(claim_number(false), 2);
         lose();
     }
-    ck_assert(!sweep_names_one()); /* the claims would pass them over again and again */
+    ck_assert(!sweep_names_one()); /* the claims would skip them every time */
     add("carol");
     ck_assert(sweep_names_one());
     ck_assert_int_eq(claim_number(false), 1); /* carol; the others are not passed by silently: */
@@ -238,7 +240,7 @@ START_TEST(an_event_that_lost_two_attempts_is_claimed_alone)
     ck_assert_int_eq(claim_number(true), 1);
     ck_assert_int_eq(claim_number(true), 1);
     ck_assert_int_eq(claim_number(true), 0);
-    /* While none of them is due nobody is held back for them. */
+    /* While none of them is due, no claim is held back for them. */
     ck_assert_int_eq(database_int(worker,
                                   "SELECT lost_count FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, "
                                   "100, false) WHERE id IS NULL"),
@@ -252,7 +254,8 @@ START_TEST(an_event_that_lost_two_attempts_is_claimed_alone)
 }
 END_TEST
 
-/* A row of an earlier time is there still when the event loses its worker twice again. A claim that began before the sweep's commit must not remove it. */
+/* A row of an earlier loss still exists when the event loses its worker twice again. A claim that began before the
+ * sweep's commit must not remove it. */
 START_TEST(an_event_that_is_lost_again_is_not_forgotten)
 {
     add("alice");
@@ -292,7 +295,7 @@ START_TEST(a_payload_that_is_far_too_large_is_not_handed_out)
 }
 END_TEST
 
-/* Rows of before the schema's bounds, or of somebody who may do everything. */
+/* Rows from before the bounds of the schema, or of a superuser. */
 START_TEST(a_row_beyond_every_range_stops_no_other)
 {
     static const char *const rows[] = {
@@ -406,9 +409,5 @@ int main(void)
     tcase_add_test(tcase, a_row_beyond_the_range_of_a_column_is_refused);
     tcase_add_test(tcase, only_a_card_reissue_takes_the_place_of_its_card);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -1,18 +1,18 @@
 /* The story: two operators, a worker and a client's card number. An operator's statement may act on a row once, in the
- * state it was chosen in, together with its audit row, and never on one that a request for may have left; and the
- * operator's role cannot read what it should not.
- * Needs a migrated database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE, as a superuser; the role
- * issuing_operator may log in. */
+ * state in which it was chosen, together with its audit row, and never on an event whose request may have left. The
+ * operator's role cannot read card numbers. Needs a migrated database: its conninfo (keyword=value) in
+ * ISSUING_TEST_DATABASE, as a superuser; the role issuing_operator may log in. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg_sync.h"
+#include "common/pg/pg_sync.h"
 #include "ctl/event.h"
 #include "ctl/filter.h"
 #include "migrations.h"
 #include "statements.h"
+#include "tests/unit/suite.h"
 
 static struct pg_sync *owner, *operator; /* superuser; issuing_operator */
 static struct err err;
@@ -50,7 +50,7 @@ static int64_t number(const char *text)
 {
     const struct sql_statement statement = {.name = "number", .text = text, .shape = SQL_ONE};
     pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_ask(owner, &statement, NULL, &rows, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(owner, &statement, NULL, &rows, &err), "%s", err.message);
     return pg_int8(rows, 0, 0);
 }
 
@@ -79,7 +79,7 @@ static int act(struct pg_sync *db, const struct sql_statement *statement, const 
                struct event *ret_event)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_ask(db, statement, params, &rows, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(db, statement, params, &rows, &err), "%s", err.message);
     ck_assert_int_le(pg_rows_count(rows), 1);
     snprintf(refused, sizeof(refused), "no row");
     if (pg_rows_count(rows) == 0)
@@ -144,8 +144,8 @@ START_TEST(a_replay_starts_the_tries_again_and_keeps_the_age_of_the_issuer_key)
 }
 END_TEST
 
-/* The story: an event that was tried alone because it had cost its worker before, or put off again and again, was
- * replayed, and was put aside again at once by what had been counted before. */
+/* The story: an event that was tried alone because it had cost its worker before, or that was deferred again and again,
+ * was replayed, and was set aside again at once because of the counts from before. */
 START_TEST(a_replay_forgets_what_was_counted_and_not_when_something_was_sent)
 {
     insert_failed();
@@ -212,7 +212,7 @@ static int page(const struct filter *filter, int64_t horizon_us, const struct uu
     params[FILTER_PARAMS] = pg_param_int8(horizon_us);
     params[FILTER_PARAMS + 1] = after ? pg_param_uuid(after) : pg_param_null();
     params[FILTER_PARAMS + 2] = pg_param_int8(10);
-    ck_assert_msg(pg_sync_ask(operator, & sql_operator_replay_page, params, &rows, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(operator, & sql_operator_replay_page, params, &rows, &err), "%s", err.message);
     if (pg_rows_count(rows) > 0)
         *ret_first = pg_uuid(rows, 0, 0);
     return pg_rows_count(rows);
@@ -273,8 +273,8 @@ START_TEST(cancel_refuses_what_may_have_been_sent)
 }
 END_TEST
 
-/* The story (of the protocol review): a reissue FAILED `issuer_key_expired`; replay led to the same end, cancel was refused,
- * and the user's next request for the same card was refused for ever. */
+/* The story (of the protocol review): a reissue FAILED `issuer_key_expired`; replay led to the same end, cancel was
+ * refused, and the user's next request for the same card was refused for ever. */
 START_TEST(resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again)
 {
     static const char *const again = "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', '{\"kind\": "
@@ -285,7 +285,7 @@ START_TEST(resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again)
     id = (struct uuid){0};
     pg_rows_scope struct pg_rows *rows = NULL;
     const struct sql_statement which = {.name = "which", .text = "SELECT id FROM outbox_events", .shape = SQL_ONE};
-    ck_assert(pg_sync_ask(owner, &which, NULL, &rows, &err));
+    ck_assert(pg_sync_query(owner, &which, NULL, &rows, &err));
     id = pg_uuid(rows, 0, 0);
     ck_assert(!pg_sync_exec(owner, again, &err));
     ck_assert_int_eq(resolve(false, 1000), 0);
@@ -326,8 +326,8 @@ START_TEST(what_was_surely_not_sent_needs_no_confirmation)
 }
 END_TEST
 
-/* The story: a reissue whose payload could not be used gave the place of its card away; corrected and replayed, it would
- * have made a second live reissue of the card. */
+/* The story: a reissue whose payload could not be used gave the place of its card away; corrected and replayed, it
+ * would have made a second live reissue of the card. */
 START_TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
 {
 #define REISSUE "'{\"kind\": \"reissue\", \"replaces\": \"0190b5a8-7c1e-7cc3-98c4-dc0c0c07398f\"}'"
@@ -343,7 +343,7 @@ START_TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
     ck_assert_int_eq(replay(operator, 0, NULL), 0);
     ck_assert_str_eq(refused, "place_taken");
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 0);
-    change("DELETE FROM card_reissues"); /* nobody has it: the replay takes it */
+    change("DELETE FROM card_reissues"); /* the place is free: the replay takes it */
     ck_assert_int_eq(replay(operator, 0, NULL), 1);
     ck_assert_int_eq(number("SELECT count(*) FROM card_reissues r JOIN outbox_events e ON e.id = r.event_id"
                             " WHERE e.retry_count = 0 AND e.status = 'PENDING'"),
@@ -351,7 +351,7 @@ START_TEST(a_replay_is_refused_while_another_event_has_the_place_of_its_card)
 }
 END_TEST
 
-/* ---- marks ---- */
+/* ---- marks ------------------------------------------------------------------------------------------------------- */
 
 static struct pg_sync *worker; /* issuing_worker */
 static struct uuid mark, token;
@@ -376,21 +376,21 @@ static const char *leave_mark(const struct sql_statement *statement)
     const struct pg_param params[] = {is_reissue ? pg_param_uuid(&id) : pg_array_param(&array), pg_param_int8(60000),
                                       OLGA("who knows")};
     pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_ask(operator, statement, params, &rows, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(operator, statement, params, &rows, &err), "%s", err.message);
     buf_done(&buf);
     const char *why = pg_bytes(rows, 0, is_reissue ? 1 : 2).bytes;
     snprintf(refused, sizeof(refused), "%s", why ? why : "");
     return refused;
 }
 
-/* How many marks the worker gets; the first one is kept in mark, token and seen_us. */
+/* The number of marks that the worker gets; the first one is stored in mark, token and seen_us. */
 static int take(void)
 {
     token = uuid4_make();
     const struct pg_param params[] = {pg_param_uuid(&token), pg_param_int8(4), pg_param_int8(30000),
                                       pg_param_text("w1", 2)};
     pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_ask(worker, &sql_reconcile_take, params, &rows, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(worker, &sql_reconcile_take, params, &rows, &err), "%s", err.message);
     if (pg_rows_count(rows) > 0) {
         mark = pg_uuid(rows, 0, 0);
         seen_us = pg_int8(rows, 0, 7);
@@ -405,7 +405,7 @@ static const char *end_mark(const char *result)
     const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
                                       pg_param_text(result, strlen(result)), pg_param_text("Why:", 4)};
     pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_ask(worker, &sql_reconcile_end, params, &rows, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(worker, &sql_reconcile_end, params, &rows, &err), "%s", err.message);
     snprintf(came_to, sizeof(came_to), "%s", pg_bytes(rows, 0, 0).bytes);
     return came_to;
 }
@@ -452,8 +452,8 @@ START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
 }
 END_TEST
 
-/* The story: a worker puts a mark back for a few seconds while the database's clock is six hours ahead; the clock is set
- * right, and nobody looks at the mark for six hours. The card that it is about stays live. */
+/* The story: a worker puts a mark back for a few seconds while the database's clock is six hours ahead; the clock is
+ * set right, and nobody looks at the mark for six hours. The card that it is about stays live. */
 START_TEST(a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant)
 {
     open_worker();
@@ -464,7 +464,7 @@ START_TEST(a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant)
         if (!held) {
             const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(20000),
                                               pg_param_text("settling", 8)};
-            ck_assert_msg(pg_sync_ask(worker, &sql_reconcile_put_back, params, NULL, &err), "%s", err.message);
+            ck_assert_msg(pg_sync_query(worker, &sql_reconcile_put_back, params, NULL, &err), "%s", err.message);
         }
         change("UPDATE peer_checks SET due_at = due_at + interval '6 h', due_set_at = due_set_at + interval '6 h'");
         ck_assert_int_eq(take(), 0);
@@ -490,7 +490,7 @@ START_TEST(a_withdrawn_mark_changes_nothing_any_more)
     ck_assert_int_eq(take(), 1);
     const struct pg_param params[] = {pg_param_uuid(&mark)};
     pg_rows_scope struct pg_rows *rows = NULL;
-    ck_assert(pg_sync_ask(operator, & sql_operator_withdraw_check, params, &rows, &err));
+    ck_assert(pg_sync_query(operator, & sql_operator_withdraw_check, params, &rows, &err));
     ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "withdrawn");
     ck_assert_str_eq(end_mark("reissued"), "fenced");
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
@@ -499,8 +499,8 @@ START_TEST(a_withdrawn_mark_changes_nothing_any_more)
 }
 END_TEST
 
-/* The story: between the look-up and its end another operator replays the event, a worker sends again, and the event fails
- * again: what was found before says nothing about it. */
+/* The story: between the look-up and its end another operator replays the event, a worker sends again, and the event
+ * fails again: the earlier look-up proves nothing about it. */
 START_TEST(a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged)
 {
     static const char *const ends[] = {"found", "cancelled_at_issuer", "duplicate"};
@@ -523,8 +523,8 @@ START_TEST(a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged)
 }
 END_TEST
 
-/* The story: a card is found for an event that the row calls "surely not sent"; the flow would send it anew, and past the
- * lifetime of the issuer's key that makes a second card. */
+/* The story: a card is found for an event that the row calls "surely not sent"; the flow would send it anew, and past
+ * the lifetime of the issuer's key that makes a second card. */
 static void report(void)
 {
     char text[200], id_text[UUID_TEXT_SIZE];
@@ -533,7 +533,8 @@ static void report(void)
     ck_assert_msg(pg_sync_exec(worker, text, &err), "%s", err.message);
 }
 
-/* A worker reports a create that it has sent after its lease. Whoever had judged the event before does not know of the card. */
+/* A worker reports a create that it sent after its lease. A look-up that judged the event before does not know of the
+ * card. */
 START_TEST(a_mark_begins_anew_when_a_late_create_is_reported)
 {
     open_worker();
@@ -651,7 +652,7 @@ START_TEST(a_reconcile_cannot_end_as_a_reissue)
     ck_assert_int_eq(take(), 1);
     const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
                                       pg_param_text("reissued", 8), pg_param_null()};
-    ck_assert(!pg_sync_ask(worker, &sql_reconcile_end, params, NULL, &err));
+    ck_assert(!pg_sync_query(worker, &sql_reconcile_end, params, NULL, &err));
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), 1);
     pg_sync_closep(&worker);
 }
@@ -703,7 +704,7 @@ START_TEST(the_operator_sees_the_card_and_never_its_number)
     ck_assert(event.has_card);
     ck_assert_str_eq(event.last4, "4242");
     ck_assert(!event.outcome_unknown);
-    ck_assert(!pg_sync_ask(operator, & number_record, NULL, NULL, &err));
+    ck_assert(!pg_sync_query(operator, & number_record, NULL, NULL, &err));
     ck_assert_str_eq(pg_sync_sqlstate(operator), "42501");
 }
 END_TEST
@@ -735,11 +736,11 @@ START_TEST(doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_to
 {
     pg_rows_scope struct pg_rows *good = NULL, *bad = NULL;
     const struct pg_param list[] = {pg_param_text(migrations_rights, strlen(migrations_rights))};
-    ck_assert_msg(pg_sync_ask(operator, & sql_operator_rights, list, &good, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(operator, & sql_operator_rights, list, &good, &err), "%s", err.message);
     ck_assert_int_eq(pg_rows_count(good), 0);
     change("GRANT SELECT ON cards TO issuing_operator");
     change("REVOKE INSERT ON outbox_attempts FROM issuing_worker");
-    bool asked = pg_sync_ask(operator, & sql_operator_rights, list, &bad, &err);
+    bool asked = pg_sync_query(operator, & sql_operator_rights, list, &bad, &err);
     change("REVOKE SELECT ON cards FROM issuing_operator");
     change("GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, "
            "issuer_card_id, last4, status) ON cards"
@@ -790,9 +791,5 @@ int main(void)
     tcase_add_test(cases, the_operator_cannot_rewrite_what_was_done);
     tcase_add_test(cases, doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_too_many);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

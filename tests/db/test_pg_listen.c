@@ -1,10 +1,10 @@
-/* The story: for each NOTIFY the server wakes every session that listens to anything, so whoever has no use for hints should
- * not listen; and whoever wants them again may not miss what happened meanwhile, however often and fast it changes its
- * mind, and whatever happens to the connection. Needs a database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+/* The story: for each NOTIFY the server wakes every session that listens to anything, so a session that does not need
+ * hints should not listen. A session that needs them again may not miss what happened in between, however often and
+ * fast it changes, and whatever happens to the connection. Needs a database: its conninfo in ISSUING_TEST_DATABASE. */
 #include "database.h"
 #include "turning.h"
 
-#include "common/pg_listen.h"
+#include "common/pg/pg_listen.h"
 
 #define NAME "issuing-listen"
 
@@ -48,7 +48,7 @@ static bool session_did(const char *text)
                         text) == 1;
 }
 
-/* Begins to listen, which is one hint, and is told of this NOTIFY, which is another: so no earlier one was heard. */
+/* Starting to listen gives one hint, and this NOTIFY another: so no earlier NOTIFY gave one. */
 static void expect_silence_until_wanted(void)
 {
     pg_listen_want(listener, true);
@@ -91,7 +91,7 @@ START_TEST(what_is_not_wanted_is_not_heard)
 }
 END_TEST
 
-START_TEST(one_that_was_never_wanted_does_not_listen)
+START_TEST(a_listener_that_is_not_wanted_does_not_listen)
 {
     pg_listen_want(listener, false);
     run_until(session_did(""));
@@ -100,7 +100,7 @@ START_TEST(one_that_was_never_wanted_does_not_listen)
 }
 END_TEST
 
-START_TEST(wanting_what_is_wanted_asks_nothing)
+START_TEST(wanting_what_is_wanted_already_sends_nothing)
 {
     run_until(hints == 1);
     for (int i = 0; i < 10; i++)
@@ -111,7 +111,7 @@ START_TEST(wanting_what_is_wanted_asks_nothing)
 }
 END_TEST
 
-START_TEST(a_mind_that_changes_fast_ends_with_its_last_wish)
+START_TEST(after_fast_changes_the_last_one_holds)
 {
     run_until(hints == 1);
     hints = 0;
@@ -128,7 +128,7 @@ START_TEST(a_mind_that_changes_fast_ends_with_its_last_wish)
 }
 END_TEST
 
-START_TEST(a_new_connection_does_as_wished)
+START_TEST(a_new_connection_listens_only_if_wanted)
 {
     run_until(hints == 1);
     for (int i = 0; i < 2; i++) {
@@ -148,7 +148,7 @@ START_TEST(a_new_connection_does_as_wished)
 }
 END_TEST
 
-START_TEST(a_wish_on_its_way_does_not_hold_up_the_end)
+START_TEST(a_change_on_its_way_does_not_delay_the_end)
 {
     run_until(hints == 1);
     pg_listen_want(listener, false);
@@ -164,7 +164,7 @@ static void on_hint_stop(void *context)
     pg_listen_want(listener, false);
 }
 
-START_TEST(a_hint_may_say_that_it_was_the_last)
+START_TEST(a_listener_may_be_switched_off_from_a_hint)
 {
     struct err err = {0};
     close_listener();
@@ -178,19 +178,73 @@ START_TEST(a_hint_may_say_that_it_was_the_last)
 }
 END_TEST
 
+START_TEST(a_hint_follows_each_connect_and_each_notification)
+{
+    run_until(hints == 1);
+    database_run(db, "NOTIFY test_pg_listen");
+    run_until(hints == 2);
+    database_run(db, "NOTIFY test_pg_other");
+    database_run(db, "NOTIFY test_pg_listen, 'a'; NOTIFY test_pg_listen, 'b'");
+    run_until(hints == 4);
+    database_run(db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" NAME
+                     "' AND datname = current_database()");
+    run_until(hints == 5);
+    database_run(db, "NOTIFY test_pg_listen");
+    run_until(hints == 6);
+    close_listener();
+    ck_assert_int_eq(hints, 6);
+}
+END_TEST
+
+static void on_hint_close(void *context)
+{
+    on_hint(context);
+    pg_listen_close(listener, on_closed, &closed);
+    listener = NULL;
+}
+
+START_TEST(a_listener_may_be_closed_from_a_hint)
+{
+    struct err err = {0};
+    close_listener();
+    closed = false;
+    hints = 0;
+    ck_assert(pg_listen_open(&loop, database_conninfo(), "test_pg_listen", on_hint_close, &hints, &listener, &err));
+    run_until(closed);
+    ck_assert_int_eq(hints, 1);
+}
+END_TEST
+
+START_TEST(a_channel_has_a_plain_name)
+{
+    static const char *const names[] = {
+        "", "1a", "a b", "a;DROP", "A", "\"a\"", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffff1234"};
+    struct pg_listen *refused = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct err err = {0};
+        ck_assert(!pg_listen_open(&loop, database_conninfo(), names[i], on_hint, &hints, &refused, &err));
+        ck_assert_int_eq(err.kind, ERR_CONFIG);
+    }
+    ck_assert_ptr_null(refused);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pg_listen");
-    TCase *tcase = tcase_create("wishes");
+    TCase *tcase = tcase_create("pg_listen");
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, what_is_not_wanted_is_not_heard);
-    tcase_add_test(tcase, one_that_was_never_wanted_does_not_listen);
-    tcase_add_test(tcase, wanting_what_is_wanted_asks_nothing);
-    tcase_add_test(tcase, a_mind_that_changes_fast_ends_with_its_last_wish);
-    tcase_add_test(tcase, a_new_connection_does_as_wished);
-    tcase_add_test(tcase, a_wish_on_its_way_does_not_hold_up_the_end);
-    tcase_add_test(tcase, a_hint_may_say_that_it_was_the_last);
+    tcase_add_test(tcase, a_listener_that_is_not_wanted_does_not_listen);
+    tcase_add_test(tcase, wanting_what_is_wanted_already_sends_nothing);
+    tcase_add_test(tcase, after_fast_changes_the_last_one_holds);
+    tcase_add_test(tcase, a_new_connection_listens_only_if_wanted);
+    tcase_add_test(tcase, a_change_on_its_way_does_not_delay_the_end);
+    tcase_add_test(tcase, a_listener_may_be_switched_off_from_a_hint);
+    tcase_add_test(tcase, a_hint_follows_each_connect_and_each_notification);
+    tcase_add_test(tcase, a_listener_may_be_closed_from_a_hint);
+    tcase_add_test(tcase, a_channel_has_a_plain_name);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

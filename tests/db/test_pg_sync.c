@@ -1,12 +1,12 @@
-/* The story: what goes into the database comes out as the same bytes, nulls and empties included, and a refusal is told
- * apart from a lost connection: the first is final, after the second nobody knows. Neither tells the values that were
- * sent. Needs a database: its conninfo in ISSUING_TEST_DATABASE. */
+/* The story: what goes into the database comes out as the same bytes, nulls and empties included. A refusal is
+ * different from a lost connection: the first is final, after the second the outcome is unknown. Neither message quotes
+ * the values that were sent. Needs a database: its conninfo in ISSUING_TEST_DATABASE. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pg_sync.h"
+#include "common/pg/pg_sync.h"
 
 static struct pg_sync *db;
 static struct err err;
@@ -32,11 +32,11 @@ static void tear_down(void)
 static struct pg_rows *ask(const struct sql_statement *statement, const struct pg_param *params)
 {
     struct pg_rows *rows = NULL;
-    ck_assert_msg(pg_sync_ask(db, statement, params, &rows, &err), "%s", err.message);
+    ck_assert_msg(pg_sync_query(db, statement, params, &rows, &err), "%s", err.message);
     return rows;
 }
 
-static bool slice_is(struct slice slice, const char *bytes, size_t length)
+static bool is_bytes(struct slice slice, const char *bytes, size_t length)
 {
     return slice.bytes && slice.length == length && memcmp(slice.bytes, bytes, length) == 0;
 }
@@ -59,8 +59,8 @@ START_TEST(scalars_come_back_as_they_went)
     ck_assert(pg_bool(rows, 0, 1));
     struct uuid back = pg_uuid(rows, 0, 2);
     ck_assert(uuid_equal(&uuid, &back));
-    ck_assert(slice_is(pg_bytes(rows, 0, 3), "gr\xc3\xbc\xc3\x9f", 6));
-    ck_assert(slice_is(pg_bytes(rows, 0, 4), every, sizeof(every)));
+    ck_assert(is_bytes(pg_bytes(rows, 0, 3), "gr\xc3\xbc\xc3\x9f", 6));
+    ck_assert(is_bytes(pg_bytes(rows, 0, 4), every, sizeof(every)));
     ck_assert_int_eq(pg_int8(rows, 0, 5), -12345);
     ck_assert_int_eq(pg_int8(rows, 0, 6), -12345);
     ck_assert_int_eq(pg_int8(rows, 0, 7), 12345);
@@ -88,7 +88,7 @@ START_TEST(nulls_come_back_as_nulls_and_empties_as_empties)
     ck_assert_ptr_null(pg_bytes(rows, 0, 3).bytes);
     for (int column = 5; column < 7; column++) {
         ck_assert(!pg_is_null(rows, 0, column));
-        ck_assert(slice_is(pg_bytes(rows, 0, column), "", 0));
+        ck_assert(is_bytes(pg_bytes(rows, 0, column), "", 0));
     }
 }
 END_TEST
@@ -131,8 +131,8 @@ START_TEST(arrays_come_back_in_order_with_their_nulls)
         (void)snprintf(text, sizeof(text), "%d,\"{}", i);
         struct uuid uuid = pg_uuid(rows, i, 0);
         ck_assert(i % 7 ? uuid_equal(&uuid, &uuids[i]) : pg_is_null(rows, i, 0));
-        ck_assert(i % 5 ? slice_is(pg_bytes(rows, i, 1), text, strlen(text)) : pg_is_null(rows, i, 1));
-        ck_assert(slice_is(pg_bytes(rows, i, 2), "\0\xff", (size_t)(i % 3)));
+        ck_assert(i % 5 ? is_bytes(pg_bytes(rows, i, 1), text, strlen(text)) : pg_is_null(rows, i, 1));
+        ck_assert(is_bytes(pg_bytes(rows, i, 2), "\0\xff", (size_t)(i % 3)));
         ck_assert_int_eq(pg_int8(rows, i, 3), -i);
         ck_assert(pg_bool(rows, i, 4) == (i % 2 == 1));
     }
@@ -171,7 +171,7 @@ START_TEST(a_refusal_has_its_sqlstate_and_the_connection_goes_on)
     struct pg_param one = pg_param_int8(1);
     struct pg_rows *rows = NULL;
     ck_assert_str_eq(pg_sync_sqlstate(db), "");
-    ck_assert(!pg_sync_ask(db, &division, &zero, &rows, &err));
+    ck_assert(!pg_sync_query(db, &division, &zero, &rows, &err));
     ck_assert_ptr_null(rows);
     ck_assert_int_eq(err.kind, ERR_DATABASE);
     ck_assert_str_eq(pg_sync_sqlstate(db), "22012");
@@ -195,13 +195,13 @@ START_TEST(a_message_never_quotes_a_value)
     static const char secret[] = "4111111111111111";
     struct pg_param param = pg_param_text(secret, strlen(secret));
     for (size_t i = 0; i < ARRAY_SIZE(casts); i++) {
-        if (pg_sync_ask(db, &casts[i], &param, NULL, &err))
+        if (pg_sync_query(db, &casts[i], &param, NULL, &err))
             continue; /* a number is lawful JSON */
         ck_assert_int_eq(err.kind, ERR_DATABASE);
         ck_assert_msg(!strstr(err.message, "4111"), "%s", err.message);
         ck_assert_ptr_nonnull(strstr(err.message, casts[i].name));
     }
-    ck_assert(!pg_sync_ask(db, &casts[0], &param, NULL, &err));
+    ck_assert(!pg_sync_query(db, &casts[0], &param, NULL, &err));
 }
 END_TEST
 
@@ -226,7 +226,7 @@ START_TEST(a_lost_connection_is_away_and_stays_away)
     static const struct sql_statement one = {.name = "one", .text = "SELECT 1", .shape = SQL_ONE};
     ck_assert(!pg_sync_exec(db, "SELECT pg_terminate_backend(pg_backend_pid())", &err));
     ck_assert_int_eq(err.kind, ERR_AWAY);
-    ck_assert(!pg_sync_ask(db, &one, NULL, NULL, &err));
+    ck_assert(!pg_sync_query(db, &one, NULL, NULL, &err));
     ck_assert_int_eq(err.kind, ERR_AWAY);
 }
 END_TEST

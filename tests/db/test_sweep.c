@@ -1,12 +1,13 @@
-/* The story: claims walk the index of what is due from a bookmark and never look back, and what a claim writes is in
- * no index; so a held snapshot or a late vacuum cannot slow them down. Nothing may be lost for it: every claim's
- * bookmark lies before all that it left, and what turns up behind a bookmark is named by the sweep, whatever its
- * age. Times are equal to the microsecond or far apart: a transaction stands still where a test needs it to.
+/* The story: claims read the index of due events from a bookmark on and never look back, and no index holds a column
+ * that a claim writes; so a held snapshot or a late vacuum cannot slow them down. No event may be lost by that: every
+ * claim's bookmark lies before all events that it left, and the sweep finds every event that appears behind a bookmark,
+ * however old it is. Times are equal to the microsecond or far apart: a transaction stands still where a test needs it.
  * Every statement runs as issuing_worker. */
 #include "tests/db/database.h"
 
-#include "common/sql/statements.h"
-#include "common/uuid7.h"
+#include "common/base/uuid7.h"
+#include "common/pg/sql/statements.h"
+#include "tests/unit/suite.h"
 
 enum { LEASE_MS = 3600000, SLACK_MS = 700, FREED_MAX = 500, MANY = 4000 };
 
@@ -97,7 +98,7 @@ static int claim(struct pg_sync *db, int64_t limit, int64_t *bookmark)
     struct pg_param params[] = {pg_param_uuid(&token),        pg_param_int8(limit), pg_param_int8(LEASE_MS),
                                 pg_param_text("worker-1", 8), bound(*bookmark),     pg_param_int8(SLACK_MS),
                                 pg_param_bool(false)};
-    struct pg_rows *rows = database_ask(db, &sql_outbox_claim, params);
+    struct pg_rows *rows = database_query(db, &sql_outbox_claim, params);
     int last = pg_rows_count(rows) - 1;
     ck_assert_int_ge(last, 0);
     ck_assert(pg_is_null(rows, last, 0) && !pg_is_null(rows, last, 15));
@@ -122,7 +123,7 @@ static struct found sweep(struct pg_sync *db, int64_t from_ms, int64_t to_ms, in
 {
     struct pg_param params[] = {from_ms >= 0 ? pg_param_int8(from_ms) : pg_param_null(), pg_param_int8(to_ms),
                                 bound(bookmark), pg_param_int8(limit), pg_param_int8(5)};
-    struct pg_rows *rows = database_ask(db, &sql_outbox_sweep, params);
+    struct pg_rows *rows = database_query(db, &sql_outbox_sweep, params);
     ck_assert_int_eq(pg_rows_count(rows), 1);
     struct found found = {.freed = (int)pg_int8(rows, 0, 0),
                           .late_us = pg_is_null(rows, 0, 1) ? NOWHERE : pg_int8(rows, 0, 1)};
@@ -222,7 +223,7 @@ START_TEST(what_another_claim_gives_up_is_named_by_the_sweep)
 }
 END_TEST
 
-/* ---- what turns up behind it ------------------------------------------------------------------------------------- */
+/* ---- events behind the bookmark ---------------------------------------------------------------------------------- */
 
 START_TEST(what_becomes_visible_late_is_named_by_the_sweep_and_claimed_after_going_back)
 {
@@ -239,7 +240,7 @@ START_TEST(what_becomes_visible_late_is_named_by_the_sweep_and_claimed_after_goi
     ck_assert_int_eq(claim(worker, 10, &bookmark), 0);
     ck_assert_int_gt(bookmark, at);
     expect_found(sweep_all(bookmark), 0, at);
-    expect_found(sweep_all(bookmark), 0, at); /* until somebody has taken it */
+    expect_found(sweep_all(bookmark), 0, at); /* until a claim has taken it */
     ck_assert_int_eq(claim_from(at), 1);
     ck_assert_int_eq(in_status("slow", "PROCESSING"), 1);
     expect_found(sweep_all(bookmark), 0, NOWHERE);
@@ -501,7 +502,7 @@ START_TEST(what_a_claim_writes_is_in_no_index)
 }
 END_TEST
 
-START_TEST(a_page_keeps_room_for_what_a_claim_writes)
+START_TEST(a_page_keeps_free_space_for_what_a_claim_writes)
 {
     enum { EVENTS = 500 };
     static const char *const ids[] = {"issuing.uuid7()", "gen_random_uuid()"};
@@ -648,14 +649,10 @@ int main(void)
     tcase_add_test(tcase, two_sweeps_at_once_share_the_leases_and_one_names_what_is_late);
     tcase_add_test(tcase, a_sweep_does_not_wait_for_a_claim_nor_a_claim_for_a_sweep);
     tcase_add_test(tcase, what_a_claim_writes_is_in_no_index);
-    tcase_add_test(tcase, a_page_keeps_room_for_what_a_claim_writes);
+    tcase_add_test(tcase, a_page_keeps_free_space_for_what_a_claim_writes);
     tcase_add_test(tcase, saving_makes_no_new_version_of_the_event);
     tcase_add_test(tcase, a_claim_from_its_bookmark_visits_nothing_of_what_was_finished_before);
     tcase_add_test(tcase, a_sweep_of_one_stretch_visits_nothing_of_an_older_one);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -1,17 +1,19 @@
-/* The story: many clients wait and hold no connection, and the session that hears the hints listens only while somebody
- * waits. Nobody may wait past the end of its request, whether it came while nobody listened, or the hint was lost. Needs a
- * database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+/* The story: many clients wait and hold no connection, and the session that receives the wakeups listens only while a
+ * client waits. No client may wait past the end of its request, also when it came while the session did not listen, or
+ * when the wakeup was lost. Needs a database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
 #include "database.h"
 #include "turning.h"
 
 #include "api/waiters.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
+#include "tests/unit/suite.h"
 
 #define WAITERS 50
 
 static struct pg_sync *db;
 static struct pg_pool *pool;
 static struct waiters *waiters;
+static struct users users;
 static struct waiter waiting[WAITERS];
 static int readies;
 static bool waiters_closed, pool_closed;
@@ -55,7 +57,7 @@ static void start_waiting(int index, int64_t for_ms)
 {
     waiting[index] = (struct waiter){.id = uuid7_make(), .deadline_ms = clock_mono_ms() + for_ms, .on_ready = on_ready};
     put_event(&waiting[index].id);
-    waiters_add(waiters, &waiting[index]);
+    ck_assert(waiters_add(waiters, &waiting[index], "anna"));
 }
 
 static void set_up(void)
@@ -72,7 +74,7 @@ static void set_up(void)
     db = database_open(NULL);
     database_run(db, "DELETE FROM outbox_events");
     ck_assert_msg(pg_pool_open(&loop, &options, &pool, &err), "%s", err.message);
-    ck_assert_msg(waiters_open(&loop, pool, database_conninfo(), &waiters, &err), "%s", err.message);
+    ck_assert_msg(waiters_open(&loop, pool, &users, database_conninfo(), &waiters, &err), "%s", err.message);
     run_until(pg_pool_ready(pool) && session_did(""));
 }
 
@@ -86,6 +88,7 @@ static void tear_down(void)
     run_until(pool_closed);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
+    ck_assert_int_eq(users.count, 0);
     pg_sync_closep(&db);
 }
 
@@ -104,7 +107,7 @@ START_TEST(each_is_ready_when_its_request_is_final_and_no_other)
 }
 END_TEST
 
-START_TEST(what_nobody_told_is_found_all_the_same)
+START_TEST(a_change_without_a_notification_is_found_all_the_same)
 {
     start_waiting(0, 60000);
     run_until(session_did("LISTEN issuing_final") && beats_passed(20)); /* its hint was followed */
@@ -118,7 +121,7 @@ START_TEST(what_is_over_before_the_wait_is_found_at_once)
     waiting[0] = (struct waiter){.id = uuid7_make(), .deadline_ms = clock_mono_ms() + 60000, .on_ready = on_ready};
     put_event(&waiting[0].id);
     end_event(&waiting[0].id);
-    waiters_add(waiters, &waiting[0]);
+    ck_assert(waiters_add(waiters, &waiting[0], "anna"));
     run_until(readies == 1);
 }
 END_TEST
@@ -146,32 +149,34 @@ START_TEST(one_that_left_is_not_called)
 }
 END_TEST
 
-START_TEST(with_more_waiters_than_one_statement_asks_for_all_have_their_turn)
+START_TEST(with_more_waiters_than_one_statement_reads_all_have_their_turn)
 {
-    waiters_limit(waiters, 7);
+    waiters_set_ids_max(waiters, 7);
     for (int i = 0; i < WAITERS; i++)
         start_waiting(i, 60000);
     for (int i = 0; i < WAITERS; i += 3)
         end_event(&waiting[i].id);
-    database_run(db, "NOTIFY issuing_final"); /* it may be lost: the poll asks for all as well */
+    database_run(db, "NOTIFY issuing_final"); /* it may be lost: the poll reads all as well */
     run_until(readies == (WAITERS + 2) / 3);
     for (int i = 0; i < WAITERS; i++)
         ck_assert_int_eq(waiting[i].is_waiting, i % 3 != 0);
     for (int i = 0; i < WAITERS; i++)
         if (i % 3 != 0)
             end_event(&waiting[i].id);
-    run_until(readies == WAITERS); /* nobody told: by polls alone */
+    run_until(readies == WAITERS); /* without notifications, by polls alone */
 }
 END_TEST
 
-START_TEST(more_waiters_than_any_statement_holds_are_all_asked_for)
+START_TEST(more_waiters_than_any_statement_holds_are_all_looked_up)
 {
     enum { MANY = 30000 };
     static struct waiter many[MANY];
     start_waiting(0, 600000);
     for (int i = 0; i < MANY; i++) {
+        char user[16];
+        (void)snprintf(user, sizeof(user), "user-%d", i);
         many[i] = (struct waiter){.id = uuid7_make(), .deadline_ms = clock_mono_ms() + 600000, .on_ready = on_ready};
-        waiters_add(waiters, &many[i]);
+        ck_assert(waiters_add(waiters, &many[i], user));
     }
     start_waiting(1, 600000);
     end_event(&waiting[0].id);
@@ -181,6 +186,59 @@ START_TEST(more_waiters_than_any_statement_holds_are_all_asked_for)
     for (int i = 0; i < MANY; i++)
         waiters_remove(waiters, &many[i]);
     ck_assert_int_eq(waiters_count(waiters), 0);
+}
+END_TEST
+
+/* Many waits for one request once filled the array of all requests that are looked up. */
+START_TEST(a_request_that_many_wait_for_is_looked_up_once)
+{
+    enum { MANY = 2000 };
+    static struct waiter many[MANY];
+    struct uuid id = uuid7_make();
+    waiters_set_ids_max(waiters, 2); /* one statement holds all of them */
+    put_event(&id);
+    for (int i = 0; i < MANY; i++) {
+        char user[16];
+        (void)snprintf(user, sizeof(user), "user-%d", i % 50);
+        many[i] = (struct waiter){
+            .id = id, .deadline_ms = clock_mono_ms() + (i % 4 == 1 ? 50 : 600000), .on_ready = on_ready};
+        ck_assert(waiters_add(waiters, &many[i], user));
+    }
+    start_waiting(0, 600000);
+    ck_assert_int_eq(waiters_count(waiters), MANY + 1);
+    ck_assert_int_eq(waiters_id_count(waiters), 2);
+    run_until(readies == MANY / 4); /* whose time is up */
+    for (int i = 0; i < MANY; i += 4)
+        waiters_remove(waiters, &many[i]); /* also the one that stands for all */
+    ck_assert_int_eq(waiters_id_count(waiters), 2);
+    ck_assert_int_eq(waiters_count(waiters), MANY / 2 + 1);
+    end_event(&id);
+    run_until(readies == MANY / 4 + MANY / 2);
+    for (int i = 0; i < MANY; i++)
+        ck_assert(!many[i].is_waiting);
+    ck_assert(waiting[0].is_waiting);
+    ck_assert_int_eq(waiters_id_count(waiters), 1);
+    end_event(&waiting[0].id);
+    run_until(!waiting[0].is_waiting);
+    ck_assert_int_eq(waiters_id_count(waiters), 0);
+}
+END_TEST
+
+START_TEST(a_user_has_so_many_waits_and_no_more)
+{
+    static struct waiter many[WAITERS_OF_USER + 1];
+    for (int i = 0; i <= WAITERS_OF_USER; i++) {
+        many[i] = (struct waiter){.id = uuid7_make(), .deadline_ms = clock_mono_ms() + 600000, .on_ready = on_ready};
+        ck_assert_int_eq(waiters_add(waiters, &many[i], "bob"), i < WAITERS_OF_USER);
+    }
+    start_waiting(0, 600000); /* of another client */
+    waiters_remove(waiters, &many[7]);
+    ck_assert(waiters_add(waiters, &many[7], "bob"));
+    ck_assert(!waiters_add(waiters, &many[WAITERS_OF_USER], "bob"));
+    ck_assert_int_eq(waiters_count(waiters), WAITERS_OF_USER + 1);
+    for (int i = 0; i < WAITERS_OF_USER; i++)
+        waiters_remove(waiters, &many[i]);
+    ck_assert_int_eq(users.count, 1);
 }
 END_TEST
 
@@ -205,17 +263,15 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, each_is_ready_when_its_request_is_final_and_no_other);
-    tcase_add_test(tcase, what_nobody_told_is_found_all_the_same);
+    tcase_add_test(tcase, a_change_without_a_notification_is_found_all_the_same);
     tcase_add_test(tcase, what_is_over_before_the_wait_is_found_at_once);
     tcase_add_test(tcase, a_wait_ends_with_its_time);
     tcase_add_test(tcase, one_that_left_is_not_called);
-    tcase_add_test(tcase, with_more_waiters_than_one_statement_asks_for_all_have_their_turn);
-    tcase_add_test(tcase, more_waiters_than_any_statement_holds_are_all_asked_for);
+    tcase_add_test(tcase, with_more_waiters_than_one_statement_reads_all_have_their_turn);
+    tcase_add_test(tcase, more_waiters_than_any_statement_holds_are_all_looked_up);
+    tcase_add_test(tcase, a_request_that_many_wait_for_is_looked_up_once);
+    tcase_add_test(tcase, a_user_has_so_many_waits_and_no_more);
     tcase_add_test(tcase, the_session_listens_while_somebody_waits_and_not_for_ever_after);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

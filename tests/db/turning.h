@@ -1,4 +1,4 @@
-/* What the database tests of rooms on the loop share: the loop, and turning it until something has come true. */
+/* What the database tests of modules on the loop share: the loop, and a macro that turns it until a condition holds. */
 #ifndef ISSUING_TEST_TURNING_H
 #define ISSUING_TEST_TURNING_H
 
@@ -10,17 +10,17 @@
 #define FOR_EVER_BEATS (60000 / BEAT_MS)
 
 static uv_loop_t loop;
-static const char *turning_why = ""; /* what a condition that never came is told with */
+static const char *turning_why = ""; /* printed with a condition that never held */
 static int turning_beats;
 
-/* Conditions that look at the server are looked at again with each beat. */
+/* Wakes the loop, so that conditions that depend on the server are evaluated again. */
 static void turning_on_beat(uv_timer_t *timer)
 {
     (void)timer;
     turning_beats++;
 }
 
-/* Turns the loop until the condition holds; a minute is for ever. */
+/* Turns the loop until the condition holds; it fails the test after a minute. */
 #define run_until(condition)                                               \
     do {                                                                   \
         uv_timer_t beat;                                                   \
@@ -35,7 +35,7 @@ static void turning_on_beat(uv_timer_t *timer)
         ck_assert_msg(came, "never came: %s %s", #condition, turning_why); \
     } while (0)
 
-/* In a condition: so many since the turning began. */
+/* For a condition: so many beats of 10 ms have passed since run_until() started. */
 static inline bool beats_passed(int beats)
 {
     return turning_beats >= beats;

@@ -42,7 +42,7 @@ class Wire:
     def __init__(self, port, timeout=15):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.kept = b""
+        self.buffered = b""
 
     def __enter__(self):
         return self
@@ -63,21 +63,21 @@ class Wire:
             piece = self.socket.recv(65536)
         except (ConnectionResetError, BrokenPipeError):
             piece = b""
-        self.kept += piece
+        self.buffered += piece
         return piece
 
     def until(self, mark):
-        while mark not in self.kept:
+        while mark not in self.buffered:
             if not self.more():
-                raise Closed("closed after %r" % self.kept[:200])
-        before, self.kept = self.kept.split(mark, 1)
+                raise Closed("closed after %r" % self.buffered[:200])
+        before, self.buffered = self.buffered.split(mark, 1)
         return before
 
     def exactly(self, count):
-        while len(self.kept) < count:
+        while len(self.buffered) < count:
             if not self.more():
-                raise Closed("closed in a body after %d of %d bytes" % (len(self.kept), count))
-        taken, self.kept = self.kept[:count], self.kept[count:]
+                raise Closed("closed in a body after %d of %d bytes" % (len(self.buffered), count))
+        taken, self.buffered = self.buffered[:count], self.buffered[count:]
         return taken
 
     def answer(self, head=False):
@@ -93,7 +93,7 @@ class Wire:
         if length is not None:
             found.body = self.exactly(int(length))
         elif found.header("Transfer-Encoding"):
-            raise AssertionError("nobody asked for a chunked answer")
+            raise AssertionError("no chunked answer was requested")
         else:
             found.body = self.rest()
         return found
@@ -101,20 +101,20 @@ class Wire:
     def rest(self):
         while self.more():
             pass
-        taken, self.kept = self.kept, b""
+        taken, self.buffered = self.buffered, b""
         return taken
 
     def is_closed(self, seconds=5):
         """Whether the peer ends the connection, without another byte, within that time."""
         self.socket.settimeout(seconds)
         try:
-            return not self.kept and self.more() == b""
+            return not self.buffered and self.more() == b""
         except TimeoutError:
             return False
 
 
 def request_bytes(method, path, headers=(), body=None, host="issuing.test"):
-    """headers: pairs, or a mapping. Content-Length is added where there is a body and nobody gave one."""
+    """headers: pairs, or a mapping. Content-Length is added where there is a body and none is given."""
     pairs = list(headers.items() if isinstance(headers, dict) else headers)
     if isinstance(body, (dict, list)):
         body = json.dumps(body)

@@ -7,7 +7,7 @@ import sys
 import time
 
 import client
-from harness import Failed, run, same, test, true
+from harness import assert_equal, assert_true, Failed, run, slow, test
 
 HOURS = 2 * 3600
 NEAR = 600  # seconds: far more than any machine dawdles, far less than a step
@@ -26,6 +26,7 @@ def requests_go_through(world, label):
         world.issue("%s-%d" % (label, number))
 
 
+@slow
 @test
 def requests_go_through_after_the_databases_clock_has_stepped(world):
     clock = world.own_database()
@@ -33,9 +34,9 @@ def requests_go_through_after_the_databases_clock_has_stepped(world):
     requests_go_through(world, "before")
     for turn, step in enumerate((HOURS, -HOURS, -HOURS, HOURS)):
         clock.step(step)
-        true(is_near(database_offset(world), clock.real), "the database's clock has stepped")
+        assert_true(is_near(database_offset(world), clock.real), "the database's clock has stepped")
         requests_go_through(world, "step%d" % turn)
-    same(world.sql("SELECT DISTINCT status FROM outbox_events"), "COMPLETED", "all ends")
+    assert_equal(world.sql("SELECT DISTINCT status FROM outbox_events"), "COMPLETED", "all ends")
 
 
 @test
@@ -47,22 +48,22 @@ def the_databases_time_limits_hold_while_its_clock_is_wrong(world):
         try:
             world.sql("SET statement_timeout = '100ms'; SELECT pg_sleep(100)")
         except Failed as error:
-            true("statement timeout" in str(error), "cancelled by its limit: %s" % error)
+            assert_true("statement timeout" in str(error), "cancelled by its limit: %s" % error)
         else:
             raise Failed("a statement of 100 s was not cancelled")
 
 
 @test
 def a_clock_steps_for_its_own_programs_only(world):
-    asks = ("import time; print(*(time.clock_gettime(c) for c in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC,"
-            " time.CLOCK_BOOTTIME)))")
+    program = ("import time; print(*(time.clock_gettime(c) for c in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC,"
+               " time.CLOCK_BOOTTIME)))")
     clocks = [world.clock(name) for name in ("stepped", "slept", "untouched")]
     clocks[0].step(-HOURS)
     clocks[1].sleep(HOURS)
     for clock, wanted in zip(clocks, ((-HOURS, 0, 0), (HOURS, 0, HOURS), (0, 0, 0))):
         here = [time.clock_gettime(which) for which in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)]
-        there = [float(word) for word in run([sys.executable, "-c", asks], clock=clock).stdout.split()]
-        true(all(is_near(there[i] - here[i], wanted[i]) for i in range(3)), "%r, wanted %r" % (there, wanted))
+        there = [float(word) for word in run([sys.executable, "-c", program], clock=clock).stdout.split()]
+        assert_true(all(is_near(there[i] - here[i], wanted[i]) for i in range(3)), "%r, wanted %r" % (there, wanted))
 
 
 @test
@@ -78,7 +79,7 @@ def requests_go_through_while_api_and_worker_are_hours_wrong(world):
             user = "turn%d-%d" % (turn, number)
             world.tokens[user] = client.user_token(world.secret, user, 24 * 3600)
             made = int(world.issue(user)["id"].replace("-", "")[:12], 16) / 1000  # a UUID v7: the api's milliseconds
-            true(is_near(made, time.time() + of_api), "the api's clock has stepped")
+            assert_true(is_near(made, time.time() + of_api), "the api's clock has stepped")
 
 
 @test

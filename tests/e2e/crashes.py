@@ -1,5 +1,5 @@
-"""The process dies between any two lines, or sleeps through its lease: one card all the same, and nobody's write over
-somebody else's.
+"""The process dies between any two lines, or sleeps through its lease: one card all the same, and no write
+of one worker over another's.
 
 A fault holds the worker at a step (the peer does not answer, or a lock keeps its write waiting); then it is killed
 there. SHORT keeps leases short.
@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from client import Closed, Wire, request_bytes
-from harness import ENVIRONMENT, psql_program, same, test, true, wait
+from harness import assert_equal, assert_true, ENVIRONMENT, psql_program, slow, test, wait_until
 
 SHORT = {"issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
 
@@ -25,38 +25,39 @@ def killed_at(world, call, fault, prepare=None, **members):
     world.sandbox.fault(call, fault, user="alice", **members)
     worker = world.start_worker()
     request = world.accept("alice")
-    wait(lambda: world.sandbox.calls(call, user="alice"), "the %s call" % call)
+    wait_until(lambda: world.sandbox.calls(call, user="alice"), "the %s call" % call)
     worker.kill()
     world.sandbox.clear()
-    wait(lambda: world.status(request) == "PROCESSING", "what it held")  # a check leaves before the claim is committed
+    wait_until(lambda: world.status(request) == "PROCESSING",
+               "what it held")  # a check leaves before the claim is committed
     world.start_worker()
     event = world.wait_status(request, "COMPLETED", "FAILED", "REJECTED")
-    same(event["status"], "COMPLETED", "the end")
-    same([(row["outcome"], row["attempt"]) for row in world.attempts(request)], [("lost", 1), ("completed", 1)],
-         "attempts on record")
+    assert_equal(event["status"], "COMPLETED", "the end")
+    assert_equal([(row["outcome"], row["attempt"]) for row in world.attempts(request)], [("lost", 1), ("completed", 1)],
+                 "attempts on record")
     return event
 
 
 @test(**SHORT)
-def killed_while_it_asks_core_api(world):
+def killed_while_it_calls_core_api(world):
     world.up(workers=0)
     event = killed_at(world, "check", "hang")
-    same(creates(world, event["id"]), 1, "creates")
+    assert_equal(creates(world, event["id"]), 1, "creates")
 
 
 @test(**SHORT)
 def killed_while_the_create_call_is_on_its_way(world):
     world.up(workers=0)
     event = killed_at(world, "create", "hang")
-    same(creates(world, event["id"]), 2, "creates")
+    assert_equal(creates(world, event["id"]), 2, "creates")
 
 
 @test(**SHORT)
 def killed_when_the_issuer_has_made_the_card_and_not_answered(world):
     world.up(workers=0)
     event = killed_at(world, "create", "create_then_hang")
-    same(world.sandbox.cards()[0]["sends"], 2, "sends with the one key")
-    same(creates(world, event["id"]), 2, "creates")
+    assert_equal(world.sandbox.cards()[0]["sends"], 2, "sends with the one key")
+    assert_equal(creates(world, event["id"]), 2, "creates")
 
 
 @test(**SHORT)
@@ -67,31 +68,32 @@ def killed_between_the_issuers_answer_and_the_save(world):
     worker = world.start_worker()
     with world.holding("LOCK TABLE cards IN SHARE MODE"):
         request = world.accept("alice")
-        wait(lambda: world.blocked() == 1, "the save waits")
+        wait_until(lambda: world.blocked() == 1, "the save waits")
         worker.kill()
         world.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND"
                   " wait_event_type = 'Lock'")
-        wait(lambda: world.blocked() == 0, "its session is gone")
-    same(world.sql("SELECT count(*) FROM cards"), "0", "cards")
+        wait_until(lambda: world.blocked() == 0, "its session is gone")
+    assert_equal(world.sql("SELECT count(*) FROM cards"), "0", "cards")
     world.start_worker()
-    same(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED", "the end")
-    same((creates(world, request), len(world.sandbox.cards())), (2, 1), "creates and cards")
+    assert_equal(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED", "the end")
+    assert_equal((creates(world, request), len(world.sandbox.cards())), (2, 1), "creates and cards")
 
 
 @test(**SHORT)
 def killed_between_the_save_and_the_link(world):
     world.up(workers=0)
     event = killed_at(world, "link", "hang")
-    same(creates(world, event["id"]), 1, "creates: the card was stored")
-    same(len(world.sandbox.calls("check", user="alice")), 1, "checks")
+    assert_equal(creates(world, event["id"]), 1, "creates: the card was stored")
+    assert_equal(len(world.sandbox.calls("check", user="alice")), 1, "checks")
 
 
+@slow
 @test(**SHORT)
 def killed_when_core_api_has_linked_and_not_answered(world):
     world.up(workers=0)
     event = killed_at(world, "link", "create_then_hang")
-    same(creates(world, event["id"]), 1, "creates")
-    same([link["count"] for link in world.sandbox.ledger()["links"]], [2], "the same link twice")
+    assert_equal(creates(world, event["id"]), 1, "creates")
+    assert_equal([link["count"] for link in world.sandbox.ledger()["links"]], [2], "the same link twice")
 
 
 @test(**SHORT)
@@ -100,21 +102,22 @@ def killed_between_the_link_and_the_end(world):
     worker = world.start_worker()
     world.sandbox.fault("link", "delay", delay_ms=400)
     request = world.accept("alice")
-    wait(lambda: world.sandbox.calls("link"), "the link call")
+    wait_until(lambda: world.sandbox.calls("link"), "the link call")
     with world.holding("SELECT FROM outbox_events FOR UPDATE"):
-        wait(lambda: world.blocked() == 1, "the end waits")
+        wait_until(lambda: world.blocked() == 1, "the end waits")
         worker.kill()
         world.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND"
                   " wait_event_type = 'Lock'")
-        wait(lambda: world.blocked() == 0, "its session is gone")
+        wait_until(lambda: world.blocked() == 0, "its session is gone")
     world.sandbox.clear()
-    same(world.status(request), "PROCESSING", "status")
+    assert_equal(world.status(request), "PROCESSING", "status")
     world.start_worker()
-    same(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED", "the end")
-    same((creates(world, request), [link["count"] for link in world.sandbox.ledger()["links"]]), (1, [2]),
-         "creates and links")
+    assert_equal(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED", "the end")
+    assert_equal((creates(world, request), [link["count"] for link in world.sandbox.ledger()["links"]]), (1, [2]),
+                 "creates and links")
 
 
+@slow
 @test(retry__max_attempts="3", **SHORT)
 def killed_while_it_looks_up_or_cancels(world):
     world.up(workers=0)
@@ -128,16 +131,18 @@ def killed_while_it_looks_up_or_cancels(world):
             world.sandbox.fault("cancel", "create_then_hang", user=user, count=1)
         worker = world.start_worker()
         request = world.accept(user)
-        wait(lambda call=call, request=request: world.sandbox.calls(call, reference=request), "the %s call" % call)
+        wait_until(lambda call=call, request=request: world.sandbox.calls(call, reference=request),
+                   "the %s call" % call)
         worker.kill()
         world.start_worker()
         world.wait_status(request, "COMPLETED", "REJECTED")
         world.workers()[-1].stop()
         world.sandbox.clear()
-    same(world.rows("SELECT user_id, status FROM outbox_events ORDER BY created_at"),
-         [{"user_id": "looks-up", "status": "COMPLETED"}, {"user_id": "cancels", "status": "REJECTED"}], "ends")
+    assert_equal(world.rows("SELECT user_id, status FROM outbox_events ORDER BY created_at"),
+                 [{"user_id": "looks-up", "status": "COMPLETED"}, {"user_id": "cancels", "status": "REJECTED"}], "ends")
 
 
+@slow
 @test(retry__max_attempts="3", **SHORT)
 def an_event_that_kills_its_worker_every_time_is_looked_up_and_then_a_question(world):
     """Attempts that are lost with their worker are counted: a poisonous event does not go round for ever."""
@@ -153,13 +158,14 @@ def an_event_that_kills_its_worker_every_time_is_looked_up_and_then_a_question(w
         return all(world.status(request) in ("FAILED", "COMPLETED") for request in events)
     while not are_over():
         before, worker = sent(), world.start_worker()
-        wait(lambda before=before: sent() > before or are_over(), "another create call, or the ends", 60)
+        wait_until(lambda before=before: sent() > before or are_over(), "another create call, or the ends", 60)
         worker.kill()
-    same([(world.status(request), world.event(request)["reason_code"]) for request in events],
-         [("FAILED", "worker_lost"), ("COMPLETED", None)], "ends")
-    true(max(creates(world, request) for request in events) <= 4, "the last attempt only looks up")
+    assert_equal([(world.status(request), world.event(request)["reason_code"]) for request in events],
+                 [("FAILED", "worker_lost"), ("COMPLETED", None)], "ends")
+    assert_true(max(creates(world, request) for request in events) <= 4, "the last attempt only looks up")
 
 
+@slow
 @test(**SHORT)
 def a_worker_that_slept_through_its_lease_writes_nothing(world):
     """SIGSTOP while the issuer answers; another worker finishes; then SIGCONT."""
@@ -167,20 +173,22 @@ def a_worker_that_slept_through_its_lease_writes_nothing(world):
     stale = world.start_worker()
     world.sandbox.fault("create", "delay", delay_ms=200, count=1)
     request = world.accept("alice")
-    wait(lambda: creates(world, request) == 1, "the create call")
+    wait_until(lambda: creates(world, request) == 1, "the create call")
     stale.signal(signal.SIGSTOP)
     fresh = world.start_worker()
     event = world.wait_status(request, "COMPLETED")
     cards = world.rows("SELECT * FROM cards")
     stale.signal(signal.SIGCONT)
-    wait(lambda: stale.metric("issuing_in_flight") == 0, "the stale one has let go")
-    same(stale.metric("issuing_lease_lost_total"), 1.0, "issuing_lease_lost_total")
-    same(fresh.metric("issuing_lease_lost_total"), 0.0, "of the other")
-    same((world.event(request), world.rows("SELECT * FROM cards")), (event, cards), "rows after the stale one woke up")
-    same([(row["outcome"]) for row in world.attempts(request)], ["lost", "completed"], "attempts")
-    same(len(world.sandbox.cards()), 1, "cards")
+    wait_until(lambda: stale.metric("issuing_in_flight") == 0, "the stale one has let go")
+    assert_equal(stale.metric("issuing_lease_lost_total"), 1.0, "issuing_lease_lost_total")
+    assert_equal(fresh.metric("issuing_lease_lost_total"), 0.0, "of the other")
+    assert_equal((world.event(request), world.rows("SELECT * FROM cards")), (event, cards),
+                 "rows after the stale one woke up")
+    assert_equal([(row["outcome"]) for row in world.attempts(request)], ["lost", "completed"], "attempts")
+    assert_equal(len(world.sandbox.cards()), 1, "cards")
 
 
+@slow
 @test(**SHORT)
 def a_stale_worker_cannot_end_what_another_one_holds(world):
     """Both are alive and the second is in the middle of it when the first wakes up: neither its failure nor its card
@@ -191,28 +199,29 @@ def a_stale_worker_cannot_end_what_another_one_holds(world):
     world.sandbox.fault("create", "delay", user="bob", delay_ms=200, count=1)
     requests = [world.accept(user) for user in ("alice", "bob")]
     for request in requests:
-        wait(lambda request=request: creates(world, request) == 1, "the create call")
+        wait_until(lambda request=request: creates(world, request) == 1, "the create call")
     stale.signal(signal.SIGSTOP)
     world.sandbox.fault("check", "delay", delay_ms=450)
     world.sandbox.fault("link", "delay", delay_ms=450)
     fresh = world.start_worker()
-    wait(lambda: all(world.event(request)["lease_owner"].endswith(":%d" % fresh.pid) for request in requests),
-         "the other one holds both")
+    wait_until(lambda: all(world.event(request)["lease_owner"].endswith(":%d" % fresh.pid) for request in requests),
+               "the other one holds both")
     tokens = [world.event(request)["lease_token"] for request in requests]
     stale.signal(signal.SIGCONT)
-    wait(lambda: stale.metric("issuing_in_flight") == 0, "the stale one has let go")
-    same([world.event(request)["lease_token"] for request in requests], tokens, "still the other one's")
-    same(stale.metric("issuing_lease_lost_total"), 2.0, "issuing_lease_lost_total")
+    wait_until(lambda: stale.metric("issuing_in_flight") == 0, "the stale one has let go")
+    assert_equal([world.event(request)["lease_token"] for request in requests], tokens, "still the other one's")
+    assert_equal(stale.metric("issuing_lease_lost_total"), 2.0, "issuing_lease_lost_total")
     for request in requests:
         event = world.wait_status(request, "COMPLETED", "FAILED")
-        same((event["status"], event["retry_count"]), ("COMPLETED", 1), "the end")
-    same(fresh.metric("issuing_lease_lost_total"), 0.0, "of the other")
+        assert_equal((event["status"], event["retry_count"]), ("COMPLETED", 1), "the end")
+    assert_equal(fresh.metric("issuing_lease_lost_total"), 0.0, "of the other")
 
 
 STEAL = ("UPDATE outbox_events SET lease_token = gen_random_uuid(), lease_owner = 'another',"
          " lease_until = clock_timestamp() + interval '2 s'")
 
 
+@slow
 @test(**SHORT)
 def a_save_whose_lease_was_lost_while_it_waited_stores_nothing(world):
     """The issuer's answer is in hand and the save on its way; the row is taken over under its eyes. The statement
@@ -220,34 +229,38 @@ def a_save_whose_lease_was_lost_while_it_waited_stores_nothing(world):
     world.up()
     world.sandbox.fault("create", "delay", delay_ms=300)
     request = world.accept("alice")
-    wait(lambda: creates(world, request) == 1, "the create call")
+    wait_until(lambda: creates(world, request) == 1, "the create call")
     worker = world.workers()[0]
     with world.holding(STEAL, end="COMMIT"):
-        wait(lambda: world.blocked() == 1, "the save waits")
-    wait(lambda: worker.metric("issuing_lease_lost_total") == 1, "issuing_lease_lost_total")
-    same(world.sql("SELECT count(*) FROM cards"), "0", "cards")
-    same(world.event(request)["lease_owner"], "another", "whose it is")
+        wait_until(lambda: world.blocked() == 1, "the save waits")
+    wait_until(lambda: worker.metric("issuing_lease_lost_total") == 1, "issuing_lease_lost_total")
+    assert_equal(world.sql("SELECT count(*) FROM cards"), "0", "cards")
+    assert_equal(world.event(request)["lease_owner"], "another", "whose it is")
     world.sandbox.clear()
-    same(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED", "when the other's lease has run out")
+    assert_equal(world.wait_status(request, "COMPLETED", "FAILED")["status"], "COMPLETED",
+                 "when the other's lease has run out")
 
 
+@slow
 @test(**SHORT)
 def an_end_whose_lease_was_lost_while_it_waited_changes_nothing(world):
     world.up()
     world.sandbox.fault("link", "delay", delay_ms=300)
     request = world.accept("alice")
-    wait(lambda: world.sandbox.calls("link"), "the link call")
+    wait_until(lambda: world.sandbox.calls("link"), "the link call")
     worker = world.workers()[0]
     with world.holding(STEAL, end="COMMIT"):
-        wait(lambda: world.blocked() == 1, "the end waits")
-    wait(lambda: worker.metric("issuing_lease_lost_total") == 1, "issuing_lease_lost_total")
+        wait_until(lambda: world.blocked() == 1, "the end waits")
+    wait_until(lambda: worker.metric("issuing_lease_lost_total") == 1, "issuing_lease_lost_total")
     event = world.event(request)
-    same((event["status"], event["lease_owner"], event["completed_at"]), ("PROCESSING", "another", None), "the row")
-    same(world.attempts(request), [], "attempts on record")
+    assert_equal((event["status"], event["lease_owner"], event["completed_at"]), ("PROCESSING", "another", None),
+                 "the row")
+    assert_equal(world.attempts(request), [], "attempts on record")
     world.sandbox.clear()
     world.wait_status(request, "COMPLETED")
 
 
+@slow
 @test(issuer__max_concurrency="1", **SHORT)
 def a_lease_is_extended_while_an_event_waits_for_its_turn(world):
     """A call begins only when the lease outlasts it. The second event waits 450 ms for core-api, 450 ms for the first
@@ -259,28 +272,30 @@ def a_lease_is_extended_while_an_event_waits_for_its_turn(world):
     requests = [world.accept("user-%d" % i) for i in range(2)]
     worker = world.start_worker()
     world.sandbox.fault("link", "delay", delay_ms=400)
-    wait(lambda: len(world.sandbox.calls("link")) == 2, "the second link call")
+    wait_until(lambda: len(world.sandbox.calls("link")) == 2, "the second link call")
     last = world.sandbox.calls("link")[1]["reference"]
-    same(world.sql("SELECT lease_until > updated_at + interval '2100 ms' FROM outbox_events WHERE id = '%s'" % last),
-         "t",
-         "the lease was extended")
+    assert_equal(world.sql("SELECT lease_until > updated_at + interval '2100 ms' FROM outbox_events WHERE id = '%s'" %
+                           last),
+                 "t",
+                 "the lease was extended")
     world.settle()
-    same({(world.event(request)["status"], world.event(request)["retry_count"]) for request in requests},
-         {("COMPLETED", 1)}, "both at the first attempt")
-    same(worker.metric("issuing_lease_lost_total"), 0.0, "leases lost")
+    assert_equal({(world.event(request)["status"], world.event(request)["retry_count"]) for request in requests},
+                 {("COMPLETED", 1)}, "both at the first attempt")
+    assert_equal(worker.metric("issuing_lease_lost_total"), 0.0, "leases lost")
 
 
+@slow
 @test(issuer__max_concurrency="1", issuer__timeout="1s", core__timeout="100ms", worker__lease="2200ms")
 def events_that_were_taken_away_while_they_waited_for_their_turn_are_not_sent(world):
-    """One whose turn comes when the lease no longer suffices asks for a longer one, and is told that it is not its
-    own."""
+    """One whose turn comes when the lease no longer suffices requests a longer one, and the answer is that the
+    lease is not its own."""
     world.up(workers=0)
     for turn in range(5):
         world.sandbox.fault("create", "hang", count=1)
         for name in ("a", "b"):
             world.accept("%s-%d" % (name, turn))
         worker = world.start_worker()
-        wait(lambda: worker.metric("issuing_in_flight") and world.sandbox.calls("create"), "one is being sent")
+        wait_until(lambda: worker.metric("issuing_in_flight") and world.sandbox.calls("create"), "one is being sent")
         sent = [call["reference"] for call in world.sandbox.calls("create")]
         waiting = world.rows("SELECT id FROM outbox_events WHERE id <> '%s' AND status = 'PROCESSING' AND retry_count"
                              " = 1"
@@ -293,17 +308,18 @@ def events_that_were_taken_away_while_they_waited_for_their_turn_are_not_sent(wo
         world.start_worker()
         world.settle()
         world.workers()[-1].stop()
-        world.sandbox.ask("POST", "/reset", "")
+        world.sandbox.control_call("POST", "/reset", "")
         world.sql("TRUNCATE outbox_events, outbox_attempts, cards, idempotency_keys")
     world.sql(STEAL.replace("2 s", "1 h") + " WHERE id = '%s'" % waiting[0]["id"])
-    wait(lambda: worker.metric("issuing_lease_lost_total") == 1, "issuing_lease_lost_total")
-    same(creates(world, waiting[0]["id"]), 0, "creates for it")
-    same(world.event(waiting[0]["id"])["lease_owner"], "another", "whose it is")
+    wait_until(lambda: worker.metric("issuing_lease_lost_total") == 1, "issuing_lease_lost_total")
+    assert_equal(creates(world, waiting[0]["id"]), 0, "creates for it")
+    assert_equal(world.event(waiting[0]["id"])["lease_owner"], "another", "whose it is")
     world.sql("UPDATE outbox_events SET lease_until = clock_timestamp() WHERE status = 'PROCESSING'")
     world.settle()
-    same(len(world.sandbox.cards()), 2, "cards at the issuer")
+    assert_equal(len(world.sandbox.cards()), 2, "cards at the issuer")
 
 
+@slow
 @test(worker__max_in_flight="16", **SHORT)
 def two_workers_killed_at_random_moments_under_load(world):
     """Claim, save and end have no peer to hold them: so many kills at any moment."""
@@ -316,10 +332,12 @@ def two_workers_killed_at_random_moments_under_load(world):
         victim.kill()
         world.restart(victim, wait_ready=False)
     world.settle(90)
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), str(len(requests)), "completed")
-    same(sorted(card["reference"] for card in world.sandbox.cards()), sorted(requests), "cards: one for each")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), str(len(requests)),
+                 "completed")
+    assert_equal(sorted(card["reference"] for card in world.sandbox.cards()), sorted(requests), "cards: one for each")
 
 
+@slow
 @test
 def two_workers_share_the_load_and_never_an_event(world):
     world.up(workers=2)
@@ -327,11 +345,11 @@ def two_workers_share_the_load_and_never_an_event(world):
     for i in range(200):
         world.accept("user-%d" % i)
     world.settle(60)
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED' AND retry_count = 1"), "200",
-         "completed at the first attempt")
-    same(world.sql("SELECT count(DISTINCT lease_owner) FROM outbox_events"), "2", "workers that had some")
-    same({card["sends"] for card in world.sandbox.cards()}, {1}, "sends")
-    same([worker.metric("issuing_lease_lost_total") for worker in world.workers()], [0.0, 0.0], "leases lost")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED' AND retry_count = 1"), "200",
+                 "completed at the first attempt")
+    assert_equal(world.sql("SELECT count(DISTINCT lease_owner) FROM outbox_events"), "2", "workers that had some")
+    assert_equal({card["sends"] for card in world.sandbox.cards()}, {1}, "sends")
+    assert_equal([worker.metric("issuing_lease_lost_total") for worker in world.workers()], [0.0, 0.0], "leases lost")
 
 
 CLAIM_LOCK = "SELECT pg_advisory_xact_lock(4712)"
@@ -344,13 +362,14 @@ def at_commit_of_a_claim(world, doing):
 
 
 def commits_of_claims_may_wait(world, doing=CLAIM_LOCK.replace("SELECT", "PERFORM")):
-    """As long as somebody holds the lock. No worker runs yet: its claims and the trigger could wait for each other."""
+    """While another session holds the lock. No worker runs yet: its claims and the trigger could wait for each
+    other."""
     at_commit_of_a_claim(world, doing)
     world.sql("CREATE CONSTRAINT TRIGGER at_claim AFTER UPDATE ON outbox_events DEFERRABLE INITIALLY DEFERRED FOR EACH"
               " ROW WHEN (OLD.status = 'PENDING' AND NEW.status = 'PROCESSING') EXECUTE FUNCTION at_claim()")
 
 
-def asked(worker):
+def checks_executed(worker):
     return worker.metric('issuing_step_total{step="check",outcome="executed"}')
 
 
@@ -359,17 +378,19 @@ def stored_and_not_linked(world, user):
     world.sandbox.fault("link", "status", user=user, status=503)
     worker = world.start_worker()
     request = world.accept(user)
-    wait(lambda: world.attempts(request), "an attempt that could not link")
-    same(worker.stop(), 0, "exit status")
-    same((world.status(request), world.sql("SELECT count(*) FROM cards")), ("PENDING", "1"), "stored, not linked")
+    wait_until(lambda: world.attempts(request), "an attempt that could not link")
+    assert_equal(worker.stop(), 0, "exit status")
+    assert_equal((world.status(request), world.sql("SELECT count(*) FROM cards")), ("PENDING", "1"),
+                 "stored, not linked")
     world.sandbox.clear()
     return request
 
 
+@slow
 @test
-def before_a_claim_is_committed_nothing_but_the_question_leaves(world):
-    """The commit waits, as on a slow disk or for a replica. Meanwhile core-api may be asked whether the user may have a
-    card; a call that makes something, and any write, would stand on a claim that may still be undone."""
+def before_a_claim_is_committed_nothing_leaves(world):
+    """The commit waits, as on a slow disk or for a replica. A call or a write would stand on a claim that may still be
+    undone."""
     world.up(workers=0)
     stored = stored_and_not_linked(world, "bob")
     links, before = len(world.sandbox.calls("link")), world.event(stored)["retry_count"]
@@ -377,61 +398,64 @@ def before_a_claim_is_committed_nothing_but_the_question_leaves(world):
     with world.holding(CLAIM_LOCK):
         fresh = world.accept("alice")
         worker = world.start_worker()
-        wait(lambda: asked(worker) == 1, "core-api was asked about alice")
-        wait(lambda: world.blocked() == 1, "the claim waits for its commit")
-        same((creates(world, fresh), len(world.sandbox.calls("link"))), (0, links), "creates and links")
-        same([world.status(request) for request in (fresh, stored)], ["PENDING"] * 2, "nothing is committed")
-        same(worker.metric("issuing_in_flight"), 2.0, "events held")
+        wait_until(lambda: world.blocked() == 1, "the claim waits for its commit")
+        assert_equal(checks_executed(worker), 0.0, "questions")
+        assert_equal((creates(world, fresh), len(world.sandbox.calls("link"))), (0, links), "creates and links")
+        assert_equal([world.status(request) for request in (fresh, stored)], ["PENDING"] * 2, "nothing is committed")
+        assert_equal(worker.metric("issuing_in_flight"), 0.0, "events held")
     world.settle()
-    same([world.event(request)["retry_count"] for request in (fresh, stored)], [1, before + 1], "one attempt each")
-    same([row["outcome"] for row in world.attempts(fresh)], ["completed"], "attempts of the one")
-    same((creates(world, fresh), creates(world, stored)), (1, 1), "creates")
-    same((len(world.sandbox.calls("check", user="alice")), worker.metric("issuing_lease_lost_total")), (1, 0.0),
-         "questions and lost leases")
+    assert_equal([world.event(request)["retry_count"] for request in (fresh, stored)], [1, before + 1],
+                 "one attempt each")
+    assert_equal([row["outcome"] for row in world.attempts(fresh)], ["completed"], "attempts of the one")
+    assert_equal((creates(world, fresh), creates(world, stored)), (1, 1), "creates")
+    assert_equal((len(world.sandbox.calls("check", user="alice")), worker.metric("issuing_lease_lost_total")), (1, 0.0),
+                 "questions and lost leases")
 
 
 @test
-def a_claim_whose_commit_fails_leaves_nothing_but_one_question(world):
+def a_claim_whose_commit_fails_leaves_nothing(world):
     """And a database that commits nothing does not make every poll a question to core-api."""
     world.up(workers=0)
     stored = stored_and_not_linked(world, "bob")
     links, before = len(world.sandbox.calls("link")), world.event(stored)
     commits_of_claims_may_wait(world, "RAISE EXCEPTION 'no'")
-    world.sandbox.fault("check", "delay", delay_ms=100, count=1)  # it is on its way when the claim fails
     fresh = world.accept("alice")
     worker = world.start_worker()
-    wait(lambda: worker.metric('issuing_db_errors_total{sqlstate_class="P0"}') >= 4, "claims fail")
-    wait(lambda: worker.metric("issuing_in_flight") == 0, "what was begun is let go")
-    same(asked(worker), 1.0, "questions")
-    same((creates(world, fresh), len(world.sandbox.calls("link"))), (0, links), "creates and links")
+    wait_until(lambda: worker.metric('issuing_db_errors_total{sqlstate_class="P0"}') >= 4, "claims fail")
+    assert_equal((worker.metric("issuing_in_flight"), checks_executed(worker)), (0.0, 0.0), "events held, questions")
+    assert_equal((creates(world, fresh), len(world.sandbox.calls("link"))), (0, links), "creates and links")
     event = world.event(fresh)
-    same((event["status"], event["retry_count"], event["first_sent_at"], world.attempts(fresh)),
-         ("PENDING", 0, None, []), "nothing is written")
-    same(world.event(stored), before, "nor of the other one")
+    assert_equal((event["status"], event["retry_count"], event["first_sent_at"], world.attempts(fresh)),
+                 ("PENDING", 0, None, []), "nothing is written")
+    assert_equal(world.event(stored), before, "nor of the other one")
     at_commit_of_a_claim(world, "NULL")
     world.settle()
-    same([row["outcome"] for row in world.attempts(fresh)], ["completed"], "attempts")
-    same((creates(world, fresh), worker.metric("issuing_lease_lost_total")), (1, 0.0), "creates and lost leases")
+    assert_equal([row["outcome"] for row in world.attempts(fresh)], ["completed"], "attempts")
+    assert_equal((creates(world, fresh), worker.metric("issuing_lease_lost_total")), (1, 0.0),
+                 "creates and lost leases")
 
 
+@slow
 @test
-def a_claim_whose_session_dies_at_its_commit_leaves_nothing_but_one_question(world):
+def a_claim_whose_session_dies_at_its_commit_leaves_nothing(world):
     world.up(workers=0)
     commits_of_claims_may_wait(world)
     worker = world.start_worker()
     with world.holding(CLAIM_LOCK):
         request = world.accept("alice")
         for _ in range(3):
-            wait(lambda: asked(worker) == 1 and world.blocked() == 1, "the claim waits")
+            wait_until(lambda: world.blocked() == 1, "the claim waits")
             world.sql("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND"
                       " datname = current_database()")
-        same(creates(world, request), 0, "creates")
-        same(world.status(request), "PENDING", "status")
+        assert_equal((checks_executed(worker), creates(world, request)), (0.0, 0), "questions and creates")
+        assert_equal(world.status(request), "PENDING", "status")
     world.settle()
-    same([row["outcome"] for row in world.attempts(request)], ["completed"], "attempts")
-    same((creates(world, request), worker.metric("issuing_lease_lost_total")), (1, 0.0), "creates and lost leases")
+    assert_equal([row["outcome"] for row in world.attempts(request)], ["completed"], "attempts")
+    assert_equal((creates(world, request), worker.metric("issuing_lease_lost_total")), (1, 0.0),
+                 "creates and lost leases")
 
 
+@slow
 @test
 def sigterm_while_a_claim_is_being_committed_hands_its_events_back(world):
     """Committed in time: handed back, no attempt used. Not committed: there is nothing to hand back."""
@@ -441,21 +465,21 @@ def sigterm_while_a_claim_is_being_committed_hands_its_events_back(world):
         with world.holding(CLAIM_LOCK):
             request = world.accept(user)
             worker = world.start_worker()
-            wait(lambda worker=worker: asked(worker) == 1, "core-api was asked")
+            wait_until(lambda: world.blocked() == 1, "the claim waits for its commit")
             worker.signal(signal.SIGTERM)
-            wait(lambda worker=worker: worker.get("/readyz").status == 503, "it is draining")
+            wait_until(lambda worker=worker: worker.get("/readyz").status == 503, "it is draining")
             if user == "not-committed":
-                wait(lambda: world.blocked() == 1, "the claim waits for its commit")
                 world.sql("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname ="
                           " current_database() AND wait_event_type = 'Lock'")
-        same(worker.stop(), 0, "exit status")
+        assert_equal(worker.stop(), 0, "exit status")
         event = world.event(request)
-        same((event["status"], event["retry_count"], event["first_sent_at"], creates(world, request)),
-             ("PENDING", 0, None, 0), user)
-        same([row["outcome"] for row in world.attempts(request)], ["deferred"] if user == "committed" else [], user)
+        assert_equal((event["status"], event["retry_count"], event["first_sent_at"], creates(world, request)),
+                     ("PENDING", 0, None, 0), user)
+        assert_equal([row["outcome"] for row in world.attempts(request)], ["deferred"] if user == "committed" else [],
+                     user)
         world.start_worker()
         world.wait_status(request, "COMPLETED")
-        same(world.workers()[-1].stop(), 0, "exit status")
+        assert_equal(world.workers()[-1].stop(), 0, "exit status")
 
 
 def waiting_for_standby(world, role):
@@ -481,7 +505,7 @@ def nothing_gets_to_the_standby(world):
     try:
         world.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
         world.sql("SELECT pg_reload_conf()")
-        wait(waits, "commits hang")
+        wait_until(waits, "commits hang")
         yield
     finally:
         world.sql("ALTER SYSTEM RESET synchronous_standby_names")
@@ -490,51 +514,56 @@ def nothing_gets_to_the_standby(world):
             process.wait(30)
 
 
-def told(wire):
-    """What the client has been told by now; None = nothing."""
+def answer_so_far(wire):
+    """The status of the answer that has arrived by now; None = no answer."""
     return wire.answer().status if select.select([wire.socket], [], [], 0)[0] else None
 
 
 @test
-def a_request_that_the_standby_may_not_have_is_not_told(world):
-    """The session is ended while its commit waits for the standby: then the request is seen here, and perhaps not there. A
-    failover would take it away. The api's second try only finds it, and may not tell it before the standby has it."""
+def a_request_that_the_standby_may_not_have_is_not_confirmed(world):
+    """The session is ended while its commit waits for the standby: then the request is seen here, and perhaps not
+    there. A failover would take it away. The api's second try only finds it, and may not answer before the standby has
+    it."""
     world.up()
     with Wire(world.apis()[0].port, 40) as wire:
         with nothing_gets_to_the_standby(world):
             wire.send(world.post_bytes("alice", "k"))
-            lost = wait(lambda: waiting_for_standby(world, "issuing_api"), "the request waits for the standby")
+            lost = wait_until(lambda: waiting_for_standby(world, "issuing_api"), "the request waits for the standby")
             world.sql("SELECT pg_terminate_backend(%s, 10000)" % lost.pop())
-            wait(lambda: waiting_for_standby(world, "issuing_api"), "it is tried again, and waits as well")
+            wait_until(lambda: waiting_for_standby(world, "issuing_api"), "it is tried again, and waits as well")
             request = world.sql("SELECT id FROM outbox_events")
-            true(request, "it is seen")
+            assert_true(request, "it is seen")
             time.sleep(0.3)
-            same(told(wire), None, "answer")
+            assert_equal(answer_so_far(wire), None, "answer")
         answer = wire.answer()
-    same((answer.status, answer.json()["id"], answer.header("Idempotent-Replayed")), (202, request, "false"), "answer")
+    assert_equal((answer.status, answer.json()["id"], answer.header("Idempotent-Replayed")), (202, request, "false"),
+                 "answer")
     world.settle()
-    same((world.sql("SELECT count(*) FROM outbox_events"), len(world.sandbox.cards())), ("1", 1), "events and cards")
+    assert_equal((world.sql("SELECT count(*) FROM outbox_events"), len(world.sandbox.cards())), ("1", 1),
+                 "events and cards")
 
 
 @test
-def a_commit_that_was_cancelled_while_it_waited_for_the_standby_is_not_told(world):
+def a_commit_that_was_cancelled_while_it_waited_for_the_standby_is_not_confirmed(world):
     """PostgreSQL answers such a commit with a success and a warning. A failover would take the request away."""
     world.up(workers=0)
     with Wire(world.apis()[0].port, 40) as wire:
         with nothing_gets_to_the_standby(world):
             wire.send(world.post_bytes("alice", "k"))
-            cancelled = wait(lambda: waiting_for_standby(world, "issuing_api"), "the request waits for the standby")
+            cancelled = wait_until(lambda: waiting_for_standby(world, "issuing_api"),
+                                   "the request waits for the standby")
             world.sql("SELECT pg_cancel_backend(%s)" % cancelled.pop())
-            request = wait(lambda: world.sql("SELECT id FROM outbox_events"), "it is seen")
-            wait(lambda: waiting_for_standby(world, "issuing_api"), "it is tried again, and waits as well")
-            same(told(wire), None, "answer")
+            request = wait_until(lambda: world.sql("SELECT id FROM outbox_events"), "it is seen")
+            wait_until(lambda: waiting_for_standby(world, "issuing_api"), "it is tried again, and waits as well")
+            assert_equal(answer_so_far(wire), None, "answer")
         answer = wire.answer()
-    true(answer.status in (202, 503), "answer: %r" % answer)
+    assert_true(answer.status in (202, 503), "answer: %r" % answer)
     again = world.post("alice", "k")
-    same((again.status, again.json()["id"]), (202, request), "a repeat tells the truth")
-    same(world.sql("SELECT count(*) FROM outbox_events"), "1", "events")
+    assert_equal((again.status, again.json()["id"]), (202, request), "a repeat is answered truthfully")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "1", "events")
 
 
+@slow
 @test(api__max_connections="200", database__connections="3")
 def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
     """Commits wait for it without end, and neither a time limit nor a closed socket ends them. Clients keep asking."""
@@ -561,51 +590,55 @@ def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
                     while not select.select([wire.socket], [], [], 0.2)[0]:
                         most = max(most, sessions())
                     answers.append(wire.answer())
-        wait(lambda: why_not_ready() == "commits wait for a synchronous standby", "the cause is told")
+        wait_until(lambda: why_not_ready() == "commits wait for a synchronous standby", "the cause is reported")
         most = max(most, sessions())
-        true({answer.status for answer in answers} <= {409, 503}, "answers")  # 409: its first try is still at work
-        true(all(answer.header("Retry-After") for answer in answers), "Retry-After")
-        # With nothing left to ask, nobody is kept waiting: this one would wait for ever otherwise.
-        same(world.post("late", "k").status, 503, "one more")
-        same(why_not_ready(), "commits wait for a synchronous standby", "still")
-        true(most <= 3 + spare + listening, "%d sessions" % most)
-        true("commits wait for a synchronous standby" in api.text(), "the log names the cause")
+        assert_true({answer.status for answer in answers} <= {409, 503},
+                    "answers")  # 409: its first try is still at work
+        assert_true(all(answer.header("Retry-After") for answer in answers), "Retry-After")
+        # With nothing left to look up no client waits: this one would wait for ever otherwise.
+        assert_equal(world.post("late", "k").status, 503, "one more")
+        assert_equal(why_not_ready(), "commits wait for a synchronous standby", "still")
+        assert_true(most <= 3 + spare + listening, "%d sessions" % most)
+        assert_true("commits wait for a synchronous standby" in api.text(), "the log names the cause")
     api.wait_ready()
-    wait(lambda: sessions() == 3 + listening, "the sessions are as many as before")
+    wait_until(lambda: sessions() == 3 + listening, "the sessions are as many as before")
     for number in range(rounds):
         for i in range(8):
-            same(world.post("user-%d-%d" % (number, i), "k").status, 202, "a repeat")
-    same(world.sql("SELECT count(*), count(DISTINCT user_id) FROM outbox_events WHERE user_id LIKE 'user-%'"), "32|32",
-         "events")
+            assert_equal(world.post("user-%d-%d" % (number, i), "k").status, 202, "a repeat")
+    assert_equal(world.sql("SELECT count(*), count(DISTINCT user_id) FROM outbox_events WHERE user_id LIKE 'user-%'"),
+                 "32|32",
+                 "events")
 
 
-@test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", issuer__settle_time="4s", core__timeout="1s",
+@slow
+@test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", issuer__settle_time="4s",
+      core__timeout="1s",
       worker__lease="6s")
 def sigterm_drains_in_time_and_hands_back_what_was_not_sent(world):
     world.up(workers=0)
     world.sandbox.fault("create", "delay", delay_ms=800)
     requests = [world.accept("user-%d" % i) for i in range(20)]
     worker = world.start_worker()
-    wait(lambda: len(world.sandbox.calls("create")) == 2, "two are being sent, six wait their turn")
+    wait_until(lambda: len(world.sandbox.calls("create")) == 2, "two are being sent, six wait their turn")
     begun = time.monotonic()
     worker.signal(signal.SIGTERM)
-    wait(lambda: worker.get("/readyz").status == 503 or not worker.alive(), "draining is not ready")
-    same(worker.stop(), 0, "exit status")
-    true(time.monotonic() - begun < 2 + 5, "in time: %.1f s" % (time.monotonic() - begun))
-    same(len(world.sandbox.calls("create")), 2, "nothing more was sent")
+    wait_until(lambda: worker.get("/readyz").status == 503 or not worker.alive(), "draining is not ready")
+    assert_equal(worker.stop(), 0, "exit status")
+    assert_true(time.monotonic() - begun < 2 + 5, "in time: %.1f s" % (time.monotonic() - begun))
+    assert_equal(len(world.sandbox.calls("create")), 2, "nothing more was sent")
     rows = world.rows("SELECT status, retry_count, first_sent_at IS NULL AS unsent, EXISTS (SELECT FROM cards c WHERE"
                       " c.request_id = e.id) AS saved"
                       " FROM outbox_events e")
-    same(sorted((row["status"], row["retry_count"], row["unsent"]) for row in rows if not row["saved"]),
-         [("PENDING", 0, True)] * 18,
-         "handed back: no attempt used, surely not sent")
-    true({row["status"] for row in rows if row["saved"]} <= {"PENDING", "COMPLETED"},
-         "what was sent is saved and held by nobody")
+    assert_equal(sorted((row["status"], row["retry_count"], row["unsent"]) for row in rows if not row["saved"]),
+                 [("PENDING", 0, True)] * 18,
+                 "handed back: no attempt used, surely not sent")
+    assert_true({row["status"] for row in rows if row["saved"]} <= {"PENDING", "COMPLETED"},
+                "what was sent is saved and held by no worker")
     world.sandbox.clear()
     world.start_worker()
     world.settle()
-    same({world.status(request) for request in requests}, {"COMPLETED"}, "ends")
-    same(len(world.sandbox.calls("create")), 20, "creates: none was sent twice")
+    assert_equal({world.status(request) for request in requests}, {"COMPLETED"}, "ends")
+    assert_equal(len(world.sandbox.calls("create")), 20, "creates: none was sent twice")
 
 
 @test(issuer__timeout="1s", core__timeout="1s", worker__lease="4s")
@@ -614,11 +647,11 @@ def sigterm_waits_for_what_was_sent_and_then_calls_it_unknown(world):
     world.sandbox.fault("create", "create_then_hang", count=1)
     request = world.accept("alice")
     worker = world.workers()[0]
-    wait(lambda: creates(world, request) == 1, "the create call")
-    same(worker.stop(6), 0, "exit status")
+    wait_until(lambda: creates(world, request) == 1, "the create call")
+    assert_equal(worker.stop(6), 0, "exit status")
     event = world.event(request)
-    same((event["status"], event["first_sent_at"] is not None), ("PENDING", True), "handed back as unknown")
-    same(world.attempts(request)[-1]["unknown"], True, "unknown on record")
+    assert_equal((event["status"], event["first_sent_at"] is not None), ("PENDING", True), "handed back as unknown")
+    assert_equal(world.attempts(request)[-1]["unknown"], True, "unknown on record")
     world.restart(worker)
     world.wait_status(request, "COMPLETED")
 
@@ -630,26 +663,27 @@ def sigterm_lets_the_api_answer_what_it_has(world):
     with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', 4711))"):
         busy, waiting, idle = Wire(api.port), Wire(api.port, 30), Wire(api.port)
         waiting.send(world.post_bytes("bob", "k", headers=[("Prefer", "wait=30")]))
-        wait(lambda: api.metric("issuing_waiting_clients") == 1, "bob waits")
+        wait_until(lambda: api.metric("issuing_waiting_clients") == 1, "bob waits")
         busy.send(world.post_bytes("alice", "k"))
-        wait(lambda: world.blocked() == 1, "alice's request is being recorded")
+        wait_until(lambda: world.blocked() == 1, "alice's request is being recorded")
         api.signal(signal.SIGTERM)
         answer = waiting.answer()
-        same((answer.status, answer.json()["status"], answer.header("Connection")), (202, "PENDING", "close"),
-             "bob's wait ends early")
-        true(idle.is_closed(), "an idle connection is closed")
+        assert_equal((answer.status, answer.json()["status"], answer.header("Connection")), (202, "PENDING", "close"),
+                     "bob's wait ends early")
+        assert_true(idle.is_closed(), "an idle connection is closed")
     answer = busy.answer()
-    same((answer.status, answer.header("Connection")), (202, "close"), "alice's answer")
-    same(api.stop(), 0, "exit status")
+    assert_equal((answer.status, answer.header("Connection")), (202, "close"), "alice's answer")
+    assert_equal(api.stop(), 0, "exit status")
     try:
         late = Wire(api.port)
         late.send(request_bytes("GET", "/v1/nowhere")).answer()
-        true(False, "it still answers")
+        assert_true(False, "it still answers")
     except (OSError, Closed):
         pass
-    same(world.sql("SELECT count(*) FROM outbox_events"), "2", "events")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "2", "events")
 
 
+@slow
 @test(worker__lease="2s", issuer__timeout="500ms", core__timeout="500ms", retry__max_attempts="1000",
       limit__count="1000")
 def dropped_answers_and_a_kill_every_second_under_load(world):
@@ -668,8 +702,10 @@ def dropped_answers_and_a_kill_every_second_under_load(world):
         world.restart(worker, wait_ready=False)
     world.sandbox.clear()
     world.settle(90)
-    true(len(requests) > 100, "load")
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), str(len(requests)), "completed")
-    same(sorted(card["reference"] for card in world.sandbox.cards()), sorted(requests),
-         "one card at the issuer for each accepted request")
-    same(sorted(link["request_id"] for link in world.sandbox.ledger()["links"]), sorted(requests), "one link for each")
+    assert_true(len(requests) > 100, "load")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), str(len(requests)),
+                 "completed")
+    assert_equal(sorted(card["reference"] for card in world.sandbox.cards()), sorted(requests),
+                 "one card at the issuer for each accepted request")
+    assert_equal(sorted(link["request_id"] for link in world.sandbox.ledger()["links"]), sorted(requests),
+                 "one link for each")

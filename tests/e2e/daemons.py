@@ -2,10 +2,12 @@
 import json
 import os
 import signal
+import subprocess
 
 import client
 import harness
-from harness import same, test, true, wait
+import processes
+from harness import assert_equal, assert_true, slow, test, wait_until
 
 API = ("issuing_http_requests_total", "issuing_http_request_seconds", "issuing_accept_batch_size",
        "issuing_idempotency_replays_total", "issuing_ratelimited_total")
@@ -16,59 +18,61 @@ WORKER = ("issuing_outbox_events", "issuing_outbox_oldest_pending_seconds", "iss
 BOTH = ("issuing_db_errors_total", "issuing_loop_lag_seconds", "issuing_build_info")
 
 
+@slow
 @test(limit__count="1", breaker__failures="2")
-def the_metrics_of_the_contract_exist(world):
+def every_documented_metric_exists(world):
     world.up()
     world.issue("alice")
-    same(world.post("alice", "other").status, 429)
-    same(world.post("alice", "k").status, 202)
+    assert_equal(world.post("alice", "other").status, 429)
+    assert_equal(world.post("alice", "k").status, 202)
     world.sandbox.fault("create", "status", status=429, user="bob", count=1)
     world.sandbox.fault("create", "status", status=418, user="carol")
     world.issue("bob")
     world.wait_status(world.accept("carol"), "FAILED")
-    # Somebody refuses a statement, so that the series exists: a role that is taken its rights for a moment.
+    # A statement is refused, so that the series exists: a role loses its rights for a moment.
     world.sql("REVOKE SELECT ON cards FROM issuing_api, issuing_worker")
-    same(world.get("alice", "/v1/cards").status, 503, "without rights")
-    wait(lambda: world.workers()[0].metric_sum("issuing_db_errors_total") > 0, "the worker's claim was refused")
+    assert_equal(world.get("alice", "/v1/cards").status, 503, "without rights")
+    wait_until(lambda: world.workers()[0].metric_sum("issuing_db_errors_total") > 0, "the worker's claim was refused")
     world.sql("GRANT SELECT ON cards TO issuing_api, issuing_worker")
     world.settle()
     for daemon, names in ((world.apis()[0], API + BOTH), (world.workers()[0], WORKER + BOTH)):
-        wait(lambda daemon=daemon: "issuing_outbox_events" not in names or
-             daemon.metrics().get('issuing_outbox_events{status="FAILED"}') == 1, "gauges", 20)
+        wait_until(lambda daemon=daemon: "issuing_outbox_events" not in names or
+                   daemon.metrics().get('issuing_outbox_events{status="FAILED"}') == 1, "gauges", 20)
         text = daemon.get("/metrics").body.decode()
         for name in names:
-            true("# TYPE %s " % name in text, "%s of %s has a type" % (name, daemon.name))
-            true(any(line.startswith((name + "{", name + " ", name + "_bucket", name + "_count"))
-                     for line in text.splitlines()), "%s of %s has a series" % (name, daemon.name))
-        same(daemon.get("/metrics").header("Content-Type").split(";")[0], "text/plain", "Content-Type")
+            assert_true("# TYPE %s " % name in text, "%s of %s has a type" % (name, daemon.name))
+            assert_true(any(line.startswith((name + "{", name + " ", name + "_bucket", name + "_count"))
+                            for line in text.splitlines()), "%s of %s has a series" % (name, daemon.name))
+        assert_equal(daemon.get("/metrics").header("Content-Type").split(";")[0], "text/plain", "Content-Type")
     api, worker = world.apis()[0].metrics(), world.workers()[0].metrics()
-    true(api['issuing_http_requests_total{route="/v1/card-requests",code="429"}'] == 1, "429 counted")
-    true(api["issuing_ratelimited_total"] == 1 and api["issuing_idempotency_replays_total"] == 1,
-         "limited and replayed")
-    true(api["issuing_accept_batch_size_count"] >= 4, "batches")
-    true(worker['issuing_attempts_total{outcome="completed"}'] >= 2 and
-         worker['issuing_attempts_total{outcome="failed"}'] == 1, "attempts")
-    true(worker['issuing_step_total{step="issue",outcome="executed"}'] >= 2 and
-         worker['issuing_step_total{step="issue",outcome="refused"}'] == 1, "steps")
-    same((worker['issuing_breaker_state{target="issuer"}'], worker['issuing_breaker_state{target="core"}'],
-          worker["issuing_in_flight"]), (0, 0, 0), "gauges")
+    assert_true(api['issuing_http_requests_total{route="/v1/card-requests",code="429"}'] == 1, "429 counted")
+    assert_true(api["issuing_ratelimited_total"] == 1 and api["issuing_idempotency_replays_total"] == 1,
+                "limited and replayed")
+    assert_true(api["issuing_accept_batch_size_count"] >= 4, "batches")
+    assert_true(worker['issuing_attempts_total{outcome="completed"}'] >= 2 and
+                worker['issuing_attempts_total{outcome="failed"}'] == 1, "attempts")
+    assert_true(worker['issuing_step_total{step="issue",outcome="executed"}'] >= 2 and
+                worker['issuing_step_total{step="issue",outcome="refused"}'] == 1, "steps")
+    assert_equal((worker['issuing_breaker_state{target="issuer"}'], worker['issuing_breaker_state{target="core"}'],
+                  worker["issuing_in_flight"]), (0, 0, 0), "gauges")
 
 
+@slow
 @test(retry__max_attempts="1000", retry__base="1s")
-def the_gauges_of_the_outbox_tell_what_is_open(world):
+def the_gauges_of_the_outbox_show_what_is_open(world):
     world.settings["retry.cap"] = "2s"
     world.up(workers=0)
     world.sandbox.fault("create", "execute_then_status", status=500)
     for i in range(5):
         world.accept("user-%d" % i)
     worker = world.start_worker()
-    wait(lambda: worker.metric("issuing_outcome_unknown") >= 1 and
-         worker.metric('issuing_outbox_events{status="PENDING"}') >= 1 and
-         worker.metric("issuing_outbox_oldest_pending_seconds") > 0, "gauges")
+    wait_until(lambda: worker.metric("issuing_outcome_unknown") >= 1 and
+               worker.metric('issuing_outbox_events{status="PENDING"}') >= 1 and
+               worker.metric("issuing_outbox_oldest_pending_seconds") > 0, "gauges")
     world.sandbox.clear()
     world.settle()
-    wait(lambda: worker.metric("issuing_outcome_unknown") == 0 and
-         worker.metric('issuing_outbox_events{status="PENDING"}') == 0, "gauges after it")
+    wait_until(lambda: worker.metric("issuing_outcome_unknown") == 0 and
+               worker.metric('issuing_outbox_events{status="PENDING"}') == 0, "gauges after it")
 
 
 @test
@@ -77,9 +81,9 @@ def the_admin_listeners_serve_three_paths_and_nothing_else(world):
     for daemon in [*world.apis(), *world.workers()]:
         for path, status in (("/livez", 200), ("/readyz", 200), ("/metrics", 200), ("/", 404),
                              ("/v1/card-requests", 404), ("/livez/x", 404)):
-            same(daemon.get(path).status, status, "%s of %s" % (path, daemon.name))
-        same(client.call(daemon.admin, "POST", "/livez").status, 405, "POST /livez")
-        same(client.call(daemon.admin, "HEAD", "/livez").status, 200, "HEAD /livez")
+            assert_equal(daemon.get(path).status, status, "%s of %s" % (path, daemon.name))
+        assert_equal(client.call(daemon.admin, "POST", "/livez").status, 405, "POST /livez")
+        assert_equal(client.call(daemon.admin, "HEAD", "/livez").status, 200, "HEAD /livez")
 
 
 @test
@@ -92,14 +96,14 @@ def logs_are_json_lines_and_hold_no_secret(world):
                         detail="card 4000001234567899 of bob, or 4000 0012 3456 7899")
     world.wait_status(world.accept("bob"), "REJECTED")
     for daemon in [*world.apis(), *world.workers()]:
-        same(daemon.stop(), 0, "exit status")
+        assert_equal(daemon.stop(), 0, "exit status")
         for line in daemon.text().splitlines():
             row = json.loads(line)
-            true({"ts", "level", "program", "msg"} <= set(row), line)
+            assert_true({"ts", "level", "program", "msg"} <= set(row), line)
         for secret in (world.token("alice"), world.secret.decode(), "4000001234567899", "4000 0012", "Bearer"):
-            true(secret not in daemon.text(), "%s in the log of %s" % (secret[:12], daemon.name))
-    same(world.sql("SELECT count(*) FROM outbox_attempts WHERE detail LIKE '%4000%'"), "0",
-         "redacted in the table as well")
+            assert_true(secret not in daemon.text(), "%s in the log of %s" % (secret[:12], daemon.name))
+    assert_equal(world.sql("SELECT count(*) FROM outbox_attempts WHERE detail LIKE '%4000%'"), "0",
+                 "redacted in the table as well")
 
 
 @test
@@ -114,62 +118,69 @@ def a_number_that_an_issuer_puts_elsewhere_goes_nowhere(world):
     for user in ("code", "reason", "link"):
         world.wait_status(world.accept(user), "REJECTED")
     for daemon in world.workers():
-        true(number not in daemon.text(), "in the log")
-    same(world.sql("SELECT count(*) FROM outbox_attempts a, outbox_events e"
-                   " WHERE concat(a.*, e.*) LIKE '%%%s%%'" % number),
-         "0", "in the tables")
+        assert_true(number not in daemon.text(), "in the log")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_attempts a, outbox_events e"
+                           " WHERE concat(a.*, e.*) LIKE '%%%s%%'" % number),
+                 "0", "in the tables")
 
 
 @test
-def what_is_wrong_with_the_configuration_is_told_before_anything_starts(world):
-    def asked(program, *flags, environment=None, base=True):
+def a_wrong_configuration_is_reported_before_anything_starts(world):
+    def run_program(program, *flags, environment=None, base=True):
         role = "issuing_api" if program == "issuing-api" else "issuing_worker"
         world.reserve_peers(1, 2)
         words = [harness.BUILD / program, *(world.flags(role, {})
                                             if base else ["--config=%s" % world.suite.empty_file]), *flags]
         variables = {**harness.ENVIRONMENT, **(environment or {})}
-        return harness.subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=20,
-                                      env=variables, stdin=harness.subprocess.DEVNULL)
+        return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=20,
+                                      env=variables, stdin=subprocess.DEVNULL)
     for program in ("issuing-api", "issuing-worker"):
-        same(asked(program, "--check-config").returncode, 0, program)
-        same(asked(program, "--check-config", "--limit.cuont=1").returncode, 2, "a flag that is none")
+        assert_equal(run_program(program, "--check-config").returncode, 0, program)
+        assert_equal(run_program(program, "--check-config", "--limit.cuont=1").returncode, 2, "a flag that is none")
         for flags in (("--limit.window=10",), ("--limit.count=0",), ("--log.level=loud",), ("--config=/no/such/file",),
                       ("--retry.base=10m",),
                       ("--idempotency.retention=1s", "--retry.cap=1m", "--retry.base=1s")):
-            same(asked(program, "--check-config", *flags).returncode, 78, "%s %s" % (program, flags))
-        true("limit.count" in asked(program, "--limit.cuont=1").stderr, "the nearest name is told")
-        wrong = asked(program, "--check-config", environment={"ISSUING_LIMIT_CUONT": "1"})
-        same((wrong.returncode, "ISSUING_LIMIT_COUNT" in wrong.stderr), (78, True), "a variable that is none")
-        same(asked(program, "surplus").returncode, 2, "a surplus word")
-    same(asked("issuing-api", "--check-config", base=False).returncode, 78, "the api without a key source")
+            assert_equal(run_program(program, "--check-config", *flags).returncode, 78, "%s %s" % (program, flags))
+        assert_true("limit.count" in run_program(program, "--limit.cuont=1").stderr, "the nearest name is shown")
+        wrong = run_program(program, "--check-config", environment={"ISSUING_LIMIT_CUONT": "1"})
+        assert_equal((wrong.returncode, "ISSUING_LIMIT_COUNT" in wrong.stderr), (78, True), "a variable that is none")
+        assert_equal(run_program(program, "surplus").returncode, 2, "a surplus word")
+    assert_equal(run_program("issuing-api", "--check-config", base=False).returncode, 78,
+                 "the api without a key source")
     for flags in ((), ("--issuer.url=http://127.0.0.1:1",), ("--issuer.url=http://127.0.0.1:1",
                                                              "--core.url=http://127.0.0.1:2")):
-        same(asked("issuing-worker", "--check-config", *flags, base=False).returncode, 78,
-             "the worker with %r" % (flags,))
+        assert_equal(run_program("issuing-worker", "--check-config", *flags, base=False).returncode, 78,
+                     "the worker with %r" % (flags,))
     for flags in (("--issuer.url=http://example.test",), ("--core.url=http://10.0.0.1",), ("--worker.lease=3s",),
                   ("--issuer.key_lifetime=500ms",), ("--issuer.profile=other",)):
-        same(asked("issuing-worker", "--check-config", *flags).returncode, 78, repr(flags))
-    same(asked("issuing-worker", "--check-config", "--issuer.url=http://example.test",
-               "--issuer.allow_http=true").returncode, 0, "allow_http")
+        assert_equal(run_program("issuing-worker", "--check-config", *flags).returncode, 78, repr(flags))
+    assert_equal(run_program("issuing-worker", "--check-config", "--issuer.url=http://example.test",
+                             "--issuer.allow_http=true").returncode, 0, "allow_http")
     short = world.dir / "short"
-    short.write_text("x" * 31)
-    same(asked("issuing-api", "--auth.hs256_secret_file=%s" % short).returncode, 78, "a secret of 31 bytes")
+    short.write_text("0123456789abcdefghijklmnopqrstu")
+    short.chmod(0o600)
+    for flags in ((), ("--check-config",)):
+        refused = run_program("issuing-api", "--auth.hs256_secret_file=%s" % short, *flags)
+        assert_equal((refused.returncode, "32 bytes" in refused.stderr), (78, True),
+                     "a secret of 31 bytes, %r" % (flags,))
+    for option in ("auth.hs256_secret_file", "card.keys_file"):
+        assert_equal(run_program("issuing-api", "--check-config", "--%s=/no/such/file" % option).returncode, 78, option)
 
 
 @test
 def flags_win_over_variables_over_the_file_over_defaults(world):
     path = world.dir / "issuing.conf"
     path.write_text("[limit]\ncount = 2\nwindow = 20s\ncounts = attempts\n")
-    shown = harness.subprocess.run([harness.BUILD / "issuing-api", "--config=%s" % path, "--limit.count=4",
+    shown = subprocess.run([harness.BUILD / "issuing-api", "--config=%s" % path, "--limit.count=4",
                                     "--show-config", "--auth.hs256_secret_file=%s" % world.suite.secret_file],
                                    capture_output=True, text=True, timeout=20,
                                    env={**harness.ENVIRONMENT, "ISSUING_LIMIT_COUNT": "3",
                                         "ISSUING_LIMIT_WINDOW": "30s"})
-    same(shown.returncode, 0, shown.stderr)
+    assert_equal(shown.returncode, 0, shown.stderr)
     rows = dict(line.split("  #")[0].split(" = ", 1) for line in shown.stdout.splitlines() if " = " in line)
-    same([rows[name].strip() for name in ("limit.count", "limit.window", "limit.counts", "retry.base")],
-         ["4", "30s", "attempts", "1s"], "values")
-    true(world.secret.decode() not in shown.stdout, "the secret is not shown")
+    assert_equal([rows[name].strip() for name in ("limit.count", "limit.window", "limit.counts", "retry.base")],
+                 ["4", "30s", "attempts", "1s"], "values")
+    assert_true(world.secret.decode() not in shown.stdout, "the secret is not shown")
 
 
 @test
@@ -178,8 +189,8 @@ def a_port_that_is_taken_ends_the_start(world):
     api = world.apis()[0]
     second = world.start_api(wait_ready=False, api__listen="127.0.0.1:%d" % api.port)
     second.expected_dead = True
-    true(second.ended(10) != 0, "the second one ends")
-    same(world.post("alice", "k").status, 202, "the first goes on")
+    assert_true(second.ended(10) != 0, "the second one ends")
+    assert_equal(world.post("alice", "k").status, 202, "the first goes on")
 
 
 @test
@@ -191,13 +202,13 @@ def the_credentials_for_the_peers_are_sent(world):
     world.start_api()
     without = world.start_worker(breaker__failures="5")
     request = world.accept("alice")
-    wait(lambda: without.metric('issuing_deferrals_total{reason="core_http_401"}') >= 1,
-         "core-api refuses the worker without credentials")
-    same(without.stop(), 0, "exit status")
+    wait_until(lambda: without.metric('issuing_deferrals_total{reason="core_http_401"}') >= 1,
+               "core-api refuses the worker without credentials")
+    assert_equal(without.stop(), 0, "exit status")
     worker = world.start_worker(issuer__credential_file=credential, core__credential_file=credential)
     world.wait_status(request, "COMPLETED")
-    same(world.event(request)["retry_count"], 1, "attempts")
-    true("sesame-9" not in worker.text() + without.text(), "the credential is not in the logs")
+    assert_equal(world.event(request)["retry_count"], 1, "attempts")
+    assert_true("sesame-9" not in worker.text() + without.text(), "the credential is not in the logs")
 
 
 # ---- SIGHUP ----------------------------------------------------------------------------------------------------------
@@ -209,7 +220,7 @@ def hang_up(daemon):
     """Sends SIGHUP; returns what the log says from there until all was read again."""
     before = len(daemon.text())
     daemon.signal(signal.SIGHUP)
-    wait(lambda: READ_AGAIN in daemon.text()[before:], "the files were read again")
+    wait_until(lambda: READ_AGAIN in daemon.text()[before:], "the files were read again")
     return [json.loads(line) for line in daemon.text()[before:].splitlines()]
 
 
@@ -226,34 +237,37 @@ def write_secret(path, text):
     return path
 
 
+OLD, NEW = "the old secret of the token service, for no client", "the new secret of the token service, for no client"
+
+
 @test
 def sighup_changes_who_may_call(world):
-    path = write_secret(world.dir / "secret", "o" * 48)
+    path = write_secret(world.dir / "secret", OLD)
     world.settings["auth.hs256_secret_file"] = path
     world.up(workers=0)
     api = world.apis()[0]
 
-    def asked(secret):
+    def status_with(secret):
         bearer = [("Authorization", "Bearer " + client.token(secret, {"sub": "alice", "exp": 4102444800}))]
         return client.call(api.port, "GET", "/v1/card-requests", bearer).status
-    same((asked(b"o" * 48), asked(b"n" * 48)), (200, 401), "before")
-    write_secret(path, "n" * 48)
-    same((asked(b"o" * 48), asked(b"n" * 48)), (200, 401), "nothing changes by itself")
-    same(errors(hang_up(api)), [], "errors")
-    same((asked(b"o" * 48), asked(b"n" * 48)), (401, 200), "after")
+    assert_equal((status_with(OLD.encode()), status_with(NEW.encode())), (200, 401), "before")
+    write_secret(path, NEW)
+    assert_equal((status_with(OLD.encode()), status_with(NEW.encode())), (200, 401), "nothing changes by itself")
+    assert_equal(errors(hang_up(api)), [], "errors")
+    assert_equal((status_with(OLD.encode()), status_with(NEW.encode())), (401, 200), "after")
     for text in ("short", ""):
         write_secret(path, text)
-        told = errors(hang_up(api))
-        true(len(told) == 1 and told[0].startswith("auth.hs256_secret_file: "), "told: %r" % told)
-        same((asked(b"o" * 48), asked(b"n" * 48)), (401, 200), "with %r" % text)
+        reported = errors(hang_up(api))
+        assert_true(len(reported) == 1 and reported[0].startswith("auth.hs256_secret_file: "), "errors: %r" % reported)
+        assert_equal((status_with(OLD.encode()), status_with(NEW.encode())), (401, 200), "with %r" % text)
     path.unlink()
-    true("auth.hs256_secret_file" in errors(hang_up(api))[0], "a file that is gone")
-    same(asked(b"n" * 48), 200, "without the file")
-    true("n" * 48 not in api.text() and "o" * 48 not in api.text(), "no secret in the log")
+    assert_true("auth.hs256_secret_file" in errors(hang_up(api))[0], "a file that is gone")
+    assert_equal(status_with(NEW.encode()), 200, "without the file")
+    assert_true(NEW not in api.text() and OLD not in api.text(), "no secret in the log")
 
 
 @test
-def sighup_tells_what_needs_a_restart_and_changes_the_log_level(world):
+def sighup_reports_what_needs_a_restart_and_changes_the_log_level(world):
     path = world.dir / "issuing.conf"
 
     def write(level, count, rest=""):
@@ -264,23 +278,26 @@ def sighup_tells_what_needs_a_restart_and_changes_the_log_level(world):
         write("info", 5)
         daemon = start(config=path, log__level=None, limit__count=None, worker__max_in_flight=None)
         is_api = daemon in world.apis()
-        same([row for row in hang_up(daemon) if "option" in row], [], "nothing has changed")
+        assert_equal([row for row in hang_up(daemon) if "option" in row], [], "nothing has changed")
         write("debug", 6, "[database]\nconnections = 7\n")
         lines = hang_up(daemon)
-        same({row["option"] for row in lines if "option" in row},
-             {"database.connections", "limit.count"} if is_api else {"database.connections"}, "options that changed")
-        same([row["log_level"] for row in lines if "log_level" in row], ["debug"], "the level")
+        assert_equal({row["option"] for row in lines if "option" in row},
+                     {"database.connections", "limit.count"} if is_api else {"database.connections"},
+                     "options that changed")
+        assert_equal([row["log_level"] for row in lines if "log_level" in row], ["debug"], "the level")
         write("info", 5, "[limits]\n")
         lines = hang_up(daemon)
-        true(any("limits" in why for why in errors(lines)), "an unknown section is told")
+        assert_true(any("limits" in why for why in errors(lines)), "an unknown section is reported")
         write("error", 5)
         before = len(daemon.text())
         daemon.signal(signal.SIGHUP)
-        wait(lambda daemon=daemon, before=before: '"log_level":"error"' in daemon.text()[before:], "the level is told")
-        same(daemon.stop(), 0, "exit status")
-        true('"draining"' not in daemon.text(), "what is only information is not logged any more")
+        wait_until(lambda daemon=daemon, before=before: '"log_level":"error"' in daemon.text()[before:],
+                   "the level is reported")
+        assert_equal(daemon.stop(), 0, "exit status")
+        assert_true('"draining"' not in daemon.text(), "what is only information is not logged any more")
 
 
+@slow
 @test(breaker__failures="2")
 def sighup_changes_what_the_worker_shows_to_its_peers(world):
     right = write_secret(world.dir / "right", "sesame-9\n")
@@ -291,25 +308,25 @@ def sighup_changes_what_the_worker_shows_to_its_peers(world):
     world.start_api()
     worker = world.start_worker(issuer__credential_file=shown)
     request = world.accept("alice")
-    wait(lambda: "issuer_http_401" in (world.event(request)["last_error"] or ""), "the issuer refuses the worker")
+    wait_until(lambda: "issuer_http_401" in (world.event(request)["last_error"] or ""), "the issuer refuses the worker")
     write_secret(shown, "sesame-9\n")
-    same(errors(hang_up(worker)), [], "errors")
+    assert_equal(errors(hang_up(worker)), [], "errors")
     world.wait_status(request, "COMPLETED")
     # A call that is on its way keeps what it left with; the file is broken meanwhile.
     world.sandbox.fault("create", "delay", delay_ms=500, count=1)
     request = world.accept("bob")
-    wait(lambda: world.sandbox.calls("create", user="bob"), "it is on its way")
+    wait_until(lambda: world.sandbox.calls("create", user="bob"), "it is on its way")
     write_secret(shown, "two\nlines\n")
     write_secret(keys, "1 active 00\n")
-    told = errors(hang_up(worker))
-    same([why.split(":")[0] for why in told], ["card.keys_file", "issuer.credential_file"], "told")
+    reported = errors(hang_up(worker))
+    assert_equal([why.split(":")[0] for why in reported], ["card.keys_file", "issuer.credential_file"], "reported")
     for _ in range(20):
         write_secret(shown, "sesame-9")
         hang_up(worker)
     world.wait_status(request, "COMPLETED")
     world.issue("carol")
-    same(worker.stop(), 0, "exit status")
-    true("sesame-" not in worker.text(), "no credential in the log")
+    assert_equal(worker.stop(), 0, "exit status")
+    assert_true("sesame-" not in worker.text(), "no credential in the log")
 
 
 @test
@@ -322,18 +339,19 @@ def card_keys_change_without_a_restart(world):
     shown = {user: world.issue(user)["card"]["id"] for user in ("alice",)}
     write_secret(keys, first.replace(" active ", " decrypt ") + "2 active %s\n" % ("ab" * 32))
     for daemon in (*world.apis(), *world.workers()):  # who reads first, then who writes
-        same(errors(hang_up(daemon)), [], "errors")
+        assert_equal(errors(hang_up(daemon)), [], "errors")
     shown["bob"] = world.issue("bob")["card"]["id"]
     for user, card in shown.items():
-        same(world.get(user, "/v1/cards/%s/number" % card).status, 200, "the number of " + user)
-    same(world.sql("SELECT string_agg(DISTINCT encode(substr(number_record, 2, 4), 'hex'), ' ') FROM cards"),
-         "00000001 00000002", "the keys that were used")
+        assert_equal(world.get(user, "/v1/cards/%s/number" % card).status, 200, "the number of " + user)
+    assert_equal(world.sql("SELECT string_agg(DISTINCT encode(substr(number_record, 2, 4), 'hex'), ' ') FROM cards"),
+                 "00000001 00000002", "the keys that were used")
     write_secret(keys, "3 active %s\n" % ("cd" * 32))
     for daemon in (*world.apis(), *world.workers()):
-        told = errors(hang_up(daemon))
-        true(len(told) == 1 and told[0].startswith("card.keys_file: "), "the key in use is missing: %r" % told)
+        reported = errors(hang_up(daemon))
+        assert_true(len(reported) == 1 and reported[0].startswith("card.keys_file: "),
+                    "the key in use is missing: %r" % reported)
     for user, card in shown.items():
-        same(world.get(user, "/v1/cards/%s/number" % card).status, 200, "the number of %s, still" % user)
+        assert_equal(world.get(user, "/v1/cards/%s/number" % card).status, 200, "the number of %s, still" % user)
 
 
 @test
@@ -347,26 +365,39 @@ def sighup_never_ends_a_daemon(world):
     world.start_sandbox()
     for start in (world.start_api, world.start_worker):
         daemon = start(wait_ready=False)
-        wait(lambda daemon=daemon: catches(daemon), "it has come to its first lines", every=0.0005)
+        wait_until(lambda daemon=daemon: catches(daemon), "it has come to its first lines", every=0.0005)
         for _ in range(100):
             daemon.signal(signal.SIGHUP)
         daemon.wait_ready()
-        wait(lambda daemon=daemon: READ_AGAIN in daemon.text(), "what came early is not forgotten")
+        wait_until(lambda daemon=daemon: READ_AGAIN in daemon.text(), "what came early is not forgotten")
         for _ in range(1000):
             daemon.signal(signal.SIGHUP)
         hang_up(daemon)
-        same(daemon.get("/readyz").status, 200, "/readyz")
+        assert_equal(daemon.get("/readyz").status, 200, "/readyz")
     api, worker = world.apis()[0], world.workers()[0]
     world.sandbox.fault("create", "delay", delay_ms=500)
     request = world.accept("alice")
-    wait(lambda: world.sandbox.calls("create"), "a create is on its way")
+    wait_until(lambda: world.sandbox.calls("create"), "a create is on its way")
     for daemon in (worker, api):
         daemon.expected_dead = True
         daemon.signal(signal.SIGTERM)
         while daemon.alive():
             daemon.signal(signal.SIGHUP)
-        same(daemon.ended(1), 0, "exit status of " + daemon.name)
+        assert_equal(daemon.ended(1), 0, "exit status of " + daemon.name)
     world.sandbox.clear()
     world.start_worker()
     world.wait_status(request, "COMPLETED")
-    same(len(world.sandbox.cards()), 1, "cards")
+    assert_equal(len(world.sandbox.cards()), 1, "cards")
+
+
+@test
+def further_sigterms_do_not_change_how_a_daemon_ends(world):
+    """Story: a supervisor sent SIGTERM twice. The second signal arrived after the handler was closed and before the
+    process had ended, so a shutdown in good order ended with status 143 and was reported as a failure."""
+    world.start_sandbox()
+    for start in (world.start_api, world.start_worker):
+        daemon = start(clock=processes.SlowEnd())
+        daemon.expected_dead = True
+        while daemon.alive():
+            daemon.signal(signal.SIGTERM)
+        assert_equal(daemon.ended(1), 0, "exit status of " + daemon.name)

@@ -19,7 +19,8 @@ import harness
 def _snapshot(world):
     events = world.rows("SELECT id, status, user_id, event_type, retry_count, next_attempt_at, lease_until,"
                         " lease_token, reason_code, completed_at,"
-                        " idempotency_key, payload ->> 'replaces' AS replaces, EXISTS (SELECT FROM issuing.event_reissues r"
+                        " idempotency_key, payload ->> 'replaces' AS replaces, EXISTS (SELECT FROM"
+                        " issuing.event_reissues r"
                         " WHERE r.new_id = outbox_events.id) AS is_reissued FROM outbox_events")
     cards = world.rows("SELECT id, request_id, user_id, status, issuer_card_id, last4, replaces FROM cards")
     keys = world.rows("SELECT event_id, user_id, key FROM idempotency_keys")
@@ -92,9 +93,9 @@ def check_ledgers(world):
                          world.allowed)
         known = {event["id"] for event in events}
         if "orphan" not in world.allowed:
-            complaints += ["the issuer has a card for %s, which nobody accepted" % reference
+            complaints += ["the issuer has a card for %s, which was never accepted" % reference
                            for reference in by_reference if reference not in known]
-            complaints += ["core-api has a link for %s, which nobody accepted" % request for request in by_link
+            complaints += ["core-api has a link for %s, which was never accepted" % request for request in by_link
                            if request not in known]
     if ledger["leaks"]:
         complaints.append("core-api was sent %d card numbers" % ledger["leaks"])
@@ -110,7 +111,7 @@ def check_ledgers(world):
 
 
 def _search(text, numbers, where):
-    """Card numbers, also with blanks or dashes between their digits, and the name of what nobody may keep."""
+    """Card numbers, also with blanks or dashes between their digits, and the name of data that must not be stored."""
     complaints = []
     wanted = set(numbers)
     sizes = {len(number) for number in wanted}

@@ -3,9 +3,10 @@ POST: the sandbox, which forgets keys as well, would make a second card.
 """
 import signal
 
-from harness import same, test, true, wait
+from harness import assert_equal, assert_true, slow, test, wait_until
 
-LIFE = {"issuer__key_lifetime": "3s", "issuer__timeout": "500ms", "issuer__settle_time": "1s", "core__timeout": "500ms", "worker__lease": "2s"}
+LIFE = {"issuer__key_lifetime": "3s", "issuer__timeout": "500ms", "issuer__settle_time": "1s", "core__timeout": "500ms",
+        "worker__lease": "2s"}
 ONE_DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -20,7 +21,7 @@ def lost_while_sending(world, *users, fault):
     worker = world.start_worker()
     requests = [world.accept(user) for user in users]
     for request in requests:
-        wait(lambda request=request: creates(world, request) == 1, "the create call")
+        wait_until(lambda request=request: creates(world, request) == 1, "the create call")
     worker.kill()
     world.sandbox.clear()
     return requests
@@ -28,11 +29,13 @@ def lost_while_sending(world, *users, fault):
 
 def key_is_over(world, request):
     """The lifetime less its margin has passed since the first send."""
-    wait(lambda: world.sql("SELECT clock_timestamp() > first_sent_at + interval '3 s' FROM outbox_events WHERE id ="
-                           " '%s'" % request) == "t",
-         "the key's lifetime is over")
+    wait_until(lambda: world.sql("SELECT clock_timestamp() > first_sent_at + interval '3 s' FROM outbox_events WHERE"
+                                 " id ="
+                                 " '%s'" % request) == "t",
+               "the key's lifetime is over")
 
 
+@slow
 @test(**LIFE)
 def an_unknown_outcome_past_the_keys_lifetime_is_looked_up_and_never_sent(world):
     world.up(workers=0, sandbox=("--key-lifetime", "3s"))
@@ -40,19 +43,22 @@ def an_unknown_outcome_past_the_keys_lifetime_is_looked_up_and_never_sent(world)
     nothing, = lost_while_sending(world, "nothing", fault="hang")
     key_is_over(world, nothing)
     world.start_worker()
-    same(world.wait_status(made, "COMPLETED", "FAILED", "REJECTED")["status"], "COMPLETED", "the one that was made")
+    assert_equal(world.wait_status(made, "COMPLETED", "FAILED", "REJECTED")["status"], "COMPLETED",
+                 "the one that was made")
     event = world.wait_status(nothing, "COMPLETED", "FAILED", "REJECTED")
-    same((event["status"], event["reason_code"]), ("FAILED", "issuer_key_expired"), "the one that was not")
-    same([creates(world, request) for request in (made, nothing)], [1, 1], "create calls")
-    true(all(world.sandbox.calls("lookup", reference=request) for request in (made, nothing)), "both were looked up")
+    assert_equal((event["status"], event["reason_code"]), ("FAILED", "issuer_key_expired"), "the one that was not")
+    assert_equal([creates(world, request) for request in (made, nothing)], [1, 1], "create calls")
+    assert_true(all(world.sandbox.calls("lookup", reference=request) for request in (made, nothing)),
+                "both were looked up")
     # Not on an operator's word either.
-    same(world.ctl("replay", nothing, "--reason", "try again", "--json").returncode, 0, "replay")
-    wait(lambda: len(world.sandbox.calls("lookup", reference=nothing)) >= 2 and world.status(nothing) == "FAILED",
-         "looked up once more")
-    same((world.event(nothing)["reason_code"], creates(world, nothing)), ("issuer_key_expired", 1), "the end")
-    same(world.sandbox.summary()["references_with_two_cards"], 0, "second cards")
+    assert_equal(world.ctl("replay", nothing, "--reason", "try again", "--json").returncode, 0, "replay")
+    wait_until(lambda: len(world.sandbox.calls("lookup", reference=nothing)) >= 2 and world.status(nothing) == "FAILED",
+               "looked up once more")
+    assert_equal((world.event(nothing)["reason_code"], creates(world, nothing)), ("issuer_key_expired", 1), "the end")
+    assert_equal(world.sandbox.summary()["references_with_two_cards"], 0, "second cards")
 
 
+@slow
 @test
 def a_day_later_too(world):
     """The same with the default lifetime: the clocks are turned instead of waiting."""
@@ -63,11 +69,12 @@ def a_day_later_too(world):
     world.sandbox.advance(ONE_DAY_MS)
     world.start_worker()
     world.settle()
-    same([(world.event(request)["status"], world.event(request)["reason_code"], creates(world, request))
-          for request in (made, nothing)],
-         [("COMPLETED", None, 1), ("FAILED", "issuer_key_expired", 1)], "ends")
+    assert_equal([(world.event(request)["status"], world.event(request)["reason_code"], creates(world, request))
+                  for request in (made, nothing)],
+                 [("COMPLETED", None, 1), ("FAILED", "issuer_key_expired", 1)], "ends")
 
 
+@slow
 @test
 def the_margin_before_the_end_of_the_lifetime_counts_as_past_it(world):
     """24 h less 5 min: what is sent later might arrive too late."""
@@ -78,25 +85,29 @@ def the_margin_before_the_end_of_the_lifetime_counts_as_past_it(world):
                   (age, request))
     world.start_worker()
     world.settle()
-    same([(world.event(request)["status"], creates(world, request)) for request in (early, late)],
-         [("COMPLETED", 2), ("FAILED", 1)], "ends")
+    assert_equal([(world.event(request)["status"], creates(world, request)) for request in (early, late)],
+                 [("COMPLETED", 2), ("FAILED", 1)], "ends")
 
 
+@slow
 @test(**LIFE)
 def what_was_never_sent_may_wait_for_longer_than_a_key_lives(world):
     world.up(workers=0, sandbox=("--key-lifetime", "3s"))
     world.sandbox.down()
     worker = world.start_worker(breaker__failures="1")
     request = world.accept("alice")
-    wait(lambda: world.sql("SELECT clock_timestamp() > created_at + interval '3500 ms' FROM outbox_events") == "t",
-         "longer than a key lives")
-    same((world.status(request) in ("PENDING", "PROCESSING"), creates(world, request)), (True, 0), "still waiting")
+    wait_until(lambda: world.sql("SELECT clock_timestamp() > created_at + interval '3500 ms' FROM"
+                                 " outbox_events") == "t",
+               "longer than a key lives")
+    assert_equal((world.status(request) in ("PENDING", "PROCESSING"), creates(world, request)), (True, 0),
+                 "still waiting")
     world.sandbox.down(down=False)
     event = world.wait_status(request, "COMPLETED", "FAILED")
-    same((event["status"], creates(world, request)), ("COMPLETED", 1), "the end")
-    true(worker.alive(), "the worker lives")
+    assert_equal((event["status"], creates(world, request)), ("COMPLETED", 1), "the end")
+    assert_true(worker.alive(), "the worker lives")
 
 
+@slow
 @test(**LIFE)
 def an_unknown_outcome_stays_unknown_through_an_outage(world):
     """A later "connection refused" says nothing about the first send: past the lifetime it is looked up, not sent."""
@@ -104,13 +115,13 @@ def an_unknown_outcome_stays_unknown_through_an_outage(world):
     request, = lost_while_sending(world, "alice", fault="create_then_hang")
     world.sandbox.down()
     world.start_worker()
-    wait(lambda: world.sql("SELECT count(*) FROM outbox_attempts WHERE outcome = 'retry' AND code ="
-                           " 'issuer_unreachable'") > "0", "an attempt that found nobody")
-    same(world.event(request)["first_sent_at"] is not None, True, "first_sent_at")
+    wait_until(lambda: world.sql("SELECT count(*) FROM outbox_attempts WHERE outcome = 'retry' AND code ="
+                                 " 'issuer_unreachable'") > "0", "an attempt that found no issuer")
+    assert_equal(world.event(request)["first_sent_at"] is not None, True, "first_sent_at")
     key_is_over(world, request)
     world.sandbox.down(down=False)
     event = world.wait_status(request, "COMPLETED", "FAILED")
-    same((event["status"], creates(world, request)), ("COMPLETED", 1), "the end")
+    assert_equal((event["status"], creates(world, request)), ("COMPLETED", 1), "the end")
 
 
 @test(idempotency__retention="2s", retry__max_attempts="3", retry__base="20ms", retry__cap="100ms")
@@ -122,20 +133,23 @@ def keys_are_kept_for_the_retention_after_the_end_and_those_of_open_events_alway
     world.wait_status(failed, "FAILED")
     world.sandbox.fault("check", "status", status=429, user="open", retry_after="300")
     still_open = world.accept("open", "k3")
-    wait(lambda: world.sql("SELECT last_error IS NOT NULL FROM outbox_events WHERE user_id = 'open'") == "t",
-         "the open one waits")
-    same(world.accept("done", "k1"), done, "within the retention")
+    wait_until(lambda: world.sql("SELECT last_error IS NOT NULL FROM outbox_events WHERE user_id = 'open'") == "t",
+               "the open one waits")
+    assert_equal(world.accept("done", "k1"), done, "within the retention")
     # The database keeps keys for an hour at the least, whatever is configured. Old enough by far, all of them.
     world.sql("UPDATE idempotency_keys SET created_at = created_at - interval '3 h'; UPDATE outbox_events SET"
               " created_at = created_at - interval '3 h',"
               " completed_at = completed_at - interval '3 h'; UPDATE rate_limit_log SET at = at - interval '3 h'")
     again = world.accept("done", "k1")
-    true(again != done, "the key may be used anew")
-    same(world.accept("done", "k1"), again, "and then leads to the new request")
-    same([world.accept("failed", "k2"), world.accept("open", "k3")], [failed, still_open], "of a failed and of an open event")
+    assert_true(again != done, "the key may be used anew")
+    assert_equal(world.accept("done", "k1"), again, "and then leads to the new request")
+    assert_equal([world.accept("failed", "k2"), world.accept("open", "k3")], [failed, still_open],
+                 "of a failed and of an open event")
 
 
-@test(issuer__key_lifetime="2s", issuer__timeout="300ms", issuer__settle_time="600ms", core__timeout="300ms", worker__lease="1200ms",
+@slow
+@test(issuer__key_lifetime="2s", issuer__timeout="300ms", issuer__settle_time="600ms", core__timeout="300ms",
+      worker__lease="1200ms",
       retry__max_attempts="1000")
 def unknown_again_and_again_is_sent_within_the_lifetime_only(world):
     """The sandbox drops every answer after making the card. No send may come later than the lifetime less its
@@ -145,16 +159,17 @@ def unknown_again_and_again_is_sent_within_the_lifetime_only(world):
     world.sandbox.fault("create", "status", status=502, user="nothing")
     requests = [world.accept(user) for user in ("made", "nothing")]
     world.settle()
-    same([(world.event(request)["status"], world.event(request)["reason_code"]) for request in requests],
-         [("COMPLETED", None), ("FAILED", "issuer_key_expired")], "ends")
+    assert_equal([(world.event(request)["status"], world.event(request)["reason_code"]) for request in requests],
+                 [("COMPLETED", None), ("FAILED", "issuer_key_expired")], "ends")
     for request in requests:
         sent = [row["at"] for row in world.sandbox.calls("create", reference=request)]
-        true(len(sent) > 2, "several sends")
+        assert_true(len(sent) > 2, "several sends")
         last = world.sql("SELECT extract(epoch FROM '%s'::timestamptz - first_sent_at) FROM outbox_events WHERE id ="
                          " '%s'" % (sent[-1], request))
-        true(float(last) < 2, "the last send came %s s after the first" % last)
+        assert_true(float(last) < 2, "the last send came %s s after the first" % last)
 
 
+@slow
 @test(**LIFE)
 def a_worker_that_was_stopped_in_front_of_the_send_does_not_send_when_it_wakes_too_late(world):
     """SIGSTOP between the claim and the send, longer than the key lives: it must not act on what it knew before."""
@@ -162,9 +177,9 @@ def a_worker_that_was_stopped_in_front_of_the_send_does_not_send_when_it_wakes_t
     request, = lost_while_sending(world, "alice", fault="create_then_hang")
     world.sandbox.fault("check", "delay", delay_ms=300)
     sleeper = world.start_worker()
-    wait(lambda: len(world.sandbox.calls("check", user="alice")) == 2, "it asks core-api")
+    wait_until(lambda: len(world.sandbox.calls("check", user="alice")) == 2, "it calls core-api")
     sleeper.signal(signal.SIGSTOP)
     key_is_over(world, request)
     sleeper.signal(signal.SIGCONT)
     event = world.wait_status(request, "COMPLETED", "FAILED", seconds=40)
-    same((event["status"], creates(world, request)), ("COMPLETED", 1), "the end")
+    assert_equal((event["status"], creates(world, request)), ("COMPLETED", 1), "the end")

@@ -6,9 +6,9 @@ import stat
 import subprocess
 
 import harness
-from harness import same, test, true, wait
+from harness import assert_equal, assert_true, slow, test, wait_until
 
-NOBODY = "00000000-0000-7000-8000-000000000001"
+UNKNOWN_ID = "00000000-0000-7000-8000-000000000001"
 MEMBERS = {"id", "user_id", "kind", "status", "retry_count", "next_attempt_at", "created_at", "updated_at", "reason"}
 
 
@@ -31,78 +31,129 @@ def mixed(world):
     return requests
 
 
+@slow
 @test(retry__max_attempts="3")
-def status_list_and_show_tell_what_there_is(world):
+def status_list_and_show_report_what_there_is(world):
     requests = mixed(world)
-    same(lines(world.ctl("status", "--json"))[0]["events"], {"PENDING": 1, "PROCESSING": 0, "COMPLETED": 1,
-                                                             "REJECTED": 1, "FAILED": 2}, "status")
-    true(lines(world.ctl("--json", "status"))[0]["oldest_pending_seconds"] >= 0, "oldest_pending_seconds")
+    assert_equal(lines(world.ctl("status", "--json"))[0]["events"], {"PENDING": 1, "PROCESSING": 0, "COMPLETED": 1,
+                                                                     "REJECTED": 1, "FAILED": 2}, "status")
+    assert_true(lines(world.ctl("--json", "status"))[0]["oldest_pending_seconds"] >= 0, "oldest_pending_seconds")
     rows = lines(world.ctl("list", "--json"))
-    same([row["user_id"] for row in rows], ["open", "exhausted", "failed", "rejected", "done"], "newest first")
+    assert_equal([row["user_id"] for row in rows], ["open", "exhausted", "failed", "rejected", "done"], "newest first")
     for row in rows:
-        true(MEMBERS <= set(row), "members: %r" % sorted(row))
+        assert_true(MEMBERS <= set(row), "members: %r" % sorted(row))
     for words, users in ((("--status", "FAILED"), ["exhausted", "failed"]), (("--code", "issuer_http_418"), ["failed"]),
                          (("--user", "done"), ["done"]),
                          (("--type", "CARD_FREEZE"), []), (("--since", "1h", "--status=PENDING"), ["open"]),
                          (("--since", "1ms"), [])):
-        same([row["user_id"] for row in lines(world.ctl("list", "--json", *words))], users, " ".join(words))
+        assert_equal([row["user_id"] for row in lines(world.ctl("list", "--json", *words))], users, " ".join(words))
     shown = lines(world.ctl("show", requests["failed"], "--json"))
-    same((len(shown), shown[0]["reason"]["code"], shown[0]["id"]), (1, "issuer_http_418", requests["failed"]), "show")
+    assert_equal((len(shown), shown[0]["reason"]["code"], shown[0]["id"]), (1, "issuer_http_418", requests["failed"]),
+                 "show")
     for words in (("status",), ("list",), ("show", requests["done"])):
         done = world.ctl(*words)
-        same((done.returncode, bool(done.stdout), done.stderr), (0, True, ""), "for people: " + words[0])
-    true("issuer_http_418" in world.ctl("status").stdout, "status says why some failed")
-    same(world.ctl("show", NOBODY).returncode, 1, "an unknown id")
-    same(world.ctl("list", "--status", "PENDING", "--user", "nobody").returncode, 0, "nothing found is no error")
+        assert_equal((done.returncode, bool(done.stdout), done.stderr), (0, True, ""), "for people: " + words[0])
+    assert_true("issuer_http_418" in world.ctl("status").stdout, "status says why some failed")
+    assert_equal(world.ctl("show", UNKNOWN_ID).returncode, 1, "an unknown id")
+    assert_equal(world.ctl("list", "--status", "PENDING", "--user", "nobody").returncode, 0,
+                 "nothing found is no error")
 
 
+@slow
 @test(retry__max_attempts="3")
-def explain_tells_the_past_and_the_future(world):
+def explain_shows_the_past_and_the_future(world):
     requests = mixed(world)
     found = lines(world.ctl("explain", requests["exhausted"], "--json"))[0]
-    same([attempt["outcome"] for attempt in found["attempts"]] in (["retry", "retry", "failed"],
-                                                                   ["failed", "retry", "retry"]), True, "attempts")
-    same(found["next"]["action"], "operator", "next")
+    assert_equal([attempt["outcome"] for attempt in found["attempts"]] in (["retry", "retry", "failed"],
+                                                                           ["failed", "retry", "retry"]), True,
+                 "attempts")
+    assert_equal(found["next"]["action"], "operator", "next")
     for user, action in (("done", "none"), ("rejected", "none"), ("open", "attempt")):
         found = lines(world.ctl("explain", requests[user], "--json"))[0]
-        same(found["next"]["action"], action, "next of " + user)
-        true(found["next"]["why"], "why")
+        assert_equal(found["next"]["action"], action, "next of " + user)
+        assert_true(found["next"]["why"], "why")
     text = world.ctl("explain", requests["failed"]).stdout
-    true("418" in text and requests["failed"] in text, text)
-    same(world.ctl("explain", NOBODY).returncode, 1, "an unknown id")
+    assert_true("418" in text and requests["failed"] in text, text)
+    assert_equal(world.ctl("explain", UNKNOWN_ID).returncode, 1, "an unknown id")
 
 
+@test(issuer__settle_time="10m", issuer__timeout="300ms", retry__max_attempts="1000")
+def explain_shows_held_ends_cards_that_are_cancelled_and_lost_workers(world):
+    """Story: explain printed "it is sent again" for an event of which nothing is sent any more, and "only the link is
+    left" for a card that is being cancelled."""
+    world.up()
+    world.sandbox.fault("create", "hang", user="held", count=1)
+    world.sandbox.fault("create", "status", user="held", status=422, code="bin_closed")
+    world.sandbox.fault("link", "status", user="goes", status=422, code="account_closed")
+    world.sandbox.fault("cancel", "status", status=503)
+    world.sandbox.fault("create", "hang", user="lost")
+    held, goes, lost = (world.accept(user) for user in ("held", "goes", "lost"))
+    wait_until(lambda: world.event(held)["held_end"] == "refused", "the refusal waits")
+    wait_until(lambda: world.event(goes)["cancel_code"] == "account_closed", "the card goes")
+    wait_until(lambda: world.sandbox.calls("create", user="lost"), "something was sent")
+    world.workers()[0].stop()
+    wait_until(lambda: {world.status(request) for request in (held, goes, lost)} == {"PENDING"}, "all are given back")
+    world.sql("UPDATE issuing.outbox_events SET lost_count = 4 WHERE id = '%s'" % lost)
+    for request, action, says in ((held, "look_up", "ends REJECTED bin_closed"),
+                                  (goes, "cancel", "the event ends REJECTED account_closed"),
+                                  (lost, "look_up", "it ends FAILED worker_lost")):
+        shown = lines(world.ctl("explain", request, "--json"))[0]["next"]
+        assert_equal((shown["action"], says in shown["why"], "nothing is sent" in shown["why"]), (action, True, True),
+                     shown["why"])
+    text = world.ctl("explain", goes).stdout
+    assert_true("A worker cancels the card" in text, text)
+
+
+@slow
 @test(retry__max_attempts="3")
 def replay_tries_again_with_the_same_key_and_is_on_record(world):
     requests = mixed(world)
     dry = world.ctl("replay", "--status", "FAILED", "--dry-run", "--json")
-    same(sorted(row["id"] for row in lines(dry)), sorted([requests["failed"], requests["exhausted"]]), "dry run")
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), "2", "after the dry run")
-    same(world.ctl("replay", requests["failed"]).returncode, 2, "no reason")
-    same(world.ctl("replay", "--reason", "x").returncode, 2, "neither ids nor filters")
-    same(world.ctl("replay", requests["done"], "--reason", "x").returncode, 1, "a completed one")
-    same(world.ctl("replay", requests["failed"], requests["rejected"], "--reason", "x", "--json").returncode, 1,
-         "one of two refused")
-    same(world.status(requests["failed"]), "PENDING", "the other was done")
+    assert_equal(sorted(row["id"] for row in lines(dry)), sorted([requests["failed"], requests["exhausted"]]),
+                 "dry run")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'FAILED'"), "2", "after the dry run")
+    assert_equal(world.ctl("replay", requests["failed"]).returncode, 2, "no reason")
+    assert_equal(world.ctl("replay", "--reason", "x").returncode, 2, "neither ids nor filters")
+    assert_equal(world.ctl("replay", requests["done"], "--reason", "x").returncode, 1, "a completed one")
+    assert_equal(world.ctl("replay", requests["failed"], requests["rejected"], "--reason", "x", "--json").returncode, 1,
+                 "one of two refused")
+    assert_equal(world.status(requests["failed"]), "PENDING", "the other was done")
     world.sandbox.clear()
-    same(lines(world.ctl("replay", "--code", "attempts_exhausted", "--reason", "issuer fixed", "--json"))[0]["id"],
-         requests["exhausted"], "by filter")
-    same(lines(world.ctl("replay", "--code", "attempts_exhausted", "--reason", "issuer fixed", "--json")), [],
-         "a second run finds nothing left")
-    same(world.event(requests["exhausted"])["retry_count"], 0, "retry_count")
+    assert_equal(lines(world.ctl("replay", "--code", "attempts_exhausted", "--reason", "issuer fixed",
+                                 "--json"))[0]["id"],
+                 requests["exhausted"], "by filter")
+    assert_equal(lines(world.ctl("replay", "--code", "attempts_exhausted", "--reason", "issuer fixed", "--json")), [],
+                 "a second run finds nothing left")
+    assert_equal(world.event(requests["exhausted"])["retry_count"], 0, "retry_count")
     world.restart(world.workers()[0])
     world.settle()
     for user in ("failed", "exhausted"):
-        same(world.status(requests[user]), "COMPLETED", user)
-        same({call["key"] for call in world.sandbox.calls("create", user=user)}, {requests[user]}, "keys")
+        assert_equal(world.status(requests[user]), "COMPLETED", user)
+        assert_equal({call["key"] for call in world.sandbox.calls("create", user=user)}, {requests[user]}, "keys")
     rows = world.rows("SELECT * FROM operator_actions WHERE event_id = '%s'" % requests["exhausted"])
-    same([(row["action"], row["reason"], row["before"]["status"], row["after"]["status"]) for row in rows],
-         [("replay", "issuer fixed", "FAILED", "PENDING")], "on record")
-    same((bool(rows[0]["actor"]), rows[0]["db_role"], bool(rows[0]["os_user"]), rows[0]["sudo_user"]),
-         (True, "issuing_operator", True, None), "who")
-    true(len(world.attempts(requests["exhausted"])) == 4, "history stays")
+    assert_equal([(row["action"], row["reason"], row["before"]["status"], row["after"]["status"]) for row in rows],
+                 [("replay", "issuer fixed", "FAILED", "PENDING")], "on record")
+    assert_equal((bool(rows[0]["actor"]), rows[0]["db_role"], bool(rows[0]["os_user"]), rows[0]["sudo_user"]),
+                 (True, "issuing_operator", True, None), "who")
+    assert_true(len(world.attempts(requests["exhausted"])) == 4, "history stays")
 
 
+@slow
+@test(retry__max_attempts="3")
+def a_dry_run_of_replay_refuses_what_the_replay_refuses(world):
+    """Story: it printed "would be replayed" for rows that no worker may take, and the replay then refused them."""
+    requests = mixed(world)
+    world.sql("UPDATE issuing.outbox_events SET payload = payload || jsonb_build_object('memo', repeat('x', 70000))"
+              " WHERE id = '%s'" % requests["failed"])
+    for words in (("--dry-run",), ("--reason", "x")):
+        done = world.ctl("replay", requests["failed"], requests["exhausted"], "--json", *words)
+        rows = {row["id"]: row for row in lines(done, 1)}
+        assert_equal(rows[requests["failed"]]["result"], "refused", words[0])
+        assert_true("larger than 64 KiB" in rows[requests["failed"]]["why"], rows[requests["failed"]]["why"])
+        assert_true(rows[requests["exhausted"]]["result"] != "refused", rows[requests["exhausted"]])
+
+
+@slow
 @test(retry__max_attempts="3")
 def two_operators_at_once_act_on_each_row_once(world):
     world.up(workers=0)
@@ -115,11 +166,11 @@ def two_operators_at_once_act_on_each_row_once(world):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=harness.ENVIRONMENT)
             for _ in range(2)]
     found = [process.communicate(timeout=60)[0].splitlines() for process in both]
-    same([process.returncode for process in both], [0, 0], "exit statuses")
+    assert_equal([process.returncode for process in both], [0, 0], "exit statuses")
     ids = [json.loads(line)["id"] for text in found for line in text]
-    same((len(ids), len(set(ids))), (120, 120), "rows acted on")
-    same(world.sql("SELECT count(*), count(DISTINCT event_id) FROM operator_actions"), "120|120", "on record")
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'PENDING'"), "120", "PENDING")
+    assert_equal((len(ids), len(set(ids))), (120, 120), "rows acted on")
+    assert_equal(world.sql("SELECT count(*), count(DISTINCT event_id) FROM operator_actions"), "120|120", "on record")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'PENDING'"), "120", "PENDING")
 
 
 @test
@@ -127,17 +178,19 @@ def cancel_ends_only_what_surely_was_not_sent(world):
     world.up(workers=0)
     unsent, sent = world.accept("unsent"), world.accept("sent")
     world.sql("UPDATE outbox_events SET first_sent_at = now() WHERE id = '%s'" % sent)
-    same(world.ctl("cancel", unsent).returncode, 2, "no reason")
-    same(world.ctl("cancel", sent, "--reason", "x").returncode, 1, "may have been sent")
-    same(lines(world.ctl("cancel", unsent, "--reason", "changed her mind", "--json"))[0]["id"], unsent, "cancel")
+    assert_equal(world.ctl("cancel", unsent).returncode, 2, "no reason")
+    assert_equal(world.ctl("cancel", sent, "--reason", "x").returncode, 1, "may have been sent")
+    assert_equal(lines(world.ctl("cancel", unsent, "--reason", "changed her mind", "--json"))[0]["id"], unsent,
+                 "cancel")
     event = world.event(unsent)
-    same((event["status"], event["reason_code"]), ("REJECTED", "cancelled"), "the end")
-    same(world.ctl("cancel", unsent, "--reason", "again").returncode, 1, "a second time")
-    same(world.sql("SELECT action || ' ' || reason FROM operator_actions"), "cancel changed her mind", "on record")
+    assert_equal((event["status"], event["reason_code"]), ("REJECTED", "cancelled"), "the end")
+    assert_equal(world.ctl("cancel", unsent, "--reason", "again").returncode, 1, "a second time")
+    assert_equal(world.sql("SELECT action || ' ' || reason FROM operator_actions"), "cancel changed her mind",
+                 "on record")
     world.start_worker()
     world.settle()
-    same(world.sandbox.calls("create", user="unsent"), [], "creates")
-    same(world.ctl("cancel", sent, "--reason", "x").returncode, 1, "a completed one")
+    assert_equal(world.sandbox.calls("create", user="unsent"), [], "creates")
+    assert_equal(world.ctl("cancel", sent, "--reason", "x").returncode, 1, "a completed one")
 
 
 @test
@@ -147,44 +200,50 @@ def cancel_by_filter_ends_what_matches_and_nothing_else(world):
     other = world.accept("bob")
     world.sql("UPDATE outbox_events SET first_sent_at = now() WHERE id = '%s'" % ids[2])
     dry = lines(world.ctl("cancel", "--user", "alice", "--dry-run", "--json"))
-    same([(row["id"], row["result"]) for row in dry], [(name, "would_cancel") for name in ids[:2]], "dry run")
-    same([row["id"] for row in lines(world.ctl("cancel", "--user", "alice", "--limit", "1", "--reason", "x", "--json"))],
-         ids[:1], "one at most")
-    same([row["id"] for row in lines(world.ctl("cancel", "--user", "alice", "--reason", "x", "--json"))], ids[1:2], "the rest")
-    same([world.status(name) for name in [*ids, other]], ["REJECTED", "REJECTED", "PENDING", "PENDING"], "statuses")
-    same(world.ctl("cancel", "--status", "FAILED", "--reason", "x").returncode, 2, "only PENDING ones")
+    assert_equal([(row["id"], row["result"]) for row in dry], [(name, "would_cancel") for name in ids[:2]], "dry run")
+    assert_equal([row["id"] for row in lines(world.ctl("cancel", "--user", "alice", "--limit", "1", "--reason", "x",
+                                                       "--json"))],
+                 ids[:1], "one at most")
+    assert_equal([row["id"] for row in lines(world.ctl("cancel", "--user", "alice", "--reason", "x", "--json"))],
+                 ids[1:2], "the rest")
+    assert_equal([world.status(name) for name in [*ids, other]], ["REJECTED", "REJECTED", "PENDING", "PENDING"],
+                 "statuses")
+    assert_equal(world.ctl("cancel", "--status", "FAILED", "--reason", "x").returncode, 2, "only PENDING ones")
     world.start_worker()
     world.settle()
 
 
+@slow
 @test(issuer__key_lifetime="4s", issuer__settle_time="2s", retry__max_attempts="100")
 def a_failed_reissue_that_is_resolved_frees_its_card(world):
-    """Story: a reissue UNKNOWN past its key's lifetime, nothing at the issuer: FAILED; each replay led there again, and the card could never be
-    reissued."""
+    """Story: a reissue UNKNOWN past its key's lifetime, nothing at the issuer: FAILED; each replay led there again, and
+    the card could never be reissued."""
     world.up()
     card = world.issue("alice")["card"]["id"]
     body = {"kind": "reissue", "replaces": card}
     world.sandbox.fault("create", "hang", user="alice", count=1)
     world.sandbox.fault("create", "status", user="alice", status=503)
     request = world.accept("alice", "again", body)
-    same(world.wait_status(request, "FAILED")["reason_code"], "issuer_key_expired", "the question")
+    assert_equal(world.wait_status(request, "FAILED")["reason_code"], "issuer_key_expired", "the question")
     world.sandbox.clear()
-    same(world.post("alice", "third", body).status, 422, "while the question is open")
-    same(world.ctl("resolve", request).returncode, 2, "no reason")
+    assert_equal(world.post("alice", "third", body).status, 422, "while the question is open")
+    assert_equal(world.ctl("resolve", request).returncode, 2, "no reason")
     refused = world.ctl("resolve", request, "--reason", "asked the bank")
-    true(refused.returncode == 1 and "--confirm-no-card" in refused.stdout, refused.stdout)
+    assert_true(refused.returncode == 1 and "--confirm-no-card" in refused.stdout, refused.stdout)
     dry = lines(world.ctl("resolve", "--code", "issuer_key_expired", "--confirm-no-card", "--dry-run", "--json"))
-    same([(row["id"], row["result"]) for row in dry], [(request, "would_resolve")], "dry run")
-    done = wait(lambda: (lambda done: done if done.returncode == 0 else None)(
-        world.ctl("resolve", request, "--confirm-no-card", "--reason", "asked the bank", "--json")), "no create may still arrive")
-    same(lines(done)[0]["result"], "resolved", "resolve")
+    assert_equal([(row["id"], row["result"]) for row in dry], [(request, "would_resolve")], "dry run")
+    done = wait_until(lambda: (lambda done: done if done.returncode == 0 else None)(
+        world.ctl("resolve", request, "--confirm-no-card", "--reason", "asked the bank", "--json")),
+                      "no create may still arrive")
+    assert_equal(lines(done)[0]["result"], "resolved", "resolve")
     shown = world.get("alice", "/v1/card-requests/" + request).json()
-    same((shown["status"], shown["reason"]["code"], bool(shown["reason"]["detail"])), ("REJECTED", "resolved", True), "what the client sees")
-    same(world.ctl("resolve", request, "--confirm-no-card", "--reason", "x").returncode, 1, "a second time")
+    assert_equal((shown["status"], shown["reason"]["code"], bool(shown["reason"]["detail"])),
+                 ("REJECTED", "resolved", True), "what the client sees")
+    assert_equal(world.ctl("resolve", request, "--confirm-no-card", "--reason", "x").returncode, 1, "a second time")
     row = world.row("SELECT * FROM operator_actions WHERE action = 'resolve'")
-    same((row["reason"], row["before"]["status"], row["after"]["reason_code"], row["db_role"]),
-         ("asked the bank", "FAILED", "resolved", "issuing_operator"), "on record")
-    same(world.post("alice", "third", body).status, 202, "the card can be reissued")
+    assert_equal((row["reason"], row["before"]["status"], row["after"]["reason_code"], row["db_role"]),
+                 ("asked the bank", "FAILED", "resolved", "issuing_operator"), "on record")
+    assert_equal(world.post("alice", "third", body).status, 202, "the card can be reissued")
     world.settle()
 
 
@@ -195,27 +254,28 @@ def a_failed_event_with_a_card_is_not_resolved(world):
     request = world.accept("carol")
     world.wait_status(request, "FAILED")
     refused = world.ctl("resolve", request, "--confirm-no-card", "--reason", "x")
-    true(refused.returncode == 1 and "replay" in refused.stdout, refused.stdout)
-    same(world.status(request), "FAILED", "unchanged")
-    same(world.ctl("replay", request, "--reason", "core-api agreed").returncode, 0, "replay")
-    same(world.wait_status(request, "COMPLETED")["status"], "COMPLETED", "linked")
+    assert_true(refused.returncode == 1 and "replay" in refused.stdout, refused.stdout)
+    assert_equal(world.status(request), "FAILED", "unchanged")
+    assert_equal(world.ctl("replay", request, "--reason", "core-api agreed").returncode, 0, "replay")
+    assert_equal(world.wait_status(request, "COMPLETED")["status"], "COMPLETED", "linked")
 
 
 @test
 def keys_are_generated_once_and_never_shown(world):
     path = world.dir / "new.keys"
     done = world.ctl("keys", "generate", path, "--json")
-    same(lines(done)[0]["state"], "active", "generate")
-    same(stat.S_IMODE(os.stat(path).st_mode), 0o600, "mode")
+    assert_equal(lines(done)[0]["state"], "active", "generate")
+    assert_equal(stat.S_IMODE(os.stat(path).st_mode), 0o600, "mode")
     text = path.read_text()
-    same(world.ctl("keys", "generate", path).returncode, 1, "a file that exists")
-    same(path.read_text(), text, "is never written to")
+    assert_equal(world.ctl("keys", "generate", path).returncode, 1, "a file that exists")
+    assert_equal(path.read_text(), text, "is never written to")
     shown = world.ctl("keys", "status", path)
-    same(shown.returncode, 0, "status")
+    assert_equal(shown.returncode, 0, "status")
     secrets = [word for line in text.splitlines() if line[:1].isdigit() for word in line.split()[2:3]]
-    true(secrets and not any(word in shown.stdout + done.stdout for word in secrets), "the key itself is not shown")
-    true(world.ctl("keys", "generate", world.dir / "no" / "such" / "folder").returncode in (1, 78),
-         "a folder that is not there")
+    assert_true(secrets and not any(word in shown.stdout + done.stdout for word in secrets),
+                "the key itself is not shown")
+    assert_true(world.ctl("keys", "generate", world.dir / "no" / "such" / "folder").returncode in (1, 78),
+                "a folder that is not there")
 
 
 @test
@@ -229,10 +289,11 @@ def a_worker_without_usable_keys_does_not_start(world):
             path.chmod(0o644 if name == "open" else 0o600)
         worker = world.start_worker(wait_ready=False, card__keys_file=path)
         worker.expected_dead = True
-        same(worker.ended(10), 78, "exit status with %s keys" % name)
-        true(str(path) in worker.text(), "the log names the file")
+        assert_equal(worker.ended(10), 78, "exit status with %s keys" % name)
+        assert_true(str(path) in worker.text(), "the log names the file")
 
 
+@slow
 @test
 def a_number_under_unknown_keys_is_an_error_of_that_card_only(world):
     world.up()
@@ -243,49 +304,58 @@ def a_number_under_unknown_keys_is_an_error_of_that_card_only(world):
     api = world.start_api(card__keys_file=other)
     number = "/v1/cards/%s/number" % card
     for _ in range(3):
-        same(world.get("alice", number, api=api).status, 404, "with other keys")
-    same(world.get("alice", "/v1/cards/" + card, api=api).status, 200, "the masked card")
-    same(world.sql("SELECT count(*) FROM operator_actions"), "0", "audit rows of what was not revealed")
-    same(api.metric("issuing_numbers_unreadable_total"), 3, "counted")
-    true("a card number could not be opened" in api.text() and "key 1 is retired or not in the key ring" in api.text(),
-         "the log names the key")
+        assert_equal(world.get("alice", number, api=api).status, 404, "with other keys")
+    assert_equal(world.get("alice", "/v1/cards/" + card, api=api).status, 200, "the masked card")
+    assert_equal(world.sql("SELECT count(*) FROM operator_actions"), "0", "audit rows of what was not revealed")
+    assert_equal(api.metric("issuing_numbers_unreadable_total"), 3, "counted")
+    assert_true("a card number could not be opened" in api.text() and
+                "key 1 is retired or not in the key ring" in api.text(),
+                "the log names the key")
     # Its key comes into the file: no restart, and from then on every call shows it.
     other.write_text(other.read_text() + world.suite.keys_file.read_text().replace("1 active", "1 decrypt"))
-    wait(lambda: world.get("alice", number, api=api).status == 200, "the file was read again", 20, 0.3)
-    same(world.get("alice", number, api=api).json()["number"], world.sandbox.numbers()[0], "the number")
-    same(world.sql("SELECT count(*) FROM operator_actions WHERE actor = 'alice' AND action = 'number_revealed'"), "2",
-         "an audit row for each time it was shown")
+    wait_until(lambda: world.get("alice", number, api=api).status == 200, "the file was read again", 20, 0.3)
+    assert_equal(world.get("alice", number, api=api).json()["number"], world.sandbox.numbers()[0], "the number")
+    assert_equal(world.sql("SELECT count(*) FROM operator_actions WHERE actor = 'alice' AND action ="
+                           " 'number_revealed'"), "2",
+                 "an audit row for each time it was shown")
     # A file that cannot be used leaves what was read before.
     other.write_text("nonsense\n")
-    same(world.get("alice", number, api=api).status, 200, "with the keys of before")
-    same(world.get("alice", number).status, 200, "with the right ones")
+    assert_equal(world.get("alice", number, api=api).status, 200, "with the keys of before")
+    assert_equal(world.get("alice", number).status, 200, "with the right ones")
 
 
 def doctor(world, *words, code=1, **own):
     done = world.ctl("doctor", *words, "--json", **own)
-    same(done.returncode, code, done.stdout + done.stderr)
+    assert_equal(done.returncode, code, done.stdout + done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@slow
 @test
-def doctor_says_what_is_wrong_and_how_to_mend_it(world):
+def doctor_says_what_is_wrong_and_how_to_repair_it(world):
     world.up(workers=0)
+    assert_equal([row["found"] for row in doctor(world) if row["warning"]],
+                 ["everybody may connect to this database", "everybody may make temporary tables in this database"],
+                 "a new database is open to everybody")
+    world.sql("REVOKE CONNECT, TEMPORARY ON DATABASE %s FROM PUBLIC" % world.database)
+    world.sql("GRANT CONNECT ON DATABASE %s TO issuing_owner, issuing_api, issuing_worker, issuing_operator" %
+              world.database)
     rows = {row["check"]: row for row in doctor(world)}
     # The cluster of the tests runs without fsync, and that is all there is to complain about.
-    same([name for name, row in rows.items() if not row["ok"] or row["warning"]], ["disk"], "complaints")
-    true("fsync" in rows["disk"]["found"] and rows["disk"]["fix"], "what and how")
+    assert_equal([name for name, row in rows.items() if not row["ok"] or row["warning"]], ["disk"], "complaints")
+    assert_true("fsync" in rows["disk"]["found"] and rows["disk"]["fix"], "what and how")
     for name in ("database", "schema", "roles", "rights", "guards", "clock", "keys", "standbys"):
-        true(rows[name]["ok"], name)
+        assert_true(rows[name]["ok"], name)
     world.sql("GRANT SELECT ON cards TO issuing_operator")
     rows = doctor(world)
-    same([row["check"] for row in rows if not row["ok"]], ["rights", "guards", "disk"],
-         "an operator who may read card numbers")
-    same(world.ctl("migrate", role="postgres").returncode, 0, "migrate")
-    same([row["check"] for row in doctor(world) if not row["ok"]], ["disk"], "what migrate has mended")
+    assert_equal([row["check"] for row in rows if not row["ok"]], ["rights", "guards", "disk"],
+                 "an operator who may read card numbers")
+    assert_equal(world.ctl("migrate", role="postgres").returncode, 0, "migrate")
+    assert_equal([row["check"] for row in doctor(world) if not row["ok"]], ["disk"], "what migrate has mended")
     world.sql("GRANT CREATE ON SCHEMA public TO PUBLIC")
     rows = doctor(world)
-    same([row["check"] for row in rows if row["warning"]], ["guards"], "a warning")
-    same([row["check"] for row in rows if not row["ok"]], ["disk"], "is no failure")
+    assert_equal([row["check"] for row in rows if row["warning"]], ["guards"], "a warning")
+    assert_equal([row["check"] for row in rows if not row["ok"]], ["disk"], "is no failure")
 
 
 def copied(world, name):
@@ -298,6 +368,7 @@ def copied(world, name):
     return True
 
 
+@slow
 @test(core__on_link_refused="keep", limit__count="100", retry__max_attempts="2")
 def doctor_sees_what_was_lost_or_doubled(world):
     """Each rule of the data is broken by hand, and found; what the programs do by themselves breaks none."""
@@ -318,15 +389,15 @@ def doctor_sees_what_was_lost_or_doubled(world):
     def broken(*words, database=world.database):
         url = world.suite.conninfo(database, "issuing_operator")
         rows = {row["check"]: row for row in doctor(world, "--data", *words, database__url=url)}
-        true(set(rules) <= set(rows), "all rules are checked")
+        assert_true(set(rules) <= set(rows), "all rules are checked")
         return [name for name in rules if not rows[name]["ok"]], rows
 
     found, rows = broken()
-    same(found, [], "untouched")
-    same(rows["accepted"]["found"].split("; ")[1],
-         "7 accepted = 4 completed + 1 rejected + 1 failed + 1 open", "conservation")
-    same(rows["cards"]["found"].split("; ")[1], "5 cards = 4 completed + 0 open + 1 failed + 0 rejected",
-         "conservation")
+    assert_equal(found, [], "untouched")
+    assert_equal(rows["accepted"]["found"].split("; ")[1],
+                 "7 accepted = 4 completed + 1 rejected + 1 failed + 1 open", "conservation")
+    assert_equal(rows["cards"]["found"].split("; ")[1], "5 cards = 4 completed + 0 open + 1 failed + 0 rejected",
+                 "conservation")
     bob = world.sql("SELECT id FROM outbox_events WHERE user_id = 'bob'")
     of_bob = " WHERE request_id = '%s'" % bob
     never = "00000000-0000-7000-8000-000000000001"
@@ -350,49 +421,52 @@ def doctor_sees_what_was_lost_or_doubled(world):
              " user_id, issuer_card_id, last4 FROM cards" + of_bob, ["one card"]),
             ("UPDATE card_reissues SET event_id = '%s'" % late, ["reissues"])):
         copy = world.database + "_broken"
-        wait(lambda copy=copy: copied(world, copy), "a copy, while nobody is connected, no vacuum either")
+        wait_until(lambda copy=copy: copied(world, copy), "a copy, while no program is connected, no vacuum either")
         try:
             world.suite.sql("SET search_path = issuing; " + statements, copy)
             found, rows = broken(database=copy)
         finally:
             world.suite.sql("DROP DATABASE %s WITH (FORCE)" % copy)
-        same(found, rule, statements)
+        assert_equal(found, rule, statements)
         if bob in statements and rule != ["one card"]:
-            true(bob in rows[rule[0]]["found"] or rule[0] == "cards", rows[rule[0]]["found"])
-        true(all(rows[name]["fix"] for name in rule), "how to mend it")
+            assert_true(bob in rows[rule[0]]["found"] or rule[0] == "cards", rows[rule[0]]["found"])
+        assert_true(all(rows[name]["fix"] for name in rule), "how to repair it")
     # Nothing of the last hour is older than that, and what takes too long is not called fine.
-    same(broken("--since", "1h")[0], [], "--since")
+    assert_equal(broken("--since", "1h")[0], [], "--since")
     with world.holding("LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE"):
         found, rows = broken("--timeout", "300ms")
-    same(found, ["accepted", "client keys"], "not checked")
-    true("took too long" in rows["accepted"]["found"], rows["accepted"]["found"])
+    assert_equal(found, ["accepted", "client keys"], "not checked")
+    assert_true("took too long" in rows["accepted"]["found"], rows["accepted"]["found"])
 
 
 @test
 def usage_errors_are_2_configuration_78_and_a_missing_database_75(world):
     for words in ((), ("frobnicate",), ("list", "--status", "GONE"), ("list", "--what"), ("show",), ("show", "x"),
                   ("explain", "x"), ("cancel", "x", "--reason", "y"), ("resolve", "x", "--reason", "y"),
-                  ("resolve", "--reason", "y"), ("reissue", "x", "--reason", "y", "--confirm"), ("reissue", "--confirm"),
-                  ("reissue", NOBODY, "--reason", "y", "--confirm", "--timeout", "soon"), ("reconcile",), ("reconcile", "x"),
-                  ("reconcile", NOBODY, "--all"), ("reconcile", "--all", "--status", "PENDING"), ("reconcile", "--all", "--timeout", "0s"),
+                  ("resolve", "--reason", "y"), ("reissue", "x", "--reason", "y", "--confirm"),
+                  ("reissue", "--confirm"),
+                  ("reissue", UNKNOWN_ID, "--reason", "y", "--confirm", "--timeout", "soon"), ("reconcile",),
+                  ("reconcile", "x"),
+                  ("reconcile", UNKNOWN_ID, "--all"), ("reconcile", "--all", "--status", "PENDING"),
+                  ("reconcile", "--all", "--timeout", "0s"),
                   ("resolve", "--status", "PENDING", "--reason", "y"),
                   ("list", "--since", "soon"), ("status", "extra"), ("replay", "x", "--reason", "y"),
                   ("list", "--limit", "0"), ("keys",)):
-        same(world.ctl(*words).returncode, 2, "ctl " + " ".join(words))
-    same(world.ctl("status", database__url="host=@nobody-is-there dbname=x user=y").returncode, 75, "no server")
-    same(world.ctl("--json", "list", database__url="host=127.0.0.1 port=1 dbname=x user=y").returncode, 75,
-         "no server on TCP")
-    same(world.ctl("status", "--no.such=1").returncode, 2, "an unknown flag")
-    same(world.ctl("status", "--retry.base=7").returncode, 78, "a value without its unit")
-    same(world.ctl("--help").returncode, 0, "help")
-    true(world.ctl("--version").stdout.startswith("issuing-ctl "), "version")
+        assert_equal(world.ctl(*words).returncode, 2, "ctl " + " ".join(words))
+    assert_equal(world.ctl("status", database__url="host=@no-such-host dbname=x user=y").returncode, 75, "no server")
+    assert_equal(world.ctl("--json", "list", database__url="host=127.0.0.1 port=1 dbname=x user=y").returncode, 75,
+                 "no server on TCP")
+    assert_equal(world.ctl("status", "--no.such=1").returncode, 2, "an unknown flag")
+    assert_equal(world.ctl("status", "--retry.base=7").returncode, 78, "a value without its unit")
+    assert_equal(world.ctl("--help").returncode, 0, "help")
+    assert_true(world.ctl("--version").stdout.startswith("issuing-ctl "), "version")
 
 
 @test
 def a_wrong_role_database_or_schema_is_named_and_is_78(world):
     def refused(done, words, what):
-        same(done.returncode, 78, what + ": " + done.stderr)
-        true(all(word in done.stderr for word in words) and "away" not in done.stderr, what + ": " + done.stderr)
+        assert_equal(done.returncode, 78, what + ": " + done.stderr)
+        assert_true(all(word in done.stderr for word in words) and "away" not in done.stderr, what + ": " + done.stderr)
     for verb in ("status", "list"):
         refused(world.ctl(verb, role="nobody_of_that_name"), ["nobody_of_that_name"], "a role that is not there")
         refused(world.ctl(verb, database__url=world.suite.conninfo("no_such_database", "issuing_operator")),
@@ -408,7 +482,7 @@ def a_wrong_role_database_or_schema_is_named_and_is_78(world):
 
 @test
 def a_session_of_ctl_runs_no_function_of_others(world):
-    """The role's own search_path names a schema of somebody else first, before that of PostgreSQL."""
+    """The role's own search_path names another schema first, before that of PostgreSQL."""
     world.sql("CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO PUBLIC; CREATE TABLE evil.caught (what text);"
               " GRANT INSERT ON evil.caught TO PUBLIC")
     for signature, result in (("count()", "int8"), ("clock_timestamp()", "timestamptz"), ("now()", "timestamptz"),
@@ -419,7 +493,7 @@ def a_session_of_ctl_runs_no_function_of_others(world):
     world.sql("ALTER ROLE issuing_operator IN DATABASE %s SET search_path = evil, pg_catalog, issuing" % world.database)
     for words in (("status",), ("list",), ("doctor",)):
         world.ctl(*words)
-    same(world.sql("SELECT * FROM evil.caught"), "", "functions of others that were run")
+    assert_equal(world.sql("SELECT * FROM evil.caught"), "", "functions of others that were run")
 
 
 @test
@@ -445,21 +519,21 @@ def roles_have_no_more_rights_than_they_need(world):
         try:
             world.sql(statement, role)
         except harness.Failed as error:
-            true("permission denied" in str(error), str(error))
+            assert_true("permission denied" in str(error), str(error))
         else:
             raise harness.Failed("%s may: %s" % (role, statement))
 
 
 @test
-def migrate_is_repeatable_and_tells_its_state(world):
+def migrate_is_repeatable_and_reports_its_state(world):
     before = world.sql("SELECT string_agg(version || sha256, ' ' ORDER BY version) FROM schema_migration")
     for words in (("migrate", "--status"), ("migrate", "--plan"), ("migrate",)):
-        same(world.ctl(*words, role="postgres").returncode, 0, " ".join(words))
-    same(world.sql("SELECT string_agg(version || sha256, ' ' ORDER BY version) FROM schema_migration"), before,
-         "schema_migration")
+        assert_equal(world.ctl(*words, role="postgres").returncode, 0, " ".join(words))
+    assert_equal(world.sql("SELECT string_agg(version || sha256, ' ' ORDER BY version) FROM schema_migration"), before,
+                 "schema_migration")
     world.sql("UPDATE schema_migration SET sha256 = repeat('0', 64) WHERE version = 1")
-    same(world.ctl("migrate", role="postgres").returncode, 1, "a changed file is refused")
-    same(world.ctl("migrate", "--status", role="postgres").returncode, 1, "and told")
+    assert_equal(world.ctl("migrate", role="postgres").returncode, 1, "a changed file is refused")
+    assert_equal(world.ctl("migrate", "--status", role="postgres").returncode, 1, "and reported")
 
 
 @test
@@ -468,9 +542,9 @@ def programs_of_another_schema_wait_and_say_so(world):
     world.sql("INSERT INTO schema_migration (version, name, sha256, ms) VALUES (99, 'future', repeat('0', 64), 1)")
     api, worker = world.start_api(wait_ready=False), world.start_worker(wait_ready=False)
     for daemon in (api, worker):
-        wait(lambda daemon=daemon: daemon.get("/readyz").status == 503 and b"99" in daemon.get("/readyz").body,
-             daemon.name + " says which version")
-    same(world.post("alice", "k").status, 503, "a request")
+        wait_until(lambda daemon=daemon: daemon.get("/readyz").status == 503 and b"99" in daemon.get("/readyz").body,
+                   daemon.name + " says which version")
+    assert_equal(world.post("alice", "k").status, 503, "a request")
     world.sql("DELETE FROM schema_migration WHERE version = 99")
     for daemon in (api, worker):
         daemon.wait_ready()

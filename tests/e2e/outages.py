@@ -5,13 +5,13 @@ import threading
 import time
 
 import client
-from harness import free_port, same, test, true, wait
+from harness import assert_equal, assert_true, free_port, slow, test, wait_until
 
 UUID = "00000000-0000-7000-8000-000000000001"
 
 
 class Clients:
-    """Clients that repeat the same key until they get a 202, as clients must. What each was told is kept."""
+    """Clients that repeat the same key until they get a 202, as clients must. Every answer is recorded."""
 
     def __init__(self, world, count, keys):
         self.world, self.keys = world, keys
@@ -51,10 +51,11 @@ class Clients:
     def join(self):
         for thread in self.threads:
             thread.join(120)
-        same(self.wrong, [], "what the clients were told")
+        assert_equal(self.wrong, [], "wrong answers to clients")
         return self.accepted
 
 
+@slow
 @test
 def without_the_database_there_is_503_and_it_comes_back_by_itself(world):
     world.up()
@@ -69,41 +70,42 @@ def without_the_database_there_is_503_and_it_comes_back_by_itself(world):
         answers = client.burst([(port, world.post_bytes("alice", "k")), (port, world.post_bytes("alice", "k2"))] +
                                [(port, client.request_bytes("GET", path, [world.bearer("alice")])) for path in paths])
         for answer in answers:
-            same((answer.status, answer.json()["type"], answer.header("Idempotent-Replayed")),
-                 (503, "/problems/unavailable", None), "without a database")
-            true(int(answer.header("Retry-After")) >= 1, "Retry-After")
-        same(world.get("alice", "/v1/nowhere").status, 404, "what needs no database")
+            assert_equal((answer.status, answer.json()["type"], answer.header("Idempotent-Replayed")),
+                         (503, "/problems/unavailable", None), "without a database")
+            assert_true(int(answer.header("Retry-After")) >= 1, "Retry-After")
+        assert_equal(world.get("alice", "/v1/nowhere").status, 404, "what needs no database")
         for daemon in daemons:
-            wait(lambda daemon=daemon: daemon.get("/readyz").status == 503, daemon.name + " is not ready")
-            same(daemon.get("/livez").status, 200, daemon.name + " lives")
+            wait_until(lambda daemon=daemon: daemon.get("/readyz").status == 503, daemon.name + " is not ready")
+            assert_equal(daemon.get("/livez").status, 200, daemon.name + " lives")
         for words in (("status",), ("list",), ("explain", UUID), ("replay", UUID, "--reason", "x"), ("doctor",)):
-            same(world.ctl(*words).returncode, 75, "ctl " + words[0])
+            assert_equal(world.ctl(*words).returncode, 75, "ctl " + words[0])
     finally:
         world.suite.start_database()
     for daemon in daemons:
         daemon.wait_ready()
     answer = world.post("alice", "k")
-    same((answer.status, answer.body, answer.header("Idempotent-Replayed")), (202, first.body, "true"), "the repeat")
+    assert_equal((answer.status, answer.body, answer.header("Idempotent-Replayed")), (202, first.body, "true"),
+                 "the repeat")
     world.issue("bob")
 
 
 def restart_under_load(world, how):
     world.up(apis=2, workers=2)
     clients = Clients(world, 6, 12)
-    wait(lambda: len(clients.accepted) > 5, "load")
+    wait_until(lambda: len(clients.accepted) > 5, "load")
     world.suite.restart_database(how)
     before = len(clients.accepted)
-    wait(lambda: len(clients.accepted) > before + 5 or not any(thread.is_alive() for thread in clients.threads),
-         "load goes on")
+    wait_until(lambda: len(clients.accepted) > before + 5 or not any(thread.is_alive() for thread in clients.threads),
+               "load goes on")
     world.suite.restart_database(how)
     accepted = clients.join()
     for api in world.apis():
-        true('"msg":"database away"' in api.text(), "%s saw the database go" % api.name)
-    same(world.sql("SELECT count(*) FROM outbox_events"), str(len(accepted)), "events")
-    same(len(accepted), 72, "accepted requests")
+        assert_true('"msg":"database away"' in api.text(), "%s saw the database go" % api.name)
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events"), str(len(accepted)), "events")
+    assert_equal(len(accepted), 72, "accepted requests")
     world.settle(60)
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "72", "completed")
-    same(len(world.sandbox.cards()), 72, "cards")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "72", "completed")
+    assert_equal(len(world.sandbox.cards()), 72, "cards")
 
 
 @test
@@ -111,6 +113,7 @@ def a_restart_of_the_database_under_load_loses_and_doubles_nothing(world):
     restart_under_load(world, "fast")
 
 
+@slow
 @test
 def a_crash_of_the_database_under_load_loses_and_doubles_nothing(world):
     restart_under_load(world, "immediate")
@@ -129,8 +132,9 @@ def killed_database_sessions_under_load_lose_and_double_nothing(world):
         time.sleep(0.05)
     accepted = clients.join()
     world.settle(60)
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), str(len(accepted)), "completed")
-    same(len(world.sandbox.cards()), len(accepted), "cards")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), str(len(accepted)),
+                 "completed")
+    assert_equal(len(world.sandbox.cards()), len(accepted), "cards")
 
 
 PROBING = {"breaker__failures": "3", "breaker__probe_interval": "10ms", "retry__max_attempts": "4"}
@@ -140,38 +144,43 @@ def failed_probes(world):
     return sum(worker.metric('issuing_deferrals_total{reason="issuer_unreachable"}') for worker in world.workers())
 
 
+@slow
 @test(**PROBING)
 def an_issuer_outage_uses_no_attempts_and_ends_with_no_dead_row(world):
     world.up(workers=2)
     world.sandbox.down()
     requests = [world.accept("user-%d" % i) for i in range(40)]
     for worker in world.workers():
-        wait(lambda worker=worker: worker.metric('issuing_breaker_state{target="issuer"}') == 2,
-             "the breaker of %s is open" % worker.name)
+        wait_until(lambda worker=worker: worker.metric('issuing_breaker_state{target="issuer"}') == 2,
+                   "the breaker of %s is open" % worker.name)
     probes_before, questions_before = failed_probes(world), len(world.sandbox.calls("check"))
-    wait(lambda: failed_probes(world) >= probes_before + 12, "twelve failed probes", 60)
+    wait_until(lambda: failed_probes(world) >= probes_before + 12, "twelve failed probes", 60)
     questions = len(world.sandbox.calls("check")) - questions_before
     under_way = len(world.workers())
-    true(questions <= failed_probes(world) - probes_before + under_way, "core-api is asked for a probe and for nothing else")
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status IN ('FAILED', 'REJECTED')"), "0", "dead rows")
-    same(int(world.sql("SELECT sum(retry_count) FROM outbox_events WHERE status = 'PENDING'")) <= 6, True,
-         "attempts: those that opened the breakers")
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE first_sent_at IS NOT NULL AND status = 'PENDING'"), "0",
-         "surely nothing was sent")
+    assert_true(questions <= failed_probes(world) - probes_before + under_way,
+                "core-api is called for a probe and for nothing else")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status IN ('FAILED', 'REJECTED')"), "0",
+                 "dead rows")
+    assert_equal(int(world.sql("SELECT sum(retry_count) FROM outbox_events WHERE status = 'PENDING'")) <= 6, True,
+                 "attempts: those that opened the breakers")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE first_sent_at IS NOT NULL AND status = 'PENDING'"),
+                 "0",
+                 "surely nothing was sent")
     for worker in world.workers():
-        same(worker.get("/readyz").status, 200, "an open breaker does not matter to readyz")
+        assert_equal(worker.get("/readyz").status, 200, "an open breaker does not matter to readyz")
     world.sandbox.down(down=False)
     world.settle(60)
-    same([world.status(request) for request in requests], ["COMPLETED"] * 40, "statuses")
-    same([card["sends"] for card in world.sandbox.cards()], [1] * 40, "sends")
+    assert_equal([world.status(request) for request in requests], ["COMPLETED"] * 40, "statuses")
+    assert_equal([card["sends"] for card in world.sandbox.cards()], [1] * 40, "sends")
     # A breaker closes when something is there to probe with.
     numbers = itertools.count()
-    wait(lambda: world.accept("later-%d" % next(numbers)) and
-         all(worker.metric('issuing_breaker_state{target="issuer"}') == 0 for worker in world.workers()),
-         "both breakers are closed")
+    wait_until(lambda: world.accept("later-%d" % next(numbers)) and
+               all(worker.metric('issuing_breaker_state{target="issuer"}') == 0 for worker in world.workers()),
+               "both breakers are closed")
     world.settle()
 
 
+@slow
 @test(**PROBING)
 def a_failed_probe_is_no_attempt_whatever_the_failure_is(world):
     """One event alone meets every probe of an outage: it must outlive them all."""
@@ -184,31 +193,34 @@ def a_failed_probe_is_no_attempt_whatever_the_failure_is(world):
         worker = world.start_worker()
         request = world.accept("user-%d" % i)
         target = "issuer" if call == "create" else "core"
-        wait(lambda: worker.metric_sum("issuing_deferrals_total") >= 6 and
-             worker.metric('issuing_breaker_state{target="%s"}' % target) == 2, "six probes")
+        wait_until(lambda: worker.metric_sum("issuing_deferrals_total") >= 6 and
+                   worker.metric('issuing_breaker_state{target="%s"}' % target) == 2, "six probes")
         event = world.event(request)
-        true(event["status"] in ("PENDING", "PROCESSING") and event["retry_count"] <= 4,
-             "%s %s: %s" % (call, fault, event))
+        assert_true(event["status"] in ("PENDING", "PROCESSING") and event["retry_count"] <= 4,
+                    "%s %s: %s" % (call, fault, event))
         world.sandbox.clear()
         world.wait_status(request, "COMPLETED")
-        same(worker.stop(), 0, "exit status")
-    same([len(world.sandbox.cards(user="user-%d" % i)) for i in range(6)], [1] * 6, "cards")
+        assert_equal(worker.stop(), 0, "exit status")
+    assert_equal([len(world.sandbox.cards(user="user-%d" % i)) for i in range(6)], [1] * 6, "cards")
 
 
+@slow
 @test(**PROBING)
 def an_outage_of_core_api_uses_no_attempts_either(world):
     world.up()
     world.sandbox.down("core")
     requests = [world.accept("user-%d" % i) for i in range(20)]
     worker = world.workers()[0]
-    wait(lambda: worker.metric('issuing_breaker_state{target="core"}') == 2, "the breaker is open")
-    wait(lambda: worker.metric('issuing_deferrals_total{reason="core_unreachable"}') >= 7, "seven failed probes", 60)
-    same(world.sandbox.calls("create"), [], "creates: nobody was asked whether they may")
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status IN ('FAILED', 'REJECTED')"), "0", "dead rows")
+    wait_until(lambda: worker.metric('issuing_breaker_state{target="core"}') == 2, "the breaker is open")
+    wait_until(lambda: worker.metric('issuing_deferrals_total{reason="core_unreachable"}') >= 7, "seven failed probes",
+               60)
+    assert_equal(world.sandbox.calls("create"), [], "creates: no eligibility was checked")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status IN ('FAILED', 'REJECTED')"), "0",
+                 "dead rows")
     world.sandbox.down("core", False)
     world.settle(60)
-    same([world.status(request) for request in requests], ["COMPLETED"] * 20, "statuses")
-    true(int(world.sql("SELECT sum(retry_count) FROM outbox_events")) <= 20 + 3, "attempts")
+    assert_equal([world.status(request) for request in requests], ["COMPLETED"] * 20, "statuses")
+    assert_true(int(world.sql("SELECT sum(retry_count) FROM outbox_events")) <= 20 + 3, "attempts")
 
 
 @test(breaker__failures="3")
@@ -217,16 +229,18 @@ def core_api_may_be_away_when_the_card_is_there(world):
     world.sandbox.fault("link", "status", status=503)
     request = world.accept("alice")
     worker = world.workers()[0]
-    wait(lambda: world.sql("SELECT count(*) FROM cards") == "1" and
-         worker.metric('issuing_breaker_state{target="core"}') == 2, "the card is stored, the breaker open")
+    wait_until(lambda: world.sql("SELECT count(*) FROM cards") == "1" and
+               worker.metric('issuing_breaker_state{target="core"}') == 2, "the card is stored, the breaker open")
     body = world.get("alice", "/v1/card-requests/" + request).json()
-    same((body["status"] in ("PENDING", "PROCESSING"), body["card"]), (True, None), "not shown before it is linked")
-    same(world.get("alice", "/v1/cards").json()["items"], [], "cards")
+    assert_equal((body["status"] in ("PENDING", "PROCESSING"), body["card"]), (True, None),
+                 "not shown before it is linked")
+    assert_equal(world.get("alice", "/v1/cards").json()["items"], [], "cards")
     world.sandbox.clear()
     world.wait_status(request, "COMPLETED")
-    same(world.sandbox.cards()[0]["sends"], 1, "sends")
+    assert_equal(world.sandbox.cards()[0]["sends"], 1, "sends")
 
 
+@slow
 @test(breaker__failures="2")
 def while_the_breaker_is_open_nothing_but_probes_is_sent(world):
     world.settings["breaker.probe_interval"] = "400ms"
@@ -235,17 +249,18 @@ def while_the_breaker_is_open_nothing_but_probes_is_sent(world):
     for i in range(30):
         world.accept("user-%d" % i)
     worker = world.workers()[0]
-    wait(lambda: worker.metric('issuing_breaker_state{target="issuer"}') == 2, "open")
+    wait_until(lambda: worker.metric('issuing_breaker_state{target="issuer"}') == 2, "open")
     sent = len(world.sandbox.calls("create"))
     begun = time.monotonic()
-    wait(lambda: len(world.sandbox.calls("create")) >= sent + 2, "two probes")
-    true(time.monotonic() - begun > 0.7, "probes double their distance from 400 ms")
-    true(len(world.sandbox.calls("create")) <= sent + 3, "sends while it was open")
+    wait_until(lambda: len(world.sandbox.calls("create")) >= sent + 2, "two probes")
+    assert_true(time.monotonic() - begun > 0.7, "probes double their distance from 400 ms")
+    assert_true(len(world.sandbox.calls("create")) <= sent + 3, "sends while it was open")
     world.sandbox.clear()
     world.settle(60)
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "30", "completed")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "30", "completed")
 
 
+@slow
 @test
 def everything_may_start_before_anything_is_there(world):
     """No database of that name, no schema, no issuer, no core-api: the daemons wait, and then it works."""
@@ -255,19 +270,20 @@ def everything_may_start_before_anything_is_there(world):
     api, worker = world.start_api(wait_ready=False), world.start_worker(wait_ready=False)
     try:
         for daemon in (api, worker):
-            wait(lambda daemon=daemon: daemon.get("/livez").status == 200, daemon.name + " lives")
-            same(daemon.get("/readyz").status, 503, daemon.name)
-        same(world.post("alice", "k").status, 503, "a request")
+            wait_until(lambda daemon=daemon: daemon.get("/livez").status == 200, daemon.name + " lives")
+            assert_equal(daemon.get("/readyz").status, 503, daemon.name)
+        assert_equal(world.post("alice", "k").status, 503, "a request")
         world.suite.sql("CREATE DATABASE " + world.database)
-        wait(lambda: b"schema" in api.get("/readyz").body.lower() or b"version" in api.get("/readyz").body.lower(),
-             "the api says that the schema is missing")
-        same(world.post("alice", "k").status, 503, "a request without a schema")
-        same(world.ctl("status").returncode, 78, "ctl without a schema")
-        same(world.ctl("migrate", role="postgres").returncode, 0, "migrate")
+        wait_until(lambda: b"schema" in api.get("/readyz").body.lower() or
+                   b"version" in api.get("/readyz").body.lower(),
+                   "the api says that the schema is missing")
+        assert_equal(world.post("alice", "k").status, 503, "a request without a schema")
+        assert_equal(world.ctl("status").returncode, 78, "ctl without a schema")
+        assert_equal(world.ctl("migrate", role="postgres").returncode, 0, "migrate")
         api.wait_ready()
         worker.wait_ready()
         request = world.accept("alice")
-        wait(lambda: world.event(request)["last_error"], "an attempt without peers")
+        wait_until(lambda: world.event(request)["last_error"], "an attempt without peers")
         world.start_sandbox(issuer=issuer, core=core)
         world.wait_status(request, "COMPLETED")
     finally:

@@ -1,8 +1,9 @@
-"""reconcile and reissue: what an operator asks the issuer through a worker, and what becomes of it. The marks are in the
-database, so whoever dies in between leaves something that another one goes on with, and nothing is done twice.
+"""reconcile and reissue: an operator looks up at the issuer through a worker, and acts on the result. The marks are in
+the database, so a program that dies in between leaves something that another one goes on with; nothing is done twice.
 
 Stories: FAILED had no way out: a card that the issuer had made was never found again, a reissue that failed blocked its
-card for ever; and a request that was refused while its create was still on its way left a live card that nobody knew.
+card for ever; and a request that was refused while its create was still on its way left a live card that no system
+knew of.
 """
 import json
 import signal
@@ -11,15 +12,16 @@ import time
 
 import client
 import harness
-from harness import same, test, true, wait
-from operators import NOBODY, lines
+from harness import assert_equal, assert_true, slow, test, wait_until
+from operators import UNKNOWN_ID, lines
 
 SETTLE = "2s"
 
 
 def failed(world, user, sent="1 hour", status="FAILED", reason="attempts_exhausted", payload='{"kind": "new"}'):
     """An event that has ended so, the last send that long ago; None = nothing was sent."""
-    return world.sql("INSERT INTO outbox_events (user_id, payload, status, reason_code, reason_detail, retry_count, completed_at, first_sent_at)"
+    return world.sql("INSERT INTO outbox_events (user_id, payload, status, reason_code, reason_detail, retry_count,"
+                     " completed_at, first_sent_at)"
                      " VALUES ('%s', '%s', '%s', '%s', 'Sorry.', 3, now(), %s) RETURNING id" %
                      (user, payload, status, reason, "now() - interval '%s'" % sent if sent else "NULL"))
 
@@ -27,18 +29,21 @@ def failed(world, user, sent="1 hour", status="FAILED", reason="attempts_exhaust
 def made(world, event, user, key=None):
     """A create for this event arrives at the issuer, as the worker would have sent it. Returns the issuer's card id."""
     body = '{"reference":"%s","user_id":"%s","kind":"new","replaces":null,"program":null,"memo":null}' % (event, user)
-    answer = client.call(world.sandbox.issuer, "POST", "/v1/cards", {"Idempotency-Key": key or event, "Content-Type": "application/json"}, body.encode())
-    true(answer.status in (200, 201), "made: %r" % answer)
+    answer = client.call(world.sandbox.issuer, "POST", "/v1/cards",
+                         {"Idempotency-Key": key or event, "Content-Type": "application/json"}, body.encode())
+    assert_true(answer.status in (200, 201), "made: %r" % answer)
     return answer.json()["id"]
 
 
 def cancelled(world, card):
-    same(client.call(world.sandbox.issuer, "POST", "/v1/cards/%s/cancel" % card, {"Idempotency-Key": card}).status, 200, "cancelled")
+    assert_equal(client.call(world.sandbox.issuer, "POST", "/v1/cards/%s/cancel" % card,
+                             {"Idempotency-Key": card}).status, 200, "cancelled")
 
 
 def ctl_started(world, *words):
     flags = ["--config=%s" % world.suite.empty_file, "--database.url=" + world.conninfo("issuing_operator")]
-    return subprocess.Popen([str(harness.BUILD / "issuing-ctl"), *flags, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    return subprocess.Popen([str(harness.BUILD / "issuing-ctl"), *flags, *words], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, env=harness.ENVIRONMENT)
 
 
@@ -47,9 +52,11 @@ def results(done, code):
 
 
 def actions(world, event=None):
-    return world.rows("SELECT * FROM operator_actions%s ORDER BY id" % (" WHERE event_id = '%s'" % event if event else ""))
+    return world.rows("SELECT * FROM operator_actions%s ORDER BY id" %
+                      (" WHERE event_id = '%s'" % event if event else ""))
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
 def reconcile_finds_what_the_issuer_made(world):
     world.up()
@@ -58,19 +65,23 @@ def reconcile_finds_what_the_issuer_made(world):
     for event, user in ((found, "found"), (old, "old")):
         made(world, event, user)
     cancelled(world, made(world, dead, "dead"))
-    done = world.ctl("reconcile", found, missing, dead, old, NOBODY, "--reason", "audit of May", "--json")
-    same(results(done, 1), {found: "found", missing: "not_found", dead: "cancelled_at_issuer", old: "found", NOBODY: "refused"}, "results")
+    done = world.ctl("reconcile", found, missing, dead, old, UNKNOWN_ID, "--reason", "audit of May", "--json")
+    assert_equal(results(done, 1), {found: "found", missing: "not_found", dead: "cancelled_at_issuer", old: "found",
+                                    UNKNOWN_ID: "refused"}, "results")
     for event in (found, old):
-        same(world.wait_status(event, "COMPLETED")["status"], "COMPLETED", "stored, linked, completed")
-    same((world.status(missing), world.event(missing)["reason_code"]), ("FAILED", "attempts_exhausted"), "not found: unchanged")
-    same((world.status(dead), world.event(dead)["reason_code"]), ("REJECTED", "card_cancelled"), "only cancelled")
-    same([(row["action"], row["reason"], row["before"]["status"], row["after"]["status"], row["db_role"]) for row in actions(world, found)],
-         [("reconcile", "audit of May", "FAILED", "PENDING", "issuing_operator")], "on record")
-    same((actions(world, missing), len(actions(world, dead))), ([], 1), "what changed nothing is not")
-    same(len(world.sandbox.cards()), 3, "cards at the issuer")
+        assert_equal(world.wait_status(event, "COMPLETED")["status"], "COMPLETED", "stored, linked, completed")
+    assert_equal((world.status(missing), world.event(missing)["reason_code"]), ("FAILED", "attempts_exhausted"),
+                 "not found: unchanged")
+    assert_equal((world.status(dead), world.event(dead)["reason_code"]), ("REJECTED", "card_cancelled"),
+                 "only cancelled")
+    assert_equal([(row["action"], row["reason"], row["before"]["status"], row["after"]["status"], row["db_role"])
+                  for row in actions(world, found)],
+                 [("reconcile", "audit of May", "FAILED", "PENDING", "issuing_operator")], "on record")
+    assert_equal((actions(world, missing), len(actions(world, dead))), ([], 1), "what changed nothing is not")
+    assert_equal(len(world.sandbox.cards()), 3, "cards at the issuer")
     text = world.ctl("reconcile", missing)
-    same((text.returncode, "not_found" in text.stdout), (0, True), text.stdout + text.stderr)
-    true("reconciled with the issuer" in world.ctl("explain", dead).stdout, "explain tells it")
+    assert_equal((text.returncode, "not_found" in text.stdout), (0, True), text.stdout + text.stderr)
+    assert_true("reconciled with the issuer" in world.ctl("explain", dead).stdout, "explain shows it")
 
 
 @test(issuer__settle_time=SETTLE)
@@ -80,15 +91,17 @@ def two_live_cards_are_a_question_and_never_an_answer(world):
     event = failed(world, "twin", reason="attempts_exhausted")
     made(world, event, "twin")
     made(world, event, "twin", key="another")
-    same(results(world.ctl("reconcile", event, "--json"), 1), {event: "duplicate"}, "result")
-    same((world.status(event), world.event(event)["reason_code"]), ("FAILED", "issuer_duplicate"), "the event")
-    same(results(world.ctl("reconcile", event, "--json"), 1), {event: "duplicate"}, "again")
-    same(len(actions(world, event)), 1, "on record once")
+    assert_equal(results(world.ctl("reconcile", event, "--json"), 1), {event: "duplicate"}, "result")
+    assert_equal((world.status(event), world.event(event)["reason_code"]), ("FAILED", "issuer_duplicate"), "the event")
+    assert_equal(results(world.ctl("reconcile", event, "--json"), 1), {event: "duplicate"}, "again")
+    assert_equal(len(actions(world, event)), 1, "on record once")
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
 def an_orphan_of_a_rejected_request_is_cancelled(world):
-    """Story: REJECTED was written while the create was still on its way; the card stayed live, and nothing in the system knew of it."""
+    """Story: REJECTED was written while the create was still on its way; the card stayed live, and nothing in the
+    system knew of it."""
     world.allowed.add("two_cards")
     world.up()
     orphan = failed(world, "orphan", status="REJECTED", reason="user_blocked")
@@ -98,12 +111,14 @@ def an_orphan_of_a_rejected_request_is_cancelled(world):
     made(world, twins, "twins")
     made(world, twins, "twins", key="another")
     done = world.ctl("reconcile", "--all", "--status", "REJECTED", "--json")
-    same(results(done, 1), {orphan: "orphan_cancelled", twins: "orphan_cancelled", clean: "ok"}, "results")
-    same([card["status"] for card in world.sandbox.cards()], ["cancelled"] * 3, "at the issuer")
-    same([(row["event_id"] == orphan or row["event_id"] == twins, row["after"]["result"]) for row in actions(world)],
-         [(True, "orphan_cancelled")] * 2, "on record")
-    same({world.status(event) for event in (orphan, twins, clean)}, {"REJECTED"}, "statuses")
-    same(set(results(world.ctl("reconcile", "--all", "--status", "REJECTED", "--json"), 0).values()), {"ok"}, "afterwards")
+    assert_equal(results(done, 1), {orphan: "orphan_cancelled", twins: "orphan_cancelled", clean: "ok"}, "results")
+    assert_equal([card["status"] for card in world.sandbox.cards()], ["cancelled"] * 3, "at the issuer")
+    assert_equal([(row["event_id"] == orphan or row["event_id"] == twins, row["after"]["result"])
+                  for row in actions(world)],
+                 [(True, "orphan_cancelled")] * 2, "on record")
+    assert_equal({world.status(event) for event in (orphan, twins, clean)}, {"REJECTED"}, "statuses")
+    assert_equal(set(results(world.ctl("reconcile", "--all", "--status", "REJECTED", "--json"), 0).values()), {"ok"},
+                 "afterwards")
 
 
 @test(issuer__settle_time=SETTLE)
@@ -112,33 +127,40 @@ def what_is_completed_is_compared_and_left_alone(world):
     world.up()
     good, lost, dead = (world.issue(user)["id"] for user in ("good", "lost", "dead"))
     world.sandbox.fault("lookup", "answer", body='{"cards":[]}', count=1, skip=1)
-    same(results(world.ctl("reconcile", good, "--json"), 0), {good: "ok"}, "ok")
-    same(results(world.ctl("reconcile", lost, "--json"), 1), {lost: "missing"}, "missing")
+    assert_equal(results(world.ctl("reconcile", good, "--json"), 0), {good: "ok"}, "ok")
+    assert_equal(results(world.ctl("reconcile", lost, "--json"), 1), {lost: "missing"}, "missing")
     cancelled(world, world.row("SELECT issuer_card_id FROM cards WHERE request_id = '%s'" % dead)["issuer_card_id"])
-    same(results(world.ctl("reconcile", dead, "--json"), 1), {dead: "cancelled_at_issuer"}, "cancelled")
+    assert_equal(results(world.ctl("reconcile", dead, "--json"), 1), {dead: "cancelled_at_issuer"}, "cancelled")
     world.allowed.add("rejected_link")  # by hand, so that the ledgers agree
     world.sql("UPDATE cards SET status = 'cancelled' WHERE request_id = '%s'" % dead)
     world.sql("UPDATE outbox_events SET status = 'REJECTED', reason_code = 'x' WHERE id = '%s'" % dead)
-    same(actions(world), [], "nothing was changed")
+    assert_equal(actions(world), [], "nothing was changed")
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
 def a_peer_that_is_away_decides_nothing(world):
     world.up()
     event, open_one = failed(world, "away"), None
     world.sandbox.down()
     done = world.ctl("reconcile", "--all", "--timeout", "1s", "--json")
-    same(results(done, 75), {event: "undecided"}, "no result")
-    same(world.ctl("reissue", event, "--reason", "x", "--confirm", "--timeout", "1s").returncode, 75, "no reissue")
-    same(world.status(event), "FAILED", "unchanged")
+    assert_equal(results(done, 75), {event: "undecided"}, "no result")
+    assert_equal(world.ctl("reissue", event, "--reason", "x", "--confirm", "--timeout", "1s").returncode, 75,
+                 "no reissue")
+    assert_equal(world.status(event), "FAILED", "unchanged")
     open_one = world.accept("open")
-    same(results(world.ctl("reconcile", open_one, "--json"), 0), {open_one: "open"}, "an open one is the flow's")
+    assert_equal(results(world.ctl("reconcile", open_one, "--json"), 0), {open_one: "open"},
+                 "an open one is the flow's")
     world.sandbox.down(down=False)
     world.settle()
-    same(results(wait(lambda: (lambda done: done if done.returncode == 0 else None)(world.ctl("reconcile", event, "--json")), "the issuer is back"), 0),
-         {event: "not_found"}, "when it is back")
+    assert_equal(results(wait_until(lambda: (lambda done: done if done.returncode == 0 else None)(world.ctl("reconcile",
+                                                                                                            event,
+                                                                                                            "--json")),
+                                    "the issuer is back"), 0),
+                 {event: "not_found"}, "when it is back")
     world.sandbox.fault("lookup", "garbage", count=2)
-    same(results(world.ctl("reconcile", event, "--json"), 0), {event: "not_found"}, "an answer that cannot be read is asked for again")
+    assert_equal(results(world.ctl("reconcile", event, "--json"), 0), {event: "not_found"},
+                 "after an answer that cannot be read the look-up is repeated")
 
 
 @test(issuer__settle_time=SETTLE)
@@ -146,14 +168,19 @@ def without_a_worker_nothing_is_done_and_nothing_is_left_to_do(world):
     world.up(workers=0)
     event = failed(world, "alone")
     done = world.ctl("reissue", event, "--reason", "x", "--confirm", "--timeout", "300ms")
-    same((done.returncode, "withdrawn" in done.stderr), (75, True), done.stderr)
-    same(results(world.ctl("reconcile", event, "--timeout", "300ms", "--json"), 75), {event: "undecided"}, "reconcile")
+    assert_equal((done.returncode, "withdrawn" in done.stderr), (75, True), done.stderr)
+    assert_equal(results(world.ctl("reconcile", event, "--timeout", "300ms", "--json"), 75), {event: "undecided"},
+                 "reconcile")
     world.start_worker()
-    wait(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") == "0", "the marks end by themselves")
-    same(world.sql("SELECT string_agg(result, ' ' ORDER BY requested_at) FROM peer_checks"), "withdrawn undecided", "marks")
-    same((world.status(event), world.sql("SELECT count(*) FROM outbox_events"), actions(world)), ("FAILED", "1", []), "nothing came of it")
+    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") == "0",
+               "the marks end by themselves")
+    assert_equal(world.sql("SELECT string_agg(result, ' ' ORDER BY requested_at) FROM peer_checks"),
+                 "withdrawn undecided", "marks")
+    assert_equal((world.status(event), world.sql("SELECT count(*) FROM outbox_events"), actions(world)),
+                 ("FAILED", "1", []), "nothing came of it")
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
 def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
     """Story: a reissue that failed past its key's lifetime blocked its card for ever."""
@@ -164,28 +191,30 @@ def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
     body = {"kind": "reissue", "replaces": card}
     old = world.accept("alice", "again", body)
     stored = world.post("alice", "again", body).body
-    world.sql("UPDATE outbox_events SET status = 'FAILED', reason_code = 'issuer_key_expired', retry_count = 3, completed_at = now(),"
+    world.sql("UPDATE outbox_events SET status = 'FAILED', reason_code = 'issuer_key_expired', retry_count = 3,"
+              " completed_at = now(),"
               " first_sent_at = now() - interval '2 days' WHERE id = '%s'" % old)
     world.restart(worker)
-    same(world.ctl("reissue", old, "--reason", "x").returncode, 2, "not confirmed")
-    same(world.ctl("reissue", old, "--confirm").returncode, 2, "no reason")
+    assert_equal(world.ctl("reissue", old, "--reason", "x").returncode, 2, "not confirmed")
+    assert_equal(world.ctl("reissue", old, "--confirm").returncode, 2, "no reason")
     answer = lines(world.ctl("reissue", old, "--reason", "asked the bank", "--confirm", "--json"))[0]
-    same((set(answer), answer["id"]), ({"id", "new_id"}, old), "what it prints")
+    assert_equal((set(answer), answer["id"]), ({"id", "new_id"}, old), "what it prints")
     new = answer["new_id"]
-    same(world.wait_status(new, "COMPLETED")["idempotency_key"], "again", "the new one")
-    same([call["key"] for call in world.sandbox.calls("create", reference=new)], [new], "its own key")
+    assert_equal(world.wait_status(new, "COMPLETED")["idempotency_key"], "again", "the new one")
+    assert_equal([call["key"] for call in world.sandbox.calls("create", reference=new)], [new], "its own key")
     shown = world.get("alice", "/v1/card-requests/" + old).json()
-    same((shown["status"], shown["reason"]["code"], new in shown["reason"]["detail"]), ("REJECTED", "reissued", True), "what the client sees")
-    same(world.post("alice", "again", body).body, stored, "a repeat of the client's key")
-    same(world.sql("SELECT event_id FROM card_reissues"), new, "the place of the card")
+    assert_equal((shown["status"], shown["reason"]["code"], new in shown["reason"]["detail"]),
+                 ("REJECTED", "reissued", True), "what the client sees")
+    assert_equal(world.post("alice", "again", body).body, stored, "a repeat of the client's key")
+    assert_equal(world.sql("SELECT event_id FROM card_reissues"), new, "the place of the card")
     row = actions(world, old)[0]
-    same((row["action"], row["reason"], row["after"]["new_id"], row["after"]["status"], row["db_role"]),
-         ("reissue", "asked the bank", new, "REJECTED", "issuing_operator"), "on record")
+    assert_equal((row["action"], row["reason"], row["after"]["new_id"], row["after"]["status"], row["db_role"]),
+                 ("reissue", "asked the bank", new, "REJECTED", "issuing_operator"), "on record")
     done = world.ctl("reissue", old, "--reason", "x", "--confirm")
-    same((done.returncode, "already" in done.stdout), (1, True), done.stdout)
-    same(world.ctl("reissue", new, "--reason", "x", "--confirm").returncode, 1, "a completed one")
-    same(world.ctl("reissue", NOBODY, "--reason", "x", "--confirm").returncode, 1, "an unknown one")
-    true("new event" in world.ctl("explain", old).stdout, "explain tells it")
+    assert_equal((done.returncode, "already" in done.stdout), (1, True), done.stdout)
+    assert_equal(world.ctl("reissue", new, "--reason", "x", "--confirm").returncode, 1, "a completed one")
+    assert_equal(world.ctl("reissue", UNKNOWN_ID, "--reason", "x", "--confirm").returncode, 1, "an unknown one")
+    assert_true("new event" in world.ctl("explain", old).stdout, "explain shows it")
 
 
 @test(issuer__settle_time=SETTLE)
@@ -195,34 +224,42 @@ def a_reissue_is_refused_while_the_issuer_has_a_card(world):
     made(world, event, "has")
     cancelled(world, made(world, dead, "had"))
     done = world.ctl("reissue", event, "--reason", "x", "--confirm")
-    same((done.returncode, "replay" in done.stdout), (1, True), done.stdout)
+    assert_equal((done.returncode, "replay" in done.stdout), (1, True), done.stdout)
     done = world.ctl("reissue", dead, "--reason", "x", "--confirm")
-    same((done.returncode, "reconcile" in done.stdout), (1, True), done.stdout)
-    same((world.status(event), world.sql("SELECT count(*) FROM outbox_events"), actions(world)), ("FAILED", "2", []), "nothing was done")
-    same(world.ctl("replay", event, "--reason", "x").returncode, 0, "replay")
+    assert_equal((done.returncode, "reconcile" in done.stdout), (1, True), done.stdout)
+    assert_equal((world.status(event), world.sql("SELECT count(*) FROM outbox_events"), actions(world)),
+                 ("FAILED", "2", []), "nothing was done")
+    assert_equal(world.ctl("replay", event, "--reason", "x").returncode, 0, "replay")
     world.wait_status(event, "COMPLETED")
 
 
+@slow
 @test(issuer__settle_time="3s")
 def not_found_decides_nothing_while_a_create_may_still_arrive(world):
     world.up()
-    event, late = failed(world, "slow", sent="0 s"), failed(world, "late", sent="0 s", status="REJECTED", reason="user_blocked")
+    event, late = failed(world, "slow", sent="0 s"), failed(world, "late", sent="0 s", status="REJECTED",
+                                                            reason="user_blocked")
     other = ctl_started(world, "reconcile", late, "--json")
     try:
-        wait(lambda: world.sandbox.calls("lookup", reference=late), "looked up too early")
+        wait_until(lambda: world.sandbox.calls("lookup", reference=late), "looked up too early")
         made(world, late, "late")
-        same(world.ctl("resolve", event, "--confirm-no-card", "--reason", "x").returncode, 1, "resolve is too early as well")
-        same(world.ctl("reissue", event, "--reason", "x", "--confirm", "--timeout", "100ms").returncode, 75, "too early")
-        same(world.ctl("reissue", event, "--reason", "x", "--confirm", "--json").returncode, 0, "reissue")
-        out, _ = other.communicate(timeout=harness.PATIENCE)
+        assert_equal(world.ctl("resolve", event, "--confirm-no-card", "--reason", "x").returncode, 1,
+                     "resolve is too early as well")
+        assert_equal(world.ctl("reissue", event, "--reason", "x", "--confirm", "--timeout", "100ms").returncode, 75,
+                     "too early")
+        assert_equal(world.ctl("reissue", event, "--reason", "x", "--confirm", "--json").returncode, 0, "reissue")
+        out, _ = other.communicate(timeout=harness.STUCK_AFTER_S)
     finally:
         other.kill()
-    same(world.sql("SELECT n.created_at >= o.first_sent_at + interval '3 s' FROM outbox_events o, outbox_events n, event_reissues r"
-                   " WHERE r.old_id = o.id AND r.new_id = n.id AND o.id = '%s'" % event), "t", "not before")
-    same([json.loads(line)["result"] for line in out.splitlines()], ["orphan_cancelled"], "a card that came late was seen")
+    assert_equal(world.sql("SELECT n.created_at >= o.first_sent_at + interval '3 s' FROM outbox_events o,"
+                           " outbox_events n, event_reissues r"
+                           " WHERE r.old_id = o.id AND r.new_id = n.id AND o.id = '%s'" % event), "t", "not before")
+    assert_equal([json.loads(line)["result"] for line in out.splitlines()], ["orphan_cancelled"],
+                 "a card that came late was seen")
     world.settle()
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
 def two_operators_and_two_workers_make_one_reissue(world):
     world.up(workers=2)
@@ -230,13 +267,14 @@ def two_operators_and_two_workers_make_one_reissue(world):
     world.sandbox.fault("lookup", "delay", delay_ms=300)
     both = [ctl_started(world, "reissue", event, "--reason", "together", "--confirm", "--json") for _ in range(2)]
     outs = [process.communicate(timeout=60)[0] for process in both]
-    same(sorted(process.returncode for process in both), [0, 1], "exit statuses: %r" % outs)
+    assert_equal(sorted(process.returncode for process in both), [0, 1], "exit statuses: %r" % outs)
     world.settle()
-    same(world.sql("SELECT count(*) FROM outbox_events"), "2", "events")
-    same(len(actions(world)), 1, "on record")
-    same(len(world.sandbox.cards()), 1, "cards")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "2", "events")
+    assert_equal(len(actions(world)), 1, "on record")
+    assert_equal(len(world.sandbox.cards()), 1, "cards")
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
 def a_bulk_reconcile_by_two_operators_acts_on_each_event_once(world):
     world.up(workers=2)
@@ -246,20 +284,21 @@ def a_bulk_reconcile_by_two_operators_acts_on_each_event_once(world):
         made(world, event, user)
     both = [ctl_started(world, "reconcile", "--all", "--json") for _ in range(2)]
     outs = [process.communicate(timeout=60)[0] for process in both]
-    same([process.returncode for process in both], [0, 0], "exit statuses: %r" % outs)
+    assert_equal([process.returncode for process in both], [0, 0], "exit statuses: %r" % outs)
     world.settle()
-    same(world.sql("SELECT status, count(*) FROM outbox_events GROUP BY 1 ORDER BY 1"), "COMPLETED|20\nFAILED|11", "ends")
-    same(world.sql("SELECT count(*), count(DISTINCT event_id) FROM operator_actions"), "20|20", "on record")
+    assert_equal(world.sql("SELECT status, count(*) FROM outbox_events GROUP BY 1 ORDER BY 1"),
+                 "COMPLETED|20\nFAILED|11", "ends")
+    assert_equal(world.sql("SELECT count(*), count(DISTINCT event_id) FROM operator_actions"), "20|20", "on record")
     for out in outs:
-        true(never_sent not in out, "what was surely not sent is no question for the issuer")
-    same(len(world.sandbox.cards()), 20, "cards")
+        assert_true(never_sent not in out, "what was surely not sent is no question for the issuer")
+    assert_equal(len(world.sandbox.cards()), 20, "cards")
 
 
 def killed_in_the_middle(world, words, call):
     """The worker is killed while this call of it is out; another one goes on when the lease has run out."""
     worker = world.workers()[0]
     done = ctl_started(world, *words)
-    wait(lambda: world.sandbox.calls(call), "the call is out")
+    wait_until(lambda: world.sandbox.calls(call), "the call is out")
     worker.kill()
     world.sandbox.clear()
     world.start_worker()
@@ -267,17 +306,21 @@ def killed_in_the_middle(world, words, call):
     return done.returncode, out, errors
 
 
+@slow
 @test(issuer__settle_time=SETTLE, worker__lease="4s")
 def a_worker_killed_after_the_look_up_leaves_one_reissue(world):
     world.up()
     event = failed(world, "victim")
     world.sandbox.fault("lookup", "hang")
-    code, out, errors = killed_in_the_middle(world, ("reissue", event, "--reason", "x", "--confirm", "--json"), "lookup")
-    same(code, 0, "exit status: " + out + errors)
+    code, out, errors = killed_in_the_middle(world, ("reissue", event, "--reason", "x", "--confirm", "--json"),
+                                             "lookup")
+    assert_equal(code, 0, "exit status: " + out + errors)
     world.settle()
-    same((world.sql("SELECT count(*) FROM outbox_events"), len(actions(world)), len(world.sandbox.cards())), ("2", 1, 1), "once")
+    assert_equal((world.sql("SELECT count(*) FROM outbox_events"), len(actions(world)), len(world.sandbox.cards())),
+                 ("2", 1, 1), "once")
 
 
+@slow
 @test(issuer__settle_time=SETTLE, worker__lease="4s")
 def a_worker_killed_while_it_cancels_an_orphan_leaves_one_record_of_it(world):
     world.up()
@@ -285,93 +328,109 @@ def a_worker_killed_while_it_cancels_an_orphan_leaves_one_record_of_it(world):
     made(world, event, "victim")
     world.sandbox.fault("cancel", "create_then_hang")
     code, out, errors = killed_in_the_middle(world, ("reconcile", event, "--json"), "cancel")
-    same((code, [json.loads(line)["result"] for line in out.splitlines()]), (1, ["orphan_cancelled"]), "result: " + errors)
-    same((len(actions(world)), [card["status"] for card in world.sandbox.cards()]), (1, ["cancelled"]), "once")
+    assert_equal((code, [json.loads(line)["result"] for line in out.splitlines()]), (1, ["orphan_cancelled"]),
+                 "result: " + errors)
+    assert_equal((len(actions(world)), [card["status"] for card in world.sandbox.cards()]), (1, ["cancelled"]), "once")
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
 def a_worker_that_drains_gives_its_marks_back(world):
     world.up()
     event = failed(world, "handed over")
     world.sandbox.fault("lookup", "hang", count=1)
     done = ctl_started(world, "reconcile", event, "--json")
-    wait(lambda: world.sandbox.calls("lookup"), "the call is out")
+    wait_until(lambda: world.sandbox.calls("lookup"), "the call is out")
     begun = time.monotonic()
-    same(world.workers()[0].stop(), 0, "exit status")
-    true(time.monotonic() - begun < world.call_limit(), "in time")
-    wait(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE lease_token IS NOT NULL") == "0", "given back")
+    assert_equal(world.workers()[0].stop(), 0, "exit status")
+    assert_true(time.monotonic() - begun < world.call_limit(), "in time")
+    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE lease_token IS NOT NULL") == "0", "given back")
     world.start_worker()
     out, errors = done.communicate(timeout=60)
-    same((done.returncode, json.loads(out)["result"]), (0, "not_found"), errors)
+    assert_equal((done.returncode, json.loads(out)["result"]), (0, "not_found"), errors)
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
 def a_command_that_is_interrupted_says_what_becomes_of_its_marks(world):
     world.up()
     event, other = failed(world, "stopped"), failed(world, "kept")
     world.sandbox.fault("lookup", "status", status=503)
-    for words, left in ((("reissue", event, "--reason", "x", "--confirm"), "withdrawn"), (("reconcile", other), "undecided")):
+    for words, left in ((("reissue", event, "--reason", "x", "--confirm"), "withdrawn"),
+                        (("reconcile", other), "undecided")):
         done = ctl_started(world, *words)
-        wait(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") != "0", "the mark")
+        wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") != "0", "the mark")
         done.send_signal(signal.SIGINT)
         _, errors = done.communicate(timeout=30)
-        same((done.returncode, "stopped" in errors), (1, True), errors)
-    same(world.sql("SELECT string_agg(coalesce(result, 'open'), ' ' ORDER BY requested_at) FROM peer_checks"), "withdrawn open", "marks")
+        assert_equal((done.returncode, "stopped" in errors), (1, True), errors)
+    assert_equal(world.sql("SELECT string_agg(coalesce(result, 'open'), ' ' ORDER BY requested_at) FROM peer_checks"),
+                 "withdrawn open", "marks")
     world.sandbox.clear()
-    wait(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") == "0", "a worker finishes the other one")
-    same((world.status(event), world.status(other)), ("FAILED", "FAILED"), "unchanged")
+    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE finished_at IS NULL") == "0",
+               "a worker finishes the other one")
+    assert_equal((world.status(event), world.status(other)), ("FAILED", "FAILED"), "unchanged")
 
 
+@slow
 @test(issuer__settle_time=SETTLE)
-def a_worker_may_ask_for_a_look_itself(world):
+def a_worker_may_request_a_look_up_itself(world):
     """Story: a create was answered after the lease was lost; the event was REJECTED by another worker meanwhile."""
     world.up()
     event = failed(world, "late", status="REJECTED", reason="user_blocked")
     made(world, event, "late")
-    asked = "SELECT issuing.ask_check('%s', 'a create was answered after its lease was lost')" % event
+    report = "SELECT issuing.ask_check('%s', 'a create was answered after its lease was lost')" % event
     with world.holding("LOCK TABLE outbox_attempts IN SHARE MODE"):
-        same(world.sql(asked, "issuing_worker"), "t", "asked")
-    wait(lambda: world.sql("SELECT result FROM peer_checks") == "orphan_cancelled", "the mark's result")
+        assert_equal(world.sql(report, "issuing_worker"), "t", "a mark")
+    wait_until(lambda: world.sql("SELECT result FROM peer_checks") == "orphan_cancelled", "the mark's result")
     row = actions(world, event)[0]
-    same((row["actor"], row["db_role"], row["after"]["result"]), ("worker", "issuing_worker", "orphan_cancelled"), "on record")
-    same([card["status"] for card in world.sandbox.cards()], ["cancelled"], "at the issuer")
-    same(world.sql("SELECT issuing.ask_check('%s', 'x')" % NOBODY, "issuing_worker"), "f", "no such event")
+    assert_equal((row["actor"], row["db_role"], row["after"]["result"]),
+                 ("worker", "issuing_worker", "orphan_cancelled"), "on record")
+    assert_equal([card["status"] for card in world.sandbox.cards()], ["cancelled"], "at the issuer")
+    assert_equal(world.sql("SELECT issuing.ask_check('%s', 'x')" % UNKNOWN_ID, "issuing_worker"), "f", "no such event")
 
 
+@slow
 @test(issuer__settle_time=SETTLE, breaker__failures="2")
 def a_look_up_goes_through_an_open_breaker_now_and_then_and_does_not_close_it(world):
-    """Stories: with no event to probe with, an open breaker kept every mark waiting for ever; and look-ups that went well
-    closed it again and again, and events used their attempts up while creates were failing."""
+    """Stories: with no event to probe with, an open breaker kept every mark waiting for ever; and look-ups that went
+    well closed it again and again, and events used their attempts up while creates were failing."""
     world.up()
     events = [failed(world, "calm%d" % number) for number in range(3)]
     world.sandbox.fault("create", "status", status=503)
     trips = world.accept("trips")
     state = 'issuing_breaker_state{target="issuer"}'
-    wait(lambda: world.workers()[0].metric(state) == 2.0, "the breaker is open")
-    wait(lambda: world.sql("UPDATE outbox_events SET next_attempt_at = now() + interval '1 hour' WHERE id = '%s' AND status = 'PENDING'"
-                           " RETURNING id" % trips), "no event is due")
+    wait_until(lambda: world.workers()[0].metric(state) == 2.0, "the breaker is open")
+    wait_until(lambda: world.sql("UPDATE outbox_events SET next_attempt_at = now() + interval '1 hour' WHERE id ="
+                                 " '%s' AND status = 'PENDING'"
+                                 " RETURNING id" % trips), "no event is due")
     creates = len(world.sandbox.calls("create"))
-    same(results(world.ctl("reconcile", *events, "--json"), 0), {event: "not_found" for event in events}, "results")
-    same(world.workers()[0].metric(state), 2.0, "the breaker")
-    same(len(world.sandbox.calls("create")), creates, "creates")
+    assert_equal(results(world.ctl("reconcile", *events, "--json"), 0), {event: "not_found" for event in events},
+                 "results")
+    assert_equal(world.workers()[0].metric(state), 2.0, "the breaker")
+    assert_equal(len(world.sandbox.calls("create")), creates, "creates")
     world.sandbox.clear()
     world.sql("UPDATE outbox_events SET next_attempt_at = now() WHERE id = '%s'" % trips)
     world.settle()
-    same(world.status(trips), "COMPLETED", "afterwards")
+    assert_equal(world.status(trips), "COMPLETED", "afterwards")
 
 
+@slow
 @test(issuer__settle_time=SETTLE, core__on_link_refused="keep")
 def a_stored_card_that_the_issuer_cancelled_ends_its_event(world):
-    """Whether core-api has the link is not known for sure: core-api is told to forget the card before the end is written."""
+    """Whether core-api has the link is unknown: core-api gets an unlink of the card before the end is
+    written."""
     world.up()
     world.sandbox.fault("link", "link_refused", user="carol", count=1)
     request = world.accept("carol")
     world.wait_status(request, "FAILED")
-    same(results(world.ctl("reconcile", "--user", "carol", "--json"), 0), {}, "no unknown outcome, so not among all")
+    assert_equal(results(world.ctl("reconcile", "--user", "carol", "--json"), 0), {},
+                 "no unknown outcome, so not among all")
     cancelled(world, world.row("SELECT issuer_card_id FROM cards")["issuer_card_id"])
-    same(results(world.ctl("reconcile", request, "--json"), 0), {request: "cancelled_at_issuer"}, "result")
+    assert_equal(results(world.ctl("reconcile", request, "--json"), 0), {request: "cancelled_at_issuer"}, "result")
     event = world.event(request)
-    same((event["status"], event["reason_code"]), ("REJECTED", "card_cancelled"), "the event")
-    same([card["status"] for card in world.get("carol", "/v1/cards").json()["items"]], ["cancelled"], "the card in the api")
+    assert_equal((event["status"], event["reason_code"]), ("REJECTED", "card_cancelled"), "the event")
+    assert_equal([card["status"] for card in world.get("carol", "/v1/cards").json()["items"]], ["cancelled"],
+                 "the card in the api")
     shown = world.get("carol", "/v1/card-requests/" + request).json()
-    same(shown["reason"], {"code": "card_cancelled", "detail": "The card was cancelled by the issuer."}, "what the client sees")
+    assert_equal(shown["reason"], {"code": "card_cancelled", "detail": "The card was cancelled by the issuer."},
+                 "what the client sees")

@@ -1,10 +1,11 @@
 """The keys of stored card numbers: a leaked one is replaced while everything runs."""
+import json
 import os
 import shutil
 import subprocess
 
 import harness
-from harness import same, test, true, wait
+from harness import assert_equal, assert_true, test, wait_until
 
 
 def number_of(world, user, card, api=None):
@@ -19,9 +20,9 @@ def records(world):
 
 def keys_of(world, path):
     done = world.ctl("keys", "status", path, "--json")
-    same(done.returncode, 0, done.stderr)
+    assert_equal(done.returncode, 0, done.stderr)
     return {row.get("key_id"): (row["state"], row.get("records")) for row in
-            (harness.json.loads(line) for line in done.stdout.splitlines())}
+            (json.loads(line) for line in done.stdout.splitlines())}
 
 
 def put(source, *targets):
@@ -35,7 +36,7 @@ def put(source, *targets):
 def a_leaked_key_is_replaced_without_an_outage(world):
     mine, of_api, of_late, of_worker = (world.dir / name for name in ("mine.keys", "api.keys", "late.keys",
                                                                       "worker.keys"))
-    same(world.ctl("keys", "generate", mine).returncode, 0, "generate")
+    assert_equal(world.ctl("keys", "generate", mine).returncode, 0, "generate")
     put(mine, of_api, of_late, of_worker)
     world.settings["card.keys_file"] = mine
     world.start_sandbox()
@@ -44,56 +45,57 @@ def a_leaked_key_is_replaced_without_an_outage(world):
     users = ["user-%d" % i for i in range(12)]
     cards = {user: world.issue(user)["card"]["id"] for user in users}
     numbers = {user: number_of(world, user, card) for user, card in cards.items()}
-    true(all(numbers.values()) and set(numbers.values()) == set(world.sandbox.numbers()), "numbers")
+    assert_true(all(numbers.values()) and set(numbers.values()) == set(world.sandbox.numbers()), "numbers")
 
     def all_are_shown(what):
-        same({user: number_of(world, user, card) for user, card in cards.items()}, numbers, what)
+        assert_equal({user: number_of(world, user, card) for user, card in cards.items()}, numbers, what)
 
     # The first file, the one on the operator's machine.
     done = world.ctl("keys", "rotate", mine, "--json")
-    same((done.returncode, harness.json.loads(done.stdout)["key_id"]), (0, 2), "rotate")
-    same(world.ctl("keys", "retire", "1", mine).returncode, 1, "a key that holds numbers")
-    # The api has the file, and need not be told: it looks when it meets a number of a key that it does not know.
+    assert_equal((done.returncode, json.loads(done.stdout)["key_id"]), (0, 2), "rotate")
+    assert_equal(world.ctl("keys", "retire", "1", mine).returncode, 1, "a key that holds numbers")
+    # The api has the file, and needs no signal: it reads the file again when it meets an unknown key.
     put(mine, of_api)
     all_are_shown("after the api has the file")
     put(mine, of_worker)
-    same(worker.stop(), 0, "the worker ends")
+    assert_equal(worker.stop(), 0, "the worker ends")
     world.restart(worker)
     cards["new"] = world.issue("new")["card"]["id"]
-    same(records(world), "1=12 2=1", "the new card has the new key")
+    assert_equal(records(world), "1=12 2=1", "the new card has the new key")
     numbers["new"] = number_of(world, "new", cards["new"])
-    true(numbers["new"] in world.sandbox.numbers() and "the card keys were read again" in api.text(), "the new number")
+    assert_true(numbers["new"] in world.sandbox.numbers() and "the card keys were read again" in api.text(),
+                "the new number")
     all_are_shown("old and new ones")
     # Not for everybody.
     done = world.ctl("keys", "rewrap")
-    same(done.returncode, 78, "rewrap as issuing_operator")
-    true("issuing_owner" in done.stderr, done.stderr)
-    same(records(world), "1=12 2=1", "nothing was changed")
+    assert_equal(done.returncode, 78, "rewrap as issuing_operator")
+    assert_true("issuing_owner" in done.stderr, done.stderr)
+    assert_equal(records(world), "1=12 2=1", "nothing was changed")
     done = world.ctl("keys", "rewrap", "--json", role="issuing_owner")
-    same((done.returncode, done.stdout.strip()),
-         (0, '{"key_id":2,"rewrapped":12,"unreadable":0,"left":0}'), done.stderr)
-    same(records(world), "2=13", "all have the new key")
-    same(world.sql("SELECT action || ' ' || before::text || ' ' || after::text FROM operator_actions"
-                   " WHERE action <> 'number_revealed'"),
-         'number_rewrapped {"key_id": 1} {"key_id": 2, "records": 12}', "on record")
+    assert_equal((done.returncode, done.stdout.strip()),
+                 (0, '{"key_id":2,"rewrapped":12,"unreadable":0,"left":0}'), done.stderr)
+    assert_equal(records(world), "2=13", "all have the new key")
+    assert_equal(world.sql("SELECT action || ' ' || before::text || ' ' || after::text FROM operator_actions"
+                           " WHERE action <> 'number_revealed'"),
+                 'number_rewrapped {"key_id": 1} {"key_id": 2, "records": 12}', "on record")
     all_are_shown("after it")
-    same(world.ctl("keys", "rewrap", role="issuing_owner").returncode, 0, "again")
-    same(keys_of(world, mine), {1: ("decrypt", 0), 2: ("active", 13)}, "status")
+    assert_equal(world.ctl("keys", "rewrap", role="issuing_owner").returncode, 0, "again")
+    assert_equal(keys_of(world, mine), {1: ("decrypt", 0), 2: ("active", 13)}, "status")
     # The old key goes.
-    same(world.ctl("keys", "retire", "2", mine).returncode, 1, "the active key")
-    same(world.ctl("keys", "retire", "1", mine).returncode, 0, "the leaked key")
+    assert_equal(world.ctl("keys", "retire", "2", mine).returncode, 1, "the active key")
+    assert_equal(world.ctl("keys", "retire", "1", mine).returncode, 0, "the leaked key")
     mine.write_text("".join(line for line in mine.read_text().splitlines(True) if not line.startswith("1 ")))
     put(mine, of_api, of_worker)
     for daemon in (api, worker):
-        same(daemon.stop(), 0, daemon.name + " ends")
+        assert_equal(daemon.stop(), 0, daemon.name + " ends")
         world.restart(daemon)
     all_are_shown("without the old key")
-    same(api.metric("issuing_numbers_unreadable_total"), 0, "calls that found no number")
-    # An api that nobody told of anything in between: it gets the last file only, in which the key that it began with is
+    assert_equal(api.metric("issuing_numbers_unreadable_total"), 0, "calls that found no number")
+    # An api without any signal in between: it gets the last file only, in which the key that it began with is
     # not there any more.
     put(mine, of_late)
-    same({user: number_of(world, user, card, late) for user, card in cards.items()}, numbers, "at the late one")
-    same(late.metric("issuing_numbers_unreadable_total"), 0, "calls that found no number")
+    assert_equal({user: number_of(world, user, card, late) for user, card in cards.items()}, numbers, "at the late one")
+    assert_equal(late.metric("issuing_numbers_unreadable_total"), 0, "calls that found no number")
 
 
 @test
@@ -102,15 +104,15 @@ def a_worker_with_a_new_key_before_the_api_makes_no_outage(world):
     world.start_sandbox()
     of_api, of_worker = world.dir / "api.keys", world.dir / "worker.keys"
     put(world.suite.keys_file, of_api, of_worker)
-    same(world.ctl("keys", "rotate", of_worker).returncode, 0, "rotate")
+    assert_equal(world.ctl("keys", "rotate", of_worker).returncode, 0, "rotate")
     api = world.start_api(card__keys_file=of_api)
     world.start_worker(card__keys_file=of_worker)
     card = world.issue("alice")["card"]["id"]
-    same(world.get("alice", "/v1/cards/%s/number" % card).status, 404, "before the api has the key")
-    same(world.sql("SELECT count(*) FROM operator_actions"), "0", "audit rows")
-    true("key 2 is retired or not in the key ring" in api.text(), "the log")
+    assert_equal(world.get("alice", "/v1/cards/%s/number" % card).status, 404, "before the api has the key")
+    assert_equal(world.sql("SELECT count(*) FROM operator_actions"), "0", "audit rows")
+    assert_true("key 2 is retired or not in the key ring" in api.text(), "the log")
     put(of_worker, of_api)
-    wait(lambda: number_of(world, "alice", card), "the number", every=0.3)
+    wait_until(lambda: number_of(world, "alice", card), "the number", every=0.3)
 
 
 @test
@@ -124,31 +126,32 @@ def sealing_again_can_be_stopped_and_goes_on_where_it_was(world):
     cards = {user: world.accept(user) for user in ("user-%d" % i for i in range(30))}
     world.settle()
     worker.stop()
-    # Two that nobody can open: a record that was moved, and one of a key that is gone.
+    # Two that no key opens: a record that was moved, and one of a key that is gone.
     world.sql("UPDATE cards SET number_record = (SELECT number_record FROM cards WHERE user_id = 'user-1')"
               " WHERE user_id = 'user-2'")
     world.sql("UPDATE cards SET number_record = set_byte(number_record, 4, 77) WHERE user_id = 'user-3'")
-    same(world.ctl("keys", "rotate", mine).returncode, 0, "rotate")
-    same(keys_of(world, mine), {1: ("decrypt", 29), 2: ("active", 0), 77: ("missing", 1)}, "status")
+    assert_equal(world.ctl("keys", "rotate", mine).returncode, 0, "rotate")
+    assert_equal(keys_of(world, mine), {1: ("decrypt", 29), 2: ("active", 0), 77: ("missing", 1)}, "status")
     flags = ["--config=%s" % world.suite.empty_file, "--database.url=" + world.conninfo("issuing_owner"),
              "--card.keys_file=%s" % mine]
     slow = subprocess.Popen([harness.BUILD / "issuing-ctl", *flags, "keys", "rewrap", "--rate", "2"],
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env=harness.ENVIRONMENT)
-    wait(lambda: "2=" in records(world), "the first ones are done")
+    wait_until(lambda: "2=" in records(world), "the first ones are done")
     slow.terminate()
     _, text = slow.communicate(timeout=30)
-    same(slow.returncode, 1, text)
-    true("stopped" in text, text)
+    assert_equal(slow.returncode, 1, text)
+    assert_true("stopped" in text, text)
     first = int(world.sql("SELECT count(*) FROM cards WHERE issuing.key_id_of(number_record) = 2"))
-    true(0 < first < 28, "some: %d" % first)
+    assert_true(0 < first < 28, "some: %d" % first)
     done = world.ctl("keys", "rewrap", "--json", role="issuing_owner")
-    same((done.returncode, harness.json.loads(done.stdout)),
-         (1, {"key_id": 2, "rewrapped": 28 - first, "unreadable": 2, "left": 2}), done.stderr)
+    assert_equal((done.returncode, json.loads(done.stdout)),
+                 (1, {"key_id": 2, "rewrapped": 28 - first, "unreadable": 2, "left": 2}), done.stderr)
     ids = world.sql("SELECT id FROM cards WHERE user_id IN ('user-2', 'user-3')").splitlines()
-    true(all(card in done.stderr for card in ids), "the two are named: " + done.stderr)
-    same(records(world), "1=1 2=28 77=1", "records")
-    same(world.sql("SELECT sum((after ->> 'records')::int) FROM operator_actions WHERE action = 'number_rewrapped'"),
-         "28", "on record")
+    assert_true(all(card in done.stderr for card in ids), "the two are named: " + done.stderr)
+    assert_equal(records(world), "1=1 2=28 77=1", "records")
+    assert_equal(world.sql("SELECT sum((after ->> 'records')::int) FROM operator_actions WHERE action ="
+                           " 'number_rewrapped'"),
+                 "28", "on record")
     shown = {user for user in cards if number_of(world, user, world.get(user, "/v1/cards").json()["items"][0]["id"])}
-    same(set(cards) - shown, {"user-2", "user-3"}, "cards without a number")
+    assert_equal(set(cards) - shown, {"user-2", "user-3"}, "cards without a number")

@@ -1,12 +1,14 @@
 #!/usr/bin/python3
-"""run.py [--jobs N] [NAME-FILTER...]: the end-to-end tests.
+"""run.py [--short] [--jobs N] [--durations] [NAME-FILTER...]: the end-to-end tests.
 
 A filter is part of "file: sentence" (spaces or underscores); several are any of them; "=SENTENCE" is exactly that test.
---list names them all. Prints each test with ok or FAILED and its time; the last line is "e2e: N passed, N failed". The
-programs come from $ISSUING_BUILD (./build otherwise). Two jobs side by side unless told otherwise, each with a cluster
-of its own: most of a test is waiting.
+--list names them all; --short leaves out those that are marked @slow; --durations ends with the slowest ones and the
+sum of each file. Prints each test with ok or FAILED and its time; the last line is "e2e: N passed, N failed". The
+programs come from $ISSUING_BUILD (./build otherwise). --jobs run side by side (2 by default), each with a cluster of
+its own: most of a test is waiting.
 """
 import argparse
+import collections
 import contextlib
 import ctypes
 import importlib
@@ -24,9 +26,11 @@ import harness  # noqa: E402
 import invariants  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-NO_TESTS = ("run", "harness", "client", "invariants", "terminator")
+NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "processes", "suite", "terminator",
+            "world")
 PR_SET_PDEATHSIG = 1
 TAIL = 25  # lines of each log that a failure shows
+SLOWEST = 60  # tests that --durations names
 
 
 def sentence(test):
@@ -55,13 +59,15 @@ def tails(world):
 
 
 def run_one(suite, test):
-    """Returns what went wrong, as lines; none = nothing."""
-    world, wrong = None, []
+    """Returns what went wrong, as lines, none = nothing; and why it was skipped, or None."""
+    world, wrong, skipped = None, [], None
     try:
         world = suite.world(test.settings)
         test(world)
         wrong += invariants.check_ledgers(world)
         wrong += invariants.check_metrics_and_dump(world)
+    except harness.Skipped as reason:
+        skipped = str(reason)
     except Exception:  # noqa: BLE001 - a test may fail in any way
         wrong.append(traceback.format_exc(limit=-4))
     if world:
@@ -76,7 +82,8 @@ def run_one(suite, test):
         suite.worlds.remove(world)
         with contextlib.suppress(harness.Failed):
             world.drop_database()
-    return [line for text in wrong for line in text.rstrip().splitlines()]
+        harness.release_ports()
+    return [line for text in wrong for line in text.rstrip().splitlines()], skipped
 
 
 def work(tests, tasks, results):
@@ -85,15 +92,15 @@ def work(tests, tasks, results):
     with harness.Suite() as suite:
         for index in iter(tasks.get, None):
             begun = time.monotonic()
-            wrong = run_one(suite, tests[index])
-            results.put((index, time.monotonic() - begun, wrong))
+            wrong, skipped = run_one(suite, tests[index])
+            results.put((index, time.monotonic() - begun, wrong, skipped))
     results.put(None)
 
 
-def watch(tests, jobs, tasks, results):
-    """Prints what comes in; returns the numbers of passed and failed tests. A job that dies takes its test along as
-    failed."""
-    missing, running, failed = set(range(len(tests))), len(jobs), 0
+def watch(tests, jobs, tasks, results, durations):
+    """Prints what comes in; returns the numbers of passed, failed and skipped tests. A job that dies takes its test
+    along as failed."""
+    missing, running, failed, left_out = set(range(len(tests))), len(jobs), 0, 0
     while missing and (running or not results.empty()):
         if results.empty():
             time.sleep(0.05)
@@ -102,19 +109,33 @@ def watch(tests, jobs, tasks, results):
         result = results.get()
         if result is None:
             continue
-        index, seconds, wrong = result
+        index, seconds, wrong, skipped = result
         missing.discard(index)
+        durations[tests[index]] = seconds
         failed += bool(wrong)
-        print("%-6s %s (%.1f s)" % ("FAILED" if wrong else "ok", full_name(tests[index]), seconds))
+        left_out += skipped is not None and not wrong
+        print("%-6s %s (%.1f s)%s" % ("FAILED" if wrong else "ok" if skipped is None else "skip",
+                                      full_name(tests[index]), seconds,
+                                      ": " + skipped if skipped else ""))
         for line in wrong:
             print("    " + line)
         sys.stdout.flush()
     for index in sorted(missing):
         print("FAILED %s (its job ended before it did)" % full_name(tests[index]))
-    return len(tests) - failed - len(missing), failed + len(missing)
+    return len(tests) - failed - left_out - len(missing), failed + len(missing), left_out
 
 
-def run_all(tests, job_count):
+def print_durations(durations):
+    files = collections.Counter()
+    for test, seconds in durations.items():
+        files[test.__module__] += seconds
+    print("".join("%8.1f s  %s\n" % (seconds, name) for name, seconds in files.most_common()))
+    slowest = sorted(durations, key=durations.get, reverse=True)[:SLOWEST]
+    print("".join("%8.1f s  %s%s\n" % (durations[test], "@slow " if test.is_slow else "", full_name(test))
+                  for test in slowest))
+
+
+def run_all(tests, job_count, durations):
     context = multiprocessing.get_context("fork")
     tasks, results = context.SimpleQueue(), context.SimpleQueue()
     jobs = [context.Process(target=work, args=(tests, tasks, results)) for _ in range(job_count)]
@@ -128,7 +149,7 @@ def run_all(tests, job_count):
     try:
         for index in [*range(len(tests)), *[None] * job_count]:
             tasks.put(index)
-        return watch(tests, jobs, tasks, results)
+        return watch(tests, jobs, tasks, results, durations)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -143,22 +164,28 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--durations", action="store_true")
     parser.add_argument("filters", nargs="*", metavar="NAME-FILTER")
     options = parser.parse_args()
     for path in sorted(HERE.glob("*.py")):
         if path.stem not in NO_TESTS:
             importlib.import_module(path.stem)
-    tests = [test for test in harness.TESTS if chosen(test, options.filters)]
+    tests = [test for test in harness.TESTS if chosen(test, options.filters) and not (options.short and test.is_slow)]
     if options.list:
         print("\n".join(full_name(test) for test in tests))
         return 0
     if not tests:
         print("no test is called that\ne2e: 0 passed, 1 failed")
         return 2
-    begun = time.monotonic()
-    passed, failed = run_all(tests, max(1, min(options.jobs, len(tests))))
-    print("%d tests in %.0f s%s" % (len(tests), time.monotonic() - begun,
-                                    "; logs of the failed ones below %s" % (harness.BUILD / "run") if failed else ""))
+    begun, durations = time.monotonic(), {}
+    passed, failed, skipped = run_all(tests, max(1, min(options.jobs, len(tests))), durations)
+    if options.durations:
+        print_durations(durations)
+    print("%d tests in %.0f s%s%s" % (len(tests), time.monotonic() - begun, ", %d skipped" % skipped if skipped else "",
+                                      "; logs of the failed ones below %s" % (harness.BUILD / "run") if failed else ""))
+    if skipped:
+        print("e2e: %d skipped" % skipped)
     print("e2e: %d passed, %d failed" % (passed, failed))
     return 1 if failed else 0
 

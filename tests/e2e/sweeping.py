@@ -1,7 +1,8 @@
-"""Claims never look back behind their bookmark; what turns up there is found by the sweep, soon, whatever went on before."""
+"""Claims never look back behind their bookmark; what turns up there is found by the sweep, soon, whatever went on
+before."""
 import time
 
-from harness import same, test
+from harness import assert_equal, slow, test
 
 DUE = "INSERT INTO outbox_events (user_id, payload, next_attempt_at) VALUES ('%s', '{\"kind\": \"new\"}', %s)"
 
@@ -10,12 +11,14 @@ DUE = "INSERT INTO outbox_events (user_id, payload, next_attempt_at) VALUES ('%s
 def what_turns_up_behind_the_bookmark_is_issued(world):
     world.up()
     world.issue("alice")
-    for user, due_at in (("old", "now() - interval '1 hour'"), ("oldest", "'-infinity'"), ("lately", "now() - interval '5 s'")):
+    for user, due_at in (("old", "now() - interval '1 hour'"), ("oldest", "'-infinity'"),
+                         ("lately", "now() - interval '5 s'")):
         world.sql(DUE % (user, due_at))
     world.settle()
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "4", "completed")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "4", "completed")
 
 
+@slow
 @test
 def what_commits_long_after_its_time_is_issued(world):
     world.up()
@@ -23,9 +26,11 @@ def what_commits_long_after_its_time_is_issued(world):
         world.issue("alice")
         time.sleep(3)  # more than the widest slack
     world.settle()
-    same(world.status(world.sql("SELECT id FROM outbox_events WHERE user_id = 'slow'")), "COMPLETED", "the slow one")
+    assert_equal(world.status(world.sql("SELECT id FROM outbox_events WHERE user_id = 'slow'")), "COMPLETED",
+                 "the slow one")
 
 
+@slow
 @test
 def a_lease_is_taken_back_soon_after_a_long_absence_of_the_database(world):
     world.up()
@@ -38,8 +43,10 @@ def a_lease_is_taken_back_soon_after_a_long_absence_of_the_database(world):
     for daemon in (*world.apis(), *world.workers()):
         daemon.wait_ready()
     for i, age in enumerate(("1 s", "10 s", "1 min", "10 min", "10 hours")):
-        world.sql("INSERT INTO outbox_events (user_id, payload, next_attempt_at, status, retry_count, lease_token, lease_until)"
-                  " VALUES ('lost-%d', '{\"kind\": \"new\"}', now() - interval '%s', 'PROCESSING', 1, gen_random_uuid(), now())"
+        world.sql("INSERT INTO outbox_events (user_id, payload, next_attempt_at, status, retry_count, lease_token,"
+                  " lease_until)"
+                  " VALUES ('lost-%d', '{\"kind\": \"new\"}', now() - interval '%s', 'PROCESSING', 1,"
+                  " gen_random_uuid(), now())"
                   % (i, age))
     world.settle()
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "6", "completed")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "6", "completed")

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""terminator.py --listen PORT --to PORT --certificate FILE --key FILE [--http2]: ends TLS in front of a service, as a
-load balancer does.
+"""terminator.py --listen PORT --to PORT --certificate FILE --key FILE [--http2] [--client-authority FILE] [--tls-1-2]:
+ends TLS in front of a service, as a load balancer does. With --client-authority a client without a certificate of
+that authority is refused.
 
 In HTTP/1.1 bytes pass as they are. With --http2 each request of a client that speaks it goes to the service on a
 connection of its own; an answer that does not come is a 502. Each connection, and over HTTP/2 each request with the
@@ -39,7 +40,7 @@ async def pump(reader, writer):
             await writer.drain()
 
 
-async def ask(port, headers, body):
+async def forward(port, headers, body):
     """One request of HTTP/2 to the service; returns status, headers and body."""
     named = dict(headers)
     lines = ["%s %s HTTP/1.1" % (named[":method"], named[":path"]), "host: " + named[":authority"], "connection: close",
@@ -72,7 +73,7 @@ class Http2:
 
     async def answer(self, stream, headers, body):
         try:
-            status, pairs, content = await ask(self.terminator.to, headers, body)
+            status, pairs, content = await forward(self.terminator.to, headers, body)
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             status, pairs, content = "502", [], b""
         del self.tasks[stream]
@@ -142,7 +143,8 @@ class Terminator:
     async def serve(self, reader, writer):
         number, tls = next(self.numbers), writer.get_extra_info("ssl_object")
         protocol = tls.selected_alpn_protocol() or "none"
-        note(connection=number, protocol=protocol, version=tls.version())
+        subject = dict(pair for names in (tls.getpeercert() or {}).get("subject", ()) for pair in names)
+        note(connection=number, protocol=protocol, version=tls.version(), client=subject.get("commonName"))
         try:
             if protocol == "h2":
                 connection = Http2(self, number, reader, writer)
@@ -159,6 +161,11 @@ class Terminator:
     async def run(self):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.options.certificate, self.options.key)
+        if self.options.client_authority:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(self.options.client_authority)
+        if self.options.tls_1_2:
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2", "http/1.1"] if self.options.http2 else ["http/1.1"])
         server = await asyncio.start_server(self.serve, "127.0.0.1", self.options.listen, ssl=context, backlog=1000)
         leaving = asyncio.Event()
@@ -180,6 +187,8 @@ def main():
     parser.add_argument("--certificate", required=True)
     parser.add_argument("--key", required=True)
     parser.add_argument("--http2", action="store_true")
+    parser.add_argument("--client-authority")
+    parser.add_argument("--tls-1-2", action="store_true")
     asyncio.run(Terminator(parser.parse_args()).run())
 
 

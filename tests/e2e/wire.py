@@ -6,7 +6,7 @@ import time
 
 import client
 from client import Wire, request_bytes
-from harness import same, test, true, wait
+from harness import assert_equal, assert_true, slow, test, wait_until
 
 BODY = b'{"kind":"new"}'
 
@@ -25,17 +25,17 @@ def refused(world, name, data, status=400, closes=True):
         except OSError:
             pass  # refused before it was all sent
         answer = wire.answer()
-        true(answer.status in (status if isinstance(status, tuple) else (status,)), "%s: %r" % (name, answer))
-        same(answer.header("Content-Type"), "application/problem+json", "Content-Type for " + name)
-        same(answer.json()["status"], answer.status, "status in the body for " + name)
+        assert_true(answer.status in (status if isinstance(status, tuple) else (status,)), "%s: %r" % (name, answer))
+        assert_equal(answer.header("Content-Type"), "application/problem+json", "Content-Type for " + name)
+        assert_equal(answer.json()["status"], answer.status, "status in the body for " + name)
         if closes:
-            same(answer.header("Connection"), "close", "Connection for " + name)
-            true(wire.is_closed(), "%s: the connection stays open" % name)
+            assert_equal(answer.header("Connection"), "close", "Connection for " + name)
+            assert_true(wire.is_closed(), "%s: the connection stays open" % name)
 
 
 def nothing_recorded(world):
-    same(world.sql("SELECT count(*) FROM outbox_events"), "0", "events")
-    same(world.apis()[0].get("/livez").status, 200, "livez")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "0", "events")
+    assert_equal(world.apis()[0].get("/livez").status, 200, "livez")
 
 
 @test
@@ -123,7 +123,8 @@ def paths_are_taken_as_they_are_written(world):
                    "/v1/%63ard-requests", "/v1/card-requests%00",
                    "/v1%2Fcard-requests", "/%2e%2e/v1/card-requests", "/v1/card-requests;x=1", "/v1/card-requests%20"):
         with Wire(world.apis()[0].port) as wire:
-            same(wire.send(head(world, "Content-Length: 14", target=target) + BODY).answer().status, 404, target)
+            assert_equal(wire.send(head(world, "Content-Length: 14", target=target) + BODY).answer().status, 404,
+                         target)
     nothing_recorded(world)
 
 
@@ -144,7 +145,8 @@ def sizes_over_the_limits_have_answers_of_their_own(world):
     nothing_recorded(world)
     edge = b'{"kind":"new"}' + b" " * (64 * 1024 - 14)
     with Wire(world.apis()[0].port) as wire:
-        same(wire.send(head(world, "Content-Length: %d" % len(edge)) + edge).answer().status, 202, "64 KiB are allowed")
+        assert_equal(wire.send(head(world, "Content-Length: %d" % len(edge)) + edge).answer().status, 202,
+                     "64 KiB are allowed")
 
 
 @test
@@ -177,11 +179,11 @@ def a_chunked_body_is_read_whole_in_whatever_pieces_it_comes(world):
         for byte in start + body:
             wire.send(bytes([byte]))
         answer = wire.answer()
-        same(answer.status, 202, "byte by byte")
+        assert_equal(answer.status, 202, "byte by byte")
         again = wire.send(head(world, "Transfer-Encoding: chunked") + b"E\r\n" + BODY + b"\r\n000\r\n\r\n").answer()
-        same((again.status, again.body, again.header("Idempotent-Replayed")), (202, answer.body, "true"),
-             "the same body in one chunk")
-    same(world.post("mallory", "smuggled").body, answer.body, "and with a length")
+        assert_equal((again.status, again.body, again.header("Idempotent-Replayed")), (202, answer.body, "true"),
+                     "the same body in one chunk")
+    assert_equal(world.post("mallory", "smuggled").body, answer.body, "and with a length")
 
 
 @test
@@ -192,17 +194,17 @@ def pipelined_requests_are_answered_in_order(world):
                            if i % 2 == 0 else
                            request_bytes("GET", "/v1/nowhere-%d" % i, [world.bearer("alice")]) for i in range(100)))
         answers = [wire.answer() for _ in range(100)]
-    same([answer.status for answer in answers], [202, 404] * 50, "statuses")
+    assert_equal([answer.status for answer in answers], [202, 404] * 50, "statuses")
     recorded = {row["id"]: row["memo"]
                 for row in world.rows("SELECT id, payload ->> 'memo' AS memo FROM outbox_events")}
-    same([recorded[answer.json()["id"]] for answer in answers[::2]], ["m%d" % i for i in range(0, 100, 2)],
-         "each got its own answer")
+    assert_equal([recorded[answer.json()["id"]] for answer in answers[::2]], ["m%d" % i for i in range(0, 100, 2)],
+                 "each got its own answer")
     # A refused one ends the line: what follows it is not read.
     with Wire(world.apis()[0].port) as wire:
         wire.send(request_bytes("GET", "/v1/nowhere") + b"GET / HTTP/1.1\r\n\r\n" + world.post_bytes("late", "k"))
-        same([wire.answer().status, wire.answer().status], [404, 400], "statuses")
-        true(wire.is_closed(), "closed")
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE user_id = 'late'"), "0", "late events")
+        assert_equal([wire.answer().status, wire.answer().status], [404, 400], "statuses")
+        assert_true(wire.is_closed(), "closed")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE user_id = 'late'"), "0", "late events")
 
 
 @test
@@ -216,8 +218,8 @@ def a_hundred_pipelined_requests_and_an_early_close_do_no_harm(world):
     with Wire(world.apis()[0].port) as wire:
         wire.send(world.post_bytes("half", "k"))
         wire.socket.shutdown(client.socket.SHUT_WR)
-        same(wire.answer().status, 202, "a half-closed client is answered")
-    wait(lambda: world.apis()[0].metric("issuing_http_connections") == 0, "no connection is left")
+        assert_equal(wire.answer().status, 202, "a half-closed client is answered")
+    wait_until(lambda: world.apis()[0].metric("issuing_http_connections") == 0, "no connection is left")
 
 
 @test
@@ -225,42 +227,45 @@ def expect_100_continue_is_answered_before_the_body(world):
     world.up(workers=0)
     with Wire(world.apis()[0].port) as wire:
         wire.send(head(world, "Content-Length: 14", "Expect: 100-continue"))
-        same(wire.answer().status, 100, "the interim answer")
-        same(wire.send(BODY).answer().status, 202, "the answer")
+        assert_equal(wire.answer().status, 100, "the interim answer")
+        assert_equal(wire.send(BODY).answer().status, 202, "the answer")
         # Nothing to wait for, no interim answer.
-        same(wire.send(head(world, "Content-Length: 14", "Expect: 100-Continue") + BODY).answer().status in (100, 202),
-             True, "with the body")
-    refused(world, "too large is told instead of 100", head(world, "Content-Length: 70000", "Expect: 100-continue"),
+        assert_equal(wire.send(head(world, "Content-Length: 14", "Expect: 100-Continue") +
+                               BODY).answer().status in (100, 202),
+                     True, "with the body")
+    refused(world, "413 instead of 100", head(world, "Content-Length: 70000", "Expect: 100-continue"),
             413)
     refused(world, "another expectation", head(world, "Content-Length: 14", "Expect: the best") + BODY, 417)
 
 
 @test
-def connections_are_kept_or_closed_as_the_version_and_the_client_say(world):
+def connections_stay_open_or_close_as_the_version_and_the_client_say(world):
     world.up(workers=0)
     port = world.apis()[0].port
-    for version, lines, kept in (("HTTP/1.1", (), True), ("HTTP/1.1", ("Connection: close",), False),
+    for version, lines, stays in (("HTTP/1.1", (), True), ("HTTP/1.1", ("Connection: close",), False),
                                  ("HTTP/1.0", (), False),
                                  ("HTTP/1.0", ("Connection: keep-alive",), True),
                                  ("HTTP/1.1", ("Connection: keep-alive, close",), False)):
         with Wire(port) as wire:
             answer = wire.send(head(world, "Content-Length: 14", *lines, version=version) + BODY).answer()
-            same(answer.status, 202, "status")
-            if kept:
-                same(wire.send(head(world, "Content-Length: 14", *lines, version=version) + BODY).answer().status, 202,
-                     "%s %s again" % (version, lines))
+            assert_equal(answer.status, 202, "status")
+            if stays:
+                assert_equal(wire.send(head(world, "Content-Length: 14", *lines, version=version) +
+                                       BODY).answer().status, 202,
+                             "%s %s again" % (version, lines))
             else:
-                true(wire.is_closed(), "%s %s: still open" % (version, lines))
+                assert_true(wire.is_closed(), "%s %s: still open" % (version, lines))
     with Wire(port) as wire:
         wire.send(b"\r\n" + head(world, "Content-Length: 14", "Upgrade: h2c", "Connection: Upgrade") + BODY)
-        same(wire.answer().status, 202, "an Upgrade is not taken, an empty line before the request is forgiven")
+        assert_equal(wire.answer().status, 202, "an Upgrade is not taken, an empty line before the request is forgiven")
     with Wire(port) as wire:
-        same(wire.send(head(world, version="HTTP/1.0", method="GET", host=False)).answer().status, 200,
-             "1.0 needs no Host")
+        assert_equal(wire.send(head(world, version="HTTP/1.0", method="GET", host=False)).answer().status, 200,
+                     "1.0 needs no Host")
 
 
+@slow
 @test
-def slow_clients_are_closed_at_the_limit_and_hold_nobody_up(world):
+def slow_clients_are_closed_at_the_limit_and_delay_no_other_client(world):
     world.up(workers=0)
     port = world.apis()[0].port
     slow_head, slow_body = Wire(port, 20), Wire(port, 20)
@@ -269,31 +274,32 @@ def slow_clients_are_closed_at_the_limit_and_hold_nobody_up(world):
     idle = [Wire(port) for _ in range(200)]
     begun = time.monotonic()
     while time.monotonic() - begun < 4:
-        same(world.post("alice", "k").status, 202, "somebody else")
+        assert_equal(world.post("alice", "k").status, 202, "another user")
         slow_head.send(b"X-Slow: y\r\n")
         time.sleep(0.2)
     answer = slow_head.answer()
-    same(answer.status, 408, "a header may take 5 s")
-    true(slow_head.is_closed(), "closed")
-    true(slow_body.answer().status == 408 and slow_body.is_closed(), "a body may take 10 s")
-    true(time.monotonic() - begun >= 9, "and not less")
+    assert_equal(answer.status, 408, "a header may take 5 s")
+    assert_true(slow_head.is_closed(), "closed")
+    assert_true(slow_body.answer().status == 408 and slow_body.is_closed(), "a body may take 10 s")
+    assert_true(time.monotonic() - begun >= 9, "and not less")
     for wire in [*idle, slow_head, slow_body]:
         wire.close()
-    same(world.sql("SELECT count(*) FROM outbox_events WHERE user_id = 'mallory'"), "0", "mallory's events")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE user_id = 'mallory'"), "0", "mallory's events")
 
 
 @test(api__max_connections="20")
-def above_the_limit_of_connections_the_next_is_told_503(world):
+def above_the_limit_of_connections_the_next_gets_503(world):
     world.up(workers=0)
     held = [Wire(world.apis()[0].port) for _ in range(20)]
-    for wire in held:
-        wire.send(request_bytes("GET", "/v1/nowhere"))
-        same(wire.answer().status, 404, "within the limit")
+    for i, wire in enumerate(held):
+        wire.send(world.post_bytes("user-%d" % i, "k", headers=[("Prefer", "wait=30")]))
+        wire.socket.setsockopt(client.socket.SOL_SOCKET, client.socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    wait_until(lambda: world.apis()[0].metric("issuing_waiting_clients") == 20, "all have a request under way")
     with Wire(world.apis()[0].port) as wire:
         answer = wire.answer()
-        same((answer.status, answer.header("Retry-After"), answer.header("Connection")), (503, "1", "close"),
-             "the surplus one")
+        assert_equal((answer.status, answer.header("Retry-After"), answer.header("Connection")), (503, "1", "close"),
+                     "the surplus one")
     held[0].close()
-    wait(lambda: world.post("alice", "k").status == 202, "room again")
+    wait_until(lambda: world.post("alice", "k").status == 202, "accepted again")
     for wire in held:
         wire.close()

@@ -4,9 +4,11 @@
     run.py [PART...]    only the guards whose name, or whose test's (db/accept), holds one of the parts
     run.py --short      those of the tests in SHORT: the part of the test run
 
-The tree is copied below the build folder, so the sources are never touched. A guard whose line is not found any more, whose mutant does not
-compile, or whose test still passes is a failure of this run. Before the mutants the same tests run on the untouched copy and must pass.
+The tree is copied below the build folder, so the sources are never touched. A guard whose line is not found any more,
+whose mutant does not compile, or whose test still passes is a failure of this run. Before the mutants the same tests
+run on the untouched copy and must pass.
 """
+import argparse
 import atexit
 import os
 import pathlib
@@ -17,12 +19,14 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from guards import GUARDS, TO_BE_PROVED  # noqa: E402
+from guards import GUARDS  # noqa: E402
 
 # Late calls, clocks, lost workers, evidence, operators' functions: what a card depends on, in tests that take a moment.
-SHORT = ("db/clocks", "db/operator", "unit/breaker", "unit/flow", "unit/target")
+SHORT = ("db/clocks", "db/operator", "unit/breaker", "unit/flow", "unit/flow_run", "unit/flow_verdict",
+         "unit/target")
 TOP = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.pop("ISSUING_BUILD", None) or TOP / "build").resolve()  # popped: our programs refuse a variable they do not know
+# Popped: our programs refuse a variable that they do not know.
+BUILD = pathlib.Path(os.environ.pop("ISSUING_BUILD", None) or TOP / "build").resolve()
 RUN = BUILD / "run" / "guards"
 COPY = RUN / "tree"
 OUT = RUN / "build"
@@ -37,7 +41,8 @@ def say(text):
 def call(command, timeout=300, **more):
     """Runs to the end in a group of its own, which is ended when this program is."""
     global running
-    running = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    running = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT,
                                text=True, errors="replace", start_new_session=True, **more)
     try:
         out, _ = running.communicate(timeout=timeout)
@@ -68,7 +73,8 @@ def copy_tree():
         if entry.name.startswith(("build", ".")) or entry.name == "docs":
             continue
         if entry.is_dir():
-            shutil.copytree(entry, COPY / entry.name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy)
+            shutil.copytree(entry, COPY / entry.name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"),
+                            copy_function=shutil.copy)
         else:
             shutil.copy(entry, COPY / entry.name)
 
@@ -91,12 +97,14 @@ class Tests:
     def database(self):
         """A fresh database with the schema of the copy as it is built now."""
         if not self.conninfo:
-            self.conninfo = subprocess.run([CLUSTER, "start", str(RUN)], check=True, capture_output=True, text=True).stdout.strip().splitlines()[-1]
+            self.conninfo = subprocess.run([CLUSTER, "start", str(RUN)], check=True, capture_output=True,
+                                           text=True).stdout.strip().splitlines()[-1]
         settings = dict(word.split("=", 1) for word in self.conninfo.split())
         self.number += 1
         name = f"guard_{self.number}"
         environment = dict(os.environ, PGHOST=settings["host"], PGUSER="postgres")
-        subprocess.run(["psql", "-Xqd", "postgres", "-c", f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", "-c", f"CREATE DATABASE {name}"],
+        subprocess.run(["psql", "-Xqd", "postgres", "-c", f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", "-c",
+                        f"CREATE DATABASE {name}"],
                        check=True, env=environment, capture_output=True)
         conninfo = f"host={settings['host']} dbname={name} user=postgres"
         status, out = call([OUT / "issuing-ctl", "migrate", f"--database.url={conninfo}"])
@@ -114,7 +122,8 @@ class Tests:
             return call([binary], timeout=120, cwd=RUN, env=environment)
         if kind == "db":
             return call([binary], timeout=180, cwd=RUN, env=dict(environment, ISSUING_TEST_DATABASE=self.database()))
-        return call([sys.executable, COPY / "tests" / "e2e" / "run.py", name], timeout=300, env=dict(environment, ISSUING_BUILD=str(OUT)))
+        return call([sys.executable, COPY / "tests" / "e2e" / "run.py", name], timeout=300,
+                    env=dict(environment, ISSUING_BUILD=str(OUT)))
 
 
 def apply(guard):
@@ -145,11 +154,14 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     atexit.register(clean_up)
-    parts = sys.argv[1:]
-    if parts == ["--short"]:
-        parts = []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    options = parser.parse_args()
+    parts = options.parts
+    if options.short:
         GUARDS[:] = [guard for guard in GUARDS if guard["test"] in SHORT]
-    wanted = [guard for guard in (GUARDS + TO_BE_PROVED if parts else GUARDS)
+    wanted = [guard for guard in GUARDS
               if not parts or any(part in guard["name"] or part in guard["test"] for part in parts)]
     if not wanted:
         say("no guard and no guard's test has such a name")
@@ -162,14 +174,16 @@ def main():
         say("the untouched copy does not build:\n" + out[-2000:])
         return 1
     for test in sorted({guard["test"] for guard in wanted}):
-        status, out = tests.run(test, CK_DEFAULT_TIMEOUT="120")  # a machine may be busy; a mutant that hangs is noticed soon
+        status, out = tests.run(test,
+                                CK_DEFAULT_TIMEOUT="120")  # a machine may be busy; a mutant that hangs is noticed soon
         if status:
             say(f"FAILED {test} on the untouched copy\n{out[-2000:]}")
             failed += 1
     for guard in wanted if not failed else []:
         start = time.monotonic()
         wrong = try_guard(guard, tests)
-        say(f"{'FAILED' if wrong else 'ok    '} without: {guard['name']} ({guard['test']} fails) {time.monotonic() - start:.1f} s"
+        say(f"{'FAILED' if wrong else 'ok    '} without: {guard['name']} ({guard['test']} fails)"
+            f" {time.monotonic() - start:.1f} s"
             + (f"\n{wrong}" if wrong else ""))
         failed += bool(wrong)
         passed += not wrong

@@ -5,12 +5,12 @@
  * execution at a peer. Between two steps anything else may happen. Each fault is paid from a budget, so every run ends,
  * and an event is stuck when nothing can move and it has no end.
  *
- * A token is compared with the row's only. So it is kept as the answer: holds[w] = what worker w holds is the row's.
+ * A token is compared with the row's only. So only the result is stored: holds[w] = what worker w holds is the row's.
  *
  * The world (-D):
  *   FAULTS     faults in one run             ATTEMPTS   retry.max_attempts       REPLAYS, CANCELS   of the operator
  *   LATE       1: a call may arrive after its caller gave up       SLOW    1: the issuer may work on a create that
- *   TWICE      1: a proxy may deliver a create twice               nobody waits for, unseen by look-ups
+ *   TWICE      1: a proxy may deliver a create twice               without a caller, unseen by look-ups
  *              that was executed or given up
  *   FORGETFUL  0: the issuer keeps a refusal under its key         HASTY   1: it refuses before it looks at the key
  *   SLEEP      1: a worker's machine may be suspended, and the worker loses its lease meanwhile
@@ -73,7 +73,7 @@
 #define WORKERS_MARGIN MARGIN
 #endif
 #define CALLS (FAULTS + 1) /* creates under way: each but one was given up, which is a fault */
-#define CARDS 3            /* of one event that are told apart */
+#define CARDS 3            /* of one event that are distinguished */
 
 /* A property that is broken ends the run and is named in the counter-example. */
 mtype = {
@@ -150,7 +150,7 @@ byte call[CALLS];
 #else
 #error "FAULTS is 1 to 4"
 #endif
-byte caller[CALLS]; /* 1 + the worker that waits; 0: nobody does */
+byte caller[CALLS]; /* 1 + the worker that waits; 0: none does */
 byte sent[CALLS];   /* steady time */
 
 #define NO_ANSWER 0
@@ -280,7 +280,7 @@ inline do_end(has, end, clears, returns)
 #define KEY_TOO_OLD 5
 #define CONTRADICTION 6
 
-#if defined(WITHOUT_SUSPENDED_TIME) || defined(WITHOUT_GATE)
+#if defined(WITHOUT_SUSPENDED_TIME) || defined(WITHOUT_COMMIT_FIRST)
 bool trusts[2]; /* it takes a lease for its own that is not: its clock stood still, or the claim was never committed */
 #define SEES_LOSS(w) (!trusts[w])
 #else
@@ -396,11 +396,11 @@ end_sleeping:
         settled = 1;
 #endif
         if
-        :: true -> /* committed, and the worker is told */
+        :: true -> /* committed, and the worker is notified */
             status = PROCESSING;
             forget_tokens();
             holds[w] = 1
-        :: FAULT; SAY("database: the claim is committed, nobody is told\n"); status = PROCESSING; forget_tokens()
+        :: FAULT; SAY("database: the claim is committed, the answer is lost\n"); status = PROCESSING; forget_tokens()
         :: FAULT; SAY("database: the claim is not committed\n")
         fi;
         if
@@ -415,7 +415,7 @@ end_sleeping:
             skip
         :: else
         fi;
-#ifdef WITHOUT_GATE
+#ifdef WITHOUT_COMMIT_FIRST
         if
         :: status == PENDING -> trusts[w] = 1
         :: status != PENDING && holds[w] -> skip
@@ -491,7 +491,7 @@ wait_for_create:
             LEAVES_SOMETHING_UNDER_WAY;
             fails_or_is_deferred(ON_ITS_WAY)
         :: (faults > 0 && MAY_CALL && now - decided <= UNDERWAY) ->
-            faults--; /* a kept connection turned out dead: the same once more */
+            faults--; /* a pooled connection turned out dead: the same once more */
             give_up(w);
             send_create(w, decided);
             resent = 1;
@@ -731,9 +731,9 @@ die:
     atomic { printf("worker %d: dies\n", w); give_up(w) };
 leave:
     atomic {
-        holds[w] = 0; /* nobody has that token any more; the row keeps it until the sweep */
+        holds[w] = 0; /* no worker has that token any more; the row keeps it until the sweep */
         working[w] = 0;
-#if defined(WITHOUT_SUSPENDED_TIME) || defined(WITHOUT_GATE)
+#if defined(WITHOUT_SUSPENDED_TIME) || defined(WITHOUT_COMMIT_FIRST)
         trusts[w] = 0;
 #endif
         attempt = 0; stored_here = 0; why = 0; end = 0; failing = 0; i = 0; decided = 0; key_from = 0;
@@ -943,7 +943,7 @@ end_operator:
 }
 
 #if TICKS > 0
-/* No tick passes over a create that must be there, or done, by now; one that nobody waits for is lost then. */
+/* No tick passes over a create that must be there, or done, by now; one without a caller is lost then. */
 #define IS_OVERDUE(n) (call[n] != FREE && now + 1 - sent[n] > UNDERWAY)
 #define HOLDS_TIME(n) (IS_OVERDUE(n) && (caller[n] != 0 || call[n] == AT_WORK))
 

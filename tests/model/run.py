@@ -42,7 +42,8 @@ WORLDS = (
           "an issuer that answers a refused key with its refusal"),
     World("late-calls", "-DFAULTS=1 " + LATE, "-DFAULTS=2 " + LATE,
           "calls that arrive after their caller gave up; an issuer that works on without a caller"),
-    World("late-calls-and-refusals-kept", "-DFAULTS=1 -DFORGETFUL=0 -DREPLAYS=0 " + LATE, "-DFAULTS=2 -DFORGETFUL=0 " + LATE,
+    World("late-calls-and-refusals-kept", "-DFAULTS=1 -DFORGETFUL=0 -DREPLAYS=0 " + LATE,
+          "-DFAULTS=2 -DFORGETFUL=0 " + LATE,
           "the same, and a late create may be refused for good"),
     World("key-lifetime", "-DFAULTS=1 -DREPLAYS=0 -DCANCELS=0 " + KEYS, "-DFAULTS=2 -DREPLAYS=0 " + KEYS,
           "keys that are forgotten, and calls that are under way for as long as the margin allows"),
@@ -67,7 +68,7 @@ GUARDS = (
     Guard("LEASE_CHECK", LIVE, ORDINARY, "a worker looks at its lease before each call"),
     Guard("SUSPENDED_TIME", LIVE, "-DSLEEP=1 " + ORDINARY, "it does so by a clock that counts suspended time"),
     Guard("CALL_LIMIT", LIVE, ORDINARY, "a call's limit is shorter than the lease"),
-    Guard("GATE", LIVE, ORDINARY, "nothing is sent before the claim is committed"),
+    Guard("COMMIT_FIRST", LIVE, ORDINARY, "nothing is sent before the claim is committed"),
     Guard("COUNT", "more_attempts_than_allowed", ORDINARY, "an attempt counts from its claim"),
     Guard("SEND_NOTE", LIVE, ORDINARY, "the claim notes that something may be sent"),
     Guard("STICKY_UNKNOWN", LIVE, ORDINARY, "an end forgets sends only where nothing is unknown"),
@@ -131,10 +132,10 @@ def verify(name, flags, seconds, compile_flags="-DSAFETY", arguments="", quick=T
         return states, None, None, ""
     if not (folder / "protocol.pml.trail").exists():
         return states, "not finished: " + " ".join(text.split())[:300], None, ""
-    told = command(["spin", "-t", *flags.split(), "protocol.pml"], folder, 60) or ""
-    told_by = re.compile(r" *(worker|database|issuer|core-api|operator|proxy|--|BROKEN)")
-    story = [line.strip() for line in told.splitlines() if told_by.match(line)]
-    broken = re.search(r"BROKEN: (\w+)", told)
+    shown = command(["spin", "-t", *flags.split(), "protocol.pml"], folder, 60) or ""
+    actors = re.compile(r" *(worker|database|issuer|core-api|operator|proxy|--|BROKEN)")
+    story = [line.strip() for line in shown.splitlines() if actors.match(line)]
+    broken = re.search(r"BROKEN: (\w+)", shown)
     FOLDER.joinpath(name + ".story").write_text("\n".join(story) + "\n")
     return states, "a counter-example", broken[1] if broken else "no property of ours", "\n".join(story)
 

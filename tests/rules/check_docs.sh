@@ -1,12 +1,14 @@
 #!/bin/sh
-# Do the documents know everything that the programs have? Options, problems, routes and metrics are read from where they are made; each must be
-# in the documents that promise to list it. One line for each that is missing. Needs the built programs: $ISSUING_BUILD, or build/.
+# Do the documents list everything that the programs have? Options, problems, routes and metrics are read from where
+# they are defined; each must be in the documents that promise to list it. One line for each that is missing. Needs the
+# built programs: $ISSUING_BUILD, or build/.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${ISSUING_BUILD:-build}
 missing=0
 
-# want DOCUMENT WHAT NAMES: each name of the list must be in the document as a word of its own. An empty list means that this check is broken.
+# want DOCUMENT WHAT NAMES: each name of the list must be in the document as a word of its own. An empty list means that
+# this check is broken.
 want() {
     if [ -z "$3" ]; then
         printf '%s: nothing found: the check is broken\n' "$2"
@@ -45,14 +47,90 @@ slugs=$(sed -n 's/^ *X([A-Z_]*, [0-9]*, "\([a-z-]*\)",.*/\1/p' api/problems.h)
 want api/openapi.json 'the problem' "$slugs"
 want docs/clients.md 'the problem' "$slugs"
 
-want docs/operators.md 'the metric (of api/api.h)' "$(metrics api/api.h)"
-want docs/operators.md 'the metric (of worker/worker.h)' "$(metrics worker/worker.h)"
+want docs/operators.md 'the metric (of api/api_metrics.h)' "$(metrics api/api_metrics.h)"
+want docs/operators.md 'the metric (of worker/worker_metrics.h)' "$(metrics worker/worker_metrics.h)"
 
-# Reason codes of our own: clients show them, operators act on them.
+# Our own reason codes: clients show them. (Operators' tables are compared below.)
 reasons=$(sed -n '/^#define OUTBOX_REASONS/,/^$/s/^ *X(\([a-z_]*\), ".*/\1/p' common/outbox.h)
 want docs/clients.md 'the reason' "$reasons"
-want docs/operators.md 'the reason' "$reasons"
 want api/openapi.json 'the reason' "$reasons"
+
+# The lists of common/outbox.h and the tables of docs/operators.md, both ways: reasons, causes, ends of attempts. What
+# the sweep's statement writes itself is in these lists too.
+python3 - <<'PYTHON' || missing=$((missing + 1))
+import re
+import sys
+
+header = open("common/outbox.h", encoding="utf-8").read()
+operators = open("docs/operators.md", encoding="utf-8").read()
+faults = []
+
+
+def listed(macro, pattern):
+    """The words of an X-list: the member of each row that the pattern captures."""
+    body = re.search(rf"#define {macro}\(X\)(.*?)\n\n", header, re.S).group(1)
+    words = re.findall(pattern, body)
+    if not words:
+        faults.append(f"common/outbox.h: no rows found in {macro}: the check is broken")
+    return set(words)
+
+
+def tabled(heading):
+    """The codes in the first column of the table under a heading. issuer_http_<n> and its like are in no list."""
+    section = operators.split(f"### {heading}\n", 1)[1].split("\n#", 1)[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.M)
+    words = {word for cell in cells for word in re.findall(r"`([a-z_]+)`", cell)}
+    if not words:
+        faults.append(f"docs/operators.md: no codes found under {heading}: the check is broken")
+    return words
+
+
+def compare(what, words, shown):
+    faults.extend(f"docs/operators.md: the {what} {word} is missing" for word in sorted(words - shown))
+    faults.extend(f"docs/operators.md: {word} is no {what} of common/outbox.h" for word in sorted(shown - words))
+
+
+causes = listed("OUTBOX_CAUSES", r"X\([A-Z_]+, ([a-z_]+),")
+attempts = listed("OUTBOX_ATTEMPTS", r"X\([A-Z_]+, ([a-z_]+)\)")
+compare("reason", listed("OUTBOX_REASONS", r"X\(([a-z_]+),"), tabled("Reasons of REJECTED and FAILED"))
+compare("cause", causes, tabled("Causes of retries and deferrals"))
+counted = re.search(r"^\| `issuing_attempts_total` \| outcome \| attempts: ([a-z, ]+) \|", operators, re.M)
+compare("outcome", attempts - {"lost"}, set(counted.group(1).split(", ")) if counted else set())
+statements = open("common/pg/sql/outbox.sql", encoding="utf-8").read()
+written = re.search(r"l\.lease_owner, 'unknown',\s*'(\w+)', '(\w+)', NULL", statements)
+if not written or written.group(1) not in attempts or written.group(2) not in causes:
+    faults.append("common/pg/sql/outbox.sql: the outcome or the cause of a lost attempt is not in common/outbox.h")
+print(*faults, sep="\n", end="\n" if faults else "")
+sys.exit(1 if faults else 0)
+PYTHON
+
+# What a status means: the rows of worker/outcome.c (the first that fits counts) against the table of docs/peers.md.
+python3 - <<'PYTHON' || missing=$((missing + 1))
+import re
+import sys
+
+source = open("worker/outcome.c", encoding="utf-8").read()
+rows = re.findall(r"\{(\d+), (\d+|INT_MAX), OUTCOME_([A-Z_]+), ADVICE_", source)
+page = open("docs/peers.md", encoding="utf-8").read()
+table = page.split("| what comes back to a create |", 1)[1].split("\n\n", 1)[0]
+shown, rest = {200: "", 201: ""}, {}
+for cell, meaning in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", table, re.M)[1:]:
+    kind = re.match(r"EXECUTED|NOT_EXECUTED|REFUSED|UNKNOWN|$", meaning).group()
+    for status in re.findall(r"\b([1-5]\d\d)\b", cell):
+        shown.setdefault(int(status), kind)
+    for hundred in re.findall(r"\b([1-5])xx\b", cell):
+        rest.update({status: kind for status in range(int(hundred) * 100, int(hundred) * 100 + 100)})
+rest.update(shown)
+faults = []
+if len(rows) <= 5 or len(rest) < 400:
+    faults.append("docs/peers.md, worker/outcome.c: no table found: the check is broken")
+for status in sorted(rest.keys() - {200, 201}):
+    coded = [kind for least, most, kind in rows if int(least) <= status and (most == "INT_MAX" or status <= int(most))]
+    if coded[:1] != [rest[status]]:
+        faults.append(f"docs/peers.md: {status} is {rest[status] or 'nothing'}, in worker/outcome.c {coded[:1]}")
+print(*faults[:10], sep="\n", end="\n" if faults else "")
+sys.exit(1 if faults else 0)
+PYTHON
 
 # Defaults: what `--help` says is what the table of docs/operators.md says.
 # shellcheck disable=SC2016 # the backquotes are for Python
@@ -75,15 +153,16 @@ print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 ' || missing=$((missing + 1))
 
-# Routes: the table of api/exchange.c against the paths and methods of the description, both ways. Likewise the statuses of the problems.
+# Routes: the table of api/router.h against the paths and methods of the description, both ways. Likewise the statuses
+# of the problems.
 python3 - <<'PYTHON' || missing=$((missing + 1))
 import json
 import re
 import sys
 
-source = open("api/exchange.c", encoding="utf-8").read()
-table = re.search(r"\broutes\[\] = \{(.*?)\n\};", source, re.S)
-rows = re.findall(r'\{"(/[^"]*)", *HTTP_([A-Z]+), *(true|false),', table.group(1)) if table else []
+source = open("api/router.h", encoding="utf-8").read()
+routes = re.findall(r'\bX\(\w+, HTTP_([A-Z]+), "(/[^"]*)", (true|false), \w+\)', source)
+rows = [(path, method, token) for method, path, token in routes]
 with open("api/openapi.json", encoding="utf-8") as file:
     description = json.load(file)
 security = description.get("security", [])
@@ -94,19 +173,20 @@ described = {
     if method in ("get", "post", "put", "patch", "delete")
 }
 coded = {(path, method): needs_token == "true" for path, method, needs_token in rows}
-faults = [] if coded else ["no routes found in api/exchange.c: the check is broken"]
+faults = [] if coded else ["no routes found in api/router.h: the check is broken"]
 for path, method in sorted(coded.keys() - described.keys()):
     faults.append(f"api/openapi.json: the route {method} {path} is missing")
 for path, method in sorted(described.keys() - coded.keys()):
-    faults.append(f"api/openapi.json: {method} {path} is no route of api/exchange.c")
+    faults.append(f"api/openapi.json: {method} {path} is no route of api/router.h")
 for route in sorted(coded.keys() & described.keys()):
     if coded[route] != described[route]:
-        faults.append("api/openapi.json: %s %s and api/exchange.c differ in whether a token is needed" % route[::-1])
+        faults.append("api/openapi.json: %s %s and api/router.h differ in whether a token is needed" % route[::-1])
 
 # Each problem is shown with its own status and title.
+source = open("api/problems.h", encoding="utf-8").read()
 problems = {
     slug: (int(status), title)
-    for status, slug, title in re.findall(r'X\([A-Z_]+, *(\d+), *"([a-z-]+)", *"([^"]*)"', open("api/problems.h", encoding="utf-8").read())
+    for status, slug, title in re.findall(r'X\([A-Z_]+, *(\d+), *"([a-z-]+)", *"([^"]*)"', source)
 }
 shown = {}
 
@@ -131,7 +211,8 @@ print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
 
-# Tests, guards, rules of the model, files and functions that docs/reliability.md names: each must exist, and each test must be run.
+# Tests, guards, rules of the model, files and functions that docs/reliability.md and docs/security.md name: each must
+# exist, and each test must be run.
 python3 - <<'PYTHON' || missing=$((missing + 1))
 import pathlib
 import re
@@ -142,27 +223,74 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/guards")
 import guards  # noqa: E402
 
-page = "docs/reliability.md"
-text = pathlib.Path(page).read_text(encoding="utf-8")
-listed = subprocess.run([sys.executable, "-B", "tests/model/run.py", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout
-there = {"guard": {guard["name"] for guard in guards.GUARDS + guards.TO_BE_PROVED}, "model": {line.split()[0] for line in listed.splitlines()}}
+# The pages, and what each names at the least.
+pages = {
+    "docs/reliability.md": ("unit", "db", "e2e", "guard", "model"),
+    "docs/security.md": ("unit", "db", "e2e", "guard"),
+}
+command = [sys.executable, "-B", "tests/model/run.py", "--list"]
+listed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+there = {
+    "guard": {guard["name"] for guard in guards.GUARDS},
+    "model": {line.split()[0] for line in listed.splitlines()},
+}
 for kind in ("unit", "db"):
-    for file in pathlib.Path("tests", kind).glob("test_*.c"):
+    for file in pathlib.Path("tests", kind).rglob("test_*.c"):
         source = file.read_text(encoding="utf-8")
         run = set(re.findall(r"tcase_add_\w+\(\w+, (\w+)", source))
         there[f"{kind}/{file.stem[len('test_'):]}"] = run & set(re.findall(r"^START_TEST\((\w+)\)", source, re.M))
 for file in pathlib.Path("tests/e2e").glob("*.py"):
-    there[f"e2e/{file.stem}"] = set(re.findall(r"^@test\b[^\n]*(?:\n(?![@d])[^\n]*)*\ndef (\w+)", file.read_text(encoding="utf-8"), re.M))
+    source = file.read_text(encoding="utf-8")
+    there[f"e2e/{file.stem}"] = set(re.findall(r"^@test\b[^\n]*(?:\n(?![@d])[^\n]*)*\ndef (\w+)", source, re.M))
 
-named = re.findall(r"`((?:unit|db|e2e)/\w+|guard|model): ([^`]+)`", text)
-kinds = {where.split("/")[0] for where, _ in named}
-faults = [f"{page}: names nothing of {kind}: the check is broken" for kind in ("unit", "db", "e2e", "guard", "model") if kind not in kinds]
-faults += [f"{page}: there is no {where}: {name}" for where, name in named if name not in there.get(where, ())]
 made = "".join(file.read_text(encoding="utf-8") for file in pathlib.Path("migrations").glob("*.sql"))
-faults += [f"{page}: no migration makes issuing.{name}" for name in sorted(set(re.findall(r"`issuing\.(\w+)`", text)))
-           if not re.search(rf"CREATE (?:FUNCTION|TABLE) issuing\.{name}\b", made)]
-files = re.findall(r"`([a-z0-9_]+(?:/[a-zA-Z0-9_.]+)+\.(?:c|h|sql|py|sh|md|pml))`", text)
-faults += [f"{page}: there is no file {file}" for file in files if not pathlib.Path(file).is_file()]
+faults = []
+for page, wanted in pages.items():
+    text = pathlib.Path(page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:unit|db|e2e)/\w+|guard|model): ([^`]+)`", text)
+    kinds = {where.split("/")[0] for where, _ in named}
+    faults += [f"{page}: names nothing of {kind}: the check is broken" for kind in wanted if kind not in kinds]
+    faults += [f"{page}: there is no {where}: {name}" for where, name in named if name not in there.get(where, ())]
+    functions = sorted(set(re.findall(r"`issuing\.(\w+)`", text)))
+    faults += [f"{page}: no migration makes issuing.{name}" for name in functions
+               if not re.search(rf"CREATE (?:FUNCTION|TABLE) issuing\.{name}\b", made)]
+    files = re.findall(r"`([a-z0-9_]+(?:/[a-zA-Z0-9_.]+)+\.(?:c|h|sql|py|sh|md|pml))`", text)
+    faults += [f"{page}: there is no file {file}" for file in files if not pathlib.Path(file).is_file()]
+print(*faults, sep="\n", end="\n" if faults else "")
+sys.exit(1 if faults else 0)
+PYTHON
+
+# Links between the documents: the file is there, and so is the heading.
+python3 - <<'PYTHON' || missing=$((missing + 1))
+import pathlib
+import re
+import sys
+
+
+def text_of(page):
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+
+
+def anchors_of(page):
+    """As GitHub makes them: lower case, blanks as hyphens, no punctuation."""
+    headings = re.findall(r"^#+ (.*)$", text_of(page), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+pages = [page for page in pathlib.Path(".").rglob("*.md") if not page.parts[0].startswith(("build", "."))]
+faults, links = [], 0
+for page in pages:
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text_of(page))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        links += 1
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        if not file.exists():
+            faults.append(f"{page}: there is no {target}")
+        elif anchor and anchor not in anchors_of(file):
+            faults.append(f"{page}: there is no heading {target}")
+faults += [] if links > 100 else ["few links found in the documents: the check is broken"]
 print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON

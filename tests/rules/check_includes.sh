@@ -1,5 +1,6 @@
 #!/bin/sh
-# Which room may know which library, and which room: a library has one door, and dependencies point one way. One line per offence.
+# Which folder may include which, and which library: dependencies point one way, and each library has one place. One
+# line for each offence.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 offences=0
@@ -9,52 +10,96 @@ offend() {
     offences=$((offences + 1))
 }
 
-# Each #include of the tree's programs as "file header". Tests may look anywhere.
+# Each #include of the programs as "file header". Tests may include anything.
 includes() {
     find api bench common ctl sandbox worker -name '*.[ch]' -exec grep -Ho '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"][^>"]*' {} + |
         sed 's/:[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]/ /' | sort
 }
 
-door() { # FILE HEADER LIBRARY PATTERN...
-    file=$1 header=$2 library=$3
+only_in() { # FILE HEADER WHAT PATTERN...
+    file=$1 header=$2 what=$3
     shift 3
     for pattern; do
         # shellcheck disable=SC2254 # a pattern is meant
         case $file in $pattern) return 0 ;; esac
     done
-    offend "$file" "$header" "$library belongs in $*"
+    offend "$file" "$header" "$what belongs in $*"
+}
+
+# The folders, the lowest first: each may include itself and what is listed.
+may_include() {
+    case $1 in
+    common/base) echo ;;
+    common/pg) echo common/base common/pg/sql ;;
+    common/json | common/config | common/http_server) echo common/base ;;
+    common/http_client) echo common/base common/http_client/plain ;; # only http_client.c, see below
+    common/http_client/plain) echo common/base common/http_client ;;
+    common) echo common/base common/json common/config common/pg common/http_server common/http_client ;;
+    api | worker | ctl | sandbox) echo common 'common/*' ;;
+    bench) echo common 'common/*' worker ;; # the loop without a database makes the worker's own calls
+    *) echo "no rule for $1" ;;
+    esac
 }
 
 look_at() {
+    folder=${1%/*}
     case $2 in
-    libpq-fe.h | libpq-events.h | pg_config*.h | postgres*.h) door "$1" "$2" libpq 'common/pg_*.c' common/pg_libpq.h ;;
-    curl/*) door "$1" "$2" libcurl 'common/http_client*.[ch]' common/http_connect.c 'common/http_loop.[ch]' common/http_transfer.c ;;
-    json-c/* | json_object.h | json_tokener.h) door "$1" "$2" json-c common/json.c ;;
-    llhttp.h | llhttp/*) door "$1" "$2" llhttp 'common/http_answer.[ch]' common/http_conn.c common/http_parse.c ;;
-    openssl/*) door "$1" "$2" OpenSSL 'api/auth*.c' common/keyring.c common/token.c common/secret.c common/digest.c common/authorities.c ;;
-    ini.h) door "$1" "$2" inih common/config.c ;;
+    api/* | bench/* | common/* | ctl/* | sandbox/* | worker/*)
+        target=${2%/*}
+        allowed=
+        for pattern in "$folder" $(may_include "$folder"); do
+            # shellcheck disable=SC2254 # a pattern is meant
+            case $target in $pattern) allowed=yes ;; esac
+        done
+        [ -n "$allowed" ] || offend "$1" "$2" "$folder may include $(may_include "$folder")"
+        ;;
+    libpq-fe.h | libpq-events.h | pg_config*.h | postgres*.h) only_in "$1" "$2" libpq 'common/pg/*' ;;
+    curl/*) only_in "$1" "$2" libcurl 'common/http_client/*' ;;
+    json-c/* | json_object.h | json_tokener.h) only_in "$1" "$2" json-c common/json/json.c ;;
+    llhttp.h | llhttp/*) only_in "$1" "$2" llhttp 'common/http_client/plain/*' 'common/http_server/*' ;;
+    openssl/*)
+        only_in "$1" "$2" OpenSSL 'api/auth*.c' common/keyring.c common/token.c common/base/secret.c common/base/digest.c \
+            common/http_client/authorities.c common/http_client/client_certificate.c common/http_client/http_tls.c
+        ;;
+    ini.h) only_in "$1" "$2" inih common/config/config_file.c ;;
     esac
-    # Headers that let a library out are private to its room.
+    # Headers that show a library are private to their folder.
     case $2 in
-    common/pg_libpq.h | common/pg_conn_internal.h | common/pg_abandoned.h) door "$1" "$2" libpq 'common/pg_*.c' common/pg_conn_internal.h common/pg_abandoned.h ;;
-    common/http_loop.h) door "$1" "$2" libcurl common/http_client_internal.h common/http_loop.c ;;
-    common/http_client_internal.h) door "$1" "$2" libcurl 'common/http_*.c' ;;
-    common/http_answer.h) door "$1" "$2" llhttp common/http_answer.c common/http_plain.c ;;
-    esac
-    # A program knows itself and common; common knows nobody. Headers are named from the root.
-    own=${1%%/*}
-    case $2 in
-    api/* | worker/* | ctl/* | sandbox/*)
-        [ "${2%%/*}" = "$own" ] || [ "$own ${2%%/*}" = "bench worker" ] || offend "$1" "$2" "api, worker, ctl and sandbox never include each other, and common none of them"
+    common/pg/pg_libpq.h | common/pg/pg_conn.h | common/pg/pg_pool_internal.h | common/pg/pg_abandoned.h) only_in "$1" "$2" libpq 'common/pg/*' ;;
+    common/http_server/http_server_internal.h | common/http_server/http_parse_internal.h | common/http_server/http_origin.h)
+        only_in "$1" "$2" "the inside of the HTTP server" 'common/http_server/*'
+        ;;
+    common/http_client/plain/http_plain.h)
+        only_in "$1" "$2" "the clear-text transport" common/http_client/http_client.c 'common/http_client/plain/*'
+        ;;
+    common/http_client/plain/*) only_in "$1" "$2" "the inside of the clear-text transport" 'common/http_client/plain/*' ;;
+    common/http_client/http_loop.h | common/http_client/http_url_origin.h | common/http_client/http_values.h)
+        only_in "$1" "$2" "the inside of the HTTP client" 'common/http_client/*' 'common/http_client/plain/*'
+        ;;
+    common/http_client/http_tls.h | common/http_client/http_transfer.h)
+        only_in "$1" "$2" "the transport of https" 'common/http_client/http_*.[ch]'
         ;;
     esac
 }
 
 list=$(includes)
 [ -n "$list" ] || { echo "no #include found: the check is broken"; exit 1; }
+set -f # patterns are for case, never for files
 while read -r file header; do
     look_at "$file" "$header"
 done <<LIST
 $list
 LIST
+
+# Circles of includes among the modules of a folder (a module is the .c and the .h file of one name): none can be read,
+# or tested, without the others. tsort names the members of a circle.
+circles() { # FOLDER
+    printf '%s\n' "$list" |
+        sed -n "s#^\($1/[a-z0-9_]*\)\.[ch] \($1/[a-z0-9_]*\)\.h\$#\1 \2#p" |
+        awk '$1 != $2' | sort -u | tsort 2>&1 >/dev/null | sed -n 's/^tsort: \([^ ]*\/[^ ]*\)$/\1/p'
+}
+for folder in common/base worker; do
+    members=$(circles "$folder")
+    [ -z "$members" ] || offend "a circle in $folder" "each other" "$(printf '%s' "$members" | tr '\n' ' ')"
+done
 [ "$offences" -eq 0 ]

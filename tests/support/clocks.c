@@ -2,9 +2,9 @@
  * step by NTP, a clock that is hours wrong, and a suspended machine do to it.
  *
  * The file that TEST_CLOCK_FILE names holds three numbers of 64 bits, nanoseconds to be added to the real, the
- * monotonic and the boot-time clock. It is mapped, so a step is seen by the next question, by forked processes too,
- * and asking is safe in a signal handler, where PostgreSQL asks (libfaketime reads and parses its file at each question,
- * and leaves semaphores behind). Timers of the kernel go on by the kernel's clocks: that is what a step does to them.
+ * monotonic and the boot-time clock. It is mapped, so the next call sees a step, in forked processes too, and a call
+ * is safe in a signal handler, where PostgreSQL makes some (libfaketime reads and parses its file at each call, and
+ * leaves semaphores behind). Timers of the kernel go on by the kernel's clocks: that is what a step does to them.
  *
  *   step of the wall clock:     real
  *   a suspended machine:        real and boot-time, while monotonic stands still

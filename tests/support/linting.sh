@@ -1,6 +1,8 @@
 # shellcheck shell=sh
-# ./dev lint: every check of the text. Each prints ok or FAILED with what it found; goes on after a failure. Sourced by dev.
+# ./dev lint: every check of the text. Each prints ok or FAILED with what it found; goes on after a failure. Sourced by
+# dev.
 
+lint_names='shell python includes format gcc clang clang-tidy cppcheck example docs units openapi valgrind'
 lint_failures=
 redocly=@redocly/cli@1.34.7 # the last line of versions that runs on Node.js 18, which Debian 12 has
 
@@ -20,7 +22,6 @@ lint() { # NAME FUNCTION
         printf -- '------\n'
         lint_failures="$lint_failures $1"
     fi
-    ran=yes
 }
 
 lint_gcc() {
@@ -38,12 +39,12 @@ lint_clang_tidy() {
         sh "$build/lint/clang"
 }
 
-# It reads no system headers, and of those it needs the macros of one. It does not know __VA_OPT__: for its eyes the macro of log.h that
-# uses it is a simpler one. The programs have one thread: getpwuid is fine.
+# It reads no system headers, and of those it needs the macros of one. It does not know __VA_OPT__: for its eyes the
+# macro of log.h that uses it is a simpler one. The programs have one thread: getpwuid is fine.
 lint_cppcheck() {
-    mkdir -p "$build/lint/cppcheck/common" "$build/lint/cppcheck/sys"
+    mkdir -p "$build/lint/cppcheck/common/base" "$build/lint/cppcheck/sys"
     cp "/usr/include/$(gcc -print-multiarch)/sys/queue.h" "$build/lint/cppcheck/sys/" || return 1
-    sed 's/^#define LOG_REST(.*/#define LOG_REST(...) ((const struct log_field *)0)/' common/log.h >"$build/lint/cppcheck/common/log.h"
+    sed 's/^#define LOG_REST(.*/#define LOG_REST(...) ((const struct log_field *)0)/' common/base/log.h >"$build/lint/cppcheck/common/base/log.h"
     limited 1800 cppcheck -q -j 2 --std=c11 --language=c --library=posix --enable=warning,portability,performance --inline-suppr \
         --error-exitcode=1 --suppress=missingIncludeSystem --suppress=getpwuidCalled \
         -I "$build/lint/cppcheck" -I "$top" api bench common ctl sandbox worker
@@ -51,7 +52,7 @@ lint_cppcheck() {
 
 lint_shell() {
     # shellcheck disable=SC2046 # a list of our own names
-    limited 300 shellcheck -x dev .ci/run tests/support/cluster $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
+    limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
 }
 
 lint_python() {
@@ -111,8 +112,8 @@ lint_openapi() {
         npm_config_update_notifier=false limited 600 npx --yes "$redocly" lint --config tests/support/redocly.yaml api/openapi.json
 }
 
-# libcheck without its children: valgrind then sees one process. Reachable memory at the end is OpenSSL's and libcheck's own. A test case
-# tagged no_valgrind needs what valgrind takes away (file descriptors by number, a signal, a limit).
+# libcheck without its children: valgrind then sees one process. Reachable memory at the end is OpenSSL's and libcheck's
+# own. A test case tagged no_valgrind needs what valgrind takes away (file descriptors by number, a signal, a limit).
 lint_valgrind() {
     build_normal || return 1
     bad=
@@ -128,26 +129,17 @@ lint_valgrind() {
 }
 
 linting() {
+    for word; do
+        case " $lint_names " in *" $word "*) ;; *) usage_error "no such check: $word" ;; esac
+    done
     wanted=$*
-    ran=
     # shellcheck disable=SC2086 # lists
     need $packages_build $packages_lint
     use_run_folder lint
     mkdir -p "$build/lint"
-    lint shell lint_shell
-    lint python lint_python
-    lint includes lint_includes
-    lint format lint_format
-    lint gcc lint_gcc
-    lint clang lint_clang
-    lint clang-tidy lint_clang_tidy
-    lint cppcheck lint_cppcheck
-    lint example lint_example
-    lint docs lint_docs
-    lint units lint_units
-    lint openapi lint_openapi
-    lint valgrind lint_valgrind
-    [ -n "$ran" ] || die "no such check:$wanted"
+    for name in $lint_names; do
+        lint "$name" "lint_$(printf '%s' "$name" | tr - _)"
+    done
     [ -z "$lint_failures" ] || die "lint: FAILED:$lint_failures"
     say "lint: ok"
 }

@@ -1,9 +1,10 @@
 # shellcheck shell=sh
 # Every process that dev starts is known by its id and ended by it, whatever happens. Sourced by dev.
 #
-# - Long work runs through `run`: a process group of its own with a time limit; Ctrl-C reaches dev, and dev ends the group.
-# - Daemons run through `start_daemon`. Ctrl-C does not reach them (a shell's background jobs ignore it): they get TERM and are waited for.
-#   Should dev itself be killed, the kernel sends them TERM.
+# - Long work runs through `run`: a process group of its own with a time limit; Ctrl-C reaches dev, and dev ends the
+#   group.
+# - Daemons run through `start_daemon`. Ctrl-C does not reach them (a shell's background jobs ignore it): they get TERM
+#   and are waited for. Should dev itself be killed, the kernel sends them TERM.
 # - Clusters are found by their files below the run folder, so that one started by a test program is ended too.
 
 run=        # the folder of this command below build/run/, "" = none
@@ -54,12 +55,14 @@ wait_daemon() {
 }
 
 stop_daemons() {
-    # All are told first and then waited for: they drain side by side. The sandbox hears it last, it is what they drain to.
+    # All get TERM first and are then waited for: they drain side by side. The sandbox gets it last, because they drain
+    # to it.
     for name in $daemons; do
         [ "$name" = sandbox ] || kill -TERM "$(daemon_pid "$name")" 2>/dev/null
     done
     for name in $daemons; do
-        kill -TERM "$(daemon_pid "$name")" 2>/dev/null
+        # Once only: a second signal would meet a daemon that is past its handlers, just before its exit.
+        [ "$name" != sandbox ] || kill -TERM "$(daemon_pid "$name")" 2>/dev/null
         if ! wait_daemon "$name" 150; then
             say "$name did not stop within 15 s and was killed" >&2
             stopped_ok=
@@ -83,7 +86,8 @@ stop_clusters() {
     done
 }
 
-# A test program that was killed could not stop its own. Its folder is build/run/<kind> or build/run/<kind>-<process id>.
+# A test program that was killed could not stop its own. Its folder is build/run/<kind> or build/run/<kind>-<process
+# id>.
 stop_clusters_of() { # KIND...
     for kind; do
         for folder in "$build/run/$kind" "$build/run/$kind"-*; do

@@ -1,5 +1,6 @@
 # shellcheck shell=sh
-# The whole of it on this machine: cluster, schema, sandbox, api, worker, each with its log in the run folder. Sourced by dev.
+# The whole of it on this machine: cluster, schema, sandbox, api, worker, each with its log in the run folder. Sourced
+# by dev.
 
 failed_start() { # WHAT LOG
     say "$1; the end of ${2#"$top/"}:" >&2
@@ -7,7 +8,8 @@ failed_start() { # WHAT LOG
     exit 1
 }
 
-# write_configuration SECTION.KEY=VALUE...: what differs between demo and up, section by section, in sections not named here.
+# write_configuration SECTION.KEY=VALUE...: what differs between demo and up, section by section, in sections not named
+# here.
 write_configuration() {
     (umask 077 && head -c 48 /dev/urandom | base64 >"$run/secret")
     cat >"$run/issuing.conf" <<CONF
@@ -75,7 +77,7 @@ token() { # USER [TIME]
 
 up() {
     trap 'exit 0' INT TERM
-    start_stack '8080 9090 9091 8090 8091 8092'
+    start_stack '8080 8081 8091 8070 8071 8072'
     folder=${run#"$top/"}
     cat <<UP
 
@@ -87,7 +89,7 @@ issuing is up; Ctrl-C stops all of it.
   database     psql '$conninfo user=issuing_operator'
   logs         $folder/api.log  $folder/worker.log  $folder/sandbox.log  $folder/pg/log
 
-Ask for a card, and wait for it:
+Request a card, and wait for it:
 
   TOKEN='$(token alice 24h)'
   curl -i http://127.0.0.1:$api_port/v1/card-requests -H "Authorization: Bearer \$TOKEN" -H 'Idempotency-Key: "tap-1"' \\

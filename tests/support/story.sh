@@ -1,5 +1,6 @@
 # shellcheck shell=sh
-# ./dev demo: what issuing does, told with its real answers. Anything that is not as expected ends it with status 1. Sourced by dev.
+# ./dev demo: shows the programs at work, with their real answers. An unexpected answer ends it with status 1. Sourced
+# by dev.
 
 accepted=0  # requests that got a 202 of their own
 
@@ -37,8 +38,8 @@ call() {
         -D "$run/answer.head" -o "$run/answer.body" -w '%{http_code}' "$@") || broken "curl failed: $*"
 }
 
-# ask USER KEY EXPECTED-STATUS: asks for a new card and shows the answer.
-ask() {
+# request_card USER KEY EXPECTED-STATUS: requests a new card and shows the answer.
+request_card() {
     call "$1" "http://127.0.0.1:$api_port/v1/card-requests" -H "Idempotency-Key: \"$2\"" -H 'Content-Type: application/json' \
         -d '{"kind": "new"}'
     line "$1: POST /v1/card-requests   Idempotency-Key: \"$2\"   {\"kind\": \"new\"}"
@@ -55,7 +56,7 @@ ask() {
     fi
 }
 
-status_of() { # USER ID [SECONDS]: as the api tells it, waiting for a final one
+status_of() { # USER ID [SECONDS]: as the api reports it; waits for a final one
     call "$1" "http://127.0.0.1:$api_port/v1/card-requests/$2" ${3:+-H "Prefer: wait=$3"}
     value "$run/answer.body" status
 }
@@ -81,7 +82,7 @@ is_pending() { [ "$(status_of "$1" "$2")" = PENDING ]; }
 
 a_card() {
     chapter '1. Alice taps "issue a card". The answer comes before anybody has called the issuer: it is recorded, and that is a promise.'
-    ask alice tap-1 202
+    request_card alice tap-1 202
     alice=$id
     completed alice "$alice"
     line "alice: GET /v1/card-requests/$alice   Prefer: wait=15"
@@ -90,13 +91,13 @@ a_card() {
 
 a_double_submit() {
     chapter '2. She taps again, on her other device: a new key, so a new request; one in 10 s is the limit. The key stays unused.'
-    ask alice tap-2 429
+    request_card alice tap-2 429
     [ -n "$(header Retry-After)" ] || broken "no Retry-After"
 }
 
 a_repeat() {
     chapter '3. The first device never saw its answer and repeats it: same key, same body, so the same answer, byte for byte, and no second card.'
-    ask alice tap-1 202
+    request_card alice tap-1 202
     [ "$(header Idempotent-Replayed)" = true ] && [ "$id" = "$alice" ] || broken "this was no replay"
 }
 
@@ -104,12 +105,12 @@ a_lost_answer() {
     chapter '4. The issuer makes a card for Bob and the connection breaks before the answer, twice. "Failed" would be a lie, a new key a second card.'
     sandbox /faults '{"target": "issuer", "call": "create", "fault": "create_then_drop", "count": 2}' >/dev/null ||
         broken "the sandbox took no fault"
-    ask bob tap-1 202
+    request_card bob tap-1 202
     bob=$id
     completed bob "$bob"
     show_card
     made=$(cards_of bob)
-    line "the issuer's ledger: $made card for bob, asked for $(value "$run/ledger.json" cards 0 sends) times with one key"
+    line "the issuer's ledger: $made card for bob, requested $(value "$run/ledger.json" cards 0 sends) times with one key"
     [ "$made" = 1 ] || broken "$made cards for bob"
 }
 
@@ -118,7 +119,7 @@ an_outage() {
     sandbox /down '{"target": "issuer", "down": true}' >/dev/null || broken "the sandbox cannot go down"
     waiting=
     for user in carol dave erin; do
-        ask "$user" tap-1 202
+        request_card "$user" tap-1 202
         waiting="$waiting $user:$id"
     done
     await 10 breaker_is_open || broken "the breaker did not open: $(breaker_state)"

@@ -1,109 +1,86 @@
 # shellcheck shell=sh
-# ./dev test: every test, counted one by one; goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
+# ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
+test_groups='unit db model e2e chaos asan guards'
+default_groups='unit db model e2e' # of e2e the short stories only
 passed=0
 failed=0
-wanted=     # names from the command line, "" = all
+skipped=0
+wanted=     # names from the command line, "" = the default groups
 finished=   # set when the end was reached; without it something is missing
+
+test_help() {
+    cat <<'HELP'
+Without a NAME: the groups unit, db and model, and the stories of e2e that are not marked @slow.
+NAME is one of:
+  all       every group, whole
+  unit      the unit tests
+  db        the database tests
+  model     the protocol's model with small budgets of faults (./dev model full takes larger ones)
+  e2e       every end-to-end story
+  chaos     each kind of trouble once
+  asan      the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
+  guards    the guards of the tests that are listed as SHORT in tests/guards/run.py
+  e2e/PART  the end-to-end stories whose file or sentence contains PART
+  PART      the test programs whose name contains PART: flow, db/accept, asan/flow
+HELP
+}
+
+# is_test_name WORD: does it select anything? Judged by the sources: nothing is built yet. For e2e/PART the runner
+# judges.
+is_test_name() {
+    case " all $test_groups " in *" $1 "*) return 0 ;; esac
+    case $1 in
+    e2e/?*) return 0 ;;
+    -* | */*/*/* | '') return 1 ;;
+    esac
+    for source in tests/unit/*/test_*.c tests/db/test_*.c; do
+        name=${source##*/test_}
+        case $source in
+        tests/unit/*) name="asan/unit/${name%.c} asan/${name%.c}" ;;
+        *) name="asan/db/${name%.c} asan/${name%.c}" ;;
+        esac
+        case $name in *"$1"*) return 0 ;; esac
+    done
+    return 1
+}
 
 summary() {
     [ -n "$finished" ] || failed=$((failed + 1))
+    [ "$skipped" -eq 0 ] || printf '%s skipped: they cannot run on this machine\n' "$skipped"
     printf '%s passed, %s failed\n' "$passed" "$failed"
 }
 
-# group NAME: is it to run? A name that is no group selects test programs inside unit, db and asan.
+# group NAME: is it to run? A PART that is no group selects test programs of unit and db; asan/PART those of asan.
 group() {
-    [ -n "$wanted" ] || return 0
-    for word in $wanted; do
+    for word in ${wanted:-$default_groups}; do
         case $word in
-        "$1" | "$1"/*) return 0 ;;
-        unit | db | model | e2e | chaos | asan | guards | e2e/*) ;;
-        *) case $1 in unit | db | asan) return 0 ;; esac ;;
+        all | "$1" | "$1"/*) return 0 ;;
+        unit | db | model | e2e | chaos | asan | guards | e2e/* | asan/*) ;;
+        *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
     return 1
 }
 
-# chosen GROUP PROGRAM: within a group, is this program to run?
+# chosen GROUP LABEL: within a group, is the program with this label (unit/flow, asan/db/accept) to run?
 chosen() {
-    [ -n "$wanted" ] || return 0
-    for word in $wanted; do
+    for word in ${wanted:-$default_groups}; do
         case $word in
-        "$1") return 0 ;;
+        all | "$1") return 0 ;;
         unit | db | model | e2e | chaos | asan | guards | e2e/*) ;;
-        *) case $1/${2##*/test_} in *"$word"*) return 0 ;; esac ;;
+        *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
     return 1
 }
 
-note() { # ok|FAILED WHAT HOW-MANY LOG
-    printf '%-6s %-44s %s\n' "$1" "$2" "$3"
+note() { # ok|FAILED WHAT HOW-MANY SECONDS LOG
+    printf '%-6s %-44s %-24s %6s s\n' "$1" "$2" "$3" "$4"
     [ "$1" = ok ] || {
-        printf -- '------ the end of %s\n' "${4#"$top/"}"
-        tail -n 60 "$4"
+        printf -- '------ the end of %s\n' "${5#"$top/"}"
+        tail -n 60 "$5"
         printf -- '------\n'
-    }
-}
-
-# count_checks LABEL LOG STATUS: sums libcheck's lines; none, or a bad end without a counted failure, is one failure.
-count_checks() {
-    set -- "$1" "$2" "$3" $(awk '/^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+/ {
-        split($0, f, /[^0-9]+/); checks += f[2]; bad += f[3] + f[4] } END { print checks + 0, bad + 0 }' "$2")
-    checks=$4 bad=$5
-    if [ "$checks" -eq 0 ] || { [ "$3" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
-        bad=$((bad + 1))
-        checks=$((checks + 1))
-    fi
-    passed=$((passed + checks - bad))
-    failed=$((failed + bad))
-    if [ "$bad" -eq 0 ]; then
-        note ok "$1" "$checks" "$2"
-    else
-        note FAILED "$1" "$bad of $checks, status $3" "$2"
-    fi
-}
-
-# The time limits of libcheck are for a hung test, not for a slow machine.
-check_program() { # LABEL PROGRAM VARIABLE=VALUE...
-    label=$1 program=$2
-    shift 2
-    log=$run/logs/$(printf '%s' "$label" | tr / -).log
-    # Their scratch files go where they run.
-    limited 600 env -C "$run" CK_DEFAULT_TIMEOUT=120 "$@" "$program" >"$log" 2>&1
-    count_checks "$label" "$log" $?
-}
-
-# programs FOLDER GROUP: the test programs that meson has made.
-programs() {
-    for program in "$1/tests/$2"/test_*; do
-        [ -f "$program" ] && [ -x "$program" ] && printf '%s\n' "$program"
-    done
-}
-
-sql() { # DATABASE STATEMENT
-    PGOPTIONS='-c client_min_messages=warning' "$psql" -XAtq -v ON_ERROR_STOP=1 -d "${conninfo% *} dbname=$1 user=postgres" -c "$2"
-}
-
-# Each database test gets a database of its own, copied from one that was migrated.
-test_database() {
-    sql postgres "DROP DATABASE IF EXISTS issuing_test WITH (FORCE)" &&
-        sql postgres "CREATE DATABASE issuing_test TEMPLATE issuing"
-}
-
-start_test_cluster() {
-    [ -z "$conninfo" ] || return 0
-    psql=/usr/lib/postgresql/15/bin/psql
-    [ -x "$psql" ] || psql=psql
-    conninfo=$("$top/tests/support/cluster" start "$run/pg") || {
-        conninfo=
-        return 1
-    }
-    : >"$run/empty.conf" # whatever is in /etc is not meant for this
-    limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" "--database.url=$conninfo user=postgres" migrate >"$run/logs/migrate.log" 2>&1 || {
-        note FAILED migrate '' "$run/logs/migrate.log"
-        conninfo=
-        return 1
     }
 }
 
@@ -112,38 +89,83 @@ failure() { # LABEL WHY: something that should have run could not
     printf '%-6s %-44s %s\n' FAILED "$1" "$2"
 }
 
-run_unit() { # GROUP FOLDER PREFIX
-    count=0
-    IFS='
-' # a path may hold blanks
-    for program in $(programs "$2" unit); do
-        unset IFS
-        count=$((count + 1))
-        chosen "$1" "$program" || continue
-        check_program "$3unit/${program##*/test_}" "$program"
-    done
-    [ "$count" -gt 0 ] || failure "$1" "no unit tests in ${2#"$top/"}/tests/unit"
+# count_checks LABEL LOG STATUS SECONDS: sums libcheck's lines; none, or a bad end without a counted failure, is one
+# failure.
+count_checks() {
+    set -- "$1" "$2" "$3" "$4" $(awk '/^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+/ {
+        split($0, f, /[^0-9]+/); checks += f[2]; bad += f[3] + f[4] } END { print checks + 0, bad + 0 }' "$2")
+    checks=$5 bad=$6
+    if [ "$checks" -eq 0 ] || { [ "$3" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
+        bad=$((bad + 1))
+        checks=$((checks + 1))
+    fi
+    passed=$((passed + checks - bad))
+    failed=$((failed + bad))
+    if [ "$bad" -eq 0 ]; then
+        note ok "$1" "$checks" "$4" "$2"
+    else
+        note FAILED "$1" "$bad of $checks, status $3" "$4" "$2"
+    fi
 }
 
-run_db() { # GROUP FOLDER PREFIX
-    count=0
-    IFS='
-' # a path may hold blanks
-    for program in $(programs "$2" db); do
-        unset IFS
-        count=$((count + 1))
-        chosen "$1" "$program" || continue
-        if ! start_test_cluster || ! test_database; then
-            failure "$3db/${program##*/test_}" "no database to test with"
-            continue
+# programs FOLDER KIND: the test programs that meson has made.
+programs() {
+    for program in "$1/tests/$2"/test_*; do
+        [ -f "$program" ] && [ -x "$program" ] && printf '%s\n' "$program"
+    done
+}
+
+# Two clusters: two database tests run side by side, and each may change what belongs to its whole cluster.
+start_test_clusters() {
+    for slot in 0 1; do
+        [ ! -e "$run/conninfo.$slot" ] || continue
+        base=$("$top/tests/support/cluster" start "$run/pg$slot") || return 1
+        : >"$run/empty.conf" # whatever is in /etc is not meant for this
+        limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" "--database.url=$base user=postgres" migrate >"$run/logs/migrate.log" 2>&1 || {
+            note FAILED migrate '' '' "$run/logs/migrate.log"
+            return 1
+        }
+        printf '%s\n' "${base% *}" >"$run/conninfo.$slot"
+    done
+}
+
+# run_checks GROUP FOLDER KIND PREFIX: the test programs of FOLDER/tests/KIND, two at a time; the results come in the
+# order of the names.
+run_checks() {
+    chosen_programs=$run/programs.$1.$3
+    programs "$2" "$3" >"$chosen_programs.all"
+    [ -s "$chosen_programs.all" ] || failure "$1" "no tests in ${2#"$top/"}/tests/$3"
+    while read -r program; do
+        ! chosen "$1" "$4$3/${program##*/test_}" || printf '%s\n' "$program"
+    done <"$chosen_programs.all" >"$chosen_programs"
+    [ -s "$chosen_programs" ] || return 0
+    [ "$3" = unit ] || start_test_clusters || {
+        failure "$1" "no database to test with"
+        return
+    }
+    rm -f "$run/$3".*.status
+    timeout -k 10 3000 xargs -d '\n' -a "$chosen_programs" -n 1 -P 2 --process-slot-var=ISSUING_TEST_SLOT \
+        "$top/tests/support/one_check" "$run" "$3" "$4" </dev/null &
+    child=$!
+    while read -r program <&3; do
+        name=${program##*/test_}
+        until [ -s "$run/$3.$name.status" ]; do
+            alive "$child" || break
+            sleep 0.1
+        done
+        if [ -s "$run/$3.$name.status" ]; then
+            read -r status seconds <"$run/$3.$name.status"
+            count_checks "$4$3/$name" "$run/logs/$(printf '%s' "$4$3/$name" | tr / -).log" "$status" "$seconds"
+        else
+            failure "$4$3/$name" "was not run to its end"
         fi
-        check_program "$3db/${program##*/test_}" "$program" \
-            "ISSUING_TEST_DATABASE=${conninfo% *} dbname=issuing_test user=postgres"
-    done
-    [ "$count" -gt 0 ] || failure "$1" "no database tests in ${2#"$top/"}/tests/db"
+    done 3<"$chosen_programs"
+    wait "$child"
+    child=
 }
 
-# run_python NAME LIMIT ARGUMENTS...: tests/NAME/run.py ends with "NAME: N passed, N failed".
+# run_python NAME LIMIT ARGUMENTS...: tests/NAME/run.py ends with "NAME: N passed, N failed"; "NAME: N skipped" may come
+# before.
 run_python() {
     label=$1 limit=$2
     shift 2
@@ -152,24 +174,29 @@ run_python() {
         failure "$label" "tests/$label/run.py is missing"
         return
     fi
+    begun=$(date +%s)
     PYTHONDONTWRITEBYTECODE=1 limited "$limit" python3 "tests/$label/run.py" "$@" >"$log" 2>&1
     set -- $? $(sed -n "s/^$label: \([0-9]*\) passed, \([0-9]*\) failed\$/\1 \2/p" "$log" | tail -n 1)
     good=${2:-0} bad=${3:-0}
+    left_out=$(sed -n "s/^$label: \([0-9]*\) skipped\$/\1/p" "$log" | tail -n 1)
     if [ $((good + bad)) -eq 0 ] || { [ "$1" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
         bad=$((bad + 1))
     fi
     passed=$((passed + good))
     failed=$((failed + bad))
+    skipped=$((skipped + ${left_out:-0}))
     if [ "$bad" -eq 0 ]; then
-        note ok "$label" "$good" "$log"
+        note ok "$label" "$good${left_out:+, $left_out skipped}" "$(($(date +%s) - begun))" "$log"
     else
-        note FAILED "$label" "$bad of $((good + bad)), status $1" "$log"
+        note FAILED "$label" "$bad of $((good + bad)), status $1" "$(($(date +%s) - begun))" "$log"
     fi
 }
 
 testing() {
+    for word; do
+        is_test_name "$word" || usage_error "no such test: $word"
+    done
     wanted=$*
-    conninfo=
     kinds='e2e chaos guards'
     at_end() { summary; }
     # shellcheck disable=SC2086 # lists
@@ -177,15 +204,19 @@ testing() {
     build_normal || die "the build failed"
     use_run_folder test
     mkdir -p "$run/logs"
-    ! group unit || run_unit unit "$build" ''
-    ! group db || run_db db "$build" ''
+    ! group unit || run_checks unit "$build" unit ''
+    ! group db || run_checks db "$build" db ''
     ! group model || run_python model 900 quick
     if group e2e; then
         set --
-        for word in $wanted; do
+        case " $wanted " in
+        '  ') set -- --short ;;
+        *' all '* | *' e2e '*) ;;
+        *) for word in $wanted; do
             case $word in e2e/*) set -- "$@" "${word#e2e/}" ;; esac
-        done
-        run_python e2e 1800 "$@"
+        done ;;
+        esac
+        run_python e2e 2700 "$@"
     fi
     ! group chaos || run_python chaos 900 --short
     if group asan; then
@@ -193,8 +224,8 @@ testing() {
         export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
         export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
         if build_asan; then
-            run_unit asan "$top/build-asan" asan/
-            run_db asan "$top/build-asan" asan/
+            run_checks asan "$top/build-asan" unit asan/
+            run_checks asan "$top/build-asan" db asan/
         else
             failure asan "the build with sanitizers failed"
         fi

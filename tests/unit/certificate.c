@@ -6,8 +6,10 @@
 #include <openssl/ec.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define HOUR_S 3600
@@ -59,11 +61,32 @@ void certificate_make(struct certificate *ret_certificate, const struct certific
     make(ret_certificate, authority, "peer", ends_s, "critical,CA:FALSE", names);
 }
 
+void certificate_make_with(struct certificate *ret_certificate, const struct certificate *authority,
+                           const char *common_name, const char *names, long ends_s)
+{
+    make(ret_certificate, authority, common_name, ends_s, "critical,CA:FALSE", names);
+}
+
 void certificate_done(struct certificate *certificate)
 {
     EVP_PKEY_free(certificate->key);
     X509_free(certificate->x509);
     *certificate = (struct certificate){0};
+}
+
+int certificate_key_file(const struct certificate *certificate, const char *passphrase, char *ret_path, size_t size)
+{
+    int fd = memfd_create("key", MFD_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(fchmod(fd, 0600), 0);
+    FILE *file = fdopen(dup(fd), "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(PEM_write_PrivateKey(file, certificate->key, passphrase ? EVP_aes_256_cbc() : NULL, NULL, 0, NULL,
+                                          (void *)(uintptr_t)passphrase),
+                     1);
+    ck_assert_int_eq(fclose(file), 0);
+    snprintf(ret_path, size, "/proc/self/fd/%d", fd);
+    return fd;
 }
 
 int certificate_file(const struct certificate *certificate, char *ret_path, size_t size)

@@ -15,8 +15,12 @@ void certificate_make_authority(struct certificate *ret_authority, const char *n
 /* names: as in "IP:127.0.0.1,DNS:localhost". Good from an hour before now until ends_s after now. */
 void certificate_make(struct certificate *ret_certificate, const struct certificate *authority, const char *names,
                       long ends_s);
+/* For this common name; names NULL = no others. */
+void certificate_make_with(struct certificate *ret_certificate, const struct certificate *authority,
+                           const char *common_name, const char *names, long ends_s);
 void certificate_done(struct certificate *certificate);
 /* A PEM file that is in no folder; its path is for this process only. Returns its descriptor. */
+int certificate_key_file(const struct certificate *certificate, const char *passphrase, char *ret_path, size_t size);
 int certificate_file(const struct certificate *certificate, char *ret_path, size_t size);
 
 #endif

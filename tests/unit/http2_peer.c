@@ -1,6 +1,6 @@
-/* HTTP/2 of the peer: frames, and what the test's script says about each request.
+/* HTTP/2 of the peer: frames, and the test's script for each request.
  *
- * What a client asks for is not read (that would need HPACK): the script goes by the order in which requests become
+ * The content of a request is not read (that would need HPACK): the script goes by the order in which requests become
  * whole. Answers need no table either: `:status: 200` is a byte of HPACK's static one.
  * Left out: flow control (nothing here is larger than a window), priorities, padding in answers. */
 #include "tests/unit/http_peer.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 enum frame_type { DATA = 0, HEADERS = 1, RST_STREAM = 3, SETTINGS = 4, PING = 6, GOAWAY = 7 };
 enum { END_STREAM = 0x1, ACK = 0x1, END_HEADERS = 0x4 };

@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/http_client.h"
+#include "common/base/clock.h"
+#include "common/http_client/http_client.h"
 #include "tests/unit/certificate.h"
 #include "tests/unit/http_peer.h"
 
@@ -129,16 +129,9 @@ static inline void end_idle(enum http_peer_end how, bool is_noticed)
     uv_run(&loop, UV_RUN_DEFAULT);
 }
 
-static inline void put_line(struct http_call *call, const char *text)
-{
-    ck_assert(buf_put_text(&call->lines, text));
-    http_call_end_line(call);
-}
-
 static inline void make(struct http_call *call, const char *method, const char *url)
 {
-    http_call_make(call, method);
-    put_line(call, url);
+    http_call_make(call, method, url);
     ck_assert(http_call_is_made(call));
 }
 
@@ -148,6 +141,7 @@ static inline void prepare(struct http_call *call, const char *method, const cha
     make(call, method, url);
     call->timeout_ms = 10000;
     call->on_done = on_done;
+    call->may_be_http2 = peer.kind == HTTP_PEER_HTTP2;
 }
 
 #endif

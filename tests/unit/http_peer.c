@@ -1,7 +1,8 @@
-/* HTTP/1.1 as nobody should speak it, and the sockets and TLS below it.
+/* HTTP/1.1 with every mistake that a test needs, over sockets and TLS.
  *
- * Invariants: the thread never waits for one connection while another has something to say, but for room to write; it
- * raises no SIGPIPE, and only in this thread is that signal blocked, so that the client's is still noticed.
+ * Invariants: the thread never waits for one connection while another has input, except until the kernel takes more
+ * output; it raises no SIGPIPE. That signal is blocked in this thread only, so a SIGPIPE of the client is still
+ * noticed.
  * Left out: pipelining, and bodies in chunks from the client. */
 #include "tests/unit/http_peer.h"
 
@@ -18,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 #define CONNECTIONS_MAX 600
 
@@ -27,14 +28,14 @@ struct http_peer peer;
 /* ---- bytes ---- */
 
 /* Returns whether to try again. */
-static bool wait_for_room(int fd)
+static bool wait_for_space(int fd)
 {
-    struct pollfd room = {.fd = fd, .events = POLLOUT};
-    poll(&room, 1, 10);
+    struct pollfd space = {.fd = fd, .events = POLLOUT};
+    poll(&space, 1, 10);
     return !peer.stop;
 }
 
-void http_peer_send(struct http_peer_connection *connection, const void *bytes, size_t length)
+bool http_peer_send(struct http_peer_connection *connection, const void *bytes, size_t length)
 {
     const char *at = bytes;
     while (length > 0) {
@@ -43,16 +44,17 @@ void http_peer_send(struct http_peer_connection *connection, const void *bytes, 
                                        : send(connection->fd, at, length, MSG_NOSIGNAL);
         bool is_full = sent <= 0 && (connection->ssl ? SSL_get_error(connection->ssl, (int)sent) == SSL_ERROR_WANT_WRITE
                                                      : errno == EAGAIN || errno == EINTR);
-        if (is_full && wait_for_room(connection->fd))
+        if (is_full && wait_for_space(connection->fd))
             continue;
         if (sent <= 0)
-            return; /* the client had enough */
+            return false; /* the client had enough */
         at += sent;
         length -= (size_t)sent;
     }
+    return true;
 }
 
-/* Returns how many bytes came, 0 = none now, -1 = the client is gone. */
+/* Returns the number of bytes that arrived, 0 = none now, -1 = the client is gone. */
 static int receive(struct http_peer_connection *connection, char *bytes, size_t size)
 {
     if (!connection->ssl) {
@@ -107,6 +109,67 @@ static void say_endless(struct http_peer_connection *connection)
     }
 }
 
+static int change_keys(SSL *ssl)
+{
+    return SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED);
+}
+
+static int change_all_keys(SSL *ssl)
+{
+    return SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED);
+}
+
+/* What is sent again and again until the client has had enough; each piece is a record of TLS. */
+static const struct flood {
+    const char *path, *begin, *piece;
+    int (*before)(SSL *ssl); /* each piece; an empty piece sends what that makes, and nothing else */
+} floods[] = {
+#define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    {"/flood-headers", "HTTP/1.1 200 OK\r\n", "X-Flood: abcdefghijklmnopqrstuvwxyz\r\n", NULL},
+    {"/flood-interim", "", "HTTP/1.1 102 Processing\r\n\r\n", NULL},
+    {"/flood-chunks", CHUNKED, "1\r\nx\r\n", NULL},
+    {"/flood-extension", CHUNKED "1;x=", "abcdefghijklmnopqrstuvwxyz", NULL},
+    {"/flood-quoted-extension", CHUNKED "1;x=\"", "abcdefghijklmnopqrstuvwxyz", NULL},
+    {"/flood-zeros", CHUNKED, "00000000000000000000000000000000", NULL},
+    {"/flood-trailers", CHUNKED "0\r\n", "X-Flood: abcdefghijklmnopqrstuvwxyz\r\n", NULL},
+    {"/flood-bytes", CHUNKED "1;x=", "x", NULL},
+    {"/flood-keys", "", "", change_keys},
+    {"/flood-all-keys", "", "", change_all_keys},
+    {"/flood-tickets", "", "", SSL_new_session_ticket},
+#undef CHUNKED
+};
+
+static bool say_piece(struct http_peer_connection *connection, const struct flood *flood)
+{
+    if (!flood->before)
+        return http_peer_send(connection, flood->piece, strlen(flood->piece));
+    if (!flood->before(connection->ssl) && SSL_get_state(connection->ssl) == TLS_ST_OK)
+        return false;
+    for (;;) {
+        ERR_clear_error();
+        int done = SSL_do_handshake(connection->ssl);
+        if (done == 1)
+            return true;
+        if (SSL_get_error(connection->ssl, done) != SSL_ERROR_WANT_WRITE || !wait_for_space(connection->fd))
+            return false;
+    }
+}
+
+/* OpenSSL does not mind a session ticket that could not be sent. */
+static bool is_gone(int fd)
+{
+    struct pollfd poller = {.fd = fd, .events = POLLRDHUP};
+    return poll(&poller, 1, 0) > 0;
+}
+
+static enum http_peer_end say_flood(struct http_peer_connection *connection, const struct flood *flood)
+{
+    (void)http_peer_send(connection, flood->begin, strlen(flood->begin));
+    while (!peer.stop && !is_gone(connection->fd) && say_piece(connection, flood))
+        peer.pieces++;
+    return HTTP_PEER_DROPS;
+}
+
 static const struct answer {
     const char *path;
     const char *text;
@@ -146,7 +209,7 @@ static const struct answer {
      HTTP_PEER_GOES_ON},
 };
 
-/* What the path asks for. */
+/* What a path means. */
 static enum http_peer_end answer(struct http_peer_connection *connection)
 {
     const char *path = strchr(connection->request, ' ');
@@ -158,6 +221,9 @@ static enum http_peer_end answer(struct http_peer_connection *connection)
         say(connection, answers[i].text);
         return answers[i].end;
     }
+    for (size_t i = 0; i < ARRAY_SIZE(floods); i++)
+        if (strncmp(path, floods[i].path, (size_t)length) == 0 && !floods[i].path[length])
+            return say_flood(connection, &floods[i]);
 #define IS(text) (strncmp(path, text " ", sizeof(text)) == 0)
     if (IS("/close-once") && !peer.has_closed_once) {
         peer.has_closed_once = true;
@@ -200,6 +266,8 @@ static bool is_whole(struct http_peer_connection *connection)
     return connection->length >= (size_t)(end + 4 - connection->request) + body_length;
 }
 
+static void note_client(const SSL *ssl);
+
 static enum http_peer_end take_request(struct http_peer_connection *connection)
 {
     if (peer.kind == HTTP_PEER_PROTESTING && connection->request[0] == 0x16) { /* a handshake of TLS begins so */
@@ -209,6 +277,8 @@ static enum http_peer_end take_request(struct http_peer_connection *connection)
     if (!is_whole(connection))
         return HTTP_PEER_GOES_ON;
     memcpy(peer.last_request, connection->request, connection->length + 1);
+    if (connection->ssl)
+        note_client(connection->ssl);
     peer.requests++;
     connection->length = 0;
     return answer(connection);
@@ -223,10 +293,30 @@ static int choose_protocol(SSL *ssl, const unsigned char **ret_chosen, unsigned 
     (void)ssl, (void)unused;
     bool has_http2 = peer.kind == HTTP_PEER_HTTP2;
     unsigned char *chosen;
+    if (peer.kind == HTTP_PEER_FORCING) {
+        *ret_chosen = wanted + 1;
+        *ret_length = 2;
+        return SSL_TLSEXT_ERR_OK;
+    }
     int found = SSL_select_next_proto(&chosen, ret_length, has_http2 ? wanted : wanted + 3,
                                       sizeof(wanted) - (has_http2 ? 1 : 4), offered, offered_length);
     *ret_chosen = chosen;
     return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
+}
+
+static const struct certificate *client_authority;
+
+void http_peer_require_certificate(const struct certificate *authority)
+{
+    client_authority = authority;
+}
+
+static void note_client(const SSL *ssl)
+{
+    X509 *certificate = SSL_get0_peer_certificate(ssl);
+    peer.client[0] = '\0';
+    if (certificate)
+        X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, peer.client, sizeof(peer.client));
 }
 
 static SSL_CTX *make_tls(const struct certificate *certificate)
@@ -236,12 +326,18 @@ static SSL_CTX *make_tls(const struct certificate *certificate)
     bool is_old = peer.kind == HTTP_PEER_OLD_TLS;
     if (is_old)
         SSL_CTX_set_security_level(tls, 0);
-    ck_assert_int_eq(SSL_CTX_set_min_proto_version(tls, is_old ? TLS1_VERSION : TLS1_3_VERSION), 1);
-    ck_assert_int_eq(SSL_CTX_set_max_proto_version(tls, is_old ? TLS1_1_VERSION : TLS1_3_VERSION), 1);
+    int newest = is_old ? TLS1_1_VERSION : peer.kind == HTTP_PEER_TLS_1_2 ? TLS1_2_VERSION : TLS1_3_VERSION;
+    ck_assert_int_eq(SSL_CTX_set_min_proto_version(tls, is_old ? TLS1_VERSION : newest), 1);
+    ck_assert_int_eq(SSL_CTX_set_max_proto_version(tls, newest), 1);
     ck_assert_int_eq(SSL_CTX_use_certificate(tls, certificate->x509), 1);
     ck_assert_int_eq(SSL_CTX_use_PrivateKey(tls, certificate->key), 1);
     SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_alpn_select_cb(tls, choose_protocol, NULL);
+    if (client_authority) {
+        ck_assert_int_eq(X509_STORE_add_cert(SSL_CTX_get_cert_store(tls), client_authority->x509), 1);
+        SSL_CTX_set_verify(tls, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+        SSL_CTX_set_session_id_context(tls, (const unsigned char *)"peer", 4);
+    }
     return tls;
 }
 
@@ -304,10 +400,10 @@ static enum http_peer_end serve(struct http_peer_connection *connection)
     if (connection->ssl && !connection->is_shaken && !shake_hands(connection, &end))
         return end;
     while (end == HTTP_PEER_GOES_ON) {
-        size_t room = HTTP_PEER_REQUEST_MAX - connection->length;
-        if (room == 0)
+        size_t capacity = HTTP_PEER_REQUEST_MAX - connection->length;
+        if (capacity == 0)
             return HTTP_PEER_CLOSES;
-        int count = receive(connection, connection->request + connection->length, room);
+        int count = receive(connection, connection->request + connection->length, capacity);
         if (count <= 0)
             return count == 0 ? HTTP_PEER_GOES_ON : HTTP_PEER_CLOSES;
         connection->length += (size_t)count;
@@ -347,7 +443,7 @@ static void *run(void *unused)
     return unused;
 }
 
-/* ---- the room's own calls ---- */
+/* ---- for the tests ---- */
 
 int http_peer_listen(int *ret_port)
 {

@@ -21,8 +21,10 @@ enum http_peer_kind {
     HTTP_PEER_CLEAR,
     HTTP_PEER_TLS,       /* 1.3, HTTP/1.1 */
     HTTP_PEER_HTTP2,     /* as before, with HTTP/2 for whom offers it */
+    HTTP_PEER_FORCING,   /* as before, but chooses HTTP/2 also when the client does not offer it */
+    HTTP_PEER_TLS_1_2,   /* nothing newer, HTTP/1.1 */
     HTTP_PEER_OLD_TLS,   /* nothing newer than 1.1 */
-    HTTP_PEER_PROTESTING /* clear text; says 400 to what is no request */
+    HTTP_PEER_PROTESTING /* clear text; answers 400 to what is not a request */
 };
 
 enum http_peer_end {
@@ -76,21 +78,26 @@ extern struct http_peer {
     atomic_int accepted, open;           /* connections */
     atomic_int requests;                 /* whole ones, those over HTTP/2 included */
     atomic_int http2_requests;           /* those */
+    char client[64];                     /* the common name of who sent the last request; "" = no certificate */
+    atomic_int pieces;                   /* of floods, sent */
     char answer_header[256];             /* for /header */
     enum http2_act acts[HTTP2_ACTS_MAX]; /* for the first requests over HTTP/2; all others are answered */
     int acts_count;
     bool hides_length;                            /* no Content-Length with half an answer over HTTP/2 */
     char last_request[HTTP_PEER_REQUEST_MAX + 1]; /* over HTTP/1.1 */
+    SSL_CTX *tls;                                 /* set up by http_peer_start() */
     /* private */
     enum http_peer_kind kind;
     pthread_t thread;
     int listener;
-    SSL_CTX *tls;
     struct http_peer_connection **connections;
     int count;
     bool has_closed_once;
 } peer;
 
+/* Before a peer is started: it requires a certificate of this authority, and refuses a client without one. NULL =
+ * not. */
+void http_peer_require_certificate(const struct certificate *authority);
 /* certificate NULL = in clear text; else it is needed for the time of the call only. */
 void http_peer_start(enum http_peer_kind kind, const struct certificate *certificate);
 void http_peer_stop(void);
@@ -99,9 +106,9 @@ void http_peer_stop_listening(void);
 /* A socket that listens on a port of its own, on 127.0.0.1. */
 int http_peer_listen(int *ret_port);
 
-/* For http2_peer.c. */
-void http_peer_send(struct http_peer_connection *connection, const void *bytes, size_t length);
-/* Says GOAWAY. */
+/* For http2_peer.c. false: the client is gone. */
+bool http_peer_send(struct http_peer_connection *connection, const void *bytes, size_t length);
+/* Sends GOAWAY. */
 void http2_peer_leave(struct http_peer_connection *connection);
 /* Takes what has come in off the connection's buffer. */
 enum http_peer_end http2_peer_take(struct http_peer_connection *connection);

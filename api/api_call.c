@@ -1,0 +1,171 @@
+/* See api_call.h. */
+#include "api/api_call.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+
+#define FREE_CALLS_MAX 1024
+#define PAYLOAD_MAX 4096
+
+/* ---- life ---- */
+
+static struct api_call *take_free_call(struct api *api)
+{
+    struct api_call *call = api->free_calls;
+    if (call) {
+        api->free_calls = call->next;
+        api->free_count--;
+        struct buf payload = call->payload;
+        buf_reset(&payload);
+        *call = (struct api_call){.payload = payload};
+    } else if ((call = calloc(1, sizeof(*call)))) {
+        buf_init(&call->payload, PAYLOAD_MAX);
+    }
+    return call;
+}
+
+struct api_call *api_call_start(struct api *api, struct http_request *request, enum route route)
+{
+    struct api_call *call = take_free_call(api);
+    if (!call) {
+        struct http_reply reply = {.status = 503, .headers = {{"Retry-After", "1"}}, .close = true};
+        http_reply(request, &reply);
+        return NULL;
+    }
+    call->api = api;
+    call->request = request;
+    call->route = route;
+    api->busy_count++;
+    return call;
+}
+
+static void release(struct api_call *call)
+{
+    struct api *api = call->api;
+    api->busy_count--;
+    if (api->free_count < FREE_CALLS_MAX) {
+        call->next = api->free_calls;
+        api->free_calls = call;
+        api->free_count++;
+    } else {
+        buf_done(&call->payload);
+        free(call);
+    }
+}
+
+void api_call_free_unused(struct api *api)
+{
+    struct api_call *call;
+    while ((call = api->free_calls)) {
+        api->free_calls = call->next;
+        buf_done(&call->payload);
+        free(call);
+    }
+}
+
+/* ---- answers ---- */
+
+void api_call_answer(struct api_call *call, int status, const char *content_type, struct slice body,
+                     const struct api_header *headers)
+{
+    struct http_reply reply = {
+        .status = status,
+        .content_type = content_type,
+        .body = body.bytes,
+        .body_length = body.length,
+        .is_static = call->has_static_body,
+    };
+    for (size_t i = 0; headers && headers[i].name; i++) {
+        assert(i < HTTP_REPLY_HEADERS_MAX);
+        reply.headers[i].name = headers[i].name;
+        reply.headers[i].value = headers[i].value;
+    }
+    struct http_request *request = call->request;
+    api_metrics_count_answer(call->api->metrics, call->api->routes, call->route, status, request->started_us);
+    call->request = NULL;
+    release(call);
+    http_reply(request, &reply);
+}
+
+void api_call_answer_json(struct api_call *call, int status, const struct buf *body, const struct api_header *headers)
+{
+    if (body->failed)
+        api_call_answer(call, 503, NULL, (struct slice){0}, headers);
+    else
+        api_call_answer(call, status, "application/json", buf_slice(body), headers);
+}
+
+static void answer_problem(struct api_call *call, enum problem problem, const char *detail, struct slice errors,
+                           const struct api_header *headers)
+{
+    struct buf *body = &call->api->body;
+    buf_reset(body);
+    problem_write(body, problem, detail, errors);
+    if (body->failed)
+        api_call_answer(call, problem_status(problem), NULL, (struct slice){0}, headers);
+    else
+        api_call_answer(call, problem_status(problem), "application/problem+json", buf_slice(body), headers);
+}
+
+void api_call_problem(struct api_call *call, enum problem problem, const char *detail, const struct api_header *headers)
+{
+    answer_problem(call, problem, detail, (struct slice){0}, headers);
+}
+
+void api_call_problem_with_errors(struct api_call *call, enum problem problem, const char *detail, struct slice errors)
+{
+    answer_problem(call, problem, detail, errors, NULL);
+}
+
+void api_call_unavailable(struct api_call *call, const struct pg_query_result *result)
+{
+    if (result && result->kind == PG_REFUSED)
+        log_error("a statement was refused", LOG_TEXT("route", route_name(call->route)),
+                  LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
+    static const struct api_header headers[] = {{"Retry-After", "1"}, {0}};
+    const char *reason = result && call->reading.why ? call->reading.why : "The database cannot be asked now.";
+    api_call_problem(call, PROBLEM_UNAVAILABLE, reason, headers);
+}
+
+/* ---- reads of the database ---- */
+
+static void on_query_result(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct api_call *call = container_of(query, struct api_call, query);
+    reads_finish(call->api->reads, &call->reading);
+    call->on_result(query, result);
+}
+
+static void on_read_turn(struct reading *reading)
+{
+    struct api_call *call = container_of(reading, struct api_call, reading);
+    call->query.timeout_ms = reads_left_ms(call->api->reads, reading);
+    pg_pool_submit(call->api->pool, &call->query);
+}
+
+static void on_read_refused(struct reading *reading, const char *why)
+{
+    struct api_call *call = container_of(reading, struct api_call, reading);
+    struct pg_query_result result = {.kind = PG_NOT_SENT};
+    snprintf(result.message, sizeof(result.message), "%s", why);
+    call->on_result(&call->query, &result);
+}
+
+void api_call_query(struct api_call *call, const struct sql_statement *statement,
+                    void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
+{
+    call->query.statement = statement;
+    call->query.yields = true; /* a connection is left to acceptance */
+    call->query.on_result = on_query_result;
+    call->on_result = on_result;
+    call->reading = (struct reading){.on_admitted = on_read_turn, .on_refused = on_read_refused};
+    reads_submit(call->api->reads, &call->reading, call->user_id);
+}
+
+bool api_call_read_id(struct api_call *call)
+{
+    return uuid_parse(call->segment.bytes, call->segment.length, &call->id);
+}

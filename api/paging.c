@@ -1,0 +1,96 @@
+/* See paging.h. */
+#include "api/paging.h"
+
+#include "common/http_server/http_path.h"
+
+struct page {
+    int64_t limit;
+    bool has_limit, has_cursor;
+    struct uuid cursor;
+};
+
+static bool read_limit(struct slice value, int64_t *ret_limit)
+{
+    int64_t limit = 0;
+    if (value.length == 0 || value.length > 3)
+        return false;
+    for (size_t i = 0; i < value.length; i++) {
+        if (value.bytes[i] < '0' || value.bytes[i] > '9')
+            return false;
+        limit = limit * 10 + (value.bytes[i] - '0');
+    }
+    *ret_limit = limit;
+    return limit >= 1 && limit <= PAGE_LIMIT_MAX;
+}
+
+/* Other parameters are ignored. NULL, or what is wrong. */
+static const char *read_parameter(struct slice name, struct slice value, struct page *page)
+{
+    if (slice_is(name, "limit")) {
+        if (page->has_limit || !read_limit(value, &page->limit))
+            return "limit is a number from 1 to 100.";
+        page->has_limit = true;
+    } else if (slice_is(name, "cursor")) {
+        if (page->has_cursor || !uuid_parse(value.bytes, value.length, &page->cursor))
+            return "cursor is not one that next_cursor gave.";
+        page->has_cursor = true;
+    }
+    return NULL;
+}
+
+static const char *read_page(struct slice query, struct page *ret_page)
+{
+    *ret_page = (struct page){.limit = PAGE_LIMIT_DEFAULT};
+    struct http_query_pair pair;
+    while (http_query_next(&query, &pair)) {
+        const char *fault = read_parameter(pair.name, pair.value, ret_page);
+        if (fault)
+            return fault;
+    }
+    return NULL;
+}
+
+void paging_query(struct api_call *call, const struct sql_statement *statement,
+                  void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
+{
+    struct page page;
+    const char *fault = read_page(call->request->query, &page);
+    if (fault) {
+        api_call_problem(call, PROBLEM_INVALID_PARAMETER, fault, NULL);
+        return;
+    }
+    call->page_limit = page.limit;
+    call->id = page.cursor;
+    call->query.params[0] = pg_param_text(call->user_id, strlen(call->user_id));
+    call->query.params[1] = page.has_cursor ? pg_param_uuid(&call->id) : pg_param_null();
+    call->query.params[2] = pg_param_int8(call->page_limit + 1);
+    api_call_query(call, statement, on_result);
+}
+
+void paging_answer(struct api_call *call, const struct pg_query_result *result, int id_column,
+                   void (*write_row)(struct json_writer *writer, const struct pg_rows *rows, int row))
+{
+    if (result->kind != PG_DONE) {
+        api_call_unavailable(call, result);
+        return;
+    }
+    int rows = pg_rows_count(result->rows);
+    int shown = rows > call->page_limit ? (int)call->page_limit : rows;
+    struct buf *body = &call->api->body;
+    buf_reset(body);
+    struct json_writer writer = json_writer_of(body);
+    json_open_object(&writer, NULL);
+    json_open_array(&writer, "items");
+    for (int row = 0; row < shown; row++)
+        write_row(&writer, result->rows, row);
+    json_close_array(&writer);
+    char cursor[UUID_TEXT_SIZE];
+    if (rows > shown) {
+        struct uuid last = pg_uuid(result->rows, shown - 1, id_column);
+        uuid_format(&last, cursor);
+    }
+    json_add_text(&writer, "next_cursor", rows > shown ? cursor : NULL);
+    json_close_object(&writer);
+    static const struct api_header headers[] = {{"Cache-Control", "no-store"}, {0}};
+    api_call_answer_json(call, 200, body, headers);
+}

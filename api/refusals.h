@@ -1,0 +1,30 @@
+/* Refused tokens: counted by reason in a metric, and logged, at most one line a reason and second. */
+#ifndef ISSUING_REFUSALS_H
+#define ISSUING_REFUSALS_H
+
+#include <uv.h>
+
+#include "api/auth.h"
+#include "common/base/closing.h"
+#include "common/base/metrics.h"
+
+struct refusals {
+    uv_timer_t timer; /* runs while refusals are unlogged */
+    struct metric_series *series[AUTH_REFUSAL_COUNT];
+    struct {
+        int64_t logged_ms; /* monotonic, of the last line; valid once has_logged */
+        bool has_logged;
+        int64_t unlogged; /* since that line */
+    } reasons[AUTH_REFUSAL_COUNT];
+    struct closing closing;
+};
+
+/* family: of issuing_auth_failures_total in metrics; all its series exist from now on. */
+void refusals_open(struct refusals *refusals, uv_loop_t *loop, struct metrics *metrics, size_t family);
+/* Counts a refusal and writes a line, or counts it for the next line of this reason, which a timer writes. client: the
+ * address of the client, NULL = not known. */
+void refusals_note(struct refusals *refusals, enum auth_refusal refusal, const char *client);
+/* Writes a line for what is unlogged. on_closed from the loop. */
+void refusals_close(struct refusals *refusals, void (*on_closed)(void *context), void *context);
+
+#endif

@@ -1,0 +1,40 @@
+/* What went wrong, for people: one kind out of ONE list, and a sentence.
+ *
+ * A fallible function is `must_check bool f(in, T *ret_x, struct err *err)`: false means *err is filled and ret_x is
+ * untouched. assert() is for our own bugs; err is for the world. */
+#ifndef ISSUING_ERR_H
+#define ISSUING_ERR_H
+
+#include "common/base/base.h"
+
+/* kind, exit code of a program that ends because of it (docs/operators.md lists them) */
+#define ERR_KINDS(X)                                                  \
+    X(NONE, 0)      /* no error */                                    \
+    X(USAGE, 2)     /* the command line is wrong */                   \
+    X(CONFIG, 78)   /* an option, a file it names, a key ring */      \
+    X(AWAY, 75)     /* the database cannot be reached; try again */   \
+    X(DATABASE, 1)  /* the database refused a statement */            \
+    X(MEMORY, 1)    /* an allocation failed or a limit was reached */ \
+    X(SYSTEM, 1)    /* a system call failed */                        \
+    X(MALFORMED, 1) /* input that does not follow its grammar */      \
+    X(REFUSED, 1)   /* well-formed, but not allowed */                \
+    X(NOT_FOUND, 1) /* no such thing */
+
+enum err_kind {
+#define X(kind, exit_code) ERR_##kind,
+    ERR_KINDS(X)
+#undef X
+};
+
+struct err {
+    enum err_kind kind;
+    char message[320]; /* one sentence, no newline, never a secret */
+};
+
+/* Fills *err (which may be NULL) and returns false, so that a function can end with `return err_set(...)`. */
+bool err_set(struct err *err, enum err_kind kind, const char *format, ...) printf_like(3, 4);
+/* Puts "<text>: " before the message, to say where it happened. Returns false. */
+bool err_prefix(struct err *err, const char *format, ...) printf_like(2, 3);
+int err_exit_code(enum err_kind kind);
+
+#endif

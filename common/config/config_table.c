@@ -1,0 +1,213 @@
+/* Every option there is: the only list of them.
+ *
+ * Invariants: a default is written as a person would write it and is read like any other value; every range is bounded.
+ * Left out: reading (config.c), rules between options (config_check.c), printing (config_show.c). */
+#include "common/config/config_table.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/config/config_value.h"
+
+#define SECOND INT64_C(1000)
+#define MINUTE (60 * SECOND)
+#define HOUR (60 * MINUTE)
+#define DAY (24 * HOUR)
+
+/* In the order of the enums in config.h and log.h. */
+static const char *const words_counts[] = {"accepted", "attempts", NULL};
+static const char *const words_link_refused[] = {"cancel", "keep", NULL};
+static const char *const words_proxy_protocol[] = {"off", "v2", NULL};
+static const char *const words_store[] = {"encrypted", "never", NULL};
+static const char *const words_level[] = {"debug", "info", "warning", "error", NULL};
+static const char *const words_format[] = {"text", "json", NULL};
+
+#define API CONFIG_API
+#define WORKER CONFIG_WORKER
+#define CTL CONFIG_CTL
+#define TO(member) .offset = offsetof(struct config, member)
+#define RANGE(least, most) .min = (least), .max = (most)
+
+const struct config_option config_options[] = {
+    {"database", "url", OPTION_CONNINFO, TO(database.url), .note = "libpq's own environment",
+     .programs = API | WORKER | CTL, .help = "Where PostgreSQL is: a libpq conninfo or URI."},
+    {"database", "connections", OPTION_INTEGER, TO(database.connections), .default_text = "4", RANGE(1, 256),
+     .programs = API | WORKER, .help = "How many connections to PostgreSQL one process keeps."},
+
+    {"api", "listen", OPTION_ADDRESS, TO(api.listen), .default_text = "127.0.0.1:8080", .programs = API,
+     .help = "Where clients are served."},
+    {"api", "admin_listen", OPTION_ADDRESS, TO(api.admin_listen), .default_text = "127.0.0.1:8081", .programs = API,
+     .help = "Where the api answers /livez, /readyz and /metrics."},
+    {"api", "max_connections", OPTION_INTEGER, TO(api.max_connections), .default_text = "10000", RANGE(1, 1000000),
+     .programs = API, .help = "How many client connections may be open at once."},
+    {"api", "max_connections_per_address", OPTION_INTEGER, TO(api.max_connections_per_address), .default_text = "0",
+     RANGE(0, 1000000), .programs = API,
+     .help = "How many connections of one client address may be open at once; 0 = any number. Trusted proxies have no "
+             "such limit."},
+    {"api", "trusted_proxies", OPTION_TEXT, TO(api.trusted_proxies), .programs = API,
+     .help = "Addresses and networks of the proxies that are believed when they tell a client's address."},
+    {"api", "proxy_protocol", OPTION_CHOICE, TO(api.proxy_protocol), .default_text = "off",
+     .words = words_proxy_protocol, .programs = API,
+     .help = "Whether each connection of a trusted proxy begins with a PROXY header of version 2."},
+    {"api", "client_address_header", OPTION_TEXT, TO(api.client_address_header), .programs = API,
+     .help = "The header in which a trusted proxy tells the client's address of each request: X-Forwarded-For."},
+
+    {"auth", "hs256_secret_file", OPTION_FILE, TO(auth.hs256_secret_file), .credential = "hs256_secret",
+     .programs = API, .help = "The secret that HS256 tokens are checked with, 32 bytes or more."},
+    {"auth", "jwks_file", OPTION_FILE, TO(auth.jwks_file), .credential = "jwks", .programs = API,
+     .help = "The key set that RS256, ES256 and EdDSA tokens are checked with."},
+    {"auth", "issuer", OPTION_TEXT, TO(auth.issuer), .programs = API, .help = "What the iss claim of a token must be."},
+    {"auth", "audience", OPTION_TEXT, TO(auth.audience), .programs = API,
+     .help = "What the aud claim of a token must be or hold."},
+    {"auth", "require_kid", OPTION_BOOL, TO(auth.require_kid), .default_text = "false", .programs = API,
+     .help = "Whether a token that names no key (kid) is refused; else all keys of its algorithm are tried."},
+    {"auth", "max_lifetime", OPTION_DURATION, TO(auth.max_lifetime_ms), .default_text = "0s", RANGE(0, 36600 * DAY),
+     .programs = API, .help = "How far away exp of a token may be; 0s = as far as it says."},
+
+    {"limit", "count", OPTION_INTEGER, TO(limit.count), .default_text = "1", RANGE(1, 1000000), .programs = API,
+     .help = "How many requests of one user are accepted within limit.window."},
+    {"limit", "window", OPTION_DURATION, TO(limit.window_ms), .default_text = "10s", RANGE(100, 366 * DAY),
+     .programs = API, .help = "The sliding window that limit.count is about."},
+    {"limit", "counts", OPTION_CHOICE, TO(limit.counts), .default_text = "accepted", .words = words_counts,
+     .programs = API, .help = "What is counted: accepted requests, or refused tries as well."},
+
+    {"idempotency", "retention", OPTION_DURATION, TO(idempotency.retention_ms), .default_text = "24h",
+     RANGE(1 * SECOND, 3660 * DAY), .programs = API | WORKER,
+     .help = "How long a key is kept after its request is final; not below the longest retry schedule."},
+
+    {"outbox", "retention", OPTION_DURATION, TO(outbox.retention_ms), .default_text = "365d",
+     RANGE(SECOND, 36600 * DAY), .programs = WORKER,
+     .help = "How long a finished event and its attempts are kept, at the least; never shorter than its key."},
+
+    {"worker", "poll_interval", OPTION_DURATION, TO(worker.poll_interval_ms), .default_text = "1s", RANGE(10, HOUR),
+     .programs = WORKER, .help = "How often to look for events when nothing wakes the worker."},
+    {"worker", "max_in_flight", OPTION_INTEGER, TO(worker.max_in_flight), .default_text = "128", RANGE(1, 10000),
+     .programs = WORKER, .help = "How many events one worker holds at once."},
+    {"worker", "lease", OPTION_DURATION, TO(worker.lease_ms), .default_text = "30s", RANGE(100, DAY),
+     .programs = WORKER,
+     .help = "How long an event is one worker's own; at least 2 x (issuer.timeout + core.timeout)."},
+    {"worker", "admin_listen", OPTION_ADDRESS, TO(worker.admin_listen), .default_text = "127.0.0.1:8091",
+     .programs = WORKER, .help = "Where the worker answers /livez, /readyz and /metrics."},
+
+    {"retry", "max_attempts", OPTION_INTEGER, TO(retry.max_attempts), .default_text = "10", RANGE(1, 1000),
+     .programs = API | WORKER | CTL, .help = "How many attempts an event has."},
+    {"retry", "base", OPTION_DURATION, TO(retry.base_ms), .default_text = "1s", RANGE(1, DAY),
+     .programs = API | WORKER | CTL,
+     .help = "The longest wait after the first attempt; doubles with each (full jitter)."},
+    {"retry", "cap", OPTION_DURATION, TO(retry.cap_ms), .default_text = "5m", RANGE(1, 30 * DAY),
+     .programs = API | WORKER | CTL, .help = "The longest wait after any attempt."},
+
+    {"issuer", "profile", OPTION_TEXT, TO(issuer.profile), .default_text = "generic", .programs = WORKER,
+     .help = "How to talk to the issuer; generic is the only profile."},
+    {"issuer", "url", OPTION_URL, TO(issuer.url), .programs = WORKER,
+     .help = "Where the issuer is. Required by the worker."},
+    {"issuer", "credential_file", OPTION_FILE, TO(issuer.credential_file), .credential = "issuer_credential",
+     .programs = WORKER, .help = "The bearer token for the issuer."},
+    {"issuer", "client_cert_file", OPTION_FILE, TO(issuer.client_cert_file), .credential = "issuer_client_cert",
+     .programs = WORKER,
+     .help = "The certificate that the worker shows to the issuer over https, and its chain, PEM; with "
+             "issuer.client_key_file."},
+    {"issuer", "client_key_file", OPTION_FILE, TO(issuer.client_key_file), .credential = "issuer_client_key",
+     .programs = WORKER, .help = "The private key of issuer.client_cert_file, PEM, without a passphrase."},
+    {"issuer", "timeout", OPTION_DURATION, TO(issuer.timeout_ms), .default_text = "3s", RANGE(10, 10 * MINUTE),
+     .programs = WORKER | CTL, .help = "How long one call to the issuer may take."},
+    {"issuer", "key_lifetime", OPTION_DURATION, TO(issuer.key_lifetime_ms), .default_text = "24h",
+     RANGE(100, 3660 * DAY), .programs = WORKER | CTL, .help = "How long the issuer honours an idempotency key."},
+    {"issuer", "settle_time", OPTION_DURATION, TO(issuer.settle_time_ms), .default_text = "30s", RANGE(20, DAY),
+     .programs = WORKER | CTL,
+     .help = "How long after a create was sent it may still arrive at the issuer. No look-up is believed before. At "
+             "least 2 x issuer.timeout."},
+    {"issuer", "max_concurrency", OPTION_INTEGER, TO(issuer.max_concurrency), .default_text = "64", RANGE(1, 10000),
+     .programs = WORKER, .help = "How many calls to the issuer one worker makes at once."},
+    {"issuer", "allow_http", OPTION_BOOL, TO(issuer.allow_http), .default_text = "false", .programs = WORKER,
+     .help = "Whether issuer.url may be http:// to another machine."},
+    {"issuer", "http2", OPTION_BOOL, TO(issuer.http2), .default_text = "false", .programs = WORKER,
+     .help = "Whether HTTP/2 is spoken over https where the issuer offers it; only with a libcurl that does it well."},
+
+    {"core", "url", OPTION_URL, TO(core.url), .programs = WORKER, .help = "Where core-api is. Required by the worker."},
+    {"core", "credential_file", OPTION_FILE, TO(core.credential_file), .credential = "core_credential",
+     .programs = WORKER, .help = "The bearer token for core-api."},
+    {"core", "client_cert_file", OPTION_FILE, TO(core.client_cert_file), .credential = "core_client_cert",
+     .programs = WORKER,
+     .help = "The certificate that the worker shows to core-api over https, and its chain, PEM; with "
+             "core.client_key_file."},
+    {"core", "client_key_file", OPTION_FILE, TO(core.client_key_file), .credential = "core_client_key",
+     .programs = WORKER, .help = "The private key of core.client_cert_file, PEM, without a passphrase."},
+    {"core", "timeout", OPTION_DURATION, TO(core.timeout_ms), .default_text = "3s", RANGE(10, 10 * MINUTE),
+     .programs = WORKER, .help = "How long one call to core-api may take."},
+    {"core", "max_concurrency", OPTION_INTEGER, TO(core.max_concurrency), .default_text = "64", RANGE(1, 10000),
+     .programs = WORKER, .help = "How many calls to core-api one worker makes at once."},
+    {"core", "allow_http", OPTION_BOOL, TO(core.allow_http), .default_text = "false", .programs = WORKER,
+     .help = "Whether core.url may be http:// to another machine."},
+    {"core", "http2", OPTION_BOOL, TO(core.http2), .default_text = "false", .programs = WORKER,
+     .help = "Whether HTTP/2 is spoken over https where core-api offers it; only with a libcurl that does it well."},
+    {"core", "on_link_refused", OPTION_CHOICE, TO(core.on_link_refused), .default_text = "cancel",
+     .words = words_link_refused, .programs = WORKER,
+     .help = "What becomes of a card that core-api refuses to link: cancelled at the issuer, or kept."},
+
+    {"tls", "ca_file", OPTION_FILE, TO(tls.ca_file), .note = "the system's", .programs = WORKER,
+     .help = "The authorities that https to the issuer and core-api trusts, PEM."},
+
+    {"breaker", "failures", OPTION_INTEGER, TO(breaker.failures), .default_text = "5", RANGE(1, 1000),
+     .programs = WORKER, .help = "How many failures in a row open the breaker of a target."},
+    {"breaker", "probe_interval", OPTION_DURATION, TO(breaker.probe_interval_ms), .default_text = "2s",
+     RANGE(10, 30 * SECOND), .programs = WORKER,
+     .help = "How long an open breaker waits before its first probe; doubles to 30s."},
+
+    {"card", "store", OPTION_CHOICE, TO(card.store), .default_text = "encrypted", .words = words_store,
+     .programs = API | WORKER, .help = "Whether card numbers are stored."},
+    {"card", "keys_file", OPTION_FILE, TO(card.keys_file), .credential = "card_keys", .programs = API | WORKER | CTL,
+     .help =
+         "The keys of stored card numbers, made by issuing-ctl keys generate. Required by the worker when encrypted."},
+    {"card", "reveal_limit", OPTION_INTEGER, TO(card.reveal_limit), .default_text = "10", RANGE(0, 1000),
+     .programs = API,
+     .help = "How many card numbers are shown to one user within a minute; 0 = none. Never more than the database's "
+             "ceiling."},
+
+    {"log", "level", OPTION_CHOICE, TO(log.level), .default_text = "info", .words = words_level,
+     .synonym = {"warn", LOG_WARNING}, .programs = API | WORKER | CTL,
+     .help = "The least important lines that are written."},
+    {"log", "format", OPTION_CHOICE, TO(log.format), .note = "text on a terminal, else json", .words = words_format,
+     .programs = API | WORKER | CTL, .help = "How lines are written to standard error."},
+};
+
+const size_t config_option_count = ARRAY_SIZE(config_options);
+static_assert(ARRAY_SIZE(config_options) <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX in config_table.h");
+
+void config_option_name(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
+{
+    snprintf(ret_name, CONFIG_NAME_SIZE, "%s.%s", option->section, option->key);
+}
+
+void config_variable_name(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE])
+{
+    snprintf(ret_name, CONFIG_NAME_SIZE, "ISSUING_%s_%s", option->section, option->key);
+    for (char *at = ret_name; *at; at++)
+        if (*at >= 'a' && *at <= 'z')
+            *at = (char)(*at - 'a' + 'A');
+}
+
+size_t config_find_option(const char *name, void (*name_of)(const struct config_option *, char[CONFIG_NAME_SIZE]),
+                          char ret_nearest[CONFIG_NAME_SIZE])
+{
+    size_t least = SIZE_MAX;
+
+    for (size_t i = 0; i < config_option_count; i++) {
+        char candidate[CONFIG_NAME_SIZE];
+        size_t distance;
+        name_of(&config_options[i], candidate);
+        if (strcmp(candidate, name) == 0)
+            return i;
+        distance = config_value_distance(candidate, name);
+        if (distance < least) {
+            least = distance;
+            memcpy(ret_nearest, candidate, CONFIG_NAME_SIZE);
+        }
+    }
+    return config_option_count;
+}
+
+void *config_place_of(const struct config *config, const struct config_option *option)
+{
+    return (char *)(uintptr_t)config + option->offset;
+}

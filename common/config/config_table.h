@@ -1,0 +1,66 @@
+/* The rows of the option table, for the files of common/config/ only; others use config.h. README.md describes how an
+ * option is added. */
+#ifndef ISSUING_CONFIG_TABLE_H
+#define ISSUING_CONFIG_TABLE_H
+
+#include "common/config/config.h"
+
+#define CONFIG_OPTIONS_MAX 64 /* at least the number of rows; the compiler checks it */
+#define CONFIG_NAME_SIZE 96
+#define CONFIG_VALUE_MAX 4096 /* bytes of one value */
+
+enum config_type {
+    OPTION_TEXT,
+    OPTION_CONNINFO, /* may hold a password: never shown as it is */
+    OPTION_FILE,
+    OPTION_ADDRESS,
+    OPTION_URL,
+    OPTION_INTEGER,
+    OPTION_DURATION,
+    OPTION_SIZE,
+    OPTION_BOOL,
+    OPTION_CHOICE,
+};
+
+/* OPTION_CHOICE: a second spelling of one of the words. */
+struct config_synonym {
+    const char *word; /* NULL = none */
+    int64_t index;
+};
+
+struct config_option {
+    const char *section, *key;
+    enum config_type type;
+    size_t offset;            /* into struct config */
+    const char *default_text; /* as a person would write it; NULL = unset */
+    const char *note;         /* --help shows it as the default, where that is not a text */
+    int64_t min, max;         /* numbers, durations (ms), sizes (bytes) */
+    const char *const *words; /* OPTION_CHOICE: the value is the index; NULL ends the list */
+    struct config_synonym synonym;
+    const char *credential; /* its name under $CREDENTIALS_DIRECTORY */
+    int programs;           /* that have it: a set of enum config_program */
+    const char *help;
+};
+
+extern const struct config_option config_options[];
+extern const size_t config_option_count;
+
+enum config_origin { ORIGIN_DEFAULT, ORIGIN_FILE, ORIGIN_ENVIRONMENT, ORIGIN_FLAG, ORIGIN_CREDENTIAL };
+
+struct config_origins {
+    char *path; /* of the file that was read; owned */
+    enum config_origin of[CONFIG_OPTIONS_MAX];
+    int lines[CONFIG_OPTIONS_MAX]; /* in the file; 0 = not in it */
+};
+
+/* "section.key" and "ISSUING_SECTION_KEY". */
+void config_option_name(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
+void config_variable_name(const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
+/* The index of the option whose name (made by `name_of`) is `name`; otherwise config_option_count, and the nearest
+ * name. */
+size_t config_find_option(const char *name, void (*name_of)(const struct config_option *, char[CONFIG_NAME_SIZE]),
+                          char ret_nearest[CONFIG_NAME_SIZE]);
+/* Where the option's value is: a char *, int64_t or bool, depending on its type. */
+void *config_place_of(const struct config *config, const struct config_option *option);
+
+#endif

@@ -1,0 +1,181 @@
+/* See http_call.h.
+ *
+ * Invariants: a call ends in http_call_end() and nowhere else. HTTP_NOT_SENT is reported only when may_be_sent was
+ * false during the whole call: when a pooled connection turned out dead and the second try was refused, the peer may
+ * have read the first, so that is HTTP_LOST. */
+#include "common/http_client/http_call.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/http_client/http_url_origin.h"
+
+static void wipe_and_free(struct buf *buf)
+{
+    buf_wipe(buf);
+    buf_done(buf);
+}
+
+void http_call_init(struct http_call *call, size_t answer_max)
+{
+    memset(call, 0, sizeof(*call));
+    buf_init(&call->lines, HTTP_CALL_TEXT_MAX);
+    buf_init(&call->body, HTTP_CALL_TEXT_MAX);
+    buf_init(&call->answer, answer_max);
+    call->retry_after_ms = -1;
+}
+
+void http_call_done(struct http_call *call)
+{
+    assert(!call->client);
+    wipe_and_free(&call->lines);
+    wipe_and_free(&call->body);
+    wipe_and_free(&call->answer);
+}
+
+void http_call_forget(struct http_call *call)
+{
+    wipe_and_free(&call->answer);
+}
+
+/* ---- making a request ---- */
+
+void http_call_make(struct http_call *call, const char *method, const char *base)
+{
+    assert(!call->client);
+    call->method = method;
+    buf_reset(&call->lines);
+    buf_reset(&call->body);
+    buf_put_text(&call->lines, base);
+}
+
+void http_call_url(struct http_call *call, const char *text)
+{
+    buf_put_text(&call->lines, text);
+}
+
+void http_call_url_segment(struct http_call *call, const char *text)
+{
+    http_put_segment(&call->lines, text, strlen(text));
+}
+
+void http_call_header(struct http_call *call, const char *name, const char *value)
+{
+    buf_put_byte(&call->lines, '\0');
+    buf_put_text(&call->lines, name);
+    buf_put_text(&call->lines, ": ");
+    buf_put_text(&call->lines, value);
+}
+
+bool http_call_is_made(const struct http_call *call)
+{
+    return !call->lines.failed && !call->body.failed;
+}
+
+/* ---- what was made ---- */
+
+const char *http_call_next_line(const struct http_call *call, const char *line)
+{
+    const char *next = strchr(line, '\0') + 1, *end = call->lines.bytes + call->lines.length;
+    return next < end ? next : NULL;
+}
+
+/* A header is written verbatim, so it must not contain CR or LF. */
+static bool has_break(const char *text, size_t length)
+{
+    return memchr(text, '\n', length) || memchr(text, '\r', length);
+}
+
+const char *http_call_check(const struct http_call *call)
+{
+    const struct buf *lines = &call->lines;
+    if (!http_call_is_made(call))
+        return "out of memory";
+    if (lines->length == 0)
+        return "not an address of HTTP";
+    int count = 0;
+    for (const char *line = http_call_next_line(call, lines->bytes); line; line = http_call_next_line(call, line))
+        count++;
+    if (count > HTTP_CALL_HEADERS_MAX)
+        return "too many headers";
+    bool breaks = has_break(lines->bytes, lines->length) ||
+                  (call->secret_header && has_break(call->secret_header, strlen(call->secret_header)));
+    return breaks ? "a header with a line break" : NULL;
+}
+
+/* ---- from its start to its end ---- */
+
+void http_call_begin(struct http_call *call, struct http_client *client)
+{
+    wipe_and_free(&call->answer);
+    call->client = client;
+    call->origin = NULL;
+    call->next = NULL;
+    call->conn = NULL;
+    call->may_be_sent = false;
+    call->status = 0;
+    call->retry_after_ms = -1;
+    call->answer_is_json = false;
+    call->was_resent = false;
+    call->error[0] = '\0';
+    call->took_us = clock_mono_us(); /* until the end: the time of the start */
+    if (call->timeout_ms < 1)
+        call->timeout_ms = 1;
+    call->deadline_ms = call->took_us / 1000 + call->timeout_ms;
+}
+
+void http_call_leaves(struct http_call *call)
+{
+    call->was_resent = call->may_be_sent;
+    call->may_be_sent = true;
+}
+
+bool http_call_is_late(const struct http_call *call)
+{
+    return clock_mono_ms() >= call->deadline_ms;
+}
+
+static void set_error(struct http_call *call, const char *text)
+{
+    snprintf(call->error, sizeof(call->error), "%.*s", (int)sizeof(call->error) - 1, text);
+    for (char *c = call->error; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            *c = '?';
+}
+
+void http_call_set_failed(struct http_call *call, const char *why)
+{
+    call->result = call->may_be_sent ? HTTP_LOST : HTTP_NOT_SENT;
+    call->status = 0;
+    wipe_and_free(&call->answer);
+    call->answer_is_json = false;
+    call->retry_after_ms = -1;
+    set_error(call, why);
+}
+
+void http_call_end(struct http_call *call)
+{
+    wipe_and_free(&call->lines);
+    wipe_and_free(&call->body);
+    call->took_us = clock_mono_us() - call->took_us;
+    call->client = NULL;
+    if (call->origin)
+        call->origin->calls--;
+    call->origin = NULL;
+    call->on_done(call); /* may free the call or start it again */
+}
+
+void http_call_answered(struct http_call *call)
+{
+    call->result = HTTP_ANSWERED;
+    http_call_end(call);
+}
+
+void http_call_failed(struct http_call *call, const char *why)
+{
+    http_call_set_failed(call, why);
+    http_call_end(call);
+}

@@ -1,0 +1,105 @@
+/* One outgoing request and its result. The caller makes a call, http_client.h starts it, a transport ends it.
+ *
+ * A call ends exactly once, from the loop, never inside http_client_start(). What was sent and what came back is wiped
+ * when it is freed: it may hold credentials and card numbers. */
+#ifndef ISSUING_HTTP_CALL_H
+#define ISSUING_HTTP_CALL_H
+
+#include "common/base/base.h"
+#include "common/base/buf.h"
+
+struct client_certificate;
+
+enum http_result {
+    HTTP_ANSWERED, /* status and body are there */
+    HTTP_NOT_SENT, /* no byte of the request left: name not resolved, connection refused, TLS refused, closing */
+    HTTP_LOST,     /* something was sent and no complete answer came: timeout, reset, answer too large, garbage */
+};
+
+#define HTTP_CALL_HEADERS_MAX 8
+#define HTTP_CALL_TEXT_MAX 8192 /* bytes of URL and headers together, and of a body */
+
+struct http_call {
+    /* in; borrowed until on_done. The first two are filled by http_call_make() and the functions below it. */
+    const char *method; /* "GET", "POST", or "DELETE", which has no body */
+    struct buf lines;   /* the URL, then each header as "Name: value", with a NUL between them */
+    struct buf body;    /* of a POST; may be empty */
+    /* A further header line that must not be copied around ("Authorization: Bearer ..."), or NULL. */
+    const char *secret_header;
+    int64_t timeout_ms;                     /* for the whole call, connecting included */
+    struct client_certificate *certificate; /* ours, over https; NULL = none. Borrowed by http_client_start() */
+    bool may_be_http2;                      /* over https; see http_client_http2_is_sound() */
+    void (*on_done)(struct http_call *call);
+
+    /* out; valid in on_done and until the call is started again, http_call_forget() or http_call_done() */
+    enum http_result result;
+    int status;
+    struct buf answer;      /* the body */
+    int64_t retry_after_ms; /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
+    bool answer_is_json;    /* Content-Type application/json or application/<any>+json */
+    bool was_resent;        /* sent twice, because a pooled connection was dead: the first may have been acted on */
+    char error[160];        /* why it was not answered; never holds header or body bytes */
+    int64_t took_us;
+
+    /* of the client and the transport */
+    struct http_client *client; /* NULL = not under way */
+    struct http_url_origin *origin;
+    struct http_calls *list;
+    struct http_call *next, *previous;
+    struct http_pooled_conn *conn;
+    int64_t deadline_ms;
+    bool may_be_sent;
+};
+
+void http_call_init(struct http_call *call, size_t answer_max);
+void http_call_done(struct http_call *call);
+/* Wipes and frees the answer. */
+void http_call_forget(struct http_call *call);
+
+/* ---- making a request ---- */
+
+/* Starts a new request, and its URL with `base`. The rest of the URL follows, then the headers; the body is written
+ * into `body` at any time. All of it is freed when the call ends. */
+void http_call_make(struct http_call *call, const char *method, const char *base);
+/* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment().
+ * Precondition: no header yet. */
+void http_call_url(struct http_call *call, const char *text);
+void http_call_url_segment(struct http_call *call, const char *text);
+/* Adds a header, at most HTTP_CALL_HEADERS_MAX of them. A line break in it fails the call when it is started. */
+void http_call_header(struct http_call *call, const char *name, const char *value);
+/* false: a part did not fit or is not a segment, or out of memory. */
+must_check bool http_call_is_made(const struct http_call *call);
+/* Appends text percent-encoded outside RFC 3986 unreserved. */
+bool http_put_encoded(struct buf *out, const char *text, size_t length);
+/* The same for a segment of a path. An empty segment, "." and ".." change the path, however they are encoded (RFC 3986,
+ * 5.2.4; the URL standard takes %2E for a dot): they fail the buffer, so the call cannot be made. */
+bool http_put_segment(struct buf *out, const char *text, size_t length);
+
+/* ---- for the client and its transports ---- */
+
+#define HTTP_HEADER_MAX (32 * 1024) /* bytes of one answer's header, interim answers and trailers included */
+/* What a peer may send for one call, framing included: chunks of few bytes, padding, records of TLS, interim
+ * answers. */
+#define HTTP_CALL_BYTES(answer_max) (512 * (size_t)1024 + 8 * (answer_max))
+
+/* The header line behind this one; behind the URL, which `lines` begins with, the first. NULL = there is no other. */
+const char *http_call_next_line(const struct http_call *call, const char *line);
+/* What is wrong with the lines, or NULL. */
+const char *http_call_check(const struct http_call *call);
+/* Resets what an earlier start left, and starts the clock. */
+void http_call_begin(struct http_call *call, struct http_client *client);
+/* From now on the request is being sent, or may be. */
+void http_call_leaves(struct http_call *call);
+/* Its time is over. Checked before a byte is sent: the timer that ends the call may fire late, above all after a
+ * suspension, and by then the caller may have lost the right to send it. */
+bool http_call_is_late(const struct http_call *call);
+/* Sets the result LOST or NOT_SENT, by may_be_sent. Any text; it is cut and made harmless. */
+void http_call_set_failed(struct http_call *call, const char *why);
+/* Ends the call with the result that is set: on_done may free it or start it again. */
+void http_call_end(struct http_call *call);
+/* Ends it ANSWERED: status, header and body are filled in. */
+void http_call_answered(struct http_call *call);
+/* http_call_set_failed() and http_call_end(). */
+void http_call_failed(struct http_call *call, const char *why);
+
+#endif

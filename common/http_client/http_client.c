@@ -1,0 +1,201 @@
+/* See http_client.h. This file checks a call, finds its origin and hands it to the transport of its scheme.
+ *
+ * Invariants: a call is in exactly one place: its transport, the list of failed starts, or its owner's hands; it never
+ * ends inside http_client_start().
+ * Left out: redirects, cookies, proxies, files, decoding of Content-Encoding, a limit on parallel calls (the callers
+ * have theirs). */
+#include "common/http_client/http_client.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/closing.h"
+#include "common/http_client/http_loop.h"
+#include "common/http_client/http_url_origin.h"
+#include "common/http_client/http_transfer.h"
+#include "common/http_client/plain/http_plain.h"
+
+/* The first release of libcurl after curl/curl#22987 (September 2026): before it a whole answer that came before the
+ * end of the request could be thrown away, which RFC 9113, 8.1 forbids. A closed window made it spin until 8.0.0
+ * (curl/curl#10627). */
+#define HTTP2_SOUND_SINCE 0x081700
+
+#define ORIGINS_MAX 8
+
+/* An origin without calls is given up when another one is needed. */
+struct origin_slot {
+    struct http_url_origin origin;
+    struct http_transfer_origin transfer;
+    struct http_plain_origin plain;
+};
+
+struct http_client {
+    struct http_loop loop;
+    struct http_transfers transfers;
+    struct http_plain plain;
+    struct origin_slot slots[ORIGINS_MAX];
+    struct http_call *failed_starts, **failed_starts_tail;
+    uv_timer_t close_timer; /* ends the calls that could not be started, and closes; in the next turn of the loop */
+    bool is_closing;
+    void (*on_closed)(void *context);
+    void *closed_context;
+    struct closing closing;
+};
+
+/* ---- origins ---- */
+
+static void leave_origin(struct origin_slot *slot)
+{
+    if (!slot->origin.text)
+        return;
+    http_plain_leave(&slot->plain);
+    http_url_origin_close(&slot->origin);
+}
+
+/* Returns why there is none, or NULL. */
+static const char *find_origin(struct http_client *client, const char *url, struct origin_slot **ret_slot)
+{
+    bool is_https;
+    size_t length = http_url_origin_length(url, &is_https);
+    if (length == 0)
+        return "not an address of HTTP";
+    struct origin_slot *unused = NULL;
+    for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++) {
+        const struct http_url_origin *origin = &slot->origin;
+        if (origin->text && origin->text_length == length && memcmp(origin->text, url, length) == 0) {
+            *ret_slot = slot;
+            return NULL;
+        }
+        if (origin->calls == 0 && (!unused || (unused->origin.text && !origin->text)))
+            unused = slot;
+    }
+    if (!unused)
+        return "too many addresses at once";
+    leave_origin(unused);
+    *ret_slot = unused;
+    return http_url_origin_open(&unused->origin, url, length, is_https);
+}
+
+/* ---- starting a call ---- */
+
+/* It is written into the request line verbatim, so it must not contain blanks or line breaks. */
+static bool is_target(const char *target)
+{
+    for (const char *byte = target; *byte; byte++)
+        if (*byte <= 0x20 || *byte >= 0x7f || *byte == '#')
+            return false;
+    return *target == '/';
+}
+
+/* Returns why it did not start, or NULL. */
+static const char *start_call(struct http_client *client, struct http_call *call)
+{
+    if (client->is_closing)
+        return "the client is closing";
+    struct origin_slot *slot = NULL;
+    const char *why = http_call_check(call);
+    if (!why)
+        why = find_origin(client, call->lines.bytes, &slot);
+    if (!why && !is_target(call->lines.bytes + slot->origin.text_length))
+        why = "not an address of HTTP";
+    if (why)
+        return why;
+    call->origin = &slot->origin;
+    slot->origin.calls++;
+    return slot->origin.is_https ? http_transfer_start(&client->transfers, &slot->transfer, call)
+                                 : http_plain_start(&slot->plain, call);
+}
+
+static void on_close_timer(uv_timer_t *timer);
+
+void http_client_start(struct http_client *client, struct http_call *call)
+{
+    assert(!call->client && call->on_done);
+    assert(strcmp(call->method, "GET") == 0 || strcmp(call->method, "POST") == 0 ||
+           (strcmp(call->method, "DELETE") == 0 && call->body.length == 0));
+    http_call_begin(call, client);
+    const char *why = start_call(client, call);
+    if (!why)
+        return;
+    http_call_set_failed(call, why);
+    *client->failed_starts_tail = call;
+    client->failed_starts_tail = &call->next;
+    uv_timer_start(&client->close_timer, on_close_timer, 0, 0);
+}
+
+bool http_client_http2_is_sound(const char **ret_version)
+{
+    const curl_version_info_data *info = curl_version_info(CURLVERSION_NOW);
+    *ret_version = info->version;
+    return (info->features & CURL_VERSION_HTTP2) && info->version_num >= HTTP2_SOUND_SINCE;
+}
+
+/* ---- opening and closing ---- */
+
+static void close_parts(struct http_client *client)
+{
+    for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++) {
+        leave_origin(slot);
+        http_transfer_origin_done(&slot->transfer);
+    }
+    http_transfers_done(&client->transfers);
+    closing_start(&client->closing, free, client, client->on_closed, client->closed_context);
+    http_plain_close(&client->plain, closing_part_closed, closing_part(&client->closing));
+    http_loop_close(&client->loop, closing_part_closed, closing_part(&client->closing));
+    closing_handle(&client->closing, &client->close_timer);
+    closing_end(&client->closing);
+}
+
+static void on_close_timer(uv_timer_t *timer)
+{
+    struct http_client *client = container_of(timer, struct http_client, close_timer);
+    struct http_call *call = client->failed_starts, *next;
+    client->failed_starts = NULL;
+    client->failed_starts_tail = &client->failed_starts;
+    for (; call; call = next) {
+        next = call->next;
+        http_call_end(call);
+    }
+    if (!client->is_closing) /* checked after the calls ended: one of them may have closed the client */
+        return;
+    http_transfers_stop_all(&client->transfers, "the client is closing");
+    http_plain_stop_all(&client->plain, "the client is closing");
+    if (!client->failed_starts) /* else the timer runs again */
+        close_parts(client);
+}
+
+void http_client_close(struct http_client *client, void (*on_closed)(void *context), void *context)
+{
+    assert(!client->is_closing);
+    client->is_closing = true;
+    client->on_closed = on_closed;
+    client->closed_context = context;
+    uv_timer_start(&client->close_timer, on_close_timer, 0, 0);
+}
+
+void http_client_trust(struct http_client *client, struct authorities *authorities)
+{
+    http_transfers_trust(&client->transfers, authorities);
+}
+
+bool http_client_open(uv_loop_t *loop, const struct http_client_options *options, struct http_client **ret_client,
+                      struct err *err)
+{
+    struct http_client *client = calloc(1, sizeof(*client));
+    if (!client)
+        return err_set(err, ERR_MEMORY, "out of memory for the HTTP client");
+    if (!http_loop_open(&client->loop, loop, err)) {
+        free(client);
+        return false;
+    }
+    client->failed_starts_tail = &client->failed_starts;
+    uv_timer_init(loop, &client->close_timer);
+    http_transfers_init(&client->transfers, &client->loop, options->connections_max, options->answer_max,
+                        options->ca_file);
+    http_plain_open(&client->plain, loop, &client->loop, options->connections_max, options->answer_max);
+    for (struct origin_slot *slot = client->slots; slot < client->slots + ORIGINS_MAX; slot++)
+        http_plain_origin_init(&slot->plain, &client->plain, &slot->origin);
+    *ret_client = client;
+    return true;
+}

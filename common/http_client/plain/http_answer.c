@@ -1,0 +1,263 @@
+/* See http_answer.h.
+ *
+ * llhttp finds where an answer ends. What it accepts and other parsers may read differently is refused here: anything
+ * before the status, a status other than three digits of HTTP/1, folded lines, lines that end with LF alone, NUL, an
+ * encoding other than chunked. So the lines of a header are checked before llhttp gets them.
+ *
+ * Invariants: an interim answer (1xx) is skipped and leaves nothing behind; like 204 and 304 it has no body; of the
+ * header only what a call needs is stored, trailers are ignored; every callback that fails sets `objection`.
+ * Left out: HTTP/0.9, upgrades, decoding of Content-Encoding. */
+#include "common/http_client/plain/http_answer.h"
+
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/http_client/http_values.h"
+
+#define START_LENGTH 13 /* of a status line that is compared byte by byte */
+#define WITHOUT_BODY 1  /* to llhttp, from on_headers_complete() */
+
+static int reject(struct http_answer *answer, const char *why)
+{
+    answer->objection = why;
+    return HPE_USER;
+}
+
+static int count_header(struct http_answer *answer, size_t length)
+{
+    answer->header_bytes += length;
+    return answer->header_bytes > HTTP_HEADER_MAX ? reject(answer, "the answer's header is too large") : 0;
+}
+
+/* ---- the lines of a header, as they come ---- */
+
+/* HTTP/1.x, a blank, three digits, and what ends them. */
+static bool fits_start(size_t at, char byte)
+{
+    static const char start[] = "HTTP/1.";
+    if (at < sizeof(start) - 1)
+        return byte == start[at];
+    switch (at) {
+    case 7:
+        return byte == '0' || byte == '1';
+    case 8:
+        return byte == ' ';
+    case 9:
+        return byte >= '1' && byte <= '9';
+    case START_LENGTH - 1:
+        return byte == ' ' || byte == '\r';
+    }
+    return byte >= '0' && byte <= '9';
+}
+
+/* A line, or the part of one that is there. */
+static bool check_line(struct http_answer *answer, const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length && answer->start_length < START_LENGTH; i++)
+        if (!fits_start(answer->start_length++, bytes[i]))
+            return false;
+    if (answer->line_length == 0 && (bytes[0] == ' ' || bytes[0] == '\t'))
+        return false;
+    if (bytes[length - 1] == '\n' && (length > 1 ? bytes[length - 2] : answer->last_byte) != '\r')
+        return false;
+    answer->line_length += length;
+    answer->last_byte = bytes[length - 1];
+    return true;
+}
+
+/* Returns the number of bytes that belong to the header, which ends with an empty line; 0 = there is an objection. */
+static size_t check_header(struct http_answer *answer, const char *bytes, size_t length)
+{
+    size_t used = 0;
+    for (bool is_over = false; used < length && !is_over;) {
+        const char *end = memchr(bytes + used, '\n', length - used);
+        size_t part = end ? (size_t)(end + 1 - (bytes + used)) : length - used;
+        if (!check_line(answer, bytes + used, part)) {
+            reject(answer, "the answer is not HTTP/1");
+            return 0;
+        }
+        used += part;
+        is_over = end && answer->line_length == 2;
+        if (end)
+            answer->line_length = 0;
+    }
+    return count_header(answer, used) == 0 ? used : 0;
+}
+
+/* ---- what llhttp finds ---- */
+
+/* Cuts what does not fit. */
+static void append(char *text, size_t size, unsigned char *length, const char *bytes, size_t count)
+{
+    size_t fits = size - *length;
+    if (count > fits)
+        count = fits;
+    memcpy(text + *length, bytes, count);
+    *length = (unsigned char)(*length + count);
+}
+
+static int on_message_begin(llhttp_t *parser)
+{
+    struct http_answer *answer = parser->data;
+    answer->name_length = answer->value_length = 0;
+    answer->call->retry_after_ms = -1;
+    answer->call->answer_is_json = false;
+    return 0;
+}
+
+static int on_status(llhttp_t *parser, const char *at, size_t length)
+{
+    return memchr(at, '\0', length) ? reject(parser->data, "the answer is not HTTP/1") : 0;
+}
+
+/* Framing behind the header: extensions of chunks, trailers. */
+static int on_text(llhttp_t *parser, const char *at, size_t length)
+{
+    (void)at;
+    struct http_answer *answer = parser->data;
+    return answer->header_is_whole ? count_header(answer, length) : 0;
+}
+
+static int on_header_field(llhttp_t *parser, const char *at, size_t length)
+{
+    struct http_answer *answer = parser->data;
+    append(answer->name, sizeof(answer->name), &answer->name_length, at, length);
+    return on_text(parser, at, length);
+}
+
+static int on_header_value(llhttp_t *parser, const char *at, size_t length)
+{
+    struct http_answer *answer = parser->data;
+    append(answer->value, sizeof(answer->value), &answer->value_length, at, length);
+    return on_text(parser, at, length);
+}
+
+static int on_header_value_complete(llhttp_t *parser)
+{
+    struct http_answer *answer = parser->data;
+    struct slice name = {.bytes = answer->name, .length = answer->name_length};
+    struct slice value = {.bytes = answer->value, .length = answer->value_length};
+    answer->name_length = answer->value_length = 0;
+    if (answer->header_is_whole) /* a trailer */
+        return count_header(answer, 4);
+    while (value.length > 0 && (value.bytes[value.length - 1] == ' ' || value.bytes[value.length - 1] == '\t'))
+        value.length--;
+    if (http_same_word(name, "retry-after"))
+        answer->call->retry_after_ms = http_retry_after_ms(value, clock_wall_us() / 1000);
+    else if (http_same_word(name, "content-type"))
+        answer->call->answer_is_json = http_is_json(value);
+    else if (http_same_word(name, "transfer-encoding") && !http_same_word(value, "chunked"))
+        return reject(answer, "an encoding that was not requested");
+    return 0;
+}
+
+/* Whatever its header states. */
+static bool has_no_body(const llhttp_t *parser)
+{
+    return parser->status_code < 200 || parser->status_code == 204 || parser->status_code == 304;
+}
+
+static int on_headers_complete(llhttp_t *parser)
+{
+    struct http_answer *answer = parser->data;
+    answer->header_is_whole = true;
+    if (parser->status_code == 101)
+        return reject(answer, "an upgrade that was not requested");
+    if ((parser->flags & F_TRANSFER_ENCODING) && !(parser->flags & F_CHUNKED))
+        return reject(answer, "an encoding that was not requested");
+    return has_no_body(parser) ? WITHOUT_BODY : 0;
+}
+
+static int on_body(llhttp_t *parser, const char *at, size_t length)
+{
+    struct http_answer *answer = parser->data;
+    struct buf *body = &answer->call->answer;
+    if (length > answer->body_max - body->length)
+        return reject(answer, "the answer is too large");
+    return buf_put(body, at, length) ? 0 : reject(answer, "out of memory for the answer");
+}
+
+static int on_message_complete(llhttp_t *parser)
+{
+    struct http_answer *answer = parser->data;
+    if (parser->status_code < 200) { /* interim */
+        answer->header_is_whole = false;
+        answer->start_length = 0;
+        return 0;
+    }
+    /* A body that must not be there may follow all the same. */
+    bool is_odd = has_no_body(parser) && (parser->content_length > 0 || (parser->flags & F_TRANSFER_ENCODING));
+    answer->is_whole = true;
+    answer->may_keep = llhttp_should_keep_alive(parser) == 1 && !is_odd;
+    answer->call->status = parser->status_code;
+    return HPE_PAUSED;
+}
+
+static const llhttp_settings_t settings = {
+    .on_message_begin = on_message_begin,
+    .on_status = on_status,
+    .on_header_field = on_header_field,
+    .on_header_value = on_header_value,
+    .on_header_value_complete = on_header_value_complete,
+    .on_chunk_extension_name = on_text,
+    .on_chunk_extension_value = on_text,
+    .on_headers_complete = on_headers_complete,
+    .on_body = on_body,
+    .on_message_complete = on_message_complete,
+};
+
+void http_answer_begin(struct http_answer *answer, struct http_call *call, size_t body_max)
+{
+    memset(answer, 0, sizeof(*answer));
+    llhttp_init(&answer->parser, HTTP_RESPONSE, &settings);
+    answer->parser.data = answer;
+    answer->call = call;
+    answer->body_max = body_max < call->answer.max ? body_max : call->answer.max;
+}
+
+static enum http_answer_state state_after(struct http_answer *answer, llhttp_errno_t error)
+{
+    if (answer->is_whole)
+        return HTTP_ANSWER_WHOLE;
+    if (error == HPE_OK && !answer->objection)
+        return HTTP_ANSWER_GOES_ON;
+    if (!answer->objection)
+        answer->objection = "the answer is not HTTP";
+    return HTTP_ANSWER_BROKEN;
+}
+
+enum http_answer_state http_answer_take(struct http_answer *answer, const char *bytes, size_t length, size_t *ret_used)
+{
+    llhttp_errno_t error = HPE_OK;
+    size_t used = 0;
+    answer->has_begun = true;
+    size_t left = HTTP_CALL_BYTES(answer->body_max) - answer->all_bytes;
+    bool is_too_much = length > left; /* zeros of a chunk's size */
+    if (is_too_much)
+        length = left;
+    answer->all_bytes += length;
+    while (used < length && error == HPE_OK) {
+        size_t part = length - used;
+        if (!answer->header_is_whole)
+            part = check_header(answer, bytes + used, part);
+        if (part == 0)
+            break;
+        error = llhttp_execute(&answer->parser, bytes + used, part);
+        used += part;
+    }
+    if (is_too_much && error == HPE_OK && !answer->objection)
+        answer->objection = "the peer sends without end";
+    *ret_used = answer->is_whole ? (size_t)(llhttp_get_error_pos(&answer->parser) - bytes) : length;
+    return state_after(answer, error);
+}
+
+enum http_answer_state http_answer_close(struct http_answer *answer)
+{
+    llhttp_errno_t error = llhttp_finish(&answer->parser);
+    if (!answer->is_whole && !answer->objection)
+        answer->objection =
+            answer->has_begun ? "the peer closed in the middle of its answer" : "the peer closed without an answer";
+    enum http_answer_state state = state_after(answer, error);
+    answer->may_keep = false;
+    return state == HTTP_ANSWER_WHOLE ? HTTP_ANSWER_WHOLE : HTTP_ANSWER_BROKEN;
+}

@@ -1,0 +1,39 @@
+/* Parses one answer of HTTP/1 into its call. llhttp (strict build) finds the framing. Private to the clear-text
+ * transport. */
+#ifndef ISSUING_HTTP_ANSWER_H
+#define ISSUING_HTTP_ANSWER_H
+
+#include <llhttp.h>
+
+#include "common/http_client/http_call.h"
+
+enum http_answer_state {
+    HTTP_ANSWER_GOES_ON,
+    HTTP_ANSWER_WHOLE,
+    HTTP_ANSWER_BROKEN, /* why: objection */
+};
+
+struct http_answer {
+    llhttp_t parser;
+    struct http_call *call; /* gets status, header and body */
+    size_t body_max;
+    size_t header_bytes;
+    size_t all_bytes;      /* of the answer, interim answers and framing included */
+    size_t line_length;    /* of the header line that is being checked */
+    const char *objection; /* static text */
+    bool has_begun;        /* a byte of it arrived */
+    bool header_is_whole;
+    bool is_whole;
+    bool may_keep; /* the connection; once it is whole */
+    unsigned char start_length, name_length, value_length;
+    char last_byte;            /* of the header */
+    char name[20], value[112]; /* of the header that is being read; longer names are not ours, longer values are cut */
+};
+
+void http_answer_begin(struct http_answer *answer, struct http_call *call, size_t body_max);
+/* ret_used: the number of bytes that belong to the answer. */
+enum http_answer_state http_answer_take(struct http_answer *answer, const char *bytes, size_t length, size_t *ret_used);
+/* The peer has closed: that may be the end of the body. */
+enum http_answer_state http_answer_close(struct http_answer *answer);
+
+#endif

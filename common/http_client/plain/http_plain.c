@@ -1,0 +1,424 @@
+/* See http_plain.h.
+ *
+ * A call takes an idle connection, the last used first, because that one is most likely still alive. Without one it
+ * waits for whatever comes first: a connection whose call has ended, or a new one. A connection serves one call at a
+ * time, and goes back to the pool only if the answer allowed it, nothing followed the answer, and the whole request had
+ * left.
+ *
+ * A pooled connection that ends without a byte of an answer was closed by the peer while the request was sent: the call
+ * is sent once more, on a new connection. If a byte of the first sending had left, may_be_sent stays set, and so does
+ * was_resent.
+ *
+ * Invariants: a call is in one list of its origin, and in `sent` exactly while it has a connection; no call ends inside
+ * http_plain_start(); a peer has nothing to say on an idle connection, so whatever arrives there ends the connection.
+ * Left out: pipelining, a limit on connections (the callers limit their calls). */
+#include "common/http_client/plain/http_plain.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "common/base/clock.h"
+#include "common/base/secret.h"
+#include "common/http_client/plain/http_connect.h"
+#include "common/http_client/plain/http_pooled_conn.h"
+
+#define CONNECTS_MAX 64    /* at a time, of one origin */
+#define IDLE_MAX_MS 118000 /* what middle boxes forget; libcurl's limit, too */
+#define IDLE_CHECK_MS 15000
+#define DEADLINE_LEAST_MS 10 /* the precision of deadlines; it bounds how often all calls are looked through */
+
+static void assign_conn(struct http_plain_origin *origin, struct http_pooled_conn *conn);
+static bool connect_more(struct http_plain_origin *origin);
+
+/* ---- deadlines ---- */
+
+static void on_deadline(uv_timer_t *timer);
+
+/* At the next turn of the loop. */
+static void wake_deadline(struct http_plain *plain)
+{
+    plain->due_ms = clock_mono_ms();
+    uv_timer_start(&plain->deadline, on_deadline, 0, 0);
+}
+
+/* ---- making connections ---- */
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void on_connected(struct http_plain_origin *origin, int fd, const char *why)
+{
+    origin->connecting--;
+    struct http_pooled_conn *conn = fd >= 0 ? http_pooled_conn_new(origin, fd, on_poll) : NULL;
+    if (conn) {
+        assign_conn(origin, conn);
+        connect_more(origin);
+        return;
+    }
+    struct http_call *call = origin->retry_on_new_conn.first ? origin->retry_on_new_conn.first : origin->waiting.first;
+    if (call && why) {
+        http_calls_remove(call);
+        http_call_failed(call, fd >= 0 ? "out of memory for a connection" : why);
+    }
+    connect_more(origin);
+}
+
+/* A connection belongs to no call until it is made, so it has the time of the call that came last. When its time is
+ * over no call ends: each has a deadline of its own. */
+static int64_t connect_time_ms(const struct http_plain_origin *origin)
+{
+    const struct http_call *waiting = origin->waiting.last, *retry = origin->retry_on_new_conn.last;
+    int64_t waiting_ms = waiting ? waiting->deadline_ms : 0, retry_ms = retry ? retry->deadline_ms : 0;
+    int64_t left_ms = (waiting_ms > retry_ms ? waiting_ms : retry_ms) - clock_mono_ms();
+    return left_ms < 1 ? 1 : left_ms;
+}
+
+/* As many as there are calls without a connection. false: not even one is being made. */
+static bool connect_more(struct http_plain_origin *origin)
+{
+    while (origin->connecting < CONNECTS_MAX &&
+           origin->connecting < origin->waiting.count + origin->retry_on_new_conn.count) {
+        if (!http_connect_start(origin, connect_time_ms(origin), on_connected))
+            break;
+        origin->connecting++;
+    }
+    return origin->connecting > 0;
+}
+
+/* ---- sending ---- */
+
+static void put_header(struct buf *request, const char *header)
+{
+    buf_put_text(request, header);
+    buf_put(request, "\r\n", 2);
+}
+
+static bool write_request(struct buf *request, const struct http_plain_origin *origin, const struct http_call *call)
+{
+    buf_reset(request);
+    buf_put_text(request, call->method);
+    buf_put_byte(request, ' ');
+    buf_put_text(request, call->lines.bytes + origin->origin->text_length);
+    buf_put_text(request, " HTTP/1.1\r\nHost: ");
+    put_header(request, origin->origin->host);
+    buf_put_text(request, "User-Agent: issuing\r\nAccept: */*\r\n");
+    const char *line = call->lines.bytes;
+    while ((line = http_call_next_line(call, line)))
+        put_header(request, line);
+    if (call->secret_header)
+        put_header(request, call->secret_header);
+    if (call->method[0] == 'P')
+        buf_put_format(request, "Content-Length: %zu\r\n", call->body.length);
+    buf_put(request, "\r\n", 2);
+    if (call->method[0] == 'P')
+        buf_put(request, call->body.bytes, call->body.length);
+    return !request->failed;
+}
+
+/* Takes the call, which is in no list. false: the connection is broken; it also counts as broken when there is no
+ * memory for the request. */
+static bool send_call(struct http_pooled_conn *conn, struct http_call *call)
+{
+    struct http_plain *plain = conn->origin->plain;
+    conn->call = call;
+    conn->has_sent = false;
+    call->conn = conn;
+    http_calls_add(&conn->origin->sent, call);
+    http_answer_begin(&conn->answer, call, plain->answer_max);
+    bool is_sent = (!conn->is_reused || http_pooled_conn_is_silent(conn)) &&
+                   write_request(&plain->request, conn->origin, call) &&
+                   http_pooled_conn_write_first(conn, &plain->request);
+    if (plain->request.length > 0)
+        secret_wipe(plain->request.bytes, plain->request.length);
+    return is_sent;
+}
+
+static bool write_more(struct http_pooled_conn *conn)
+{
+    if (http_call_is_late(conn->call)) { /* the rest must not be sent any more */
+        wake_deadline(conn->origin->plain);
+        return false;
+    }
+    return http_pooled_conn_write_more(conn);
+}
+
+/* ---- the end of a call ---- */
+
+/* Separates the connection and its call; the caller decides what happens to both. */
+static struct http_call *detach(struct http_pooled_conn *conn)
+{
+    struct http_call *call = conn->call;
+    http_calls_remove(call);
+    call->conn = NULL;
+    conn->call = NULL;
+    return call;
+}
+
+/* The connection ended while its call was under way. */
+static void conn_lost(struct http_pooled_conn *conn, const char *why)
+{
+    struct http_plain_origin *origin = conn->origin;
+    bool is_retry = conn->is_reused && !conn->answer.has_begun;
+    struct http_call *call = detach(conn);
+    http_pooled_conn_drop(conn);
+    if (is_retry)
+        http_calls_add(&origin->retry_on_new_conn, call);
+    else
+        http_call_failed(call, why);
+    connect_more(origin);
+}
+
+/* Skips those whose time is over: they end by the deadline timer, so that no callback is called from here. */
+static struct http_call *first_in_time(struct http_plain_origin *origin, const struct http_calls *calls)
+{
+    struct http_call *call = calls->first;
+    if (call && http_call_is_late(call))
+        wake_deadline(origin->plain);
+    while (call && http_call_is_late(call))
+        call = call->next;
+    return call;
+}
+
+/* Gives a connection without a call to the call that waits longest, else to the pool. */
+static void assign_conn(struct http_plain_origin *origin, struct http_pooled_conn *conn)
+{
+    struct http_call *call = conn->is_reused ? NULL : first_in_time(origin, &origin->retry_on_new_conn);
+    if (!call)
+        call = first_in_time(origin, &origin->waiting);
+    if (call) {
+        http_calls_remove(call);
+        if (!send_call(conn, call))
+            conn_lost(conn, "the connection broke while the request was sent");
+        return;
+    }
+    conn->is_reused = true;
+    if (origin->idle_count < origin->plain->idle_max)
+        http_pooled_conn_add_idle(conn);
+    else
+        http_pooled_conn_drop(conn);
+}
+
+static void finish(struct http_pooled_conn *conn, bool may_keep)
+{
+    struct http_plain_origin *origin = conn->origin;
+    struct http_call *call = detach(conn);
+    if (may_keep && !conn->is_writing && !conn->is_broken) {
+        conn->is_reused = true;
+        assign_conn(origin, conn);
+    } else {
+        http_pooled_conn_drop(conn);
+        connect_more(origin);
+    }
+    http_call_answered(call);
+}
+
+/* ---- reading ---- */
+
+enum reading { READ_SOMETHING, READ_NOTHING, READ_OVER /* the call ended, perhaps the connection too */ };
+
+static enum reading read_some(struct http_pooled_conn *conn)
+{
+    char *input = conn->origin->plain->input;
+    ssize_t count = recv(conn->fd, input, HTTP_INPUT_SIZE, 0);
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return READ_NOTHING;
+    size_t used = 0, length = count > 0 ? (size_t)count : 0;
+    enum http_answer_state state = HTTP_ANSWER_BROKEN;
+    const char *why = count < 0 ? "the connection was reset" : "the peer spoke before it was asked";
+    if (count > 0 && conn->has_sent)
+        state = http_answer_take(&conn->answer, input, length, &used);
+    else if (count == 0)
+        state = http_answer_close(&conn->answer);
+    secret_wipe(input, length);
+    switch (state) {
+    case HTTP_ANSWER_GOES_ON:
+        return READ_SOMETHING;
+    case HTTP_ANSWER_WHOLE:
+        finish(conn, conn->answer.may_keep && used == length);
+        break;
+    case HTTP_ANSWER_BROKEN:
+        conn_lost(conn, conn->answer.objection ? conn->answer.objection : why);
+        break;
+    }
+    return READ_OVER;
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct http_pooled_conn *conn = container_of(poll, struct http_pooled_conn, poll);
+    if (!conn->call) { /* the peer closed it, or sent something without a request */
+        http_pooled_conn_remove_idle(conn);
+        http_pooled_conn_drop(conn);
+        return;
+    }
+    if (status >= 0) {
+        /* A peer that does not read the rest may have answered already. */
+        if (conn->is_writing && (events & UV_WRITABLE) && !write_more(conn))
+            uv_poll_start(poll, UV_READABLE, on_poll);
+        if (events & UV_READABLE)
+            (void)read_some(conn);
+        return;
+    }
+    /* It is broken, and no longer watched; what had arrived before counts. */
+    conn->is_broken = true;
+    enum reading reading;
+    do
+        reading = read_some(conn);
+    while (reading == READ_SOMETHING);
+    if (reading == READ_NOTHING)
+        conn_lost(conn, "the connection broke");
+}
+
+/* ---- deadlines, and connections that were idle for long ---- */
+
+static void arm_deadline(struct http_plain *plain, int64_t deadline_ms, int64_t least_ms)
+{
+    int64_t left_ms = deadline_ms - clock_mono_ms();
+    if (left_ms < least_ms)
+        left_ms = least_ms;
+    plain->due_ms = deadline_ms;
+    uv_timer_start(&plain->deadline, on_deadline, (uint64_t)left_ms, 0);
+}
+
+/* Moves the calls whose time is over to `late`; returns the next deadline of the others. */
+static int64_t take_late(struct http_calls *calls, int64_t now_ms, struct http_calls *late)
+{
+    int64_t next_ms = INT64_MAX;
+    for (struct http_call *call = calls->first, *next; call; call = next) {
+        next = call->next;
+        if (call->deadline_ms > now_ms) {
+            next_ms = call->deadline_ms < next_ms ? call->deadline_ms : next_ms;
+            continue;
+        }
+        if (call->conn) {
+            struct http_pooled_conn *conn = call->conn;
+            detach(conn);
+            http_pooled_conn_drop(conn);
+        } else {
+            http_calls_remove(call);
+        }
+        http_calls_add(late, call);
+    }
+    return next_ms;
+}
+
+static void fail_all(struct http_calls *calls, const char *why, const char *why_unsent)
+{
+    while (calls->first) {
+        struct http_call *call = calls->first;
+        http_calls_remove(call);
+        http_call_failed(call, call->may_be_sent ? why : why_unsent);
+    }
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+    struct http_plain *plain = container_of(timer, struct http_plain, deadline);
+    int64_t now_ms = clock_mono_ms(), next_ms = INT64_MAX;
+    struct http_calls late = {0};
+    for (struct http_plain_origin *origin = plain->origins; origin; origin = origin->next) {
+        struct http_calls *lists[] = {&origin->waiting, &origin->retry_on_new_conn, &origin->sent};
+        for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+            int64_t due_ms = take_late(lists[i], now_ms, &late);
+            next_ms = due_ms < next_ms ? due_ms : next_ms;
+        }
+        connect_more(origin); /* calls may have waited for a connection that is gone now */
+    }
+    if (next_ms < INT64_MAX)
+        arm_deadline(plain, next_ms, DEADLINE_LEAST_MS);
+    fail_all(&late, "no answer in time", "no connection in time");
+}
+
+static void on_idle_timer(uv_timer_t *timer)
+{
+    struct http_plain *plain = container_of(timer, struct http_plain, idle_timer);
+    int64_t now_ms = clock_mono_ms();
+    for (struct http_plain_origin *origin = plain->origins; origin; origin = origin->next)
+        for (struct http_pooled_conn *conn = origin->idle, *next; conn; conn = next) {
+            next = conn->next;
+            if (now_ms - conn->idle_ms < IDLE_MAX_MS)
+                continue;
+            http_pooled_conn_remove_idle(conn);
+            http_pooled_conn_drop(conn);
+        }
+}
+
+/* ---- for http_client.c ---- */
+
+const char *http_plain_start(struct http_plain_origin *origin, struct http_call *call)
+{
+    struct http_plain *plain = origin->plain;
+    struct http_pooled_conn *conn = origin->idle;
+    if (conn)
+        http_pooled_conn_remove_idle(conn);
+    if (conn && !send_call(conn, call)) {
+        detach(conn);
+        http_pooled_conn_drop(conn);
+        http_calls_add(&origin->retry_on_new_conn, call);
+    } else if (!conn) {
+        http_calls_add(&origin->waiting, call);
+    }
+    if (!call->conn && !connect_more(origin)) {
+        http_calls_remove(call);
+        return "out of memory";
+    }
+    if (!uv_is_active((uv_handle_t *)&plain->deadline) || call->deadline_ms < plain->due_ms)
+        arm_deadline(plain, call->deadline_ms, 0);
+    return NULL;
+}
+
+void http_plain_stop_all(struct http_plain *plain, const char *why)
+{
+    struct http_calls calls = {0};
+    for (struct http_plain_origin *origin = plain->origins; origin; origin = origin->next) {
+        take_late(&origin->waiting, INT64_MAX, &calls);
+        take_late(&origin->retry_on_new_conn, INT64_MAX, &calls);
+        take_late(&origin->sent, INT64_MAX, &calls);
+        http_plain_leave(origin);
+    }
+    fail_all(&calls, why, why);
+}
+
+void http_plain_leave(struct http_plain_origin *origin)
+{
+    http_connect_stop_all(origin);
+    origin->connecting = 0;
+    while (origin->idle) {
+        struct http_pooled_conn *conn = origin->idle;
+        http_pooled_conn_remove_idle(conn);
+        http_pooled_conn_drop(conn);
+    }
+}
+
+void http_plain_open(struct http_plain *plain, uv_loop_t *uv, struct http_loop *loop, int idle_max, size_t answer_max)
+{
+    plain->uv = uv;
+    plain->loop = loop;
+    plain->idle_max = idle_max;
+    plain->answer_max = answer_max;
+    buf_init(&plain->request, HTTP_REQUEST_MAX);
+    uv_timer_init(uv, &plain->deadline);
+    uv_timer_init(uv, &plain->idle_timer);
+    uv_timer_start(&plain->idle_timer, on_idle_timer, IDLE_CHECK_MS, IDLE_CHECK_MS);
+    /* A call under way holds the loop by its connection; these timers must not. */
+    uv_unref((uv_handle_t *)&plain->deadline);
+    uv_unref((uv_handle_t *)&plain->idle_timer);
+}
+
+void http_plain_origin_init(struct http_plain_origin *plain_origin, struct http_plain *plain,
+                            const struct http_url_origin *origin)
+{
+    *plain_origin = (struct http_plain_origin){.plain = plain, .next = plain->origins, .origin = origin};
+    plain->origins = plain_origin;
+}
+
+void http_plain_close(struct http_plain *plain, void (*on_closed)(void *context), void *context)
+{
+    buf_done(&plain->request);
+    plain->is_closing = true;
+    closing_start(&plain->closing, NULL, NULL, on_closed, context);
+    for (int i = 0; i < plain->conns_open; i++)
+        closing_part(&plain->closing);
+    closing_handle(&plain->closing, &plain->deadline);
+    closing_handle(&plain->closing, &plain->idle_timer);
+    closing_end(&plain->closing);
+}

@@ -1,0 +1,233 @@
+/* What the request line and the header block of a request must look like, beyond what llhttp refuses: RFC 9112 sections
+ * 3 and 6, RFC 9110 7.2.
+ *
+ * Pure functions; what could be read in two ways is refused. Left out: where the block ends and obs-fold
+ * (http_parse.c), what a header means to the program (its handlers). */
+#include <ctype.h>
+#include <string.h>
+
+#include "common/http_server/http_server_internal.h"
+
+static const struct http_refusal fine = {0};
+
+static struct http_refusal refuse(int status, const char *detail)
+{
+    return (struct http_refusal){.status = status, .detail = detail};
+}
+
+static bool is_alnum_or(char byte, const char *others)
+{
+    return isalnum((unsigned char)byte) || (byte != '\0' && strchr(others, byte) != NULL);
+}
+
+struct slice http_header(const struct http_request *request, const char *name, int *ret_count)
+{
+    struct slice first = {0};
+    int count = 0;
+    for (int i = 0; i < request->header_count; i++) {
+        if (slice_is_nocase(request->headers[i].name, name) && count++ == 0)
+            first = request->headers[i].value;
+    }
+    if (ret_count)
+        *ret_count = count;
+    return first;
+}
+
+/* ---- the request line ---- */
+
+static struct http_refusal check_version(struct slice version, bool *ret_is_1_0)
+{
+    *ret_is_1_0 = slice_is(version, "HTTP/1.0");
+    if (*ret_is_1_0 || slice_is(version, "HTTP/1.1"))
+        return fine;
+    const char *text = version.bytes;
+    bool is_version = version.length == 8 && memcmp(text, "HTTP/", 5) == 0 && isdigit((unsigned char)text[5]) &&
+                      text[6] == '.' && isdigit((unsigned char)text[7]);
+    if (is_version && text[5] != '0')
+        return refuse(505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+    return refuse(400, "malformed request line");
+}
+
+/* Only the origin form is accepted: the other three are for proxies, and their authority could contradict Host. */
+static struct http_refusal check_target(struct slice target, size_t target_max)
+{
+    if (target.length > target_max)
+        return refuse(414, "the request target is too long");
+    if (target.length == 0 || target.bytes[0] != '/')
+        return refuse(400, "the request target must begin with a slash");
+    for (size_t i = 0; i < target.length; i++) {
+        unsigned char byte = (unsigned char)target.bytes[i];
+        if (byte <= 0x20 || byte >= 0x7F || byte == '#')
+            return refuse(400, "a character in the request target is not allowed");
+    }
+    return fine;
+}
+
+static enum http_method method_of(struct slice text)
+{
+    if (slice_is(text, "GET"))
+        return HTTP_GET;
+    if (slice_is(text, "POST"))
+        return HTTP_POST;
+    if (slice_is(text, "HEAD"))
+        return HTTP_HEAD;
+    return HTTP_OTHER;
+}
+
+struct http_refusal http_check_line(struct slice line, size_t target_max, struct http_line *ret_line)
+{
+    const char *end = line.bytes + line.length;
+    size_t method_length = 0;
+    while (method_length < line.length && is_alnum_or(line.bytes[method_length], "!#$%&'*+-.^_`|~"))
+        method_length++;
+    if (method_length == 0 || method_length > HTTP_METHOD_MAX || method_length == line.length ||
+        line.bytes[method_length] != ' ')
+        return refuse(400, "malformed request line");
+    struct slice method = {.bytes = line.bytes, .length = method_length};
+    const char *target = method.bytes + method_length + 1;
+    const char *target_end = memchr(target, ' ', (size_t)(end - target));
+    if (!target_end)
+        return refuse(400, "malformed request line");
+    *ret_line = (struct http_line){
+        .method = method_of(method), .method_length = method_length, .target_length = (size_t)(target_end - target)};
+    struct slice version = {.bytes = target_end + 1, .length = (size_t)(end - target_end) - 1};
+    struct http_refusal refusal = check_version(version, &ret_line->is_1_0);
+    if (refusal.status != 0)
+        return refusal;
+    if (slice_is(method, "CONNECT") || slice_is(method, "PRI"))
+        return refuse(400, "this method is not for an origin server");
+    return check_target((struct slice){.bytes = target, .length = ret_line->target_length}, target_max);
+}
+
+/* ---- chunk extensions ---- */
+
+static bool is_token(char byte)
+{
+    return is_alnum_or(byte, "!#$%&'*+-.^_`|~");
+}
+
+/* The next state after a byte that ends a name or a value. */
+static bool end_word(enum http_extension *state, char byte)
+{
+    if (byte != ';' && byte != ' ' && byte != '\t')
+        return false;
+    *state = byte == ';' ? HTTP_EXTENSION_BEFORE_NAME : HTTP_EXTENSION_BLANK;
+    return true;
+}
+
+bool http_extension_accepts(enum http_extension *state, char byte)
+{
+    bool is_blank = byte == ' ' || byte == '\t';
+    switch (*state) {
+    case HTTP_EXTENSION_NONE:
+    case HTTP_EXTENSION_QUOTED_END:
+        return end_word(state, byte);
+    case HTTP_EXTENSION_BLANK:
+        return is_blank || (byte == ';' && end_word(state, byte));
+    case HTTP_EXTENSION_BEFORE_NAME:
+        if (is_token(byte))
+            *state = HTTP_EXTENSION_NAME;
+        return is_blank || is_token(byte);
+    case HTTP_EXTENSION_NAME:
+    case HTTP_EXTENSION_NAME_BLANK:
+        if (byte == '=')
+            *state = HTTP_EXTENSION_BEFORE_VALUE;
+        else if (byte == ';')
+            *state = HTTP_EXTENSION_BEFORE_NAME;
+        else if (is_blank)
+            *state = HTTP_EXTENSION_NAME_BLANK;
+        else
+            return *state == HTTP_EXTENSION_NAME && is_token(byte);
+        return true;
+    case HTTP_EXTENSION_BEFORE_VALUE:
+        if (byte == '"')
+            *state = HTTP_EXTENSION_QUOTED;
+        else if (is_token(byte))
+            *state = HTTP_EXTENSION_VALUE;
+        else
+            return is_blank;
+        return true;
+    case HTTP_EXTENSION_VALUE:
+        return is_token(byte) || end_word(state, byte);
+    case HTTP_EXTENSION_QUOTED:
+        if (byte == '"')
+            *state = HTTP_EXTENSION_QUOTED_END;
+        else if (byte == '\\')
+            *state = HTTP_EXTENSION_QUOTED_PAIR;
+        return true; /* control characters are refused in every line */
+    case HTTP_EXTENSION_QUOTED_PAIR:
+        *state = HTTP_EXTENSION_QUOTED;
+        return true;
+    }
+    return false;
+}
+
+bool http_extension_may_end(enum http_extension state)
+{
+    return state == HTTP_EXTENSION_NONE || state == HTTP_EXTENSION_NAME || state == HTTP_EXTENSION_VALUE ||
+           state == HTTP_EXTENSION_QUOTED_END;
+}
+
+/* ---- the fields ---- */
+
+/* Host names are opaque here, but nothing passes that another reader could take for a different authority. */
+static bool is_host(struct slice value)
+{
+    size_t length = value.length, i = 0;
+    if (length > 0 && value.bytes[0] == '[') {
+        for (i = 1; i < length && value.bytes[i] != ']'; i++) {
+            if (!isxdigit((unsigned char)value.bytes[i]) && value.bytes[i] != ':' && value.bytes[i] != '.')
+                return false;
+        }
+        if (i == length || i == 1)
+            return false;
+        i++;
+    } else {
+        while (i < length && is_alnum_or(value.bytes[i], "-._~%!$&'()*+,;="))
+            i++;
+        if (i == 0)
+            return false;
+    }
+    if (i < length && value.bytes[i++] != ':')
+        return false;
+    while (i < length && isdigit((unsigned char)value.bytes[i]))
+        i++;
+    return i == length;
+}
+
+struct http_refusal http_check_fields(const struct http_request *request, bool is_1_0, bool *ret_expects)
+{
+    int hosts = 0, lengths = 0, encodings = 0, expects = 0;
+    bool is_host_fine = true, is_chunked = true, is_continue = true;
+    for (int i = 0; i < request->header_count; i++) {
+        struct slice name = request->headers[i].name, value = request->headers[i].value;
+        if (slice_is_nocase(name, "Host")) {
+            hosts++;
+            is_host_fine = is_host(value);
+        } else if (slice_is_nocase(name, "Expect")) {
+            expects++;
+            is_continue = is_continue && slice_is_nocase(value, "100-continue");
+        } else if (slice_is_nocase(name, "Content-Length")) {
+            lengths++;
+        } else if (slice_is_nocase(name, "Transfer-Encoding")) {
+            encodings++;
+            is_chunked = is_chunked && slice_is_nocase(value, "chunked");
+        }
+    }
+    *ret_expects = expects > 0 && !is_1_0;
+    if (hosts > 1 || (hosts == 0 && !is_1_0))
+        return refuse(400, "exactly one Host field is required");
+    if (!is_host_fine)
+        return refuse(400, "the Host field is malformed");
+    if (lengths > 1)
+        return refuse(400, "more than one Content-Length");
+    if (encodings > 0 && lengths > 0)
+        return refuse(400, "Content-Length together with Transfer-Encoding");
+    if (encodings > 0 && is_1_0)
+        return refuse(400, "Transfer-Encoding in HTTP/1.0");
+    if (encodings > 1 || !is_chunked)
+        return refuse(400, "the only Transfer-Encoding known here is chunked");
+    if (*ret_expects && !is_continue)
+        return refuse(417, "the only Expect known here is 100-continue");
+    return fine;
+}

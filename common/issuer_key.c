@@ -1,0 +1,14 @@
+/* See issuer_key.h. */
+#include "common/issuer_key.h"
+
+#define MARGIN_MAX_MS (5 * 60 * 1000)
+
+int64_t issuer_key_sendable_ms(int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms)
+{
+    int64_t margin_ms = lifetime_ms / 10 > timeout_ms ? lifetime_ms / 10 : timeout_ms;
+    if (margin_ms > MARGIN_MAX_MS)
+        margin_ms = MARGIN_MAX_MS;
+    if (margin_ms < settle_ms)
+        margin_ms = settle_ms;
+    return lifetime_ms - margin_ms;
+}

@@ -1,0 +1,16 @@
+/* The issuer key (the event's id, sent as Idempotency-Key with every create): for how long it may be used.
+ *
+ * An issuer honours a key for an agreed lifetime, counted from the first request that bears it. After that the same
+ * request makes a second card. The worker decides by this function, and issuing-ctl shows operators by it what the
+ * worker will do. Pure. */
+#ifndef ISSUING_ISSUER_KEY_H
+#define ISSUING_ISSUER_KEY_H
+
+#include "common/base/base.h"
+
+/* For how long after its first create an event may be sent again with its key: issuer.key_lifetime less a margin of a
+ * tenth of it or issuer.timeout, whichever is longer, but at most 5 min; and never less than issuer.settle_time, so
+ * that what is delivered late still meets its key. May be 0 or negative: then never. */
+int64_t issuer_key_sendable_ms(int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms);
+
+#endif

@@ -1,0 +1,44 @@
+/* The only module that knows json-c: JSON documents as trees, which are built or read several times (sandbox scripts,
+ * output of issuing-ctl). Hot paths and card numbers use json_value.h and json_writer.h instead. */
+#ifndef ISSUING_JSON_H
+#define ISSUING_JSON_H
+
+#include "common/base/base.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+struct json; /* a json-c object */
+
+/* Strict (json_strict_check first). The result is owned: json_free. */
+must_check bool json_parse(const char *text, size_t length, struct json **ret_json, struct err *err);
+void json_free(struct json *json); /* accepts NULL; only for roots */
+#define json_scope on_scope_end(json_freep)
+void json_freep(struct json **json);
+
+/* Borrowed; NULL when missing or not of that type. */
+const struct json *json_get(const struct json *object, const char *name);
+size_t json_array_length(const struct json *array); /* 0 when no array */
+const struct json *json_array_at(const struct json *array, size_t index);
+bool json_is_object(const struct json *json);
+bool json_is_array(const struct json *json);
+const char *json_get_text(const struct json *object, const char *name); /* NULL when missing or no string */
+bool json_get_integer(const struct json *object, const char *name, int64_t *ret_integer);
+bool json_get_number(const struct json *object, const char *name, double *ret_number);
+bool json_get_bool(const struct json *object, const char *name, bool *ret_bool);
+const char *json_text_of(const struct json *json); /* of a string element */
+
+/* Building. Setters take ownership of `value`, abort never; a failed allocation leaves the member out and returns
+ * false. */
+struct json *json_new_object(void);
+struct json *json_new_array(void);
+struct json *json_new_text(const char *text);
+struct json *json_new_integer(int64_t integer);
+struct json *json_new_bool(bool value);
+bool json_set(struct json *object, const char *name, struct json *value);    /* value NULL = JSON null */
+bool json_set_text(struct json *object, const char *name, const char *text); /* NULL = null */
+bool json_set_integer(struct json *object, const char *name, int64_t integer);
+bool json_append(struct json *array, struct json *value);
+/* One line, no spaces, slashes not escaped. */
+bool json_write(const struct json *json, struct buf *out);
+
+#endif

@@ -1,0 +1,38 @@
+/* The bytes of a JSON text: what the check (json_strict.h) and the walkers (json_value.h) have in common. */
+#ifndef ISSUING_JSON_TEXT_H
+#define ISSUING_JSON_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+static inline bool json_text_is_space(unsigned char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+static inline bool json_text_is_digit(unsigned char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The length of the well-formed UTF-8 sequence at `at` (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF),
+ * or 0. at < end. */
+size_t json_text_utf8(const unsigned char *at, const unsigned char *end);
+/* The length of the code point, at most U+10FFFF, in UTF-8. */
+size_t json_text_encode(uint32_t code, char out[4]);
+/* Reads the escape that starts at the backslash `at`. Returns its raw length, or 0 when it is none of RFC 8259's, a
+ * lone surrogate, or U+0000. */
+size_t json_text_escape(const unsigned char *at, const unsigned char *end, uint32_t *ret_code);
+
+/* The inside of a string, unescaped byte by byte. Begins with {.at, .end}; at its end when at == end and used ==
+ * count. */
+struct json_text_reader {
+    const unsigned char *at, *end;
+    char bytes[4]; /* of the last escape */
+    size_t used, count;
+};
+/* Precondition: it is not at its end. */
+unsigned char json_text_next(struct json_text_reader *reader);
+
+#endif

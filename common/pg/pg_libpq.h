@@ -1,0 +1,62 @@
+/* What the files of this folder share of libpq: how a connection is described, and how messages of the server are
+ * quoted. Private to common/pg.
+ *
+ * Beware: libpq has taken the tags `struct pg_conn` and `struct pg_result` for PGconn and PGresult. */
+#ifndef ISSUING_PG_LIBPQ_H
+#define ISSUING_PG_LIBPQ_H
+
+#include <libpq-fe.h>
+
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/pg/pg_param.h"
+#include "common/pg/pg_statement.h"
+
+/* The three options of libpq that may be lists of hosts; NULL = as in the conninfo. */
+struct pg_hosts {
+    char *host, *hostaddr, *port; /* owned */
+};
+
+#define PG_OPTIONS_MAX 16
+/* Arguments of PQconnectdbParams and PQconnectStartParams (expand_dbname = 1); borrowed from what they were made of. */
+struct pg_options {
+    const char *keywords[PG_OPTIONS_MAX];
+    const char *values[PG_OPTIONS_MAX];
+};
+
+/* ERR_CONFIG when it is malformed. The message never quotes it: it may hold a password. NULL and "" are fine. */
+must_check bool pg_conninfo_check(const char *conninfo, struct err *err);
+/* hosts may be NULL. The conninfo overrides our defaults (names, keepalives, connect_timeout); UTF-8 overrides all. */
+struct pg_options pg_options_of(const char *conninfo, const char *application_name, const struct pg_hosts *hosts);
+/* Moves the first host of this connection's list to its end. Without a list, or without memory, nothing changes. */
+void pg_hosts_rotate(struct pg_hosts *hosts, PGconn *connection);
+void pg_hosts_done(struct pg_hosts *hosts);
+
+/* Parameters in the form that libpq takes. */
+struct pg_values {
+    const char *values[PG_PARAMS_MAX];
+    int lengths[PG_PARAMS_MAX];
+    int formats[PG_PARAMS_MAX];
+};
+void pg_values_fill(struct pg_values *values, const struct pg_param *params, int count);
+
+/* Copies the text as one line, cut to size; blanks and control characters in a row become one blank. */
+void pg_line(char *ret_line, size_t size, const char *text);
+/* "<statement>: <the server's primary message>". Never the DETAIL, and of class 22 only the words before the first
+ * value, because these messages quote values. */
+void pg_result_message(const PGresult *result, const char *statement_name, char *ret_message, size_t size);
+void pg_result_sqlstate(const PGresult *result, char ret_sqlstate[6]);
+/* libpq would print notices on standard error; the daemons have a log of their own. */
+void pg_ignore_notices(PGconn *connection);
+
+/* When a session is cancelled or terminated while it waits for a synchronous standby, PostgreSQL ends the wait: the
+ * transaction is committed, the result is a success, and only a warning shows that a failover may lose it
+ * (SyncRepWaitForLSN in syncrep.c: WARNING 01000 and 57P01). */
+struct pg_doubt {
+    bool is_there;
+    char why[128];
+};
+/* As pg_ignore_notices(), but such a warning is stored. The doubt must live as long as the connection. */
+void pg_watch_notices(PGconn *connection, struct pg_doubt *doubt);
+
+#endif

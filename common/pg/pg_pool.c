@@ -1,0 +1,310 @@
+/* The queues of the pool: who waits, which connection takes a query, when it is sent; opening and closing. The life of
+ * a connection is in pg_pool_slots.c, late queries are in pg_pool_deadlines.c.
+ *
+ * Invariants:
+ * - Submitting only appends to a queue; everything is sent and reported from the loop. on_loop_turn() runs before the
+ *   loop sleeps, so a single query is sent in the same turn, and those of one turn are spread over the connections
+ *   together. (libuv runs prepare handles that were started later first, so those that submit run before the pool.)
+ * - Each query submitted is counted in in_flight_count until its one result. Callbacks of the user run at the end of
+ *   the function that they are called from, or from loops that hold no pointer into a queue; they may submit and may
+ *   close.
+ * Left out: growing and shrinking, priorities. */
+#include "common/pg/pg_pool.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/pg/pg_pool_internal.h"
+
+#define PIDS_MAX 4096
+#define CLOSING_TEXT "the program is closing its connections"
+
+static void on_idle(uv_idle_t *idle)
+{
+    (void)idle; /* while the handle is active, the loop does not sleep */
+}
+
+void pg_pool_request_turn(struct pg_pool *pool)
+{
+    if (!uv_is_closing((uv_handle_t *)&pool->keep_awake))
+        (void)uv_idle_start(&pool->keep_awake, on_idle);
+}
+
+void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const struct pg_query_result *result)
+{
+    pool->in_flight_count--;
+    if (result->kind == PG_REFUSED && pool->options.on_error)
+        pool->options.on_error(pool->options.context, result->sqlstate);
+    query->on_result(query, result);
+}
+
+void pg_pool_report_not_sent(struct pg_pool *pool, struct pg_query *query, const char *why)
+{
+    struct pg_query_result result = {.kind = PG_NOT_SENT};
+    (void)snprintf(result.message, sizeof(result.message), "%s: %s", query->statement->name, why);
+    pg_pool_report_result(pool, query, &result);
+}
+
+int pg_pool_in_flight(const struct pg_pool *pool)
+{
+    return pool->in_flight_count;
+}
+
+/* ---- submitting ---- */
+
+/* The last one sent may be the one that no other is sent behind. */
+static bool takes_queries(const struct slot *slot)
+{
+    const struct pg_queries *queries = &slot->connection.in_flight;
+    return slot->state == SLOT_UP && queries->count < slot->pool->options.pipeline &&
+           !(queries->last && queries->last->is_slow);
+}
+
+/* So many queries the next turn can send; the queue may be longer by that although nothing waits for long. */
+static int capacity(const struct pg_pool *pool)
+{
+    int count = 0;
+    for (int i = 0; i < pool->options.connections; i++)
+        if (takes_queries(&pool->slots[i]))
+            count += pool->options.pipeline - pool->slots[i].connection.in_flight.count;
+    return count;
+}
+
+void pg_pool_submit(struct pg_pool *pool, struct pg_query *query)
+{
+    assert(query->statement && query->on_result && query->timeout_ms > 0 &&
+           query->statement->parameters <= PG_PARAMS_MAX);
+    query->sent = false;
+    query->deadline_ms = clock_mono_ms() + query->timeout_ms;
+    pool->in_flight_count++;
+    int waiting = pool->waiting.count + pool->yielding.count;
+    bool is_full = waiting >= pool->options.waiting_max && waiting >= pool->options.waiting_max + capacity(pool);
+    if (pool->is_closing || is_full || pg_pool_is_hung(pool)) {
+        pg_queries_append(&pool->rejected, query);
+    } else {
+        pg_queries_append(query->yields ? &pool->yielding : &pool->waiting, query);
+        pg_pool_watch_deadline(pool, pg_pool_send_by_ms(query));
+    }
+    pg_pool_request_turn(pool);
+}
+
+static struct pg_query *take_waiting(struct pg_pool *pool)
+{
+    struct pg_query *query = pg_queries_take(&pool->waiting);
+    return query ? query : pg_queries_take(&pool->yielding);
+}
+
+void pg_pool_reject_waiting(struct pg_pool *pool)
+{
+    struct pg_query *query;
+    while ((query = take_waiting(pool)))
+        pg_queries_append(&pool->rejected, query);
+    pg_pool_request_turn(pool);
+}
+
+static void report_rejected(struct pg_pool *pool)
+{
+    /* Those that callbacks add are for the next turn. */
+    struct pg_queries queries = pool->rejected;
+    pool->rejected = (struct pg_queries){0};
+    struct pg_query *query;
+    while ((query = pg_queries_take(&queries)))
+        pg_pool_report_not_sent(pool, query,
+                                pool->is_closing        ? CLOSING_TEXT
+                                : pg_pool_is_hung(pool) ? pg_pool_cause(pool, "")
+                                                        : "too many statements are waiting");
+}
+
+/* ---- sending ---- */
+
+/* Whether a query that yields may go to a connection that has none of them: one that is up stays without. */
+static bool leaves_one(const struct pg_pool *pool)
+{
+    int up = 0, with = 0;
+    for (int i = 0; i < pool->options.connections; i++) {
+        up += pool->slots[i].state == SLOT_UP;
+        with += pool->slots[i].state == SLOT_UP && pool->slots[i].yielding_count > 0;
+    }
+    return with < (up > 1 ? up - 1 : 1);
+}
+
+/* The one with the fewest in flight; NULL when none takes a query. */
+static struct slot *choose_slot(struct pg_pool *pool, bool yields)
+{
+    struct slot *best = NULL;
+    bool any = !yields || leaves_one(pool);
+    for (int i = 0; i < pool->options.connections; i++) {
+        struct slot *slot = &pool->slots[i];
+        if (takes_queries(slot) && (any || slot->yielding_count > 0) &&
+            (!best || slot->connection.in_flight.count < best->connection.in_flight.count))
+            best = slot;
+    }
+    return best;
+}
+
+/* NULL: libpq has the reason. */
+static const char *why_not_sent(const struct slot *slot)
+{
+    bool is_broken = PQstatus(slot->connection.libpq) == CONNECTION_BAD; /* else half of it may be in libpq's buffer */
+    return is_broken ? NULL : "a statement could not be built: out of memory";
+}
+
+static void send_first(struct pg_pool *pool, struct pg_queries *queries, struct slot *slot)
+{
+    struct pg_query *query = pg_queries_take(queries);
+    slot->is_unflushed = true;
+    slot->yielding_count += query->yields; /* first, because sending may report its result */
+    if (pg_connection_send(&slot->connection, query))
+        return;
+    const char *why = why_not_sent(slot);
+    slot->yielding_count -= query->yields;
+    if (!why)
+        pg_queries_prepend(queries, query);
+    pg_connection_lose(&slot->connection, why);
+    if (why) /* no memory for this query: on another connection it would fail as well */
+        pg_pool_report_not_sent(pool, query, "out of memory");
+}
+
+static void send_waiting(struct pg_pool *pool, struct pg_queries *queries, int64_t now_ms)
+{
+    struct slot *slot;
+    while (queries->first && (slot = choose_slot(pool, queries == &pool->yielding))) {
+        if (pg_pool_send_by_ms(queries->first) > now_ms)
+            send_first(pool, queries, slot);
+        else
+            pg_pool_report_not_sent(pool, pg_queries_take(queries), pg_pool_why_too_late(pool));
+    }
+}
+
+static void close_connections(struct pg_pool *pool);
+
+static void on_loop_turn(uv_prepare_t *turn)
+{
+    struct pg_pool *pool = container_of(turn, struct pg_pool, turn);
+    if (!uv_is_active((uv_handle_t *)&pool->keep_awake))
+        return;
+    (void)uv_idle_stop(&pool->keep_awake);
+    report_rejected(pool);
+    if (pool->is_closing) {
+        close_connections(pool);
+        return;
+    }
+    for (int i = 0; i < pool->options.connections; i++)
+        if (pool->slots[i].state == SLOT_RETIRING && !pool->slots[i].connection.in_flight.first)
+            pg_connection_lose(&pool->slots[i].connection, "the database server has become read-only");
+    if (pool->waiting.first || pool->yielding.first) {
+        int64_t now_ms = clock_mono_ms();
+        send_waiting(pool, &pool->waiting, now_ms);
+        send_waiting(pool, &pool->yielding, now_ms);
+    }
+    for (int i = 0; i < pool->options.connections; i++) {
+        if (pool->slots[i].is_unflushed)
+            pg_connection_flush(&pool->slots[i].connection);
+        pool->slots[i].is_unflushed = false;
+    }
+}
+
+/* ---- opening and closing ---- */
+
+static void free_pool(struct pg_pool *pool)
+{
+    for (int i = 0; i < pool->options.connections; i++)
+        buf_done(&pool->slots[i].pids);
+    free(pool->abandoned);
+    free((char *)pool->options.conninfo);
+    free((char *)pool->options.application_name);
+    free(pool);
+}
+
+bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct pg_pool **ret_pool, struct err *err)
+{
+    assert(options->connections >= 1 && options->pipeline >= 1 && options->waiting_max >= 0);
+    if (!pg_conninfo_check(options->conninfo, err))
+        return false;
+    struct pg_pool *pool = calloc(1, sizeof(*pool) + (size_t)options->connections * sizeof(pool->slots[0]));
+    if (!pool)
+        return err_set(err, ERR_MEMORY, "out of memory");
+    pool->loop = loop;
+    pool->options = *options;
+    pool->options.conninfo = strdup(options->conninfo ? options->conninfo : "");
+    pool->options.application_name = strdup(options->application_name ? options->application_name : "");
+    pool->abandoned = calloc((size_t)pg_pool_sessions_max(pool), sizeof(pool->abandoned[0]));
+    if (!pool->options.conninfo || !pool->options.application_name || !pool->abandoned) {
+        free_pool(pool);
+        return err_set(err, ERR_MEMORY, "out of memory");
+    }
+    for (int i = 0; i < pg_pool_sessions_max(pool); i++)
+        pool->abandoned[i].pool = pool;
+    (void)uv_prepare_init(loop, &pool->turn); /* cannot fail */
+    (void)uv_prepare_start(&pool->turn, on_loop_turn);
+    (void)uv_idle_init(loop, &pool->keep_awake);      /* cannot fail */
+    (void)uv_timer_init(loop, &pool->deadline_timer); /* cannot fail */
+    for (int i = 0; i < options->connections; i++) {
+        pool->slots[i].pool = pool;
+        buf_init(&pool->slots[i].pids, PIDS_MAX);
+        pg_connection_init(&pool->slots[i].connection, loop, &pg_pool_slot_hooks, pool->options.conninfo,
+                           pool->options.application_name);
+        pg_connection_start(&pool->slots[i].connection);
+    }
+    *ret_pool = pool;
+    return true;
+}
+
+static void release(void *module)
+{
+    struct pg_pool *pool = module;
+    /* Submitted after the last turn. */
+    while (pool->rejected.first)
+        report_rejected(pool);
+    assert(pool->in_flight_count == 0);
+    free_pool(pool);
+}
+
+static void close_all_sessions(struct pg_pool *pool)
+{
+    struct closing *closing = &pool->closing;
+    closing_start(closing, release, pool, pool->on_closed, pool->closed_context);
+    pool->are_connections_closed = true;
+    for (int i = 0; i < pool->options.connections; i++) {
+        slot_set_state(&pool->slots[i], SLOT_DOWN);
+        (void)closing_part(closing);
+        pg_connection_close(&pool->slots[i].connection);
+    }
+    for (int i = 0; i < pg_pool_sessions_max(pool); i++) {
+        struct pg_abandoned *session = &pool->abandoned[i].session;
+        if (pg_abandoned_is_free(session))
+            continue;
+        (void)closing_part(closing);
+        pg_abandoned_drop(session);
+    }
+    struct pg_query *query;
+    while ((query = take_waiting(pool)))
+        pg_pool_report_not_sent(pool, query, CLOSING_TEXT);
+}
+
+/* Callbacks that run while it closes may submit again, so the handles stay until nothing is rejected any more. */
+static void close_connections(struct pg_pool *pool)
+{
+    if (!pool->are_connections_closed)
+        close_all_sessions(pool);
+    if (pool->rejected.first) {
+        pg_pool_request_turn(pool);
+        return;
+    }
+    closing_handle(&pool->closing, &pool->turn);
+    closing_handle(&pool->closing, &pool->keep_awake);
+    closing_handle(&pool->closing, &pool->deadline_timer);
+    closing_end(&pool->closing);
+}
+
+void pg_pool_close(struct pg_pool *pool, void (*on_closed)(void *context), void *context)
+{
+    assert(!pool->is_closing);
+    pool->is_closing = true;
+    pool->on_closed = on_closed;
+    pool->closed_context = context;
+    pg_pool_request_turn(pool);
+}

@@ -1,0 +1,53 @@
+/* A fixed number of connections, and the queries that wait for them.
+ *
+ * A query goes at once to the connection with the fewest in flight (at most `pipeline` on one); otherwise it waits in a
+ * FIFO queue. One with less than a fifth of its time left, or less than a second, is not sent any more: it is answered
+ * PG_NOT_SENT. Queries that yield are never on all connections that are up, unless there is only one; those that do not
+ * yield are sent first.
+ *
+ * Connections connect again for ever, with full-jitter backoff (100 ms to 5 s). A connection is silent when one
+ * statement is not answered within its time, counted from when the server had nothing to do before it. Then the
+ * connection is given up and opened anew (the server may be a black hole). A query that is late behind others that are
+ * answered ends PG_UNKNOWN, and its connection stays. A session that was given up is watched until the server is done
+ * with it, and is counted: there are never more than 2 sessions beyond `connections`. When all of them hang, queries
+ * are answered PG_NOT_SENT at once, and on_state reports the cause, until one of them ends. */
+#ifndef ISSUING_PG_POOL_H
+#define ISSUING_PG_POOL_H
+
+#include <uv.h>
+
+#include "common/base/err.h"
+#include "common/pg/pg_query.h"
+
+struct pg_pool;
+
+struct pg_pool_options {
+    const char *conninfo; /* libpq conninfo or URL; NULL or "" = libpq's environment */
+    const char *application_name;
+    int connections;
+    int pipeline;    /* queries in flight on one connection, >= 1 */
+    int waiting_max; /* queries in the FIFO queue; one more is answered PG_NOT_SENT */
+    /* The newest version of the schema must be one of these; it is checked on each new connection (sql_schema_version).
+     * 0 = not checked. */
+    int schema_least, schema_most;
+    /* Both may be NULL; both are called from the loop, and may close the pool. on_state: the pool became ready or not
+     * ready, or it is not ready for another reason than before (error_text, "" when ready). on_error: a query was
+     * refused (for a metric). */
+    void (*on_state)(void *context, bool ready, const char *error_text);
+    void (*on_error)(void *context, const char sqlstate[6]);
+    void *context;
+};
+
+/* Starts connecting; never waits. */
+must_check bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct pg_pool **ret_pool,
+                             struct err *err);
+void pg_pool_submit(struct pg_pool *pool, struct pg_query *query);
+/* At least one connection is up and the schema fits. */
+bool pg_pool_ready(const struct pg_pool *pool);
+/* Queries without a result, those that wait included. */
+int pg_pool_in_flight(const struct pg_pool *pool);
+/* Every query gets its result (PG_NOT_SENT or PG_UNKNOWN), every handle is closed, then on_closed is called from the
+ * loop; the pool is freed before it. */
+void pg_pool_close(struct pg_pool *pool, void (*on_closed)(void *context), void *context);
+
+#endif

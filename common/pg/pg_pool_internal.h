@@ -1,0 +1,96 @@
+/* What the files of the pool share: pg_pool.c (queues, sending, closing), pg_pool_slots.c (the life of a connection)
+ * and pg_pool_deadlines.c (queries that are late). Private to pg_pool*.c. */
+#ifndef ISSUING_PG_POOL_INTERNAL_H
+#define ISSUING_PG_POOL_INTERNAL_H
+
+#include "common/base/buf.h"
+#include "common/base/closing.h"
+#include "common/pg/pg_abandoned.h"
+#include "common/pg/pg_conn.h"
+#include "common/pg/pg_pool.h"
+
+/* So many sessions there may be beyond options.connections, to continue with while abandoned ones hang. */
+#define PG_POOL_SPARE 2
+
+enum slot_state {
+    /* Its connection is down or connecting; may_connect() decides whether there may be one more session. When the
+     * connection is up, the slot goes to CHECKING. */
+    SLOT_DOWN,
+    /* The connection is up and belongs to the slot's own queries: the version of the schema, and, while sessions hang,
+     * what they wait for. Each waits for its result, within the connection's 5 seconds. Goes to UP when the schema
+     * fits, else back to DOWN. */
+    SLOT_CHECKING,
+    /* Takes the queries of the pool. Goes to RETIRING when one of them is refused because the server is read-only, and
+     * to DOWN when the connection is lost or abandoned. */
+    SLOT_UP,
+    /* The server became read-only (a failover): takes no more queries, and waits for the results of those in flight.
+     * Then the connection is closed, and the slot goes to DOWN to find the new primary. */
+    SLOT_RETIRING,
+};
+
+struct slot {
+    struct pg_connection connection;
+    struct pg_pool *pool;
+    enum slot_state state; /* changed by slot_set_state() alone */
+    bool is_unflushed;
+    int yielding_count; /* of those in flight */
+    struct pg_query schema_query, waits_query;
+    struct buf pids; /* of waits_query */
+};
+
+struct pg_pool {
+    uv_loop_t *loop;
+    struct pg_pool_options options; /* texts are our copies */
+    uv_prepare_t turn;
+    uv_idle_t keep_awake; /* active while there is work for the turn, so that the loop does not sleep over it */
+    uv_timer_t deadline_timer;
+    int64_t due_ms; /* when the deadline timer fires; only valid while it is active */
+    struct pg_queries waiting;
+    struct pg_queries yielding; /* waiting, too */
+    struct pg_queries rejected; /* answered PG_NOT_SENT in the next turn */
+    /* options.connections + PG_POOL_SPARE, of which abandoned_count are not free. Together with the connections that
+     * have a session they are never more than that. */
+    struct pg_pool_abandoned {
+        struct pg_abandoned session; /* first */
+        struct pg_pool *pool;
+    } * abandoned;
+    int abandoned_count;
+    bool waits_for_standby; /* one of them did, when that was last checked */
+    int in_flight_count;
+    enum { REPORTED_NOTHING, REPORTED_READY, REPORTED_DOWN } reported;
+    char reason[256]; /* why it is down, as reported */
+    bool is_closing, are_connections_closed;
+    void (*on_closed)(void *context);
+    void *closed_context;
+    struct closing closing;
+    struct slot slots[]; /* options.connections */
+};
+
+/* ---- pg_pool.c ---- */
+/* Makes on_loop_turn() run before the loop sleeps, also when it has run in this turn of the loop already. */
+void pg_pool_request_turn(struct pg_pool *pool);
+/* The query's result, to its owner. */
+void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const struct pg_query_result *result);
+void pg_pool_report_not_sent(struct pg_pool *pool, struct pg_query *query, const char *why);
+/* Rejects every query that waits: no connection will ever take it. */
+void pg_pool_reject_waiting(struct pg_pool *pool);
+
+/* ---- pg_pool_slots.c ---- */
+extern const struct pg_connection_hooks pg_pool_slot_hooks;
+void slot_set_state(struct slot *slot, enum slot_state state);
+int pg_pool_sessions_max(const struct pg_pool *pool);
+/* Every session that there may be hangs, so no query can be sent. */
+bool pg_pool_is_hung(const struct pg_pool *pool);
+/* Why the pool is down: the known cause of a hang, else `reason`. */
+const char *pg_pool_cause(const struct pg_pool *pool, const char *reason);
+
+/* ---- pg_pool_deadlines.c ---- */
+/* The last moment to send a query that waits. */
+int64_t pg_pool_send_by_ms(const struct pg_query *query);
+const char *pg_pool_why_too_late(const struct pg_pool *pool);
+/* The deadline timer fires at deadline_ms or earlier. */
+void pg_pool_watch_deadline(struct pg_pool *pool, int64_t deadline_ms);
+/* The query is a copy without an owner, which keeps the place of one that was late. */
+bool pg_pool_is_orphan(const struct pg_query *query);
+
+#endif

@@ -1,0 +1,248 @@
+/* The life of the pool's connections: who may connect, what is checked before the first query, and what becomes of a
+ * session that hangs. States: pg_pool_internal.h.
+ *
+ * Invariants:
+ * - A slot gets queries only in state UP: connected, the schema checked, not read-only.
+ * - A connection that is silent is abandoned, not closed: its backend may be at work for long, and closing would not
+ *   end it. Connections and abandoned sessions together are never more than options.connections + PG_POOL_SPARE, so a
+ *   server on which statements hang is not filled with sessions. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/pg/pg_pool_internal.h"
+#include "common/pg/sql/statements.h"
+
+void slot_set_state(struct slot *slot, enum slot_state state)
+{
+    assert(state != SLOT_CHECKING || slot->state == SLOT_DOWN);
+    assert(state != SLOT_UP || slot->state == SLOT_CHECKING);
+    assert(state != SLOT_RETIRING || slot->state == SLOT_UP);
+    slot->state = state;
+}
+
+bool pg_pool_ready(const struct pg_pool *pool)
+{
+    for (int i = 0; i < pool->options.connections; i++)
+        if (pool->slots[i].state == SLOT_UP)
+            return true;
+    return false;
+}
+
+int pg_pool_sessions_max(const struct pg_pool *pool)
+{
+    return pool->options.connections + PG_POOL_SPARE;
+}
+
+bool pg_pool_is_hung(const struct pg_pool *pool)
+{
+    return pool->abandoned_count == pg_pool_sessions_max(pool);
+}
+
+const char *pg_pool_cause(const struct pg_pool *pool, const char *reason)
+{
+    if (pool->abandoned_count > 0 && pool->waits_for_standby)
+        return "commits wait for a synchronous standby";
+    return pg_pool_is_hung(pool) ? "statements hang: no session answers" : reason;
+}
+
+static void report_state(struct pg_pool *pool, const char *reason)
+{
+    bool is_ready = pg_pool_ready(pool);
+    reason = pg_pool_cause(pool, reason);
+    bool is_same = is_ready ? pool->reported == REPORTED_READY
+                            : pool->reported == REPORTED_DOWN && strcmp(reason, pool->reason) == 0;
+    if (is_same)
+        return;
+    pool->reported = is_ready ? REPORTED_READY : REPORTED_DOWN;
+    (void)snprintf(pool->reason, sizeof(pool->reason), "%s", is_ready ? "" : reason);
+    if (pool->options.on_state && !pool->is_closing)
+        pool->options.on_state(pool->options.context, is_ready, pool->reason);
+}
+
+/* ---- the checks of a new session ---- */
+
+static void set_up(struct slot *slot)
+{
+    slot_set_state(slot, SLOT_UP);
+    pg_connection_settle(&slot->connection);
+    pg_pool_request_turn(slot->pool);
+    report_state(slot->pool, "");
+}
+
+/* Its deadline is the connection's, which runs until the slot is up. */
+static void send_check(struct slot *slot, struct pg_query *query)
+{
+    query->deadline_ms = INT64_MAX;
+    if (pg_connection_send(&slot->connection, query))
+        pg_connection_flush(&slot->connection);
+    else
+        pg_connection_lose(&slot->connection, NULL);
+}
+
+/* The schema fits. While sessions hang, this session can find out what they wait for; later it may hang itself. */
+static void check_waits(struct slot *slot)
+{
+    struct pg_pool *pool = slot->pool;
+    struct pg_array pids;
+    pg_array_start(&pids, &slot->pids, PG_INT8);
+    for (int i = 0; i < pg_pool_sessions_max(pool); i++)
+        if (!pg_abandoned_is_free(&pool->abandoned[i].session))
+            pg_array_add_int8(&pids, pg_abandoned_pid(&pool->abandoned[i].session));
+    slot->waits_query = (struct pg_query){.statement = &sql_session_waits};
+    slot->waits_query.params[0] = pg_array_param(&pids);
+    if (pool->abandoned_count == 0 || slot->pids.failed)
+        set_up(slot);
+    else
+        send_check(slot, &slot->waits_query);
+}
+
+static void on_waits(struct slot *slot, const struct pg_query_result *result)
+{
+    if (result->kind == PG_UNKNOWN)
+        return; /* the connection is lost already */
+    if (result->kind == PG_DONE && pg_rows_count(result->rows) == 1)
+        slot->pool->waits_for_standby = pg_int8(result->rows, 0, 0) > 0;
+    set_up(slot);
+}
+
+static void check_schema(struct slot *slot, int64_t version)
+{
+    const struct pg_pool_options *options = &slot->pool->options;
+    if (version >= options->schema_least && version <= options->schema_most) {
+        check_waits(slot);
+        return;
+    }
+    char text[200];
+    (void)snprintf(text, sizeof(text), "the schema is at version %lld, this program needs %d to %d: %s",
+                   (long long)version, options->schema_least, options->schema_most,
+                   version < options->schema_least ? "run issuing-ctl migrate"
+                                                   : "install the program that belongs to the schema");
+    pg_connection_lose(&slot->connection, text);
+}
+
+static void on_schema(struct slot *slot, const struct pg_query_result *result)
+{
+    switch (result->kind) {
+    case PG_DONE:
+        check_schema(slot, pg_rows_count(result->rows) == 1 ? pg_int8(result->rows, 0, 0) : 0);
+        break;
+    case PG_REFUSED:
+        if (strcmp(result->sqlstate, "42P01") == 0)
+            check_schema(slot, 0); /* no such table */
+        else
+            pg_connection_lose(&slot->connection, result->message);
+        break;
+    case PG_NOT_SENT:
+    case PG_UNKNOWN:
+        break; /* the connection is lost already */
+    }
+}
+
+/* ---- hooks of the connection ---- */
+
+static struct slot *slot_of(struct pg_connection *connection)
+{
+    return container_of(connection, struct slot, connection);
+}
+
+static void on_up(struct pg_connection *connection)
+{
+    struct slot *slot = slot_of(connection);
+    slot_set_state(slot, SLOT_CHECKING);
+    if (slot->pool->options.schema_least <= 0) {
+        check_waits(slot);
+        return;
+    }
+    slot->schema_query = (struct pg_query){.statement = &sql_schema_version};
+    send_check(slot, &slot->schema_query);
+}
+
+static bool may_connect(struct pg_connection *connection)
+{
+    const struct pg_pool *pool = slot_of(connection)->pool;
+    int sessions = pool->abandoned_count;
+    for (int i = 0; i < pool->options.connections; i++)
+        sessions += pool->slots[i].connection.libpq != NULL;
+    return sessions < pg_pool_sessions_max(pool);
+}
+
+static void on_session_over(struct pg_abandoned *session)
+{
+    struct pg_pool *pool = container_of(session, struct pg_pool_abandoned, session)->pool;
+    if (--pool->abandoned_count == 0)
+        pool->waits_for_standby = false;
+    if (pool->are_connections_closed)
+        closing_part_closed(&pool->closing);
+}
+
+static void on_abandoned(struct pg_connection *connection, PGconn *session, int syncs)
+{
+    struct pg_pool *pool = slot_of(connection)->pool;
+    int i = 0;
+    while (!pg_abandoned_is_free(&pool->abandoned[i].session))
+        i++; /* one is free, since this session was counted as well */
+    assert(i < pg_pool_sessions_max(pool));
+    if (pg_abandoned_take(&pool->abandoned[i].session, pool->loop, session, syncs, on_session_over))
+        pool->abandoned_count++;
+}
+
+static void on_down(struct pg_connection *connection, const char *reason)
+{
+    struct slot *slot = slot_of(connection);
+    slot_set_state(slot, SLOT_DOWN);
+    slot->is_unflushed = false;
+    if (pg_pool_ready(slot->pool))
+        return;
+    report_state(slot->pool, reason);
+    if (pg_pool_is_hung(slot->pool))
+        pg_pool_reject_waiting(slot->pool);
+}
+
+static void on_result(struct pg_connection *connection, struct pg_query *query, const struct pg_query_result *result)
+{
+    struct slot *slot = slot_of(connection);
+    struct pg_pool *pool = slot->pool;
+    if (query == &slot->schema_query) {
+        on_schema(slot, result);
+        return;
+    }
+    if (query == &slot->waits_query) {
+        on_waits(slot, result);
+        return;
+    }
+    if (slot->state == SLOT_UP && result->kind == PG_REFUSED && strcmp(result->sqlstate, "25006") == 0)
+        slot_set_state(slot, SLOT_RETIRING);
+    slot->yielding_count -= query->yields;
+    if (pool->waiting.first || pool->yielding.first || slot->state == SLOT_RETIRING)
+        pg_pool_request_turn(pool);
+    const struct pg_query *next = connection->in_flight.first;
+    if (next && pg_pool_is_orphan(next)) /* it has no deadline of its own that wakes the timer */
+        pg_pool_watch_deadline(pool, connection->turn_ms + next->timeout_ms);
+    if (pg_pool_is_orphan(query))
+        query->on_result(query, result);
+    else
+        pg_pool_report_result(pool, query, result);
+}
+
+/* Behind a pooler that mixes clients up, notifications may arrive; the pool does not use them. */
+static void on_notify(struct pg_connection *connection)
+{
+    (void)connection;
+}
+
+static void on_connection_closed(struct pg_connection *connection)
+{
+    closing_part_closed(&slot_of(connection)->pool->closing);
+}
+
+const struct pg_connection_hooks pg_pool_slot_hooks = {
+    .may_connect = may_connect,
+    .on_abandoned = on_abandoned,
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_result = on_result,
+    .on_notify = on_notify,
+    .on_closed = on_connection_closed,
+};

@@ -1,0 +1,153 @@
+/* See pg_sync.h.
+ *
+ * Invariants: a connection is never opened again; when it is lost, every later call returns ERR_AWAY. A connection that
+ * is lost during a call leaves the outcome unknown; the caller knows whether that matters. Left out: timeouts of
+ * statements; the operator has Ctrl-C. */
+#include "common/pg/pg_sync.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/pg/pg_libpq.h"
+
+struct pg_sync {
+    PGconn *connection;
+    char sqlstate[6];
+    struct pg_doubt doubt; /* about the commit of the current call */
+};
+
+/* The SQLSTATE in a verbose message of the server, in whatever language: "...FATAL:  28P01: ..." */
+static bool find_sqlstate(const char *message, char ret_state[6])
+{
+    for (const char *at = strstr(message, ":  "); at; at = strstr(at + 1, ":  ")) {
+        const char *state = at + 3;
+        size_t length = strspn(state, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        if (length == 5 && state[5] == ':' && state[6] == ' ') {
+            memcpy(ret_state, state, 5);
+            ret_state[5] = '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+/* libpq shows the SQLSTATE of a refused connection in verbose messages only, and verbosity can only be set on an
+ * existing connection object. So it makes a second attempt, unless the server did not answer the first one in time. */
+static bool is_misconfigured(PGconn *connection, int64_t took_ms)
+{
+    char state[6] = "";
+    if (took_ms > 1000)
+        return false;
+    PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);
+    PQreset(connection);
+    if (PQstatus(connection) == CONNECTION_OK || !find_sqlstate(PQerrorMessage(connection), state))
+        return false;
+    /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect */
+    return strncmp(state, "28", 2) == 0 || strcmp(state, "3D000") == 0 || strcmp(state, "42501") == 0;
+}
+
+bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
+{
+    if (!pg_conninfo_check(conninfo, err))
+        return false;
+    struct pg_sync *db = calloc(1, sizeof(*db));
+    if (!db)
+        return err_set(err, ERR_MEMORY, "out of memory");
+    struct pg_options options = pg_options_of(conninfo, application_name, NULL);
+    int64_t started_ms = clock_mono_ms();
+    db->connection = PQconnectdbParams(options.keywords, options.values, 1);
+    if (!db->connection) {
+        free(db);
+        return err_set(err, ERR_MEMORY, "out of memory");
+    }
+    if (PQstatus(db->connection) != CONNECTION_OK) {
+        char line[280];
+        pg_line(line, sizeof(line), PQerrorMessage(db->connection));
+        bool misconfigured = is_misconfigured(db->connection, clock_mono_ms() - started_ms);
+        pg_sync_close(db);
+        return err_set(err, misconfigured ? ERR_CONFIG : ERR_AWAY, "%s", line);
+    }
+    pg_watch_notices(db->connection, &db->doubt);
+    *ret_db = db;
+    return true;
+}
+
+void pg_sync_close(struct pg_sync *db)
+{
+    if (!db)
+        return;
+    PQfinish(db->connection);
+    free(db);
+}
+
+void pg_sync_closep(struct pg_sync **db)
+{
+    pg_sync_close(*db);
+    *db = NULL;
+}
+
+/* Takes the result over when it is a success and wanted, else frees it. */
+static bool take(struct pg_sync *db, PGresult *result, const char *name, struct pg_rows **ret_rows, struct err *err)
+{
+    db->sqlstate[0] = '\0';
+    ExecStatusType status = PQresultStatus(result); /* of NULL: PGRES_FATAL_ERROR */
+    bool is_success = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY;
+    if (is_success && db->doubt.is_there) {
+        PQclear(result);
+        return err_set(err, ERR_AWAY, "%s%s%s; it is done here, and may be lost in a failover", name,
+                       name[0] ? ": " : "", db->doubt.why);
+    }
+    if (is_success) {
+        if (ret_rows)
+            *ret_rows = (struct pg_rows *)result;
+        else
+            PQclear(result);
+        return true;
+    }
+    char message[280];
+    if (status == PGRES_FATAL_ERROR && result)
+        pg_result_message(result, name, message, sizeof(message));
+    else
+        pg_line(message, sizeof(message), result ? "COPY is not supported here" : PQerrorMessage(db->connection));
+    pg_result_sqlstate(result, db->sqlstate);
+    PQclear(result);
+    if (PQstatus(db->connection) == CONNECTION_BAD)
+        return err_set(err, ERR_AWAY, "%s", message);
+    return err_set(err, ERR_DATABASE, "%s%s%s%s", message, db->sqlstate[0] ? " (SQLSTATE " : "", db->sqlstate,
+                   db->sqlstate[0] ? ")" : "");
+}
+
+bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
+                   struct pg_rows **ret_rows, struct err *err)
+{
+    struct pg_values values;
+    pg_values_fill(&values, params, statement->parameters);
+    db->doubt = (struct pg_doubt){.is_there = false};
+    PGresult *result = PQexecParams(db->connection, statement->text, statement->parameters, NULL, values.values,
+                                    values.lengths, values.formats, 1);
+    return take(db, result, statement->name, ret_rows, err);
+}
+
+bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err)
+{
+    db->doubt = (struct pg_doubt){.is_there = false};
+    return take(db, PQexec(db->connection, text), "", NULL, err);
+}
+
+const char *pg_sync_sqlstate(const struct pg_sync *db)
+{
+    return db->sqlstate;
+}
+
+void pg_rows_free(struct pg_rows *rows)
+{
+    PQclear((PGresult *)rows);
+}
+
+void pg_rows_freep(struct pg_rows **rows)
+{
+    pg_rows_free(*rows);
+    *rows = NULL;
+}

@@ -1,0 +1,32 @@
+/* One blocking connection, for issuing-ctl, migrations and tests. */
+#ifndef ISSUING_PG_SYNC_H
+#define ISSUING_PG_SYNC_H
+
+#include "common/base/err.h"
+#include "common/pg/pg_param.h"
+#include "common/pg/pg_result.h"
+#include "common/pg/pg_statement.h"
+
+struct pg_sync;
+
+/* ERR_AWAY when no connection can be made (connect_timeout is 5 s unless the conninfo sets it); ERR_CONFIG when the
+ * server refuses the role, its password, or the database's name. */
+must_check bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db,
+                             struct err *err);
+void pg_sync_close(struct pg_sync *db); /* accepts NULL */
+#define pg_sync_scope on_scope_end(pg_sync_closep)
+void pg_sync_closep(struct pg_sync **db);
+/* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's message, ERR_AWAY when the
+ * connection is lost. */
+must_check bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
+                              struct pg_rows **ret_rows, struct err *err);
+/* Any text, several statements allowed, no parameters: migrations, BEGIN, COMMIT. One simple query is one transaction
+ * unless the text begins or ends transactions itself. */
+must_check bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err);
+/* The SQLSTATE of the last failure, "" if none. */
+const char *pg_sync_sqlstate(const struct pg_sync *db);
+void pg_rows_free(struct pg_rows *rows);
+#define pg_rows_scope on_scope_end(pg_rows_freep)
+void pg_rows_freep(struct pg_rows **rows);
+
+#endif

@@ -1,0 +1,643 @@
+-- All statements of issuing-ctl, except the migrations. The role is issuing_operator (migrate: the owner), which has no
+-- right on cards.number_record. The first five parameters of a statement with filters are those of ctl/filter.c. A
+-- statement that returns an event returns the columns of ctl/event.h, in its order.
+
+-- name: operator_session :none
+-- why: the first statement of every session of issuing-ctl: whatever search_path the role, the database or the caller
+-- has, names are found in PostgreSQL and in our schema only. A command, because a command looks up no name itself.
+SET search_path = pg_catalog, issuing, pg_temp;
+
+-- name: operator_status :many
+-- why: the number of events in each status. It reads the whole table, because finished events are in no partial index.
+-- No lock.
+SELECT e.status, count(*),
+       coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8 -- age of the oldest, s
+FROM issuing.outbox_events e
+GROUP BY e.status;
+
+-- name: operator_status_failed :many
+-- why: the FAILED events by reason, most frequent first, by outbox_events_failed. No lock.
+SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at)
+FROM issuing.outbox_events e
+WHERE e.failed_at IS NOT NULL
+GROUP BY 1
+ORDER BY 2 DESC, 1
+LIMIT 20;
+
+-- name: operator_events :many
+-- why: events by filter, or one by its id; newest first, keyset paging on the primary key (ids are time-ordered). No
+-- lock. $1-$5 filters, $6 one id, $7 the last id of the previous page, $8 limit.
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
+       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
+       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
+FROM issuing.outbox_events e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
+WHERE ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
+  AND ($6::uuid IS NULL OR e.id = $6::uuid)
+  AND ($7::uuid IS NULL OR e.id < $7::uuid)
+ORDER BY e.id DESC
+LIMIT $8::int8;
+
+-- name: operator_attempts :many
+-- why: the history of one event, newest first so that the limit cuts the oldest; primary key. No lock. $1 event, $2
+-- limit.
+SELECT a.attempt, a.worker, a.started_at, a.ended_at, a.step, a.outcome, a.code, a.detail, a.unknown
+FROM issuing.outbox_attempts a
+WHERE a.event_id = $1::uuid
+ORDER BY a.started_at DESC, a.attempt DESC
+LIMIT $2::int8;
+
+-- name: operator_actions_of :many
+-- why: what operators did to one event, in order; operator_actions_event. No lock. $1 event.
+SELECT o.at, o.actor, o.action, o.reason, o.before::text, o.after::text, o.db_role, o.os_user, o.sudo_user
+FROM issuing.operator_actions o
+WHERE o.event_id = $1::uuid
+ORDER BY o.id
+LIMIT 10000;
+
+-- name: operator_replay_count :one
+-- why: the number of FAILED events that match, and the horizon of one bulk action: it leaves alone what fails after the
+-- horizon. The horizon is the database's time, or later where a clock stepped back and an existing row has a later
+-- time. $1-$5 filters.
+SELECT count(*), greatest(clock_timestamp(), max(e.updated_at))
+FROM issuing.outbox_events e
+WHERE e.failed_at IS NOT NULL
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond');
+
+-- name: operator_replay_page :many
+-- why: the next FAILED events that match, oldest first, keyset paging on outbox_events_failed. Takes no lock:
+-- updated_at identifies the state of the row that was seen, and operator_replay and operator_resolve act on that state
+-- only. $1-$5 filters, $6 horizon in us, $7 the last id of the previous page, $8 limit.
+SELECT e.id, e.updated_at
+FROM issuing.outbox_events e
+WHERE e.failed_at IS NOT NULL
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
+  AND (extract(epoch FROM e.updated_at) * 1000000)::int8 <= $6::int8
+  AND ($7::uuid IS NULL OR e.id > $7::uuid)
+ORDER BY e.id
+LIMIT $8::int8;
+
+-- name: operator_cancel_count :one
+-- why: like operator_replay_count, for the PENDING events that match and were certainly not sent; outbox_events_due. No
+-- lock. $1-$5 filters.
+SELECT count(*), greatest(clock_timestamp(), max(e.updated_at))
+FROM issuing.outbox_events e
+WHERE e.due_at IS NOT NULL AND e.status = 'PENDING' AND e.first_sent_at IS NULL
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond');
+
+-- name: operator_cancel_page :many
+-- why: like operator_replay_page, for the PENDING events that match and were certainly not sent. No lock. $1-$5
+-- filters, $6 horizon in us, $7 the last id of the previous page, $8 limit.
+SELECT e.id, e.updated_at
+FROM issuing.outbox_events e
+WHERE e.due_at IS NOT NULL AND e.status = 'PENDING' AND e.first_sent_at IS NULL
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
+  AND (extract(epoch FROM e.updated_at) * 1000000)::int8 <= $6::int8
+  AND ($7::uuid IS NULL OR e.id > $7::uuid)
+ORDER BY e.id
+LIMIT $8::int8;
+
+-- name: operator_replay :many
+-- why: FAILED -> PENDING and its audit row. Locks, conditions and what a replay resets are explained at issuing.replay
+-- in migrations/0009_operators.sql. No row = no such event; the last column says why nothing was done. $1 event, $2
+-- updated_at as seen in us or null, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
+       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
+       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+FROM issuing.replay($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_prospect :many
+-- why: what decides about the next attempt of one event beside the columns of ctl/event.h, and why a replay of it would
+-- be refused, by the conditions of issuing.replay (migrations/0009_operators.sql), which locks the row and may find it
+-- changed. Primary key. No lock. No row = no such event. $1 event.
+SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last_sent_at, e.first_sent_at),
+       CASE WHEN e.status <> 'FAILED' THEN 'not_failed'
+            WHEN octet_length(e.payload::text) > 65536 OR octet_length(e.user_id) NOT BETWEEN 1 AND 128
+                THEN 'out_of_range'
+            WHEN e.event_type = 'CARD_ISSUE' AND e.payload ->> 'kind' = 'reissue'
+                 AND EXISTS (SELECT FROM issuing.card_reissues r
+                             WHERE r.user_id = e.user_id AND r.card_id = lower(e.payload ->> 'replaces')
+                               AND r.event_id <> e.id) THEN 'place_taken' END
+FROM issuing.outbox_events e
+WHERE e.id = $1::uuid;
+
+-- name: operator_cancel :many
+-- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel in migrations/0009_operators.sql. $1 event, $2
+-- updated_at as seen in us or null, $3 the text for the user, $4 actor, $5 user of the operating system, $6 SUDO_USER,
+-- $7 reason.
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
+       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
+       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+FROM issuing.cancel($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_resolve :many
+-- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve in migrations/0009_operators.sql. $1 event, $2
+-- updated_at as seen in us or null, $3 the operator confirms that there is no card, $4 issuer.settle_time in ms, $5 the
+-- text for the user, $6 actor, $7 user of the operating system, $8 SUDO_USER, $9 reason.
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
+       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
+       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+FROM issuing.resolve($1::uuid, $2::int8, $3::bool, $4::int8, $5::text, $6::text, $7::text, $8::text, $9::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_reconcile_page :many
+-- why: the next events to look up at the issuer, oldest first, keyset paging on the primary key; the FAILED ones by
+-- outbox_events_failed. No lock. $1-$5 filters, $6 the last id of the previous page, $7 limit. Of the FAILED ones only
+-- those whose outcome is unknown.
+SELECT e.id
+FROM issuing.outbox_events e
+WHERE e.event_type = 'CARD_ISSUE'
+  AND (e.status <> 'FAILED' OR e.first_sent_at IS NOT NULL
+       AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id))
+  AND ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
+  AND ($6::uuid IS NULL OR e.id > $6::uuid)
+ORDER BY e.id
+LIMIT $7::int8;
+
+-- name: operator_ask_reconcile :many
+-- why: a mark for each event, which a worker processes: issuing.ask_reconcile in migrations/0009_operators.sql. An
+-- event has one unfinished mark, which a second operator joins. $1 events, $2 time in ms, $3 actor, $4 user of the
+-- operating system, $5 SUDO_USER, $6 reason.
+SELECT i.id, a.check_id, a.refused
+FROM unnest($1::uuid[]) AS i (id)
+CROSS JOIN LATERAL issuing.ask_reconcile(i.id, $2::int8, $3::text, $4::text, $5::text, $6::text) AS a;
+
+-- name: operator_ask_reissue :many
+-- why: the mark of a reissue: issuing.ask_reissue in migrations/0009_operators.sql. $1 event, $2 time in ms, $3 actor,
+-- $4 user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT check_id, refused
+FROM issuing.ask_reissue($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text);
+
+-- name: operator_checks :many
+-- why: the results of marks, with the event as it is now; primary keys. No lock. $1 marks.
+SELECT p.id, p.event_id, p.finished_at IS NOT NULL, p.result, p.detail, p.new_id, e.status
+FROM issuing.peer_checks p
+LEFT JOIN issuing.outbox_events e ON e.id = p.event_id
+WHERE p.id = ANY ($1::uuid[]);
+
+-- name: operator_withdraw_check :one
+-- why: the operator no longer waits for a mark, and it must have no effect. A worker that was quicker has written its
+-- result, which is returned. $1 mark.
+SELECT issuing.withdraw_check($1::uuid);
+
+-- name: operator_doctor :one
+-- why: the facts that doctor judges: settings and catalogue rows that every role may read. It touches no table of ours,
+-- so it works on an empty database. A backend much older than the connection means that a pooler is in between.
+SELECT current_setting('server_version_num')::int8,
+       current_user::text,
+       (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user),
+       pg_is_in_recovery(),
+       current_setting('synchronous_commit'),
+       current_setting('fsync'),
+       current_setting('full_page_writes'),
+       current_setting('autovacuum'),
+       current_setting('track_counts'),
+       current_setting('default_transaction_isolation'),
+       current_setting('server_encoding'),
+       clock_timestamp(),
+       (SELECT coalesce((extract(epoch FROM clock_timestamp() - a.backend_start) * 1000000)::int8, 0)
+        FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()),
+       (SELECT string_agg(coalesce(r.rolname, 'the database'), ', ' ORDER BY r.rolname)
+        FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole
+        WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+          AND EXISTS (SELECT FROM unnest(s.setconfig) AS o (setting)
+                      WHERE o.setting ~* '^synchronous_commit=(off|false|no|0)$'
+                          OR o.setting ~* '^synchronous_commit=local$'
+                            AND current_setting('synchronous_standby_names') <> '')),
+       current_database()::text,
+       current_setting('synchronous_standby_names'),
+       -- Only who may read statistics sees the states of others' connections.
+       CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE')
+            THEN (SELECT count(*) FROM pg_stat_replication s WHERE s.sync_state IN ('sync', 'quorum')) END;
+
+-- name: operator_roles :many
+-- why: which of the four roles exist, and whether one of them is a superuser (then none of its rights means anything).
+-- No lock.
+SELECT w.name, r.rolname IS NOT NULL, coalesce(r.rolsuper, false)
+FROM unnest(ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator']) WITH ORDINALITY AS w (name, n)
+LEFT JOIN pg_roles r ON r.rolname = w.name
+ORDER BY w.n;
+
+-- name: operator_rights :many
+-- why: rights that differ from those of grants.sql, missing or too many, of our roles and of PUBLIC. Needs the schema.
+-- No lock. $1 what grants.sql grants, as embed.py lists it.
+WITH wanted AS MATERIALIZED (
+    SELECT r.oid AS role, w.value ->> 1 AS kind, w.value ->> 3 AS col, w.value ->> 4 AS granted, w.value ->> 2 AS name,
+           CASE w.value ->> 1 WHEN 'table' THEN to_regclass(w.value ->> 2)::oid
+                              WHEN 'function' THEN to_regprocedure(w.value ->> 2)::oid
+                              ELSE to_regnamespace(w.value ->> 2)::oid END AS thing
+    FROM jsonb_array_elements($1::text::jsonb) w
+    JOIN pg_roles r ON r.rolname = w.value ->> 0 AND NOT r.rolsuper
+), has AS MATERIALIZED (
+    SELECT x.grantee AS role, 'table' AS kind, NULL::text AS col, x.privilege_type AS granted, c.oid AS thing
+    FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) x
+    WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner
+    UNION
+    SELECT x.grantee, 'table', t.attname, x.privilege_type, c.oid
+    FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped
+    CROSS JOIN LATERAL aclexplode(t.attacl) x
+    WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner
+    UNION
+    SELECT x.grantee, 'function', NULL, x.privilege_type, p.oid
+    FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) x
+    WHERE p.pronamespace = to_regnamespace('issuing') AND x.grantee NOT IN (p.proowner, 0)
+    UNION
+    SELECT x.grantee, 'schema', NULL, x.privilege_type, n.oid
+    FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) x
+    WHERE n.nspname = 'issuing' AND x.grantee <> n.nspowner
+)
+SELECT (SELECT r.rolname FROM pg_roles r WHERE r.oid = w.role)::text, w.name, w.col, w.granted, true
+FROM wanted w
+WHERE NOT EXISTS (SELECT FROM has h WHERE h.role = w.role AND h.kind = w.kind AND h.thing = w.thing
+                  AND h.granted = w.granted
+                  AND h.col IS NOT DISTINCT FROM w.col)
+UNION ALL
+SELECT CASE WHEN h.role = 0 THEN 'PUBLIC' ELSE r.rolname END,
+       CASE h.kind WHEN 'table' THEN h.thing::regclass::text
+                   WHEN 'function' THEN h.thing::regprocedure::text
+                   ELSE 'issuing' END,
+       h.col, h.granted, false
+FROM has h
+LEFT JOIN pg_roles r ON r.oid = h.role
+WHERE (h.role = 0 OR r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+       AND NOT r.rolsuper)
+  AND NOT EXISTS (SELECT FROM wanted w WHERE w.role = h.role AND w.kind = h.kind AND w.thing = h.thing
+                  AND w.granted = h.granted
+                  AND w.col IS NOT DISTINCT FROM h.col)
+ORDER BY 5, 1, 2, 3, 4
+LIMIT 50;
+
+-- name: operator_guards :many
+-- why: settings that let code of others run in our name, or let a role do more than its own rights allow: owners, the
+-- search_path of functions and roles, who may call functions that run as the owner, memberships. One row for each
+-- fault: whether it is only a warning, what, and how to repair it. Catalogues only. No lock.
+WITH ours AS MATERIALIZED (
+    SELECT n.oid, n.nspowner AS owner, r.rolname AS owner_name, r.rolsuper
+    FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+    WHERE n.nspname = 'issuing'
+), programs AS MATERIALIZED (
+    SELECT r.* FROM pg_roles r
+    WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer') AND NOT r.rolsuper
+), things AS MATERIALIZED (
+    SELECT c.oid::regclass::text AS name, c.relowner AS owner FROM pg_class c JOIN ours o ON c.relnamespace = o.oid
+    WHERE c.relkind <> 'i' AND c.relkind <> 'I'
+    UNION ALL SELECT p.oid::regprocedure::text, p.proowner FROM pg_proc p JOIN ours o ON p.pronamespace = o.oid
+    UNION ALL SELECT p.oid::regoperator::text, p.oprowner FROM pg_operator p JOIN ours o ON p.oprnamespace = o.oid
+    UNION ALL SELECT t.oid::regtype::text, t.typowner FROM pg_type t JOIN ours o ON t.typnamespace = o.oid
+    UNION ALL SELECT c.collname, c.collowner FROM pg_collation c JOIN ours o ON c.collnamespace = o.oid
+    UNION ALL SELECT c.opcname, c.opcowner FROM pg_opclass c JOIN ours o ON c.opcnamespace = o.oid
+), faults AS (
+    SELECT 1 AS n, false AS is_warning,
+           format('%s belongs to %s and not to %s', t.name, pg_get_userbyid(t.owner), o.owner_name) AS what,
+           'ALTER ... OWNER TO the owner of the schema, or drop it: it may run as any role that uses the schema'
+               AS fix
+    FROM things t CROSS JOIN ours o WHERE t.owner <> o.owner
+    UNION ALL
+    SELECT 0, false, format('the schema issuing belongs to %s%s', o.owner_name,
+                            CASE WHEN o.rolsuper THEN ', a superuser' ELSE '' END),
+           'let it and all that is in it belong to issuing_owner, and no superuser'
+    FROM ours o
+    WHERE o.rolsuper
+       OR o.owner_name <> 'issuing_owner' AND EXISTS (SELECT FROM pg_roles r WHERE r.rolname = 'issuing_owner')
+    UNION ALL
+    SELECT 3, false, format('%s may create in the schema issuing', coalesce(r.rolname, 'PUBLIC')),
+           'REVOKE CREATE ON SCHEMA issuing FROM it'
+    FROM ours o JOIN pg_namespace s ON s.oid = o.oid CROSS JOIN LATERAL aclexplode(s.nspacl) x
+    LEFT JOIN pg_roles r ON r.oid = x.grantee
+    WHERE x.privilege_type = 'CREATE' AND x.grantee <> o.owner
+    UNION ALL
+    SELECT 4, false, format('%s has no fixed search_path', p.oid::regprocedure),
+           'ALTER FUNCTION ... SET search_path = pg_catalog, issuing, pg_temp'
+    FROM pg_proc p CROSS JOIN ours o
+    WHERE (p.pronamespace = o.oid OR p.prosecdef AND p.proowner = o.owner)
+      AND NOT coalesce(p.proconfig && ARRAY['search_path=pg_catalog, issuing, pg_temp',
+                                                'search_path=pg_catalog, pg_temp'], false)
+    UNION ALL
+    SELECT 5, false, format('everybody may call %s, which runs as %s', p.oid::regprocedure, o.owner_name),
+           'REVOKE ALL ON FUNCTION ... FROM PUBLIC'
+    FROM pg_proc p CROSS JOIN ours o
+    WHERE p.prosecdef AND p.proowner = o.owner
+      AND (p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) x WHERE x.grantee = 0))
+    UNION ALL
+    SELECT 6, false, format('%s is a member of %s', r.rolname, m.rolname),
+           format('REVOKE %I FROM %I: the role can do all that the other can', m.rolname, r.rolname)
+    FROM programs r CROSS JOIN ours o
+    JOIN pg_roles m ON m.oid <> r.oid AND pg_has_role(r.oid, m.oid, 'MEMBER')
+        AND (m.rolsuper OR m.oid = o.owner OR m.rolname ~ '^issuing_(owner|api|worker|operator)$'
+             OR m.rolname IN ('pg_read_all_data', 'pg_write_all_data', 'pg_read_server_files', 'pg_write_server_files',
+                              'pg_execute_server_program'))
+    WHERE NOT (r.rolname = 'issuing_operator' AND m.rolname = 'issuing_viewer')
+    UNION ALL
+    SELECT 7, false, format('%s may %s', r.rolname, w.what), format('ALTER ROLE %I %s', r.rolname, w.fix)
+    FROM programs r
+    CROSS JOIN LATERAL (VALUES (r.rolcreaterole, 'make and change roles', 'NOCREATEROLE'),
+                               (r.rolreplication, 'read all data as a replica', 'NOREPLICATION'),
+                               (r.rolbypassrls, 'pass by row security', 'NOBYPASSRLS')) AS w (is_so, what, fix)
+    WHERE w.is_so
+    UNION ALL
+    SELECT 8, false, format('%s can read encrypted card numbers in %s', r.rolname, t.name),
+           'REVOKE it; numbers are for issuing.reveal_number only'
+    FROM programs r CROSS JOIN (VALUES ('issuing.cards'), ('public.cards')) AS t (name)
+    JOIN pg_attribute a ON a.attrelid = to_regclass(t.name) AND a.attname = 'number_record'
+    WHERE has_column_privilege(r.oid, a.attrelid, a.attnum, 'SELECT')
+    UNION ALL
+    SELECT 9, false, format('the trigger %s of %s is switched off', t.tgname, t.tgrelid::regclass),
+           'ALTER TABLE ... ENABLE TRIGGER'
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN ours o ON o.oid = c.relnamespace WHERE t.tgenabled = 'D'
+    UNION ALL
+    SELECT 10, false, 'issuing.cards has lost cards_one_per_request: two cards of one request could be stored',
+           'ALTER TABLE issuing.cards ADD CONSTRAINT cards_one_per_request UNIQUE (request_id)'
+    WHERE to_regclass('issuing.cards') IS NOT NULL
+      AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = to_regclass('issuing.cards_one_per_request')
+                      AND i.indisunique AND i.indisvalid)
+    UNION ALL
+    SELECT 11, v.setting IS NULL, format('%s: %s', r.rolname, coalesce(v.setting, 'no search_path is set')),
+           format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp (migrate does it as a superuser)',
+                  r.rolname)
+    FROM pg_roles r
+    LEFT JOIN LATERAL (
+        SELECT u.setting FROM pg_db_role_setting s CROSS JOIN LATERAL unnest(s.setconfig) AS u (setting)
+        WHERE s.setrole = r.oid
+          AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+          AND u.setting LIKE 'search_path=%'
+        ORDER BY u.setting = 'search_path=pg_catalog, issuing, pg_temp' LIMIT 1) v ON true
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator')
+      AND v.setting IS DISTINCT FROM 'search_path=pg_catalog, issuing, pg_temp'
+    UNION ALL
+    SELECT 12, true, 'everybody may create in the schema public',
+           'REVOKE CREATE ON SCHEMA public FROM PUBLIC: what others create there may be found before what they mean'
+    FROM pg_namespace n CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) x
+    WHERE n.nspname = 'public' AND x.grantee = 0 AND x.privilege_type = 'CREATE'
+    UNION ALL
+    SELECT 13, true,
+           format('everybody may %s', CASE x.privilege_type WHEN 'CONNECT' THEN 'connect to this database'
+                                                            ELSE 'make temporary tables in this database' END),
+           format('REVOKE %s ON DATABASE %I FROM PUBLIC, and GRANT CONNECT to those who need it: '
+                  || 'who connects can hold locks that requests wait for',
+                  x.privilege_type, d.datname)
+    FROM pg_database d CROSS JOIN LATERAL aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) x
+    WHERE d.datname = current_database() AND x.grantee = 0 AND x.privilege_type IN ('CONNECT', 'TEMPORARY')
+    UNION ALL
+    SELECT 14, false, format('%s may not connect to this database', r.rolname),
+           format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), r.rolname)
+    FROM pg_roles r
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator') AND NOT r.rolsuper
+      AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
+)
+SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
+
+-- name: operator_data_begin :none
+-- why: each check of the data is one statement, so it sees one state. Read-only; operator_data_timeout limits its
+-- time.
+BEGIN READ ONLY;
+
+-- name: operator_data_timeout :one
+-- why: a check that takes longer than $1 (as 60s) is given up: a statement that reads for hours holds up vacuum.
+SELECT set_config('statement_timeout', $1::text, true);
+
+-- Every operator_data_ check: only rows of the last $1 us, or all where $1 is null. Returns the number of rows that
+-- break the rule (1001 = more than 1000), the first few of them, and the totals. A rule about an event covers only the
+-- time for which events still exist: from their oldest partition on.
+
+-- name: operator_data_accepted :one
+-- why: no accepted request is lost: every key has its event, and accepted = ended + open.
+WITH bound AS MATERIALIZED (
+    SELECT greatest(now() - $1::int8 * interval '1 microsecond',
+                    (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
+                    '-infinity') AS at
+), counted AS MATERIALIZED (
+    SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(k.event_id::text) AS one
+    FROM issuing.idempotency_keys k LEFT JOIN issuing.outbox_events e ON e.id = k.event_id AND e.user_id = k.user_id
+    WHERE k.created_at >= (SELECT b.at FROM bound b)
+    GROUP BY 1
+)
+SELECT coalesce(sum(c.n) FILTER (WHERE c.status = 'lost'), 0)::int8, min(c.one) FILTER (WHERE c.status = 'lost'),
+       format('%s accepted = %s completed + %s rejected + %s failed + %s open', coalesce(sum(c.n), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0))
+FROM counted c;
+
+-- name: operator_data_limits :one
+-- why: a try that was counted as accepted has its event.
+WITH bound AS MATERIALIZED (
+    SELECT greatest(now() - $1::int8 * interval '1 microsecond',
+                    (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
+                    '-infinity') AS at
+), bad AS MATERIALIZED (
+    SELECT l.request_id::text AS id FROM issuing.rate_limit_log l
+    WHERE l.accepted AND l.at >= (SELECT b.at FROM bound b)
+      AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = l.request_id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_keys :one
+-- why: an open event or open question is never accepted a second time: its key exists.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.outbox_events e
+    WHERE e.idempotency_key IS NOT NULL AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL)
+      AND e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
+                           '00000000-0000-0000-0000-000000000000')
+      AND NOT EXISTS (SELECT FROM issuing.idempotency_keys k
+                      WHERE k.user_id = e.user_id AND k.key = e.idempotency_key AND k.event_id = e.id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_completed :one
+-- why: COMPLETED means that there is a card.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.outbox_events e
+    WHERE e.event_type = 'CARD_ISSUE' AND e.status = 'COMPLETED'
+      AND e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
+                           '00000000-0000-0000-0000-000000000000')
+      AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id AND c.user_id = e.user_id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_cards :one
+-- why: every card belongs to a card request of its user; cards = completed + being linked + questions + cancelled ones
+-- of refused requests.
+WITH bound AS MATERIALIZED (
+    SELECT issuing.uuid7_least(greatest(now() - $1::int8 * interval '1 microsecond',
+                                        (SELECT min(p.from_at) FROM issuing.partitions p
+                                         WHERE p.parent = 'outbox_events'), 'epoch')) AS id
+), counted AS MATERIALIZED (
+    SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(c.id::text) AS one
+    FROM issuing.cards c
+    LEFT JOIN issuing.outbox_events e ON e.id = c.request_id AND e.user_id = c.user_id AND e.event_type = 'CARD_ISSUE'
+    WHERE c.request_id >= (SELECT b.id FROM bound b) AND substring(c.request_id::text FROM 15 FOR 1) = '7'
+    GROUP BY 1
+)
+SELECT coalesce(sum(c.n) FILTER (WHERE c.status = 'lost'), 0)::int8, min(c.one) FILTER (WHERE c.status = 'lost'),
+       format('%s cards = %s completed + %s open + %s failed + %s rejected', coalesce(sum(c.n), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0))
+FROM counted c;
+
+-- name: operator_data_ends :one
+-- why: the end of a request and its card agree. REJECTED = no usable card. A FAILED request may have its card (the link
+-- was refused and core.on_link_refused is keep, attempts ran out while linking, the cancel failed), but not under a
+-- reason that says there is none. A completed request's card is not cancelled.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.cards c JOIN issuing.outbox_events e ON e.id = c.request_id
+    WHERE e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
+                           '00000000-0000-0000-0000-000000000000')
+      AND (e.status = 'REJECTED' AND c.status <> 'cancelled'
+           OR e.status = 'COMPLETED' AND c.status = 'cancelled'
+           OR e.status = 'FAILED' AND c.status <> 'cancelled'
+              AND (e.reason_code IN ('issuer_key_expired', 'issuer_duplicate', 'issuer_refused', 'outcome_unknown',
+                                     'payload_invalid', 'user_not_found')
+                   OR e.reason_code LIKE 'issuer\_http\_%'))
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_two_cards :one
+-- why: one card for each request; the unique index ensures it as long as it exists and is valid.
+WITH bad AS MATERIALIZED (
+    SELECT c.request_id::text AS id FROM issuing.cards c
+    WHERE c.request_id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
+                                   '00000000-0000-0000-0000-000000000000')
+    GROUP BY c.request_id HAVING count(*) > 1
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_places :one
+-- why: an event holds the place of a reissue; otherwise no event could ever take it.
+WITH bound AS MATERIALIZED (
+    SELECT issuing.uuid7_least(greatest(now() - $1::int8 * interval '1 microsecond',
+                                        (SELECT min(p.from_at) FROM issuing.partitions p
+                                         WHERE p.parent = 'outbox_events'), 'epoch')) AS id
+), bad AS MATERIALIZED (
+    SELECT r.event_id::text AS id FROM issuing.card_reissues r
+    WHERE r.event_id >= (SELECT b.id FROM bound b) AND substring(r.event_id::text FROM 15 FOR 1) = '7'
+      AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = r.event_id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_migrate_lock :one
+-- why: one migrate at a time. Session-scoped, because several transactions run under it, and tried instead of waited
+-- for, because a waiter would hold a snapshot. The worker's housekeeping has (4711, 1).
+SELECT pg_try_advisory_lock(4711, 3);
+
+-- name: operator_migrate_state :one
+-- why: whether there is a schema, who owns it, as which role to go on, and in which schema it is. The role is the owner
+-- of the existing tables, or issuing_owner; null when the connected role may not become it. From PostgreSQL 16 on
+-- membership alone does not allow SET ROLE.
+SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text, c.relnamespace::regnamespace::text
+FROM (SELECT coalesce(to_regclass('issuing.schema_migration'), to_regclass('public.schema_migration'))::oid AS oid) m
+LEFT JOIN pg_class c ON c.oid = m.oid
+LEFT JOIN pg_roles r ON (CASE WHEN c.oid IS NULL THEN r.rolname = 'issuing_owner' ELSE r.oid = c.relowner END)
+    AND pg_has_role(current_user, r.oid,
+                    CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END);
+
+-- name: operator_migrate_as :one
+-- why: SET ROLE with a parameter, for the rest of the session. $1 role.
+SELECT set_config('role', $1::text, false);
+
+-- name: operator_migrate_table :none
+-- why: the list of applied migrations, the only table that no numbered file makes. 0005 moves it to the schema issuing.
+-- Under operator_migrate_lock.
+CREATE TABLE public.schema_migration (
+    version    int PRIMARY KEY,
+    name       text NOT NULL,
+    sha256     text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    applied_by text NOT NULL DEFAULT session_user,
+    ms         int NOT NULL
+);
+
+-- name: operator_migrate_path :one
+-- why: the search_path of the session: names without a schema are found in the schema issuing, before 0005 has run in
+-- public, and nowhere else.
+SELECT set_config('search_path', $1::text, false);
+
+-- name: operator_migrate_applied :many
+-- why: the applied migrations, in order. operator_migrate_path decides where the table is found. No lock.
+SELECT m.version, m.name, m.sha256, m.applied_at, m.applied_by, m.ms
+FROM schema_migration m
+ORDER BY m.version;
+
+-- name: operator_migrate_begin :none
+-- why: a numbered file and its row in schema_migration are one transaction.
+BEGIN;
+
+-- name: operator_migrate_lock_timeout :one
+-- why: inside that transaction: other sessions wait behind a migration that waits for a lock, so it gives up soon and
+-- is tried again. $1 lock_timeout, e.g. 3s.
+SELECT set_config('lock_timeout', $1::text, true);
+
+-- name: operator_migrate_note :none
+-- why: in the transaction of the file itself. $1 version, $2 name, $3 sha256, $4 ms.
+INSERT INTO schema_migration (version, name, sha256, ms) VALUES ($1::int8, $2::text, $3::text, $4::int8);
+
+-- name: operator_migrate_commit :none
+-- why: the end of operator_migrate_begin.
+COMMIT;
+
+-- name: operator_migrate_rollback :none
+-- why: the other end of operator_migrate_begin.
+ROLLBACK;
+
+-- name: operator_number_keys :many
+-- why: the number of card numbers under each key: issuing.number_keys in migrations/0010_card_numbers.sql. Reads all
+-- cards once; counts only. No lock.
+SELECT key_id, records
+FROM issuing.number_keys();
+
+-- name: owner_rewrap_take :many
+-- why: the next card numbers that are not sealed with the active key, locked until the end of the transaction:
+-- issuing.rewrap_take in migrations/0010_card_numbers.sql. For the owner of the tables only. $1 user and $2 card after
+-- which to go on (null = from the beginning), $3 active key, $4 number of cards to look at.
+SELECT id, user_id, number_record, looked_at_user, looked_at_card, left_out
+FROM issuing.rewrap_take($1::text, $2::uuid, $3::int8, $4::int8);
+
+-- name: owner_rewrap_put :one
+-- why: stores them sealed again, each over the record that was opened, with an audit row: issuing.rewrap_put. $1 cards,
+-- $2 users, $3 old records, $4 new records, $5 who.
+SELECT issuing.rewrap_put($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text);

@@ -1,0 +1,186 @@
+-- name: outbox_claim :many
+-- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
+-- issuing.claim in migrations/0007_attempts.sql. The last row has no id. $1 token, $2 limit, $3 lease in ms, $4 worker,
+-- $5 bookmark or null, $6 slack in ms, $7 alone.
+SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,
+       exp_month, exp_year, card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count,
+       now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code
+FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool);
+
+-- name: outbox_sweep :one
+-- why: finds events behind the claims' bookmark: events whose lease ran out (their worker died, hung or lost its
+-- connection), and PENDING ones that became visible late. The former return to PENDING. The lost attempt counts as lost
+-- and not as an attempt of the event, first_sent_at stays, and a row of outbox_attempts records the loss for its
+-- worker. An event that keeps losing its worker ends FAILED `worker_lost` here, where no worker touches it: its outcome
+-- stays unknown. Of the PENDING ones the oldest time is returned, so that the bookmark moves back to it. One call
+-- covers one range of time, by outbox_events_due. SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for
+-- each other. $1 from this age in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no
+-- bound), $4 limit, $5 number of attempts lost in a row that ends an event.
+WITH lost AS MATERIALIZED (
+    SELECT e.id, e.lease_token, e.lease_owner, e.updated_at
+    FROM issuing.outbox_events e
+    WHERE e.event_type = 'CARD_ISSUE'
+      AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
+      AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
+                            timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
+      AND e.status = 'PROCESSING' AND e.lease_until < now()
+    LIMIT $4::int8
+    FOR UPDATE SKIP LOCKED
+), freed AS (
+    UPDATE issuing.outbox_events e
+    SET status = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'FAILED' ELSE 'PENDING' END,
+        reason_code = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'worker_lost' END,
+        completed_at = CASE WHEN e.lost_count + 1 >= $5::int8 THEN clock_timestamp() END,
+        lease_token = NULL, lease_until = NULL, lost_count = e.lost_count + 1,
+        retry_count = greatest(e.retry_count - 1, 0),
+        next_attempt_at = clock_timestamp() + CASE WHEN e.lost_count > 0
+                                                   THEN interval '1 second' * least(e.lost_count, 60)
+                                                   ELSE interval '0' END,
+        last_sent_at = clock_timestamp(), updated_at = clock_timestamp(),
+        last_error = 'the lease of worker ' || coalesce(lost.lease_owner, '?') || ' ran out'
+    FROM lost
+    WHERE e.id = lost.id
+    RETURNING e.id, e.user_id, e.retry_count, e.lost_count
+), noted AS (
+    INSERT INTO issuing.outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker,
+                                         step, outcome, code, detail)
+    SELECT f.id, l.lease_token, l.updated_at, now(), f.retry_count + 1, true, f.user_id, l.lease_owner, 'unknown',
+           'lost', 'lease_expired', NULL
+    FROM freed f JOIN lost l ON l.id = f.id
+    ON CONFLICT DO NOTHING
+), suspected AS (
+    INSERT INTO issuing.lost_events (event_id) SELECT f.id FROM freed f
+    WHERE f.lost_count >= 2 AND f.lost_count < $5::int8
+    ON CONFLICT (event_id) DO UPDATE SET since = excluded.since
+), late AS MATERIALIZED (
+    -- A locked row is being claimed at this moment.
+    SELECT e.due_at
+    FROM issuing.outbox_events e
+    WHERE e.event_type = 'CARD_ISSUE'
+      AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
+      AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
+                            timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
+      AND e.status = 'PENDING' AND e.lost_count < 2
+    ORDER BY e.due_at
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+)
+SELECT (SELECT count(*) FROM freed),
+       (SELECT (extract(epoch FROM greatest(late.due_at, timestamptz 'epoch' - interval '1 microsecond'))
+                * 1000000)::int8 FROM late),
+       (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000)::int8, -- time of this statement
+       (SELECT count(*) FROM freed f WHERE f.lost_count >= $5::int8);
+
+-- name: outbox_rebase :one
+-- why: after the database's clock was set back: open events with times in the future, which were written while the
+-- clock was ahead. All times of such a row move back by as much as its last write is ahead, so each wait and each lease
+-- lasts as long as intended. A difference of one second is ignored, because the clocks of a cluster differ by that
+-- much. One pass reads the open events once, in pieces. SKIP LOCKED. $1 limit.
+WITH ahead AS MATERIALIZED (
+    SELECT e.id, least(e.updated_at, now() + interval '1000 years') - now() AS by
+    FROM issuing.outbox_events e
+    WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE' AND (e.due_at > now() OR e.status = 'PROCESSING')
+      AND e.updated_at > now() + interval '1 second'
+    LIMIT $1::int8
+    FOR UPDATE SKIP LOCKED
+), moved AS (
+    UPDATE issuing.outbox_events e
+    SET updated_at = least(e.updated_at - a.by, now()), next_attempt_at = e.next_attempt_at - a.by,
+        lease_until = e.lease_until - a.by, first_sent_at = e.first_sent_at - a.by,
+        last_sent_at = e.last_sent_at - a.by, deferred_since = e.deferred_since - a.by
+    FROM ahead a
+    WHERE e.id = a.id
+    RETURNING e.id
+)
+SELECT count(*) FROM moved;
+
+-- name: outbox_save :many
+-- why: stores the cards of attempts that hold their lease, and nothing for those that do not: issuing.save in
+-- migrations/0007_attempts.sql.
+SELECT id, card_id
+FROM issuing.save($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int8[], $7::int8[], $8::bytea[],
+                  $9::uuid[]);
+
+-- name: outbox_extend :many
+-- why: extends the lease of attempts that still hold theirs; same fence. $1 ids, $2 tokens, $3 lease in ms.
+UPDATE issuing.outbox_events e
+SET lease_until = now() + $3::int8 * interval '1 millisecond'
+FROM unnest($1::uuid[], $2::uuid[]) AS a (id, token)
+WHERE e.id = a.id AND e.lease_token = a.token
+RETURNING e.id;
+
+-- name: outbox_mark :many
+-- why: the intention to cancel a card outlives the worker, so that no later attempt links or completes a card that may
+-- be cancelled already; same fence. $1 ids, $2 tokens, $3 codes.
+UPDATE issuing.outbox_events e
+SET cancel_code = a.code
+FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS a (id, token, code)
+WHERE e.id = a.id AND e.lease_token = a.token
+RETURNING e.id;
+
+-- name: outbox_complete :many
+-- why: the usual end, guarded by the tokens: issuing.complete in migrations/0007_attempts.sql. $1 ids, $2 tokens, $3
+-- worker, $4 durations in ms.
+SELECT id
+FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
+
+-- name: outbox_end :many
+-- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql.
+SELECT id
+FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[],
+                          $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
+                          $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[], $21::text[],
+                          $22::text[]);
+
+-- name: outbox_gauges :one
+-- why: the values of the worker's gauges, from the indexes of open and failed events only; finished events are not
+-- counted. It does not start at the beginning of the index (see issuing.claim), but where open events can be while
+-- nothing is wrong. The range behind that is counted now and then, separately, so that an event that no claim finds is
+-- visible too. No lock. $1 from this time in us, or null; $2 whether to count the range behind it.
+SELECT o.pending, o.processing, f.failed, o.oldest_ms, o.unknown + f.unknown, b.pending, b.processing, b.oldest_ms,
+       b.unknown
+FROM (SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
+             count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
+             coalesce((extract(epoch FROM clock_timestamp() - min(e.created_at) FILTER (WHERE e.status = 'PENDING'))
+                       * 1000)::int8, 0) AS oldest_ms,
+             count(*) FILTER (WHERE e.status = 'PENDING' AND e.first_sent_at IS NOT NULL
+                                AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)) AS unknown
+      FROM issuing.outbox_events e
+      WHERE e.event_type = 'CARD_ISSUE'
+        AND e.due_at >= coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond', '-infinity')) o,
+     (SELECT count(*) AS failed,
+             count(*) FILTER (WHERE e.first_sent_at IS NOT NULL
+                                AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)) AS unknown
+      FROM issuing.outbox_events e
+      WHERE e.failed_at IS NOT NULL AND e.event_type = 'CARD_ISSUE') f,
+     (SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
+             count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
+             coalesce((extract(epoch FROM clock_timestamp() - min(e.created_at) FILTER (WHERE e.status = 'PENDING'))
+                       * 1000)::int8, 0) AS oldest_ms,
+             count(*) FILTER (WHERE e.status = 'PENDING' AND e.first_sent_at IS NOT NULL
+                                AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)) AS unknown
+      FROM issuing.outbox_events e
+      WHERE $2::bool AND e.event_type = 'CARD_ISSUE'
+        AND e.due_at < timestamptz 'epoch' + $1::int8 * interval '1 microsecond') b;
+
+-- name: keep_rows :many
+-- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are
+-- settled. One worker of the cluster at a time: issuing.keep_rows in migrations/0011_limits.sql. $1 keys, $2 limit
+-- rows, $3 events; all in ms, and never less than the database's own retentions.
+SELECT action, table_name, amount, detail, again
+FROM issuing.keep_rows($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond',
+                       $3::int8 * interval '1 millisecond');
+
+-- name: keep_house :many
+-- why: the second call of a pass: makes or drops one partition: issuing.keep_house in migrations/0011_limits.sql. $1
+-- keys, $2 limit rows, $3 events, $4 least length of a partition; all in ms.
+SELECT action, table_name, amount, detail, again
+FROM issuing.keep_house($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond',
+                        $3::int8 * interval '1 millisecond',
+                        $4::int8 * interval '1 millisecond');
+
+-- name: check_rest :many
+-- why: the third call of a pass: reads a large `_rest` partition before a partition is made beside it, under a lock
+-- that no other session waits for: issuing.check_rest in migrations/0008_housekeeping.sql.
+SELECT action, table_name, amount, detail, again
+FROM issuing.check_rest();

@@ -1,0 +1,30 @@
+-- Marks of operators and of workers: "look this event up at the issuer, and act". The functions are in
+-- migrations/0009_operators.sql; the role is issuing_worker, which has no right on the table. Each statement may run
+-- again: the token makes all runs but the first ineffective.
+
+-- name: reconcile_ask :many
+-- why: the worker requests a look-up for its own events; an event has at most one unfinished mark. False: there is one
+-- already. $1 events, $2 why.
+SELECT issuing.ask_check(i.id, $2::text)
+FROM unnest($1::uuid[]) AS i (id);
+
+-- name: reconcile_take :many
+-- why: leases marks that are due, under a token, by peer_checks_due. SKIP LOCKED: two workers never get the same mark.
+-- $1 token, $2 limit, $3 lease in ms, $4 worker.
+SELECT id, event_id, action, attempts, has_orphan, status, user_id, seen_us, sent_age_ms, card_id, issuer_card_id,
+       card_status
+FROM issuing.take_checks($1::uuid, $2::int8, $3::int8, $4::text);
+
+-- name: reconcile_put_back :many
+-- why: the try decided nothing, or the worker drains. Guarded by the token. $1 mark, $2 token, $3 delay in ms, $4 why.
+SELECT issuing.put_check_back($1::uuid, $2::uuid, $3::int8, $4::text)::text;
+
+-- name: reconcile_note_orphan :one
+-- why: records that a card is being cancelled, so that the worker that goes on after a crash knows it. Guarded by the
+-- token. $1 mark, $2 token.
+SELECT issuing.note_orphan($1::uuid, $2::uuid);
+
+-- name: reconcile_end :one
+-- why: the result and its consequences are one transaction. Guarded by the token and by the state of the event that was
+-- judged. $1 mark, $2 token, $3 updated_at of that state in us, $4 result, $5 detail.
+SELECT issuing.end_check($1::uuid, $2::uuid, $3::int8, $4::text, $5::text);

@@ -1,0 +1,17 @@
+/* What a fault makes of a true answer: another status, another body, another way of sending it. To add a fault, add a
+ * row to FAULT_KINDS (faults.h) and a case here; the compiler names the place. */
+#ifndef ISSUING_SANDBOX_FAULT_ANSWER_H
+#define ISSUING_SANDBOX_FAULT_ANSWER_H
+
+#include "common/base/base.h"
+#include "common/base/buf.h"
+#include "sandbox/delivery.h"
+#include "sandbox/sandbox_call.h"
+
+/* The call has a fault. Changes call->status and sandbox->body, and sets how the answer is delivered. */
+void fault_answer_apply(struct sandbox_call *call, struct delivery *delivery);
+/* Writes `answer` with the members of `card` put over its own; null removes; in an answer {"cards":[...]}, each of
+ * them. Both are checked JSON. */
+bool fault_override(struct slice answer, const char *card, struct buf *out);
+
+#endif

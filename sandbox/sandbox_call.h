@@ -1,0 +1,37 @@
+/* One call from its arrival to its answer, or to what a fault makes of its answer. */
+#ifndef ISSUING_SANDBOX_SANDBOX_CALL_H
+#define ISSUING_SANDBOX_SANDBOX_CALL_H
+
+#include "common/base/base.h"
+#include "common/http_server/http_server.h"
+#include "sandbox/sandbox.h"
+
+/* Lives on the handler's stack: everything the answer needs later is copied. */
+struct sandbox_call {
+    struct sandbox *sandbox;
+    struct http_request *request;
+    enum call_kind kind;
+    uint64_t number;           /* calls.h */
+    const struct fault *fault; /* NULL = none */
+    int status;                /* of the true answer, whose body is sandbox->body */
+};
+
+/* Notes the call and looks for a fault. True: the call takes effect, and the handler writes the true answer into
+ * sandbox->body and ->status. False: it must not take effect. sandbox_call_finish() ends the call in both cases. */
+must_check bool sandbox_call_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
+                                   enum call_kind kind, const struct call_words *words);
+/* Of a call that sandbox_call_begin() let take effect: does it take effect now, and does it later (postponed.h)? With a
+ * fault that executes twice it does both. */
+must_check bool sandbox_call_executes_now(const struct sandbox_call *call);
+must_check bool sandbox_call_executes_late(const struct sandbox_call *call);
+/* The true answer is an error: {"code","detail"}. */
+void sandbox_call_refuse(struct sandbox_call *call, int status, const char *code, const char *detail);
+/* Answers, now or later, or never. The request and the call may not be used after it. */
+void sandbox_call_finish(struct sandbox_call *call);
+
+/* ---- checks that both peers make ---- */
+
+must_check bool sandbox_call_is_json(const struct http_request *request);
+must_check bool sandbox_call_is_authorized(const struct http_request *request, const struct secret *credential);
+
+#endif

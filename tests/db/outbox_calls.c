@@ -1,0 +1,296 @@
+/* See outbox_calls.h. */
+#include "tests/db/outbox_calls.h"
+
+#define LOST_MAX 5 /* FLOW_LOST_MAX of worker/flow.h */
+
+struct pg_sync *owner, *worker, *other;
+
+void set_up(void)
+{
+    owner = database_open(NULL);
+    worker = database_open("issuing_worker");
+    other = database_open("issuing_worker");
+    database_run(other, "SET lock_timeout = '20s'"); /* an unexpected wait ends as an error, not as a hung test */
+    database_run(owner,
+                 "TRUNCATE outbox_events, outbox_attempts, cards, card_reissues, idempotency_keys, rate_limit_log");
+}
+
+void tear_down(void)
+{
+    pg_sync_closep(&other);
+    pg_sync_closep(&worker);
+    pg_sync_closep(&owner);
+}
+
+const char *text_of(const struct uuid *uuid)
+{
+    static char texts[8][UUID_TEXT_SIZE];
+    static int next;
+    char *text = texts[next++ % 8];
+    uuid_format(uuid, text);
+    return text;
+}
+
+struct uuid add_event(const char *user, int due_s)
+{
+    struct uuid id = uuid7_make();
+    database_exec(owner,
+                  "INSERT INTO outbox_events (id, user_id, payload, next_attempt_at) "
+                  "VALUES ('%s', '%s', '{\"kind\":\"new\"}', now() - %d * interval '1 s')",
+                  text_of(&id), user, due_s);
+    return id;
+}
+
+struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limit)
+{
+    struct pg_param params[] = {pg_param_uuid(token),         pg_param_int8(limit), pg_param_int8(LEASE_MS),
+                                pg_param_text("worker-1", 8), pg_param_null(),      pg_param_int8(100),
+                                pg_param_bool(false)};
+    return database_query(db, &sql_outbox_claim, params);
+}
+
+int taken(const struct pg_rows *rows)
+{
+    int last = pg_rows_count(rows) - 1;
+    ck_assert_int_ge(last, 0);
+    ck_assert(pg_is_null(rows, last, 0) && !pg_is_null(rows, last, 15));
+    return last;
+}
+
+int claim_all(const struct uuid *token)
+{
+    struct pg_rows *rows = claim(worker, token, 1000);
+    int count = taken(rows);
+    pg_rows_free(rows);
+    return count;
+}
+
+struct uuid claimed_event(const char *user, struct uuid *ret_token)
+{
+    struct uuid id = add_event(user, 1);
+    *ret_token = uuid4_make();
+    ck_assert_int_eq(claim_all(ret_token), 1);
+    return id;
+}
+
+struct pg_rows *save(struct pg_sync *db, const struct card *cards, int count)
+{
+    static const enum pg_type types[] = {PG_UUID, PG_UUID, PG_UUID,  PG_TEXT, PG_TEXT,
+                                         PG_INT8, PG_INT8, PG_BYTEA, PG_UUID};
+    struct buf bufs[ARRAY_SIZE(types)];
+    struct pg_array arrays[ARRAY_SIZE(types)];
+    struct pg_param params[ARRAY_SIZE(types)];
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+        buf_init(&bufs[i], 1 << 20);
+        pg_array_start(&arrays[i], &bufs[i], types[i]);
+    }
+    for (int i = 0; i < count; i++) {
+        pg_array_add_uuid(&arrays[0], &cards[i].event);
+        pg_array_add_uuid(&arrays[1], &cards[i].token);
+        pg_array_add_uuid(&arrays[2], &cards[i].id);
+        pg_array_add(&arrays[3], cards[i].issuer_id, strlen(cards[i].issuer_id));
+        pg_array_add(&arrays[4], "1111", 4);
+        pg_array_add_int8(&arrays[5], 3);
+        pg_array_add_int8(&arrays[6], 2031);
+        pg_array_add(&arrays[7], cards[i].number, cards[i].number ? strlen(cards[i].number) : 0);
+        pg_array_add_uuid(&arrays[8], cards[i].replaces);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        params[i] = pg_array_param(&arrays[i]);
+    struct pg_rows *rows = database_query(db, &sql_outbox_save, params);
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        buf_done(&bufs[i]);
+    return rows;
+}
+
+int save_one(const struct card *card, struct uuid *ret_id)
+{
+    struct pg_rows *rows = save(worker, card, 1);
+    int count = pg_rows_count(rows);
+    if (count > 0 && ret_id)
+        *ret_id = pg_uuid(rows, count - 1, 1);
+    pg_rows_free(rows);
+    return count;
+}
+
+int extend(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, int64_t lease_ms)
+{
+    struct buf bufs[2];
+    struct pg_array ids, tokens;
+    buf_init(&bufs[0], 4096);
+    buf_init(&bufs[1], 4096);
+    pg_array_start(&ids, &bufs[0], PG_UUID);
+    pg_array_start(&tokens, &bufs[1], PG_UUID);
+    pg_array_add_uuid(&ids, event);
+    pg_array_add_uuid(&tokens, token);
+    struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_param_int8(lease_ms)};
+    struct pg_rows *rows = database_query(worker, statement, params);
+    int count = pg_rows_count(rows);
+    pg_rows_free(rows);
+    buf_done(&bufs[0]);
+    buf_done(&bufs[1]);
+    return count;
+}
+
+int mark(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, const char *code)
+{
+    struct buf bufs[3];
+    struct pg_array ids, tokens, codes;
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_init(&bufs[i], 4096);
+    pg_array_start(&ids, &bufs[0], PG_UUID);
+    pg_array_start(&tokens, &bufs[1], PG_UUID);
+    pg_array_start(&codes, &bufs[2], PG_TEXT);
+    pg_array_add_uuid(&ids, event);
+    pg_array_add_uuid(&tokens, token);
+    pg_array_add(&codes, code, strlen(code));
+    struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_array_param(&codes)};
+    struct pg_rows *rows = database_query(worker, statement, params);
+    int count = pg_rows_count(rows);
+    pg_rows_free(rows);
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_done(&bufs[i]);
+    return count;
+}
+
+static void add_text(struct pg_array *array, const char *text)
+{
+    pg_array_add(array, text, text ? strlen(text) : 0);
+}
+
+static void add_end(struct pg_array *arrays, const struct end *end)
+{
+    pg_array_add_uuid(&arrays[0], &end->event);
+    pg_array_add_uuid(&arrays[1], &end->token);
+    add_text(&arrays[2], end->status);
+    pg_array_add_int8(&arrays[3], end->delay_ms);
+    pg_array_add_bool(&arrays[4], end->give_back);
+    pg_array_add_bool(&arrays[5], end->clear_sent);
+    pg_array_add_bool(&arrays[6], end->deferred);
+    add_text(&arrays[7], end->reason_code);
+    add_text(&arrays[8], end->reason_code ? "what the user may read" : NULL);
+    add_text(&arrays[9], "the last error");
+    add_text(&arrays[10], "issue");
+    add_text(&arrays[11], strcmp(end->status, "PENDING") == 0 ? end->give_back ? "deferred" : "retry" : "completed");
+    add_text(&arrays[12], end->cause);
+    add_text(&arrays[13], NULL);
+    pg_array_add_bool(&arrays[14], end->unknown);
+    pg_array_add_int8(&arrays[16], 250);
+    add_text(&arrays[17], end->card_status);
+    pg_array_add_uuid(&arrays[18], end->replaced);
+    pg_array_add_bool(&arrays[19], end->may_arrive);
+    add_text(&arrays[20], NULL);
+    add_text(&arrays[21], NULL);
+}
+
+int finish_many(const struct end *ends, int count)
+{
+    static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL, PG_TEXT,
+                                PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_BOOL, 0 /* a scalar */,
+                                PG_INT8, PG_TEXT, PG_UUID, PG_BOOL, PG_TEXT, PG_TEXT};
+    struct buf bufs[ARRAY_SIZE(types)];
+    struct pg_array arrays[ARRAY_SIZE(types)];
+    struct pg_param params[ARRAY_SIZE(types)];
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+        buf_init(&bufs[i], 1 << 20);
+        if (types[i])
+            pg_array_start(&arrays[i], &bufs[i], (enum pg_type)types[i]);
+    }
+    for (int i = 0; i < count; i++)
+        add_end(arrays, &ends[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        if (types[i])
+            params[i] = pg_array_param(&arrays[i]);
+    params[15] = pg_param_text("worker-1", 8);
+    struct pg_rows *rows = database_query(worker, &sql_outbox_end, params);
+    int ended = pg_rows_count(rows);
+    pg_rows_free(rows);
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        buf_done(&bufs[i]);
+    return ended;
+}
+
+int finish(const struct end *end)
+{
+    return finish_many(end, 1);
+}
+
+int complete(const struct uuid *event, const struct uuid *token)
+{
+    struct buf bufs[3];
+    struct pg_array ids, tokens, tooks;
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_init(&bufs[i], 4096);
+    pg_array_start(&ids, &bufs[0], PG_UUID);
+    pg_array_start(&tokens, &bufs[1], PG_UUID);
+    pg_array_start(&tooks, &bufs[2], PG_INT8);
+    pg_array_add_uuid(&ids, event);
+    pg_array_add_uuid(&tokens, token);
+    pg_array_add_int8(&tooks, 250);
+    struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_param_text("worker-1", 8),
+                                pg_array_param(&tooks)};
+    struct pg_rows *rows = database_query(worker, &sql_outbox_complete, params);
+    int count = pg_rows_count(rows);
+    pg_rows_free(rows);
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_done(&bufs[i]);
+    return count;
+}
+
+int sweep(struct pg_sync *db, int64_t limit)
+{
+    struct pg_param params[] = {pg_param_null(), pg_param_int8(0), pg_param_null(), pg_param_int8(limit),
+                                pg_param_int8(LOST_MAX)};
+    struct pg_rows *rows = database_query(db, &sql_outbox_sweep, params);
+    int freed = (int)pg_int8(rows, 0, 0);
+    pg_rows_free(rows);
+    return freed;
+}
+
+int64_t fact(const struct uuid *event, const char *expression)
+{
+    return database_int(owner, "SELECT %s FROM outbox_events e WHERE e.id = '%s'", expression, text_of(event));
+}
+
+void expect_unchanged(const struct uuid *event, const struct uuid *token)
+{
+    ck_assert_int_eq(
+        database_int(
+            owner,
+            "SELECT count(*) FROM outbox_events WHERE id = '%s' AND lease_token = '%s' AND status = 'PROCESSING' "
+            "AND retry_count = 1 AND completed_at IS NULL AND last_error IS NULL "
+            "AND lease_until BETWEEN now() + interval '30 min' AND now() + interval '61 min'",
+            text_of(event), text_of(token)),
+        1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM cards WHERE request_id = '%s'", text_of(event)), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE event_id = '%s'", text_of(event)),
+                     0);
+}
+
+/* In the text of every statement and function that the token of the claim fences. */
+static const char fence[] = "e.lease_token = a.token";
+
+void begin_without_fence(const char *function)
+{
+    ck_assert_msg(database_int(owner, "SELECT count(*) FROM pg_proc WHERE proname = '%s' AND strpos(prosrc, '%s') > 0",
+                               function, fence) == 1,
+                  "%s has no fence", function);
+    database_run(worker, "BEGIN; RESET ROLE");
+    database_exec(worker,
+                  "DO $do$ BEGIN EXECUTE (SELECT replace(pg_get_functiondef(oid), '%s', 'true') FROM pg_proc WHERE "
+                  "proname = '%s' AND pronamespace = 'issuing'::regnamespace); END $do$",
+                  fence, function);
+    database_run(worker, "SET LOCAL ROLE issuing_worker");
+}
+
+struct sql_statement without_fence(const struct sql_statement *statement)
+{
+    const char *at = strstr(statement->text, fence);
+    ck_assert_msg(at != NULL, "%s has no fence", statement->name);
+    struct sql_statement mutant = *statement;
+    char *text = NULL;
+    ck_assert_int_ge(asprintf(&text, "%.*strue%s", (int)(at - statement->text), statement->text, at + strlen(fence)),
+                     0);
+    mutant.text = text;
+    return mutant;
+}

@@ -1,0 +1,223 @@
+/* The story: between the HTTP request and the row there is one module that must give every request its own verdict,
+ * exactly once, wake the workers when there is something new to do and only then, and keep two requests of one user
+ * apart. The rules of the verdicts themselves are tested in test_accept*.c. Needs a database: its conninfo in
+ * ISSUING_TEST_DATABASE. */
+#include "api/acceptor.h"
+#include "common/base/clock.h"
+#include "common/pg/pg_listen.h"
+
+#include "database.h"
+#include "turning.h"
+
+#define REQUESTS 150
+
+struct request {
+    struct acceptance acceptance;
+    char user[32];
+    enum acceptance_verdict verdict;
+    int decisions;
+};
+
+static const struct metric_family families[] = {
+    {"batch_size", METRIC_HISTOGRAM, "batch size", {NULL}, metric_buckets_size}};
+static const struct sql_statement notify = {
+    .name = "notify", .text = "SELECT pg_notify('test_acceptor', '')::text", .shape = SQL_ONE};
+
+static struct pg_pool *pool;
+static struct pg_sync *db;
+static struct pg_listen *listener;
+static struct acceptor *acceptor;
+static struct metrics *metrics;
+static struct wakeup wakeup;
+static struct config config;
+static struct request requests[REQUESTS];
+static int decided, hints, closed;
+
+static void on_decided(struct acceptance *acceptance, enum acceptance_verdict verdict)
+{
+    struct request *request = container_of(acceptance, struct request, acceptance);
+    request->verdict = verdict;
+    request->decisions++;
+    decided++;
+}
+
+static void submit(int index, const char *user, const char *key, unsigned char fingerprint)
+{
+    struct request *request = &requests[index];
+    *request = (struct request){.acceptance = {.proposed_id = uuid7_make(), .on_decided = on_decided}};
+    (void)snprintf(request->user, sizeof(request->user), "%s", user);
+    request->acceptance.user_id = request->user;
+    struct client_key *client_key = &request->acceptance.client_key;
+    client_key->length = (size_t)snprintf(client_key->text, sizeof(client_key->text), "%s", key);
+    request->acceptance.fingerprint[0] = fingerprint;
+    request->acceptance.payload = SLICE("{\"kind\":\"new\"}");
+    ck_assert(acceptor_submit(acceptor, &request->acceptance));
+}
+
+static void expect(int index, enum acceptance_verdict verdict)
+{
+    ck_assert_int_eq(requests[index].decisions, 1);
+    ck_assert_int_eq(requests[index].verdict, verdict);
+}
+
+static void on_hint(void *context)
+{
+    (void)context;
+    hints++;
+}
+
+/* Notifications come in the order of their commits: after this one, no other is on its way. */
+static void expect_hints(int count)
+{
+    run_until(wakeup_is_idle(&wakeup));
+    database_run(db, "NOTIFY test_acceptor");
+    run_until(hints >= count + 1);
+    ck_assert_int_eq(hints, count + 1);
+    hints = 0;
+}
+
+static void on_closed(void *context)
+{
+    (void)context;
+    closed++;
+}
+
+static void set_up(void)
+{
+    struct err err = {0};
+    decided = hints = closed = 0;
+    config = (struct config){.database.connections = 3,
+                             .limit = {.count = 2, .window_ms = 3600000, .counts = LIMIT_COUNTS_ACCEPTED},
+                             .idempotency.retention_ms = INT64_C(86400000) * 60};
+    struct pg_pool_options options = {.conninfo = database_conninfo(),
+                                      .application_name = "test_acceptor",
+                                      .connections = 3,
+                                      .pipeline = 4,
+                                      .waiting_max = 100};
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    db = database_open(NULL);
+    database_run(db, "DELETE FROM outbox_events; DELETE FROM rate_limit_log; DELETE FROM idempotency_keys");
+    metrics = metrics_new(families, ARRAY_SIZE(families));
+    ck_assert_msg(pg_pool_open(&loop, &options, &pool, &err), "%s", err.message);
+    ck_assert(pg_listen_open(&loop, database_conninfo(), "test_acceptor", on_hint, NULL, &listener, &err));
+    ck_assert(wakeup_open(&wakeup, &loop, pool, &notify, &err));
+    struct acceptor_options acceptor_options = {.loop = &loop,
+                                                .pool = pool,
+                                                .config = &config,
+                                                .batch_size = metrics_series(metrics, 0, NULL, NULL),
+                                                .wakeup = &wakeup};
+    ck_assert_msg(acceptor_open(&acceptor_options, &acceptor, &err), "%s", err.message);
+    run_until(pg_pool_ready(pool) && hints == 1); /* the hint that every new connection gives */
+    hints = 0;
+}
+
+static void tear_down(void)
+{
+    run_until(acceptor_is_idle(acceptor) && wakeup_is_idle(&wakeup));
+    acceptor_close(acceptor, on_closed, NULL);
+    run_until(closed == 1);
+    wakeup_close(&wakeup);
+    pg_listen_close(listener, on_closed, NULL);
+    pg_pool_close(pool, on_closed, NULL);
+    run_until(closed == 3);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    metrics_free(metrics);
+    pg_sync_closep(&db);
+}
+
+START_TEST(every_request_gets_its_own_verdict_once)
+{
+    char user[32];
+    for (int i = 0; i < REQUESTS; i++) {
+        (void)snprintf(user, sizeof(user), "user-%d", i / 3); /* a user's three are never in one batch */
+        submit(i, user, i % 3 == 1 ? "key-1" : "key-0", 1);
+    }
+    ck_assert_int_eq(decided, 0);
+    run_until(decided == REQUESTS);
+    for (int i = 0; i < REQUESTS; i++) {
+        expect(i, i % 3 == 2 ? ACCEPTANCE_REPLAYED : ACCEPTANCE_ACCEPTED);
+        const struct acceptance *acceptance = &requests[i].acceptance, *first = &requests[i - i % 3].acceptance;
+        const struct uuid *wanted = i % 3 == 2 ? &first->event_id : &acceptance->proposed_id;
+        ck_assert_mem_eq(&acceptance->event_id, wanted, sizeof(*wanted));
+        ck_assert_int_eq(acceptance->used, i % 3 == 0 ? 1 : 2);
+    }
+    ck_assert_int_eq(database_int(db, "SELECT count(*) FROM outbox_events"), 2 * REQUESTS / 3);
+}
+END_TEST
+
+START_TEST(a_verdict_carries_what_the_answer_needs)
+{
+    submit(0, "anna", "key-0", 1);
+    submit(1, "anna", "key-1", 1);
+    submit(2, "anna", "key-2", 1);
+    submit(3, "anna", "key-1", 2);
+    run_until(decided == 4);
+    expect(2, ACCEPTANCE_LIMITED);
+    expect(3, ACCEPTANCE_REUSED);
+    const struct acceptance *accepted = &requests[1].acceptance, *limited = &requests[2].acceptance;
+    ck_assert_int_eq(database_int(db,
+                                  "SELECT count(*) FROM outbox_events WHERE idempotency_key = 'key-1' AND "
+                                  "created_at = timestamptz 'epoch' + %lld * interval '1 microsecond'",
+                                  (long long)accepted->created_us),
+                     1);
+    int64_t window_us = config.limit.window_ms * 1000;
+    ck_assert_int_gt(limited->oldest_in_us, 0);
+    ck_assert_int_le(limited->oldest_in_us, window_us);
+    ck_assert_int_gt(limited->frees_in_us, 0);
+    ck_assert_int_le(limited->frees_in_us, window_us);
+    ck_assert_int_le(limited->decided_us, clock_mono_us());
+}
+END_TEST
+
+START_TEST(a_recorded_event_wakes_the_workers_and_a_repeat_does_not)
+{
+    submit(0, "anna", "key-0", 1);
+    run_until(decided == 1);
+    expect_hints(1);
+    submit(1, "anna", "key-0", 1);
+    submit(2, "anna", "key-0", 2);
+    run_until(decided == 3);
+    expect(1, ACCEPTANCE_REPLAYED);
+    expect(2, ACCEPTANCE_REUSED);
+    expect_hints(0);
+    submit(3, "berta", "key-0", 1);
+    run_until(decided == 4);
+    expect_hints(1);
+}
+END_TEST
+
+START_TEST(a_key_that_another_session_records_is_reported_and_the_others_pass)
+{
+    char user[32];
+    database_run(db, "BEGIN; SELECT count(*) FROM issuing.accept(ARRAY[gen_random_uuid()], ARRAY['user-7'], "
+                     "ARRAY['key-0'], ARRAY[decode(repeat('00', 32), 'hex')], ARRAY['{\"kind\":\"new\"}'], "
+                     "ARRAY[NULL]::text[], 2, interval '1 hour', false, interval '60 days')");
+    for (int i = 0; i < 20; i++) {
+        (void)snprintf(user, sizeof(user), "user-%d", i);
+        submit(i, user, "key-0", 1);
+    }
+    run_until(decided == 20);
+    database_run(db, "ROLLBACK");
+    for (int i = 0; i < 20; i++)
+        expect(i, i == 7 ? ACCEPTANCE_IN_PROGRESS : ACCEPTANCE_ACCEPTED);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("acceptor");
+    TCase *tcase = tcase_create("acceptor");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, every_request_gets_its_own_verdict_once);
+    tcase_add_test(tcase, a_verdict_carries_what_the_answer_needs);
+    tcase_add_test(tcase, a_recorded_event_wakes_the_workers_and_a_repeat_does_not);
+    tcase_add_test(tcase, a_key_that_another_session_records_is_reported_and_the_others_pass);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,250 @@
+/* The story: partitions are made before their time comes, one a pass and without a gap. Rows that are already in
+ * `_rest` are in no partition's way, whatever their number, and no session waits while they are read. */
+#include "tests/db/housekeeping_calls.h"
+
+#include "common/pg/sql/statements.h"
+#include "tests/unit/suite.h"
+
+START_TEST(partitions_are_made_ahead_and_without_a_gap)
+{
+    bool has_more;
+    struct retention longer = usual;
+    ck_assert_str_eq(pass_of(worker, &usual, &has_more), "created outbox_events 0");
+    ck_assert(has_more);
+    ck_assert_int_eq(passes(&usual), 3); /* one partition a pass */
+    expect_pass("");
+    ck_assert_int_eq(partition_count("outbox_events"), 1);
+    ck_assert_int_eq(partition_count("outbox_attempts"), 1);
+    ck_assert_int_eq(partition_count("idempotency_keys"), 1);
+    ck_assert_int_eq(partition_count("rate_limit_log"), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions WHERE to_at < now() + CASE WHEN parent LIKE "
+                                         "'outbox%%' THEN interval '15 days' ELSE interval '1 day' END"),
+                     0);
+    for (int i = 1; i <= 3;
+         i++) { /* the last partitions end too early: here because longer retentions need more of them */
+        longer.keys_ms *= 3;
+        longer.limits_ms *= 3;
+        longer.events_ms *= 3;
+        ck_assert_int_eq(passes(&longer), 3);
+        ck_assert_int_eq(partition_count("outbox_events"), 1 + i);
+    }
+    ck_assert_int_eq(passes(&longer), 0);
+    ck_assert_int_eq(gaps(), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions"), 17);
+    expect_list_is_true();
+}
+END_TEST
+
+START_TEST(two_workers_never_make_the_same_partition)
+{
+    bool has_more;
+    database_run(other, "BEGIN");
+    ck_assert_str_eq(pass_of(other, &usual, &has_more), "created outbox_events 0");
+    ck_assert_str_eq(pass_of(worker, &usual, &has_more), "busy - 0; busy - 0");
+    ck_assert(!has_more);
+    database_run(other, "ROLLBACK"); /* it died */
+    expect_pass("created outbox_events 0");
+    database_run(other, "BEGIN");
+    ck_assert_str_eq(pass_of(other, &usual, &has_more), "created idempotency_keys 0");
+    ck_assert_str_eq(pass_of(worker, &usual, &has_more), "busy - 0; busy - 0");
+    database_run(other, "COMMIT");
+    expect_pass("created rate_limit_log 0");
+    expect_pass("created operator_actions 0");
+    expect_pass("");
+    expect_list_is_true();
+}
+END_TEST
+
+START_TEST(after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way)
+{
+    (void)add_event("of-now", 0, "PENDING", "0 s");
+    (void)add_event("of-yesterday", 1, "COMPLETED", "1 h");
+    database_run(owner, "INSERT INTO rate_limit_log VALUES (now(), gen_random_uuid(), true, 'of-now')");
+    ck_assert_int_eq(passes(&usual), 4);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions WHERE from_at < now()"), 0);
+    expect_list_is_true();
+    expect_text("SELECT string_agg(user_id, ' ' ORDER BY user_id) FROM outbox_events_rest", "of-now of-yesterday");
+    expect_verdict("of-now", "replayed");
+    expect_verdict("of-yesterday", "replayed");
+    expect_verdict("somebody-new", "accepted");
+}
+END_TEST
+
+START_TEST(an_id_of_another_kind_is_cut_around)
+{
+    /* Three ids with times in the future, two of them close together, for which there is only `_rest`. */
+    database_run(owner, "INSERT INTO outbox_events (id, user_id, payload) "
+                        "SELECT issuing.uuid7_least(now() + d), 'v4', '{}' FROM unnest(ARRAY[interval '5 days', "
+                        "'5 days 10 minutes', '9 days']) AS d");
+    (void)passes(&usual);
+    ck_assert_int_ge(database_int(owner, "SELECT count(*) FROM partitions WHERE parent = 'outbox_events'"), 3);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partitions p JOIN outbox_events_rest e "
+                                         "ON p.parent = 'outbox_events' AND issuing.uuid7_time(e.id) >= p.from_at "
+                                         "AND issuing.uuid7_time(e.id) < p.to_at"),
+                     0);
+    ck_assert_int_eq(database_int(owner, "SELECT max(to_at) >= now() + interval '15 days' FROM partitions "
+                                         "WHERE parent = 'outbox_events'"),
+                     1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE user_id = 'v4'"), 3);
+}
+END_TEST
+
+START_TEST(a_partition_that_cannot_be_made_at_once_is_made_later)
+{
+    database_run(other, "BEGIN; SELECT count(*) FROM outbox_events");
+    expect_pass("postponed outbox_events 0; created idempotency_keys 0");
+    ck_assert_int_eq(partition_count("outbox_events") + partition_count("outbox_attempts"), 0);
+    expect_list_is_true();
+    database_run(other, "ROLLBACK");
+    expect_pass("created outbox_events 0");
+    expect_list_is_true();
+}
+END_TEST
+
+static int64_t rest_reads(void)
+{
+    return database_int(worker, "SELECT pg_stat_get_xact_numscans('outbox_events_rest'::regclass) + "
+                                "pg_stat_get_xact_numscans('outbox_attempts_rest'::regclass)");
+}
+
+/* The number of times that the call reads all of a `_rest` of events. The transaction stays open, because the counts
+ * exist only within it. */
+static int64_t whole_reads(const struct sql_statement *call)
+{
+    struct pg_param params[] = {pg_param_int8(usual.keys_ms), pg_param_int8(usual.limits_ms),
+                                pg_param_int8(usual.events_ms), pg_param_int8(HOUR_MS)};
+    database_run(worker, "BEGIN");
+    int64_t before = rest_reads();
+    pg_rows_free(database_query(worker, call, params));
+    return rest_reads() - before;
+}
+
+/* A service with ids of its own filled `_rest`. A new partition beside it is announced, then `_rest` is checked under a
+ * lock that no other session waits for, and the ATTACH, which holds the lock that every session waits for, reads
+ * nothing. */
+START_TEST(a_large_rest_is_not_read_under_the_lock_that_all_wait_for)
+{
+    bool has_more;
+    database_run(owner, "INSERT INTO outbox_events (user_id, payload, status, id) SELECT 'v4', '{}', 'COMPLETED', "
+                        "('f' || substr(gen_random_uuid()::text, 2))::uuid FROM generate_series(1, 100000)");
+    ck_assert_int_gt(database_int(owner, "SELECT pg_relation_size('outbox_events_rest') / 1024"), 8192);
+    ck_assert_int_eq(whole_reads(&sql_keep_house), 0);
+    database_run(worker, "COMMIT");
+    ck_assert_int_eq(partition_count("outbox_events"), 0);
+    ck_assert_int_eq(
+        database_int(owner, "SELECT count(*) FROM partition_plans WHERE from_at > now() + interval '14 min'"), 1);
+    (void)add_event("meanwhile", 0, "PENDING", "0 s"); /* rows of now are not in its range */
+    ck_assert_int_eq(whole_reads(&sql_check_rest), 2);
+    ck_assert_int_eq(database_int(owner,
+                                  "SELECT count(*) FROM pg_locks WHERE relation = 'outbox_events_rest'::regclass "
+                                  "AND mode IN ('AccessExclusiveLock', 'ExclusiveLock', 'ShareRowExclusiveLock', "
+                                  "'ShareLock')"),
+                     0);
+    database_run(other, "BEGIN; SELECT count(*) FROM outbox_events; UPDATE outbox_events SET last_error = 'x' WHERE "
+                        "user_id = 'meanwhile'; ROLLBACK"); /* during the check */
+    database_run(worker, "COMMIT");
+    ck_assert_int_eq(whole_reads(&sql_keep_house), 0);
+    database_run(worker, "COMMIT");
+    ck_assert_int_eq(partition_count("outbox_events"), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'rest_promise'"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partition_plans"), 0);
+    ck_assert_str_eq(pass_of(worker, &usual, &has_more), "created idempotency_keys 0");
+    expect_list_is_true();
+}
+END_TEST
+
+/* A plan that is never completed would refuse rows when its time comes. */
+START_TEST(a_plan_that_is_not_done_in_time_is_taken_back)
+{
+    database_run(owner, "INSERT INTO outbox_events (user_id, payload, status, id) SELECT 'v4', '{}', 'COMPLETED', "
+                        "('f' || substr(gen_random_uuid()::text, 2))::uuid FROM generate_series(1, 100000)");
+    static const char *const late[] = {"planned_at = planned_at - interval '11 min'",
+                                       "from_at = now() + interval '1 min'", "planned_at = now() + interval '1 h'"};
+    for (size_t i = 0; i < ARRAY_SIZE(late); i++) {
+        struct pg_param params[] = {pg_param_int8(usual.keys_ms), pg_param_int8(usual.limits_ms),
+                                    pg_param_int8(usual.events_ms), pg_param_int8(HOUR_MS)};
+        pg_rows_free(database_query(worker, &sql_keep_house, params));
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'rest_promise'"), 2);
+        database_exec(owner, "UPDATE partition_plans SET %s", late[i]);
+        database_run(other,
+                     "BEGIN; SELECT count(*) FROM outbox_events"); /* it can be taken back, but nothing planned */
+        database_run(other, "COMMIT");
+        struct pg_rows *rows = database_query(worker, &sql_keep_house, params);
+        ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "failed");
+        pg_rows_free(rows);
+        ck_assert_int_eq(
+            database_int(owner, "SELECT count(*) FROM partition_plans WHERE planned_at > now() - interval '1 min' AND "
+                                "planned_at <= now() AND from_at > now() + interval '2 min'"),
+            1); /* and is planned anew */
+        database_run(owner, "DELETE FROM partition_plans; ALTER TABLE outbox_events_rest DROP CONSTRAINT rest_promise; "
+                            "ALTER TABLE outbox_attempts_rest DROP CONSTRAINT rest_promise");
+    }
+}
+END_TEST
+
+/* A row of the range that was inserted between the choice and the constraint: the check finds it, this plan is
+ * removed, and the next one avoids the row. */
+START_TEST(a_row_in_the_way_of_a_plan_is_gone_around)
+{
+    database_run(owner, "INSERT INTO outbox_events (user_id, payload, status, id) SELECT 'v4', '{}', 'COMPLETED', "
+                        "('f' || substr(gen_random_uuid()::text, 2))::uuid FROM generate_series(1, 100000)");
+    struct pg_param params[] = {pg_param_int8(usual.keys_ms), pg_param_int8(usual.limits_ms),
+                                pg_param_int8(usual.events_ms), pg_param_int8(HOUR_MS)};
+    pg_rows_free(database_query(worker, &sql_keep_house, params));
+    database_run(owner,
+                 "ALTER TABLE outbox_events_rest DROP CONSTRAINT rest_promise; INSERT INTO outbox_events (user_id, "
+                 "payload, id) VALUES ('v4', '{}', issuing.uuid7_least(now() + interval '5 days')); "
+                 "SELECT issuing.rest_promise('outbox_events_rest', from_at, to_at) FROM partition_plans");
+    struct pg_rows *rows = database_query(worker, &sql_check_rest, NULL);
+    ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "failed");
+    pg_rows_free(rows);
+    ck_assert_int_ge(passes(&usual), 4);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM partition_plans"), 0);
+    ck_assert_int_ge(partition_count("outbox_events"), 2);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'rest_promise'"), 0);
+}
+END_TEST
+
+/* An attacker controls a worker: a partition of a thousand years would never settle, and nothing in it would ever
+ * leave. */
+START_TEST(no_caller_makes_a_partition_longer_than_a_year)
+{
+    bool has_more;
+    database_run(worker, "SELECT issuing.keep_rows('5000 years', '5000 years', '5000 years'); "
+                         "SELECT issuing.keep_house('5000 years', '5000 years', '5000 years', '5000 years'); "
+                         "SELECT issuing.keep_house('5000 years', '5000 years', '5000 years', '5000 years'); "
+                         "SELECT issuing.keep_house('5000 years', '5000 years', '5000 years', '5000 years'); "
+                         "SELECT issuing.keep_house('5000 years', '5000 years', '5000 years', '5000 years')");
+    (void)pass_of(worker, &usual, &has_more);
+    ck_assert_int_ge(partition_count("outbox_events"), 1);
+    ck_assert_int_ge(partition_count("idempotency_keys"), 1);
+    ck_assert_int_ge(partition_count("rate_limit_log"), 1);
+    ck_assert_int_eq(
+        database_int(owner, "SELECT count(*) FROM partitions WHERE to_at - from_at > interval '366 days' OR to_at > "
+                            "now() + interval '800 days'"),
+        0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM retentions WHERE kept > interval '36600 days'"), 0);
+    database_run(owner, "SELECT issuing.set_retention('keys', '1 d'), issuing.set_retention('limits', '1 d'), "
+                        "issuing.set_retention('events', '90 d')");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM retentions WHERE kept > interval '400 days'"), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("housekeeping_partitions");
+    TCase *tcase = tcase_create("housekeeping_partitions");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, partitions_are_made_ahead_and_without_a_gap);
+    tcase_add_test(tcase, two_workers_never_make_the_same_partition);
+    tcase_add_test(tcase, after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way);
+    tcase_add_test(tcase, an_id_of_another_kind_is_cut_around);
+    tcase_add_test(tcase, a_partition_that_cannot_be_made_at_once_is_made_later);
+    tcase_add_test(tcase, a_large_rest_is_not_read_under_the_lock_that_all_wait_for);
+    tcase_add_test(tcase, a_plan_that_is_not_done_in_time_is_taken_back);
+    tcase_add_test(tcase, a_row_in_the_way_of_a_plan_is_gone_around);
+    tcase_add_test(tcase, no_caller_makes_a_partition_longer_than_a_year);
+    suite_add_tcase(suite, tcase);
+    return suite_run(suite);
+}

@@ -1,0 +1,41 @@
+"""Assertions, and waiting that ends."""
+import time
+
+import client
+
+STUCK_AFTER_S = 30  # what takes longer counts as stuck, also on a slow machine
+
+
+class Failed(AssertionError):
+    pass
+
+
+class Skipped(Exception):
+    """Says why a test cannot be run on this machine."""
+
+
+def assert_equal(got, wanted, what=""):
+    if got != wanted:
+        raise Failed("%s: got %r, wanted %r" % (what or "different", got, wanted))
+
+
+def assert_true(value, what):
+    if not value:
+        raise Failed(what)
+    return value
+
+
+def wait_until(condition, what, seconds=STUCK_AFTER_S, every=0.02):
+    """Polls until the condition gives something true, and returns it. A refused connection counts as not yet."""
+    deadline = time.monotonic() + seconds
+    last = None
+    while True:
+        try:
+            last = condition()
+            if last:
+                return last
+        except (OSError, client.Closed) as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise Failed("not within %s s: %s (at last: %r)" % (seconds, what, last))
+        time.sleep(every)

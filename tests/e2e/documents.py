@@ -1,0 +1,245 @@
+"""The examples in the documents are what the programs print. The story that they guard: three pages showed texts that
+no program printed any more, and one of them promised an operator the opposite of what `explain` says.
+
+An example is a fenced block with the line `<!-- example -->` above it. A block of `console` holds commands, each after
+"$ ", and their output. A block of `sh` is run as one script; a block with the line `<!-- output -->` above it holds the
+output of the script before it. "[...]" stands for any lines, and within a line for any text. The examples of a page run
+in their order against the set-up of `./dev up`. Ids, times, durations, digits of cards and the widths of columns may
+differ, but an id that a page shows twice must be the same id twice."""
+import difflib
+import os
+import re
+import shlex
+import socket
+import subprocess
+import threading
+
+import harness
+from harness import Failed, assert_equal, assert_true, test
+
+LIMIT_S = 30  # for what hangs
+# Ports of ./dev up, as the pages show them.
+PORTS = {"api": 8080, "api admin": 8081, "worker admin": 8091, "issuer": 8070, "core": 8071, "control": 8072}
+UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+MASKS = [
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+    (r"\bby [\w.-]+:\d+", "by WORKER"),
+    (r"\bafter \d+ (ms|s)\b", "after DURATION"),
+    (r"\bending in \d{4}\b", "ending in DIGITS"),
+    (r'"last4": ?"\d{4}"', '"last4": DIGITS'),
+    (r'"(exp_month|exp_year)": ?\d+', r'"\1": NUMBER'),
+    (r"^(RateLimit: .*;t=|Retry-After: |Content-Length: )\d+", r"\1NUMBER"),
+    (r"^(Date: ).*", r"\1TIME"),
+    (r"  +", " "),
+    (r" +$", ""),
+]
+# What ./dev up configures; the rest has the programs' own defaults.
+AS_UP = {name.replace(".", "__"): None for name in harness.World.DEFAULTS}
+AS_UP.update(worker__poll_interval="200ms", issuer__timeout="1s", core__timeout="1s")
+
+
+class Example:
+    def __init__(self, page, line, kind, command, expected):
+        self.where, self.kind, self.command, self.expected = "%s:%d" % (page, line), kind, command, expected
+
+
+def commands_of(block):
+    """[(command, output)] of a console block. A command goes on while its line ends with a backslash."""
+    found, goes_on = [], False
+    for line in block:
+        if goes_on:
+            found[-1][0] += "\n" + line
+        elif line.startswith("$ "):
+            found.append([line[2:], []])
+        else:
+            found[-1][1].append(line)
+            continue
+        goes_on = line.endswith("\\")
+    return found
+
+
+def examples_of(page):
+    found, mark, kind, block = [], None, None, []
+    for number, line in enumerate((harness.ROOT / page).read_text(encoding="utf-8").splitlines(), 1):
+        if kind is None:
+            if line.startswith("```") and mark:
+                kind, block = line[3:] or "text", []
+            elif line in ("<!-- example -->", "<!-- output -->"):
+                mark = line
+            elif line.strip():
+                mark = None
+        elif line != "```":
+            block.append(line)
+        else:
+            if mark == "<!-- output -->":
+                found[-1].expected = block
+            elif kind == "console":
+                found += [Example(page, number - len(block), "sh", *pair) for pair in commands_of(block)]
+            else:
+                found.append(Example(page, number - len(block), kind, "\n".join(block), None))
+            mark = kind = None
+    return found
+
+
+def masked(line):
+    for pattern, text in MASKS:
+        line = re.sub(pattern, text, line)
+    return line
+
+
+def pattern_of(lines, ids):
+    """The expected output as a pattern, and the group of each new id. ids: the real ids of those shown before."""
+    names, pieces = {}, []
+
+    def identify(match):
+        text = match.group(0)
+        if text in ids:
+            return re.escape(ids[text])
+        if text in names:
+            return "(?P=%s)" % names[text]
+        names[text] = "id%d" % len(names)
+        return "(?P<%s>%s)" % (names[text], UUID)
+    for line in lines:
+        if line.strip() == "[...]":
+            pieces.append(r"(?:.*\n)*?")
+        else:
+            text = re.sub(UUID, identify, re.escape(masked(line)).replace(r"\-", "-"))
+            pieces.append(text.replace(r"\[\.\.\.\]", ".*?") + "\n")
+    return "".join(pieces), names
+
+
+class Reader:
+    """Runs the commands of one page in the set-up that the page describes."""
+
+    def __init__(self, world):
+        self.world, self.ids, self.assignments = world, {}, []
+        api, worker, sandbox = world.apis()[0], world.workers()[0], world.sandbox
+        ports = {"api": api.port, "api admin": api.admin, "worker admin": worker.admin,
+                 "issuer": sandbox.issuer, "core": sandbox.core, "control": sandbox.control}
+        self.ports = [("127.0.0.1:%d" % PORTS[name], "127.0.0.1:%d" % port) for name, port in ports.items()]
+        self.folder = world.dir / "clone"
+        up = self.folder / "build" / "run" / "up"
+        up.mkdir(parents=True)
+        (up / "secret").symlink_to(world.suite.secret_file)
+        (up / "issuing.conf").write_text("[database]\nurl = %s\n[issuer]\ntimeout = 1s\n[card]\nkeys_file = %s\n" %
+                                         (world.conninfo("issuing_operator"), world.suite.keys_file))
+        (self.folder / "build" / "issuing-sandbox").symlink_to(harness.BUILD / "issuing-sandbox")
+        ctl = self.folder / "build" / "issuing-ctl"
+        words = [shlex.quote(str(harness.BUILD / "issuing-ctl")), shlex.quote("--config=%s" % (up / "issuing.conf"))]
+        ctl.write_text('#!/bin/sh\nexec %s "$@"\n' % " ".join(words))
+        ctl.chmod(0o755)
+
+    def run(self, command):
+        """Returns the lines printed, with the ports of ./dev up, and the status. Assignments hold for later ones."""
+        for shown, real in [*self.ports, *self.ids.items()]:
+            command = command.replace(shown, real)
+        curl = "curl() { command curl -sS --noproxy '*' --max-time 30 \"$@\"; }"
+        script = ["set -e", curl, *self.assignments, command]
+        environment = {**harness.ENVIRONMENT, "PATH": "%s:%s" % (self.folder / "build", harness.ENVIRONMENT["PATH"])}
+        done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=self.folder, env=environment,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=60)
+        self.assignments += re.findall(r"^[A-Z_]+=.*", command, re.M)
+        printed = done.stdout.replace("\r", "")
+        for shown, real in self.ports:
+            printed = printed.replace(real, shown)
+        return printed.rstrip("\n").split("\n"), done.returncode
+
+    def follow(self, example):
+        printed, status = self.run(example.command)
+        if example.expected is None:
+            assert_equal(status, 0, "%s: the status of\n%s\n%s\n" %
+                         (example.where, example.command, "\n".join(printed)))
+            return
+        lines = list(example.expected)
+        while lines and not lines[-1]:
+            lines.pop()
+        while printed and not printed[-1]:
+            printed.pop()
+        pattern, names = pattern_of(lines, self.ids)
+        match = re.fullmatch(pattern, "".join(masked(line) + "\n" for line in printed))
+        if not match:
+            raise Failed("%s is stale: %s\n%s" % (example.where, example.command, "\n".join(
+                difflib.unified_diff(lines, printed, "the page", "the programs", lineterm="", n=100))))
+        for text, name in names.items():
+            assert_true(match.group(name) not in self.ids.values(),
+                 "%s is stale: elsewhere the page shows another id for %s" % (example.where, text))
+            self.ids[text] = match.group(name)
+
+
+def read(world, page):
+    """Follows the page; returns the examples that are not for a shell."""
+    reader, others = Reader(world), []
+    examples = examples_of(page)
+    assert_true(examples, "%s has no examples: the marks are gone" % page)
+    for example in examples:
+        if example.kind == "sh":
+            reader.follow(example)
+        else:
+            others.append(example)
+    return others
+
+
+@test(**AS_UP)
+def the_examples_of_the_readme_are_what_the_programs_print(world):
+    read(world.up(), "README.md")
+
+
+@test(**AS_UP)
+def the_examples_for_operators_are_what_the_programs_print(world):
+    read(world.up(), "docs/operators.md")
+
+
+def lose_one_answer(listener, port):
+    """A network that passes two requests on and loses the first answer."""
+    for is_lost in (True, False):
+        client_side, _ = listener.accept()
+        with client_side, socket.create_connection(("127.0.0.1", port), LIMIT_S) as server_side:
+            client_side.settimeout(LIMIT_S)
+            request = b""
+            while piece := client_side.recv(65536):
+                request += piece
+                head, end, body = request.partition(b"\r\n\r\n")
+                length = re.search(rb"(?i)^content-length: (\d+)", head, re.M)
+                if end and length and len(body) == int(length.group(1)):
+                    break
+            server_side.sendall(request)
+            while piece := server_side.recv(65536):
+                if not is_lost:
+                    client_side.sendall(piece)
+
+
+@test(**AS_UP)
+def the_examples_for_clients_work_also_when_an_answer_is_lost(world):
+    others = read(world.up(), "docs/clients.md")
+    assert_equal([example.kind for example in others], ["python"], "blocks to be run")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(LIMIT_S)
+        network = threading.Thread(target=lose_one_answer, args=(listener, world.apis()[0].port), daemon=True)
+        network.start()
+        program = "%s\nprint(request_card(%r, %r, {'kind': 'new'})['status'])\n" % (
+            others[0].command, "http://127.0.0.1:%d" % listener.getsockname()[1], world.token("grace"))
+        done = harness.run(["python3", "-c", program])
+        network.join(LIMIT_S)
+    assert_equal((done.returncode, done.stdout.strip()), (0, "COMPLETED"),
+                 "the loop of docs/clients.md: " + done.stderr)
+    assert_equal(len(world.sandbox.cards(user="grace")), 1, "cards of a user whose answer was lost")
+
+
+@test
+def the_demo_prints_what_the_readme_shows(world):
+    page = (harness.ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"^```\n\$ \./dev demo\n(.*?)^```$", page, re.S | re.M)
+    assert_true(shown, "README.md shows no demo")
+    if harness.BUILD != harness.ROOT / "build":
+        raise harness.Skipped("./dev demo runs the programs in build/")
+    done = subprocess.run(["setpriv", "--pdeathsig", "TERM", harness.ROOT / "dev", "demo"], cwd=harness.ROOT,
+                          env={**harness.ENVIRONMENT, "HOME": os.environ.get("HOME", "/")}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500)
+    (world.dir / "demo.log").write_text(done.stdout)
+    if "another one is running here" in done.stdout:
+        raise harness.Skipped("another ./dev demo is running")
+    assert_equal(done.returncode, 0, "the demo: " + done.stdout[-2000:])
+    pattern, _ = pattern_of(shown.group(1).splitlines(), {})
+    printed = "".join(masked(line) + "\n" for line in done.stdout.splitlines())
+    assert_true(re.fullmatch(pattern, printed), "README.md shows another demo than this:\n" + done.stdout)

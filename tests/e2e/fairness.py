@@ -1,0 +1,186 @@
+"""One user must not starve the others. Reads stood in one line for all, first come first served; who waited too long
+there had its connection closed, with the statements of others on it; and acceptance stood in the same line. So one
+token on many connections was an outage for all users, and the api reported that the database was away.
+
+What is slow here is the database itself, for the rows of one user and by a policy, so that nothing depends on how fast
+the machine is."""
+import select
+
+import client
+from harness import assert_equal, assert_true, slow, test, wait_until
+
+SLOW = "hog"
+
+
+def slow_down(world, ms):
+    """Each row of that user that the api reads takes so long."""
+    world.sql("ALTER TABLE outbox_events ENABLE ROW LEVEL SECURITY;"
+              " CREATE POLICY everything ON outbox_events USING (true) WITH CHECK (true);"
+              " CREATE POLICY slow ON outbox_events AS RESTRICTIVE FOR SELECT TO issuing_api"
+              " USING (user_id <> '%s' OR pg_sleep(%f)::text = '')" % (SLOW, ms / 1000))
+
+
+def sessions(world):
+    return world.sql("SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity"
+                     " WHERE application_name = 'issuing-api' AND datname = current_database()")
+
+
+def start_reading(world, connections):
+    """That user's list, on so many connections at once."""
+    data = client.request_bytes("GET", "/v1/card-requests?limit=100", [world.bearer(SLOW)])
+    wires = [client.Wire(world.apis()[0].port, 60) for _ in range(connections)]
+    for wire in wires:
+        wire.send(data)
+    return wires
+
+
+def end_reading(wires):
+    """How many were read, and how many refused."""
+    statuses = []
+    for wire in wires:
+        answer = wire.answer()
+        wire.close()
+        statuses.append(answer.status)
+        if answer.status == 503:
+            assert_equal((answer.header("Retry-After"), answer.json()["type"]), ("1", "/problems/unavailable"),
+                         "a refusal")
+    assert_equal(set(statuses) - {200, 503}, set(), "answers of one who reads much")
+    return statuses.count(200), statuses.count(503)
+
+
+def no_session_was_lost(world, before):
+    assert_equal(sessions(world), before, "the api's connections")
+    assert_true("database away" not in world.apis()[0].text(), "the database was never away")
+
+
+def call_beside(world, users):
+    """Each a request and two reads, one after the other."""
+    for number in range(users):
+        user = "user-%d" % number
+        request = world.accept(user)
+        assert_equal(world.get(user, "/v1/card-requests/" + request).status, 200, "a read of " + user)
+        assert_equal(world.get(user, "/v1/card-requests").status, 200, "a list of " + user)
+
+
+@slow
+@test
+def one_user_on_many_connections_stops_no_other_user(world):
+    """Six hundred reads of 50 ms each are more than four connections read in the five seconds that a client waits."""
+    world.start_api()
+    world.accept(SLOW)
+    slow_down(world, 50)
+    before = sessions(world)
+    wires = start_reading(world, 600)
+    call_beside(world, 20)
+    done, refused = end_reading(wires)
+    assert_true(done > 0, "some were read")
+    no_session_was_lost(world, before)
+    assert_equal(world.apis()[0].metric("issuing_reads_refused_total"), refused, "the metric")
+    assert_equal(world.apis()[0].metric("issuing_reads_waiting"), 0, "no read waits")
+
+
+@slow
+@test(database__connections="1")
+def on_one_connection_requests_and_reads_take_turns(world):
+    world.start_api()
+    world.accept(SLOW)
+    slow_down(world, 50)
+    before = sessions(world)
+    wires = start_reading(world, 300)
+    call_beside(world, 4)
+    done, _ = end_reading(wires)
+    assert_true(done > 0, "some were read")
+    no_session_was_lost(world, before)
+
+
+@test
+def reads_that_hang_leave_connections_to_requests_and_to_reads_of_others(world):
+    world.start_api()
+    world.accept(SLOW)
+    world.sql("ALTER TABLE outbox_events ENABLE ROW LEVEL SECURITY;"
+              " CREATE POLICY everything ON outbox_events USING (true) WITH CHECK (true);"
+              " CREATE POLICY hangs ON outbox_events AS RESTRICTIVE FOR SELECT TO issuing_api"
+              " USING (user_id <> '%s' OR pg_advisory_xact_lock_shared(4713)::text = '')" % SLOW)
+    with world.holding("SELECT pg_advisory_xact_lock(4713)"):
+        wires = start_reading(world, 100)
+        wait_until(lambda: world.blocked() == 2, "two of four connections hang")
+        call_beside(world, 20)
+        assert_equal(world.blocked(), 2, "they still hang")
+    done, _ = end_reading(wires)
+    assert_true(done >= 2, "those that hung were read")
+
+
+@test
+def many_users_whose_reads_hang_leave_a_connection_to_acceptance(world):
+    world.start_api()
+    users = ["slow-%d" % number for number in range(30)]
+    for user in users:
+        world.accept(user)
+    world.sql("ALTER TABLE outbox_events ENABLE ROW LEVEL SECURITY;"
+              " CREATE POLICY everything ON outbox_events USING (true) WITH CHECK (true);"
+              " CREATE POLICY hangs ON outbox_events AS RESTRICTIVE FOR SELECT TO issuing_api"
+              " USING (user_id NOT LIKE 'slow-%' OR pg_advisory_xact_lock_shared(4713)::text = '')")
+    with world.holding("SELECT pg_advisory_xact_lock(4713)"):
+        wires = [client.Wire(world.apis()[0].port, 60).send(
+            client.request_bytes("GET", "/v1/card-requests", [world.bearer(user)])) for user in users]
+        wait_until(lambda: world.blocked() == 3, "three of four connections hang")
+        for number in range(20):
+            world.accept("user-%d" % number)
+        assert_equal(world.blocked(), 3, "they still hang")
+    done, _ = end_reading(wires)
+    assert_true(done >= 3, "those that hung were read")
+
+
+@slow
+@test
+def a_request_whose_time_is_over_before_it_is_tried_is_not_tried(world):
+    """Each try for a user whom another session has locked takes two seconds, and a user's tries follow one another: a
+    request that is not tried within eight gets 503 then, and holds no connection and not the database for as long
+    again."""
+    world.start_api()
+    with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('hog', 4711))"):
+        wires = [client.Wire(world.apis()[0].port, 60).send(world.post_bytes("hog", "k%d" % i)) for i in range(10)]
+        world.accept("anna")
+        statuses = [wire.answer().status for wire in wires]
+        world.accept("bob")
+    for wire in wires:
+        wire.close()
+    assert_equal((set(statuses), statuses.count(409) <= 5), ({409, 503}, True), "answers %s" % statuses)
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE user_id = 'hog'"), "0", "recorded")
+    world.accept("hog")
+
+
+@test
+def a_user_with_too_many_waits_is_answered_at_once(world):
+    """Nine thousand waits of one user made everybody's longer."""
+    most, more = 100, 30
+    world.up(workers=0)
+    request = world.accept("hog")
+    data = client.request_bytes("GET", "/v1/card-requests/" + request, [world.bearer("hog"), ("Prefer", "wait=30")])
+    wires = [client.Wire(world.apis()[0].port, 60).send(data) for _ in range(most + more)]
+    left = list(wires)
+
+    def answered():
+        ready, _, _ = select.select([wire.socket for wire in left], [], [], 1)
+        for wire in [wire for wire in left if wire.socket in ready]:
+            answer = wire.answer()
+            assert_equal((answer.status, answer.json()["status"], answer.header("Preference-Applied")),
+                         (200, "PENDING", None),
+                         "one too many")
+            left.remove(wire)
+        return len(left) == most
+    wait_until(answered, "those beyond %d are answered" % most)
+    wait_until(lambda: world.apis()[0].metric("issuing_waiting_clients") == most, "the others wait")
+    answer = world.post("hog", "second", headers=[("Prefer", "wait=30")])
+    assert_equal((answer.status, answer.header("Preference-Applied")), (202, None), "a POST beside them")
+    world.start_worker()
+    answer = world.post("anna", "k", headers=[("Prefer", "wait=30")])
+    assert_equal((answer.status, answer.header("Preference-Applied")), (201, "wait=30"), "another user waits")
+    for wire in left:
+        answer = wire.answer()
+        assert_equal((answer.status, answer.json()["status"], answer.header("Preference-Applied")),
+                     (200, "COMPLETED", "wait=30"),
+                     "a wait")
+    for wire in wires:
+        wire.close()
+    world.settle()

@@ -1,0 +1,141 @@
+"""Suite: one run of tests, with its folder below <build>/run, its cluster and a migrated database to copy. Everything
+that it starts is ended by process id. @test registers a test; @slow above it keeps it out of the short run."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import sys
+
+from assertions import Failed
+from processes import BUILD, CLUSTER, psql, run
+from world import World
+
+TESTS = []
+
+
+def test(function=None, **settings):
+    """Marks a test; its name is its sentence. settings as section__key="value" hold for all programs of its world."""
+    def mark(function):
+        function.settings = {key.replace("__", "."): value for key, value in settings.items()}
+        function.is_slow = False
+        TESTS.append(function)
+        return function
+    return mark(function) if function else mark
+
+
+def slow(function):
+    """Marks a test, above @test, that ./dev test leaves to ./dev test e2e: it takes more than some seconds."""
+    function.is_slow = True
+    return function
+
+
+class Suite:
+    """One run. Use as a context manager; what it started is ended whatever happens."""
+
+    def __init__(self, kind="e2e"):
+        self.kind = kind
+        self.dir = BUILD / "run" / ("%s-%d" % (kind, os.getpid()))
+        self.template = "issuing"
+        self.base = None
+        self.worlds = []
+        self.keep = False
+        self.number = 0
+
+    def __enter__(self):
+        for program in ("issuing-api", "issuing-worker", "issuing-ctl", "issuing-sandbox"):
+            if not (BUILD / program).is_file():
+                raise SystemExit("%s: %s is missing; build first (./dev build), or set ISSUING_BUILD" %
+                                 (self.kind, BUILD / program))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        self._sweep()
+        self.dir.mkdir(parents=True)
+        try:
+            self._prepare()
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(self, kind, *_):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        for world in self.worlds:
+            world.kill_all()
+        run([CLUSTER, "stop", self.dir / "pg"], 120)
+        shutil.rmtree(self.dir / "pg", ignore_errors=True)
+        if not self.keep and kind is None:
+            shutil.rmtree(self.dir, ignore_errors=True)
+        return False
+
+    @staticmethod
+    def _on_signal(number, _):
+        raise SystemExit(128 + number)
+
+    def _sweep(self):
+        """Removes what a killed run of this kind left."""
+        for folder in (BUILD / "run").glob(self.kind + "-*"):
+            pid = folder.name.rsplit("-", 1)[1]
+            if pid.isdigit() and not self._is_ours(int(pid)):
+                for cluster in (folder / "pg", *folder.glob("*/pg")):
+                    run([CLUSTER, "stop", cluster], 120)
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @staticmethod
+    def _is_ours(pid):
+        try:
+            return b"run.py" in pathlib.Path("/proc/%d/cmdline" % pid).read_bytes()
+        except OSError:
+            return False
+
+    def _prepare(self):
+        self.secret = os.urandom(48).hex().encode()
+        self.secret_file = self.dir / "secret"
+        self.secret_file.write_bytes(self.secret + b"\n")
+        self.secret_file.chmod(0o600)
+        self.empty_file = self.dir / "empty.conf"
+        self.empty_file.write_text("")
+        self.keys_file = self.dir / "card.keys"
+        # A test does not wait for the disk; a crash of the server alone, which is what is tested, loses nothing by
+        # that.
+        started = run([CLUSTER, "start", self.dir / "pg", "fsync=off", "autovacuum_naptime=5s"], 180)
+        if started.returncode != 0:
+            raise SystemExit("%s: no PostgreSQL: %s" % (self.kind, started.stderr))
+        self.base = started.stdout.strip()
+        for words in (["keys", "generate", self.keys_file], ["--database.url=" + self.conninfo("issuing", "postgres"),
+                                                             "migrate"]):
+            done = run([BUILD / "issuing-ctl", "--config=%s" % self.empty_file, *words], 120)
+            if done.returncode != 0:
+                raise SystemExit("%s: issuing-ctl %s: %s%s" % (self.kind, words[-1], done.stdout, done.stderr))
+
+    def conninfo(self, database, role):
+        return re.sub(r"dbname=\S+", "dbname=" + database, self.base) + " user=" + role
+
+    def sql(self, text, database="postgres", role="postgres"):
+        return psql(text, self.conninfo(database, role))
+
+    def stop_database(self):
+        self._cluster("stop")
+
+    def start_database(self):
+        self._cluster("start")
+
+    def restart_database(self, how="fast"):
+        self._cluster("restart", how)
+
+    def _cluster(self, command, *words):
+        done = run([CLUSTER, command, self.dir / "pg", *words,
+                    *(["fsync=off", "autovacuum_naptime=5s"] if command == "start" else [])], 180)
+        if done.returncode != 0:
+            raise Failed("cluster %s: %s" % (command, done.stderr))
+
+    @staticmethod
+    def numbered(label):
+        return re.search(r"\d", label) is not None
+
+    def world(self, settings=None, label=None):
+        self.number += 1
+        world = World(self, label or "test%d" % self.number, settings)
+        self.worlds.append(world)
+        return world.create_database()

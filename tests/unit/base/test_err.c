@@ -1,0 +1,121 @@
+/* An operator reads one line and a script reads an exit code. The message must stay one line and end in a whole
+ * character whatever text a library returned, and the code must be that of docs/operators.md. */
+#include <check.h>
+#include <string.h>
+
+#include "common/base/err.h"
+
+START_TEST(an_error_carries_its_kind_and_sentence_and_is_false)
+{
+    struct err err = {.kind = ERR_NONE};
+    ck_assert(!err_set(&err, ERR_CONFIG, "option %s: %d is too big", "limit.count", 7));
+    ck_assert_int_eq(err.kind, ERR_CONFIG);
+    ck_assert_str_eq(err.message, "option limit.count: 7 is too big");
+}
+END_TEST
+
+START_TEST(a_caller_that_does_not_want_to_know_passes_null)
+{
+    ck_assert(!err_set(NULL, ERR_SYSTEM, "%s", "x"));
+    ck_assert(!err_prefix(NULL, "%s", "x"));
+}
+END_TEST
+
+START_TEST(a_prefix_names_the_place_and_the_kind_stays)
+{
+    struct err err;
+    err_set(&err, ERR_AWAY, "connection refused");
+    ck_assert(!err_prefix(&err, "database %d", 1));
+    ck_assert_int_eq(err.kind, ERR_AWAY);
+    ck_assert_str_eq(err.message, "database 1: connection refused");
+}
+END_TEST
+
+START_TEST(newlines_of_libraries_do_not_break_the_line)
+{
+    struct err err;
+    err_set(&err, ERR_DATABASE, "FATAL: no\n\tDETAIL: %s\n\n", "because\x7f");
+    ck_assert_ptr_null(strpbrk(err.message, "\n\t\x7f"));
+    ck_assert_str_eq(err.message, "FATAL: no  DETAIL: because ");
+}
+END_TEST
+
+START_TEST(the_old_message_may_be_part_of_the_new_one)
+{
+    struct err err;
+    err_set(&err, ERR_SYSTEM, "inner");
+    err_set(&err, ERR_REFUSED, "outer (%s)", err.message);
+    ck_assert_str_eq(err.message, "outer (inner)");
+}
+END_TEST
+
+/* Fills the buffer so that the last character is cut at each of its bytes. */
+START_TEST(a_long_message_is_cut_between_characters)
+{
+    static const char *const characters[] = {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x92\xb3"};
+    for (size_t c = 0; c < ARRAY_SIZE(characters); c++) {
+        size_t width = strlen(characters[c]);
+        for (size_t shift = 0; shift < width; shift++) {
+            char long_text[1024];
+            size_t length = shift;
+            memset(long_text, 'a', length);
+            for (; length < 600; length += width)
+                memcpy(long_text + length, characters[c], width);
+            long_text[length] = '\0';
+            struct err err;
+            err_set(&err, ERR_SYSTEM, "%s", long_text);
+            size_t cut_length = strlen(err.message);
+            ck_assert_uint_eq((cut_length - shift) % width, 0);
+            ck_assert_uint_gt(cut_length + width, sizeof(err.message) - 1);
+            ck_assert_mem_eq(err.message, long_text, cut_length);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_prefix_of_any_length_leaves_a_terminated_message)
+{
+    char long_text[2000];
+    memset(long_text, 'p', sizeof(long_text) - 1);
+    long_text[sizeof(long_text) - 1] = '\0';
+    struct err err;
+    err_set(&err, ERR_SYSTEM, "%s", long_text);
+    err_prefix(&err, "here");
+    ck_assert_uint_eq(strlen(err.message), sizeof(err.message) - 1);
+    ck_assert_mem_eq(err.message, "here: ppp", 9);
+    err_prefix(&err, "%s", long_text);
+    ck_assert_uint_eq(strlen(err.message), sizeof(err.message) - 1);
+    ck_assert_int_eq(err.message[0], 'p');
+}
+END_TEST
+
+START_TEST(exit_codes_are_as_documented)
+{
+    ck_assert_int_eq(err_exit_code(ERR_NONE), 0);
+    ck_assert_int_eq(err_exit_code(ERR_USAGE), 2);
+    ck_assert_int_eq(err_exit_code(ERR_AWAY), 75);
+    ck_assert_int_eq(err_exit_code(ERR_CONFIG), 78);
+    ck_assert_int_eq(err_exit_code(ERR_REFUSED), 1);
+    ck_assert_int_eq(err_exit_code((enum err_kind)99), 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("err");
+    TCase *tests = tcase_create("err");
+    tcase_add_test(tests, an_error_carries_its_kind_and_sentence_and_is_false);
+    tcase_add_test(tests, a_caller_that_does_not_want_to_know_passes_null);
+    tcase_add_test(tests, a_prefix_names_the_place_and_the_kind_stays);
+    tcase_add_test(tests, newlines_of_libraries_do_not_break_the_line);
+    tcase_add_test(tests, the_old_message_may_be_part_of_the_new_one);
+    tcase_add_test(tests, a_long_message_is_cut_between_characters);
+    tcase_add_test(tests, a_prefix_of_any_length_leaves_a_terminated_message);
+    tcase_add_test(tests, exit_codes_are_as_documented);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

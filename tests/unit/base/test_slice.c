@@ -1,0 +1,53 @@
+/* A comparison that reads past the end of a slice, or takes a prefix for the whole, accepts a wrong
+ * name as a known one. */
+#include <check.h>
+
+#include "common/base/base.h"
+
+START_TEST(a_slice_is_compared_in_its_whole_length)
+{
+    ck_assert(slice_is(SLICE("Host"), "Host"));
+    ck_assert(!slice_is(SLICE("host"), "Host"));
+    ck_assert(!slice_is(SLICE("Hos"), "Host"));
+    ck_assert(!slice_is(SLICE("Hosts"), "Host"));
+    ck_assert(!slice_is(SLICE("a\0b"), "a"));
+    struct slice part = {.bytes = "Hosts", .length = 4};
+    ck_assert(slice_is(part, "Host"));
+}
+END_TEST
+
+START_TEST(letters_match_in_either_case)
+{
+    ck_assert(slice_is_nocase(SLICE("HOST"), "host"));
+    ck_assert(slice_is_nocase(SLICE("content-LENGTH"), "Content-Length"));
+    ck_assert(!slice_is_nocase(SLICE("Hos"), "host"));
+    ck_assert(!slice_is_nocase(SLICE("Hosts"), "host"));
+    ck_assert(!slice_is_nocase(SLICE("a_b"), "a-b"));
+}
+END_TEST
+
+START_TEST(a_slice_without_memory_is_the_empty_text)
+{
+    struct slice missing = {0};
+    ck_assert(slice_is(missing, ""));
+    ck_assert(slice_is_nocase(missing, ""));
+    ck_assert(!slice_is(missing, "x"));
+    ck_assert(!slice_is_nocase(missing, "x"));
+    ck_assert(slice_is(SLICE(""), ""));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("slice");
+    TCase *tests = tcase_create("slice");
+    tcase_add_test(tests, a_slice_is_compared_in_its_whole_length);
+    tcase_add_test(tests, letters_match_in_either_case);
+    tcase_add_test(tests, a_slice_without_memory_is_the_empty_text);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

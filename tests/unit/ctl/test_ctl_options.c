@@ -1,0 +1,173 @@
+/* The story: `replay --user "" --reason x` in a script whose variable was empty must not replay everybody's events. So
+ * a flag is known, is given once, and has a value that can match something, or nothing runs; and what was given ends
+ * up where the statements look for it. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/filter.h"
+#include "ctl/options.h"
+
+static const char *text;
+static int64_t number;
+static bool flag;
+static const struct option_spec specs[] = {
+    {.name = "text", .text = &text},
+    {.name = "number", .number = &number, .min = 1, .max = 50},
+    {.name = "flag", .flag = &flag},
+    {.name = NULL},
+};
+static struct err err;
+
+#define MAX 8
+
+/* Splits words at blanks and reads them. */
+static bool read_words(const char *words, char *ret_rest[MAX], int *ret_count)
+{
+    static char copy[200];
+    char *arguments[MAX];
+    int count = 0;
+    text = NULL;
+    number = 0;
+    flag = false;
+    err = (struct err){.kind = ERR_NONE};
+    ck_assert_uint_lt(strlen(words), sizeof(copy));
+    strcpy(copy, words);
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
+        arguments[count++] = word;
+    if (!options_read(specs, arguments, count, ret_count, &err))
+        return false;
+    for (int i = 0; i < *ret_count; i++)
+        ret_rest[i] = arguments[i];
+    return true;
+}
+
+static void refused(const char *words, const char *because)
+{
+    char *rest[MAX];
+    int count = -1;
+    ck_assert_msg(!read_words(words, rest, &count), "%s was taken", words);
+    ck_assert_int_eq(err.kind, ERR_USAGE);
+    ck_assert_msg(strstr(err.message, because) != NULL, "%s: %s", words, err.message);
+    ck_assert_int_eq(count, -1);
+}
+
+START_TEST(values_are_read_in_both_forms_and_the_rest_stays_in_order)
+{
+    char *rest[MAX];
+    int count;
+    ck_assert(read_words("one --text a=b --number=50 two --flag three", rest, &count));
+    ck_assert_str_eq(text, "a=b");
+    ck_assert_int_eq(number, 50);
+    ck_assert(flag);
+    ck_assert_int_eq(count, 3);
+    ck_assert_str_eq(rest[0], "one");
+    ck_assert_str_eq(rest[1], "two");
+    ck_assert_str_eq(rest[2], "three");
+}
+END_TEST
+
+START_TEST(a_value_may_look_like_a_flag_and_two_dashes_end_the_flags)
+{
+    char *rest[MAX];
+    int count;
+    ck_assert(read_words("--text --flag -- --number -", rest, &count));
+    ck_assert_str_eq(text, "--flag");
+    ck_assert(!flag);
+    ck_assert_int_eq(count, 2);
+    ck_assert_str_eq(rest[0], "--number");
+    ck_assert_str_eq(rest[1], "-");
+}
+END_TEST
+
+START_TEST(what_is_unknown_doubled_or_incomplete_is_refused)
+{
+    refused("--nothing", "unknown option --nothing");
+    refused("--tex a", "unknown option --tex");
+    refused("-text a", "unknown option -text");
+    refused("--text a --text b", "given twice");
+    refused("--flag --flag", "given twice");
+    refused("--flag=yes", "takes no value");
+    refused("--text", "needs a value");
+    refused("--number 0", "from 1 to 50");
+    refused("--number 51", "from 1 to 50");
+    refused("--number 5x", "from 1 to 50");
+    refused("--number -5", "from 1 to 50");
+    refused("--number 99999999999999999999", "from 1 to 50");
+}
+END_TEST
+
+START_TEST(a_duration_has_a_unit)
+{
+    int64_t us = -1;
+    ck_assert(options_duration("1500ms", &us));
+    ck_assert_int_eq(us, 1500000);
+    ck_assert(options_duration("90s", &us));
+    ck_assert_int_eq(us, INT64_C(90000000));
+    ck_assert(options_duration("15m", &us));
+    ck_assert_int_eq(us, INT64_C(900000000));
+    ck_assert(options_duration("12h", &us));
+    ck_assert_int_eq(us, INT64_C(43200000000));
+    ck_assert(options_duration("7d", &us));
+    ck_assert_int_eq(us, INT64_C(604800000000));
+    static const char *const bad[] = {
+        "", "5", "s", "-5s", " 5s", "5 s", "5S", "5w", "1h30m", "999999999999d", "99999999999999999999s"};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        ck_assert_msg(!options_duration(bad[i], &us), "%s was taken", bad[i]);
+    ck_assert_int_eq(us, INT64_C(604800000000));
+}
+END_TEST
+
+START_TEST(an_empty_filter_value_is_refused_and_not_taken_for_any)
+{
+    const struct filter bad[] = {
+        {.status = ""}, {.status = "OPEN"}, {.type = ""},    {.code = ""},   {.code = "Not A Code"},
+        {.user = ""},   {.since = ""},      {.since = "0s"}, {.since = "5"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct filter filter = bad[i];
+        ck_assert(!filter_is_empty(&filter));
+        ck_assert_msg(!filter_check(&filter, &err), "filter %zu was taken", i);
+        ck_assert_int_eq(err.kind, ERR_USAGE);
+    }
+    struct filter none = {0};
+    ck_assert(filter_is_empty(&none));
+    ck_assert(filter_check(&none, &err));
+}
+END_TEST
+
+START_TEST(a_filter_becomes_the_first_five_parameters)
+{
+    struct filter filter = {.status = "failed", .code = "attempts_exhausted", .user = "alice", .since = "1s"};
+    struct pg_param params[FILTER_PARAMS];
+    ck_assert_msg(filter_check(&filter, &err), "%s", err.message);
+    filter_params(&filter, params);
+    ck_assert_int_eq(params[0].length, 6);
+    ck_assert_mem_eq(params[0].bytes, "FAILED", 6);
+    ck_assert_ptr_null(params[1].bytes); /* no type: SQL null */
+    ck_assert_int_eq(params[1].inline_length, 0);
+    ck_assert_mem_eq(params[2].bytes, "attempts_exhausted", 18);
+    ck_assert_mem_eq(params[3].bytes, "alice", 5);
+    static const unsigned char second[] = {0, 0, 0, 0, 0, 0x0f, 0x42, 0x40};
+    ck_assert_int_eq(params[4].inline_length, 8);
+    ck_assert_mem_eq(params[4].inline_bytes, second, 8);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ctl_options");
+    TCase *options = tcase_create("options");
+    tcase_add_test(options, values_are_read_in_both_forms_and_the_rest_stays_in_order);
+    tcase_add_test(options, a_value_may_look_like_a_flag_and_two_dashes_end_the_flags);
+    tcase_add_test(options, what_is_unknown_doubled_or_incomplete_is_refused);
+    tcase_add_test(options, a_duration_has_a_unit);
+    tcase_add_test(options, an_empty_filter_value_is_refused_and_not_taken_for_any);
+    tcase_add_test(options, a_filter_becomes_the_first_five_parameters);
+    suite_add_tcase(suite, options);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

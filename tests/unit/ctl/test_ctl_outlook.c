@@ -1,0 +1,371 @@
+/* The story: at three in the morning an operator asks whether a replay can make a second card. What explain shows must
+ * be what the worker will do: same key while the key lives, a look-up and nothing else after that, only the link once
+ * the card is stored. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/outlook.h"
+#include "worker/flow.h"
+
+#define SECOND INT64_C(1000000)
+#define HOUR (3600 * SECOND)
+#define NOW (INT64_C(1700000000) * SECOND)
+
+static struct config config;
+static struct outlook outlook;
+static const struct outlook_past nothing = {0};
+
+static void set_up(void)
+{
+    config = (struct config){.issuer = {.timeout_ms = 3000, .key_lifetime_ms = 24 * 3600 * 1000},
+                             .retry = {.max_attempts = 10}};
+}
+
+static struct event event_of(enum outbox_status status)
+{
+    return (struct event){.status = status, .type = "CARD_ISSUE", .now_us = NOW, .next_attempt_us = NOW + 20 * SECOND};
+}
+
+static void look(const struct event *event, const struct outlook_past *past)
+{
+    outlook_of(event, past, &config, &outlook);
+}
+
+#define expect_why(text) ck_assert_msg(strstr(outlook.why, text) != NULL, "\"%s\" is not in: %s", text, outlook.why)
+
+START_TEST(the_key_may_be_used_until_its_lifetime_less_the_margin)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.first_sent_us = NOW;
+    event.next_attempt_us = NOW + 54 * SECOND - 1; /* a lifetime of a minute, less its tenth */
+    config.issuer.key_lifetime_ms = 60 * 1000;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_ATTEMPT);
+    expect_why("that is safe until 2023-11-14T22:14:14Z");
+    event.next_attempt_us++;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
+    config.issuer.settle_time_ms = 20 * 1000; /* what is delivered so late must still meet its key */
+    event.next_attempt_us = NOW + 40 * SECOND;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
+}
+END_TEST
+
+/* explain reads the ends that wait by the words that the worker writes. */
+START_TEST(each_word_of_a_held_end_that_the_worker_writes_is_known)
+{
+    enum outbox_held_end held_end;
+    int known = 0;
+    for (int reason = 0; reason < LOOKUP_REASONS; reason++) {
+        const char *name = lookup_reason_name((enum lookup_reason)reason);
+        if (!name)
+            continue;
+        ck_assert_msg(outbox_held_end_parse(name, &held_end), "%s", name);
+        known++;
+    }
+#define X(name, word) known--;
+    OUTBOX_HELD_ENDS(X)
+#undef X
+    ck_assert_int_eq(known, 0);
+    ck_assert(!outbox_held_end_parse("something else", &held_end));
+}
+END_TEST
+
+/* Nothing is sent any more: an operator who reads "it is sent again" would wait for a card. */
+START_TEST(an_end_that_is_held_is_explained_and_nothing_is_sent)
+{
+    static const struct {
+        const char *held_end, *code, *why;
+    } rows[] = {
+        {"refused", "limit_reached",
+         "is stored and linked; none found after that time, it ends REJECTED limit_reached"},
+        {"ineligible", "blocked", "is cancelled; none found after that time, it ends REJECTED blocked"},
+        {"exhausted", "", "it ends FAILED attempts_exhausted"},
+        {"key_expired", "", "it ends FAILED issuer_key_expired"},
+        {"unforeseen", "issuer_http_418", "it ends FAILED issuer_http_418"},
+        {"worker_lost", "", "it ends FAILED worker_lost"},
+    };
+    config.issuer.settle_time_ms = 30000;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct event event = event_of(OUTBOX_PENDING);
+        event.first_sent_us = NOW - 60 * SECOND;
+        event.last_sent_us = NOW - 10 * SECOND;
+        event.held_end = rows[i].held_end;
+        event.held_end_code = rows[i].code;
+        look(&event, &(struct outlook_past){.any = true, .last = OUTBOX_ATTEMPT_DEFERRED, .last_code = "settling"});
+        ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
+        ck_assert_int_eq(outlook.at_us, NOW + 20 * SECOND);
+        expect_why("nothing is sent, since its end is decided");
+        expect_why("2023-11-14T22:13:40"); /* 30 s after the last send */
+        expect_why(rows[i].why);
+        ck_assert_ptr_null(strstr(outlook.why, "sent again"));
+    }
+    struct event stored = event_of(OUTBOX_PENDING); /* a card was stored meanwhile */
+    stored.first_sent_us = NOW - 60 * SECOND;
+    stored.held_end = "refused";
+    stored.has_card = true;
+    stored.card_status = "active";
+    look(&stored, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_LINK);
+}
+END_TEST
+
+START_TEST(a_card_that_will_be_cancelled_is_announced_also_for_a_replay)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.first_sent_us = NOW - 60 * SECOND;
+    event.cancel_code = "card_limit_reached";
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_CANCEL);
+    expect_why("the card that the issuer shows is looked up and cancelled there, and the event ends REJECTED "
+               "card_limit_reached");
+    event.has_card = true;
+    event.card_status = "active";
+    event.held_end = "ineligible"; /* the mark comes first */
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_CANCEL);
+    expect_why("the card is cancelled at the issuer, core-api is notified that it is gone");
+    event.card_status = "cancelled";
+    look(&event, &nothing);
+    expect_why("that is done");
+    event.status = OUTBOX_FAILED;
+    event.reason_code = "attempts_exhausted";
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_OPERATOR);
+    expect_why("after a replay the card is cancelled at the issuer");
+}
+END_TEST
+
+START_TEST(an_event_that_loses_its_workers_is_tried_alone_and_then_looked_up)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.first_sent_us = NOW - 60 * SECOND;
+    event.lost_count = 1;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_ATTEMPT);
+    ck_assert_ptr_null(strstr(outlook.why, "alone"));
+    for (event.lost_count = 2; event.lost_count < 4; event.lost_count++) {
+        look(&event, &nothing);
+        ck_assert_int_eq(outlook.action, OUTLOOK_ATTEMPT);
+        expect_why("it is tried alone");
+        expect_why("sent again with the same issuer key");
+    }
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
+    expect_why("nothing is sent, since 4 attempts in a row were lost with their worker; none found, it ends FAILED "
+               "worker_lost");
+    event.status = OUTBOX_PROCESSING;
+    event.lease_until_us = NOW - SECOND;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_TAKE_OVER);
+    expect_why("ends it FAILED worker_lost");
+    event.lost_count = 1;
+    look(&event, &nothing);
+    expect_why("to be tried alone");
+    event = event_of(OUTBOX_FAILED); /* a replay begins to count anew */
+    event.first_sent_us = NOW - 60 * SECOND;
+    event.reason_code = "worker_lost";
+    event.lost_count = 5;
+    event.held_end = "worker_lost";
+    look(&event, &nothing);
+    expect_why("after a replay it is sent again with the same issuer key");
+}
+END_TEST
+
+START_TEST(a_failed_event_within_the_lifetime_would_be_sent_with_the_same_key)
+{
+    struct event event = event_of(OUTBOX_FAILED);
+    event.reason_code = "attempts_exhausted";
+    event.first_sent_us = NOW - HOUR;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_OPERATOR);
+    ck_assert_int_eq(outlook.at_us, 0);
+    expect_why("sent again with the same issuer key");
+}
+END_TEST
+
+START_TEST(a_failed_event_past_the_lifetime_would_be_looked_up_and_never_sent)
+{
+    struct event event = event_of(OUTBOX_FAILED);
+    event.first_sent_us = NOW - 24 * HOUR + 300 * SECOND; /* the very moment */
+    look(&event, &nothing);
+    expect_why("the issuer is asked whether there is a card and nothing is sent");
+    event.first_sent_us += 1;
+    look(&event, &nothing);
+    expect_why("sent again with the same issuer key");
+}
+END_TEST
+
+START_TEST(a_stored_card_is_only_linked_however_old_the_key_is)
+{
+    struct event event = event_of(OUTBOX_FAILED);
+    event.first_sent_us = NOW - 1000 * HOUR;
+    event.has_card = true;
+    look(&event, &nothing);
+    expect_why("only the link in core-api");
+    event = event_of(OUTBOX_PENDING);
+    event.has_card = true;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_LINK);
+}
+END_TEST
+
+/* No create that may have made a card: that is all that first_sent_at = NULL means. Calls may have been made. */
+START_TEST(only_an_event_without_an_attempt_is_sent_for_the_first_time)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.created_us = NOW - 1000 * HOUR; /* no key that could be too old */
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_ATTEMPT);
+    expect_why("for the first time");
+    look(&event, &(struct outlook_past){.any = true});
+    expect_why("no earlier request can have made one");
+    event.retry_count = 1;
+    look(&event, &nothing);
+    expect_why("no earlier request can have made one");
+    event.status = OUTBOX_FAILED;
+    event.retry_count = 0;
+    look(&event, &nothing);
+    expect_why("after a replay the issuer is asked for the card; no earlier request can have made one");
+}
+END_TEST
+
+START_TEST(a_pending_event_is_explained_with_when_and_why_it_waits)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.retry_count = 3;
+    event.first_sent_us = NOW - HOUR;
+    look(&event, &(struct outlook_past){.any = true, .last = OUTBOX_ATTEMPT_RETRY, .last_code = "issuer_http_503"});
+    ck_assert_int_eq(outlook.action, OUTLOOK_ATTEMPT);
+    ck_assert_int_eq(outlook.at_us, NOW + 20 * SECOND);
+    expect_why("after attempt 3 of 10 (issuer_http_503: the issuer answered 503");
+    look(&event, &(struct outlook_past){.any = true, .last = OUTBOX_ATTEMPT_DEFERRED, .last_code = "breaker_open"});
+    expect_why("waits for a cause outside this event (breaker_open");
+}
+END_TEST
+
+START_TEST(a_pending_event_is_judged_by_the_time_of_its_next_attempt)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.first_sent_us = NOW - 24 * HOUR + 300 * SECOND + 10 * SECOND; /* usable now, not in 20 s */
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
+    event.next_attempt_us = NOW + 5 * SECOND;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_ATTEMPT);
+}
+END_TEST
+
+START_TEST(an_overdue_event_suggests_that_no_worker_runs)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.next_attempt_us = NOW - SECOND;
+    look(&event, &nothing);
+    expect_why("it is due: the next worker");
+    event.next_attempt_us = NOW - HOUR;
+    look(&event, &nothing);
+    expect_why("is a worker running");
+}
+END_TEST
+
+START_TEST(no_worker_takes_an_event_of_another_type)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.type = "SOMETHING";
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_NONE);
+    expect_why("CARD_ISSUE");
+}
+END_TEST
+
+START_TEST(a_held_event_is_waited_for_until_its_lease_ends)
+{
+    struct event event = event_of(OUTBOX_PROCESSING);
+    event.lease_owner = "host/1";
+    event.lease_until_us = NOW + 1;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_WAIT);
+    ck_assert_int_eq(outlook.at_us, NOW + 1);
+    expect_why("host/1");
+    event.lease_until_us = NOW;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_TAKE_OVER);
+}
+END_TEST
+
+START_TEST(a_final_event_has_no_future)
+{
+    static const enum outbox_status final[] = {OUTBOX_COMPLETED, OUTBOX_REJECTED};
+    for (size_t i = 0; i < ARRAY_SIZE(final); i++) {
+        struct event event = event_of(final[i]);
+        look(&event, &nothing);
+        ck_assert_int_eq(outlook.action, OUTLOOK_NONE);
+        ck_assert_int_eq(outlook.at_us, 0);
+        ck_assert_str_ne(outlook.why, "");
+    }
+}
+END_TEST
+
+/* Story: an attempt was put off because the database was slow (lease_too_short), and explain showed the operator that
+ * the code came from the issuer. */
+START_TEST(no_code_that_the_worker_writes_is_taken_for_a_peers_own)
+{
+    char text[OUTLOOK_CODE_SIZE];
+#define X(name, code, meaning) \
+    outlook_code(#code, text); \
+    ck_assert_str_eq(text, meaning);
+    OUTBOX_CAUSES(X)
+#undef X
+    outlook_code("lease_too_short", text);
+    ck_assert_ptr_null(strstr(text, "own"));
+}
+END_TEST
+
+START_TEST(every_reason_of_ours_has_words)
+{
+    char text[OUTLOOK_CODE_SIZE];
+#define X(code, detail, meaning) \
+    outlook_code(#code, text);   \
+    ck_assert_str_eq(text, meaning);
+    OUTBOX_REASONS(X)
+#undef X
+    outlook_code("issuer_http_429", text);
+    ck_assert_str_eq(text, "the issuer answered 429: it asks us to slow down");
+    outlook_code("core_http_401", text);
+    ck_assert_ptr_nonnull(strstr(text, "core-api answered 401: it does not accept our credentials"));
+    outlook_code("issuer_http_x", text);
+    ck_assert_str_eq(text, "the code is the issuer's or core-api's own");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ctl_outlook");
+    TCase *cases = tcase_create("outlook");
+    tcase_add_checked_fixture(cases, set_up, NULL);
+    tcase_add_test(cases, the_key_may_be_used_until_its_lifetime_less_the_margin);
+    tcase_add_test(cases, each_word_of_a_held_end_that_the_worker_writes_is_known);
+    tcase_add_test(cases, an_end_that_is_held_is_explained_and_nothing_is_sent);
+    tcase_add_test(cases, a_card_that_will_be_cancelled_is_announced_also_for_a_replay);
+    tcase_add_test(cases, an_event_that_loses_its_workers_is_tried_alone_and_then_looked_up);
+    tcase_add_test(cases, a_failed_event_within_the_lifetime_would_be_sent_with_the_same_key);
+    tcase_add_test(cases, a_failed_event_past_the_lifetime_would_be_looked_up_and_never_sent);
+    tcase_add_test(cases, a_stored_card_is_only_linked_however_old_the_key_is);
+    tcase_add_test(cases, only_an_event_without_an_attempt_is_sent_for_the_first_time);
+    tcase_add_test(cases, a_pending_event_is_explained_with_when_and_why_it_waits);
+    tcase_add_test(cases, a_pending_event_is_judged_by_the_time_of_its_next_attempt);
+    tcase_add_test(cases, an_overdue_event_suggests_that_no_worker_runs);
+    tcase_add_test(cases, no_worker_takes_an_event_of_another_type);
+    tcase_add_test(cases, a_held_event_is_waited_for_until_its_lease_ends);
+    tcase_add_test(cases, a_final_event_has_no_future);
+    tcase_add_test(cases, no_code_that_the_worker_writes_is_taken_for_a_peers_own);
+    tcase_add_test(cases, every_reason_of_ours_has_words);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,170 @@
+/* The story: a user id is whatever another service wrote into the outbox. Listed on an operator's terminal it must not
+ * clear the screen, start a new row that was never in the table, or turn the text around; and a table stays a table. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/print.h"
+
+static char *printed;
+static size_t printed_length;
+static FILE *out;
+
+static void set_up(void)
+{
+    printed = NULL;
+    out = open_memstream(&printed, &printed_length);
+    ck_assert_ptr_nonnull(out);
+}
+
+static void tear_down(void)
+{
+    free(printed);
+}
+
+static const char *close_out(void)
+{
+    ck_assert_int_eq(fclose(out), 0);
+    return printed;
+}
+
+START_TEST(columns_are_as_wide_as_their_widest_cell)
+{
+    static const char *const heads[] = {"ID", "NAME", "N", NULL};
+    struct table table;
+    table_init(&table, heads);
+    table_add(&table, "1234");
+    table_add(&table, "gr\xc3\xbc\xc3\x9f"
+                      "e"); /* five characters in seven bytes */
+    table_add_number(&table, -7);
+    table_add(&table, NULL);
+    table_add(&table, "");
+    table_add_number(&table, 100);
+    ck_assert(table_flush(&table, out));
+    table_done(&table);
+    ck_assert_str_eq(close_out(), "ID    NAME   N\n"
+                                  "1234  gr\xc3\xbc\xc3\x9f"
+                                  "e  -7\n"
+                                  "-     -      100\n");
+}
+END_TEST
+
+START_TEST(the_heads_are_printed_once_and_only_above_rows)
+{
+    static const char *const heads[] = {"A", NULL};
+    struct table table;
+    table_init(&table, heads);
+    ck_assert(table_flush(&table, out));
+    table_add(&table, "1");
+    ck_assert(table_flush(&table, out));
+    table_add(&table, "2");
+    ck_assert(table_flush(&table, out));
+    table_done(&table);
+    ck_assert_str_eq(close_out(), "A\n1\n2\n");
+}
+END_TEST
+
+START_TEST(text_of_others_cannot_move_the_cursor)
+{
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"plain \xe2\x82\xac \xf0\x9f\x98\x80", "plain \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\x1b[2J", "?[2J"},
+        {"a\nb\tc\rd", "a b c d"},
+        {"\x7f\x01", "??"},
+        {"\xc2\x9b"
+         "31m",
+         "??31m"}, /* C1: one character that starts a sequence */
+        {"x\xe2\x80\xae"
+         "y",
+         "x???y"}, /* right-to-left override */
+        {"x\xe2\x81\xa6"
+         "y",
+         "x???y"},          /* isolate */
+        {"\xff\xc3", "??"}, /* no UTF-8 */
+        {"\xe2\x82", "??"}, /* cut short */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        print_text(cases[i].text, out);
+        fputc('|', out);
+    }
+    char wanted[400] = "";
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        strcat(wanted, cases[i].shown);
+        strcat(wanted, "|");
+    }
+    ck_assert_str_eq(close_out(), wanted);
+}
+END_TEST
+
+START_TEST(a_cell_cannot_forge_a_row)
+{
+    static const char *const heads[] = {"USER", "X", NULL};
+    struct table table;
+    table_init(&table, heads);
+    table_add(&table, "eve\nadmin");
+    table_add(&table, "\x1b]0;t\x07");
+    ck_assert(table_flush(&table, out));
+    table_done(&table);
+    ck_assert_str_eq(close_out(), "USER       X\neve admin  ?]0;t?\n");
+}
+END_TEST
+
+START_TEST(a_json_line_is_one_line)
+{
+    struct json *object = json_new_object();
+    ck_assert(json_set_text(object, "user_id", "a\nb\"\x1b"));
+    ck_assert(print_set_time(object, "at", INT64_C(1700000000123456)));
+    ck_assert(print_set_time(object, "never", 0));
+    ck_assert(print_json(object, out));
+    ck_assert_str_eq(close_out(),
+                     "{\"user_id\":\"a\\nb\\\"\\u001b\",\"at\":\"2023-11-14T22:13:20.123456Z\",\"never\":null}\n");
+}
+END_TEST
+
+START_TEST(times_and_spans_are_short)
+{
+    char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
+    static const struct {
+        int64_t us;
+        const char *shown;
+    } spans[] = {
+        {0, "0 ms"},
+        {850999, "850 ms"},
+        {INT64_C(59999999), "59 s"},
+        {INT64_C(60000000), "1 min"},
+        {INT64_C(200000000), "3 min 20 s"},
+        {INT64_C(-200000000), "3 min 20 s"},
+        {INT64_C(18060000000), "5 h 1 min"},
+        {INT64_C(86400000000), "1 d"},
+        {INT64_C(273600000000), "3 d 4 h"},
+        {INT64_MIN, "106751991 d 4 h"},
+    };
+    ck_assert_str_eq(print_time(INT64_C(1700000000999999), time), "2023-11-14T22:13:20Z");
+    ck_assert_str_eq(print_time(0, time), "-");
+    for (size_t i = 0; i < ARRAY_SIZE(spans); i++)
+        ck_assert_str_eq(print_span(spans[i].us, span), spans[i].shown);
+    (void)close_out();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ctl_print");
+    TCase *print = tcase_create("print");
+    tcase_add_checked_fixture(print, set_up, tear_down);
+    tcase_add_test(print, columns_are_as_wide_as_their_widest_cell);
+    tcase_add_test(print, the_heads_are_printed_once_and_only_above_rows);
+    tcase_add_test(print, text_of_others_cannot_move_the_cursor);
+    tcase_add_test(print, a_cell_cannot_forge_a_row);
+    tcase_add_test(print, a_json_line_is_one_line);
+    tcase_add_test(print, times_and_spans_are_short);
+    suite_add_tcase(suite, print);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,553 @@
+/* The issuer is called through the internet. No machine in between may read an order for a card or answer it: a peer
+ * that cannot prove its identity gets no byte of the order. */
+#include <check.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/http_client/client_certificate.h"
+#include "tests/unit/http_caller.h"
+#include "tests/unit/http_peer.h"
+
+#define SECRET "never-shown"
+
+static const char *url_of(const char *host, const char *path)
+{
+    static char url[256];
+    snprintf(url, sizeof(url), "https://%s:%d%s", host, peer.port, path);
+    return url;
+}
+
+static void prepare_order(struct http_call *call)
+{
+    prepare(call, "POST", url_of("127.0.0.1", "/ok"));
+    call->secret_header = "Authorization: Bearer " SECRET;
+    ck_assert(buf_put_text(&call->body, "{\"memo\":\"" SECRET "\"}"));
+}
+
+/* ---- who the peer is ---- */
+
+static struct certificate others_authority;
+
+/* A peer with a certificate for `names` that ends then, signed by `signer`; a client that trusts `trusted`. */
+static void set_up_pair(enum http_peer_kind kind, const char *names, long ends_s, const struct certificate *signer,
+                        const struct certificate *trusted)
+{
+    struct certificate certificate;
+    certificate_make(&certificate, signer, names, ends_s);
+    http_peer_start(kind, kind == HTTP_PEER_CLEAR || kind == HTTP_PEER_PROTESTING ? NULL : &certificate);
+    certificate_done(&certificate);
+    open_client(trusted ? file_of(trusted) : NULL);
+}
+
+static void set_up_authorities(void)
+{
+    certificate_make_authority(&authority, "test authority");
+    certificate_make_authority(&others_authority, "test authority"); /* the name alone proves nothing */
+}
+
+static void tear_down_pair(void)
+{
+    tear_down();
+    certificate_done(&others_authority);
+}
+
+static void expect_not_sent(const char *host, int64_t timeout_ms)
+{
+    struct http_call call;
+    prepare_order(&call);
+    make(&call, "POST", url_of(host, "/ok"));
+    ck_assert(buf_put_text(&call.body, SECRET));
+    call.timeout_ms = timeout_ms;
+    run(&call);
+    ck_assert_msg(call.result == HTTP_NOT_SENT, "result %d, status %d, %s", (int)call.result, call.status, call.error);
+    ck_assert_str_ne(call.error, "");
+    ck_assert_ptr_null(strstr(call.error, SECRET));
+    ck_assert_ptr_null(strstr(call.error, "/ok"));
+    ck_assert(!call.was_resent);
+    ck_assert_int_eq(peer.requests, 0);
+    http_call_done(&call);
+}
+
+static void expect_answered(const char *host)
+{
+    struct http_call call;
+    prepare(&call, "GET", url_of(host, "/ok"));
+    run(&call);
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    http_call_done(&call);
+}
+
+START_TEST(a_peer_that_the_named_authority_vouches_for_is_answered)
+{
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1,DNS:localhost", DAY_S, &authority, &authority);
+    expect_answered("127.0.0.1");
+    expect_answered("localhost");
+}
+END_TEST
+
+START_TEST(a_delete_is_one_over_tls_too)
+{
+    struct http_call call;
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    prepare(&call, "DELETE", url_of("127.0.0.1", "/ok"));
+    run(&call);
+    ck_assert_int_eq(call.result, HTTP_ANSWERED);
+    ck_assert_ptr_eq(strstr(peer.last_request, "DELETE /ok HTTP/1.1\r\n"), peer.last_request);
+    make(&call, "GET", url_of("127.0.0.1", "/ok"));
+    run(&call);
+    ck_assert_ptr_eq(strstr(peer.last_request, "GET /ok HTTP/1.1\r\n"), peer.last_request);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_certificate_for_another_name_sends_nothing)
+{
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.2,DNS:issuer.example,DNS:127.0.0.1", DAY_S, &authority, &authority);
+    expect_not_sent("127.0.0.1", 10000);
+    expect_not_sent("localhost", 10000);
+}
+END_TEST
+
+/* "The common name of the certificate" is what libcurl falls back to; RFC 9110, 4.3.4 does not. A party that gets an
+ * authority to sign a name of a person or a machine would be the issuer. */
+START_TEST(a_certificate_that_names_the_host_as_its_common_name_only_sends_nothing)
+{
+    static const char *const others[] = {NULL, "email:localhost@example.com", "URI:https://localhost/"};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        struct certificate certificate;
+        certificate_make_with(&certificate, &authority, "localhost", others[i], DAY_S);
+        http_peer_start(HTTP_PEER_TLS, &certificate);
+        certificate_done(&certificate);
+        open_client(file_of(&authority));
+        expect_not_sent("localhost", 10000);
+        if (i + 1 < ARRAY_SIZE(others)) {
+            close_client();
+            http_peer_stop();
+        }
+    }
+}
+END_TEST
+
+/* The handshake of TLS agrees on a protocol. A peer that chooses one that was not offered would make libcurl speak
+ * HTTP/2, which the operator has not allowed. */
+START_TEST(a_peer_that_chooses_a_protocol_that_was_not_offered_is_sent_nothing)
+{
+    set_up_pair(HTTP_PEER_FORCING, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    expect_not_sent("127.0.0.1", 10000);
+    ck_assert_int_eq(peer.http2_requests, 0);
+}
+END_TEST
+
+START_TEST(a_peer_that_offers_http2_is_called_in_http1_unless_the_call_may_use_it)
+{
+    struct http_call call;
+    set_up_pair(HTTP_PEER_HTTP2, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    prepare(&call, "GET", url_of("127.0.0.1", "/ok"));
+    call.may_be_http2 = true;
+    run(&call);
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    ck_assert_int_eq(peer.http2_requests, 1);
+    make(&call, "GET", url_of("127.0.0.1", "/ok"));
+    call.may_be_http2 = false; /* although there is a connection of HTTP/2 */
+    run(&call);
+    ck_assert_int_eq(call.result, HTTP_ANSWERED);
+    ck_assert_int_eq(peer.http2_requests, 1);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(an_unknown_authority_sends_nothing)
+{
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &others_authority, &authority);
+    expect_not_sent("127.0.0.1", 10000);
+}
+END_TEST
+
+START_TEST(without_a_file_an_own_authority_is_unknown)
+{
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, NULL);
+    expect_not_sent("127.0.0.1", 10000);
+}
+END_TEST
+
+START_TEST(an_expired_certificate_sends_nothing)
+{
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", -60, &authority, &authority);
+    expect_not_sent("127.0.0.1", 10000);
+}
+END_TEST
+
+START_TEST(a_peer_in_clear_text_sends_nothing)
+{
+    set_up_pair(HTTP_PEER_PROTESTING, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    expect_not_sent("127.0.0.1", 10000);
+}
+END_TEST
+
+START_TEST(a_handshake_that_is_never_answered_sends_nothing)
+{
+    set_up_pair(HTTP_PEER_CLEAR, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    expect_not_sent("127.0.0.1", 300);
+}
+END_TEST
+
+START_TEST(a_peer_that_knows_old_versions_only_sends_nothing)
+{
+    set_up_pair(HTTP_PEER_OLD_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    expect_not_sent("127.0.0.1", 10000);
+}
+END_TEST
+
+START_TEST(a_file_of_authorities_that_is_gone_or_unreadable_sends_nothing)
+{
+    static const char *const files[] = {"/nonexistent/ca.pem", "/dev/null", "/", "/proc/self/cmdline"};
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        close_client();
+        open_client(files[i]);
+        expect_not_sent("127.0.0.1", 10000);
+    }
+}
+END_TEST
+
+START_TEST(a_machine_that_slept_during_the_handshake_sends_nothing)
+{
+    struct http_call call;
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    prepare_order(&call);
+    call.timeout_ms = 60000;
+    start(&call);
+    clock_advance(DAY_S * INT64_C(1000000)); /* libcurl's timers do not notice */
+    while (ended == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    ck_assert_msg(call.result == HTTP_NOT_SENT, "result %d: %s", (int)call.result, call.error);
+    ck_assert_str_eq(call.error, "its time was over before it was sent");
+    ck_assert_int_eq(peer.requests, 0);
+    http_call_done(&call);
+    clock_release();
+    expect_answered("127.0.0.1");
+}
+END_TEST
+
+static void trust(const struct certificate *certificate)
+{
+    char path[64];
+    struct authorities *authorities = NULL;
+    struct err err = {0};
+    int fd = certificate_file(certificate, path, sizeof(path));
+    ck_assert_msg(authorities_load(path, &authorities, &err), "%s", err.message);
+    http_client_trust(client, authorities);
+    authorities_release(authorities);
+    close(fd); /* the file may be gone afterwards */
+}
+
+START_TEST(authorities_are_changed_while_the_client_works)
+{
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &others_authority);
+    expect_not_sent("127.0.0.1", 10000);
+    trust(&authority);
+    expect_answered("127.0.0.1");
+    expect_answered("127.0.0.1");
+    trust(&others_authority); /* also for a connection that is open */
+    struct http_call call;
+    prepare(&call, "GET", url_of("127.0.0.1", "/ok"));
+    run(&call);
+    ck_assert_int_eq(call.result, HTTP_NOT_SENT);
+    http_call_done(&call);
+    trust(&authority);
+    prepare(&call, "GET", url_of("127.0.0.1", "/ok"));
+    start(&call);
+    trust(&others_authority); /* a call on its way keeps those that it began with */
+    int before = ended;
+    while (ended == before)
+        uv_run(&loop, UV_RUN_ONCE);
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    http_call_done(&call);
+}
+END_TEST
+
+static size_t allocated_bytes(void)
+{
+    struct mallinfo2 all = mallinfo2(); /* of this thread's arena; the peer has another thread */
+    return all.uordblks + all.hblkhd;
+}
+
+/* A system's bundle is 220 KB, and 2 MB when it is parsed. A worker with a connection for each of 256 calls held 290
+ * MB, and copied the bundle at each call. */
+START_TEST(connections_share_the_authorities)
+{
+    enum { CALLS = 16, BUNDLE_BYTES = 512 * 1024 };
+    static char filler[BUNDLE_BYTES];
+    static struct http_call calls[CALLS];
+    char path[64];
+    struct authorities *authorities = NULL;
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &others_authority);
+    memset(filler, '\n', sizeof(filler));
+    int fd = certificate_file(&authority, path, sizeof(path));
+    ck_assert_int_ge(lseek(fd, 0, SEEK_END), 0);
+    ck_assert_int_eq(write(fd, filler, sizeof(filler)), sizeof(filler));
+    ck_assert(authorities_load(path, &authorities, NULL));
+    close(fd);
+    http_client_trust(client, authorities);
+    authorities_release(authorities);
+    expect_answered("127.0.0.1");
+    size_t before = allocated_bytes();
+    for (int i = 0; i < CALLS; i++) {
+        prepare(&calls[i], "GET", url_of("127.0.0.1", "/hang"));
+        start(&calls[i]);
+    }
+    while (peer.requests < 1 + CALLS)
+        uv_run(&loop, UV_RUN_NOWAIT);
+    ck_assert_uint_lt(allocated_bytes() - before, CALLS * BUNDLE_BYTES / 2);
+    close_client();
+    for (int i = 0; i < CALLS; i++)
+        http_call_done(&calls[i]);
+    open_client(NULL);
+}
+END_TEST
+
+START_TEST(an_answer_that_was_cut_on_its_way_is_none)
+{
+    static const char *const paths[] = {"/partial-drop", "/partial-chunk-drop", "/partial-header-drop", "/drop"};
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        struct http_call call;
+        prepare(&call, "GET", url_of("127.0.0.1", paths[i]));
+        run(&call);
+        ck_assert_msg(call.result == HTTP_LOST, "%s: %d", paths[i], (int)call.result);
+        http_call_done(&call);
+    }
+}
+END_TEST
+
+/* ---- who we are ---- */
+
+static struct certificate own_authority;
+
+static struct client_certificate *make_own(const char *name)
+{
+    struct certificate made;
+    struct client_certificate *own = NULL;
+    struct err err = {0};
+    char cert_path[64], key_path[64];
+    certificate_make_with(&made, &own_authority, name, NULL, DAY_S);
+    int cert = certificate_file(&made, cert_path, sizeof(cert_path));
+    int key = certificate_key_file(&made, NULL, key_path, sizeof(key_path));
+    ck_assert_msg(client_certificate_load(cert_path, key_path, &own, &err), "%s", err.message);
+    close(cert); /* the files may be gone afterwards */
+    close(key);
+    certificate_done(&made);
+    return own;
+}
+
+static void set_up_asking(enum http_peer_kind kind)
+{
+    certificate_make_authority(&own_authority, "own authority");
+    http_peer_require_certificate(&own_authority);
+    set_up_pair(kind, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    http_peer_require_certificate(NULL);
+}
+
+/* The call's certificate is given back right after the start, as a reload does. */
+static enum http_result result_with(const char *name)
+{
+    struct http_call call;
+    struct client_certificate *own = name ? make_own(name) : NULL;
+    prepare_order(&call);
+    call.certificate = own;
+    start(&call);
+    client_certificate_release(own);
+    for (int before = ended; ended == before;)
+        uv_run(&loop, UV_RUN_ONCE);
+    ck_assert_ptr_null(strstr(call.error, SECRET));
+    ck_assert(!call.was_resent);
+    enum http_result result = call.result;
+    http_call_done(&call);
+    return result;
+}
+
+START_TEST(a_peer_that_requires_a_certificate_gets_that_of_the_call)
+{
+    static const char *const names[] = {"first", "second", "first"};
+    set_up_asking(HTTP_PEER_TLS);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        ck_assert_int_eq(result_with(names[i]), HTTP_ANSWERED);
+        ck_assert_str_eq(peer.client, names[i]); /* not the one of a connection, or a session, from before */
+    }
+    ck_assert_int_eq(peer.accepted, 3);
+    certificate_done(&own_authority);
+}
+END_TEST
+
+START_TEST(calls_with_the_same_certificate_share_a_connection)
+{
+    struct http_call call;
+    struct client_certificate *own;
+    set_up_asking(HTTP_PEER_TLS);
+    own = make_own("worker");
+    prepare_order(&call);
+    for (int i = 0; i < 3; i++) {
+        make(&call, "GET", url_of("127.0.0.1", "/ok"));
+        call.certificate = own;
+        run(&call);
+        ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    }
+    ck_assert_int_eq(peer.accepted, 1);
+    http_call_done(&call);
+    client_certificate_release(own);
+    certificate_done(&own_authority);
+}
+END_TEST
+
+/* With TLS 1.3 the client is done with its handshake before the peer has looked at the certificate: the refusal comes
+ * when the request may have been read. */
+START_TEST(a_refusal_of_our_certificate_over_tls_1_3_is_not_taken_for_not_sent)
+{
+    set_up_asking(HTTP_PEER_TLS);
+    ck_assert_int_eq(result_with(NULL), HTTP_LOST);
+    ck_assert_int_eq(peer.requests, 0);
+    certificate_done(&own_authority);
+}
+END_TEST
+
+START_TEST(a_refusal_of_our_certificate_over_tls_1_2_comes_before_the_request)
+{
+    set_up_asking(HTTP_PEER_TLS_1_2);
+    ck_assert_int_eq(result_with(NULL), HTTP_NOT_SENT);
+    ck_assert_int_eq(peer.requests, 0);
+    ck_assert_int_eq(result_with("worker"), HTTP_ANSWERED);
+    ck_assert_str_eq(peer.client, "worker");
+    certificate_done(&own_authority);
+}
+END_TEST
+
+/* ---- peers that send without end ---- */
+
+static int turns;
+
+/* The peer sends first, as much as the kernel takes. */
+static void on_turn(uv_prepare_t *prepare)
+{
+    (void)prepare;
+    turns++;
+    for (int before = 0, i = 0; before != peer.pieces && i < 100; i++) {
+        before = peer.pieces;
+        uv_sleep(3);
+    }
+}
+
+/* Runs a call to a peer that floods; the loop's turns meanwhile are counted. */
+static void expect_flood_ends(const char *path)
+{
+    struct http_call call;
+    uv_prepare_t prepare_handle;
+    prepare(&call, "GET", url_of("127.0.0.1", path));
+    call.timeout_ms = 600000; /* the size ends it, not the time */
+    uv_prepare_init(&loop, &prepare_handle);
+    uv_prepare_start(&prepare_handle, on_turn);
+    turns = 0;
+    run(&call);
+    uv_close((uv_handle_t *)&prepare_handle, NULL);
+    uv_run(&loop, UV_RUN_NOWAIT);
+    ck_assert_msg(call.result == HTTP_LOST, "%s: result %d", path, (int)call.result);
+    ck_assert_msg(strstr(call.error, "too large") || strstr(call.error, "without end") ||
+                      (strcmp(path, "/flood-zeros") == 0 && strstr(call.error, "receiving")),
+                  "%s: %s", path, call.error);
+    ck_assert_uint_eq(call.answer.length, 0);
+    http_call_done(&call);
+}
+
+/* A peer sends what no callback of ours sees, as fast as it can. While OpenSSL and libcurl read that, nothing else of
+ * the worker would happen: no deadline, no lease, no other call. */
+START_TEST(a_peer_that_sends_without_end_is_given_up_by_size)
+{
+    static const char *const paths[] = {
+        "/flood-headers", "/flood-interim",  "/flood-chunks", "/flood-extension", "/flood-quoted-extension",
+        "/flood-zeros",   "/flood-trailers", "/flood-bytes",  "/flood-keys",      "/flood-all-keys",
+        "/flood-tickets"};
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
+        expect_flood_ends(paths[i]);
+    expect_answered("127.0.0.1");
+}
+END_TEST
+
+START_TEST(over_tls_1_2_a_peer_that_sends_without_end_is_given_up_by_size)
+{
+    static const char *const paths[] = {"/flood-headers", "/flood-extension", "/flood-bytes"};
+    set_up_pair(HTTP_PEER_TLS_1_2, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
+        expect_flood_ends(paths[i]);
+    expect_answered("127.0.0.1");
+}
+END_TEST
+
+START_TEST(while_a_peer_sends_without_end_the_loop_goes_on)
+{
+    static const char *const paths[] = {"/flood-keys", "/flood-tickets", "/flood-extension"};
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        expect_flood_ends(paths[i]);
+        /* What one call may take is the bytes of more turns than this. */
+        ck_assert_msg(turns >= 8, "%s: %d turns", paths[i], turns);
+    }
+}
+END_TEST
+
+/* Large answers are no floods, however many there were on a connection before. */
+START_TEST(the_bytes_of_each_call_are_counted_apart)
+{
+    set_up_pair(HTTP_PEER_TLS, "IP:127.0.0.1", DAY_S, &authority, &authority);
+    for (int i = 0; i < 300; i++) {
+        struct http_call call;
+        prepare(&call, "GET", url_of("127.0.0.1", "/largest"));
+        run(&call);
+        ck_assert_msg(call.result == HTTP_ANSWERED, "%d: %s", i, call.error);
+        ck_assert_uint_eq(call.answer.length, 4096);
+        http_call_done(&call);
+    }
+    ck_assert_int_eq(peer.accepted, 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("http_client_tls");
+    TCase *peers = tcase_create("peers");
+    tcase_add_checked_fixture(peers, set_up_authorities, tear_down_pair);
+    tcase_set_timeout(peers, 120);
+    tcase_add_test(peers, a_peer_that_the_named_authority_vouches_for_is_answered);
+    tcase_add_test(peers, a_delete_is_one_over_tls_too);
+    tcase_add_test(peers, a_certificate_for_another_name_sends_nothing);
+    tcase_add_test(peers, a_certificate_that_names_the_host_as_its_common_name_only_sends_nothing);
+    tcase_add_test(peers, a_peer_that_chooses_a_protocol_that_was_not_offered_is_sent_nothing);
+    tcase_add_test(peers, a_peer_that_offers_http2_is_called_in_http1_unless_the_call_may_use_it);
+    tcase_add_test(peers, an_unknown_authority_sends_nothing);
+    tcase_add_test(peers, without_a_file_an_own_authority_is_unknown);
+    tcase_add_test(peers, an_expired_certificate_sends_nothing);
+    tcase_add_test(peers, a_peer_in_clear_text_sends_nothing);
+    tcase_add_test(peers, a_handshake_that_is_never_answered_sends_nothing);
+    tcase_add_test(peers, a_peer_that_knows_old_versions_only_sends_nothing);
+    tcase_add_test(peers, a_file_of_authorities_that_is_gone_or_unreadable_sends_nothing);
+    tcase_add_test(peers, a_machine_that_slept_during_the_handshake_sends_nothing);
+    tcase_add_test(peers, authorities_are_changed_while_the_client_works);
+    tcase_add_test(peers, connections_share_the_authorities);
+    tcase_add_test(peers, an_answer_that_was_cut_on_its_way_is_none);
+    tcase_add_test(peers, a_peer_that_requires_a_certificate_gets_that_of_the_call);
+    tcase_add_test(peers, calls_with_the_same_certificate_share_a_connection);
+    tcase_add_test(peers, a_refusal_of_our_certificate_over_tls_1_3_is_not_taken_for_not_sent);
+    tcase_add_test(peers, a_refusal_of_our_certificate_over_tls_1_2_comes_before_the_request);
+    tcase_add_test(peers, a_peer_that_sends_without_end_is_given_up_by_size);
+    tcase_add_test(peers, over_tls_1_2_a_peer_that_sends_without_end_is_given_up_by_size);
+    tcase_add_test(peers, while_a_peer_sends_without_end_the_loop_goes_on);
+    tcase_add_test(peers, the_bytes_of_each_call_are_counted_apart);
+    suite_add_tcase(suite, peers);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

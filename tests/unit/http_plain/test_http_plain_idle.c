@@ -1,0 +1,236 @@
+/* Pooled connections of clear text: what arrives on one before a request left is no answer to that request, and a
+ * connection that may have something behind its answer is not used again. */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/unit/fault_injection.h"
+#include "tests/unit/http_plain/expecting.h"
+#include "tests/unit/scripted_peer.h"
+
+static const char stale[] = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstale";
+
+START_TEST(an_idle_connection_that_speaks_is_dropped)
+{
+    static const char *const words[] = {stale, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n", "x",
+                                        "\r\n"};
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        int fd = pool_one_connection();
+        scripted_send(fd, words[i]);
+        scripted_settle();
+        ck_assert(scripted_is_closed(fd));
+        struct scripted_call call;
+        scripted_call(&call, "/mine");
+        answer_on_new_connection(&call, false);
+        scripted_close(fd);
+    }
+}
+END_TEST
+
+START_TEST(what_arrived_on_an_idle_connection_before_the_request_left_is_no_answer_to_it)
+{
+    /* The loop had no turn yet: the bytes are in the kernel when the call starts. */
+    static const char *const words[] = {stale, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n", "x",
+                                        "\r\n"};
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        int fd = pool_one_connection();
+        scripted_send(fd, words[i]);
+        struct scripted_call call;
+        scripted_call(&call, "/mine");
+        ck_assert_uint_eq(scripted_peek(fd, text), 0); /* nor did the request go there */
+        answer_on_new_connection(&call, false);
+        ck_assert(scripted_is_closed(fd));
+        scripted_close(fd);
+    }
+}
+END_TEST
+
+START_TEST(no_call_notices_a_connection_that_was_closed_while_idle)
+{
+    for (int i = 0; i < 4; i++) {
+        int fd = pool_one_connection();
+        if (i % 2)
+            scripted_reset(fd);
+        else
+            scripted_close(fd);
+        if (i / 2)
+            scripted_settle(); /* with and without the chance to see it */
+        struct scripted_call call;
+        scripted_call(&call, "/mine");
+        answer_on_new_connection(&call, false);
+    }
+}
+END_TEST
+
+START_TEST(what_comes_behind_an_answer_is_no_answer_to_the_next_call)
+{
+    int fd = pool_one_connection();
+    struct scripted_call first, second;
+    scripted_call(&first, "/first");
+    scripted_call(&second, "/second");
+    scripted_receive_any(fd);
+    char both[256];
+    snprintf(both, sizeof(both), "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst%s", stale);
+    int other = scripted_accept();
+    scripted_send(fd, both);
+    scripted_wait(&first);
+    expect_answer(&first, "first");
+    SCRIPTED_UNTIL(scripted_is_closed(fd));
+    scripted_receive_any(other);
+    scripted_answer(other, "second");
+    scripted_wait(&second);
+    expect_answer(&second, "second");
+    scripted_close(fd);
+    scripted_close(other);
+}
+END_TEST
+
+/* An answer that ends where the client's read ends, and `behind` behind it. */
+static void say_full_answer(int fd, const char *behind)
+{
+    static char bytes[INPUT_SIZE + 256];
+    int header =
+        snprintf(bytes, sizeof(bytes), "HTTP/1.1 200 OK\r\nX: yyy\r\nContent-Length: %d\r\n\r\n", INPUT_SIZE - 50);
+    ck_assert_int_eq(header, 50);
+    memset(bytes + header, 'f', (size_t)(INPUT_SIZE - header));
+    strcpy(bytes + INPUT_SIZE, behind);
+    scripted_send_bytes(fd, bytes, INPUT_SIZE + strlen(behind));
+}
+
+START_TEST(what_comes_behind_an_answer_that_fills_a_read_is_no_answer_to_the_call_that_waits)
+{
+    int fd = pool_one_connection();
+    struct scripted_call first, second;
+    scripted_call(&first, "/first");
+    scripted_receive_any(fd);
+    scripted_fill_backlog();
+    scripted_call(&second, "/second"); /* waits for whatever comes first */
+    scripted_settle();
+    say_full_answer(fd, stale);
+    scripted_wait(&first);
+    ck_assert_int_eq(first.call.result, HTTP_ANSWERED);
+    http_call_done(&first.call);
+    scripted_settle();
+    ck_assert_int_eq(second.ends, 0);
+    scripted_empty_backlog();
+    answer_on_new_connection(&second, false);
+    scripted_close(fd);
+}
+END_TEST
+
+START_TEST(an_answer_that_fills_a_read_leaves_its_connection_usable)
+{
+    int fd = pool_one_connection();
+    for (int i = 0; i < 3; i++) {
+        struct scripted_call call;
+        scripted_call(&call, "/full");
+        scripted_receive_any(fd);
+        say_full_answer(fd, "");
+        scripted_wait(&call);
+        ck_assert_int_eq(call.call.result, HTTP_ANSWERED);
+        ck_assert_uint_eq(call.call.answer.length, INPUT_SIZE - 50);
+        http_call_done(&call.call);
+    }
+    scripted_close(fd);
+}
+END_TEST
+
+START_TEST(only_an_answer_that_allows_it_leaves_its_connection_usable)
+{
+    static const struct {
+        const char *answer;
+        bool is_pooled;
+    } rows[] = {
+        {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", true},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx", false},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: Foo, CLOSE\r\n\r\nx", false},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\nx\r\n0\r\n\r\n", false},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", true},
+        {"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", false},
+        {"HTTP/1.0 200 OK\r\nContent-Length: 1\r\nConnection: keep-alive\r\n\r\nx", true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct scripted_call call;
+        int fd = call_and_receive(&call, "/keep");
+        scripted_send(fd, rows[i].answer);
+        scripted_wait(&call);
+        expect_answer(&call, "x");
+        scripted_settle();
+        if (!rows[i].is_pooled)
+            ck_assert_msg(scripted_is_closed(fd), "%s", rows[i].answer);
+        scripted_call(&call, "/next");
+        int next = rows[i].is_pooled ? fd : scripted_accept();
+        scripted_receive_any(next);
+        scripted_send(next, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        scripted_wait(&call);
+        expect_answer(&call, "");
+        scripted_close(fd);
+        if (next != fd)
+            scripted_close(next);
+    }
+}
+END_TEST
+
+START_TEST(an_answer_with_a_reset_behind_it_counts_and_its_connection_does_not)
+{
+    for (int i = 0; i < 2; i++) {
+        struct scripted_call call;
+        int fd = call_and_receive(&call, "/reset");
+        int before = scripted_descriptors();
+        scripted_answer(fd, "whole");
+        scripted_reset(fd);
+        scripted_wait(&call);
+        expect_answer(&call, "whole");
+        scripted_settle();
+        ck_assert_int_eq(scripted_descriptors(), before - 2); /* both ends are gone */
+        scripted_call(&call, "/next");
+        answer_on_new_connection(&call, false);
+    }
+}
+END_TEST
+
+START_TEST(no_more_connections_are_pooled_than_allowed)
+{
+    scripted_close_client();
+    SCRIPTED_UNTIL(scripted.is_closed);
+    scripted_open(2);
+    int fds[10], idle = 0;
+    scripted_close(pool_one_connection()); /* what libcurl opens once is there from now on */
+    scripted_settle();
+    int before = scripted_descriptors();
+    keep(fds, 10);
+    scripted_settle();
+    for (int i = 0; i < 10; i++)
+        idle += !scripted_is_closed(fds[i]);
+    ck_assert_int_eq(idle, 2);
+    ck_assert_int_eq(scripted_descriptors(), before + 10 + 2);
+    for (int i = 0; i < 10; i++)
+        scripted_close(fds[i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("http_plain_idle");
+    TCase *tests = tcase_create("http_plain_idle");
+    tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, an_idle_connection_that_speaks_is_dropped);
+    tcase_add_test(tests, what_arrived_on_an_idle_connection_before_the_request_left_is_no_answer_to_it);
+    tcase_add_test(tests, no_call_notices_a_connection_that_was_closed_while_idle);
+    tcase_add_test(tests, what_comes_behind_an_answer_is_no_answer_to_the_next_call);
+    tcase_add_test(tests, what_comes_behind_an_answer_that_fills_a_read_is_no_answer_to_the_call_that_waits);
+    tcase_add_test(tests, an_answer_that_fills_a_read_leaves_its_connection_usable);
+    tcase_add_test(tests, only_an_answer_that_allows_it_leaves_its_connection_usable);
+    tcase_add_test(tests, an_answer_with_a_reset_behind_it_counts_and_its_connection_does_not);
+    tcase_add_test(tests, no_more_connections_are_pooled_than_allowed);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,383 @@
+/* What calls in clear text do with memory. Tokens and card numbers go through buffers of the client: when a call is
+ * over and its answer forgotten, none of them may be found anywhere in the process. And every allocation may fail: the
+ * call ends once all the same, with a true result, and nothing leaks. */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/http_client/http_client.h"
+#include "tests/unit/fault_injection.h"
+#include "tests/unit/scripted_peer.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#define HAS_SANITIZER true
+#else
+#define HAS_SANITIZER false
+#endif
+
+static char text[SCRIPTED_REQUEST_SIZE];
+
+/* ---- what is left of secrets ---- */
+
+#define SECRET_LENGTH 40
+#define MASK 0x55
+
+enum secret { OF_HEADER, OF_LINE, OF_BODY, OF_ANSWER, SECRETS };
+
+static char masked[SECRETS][SECRET_LENGTH]; /* never written down otherwise but where it is used */
+static char secret_header[128], scratch[8192];
+
+static void make_secrets(void)
+{
+    unsigned int seed = 4711;
+    for (int i = 0; i < SECRETS; i++)
+        for (int j = 0; j < SECRET_LENGTH; j++)
+            masked[i][j] = (char)(('a' + rand_r(&seed) % 26) ^ MASK);
+}
+
+static void put_secret(char *out, enum secret secret)
+{
+    size_t length = strlen(out);
+    for (int i = 0; i < SECRET_LENGTH; i++)
+        out[length++] = masked[secret][i] ^ MASK;
+    out[length] = '\0';
+}
+
+static bool is_in(const char *bytes, const char *end, enum secret secret)
+{
+    for (; (bytes = memchr(bytes, masked[secret][0] ^ MASK, (size_t)(end - bytes))); bytes++) {
+        int same = 1;
+        while (same < SECRET_LENGTH && bytes + same < end && (bytes[same] ^ MASK) == masked[secret][same])
+            same++;
+        if (same >= SECRET_LENGTH / 2) /* half a token is too much */
+            return true;
+    }
+    return false;
+}
+
+/* Anywhere that the process can write to, its stack excepted. */
+static bool is_left(enum secret secret)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    ck_assert_ptr_nonnull(maps);
+    bool found = false;
+    unsigned long start, end;
+    char line[512], rights[8];
+    while (!found && fgets(line, sizeof(line), maps))
+        if (sscanf(line, "%lx-%lx %7s", &start, &end, rights) == 3 && rights[0] == 'r' && rights[1] == 'w' &&
+            !strstr(line, "[stack]"))
+            found = is_in((const char *)start, (const char *)end, secret);
+    fclose(maps);
+    return found;
+}
+
+static void expect_nothing_left(const char *when)
+{
+    static const char *const names[] = {"header", "line", "body", "answer"};
+    for (int i = 0; i < SECRETS; i++)
+        ck_assert_msg(!is_left((enum secret)i), "%s: the secret of the %s is left", when, names[i]);
+}
+
+static void start_secret_call(struct scripted_call *call)
+{
+    scripted_prepare(call, "POST", "/secret");
+    scratch[0] = '\0';
+    put_secret(scratch, OF_LINE);
+    http_call_header(&call->call, "X-Line", scratch);
+    scratch[0] = '\0';
+    put_secret(scratch, OF_BODY);
+    for (int i = 0; i < 20; i++)
+        buf_put_text(&call->call.body, scratch); /* it grows */
+    strcpy(secret_header, "Authorization: Bearer ");
+    put_secret(secret_header, OF_HEADER);
+    call->call.secret_header = secret_header;
+    explicit_bzero(scratch, sizeof(scratch));
+    scripted_start(call);
+}
+
+/* The answer, or so much of it. */
+static void say_secret(int fd, size_t most)
+{
+    strcpy(scratch, "HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n");
+    for (int i = 0; i < 4000 / SECRET_LENGTH; i++)
+        put_secret(scratch, OF_ANSWER);
+    size_t length = strlen(scratch);
+    for (size_t at = 0; at < length && at < most; at += 500) {
+        scripted_send_bytes(fd, scratch + at, length - at < 500 ? length - at : 500);
+        scripted_turn();
+    }
+    explicit_bzero(scratch, sizeof(scratch));
+}
+
+static ssize_t send_hundred(int fd, const void *bytes, size_t length, int flags)
+{
+    static int count;
+    if (count++ % 2) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return real_send(fd, bytes, length < 100 ? length : 100, flags);
+}
+
+static void end_secret_call(struct scripted_call *call, enum http_result result, const char *when)
+{
+    scripted_wait(call);
+    ck_assert_int_eq(call->call.result, result);
+    if (result == HTTP_ANSWERED) {
+        ck_assert_uint_eq(call->call.answer.length, 4000);
+        ck_assert(is_left(OF_ANSWER)); /* it can be found where it is */
+        http_call_forget(&call->call);
+    }
+    explicit_bzero(secret_header, sizeof(secret_header));
+    expect_nothing_left(when);
+    http_call_done(&call->call);
+}
+
+START_TEST(no_secret_is_left_when_its_call_is_over)
+{
+    if (HAS_SANITIZER)
+        return; /* it keeps what was freed, and more memory than can be looked through */
+    make_secrets();
+    expect_nothing_left("before");
+    struct scripted_call call;
+    start_secret_call(&call);
+    ck_assert(is_left(OF_HEADER) && is_left(OF_LINE) && is_left(OF_BODY));
+    int fd = scripted_accept();
+    scripted_receive_any(fd);
+    say_secret(fd, SIZE_MAX);
+    end_secret_call(&call, HTTP_ANSWERED, "answered");
+
+    start_secret_call(&call);
+    scripted_receive_any(fd);
+    say_secret(fd, SIZE_MAX);
+    end_secret_call(&call, HTTP_ANSWERED, "answered on a pooled connection");
+
+    send_instead = send_hundred;
+    start_secret_call(&call);
+    scripted_receive_any(fd);
+    send_instead = NULL;
+    say_secret(fd, SIZE_MAX);
+    end_secret_call(&call, HTTP_ANSWERED, "sent in pieces");
+
+    send_instead = send_hundred;
+    start_secret_call(&call);
+    scripted_settle();
+    send_instead = NULL;
+    scripted_close(fd);
+    fd = scripted_accept();
+    scripted_receive_any(fd);
+    say_secret(fd, SIZE_MAX);
+    end_secret_call(&call, HTTP_ANSWERED, "sent again");
+
+    send_instead = send_hundred;
+    start_secret_call(&call);
+    SCRIPTED_UNTIL(scripted_peek(fd, scratch) >= 200);
+    say_secret(fd, SIZE_MAX);
+    send_instead = NULL;
+    end_secret_call(&call, HTTP_ANSWERED, "answered before all was sent");
+    scripted_close(fd);
+
+    start_secret_call(&call);
+    fd = scripted_accept();
+    scripted_receive_any(fd);
+    say_secret(fd, 1500);
+    scripted_close(fd);
+    end_secret_call(&call, HTTP_LOST, "half an answer");
+
+    scripted_stop_listening();
+    start_secret_call(&call);
+    end_secret_call(&call, HTTP_NOT_SENT, "refused");
+    scripted_close_client();
+    SCRIPTED_UNTIL(scripted.is_closed);
+    expect_nothing_left("closed");
+}
+END_TEST
+
+/* ---- allocations that fail ---- */
+
+#define CALLS 5
+#define PEERS 64
+
+static struct scripted_call calls[CALLS];
+static bool was_heard[CALLS], was_cut[CALLS];
+static int fds[PEERS], fds_count;
+
+static ssize_t send_twice(int fd, const void *bytes, size_t length, int flags)
+{
+    static int count;
+    if (count++ % 3 == 1) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return real_send(fd, bytes, length < 40 ? length : length - length / 2, flags);
+}
+
+/* The fourth call's connection dies under it, once; the third one's answer is large. */
+static void answer_by_id(int fd, int id)
+{
+    static char answer[32768];
+    if (id == 3 && !was_cut[id]) {
+        was_cut[id] = true;
+        shutdown(fd, SHUT_RDWR);
+        return;
+    }
+    int width = id == 2 ? 20000 : 2;
+    scripted_send_bytes(fd, answer,
+                        (size_t)snprintf(answer, sizeof(answer), "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%-*d",
+                                         width, width, id));
+}
+
+/* Whatever came in: who was heard of is noted, who was heard to the end is answered. */
+static void serve_all(void)
+{
+    while (scripted_has_connection() && fds_count < PEERS)
+        fds[fds_count++] = scripted_accept();
+    for (int i = 0; i < fds_count; i++) {
+        int id;
+        if (scripted_peek(fds[i], text) == 0)
+            continue;
+        ck_assert_msg(sscanf(text, "POST /id/%d HTTP", &id) == 1, "%s", text);
+        was_heard[id] = true;
+        const char *end = strstr(text, "\r\n\r\n");
+        if (!end || strlen(end + 4) < 24)
+            continue;
+        scripted_receive_any(fds[i]);
+        answer_by_id(fds[i], id);
+    }
+}
+
+static bool open_client(void)
+{
+    struct http_client_options options = {.connections_max = 4, .answer_max = SCRIPTED_ANSWER_MAX};
+    allocations_pause(false);
+    bool is_open = http_client_open(&scripted.loop, &options, &scripted.client, NULL);
+    allocations_pause(true);
+    scripted.is_closed = !is_open;
+    return is_open;
+}
+
+static void run_without_pause(void)
+{
+    allocations_pause(false);
+    scripted_turn();
+    allocations_pause(true);
+}
+
+static void run_call(int id, int64_t timeout_ms)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/id/%d", id);
+    was_heard[id] = was_cut[id] = false;
+    scripted_prepare(&calls[id], "POST", path);
+    calls[id].call.timeout_ms = timeout_ms;
+    allocations_pause(false);
+    http_client_start(scripted.client, &calls[id].call);
+    allocations_pause(true);
+    for (int turns = 0; calls[id].ends == 0; turns++) {
+        ck_assert_int_lt(turns, 100000);
+        run_without_pause();
+        serve_all();
+        if (turns > 200)
+            uv_sleep(1);
+    }
+}
+
+static void expect_honest(int id, long n)
+{
+    struct http_call *call = &calls[id].call;
+    char body[8];
+    snprintf(body, sizeof(body), "%d ", id);
+    ck_assert_msg(calls[id].ends == 1, "%ld: call %d ended %d times", n, id, calls[id].ends);
+    if (call->result == HTTP_ANSWERED)
+        ck_assert_msg(call->status == 200 && strncmp(call->answer.bytes, body, 2) == 0, "%ld: %d", n, id);
+    if (call->result == HTTP_NOT_SENT)
+        ck_assert_msg(!was_heard[id], "%ld: call %d was heard: %s", n, id, call->error);
+    if (call->was_resent)
+        ck_assert_msg(was_heard[id], "%ld: %d", n, id);
+    http_call_done(call);
+}
+
+/* Returns how many allocations there were; *ret_answered, how many calls were answered, -1 = there was no client. */
+static long play_without_memory(long n, long further, int *ret_answered)
+{
+    *ret_answered = -1;
+    fds_count = 0;
+    allocations_pause(true);
+    allocations_fail_at(n, further);
+    send_instead = send_twice;
+    if (open_client()) {
+        *ret_answered = 0;
+        for (int id = 0; id < CALLS; id++) {
+            run_call(id, n > 0 ? 500 : 20000);
+            *ret_answered += calls[id].call.result == HTTP_ANSWERED;
+            expect_honest(id, n);
+        }
+        scripted_close_client();
+        for (int turns = 0; !scripted.is_closed; turns++)
+            run_without_pause();
+    }
+    send_instead = NULL;
+    long count = allocations_stop_failing();
+    allocations_pause(false);
+    while (scripted_has_connection())
+        scripted_close(scripted_accept());
+    for (int i = 0; i < fds_count; i++)
+        scripted_close(fds[i]);
+    return count;
+}
+
+START_TEST(an_allocation_that_fails_ends_a_call_once_and_with_a_true_result)
+{
+    scripted_close_client();
+    SCRIPTED_UNTIL(scripted.is_closed);
+    int answered, before = scripted_descriptors();
+    long count = play_without_memory(0, 0, &answered);
+    ck_assert_int_eq(answered, CALLS);
+    ck_assert_int_gt(count, 50);
+    for (long n = 1; n <= count; n++) {
+        (void)play_without_memory(n, 0, &answered);
+        ck_assert_int_eq(scripted_descriptors(), before);
+        ck_assert(answered == -1 || answered >= CALLS - 2); /* it ends a call or two, not the client */
+    }
+}
+END_TEST
+
+START_TEST(when_memory_is_gone_for_long_all_calls_end)
+{
+    scripted_close_client();
+    SCRIPTED_UNTIL(scripted.is_closed);
+    int answered, before = scripted_descriptors();
+    long count = play_without_memory(0, 0, &answered);
+    for (long n = 1; n <= count; n += 7) {
+        (void)play_without_memory(n, 1000000, &answered);
+        ck_assert_int_eq(scripted_descriptors(), before);
+    }
+    (void)play_without_memory(0, 0, &answered);
+    ck_assert_int_eq(answered, CALLS);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("http_plain_memory");
+    TCase *tests = tcase_create("http_plain_memory");
+    tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, an_allocation_that_fails_ends_a_call_once_and_with_a_true_result);
+    tcase_add_test(tests, when_memory_is_gone_for_long_all_calls_end);
+    suite_add_tcase(suite, tests);
+    TCase *secrets = tcase_create("secrets");
+    tcase_set_tags(secrets, "no_valgrind"); /* it reads all memory, also what is not allocated */
+    tcase_add_checked_fixture(secrets, scripted_set_up, scripted_tear_down);
+    tcase_add_test(secrets, no_secret_is_left_when_its_call_is_over);
+    suite_add_tcase(suite, secrets);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

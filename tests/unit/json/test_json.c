@@ -1,0 +1,272 @@
+/* The story: json-c is lenient and full of details (null is a NULL pointer, a failed append leaves the value with the
+ * caller). Our module in front of it is strict and never leaks a value that it was given, and the strict scanner
+ * accepts what the module writes. */
+#include "common/json/json.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
+
+static struct json *parse(const char *text)
+{
+    struct json *json = NULL;
+    struct err err = {.kind = ERR_NONE};
+
+    ck_assert_msg(json_parse(text, strlen(text), &json, &err), "%s: %s", text, err.message);
+    return json;
+}
+
+static void assert_written(const struct json *json, const char *expected)
+{
+    struct buf out;
+
+    buf_init(&out, 4096);
+    ck_assert(json_write(json, &out));
+    ck_assert_str_eq(out.bytes, expected);
+    ck_assert(json_strict_check(out.bytes, out.length, NULL));
+    buf_done(&out);
+}
+
+START_TEST(what_json_c_would_swallow_is_refused)
+{
+    static const char *const texts[] = {
+        "",
+        "{",
+        "{\"a\":1,\"a\":2}",
+        "{'a':1}",
+        "{\"a\":NaN}",
+        "1e400",
+        "99999999999999999999999",
+        "\"a\nb\"",
+        "\"\\ud800\"",
+        "\"\xc0\xaf\"",
+        "\"\xed\xa0\x80\"",
+        "{} {}",
+        "{\"a\":1}x",
+        "/**/{}",
+    };
+    struct json *const before = (struct json *)(void *)texts;
+
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct json *json = before;
+        struct err err = {.kind = ERR_NONE};
+        ck_assert_msg(!json_parse(texts[i], strlen(texts[i]), &json, &err), "%s", texts[i]);
+        ck_assert_int_eq(err.kind, ERR_MALFORMED);
+        ck_assert_ptr_eq(json, before);
+    }
+}
+END_TEST
+
+START_TEST(scalars_at_the_root_need_no_terminator)
+{
+    static const char *const texts[] = {"12", "-3.5", "true", "\"a\"", "[1]", "0"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        size_t length = strlen(texts[i]);
+        char *copy = malloc(length);
+        struct json *json = NULL;
+        ck_assert_ptr_nonnull(copy);
+        memcpy(copy, texts[i], length);
+        ck_assert(json_parse(copy, length, &json, NULL));
+        free(copy);
+        assert_written(json, texts[i]);
+        json_free(json);
+    }
+}
+END_TEST
+
+START_TEST(null_is_read_as_null_and_is_nothing_else)
+{
+    json_scope struct json *json = (struct json *)(void *)&json;
+
+    ck_assert(json_parse("null", 4, &json, NULL));
+    ck_assert_ptr_null(json);
+    ck_assert(!json_is_object(json) && !json_is_array(json));
+    ck_assert_ptr_null(json_get(json, "a"));
+    ck_assert_ptr_null(json_text_of(json));
+    ck_assert_uint_eq(json_array_length(json), 0);
+    assert_written(json, "null");
+}
+END_TEST
+
+START_TEST(members_are_read_by_type_and_never_converted)
+{
+    json_scope struct json *json =
+        parse("{\"text\":\"a\\u00e9\",\"integer\":-9223372036854775808,\"number\":1.5,\"yes\":true,\"no\":false,"
+              "\"null\":null,\"list\":[1,\"b\",{}],\"object\":{\"x\":1}}");
+    int64_t integer = 7;
+    double number = 7;
+    bool yes = false;
+
+    ck_assert(json_is_object(json));
+    ck_assert_str_eq(json_get_text(json, "text"), "a\xc3\xa9");
+    ck_assert_ptr_null(json_get_text(json, "integer"));
+    ck_assert_ptr_null(json_get_text(json, "missing"));
+    ck_assert(!json_get_integer(json, "text", &integer) && !json_get_integer(json, "number", &integer));
+    ck_assert(!json_get_integer(json, "yes", &integer) && !json_get_integer(json, "missing", &integer));
+    ck_assert_int_eq(integer, 7);
+    ck_assert(json_get_integer(json, "integer", &integer) && integer == INT64_MIN);
+    ck_assert(!json_get_number(json, "text", &number) && !json_get_number(json, "null", &number));
+    ck_assert(json_get_number(json, "number", &number) && number > 1.4 && number < 1.6);
+    ck_assert(json_get_number(json_get(json, "object"), "x", &number) && number > 0.9 && number < 1.1);
+    ck_assert(!json_get_bool(json, "null", &yes) && !json_get_bool(json, "integer", &yes));
+    ck_assert(json_get_bool(json, "yes", &yes) && yes);
+    ck_assert(json_get_bool(json, "no", &yes) && !yes);
+    ck_assert(json_is_object(json_get(json, "object")) && json_is_array(json_get(json, "list")));
+    ck_assert_ptr_null(json_get(json_get(json, "list"), "x"));
+}
+END_TEST
+
+START_TEST(arrays_are_read_by_index_inside_their_length)
+{
+    json_scope struct json *json = parse("[\"a\",[],{\"k\":\"v\"},null]");
+
+    ck_assert_uint_eq(json_array_length(json), 4);
+    ck_assert_str_eq(json_text_of(json_array_at(json, 0)), "a");
+    ck_assert_uint_eq(json_array_length(json_array_at(json, 1)), 0);
+    ck_assert_str_eq(json_get_text(json_array_at(json, 2), "k"), "v");
+    ck_assert_ptr_null(json_array_at(json, 3));
+    ck_assert_ptr_null(json_array_at(json, 4));
+    ck_assert_ptr_null(json_array_at(json, SIZE_MAX));
+    ck_assert_ptr_null(json_array_at(json_array_at(json, 2), 0));
+}
+END_TEST
+
+START_TEST(the_deepest_document_the_scanner_passes_is_read)
+{
+    char text[2 * JSON_DEPTH_MAX + 3];
+    struct json *json = NULL;
+
+    memset(text, '[', JSON_DEPTH_MAX);
+    text[JSON_DEPTH_MAX] = '1';
+    memset(text + JSON_DEPTH_MAX + 1, ']', JSON_DEPTH_MAX);
+    ck_assert(json_parse(text, 2 * JSON_DEPTH_MAX + 1, &json, NULL));
+    json_free(json);
+    memset(text, '[', JSON_DEPTH_MAX + 1);
+    memset(text + JSON_DEPTH_MAX + 1, ']', JSON_DEPTH_MAX + 1);
+    ck_assert(!json_parse(text, 2 * JSON_DEPTH_MAX + 2, &json, NULL));
+}
+END_TEST
+
+START_TEST(what_was_built_is_written_on_one_line_without_spaces)
+{
+    json_scope struct json *object = json_new_object();
+    struct json *list = json_new_array();
+
+    ck_assert(json_set_text(object, "url", "http://a/b \"q\"\n\xc3\xa9"));
+    ck_assert(json_set_integer(object, "least", INT64_MIN));
+    ck_assert(json_set(object, "yes", json_new_bool(true)));
+    ck_assert(json_set(object, "nothing", NULL));
+    ck_assert(json_set_text(object, "no_text", NULL));
+    ck_assert(json_append(list, json_new_integer(1)));
+    ck_assert(json_append(list, NULL));
+    ck_assert(json_append(list, json_new_text("x")));
+    ck_assert(json_set(object, "list", list));
+    ck_assert(json_set_integer(object, "least", -1)); /* again: replaced */
+    assert_written(
+        object,
+        "{\"url\":\"http://a/b "
+        "\\\"q\\\"\\n\xc3\xa9\",\"least\":-1,\"yes\":true,\"nothing\":null,\"no_text\":null,\"list\":[1,null,\"x\"]}");
+}
+END_TEST
+
+START_TEST(what_was_read_is_written_as_it_came)
+{
+    static const char *const texts[] = {
+        "[1.5,-2.50e+3,1e-400,0,-1,9223372036854775807,-9223372036854775808]",
+        "{\"b\":1,\"a\":{\"z\":[],\"y\":{}},\"\\n\":\"\\\"\\\\/\xc3\xa9\"}",
+        "[[[[null]]],true,false,\"\"]",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        json_scope struct json *json = parse(texts[i]);
+        assert_written(json, texts[i]);
+    }
+}
+END_TEST
+
+START_TEST(minus_zero_is_the_integer_zero)
+{
+    json_scope struct json *json = parse("{\"a\":-0}");
+    int64_t integer = 7;
+
+    ck_assert(json_get_integer(json, "a", &integer) && integer == 0);
+    assert_written(json, "{\"a\":0}");
+}
+END_TEST
+
+START_TEST(a_tree_too_deep_to_be_read_by_anybody_is_not_written)
+{
+    json_scope struct json *root = json_new_array();
+    struct json *inner = root;
+    struct buf out;
+
+    for (int i = 0; i < 1000; i++) {
+        struct json *next = json_new_array();
+        ck_assert(json_append(inner, next));
+        inner = next;
+    }
+    buf_init(&out, 4096);
+    ck_assert(!json_write(root, &out));
+    buf_done(&out);
+}
+END_TEST
+
+START_TEST(a_setter_that_fails_still_owns_its_value)
+{
+    json_scope struct json *text = json_new_text("x"), *object = json_new_object(), *array = json_new_array();
+
+    /* A leak checker sees whether each value was let go. */
+    ck_assert(!json_set(text, "a", json_new_integer(1)));
+    ck_assert(!json_set(NULL, "a", json_new_integer(1)));
+    ck_assert(!json_set_text(array, "a", "b"));
+    ck_assert(!json_append(object, json_new_text("y")));
+    ck_assert(!json_append(NULL, json_new_text("y")));
+    ck_assert(!json_set(object, "self", object));
+    ck_assert(!json_append(array, array));
+    assert_written(object, "{}");
+    assert_written(array, "[]");
+}
+END_TEST
+
+START_TEST(writing_into_a_full_buffer_fails)
+{
+    json_scope struct json *json = parse("{\"a\":\"bcdefgh\"}");
+    struct buf out;
+
+    buf_init(&out, 8);
+    ck_assert(!json_write(json, &out));
+    ck_assert(out.failed);
+    buf_done(&out);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("json");
+    TCase *tests = tcase_create("json");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_test(tests, what_json_c_would_swallow_is_refused);
+    tcase_add_test(tests, scalars_at_the_root_need_no_terminator);
+    tcase_add_test(tests, null_is_read_as_null_and_is_nothing_else);
+    tcase_add_test(tests, members_are_read_by_type_and_never_converted);
+    tcase_add_test(tests, arrays_are_read_by_index_inside_their_length);
+    tcase_add_test(tests, the_deepest_document_the_scanner_passes_is_read);
+    tcase_add_test(tests, what_was_built_is_written_on_one_line_without_spaces);
+    tcase_add_test(tests, what_was_read_is_written_as_it_came);
+    tcase_add_test(tests, minus_zero_is_the_integer_zero);
+    tcase_add_test(tests, a_tree_too_deep_to_be_read_by_anybody_is_not_written);
+    tcase_add_test(tests, a_setter_that_fails_still_owns_its_value);
+    tcase_add_test(tests, writing_into_a_full_buffer_fails);
+    suite_add_tcase(suite, tests);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

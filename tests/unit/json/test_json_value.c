@@ -1,0 +1,212 @@
+/* The story: a card number is read out of the issuer's answer where it lies, without a copy in anybody's heap. What is
+ * read so must mean what a parser would have read, never reach past the text, and what we write must be good JSON
+ * whatever bytes come in. */
+#include "common/json/json_value.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/buf.h"
+#include "common/json/json_strict.h"
+
+#define TEXT(literal)                \
+    {                                \
+        literal, sizeof(literal) - 1 \
+    }
+
+static uint64_t random_state;
+
+static uint64_t next_random(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+static struct json_value value_of(const char *text)
+{
+    ck_assert_msg(json_strict_check(text, strlen(text), NULL), "%s", text);
+    return json_value_of(text, strlen(text));
+}
+
+START_TEST(members_are_found_by_their_unescaped_name)
+{
+    struct json_value object =
+        value_of(" { \"a\" : 1 , \"k\\u0069nd\" : \"new\" , \"kin\" : [ { \"kind\" : 7 } ] , \"n\":null}");
+
+    ck_assert_int_eq(object.kind, JSON_OBJECT);
+    ck_assert_int_eq(json_member(object, "a").kind, JSON_NUMBER);
+    ck_assert_int_eq(json_member(object, "kind").kind, JSON_STRING);
+    ck_assert_int_eq(json_member(object, "kin").kind, JSON_ARRAY);
+    ck_assert_int_eq(json_member(object, "n").kind, JSON_NULL);
+    ck_assert_int_eq(json_member(object, "ki").kind, JSON_MISSING);
+    ck_assert_int_eq(json_member(object, "kindx").kind, JSON_MISSING);
+    ck_assert_int_eq(json_member(object, "").kind, JSON_MISSING);
+    ck_assert_int_eq(json_member(json_member(object, "kin"), "kind").kind, JSON_MISSING);
+    ck_assert_int_eq(json_member(value_of("3"), "kind").kind, JSON_MISSING);
+    ck_assert_int_eq(json_member(json_member(object, "none"), "kind").kind, JSON_MISSING);
+}
+END_TEST
+
+START_TEST(many_members_are_found_in_one_walk_whatever_their_order)
+{
+    static const char *const names[] = {"c", "absent", "a", "b"};
+    struct json_value found[ARRAY_SIZE(names)];
+    int64_t number;
+    json_members(value_of("{\"b\":{\"a\":9},\"\\u0061\":1,\"x\":2,\"c\":3}"), ARRAY_SIZE(names), names, found);
+    ck_assert(json_integer(found[0], 3, 3, &number));
+    ck_assert_int_eq(found[1].kind, JSON_MISSING);
+    ck_assert(json_integer(found[2], 1, 1, &number));
+    ck_assert_int_eq(found[3].kind, JSON_OBJECT);
+    json_members(value_of("[1]"), ARRAY_SIZE(names), names, found);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        ck_assert_int_eq(found[i].kind, JSON_MISSING);
+}
+END_TEST
+
+START_TEST(arrays_and_objects_are_walked_in_order)
+{
+    struct json_value array = value_of("[ 1 ,\"a,]\", [2,[3]] , {\"x\":\"}\"} ,true,null ] "), element, value;
+    static const enum json_kind kinds[] = {JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT, JSON_BOOL, JSON_NULL};
+    struct slice name;
+    size_t cursor = 0, count = 0;
+
+    while (json_next_element(array, &cursor, &element)) {
+        ck_assert_uint_lt(count, ARRAY_SIZE(kinds));
+        ck_assert_int_eq(element.kind, kinds[count]);
+        count++;
+    }
+    ck_assert_uint_eq(count, ARRAY_SIZE(kinds));
+    cursor = 0;
+    ck_assert(!json_next_element(value_of("[ ]"), &cursor, &element));
+    ck_assert(!json_next_element(value_of("{\"a\":1}"), &cursor, &element));
+    ck_assert(!json_next_member(value_of("[1]"), &cursor, &name, &value));
+    ck_assert(!json_next_member(value_of("{ }"), &cursor, &name, &value));
+    ck_assert(json_next_member(value_of("{\"a\\n\" : 12}"), &cursor, &name, &value));
+    ck_assert_uint_eq(name.length, 5);
+    ck_assert_mem_eq(name.bytes, "\"a\\n\"", 5);
+    ck_assert_uint_eq(value.raw.length, 2);
+    ck_assert_mem_eq(value.raw.bytes, "12", 2);
+}
+END_TEST
+
+START_TEST(strings_are_unescaped_into_the_callers_memory_or_not_at_all)
+{
+    char out[32];
+    size_t length = 99;
+
+    ck_assert(json_string(value_of("\"a\\u00e9\\ud83d\\ude00\\n\\\"\""), out, sizeof(out), &length));
+    ck_assert_str_eq(out, "a\xc3\xa9\xf0\x9f\x98\x80\n\"");
+    ck_assert_uint_eq(length, 9);
+    ck_assert(json_string(value_of("\"\""), out, 1, &length));
+    ck_assert_uint_eq(length, 0);
+    ck_assert(json_string(value_of("\"abc\""), out, 4, NULL));
+    ck_assert(!json_string(value_of("\"abc\""), out, 3, NULL));
+    ck_assert(!json_string(value_of("\"ab\\u20ac\""), out, 5, NULL));
+    ck_assert(json_string(value_of("\"ab\\u20ac\""), out, 6, NULL));
+    ck_assert(!json_string(value_of("\"\""), out, 0, NULL));
+    ck_assert(!json_string(value_of("12"), out, sizeof(out), NULL));
+    ck_assert(!json_string(value_of("null"), out, sizeof(out), NULL));
+}
+END_TEST
+
+START_TEST(an_integer_is_digits_in_range_and_nothing_else)
+{
+    static const char *const none[] = {"1.0", "1e2", "-0", "true", "\"1\"", "null", "[1]"};
+    int64_t integer = 7;
+
+    for (size_t i = 0; i < ARRAY_SIZE(none); i++)
+        ck_assert_msg(!json_integer(value_of(none[i]), INT64_MIN, INT64_MAX, &integer), "%s", none[i]);
+    ck_assert(!json_integer(value_of("13"), 1, 12, &integer));
+    ck_assert(!json_integer(value_of("0"), 1, 12, &integer));
+    ck_assert_int_eq(integer, 7);
+    ck_assert(json_integer(value_of("12"), 1, 12, &integer) && integer == 12);
+    ck_assert(json_integer(value_of("0"), 0, 0, &integer) && integer == 0);
+    ck_assert(json_integer(value_of("-9223372036854775808"), INT64_MIN, 0, &integer) && integer == INT64_MIN);
+    ck_assert(json_integer(value_of("9223372036854775807"), 0, INT64_MAX, &integer) && integer == INT64_MAX);
+}
+END_TEST
+
+START_TEST(true_and_false_are_distinguished_from_everything_else)
+{
+    ck_assert(json_is_true(value_of("true")) && !json_is_false(value_of("true")));
+    ck_assert(json_is_false(value_of("false")) && !json_is_true(value_of("false")));
+    ck_assert(!json_is_true(value_of("\"true\"")) && !json_is_true(value_of("1")) && !json_is_false(value_of("null")));
+}
+END_TEST
+
+START_TEST(whatever_is_written_as_a_string_is_good_json)
+{
+    static const struct {
+        struct slice in;
+        const char *out;
+    } rows[] = {
+        {TEXT(""), "\"\""},
+        {TEXT("abc/"), "\"abc/\""},
+        {TEXT("\"\\\n\r\t\x01\x1f\x7f"), "\"\\\"\\\\\\n\\r\\t\\u0001\\u001f\x7f\""},
+        {TEXT("\xc3\xa9\xf0\x9f\x98\x80"), "\"\xc3\xa9\xf0\x9f\x98\x80\""},
+        {TEXT("a\xffz\xed\xa0\x80\xc3"), "\"a\xef\xbf\xbdz\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""},
+    };
+    struct buf buf;
+
+    buf_init(&buf, 4096);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        buf_reset(&buf);
+        ck_assert(json_put_string(&buf, rows[i].in.bytes, rows[i].in.length));
+        ck_assert_str_eq(buf.bytes, rows[i].out);
+        ck_assert(json_strict_check(buf.bytes, buf.length, NULL));
+    }
+    random_state = 42;
+    for (int round = 0; round < 5000; round++) {
+        char text[24], back[100];
+        size_t length = next_random() % sizeof(text), back_length;
+        for (size_t i = 0; i < length; i++)
+            text[i] = (char)(1 + next_random() % (round % 2 ? 127 : 255));
+        buf_reset(&buf);
+        ck_assert(json_put_string(&buf, text, length));
+        ck_assert(json_strict_check(buf.bytes, buf.length, NULL));
+        ck_assert(json_string(json_value_of(buf.bytes, buf.length), back, sizeof(back), &back_length));
+        if (round % 2) { /* ASCII comes back as it was */
+            ck_assert_uint_eq(back_length, length);
+            ck_assert_mem_eq(back, text, length);
+        }
+    }
+    buf_done(&buf);
+}
+END_TEST
+
+START_TEST(a_full_buffer_makes_writing_fail)
+{
+    struct buf buf;
+
+    buf_init(&buf, 4);
+    ck_assert(!json_put_string(&buf, "abc", 3));
+    buf_done(&buf);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("json_value");
+    TCase *tests = tcase_create("json_value");
+    SRunner *runner;
+    int failed;
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, members_are_found_by_their_unescaped_name);
+    tcase_add_test(tests, many_members_are_found_in_one_walk_whatever_their_order);
+    tcase_add_test(tests, arrays_and_objects_are_walked_in_order);
+    tcase_add_test(tests, strings_are_unescaped_into_the_callers_memory_or_not_at_all);
+    tcase_add_test(tests, an_integer_is_digits_in_range_and_nothing_else);
+    tcase_add_test(tests, true_and_false_are_distinguished_from_everything_else);
+    tcase_add_test(tests, whatever_is_written_as_a_string_is_good_json);
+    tcase_add_test(tests, a_full_buffer_makes_writing_fail);
+    suite_add_tcase(suite, tests);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

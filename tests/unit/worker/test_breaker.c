@@ -1,0 +1,310 @@
+/* The story: a peer in an outage must not be flooded, an outage must not end events, and calls must resume by
+ * themselves. The breaker opens after a row of failures, or at once when our credentials are refused; it sends one
+ * probe at a time, at growing intervals, recovers gradually, and ignores the result of a call that began before the
+ * last change of state. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "worker/breaker.h"
+
+enum { FAILURES = 5, PROBE_MS = 2000, LIMIT = 8 };
+
+static struct breaker breaker;
+
+static void set_up(void)
+{
+    breaker_init(&breaker, FAILURES, PROBE_MS, LIMIT);
+}
+
+static void run_one(enum breaker_result result, int64_t now_ms)
+{
+    uint32_t epoch = breaker_start(&breaker, now_ms);
+    breaker_end(&breaker, epoch, result, now_ms);
+}
+
+static void open_it(int64_t now_ms)
+{
+    run_one(BREAKER_TRIP, now_ms);
+    ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+}
+
+START_TEST(it_begins_closed_with_its_full_capacity)
+{
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    ck_assert_int_eq(breaker_capacity(&breaker, 0), LIMIT);
+    ck_assert(!breaker_rejects(&breaker, 0));
+}
+END_TEST
+
+START_TEST(capacity_shrinks_with_each_call_in_flight_and_comes_back)
+{
+    uint32_t epochs[LIMIT];
+    for (int i = 0; i < LIMIT; i++) {
+        ck_assert_int_eq(breaker_capacity(&breaker, 0), LIMIT - i);
+        epochs[i] = breaker_start(&breaker, 0);
+    }
+    ck_assert_int_eq(breaker_capacity(&breaker, 0), 0);
+    ck_assert(!breaker_rejects(&breaker, 0)); /* at its limit it is not open: calls wait */
+    breaker_end(&breaker, epochs[0], BREAKER_GOOD, 1);
+    ck_assert_int_eq(breaker_capacity(&breaker, 1), 1);
+}
+END_TEST
+
+START_TEST(the_last_failure_of_a_row_opens_it_and_none_before)
+{
+    for (int i = 0; i < FAILURES - 1; i++) {
+        run_one(BREAKER_BAD, 10);
+        ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    }
+    run_one(BREAKER_BAD, 10);
+    ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+    ck_assert_int_eq(breaker_capacity(&breaker, 10), 0);
+    ck_assert(breaker_rejects(&breaker, 10));
+}
+END_TEST
+
+START_TEST(a_good_answer_ends_a_row_of_failures)
+{
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < FAILURES - 1; i++)
+            run_one(BREAKER_BAD, 0);
+        run_one(BREAKER_GOOD, 0);
+    }
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    ck_assert_int_eq(breaker.failures, 0);
+}
+END_TEST
+
+START_TEST(a_call_that_never_started_does_not_count)
+{
+    for (int i = 0; i < FAILURES - 1; i++)
+        run_one(BREAKER_BAD, 0);
+    for (int i = 0; i < 20; i++)
+        run_one(BREAKER_NOTHING, 0);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    ck_assert_int_eq(breaker.failures, FAILURES - 1);
+    ck_assert_int_eq(breaker.in_flight, 0);
+    run_one(BREAKER_BAD, 0);
+    ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+}
+END_TEST
+
+START_TEST(refused_credentials_open_it_at_once)
+{
+    run_one(BREAKER_GOOD, 0);
+    run_one(BREAKER_TRIP, 0);
+    ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+}
+END_TEST
+
+START_TEST(the_probe_is_due_exactly_when_its_interval_has_passed)
+{
+    open_it(1000);
+    ck_assert_int_eq(breaker_capacity(&breaker, 1000 + PROBE_MS - 1), 0);
+    ck_assert(breaker_rejects(&breaker, 1000 + PROBE_MS - 1));
+    ck_assert_int_eq(breaker_capacity(&breaker, 1000 + PROBE_MS), 1);
+    ck_assert(!breaker_rejects(&breaker, 1000 + PROBE_MS));
+}
+END_TEST
+
+START_TEST(only_one_probe_is_in_flight_at_a_time)
+{
+    open_it(0);
+    (void)breaker_start(&breaker, PROBE_MS);
+    ck_assert_int_eq(breaker.state, BREAKER_HALF_OPEN);
+    ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), 0);
+    ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS * 100), 0);
+    ck_assert(breaker_rejects(&breaker, PROBE_MS * 100));
+}
+END_TEST
+
+START_TEST(failed_probes_double_the_interval_up_to_half_a_minute)
+{
+    static const int64_t intervals[] = {2000, 4000, 8000, 16000, 30000, 30000, 30000};
+    int64_t now_ms = 5000;
+    open_it(now_ms);
+    for (size_t i = 0; i < ARRAY_SIZE(intervals); i++) {
+        ck_assert_int_eq(breaker_capacity(&breaker, now_ms + intervals[i] - 1), 0);
+        now_ms += intervals[i];
+        ck_assert_int_eq(breaker_capacity(&breaker, now_ms), 1);
+        run_one(i % 2 ? BREAKER_TRIP : BREAKER_BAD, now_ms);
+        ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+    }
+    now_ms += 30000;
+    run_one(BREAKER_GOOD, now_ms);
+    open_it(now_ms); /* a good probe forgets the long intervals */
+    ck_assert_int_eq(breaker_capacity(&breaker, now_ms + PROBE_MS), 1);
+}
+END_TEST
+
+START_TEST(after_a_probe_that_was_not_sent_the_next_may_start_at_once)
+{
+    open_it(0);
+    run_one(BREAKER_NOTHING, PROBE_MS);
+    ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+    ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), 1);
+    run_one(BREAKER_BAD, PROBE_MS);
+    ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS + 2 * PROBE_MS), 1); /* doubled once, not twice */
+    ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS + 2 * PROBE_MS - 1), 0);
+}
+END_TEST
+
+START_TEST(recovery_begins_with_one_call_and_doubles_each_round_trip)
+{
+    open_it(0);
+    run_one(BREAKER_GOOD, PROBE_MS);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    for (int expected = 1; expected <= LIMIT; expected *= 2) {
+        uint32_t epochs[LIMIT];
+        int started = 0;
+        while (breaker_capacity(&breaker, PROBE_MS) > 0)
+            epochs[started++] = breaker_start(&breaker, PROBE_MS);
+        ck_assert_int_eq(started, expected);
+        for (int i = 0; i < started; i++)
+            breaker_end(&breaker, epochs[i], BREAKER_GOOD, PROBE_MS);
+    }
+    ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), LIMIT); /* and never past the full limit */
+}
+END_TEST
+
+START_TEST(calls_from_before_a_change_say_nothing_about_what_came_after)
+{
+    uint32_t old[LIMIT - 1];
+    for (int i = 0; i < LIMIT - 1; i++)
+        old[i] = breaker_start(&breaker, 0);
+    open_it(0);
+    breaker_end(&breaker, old[0], BREAKER_GOOD, 1); /* cannot close it */
+    ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+    breaker_end(&breaker, old[1], BREAKER_TRIP, PROBE_MS - 1); /* cannot put off the probe */
+    ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), 1);
+    uint32_t probe = breaker_start(&breaker, PROBE_MS);
+    breaker_end(&breaker, old[2], BREAKER_GOOD, PROBE_MS); /* is not the probe */
+    ck_assert_int_eq(breaker.state, BREAKER_HALF_OPEN);
+    breaker_end(&breaker, old[3], BREAKER_BAD, PROBE_MS);
+    ck_assert_int_eq(breaker.state, BREAKER_HALF_OPEN);
+    breaker_end(&breaker, probe, BREAKER_GOOD, PROBE_MS);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    breaker_end(&breaker, old[4], BREAKER_TRIP, PROBE_MS); /* the outage is over: old news */
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    breaker_end(&breaker, old[5], BREAKER_GOOD, PROBE_MS); /* nor does an old success ramp up */
+    ck_assert_int_eq(breaker.limit, 1);
+}
+END_TEST
+
+START_TEST(too_many_requests_halve_the_limit_once_for_all_that_were_in_flight)
+{
+    uint32_t epochs[LIMIT];
+    for (int i = 0; i < LIMIT; i++)
+        epochs[i] = breaker_start(&breaker, 0);
+    for (int i = 0; i < LIMIT; i++)
+        breaker_end(&breaker, epochs[i], BREAKER_BUSY, 1);
+    ck_assert_int_eq(breaker.limit, LIMIT / 2);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    for (int i = 0; i < 10; i++)
+        run_one(BREAKER_BUSY, 2);
+    ck_assert_int_eq(breaker.limit, 1);
+}
+END_TEST
+
+START_TEST(after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered)
+{
+    run_one(BREAKER_BUSY, 0);
+    uint32_t epoch = breaker_start(&breaker, 1);
+    ck_assert_int_eq(breaker_capacity(&breaker, 1), 0);
+    breaker_end(&breaker, epoch, BREAKER_NOTHING, 1); /* never left: the next one goes in its place */
+    ck_assert_int_eq(breaker_capacity(&breaker, 1), 1);
+    run_one(BREAKER_GOOD, 1);
+    ck_assert_int_eq(breaker_capacity(&breaker, 1), LIMIT / 2);
+}
+END_TEST
+
+START_TEST(above_the_halved_limit_it_grows_by_one_a_window)
+{
+    run_one(BREAKER_BUSY, 0);
+    for (int limit = LIMIT / 2; limit < LIMIT; limit++) {
+        for (int i = 0; i < limit; i++) {
+            ck_assert_int_eq(breaker.limit, limit);
+            run_one(BREAKER_GOOD, 1);
+        }
+    }
+    ck_assert_int_eq(breaker.limit, LIMIT);
+    run_one(BREAKER_GOOD, 1);
+    ck_assert_int_eq(breaker.limit, LIMIT);
+}
+END_TEST
+
+START_TEST(a_probe_that_is_answered_429_closes_it)
+{
+    open_it(0);
+    run_one(BREAKER_BUSY, PROBE_MS);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    ck_assert_int_eq(breaker.limit, 1);
+    ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), 1);
+}
+END_TEST
+
+START_TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
+{
+    enum { CALLS = 64 };
+    struct {
+        uint32_t epoch;
+        bool is_out;
+    } calls[CALLS] = {0};
+    unsigned int seed = 20261120;
+    int out = 0;
+    int64_t now_ms = 0;
+    int changes = 0;
+    for (int i = 0; i < 20000; i++) {
+        int n = rand_r(&seed) % CALLS;
+        enum breaker_state before = breaker.state;
+        if (calls[n].is_out) {
+            breaker_end(&breaker, calls[n].epoch, (enum breaker_result)(rand_r(&seed) % (BREAKER_NOTHING + 1)), now_ms);
+            calls[n].is_out = false;
+            out--;
+        } else if (breaker_capacity(&breaker, now_ms) > 0) {
+            calls[n].epoch = breaker_start(&breaker, now_ms);
+            calls[n].is_out = true;
+            out++;
+        }
+        now_ms += rand_r(&seed) % 200;
+        changes += breaker.state != before;
+        ck_assert_int_eq(breaker.in_flight, out);
+        ck_assert_int_ge(breaker.limit, 1);
+        ck_assert_int_le(breaker.limit, LIMIT);
+        ck_assert_int_le(breaker.probe_interval_ms, BREAKER_PROBE_INTERVAL_MAX_MS);
+        ck_assert_int_lt(breaker.failures, FAILURES);
+        ck_assert(!(breaker_rejects(&breaker, now_ms) && breaker_capacity(&breaker, now_ms) > 0));
+    }
+    ck_assert_int_gt(changes, 100);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("breaker");
+    TCase *tcase = tcase_create("breaker");
+    tcase_add_checked_fixture(tcase, set_up, NULL);
+    tcase_add_test(tcase, it_begins_closed_with_its_full_capacity);
+    tcase_add_test(tcase, capacity_shrinks_with_each_call_in_flight_and_comes_back);
+    tcase_add_test(tcase, the_last_failure_of_a_row_opens_it_and_none_before);
+    tcase_add_test(tcase, a_good_answer_ends_a_row_of_failures);
+    tcase_add_test(tcase, a_call_that_never_started_does_not_count);
+    tcase_add_test(tcase, refused_credentials_open_it_at_once);
+    tcase_add_test(tcase, the_probe_is_due_exactly_when_its_interval_has_passed);
+    tcase_add_test(tcase, only_one_probe_is_in_flight_at_a_time);
+    tcase_add_test(tcase, failed_probes_double_the_interval_up_to_half_a_minute);
+    tcase_add_test(tcase, after_a_probe_that_was_not_sent_the_next_may_start_at_once);
+    tcase_add_test(tcase, recovery_begins_with_one_call_and_doubles_each_round_trip);
+    tcase_add_test(tcase, calls_from_before_a_change_say_nothing_about_what_came_after);
+    tcase_add_test(tcase, too_many_requests_halve_the_limit_once_for_all_that_were_in_flight);
+    tcase_add_test(tcase, after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered);
+    tcase_add_test(tcase, above_the_halved_limit_it_grows_by_one_a_window);
+    tcase_add_test(tcase, a_probe_that_is_answered_429_closes_it);
+    tcase_add_test(tcase, whatever_happens_in_flight_is_what_was_started_less_what_ended);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,381 @@
+/* The story: core-api decides who may have a card and is informed of it afterwards, but may never see its number. A
+ * failing core-api must neither refuse a user nor lose a card that exists. Each rule of docs/peers.md about core-api is
+ * here. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json/json_strict.h"
+#include "worker/core_api.h"
+
+#define REQUEST "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
+#define CARD "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c"
+#define OLD_CARD "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5d"
+
+static struct http_call call;
+static struct outcome outcome;
+static struct core_link link_of_card;
+
+static void set_up(void)
+{
+    http_call_init(&call, 64 * 1024);
+    link_of_card = (struct core_link){.last4 = "1111", .exp_month = 3, .exp_year = 2031};
+    ck_assert(uuid_parse(REQUEST, strlen(REQUEST), &link_of_card.event_id));
+    ck_assert(uuid_parse(CARD, strlen(CARD), &link_of_card.card_id));
+}
+
+static void tear_down(void)
+{
+    http_call_done(&call);
+}
+
+/* Line 0 is the URL; NULL: there is no such line. */
+static void expect_line(int number, const char *text)
+{
+    const char *line = call.lines.bytes, *end = line + call.lines.length;
+    for (; number > 0 && line < end; number--)
+        line += strlen(line) + 1;
+    if (!text)
+        ck_assert_ptr_eq(line, end + 1);
+    else
+        ck_assert_str_eq(line, text);
+}
+
+static void answered(int status, const char *text)
+{
+    call.result = HTTP_ANSWERED;
+    call.status = status;
+    call.retry_after_ms = -1;
+    buf_reset(&call.answer);
+    ck_assert(buf_put_text(&call.answer, text));
+    memset(&outcome, 0x55, sizeof(outcome));
+}
+
+static void check(int status, const char *text)
+{
+    answered(status, text);
+    core_read_check(&call, &outcome);
+}
+
+static void link_(int status, const char *text)
+{
+    answered(status, text);
+    core_read_link(&call, &outcome);
+}
+
+static void expect(enum outcome_kind kind, enum outcome_advice advice, const char *code)
+{
+    ck_assert_msg(outcome.kind == kind, "%d: kind %d", call.status, (int)outcome.kind);
+    ck_assert_msg(outcome.advice == advice, "%d: advice %d", call.status, (int)outcome.advice);
+    ck_assert_str_eq(outcome.code, code);
+}
+
+START_TEST(a_clear_yes_is_a_yes)
+{
+    check(200, "{\"eligible\":true}");
+    ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
+    ck_assert_int_eq(outcome.health, BREAKER_GOOD);
+    check(200, " {\"since\":1,\"eligible\" : true,\"reason\":\"ignored\"} ");
+    ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
+}
+END_TEST
+
+START_TEST(a_no_brings_its_reason_or_ours)
+{
+    check(200, "{\"eligible\":false,\"reason\":\"kyc_missing\"}");
+    expect(OUTCOME_REFUSED, ADVICE_REJECT, "kyc_missing");
+    static const char *const unusable[] = {
+        "{\"eligible\":false}",
+        "{\"eligible\":false,\"reason\":null}",
+        "{\"eligible\":false,\"reason\":\"\"}",
+        "{\"eligible\":false,\"reason\":\"No KYC!\"}",
+        "{\"eligible\":false,\"reason\":1}",
+        "{\"eligible\":false,\"reason\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(unusable); i++) {
+        check(200, unusable[i]);
+        expect(OUTCOME_REFUSED, ADVICE_REJECT, "core_refused");
+    }
+}
+END_TEST
+
+START_TEST(an_answer_without_a_decision_is_retried)
+{
+    static const char *const unclear[] = {"",
+                                          "{}",
+                                          "[]",
+                                          "true",
+                                          "{\"eligible\":null}",
+                                          "{\"eligible\":\"true\"}",
+                                          "{\"eligible\":1}",
+                                          "{\"eligible\":true",
+                                          "{\"eligible\":true,\"eligible\":false}",
+                                          "{\"Eligible\":true}",
+                                          "<html>"};
+    for (size_t i = 0; i < ARRAY_SIZE(unclear); i++) {
+        check(200, unclear[i]);
+        expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_unreadable");
+    }
+    check(201, "{\"eligible\":true}"); /* nothing was created by a question */
+    ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
+}
+END_TEST
+
+START_TEST(each_status_of_a_check_has_the_meaning_in_the_table)
+{
+    check(404, "{\"code\":\"whatever\"}");
+    expect(OUTCOME_REFUSED, ADVICE_REJECT, "user_not_found");
+    ck_assert_int_eq(outcome.health, BREAKER_GOOD); /* an unknown user is no outage */
+    static const int refused[] = {400, 410, 422};
+    for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+        check(refused[i], "{\"code\":\"user_blocked\"}");
+        expect(OUTCOME_REFUSED, ADVICE_REJECT, "user_blocked");
+        check(refused[i], "");
+        expect(OUTCOME_REFUSED, ADVICE_REJECT, "core_refused");
+    }
+    check(408, "");
+    expect(OUTCOME_NOT_EXECUTED, ADVICE_RETRY, "core_http_408");
+    check(409, "");
+    expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "core_http_409");
+    check(425, "");
+    expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "core_http_425");
+    check(429, "");
+    expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT, "core_http_429");
+    static const int configuration[] = {301, 302, 308, 401, 403, 405};
+    for (size_t i = 0; i < ARRAY_SIZE(configuration); i++) {
+        check(configuration[i], "");
+        ck_assert_int_eq(outcome.advice, ADVICE_CONFIGURATION);
+        ck_assert_int_eq(outcome.health, BREAKER_REFUSED);
+    }
+    check(402, "{\"code\":\"x\"}");
+    expect(OUTCOME_REFUSED, ADVICE_FAIL, "core_http_402");
+    check(418, "");
+    expect(OUTCOME_REFUSED, ADVICE_FAIL, "core_http_418");
+    for (int status = 500; status < 600; status++) {
+        check(status, "{\"eligible\":false,\"reason\":\"down\"}");
+        ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
+        ck_assert_int_eq(outcome.health, BREAKER_BAD);
+    }
+}
+END_TEST
+
+START_TEST(only_a_200_can_say_yes)
+{
+    for (int status = 100; status < 600; status++) {
+        check(status, "{\"eligible\":true}");
+        ck_assert_msg((outcome.kind == OUTCOME_EXECUTED) == (status == 200), "%d", status);
+    }
+}
+END_TEST
+
+START_TEST(no_answer_is_retried_and_counts_against_core_api)
+{
+    static const enum http_result fates[] = {HTTP_NOT_SENT, HTTP_LOST};
+    for (size_t i = 0; i < ARRAY_SIZE(fates); i++) {
+        answered(200, "{\"eligible\":true}");
+        call.result = fates[i];
+        core_read_check(&call, &outcome);
+        ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
+        ck_assert_int_eq(outcome.health, BREAKER_BAD);
+        ck_assert_int_ne(outcome.kind, OUTCOME_EXECUTED);
+        core_read_link(&call, &outcome);
+        ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
+        ck_assert_int_eq(outcome.health, BREAKER_BAD);
+        ck_assert_int_ne(outcome.kind, OUTCOME_EXECUTED);
+    }
+}
+END_TEST
+
+START_TEST(a_link_is_made_by_200_or_201_and_by_nothing_else)
+{
+    for (int status = 100; status < 600; status++) {
+        link_(status, "");
+        ck_assert_msg((outcome.kind == OUTCOME_EXECUTED) == (status == 200 || status == 201), "%d", status);
+    }
+}
+END_TEST
+
+START_TEST(a_refused_link_brings_core_apis_code_or_ours)
+{
+    static const int refused[] = {400, 404, 409, 410, 422};
+    for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+        link_(refused[i], "{\"code\":\"account_closed\",\"detail\":\"since May\"}");
+        expect(OUTCOME_REFUSED, ADVICE_REJECT, "account_closed");
+        ck_assert_str_eq(outcome.detail, "since May");
+        link_(refused[i], "");
+        expect(OUTCOME_REFUSED, ADVICE_REJECT, "link_refused");
+        link_(refused[i], "{\"code\":\"In Progress\"}");
+        expect(OUTCOME_REFUSED, ADVICE_REJECT, "link_refused");
+    }
+}
+END_TEST
+
+START_TEST(a_409_in_progress_waits_and_is_no_refusal)
+{
+    link_(409, "{\"code\":\"in_progress\"}");
+    expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "core_http_409");
+    link_(422, "{\"code\":\"in_progress\"}"); /* only as a 409 does the word mean that */
+    expect(OUTCOME_REFUSED, ADVICE_REJECT, "in_progress");
+}
+END_TEST
+
+START_TEST(each_other_status_of_a_link_has_the_meaning_in_the_table)
+{
+    link_(408, "");
+    expect(OUTCOME_NOT_EXECUTED, ADVICE_RETRY, "core_http_408");
+    link_(425, "");
+    expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "core_http_425");
+    answered(429, "");
+    call.retry_after_ms = 1234;
+    core_read_link(&call, &outcome);
+    expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT, "core_http_429");
+    ck_assert_int_eq(outcome.wait_ms, 1234);
+    static const int configuration[] = {301, 307, 401, 403, 405};
+    for (size_t i = 0; i < ARRAY_SIZE(configuration); i++) {
+        link_(configuration[i], "");
+        ck_assert_int_eq(outcome.advice, ADVICE_CONFIGURATION);
+        ck_assert_int_eq(outcome.health, BREAKER_REFUSED);
+    }
+    link_(402, "{\"code\":\"x\"}");
+    expect(OUTCOME_REFUSED, ADVICE_FAIL, "core_http_402");
+    link_(451, "");
+    expect(OUTCOME_REFUSED, ADVICE_FAIL, "core_http_451");
+    link_(500, "");
+    expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_http_500");
+    link_(202, "");
+    ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
+}
+END_TEST
+
+START_TEST(the_question_names_the_user_encoded_and_the_kind)
+{
+    ck_assert(core_build_check(&call, "http://core", "alice", false));
+    ck_assert_str_eq(call.method, "GET");
+    expect_line(0, "http://core/v1/users/alice/card-eligibility?kind=new");
+    ck_assert_uint_eq(call.body.length, 0);
+    expect_line(1, NULL);
+    ck_assert(core_build_check(&call, "http://core", "../a b/%?#&+~_-.", true));
+    expect_line(0, "http://core/v1/users/..%2Fa%20b%2F%25%3F%23%26%2B~_-./card-eligibility?kind=reissue");
+}
+END_TEST
+
+START_TEST(no_user_changes_the_path)
+{
+    static const char *const users[] = {"", ".", ".."};
+    for (size_t i = 0; i < ARRAY_SIZE(users); i++) {
+        ck_assert_msg(!core_build_check(&call, "http://core", users[i], false), "%s", users[i]);
+        ck_assert_msg(!core_build_link(&call, "http://core", users[i], &link_of_card), "%s", users[i]);
+    }
+    ck_assert(core_build_check(&call, "http://core", "...", false));
+    expect_line(0, "http://core/v1/users/.../card-eligibility?kind=new");
+    /* Encoded once more each: one decoding gives the user id, and no dots or slashes of a path. */
+    ck_assert(core_build_check(&call, "http://core", "%2e%2e", false));
+    expect_line(0, "http://core/v1/users/%252e%252e/card-eligibility?kind=new");
+    ck_assert(core_build_check(&call, "http://core", ".%2E", false));
+    expect_line(0, "http://core/v1/users/.%252E/card-eligibility?kind=new");
+    ck_assert(core_build_check(&call, "http://core", "a/../../b", false));
+    expect_line(0, "http://core/v1/users/a%2F..%2F..%2Fb/card-eligibility?kind=new");
+    ck_assert(core_build_check(&call, "http://core", "..%2f..", false));
+    expect_line(0, "http://core/v1/users/..%252f../card-eligibility?kind=new");
+    ck_assert(core_build_check(&call, "http://core", "..\\..", false));
+    expect_line(0, "http://core/v1/users/..%5C../card-eligibility?kind=new");
+    ck_assert(core_build_check(&call, "http://core", ".a", false));
+    expect_line(0, "http://core/v1/users/.a/card-eligibility?kind=new");
+}
+END_TEST
+
+START_TEST(a_link_carries_what_core_api_may_know_and_nothing_else)
+{
+    ck_assert(core_build_link(&call, "http://core", "a/b", &link_of_card));
+    ck_assert_str_eq(call.method, "POST");
+    expect_line(0, "http://core/v1/users/a%2Fb/cards");
+    expect_line(1, "Idempotency-Key: " REQUEST);
+    expect_line(2, "Content-Type: application/json");
+    expect_line(3, NULL);
+    ck_assert_str_eq(call.body.bytes,
+                     "{\"request_id\":\"" REQUEST "\",\"card_id\":\"" CARD
+                     "\",\"last4\":\"1111\",\"exp_month\":3,\"exp_year\":2031,\"kind\":\"new\",\"replaces\":null}");
+    link_of_card.is_reissue = true;
+    link_of_card.replaces = OLD_CARD;
+    ck_assert(core_build_link(&call, "http://core", "alice", &link_of_card));
+    ck_assert_ptr_nonnull(strstr(call.body.bytes, "\"kind\":\"reissue\",\"replaces\":\"" OLD_CARD "\"}"));
+    ck_assert(json_strict_check(call.body.bytes, call.body.length, NULL));
+}
+END_TEST
+
+START_TEST(an_unlink_names_the_card_and_has_a_key_of_its_own)
+{
+    struct uuid event, card;
+    ck_assert(uuid_parse(REQUEST, strlen(REQUEST), &event) && uuid_parse(CARD, strlen(CARD), &card));
+    ck_assert(core_build_unlink(&call, "http://core", "a/b", &event, &card));
+    ck_assert_str_eq(call.method, "DELETE");
+    expect_line(0, "http://core/v1/users/a%2Fb/cards/" CARD);
+    expect_line(1, "Idempotency-Key: " REQUEST ":unlink");
+    expect_line(2, NULL);
+    ck_assert_uint_eq(call.body.length, 0);
+}
+END_TEST
+
+/* The story: an end that was written before core-api had forgotten the card leaves a dead card in the user's
+ * account. */
+START_TEST(only_a_core_api_without_the_link_ends_an_unlink)
+{
+    static const int gone[] = {200, 204, 404, 410}, open[] = {201, 400, 401, 403, 405, 409, 422, 425, 429, 500, 503};
+    for (size_t i = 0; i < ARRAY_SIZE(gone); i++) {
+        call.result = HTTP_ANSWERED;
+        call.status = gone[i];
+        core_read_unlink(&call, &outcome);
+        ck_assert_msg(outcome.kind == OUTCOME_EXECUTED, "%d", gone[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(open); i++) {
+        call.result = HTTP_ANSWERED;
+        call.status = open[i];
+        core_read_unlink(&call, &outcome);
+        ck_assert_msg(outcome.kind == OUTCOME_NOT_EXECUTED || outcome.kind == OUTCOME_UNKNOWN, "%d", open[i]);
+    }
+    call.result = HTTP_LOST;
+    core_read_unlink(&call, &outcome);
+    ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
+}
+END_TEST
+
+START_TEST(what_does_not_fit_is_no_call)
+{
+    call.body.max = 8;
+    ck_assert(!core_build_link(&call, "http://core", "alice", &link_of_card));
+    call.lines.max = 8;
+    call.body.max = HTTP_CALL_TEXT_MAX;
+    ck_assert(!core_build_check(&call, "http://core", "alice", false));
+    ck_assert(!core_build_link(&call, "http://core", "alice", &link_of_card));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core_api");
+    TCase *tcase = tcase_create("core_api");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, a_clear_yes_is_a_yes);
+    tcase_add_test(tcase, a_no_brings_its_reason_or_ours);
+    tcase_add_test(tcase, an_answer_without_a_decision_is_retried);
+    tcase_add_test(tcase, each_status_of_a_check_has_the_meaning_in_the_table);
+    tcase_add_test(tcase, only_a_200_can_say_yes);
+    tcase_add_test(tcase, no_answer_is_retried_and_counts_against_core_api);
+    tcase_add_test(tcase, a_link_is_made_by_200_or_201_and_by_nothing_else);
+    tcase_add_test(tcase, a_refused_link_brings_core_apis_code_or_ours);
+    tcase_add_test(tcase, a_409_in_progress_waits_and_is_no_refusal);
+    tcase_add_test(tcase, each_other_status_of_a_link_has_the_meaning_in_the_table);
+    tcase_add_test(tcase, the_question_names_the_user_encoded_and_the_kind);
+    tcase_add_test(tcase, no_user_changes_the_path);
+    tcase_add_test(tcase, a_link_carries_what_core_api_may_know_and_nothing_else);
+    tcase_add_test(tcase, an_unlink_names_the_card_and_has_a_key_of_its_own);
+    tcase_add_test(tcase, only_a_core_api_without_the_link_ends_an_unlink);
+    tcase_add_test(tcase, what_does_not_fit_is_no_call);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

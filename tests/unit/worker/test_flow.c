@@ -1,0 +1,152 @@
+/* A key that the issuer may have forgotten makes a second card out of a retry. The boundary between "send again" and
+ * "look up first" is one comparison, and it must be on the safe side to the millisecond. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "worker/flow.h"
+#include "worker/issue_card.h"
+
+#define SECOND INT64_C(1000)
+#define MINUTE (60 * SECOND)
+#define HOUR (60 * MINUTE)
+
+static void expect_boundary(int64_t lifetime_ms, int64_t timeout_ms, int64_t boundary_ms)
+{
+    ck_assert_msg(!flow_key_expired(boundary_ms - 1, lifetime_ms, timeout_ms, 0), "%lld, %lld", (long long)lifetime_ms,
+                  (long long)timeout_ms);
+    ck_assert_msg(flow_key_expired(boundary_ms, lifetime_ms, timeout_ms, 0), "%lld, %lld", (long long)lifetime_ms,
+                  (long long)timeout_ms);
+    ck_assert(flow_key_expired(boundary_ms + 1, lifetime_ms, timeout_ms, 0));
+    ck_assert(flow_key_expired(lifetime_ms, lifetime_ms, timeout_ms, 0));
+    ck_assert(flow_key_expired(INT64_MAX / 2, lifetime_ms, timeout_ms, 0));
+}
+
+START_TEST(a_long_lifetime_has_a_margin_of_five_minutes)
+{
+    expect_boundary(24 * HOUR, 3 * SECOND, 24 * HOUR - 5 * MINUTE);
+    expect_boundary(HOUR, 3 * SECOND, 55 * MINUTE);
+    expect_boundary(50 * MINUTE, 3 * SECOND, 45 * MINUTE); /* a tenth is exactly five minutes */
+}
+END_TEST
+
+START_TEST(a_shorter_lifetime_has_a_margin_of_its_tenth)
+{
+    expect_boundary(40 * MINUTE, 3 * SECOND, 36 * MINUTE);
+    expect_boundary(60 * SECOND, 3 * SECOND, 54 * SECOND);
+    expect_boundary(30 * SECOND, 3 * SECOND, 27 * SECOND); /* the tenth and the timeout are equal */
+}
+END_TEST
+
+START_TEST(the_margin_is_never_shorter_than_one_call)
+{
+    expect_boundary(10 * SECOND, 3 * SECOND, 7 * SECOND);
+    expect_boundary(60 * SECOND, 20 * SECOND, 40 * SECOND);
+    expect_boundary(24 * HOUR, 10 * MINUTE, 24 * HOUR - 5 * MINUTE); /* but at most five minutes */
+}
+END_TEST
+
+START_TEST(a_lifetime_shorter_than_one_call_is_over_at_once)
+{
+    ck_assert(flow_key_expired(0, 2 * SECOND, 3 * SECOND, 0));
+    ck_assert(flow_key_expired(0, 3 * SECOND, 3 * SECOND, 0));
+    ck_assert(!flow_key_expired(0, 3 * SECOND + 1, 3 * SECOND, 0));
+    ck_assert(flow_key_expired(0, 0, 0, 0));
+}
+END_TEST
+
+START_TEST(the_margin_is_never_shorter_than_the_settling_time)
+{
+    ck_assert(!flow_key_expired(50 * SECOND - 1, 80 * SECOND, 3 * SECOND, 30 * SECOND));
+    ck_assert(flow_key_expired(50 * SECOND, 80 * SECOND, 3 * SECOND, 30 * SECOND));
+    ck_assert(flow_key_expired(14 * HOUR, 24 * HOUR, 3 * SECOND, 10 * HOUR)); /* also above the five minutes */
+}
+END_TEST
+
+START_TEST(a_send_settles_after_its_time_by_both_clocks)
+{
+    const int64_t settle_ms = 30 * SECOND, lease_ms = 20 * SECOND, long_steady = 24 * HOUR;
+    ck_assert_int_eq(flow_settle_left_ms(-1, 0, settle_ms, lease_ms), 0); /* nothing was sent */
+    ck_assert_int_eq(flow_settle_left_ms(0, long_steady, settle_ms, lease_ms), 30 * SECOND);
+    ck_assert_int_eq(flow_settle_left_ms(29 * SECOND, long_steady, settle_ms, lease_ms), SECOND);
+    ck_assert_int_eq(flow_settle_left_ms(30 * SECOND, long_steady, settle_ms, lease_ms), 0);
+    /* The database's clock was set forward a moment ago: its ages prove nothing yet. */
+    ck_assert_int_eq(flow_settle_left_ms(2 * HOUR, 0, settle_ms, lease_ms), 50 * SECOND);
+    ck_assert_int_eq(flow_settle_left_ms(2 * HOUR, 49 * SECOND, settle_ms, lease_ms), SECOND);
+    ck_assert_int_eq(flow_settle_left_ms(2 * HOUR, 50 * SECOND, settle_ms, lease_ms), 0);
+}
+END_TEST
+
+START_TEST(what_was_sent_just_now_is_not_expired)
+{
+    ck_assert(!flow_key_expired(0, 24 * HOUR, 3 * SECOND, 0));
+    ck_assert(!flow_key_expired(1, 24 * HOUR, 3 * SECOND, 0));
+}
+END_TEST
+
+START_TEST(every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own)
+{
+    struct peers peers;
+    struct flow_env env = {.peers = &peers};
+    struct flow flow = {.env = &env};
+    for (int i = 0; i < STEP_COUNT; i++) {
+        enum flow_step step = flow.step = (enum flow_step)i;
+        ck_assert_ptr_nonnull(flow_step_name(step));
+        ck_assert_ptr_nonnull(flow_step_text(step));
+        ck_assert_ptr_nonnull(flow_steps[step].prepare);
+        ck_assert_ptr_nonnull(flow_steps[step].read);
+        ck_assert_int_eq(flow_peer(&flow) == NULL, flow_step_write(step) != FLOW_WRITES_NOTHING);
+        for (int other = 0; other < i; other++)
+            ck_assert_str_ne(flow_step_name(step), flow_step_name((enum flow_step)other));
+    }
+    flow.step = STEP_ISSUE;
+    ck_assert_ptr_eq(flow_peer(&flow), &peers.issuer);
+    flow.step = STEP_LINK;
+    ck_assert_ptr_eq(flow_peer(&flow), &peers.core);
+}
+END_TEST
+
+/* A held end is stored by its word: another worker must find the same reason again. */
+START_TEST(the_word_of_a_held_end_leads_back_to_its_reason)
+{
+    int words = 0;
+    for (int i = 0; i < LOOKUP_REASONS; i++) {
+        const char *name = lookup_reason_name((enum lookup_reason)i);
+        if (!name)
+            continue;
+        ck_assert_int_eq(lookup_reason_parse(name), i);
+        words++;
+    }
+    ck_assert_int_eq(words, 6);
+    ck_assert_int_eq(lookup_reason_parse(""), LOOKUP_NONE);
+    ck_assert_int_eq(lookup_reason_parse("in_outage"), LOOKUP_NONE);
+}
+END_TEST
+
+START_TEST(every_wait_has_a_name)
+{
+    for (int i = 0; i < FLOW_WAITS; i++)
+        ck_assert_ptr_nonnull(flow_wait_name((enum flow_wait)i));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("flow");
+    TCase *tcase = tcase_create("flow");
+    tcase_add_test(tcase, a_long_lifetime_has_a_margin_of_five_minutes);
+    tcase_add_test(tcase, a_shorter_lifetime_has_a_margin_of_its_tenth);
+    tcase_add_test(tcase, the_margin_is_never_shorter_than_one_call);
+    tcase_add_test(tcase, a_lifetime_shorter_than_one_call_is_over_at_once);
+    tcase_add_test(tcase, the_margin_is_never_shorter_than_the_settling_time);
+    tcase_add_test(tcase, a_send_settles_after_its_time_by_both_clocks);
+    tcase_add_test(tcase, what_was_sent_just_now_is_not_expired);
+    tcase_add_test(tcase, every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own);
+    tcase_add_test(tcase, the_word_of_a_held_end_leads_back_to_its_reason);
+    tcase_add_test(tcase, every_wait_has_a_name);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

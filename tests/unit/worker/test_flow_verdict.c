@@ -1,0 +1,293 @@
+/* A failure ends an event only when the peer answers other events well: an outage must not end events. And an event
+ * with an unknown outcome does not end without a look-up: a wrong end hides a card. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "worker/flow_verdict.h"
+
+#define SECOND INT64_C(1000)
+#define HOUR (3600 * SECOND)
+#define NOW_MS (100 * HOUR)
+
+static const struct uuid another = {.bytes = {1}};
+
+static struct config config;
+static struct peers peers;
+static const struct db_clock db_clock = {.is_known = true};
+static struct flow_env env;
+static struct flow flow;
+
+static void on_change(struct target *target)
+{
+    (void)target;
+}
+
+static void set_up(void)
+{
+    config = (struct config){
+        .issuer = {.timeout_ms = 3 * SECOND, .key_lifetime_ms = 24 * HOUR, .settle_time_ms = 30 * SECOND},
+        .retry = {.max_attempts = 10, .base_ms = SECOND, .cap_ms = 300 * SECOND},
+        .worker = {.lease_ms = 30 * SECOND},
+    };
+    target_init(&peers.issuer.target, 5, SECOND, 1, on_change);
+    target_init(&peers.core.target, 5, SECOND, 1, on_change);
+    env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock};
+    flow = (struct flow){.env = &env, .event_id = {.bytes = {2}}, .attempt = 1, .claimed_ms = NOW_MS - SECOND};
+    flow.sent_age_ms = flow.deferred_age_ms = flow.settle_age_ms = -1;
+}
+
+static void another_was_answered(enum flow_step step, int64_t at_ms)
+{
+    peers.core.target.good[step].last = (struct target_answer){.event_id = another, .at_ms = at_ms};
+}
+
+static struct flow_verdict settle(enum flow_verdict_kind kind)
+{
+    struct flow_verdict verdict = {.kind = kind, .code = flow.outcome.code, .wait_ms = -1};
+    return flow_verdict_settle(&flow, verdict, NOW_MS);
+}
+
+/* The last attempt, and core-api answers 503 to the eligibility check. */
+static void fail_the_last_attempt(void)
+{
+    flow.attempt = 10;
+    flow.step = STEP_CHECK;
+    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
+    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "core_http_503");
+}
+
+START_TEST(a_failure_ends_no_event_while_no_other_is_answered)
+{
+    fail_the_last_attempt();
+    if (_i == 1) /* before this attempt */
+        another_was_answered(STEP_CHECK, flow.claimed_ms - 1);
+    if (_i == 2) /* in another kind of call */
+        another_was_answered(STEP_LINK, NOW_MS);
+    if (_i == 3) { /* this event itself */
+        another_was_answered(STEP_CHECK, NOW_MS);
+        peers.core.target.good[STEP_CHECK].last.event_id = flow.event_id;
+    }
+    struct flow_verdict verdict = settle(FLOW_RETRY);
+    ck_assert_int_eq(verdict.kind, FLOW_DEFER);
+    ck_assert_str_eq(verdict.code, "core_http_503");
+}
+END_TEST
+
+START_TEST(a_failure_of_the_last_attempt_ends_an_event_that_fails_alone)
+{
+    fail_the_last_attempt();
+    another_was_answered(STEP_CHECK, flow.claimed_ms);
+    struct flow_verdict verdict = settle(FLOW_RETRY);
+    ck_assert_int_eq(verdict.kind, FLOW_FAIL);
+    ck_assert_str_eq(verdict.code, "attempts_exhausted");
+}
+END_TEST
+
+START_TEST(where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_alone)
+{
+    fail_the_last_attempt();
+    flow.deferral_count = _i ? 2 : 1;
+    flow.changed_age_ms = 5 * SECOND;
+    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_503");
+    another_was_answered(STEP_CHECK, flow.claimed_ms - 5 * SECOND);
+    ck_assert_int_eq(settle(FLOW_RETRY).kind, _i ? FLOW_FAIL : FLOW_DEFER);
+}
+END_TEST
+
+START_TEST(an_attempt_that_is_not_the_last_is_a_retry_after_at_least_what_the_peer_wants)
+{
+    fail_the_last_attempt();
+    flow.attempt = 9;
+    struct flow_verdict verdict = {.kind = FLOW_RETRY, .code = "core_http_503", .wait_ms = HOUR};
+    verdict = flow_verdict_settle(&flow, verdict, NOW_MS);
+    ck_assert_int_eq(verdict.kind, FLOW_RETRY);
+    ck_assert_int_eq(verdict.wait_ms, HOUR);
+    ck_assert_int_le(settle(FLOW_RETRY).wait_ms, config.retry.cap_ms);
+}
+END_TEST
+
+static const struct {
+    const char *code;
+    int count;
+    int64_t answered_age_ms; /* another event, before the claim; -1 = never */
+    bool ends;
+} refused[] = {
+    {"core_http_403", 2, 0, true},
+    {"core_http_403", 2, 5 * SECOND, true},
+    {"core_http_403", 2, 5 * SECOND + 1, false}, /* before the answer that this event had last */
+    {"core_http_403", 2, -1, false},
+    {"core_http_403", 1, 0, false},
+    {"core_http_401", 2, 0, false}, /* another answer is another row */
+    {"", 0, 0, false},
+};
+
+static void refuse(int status)
+{
+    flow.step = STEP_CHECK;
+    flow.outcome = (struct outcome){
+        .kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_CONFIGURATION, .health = BREAKER_REFUSED, .wait_ms = -1};
+    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "core_http_%d", status);
+}
+
+START_TEST(a_third_refusal_ends_an_event_when_another_was_answered_in_between)
+{
+    refuse(403);
+    flow.deferral_count = refused[_i].count;
+    flow.changed_age_ms = 5 * SECOND;
+    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", refused[_i].code);
+    if (refused[_i].answered_age_ms >= 0)
+        another_was_answered(STEP_CHECK, flow.claimed_ms - refused[_i].answered_age_ms);
+    struct flow_verdict verdict = settle(FLOW_DEFER);
+    ck_assert_int_eq(verdict.kind, refused[_i].ends ? FLOW_FAIL : FLOW_DEFER);
+    ck_assert_str_eq(verdict.code, "core_http_403");
+}
+END_TEST
+
+START_TEST(a_third_refusal_of_an_unknown_event_is_looked_up_first)
+{
+    refuse(403);
+    flow.unknown = true;
+    flow.deferral_count = 2;
+    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_403");
+    another_was_answered(STEP_CHECK, flow.claimed_ms);
+    struct flow_verdict verdict = settle(FLOW_DEFER);
+    ck_assert_int_eq(verdict.kind, FLOW_GO);
+    ck_assert_int_eq(verdict.step, STEP_LOOKUP);
+    ck_assert_int_eq(verdict.reason, LOOKUP_UNFORESEEN);
+    ck_assert_str_eq(verdict.code, "core_http_403"); /* with which it ends if nothing is found */
+}
+END_TEST
+
+START_TEST(the_delays_of_a_row_of_deferrals_grow)
+{
+    refuse(_i ? 429 : 403);
+    if (_i) {
+        flow.outcome.advice = ADVICE_WAIT;
+        flow.outcome.health = BREAKER_BUSY;
+    }
+    flow.deferral_count = 5;
+    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", flow.outcome.code);
+    struct flow_verdict verdict = settle(FLOW_DEFER);
+    ck_assert_int_eq(verdict.kind, FLOW_DEFER);
+    ck_assert_int_ge(verdict.wait_ms, 16 * SECOND);
+    ck_assert_int_le(verdict.wait_ms, 32 * SECOND);
+}
+END_TEST
+
+START_TEST(an_event_that_failed_a_probe_waits_for_longer_than_the_breaker)
+{
+    fail_the_last_attempt();
+    peers.core.target.breaker.state = BREAKER_OPEN;
+    peers.core.target.breaker.probe_at_ms = NOW_MS + 8 * SECOND;
+    ck_assert_int_gt(settle(FLOW_DEFER).wait_ms, 8 * SECOND);
+}
+END_TEST
+
+/* What the streak of 409 and 425 answers is worth: a deferral of our own does not end it, another answer does. */
+START_TEST(a_deferral_of_our_own_keeps_the_streak_of_409_answers)
+{
+    flow.step = STEP_ISSUE;
+    flow.deferred_age_ms = HOUR;
+    struct flow_verdict ours = {.kind = FLOW_DEFER, .code = "drain", .wait_ms = -1};
+    ck_assert(flow_verdict_settle(&flow, ours, NOW_MS).keeps_streak);
+    refuse(401);
+    ck_assert(!settle(FLOW_DEFER).keeps_streak);
+}
+END_TEST
+
+START_TEST(a_streak_of_409_answers_ends_with_the_keys_lifetime)
+{
+    flow.step = STEP_ISSUE;
+    flow.unknown = true;
+    flow.deferred_age_ms = _i ? config.issuer.key_lifetime_ms : config.issuer.key_lifetime_ms - 1;
+    flow.outcome = (struct outcome){.kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_WAIT_IN_PROGRESS};
+    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_409");
+    struct flow_verdict verdict = {.kind = FLOW_DEFER, .code = flow.outcome.code, .wait_ms = -1, .in_progress = true};
+    verdict = flow_verdict_settle(&flow, verdict, NOW_MS);
+    ck_assert_int_eq(verdict.kind, _i ? FLOW_GO : FLOW_DEFER);
+    if (_i)
+        ck_assert_int_eq(verdict.reason, LOOKUP_EXHAUSTED);
+}
+END_TEST
+
+/* ---- the attempts are used up ---- */
+
+static const struct {
+    enum flow_step step;
+    bool unknown, is_saved, is_expired;
+    enum lookup_reason reason;
+    enum breaker_result health;
+    enum flow_verdict_kind kind;
+    const char *code; /* FAIL */
+} exhausted[] = {
+    {STEP_CHECK, false, false, false, LOOKUP_NONE, BREAKER_ANSWERED, FLOW_FAIL, "attempts_exhausted"},
+    {STEP_ISSUE, true, false, false, LOOKUP_NONE, BREAKER_ANSWERED, FLOW_GO, NULL},
+    {STEP_SAVE, true, false, false, LOOKUP_EXHAUSTED, BREAKER_GOOD, FLOW_FAIL, "attempts_exhausted"}, /* it was found */
+    {STEP_LINK, false, true, false, LOOKUP_NONE, BREAKER_ANSWERED, FLOW_FAIL, "attempts_exhausted"},
+    {STEP_CANCEL, true, false, false, LOOKUP_INELIGIBLE, BREAKER_ANSWERED, FLOW_FAIL, "attempts_exhausted"},
+    {STEP_LOOKUP, true, false, false, LOOKUP_EXHAUSTED, BREAKER_ANSWERED, FLOW_RETRY, NULL},
+    {STEP_LOOKUP, true, false, false, LOOKUP_EXHAUSTED, BREAKER_BAD, FLOW_RETRY, NULL},
+    {STEP_LOOKUP, true, false, true, LOOKUP_EXHAUSTED, BREAKER_BAD, FLOW_RETRY, NULL},
+    {STEP_LOOKUP, true, false, true, LOOKUP_EXHAUSTED, BREAKER_ANSWERED, FLOW_FAIL, "outcome_unknown"},
+    {STEP_LOOKUP, true, false, false, LOOKUP_IN_OUTAGE, BREAKER_BAD, FLOW_DEFER, NULL},
+    {STEP_ISSUE, true, false, false, LOOKUP_NONE, BREAKER_BAD, FLOW_GO, NULL}, /* looked up, in an outage too */
+    {STEP_ISSUE, false, false, false, LOOKUP_NONE, BREAKER_BAD, FLOW_DEFER, NULL},
+};
+
+START_TEST(used_up_attempts_end_an_event_only_when_its_outcome_is_known)
+{
+    flow.attempt = 10;
+    flow.step = exhausted[_i].step;
+    flow.unknown = exhausted[_i].unknown;
+    flow.is_saved = exhausted[_i].is_saved;
+    flow.lookup_reason = exhausted[_i].reason;
+    flow.sent_age_ms = exhausted[_i].is_expired ? 24 * HOUR : HOUR;
+    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = exhausted[_i].health};
+    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_503");
+    struct flow_verdict verdict = settle(FLOW_RETRY);
+    ck_assert_int_eq(verdict.kind, exhausted[_i].kind);
+    if (exhausted[_i].code)
+        ck_assert_str_eq(verdict.code, exhausted[_i].code);
+    if (verdict.kind == FLOW_GO)
+        ck_assert_int_eq(verdict.step, STEP_LOOKUP);
+}
+END_TEST
+
+START_TEST(an_end_that_is_decided_passes_unchanged)
+{
+    static const enum flow_verdict_kind kinds[] = {FLOW_GO, FLOW_COMPLETE, FLOW_REJECT, FLOW_FAIL, FLOW_DROP};
+    flow.attempt = 10;
+    struct flow_verdict verdict = {.kind = kinds[_i], .step = STEP_SAVE, .code = "no"};
+    struct flow_verdict settled = flow_verdict_settle(&flow, verdict, NOW_MS);
+    ck_assert_int_eq(settled.kind, verdict.kind);
+    ck_assert_int_eq(settled.step, verdict.step);
+    ck_assert_ptr_eq(settled.code, verdict.code);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("flow_verdict");
+    TCase *tcase = tcase_create("flow_verdict");
+    tcase_add_checked_fixture(tcase, set_up, NULL);
+    tcase_add_loop_test(tcase, a_failure_ends_no_event_while_no_other_is_answered, 0, 4);
+    tcase_add_test(tcase, a_failure_of_the_last_attempt_ends_an_event_that_fails_alone);
+    tcase_add_loop_test(tcase, where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_alone, 0, 2);
+    tcase_add_test(tcase, an_attempt_that_is_not_the_last_is_a_retry_after_at_least_what_the_peer_wants);
+    tcase_add_loop_test(tcase, a_third_refusal_ends_an_event_when_another_was_answered_in_between, 0,
+                        ARRAY_SIZE(refused));
+    tcase_add_test(tcase, a_third_refusal_of_an_unknown_event_is_looked_up_first);
+    tcase_add_loop_test(tcase, the_delays_of_a_row_of_deferrals_grow, 0, 2);
+    tcase_add_test(tcase, an_event_that_failed_a_probe_waits_for_longer_than_the_breaker);
+    tcase_add_test(tcase, a_deferral_of_our_own_keeps_the_streak_of_409_answers);
+    tcase_add_loop_test(tcase, a_streak_of_409_answers_ends_with_the_keys_lifetime, 0, 2);
+    tcase_add_loop_test(tcase, used_up_attempts_end_an_event_only_when_its_outcome_is_known, 0, ARRAY_SIZE(exhausted));
+    tcase_add_loop_test(tcase, an_end_that_is_decided_passes_unchanged, 0, 5);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

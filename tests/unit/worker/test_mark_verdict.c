@@ -1,0 +1,141 @@
+/* The story: an operator asks whether the issuer has a card, and acts on the answer. Each pair of what we have and what
+ * the issuer shows has one meaning; "nothing there" has none while a create may still be under way; a reissue is made
+ * over nothing but a settled "nothing there". */
+#include <check.h>
+#include <string.h>
+
+#include "worker/mark_verdict.h"
+
+#define NONE ISSUER_FOUND_NONE
+#define ONE ISSUER_FOUND_ONE
+#define MORE ISSUER_FOUND_MORE
+#define DEAD ISSUER_FOUND_CANCELLED
+
+static struct mark_facts facts_of(enum outbox_status status)
+{
+    return (struct mark_facts){.is_there = true, .status = status, .is_settled = true};
+}
+
+static void with_card(struct mark_facts *facts)
+{
+    facts->has_card = true;
+    facts->card_is_active = true;
+}
+
+static void expect(struct mark_verdict verdict, enum mark_step step, const char *result)
+{
+    ck_assert_int_eq(verdict.step, step);
+    if (result)
+        ck_assert_str_eq(verdict.result, result);
+}
+
+#define ends(facts, found, ours, result) expect(mark_verdict_after_lookup(&(facts), found, ours), MARK_END, result)
+#define goes(facts, found, ours, step) expect(mark_verdict_after_lookup(&(facts), found, ours), step, NULL)
+
+START_TEST(an_event_that_is_open_or_done_needs_no_look_up)
+{
+    struct mark_facts gone = {0}, pending = facts_of(OUTBOX_PENDING), held = facts_of(OUTBOX_PROCESSING);
+    struct mark_facts completed = facts_of(OUTBOX_COMPLETED);
+    expect(mark_verdict_first(&gone), MARK_END, "gone");
+    expect(mark_verdict_first(&pending), MARK_END, "open");
+    expect(mark_verdict_first(&held), MARK_END, "open");
+    completed.has_card = true; /* replaced, or cancelled later */
+    expect(mark_verdict_first(&completed), MARK_END, "ok");
+    completed.card_is_active = true;
+    expect(mark_verdict_first(&completed), MARK_LOOK_UP, NULL);
+}
+END_TEST
+
+START_TEST(a_failed_event_goes_on_with_its_card)
+{
+    struct mark_facts facts = facts_of(OUTBOX_FAILED);
+    ends(facts, ONE, false, "found");
+    ends(facts, NONE, false, "not_found");
+    ends(facts, MORE, false, "duplicate");
+    ends(facts, DEAD, false, "cancelled_at_issuer");
+    facts.is_settled = false;
+    ends(facts, ONE, false, "found");
+    goes(facts, NONE, false, MARK_WAIT);
+    goes(facts, DEAD, false, MARK_WAIT);
+    facts.is_settled = true;
+    with_card(&facts);
+    ends(facts, ONE, true, "found");
+    ends(facts, ONE, false, "duplicate");
+    ends(facts, NONE, false, "missing");
+    goes(facts, DEAD, false, MARK_UNLINK); /* a link may have been made */
+    facts.was_unlinked = true;
+    ends(facts, DEAD, false, "cancelled_at_issuer");
+}
+END_TEST
+
+START_TEST(a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked)
+{
+    struct mark_facts facts = facts_of(OUTBOX_REJECTED);
+    ends(facts, NONE, false, "ok");
+    ends(facts, DEAD, false, "ok");
+    goes(facts, ONE, false, MARK_CANCEL);
+    goes(facts, MORE, false, MARK_CANCEL);
+    facts.is_settled = false;
+    goes(facts, NONE, false, MARK_WAIT);
+    goes(facts, ONE, false, MARK_CANCEL);
+    facts.is_settled = true;
+    facts.has_orphan = true; /* also one that an earlier worker cancelled before it died */
+    ends(facts, DEAD, false, "orphan_cancelled");
+    with_card(&facts);
+    goes(facts, DEAD, false, MARK_UNLINK);
+    facts.was_unlinked = true;
+    ends(facts, DEAD, false, "orphan_cancelled");
+    goes(facts, ONE, true, MARK_CANCEL);
+}
+END_TEST
+
+START_TEST(a_completed_event_is_only_compared)
+{
+    struct mark_facts facts = facts_of(OUTBOX_COMPLETED);
+    with_card(&facts);
+    ends(facts, ONE, true, "ok");
+    ends(facts, ONE, false, "duplicate");
+    ends(facts, MORE, true, "duplicate");
+    ends(facts, NONE, false, "missing");
+    ends(facts, DEAD, false, "cancelled_at_issuer");
+}
+END_TEST
+
+START_TEST(a_reissue_is_made_over_nothing_but_a_settled_nothing)
+{
+    static const enum outbox_status others[] = {OUTBOX_PENDING, OUTBOX_PROCESSING, OUTBOX_COMPLETED, OUTBOX_REJECTED};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        struct mark_facts other = facts_of(others[i]);
+        other.is_reissue = true;
+        expect(mark_verdict_first(&other), MARK_END, "refused");
+    }
+    struct mark_facts facts = facts_of(OUTBOX_FAILED);
+    facts.is_reissue = true;
+    expect(mark_verdict_first(&facts), MARK_LOOK_UP, NULL);
+    ends(facts, NONE, false, "reissued");
+    ends(facts, ONE, false, "refused");
+    ends(facts, MORE, false, "refused");
+    ends(facts, DEAD, false, "refused");
+    facts.is_settled = false;
+    goes(facts, NONE, false, MARK_WAIT);
+    with_card(&facts);
+    expect(mark_verdict_first(&facts), MARK_END, "refused");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("mark_verdict");
+    TCase *tcase = tcase_create("mark_verdict");
+    tcase_add_test(tcase, an_event_that_is_open_or_done_needs_no_look_up);
+    tcase_add_test(tcase, a_failed_event_goes_on_with_its_card);
+    tcase_add_test(tcase, a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked);
+    tcase_add_test(tcase, a_completed_event_is_only_compared);
+    tcase_add_test(tcase, a_reissue_is_made_over_nothing_but_a_settled_nothing);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

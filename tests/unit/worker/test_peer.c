@@ -1,0 +1,165 @@
+/* The story: the issuer answers 429, and the calls that wait for the end of its rest must go on by themselves. A file
+ * with a new credential that cannot be used must not take the old one away: no card could be issued until an operator
+ * noticed. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "worker/peer.h"
+#include "worker/worker_metrics.h"
+
+enum { DEADLINE_MS = 30000 };
+
+static uv_loop_t loop;
+static struct config config;
+static struct metrics *metrics;
+static struct http_client *http;
+static struct peers peers;
+static char path[64];
+static int changes, admitted, open_count;
+
+static void on_capacity_changed(void *context)
+{
+    ck_assert_ptr_eq(context, &peers);
+    changes++;
+}
+
+static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
+{
+    (void)ticket;
+    ck_assert_int_eq(entry, TARGET_ADMITTED);
+    admitted++;
+}
+
+static void write_file(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_eq(chmod(path, 0600), 0);
+}
+
+static void set_up(void)
+{
+    (void)snprintf(path, sizeof(path), "/tmp/test_peer.%ld", (long)getpid());
+    changes = admitted = 0;
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    config = (struct config){
+        .issuer = {.url = "http://127.0.0.1:1", .credential_file = path, .max_concurrency = 1},
+        .core = {.url = "http://127.0.0.1:2", .max_concurrency = 1},
+        .breaker = {.failures = 5, .probe_interval_ms = 1000},
+    };
+    metrics = worker_metrics_new();
+    struct http_client_options client = {.connections_max = 1, .answer_max = 1024};
+    ck_assert(http_client_open(&loop, &client, &http, NULL));
+    struct peers_options options = {
+        .loop = &loop,
+        .config = &config,
+        .http = http,
+        .metrics = metrics,
+        .on_capacity_changed = on_capacity_changed,
+        .context = &peers,
+    };
+    peers_open(&peers, &options);
+}
+
+static void on_closed(void *context)
+{
+    (void)context;
+    open_count--;
+}
+
+static void tear_down(void)
+{
+    open_count = 2;
+    peers_close(&peers, on_closed, NULL);
+    http_client_close(http, on_closed, NULL);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(open_count, 0);
+    metrics_free(metrics);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    (void)unlink(path); /* ignoring: not every test has made it */
+}
+
+static void leave(struct target *target, enum breaker_result result)
+{
+    struct target_ticket ticket = {.event_id = {.bytes = {1}}};
+    ck_assert_int_eq(target_enter(target, &ticket), TARGET_ADMITTED);
+    target_leave(target, &ticket, result, -1);
+}
+
+START_TEST(waiting_calls_go_on_by_themselves_when_a_rest_is_over)
+{
+    struct target *target = _i ? &peers.core.target : &peers.issuer.target;
+    struct target_ticket ticket = {.on_admitted = on_admitted, .event_id = {.bytes = {2}}};
+    leave(target, BREAKER_BUSY);
+    ck_assert_int_gt(changes, 0);
+    ck_assert_int_eq(target_enter(target, &ticket), TARGET_QUEUED);
+    int64_t until_ms = clock_mono_ms() + DEADLINE_MS;
+    while (admitted == 0 && clock_mono_ms() < until_ms)
+        (void)uv_run(&loop, UV_RUN_ONCE); /* the rest timer is what ends it */
+    ck_assert_int_eq(admitted, 1);
+    target_leave(target, &ticket, BREAKER_GOOD, -1);
+}
+END_TEST
+
+static double gauge(const char *name)
+{
+    return metric_value(metrics_series(metrics, WORKER_METRIC_BREAKER_STATE, name, NULL));
+}
+
+START_TEST(each_peer_shows_its_own_breaker)
+{
+    leave(&peers.core.target, BREAKER_TRIP);
+    ck_assert_int_eq((int)gauge("core"), BREAKER_OPEN);
+    ck_assert_int_eq((int)gauge("issuer"), BREAKER_CLOSED);
+}
+END_TEST
+
+START_TEST(a_credential_that_cannot_be_used_leaves_the_old_one_in_force)
+{
+    struct err err = {0};
+    ck_assert(!peer_load_credential(&peers.issuer, &err)); /* there is no file yet */
+    ck_assert_ptr_null(credential_header(peers.issuer.credential));
+    write_file("first");
+    ck_assert(peer_load_credential(&peers.issuer, &err));
+    write_file("two\nlines");
+    ck_assert(!peer_load_credential(&peers.issuer, &err));
+    ck_assert_str_eq(credential_header(peers.issuer.credential), "Authorization: Bearer first");
+    write_file("second");
+    ck_assert(peer_load_credential(&peers.issuer, &err));
+    ck_assert_str_eq(credential_header(peers.issuer.credential), "Authorization: Bearer second");
+}
+END_TEST
+
+START_TEST(a_peer_without_a_credential_is_called_without_one)
+{
+    struct err err = {0};
+    ck_assert(peer_load_credential(&peers.core, &err));
+    ck_assert(peer_load_certificate(&peers.core, &err));
+    ck_assert_ptr_null(credential_header(peers.core.credential));
+    ck_assert_str_eq(peers.core.url, "http://127.0.0.1:2");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("peer");
+    TCase *tcase = tcase_create("peer");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_loop_test(tcase, waiting_calls_go_on_by_themselves_when_a_rest_is_over, 0, 2);
+    tcase_add_test(tcase, each_peer_shows_its_own_breaker);
+    tcase_add_test(tcase, a_credential_that_cannot_be_used_leaves_the_old_one_in_force);
+    tcase_add_test(tcase, a_peer_without_a_credential_is_called_without_one);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

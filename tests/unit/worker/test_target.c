@@ -1,0 +1,476 @@
+/* The story: calls queue for a peer in order, up to its concurrency; as soon as its breaker opens no call waits for it
+ * any more, and after the outage the queue goes on by itself. Each call is notified exactly once.
+ *
+ * And: one request must neither stop all others nor be ended by an outage. What the peer answered to other events is
+ * the evidence; a refusal of one event, however often, opens nothing. A 429 rests everybody, but for long only when the
+ * next call is answered 429 as well. */
+#include <check.h>
+
+#include "common/base/clock.h"
+#include "worker/target.h"
+
+enum { TICKETS = 12, CONCURRENCY = 3, FAILURES = 4, PROBE_MS = 2000 };
+enum { LOOKUP, ISSUE, CANCEL }; /* kinds of calls */
+
+struct caller {
+    struct target_ticket ticket;
+    int admitted, rejected;
+    int order; /* of notification, from 1 */
+};
+
+static struct target target;
+static struct caller callers[TICKETS];
+static int changes, notified;
+static bool leave_when_admitted;
+
+static void on_change(struct target *changed)
+{
+    ck_assert_ptr_eq(changed, &target);
+    changes++;
+}
+
+static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
+{
+    struct caller *caller = container_of(ticket, struct caller, ticket);
+    ck_assert(entry == TARGET_ADMITTED || entry == TARGET_REJECTED);
+    ck_assert(!ticket->is_waiting);
+    caller->order = ++notified;
+    if (entry == TARGET_ADMITTED)
+        caller->admitted++;
+    else
+        caller->rejected++;
+    if (leave_when_admitted && entry == TARGET_ADMITTED)
+        target_leave(&target, ticket, BREAKER_NOTHING, -1);
+}
+
+static void set_up(void)
+{
+    clock_freeze(1, 1000 * 1000);
+    changes = notified = 0;
+    leave_when_admitted = false;
+    target_init(&target, FAILURES, PROBE_MS, CONCURRENCY, on_change);
+    for (int i = 0; i < TICKETS; i++)
+        callers[i] = (struct caller){.ticket = {.on_admitted = on_admitted, .kind = ISSUE, .event_id = uuid4_make()}};
+}
+
+static void tear_down(void)
+{
+    clock_release();
+}
+
+static void later(int64_t ms)
+{
+    clock_freeze(1, clock_mono_us() + ms * 1000);
+}
+
+static enum target_entry enter(int i)
+{
+    return target_enter(&target, &callers[i].ticket);
+}
+
+static void leave(int i, enum breaker_result result)
+{
+    target_leave(&target, &callers[i].ticket, result, -1);
+}
+
+static void fill(void)
+{
+    for (int i = 0; i < CONCURRENCY; i++)
+        ck_assert_int_eq(enter(i), TARGET_ADMITTED);
+}
+
+/* How many more calls it would let in now. */
+static int capacity(void)
+{
+    return breaker_capacity(&target.breaker, clock_mono_ms());
+}
+
+START_TEST(calls_within_the_limit_are_admitted_and_the_rest_wait)
+{
+    fill();
+    for (int i = CONCURRENCY; i < TICKETS; i++) {
+        ck_assert_int_eq(enter(i), TARGET_QUEUED);
+        ck_assert(callers[i].ticket.is_waiting);
+    }
+    ck_assert_int_eq(notified, 0);
+}
+END_TEST
+
+START_TEST(a_call_that_leaves_admits_the_one_that_waited_longest)
+{
+    fill();
+    for (int i = CONCURRENCY; i < TICKETS; i++)
+        ck_assert_int_eq(enter(i), TARGET_QUEUED);
+    for (int i = 0; i < TICKETS; i++) {
+        leave(i, BREAKER_GOOD);
+        int expected = i + CONCURRENCY < TICKETS ? i + 1 : TICKETS - CONCURRENCY;
+        ck_assert_int_eq(notified, expected);
+        if (i + CONCURRENCY < TICKETS)
+            ck_assert_int_eq(callers[i + CONCURRENCY].order, i + 1);
+    }
+    for (int i = CONCURRENCY; i < TICKETS; i++) {
+        ck_assert_int_eq(callers[i].admitted, 1);
+        ck_assert_int_eq(callers[i].rejected, 0);
+    }
+    ck_assert_ptr_null(target.first);
+    ck_assert_ptr_null(target.last);
+    ck_assert_int_eq(changes, TICKETS);
+}
+END_TEST
+
+START_TEST(when_it_opens_every_waiting_call_is_rejected_at_once)
+{
+    fill();
+    for (int i = CONCURRENCY; i < TICKETS; i++)
+        ck_assert_int_eq(enter(i), TARGET_QUEUED);
+    leave(0, BREAKER_TRIP);
+    for (int i = CONCURRENCY; i < TICKETS; i++) {
+        ck_assert_int_eq(callers[i].rejected, 1);
+        ck_assert_int_eq(callers[i].admitted, 0);
+        ck_assert_int_eq(callers[i].order, i - CONCURRENCY + 1);
+    }
+    ck_assert_ptr_null(target.first);
+    leave(1, BREAKER_GOOD); /* old news: nothing changes */
+    leave(2, BREAKER_GOOD);
+    ck_assert_int_eq(notified, TICKETS - CONCURRENCY);
+    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
+}
+END_TEST
+
+START_TEST(while_it_is_open_a_call_is_rejected_and_owes_nothing)
+{
+    ck_assert_int_eq(enter(0), TARGET_ADMITTED);
+    leave(0, BREAKER_TRIP);
+    ck_assert_int_eq(enter(1), TARGET_REJECTED);
+    ck_assert(!callers[1].ticket.is_waiting);
+    ck_assert_int_eq(target.breaker.in_flight, 0);
+    ck_assert_int_eq(capacity(), 0);
+}
+END_TEST
+
+START_TEST(after_the_interval_one_probe_is_admitted_and_the_others_are_still_rejected)
+{
+    ck_assert_int_eq(enter(0), TARGET_ADMITTED);
+    leave(0, BREAKER_TRIP);
+    later(PROBE_MS - 1);
+    ck_assert_int_eq(enter(1), TARGET_REJECTED);
+    later(1);
+    ck_assert_int_eq(capacity(), 1);
+    ck_assert_int_eq(enter(2), TARGET_ADMITTED);
+    ck_assert_int_eq(enter(3), TARGET_REJECTED);
+    leave(2, BREAKER_GOOD);
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+    ck_assert_int_eq(enter(4), TARGET_ADMITTED);
+    ck_assert_int_eq(enter(5), TARGET_QUEUED); /* one at a time at first */
+    leave(4, BREAKER_GOOD);
+    ck_assert_int_eq(callers[5].admitted, 1);
+    ck_assert_int_eq(capacity(), 1); /* two at a time now, one of them is in flight */
+}
+END_TEST
+
+START_TEST(no_call_overtakes_the_queue)
+{
+    fill();
+    ck_assert_int_eq(enter(3), TARGET_QUEUED);
+    target.breaker.limit_max = target.breaker.limit = CONCURRENCY + 2; /* more calls may start, though none has left */
+    ck_assert_int_eq(enter(4), TARGET_QUEUED);
+    leave(0, BREAKER_GOOD);
+    ck_assert_int_eq(callers[3].order, 1);
+    ck_assert_int_eq(callers[4].order, 2);
+}
+END_TEST
+
+START_TEST(a_ticket_that_is_given_back_at_once_goes_to_the_next_call)
+{
+    fill();
+    for (int i = CONCURRENCY; i < TICKETS; i++)
+        ck_assert_int_eq(enter(i), TARGET_QUEUED);
+    leave_when_admitted = true;
+    leave(0, BREAKER_GOOD);
+    for (int i = CONCURRENCY; i < TICKETS; i++)
+        ck_assert_int_eq(callers[i].admitted, 1);
+    ck_assert_int_eq(notified, TICKETS - CONCURRENCY);
+    ck_assert_int_eq(target.breaker.in_flight, CONCURRENCY - 1);
+    ck_assert_ptr_null(target.first);
+    ck_assert_ptr_null(target.last);
+}
+END_TEST
+
+/* ---- evidence ---- */
+
+/* One call of this event, from enter to leave. */
+static void answer(int i, int kind, enum breaker_result result)
+{
+    callers[i].ticket.kind = kind;
+    callers[i].ticket.is_aside = kind == LOOKUP;
+    ck_assert_int_eq(enter(i), TARGET_ADMITTED);
+    leave(i, result);
+}
+
+static bool others_since(int i, int kind, int64_t since_ms)
+{
+    return target_answers_others(&target, kind, &callers[i].ticket.event_id, since_ms);
+}
+
+START_TEST(one_event_that_is_refused_for_ever_trips_nothing)
+{
+    for (int n = 0; n < 100; n++)
+        answer(0, ISSUE, BREAKER_REFUSED);
+    for (int n = 0; n < 100; n++)
+        answer(n % 2, ISSUE, BREAKER_REFUSED); /* nor do two */
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+}
+END_TEST
+
+START_TEST(refusals_of_three_different_events_in_a_row_trip)
+{
+    for (int n = 0; n < FAILURES - 1; n++)
+        answer(n % 3, ISSUE, BREAKER_REFUSED);
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED); /* three different ones, but not enough answers */
+    answer(0, CANCEL, BREAKER_REFUSED);
+    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
+}
+END_TEST
+
+START_TEST(a_good_answer_between_refusals_begins_them_anew)
+{
+    for (int n = 0; n < 30; n++) {
+        answer(n % 3, ISSUE, BREAKER_REFUSED);
+        if (n % 3 == 2)
+            answer(3, CANCEL, BREAKER_GOOD);
+    }
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+    answer(0, ISSUE, BREAKER_REFUSED);
+    answer(1, ISSUE, BREAKER_REFUSED);
+    answer(4, ISSUE, BREAKER_ANSWERED); /* a 409 is no good answer */
+    answer(2, ISSUE, BREAKER_REFUSED);
+    answer(5, ISSUE, BREAKER_REFUSED);
+    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
+}
+END_TEST
+
+START_TEST(an_event_that_comes_back_and_is_refused_again_proves_nothing_more)
+{
+    for (int n = 0; n < 100; n++) {
+        callers[n % TICKETS].ticket.is_repeated = true;
+        answer(n % TICKETS, ISSUE, BREAKER_REFUSED);
+    }
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+    answer(0, ISSUE, BREAKER_TRIP);
+    for (int n = 0; n < 10; n++) { /* nor does it put the next probe off further */
+        later(PROBE_MS);
+        answer(n, ISSUE, BREAKER_REFUSED);
+        ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
+    }
+    callers[0].ticket.is_repeated = false;
+    later(PROBE_MS);
+    answer(0, ISSUE, BREAKER_REFUSED);
+    later(PROBE_MS);
+    ck_assert_int_eq(enter(1), TARGET_REJECTED);
+}
+END_TEST
+
+START_TEST(look_ups_are_separate_from_everything_else)
+{
+    for (int n = 0; n < 30; n++)
+        answer(n % TICKETS, LOOKUP, BREAKER_REFUSED);
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+    for (int n = 0; n < FAILURES; n++) {
+        answer(n, LOOKUP, BREAKER_GOOD); /* and does not hide that creates are refused */
+        answer(n, ISSUE, BREAKER_REFUSED);
+    }
+    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
+}
+END_TEST
+
+START_TEST(a_refused_probe_fails_unless_it_is_a_look_up)
+{
+    answer(0, ISSUE, BREAKER_TRIP);
+    later(PROBE_MS);
+    answer(1, ISSUE, BREAKER_REFUSED);
+    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
+    later(2 * PROBE_MS);
+    answer(2, LOOKUP, BREAKER_REFUSED); /* it is there */
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+}
+END_TEST
+
+START_TEST(others_are_answered_well_only_when_another_event_is)
+{
+    int64_t begun_ms = clock_mono_ms();
+    ck_assert(!others_since(0, ISSUE, INT64_MIN));
+    answer(0, ISSUE, BREAKER_GOOD);
+    ck_assert(!others_since(0, ISSUE, begun_ms));
+    ck_assert(others_since(1, ISSUE, begun_ms));
+    later(10);
+    answer(1, ISSUE, BREAKER_GOOD);
+    ck_assert(others_since(0, ISSUE, begun_ms + 10));
+    ck_assert(others_since(1, ISSUE, begun_ms)); /* the first one */
+    ck_assert(!others_since(1, ISSUE, begun_ms + 1));
+    later(10);
+    answer(1, ISSUE, BREAKER_GOOD); /* the same event once more: what the others got stays known */
+    ck_assert(others_since(1, ISSUE, begun_ms));
+    ck_assert(!others_since(1, ISSUE, begun_ms + 1));
+    ck_assert(others_since(2, ISSUE, begun_ms + 20));
+    ck_assert(!others_since(2, ISSUE, begun_ms + 21));
+}
+END_TEST
+
+START_TEST(evidence_is_of_one_kind_of_call_unless_any_kind_counts)
+{
+    int64_t begun_ms = clock_mono_ms();
+    answer(0, LOOKUP, BREAKER_GOOD);
+    ck_assert(!others_since(1, ISSUE, begun_ms));
+    ck_assert(others_since(1, LOOKUP, begun_ms));
+    ck_assert(others_since(1, -1, begun_ms));
+    ck_assert(!others_since(0, -1, begun_ms));
+}
+END_TEST
+
+START_TEST(only_good_answers_are_evidence)
+{
+    static const enum breaker_result others[] = {BREAKER_ANSWERED, BREAKER_BAD, BREAKER_REFUSED, BREAKER_NOTHING};
+    answer(0, ISSUE, others[_i]);
+    ck_assert(!others_since(1, ISSUE, INT64_MIN));
+}
+END_TEST
+
+/* ---- rest ---- */
+
+static int64_t rest_ms(void)
+{
+    return target_rest_ms(&target, clock_mono_ms());
+}
+
+/* One call that is answered 429; -1 = without a Retry-After. */
+static void busy(int i, int64_t retry_after_ms)
+{
+    ck_assert_int_eq(enter(i), TARGET_ADMITTED);
+    target_leave(&target, &callers[i].ticket, BREAKER_BUSY, retry_after_ms);
+}
+
+START_TEST(the_first_429_rests_for_a_moment_and_the_next_for_its_retry_after)
+{
+    busy(0, 60 * 1000);
+    ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
+    ck_assert_str_eq(target_closed_by(&target, clock_mono_ms()), "target_resting");
+    later(TARGET_REST_LEAST_MS);
+    ck_assert_int_eq(rest_ms(), 0);
+    ck_assert_ptr_null(target_closed_by(&target, clock_mono_ms()));
+    busy(1, 60 * 1000);
+    ck_assert_int_eq(rest_ms(), 60 * 1000);
+    later(60 * 1000);
+    busy(2, 3600 * 1000);
+    ck_assert_int_eq(rest_ms(), TARGET_REST_MAX_MS);
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+}
+END_TEST
+
+START_TEST(one_users_429_rests_the_others_for_a_moment_only)
+{
+    for (int n = 0; n < 10; n++) {
+        busy(0, 60 * 1000);
+        ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
+        later(TARGET_REST_LEAST_MS);
+        answer(1, ISSUE, BREAKER_GOOD);
+    }
+}
+END_TEST
+
+START_TEST(without_a_retry_after_the_rests_grow_and_a_good_answer_ends_that)
+{
+    int64_t expected_ms = TARGET_REST_LEAST_MS;
+    for (int n = 0; n < 12; n++) {
+        busy(n, -1);
+        ck_assert_int_eq(rest_ms(), expected_ms);
+        later(expected_ms);
+        expected_ms = expected_ms * 2 < TARGET_PAUSE_MAX_MS ? expected_ms * 2 : TARGET_PAUSE_MAX_MS;
+    }
+    ck_assert_int_eq(expected_ms, TARGET_PAUSE_MAX_MS);
+    answer(0, ISSUE, BREAKER_GOOD);
+    busy(1, -1);
+    ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
+}
+END_TEST
+
+START_TEST(a_rest_is_never_shorter_than_a_moment_nor_made_shorter)
+{
+    busy(0, 0);
+    ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
+    later(TARGET_REST_LEAST_MS);
+    busy(0, 0);
+    ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
+}
+END_TEST
+
+START_TEST(waiting_calls_go_on_one_at_a_time_when_a_short_rest_is_over)
+{
+    fill();
+    for (int i = CONCURRENCY; i < TICKETS; i++)
+        ck_assert_int_eq(enter(i), TARGET_QUEUED);
+    leave(0, BREAKER_BUSY);
+    ck_assert_int_eq(notified, 0);
+    leave(1, BREAKER_BUSY); /* was in flight with the first: proves nothing new */
+    leave(2, BREAKER_GOOD);
+    ck_assert_int_eq(notified, 0);
+    ck_assert_int_eq(rest_ms(), TARGET_REST_LEAST_MS);
+    later(TARGET_REST_LEAST_MS);
+    target_wake(&target);
+    ck_assert_int_eq(notified, 1);
+    ck_assert_int_eq(callers[CONCURRENCY].admitted, 1);
+    leave(CONCURRENCY, BREAKER_GOOD);
+    ck_assert_int_eq(callers[CONCURRENCY + 1].admitted, 1);
+}
+END_TEST
+
+START_TEST(no_call_waits_for_the_end_of_a_long_rest)
+{
+    busy(0, -1);
+    later(TARGET_REST_LEAST_MS);
+    ck_assert_int_eq(enter(1), TARGET_ADMITTED);
+    ck_assert_int_eq(enter(2), TARGET_QUEUED);
+    target_leave(&target, &callers[1].ticket, BREAKER_BUSY, TARGET_REST_WAIT_MS + 1);
+    ck_assert_int_eq(callers[2].rejected, 1);
+    ck_assert_int_eq(enter(3), TARGET_REJECTED);
+    later(1);
+    ck_assert_int_eq(enter(4), TARGET_QUEUED);
+    later(TARGET_REST_WAIT_MS);
+    target_wake(&target);
+    ck_assert_int_eq(callers[4].admitted, 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("target");
+    TCase *tcase = tcase_create("target");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, calls_within_the_limit_are_admitted_and_the_rest_wait);
+    tcase_add_test(tcase, a_call_that_leaves_admits_the_one_that_waited_longest);
+    tcase_add_test(tcase, when_it_opens_every_waiting_call_is_rejected_at_once);
+    tcase_add_test(tcase, while_it_is_open_a_call_is_rejected_and_owes_nothing);
+    tcase_add_test(tcase, after_the_interval_one_probe_is_admitted_and_the_others_are_still_rejected);
+    tcase_add_test(tcase, no_call_overtakes_the_queue);
+    tcase_add_test(tcase, a_ticket_that_is_given_back_at_once_goes_to_the_next_call);
+    tcase_add_test(tcase, one_event_that_is_refused_for_ever_trips_nothing);
+    tcase_add_test(tcase, refusals_of_three_different_events_in_a_row_trip);
+    tcase_add_test(tcase, a_good_answer_between_refusals_begins_them_anew);
+    tcase_add_test(tcase, an_event_that_comes_back_and_is_refused_again_proves_nothing_more);
+    tcase_add_test(tcase, look_ups_are_separate_from_everything_else);
+    tcase_add_test(tcase, a_refused_probe_fails_unless_it_is_a_look_up);
+    tcase_add_test(tcase, others_are_answered_well_only_when_another_event_is);
+    tcase_add_test(tcase, evidence_is_of_one_kind_of_call_unless_any_kind_counts);
+    tcase_add_loop_test(tcase, only_good_answers_are_evidence, 0, 4);
+    tcase_add_test(tcase, the_first_429_rests_for_a_moment_and_the_next_for_its_retry_after);
+    tcase_add_test(tcase, one_users_429_rests_the_others_for_a_moment_only);
+    tcase_add_test(tcase, without_a_retry_after_the_rests_grow_and_a_good_answer_ends_that);
+    tcase_add_test(tcase, a_rest_is_never_shorter_than_a_moment_nor_made_shorter);
+    tcase_add_test(tcase, waiting_calls_go_on_one_at_a_time_when_a_short_rest_is_over);
+    tcase_add_test(tcase, no_call_waits_for_the_end_of_a_long_rest);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,12 @@
+/* Fills in the write that ends an attempt, from the verdict and the attempt. Pure. */
+#ifndef ISSUING_FLOW_END_H
+#define ISSUING_FLOW_END_H
+
+#include "worker/flow.h"
+
+/* verdict: settled (flow_verdict.h), and one that ends the attempt: COMPLETE, REJECT, FAIL, RETRY or DEFER. Its code is
+ * copied. now_ms: by clock_mono_ms(), for the attempt's duration. Every member is set; the texts behind pointers are
+ * static. */
+struct write_end flow_end_build(const struct flow *flow, const struct flow_verdict *verdict, int64_t now_ms);
+
+#endif

@@ -1,0 +1,496 @@
+/* See flow_run.h. */
+#include "worker/flow_run.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/flow_end.h"
+#include "worker/flow_verdict.h"
+#include "worker/issue_card.h"
+#include "worker/worker_metrics.h"
+
+#define LEASE_SLACK_MAX_MS 500
+#define CLOCK_STEP_US 1000000 /* our two clocks may drift apart by so much during an attempt */
+
+static void start_step(struct flow *flow);
+static void send_call(struct flow *flow, bool is_extended);
+
+/* The only function that changes what the attempt waits for. A wait ends before the next one begins. */
+static void set_wait(struct flow *flow, enum flow_wait wait)
+{
+    assert(flow->wait == FLOW_WAIT_NONE || wait == FLOW_WAIT_NONE);
+    flow->wait = wait;
+    if (wait != FLOW_WAIT_NONE)
+        log_debug("wait", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->step)),
+                  LOG_TEXT("for", flow_wait_name(wait)));
+}
+
+static void end_wait(struct flow *flow, enum flow_wait wait)
+{
+    assert(flow->wait == wait);
+    (void)wait;
+    set_wait(flow, FLOW_WAIT_NONE);
+}
+
+/* ---- the end of an attempt ---- */
+
+static void free_slot(struct flow *flow)
+{
+    assert(!flow->holds_ticket && flow->wait == FLOW_WAIT_NONE);
+    issuer_card_wipe(&flow->card);
+    flow->is_busy = false;
+    flow->env->on_ended(flow->env->context, flow);
+}
+
+/* The attempt is over, and nothing of it was written: another worker has the event. */
+static void end_with_lost_lease(struct flow *flow, const char *at)
+{
+    worker_metrics_count(flow->env->metrics, WORKER_METRIC_LEASE_LOST, NULL, NULL);
+    log_warning("the lease was lost: nothing was written, another worker has the event",
+                LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->step)),
+                LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt));
+    /* The event may have ended meanwhile, over a look-up that could not see the card that this attempt has made. */
+    if (flow->sent_create)
+        flow->env->on_create_lost(flow->env->context, &flow->event_id);
+    free_slot(flow);
+}
+
+/* The one place where a write is made. on_written is called exactly once, from the loop. */
+static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait wait,
+                         void (*on_written)(struct write_op *op, enum write_result result, const char *why))
+{
+    flow->write = (struct write_op){
+        .kind = kind,
+        .event_id = flow->event_id,
+        .token = flow->token,
+        .deadline_ms = flow->lease_until_ms,
+        .save = &flow->save,
+        .cancel_code = flow->pending_code,
+        .end = &flow->end,
+        .on_written = on_written,
+    };
+    set_wait(flow, wait);
+    flow->env->submit_write(flow->env->context, &flow->write);
+}
+
+static void on_end_written(struct write_op *op, enum write_result result, const char *why)
+{
+    struct flow *flow = container_of(op, struct flow, write);
+    end_wait(flow, FLOW_WAIT_END);
+    switch (result) {
+    case WRITE_DONE:
+        worker_metrics_count(flow->env->metrics, WORKER_METRIC_ATTEMPTS, flow->end.outcome, NULL);
+        free_slot(flow);
+        return;
+    case WRITE_FENCED:
+        end_with_lost_lease(flow, "end");
+        return;
+    case WRITE_GIVEN_UP: /* the lease runs out, and the worker that takes the event over records the attempt */
+        log_error("an attempt's end could not be written; its lease will run out",
+                  LOG_TEXT("event_id", flow->event_text), LOG_TEXT("why", why));
+        free_slot(flow);
+        return;
+    }
+}
+
+static enum log_level end_level(enum outbox_status status)
+{
+    switch (status) {
+    case OUTBOX_FAILED:
+        return LOG_WARNING;
+    case OUTBOX_COMPLETED:
+    case OUTBOX_REJECTED:
+        return LOG_DEBUG;
+    case OUTBOX_PENDING:
+    case OUTBOX_PROCESSING:
+        return LOG_INFO;
+    }
+    return LOG_INFO;
+}
+
+static void write_end(struct flow *flow, const struct flow_verdict *verdict)
+{
+    flow->end = flow_end_build(flow, verdict, clock_mono_ms());
+    const struct write_end *end = &flow->end;
+    log_at(end_level(end->status), "attempt ended", LOG_TEXT("event_id", flow->event_text),
+           LOG_NUMBER("attempt", flow->attempt), LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
+           LOG_TEXT("status", outbox_status_name(end->status)),
+           LOG_TEXT("code", end->reason_code[0] ? end->reason_code : end->cause), LOG_TEXT("detail", end->detail),
+           LOG_NUMBER("delay_ms", end->delay_ms), LOG_NUMBER("unknown", end->unknown));
+    submit_write(flow, write_end_kind(end), FLOW_WAIT_END, on_end_written);
+}
+
+/* ---- from step to step ---- */
+
+static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
+{
+    if (verdict->reason != LOOKUP_NONE) {
+        assert(verdict->code != flow->pending_code);
+        flow->lookup_reason = verdict->reason;
+        if (verdict->code)
+            snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", verdict->code);
+    }
+    if (verdict->step != flow->step) /* else the attempt starts there */
+        log_debug("step", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("from", flow_step_name(flow->step)),
+                  LOG_TEXT("to", flow_step_name(verdict->step)), LOG_TEXT("doing", flow_step_text(verdict->step)));
+    flow->step = verdict->step;
+    start_step(flow);
+}
+
+/* The one place where a verdict takes effect. Precondition: nothing is in flight, and the ticket is returned. */
+static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
+{
+    verdict = flow_verdict_settle(flow, verdict, clock_mono_ms());
+    switch (verdict.kind) {
+    case FLOW_GO:
+        go_to_step(flow, &verdict);
+        return;
+    case FLOW_DEFER:
+        worker_metrics_count(flow->env->metrics, WORKER_METRIC_DEFERRALS, verdict.code, NULL);
+        write_end(flow, &verdict);
+        return;
+    case FLOW_COMPLETE:
+    case FLOW_REJECT:
+    case FLOW_FAIL:
+    case FLOW_RETRY:
+        write_end(flow, &verdict);
+        return;
+    case FLOW_DROP:
+        end_with_lost_lease(flow, "save");
+        return;
+    }
+}
+
+static const char *outcome_name(enum outcome_kind kind)
+{
+    switch (kind) {
+    case OUTCOME_EXECUTED:
+        return "executed";
+    case OUTCOME_REFUSED:
+        return "refused";
+    case OUTCOME_NOT_EXECUTED:
+        return "not_executed";
+    case OUTCOME_UNKNOWN:
+        return "unknown";
+    }
+    return "?";
+}
+
+static void count_step(struct flow *flow)
+{
+    struct metrics *metrics = flow->env->metrics;
+    const char *name = flow_step_name(flow->step);
+    metric_observe(metrics_series(metrics, WORKER_METRIC_STEP_SECONDS, name, NULL),
+                   (double)(clock_mono_us() - flow->step_started_us) / 1e6);
+    worker_metrics_count(metrics, WORKER_METRIC_STEP_TOTAL, name, outcome_name(flow->outcome.kind));
+}
+
+/* The call is done: reports to the target what its result shows of the peer. */
+static void leave_target(struct flow *flow, struct flow_verdict *verdict)
+{
+    struct target *target = &flow_peer(flow)->target;
+    /* Only a closed breaker counts failures: neither a failed probe nor a call that was in flight when it opened is an
+     * attempt. */
+    if (verdict->kind == FLOW_RETRY && flow->outcome.health == BREAKER_BAD && target->breaker.state != BREAKER_CLOSED)
+        verdict->kind = FLOW_DEFER;
+    flow->holds_ticket = false;
+    flow->ticket.is_repeated = strcmp(flow->deferral_code, flow->outcome.code) == 0;
+    target_leave(target, &flow->ticket, flow->outcome.health, flow->outcome.wait_ms);
+}
+
+/* The step's operation has ended: reads it, returns the ticket, goes on. */
+static void finish_step(struct flow *flow)
+{
+    struct flow_verdict verdict = flow_steps[flow->step].read(flow, &flow->outcome);
+    http_call_forget(&flow->call); /* it may hold a card number, and waiting attempts should be small */
+    count_step(flow);
+    if (flow->holds_ticket)
+        leave_target(flow, &verdict);
+    apply_verdict(flow, verdict);
+}
+
+/* Nothing was sent with the ticket. */
+static void return_ticket(struct flow *flow)
+{
+    if (!flow->holds_ticket)
+        return;
+    flow->holds_ticket = false;
+    target_leave(&flow_peer(flow)->target, &flow->ticket, BREAKER_NOTHING, -1);
+}
+
+/* Nothing was sent in this step: gives the ticket and the attempt back. */
+static void defer_unsent(struct flow *flow, const char *cause)
+{
+    return_ticket(flow);
+    flow->outcome = (struct outcome){0};
+    apply_verdict(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = -1});
+}
+
+/* Leaves the target without having sent anything, for another step. */
+static void divert_to(struct flow *flow, enum flow_step step, enum lookup_reason reason)
+{
+    return_ticket(flow);
+    apply_verdict(flow, (struct flow_verdict){.kind = FLOW_GO, .step = step, .reason = reason});
+}
+
+/* ---- a call to a peer ---- */
+
+/* For the write that follows a call; never so much that a short lease could not hold it. */
+static int64_t slack_ms(const struct config *config)
+{
+    return config->worker.lease_ms / 8 < LEASE_SLACK_MAX_MS ? config->worker.lease_ms / 8 : LEASE_SLACK_MAX_MS;
+}
+
+static bool lease_lasts(const struct flow *flow, int64_t for_ms)
+{
+    return clock_mono_ms() + for_ms + slack_ms(flow->env->config) <= flow->lease_until_ms;
+}
+
+/* The age of the first send comes from the database's clock, which may have been set back since. The event's id bears
+ * the time of another clock: where the event itself is younger than its key may be, the key is alive whatever the
+ * database's clock shows. Ids of other kinds bear no time. */
+static bool may_be_older(const struct flow *flow)
+{
+    const struct config *config = flow->env->config;
+    int64_t made_ms;
+    return uuid7_time_ms(&flow->event_id, &made_ms) &&
+           flow_key_expired(clock_wall_us() / 1000 - made_ms, config->issuer.key_lifetime_ms, config->issuer.timeout_ms,
+                            config->issuer.settle_time_ms);
+}
+
+/* The last checks before a create leaves; false: the attempt went elsewhere. */
+static bool may_create(struct flow *flow)
+{
+    const struct config *config = flow->env->config;
+    int64_t now_ms = clock_mono_ms();
+    int64_t drift_us = clock_wall_us() - clock_mono_us() - flow->wall_offset_us;
+    if (drift_us > CLOCK_STEP_US || drift_us < -CLOCK_STEP_US) {
+        /* One of our clocks was set, or stood still while the machine was suspended: the lease may be over. */
+        defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_CLOCK_STEPPED));
+        return false;
+    }
+    if (flow->unknown && flow_is_expired(flow, now_ms)) {
+        /* Past its lifetime the key may be forgotten, and the same POST would make a second card: look up, never
+         * send. */
+        divert_to(flow, STEP_LOOKUP, flow->deferred_age_ms >= 0 ? LOOKUP_EXHAUSTED : LOOKUP_KEY_EXPIRED);
+        return false;
+    }
+    if (flow->unknown && !flow->is_looked_up && may_be_older(flow)) {
+        divert_to(flow, STEP_LOOKUP, LOOKUP_BEFORE_SENDING);
+        return false;
+    }
+    if (flow->attempt > config->retry.max_attempts) { /* its last attempt was lost with its worker */
+        divert_to(flow, STEP_LOOKUP, LOOKUP_EXHAUSTED);
+        return false;
+    }
+    if (now_ms - flow->checked_ms > config->issuer.timeout_ms) {
+        /* It waited too long: the user may have been blocked meanwhile. */
+        divert_to(flow, STEP_CHECK, LOOKUP_NONE);
+        return false;
+    }
+    return true;
+}
+
+/* Both peers are looked at before core-api is called, so that neither an outage nor a rate limit of the issuer causes a
+ * storm of eligibility checks. True: the attempt was deferred. */
+static bool issuer_is_closed(struct flow *flow)
+{
+    const char *cause = target_closed_by(&flow->env->peers->issuer.target, clock_mono_ms());
+    if (cause)
+        defer_unsent(flow, cause);
+    return cause;
+}
+
+static void on_call_done(struct http_call *call)
+{
+    struct flow *flow = container_of(call, struct flow, call);
+    end_wait(flow, FLOW_WAIT_CALL);
+    credential_release(flow->credential);
+    flow->credential = NULL;
+    finish_step(flow);
+}
+
+static void enter_target(struct flow *flow);
+
+static void on_extended(struct write_op *op, enum write_result result, const char *why)
+{
+    struct flow *flow = container_of(op, struct flow, write);
+    (void)why;
+    end_wait(flow, FLOW_WAIT_LEASE);
+    switch (result) {
+    case WRITE_DONE:
+        flow->lease_until_ms = flow->extended_ms + flow->env->config->worker.lease_ms;
+        if (flow->holds_ticket)
+            send_call(flow, true);
+        else
+            enter_target(flow);
+        return;
+    case WRITE_FENCED:
+    case WRITE_GIVEN_UP:
+        return_ticket(flow);
+        end_with_lost_lease(flow, "extend");
+        return;
+    }
+}
+
+/* The new lease counts from now: the database's clock reads no earlier when it writes it. */
+static void extend_lease(struct flow *flow)
+{
+    flow->extended_ms = clock_mono_ms();
+    submit_write(flow, WRITE_EXTEND, FLOW_WAIT_LEASE, on_extended);
+}
+
+/* Precondition: the peer has admitted the call. is_extended: the lease was extended just now for this call. */
+static void send_call(struct flow *flow, bool is_extended)
+{
+    struct peer *peer = flow_peer(flow);
+    if (flow->env->is_draining) {
+        defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_DRAIN));
+        return;
+    }
+    if (flow->step == STEP_CHECK && issuer_is_closed(flow)) /* since the call was queued */
+        return;
+    if (flow->step == STEP_ISSUE && !may_create(flow))
+        return;
+    if (!lease_lasts(flow, peer->timeout_ms)) { /* never start a call that could outlast the lease */
+        if (is_extended)                        /* the database took too long for it */
+            defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_LEASE_TOO_SHORT));
+        else
+            extend_lease(flow);
+        return;
+    }
+    if (flow->step == STEP_ISSUE)
+        flow->sent_create = true;
+    if (!flow_steps[flow->step].prepare(flow)) {
+        defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_OUT_OF_MEMORY));
+        return;
+    }
+    flow->call.on_done = on_call_done;
+    set_wait(flow, FLOW_WAIT_CALL);
+    flow->credential = peer_send(peer, &flow->call);
+}
+
+static void defer_rejected(struct flow *flow)
+{
+    const char *cause = target_closed_by(&flow_peer(flow)->target, clock_mono_ms());
+    defer_unsent(flow, cause ? cause : outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN));
+}
+
+static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
+{
+    struct flow *flow = container_of(ticket, struct flow, ticket);
+    end_wait(flow, FLOW_WAIT_TURN);
+    if (entry == TARGET_ADMITTED) {
+        flow->holds_ticket = true;
+        send_call(flow, false);
+    } else {
+        defer_rejected(flow);
+    }
+}
+
+static void enter_target(struct flow *flow)
+{
+    static_assert(STEP_COUNT <= TARGET_KINDS, "a step is a kind of call");
+    flow->ticket.on_admitted = on_admitted;
+    flow->ticket.kind = (int)flow->step;
+    flow->ticket.is_aside = flow->step == STEP_LOOKUP;
+    flow->ticket.event_id = flow->event_id;
+    switch (target_enter(&flow_peer(flow)->target, &flow->ticket)) {
+    case TARGET_ADMITTED:
+        flow->holds_ticket = true;
+        send_call(flow, false);
+        return;
+    case TARGET_QUEUED:
+        set_wait(flow, FLOW_WAIT_TURN);
+        return;
+    case TARGET_REJECTED:
+        defer_rejected(flow);
+        return;
+    }
+}
+
+/* ---- the start of a step and of an attempt ---- */
+
+static void on_step_written(struct write_op *op, enum write_result result, const char *why)
+{
+    struct flow *flow = container_of(op, struct flow, write);
+    end_wait(flow, FLOW_WAIT_WRITE);
+    flow->write_result = result;
+    if (result == WRITE_GIVEN_UP)
+        log_error("a write was given up before the lease ended", LOG_TEXT("event_id", flow->event_text),
+                  LOG_TEXT("step", flow_step_name(flow->step)), LOG_TEXT("why", why));
+    finish_step(flow);
+}
+
+static void start_write(struct flow *flow)
+{
+    if (flow_steps[flow->step].prepare(flow))
+        submit_write(flow, flow_step_write(flow->step), FLOW_WAIT_WRITE, on_step_written);
+    else /* sealing failed; the card is at the issuer and will be found there by the next attempt */
+        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_RETRY,
+                                                  .code = outbox_cause_name(OUTBOX_CAUSE_SEAL_FAILED),
+                                                  .wait_ms = -1});
+}
+
+static void start_step(struct flow *flow)
+{
+    const struct peer *peer = flow_peer(flow);
+    flow->step_started_us = clock_mono_us();
+    if (!peer) {
+        start_write(flow);
+        return;
+    }
+    if (flow->step == STEP_CHECK && issuer_is_closed(flow))
+        return;
+    if (lease_lasts(flow, 2 * peer->timeout_ms)) /* the time in the queue, and the call */
+        enter_target(flow);
+    else
+        extend_lease(flow);
+}
+
+/* Where the attempt starts, by what earlier ones have left in the row. */
+static void choose_first_step(struct flow *flow)
+{
+    flow->step = flow->is_saved ? STEP_LINK : STEP_CHECK;
+    if (flow->held_end[0] && flow->unknown && lookup_reason_parse(flow->held_end) != LOOKUP_NONE) {
+        flow->lookup_reason = lookup_reason_parse(flow->held_end);
+        flow->end_is_held = true;
+        flow->step = STEP_LOOKUP;
+    } else if (flow->held_end[0]) { /* a card was stored meanwhile */
+        flow->pending_code[0] = '\0';
+    } else if (flow->pending_code[0]) {
+        /* An earlier attempt had begun to cancel: the card goes, whatever core-api answers now. */
+        flow->lookup_reason = LOOKUP_CARD_SEEN;
+        flow->step = flow->is_saved ? STEP_CANCEL : STEP_LOOKUP;
+    } else if (flow->unknown && flow->lost_count >= FLOW_LOST_LOOKUP) {
+        /* What a lost attempt has done is looked up, not done again. */
+        flow->lookup_reason = LOOKUP_WORKER_LOST;
+        flow->step = STEP_LOOKUP;
+    }
+}
+
+void flow_run_start(struct flow *flow, bool payload_is_usable)
+{
+    assert(flow->wait == FLOW_WAIT_NONE && !flow->holds_ticket);
+    assert(flow->sent_age_ms >= -1 && flow->settle_age_ms >= -1 && flow->deferred_age_ms >= -1);
+    flow->is_busy = true;
+    flow->is_readable = payload_is_usable;
+    flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
+    flow->was_cancelled = flow->may_arrive = flow->sent_create = flow->is_looked_up = flow->end_is_held = false;
+    flow->wall_offset_us = clock_wall_us() - clock_mono_us();
+    flow->lookup_reason = LOOKUP_NONE;
+    flow->outcome = (struct outcome){0};
+    choose_first_step(flow);
+    /* One attempt too many: the last one was lost with its worker. What may be at the issuer is looked up (may_create),
+     * the rest is a question. */
+    bool is_one_too_many = flow->attempt > flow->env->config->retry.max_attempts && !flow->unknown;
+    if (!payload_is_usable)
+        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "payload_invalid"});
+    else if (is_one_too_many)
+        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "attempts_exhausted"});
+    else
+        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_GO, .step = flow->step});
+}

@@ -1,0 +1,219 @@
+/* See flow_verdict.h. */
+#include "worker/flow_verdict.h"
+
+#include <string.h>
+
+#include "common/base/backoff.h"
+
+#define DEFERRAL_MIN_MS 50
+#define DEFERRALS_PROVE 3 /* so many in a row for one cause, while others are answered well, are the event's fault */
+
+static struct flow_verdict fail(const char *code)
+{
+    return (struct flow_verdict){.kind = FLOW_FAIL, .code = code};
+}
+
+static struct flow_verdict look_up(enum lookup_reason reason, const char *code)
+{
+    return (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP, .reason = reason, .code = code};
+}
+
+static struct flow_verdict retry(const struct flow *flow, const char *code, int64_t least_ms)
+{
+    const struct config *config = flow->env->config;
+    int64_t delay_ms = backoff_delay_ms(flow->attempt, config->retry.base_ms, config->retry.cap_ms, backoff_random());
+    return (struct flow_verdict){
+        .kind = FLOW_RETRY, .code = code, .wait_ms = delay_ms > least_ms ? delay_ms : least_ms};
+}
+
+static struct flow_verdict defer(const char *code, int64_t delay_ms, bool keeps_streak)
+{
+    return (struct flow_verdict){
+        .kind = FLOW_DEFER,
+        .code = code,
+        .wait_ms = delay_ms > DEFERRAL_MIN_MS ? delay_ms : DEFERRAL_MIN_MS,
+        .keeps_streak = keeps_streak,
+    };
+}
+
+/* ---- how long a deferral lasts ---- */
+
+/* Which deferral in a row for this cause the coming one is; 1 = the first. */
+static int deferral_number(const struct flow *flow, const char *code)
+{
+    bool is_same = code[0] && strcmp(flow->deferral_code, code) == 0;
+    return is_same ? flow->deferral_count + 1 : 1;
+}
+
+/* Between half and all of it. */
+static int64_t jitter_ms(int64_t most_ms)
+{
+    return most_ms / 2 + (int64_t)(backoff_random() % (uint64_t)(most_ms / 2 + 1));
+}
+
+/* The delay of the number-th deferral in a row. Never so short that the event which has just failed a probe is the next
+ * probe while another event is due, nor that it comes back while the peer rests. */
+static int64_t grown_ms(const struct flow *flow, int number, int64_t now_ms)
+{
+    const struct config *config = flow->env->config;
+    const struct peer *peer = flow_peer(flow);
+    int64_t delay_ms = jitter_ms(backoff_ceiling_ms(number, config->retry.base_ms, config->retry.cap_ms));
+    if (!peer)
+        return delay_ms;
+    const struct target *target = &peer->target;
+    int64_t closed_ms = target_rest_ms(target, now_ms);
+    if (target->breaker.state == BREAKER_OPEN && target->breaker.probe_at_ms - now_ms > closed_ms)
+        closed_ms = target->breaker.probe_at_ms - now_ms;
+    int64_t least_ms = closed_ms > 0 ? closed_ms + jitter_ms(config->retry.base_ms) : 0;
+    return delay_ms > least_ms ? delay_ms : least_ms;
+}
+
+/* A cause of our own: a short delay. A streak of 409 and 425: in proportion to how long it has lasted. */
+static int64_t short_ms(const struct flow *flow, bool in_progress)
+{
+    const struct config *config = flow->env->config;
+    int64_t most_ms = config->retry.base_ms;
+    if (in_progress && flow->deferred_age_ms > most_ms)
+        most_ms = flow->deferred_age_ms < config->retry.cap_ms ? flow->deferred_age_ms : config->retry.cap_ms;
+    return jitter_ms(most_ms);
+}
+
+static int64_t longer_rest_ms(const struct flow *flow, int64_t now_ms)
+{
+    int64_t issuer_ms = target_rest_ms(&flow->env->peers->issuer.target, now_ms);
+    int64_t core_ms = target_rest_ms(&flow->env->peers->core.target, now_ms);
+    return issuer_ms > core_ms ? issuer_ms : core_ms;
+}
+
+/* ---- evidence ---- */
+
+static bool answers_others(const struct flow *flow, int kind, int64_t since_ms)
+{
+    return target_answers_others(&flow_peer(flow)->target, kind, &flow->event_id, since_ms);
+}
+
+/* This is at least the third answer of this kind in a row, and another event was answered well since the one before.
+ * kind: of call, or -1 = any. The event's last change is its last answer, whichever worker got it. */
+static bool is_third_beside_good_ones(const struct flow *flow, int kind)
+{
+    return deferral_number(flow, flow->outcome.code) >= DEFERRALS_PROVE &&
+           answers_others(flow, kind, flow->claimed_ms - flow->changed_age_ms);
+}
+
+/* A failure that is the peer's health ends nothing, however long it lasts, unless another event was answered well
+ * during this attempt, or, where events are rare, between three such failures in a row. */
+static bool others_fare_better(const struct flow *flow)
+{
+    return answers_others(flow, (int)flow->step, flow->claimed_ms) || is_third_beside_good_ones(flow, (int)flow->step);
+}
+
+/* Look-ups are refused three times in a row while the issuer answers others, and the key is past its lifetime: the
+ * outcome will never be known, so it is a question for a person. */
+static bool lookup_is_hopeless(const struct flow *flow, int64_t now_ms)
+{
+    return flow->step == STEP_LOOKUP && flow->unknown && flow_is_expired(flow, now_ms) &&
+           is_third_beside_good_ones(flow, -1);
+}
+
+/* ---- decisions ---- */
+
+/* No more attempts: an unknown outcome is a question for the issuer first, then for a person. */
+static struct flow_verdict settle_exhausted(const struct flow *flow, int64_t now_ms)
+{
+    bool is_open = flow->unknown && !flow->is_saved;
+    /* The outcome cannot be known any more, and no key settles it: a question for a person. */
+    if (is_open && flow->step == STEP_LOOKUP && flow_is_expired(flow, now_ms) && flow->outcome.health != BREAKER_BAD)
+        return fail("outcome_unknown");
+    /* The look-up itself got no answer: no end over an unknown outcome. */
+    if (is_open && flow->step == STEP_LOOKUP)
+        return retry(flow, flow->outcome.code, -1);
+    /* In the other cases the card was looked up, and found, just now. */
+    if (is_open && flow->step != STEP_CANCEL && flow->step != STEP_MARK && flow->lookup_reason != LOOKUP_EXHAUSTED)
+        return look_up(LOOKUP_EXHAUSTED, NULL);
+    return fail("attempts_exhausted");
+}
+
+/* No attempts are left, and there is no evidence against the event: it goes on as deferrals. A card that it may have
+ * made is looked up all the same. */
+static struct flow_verdict settle_in_outage(const struct flow *flow, const char *code, int64_t now_ms)
+{
+    if (flow->step == STEP_ISSUE && flow->unknown && flow->lookup_reason == LOOKUP_NONE)
+        return look_up(LOOKUP_IN_OUTAGE, code);
+    return defer(code, grown_ms(flow, flow->attempt + deferral_number(flow, code), now_ms), false);
+}
+
+static struct flow_verdict settle_retry(const struct flow *flow, struct flow_verdict verdict, int64_t now_ms)
+{
+    if (flow->attempt < flow->env->config->retry.max_attempts)
+        return retry(flow, verdict.code, verdict.wait_ms);
+    /* A last look-up is repeated until it is answered (see settle_exhausted()). */
+    bool is_last_lookup = flow->step == STEP_LOOKUP && flow->lookup_reason != LOOKUP_IN_OUTAGE;
+    if (flow->outcome.health == BREAKER_BAD && !is_last_lookup && !others_fare_better(flow))
+        return settle_in_outage(flow, flow->outcome.code, now_ms);
+    return settle_exhausted(flow, now_ms);
+}
+
+/* 401, 403, 404, 405, 3xx for this event alone is an unforeseen refusal. False: nothing is proved yet. */
+static bool settle_refused(const struct flow *flow, int64_t now_ms, struct flow_verdict *ret_verdict)
+{
+    if (flow->step == STEP_LOOKUP) {
+        if (!lookup_is_hopeless(flow, now_ms))
+            return false;
+        *ret_verdict = fail("outcome_unknown");
+        return true;
+    }
+    if (!is_third_beside_good_ones(flow, (int)flow->step))
+        return false;
+    if (flow->step == STEP_CANCEL)
+        *ret_verdict = fail("cancel_failed");
+    else if (flow->unknown && !flow->is_saved)
+        *ret_verdict = look_up(LOOKUP_UNFORESEEN, flow->outcome.code);
+    else
+        *ret_verdict = fail(flow->outcome.code);
+    return true;
+}
+
+static struct flow_verdict settle_deferral(const struct flow *flow, struct flow_verdict verdict, int64_t now_ms)
+{
+    if (flow->lookup_reason == LOOKUP_IN_OUTAGE &&
+        flow->outcome.kind == OUTCOME_EXECUTED) /* looked up, and not found */
+        return settle_in_outage(flow, flow->pending_code, now_ms);
+    if (verdict.in_progress && flow->deferred_age_ms >= flow->env->config->issuer.key_lifetime_ms)
+        return settle_exhausted(flow, now_ms);
+    struct flow_verdict refused;
+    if (flow->outcome.advice == ADVICE_CONFIGURATION && settle_refused(flow, now_ms, &refused))
+        return refused;
+    bool is_ours = flow->outcome.code[0] == '\0'; /* breaker, rest, drain: nothing was sent */
+    int64_t delay_ms = verdict.wait_ms;
+    if (verdict.in_progress || is_ours) {
+        if (delay_ms < 0)
+            delay_ms = short_ms(flow, verdict.in_progress);
+        if (is_ours)
+            delay_ms += longer_rest_ms(flow, now_ms);
+    } else {
+        /* A failed probe (BAD) proves nothing about the event. An answer to the event itself does, and its delays
+         * grow. */
+        bool is_probe = flow->outcome.health == BREAKER_BAD;
+        int64_t grown = grown_ms(flow, is_probe ? 1 : deferral_number(flow, flow->outcome.code), now_ms);
+        delay_ms = delay_ms > grown ? delay_ms : grown;
+    }
+    /* A deferral that we caused does not end the streak of 409 and 425 answers. */
+    return defer(verdict.code, delay_ms, verdict.in_progress || (is_ours && flow->deferred_age_ms >= 0));
+}
+
+struct flow_verdict flow_verdict_settle(const struct flow *flow, struct flow_verdict verdict, int64_t now_ms)
+{
+    switch (verdict.kind) {
+    case FLOW_RETRY:
+        return settle_retry(flow, verdict, now_ms);
+    case FLOW_DEFER:
+        return settle_deferral(flow, verdict, now_ms);
+    case FLOW_GO:
+    case FLOW_COMPLETE:
+    case FLOW_REJECT:
+    case FLOW_FAIL:
+    case FLOW_DROP:
+        return verdict;
+    }
+    return verdict;
+}

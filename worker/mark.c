@@ -1,0 +1,382 @@
+/* See mark.h. */
+#include "worker/mark.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/backoff.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/secret.h"
+#include "common/pg/sql/statements.h"
+#include "worker/core_api.h"
+#include "worker/flow.h"
+#include "worker/worker_metrics.h"
+
+#define CANCELS_MAX 8 /* cards of one event cancelled before its mark is put back */
+#define ANSWER_MAX (64 * 1024)
+#define QUERY_TIMEOUT_MS 5000
+#define BACKOFF_BASE_MS 250
+#define BACKOFF_CAP_MS 30000
+#define PROBE_REST_MS 1000
+#define ATTEMPTS_COUNTED 16 /* for the backoff */
+
+/* Columns of reconcile_take. */
+enum {
+    COL_ID,
+    COL_EVENT,
+    COL_ACTION,
+    COL_ATTEMPTS,
+    COL_HAS_ORPHAN,
+    COL_STATUS,
+    COL_USER,
+    COL_SEEN,
+    COL_SENT_AGE,
+    COL_CARD,
+    COL_CARD_ISSUER_ID,
+    COL_CARD_STATUS,
+};
+
+static void apply_verdict(struct mark *mark, struct mark_verdict verdict);
+static void enter_target(struct mark *mark, enum mark_call kind);
+
+void mark_init(struct mark *mark, struct mark_env *env)
+{
+    *mark = (struct mark){.env = env};
+    http_call_init(&mark->call, ANSWER_MAX);
+}
+
+void mark_done(struct mark *mark)
+{
+    http_call_done(&mark->call);
+}
+
+static void release(struct mark *mark)
+{
+    issuer_card_wipe(&mark->card);
+    mark->is_busy = false;
+    mark->env->on_released(mark->env->context);
+}
+
+/* ---- statements ---- */
+
+/* The parameters from the third on are set by the caller. */
+static void submit(struct mark *mark, const struct sql_statement *statement,
+                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
+{
+    mark->query.statement = statement;
+    mark->query.params[0] = pg_param_uuid(&mark->id);
+    mark->query.params[1] = pg_param_uuid(&mark->token);
+    mark->query.timeout_ms = QUERY_TIMEOUT_MS;
+    mark->query.on_result = on_result;
+    pg_pool_submit(mark->env->pool, &mark->query);
+}
+
+static struct pg_param text_or_null(const char *text)
+{
+    return pg_param_text(text, text ? strlen(text) : 0);
+}
+
+static void on_put_back(struct pg_query *query, const struct pg_query_result *result)
+{
+    (void)result; /* without it the lease runs out, which is the same but later */
+    release(container_of(query, struct mark, query));
+}
+
+/* This try has no result. least_ms: -1 = the usual delay; 0 = none, for another worker. */
+static void put_back(struct mark *mark, const char *why, int64_t least_ms)
+{
+    int attempt = mark->attempts < ATTEMPTS_COUNTED ? mark->attempts : ATTEMPTS_COUNTED;
+    int64_t delay_ms = backoff_ceiling_ms(attempt, BACKOFF_BASE_MS, BACKOFF_CAP_MS);
+    snprintf(mark->why, sizeof(mark->why), "%s", why);
+    mark->query.params[2] = pg_param_int8(least_ms > delay_ms || least_ms == 0 ? least_ms : delay_ms);
+    mark->query.params[3] = text_or_null(mark->why);
+    log_debug("a mark was put back", LOG_TEXT("event_id", mark->event_text), LOG_TEXT("why", mark->why));
+    submit(mark, &sql_reconcile_put_back, on_put_back);
+}
+
+/* An operator should look into it, even if no operator left the mark. */
+static bool is_trouble(const char *result)
+{
+    return strcmp(result, "duplicate") == 0 || strcmp(result, "missing") == 0 ||
+           strcmp(result, "orphan_cancelled") == 0 || strcmp(result, "orphan_left") == 0;
+}
+
+static void on_ended(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct mark *mark = container_of(query, struct mark, query);
+    const char *came_to = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0).bytes : NULL;
+    if (came_to && strcmp(came_to, "done") == 0) {
+        worker_metrics_count(mark->env->metrics, WORKER_METRIC_CHECKS, mark->result, NULL);
+        log_at(is_trouble(mark->result) ? LOG_WARNING : LOG_INFO, "reconciled", LOG_TEXT("event_id", mark->event_text),
+               LOG_TEXT("result", mark->result), LOG_TEXT("detail", mark->detail ? mark->detail : ""));
+        mark->env->on_result(mark->env->context);
+    } else {
+        log_warning("a mark was not ended", LOG_TEXT("event_id", mark->event_text), LOG_TEXT("result", mark->result),
+                    LOG_TEXT("why", came_to ? came_to : result->message));
+    }
+    release(mark);
+}
+
+static void end(struct mark *mark, const char *result, const char *detail)
+{
+    mark->result = result;
+    mark->detail = detail;
+    mark->query.params[2] = pg_param_int8(mark->seen_us);
+    mark->query.params[3] = text_or_null(result);
+    mark->query.params[4] = text_or_null(detail);
+    submit(mark, &sql_reconcile_end, on_ended);
+}
+
+static void on_orphan_noted(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct mark *mark = container_of(query, struct mark, query);
+    if (result->kind != PG_DONE || !pg_bool(result->rows, 0, 0)) {
+        log_warning("a mark is lost", LOG_TEXT("event_id", mark->event_text), LOG_TEXT("why", result->message));
+        release(mark);
+        return;
+    }
+    mark->facts.has_orphan = true;
+    log_warning("a rejected request has a live card at the issuer: it is cancelled",
+                LOG_TEXT("event_id", mark->event_text));
+    enter_target(mark, MARK_CALL_CANCEL);
+}
+
+/* ---- calls ---- */
+
+/* What a call shows of the peer is only whether it can be reached. The success of look-ups and cancels proves nothing
+ * about creates and links: as a probe a good one does not close the breaker, or every look-up would send creates into
+ * an outage and use their attempts up. */
+static enum breaker_result health_of(const struct mark *mark, const struct outcome *outcome)
+{
+    if (outcome->kind == OUTCOME_EXECUTED)
+        return mark->is_probe ? BREAKER_NOTHING : BREAKER_GOOD;
+    return mark->call.result != HTTP_ANSWERED ? BREAKER_BAD : BREAKER_NOTHING;
+}
+
+static void read_answer(struct mark *mark, struct outcome *ret_outcome)
+{
+    switch (mark->call_kind) {
+    case MARK_CALL_LOOKUP:
+        issuer_card_wipe(&mark->card);
+        issuer_read_lookup(&mark->call, &mark->event_id, &mark->found, &mark->card, ret_outcome);
+        mark->is_ours = mark->stored_issuer_id[0] && strcmp(mark->card.id, mark->stored_issuer_id) == 0;
+        secret_wipe(mark->card.number, sizeof(mark->card.number)); /* a mark has no use for it */
+        return;
+    case MARK_CALL_CANCEL:
+        issuer_read_cancel(&mark->call, ret_outcome);
+        return;
+    case MARK_CALL_UNLINK:
+        core_read_unlink(&mark->call, ret_outcome);
+        return;
+    }
+}
+
+static void follow_outcome(struct mark *mark, const struct outcome *outcome)
+{
+    if (outcome->kind == OUTCOME_REFUSED && mark->call_kind == MARK_CALL_CANCEL) {
+        end(mark, "orphan_left", "the issuer refuses to cancel the card");
+        return;
+    }
+    if (outcome->kind != OUTCOME_EXECUTED) {
+        put_back(mark, outcome->code, outcome->wait_ms > 0 ? outcome->wait_ms : -1);
+        return;
+    }
+    switch (mark->call_kind) {
+    case MARK_CALL_LOOKUP:
+        apply_verdict(mark, mark_verdict_after_lookup(&mark->facts, mark->found, mark->is_ours));
+        return;
+    case MARK_CALL_CANCEL: /* there may be another one */
+        if (++mark->cancels < CANCELS_MAX)
+            enter_target(mark, MARK_CALL_LOOKUP);
+        else
+            put_back(mark, "many_cards", -1);
+        return;
+    case MARK_CALL_UNLINK:
+        mark->facts.was_unlinked = true;
+        apply_verdict(mark, mark_verdict_after_lookup(&mark->facts, mark->found, mark->is_ours));
+        return;
+    }
+}
+
+static void on_call_done(struct http_call *call)
+{
+    struct mark *mark = container_of(call, struct mark, call);
+    struct outcome outcome = {0};
+    read_answer(mark, &outcome);
+    credential_release(mark->credential);
+    mark->credential = NULL;
+    http_call_forget(call);
+    target_leave(&mark->peer->target, &mark->ticket, health_of(mark, &outcome), outcome.wait_ms);
+    follow_outcome(mark, &outcome);
+}
+
+static bool build_call(struct mark *mark)
+{
+    switch (mark->call_kind) {
+    case MARK_CALL_LOOKUP:
+        return issuer_build_lookup(&mark->call, mark->peer->url, &mark->event_id);
+    case MARK_CALL_CANCEL:
+        return issuer_build_cancel(&mark->call, mark->peer->url, &mark->event_id, mark->card.id);
+    case MARK_CALL_UNLINK:
+        return core_build_unlink(&mark->call, mark->peer->url, mark->user_id, &mark->event_id, &mark->card_id);
+    }
+    return false;
+}
+
+/* Why the call is not sent; NULL = it was built and is sent. */
+static const char *why_not_sent(struct mark *mark, int64_t now_ms)
+{
+    if (mark->env->is_draining)
+        return outbox_cause_name(OUTBOX_CAUSE_DRAIN);
+    if (mark->is_probe && now_ms < mark->env->probe_not_before_ms)
+        return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
+    return build_call(mark) ? NULL : outbox_cause_name(OUTBOX_CAUSE_OUT_OF_MEMORY);
+}
+
+/* Precondition: the peer has admitted the call. */
+static void send_call(struct mark *mark)
+{
+    struct mark_env *env = mark->env;
+    int64_t now_ms = clock_mono_ms();
+    mark->is_probe = mark->peer->target.breaker.state != BREAKER_CLOSED;
+    const char *why = why_not_sent(mark, now_ms);
+    if (why) {
+        target_leave(&mark->peer->target, &mark->ticket, BREAKER_NOTHING, -1);
+        put_back(mark, why, env->is_draining ? 0 : -1);
+        return;
+    }
+    if (mark->is_probe)
+        env->probe_not_before_ms = now_ms + PROBE_REST_MS + 2 * env->config->breaker.probe_interval_ms;
+    mark->call.on_done = on_call_done;
+    mark->credential = peer_send(mark->peer, &mark->call);
+}
+
+static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
+{
+    struct mark *mark = container_of(ticket, struct mark, ticket);
+    if (entry == TARGET_ADMITTED)
+        send_call(mark);
+    else
+        put_back(mark, outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN), -1);
+}
+
+static enum flow_step step_of(enum mark_call kind)
+{
+    switch (kind) {
+    case MARK_CALL_LOOKUP:
+        return STEP_LOOKUP;
+    case MARK_CALL_CANCEL:
+        return STEP_CANCEL;
+    case MARK_CALL_UNLINK:
+        return STEP_UNLINK;
+    }
+    return STEP_LOOKUP;
+}
+
+static void enter_target(struct mark *mark, enum mark_call kind)
+{
+    struct peers *peers = mark->env->peers;
+    mark->call_kind = kind;
+    mark->peer = kind == MARK_CALL_UNLINK ? &peers->core : &peers->issuer;
+    mark->ticket.on_admitted = on_admitted;
+    mark->ticket.event_id = mark->event_id;
+    mark->ticket.kind = (int)step_of(kind);
+    mark->ticket.is_aside = kind == MARK_CALL_LOOKUP;
+    mark->ticket.is_repeated = mark->attempts > 1;
+    if (mark->env->is_draining) {
+        put_back(mark, outbox_cause_name(OUTBOX_CAUSE_DRAIN), 0);
+        return;
+    }
+    switch (target_enter(&mark->peer->target, &mark->ticket)) {
+    case TARGET_ADMITTED:
+        send_call(mark);
+        return;
+    case TARGET_QUEUED:
+        return;
+    case TARGET_REJECTED:
+        put_back(mark, outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN), -1);
+        return;
+    }
+}
+
+/* ---- decisions ---- */
+
+static void apply_verdict(struct mark *mark, struct mark_verdict verdict)
+{
+    int64_t settle_ms = mark->env->config->issuer.settle_time_ms;
+    switch (verdict.step) {
+    case MARK_LOOK_UP:
+        enter_target(mark, MARK_CALL_LOOKUP);
+        return;
+    case MARK_WAIT:
+        put_back(mark, outbox_cause_name(OUTBOX_CAUSE_SETTLING),
+                 mark->age_ms >= 0 && mark->age_ms < settle_ms ? settle_ms - mark->age_ms : -1);
+        return;
+    case MARK_CANCEL:
+        if (mark->facts.has_orphan)
+            enter_target(mark, MARK_CALL_CANCEL);
+        else
+            submit(mark, &sql_reconcile_note_orphan, on_orphan_noted);
+        return;
+    case MARK_UNLINK:
+        enter_target(mark, MARK_CALL_UNLINK);
+        return;
+    case MARK_END:
+        end(mark, verdict.result, verdict.detail);
+        return;
+    }
+}
+
+/* ---- a row that was taken ---- */
+
+static void copy_text(char *to, size_t size, struct slice from)
+{
+    size_t length = from.bytes && from.length < size ? from.length : 0;
+    if (length)
+        memcpy(to, from.bytes, length);
+    to[length] = '\0';
+}
+
+static bool text_is(struct slice text, const char *expected)
+{
+    return text.bytes && text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
+}
+
+static void read_facts(struct mark *mark, const struct pg_rows *rows, int row)
+{
+    const struct config *config = mark->env->config;
+    struct slice status = pg_bytes(rows, row, COL_STATUS);
+    int64_t steady_ms = db_clock_steady_ms(mark->env->db_clock, clock_mono_us());
+    bool clock_stepped = !pg_is_null(rows, row, COL_SENT_AGE) && mark->age_ms < 0;
+    mark->facts = (struct mark_facts){
+        .is_reissue = text_is(pg_bytes(rows, row, COL_ACTION), "reissue"),
+        .is_settled = !clock_stepped && flow_settle_left_ms(mark->age_ms, steady_ms, config->issuer.settle_time_ms,
+                                                            config->worker.lease_ms) == 0,
+        .has_card = !pg_is_null(rows, row, COL_CARD),
+        .card_is_active = text_is(pg_bytes(rows, row, COL_CARD_STATUS), "active"),
+        .has_orphan = pg_bool(rows, row, COL_HAS_ORPHAN),
+    };
+    mark->facts.is_there = status.bytes && outbox_status_parse(status.bytes, status.length, &mark->facts.status);
+}
+
+void mark_start(struct mark *mark, const struct uuid *token, const struct pg_rows *rows, int row)
+{
+    assert(!mark->is_busy);
+    mark->is_busy = true;
+    mark->id = pg_uuid(rows, row, COL_ID);
+    mark->event_id = pg_uuid(rows, row, COL_EVENT);
+    uuid_format(&mark->event_id, mark->event_text);
+    mark->token = *token;
+    mark->attempts = (int)pg_int8(rows, row, COL_ATTEMPTS);
+    mark->cancels = 0;
+    mark->seen_us = pg_is_null(rows, row, COL_SEEN) ? 0 : pg_int8(rows, row, COL_SEEN);
+    mark->age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
+    copy_text(mark->user_id, sizeof(mark->user_id), pg_bytes(rows, row, COL_USER));
+    copy_text(mark->stored_issuer_id, sizeof(mark->stored_issuer_id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
+    read_facts(mark, rows, row);
+    if (mark->facts.has_card)
+        mark->card_id = pg_uuid(rows, row, COL_CARD);
+    apply_verdict(mark, mark_verdict_first(&mark->facts));
+}

@@ -1,0 +1,73 @@
+/* One mark that this worker holds (reconcile.h): its calls to the peers and its statements, one at a time.
+ *
+ * Invariants: no card is cancelled at the issuer before the mark notes it (note_orphan); no end is written without the
+ * token; a call that got no answer leads to another try, never to a result. */
+#ifndef ISSUING_MARK_H
+#define ISSUING_MARK_H
+
+#include "common/base/uuid7.h"
+#include "common/config/config.h"
+#include "common/http_client/http_client.h"
+#include "common/outbox.h"
+#include "common/pg/pg_pool.h"
+#include "worker/credential.h"
+#include "worker/db_clock.h"
+#include "worker/issuer.h"
+#include "worker/mark_verdict.h"
+#include "worker/peer.h"
+#include "worker/target.h"
+
+struct mark;
+
+/* What all marks of a worker share. Owned by reconcile.c; outlives every mark. */
+struct mark_env {
+    const struct config *config;
+    struct peers *peers;
+    struct pg_pool *pool;
+    const struct db_clock *db_clock;
+    struct metrics *metrics;
+    bool is_draining;            /* marks are put back before their next call */
+    int64_t probe_not_before_ms; /* until then the probes of an open breaker are for attempts only */
+    /* A mark has ended with a result: an event may have become final, or PENDING. */
+    void (*on_result)(void *context);
+    /* The mark is not held any more. From the loop. */
+    void (*on_released)(void *context);
+    void *context;
+};
+
+enum mark_call { MARK_CALL_LOOKUP, MARK_CALL_CANCEL, MARK_CALL_UNLINK };
+
+struct mark {
+    struct mark_env *env;
+    bool is_busy;
+    struct uuid id, event_id, token, card_id;
+    char event_text[UUID_TEXT_SIZE];
+    char user_id[OUTBOX_USER_ID_MAX + 1];
+    char stored_issuer_id[CARD_ISSUER_ID_MAX + 1];
+    struct mark_facts facts;
+    int64_t seen_us; /* the state of the event that was judged */
+    int64_t age_ms;  /* of the last send; -1 = there is none */
+    int attempts, cancels;
+    enum issuer_found found;
+    bool is_ours;
+    struct issuer_card card; /* that was found */
+    /* the one operation in flight */
+    enum mark_call call_kind;
+    bool is_probe; /* the breaker is not closed: the call goes as its probe */
+    struct peer *peer;
+    struct target_ticket ticket;
+    struct http_call call;
+    struct credential *credential; /* that the call was sent with; NULL = none */
+    struct pg_query query;
+    const char *result, *detail;
+    char why[OUTBOX_REASON_CODE_SIZE];
+};
+
+/* Sets up a slot for a mark once / frees what it owns. */
+void mark_init(struct mark *mark, struct mark_env *env);
+void mark_done(struct mark *mark);
+/* Starts work on a mark that was taken (a row of reconcile_take) under this token. Ends exactly once, from the loop,
+ * with env->on_released. */
+void mark_start(struct mark *mark, const struct uuid *token, const struct pg_rows *rows, int row);
+
+#endif

@@ -1,0 +1,43 @@
+/* What to do with a mark (reconcile.h), by what we have and what the issuer shows. Pure.
+ *
+ * "Not found" decides nothing while a create may still be under way (is_settled). */
+#ifndef ISSUING_MARK_VERDICT_H
+#define ISSUING_MARK_VERDICT_H
+
+#include "common/base/base.h"
+#include "common/outbox.h"
+#include "worker/issuer.h"
+
+/* What is known of the event of a mark. */
+struct mark_facts {
+    bool is_reissue; /* the mark requests a new event in its place; else it is a reconcile */
+    bool is_there;   /* the event exists; the other members are about it */
+    enum outbox_status status;
+    bool is_settled;     /* no create for it can still be on its way to the issuer */
+    bool has_card;       /* a card is stored */
+    bool card_is_active; /* and it is neither replaced nor cancelled */
+    bool has_orphan; /* a live card of this REJECTED event was found and cancelled, by this worker or an earlier one */
+    bool was_unlinked; /* core-api knows that the stored card is gone */
+};
+
+enum mark_step {
+    MARK_LOOK_UP, /* at the issuer */
+    MARK_WAIT,    /* not settled: look up again later */
+    MARK_CANCEL,  /* the card that was found, at the issuer */
+    MARK_UNLINK,  /* the stored card, at core-api */
+    MARK_END,     /* with `result` */
+};
+
+struct mark_verdict {
+    enum mark_step step;
+    const char *result; /* END; static */
+    /* END; static, or NULL. With cancelled_at_issuer, duplicate and reissued the user may read it. */
+    const char *detail;
+};
+
+/* Before the look-up: LOOK_UP or END. */
+struct mark_verdict mark_verdict_first(const struct mark_facts *facts);
+/* After the look-up. is_ours: the one card that was found is the stored one. */
+struct mark_verdict mark_verdict_after_lookup(const struct mark_facts *facts, enum issuer_found found, bool is_ours);
+
+#endif

@@ -1,0 +1,182 @@
+/* See peer.h. */
+#include "worker/peer.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/http_client/client_certificate.h"
+#include "worker/worker_metrics.h"
+
+static const char *breaker_word(enum breaker_state state)
+{
+    switch (state) {
+    case BREAKER_CLOSED:
+        return "closed";
+    case BREAKER_HALF_OPEN:
+        return "half-open";
+    case BREAKER_OPEN:
+        return "open";
+    }
+    return "?";
+}
+
+static void on_rest_timer(uv_timer_t *timer);
+
+static void start_rest_timer(struct peer *peer, int64_t now_ms)
+{
+    int64_t rest_ms = target_rest_ms(&peer->target, now_ms);
+    if (rest_ms > 0)
+        uv_timer_start(&peer->rest_timer, on_rest_timer, (uint64_t)rest_ms, 0);
+}
+
+static void on_rest_timer(uv_timer_t *timer)
+{
+    struct peer *peer = container_of(timer, struct peer, rest_timer);
+    int64_t now_ms = clock_mono_ms();
+    if (target_rest_ms(&peer->target, now_ms) == 0)
+        target_wake(&peer->target);
+    start_rest_timer(peer, now_ms); /* it may have become longer meanwhile */
+}
+
+static struct metric_series *breaker_gauge(struct peer *peer)
+{
+    return metrics_series(peer->metrics, WORKER_METRIC_BREAKER_STATE, peer->name, NULL);
+}
+
+static void on_target_change(struct target *target)
+{
+    struct peer *peer = container_of(target, struct peer, target);
+    struct metric_series *gauge = breaker_gauge(peer);
+    int64_t now_ms = clock_mono_ms();
+    enum breaker_state before = (enum breaker_state)metric_value(gauge);
+    enum breaker_state now = target->breaker.state;
+    metric_set(gauge, now);
+    if (before != now && (now == BREAKER_OPEN || now == BREAKER_CLOSED))
+        log_at(now == BREAKER_OPEN ? LOG_WARNING : LOG_INFO, "breaker", LOG_TEXT("target", peer->name),
+               LOG_TEXT("state", breaker_word(now)),
+               LOG_NUMBER("probe_in_ms", now == BREAKER_OPEN ? target->breaker.probe_at_ms - now_ms : 0));
+    start_rest_timer(peer, now_ms);
+    peer->on_capacity_changed(peer->context);
+}
+
+static void open_peer(struct peer *peer, const struct peers_options *options, int64_t concurrency_max)
+{
+    const struct config *config = options->config;
+    peer->http = options->http;
+    peer->metrics = options->metrics;
+    peer->on_capacity_changed = options->on_capacity_changed;
+    peer->context = options->context;
+    target_init(&peer->target, (int)config->breaker.failures, config->breaker.probe_interval_ms, (int)concurrency_max,
+                on_target_change);
+    metric_set(breaker_gauge(peer), BREAKER_CLOSED);
+    uv_timer_init(options->loop, &peer->rest_timer);
+}
+
+/* HTTP/2 saves less than a card is worth: without a sound libcurl the calls are made over HTTP/1.1. */
+static bool has_http2(const struct config *config)
+{
+    const char *version = NULL;
+    bool is_sound = http_client_http2_is_sound(&version);
+    if (!is_sound && (config->issuer.http2 || config->core.http2))
+        log_warning("this libcurl does not speak HTTP/2 well enough, so HTTP/1.1 is spoken",
+                    LOG_TEXT("libcurl", version), LOG_TEXT("option", "issuer.http2, core.http2"));
+    return is_sound;
+}
+
+void peers_open(struct peers *peers, const struct peers_options *options)
+{
+    const struct config *config = options->config;
+    bool may_be_http2 = has_http2(config);
+    *peers = (struct peers){
+        .issuer =
+            {
+                .name = "issuer",
+                .url = config->issuer.url,
+                .timeout_ms = config->issuer.timeout_ms,
+                .may_be_http2 = may_be_http2 && config->issuer.http2,
+                .credential_file = config->issuer.credential_file,
+                .certificate_file = config->issuer.client_cert_file,
+                .key_file = config->issuer.client_key_file,
+            },
+        .core =
+            {
+                .name = "core",
+                .url = config->core.url,
+                .timeout_ms = config->core.timeout_ms,
+                .may_be_http2 = may_be_http2 && config->core.http2,
+                .credential_file = config->core.credential_file,
+                .certificate_file = config->core.client_cert_file,
+                .key_file = config->core.client_key_file,
+            },
+    };
+    open_peer(&peers->issuer, options, config->issuer.max_concurrency);
+    open_peer(&peers->core, options, config->core.max_concurrency);
+}
+
+bool peer_load_credential(struct peer *peer, struct err *err)
+{
+    struct credential *fresh = NULL;
+    if (!peer->credential_file)
+        return true;
+    if (!credential_load(peer->credential_file, &fresh, err))
+        return err_prefix(err, "%s.credential_file", peer->name);
+    credential_release(peer->credential); /* calls in flight hold theirs */
+    peer->credential = fresh;
+    return true;
+}
+
+/* A certificate that is out of date is used all the same: the peer decides, and its clock may be right. */
+bool peer_load_certificate(struct peer *peer, struct err *err)
+{
+    struct client_certificate *fresh = NULL;
+    if (!peer->certificate_file)
+        return true;
+    if (!client_certificate_load(peer->certificate_file, peer->key_file, &fresh, err))
+        return err_prefix(err, "%s.client_cert_file, %s.client_key_file", peer->name, peer->name);
+    const char *doubt = client_certificate_doubt(fresh);
+    if (doubt)
+        log_warning("a peer may refuse the worker's certificate", LOG_TEXT("target", peer->name),
+                    LOG_TEXT("why", doubt), LOG_TEXT("file", peer->certificate_file));
+    client_certificate_release(peer->certificate); /* calls in flight hold theirs */
+    peer->certificate = fresh;
+    return true;
+}
+
+struct credential *peer_send(struct peer *peer, struct http_call *call)
+{
+    struct credential *credential = credential_hold(peer->credential);
+    call->secret_header = credential_header(credential);
+    call->certificate = peer->certificate;
+    call->may_be_http2 = peer->may_be_http2;
+    call->timeout_ms = peer->timeout_ms;
+    http_client_start(peer->http, call);
+    return credential;
+}
+
+void peers_update_metrics(struct peers *peers)
+{
+    metric_set(breaker_gauge(&peers->issuer), peers->issuer.target.breaker.state);
+    metric_set(breaker_gauge(&peers->core), peers->core.target.breaker.state);
+}
+
+static void release_peer(struct peer *peer)
+{
+    credential_release(peer->credential);
+    client_certificate_release(peer->certificate);
+    peer->credential = NULL;
+    peer->certificate = NULL;
+}
+
+static void release(void *module)
+{
+    struct peers *peers = module;
+    release_peer(&peers->issuer);
+    release_peer(&peers->core);
+}
+
+void peers_close(struct peers *peers, void (*on_closed)(void *context), void *context)
+{
+    closing_start(&peers->closing, release, peers, on_closed, context);
+    closing_handle(&peers->closing, &peers->issuer.rest_timer);
+    closing_handle(&peers->closing, &peers->core.rest_timer);
+    closing_end(&peers->closing);
+}

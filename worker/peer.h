@@ -1,0 +1,70 @@
+/* The two peers that the worker calls, issuer and core-api: where each is, what it may cost, what the worker shows to
+ * it, and its target (target.h: breaker, limit of calls, rest, evidence).
+ *
+ * A call goes through three steps: target_enter() queues it, peer_send() sends it once it is admitted, target_leave()
+ * ends it with what the answer shows of the peer. After a rest the peer admits waiting calls by its own timer. */
+#ifndef ISSUING_PEER_H
+#define ISSUING_PEER_H
+
+#include <uv.h>
+
+#include "common/base/closing.h"
+#include "common/base/err.h"
+#include "common/base/metrics.h"
+#include "common/config/config.h"
+#include "common/http_client/http_client.h"
+#include "worker/credential.h"
+#include "worker/target.h"
+
+struct client_certificate;
+
+struct peer {
+    const char *name; /* "issuer", "core": the section of its options, and its label in metrics and logs */
+    const char *url;  /* no slash at its end; borrowed from the configuration */
+    int64_t timeout_ms;
+    bool may_be_http2;
+    struct target target;
+    /* private */
+    const char *credential_file, *certificate_file, *key_file; /* NULL = none; borrowed from the configuration */
+    struct credential *credential;                             /* NULL = none */
+    struct client_certificate *certificate;                    /* NULL = none */
+    struct http_client *http;
+    struct metrics *metrics;
+    uv_timer_t rest_timer; /* runs while the target rests */
+    void (*on_capacity_changed)(void *context);
+    void *context;
+};
+
+struct peers {
+    struct peer issuer, core;
+    struct closing closing; /* private */
+};
+
+struct peers_options {
+    uv_loop_t *loop;
+    const struct config *config;
+    struct http_client *http; /* must live until the peers are closed, as config and metrics */
+    struct metrics *metrics;
+    /* A breaker changed its state, a rest began, or another call may start. From within target_leave() and from the
+     * loop. */
+    void (*on_capacity_changed)(void *context);
+    void *context;
+};
+
+/* Reads no files: peers_load() does. */
+void peers_open(struct peers *peers, const struct peers_options *options);
+/* Reads the credential and the certificate of each peer, where it has such options. A file that cannot be used leaves
+ * the old one in force; calls in flight keep what they were sent with. peer_load_*: one of them. */
+must_check bool peer_load_credential(struct peer *peer, struct err *err);
+must_check bool peer_load_certificate(struct peer *peer, struct err *err);
+/* Sends a call that was built (issuer.h, core_api.h): with the peer's time limit, certificate and credential. The
+ * returned credential must be released when the call is done; NULL = it has none. call->on_done is set by the
+ * caller. */
+struct credential *peer_send(struct peer *peer, struct http_call *call);
+/* Sets issuing_breaker_state of both peers to what it is now. */
+void peers_update_metrics(struct peers *peers);
+/* Precondition: no call is in flight, none waits. on_closed is called from the loop; the peers hold no memory after
+ * it. */
+void peers_close(struct peers *peers, void (*on_closed)(void *context), void *context);
+
+#endif
