@@ -13,30 +13,17 @@ import time
 
 import client
 import outages
-from harness import assert_equal, assert_true, ENVIRONMENT, free_port, Program, psql, Skipped, slow, test, wait_until
+import proxies
+from harness import (assert_equal, assert_true, ENVIRONMENT, free_port, Program, psql, ROOT, Skipped, slow, test,
+                     wait_until)
 
 ROLES = ("postgres", "issuing_owner", "issuing_api", "issuing_worker", "issuing_operator")
-INI = """[databases]
-* = host=%(host)s port=5432
-
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = %(port)d
-unix_socket_dir =
-auth_type = trust
-auth_file = %(users)s
-admin_users = pgbouncer
-pool_mode = %(mode)s
-default_pool_size = %(sessions)d
-server_round_robin = 1
-max_client_conn = 500
-%(user)s
-"""
 
 
 class PgBouncer(Program):
-    """is_peer: it ends after the daemons, as a database does. Every role has `sessions` sessions of the server, which
-    take turns (server_round_robin), so that two transactions of one connection rarely share one."""
+    """examples/pgbouncer.ini, as it is shipped but for addresses, passwords and sizes. Every role has `sessions`
+    sessions of the server, which take turns (server_round_robin), so that two transactions of one connection rarely
+    share one. is_peer: it ends after the daemons, as a database does."""
 
     is_peer = True
 
@@ -50,9 +37,13 @@ class PgBouncer(Program):
         users = folder / "users"
         users.write_text("".join('"%s" ""\n' % role for role in (*ROLES, "pgbouncer")))
         host = re.search(r"host=(\S+)", world.conninfo("postgres")).group(1)
-        (folder / "pgbouncer.ini").write_text(INI % {
-            "host": host, "port": self.port, "users": users, "mode": mode, "sessions": sessions,
-            "user": "user = postgres" if os.getuid() == 0 else ""})
+        shipped = (ROOT / "examples" / "pgbouncer.ini").read_text()
+        (folder / "pgbouncer.ini").write_text(proxies.replaced(
+            shipped, ("issuing = host=127.0.0.1 port=5432", "* = host=%s port=5432" % host),
+            ("listen_port = 6432", "listen_port = %d" % self.port), ("scram-sha-256", "trust"),
+            ("/etc/pgbouncer/userlist.txt", str(users)), ("pool_mode = transaction", "pool_mode = " + mode),
+            ("default_pool_size = 20", "default_pool_size = %d\nserver_round_robin = 1" % sessions)) +
+            "admin_users = pgbouncer\n" + ("user = postgres\n" if os.getuid() == 0 else ""))
         super().__init__("pgbouncer", [path, folder / "pgbouncer.ini"], world.dir / "pgbouncer.log")
         world.programs.append(self)
         self.wait_serving()
