@@ -213,12 +213,22 @@ static void on_admin_accept_rests(void *context, int error)
 
 /* ---- the database ---- */
 
+/* A pooler is no fault, but whoever wonders why cards take a second longer finds the reason here. */
+static void log_database_ready(const struct daemon *daemon)
+{
+    if (pg_pool_is_behind_pooler(daemon->pool))
+        log_info("database ready", LOG_TEXT("pooler", "a pooler is in between: wake-ups may be lost, and work is then "
+                                                      "found by polling; migrate needs a direct connection"));
+    else
+        log_info("database ready");
+}
+
 static void on_pool_state(void *context, bool ready, const char *error_text)
 {
     struct daemon *daemon = context;
     snprintf(daemon->why_not_ready, sizeof(daemon->why_not_ready), "%s", ready ? "" : error_text);
     if (ready)
-        log_info("database ready");
+        log_database_ready(daemon);
     else
         log_warning("database away", LOG_TEXT("why", error_text));
     sd_status(ready ? "working" : "waiting for the database");

@@ -2165,4 +2165,18 @@ GUARDS = [
         becomes="IF false AND octet_length(NEW.payload::text) > 65536 OR octet_length(NEW.user_id)",
         test="db/clocks",
     ),
+    dict(
+        name="migrate is refused behind a pooler",
+        file="ctl/cmd_migrate.c",
+        line="    return !is_pooled || err_set(",
+        becomes="    return true || err_set(",
+        test="e2e/migrate behind a pooler is refused",
+    ),
+    dict(
+        name="a statement whose name is gone is sent by its text",
+        file="common/pg/pg_names.c",
+        line="    names->is_off |= is_other_session;",
+        becomes="    is_other_session = false;",
+        test="e2e/behind transaction pooling every call works",
+    ),
 ]
