@@ -265,6 +265,11 @@ int worker_in_flight(const struct worker *worker)
     return worker->slots.in_flight;
 }
 
+bool worker_backlog(const struct worker *worker, int64_t *ret_pending, int64_t *ret_oldest_ms)
+{
+    return housekeeping_backlog(worker->housekeeping, ret_pending, ret_oldest_ms);
+}
+
 void worker_update_metrics(struct worker *worker)
 {
     metric_set(metrics_series(worker->options.metrics, WORKER_METRIC_IN_FLIGHT, NULL, NULL), worker->slots.in_flight);
