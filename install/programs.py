@@ -120,7 +120,7 @@ def read_command(program, word, summary):
     return {
         "word": word, "summary": summary, "usage": usage, "blocks": blocks, "options": list(described.values()),
         "subcommands": subcommands, "arguments": list(dict.fromkeys(a for a in arguments if a not in subcommands)),
-    }  # fmt: skip
+    }
 
 
 def read_ctl(program):

@@ -99,7 +99,7 @@ def bash_plain(program, function, said):
     flags = said["flags"]
     offered = " ".join([setting(flag) for flag in flags] + ["-h"])
     return (bash_values(function, [("", flags)]),
-            {"find_command": "", "arguments": f'    {function}_words "$word" {offered}'})  # fmt: skip
+            {"find_command": "", "arguments": f'    {function}_words "$word" {offered}'})
 
 
 def bash_ctl(program, function, said):
@@ -107,7 +107,7 @@ def bash_ctl(program, function, said):
     taking = "|".join(flag["name"] for flag in said["flags"] if flag["value"])
     names = " ".join(command["word"] for command in commands)
     cases = [f"    '') {function}_words \"$word\" {names} --json "
-             + " ".join(setting(flag) for flag in said["flags"]) + " ;;"]  # fmt: skip
+             + " ".join(setting(flag) for flag in said["flags"]) + " ;;"]
     for command in commands:
         cases.append("    " + command["word"] + ") " + bash_command(function, command, names) + " ;;")
     arguments = "\n".join(['    case $command in', *cases, "    esac"])
@@ -134,7 +134,7 @@ def bash_sandbox(program, function, said):
         "    case $command in",
         f'    token) {function}_words "$word" {token} --help ;;',
         f'    *) {function}_words "$word" $( ((COMP_CWORD > 1)) || echo token) {plain} --help ;;',
-        "    esac"])  # fmt: skip
+        "    esac"])
     values = bash_values(function, [("", said["flags"]), ("token", said["token_flags"])])
     return values, {"find_command": find, "arguments": arguments}
 
@@ -144,7 +144,7 @@ def bash(program, said):
     make = bash_ctl if "commands" in said else bash_sandbox if "token_flags" in said else bash_plain
     values, parts = make(program, function, said)
     return "\n".join([BASH_HEAD.format(program=program, function=function), values,
-                      BASH_MAIN.format(program=program, function=function, **parts)])  # fmt: skip
+                      BASH_MAIN.format(program=program, function=function, **parts)])
 
 
 # ---- zsh ----
@@ -180,7 +180,7 @@ def zsh(program, said):
     lines = [f"#compdef {program}", "# Made from the program's own tables: do not edit.", "", f"{function}() {{"]
     if "commands" in said:
         listed = [shlex.quote(f"{command['word']}:{command['summary'].replace(':', chr(92) + ':')}")
-                  for command in said["commands"]]  # fmt: skip
+                  for command in said["commands"]]
         names = [command["word"] for command in said["commands"]]
         lines += [
             "    local curcontext=$curcontext state line",
@@ -192,7 +192,7 @@ def zsh(program, said):
             "    command) _describe -t commands command commands ;;",
             "    argument)",
             "    case $words[1] in", *(zsh_command(command, names) for command in said["commands"]), "    esac", "    ;;",
-            "    esac"]  # fmt: skip
+            "    esac"]
     elif "token_flags" in said:
         lines += [
             "    if [[ $words[2] == token ]] && ((CURRENT > 2)); then",
@@ -200,7 +200,7 @@ def zsh(program, said):
             "        " + zsh_arguments(said["token_flags"]),
             "    else",
             "        " + zsh_arguments(said["flags"], "'1:command:(token)'"),
-            "    fi"]  # fmt: skip
+            "    fi"]
     else:
         lines += ["    " + zsh_arguments(said["flags"])]
     return "\n".join([*lines, "}", "", f'{function} "$@"', ""])
