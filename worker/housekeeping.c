@@ -39,6 +39,8 @@ struct housekeeping {
     int behind_every;
     bool counts_behind; /* the gauges in flight count it */
     struct behind behind;
+    bool is_counted; /* the two below are from the last gauges */
+    int64_t pending, oldest_ms;
     int statement; /* of this pass: which of the three is in flight */
     bool has_more; /* one of them has more to do */
     bool is_stopped;
@@ -94,12 +96,24 @@ static void on_gauges(struct pg_query *query, const struct pg_query_result *resu
     int64_t oldest_ms = behind->pending > 0 ? behind->oldest_ms + clock_mono_ms() - behind->counted_ms : 0;
     if (pg_int8(result->rows, 0, 3) > oldest_ms)
         oldest_ms = pg_int8(result->rows, 0, 3);
-    set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "PENDING", (double)(pg_int8(result->rows, 0, 0) + behind->pending));
+    housekeeping->is_counted = true;
+    housekeeping->pending = pg_int8(result->rows, 0, 0) + behind->pending;
+    housekeeping->oldest_ms = oldest_ms;
+    set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "PENDING", (double)housekeeping->pending);
     set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "PROCESSING",
               (double)(pg_int8(result->rows, 0, 1) + behind->processing));
     set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "FAILED", (double)pg_int8(result->rows, 0, 2));
     set_gauge(metrics, WORKER_METRIC_OLDEST_PENDING, NULL, (double)oldest_ms / 1e3);
     set_gauge(metrics, WORKER_METRIC_OUTCOME_UNKNOWN, NULL, (double)(pg_int8(result->rows, 0, 4) + behind->unknown));
+}
+
+bool housekeeping_backlog(const struct housekeeping *housekeeping, int64_t *ret_pending, int64_t *ret_oldest_ms)
+{
+    if (!housekeeping->is_counted)
+        return false;
+    *ret_pending = housekeeping->pending;
+    *ret_oldest_ms = housekeeping->oldest_ms;
+    return true;
 }
 
 static void on_gauges_timer(uv_timer_t *timer)

@@ -23,6 +23,8 @@ struct housekeeping_options {
 
 must_check bool housekeeping_open(const struct housekeeping_options *options, struct housekeeping **ret_housekeeping,
                                   struct err *err);
+/* The PENDING events and the age of the oldest, as they were counted last; false: they were not counted yet. */
+bool housekeeping_backlog(const struct housekeeping *housekeeping, int64_t *ret_pending, int64_t *ret_oldest_ms);
 /* No statement starts after it. */
 void housekeeping_stop(struct housekeeping *housekeeping);
 /* No statement is in flight. */

@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/pg/pg_libpq.h"
+#include "common/pg/sql/statements.h"
 
 struct pg_sync {
     PGconn *connection;
@@ -134,6 +135,15 @@ bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err)
 {
     db->doubt = (struct pg_doubt){.is_there = false};
     return take(db, PQexec(db->connection, text), "", NULL, err);
+}
+
+bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(db, &sql_session_process, NULL, &rows, err))
+        return false;
+    *ret_is_pooled = pg_int8(rows, 0, 0) != PQbackendPID(db->connection);
+    return true;
 }
 
 const char *pg_sync_sqlstate(const struct pg_sync *db)

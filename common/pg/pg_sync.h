@@ -23,6 +23,9 @@ must_check bool pg_sync_query(struct pg_sync *db, const struct sql_statement *st
 /* Any text, several statements allowed, no parameters: migrations, BEGIN, COMMIT. One simple query is one transaction
  * unless the text begins or ends transactions itself. */
 must_check bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err);
+/* Whether a pooler is in between: the server's process is not the one that the connection was told when it was made. A
+ * pooler that passes the true process on is not noticed. */
+must_check bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err);
 /* The SQLSTATE of the last failure, "" if none. */
 const char *pg_sync_sqlstate(const struct pg_sync *db);
 void pg_rows_free(struct pg_rows *rows);

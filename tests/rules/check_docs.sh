@@ -240,6 +240,8 @@ for kind in ("unit", "db"):
     for file in pathlib.Path("tests", kind).rglob("test_*.c"):
         source = file.read_text(encoding="utf-8")
         run = set(re.findall(r"tcase_add_\w+\(\w+, (\w+)", source))
+        for tests in re.findall(r"TTest \*const tests\[\] = {(.*?)}", source, re.S):
+            run |= set(re.findall(r"\w+", tests))
         there[f"{kind}/{file.stem[len('test_'):]}"] = run & set(re.findall(r"^START_TEST\((\w+)\)", source, re.M))
 for file in pathlib.Path("tests/e2e").glob("*.py"):
     source = file.read_text(encoding="utf-8")

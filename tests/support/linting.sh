@@ -73,11 +73,11 @@ lint_docs() { build_normal && tests/rules/check_docs.sh; }
 lint_units() {
     units=$build/lint/units
     rm -rf "$units" && mkdir -p "$units" || return 1
-    for file in systemd/*.service systemd/*.target; do
+    for file in systemd/*.service systemd/*.socket systemd/*.target; do
         sed "s#=/usr/bin/issuing-#=$build/issuing-#" "$file" >"$units/${file##*/}" || return 1
     done
     bad=
-    for unit in issuing-api.service issuing-worker@1.service issuing-migrate.service issuing.target; do
+    for unit in issuing-api.service issuing-api.socket issuing-worker@1.service issuing-migrate.service issuing.target; do
         limited 60 systemd-analyze verify --man=no "$units/$unit" || bad=yes
     done
     for unit in issuing-api.service issuing-worker@1.service issuing-migrate.service; do
