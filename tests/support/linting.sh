@@ -52,11 +52,11 @@ lint_cppcheck() {
 
 lint_shell() {
     # shellcheck disable=SC2046 # a list of our own names
-    limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
+    limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check tests/deb/newer debian/issuing.p* $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
 }
 
 lint_python() {
-    find tests bench common migrations -name '*.py' | sort | while read -r file; do
+    find tests bench common install migrations -name '*.py' | sort | while read -r file; do
         python3 -W error -c 'import ast, sys; ast.parse(open(sys.argv[1], encoding="utf-8").read(), sys.argv[1])' "$file" || exit 1
     done
 }
