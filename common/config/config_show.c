@@ -153,6 +153,8 @@ void config_help(enum config_program program, FILE *out)
         write_type(option, out);
         fprintf(out, "\n        %s", option->help);
         write_range(option, out);
+        if (option->credential)
+            fprintf(out, " Credential of systemd: %s.", option->credential);
         if (*default_of(option))
             fprintf(out, " Default: %s.", default_of(option));
         fputc('\n', out);

@@ -8,6 +8,8 @@ packages_test='openssl python3-h2 nginx haproxy'
 packages_bench='wrk nginx openssl'
 packages_model='spin'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
+packages_deb='build-essential debhelper dpkg-dev lintian scdoc systemd'
+packages_pages='man-db mandoc zsh'
 packages_fmt='clang-format'
 
 # find_root: sets `root` to the words that make a command run as root.
