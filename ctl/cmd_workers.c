@@ -44,11 +44,11 @@ static bool print_workers(const struct ctl *ctl, const struct cluster *cluster, 
     bool whole = true;
     table_init(&table, heads);
     for (int i = 0; whole && i < cluster->worker_count; i++) {
-        struct cluster_worker worker = cluster_worker_at(cluster, i);
+        const struct cluster_worker *worker = &cluster->workers[i];
         if (ctl->json)
-            whole = print_worker_json(&worker);
+            whole = print_worker_json(worker);
         else
-            add_row(&worker, cluster->now_us, &table);
+            add_row(worker, cluster->now_us, &table);
     }
     if (!ctl->json && cluster->worker_count > 0)
         whole = table_flush(&table, stdout);
