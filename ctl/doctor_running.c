@@ -13,13 +13,13 @@ static bool check_no_worker(struct doctor *doctor, const struct cluster *cluster
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     const char *fix = "start issuing-worker; its log tells why it has ended";
-    char last[200] = "none was seen within a day", time[PRINT_TIME_SIZE];
+    char last[200] = "none was seen so far", time[PRINT_TIME_SIZE];
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_due, NULL, &rows, err))
         return false;
     int64_t due = pg_int8(rows, 0, 0);
-    if (cluster->worker_count > 0)
-        snprintf(last, sizeof(last), "the last one was seen at %s on host %.64s",
-                 print_time(cluster->workers[0].seen_us, time), cluster->workers[0].host);
+    if (cluster->last_us != 0)
+        snprintf(last, sizeof(last), "the last one was seen at %s on host %.64s", print_time(cluster->last_us, time),
+                 cluster->last_host);
     if (due > 0)
         doctor_report(doctor, "workers", false, fix, "no worker runs, and %" PRId64 " events are due: %s", due, last);
     else

@@ -655,6 +655,11 @@ FROM issuing.workers w
 ORDER BY 10 DESC, w.seen_at DESC, w.name
 LIMIT 1000;
 
+-- name: operator_last_worker :many
+-- why: the worker that was the last to end by itself; no row: none has. No lock.
+SELECT l.host, l.ended_at
+FROM issuing.last_worker l;
+
 -- name: operator_targets :many
 -- why: each target as all living workers see it together, what an operator asked of it, and how many events wait behind
 -- it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits, since an
