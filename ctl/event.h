@@ -59,7 +59,7 @@ must_check bool event_read_prospect(struct pg_sync *db, struct event *event, str
 must_check bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit,
                            struct pg_rows **ret_rows, struct err *err);
 
-/* The event as --json shows it (docs/operators.md); the caller may add members and prints it. NULL: out of memory. */
+/* The event as --json shows it (docs/run.md); the caller may add members and prints it. NULL: out of memory. */
 struct json *event_json(const struct event *event);
 extern const char *const event_heads[];
 void event_add_row(const struct event *event, struct table *table);
