@@ -1,6 +1,6 @@
 /* The metrics of issuing-api: the table of families, and the series that each answered call counts in.
  *
- * To add a metric: a row in API_METRICS, and a line in docs/operators.md. */
+ * To add a metric: a row in API_METRICS, and a line in docs/run.md. */
 #ifndef ISSUING_API_METRICS_H
 #define ISSUING_API_METRICS_H
 

@@ -15,7 +15,7 @@
 
 #define TICK_MS 250
 #define DRAIN_POLL_MS 10
-#define DRAIN_EXTRA_MS 4000 /* beyond the longer timeout; docs/operators.md promises 5 s, with the time to close */
+#define DRAIN_EXTRA_MS 4000 /* beyond the longer timeout; docs/run.md promises 5 s, with the time to close */
 #define METRICS_MAX (1024 * 1024)
 #define ADMIN_CONNECTIONS 64
 #define ADMIN_IDLE_MS 5000

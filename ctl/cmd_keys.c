@@ -305,6 +305,6 @@ const struct ctl_command ctl_keys = {
         "                 stopped and repeated at any time, also while api and worker run. Exit 1 when some are left\n"
         "  --rate N       at most N a second\n"
         "retire ID [FILE] marks a key as not used any more; refused while it holds card numbers\n\n"
-        "FILE is card.keys_file where it is not given. The order of a roll-out is in docs/operators.md.\n",
+        "FILE is card.keys_file where it is not given. The order of a roll-out is in docs/run.md.\n",
     .run = run_keys,
 };

@@ -1,7 +1,7 @@
 /* issuing-ctl: the operator's tool. It talks to PostgreSQL only.
  *
  * The commands are a table; each has a file of its own. Standard output is the result (a table, or JSON lines),
- * standard error is everything else. No command waits for input. docs/operators.md lists the exit codes.
+ * standard error is everything else. No command waits for input. docs/troubleshoot.md lists the exit codes.
  * Left out: calls to the issuer and core-api, which only workers make. */
 #include "ctl/ctl.h"
 

@@ -1,4 +1,4 @@
-/* The metrics of issuing-worker: one table, which docs/operators.md is checked against. */
+/* The metrics of issuing-worker: one table, which docs/run.md is checked against. */
 #ifndef ISSUING_WORKER_METRICS_H
 #define ISSUING_WORKER_METRICS_H
 

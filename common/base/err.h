@@ -7,7 +7,7 @@
 
 #include "common/base/base.h"
 
-/* kind, exit code of a program that ends because of it (docs/operators.md lists them) */
+/* kind, exit code of a program that ends because of it (docs/troubleshoot.md lists them) */
 #define ERR_KINDS(X)                                                  \
     X(NONE, 0)      /* no error */                                    \
     X(USAGE, 2)     /* the command line is wrong */                   \

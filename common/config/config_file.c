@@ -35,7 +35,7 @@ static bool check_password(const struct config_loading *loading, size_t option, 
         return true;
     return err_set(loading->err, ERR_CONFIG,
                    "there is a password in it, and mode %04o lets others at this file; put it into a file for passfile "
-                   "or PGPASSFILE, or a systemd credential (docs/operators.md, Passwords)",
+                   "or PGPASSFILE, or a systemd credential (docs/install.md, Passwords)",
                    (unsigned)(loading->mode & 07777));
 }
 

@@ -155,7 +155,7 @@ def lines(done):
 
 
 class Operators:
-    """They answer the questions, with the verbs and in the order that docs/operators.md describes."""
+    """They answer the questions, with the verbs and in the order that docs/run.md describes."""
 
     def __init__(self, world, history, seed):
         self.world, self.history, self.random, self.wrong = world, history, random.Random("%s-operators" % seed), []

@@ -442,7 +442,7 @@ static const struct {
      "issuing_worker may not connect to this database"},
 };
 
-/* As docs/operators.md describes: only our roles may connect to the database. */
+/* As docs/install.md describes: only our roles may connect to the database. */
 static const char closed[] =
     "DO $$BEGIN EXECUTE format('REVOKE CONNECT, TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); EXECUTE "
     "format('GRANT CONNECT ON DATABASE %I TO issuing_owner, issuing_api, issuing_worker, issuing_operator', "

@@ -187,7 +187,7 @@ def the_examples_of_the_readme_are_what_the_programs_print(world):
 
 @test(**AS_UP)
 def the_examples_for_operators_are_what_the_programs_print(world):
-    read(world.up(), "docs/operators.md")
+    read(world.up(), "docs/troubleshoot.md")
 
 
 def lose_one_answer(listener, port):

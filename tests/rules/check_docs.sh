@@ -36,7 +36,7 @@ metrics() {
 
 for program in issuing-api issuing-worker issuing-ctl; do
     if [ -x "$build/$program" ]; then
-        want docs/operators.md "the option (of $program)" "$(options "$program")"
+        want docs/run.md "the option (of $program)" "$(options "$program")"
     else
         printf '%s is missing: build first, or set ISSUING_BUILD\n' "$build/$program"
         missing=$((missing + 1))
@@ -47,22 +47,23 @@ slugs=$(sed -n 's/^ *X([A-Z_]*, [0-9]*, "\([a-z-]*\)",.*/\1/p' api/problems.h)
 want api/openapi.json 'the problem' "$slugs"
 want docs/clients.md 'the problem' "$slugs"
 
-want docs/operators.md 'the metric (of api/api_metrics.h)' "$(metrics api/api_metrics.h)"
-want docs/operators.md 'the metric (of worker/worker_metrics.h)' "$(metrics worker/worker_metrics.h)"
+want docs/run.md 'the metric (of api/api_metrics.h)' "$(metrics api/api_metrics.h)"
+want docs/run.md 'the metric (of worker/worker_metrics.h)' "$(metrics worker/worker_metrics.h)"
 
 # Our own reason codes: clients show them. (Operators' tables are compared below.)
 reasons=$(sed -n '/^#define OUTBOX_REASONS/,/^$/s/^ *X(\([a-z_]*\), ".*/\1/p' common/outbox.h)
 want docs/clients.md 'the reason' "$reasons"
 want api/openapi.json 'the reason' "$reasons"
 
-# The lists of common/outbox.h and the tables of docs/operators.md, both ways: reasons, causes, ends of attempts. What
-# the sweep's statement writes itself is in these lists too.
+# The lists of common/outbox.h and the tables for operators, both ways: reasons and causes in docs/troubleshoot.md, ends
+# of attempts in docs/run.md. What the sweep's statement writes itself is in these lists too.
 python3 - <<'PYTHON' || missing=$((missing + 1))
 import re
 import sys
 
 header = open("common/outbox.h", encoding="utf-8").read()
-operators = open("docs/operators.md", encoding="utf-8").read()
+troubleshoot = open("docs/troubleshoot.md", encoding="utf-8").read()
+run = open("docs/run.md", encoding="utf-8").read()
 faults = []
 
 
@@ -77,25 +78,26 @@ def listed(macro, pattern):
 
 def tabled(heading):
     """The codes in the first column of the table under a heading. issuer_http_<n> and its like are in no list."""
-    section = operators.split(f"### {heading}\n", 1)[1].split("\n#", 1)[0]
+    section = troubleshoot.split(f"\n## {heading}\n", 1)[1].split("\n#", 1)[0]
     cells = re.findall(r"^\| (`.*?) \|", section, re.M)
     words = {word for cell in cells for word in re.findall(r"`([a-z_]+)`", cell)}
     if not words:
-        faults.append(f"docs/operators.md: no codes found under {heading}: the check is broken")
+        faults.append(f"docs/troubleshoot.md: no codes found under {heading}: the check is broken")
     return words
 
 
-def compare(what, words, shown):
-    faults.extend(f"docs/operators.md: the {what} {word} is missing" for word in sorted(words - shown))
-    faults.extend(f"docs/operators.md: {word} is no {what} of common/outbox.h" for word in sorted(shown - words))
+def compare(page, what, words, shown):
+    faults.extend(f"{page}: the {what} {word} is missing" for word in sorted(words - shown))
+    faults.extend(f"{page}: {word} is no {what} of common/outbox.h" for word in sorted(shown - words))
 
 
 causes = listed("OUTBOX_CAUSES", r"X\([A-Z_]+, ([a-z_]+),")
 attempts = listed("OUTBOX_ATTEMPTS", r"X\([A-Z_]+, ([a-z_]+)\)")
-compare("reason", listed("OUTBOX_REASONS", r"X\(([a-z_]+),"), tabled("Reasons of REJECTED and FAILED"))
-compare("cause", causes, tabled("Causes of retries and deferrals"))
-counted = re.search(r"^\| `issuing_attempts_total` \| outcome \| attempts: ([a-z, ]+) \|", operators, re.M)
-compare("outcome", attempts - {"lost"}, set(counted.group(1).split(", ")) if counted else set())
+reasons = listed("OUTBOX_REASONS", r"X\(([a-z_]+),")
+compare("docs/troubleshoot.md", "reason", reasons, tabled("Reasons of REJECTED and FAILED"))
+compare("docs/troubleshoot.md", "cause", causes, tabled("Causes of retries and deferrals"))
+counted = re.search(r"^\| `issuing_attempts_total` \| outcome \| attempts: ([a-z, ]+) \|", run, re.M)
+compare("docs/run.md", "outcome", attempts - {"lost"}, set(counted.group(1).split(", ")) if counted else set())
 statements = open("common/pg/sql/outbox.sql", encoding="utf-8").read()
 written = re.search(r"l\.lease_owner, 'unknown',\s*'(\w+)', '(\w+)', NULL", statements)
 if not written or written.group(1) not in attempts or written.group(2) not in causes:
@@ -132,7 +134,7 @@ print(*faults[:10], sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
 
-# Defaults: what `--help` says is what the table of docs/operators.md says.
+# Defaults: what `--help` says is what the table of docs/run.md says.
 # shellcheck disable=SC2016 # the backquotes are for Python
 for program in issuing-api issuing-worker issuing-ctl; do
     "$build/$program" --help 2>/dev/null
@@ -140,15 +142,15 @@ done | python3 -c '
 import re
 import sys
 
-with open("docs/operators.md", encoding="utf-8") as file:
+with open("docs/run.md", encoding="utf-8") as file:
     rows = dict(re.findall(r"^\| `([a-z0-9]+\.[a-z0-9_]+)` \| ([^|]*) \|", file.read(), re.M))
 given = dict(re.findall(r"^ *--([a-z0-9]+\.[a-z0-9_]+)=.*\n(?:.* Default: (.*)\.\n)?", sys.stdin.read(), re.M))
 faults = [
-    f"docs/operators.md: the default of {option} is {default or chr(45)}, not {rows[option].strip()}"
+    f"docs/run.md: the default of {option} is {default or chr(45)}, not {rows[option].strip()}"
     for option, default in given.items()
     if option in rows and rows[option].strip().strip("`") != (default or "-")
 ]
-faults += [f"docs/operators.md: {option} is no option of any program" for option in sorted(rows.keys() - given.keys())]
+faults += [f"docs/run.md: {option} is no option of any program" for option in sorted(rows.keys() - given.keys())]
 print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 ' || missing=$((missing + 1))
@@ -256,6 +258,54 @@ for page, wanted in pages.items():
                if not re.search(rf"CREATE (?:FUNCTION|TABLE) issuing\.{name}\b", made)]
     files = re.findall(r"`([a-z0-9_]+(?:/[a-zA-Z0-9_.]+)+\.(?:c|h|sql|py|sh|md|pml))`", text)
     faults += [f"{page}: there is no file {file}" for file in files if not pathlib.Path(file).is_file()]
+print(*faults, sep="\n", end="\n" if faults else "")
+sys.exit(1 if faults else 0)
+PYTHON
+
+# Alerts: each of the list in docs/operators.md has its runbook in docs/troubleshoot.md, a heading of the alert's name,
+# and each runbook is in the list.
+python3 - <<'PYTHON' || missing=$((missing + 1))
+import re
+import sys
+
+operators = open("docs/operators.md", encoding="utf-8").read()
+listed = re.findall(r"^\| \[(\w+)\]\(troubleshoot\.md#(\w+)\) \|", operators, re.M)
+page = open("docs/troubleshoot.md", encoding="utf-8").read()
+runbooks = set(re.findall(r"^### (\w+)$", page.split("\n## Alerts\n", 1)[1].split("\n## ", 1)[0], re.M))
+names = {name for name, _ in listed}
+faults = [f"docs/operators.md: the link of {name} goes to #{at}" for name, at in listed if name.lower() != at]
+faults += [f"docs/troubleshoot.md: the runbook of {name} is missing" for name in sorted(names - runbooks)]
+faults += [f"docs/operators.md: the alert {name} is missing" for name in sorted(runbooks - names)]
+faults += [] if len(names) > 5 else ["docs/operators.md: no alerts found: the check is broken"]
+print(*faults, sep="\n", end="\n" if faults else "")
+sys.exit(1 if faults else 0)
+PYTHON
+
+# Tables: each row has as many cells as its header. Where a bar stands in a cell without a backslash, also inside of
+# code, a page shows the cell cut off and loses the last one.
+python3 - <<'PYTHON' || missing=$((missing + 1))
+import pathlib
+import re
+import sys
+
+faults, tables = [], 0
+for page in sorted(pathlib.Path(".").rglob("*.md")):
+    if page.parts[0].startswith(("build", ".")):
+        continue
+    cells, fence, before = 0, False, ""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        fence ^= line.lstrip().startswith("```")
+        count = len(re.findall(r"(?<!\\)\|", line)) - 1 if line.startswith("|") and not fence else 0
+        if not cells and re.fullmatch(r"\|(?: *:?-+:? *\|)+", line) and not fence:
+            cells, tables = count, tables + 1
+            if len(re.findall(r"(?<!\\)\|", before)) - 1 != cells:
+                faults.append(f"{page}:{number - 1}: the header has another number of cells than the line below it")
+        elif cells and count and count != cells:
+            faults.append(f"{page}:{number}: {count} cells in a table of {cells}")
+        elif not count:
+            cells = 0
+        before = line
+faults += [] if tables > 20 else ["few tables found in the documents: the check is broken"]
 print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON

@@ -1,6 +1,6 @@
 -- All statements of issuing-ctl, except the migrations. The role is issuing_operator (migrate: the owner), which has no
--- right on cards.number_record. The first five parameters of a statement with filters are those of ctl/filter.c. A
--- statement that returns an event returns the columns of ctl/event.h, in its order.
+-- right on cards.number_record. The first 14 parameters of operator_pick_* are those of ctl/filter.c. A statement that
+-- returns an event returns the columns of ctl/event.h, in its order.
 
 -- name: operator_session :none
 -- why: the first statement of every session of issuing-ctl: whatever search_path the role, the database or the caller
@@ -24,25 +24,187 @@ GROUP BY 1
 ORDER BY 2 DESC, 1
 LIMIT 20;
 
--- name: operator_events :many
--- why: events by filter, or one by its id; newest first, keyset paging on the primary key (ids are time-ordered). No
--- lock. $1-$5 filters, $6 one id, $7 the last id of the previous page, $8 limit.
-SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
-       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
-       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
-       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
-FROM issuing.outbox_events e
+-- name: operator_bounds :one
+-- why: what a walk over the events needs once (ctl/pick.h): the time that "ago" counts from, and from when to when
+-- there are partitions. Ids of other times are in the partition _rest. No lock.
+SELECT clock_timestamp(), min(p.from_at), max(p.to_at)
+FROM issuing.partitions p
+WHERE p.parent = 'outbox_events';
+
+-- name: operator_pick_all :many
+-- why: the events that match, walked by the primary key, $18 of them looked at in one statement, so that no statement
+-- runs long however rare the matches are. Returns those that match, in order, and the last one that was looked at; the
+-- last column is how many were. A statement is planned with its values: a filter that is null disappears, with it the
+-- join of the cards, and of the two sort keys one. No lock. $1-$14 filters (ctl/filter.h), $15 first id, $16 the id
+-- before which it ends, $17 newest first, $18 how many to look at.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             ($1::text IS NULL OR e.status = $1::text)
+             AND ($2::text IS NULL OR e.event_type = $2::text)
+             AND ($3::text IS NULL OR e.reason_code = $3::text)
+             AND ($4::text IS NULL OR e.user_id = $4::text)
+             AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+             AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+             AND ($7::int8 IS NULL OR e.status = 'FAILED'
+                 AND coalesce(e.completed_at, e.updated_at)
+                     >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+             AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+             AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+                  OR lower(e.payload ->> 'replaces') = lower($9::text))
+             AND ($10::text IS NULL OR c.last4 = $10::text)
+             AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+             AND ($12::bool IS NOT TRUE
+                  OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+             AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+                  OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+             AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL) AS matches
+      FROM (SELECT * FROM issuing.outbox_events x
+            WHERE ($15::uuid IS NULL OR x.id >= $15::uuid) AND ($16::uuid IS NULL OR x.id < $16::uuid)
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_pick_user :many
+-- why: like operator_pick_all, for the events of one user, by outbox_events_user. No lock.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             ($1::text IS NULL OR e.status = $1::text)
+             AND ($2::text IS NULL OR e.event_type = $2::text)
+             AND ($3::text IS NULL OR e.reason_code = $3::text)
+             AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+             AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+             AND ($7::int8 IS NULL OR e.status = 'FAILED'
+                 AND coalesce(e.completed_at, e.updated_at)
+                     >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+             AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+             AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+                  OR lower(e.payload ->> 'replaces') = lower($9::text))
+             AND ($10::text IS NULL OR c.last4 = $10::text)
+             AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+             AND ($12::bool IS NOT TRUE
+                  OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+             AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+                  OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+             AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL) AS matches
+      FROM (SELECT * FROM issuing.outbox_events x
+            WHERE x.user_id = $4::text AND ($15::uuid IS NULL OR x.id >= $15::uuid)
+              AND ($16::uuid IS NULL OR x.id < $16::uuid)
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_pick_failed :many
+-- why: like operator_pick_all, for the FAILED events, by outbox_events_failed. No lock.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             ($1::text IS NULL OR e.status = $1::text)
+             AND ($2::text IS NULL OR e.event_type = $2::text)
+             AND ($3::text IS NULL OR e.reason_code = $3::text)
+             AND ($4::text IS NULL OR e.user_id = $4::text)
+             AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+             AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+             AND ($7::int8 IS NULL OR e.status = 'FAILED'
+                 AND coalesce(e.completed_at, e.updated_at)
+                     >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+             AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+             AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+                  OR lower(e.payload ->> 'replaces') = lower($9::text))
+             AND ($10::text IS NULL OR c.last4 = $10::text)
+             AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+             AND ($12::bool IS NOT TRUE
+                  OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+             AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+                  OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+             AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL) AS matches
+      FROM (SELECT * FROM issuing.outbox_events x
+            WHERE x.failed_at IS NOT NULL AND ($15::uuid IS NULL OR x.id >= $15::uuid)
+              AND ($16::uuid IS NULL OR x.id < $16::uuid)
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_pick_open :many
+-- why: the open events that match: all of them are read by outbox_events_due, which is not in the order of ids, and
+-- sorted. All rows match; the last column is how many there are. No lock. Parameters as operator_pick_all.
+SELECT e.id, e.updated_at, true, count(*) OVER ()
+FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL) e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
 WHERE ($1::text IS NULL OR e.status = $1::text)
   AND ($2::text IS NULL OR e.event_type = $2::text)
   AND ($3::text IS NULL OR e.reason_code = $3::text)
   AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
-  AND ($6::uuid IS NULL OR e.id = $6::uuid)
-  AND ($7::uuid IS NULL OR e.id < $7::uuid)
-ORDER BY e.id DESC
-LIMIT $8::int8;
+  AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+  AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+  AND ($7::int8 IS NULL OR e.status = 'FAILED'
+      AND coalesce(e.completed_at, e.updated_at)
+          >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+  AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+  AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+       OR lower(e.payload ->> 'replaces') = lower($9::text))
+  AND ($10::text IS NULL OR c.last4 = $10::text)
+  AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+  AND ($12::bool IS NOT TRUE
+       OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+  AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+       OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+  AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL)
+  AND ($15::uuid IS NULL OR e.id >= $15::uuid) AND ($16::uuid IS NULL OR e.id < $16::uuid)
+ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
+LIMIT $18::int8;
+
+-- name: operator_pick_unsettled :many
+-- why: like operator_pick_open, for the open and the FAILED events, by outbox_events_due and outbox_events_failed.
+SELECT e.id, e.updated_at, true, count(*) OVER ()
+FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL
+      UNION ALL SELECT * FROM issuing.outbox_events y WHERE y.failed_at IS NOT NULL) e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
+WHERE ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+  AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+  AND ($7::int8 IS NULL OR e.status = 'FAILED'
+      AND coalesce(e.completed_at, e.updated_at)
+          >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+  AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+  AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+       OR lower(e.payload ->> 'replaces') = lower($9::text))
+  AND ($10::text IS NULL OR c.last4 = $10::text)
+  AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+  AND ($12::bool IS NOT TRUE
+       OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+  AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+       OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+  AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL)
+  AND ($15::uuid IS NULL OR e.id >= $15::uuid) AND ($16::uuid IS NULL OR e.id < $16::uuid)
+ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
+LIMIT $18::int8;
+
+-- name: operator_events :many
+-- why: events by their ids, in the order of the ids; primary keys. No lock. $1 ids.
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
+       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
+       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+       e.traceparent, c.issuer_card_id, r.last4, r.status
+FROM unnest($1::uuid[]) WITH ORDINALITY AS i (id, n)
+JOIN issuing.outbox_events e ON e.id = i.id
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
+LEFT JOIN issuing.cards r ON r.user_id = e.user_id
+    AND r.id = CASE WHEN e.payload ->> 'replaces' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                    THEN (e.payload ->> 'replaces')::uuid END
+ORDER BY i.n;
 
 -- name: operator_attempts :many
 -- why: the history of one event, newest first so that the limit cuts the oldest; primary key. No lock. $1 event, $2
@@ -61,64 +223,6 @@ WHERE o.event_id = $1::uuid
 ORDER BY o.id
 LIMIT 10000;
 
--- name: operator_replay_count :one
--- why: the number of FAILED events that match, and the horizon of one bulk action: it leaves alone what fails after the
--- horizon. The horizon is the database's time, or later where a clock stepped back and an existing row has a later
--- time. $1-$5 filters.
-SELECT count(*), greatest(clock_timestamp(), max(e.updated_at))
-FROM issuing.outbox_events e
-WHERE e.failed_at IS NOT NULL
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond');
-
--- name: operator_replay_page :many
--- why: the next FAILED events that match, oldest first, keyset paging on outbox_events_failed. Takes no lock:
--- updated_at identifies the state of the row that was seen, and operator_replay and operator_resolve act on that state
--- only. $1-$5 filters, $6 horizon in us, $7 the last id of the previous page, $8 limit.
-SELECT e.id, e.updated_at
-FROM issuing.outbox_events e
-WHERE e.failed_at IS NOT NULL
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
-  AND (extract(epoch FROM e.updated_at) * 1000000)::int8 <= $6::int8
-  AND ($7::uuid IS NULL OR e.id > $7::uuid)
-ORDER BY e.id
-LIMIT $8::int8;
-
--- name: operator_cancel_count :one
--- why: like operator_replay_count, for the PENDING events that match and were certainly not sent; outbox_events_due. No
--- lock. $1-$5 filters.
-SELECT count(*), greatest(clock_timestamp(), max(e.updated_at))
-FROM issuing.outbox_events e
-WHERE e.due_at IS NOT NULL AND e.status = 'PENDING' AND e.first_sent_at IS NULL
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond');
-
--- name: operator_cancel_page :many
--- why: like operator_replay_page, for the PENDING events that match and were certainly not sent. No lock. $1-$5
--- filters, $6 horizon in us, $7 the last id of the previous page, $8 limit.
-SELECT e.id, e.updated_at
-FROM issuing.outbox_events e
-WHERE e.due_at IS NOT NULL AND e.status = 'PENDING' AND e.first_sent_at IS NULL
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
-  AND (extract(epoch FROM e.updated_at) * 1000000)::int8 <= $6::int8
-  AND ($7::uuid IS NULL OR e.id > $7::uuid)
-ORDER BY e.id
-LIMIT $8::int8;
-
 -- name: operator_replay :many
 -- why: FAILED -> PENDING and its audit row. Locks, conditions and what a replay resets are explained at issuing.replay
 -- in migrations/0009_operators.sql. No row = no such event; the last column says why nothing was done. $1 event, $2
@@ -127,7 +231,8 @@ SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_co
        e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
        e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
        e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+       e.traceparent, c.issuer_card_id, NULL::text, NULL::text, r.refused
 FROM issuing.replay($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
@@ -155,7 +260,8 @@ SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_co
        e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
        e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
        e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+       e.traceparent, c.issuer_card_id, NULL::text, NULL::text, r.refused
 FROM issuing.cancel($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
@@ -168,28 +274,11 @@ SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_co
        e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
        e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
        e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+       e.traceparent, c.issuer_card_id, NULL::text, NULL::text, r.refused
 FROM issuing.resolve($1::uuid, $2::int8, $3::bool, $4::int8, $5::text, $6::text, $7::text, $8::text, $9::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
-
--- name: operator_reconcile_page :many
--- why: the next events to look up at the issuer, oldest first, keyset paging on the primary key; the FAILED ones by
--- outbox_events_failed. No lock. $1-$5 filters, $6 the last id of the previous page, $7 limit. Of the FAILED ones only
--- those whose outcome is unknown.
-SELECT e.id
-FROM issuing.outbox_events e
-WHERE e.event_type = 'CARD_ISSUE'
-  AND (e.status <> 'FAILED' OR e.first_sent_at IS NOT NULL
-       AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id))
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
-  AND ($6::uuid IS NULL OR e.id > $6::uuid)
-ORDER BY e.id
-LIMIT $7::int8;
 
 -- name: operator_ask_reconcile :many
 -- why: a mark for each event, which a worker processes: issuing.ask_reconcile in migrations/0009_operators.sql. An

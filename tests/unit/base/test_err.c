@@ -1,5 +1,5 @@
 /* An operator reads one line and a script reads an exit code. The message must stay one line and end in a whole
- * character whatever text a library returned, and the code must be that of docs/operators.md. */
+ * character whatever text a library returned, and the code must be that of docs/troubleshoot.md. */
 #include <check.h>
 #include <string.h>
 
