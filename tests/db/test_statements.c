@@ -40,6 +40,7 @@ static const struct {
     {"outbox_", {"issuing_worker"}},
     {"keep_rows", {"issuing_worker"}},
     {"keep_house", {"issuing_worker"}},
+    {"heartbeat", {"issuing_worker"}},
     {"reconcile_", {"issuing_worker"}},
     {"check_rest", {"issuing_worker"}},
     {"operator_migrate_", {"issuing_owner"}},

@@ -380,7 +380,7 @@ START_TEST(no_create_leaves_when_the_machine_slept_while_the_call_was_queued)
     answer(0, 200, ELIGIBLE);
     run_until(flow->step == STEP_ISSUE && flow->wait == FLOW_WAIT_TURN);
     clock_advance(SLEPT_US);
-    target_leave(&world.peers.issuer.target, &blocker, BREAKER_GOOD, -1);
+    target_leave(&world.peers.issuer.target, &blocker, BREAKER_GOOD, NULL, -1);
     run_until(world.write_count > 0 || world.request_count > 1);
     ck_assert_int_eq(world.request_count, 1);
     struct write_op *op = expect_write(WRITE_EXTEND);
@@ -448,7 +448,7 @@ START_TEST(an_attempt_shows_what_it_waits_for)
     world.write_count = 0;
     op->on_written(op, WRITE_DONE, "");
     ck_assert_int_eq(flow->wait, FLOW_WAIT_TURN);
-    target_leave(&world.peers.core.target, &blocker, BREAKER_GOOD, -1);
+    target_leave(&world.peers.core.target, &blocker, BREAKER_GOOD, NULL, -1);
     ck_assert_int_eq(flow->wait, FLOW_WAIT_CALL);
     expect_request(0, "/v1/users/user-0/card-eligibility");
     answer(0, 200, INELIGIBLE);

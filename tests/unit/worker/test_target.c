@@ -40,7 +40,7 @@ static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
     else
         caller->rejected++;
     if (leave_when_admitted && entry == TARGET_ADMITTED)
-        target_leave(&target, ticket, BREAKER_NOTHING, -1);
+        target_leave(&target, ticket, BREAKER_NOTHING, NULL, -1);
 }
 
 static void set_up(void)
@@ -70,7 +70,7 @@ static enum target_entry enter(int i)
 
 static void leave(int i, enum breaker_result result)
 {
-    target_leave(&target, &callers[i].ticket, result, -1);
+    target_leave(&target, &callers[i].ticket, result, "issuer_http_503", -1);
 }
 
 static void fill(void)
@@ -346,7 +346,7 @@ static int64_t rest_ms(void)
 static void busy(int i, int64_t retry_after_ms)
 {
     ck_assert_int_eq(enter(i), TARGET_ADMITTED);
-    target_leave(&target, &callers[i].ticket, BREAKER_BUSY, retry_after_ms);
+    target_leave(&target, &callers[i].ticket, BREAKER_BUSY, "issuer_http_429", retry_after_ms);
 }
 
 START_TEST(the_first_429_rests_for_a_moment_and_the_next_for_its_retry_after)
@@ -429,7 +429,7 @@ START_TEST(no_call_waits_for_the_end_of_a_long_rest)
     later(TARGET_REST_LEAST_MS);
     ck_assert_int_eq(enter(1), TARGET_ADMITTED);
     ck_assert_int_eq(enter(2), TARGET_QUEUED);
-    target_leave(&target, &callers[1].ticket, BREAKER_BUSY, TARGET_REST_WAIT_MS + 1);
+    target_leave(&target, &callers[1].ticket, BREAKER_BUSY, "issuer_http_429", TARGET_REST_WAIT_MS + 1);
     ck_assert_int_eq(callers[2].rejected, 1);
     ck_assert_int_eq(enter(3), TARGET_REJECTED);
     later(1);
