@@ -11,7 +11,8 @@ BEGIN
                             UNION SELECT x.grantee FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) x
                                   WHERE t.attrelid = c.oid AND NOT t.attisdropped) a
         WHERE c.relnamespace = 'issuing'::regnamespace AND c.relowner <> a.grantee
-          AND a.grantee IN (SELECT r.oid FROM pg_roles r WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator'))
+          AND a.grantee IN (SELECT r.oid FROM pg_roles r WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator',
+                                                                     'issuing_viewer'))
     LOOP
         EXECUTE format('REVOKE ALL ON %s FROM %s', held.tab, held.role);
     END LOOP;
@@ -26,6 +27,7 @@ BEGIN
         -- The first is for programs of the release before that are still connected.
         GRANT EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]), issuing.reveal_number(uuid, text, int8[], int8) TO issuing_api;
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.mend_tries(text) TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
@@ -40,6 +42,8 @@ BEGIN
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status), INSERT
             ON issuing.cards TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.workers, issuing.worker_targets TO issuing_worker;
+        GRANT SELECT ON issuing.target_controls TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text),
@@ -58,6 +62,18 @@ BEGIN
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
             issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text) TO issuing_operator;
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
+        GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
+        GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts, issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
+            issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_viewer;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status) ON issuing.cards
+            TO issuing_viewer;
+        GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_viewer;
+        GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls TO issuing_viewer;
     END IF;
 END
 $$;

@@ -1,13 +1,15 @@
--- Run at the start of every migrate. Makes the four roles when it may. They log in by whatever pg_hba.conf says; no password is set here.
+-- Run at the start of every migrate. Makes the five roles when it may. They log in by whatever pg_hba.conf says; no password is set here.
 --   issuing_owner     owns the tables; migrations run as it
 --   issuing_api       accepts requests, reads requests and cards of one user at a time
 --   issuing_worker    claims, saves, finishes, cleans up
 --   issuing_operator  reads everything but card numbers, replays, is audited
+--   issuing_viewer    reads what an operator reads, changes nothing
 DO $$
 DECLARE
     r text;
 BEGIN
-    FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator'] LOOP
+    FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator',
+                           'issuing_viewer'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I LOGIN', r);
@@ -28,7 +30,8 @@ BEGIN
     -- What a session of ours names without a schema is ours or PostgreSQL's, and nothing that others may create. Not while the tables are in `public`:
     -- programs of a release from before 0005 name no schema, and must find them until 0005 has moved them. Then this file runs again.
     IF to_regclass('public.schema_migration') IS NULL OR to_regclass('issuing.schema_migration') IS NOT NULL THEN
-        FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator'] LOOP
+        FOREACH r IN ARRAY ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator',
+                               'issuing_viewer'] LOOP
             BEGIN
                 EXECUTE format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp', r);
             EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL;

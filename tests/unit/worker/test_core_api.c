@@ -8,12 +8,12 @@
 
 #include "common/json/json_strict.h"
 #include "worker/core_api.h"
+#include "worker/peer_call.h"
 
 #define REQUEST "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
 #define CARD "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c"
 #define OLD_CARD "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5d"
 
-static struct http_call call;
 static struct outcome outcome;
 static struct core_link link_of_card;
 
@@ -30,37 +30,17 @@ static void tear_down(void)
     http_call_done(&call);
 }
 
-/* Line 0 is the URL; NULL: there is no such line. */
-static void expect_line(int number, const char *text)
-{
-    const char *line = call.lines.bytes, *end = line + call.lines.length;
-    for (; number > 0 && line < end; number--)
-        line += strlen(line) + 1;
-    if (!text)
-        ck_assert_ptr_eq(line, end + 1);
-    else
-        ck_assert_str_eq(line, text);
-}
-
-static void answered(int status, const char *text)
-{
-    call.result = HTTP_ANSWERED;
-    call.status = status;
-    call.retry_after_ms = -1;
-    buf_reset(&call.answer);
-    ck_assert(buf_put_text(&call.answer, text));
-    memset(&outcome, 0x55, sizeof(outcome));
-}
-
 static void check(int status, const char *text)
 {
     answered(status, text);
+    memset(&outcome, 0x55, sizeof(outcome));
     core_read_check(&call, &outcome);
 }
 
 static void link_(int status, const char *text)
 {
     answered(status, text);
+    memset(&outcome, 0x55, sizeof(outcome));
     core_read_link(&call, &outcome);
 }
 

@@ -9,6 +9,7 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "worker/issuer.h"
+#include "worker/peer_call.h"
 
 #define EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
 #define OTHER "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c"
@@ -19,7 +20,6 @@
     "{\"id\":\"ic_2\",\"reference\":\"" EVENT \
     "\",\"exp_month\":3,\"exp_year\":2031,\"status\":\"cancelled\",\"last4\":\"1111\"}"
 
-static struct http_call call;
 static struct uuid event_id;
 static struct issuer_card card;
 static struct outcome outcome;
@@ -37,27 +37,6 @@ static void set_up(void)
 static void tear_down(void)
 {
     http_call_done(&call);
-}
-
-/* Line 0 is the URL; NULL: there is no such line. */
-static void expect_line(int number, const char *text)
-{
-    const char *line = call.lines.bytes, *end = line + call.lines.length;
-    for (; number > 0 && line < end; number--)
-        line += strlen(line) + 1;
-    if (!text)
-        ck_assert_ptr_eq(line, end + 1);
-    else
-        ck_assert_str_eq(line, text);
-}
-
-static void answered(int status, const char *text)
-{
-    call.result = HTTP_ANSWERED;
-    call.status = status;
-    call.retry_after_ms = -1;
-    buf_reset(&call.answer);
-    ck_assert(buf_put_text(&call.answer, text));
 }
 
 static void not_answered(enum http_result result)
