@@ -3,7 +3,7 @@
 
 Boots a machine (machine.py), installs by docs/install.md, literally, and goes through stories.py; then the packages of
 build/deb, where `./dev deb` has made them, in a second machine. A filter is part of a sentence; the install is always
-run. --transcript writes docs/install-transcript.md. The last line is "systemd: N passed, N failed".
+run. --transcript compiles all and writes docs/install-transcript.md. The last line is "systemd: N passed, N failed".
 
 Needs root, namespaces, overlay and systemd-nspawn; where they are not allowed it is skipped, and says why.
 """
@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import pathlib
 import pwd
+import shutil
 import signal
 import sys
 import time
@@ -67,8 +68,8 @@ def traces():
     """What a machine could leave behind on this one."""
     mounts = [line for line in pathlib.Path("/proc/self/mounts").read_text().splitlines() if "issuing-test" in line]
     users = [user.pw_name for user in pwd.getpwall() if user.pw_name.startswith("issuing")]
-    files = [str(path) for path in map(pathlib.Path, ("/etc/issuing", "/etc/credstore/issuing.card_keys", "/run/issuing",
-                                                      "/usr/bin/issuing-api", machines.OVERLAY)) if path.exists()]
+    paths = ("/etc/issuing", "/etc/credstore/issuing.card_keys", "/usr/bin/issuing-api", machines.OVERLAY)
+    files = [path for path in paths if pathlib.Path(path).exists()]
     cgroups = [str(path) for path in pathlib.Path("/sys/fs/cgroup").rglob("issuing-systemd-*")]
     return mounts + users + files + cgroups
 
@@ -79,8 +80,10 @@ def nothing_is_left(before):
         raise machines.Failed("left behind: %s" % left)
 
 
-def install_and_tell(report, folder, filters, transcript):
+def install_and_tell(report, folder, filters, transcript, is_fresh):
     release = folder / "release"  # so that the next run compiles only what has changed
+    if is_fresh:
+        shutil.rmtree(release, ignore_errors=True)
     release.mkdir(parents=True, exist_ok=True)
     machine = machines.Machine(ROOT, folder / "machine.log")
     machine.binds.append("%s:%s/build-release" % (str(release).replace(":", "\\:"), installing.HOME))
@@ -111,7 +114,7 @@ def main():
     folder = ROOT / "build" / "systemd"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        install_and_tell(report, folder, options.filters, transcript)
+        install_and_tell(report, folder, options.filters, transcript, options.transcript)
         packages.run(report, ROOT, folder, options.filters)
     except machines.Unavailable as error:
         report.skip("the rest", str(error))
