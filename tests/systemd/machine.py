@@ -81,7 +81,7 @@ def why_not():
     tried = subprocess.run(["unshare", "-m", "sh", "-ec", MOUNT.split("cd ")[0].format(overlay=OVERLAY)],
                            stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if tried.returncode != 0:
-        return "no overlay in a namespace of its own: " + (tried.stderr.strip().splitlines() or ["refused"])[-1]
+        return "no overlay in a namespace of its own: " + (tried.stderr.strip().splitlines() or ["refused"])[0]
     return None
 
 
