@@ -8,7 +8,6 @@ run. --transcript compiles all and writes docs/install-transcript.md. The last l
 Needs root, namespaces, overlay and systemd-nspawn; where they are not allowed it is skipped, and says why.
 """
 import argparse
-import contextlib
 import pathlib
 import pwd
 import shutil
@@ -103,8 +102,8 @@ def main():
     parser.add_argument("--transcript", action="store_true")
     parser.add_argument("filters", nargs="*", metavar="NAME-FILTER")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     report, transcript = Report(), Transcript()
     why = machines.why_not()
     if why:
@@ -129,6 +128,4 @@ def main():
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main())
-    sys.exit(130)
+    sys.exit(main())
