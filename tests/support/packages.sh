@@ -9,6 +9,7 @@ packages_bench='wrk nginx openssl'
 packages_model='spin'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
 packages_deb='build-essential debhelper dpkg-dev lintian scdoc systemd'
+packages_systemd='systemd systemd-sysv systemd-container dbus sudo postgresql-15 curl scdoc'
 packages_pages='man-db mandoc zsh'
 packages_fmt='clang-format'
 
