@@ -68,13 +68,14 @@ def tests(packages, folder):
                  (("issuing-ctl", "--log.level", "=", "in"), {"info"}),
                  (("issuing-ctl", "--log.level", "=", "debug", "keys", "ro"), {"rotate"}),
                  (("issuing-ctl", "--config", "/no/list", "keys", "rotate", keys), {keys + "ile"}),
-                 (("issuing-ctl", "list", "--since", ""), set()),
+                 (("issuing-ctl", "list", "--since", ""), set()), (("issuing-ctl", "pause", "c"), {"core"}),
                  (("issuing-api", "--card.keys_file", "=", keys), {keys + "ile"})]
         for words, wanted in asked:
             check(bash(*words) == wanted, "bash, %s: %s" % (" ".join(words), bash(*words)))
         asked = [("issuing-ctl list --status ", statuses), ("issuing-ctl list --status=RE", {"REJECTED"}),
                  ("issuing-ctl --log.level=in", {"info"}), ("issuing-ctl --log.level=debug keys ro", {"rotate"}),
-                 ("issuing-ctl keys rotate %s" % keys, {"keys.file"}), ("issuing-ctl list --since ", set())]
+                 ("issuing-ctl keys rotate %s" % keys, {"keys.file"}), ("issuing-ctl list --since ", set()),
+                 ("issuing-ctl pause c", {"core"})]
         for (line, wanted), offered in zip(asked, zsh(*(line for line, _ in asked))):
             check(offered == wanted, "zsh, %s: %s" % (line, offered))
 
