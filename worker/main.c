@@ -45,12 +45,12 @@ static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
     int64_t now_us = clock_wall_us();
     status->in_flight = worker_in_flight(program->worker);
     /* While the database is away the last count says nothing of now. */
-    status->knows_backlog =
-        pg_pool_ready(program->daemon.pool) && worker_backlog(program->worker, &status->pending, &status->oldest_ms);
+    status->knows_backlog = pg_pool_ready(program->daemon.pool) &&
+                            outbox_gauges_backlog(program->daemon.gauges, &status->pending, &status->oldest_ms);
     worker_update_metrics(program->worker);
     for (size_t i = 0; i < ARRAY_SIZE(status->targets); i++) {
         const struct metric_series *breaker =
-            metrics_series(program->daemon.metrics, WORKER_METRIC_BREAKER_STATE, status->targets[i].name, NULL);
+            metrics_series(program->daemon.metrics, DAEMON_METRIC_BREAKER_STATE, status->targets[i].name, NULL);
         worker_status_note(&status->targets[i], metric_value(breaker) == BREAKER_CLOSED, now_us);
     }
     worker_status_line(status, now_us, ret_text, DAEMON_STATUS_SIZE);
@@ -168,9 +168,6 @@ int main(int argc, char **argv)
         .name = "issuing-worker",
         .program = CONFIG_WORKER,
         .new_metrics = worker_metrics_new,
-        .lag_metric = WORKER_METRIC_LOOP_LAG,
-        .build_metric = WORKER_METRIC_BUILD_INFO,
-        .db_errors_metric = WORKER_METRIC_DB_ERRORS,
         .pipeline = PIPELINE,
         .waiting_max = WAITING_MAX,
         .open = open_modules,

@@ -31,8 +31,6 @@ void worker_reload(struct worker *worker);
 void worker_wake(struct worker *worker);
 /* Events held. */
 int worker_in_flight(const struct worker *worker);
-/* The PENDING events and the age of the oldest, as they were counted last; false: they were not counted yet. */
-bool worker_backlog(const struct worker *worker, int64_t *ret_pending, int64_t *ret_oldest_ms);
 /* Sets the gauges that show the present state. */
 void worker_update_metrics(struct worker *worker);
 /* Stops claiming; from now on attempts are given back before their next call. */
