@@ -90,7 +90,8 @@ static int run_list(struct ctl *ctl, char **arguments, int count)
 {
     struct list list = {.ctl = ctl};
     struct err err;
-    const struct option_spec specs[] = {FILTER_OPTIONS(&list.filter), {.name = NULL}};
+    const struct option_spec specs[] = {
+        FILTER_OPTIONS(&list.filter), FILTER_ORDER_OPTION(&list.filter), {.name = NULL}};
     if (!options_read(specs, arguments, count, &count, &err) || !filter_check(&list.filter, &err))
         return ctl_fail(&err);
     if (count > 0) {

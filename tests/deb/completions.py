@@ -27,7 +27,7 @@ def tests(packages, folder):
     def zsh(*lines):
         functions = place(lines[0].split()[0]) / "usr/share/zsh/vendor-completions"
         said = output(HERE / "zsh_completions", functions, folder / "matches", *lines, timeout=120)
-        return [set(block.split("\n")) - {""} for block in (said + "\n").split("\n\n")][:len(lines)]
+        return [set(block.split("\n")) - {""} for block in ("\n" + said).split("\n--\n")][:len(lines)]
 
     def offers(shell, where, offered, wanted):
         missing = sorted(set(wanted) - offered)
