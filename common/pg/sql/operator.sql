@@ -625,7 +625,8 @@ WITH ours AS MATERIALIZED (
            format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), r.rolname)
     FROM pg_roles r
     WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
-      AND NOT r.rolsuper AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
+      AND NOT r.rolsuper
+      AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
 )
 SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
 
@@ -883,7 +884,8 @@ WITH living AS MATERIALIZED (
            count(*) FILTER (WHERE l.is_resting) AS resting, count(*) FILTER (WHERE l.is_paused) AS obeying,
            count(*) FILTER (WHERE l.probe_number >= coalesce(c.probe_number, 0)) AS probed,
            coalesce(min(l.since) FILTER (WHERE l.state <> 'closed'), max(l.since)) AS since,
-           (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause, min(l.next_at) AS next_at,
+           (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause,
+           min(l.next_at) AS next_at,
            coalesce(sum(l.in_flight), 0)::int8 AS in_flight, coalesce(sum(l.waiting), 0)::int8 AS waiting,
            c.paused_at, c.paused_by, c.paused_why
     FROM names n
