@@ -253,8 +253,8 @@ static void print_summary(const struct reconcile *reconcile, bool by_filter)
                 "issuing-ctl: stopped; workers still look up the %d that are in progress, until --timeout is over\n",
                 reconcile->open);
     else if (reconcile->open > 0)
-        fprintf(stderr,
-                "issuing-ctl: no result in time; is a worker running, and is the breaker of the issuer closed?\n");
+        fprintf(stderr, "issuing-ctl: no result in time; issuing-ctl workers and targets show whether a worker can ask "
+                        "the issuer\n");
 }
 
 static int run_reconcile(struct ctl *ctl, char **arguments, int count)
