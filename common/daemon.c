@@ -11,11 +11,14 @@
 #include "common/base/log.h"
 #include "common/base/sd.h"
 #include "common/base/secret.h"
+#include "common/daemon_metrics.h"
 #include "common/schema.h"
 
 #define TICK_MS 250
 #define DRAIN_POLL_MS 10
 #define DRAIN_EXTRA_MS 4000 /* beyond the longer timeout; docs/run.md promises 5 s, with the time to close */
+#define EXTEND_EVERY_MS 1000
+#define EXTEND_EXTRA_MS 10000 /* to close what is open, on a machine that is slow */
 #define METRICS_MAX (1024 * 1024)
 #define ADMIN_CONNECTIONS 64
 #define ADMIN_IDLE_MS 5000
@@ -116,7 +119,7 @@ static void reload_if_wanted(struct daemon *daemon)
 
 static int print_error(const struct daemon *daemon, const struct err *err)
 {
-    fprintf(stderr, "%s: %s\n", daemon->name, err->message);
+    log_complain(daemon->name, err->message);
     return err_exit_code(err->kind);
 }
 
@@ -163,8 +166,10 @@ static void reply_text(struct http_request *request, int status, const char *tex
 
 static void reply_metrics(struct daemon *daemon, struct http_request *request)
 {
-    metric_set(metrics_series(daemon->metrics, daemon->lag_metric, NULL, NULL), (double)daemon->lag_us / 1e6);
-    daemon->lag_us = 0;
+    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_LOOP_LAG, NULL, NULL),
+               (double)peak_highest(&daemon->lag, clock_mono_ms()) / 1e6);
+    daemon_metrics_update(daemon->metrics, daemon->pool);
+    outbox_gauges_update_age(daemon->gauges);
     daemon->on_scrape(daemon->context);
     buf_reset(&daemon->text);
     metrics_render(daemon->metrics, &daemon->text);
@@ -211,17 +216,42 @@ static void on_admin_accept_rests(void *context, int error)
     daemon_log_accept_rests(error);
 }
 
+/* ---- the line of `systemctl status` ---- */
+
+static void tell_status(struct daemon *daemon)
+{
+    char text[DAEMON_STATUS_SIZE] = "";
+    enum daemon_state state = daemon->is_stopping                ? DAEMON_DRAINING
+                              : daemon->why_not_ready[0] != '\0' ? DAEMON_WAITING
+                                                                 : DAEMON_WORKING;
+    if (daemon->describe && !daemon->are_modules_closed)
+        daemon->describe(daemon->context, text);
+    const char *line = daemon_status_line(&daemon->status, state, daemon->why_not_ready, text, clock_mono_ms());
+    if (line)
+        sd_status("%s", line);
+}
+
 /* ---- the database ---- */
+
+/* A pooler is no fault, but whoever wonders why cards take a second longer finds the reason here. */
+static void log_database_ready(const struct daemon *daemon)
+{
+    if (pg_pool_is_behind_pooler(daemon->pool))
+        log_info("database ready", LOG_TEXT("pooler", "a pooler is in between: wake-ups may be lost, and work is then "
+                                                      "found by polling; migrate needs a direct connection"));
+    else
+        log_info("database ready");
+}
 
 static void on_pool_state(void *context, bool ready, const char *error_text)
 {
     struct daemon *daemon = context;
     snprintf(daemon->why_not_ready, sizeof(daemon->why_not_ready), "%s", ready ? "" : error_text);
     if (ready)
-        log_info("database ready");
+        log_database_ready(daemon);
     else
         log_warning("database away", LOG_TEXT("why", error_text));
-    sd_status(ready ? "working" : "waiting for the database");
+    tell_status(daemon);
     if (ready && daemon->on_database_ready)
         daemon->on_database_ready(daemon->context);
 }
@@ -230,7 +260,7 @@ static void on_db_error(void *context, const char sqlstate[6])
 {
     struct daemon *daemon = context;
     char class[3] = {sqlstate[0], sqlstate[1], '\0'};
-    metric_add(metrics_series(daemon->metrics, daemon->db_errors_metric, class, NULL), 1);
+    metric_add(metrics_series(daemon->metrics, DAEMON_METRIC_DB_ERRORS, class, NULL), 1);
 }
 
 static bool open_pool(struct daemon *daemon, struct err *err)
@@ -249,6 +279,17 @@ static bool open_pool(struct daemon *daemon, struct err *err)
     };
     snprintf(daemon->why_not_ready, sizeof(daemon->why_not_ready), "not connected yet");
     return pg_pool_open(&daemon->loop, &pool, &daemon->pool, err);
+}
+
+static bool open_gauges(struct daemon *daemon, struct err *err)
+{
+    struct outbox_gauges_options options = {
+        .loop = &daemon->loop,
+        .pool = daemon->pool,
+        .metrics = daemon->metrics,
+        .has_breaker_states = daemon->program == CONFIG_API,
+    };
+    return outbox_gauges_open(&options, &daemon->gauges, err);
 }
 
 /* ---- the end ---- */
@@ -282,6 +323,7 @@ static void on_pool_closed(void *context)
     closing_handle(closing, &daemon->tick);
     closing_handle(closing, &daemon->drain);
     http_server_close(daemon->admin, closing_part_closed, closing_part(closing));
+    outbox_gauges_close(daemon->gauges, closing_part_closed, closing_part(closing));
     closing_end(closing);
 }
 
@@ -293,6 +335,7 @@ static void on_modules_closed(void *context)
 
 static void on_drained(struct daemon *daemon)
 {
+    daemon->are_modules_closed = true;
     closing_start(&daemon->modules, NULL, NULL, on_modules_closed, daemon);
     daemon->close(daemon->context, &daemon->modules);
     closing_end(&daemon->modules);
@@ -313,6 +356,16 @@ static void on_drain_poll(uv_timer_t *timer)
     }
 }
 
+/* TimeoutStopSec= of the unit does not know how long a call may take (issuer.timeout); systemd is told. */
+static void extend_timeout(struct daemon *daemon)
+{
+    int64_t now_ms = clock_mono_ms(), left_ms = daemon->drain_until_ms - now_ms;
+    if (daemon->extended_ms != 0 && now_ms - daemon->extended_ms < EXTEND_EVERY_MS)
+        return;
+    daemon->extended_ms = now_ms;
+    sd_extend_timeout((left_ms > 0 ? left_ms : 0) + EXTEND_EXTRA_MS);
+}
+
 static void stop(struct daemon *daemon, int signal_number)
 {
     const struct config *config = &daemon->config;
@@ -321,10 +374,13 @@ static void stop(struct daemon *daemon, int signal_number)
     daemon->is_stopping = true;
     log_info("draining", LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"));
     sd_stopping();
+    tell_status(daemon);
     int64_t call_ms =
         config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
     daemon->drain_until_ms = clock_mono_ms() + call_ms + DRAIN_EXTRA_MS;
+    extend_timeout(daemon);
     daemon->on_stop(daemon->context);
+    outbox_gauges_stop(daemon->gauges);
     uv_timer_start(&daemon->drain, on_drain_poll, 0, DRAIN_POLL_MS);
 }
 
@@ -343,10 +399,12 @@ static void on_tick(uv_timer_t *timer)
     struct daemon *daemon = container_of(timer, struct daemon, tick);
     int64_t now_us = clock_mono_us();
     int64_t late_us = now_us - daemon->tick_due_us;
-    if (late_us > daemon->lag_us)
-        daemon->lag_us = late_us;
+    peak_note(&daemon->lag, late_us > 0 ? late_us : 0, now_us / 1000);
     daemon->tick_due_us = now_us + TICK_MS * 1000;
     sd_watchdog();
+    if (daemon->is_stopping)
+        extend_timeout(daemon);
+    tell_status(daemon);
     reload_if_wanted(daemon);
 }
 
@@ -386,14 +444,16 @@ static bool start(struct daemon *daemon, struct err *err)
     daemon->metrics = daemon->new_metrics();
     if (!daemon->metrics)
         return err_set(err, ERR_MEMORY, "no memory for the metrics");
-    if (!open_pool(daemon, err) || !daemon->open(daemon->context, err))
+    daemon_metrics_start(daemon->metrics);
+    if (!open_pool(daemon, err) || !open_gauges(daemon, err) || !daemon->open(daemon->context, err))
         return false;
     buf_init(&daemon->text, METRICS_MAX);
-    metric_set(metrics_series(daemon->metrics, daemon->build_metric, daemon->name, ISSUING_VERSION), 1);
+    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_BUILD_INFO, daemon->name, ISSUING_VERSION), 1);
     if (!open_admin_listener(daemon, err))
         return false;
     start_handles(daemon);
     sd_ready();
+    tell_status(daemon);
     return true;
 }
 

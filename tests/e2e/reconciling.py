@@ -13,7 +13,7 @@ import time
 import client
 import harness
 from harness import assert_equal, assert_true, slow, test, wait_until
-from operators import UNKNOWN_ID, lines
+from operators import doctor, lines, UNKNOWN_ID
 
 SETTLE = "2s"
 
@@ -195,11 +195,15 @@ def a_reissue_is_a_new_event_in_the_place_of_the_old_one(world):
               " completed_at = now(),"
               " first_sent_at = now() - interval '2 days' WHERE id = '%s'" % old)
     world.restart(worker)
+    world.sandbox.fault("check", "status", user="alice", status=503)
     assert_equal(world.ctl("reissue", old, "--reason", "x").returncode, 2, "not confirmed")
     assert_equal(world.ctl("reissue", old, "--confirm").returncode, 2, "no reason")
     answer = lines(world.ctl("reissue", old, "--reason", "asked the bank", "--confirm", "--json"))[0]
     assert_equal((set(answer), answer["id"]), ({"id", "new_id"}, old), "what it prints")
     new = answer["new_id"]
+    keys = [row for row in doctor(world, "--data") if row["check"] == "client keys"]
+    assert_equal([row["ok"] for row in keys], [True], "the key that the open new one bears is the old one's")
+    world.sandbox.clear()
     assert_equal(world.wait_status(new, "COMPLETED")["idempotency_key"], "again", "the new one")
     assert_equal([call["key"] for call in world.sandbox.calls("create", reference=new)], [new], "its own key")
     shown = world.get("alice", "/v1/card-requests/" + old).json()

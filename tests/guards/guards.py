@@ -171,10 +171,10 @@ GUARDS = [
     ),
     dict(
         name="what lies behind the bookmark is counted",
-        file="common/pg/sql/outbox.sql",
-        line="      WHERE $2::bool AND e.event_type = 'CARD_ISSUE'\n",
-        becomes="      WHERE false AND $2::bool AND e.event_type = 'CARD_ISSUE'\n",
-        test="db/outbox",
+        file="common/pg/sql/gauges.sql",
+        line="             WHERE $2::bool AND e.event_type = 'CARD_ISSUE'\n",
+        becomes="             WHERE false AND $2::bool AND e.event_type = 'CARD_ISSUE'\n",
+        test="db/outbox_gauges",
     ),
     dict(
         name="a repeated deferral is no further row of attempts",
@@ -2164,6 +2164,20 @@ GUARDS = [
         line="IF octet_length(NEW.payload::text) > 65536 OR octet_length(NEW.user_id)",
         becomes="IF false AND octet_length(NEW.payload::text) > 65536 OR octet_length(NEW.user_id)",
         test="db/clocks",
+    ),
+    dict(
+        name="migrate is refused behind a pooler",
+        file="ctl/cmd_migrate.c",
+        line="    return !is_pooled || err_set(",
+        becomes="    return true || err_set(",
+        test="e2e/migrate behind a pooler is refused",
+    ),
+    dict(
+        name="a statement whose name is gone is sent by its text",
+        file="common/pg/pg_names.c",
+        line="    names->is_off |= is_other_session;",
+        becomes="    is_other_session = false;",
+        test="e2e/behind transaction pooling every call works",
     ),
     dict(
         name="no call goes to a paused target",

@@ -678,7 +678,8 @@ WITH bound AS MATERIALIZED (
 SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
 
 -- name: operator_data_keys :one
--- why: an open event or open question is never accepted a second time: its key exists.
+-- why: an open event or open question is never accepted a second time: its key exists. One that a reissue made bears the
+-- key of the event that it replaces, and the key stays with that one.
 WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.outbox_events e
     WHERE e.idempotency_key IS NOT NULL AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL)
@@ -686,6 +687,7 @@ WITH bad AS MATERIALIZED (
                            '00000000-0000-0000-0000-000000000000')
       AND NOT EXISTS (SELECT FROM issuing.idempotency_keys k
                       WHERE k.user_id = e.user_id AND k.key = e.idempotency_key AND k.event_id = e.id)
+      AND NOT EXISTS (SELECT FROM issuing.event_reissues r WHERE r.new_id = e.id)
     LIMIT 1001
 )
 SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
