@@ -92,7 +92,8 @@ def bash_values(function, groups):
             if flag["value"]:
                 patterns.setdefault("" if words == [] else action, []).append(f"{command}:{flag['name']}")
     rows = [f"    {' | '.join(options)}) {action or ':'} ;;" for action, options in patterns.items()]
-    return "\n".join([f"{function}_value()", "{", '    case $1:$2 in', *rows, "    *) return 1 ;;", "    esac", "}", ""])
+    head = [f"{function}_value()", "{", "    case $1:$2 in"]
+    return "\n".join([*head, *rows, "    *) return 1 ;;", "    esac", "}", ""])
 
 
 def bash_plain(program, function, said):
@@ -198,8 +199,9 @@ def zsh(program, said):
             "    case $state in",
             "    command) _describe -t commands command commands ;;",
             "    argument)",
-            "    case $words[1] in", *(zsh_command(command, names) for command in said["commands"]), "    esac", "    ;;",
-            "    esac"]
+            "    case $words[1] in",
+            *(zsh_command(command, names) for command in said["commands"]),
+            "    esac", "    ;;", "    esac"]
     elif "token_flags" in said:
         lines += [
             "    if [[ $words[2] == token ]] && ((CURRENT > 2)); then",

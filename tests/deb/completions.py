@@ -41,7 +41,8 @@ def tests(packages, folder):
 
     def zsh_offers_every_command_and_each_of_its_options():
         words = commands()
-        first, *others = zsh("issuing-ctl ", "issuing-ctl help ", *("issuing-ctl --json %s --" % word for word in words))
+        lines = ["issuing-ctl --json %s --" % word for word in words]
+        first, *others = zsh("issuing-ctl ", "issuing-ctl help ", *lines)
         offers("zsh", "issuing-ctl", first, words)
         offers("zsh", "help", others[0], words)
         for (word, options), offered in zip(words.items(), others[1:]):
