@@ -265,8 +265,9 @@ sys.exit(1 if faults else 0)
 PYTHON
 
 # Alerts: each of the list in docs/operators.md has its runbook in docs/troubleshoot.md, a heading of the alert's name,
-# and each runbook is in the list.
+# and each runbook is in the list. The alerts of the rules for Prometheus are the same.
 python3 - <<'PYTHON' || missing=$((missing + 1))
+import pathlib
 import re
 import sys
 
@@ -278,6 +279,11 @@ names = {name for name, _ in listed}
 faults = [f"docs/operators.md: the link of {name} goes to #{at}" for name, at in listed if name.lower() != at]
 faults += [f"docs/troubleshoot.md: the runbook of {name} is missing" for name in sorted(names - runbooks)]
 faults += [f"docs/operators.md: the alert {name} is missing" for name in sorted(runbooks - names)]
+rules = "".join(file.read_text(encoding="utf-8") for file in pathlib.Path("monitoring").glob("*.yml"))
+ruled = set(re.findall(r"^ *- alert: (\w+)$", rules, re.M))
+if rules:
+    faults += [f"monitoring/: {name} has no rule" for name in sorted(names - ruled)]
+    faults += [f"docs/operators.md: the alert {name} is missing" for name in sorted(ruled - names)]
 faults += [] if len(names) > 5 else ["docs/operators.md: no alerts found: the check is broken"]
 print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
