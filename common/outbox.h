@@ -55,6 +55,8 @@ enum outbox_status {
     X(BREAKER_OPEN, breaker_open, "calls are paused, because calls failed in a row, for this or other events")        \
     X(TARGET_RESTING, target_resting,                                                                                 \
       "the issuer or core-api answered that it gets too many requests, so nothing is sent there for a while")         \
+    X(TARGET_PAUSED, target_paused,                                                                                   \
+      "an operator has paused the issuer or core-api, so nothing is sent there until it is resumed")                  \
     X(SETTLING, settling,                                                                                             \
       "a request that was sent may still arrive at the issuer, so finding no card there decides nothing yet")         \
     X(DRAIN, drain, "the worker was shutting down")                                                                   \

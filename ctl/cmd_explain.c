@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ctl/action.h"
+#include "ctl/cluster.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
 #include "ctl/options.h"
@@ -23,6 +24,7 @@ enum action_column { AT, ACTOR, ACTION, REASON, BEFORE, AFTER, DB_ROLE, OS_USER,
 struct story {
     struct event event;
     struct pg_rows *event_rows, *prospect, *attempts, *actions; /* owned; attempts newest first */
+    struct cluster cluster;
     struct outlook outlook;
 };
 
@@ -37,6 +39,7 @@ static void story_done(struct story *story)
     pg_rows_free(story->prospect);
     pg_rows_free(story->attempts);
     pg_rows_free(story->actions);
+    cluster_done(&story->cluster);
 }
 
 static bool read_story(struct ctl *ctl, const struct uuid *id, struct story *story, struct err *err)
@@ -46,14 +49,15 @@ static bool read_story(struct ctl *ctl, const struct uuid *id, struct story *sto
     if (!event_find(ctl->db, id, &story->event_rows, &story->event, err) ||
         !event_read_prospect(ctl->db, &story->event, &story->prospect, &refused, err) ||
         !pg_sync_query(ctl->db, &sql_operator_attempts, params, &story->attempts, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_actions_of, params, &story->actions, err))
+        !pg_sync_query(ctl->db, &sql_operator_actions_of, params, &story->actions, err) ||
+        !cluster_read(ctl->db, &story->cluster, err))
         return false;
     struct outlook_past past = {.any = pg_rows_count(story->attempts) > 0};
     /* After a replay the attempts before it do not explain what comes. */
     if (past.any && (story->event.retry_count > 0 || story->event.last_error) &&
         outbox_attempt_parse(text_at(story->attempts, 0, OUTCOME), &past.last))
         past.last_code = text_at(story->attempts, 0, CODE);
-    outlook_of(&story->event, &past, ctl->config, &story->outlook);
+    outlook_of(&story->event, &past, &story->cluster, ctl->config, &story->outlook);
     return true;
 }
 
@@ -132,11 +136,40 @@ static bool set_next(struct json *object, const struct outlook *outlook)
     return false;
 }
 
+/* What keeps every worker from a PENDING event: null, or what it is and, of a target, its state. */
+static bool set_waits_for(struct json *object, const struct outlook *outlook)
+{
+    if (outlook->wait == OUTLOOK_WAIT_FOR_NOTHING)
+        return json_set(object, "waits_for", NULL);
+    struct json *waits_for = outlook->target ? cluster_target_json(outlook->target) : json_new_object();
+    if (waits_for && json_set_text(waits_for, "what", outlook_wait_name(outlook->wait)))
+        return json_set(object, "waits_for", waits_for);
+    json_free(waits_for);
+    return false;
+}
+
+/* The worker that holds the event; seen_at null: it has no heartbeat. */
+static bool set_held_by(struct json *object, const struct story *story)
+{
+    const char *name = story->event.lease_owner;
+    if (story->event.status != OUTBOX_PROCESSING || !name)
+        return json_set(object, "held_by", NULL);
+    const struct cluster_worker *holder = cluster_find_worker(&story->cluster, name);
+    struct json *held_by = json_new_object();
+    if (held_by && json_set_text(held_by, "name", name) &&
+        print_set_time(held_by, "seen_at", holder ? holder->seen_us : 0) &&
+        json_set(held_by, "alive", json_new_bool(holder && holder->is_alive)))
+        return json_set(object, "held_by", held_by);
+    json_free(held_by);
+    return false;
+}
+
 static bool print_as_json(const struct story *story)
 {
     struct json *object = event_json(&story->event);
     if (object && set_rows(object, "attempts", story->attempts, true, attempt_json) &&
-        set_rows(object, "actions", story->actions, false, action_json) && set_next(object, &story->outlook))
+        set_rows(object, "actions", story->actions, false, action_json) && set_next(object, &story->outlook) &&
+        set_waits_for(object, &story->outlook) && set_held_by(object, story))
         return print_json(object, stdout);
     json_free(object);
     return false;
@@ -389,7 +422,10 @@ const struct ctl_command ctl_explain = {
         "Shows every attempt for one event and every operator's action in order, then what happens next, when,\n"
         "and why. Whether an event may be sent again depends on issuer.key_lifetime, issuer.timeout and\n"
         "issuer.settle_time: give issuing-ctl the worker's configuration.\n\n"
-        "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"}.\n"
+        "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"},\n"
+        "\"waits_for\" (null, or what keeps every worker from it: \"what\" is worker, pause, breaker or rest, with "
+        "the\n"
+        "state of the target) and \"held_by\" (null, or the worker: \"name\", \"seen_at\", \"alive\").\n"
         "action is one of\n" OUTLOOK_ACTIONS(ACTION_HELP),
     .run = run_explain,
 };

@@ -26,16 +26,25 @@ CREATE TABLE issuing.worker_targets (
     worker     text NOT NULL REFERENCES issuing.workers ON DELETE CASCADE,
     target     text NOT NULL,        -- issuer, core
     state      text NOT NULL CHECK (state IN ('closed', 'half_open', 'open')),
-    since      timestamptz NOT NULL, -- when the breaker came into this state
-    cause      text,                 -- the failure that opened it; NULL: closed
+    since      timestamptz NOT NULL, -- closed: when it closed, or began; open, half_open: when it opened
+    cause      text,                 -- the last failure that opened it or kept it open; NULL: closed
     is_resting bool NOT NULL,        -- it answered "too many requests", and gets no call until next_at
     is_paused  bool NOT NULL,        -- the worker obeys a pause
     next_at    timestamptz,          -- open: the next probe; resting: the end of the rest; NULL: neither
     in_flight  int4 NOT NULL,        -- calls
     waiting    int4 NOT NULL,        -- calls that wait for their turn
     call_limit int4 NOT NULL,        -- calls at a time that the worker allows itself now
+    probe_number int8 NOT NULL DEFAULT 0, -- of target_controls: the last probe that the worker obeyed
     PRIMARY KEY (worker, target)
 ) WITH (fillfactor = 50);
+
+-- The worker that was the last to end by itself: one row, for "no worker runs: the last one was seen then and there".
+CREATE TABLE issuing.last_worker (
+    is_only  bool PRIMARY KEY DEFAULT true CHECK (is_only),
+    name     text NOT NULL,
+    host     text NOT NULL,
+    ended_at timestamptz NOT NULL
+);
 
 -- What operators asked for. A worker reads it with each heartbeat and before its first claim.
 CREATE TABLE issuing.target_controls (
@@ -46,6 +55,56 @@ CREATE TABLE issuing.target_controls (
     probe_number int8 NOT NULL DEFAULT 0, -- how often a probe was asked for; a worker compares it with the last one it saw
     CONSTRAINT target_controls_paused CHECK ((paused_at IS NULL) = (paused_by IS NULL) AND (paused_at IS NULL) = (paused_why IS NULL))
 );
+
+-- What a worker writes every few seconds, and what it is to obey. Clock steps heal: every time is written anew, as an age
+-- before now, and a row whose time is ahead of the clock is removed until its worker writes it again. Locks that others
+-- hold on the tables of workers are waited for only shortly, and cost the picture, not the controls: is_noted tells.
+-- A lost heartbeat is followed by the next, so its commit does not wait for the disk or for a standby.
+CREATE FUNCTION issuing.heartbeat(
+    worker text, host_name text, process int8, release text, up_ms int8, held int8, room int8, draining bool,
+    targets text[], states text[], since_ms int8[], causes text[], restings bool[], pauses bool[],
+    next_ms int8[], -- null = none
+    flights int8[], waits int8[], limits int8[], probes int8[])
+    RETURNS TABLE (target text, is_paused bool, paused_by text, paused_why text, probe_number int8, is_noted bool)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp SET lock_timeout = '200ms'
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        at timestamptz := clock_timestamp();
+        noted bool := true;
+    BEGIN
+        PERFORM set_config('synchronous_commit', 'off', true);
+        BEGIN
+            INSERT INTO workers AS w (name, host, pid, version, started_at, seen_at, in_flight, slots, is_draining)
+            VALUES (worker, host_name, process, release, at - up_ms * interval '1 millisecond', at, held, room, draining)
+            ON CONFLICT (name) DO UPDATE
+            SET host = excluded.host, pid = excluded.pid, version = excluded.version, started_at = excluded.started_at,
+                seen_at = excluded.seen_at, in_flight = excluded.in_flight, slots = excluded.slots,
+                is_draining = excluded.is_draining;
+            INSERT INTO worker_targets AS w (worker, target, state, since, cause, is_resting, is_paused, next_at, in_flight,
+                                             waiting, call_limit, probe_number)
+            SELECT heartbeat.worker, t.target, t.state, at - t.since * interval '1 millisecond', t.cause, t.is_resting,
+                   t.is_paused, at + t.next * interval '1 millisecond', t.in_flight, t.waiting, t.call_limit, t.probe_number
+            FROM unnest(targets, states, since_ms, causes, restings, pauses, next_ms, flights, waits, limits, probes)
+                AS t (target, state, since, cause, is_resting, is_paused, next, in_flight, waiting, call_limit, probe_number)
+            ON CONFLICT (worker, target) DO UPDATE
+            SET state = excluded.state, since = excluded.since, cause = excluded.cause, is_resting = excluded.is_resting,
+                is_paused = excluded.is_paused, next_at = excluded.next_at, in_flight = excluded.in_flight,
+                waiting = excluded.waiting, call_limit = excluded.call_limit, probe_number = excluded.probe_number;
+            DELETE FROM workers w WHERE w.name IN (
+                SELECT o.name FROM workers o
+                WHERE o.name <> heartbeat.worker
+                  AND (o.seen_at < at - interval '1 day' OR o.seen_at > at + interval '1 minute')
+                FOR UPDATE SKIP LOCKED);
+        EXCEPTION WHEN OTHERS THEN
+            noted := false;
+        END;
+        RETURN QUERY
+        SELECT t.name, c.paused_at IS NOT NULL, c.paused_by, c.paused_why, coalesce(c.probe_number, 0), noted
+        FROM unnest(targets) AS t (name)
+        LEFT JOIN target_controls c ON c.target = t.name;
+    END
+    $$;
 
 -- `issuing-ctl audit`: the newest actions first.
 CREATE INDEX operator_actions_at ON issuing.operator_actions (at);
@@ -89,6 +148,11 @@ CREATE FUNCTION issuing.control_target(
                 UPDATE target_controls c SET probe_number = c.probe_number + 1
                 WHERE c.target = target_name
                 RETURNING c.* INTO STRICT after;
+                -- Something to probe with: where events are rare, the next one may come back much later.
+                UPDATE outbox_events e SET next_attempt_at = clock_timestamp()
+                WHERE e.id = (SELECT n.id FROM outbox_events n
+                              WHERE n.event_type = 'CARD_ISSUE' AND n.due_at > clock_timestamp() AND n.status = 'PENDING'
+                              ORDER BY n.due_at LIMIT 1 FOR UPDATE SKIP LOCKED);
             ELSE
                 RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
         END CASE;

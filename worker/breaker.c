@@ -2,8 +2,9 @@
 #include "worker/breaker.h"
 
 #include <assert.h>
+#include <stdio.h>
 
-void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max)
+void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max, int64_t now_ms)
 {
     *breaker = (struct breaker){
         .state = BREAKER_CLOSED,
@@ -13,6 +14,7 @@ void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_inter
         .quick_up_to = limit_max,
         .probe_interval_ms = probe_interval_ms,
         .probe_interval_first_ms = probe_interval_ms,
+        .since_ms = now_ms,
     };
 }
 
@@ -57,8 +59,11 @@ uint32_t breaker_start(struct breaker *breaker, int64_t now_ms)
     return breaker->epoch;
 }
 
-static void trip(struct breaker *breaker, int64_t now_ms)
+static void trip(struct breaker *breaker, const char *cause, int64_t now_ms)
 {
+    if (breaker->state == BREAKER_CLOSED)
+        breaker->since_ms = now_ms;
+    snprintf(breaker->cause, sizeof(breaker->cause), "%s", cause ? cause : "");
     breaker->state = BREAKER_OPEN;
     begin_epoch(breaker);
     breaker->failures = 0;
@@ -66,9 +71,11 @@ static void trip(struct breaker *breaker, int64_t now_ms)
     breaker->probe_at_ms = now_ms + breaker->probe_interval_ms;
 }
 
-static void close_after_probe(struct breaker *breaker)
+static void close_after_probe(struct breaker *breaker, int64_t now_ms)
 {
     breaker->state = BREAKER_CLOSED;
+    breaker->since_ms = now_ms;
+    breaker->cause[0] = '\0';
     begin_epoch(breaker);
     breaker->failures = 0;
     breaker->limit = 1;
@@ -97,26 +104,26 @@ static void speed_up(struct breaker *breaker)
     breaker->limit++;
 }
 
-static void end_probe(struct breaker *breaker, enum breaker_result result, int64_t now_ms)
+static void end_probe(struct breaker *breaker, enum breaker_result result, const char *cause, int64_t now_ms)
 {
     switch (result) {
     case BREAKER_GOOD:
     case BREAKER_ANSWERED:
-        close_after_probe(breaker);
+        close_after_probe(breaker, now_ms);
         return;
     case BREAKER_BUSY: /* it can be reached, but must be called less */
-        close_after_probe(breaker);
+        close_after_probe(breaker, now_ms);
         slow_down(breaker);
         return;
     case BREAKER_REFUSED: /* proves nothing new: the next probe follows after the same interval */
-        trip(breaker, now_ms);
+        trip(breaker, cause, now_ms);
         return;
     case BREAKER_BAD:
     case BREAKER_TRIP:
         breaker->probe_interval_ms *= 2;
         if (breaker->probe_interval_ms > BREAKER_PROBE_INTERVAL_MAX_MS)
             breaker->probe_interval_ms = BREAKER_PROBE_INTERVAL_MAX_MS;
-        trip(breaker, now_ms);
+        trip(breaker, cause, now_ms);
         return;
     case BREAKER_NOTHING: /* the probe was not sent: the next one may start at once */
         breaker->state = BREAKER_OPEN;
@@ -127,7 +134,7 @@ static void end_probe(struct breaker *breaker, enum breaker_result result, int64
     assert(!"breaker results are covered above");
 }
 
-static void end_in_closed(struct breaker *breaker, enum breaker_result result, int64_t now_ms)
+static void end_in_closed(struct breaker *breaker, enum breaker_result result, const char *cause, int64_t now_ms)
 {
     if (result != BREAKER_NOTHING)
         breaker->is_doubted = false;
@@ -140,10 +147,10 @@ static void end_in_closed(struct breaker *breaker, enum breaker_result result, i
         return;
     case BREAKER_BAD:
         if (++breaker->failures >= breaker->failures_max)
-            trip(breaker, now_ms);
+            trip(breaker, cause, now_ms);
         return;
     case BREAKER_TRIP:
-        trip(breaker, now_ms);
+        trip(breaker, cause, now_ms);
         return;
     case BREAKER_BUSY:
         slow_down(breaker);
@@ -154,7 +161,7 @@ static void end_in_closed(struct breaker *breaker, enum breaker_result result, i
     assert(!"breaker results are covered above");
 }
 
-void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result result, int64_t now_ms)
+void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result result, const char *cause, int64_t now_ms)
 {
     assert(breaker->in_flight > 0);
     breaker->in_flight--;
@@ -163,7 +170,13 @@ void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result re
     assert(breaker->in_epoch > 0);
     breaker->in_epoch--;
     if (breaker->state == BREAKER_HALF_OPEN)
-        end_probe(breaker, result, now_ms);
+        end_probe(breaker, result, cause, now_ms);
     else if (breaker->state == BREAKER_CLOSED)
-        end_in_closed(breaker, result, now_ms);
+        end_in_closed(breaker, result, cause, now_ms);
+}
+
+void breaker_hasten(struct breaker *breaker, int64_t now_ms)
+{
+    if (breaker->state == BREAKER_OPEN && breaker->probe_at_ms > now_ms)
+        breaker->probe_at_ms = now_ms;
 }

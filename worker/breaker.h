@@ -15,6 +15,7 @@
 #include "common/base/base.h"
 
 #define BREAKER_PROBE_INTERVAL_MAX_MS 30000
+#define BREAKER_CAUSE_SIZE 65
 
 enum breaker_state {
     BREAKER_CLOSED = 0,
@@ -46,15 +47,22 @@ struct breaker {
     int in_epoch; /* calls in flight that began in this epoch */
     int64_t probe_interval_ms, probe_interval_first_ms;
     int64_t probe_at_ms; /* OPEN: not before */
+    int64_t since_ms;    /* CLOSED: since it closed, or began; OPEN, HALF_OPEN: since it opened */
+    /* OPEN, HALF_OPEN: the code of the last failure that opened it or kept it open; "" = CLOSED. */
+    char cause[BREAKER_CAUSE_SIZE];
 };
 
-void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max);
+void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max, int64_t now_ms);
 /* How many more calls may start now: 0 while open or at its limit, 1 for a probe that is due. */
 int breaker_capacity(const struct breaker *breaker, int64_t now_ms);
 /* OPEN and no probe is due, or a probe is in flight: a call may neither start nor wait. */
 bool breaker_rejects(const struct breaker *breaker, int64_t now_ms);
 /* Only when breaker_capacity() > 0. Returns the call's epoch for breaker_end. */
 uint32_t breaker_start(struct breaker *breaker, int64_t now_ms);
-void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result result, int64_t now_ms);
+/* cause: the code of the answer, such as "issuer_http_503"; copied where it opens the breaker. NULL = none. */
+void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result result, const char *cause,
+                 int64_t now_ms);
+/* OPEN: the next probe is due now. */
+void breaker_hasten(struct breaker *breaker, int64_t now_ms);
 
 #endif

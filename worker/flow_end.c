@@ -72,3 +72,18 @@ struct write_end flow_end_build(const struct flow *flow, const struct flow_verdi
     }
     return end;
 }
+
+enum log_level flow_end_level(const struct flow *flow, const struct write_end *end)
+{
+    switch (end->status) {
+    case OUTBOX_FAILED:
+        return LOG_WARNING;
+    case OUTBOX_COMPLETED:
+    case OUTBOX_REJECTED:
+        return LOG_DEBUG;
+    case OUTBOX_PENDING:
+    case OUTBOX_PROCESSING:
+        return flow->outcome.advice == ADVICE_CONFIGURATION ? LOG_WARNING : LOG_INFO;
+    }
+    return LOG_INFO;
+}

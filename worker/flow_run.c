@@ -96,30 +96,17 @@ static void on_end_written(struct write_op *op, enum write_result result, const 
     }
 }
 
-static enum log_level end_level(enum outbox_status status)
-{
-    switch (status) {
-    case OUTBOX_FAILED:
-        return LOG_WARNING;
-    case OUTBOX_COMPLETED:
-    case OUTBOX_REJECTED:
-        return LOG_DEBUG;
-    case OUTBOX_PENDING:
-    case OUTBOX_PROCESSING:
-        return LOG_INFO;
-    }
-    return LOG_INFO;
-}
-
 static void write_end(struct flow *flow, const struct flow_verdict *verdict)
 {
     flow->end = flow_end_build(flow, verdict, clock_mono_ms());
     const struct write_end *end = &flow->end;
-    log_at(end_level(end->status), "attempt ended", LOG_TEXT("event_id", flow->event_text),
+    const struct peer *peer = flow_peer(flow);
+    log_at(flow_end_level(flow, end), "attempt ended", LOG_TEXT("event_id", flow->event_text),
            LOG_NUMBER("attempt", flow->attempt), LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
            LOG_TEXT("status", outbox_status_name(end->status)),
            LOG_TEXT("code", end->reason_code[0] ? end->reason_code : end->cause), LOG_TEXT("detail", end->detail),
-           LOG_NUMBER("delay_ms", end->delay_ms), LOG_NUMBER("unknown", end->unknown));
+           LOG_NUMBER("delay_ms", end->delay_ms), LOG_NUMBER("unknown", end->unknown),
+           LOG_TEXT("target", peer ? peer->name : ""));
     submit_write(flow, write_end_kind(end), FLOW_WAIT_END, on_end_written);
 }
 
@@ -198,7 +185,7 @@ static void leave_target(struct flow *flow, struct flow_verdict *verdict)
         verdict->kind = FLOW_DEFER;
     flow->holds_ticket = false;
     flow->ticket.is_repeated = strcmp(flow->deferral_code, flow->outcome.code) == 0;
-    target_leave(target, &flow->ticket, flow->outcome.health, flow->outcome.wait_ms);
+    target_leave(target, &flow->ticket, flow->outcome.health, flow->outcome.code, flow->outcome.wait_ms);
 }
 
 /* The step's operation has ended: reads it, returns the ticket, goes on. */
@@ -218,7 +205,7 @@ static void return_ticket(struct flow *flow)
     if (!flow->holds_ticket)
         return;
     flow->holds_ticket = false;
-    target_leave(&flow_peer(flow)->target, &flow->ticket, BREAKER_NOTHING, -1);
+    target_leave(&flow_peer(flow)->target, &flow->ticket, BREAKER_NOTHING, NULL, -1);
 }
 
 /* Nothing was sent in this step: gives the ticket and the attempt back. */
@@ -349,6 +336,10 @@ static void send_call(struct flow *flow, bool is_extended)
     struct peer *peer = flow_peer(flow);
     if (flow->env->is_draining) {
         defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_DRAIN));
+        return;
+    }
+    if (peer->target.is_paused) { /* since the call was admitted, while the lease was extended */
+        defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_TARGET_PAUSED));
         return;
     }
     if (flow->step == STEP_CHECK && issuer_is_closed(flow)) /* since the call was queued */

@@ -208,7 +208,7 @@ static void on_call_done(struct http_call *call)
     credential_release(mark->credential);
     mark->credential = NULL;
     http_call_forget(call);
-    target_leave(&mark->peer->target, &mark->ticket, health_of(mark, &outcome), outcome.wait_ms);
+    target_leave(&mark->peer->target, &mark->ticket, health_of(mark, &outcome), outcome.code, outcome.wait_ms);
     follow_outcome(mark, &outcome);
 }
 
@@ -243,7 +243,7 @@ static void send_call(struct mark *mark)
     mark->is_probe = mark->peer->target.breaker.state != BREAKER_CLOSED;
     const char *why = why_not_sent(mark, now_ms);
     if (why) {
-        target_leave(&mark->peer->target, &mark->ticket, BREAKER_NOTHING, -1);
+        target_leave(&mark->peer->target, &mark->ticket, BREAKER_NOTHING, NULL, -1);
         put_back(mark, why, env->is_draining ? 0 : -1);
         return;
     }
@@ -253,13 +253,19 @@ static void send_call(struct mark *mark)
     mark->credential = peer_send(mark->peer, &mark->call);
 }
 
+static void put_back_rejected(struct mark *mark)
+{
+    const char *cause = target_closed_by(&mark->peer->target, clock_mono_ms());
+    put_back(mark, cause ? cause : outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN), -1);
+}
+
 static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
 {
     struct mark *mark = container_of(ticket, struct mark, ticket);
     if (entry == TARGET_ADMITTED)
         send_call(mark);
     else
-        put_back(mark, outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN), -1);
+        put_back_rejected(mark);
 }
 
 static enum flow_step step_of(enum mark_call kind)
@@ -296,7 +302,7 @@ static void enter_target(struct mark *mark, enum mark_call kind)
     case TARGET_QUEUED:
         return;
     case TARGET_REJECTED:
-        put_back(mark, outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN), -1);
+        put_back_rejected(mark);
         return;
     }
 }

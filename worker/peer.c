@@ -52,7 +52,7 @@ static void on_target_change(struct target *target)
     metric_set(gauge, now);
     if (before != now && (now == BREAKER_OPEN || now == BREAKER_CLOSED))
         log_at(now == BREAKER_OPEN ? LOG_WARNING : LOG_INFO, "breaker", LOG_TEXT("target", peer->name),
-               LOG_TEXT("state", breaker_word(now)),
+               LOG_TEXT("state", breaker_word(now)), LOG_TEXT("cause", target->breaker.cause),
                LOG_NUMBER("probe_in_ms", now == BREAKER_OPEN ? target->breaker.probe_at_ms - now_ms : 0));
     start_rest_timer(peer, now_ms);
     peer->on_capacity_changed(peer->context);

@@ -59,6 +59,8 @@ static void take(struct reconcile *reconcile)
     struct pg_query *query = &reconcile->query;
     if (reconcile->is_taking || reconcile->env.is_draining || reconcile->busy_count >= MARKS_MAX)
         return;
+    if (options->peers->issuer.target.is_paused) /* every mark begins with a look-up there */
+        return;
     reconcile->is_taking = true;
     reconcile->token = uuid4_make();
     reconcile->taking_count = MARKS_MAX - reconcile->busy_count;

@@ -49,11 +49,11 @@ void slots_give_back(struct slots *slots, struct flow *flow)
 }
 
 /* While the peer recovers, no more events than it is offered calls; while it is away, one for the probe, and only when
- * that is due; while it rests, none, and after a rest one. */
+ * that is due; while it rests or is paused, none, and after a rest one. */
 static int peer_capacity(const struct target *target, int in_flight, int64_t now_ms)
 {
     const struct breaker *breaker = &target->breaker;
-    if (target_rest_ms(target, now_ms) > 0)
+    if (target->is_paused || target_rest_ms(target, now_ms) > 0)
         return 0;
     switch (breaker->state) {
     case BREAKER_CLOSED:

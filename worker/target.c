@@ -12,7 +12,7 @@ void target_init(struct target *target, int failures_max, int64_t probe_interval
     *target = (struct target){.on_change = on_change, .rest_until_ms = INT64_MIN, .pause_ms = TARGET_REST_LEAST_MS};
     for (int kind = 0; kind < TARGET_KINDS; kind++)
         target->good[kind].last.at_ms = target->good[kind].other.at_ms = INT64_MIN;
-    breaker_init(&target->breaker, failures_max, probe_interval_ms, concurrency_max);
+    breaker_init(&target->breaker, failures_max, probe_interval_ms, concurrency_max, clock_mono_ms());
 }
 
 /* ---- evidence ---- */
@@ -98,6 +98,8 @@ int64_t target_rest_ms(const struct target *target, int64_t now_ms)
 
 const char *target_closed_by(const struct target *target, int64_t now_ms)
 {
+    if (target->is_paused)
+        return outbox_cause_name(OUTBOX_CAUSE_TARGET_PAUSED);
     if (breaker_rejects(&target->breaker, now_ms))
         return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
     return target_rest_ms(target, now_ms) > 0 ? outbox_cause_name(OUTBOX_CAUSE_TARGET_RESTING) : NULL;
@@ -107,7 +109,8 @@ const char *target_closed_by(const struct target *target, int64_t now_ms)
 
 static bool rejects(const struct target *target, int64_t now_ms)
 {
-    return breaker_rejects(&target->breaker, now_ms) || target_rest_ms(target, now_ms) > TARGET_REST_WAIT_MS;
+    return target->is_paused || breaker_rejects(&target->breaker, now_ms) ||
+           target_rest_ms(target, now_ms) > TARGET_REST_WAIT_MS;
 }
 
 static bool has_capacity(const struct target *target, int64_t now_ms)
@@ -124,6 +127,7 @@ static struct target_ticket *take_first(struct target *target)
             target->last = NULL;
         ticket->next = NULL;
         ticket->is_waiting = false;
+        target->waiting_count--;
     }
     return ticket;
 }
@@ -145,6 +149,7 @@ enum target_entry target_enter(struct target *target, struct target_ticket *tick
     else
         target->first = ticket;
     target->last = ticket;
+    target->waiting_count++;
     return TARGET_QUEUED;
 }
 
@@ -169,7 +174,7 @@ static void admit_next(struct target *target, int64_t now_ms)
     target->on_change(target);
 }
 
-void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result,
+void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result, const char *cause,
                   int64_t retry_after_ms)
 {
     int64_t now_ms = clock_mono_ms();
@@ -181,11 +186,26 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
         result = is_old ? BREAKER_ANSWERED : weigh_refusal(target, ticket);
     else if (result == BREAKER_BUSY && !is_old)
         rest(target, retry_after_ms, now_ms);
-    breaker_end(&target->breaker, ticket->epoch, result, now_ms);
+    breaker_end(&target->breaker, ticket->epoch, result, cause, now_ms);
     admit_next(target, now_ms);
 }
 
 void target_wake(struct target *target)
 {
     admit_next(target, clock_mono_ms());
+}
+
+void target_set_paused(struct target *target, bool is_paused)
+{
+    target->is_paused = is_paused;
+    admit_next(target, clock_mono_ms());
+}
+
+void target_probe(struct target *target)
+{
+    int64_t now_ms = clock_mono_ms();
+    breaker_hasten(&target->breaker, now_ms);
+    if (target->rest_until_ms > now_ms)
+        target->rest_until_ms = now_ms;
+    admit_next(target, now_ms);
 }

@@ -1,5 +1,5 @@
-/* What the worker knows of one peer (issuer, core-api): its breaker, its limit of calls, its rest, the calls that wait,
- * and the peer's recent answers. Needs no loop: peer.[ch] has the timer for the end of a rest.
+/* What the worker knows of one peer (issuer, core-api): its breaker, its limit of calls, its rest, its pause, the calls
+ * that wait, and the peer's recent answers. Needs no loop: peer.[ch] has the timer for the end of a rest.
  *
  * A call enters, is sent when it is admitted, and leaves with what the answer shows of the peer. While the breaker is
  * open no call waits: a call that enters, and a call that was waiting when it opened, is rejected at once and becomes a
@@ -12,6 +12,9 @@
  * doubles with each 429 in a row. The breaker's limit of calls halves each time (breaker.h). While a target rests, no
  * event is claimed and no eligibility is checked; calls wait for the end of a rest of up to TARGET_REST_WAIT_MS, before
  * a longer one they are rejected.
+ *
+ * Pause. An operator's request (heartbeat.h): no call starts, and those that wait are rejected as by an open breaker.
+ * Calls in flight end as usual, and what they show still counts.
  *
  * Evidence. Whether a failure is the event's or the peer's fault shows in the answers to other events. So the time of
  * the last good answer is stored for each kind of call, together with the last one to any other event: this answers
@@ -36,7 +39,7 @@
 enum target_entry {
     TARGET_ADMITTED, /* send the call now; target_leave() is owed */
     TARGET_QUEUED,   /* on_admitted will be called */
-    TARGET_REJECTED, /* the breaker is open, or the target rests for long; nothing is owed */
+    TARGET_REJECTED, /* it is paused, the breaker is open, or it rests for long; nothing is owed */
 };
 
 struct target_ticket {
@@ -58,7 +61,9 @@ struct target_answer {
 struct target {
     struct breaker breaker;
     struct target_ticket *first, *last; /* waiting, FIFO */
+    int waiting_count;
     bool is_admitting; /* on_admitted callbacks run: a call that leaves meanwhile need not admit the next */
+    bool is_paused;
     int64_t rest_until_ms;
     int64_t pause_ms; /* the next rest without a Retry-After */
     /* By kind of call: the last good answer, and the last one to another event than that. */
@@ -68,22 +73,27 @@ struct target {
     int refusals; /* in a row, without a good answer between them */
     struct uuid refused[TARGET_REFUSED_EVENTS];
     int refused_events;                       /* different ones among them, at most TARGET_REFUSED_EVENTS */
-    void (*on_change)(struct target *target); /* the breaker's state changed, a rest began, or a call may start */
+    void (*on_change)(struct target *target); /* the breaker, the rest or the pause changed, or a call may start */
 };
 
-/* on_change is called from within target_leave() and target_wake(). */
+/* on_change is called from within target_leave(), target_wake(), target_set_paused() and target_probe(). */
 void target_init(struct target *target, int failures_max, int64_t probe_interval_ms, int concurrency_max,
                  void (*on_change)(struct target *target));
 /* The ticket's kind, is_aside, event_id and on_admitted are set. */
 enum target_entry target_enter(struct target *target, struct target_ticket *ticket);
-/* May call on_admitted of tickets that wait. retry_after_ms: from a 429; -1 = it has none. */
-void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result,
+/* May call on_admitted of tickets that wait. cause: the code of the answer (breaker.h), NULL = none. retry_after_ms: from
+ * a 429; -1 = it has none. */
+void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result, const char *cause,
                   int64_t retry_after_ms);
 /* To be called when a rest is over: admits the calls that waited for it. */
 void target_wake(struct target *target);
+/* Pauses or resumes it. From the loop only, since calls that wait may be rejected or admitted. */
+void target_set_paused(struct target *target, bool is_paused);
+/* The next call is due now: the probe of an open breaker, the first one after a rest. No effect otherwise. */
+void target_probe(struct target *target);
 /* How long it still rests; 0 = it does not. */
 int64_t target_rest_ms(const struct target *target, int64_t now_ms);
-/* Why no call may be prepared for the target now: "breaker_open", "target_resting"; NULL = one may. */
+/* Why no call may be prepared for the target now: "target_paused", "breaker_open", "target_resting"; NULL = one may. */
 const char *target_closed_by(const struct target *target, int64_t now_ms);
 /* Was another event answered well, in this kind of call (-1: in any), at or after since_ms? */
 bool target_answers_others(const struct target *target, int kind, const struct uuid *event_id, int64_t since_ms);

@@ -12,6 +12,7 @@
 #include "worker/claim.h"
 #include "worker/db_clock.h"
 #include "worker/flow.h"
+#include "worker/heartbeat.h"
 #include "worker/housekeeping.h"
 #include "worker/peer.h"
 #include "worker/reconcile.h"
@@ -31,6 +32,7 @@ struct worker {
     struct sweep *sweep;
     struct housekeeping *housekeeping;
     struct reconcile *reconcile;
+    struct heartbeat *heartbeat;
     struct wakeup final_wakeup; /* for the api, whose clients wait for final events */
     struct closing closing;
 };
@@ -41,6 +43,8 @@ static void on_capacity_changed(void *context)
 {
     struct worker *worker = context;
     claim_capacity_changed(worker->claim);
+    if (worker->heartbeat) /* it is opened last, and pauses the targets */
+        heartbeat_target_changed(worker->heartbeat);
 }
 
 static void on_flow_ended(void *context, struct flow *flow)
@@ -79,6 +83,21 @@ static void on_mark_result(void *context)
     struct worker *worker = context;
     wakeup_send(&worker->final_wakeup);
     claim_wake(worker->claim); /* an event may be PENDING now */
+}
+
+static void on_control_obeyed(void *context)
+{
+    struct worker *worker = context;
+    claim_wake(worker->claim);
+}
+
+/* All but the heartbeat, whose last statement waits for the others. */
+static bool is_rest_idle(void *context)
+{
+    const struct worker *worker = context;
+    return worker->slots.in_flight == 0 && claim_is_idle(worker->claim) && sweep_is_idle(worker->sweep) &&
+           housekeeping_is_idle(worker->housekeeping) && reconcile_is_idle(worker->reconcile) &&
+           wakeup_is_idle(&worker->final_wakeup);
 }
 
 /* ---- files ---- */
@@ -235,6 +254,23 @@ static bool open_reconcile(struct worker *worker, struct err *err)
     return reconcile_open(&reconcile, &worker->reconcile, err);
 }
 
+/* Precondition: the claims are open, which hear of the targets. */
+static bool open_heartbeat(struct worker *worker, struct err *err)
+{
+    struct heartbeat_options heartbeat = {
+        .loop = worker->options.loop,
+        .pool = worker->options.pool,
+        .worker_name = worker->options.name,
+        .version = ISSUING_VERSION,
+        .peers = &worker->peers,
+        .slots = &worker->slots,
+        .on_obeyed = on_control_obeyed,
+        .is_rest_idle = is_rest_idle,
+        .context = worker,
+    };
+    return heartbeat_open(&heartbeat, &worker->heartbeat, err);
+}
+
 bool worker_open(const struct worker_options *options, struct worker **ret_worker, struct err *err)
 {
     struct worker *worker = calloc(1, sizeof(*worker));
@@ -247,7 +283,7 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
             return false;
     if (!wakeup_open(&worker->final_wakeup, options->loop, options->pool, &sql_notify_final, err) ||
         !open_slots(worker, err) || !open_writer(worker, err) || !open_claim(worker, err) ||
-        !open_sweep_and_housekeeping(worker, err) || !open_reconcile(worker, err))
+        !open_sweep_and_housekeeping(worker, err) || !open_reconcile(worker, err) || !open_heartbeat(worker, err))
         return false;
     *ret_worker = worker;
     return true;
@@ -258,6 +294,7 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
 void worker_wake(struct worker *worker)
 {
     claim_wake(worker->claim);
+    heartbeat_wake(worker->heartbeat);
 }
 
 int worker_in_flight(const struct worker *worker)
@@ -275,9 +312,7 @@ void worker_update_metrics(struct worker *worker)
 
 bool worker_is_idle(const struct worker *worker)
 {
-    return worker->slots.in_flight == 0 && claim_is_idle(worker->claim) && sweep_is_idle(worker->sweep) &&
-           housekeeping_is_idle(worker->housekeeping) && reconcile_is_idle(worker->reconcile) &&
-           wakeup_is_idle(&worker->final_wakeup);
+    return heartbeat_is_idle(worker->heartbeat);
 }
 
 void worker_drain(struct worker *worker)
@@ -287,6 +322,7 @@ void worker_drain(struct worker *worker)
     sweep_stop(worker->sweep);
     housekeeping_stop(worker->housekeeping);
     reconcile_stop(worker->reconcile);
+    heartbeat_stop(worker->heartbeat); /* idle last */
 }
 
 static void release(void *module)
@@ -309,5 +345,6 @@ void worker_close(struct worker *worker, void (*on_closed)(void *context), void 
     sweep_close(worker->sweep, closing_part_closed, closing_part(closing));
     housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
     reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));
+    heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));
     closing_end(closing);
 }

@@ -27,7 +27,7 @@ struct worker_options {
 must_check bool worker_open(const struct worker_options *options, struct worker **ret_worker, struct err *err);
 /* Reads the files again; one that cannot be used leaves the old one in force and is logged. */
 void worker_reload(struct worker *worker);
-/* New events may be due, or the database is back. */
+/* New events may be due, an operator asked something of a target, or the database is back. */
 void worker_wake(struct worker *worker);
 /* Events held. */
 int worker_in_flight(const struct worker *worker);
@@ -35,7 +35,7 @@ int worker_in_flight(const struct worker *worker);
 void worker_update_metrics(struct worker *worker);
 /* Stops claiming; from now on attempts are given back before their next call. */
 void worker_drain(struct worker *worker);
-/* No event is held and nothing is in flight. */
+/* After worker_drain(): no event is held, nothing is in flight, and the heartbeat has removed the worker's row. */
 bool worker_is_idle(const struct worker *worker);
 /* Precondition: worker_is_idle(). on_closed is called from the loop; the worker is freed before it. */
 void worker_close(struct worker *worker, void (*on_closed)(void *context), void *context);

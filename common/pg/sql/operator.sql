@@ -248,10 +248,11 @@ SELECT current_setting('server_version_num')::int8,
             THEN (SELECT count(*) FROM pg_stat_replication s WHERE s.sync_state IN ('sync', 'quorum')) END;
 
 -- name: operator_roles :many
--- why: which of the four roles exist, and whether one of them is a superuser (then none of its rights means anything).
--- No lock.
-SELECT w.name, r.rolname IS NOT NULL, coalesce(r.rolsuper, false)
-FROM unnest(ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator']) WITH ORDINALITY AS w (name, n)
+-- why: which of the five roles exist, whether one of them is a superuser (then none of its rights means anything), and
+-- whether it may be missing. No lock.
+SELECT w.name, r.rolname IS NOT NULL, coalesce(r.rolsuper, false), w.name = 'issuing_viewer'
+FROM unnest(ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer'])
+    WITH ORDINALITY AS w (name, n)
 LEFT JOIN pg_roles r ON r.rolname = w.name
 ORDER BY w.n;
 
@@ -360,7 +361,7 @@ WITH ours AS MATERIALIZED (
            format('REVOKE %I FROM %I: the role can do all that the other can', m.rolname, r.rolname)
     FROM programs r CROSS JOIN ours o
     JOIN pg_roles m ON m.oid <> r.oid AND pg_has_role(r.oid, m.oid, 'MEMBER')
-        AND (m.rolsuper OR m.oid = o.owner OR m.rolname ~ '^issuing_(owner|api|worker|operator)$'
+        AND (m.rolsuper OR m.oid = o.owner OR m.rolname ~ '^issuing_(owner|api|worker|operator|viewer)$'
              OR m.rolname IN ('pg_read_all_data', 'pg_write_all_data', 'pg_read_server_files', 'pg_write_server_files',
                               'pg_execute_server_program'))
     WHERE NOT (r.rolname = 'issuing_operator' AND m.rolname = 'issuing_viewer')
@@ -398,7 +399,7 @@ WITH ours AS MATERIALIZED (
           AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
           AND u.setting LIKE 'search_path=%'
         ORDER BY u.setting = 'search_path=pg_catalog, issuing, pg_temp' LIMIT 1) v ON true
-    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator')
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
       AND v.setting IS DISTINCT FROM 'search_path=pg_catalog, issuing, pg_temp'
     UNION ALL
     SELECT 12, true, 'everybody may create in the schema public',
@@ -415,10 +416,11 @@ WITH ours AS MATERIALIZED (
     FROM pg_database d CROSS JOIN LATERAL aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) x
     WHERE d.datname = current_database() AND x.grantee = 0 AND x.privilege_type IN ('CONNECT', 'TEMPORARY')
     UNION ALL
-    SELECT 14, false, format('%s may not connect to this database', r.rolname),
+    SELECT 14, r.rolname = 'issuing_viewer', format('%s may not connect to this database', r.rolname),
            format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), r.rolname)
     FROM pg_roles r
-    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator') AND NOT r.rolsuper
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+      AND NOT r.rolsuper
       AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
 )
 SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
@@ -643,3 +645,75 @@ FROM issuing.rewrap_take($1::text, $2::uuid, $3::int8, $4::int8);
 -- why: stores them sealed again, each over the record that was opened, with an audit row: issuing.rewrap_put. $1 cards,
 -- $2 users, $3 old records, $4 new records, $5 who.
 SELECT issuing.rewrap_put($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text);
+
+-- ---- workers, targets and their controls ----
+
+-- name: operator_workers :many
+-- why: the workers that have written a heartbeat within a day (issuing.heartbeat removes older rows), living ones first,
+-- then by the time they were last seen. A row with a time far ahead of the clock is from before the clock was set back,
+-- and its worker is dead if it is not written again. No lock.
+SELECT w.name, w.host, w.pid::int8, w.version, w.started_at, w.seen_at, w.in_flight::int8, w.slots::int8, w.is_draining,
+       w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s', clock_timestamp()
+FROM issuing.workers w
+ORDER BY 10 DESC, w.seen_at DESC, w.name
+LIMIT 1000;
+
+-- name: operator_last_worker :many
+-- why: the worker that was the last to end by itself; no row: none has. No lock.
+SELECT l.host, l.ended_at
+FROM issuing.last_worker l;
+
+-- name: operator_targets :many
+-- why: each target as all living workers see it together, what an operator asked of it, and how many events wait behind
+-- it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits, since an
+-- event is claimed only when every target takes calls, and so does one that was deferred because of a target. At most
+-- 100000 open events are looked at, by outbox_events_due. No lock.
+WITH living AS MATERIALIZED (
+    SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_shut
+    FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
+    WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s'
+), names AS MATERIALIZED (
+    SELECT 'issuer' AS target UNION SELECT 'core' UNION SELECT t.target FROM issuing.worker_targets t
+    UNION SELECT c.target FROM issuing.target_controls c WHERE c.paused_at IS NOT NULL
+), seen AS MATERIALIZED (
+    SELECT n.target, count(l.worker) AS workers, count(*) FILTER (WHERE l.is_shut) AS shut,
+           count(*) FILTER (WHERE l.state = 'open') AS open, count(*) FILTER (WHERE l.state = 'half_open') AS half_open,
+           count(*) FILTER (WHERE l.is_resting) AS resting, count(*) FILTER (WHERE l.is_paused) AS obeying,
+           count(*) FILTER (WHERE l.probe_number >= coalesce(c.probe_number, 0)) AS probed,
+           coalesce(min(l.since) FILTER (WHERE l.state <> 'closed'), max(l.since)) AS since,
+           (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause,
+           min(l.next_at) AS next_at,
+           coalesce(sum(l.in_flight), 0)::int8 AS in_flight, coalesce(sum(l.waiting), 0)::int8 AS waiting,
+           c.paused_at, c.paused_by, c.paused_why
+    FROM names n
+    LEFT JOIN living l ON l.target = n.target
+    LEFT JOIN issuing.target_controls c ON c.target = n.target
+    GROUP BY n.target, c.target
+)
+SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s.probed, s.since, s.cause, s.next_at,
+       s.in_flight, s.waiting, s.paused_at, s.paused_by, s.paused_why,
+       CASE WHEN s.paused_at IS NULL AND (s.workers = 0 OR s.shut < s.workers) THEN 0 ELSE (
+           SELECT count(*)
+           FROM (SELECT e.status, e.due_at, e.deferral_code FROM issuing.outbox_events e
+                 WHERE e.event_type = 'CARD_ISSUE' AND e.due_at IS NOT NULL LIMIT 100000) e
+           WHERE e.status = 'PENDING'
+             AND (e.due_at <= clock_timestamp() OR e.deferral_code LIKE s.target || '\_%'
+                  OR e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused'))) END,
+       clock_timestamp()
+FROM seen s
+ORDER BY s.target DESC
+LIMIT 64;
+
+-- name: operator_control :one
+-- why: pauses, resumes or probes a target, with its audit row: issuing.control_target in migrations/0013_workers.sql. The
+-- caller sends a wakeup afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the operating
+-- system, $5 SUDO_USER, $6 reason.
+SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text);
+
+-- name: operator_due :one
+-- why: whether an event is due that no worker has taken; outbox_events_due. Looks at 100000 open events at most, because
+-- entries of finished ones may lie before them. No lock.
+SELECT count(*)
+FROM (SELECT e.status, e.due_at FROM issuing.outbox_events e
+      WHERE e.event_type = 'CARD_ISSUE' AND e.due_at IS NOT NULL LIMIT 100000) e
+WHERE e.status = 'PENDING' AND e.due_at <= clock_timestamp();

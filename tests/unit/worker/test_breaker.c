@@ -13,13 +13,13 @@ static struct breaker breaker;
 
 static void set_up(void)
 {
-    breaker_init(&breaker, FAILURES, PROBE_MS, LIMIT);
+    breaker_init(&breaker, FAILURES, PROBE_MS, LIMIT, 0);
 }
 
 static void run_one(enum breaker_result result, int64_t now_ms)
 {
     uint32_t epoch = breaker_start(&breaker, now_ms);
-    breaker_end(&breaker, epoch, result, now_ms);
+    breaker_end(&breaker, epoch, result, "issuer_http_503", now_ms);
 }
 
 static void open_it(int64_t now_ms)
@@ -45,7 +45,7 @@ START_TEST(capacity_shrinks_with_each_call_in_flight_and_comes_back)
     }
     ck_assert_int_eq(breaker_capacity(&breaker, 0), 0);
     ck_assert(!breaker_rejects(&breaker, 0)); /* at its limit it is not open: calls wait */
-    breaker_end(&breaker, epochs[0], BREAKER_GOOD, 1);
+    breaker_end(&breaker, epochs[0], BREAKER_GOOD, NULL, 1);
     ck_assert_int_eq(breaker_capacity(&breaker, 1), 1);
 }
 END_TEST
@@ -161,7 +161,7 @@ START_TEST(recovery_begins_with_one_call_and_doubles_each_round_trip)
             epochs[started++] = breaker_start(&breaker, PROBE_MS);
         ck_assert_int_eq(started, expected);
         for (int i = 0; i < started; i++)
-            breaker_end(&breaker, epochs[i], BREAKER_GOOD, PROBE_MS);
+            breaker_end(&breaker, epochs[i], BREAKER_GOOD, NULL, PROBE_MS);
     }
     ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), LIMIT); /* and never past the full limit */
 }
@@ -173,20 +173,20 @@ START_TEST(calls_from_before_a_change_say_nothing_about_what_came_after)
     for (int i = 0; i < LIMIT - 1; i++)
         old[i] = breaker_start(&breaker, 0);
     open_it(0);
-    breaker_end(&breaker, old[0], BREAKER_GOOD, 1); /* cannot close it */
+    breaker_end(&breaker, old[0], BREAKER_GOOD, NULL, 1); /* cannot close it */
     ck_assert_int_eq(breaker.state, BREAKER_OPEN);
-    breaker_end(&breaker, old[1], BREAKER_TRIP, PROBE_MS - 1); /* cannot put off the probe */
+    breaker_end(&breaker, old[1], BREAKER_TRIP, "issuer_http_503", PROBE_MS - 1); /* cannot put off the probe */
     ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), 1);
     uint32_t probe = breaker_start(&breaker, PROBE_MS);
-    breaker_end(&breaker, old[2], BREAKER_GOOD, PROBE_MS); /* is not the probe */
+    breaker_end(&breaker, old[2], BREAKER_GOOD, NULL, PROBE_MS); /* is not the probe */
     ck_assert_int_eq(breaker.state, BREAKER_HALF_OPEN);
-    breaker_end(&breaker, old[3], BREAKER_BAD, PROBE_MS);
+    breaker_end(&breaker, old[3], BREAKER_BAD, "issuer_http_503", PROBE_MS);
     ck_assert_int_eq(breaker.state, BREAKER_HALF_OPEN);
-    breaker_end(&breaker, probe, BREAKER_GOOD, PROBE_MS);
+    breaker_end(&breaker, probe, BREAKER_GOOD, NULL, PROBE_MS);
     ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
-    breaker_end(&breaker, old[4], BREAKER_TRIP, PROBE_MS); /* the outage is over: old news */
+    breaker_end(&breaker, old[4], BREAKER_TRIP, "issuer_http_503", PROBE_MS); /* the outage is over: old news */
     ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
-    breaker_end(&breaker, old[5], BREAKER_GOOD, PROBE_MS); /* nor does an old success ramp up */
+    breaker_end(&breaker, old[5], BREAKER_GOOD, NULL, PROBE_MS); /* nor does an old success ramp up */
     ck_assert_int_eq(breaker.limit, 1);
 }
 END_TEST
@@ -197,7 +197,7 @@ START_TEST(too_many_requests_halve_the_limit_once_for_all_that_were_in_flight)
     for (int i = 0; i < LIMIT; i++)
         epochs[i] = breaker_start(&breaker, 0);
     for (int i = 0; i < LIMIT; i++)
-        breaker_end(&breaker, epochs[i], BREAKER_BUSY, 1);
+        breaker_end(&breaker, epochs[i], BREAKER_BUSY, "issuer_http_429", 1);
     ck_assert_int_eq(breaker.limit, LIMIT / 2);
     ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
     for (int i = 0; i < 10; i++)
@@ -211,7 +211,7 @@ START_TEST(after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered
     run_one(BREAKER_BUSY, 0);
     uint32_t epoch = breaker_start(&breaker, 1);
     ck_assert_int_eq(breaker_capacity(&breaker, 1), 0);
-    breaker_end(&breaker, epoch, BREAKER_NOTHING, 1); /* never left: the next one goes in its place */
+    breaker_end(&breaker, epoch, BREAKER_NOTHING, NULL, 1); /* never left: the next one goes in its place */
     ck_assert_int_eq(breaker_capacity(&breaker, 1), 1);
     run_one(BREAKER_GOOD, 1);
     ck_assert_int_eq(breaker_capacity(&breaker, 1), LIMIT / 2);
@@ -258,7 +258,8 @@ START_TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
         int n = rand_r(&seed) % CALLS;
         enum breaker_state before = breaker.state;
         if (calls[n].is_out) {
-            breaker_end(&breaker, calls[n].epoch, (enum breaker_result)(rand_r(&seed) % (BREAKER_NOTHING + 1)), now_ms);
+            breaker_end(&breaker, calls[n].epoch, (enum breaker_result)(rand_r(&seed) % (BREAKER_NOTHING + 1)),
+                        "issuer_http_503", now_ms);
             calls[n].is_out = false;
             out--;
         } else if (breaker_capacity(&breaker, now_ms) > 0) {
@@ -276,6 +277,44 @@ START_TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
         ck_assert(!(breaker_rejects(&breaker, now_ms) && breaker_capacity(&breaker, now_ms) > 0));
     }
     ck_assert_int_gt(changes, 100);
+}
+END_TEST
+
+/* Operators read since when, and because of what; a probe that fails does not make the outage younger. */
+START_TEST(it_tells_since_when_it_is_open_and_the_last_cause)
+{
+    ck_assert_str_eq(breaker.cause, "");
+    uint32_t epoch = breaker_start(&breaker, 10);
+    breaker_end(&breaker, epoch, BREAKER_TRIP, "issuer_http_401", 10);
+    ck_assert_int_eq(breaker.since_ms, 10);
+    ck_assert_str_eq(breaker.cause, "issuer_http_401");
+    epoch = breaker_start(&breaker, 10 + PROBE_MS);
+    ck_assert_str_eq(breaker.cause, "issuer_http_401");
+    breaker_end(&breaker, epoch, BREAKER_BAD, "issuer_no_answer", 20 + PROBE_MS);
+    ck_assert_int_eq(breaker.since_ms, 10);
+    ck_assert_str_eq(breaker.cause, "issuer_no_answer");
+    epoch = breaker_start(&breaker, 20 + 3 * PROBE_MS);
+    breaker_end(&breaker, epoch, BREAKER_GOOD, NULL, 30 + 3 * PROBE_MS);
+    ck_assert_int_eq(breaker.since_ms, 30 + 3 * PROBE_MS);
+    ck_assert_str_eq(breaker.cause, "");
+}
+END_TEST
+
+START_TEST(a_probe_may_be_hastened_and_nothing_else_is)
+{
+    breaker_hasten(&breaker, 5);
+    ck_assert_int_eq(breaker_capacity(&breaker, 5), LIMIT);
+    open_it(10);
+    ck_assert_int_eq(breaker_capacity(&breaker, 11), 0);
+    breaker_hasten(&breaker, 11);
+    ck_assert_int_eq(breaker_capacity(&breaker, 11), 1);
+    breaker_hasten(&breaker, 12); /* it is due since 11 already */
+    ck_assert_int_eq(breaker.probe_at_ms, 11);
+    uint32_t epoch = breaker_start(&breaker, 12);
+    breaker_hasten(&breaker, 13);
+    ck_assert_int_eq(breaker_capacity(&breaker, 13), 0); /* one at a time */
+    breaker_end(&breaker, epoch, BREAKER_BAD, "issuer_http_503", 14);
+    ck_assert_int_eq(breaker.probe_at_ms, 14 + 2 * PROBE_MS);
 }
 END_TEST
 
@@ -300,6 +339,8 @@ int main(void)
     tcase_add_test(tcase, after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered);
     tcase_add_test(tcase, above_the_halved_limit_it_grows_by_one_a_window);
     tcase_add_test(tcase, a_probe_that_is_answered_429_closes_it);
+    tcase_add_test(tcase, it_tells_since_when_it_is_open_and_the_last_cause);
+    tcase_add_test(tcase, a_probe_may_be_hastened_and_nothing_else_is);
     tcase_add_test(tcase, whatever_happens_in_flight_is_what_was_started_less_what_ended);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

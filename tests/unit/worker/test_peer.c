@@ -89,7 +89,7 @@ static void leave(struct target *target, enum breaker_result result)
 {
     struct target_ticket ticket = {.event_id = {.bytes = {1}}};
     ck_assert_int_eq(target_enter(target, &ticket), TARGET_ADMITTED);
-    target_leave(target, &ticket, result, -1);
+    target_leave(target, &ticket, result, "issuer_http_503", -1);
 }
 
 START_TEST(waiting_calls_go_on_by_themselves_when_a_rest_is_over)
@@ -103,7 +103,7 @@ START_TEST(waiting_calls_go_on_by_themselves_when_a_rest_is_over)
     while (admitted == 0 && clock_mono_ms() < until_ms)
         (void)uv_run(&loop, UV_RUN_ONCE); /* the rest timer is what ends it */
     ck_assert_int_eq(admitted, 1);
-    target_leave(target, &ticket, BREAKER_GOOD, -1);
+    target_leave(target, &ticket, BREAKER_GOOD, NULL, -1);
 }
 END_TEST
 

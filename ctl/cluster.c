@@ -1,0 +1,183 @@
+/* See cluster.h. */
+#include "ctl/cluster.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/print.h"
+#include "statements.h"
+
+enum worker_column { NAME, HOST, PID, VERSION, STARTED, SEEN, HELD, SLOTS, DRAINING, ALIVE, WORKERS_NOW };
+
+enum target_column {
+    TARGET,
+    WORKERS,
+    SHUT,
+    OPEN,
+    HALF_OPEN,
+    RESTING,
+    OBEYING,
+    PROBED,
+    SINCE,
+    CAUSE,
+    NEXT,
+    IN_FLIGHT,
+    WAITING,
+    PAUSED_AT,
+    PAUSED_BY,
+    PAUSED_WHY,
+    BACKLOG,
+    TARGETS_NOW
+};
+
+static int64_t time_at(const struct pg_rows *rows, int row, int column)
+{
+    return pg_is_null(rows, row, column) ? 0 : pg_time_us(rows, row, column);
+}
+
+static struct cluster_target target_at(const struct pg_rows *rows, int row)
+{
+    return (struct cluster_target){
+        .name = pg_bytes(rows, row, TARGET).bytes,
+        .workers = pg_int8(rows, row, WORKERS),
+        .shut = pg_int8(rows, row, SHUT),
+        .open = pg_int8(rows, row, OPEN),
+        .half_open = pg_int8(rows, row, HALF_OPEN),
+        .resting = pg_int8(rows, row, RESTING),
+        .obeying = pg_int8(rows, row, OBEYING),
+        .probed = pg_int8(rows, row, PROBED),
+        .since_us = time_at(rows, row, SINCE),
+        .cause = pg_bytes(rows, row, CAUSE).bytes,
+        .next_us = time_at(rows, row, NEXT),
+        .in_flight = pg_int8(rows, row, IN_FLIGHT),
+        .waiting = pg_int8(rows, row, WAITING),
+        .paused_us = time_at(rows, row, PAUSED_AT),
+        .paused_by = pg_bytes(rows, row, PAUSED_BY).bytes,
+        .paused_why = pg_bytes(rows, row, PAUSED_WHY).bytes,
+        .backlog = pg_int8(rows, row, BACKLOG),
+    };
+}
+
+static struct cluster_worker worker_at(const struct pg_rows *rows, int row)
+{
+    return (struct cluster_worker){
+        .name = pg_bytes(rows, row, NAME).bytes,
+        .host = pg_bytes(rows, row, HOST).bytes,
+        .version = pg_bytes(rows, row, VERSION).bytes,
+        .pid = pg_int8(rows, row, PID),
+        .started_us = pg_time_us(rows, row, STARTED),
+        .seen_us = pg_time_us(rows, row, SEEN),
+        .in_flight = pg_int8(rows, row, HELD),
+        .slots = pg_int8(rows, row, SLOTS),
+        .is_draining = pg_bool(rows, row, DRAINING),
+        .is_alive = pg_bool(rows, row, ALIVE),
+    };
+}
+
+static bool read_workers(struct cluster *cluster, struct err *err)
+{
+    int count = pg_rows_count(cluster->worker_rows);
+    cluster->workers = calloc(count > 0 ? (size_t)count : 1, sizeof(*cluster->workers));
+    if (!cluster->workers)
+        return err_set(err, ERR_MEMORY, "out of memory");
+    cluster->worker_count = count;
+    for (int i = 0; i < count; i++) {
+        struct cluster_worker *worker = &cluster->workers[i];
+        *worker = worker_at(cluster->worker_rows, i);
+        cluster->alive_count += worker->is_alive;
+        cluster->in_flight += worker->is_alive ? worker->in_flight : 0;
+        cluster->slots += worker->is_alive ? worker->slots : 0;
+    }
+    return true;
+}
+
+/* The later one of the worker that was seen last, and the one that was the last to end by itself. */
+static void find_last(struct cluster *cluster)
+{
+    for (int i = 0; i < cluster->worker_count; i++) {
+        if (cluster->workers[i].seen_us <= cluster->last_us)
+            continue;
+        cluster->last_us = cluster->workers[i].seen_us;
+        cluster->last_host = cluster->workers[i].host;
+    }
+    if (pg_rows_count(cluster->last_rows) > 0 && pg_time_us(cluster->last_rows, 0, 1) > cluster->last_us) {
+        cluster->last_us = pg_time_us(cluster->last_rows, 0, 1);
+        cluster->last_host = pg_bytes(cluster->last_rows, 0, 0).bytes;
+    }
+}
+
+bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err)
+{
+    struct cluster cluster = {0};
+    if (!pg_sync_query(db, &sql_operator_workers, NULL, &cluster.worker_rows, err) ||
+        !pg_sync_query(db, &sql_operator_last_worker, NULL, &cluster.last_rows, err) ||
+        !pg_sync_query(db, &sql_operator_targets, NULL, &cluster.target_rows, err) || !read_workers(&cluster, err)) {
+        cluster_done(&cluster);
+        return false;
+    }
+    find_last(&cluster);
+    cluster.target_count = pg_rows_count(cluster.target_rows);
+    for (int i = 0; i < cluster.target_count; i++)
+        cluster.targets[i] = target_at(cluster.target_rows, i);
+    cluster.now_us = pg_time_us(cluster.target_rows, 0, TARGETS_NOW); /* issuer and core are always there */
+    *ret_cluster = cluster;
+    return true;
+}
+
+void cluster_done(struct cluster *cluster)
+{
+    pg_rows_free(cluster->worker_rows);
+    pg_rows_free(cluster->last_rows);
+    pg_rows_free(cluster->target_rows);
+    free(cluster->workers);
+    *cluster = (struct cluster){0};
+}
+
+const struct cluster_worker *cluster_find_worker(const struct cluster *cluster, const char *name)
+{
+    for (int i = 0; i < cluster->worker_count; i++)
+        if (strcmp(cluster->workers[i].name, name) == 0)
+            return &cluster->workers[i];
+    return NULL;
+}
+
+const struct cluster_target *cluster_find_target(const struct cluster *cluster, const char *name)
+{
+    for (int i = 0; i < cluster->target_count; i++)
+        if (strcmp(cluster->targets[i].name, name) == 0)
+            return &cluster->targets[i];
+    return NULL;
+}
+
+const char *cluster_state(const struct cluster_target *target)
+{
+    return target->paused_us != 0  ? "paused"
+           : target->workers == 0  ? "no_worker"
+           : target->open > 0      ? "open"
+           : target->half_open > 0 ? "half_open"
+           : target->resting > 0   ? "resting"
+                                   : "closed";
+}
+
+bool cluster_is_shut(const struct cluster_target *target)
+{
+    return target->paused_us != 0 || (target->workers > 0 && target->shut == target->workers);
+}
+
+struct json *cluster_target_json(const struct cluster_target *target)
+{
+    struct json *object = json_new_object();
+    if (object && json_set_text(object, "target", target->name) &&
+        json_set_text(object, "state", cluster_state(target)) && json_set_integer(object, "workers", target->workers) &&
+        json_set_integer(object, "shut_at", target->shut) && print_set_time(object, "since", target->since_us) &&
+        json_set_text(object, "cause", target->cause) && print_set_time(object, "next_at", target->next_us) &&
+        json_set_integer(object, "in_flight", target->in_flight) &&
+        json_set_integer(object, "waiting", target->waiting) && json_set_integer(object, "backlog", target->backlog) &&
+        print_set_time(object, "paused_at", target->paused_us) &&
+        json_set_text(object, "paused_by", target->paused_by) &&
+        json_set_text(object, "paused_why", target->paused_why) &&
+        json_set_integer(object, "paused_workers", target->obeying))
+        return object;
+    json_free(object);
+    return NULL;
+}

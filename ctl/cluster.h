@@ -1,0 +1,66 @@
+/* The workers and their targets, as heartbeats and operators have left them in the database. */
+#ifndef ISSUING_CTL_CLUSTER_H
+#define ISSUING_CTL_CLUSTER_H
+
+#include "common/base/base.h"
+#include "common/json/json.h"
+#include "common/pg/pg_sync.h"
+
+#define CLUSTER_TARGETS_MAX 64
+
+/* Times in microseconds since 1970, 0 = none; texts are borrowed from the rows, NULL = none. */
+struct cluster_worker {
+    const char *name, *host, *version;
+    int64_t pid;
+    int64_t started_us, seen_us;
+    int64_t in_flight, slots;
+    bool is_draining;
+    bool is_alive; /* seen within the last minute */
+};
+
+/* One target, as all living workers see it together. */
+struct cluster_target {
+    const char *name;
+    int64_t workers;                  /* living ones that call it */
+    int64_t shut;                     /* of these: those that send nothing: breaker not closed, resting, or paused */
+    int64_t open, half_open, resting; /* of these */
+    int64_t obeying;                  /* of these: those that obey a pause */
+    int64_t probed;                   /* of these: those that have obeyed the last probe that was asked for */
+    int64_t since_us;                 /* the state of the breaker */
+    const char *cause;                /* of the opening; NULL = every breaker is closed */
+    int64_t next_us;                  /* the next probe, or the end of the rest */
+    int64_t in_flight, waiting;       /* calls */
+    int64_t paused_us;                /* 0 = it is not paused */
+    const char *paused_by, *paused_why;
+    int64_t backlog; /* events that wait because no worker sends anything there; counted up to 100000 */
+};
+
+/* All zeros is an empty one. */
+struct cluster {
+    struct pg_rows *worker_rows, *last_rows, *target_rows; /* owned */
+    struct cluster_worker *workers;                        /* owned; the living ones first, then those seen last */
+    int worker_count, alive_count;
+    /* When a worker was last seen, or ended, and on which host; 0 = never within a day. */
+    int64_t last_us;
+    const char *last_host;
+    int64_t in_flight, slots; /* of the living ones */
+    struct cluster_target targets[CLUSTER_TARGETS_MAX];
+    int target_count;
+    int64_t now_us; /* of the database */
+};
+
+must_check bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err);
+void cluster_done(struct cluster *cluster);
+/* NULL: it has no row. */
+const struct cluster_worker *cluster_find_worker(const struct cluster *cluster, const char *name);
+/* NULL: no worker has such a target. */
+const struct cluster_target *cluster_find_target(const struct cluster *cluster, const char *name);
+
+/* paused, open, half_open, resting, closed, or no_worker. */
+const char *cluster_state(const struct cluster_target *target);
+/* No living worker sends anything there. */
+bool cluster_is_shut(const struct cluster_target *target);
+/* The target for programs; the caller may add members and prints it. NULL: out of memory. */
+struct json *cluster_target_json(const struct cluster_target *target);
+
+#endif

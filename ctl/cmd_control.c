@@ -1,0 +1,222 @@
+/* issuing-ctl pause, resume, probe: what an operator asks of a target. The request is a row in the database with its
+ * audit row; workers obey it when they read it. The command waits for them, but not for long: the request stands
+ * whether or not a worker runs. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "ctl/action.h"
+#include "ctl/cluster.h"
+#include "ctl/ctl.h"
+#include "ctl/options.h"
+#include "ctl/print.h"
+#include "statements.h"
+
+#define OBEYED_WITHIN_MS 6000
+#define LOOK_AGAIN_MS 100
+
+enum control { PAUSE, RESUME, PROBE };
+
+static const struct {
+    const char *word, *action, *done;
+} controls[] = {
+    [PAUSE] = {"pause", "pause_target", "paused"},
+    [RESUME] = {"resume", "resume_target", "resumed"},
+    [PROBE] = {"probe", "probe_target", "probed"},
+};
+
+static int64_t obeyed_by(enum control control, const struct cluster_target *target)
+{
+    switch (control) {
+    case PAUSE:
+        return target->obeying;
+    case RESUME:
+        return target->workers - target->obeying;
+    case PROBE:
+        return target->probed;
+    }
+    return 0;
+}
+
+static bool is_known(const struct cluster *cluster, const char *name, struct err *err)
+{
+    char names[400] = "";
+    if (cluster_find_target(cluster, name))
+        return true;
+    for (int i = 0; i < cluster->target_count; i++) {
+        size_t length = strlen(names);
+        snprintf(names + length, sizeof(names) - length, "%s%s", i > 0 ? ", " : "", cluster->targets[i].name);
+    }
+    return err_set(err, ERR_NOT_FOUND, "there is no target %.60s; there are: %s", name, names);
+}
+
+/* *ret_refused: NULL = it is done. */
+static bool ask(struct ctl *ctl, enum control control, const char *name, const struct action *action,
+                char ret_refused[32], struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    struct pg_param params[2 + ACTION_PARAMS] = {
+        pg_param_text(controls[control].action, strlen(controls[control].action)), pg_param_text(name, strlen(name))};
+    action_params(action, params + 2);
+    if (!pg_sync_query(ctl->db, &sql_operator_control, params, &rows, err))
+        return false;
+    const char *refused = pg_bytes(rows, 0, 0).bytes;
+    snprintf(ret_refused, 32, "%s", refused ? refused : "");
+    /* A wakeup that is lost costs a few seconds. */
+    return refused || pg_sync_query(ctl->db, &sql_notify_wake, NULL, NULL, err);
+}
+
+/* Reads the cluster until all living workers obey, or the time is over. */
+static bool wait_for_workers(struct ctl *ctl, enum control control, const char *name, struct cluster *cluster,
+                             struct err *err)
+{
+    int64_t until_ms = clock_mono_ms() + OBEYED_WITHIN_MS;
+    for (;;) {
+        cluster_done(cluster);
+        if (!cluster_read(ctl->db, cluster, err))
+            return false;
+        const struct cluster_target *target = cluster_find_target(cluster, name);
+        if (!target || obeyed_by(control, target) >= target->workers || clock_mono_ms() >= until_ms)
+            return true;
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_MS * 1000000}, NULL);
+    }
+}
+
+static void why_refused(const char *refused, const struct cluster_target *target, char *ret_text, size_t size)
+{
+    char time[PRINT_TIME_SIZE];
+    if (strcmp(refused, "paused") == 0 && target && target->paused_us != 0)
+        snprintf(ret_text, size, "it is paused already, by %.100s since %s: %.300s", target->paused_by,
+                 print_time(target->paused_us, time), target->paused_why);
+    else if (strcmp(refused, "paused") == 0)
+        snprintf(ret_text, size, "it is paused");
+    else if (strcmp(refused, "not_paused") == 0)
+        snprintf(ret_text, size, "it is not paused");
+    else
+        snprintf(ret_text, size, "no target has such a name");
+}
+
+static void describe(enum control control, const struct cluster_target *target, char *ret_text, size_t size)
+{
+    int64_t obeyed = obeyed_by(control, target);
+    if (target->workers == 0)
+        snprintf(ret_text, size, "no worker runs now; the next one reads it when it starts");
+    else if (obeyed < target->workers)
+        snprintf(ret_text, size, "%lld of %lld living workers have not obeyed within %d s: see issuing-ctl workers",
+                 (long long)(target->workers - obeyed), (long long)target->workers, OBEYED_WITHIN_MS / 1000);
+    else if (control != PROBE || target->open + target->half_open == 0)
+        snprintf(ret_text, size, "%lld of %lld living workers obey", (long long)obeyed, (long long)target->workers);
+    else
+        snprintf(ret_text, size,
+                 "%lld of %lld living workers obey, and send the next call that they have; issuing-ctl targets shows "
+                 "what came of it",
+                 (long long)obeyed, (long long)target->workers);
+}
+
+static bool report(const struct ctl *ctl, enum control control, const char *name, const struct cluster *cluster,
+                   const char *refused, struct err *err)
+{
+    const struct cluster_target *target = cluster_find_target(cluster, name);
+    const char *word = refused[0] ? "refused" : controls[control].done;
+    struct cluster_target none = {.name = name};
+    char text[600];
+    if (refused[0])
+        why_refused(refused, target, text, sizeof(text));
+    else
+        describe(control, target ? target : &none, text, sizeof(text));
+    if (!ctl->json) {
+        printf("%s  %s: ", name, word);
+        print_text(text, stdout);
+        putchar('\n');
+        return true;
+    }
+    struct json *object = cluster_target_json(target ? target : &none);
+    if (object && json_set_text(object, "result", word) && json_set_text(object, "why", text) &&
+        json_set_integer(object, "obeyed", target ? obeyed_by(control, target) : 0))
+        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    json_free(object);
+    return err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static bool run(struct ctl *ctl, enum control control, const char *name, const struct action *action,
+                struct cluster *cluster, int *ret_code, struct err *err)
+{
+    char refused[32] = "";
+    if (!ctl_connect(ctl, err) || !cluster_read(ctl->db, cluster, err) || !is_known(cluster, name, err) ||
+        !ask(ctl, control, name, action, refused, err))
+        return false;
+    if (refused[0]) {
+        *ret_code = CTL_REFUSED;
+        cluster_done(cluster);
+        return cluster_read(ctl->db, cluster, err) && report(ctl, control, name, cluster, refused, err);
+    }
+    return wait_for_workers(ctl, control, name, cluster, err) && report(ctl, control, name, cluster, refused, err);
+}
+
+static int run_control(struct ctl *ctl, enum control control, char **arguments, int count)
+{
+    const char *reason = NULL;
+    const struct option_spec specs[] = {{.name = "reason", .text = &reason}, {.name = NULL}};
+    struct action action;
+    struct cluster cluster = {0};
+    struct err err;
+    int code = CTL_DONE;
+    if (!options_read(specs, arguments, count, &count, &err))
+        return ctl_fail(&err);
+    if (count != 1) {
+        err_set(&err, ERR_USAGE, "%s takes one target: issuer or core", controls[control].word);
+        return ctl_fail(&err);
+    }
+    if (!action_init(&action, reason, &err) || !run(ctl, control, arguments[0], &action, &cluster, &code, &err))
+        code = ctl_fail(&err);
+    cluster_done(&cluster);
+    return code;
+}
+
+static int run_pause(struct ctl *ctl, char **arguments, int count)
+{
+    return run_control(ctl, PAUSE, arguments, count);
+}
+
+static int run_resume(struct ctl *ctl, char **arguments, int count)
+{
+    return run_control(ctl, RESUME, arguments, count);
+}
+
+static int run_probe(struct ctl *ctl, char **arguments, int count)
+{
+    return run_control(ctl, PROBE, arguments, count);
+}
+
+#define CONTROL_HELP                                                                                          \
+    "\n  --reason TEXT  why; stored in operator_actions\n\n"                                                  \
+    "Workers obey at once, or within 5 s where the wakeup was lost. The command waits for the living ones,\n" \
+    "6 s at most, and says which have not obeyed; the request stands all the same (exit 0). Refused: exit 1.\n"
+
+const struct ctl_command ctl_pause = {
+    .word = "pause",
+    .usage = "TARGET --reason TEXT",
+    .summary = "stop calls to the issuer or core-api",
+    .help = "Stops all new calls to a target (issuer or core) at all workers, until it is resumed. Calls in flight\n"
+            "end as usual. Events wait without using up an attempt; requests are accepted as before.\n" CONTROL_HELP,
+    .run = run_pause,
+};
+
+const struct ctl_command ctl_resume = {
+    .word = "resume",
+    .usage = "TARGET --reason TEXT",
+    .summary = "let calls to a paused target go on",
+    .help = "Ends a pause: what has waited goes on at once.\n" CONTROL_HELP,
+    .run = run_resume,
+};
+
+const struct ctl_command ctl_probe = {
+    .word = "probe",
+    .usage = "TARGET --reason TEXT",
+    .summary = "call an open or resting target now",
+    .help = "Makes the next call to a target due now, where its breaker is open or it rests: one event is sent as\n"
+            "a probe, and a good answer lets the others follow. Without effect on a target that takes calls;\n"
+            "refused while it is paused.\n" CONTROL_HELP,
+    .run = run_probe,
+};

@@ -1,0 +1,96 @@
+/* issuing-ctl targets: what the workers see of the issuer and core-api, and what operators have paused. */
+#include <stdio.h>
+
+#include "ctl/cluster.h"
+#include "ctl/ctl.h"
+#include "ctl/options.h"
+#include "ctl/print.h"
+
+static void add_row(const struct cluster_target *target, int64_t now_us, struct table *table)
+{
+    char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE], text[64];
+    table_add(table, target->name);
+    table_add(table, cluster_state(target));
+    snprintf(text, sizeof(text), "%lld of %lld", (long long)target->shut, (long long)target->workers);
+    table_add(table, text);
+    table_add(table, print_time(target->paused_us != 0 ? target->paused_us : target->since_us, time));
+    table_add(table, target->cause);
+    snprintf(text, sizeof(text), "in %s", print_span(target->next_us - now_us, span));
+    table_add(table, target->next_us == 0 ? NULL : target->next_us > now_us ? text : "now");
+    table_add_number(table, target->in_flight);
+    table_add_number(table, target->backlog);
+}
+
+static void print_pause(const struct cluster_target *target)
+{
+    char time[PRINT_TIME_SIZE];
+    if (target->paused_us == 0)
+        return;
+    printf("\n%s is paused by ", target->name);
+    print_text(target->paused_by, stdout);
+    printf(" since %s: ", print_time(target->paused_us, time));
+    print_text(target->paused_why, stdout);
+    printf("\n%lld of %lld living workers obey. It goes on with: issuing-ctl resume %s --reason TEXT\n",
+           (long long)target->obeying, (long long)target->workers, target->name);
+}
+
+static bool print_targets(const struct ctl *ctl, const struct cluster *cluster, struct err *err)
+{
+    static const char *const heads[] = {"TARGET",    "STATE",     "SHUT AT",       "SINCE", "CAUSE",
+                                        "NEXT CALL", "IN FLIGHT", "EVENTS BEHIND", NULL};
+    struct table table;
+    bool whole = true;
+    table_init(&table, heads);
+    for (int i = 0; whole && i < cluster->target_count; i++) {
+        if (ctl->json)
+            whole = print_json(cluster_target_json(&cluster->targets[i]), stdout);
+        else
+            add_row(&cluster->targets[i], cluster->now_us, &table);
+    }
+    if (!ctl->json)
+        whole = table_flush(&table, stdout);
+    table_done(&table);
+    for (int i = 0; !ctl->json && i < cluster->target_count; i++)
+        print_pause(&cluster->targets[i]);
+    if (cluster->alive_count == 0) {
+        fflush(stdout);
+        fputs("No worker runs.\n", stderr);
+    }
+    return whole || err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static int run_targets(struct ctl *ctl, char **arguments, int count)
+{
+    const struct option_spec none[] = {{.name = NULL}};
+    struct cluster cluster = {0};
+    struct err err;
+    if (!options_read(none, arguments, count, &count, &err))
+        return ctl_fail(&err);
+    if (count > 0) {
+        err_set(&err, ERR_USAGE, "targets takes no argument");
+        return ctl_fail(&err);
+    }
+    int code = CTL_DONE;
+    if (!ctl_connect(ctl, &err) || !cluster_read(ctl->db, &cluster, &err) || !print_targets(ctl, &cluster, &err))
+        code = ctl_fail(&err);
+    cluster_done(&cluster);
+    return code;
+}
+
+const struct ctl_command ctl_targets = {
+    .word = "targets",
+    .usage = "",
+    .summary = "what workers see of the issuer and core-api, and what is paused",
+    .help = "Shows each target (issuer, core) as all living workers see it together:\n\n"
+            "  STATE          closed: calls are made; open: calls failed, and only a probe is sent now and then;\n"
+            "                 half_open: a probe is under way; resting: it answered that it gets too many requests;\n"
+            "                 paused: an operator has stopped calls; no_worker: no worker runs\n"
+            "  SHUT AT        how many of the living workers send nothing\n"
+            "  SINCE, CAUSE   since when, and the last failure that opened the breaker or kept it open\n"
+            "  NEXT CALL      the next probe, or the end of the rest\n"
+            "  EVENTS BEHIND  PENDING events that wait because no worker sends anything there; counted among\n"
+            "                 100000 open events at most\n\n"
+            "With --json also who paused it and why (paused_at, paused_by, paused_why), and how many workers obey\n"
+            "(paused_workers).\n",
+    .run = run_targets,
+};

@@ -1,0 +1,422 @@
+/* See heartbeat.h. One statement is in flight at a time: a heartbeat, or at the end the removal of the row. */
+#include "worker/heartbeat.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/closing.h"
+#include "common/base/log.h"
+#include "common/pg/sql/statements.h"
+
+#define QUERY_TIMEOUT_MS 2000
+#define LEAVE_TIMEOUT_MS 500
+#define FIRST_PAUSE_MS 500 /* after a first heartbeat that failed */
+#define IDLE_POLL_MS 20
+#define TARGETS 2
+#define ARRAY_MAX 4096 /* bytes of one parameter */
+
+/* The parameters that have one element for each target, from $9 on. */
+enum array {
+    NAMES,
+    STATES,
+    SINCE_AGES,
+    CAUSES,
+    RESTS,
+    PAUSES,
+    NEXT_CALLS,
+    FLIGHTS,
+    WAITS,
+    LIMITS,
+    PROBES,
+    ARRAYS,
+};
+#define FIRST_ARRAY 8 /* the index of its parameter */
+
+/* Columns of heartbeat. */
+enum { COL_TARGET, COL_IS_PAUSED, COL_PAUSED_BY, COL_PAUSED_WHY, COL_PROBE_NUMBER, COL_IS_NOTED };
+
+/* What heartbeats are for at the moment. */
+enum phase {
+    /* The controls are not known, and the targets are paused. The first answer, or HEARTBEAT_FAILURES_MAX failures:
+     * PHASE_WORKING. A stop: PHASE_DRAINING. */
+    PHASE_STARTING,
+    /* Every HEARTBEAT_INTERVAL_MS, or after a wakeup. A stop: PHASE_DRAINING. */
+    PHASE_WORKING,
+    /* One heartbeat shows that the worker drains. Then, when everything else is idle, the row is removed:
+     * PHASE_LEFT. */
+    PHASE_DRAINING,
+    /* The removal was answered, or given up, or is in flight. */
+    PHASE_LEFT,
+};
+
+struct heartbeat {
+    struct heartbeat_options options;
+    struct peer *peers[TARGETS];
+    enum breaker_state sent_states[TARGETS];
+    int64_t probes[TARGETS]; /* the last one that was obeyed; -1 = the controls are not known */
+    uv_timer_t timer;
+    int64_t started_ms, sent_ms;
+    char host[64];
+    struct pg_query query;
+    struct buf arrays[ARRAYS];
+    bool is_in_flight;
+    bool is_wanted; /* as soon as the gap is over */
+    bool shows_drain;
+    enum phase phase;
+    int failures; /* in a row */
+    bool was_noted;
+    struct closing closing;
+};
+
+static void on_timer(uv_timer_t *timer);
+
+static void beat_in(struct heartbeat *heartbeat, int64_t ms)
+{
+    uv_timer_start(&heartbeat->timer, on_timer, (uint64_t)(ms > 0 ? ms : 0), 0);
+}
+
+/* ---- what is sent ---- */
+
+static const char *state_word(enum breaker_state state)
+{
+    switch (state) {
+    case BREAKER_CLOSED:
+        return "closed";
+    case BREAKER_HALF_OPEN:
+        return "half_open";
+    case BREAKER_OPEN:
+        return "open";
+    }
+    return "closed";
+}
+
+static void add_text(struct pg_array *array, const char *text)
+{
+    pg_array_add(array, text, text ? strlen(text) : 0);
+}
+
+/* When the next call may start, in ms from now; -1 = at any time, or not known. */
+static int64_t next_call_ms(const struct target *target, int64_t now_ms)
+{
+    int64_t rest_ms = target_rest_ms(target, now_ms);
+    if (target->breaker.state != BREAKER_OPEN)
+        return rest_ms > 0 ? rest_ms : -1;
+    int64_t probe_ms = target->breaker.probe_at_ms - now_ms;
+    return probe_ms > rest_ms ? probe_ms : rest_ms;
+}
+
+static void add_target(struct heartbeat *heartbeat, int index, struct pg_array arrays[ARRAYS], int64_t now_ms)
+{
+    const struct peer *peer = heartbeat->peers[index];
+    const struct target *target = &peer->target;
+    const struct breaker *breaker = &target->breaker;
+    int64_t next_ms = next_call_ms(target, now_ms);
+    heartbeat->sent_states[index] = breaker->state;
+    add_text(&arrays[NAMES], peer->name);
+    add_text(&arrays[STATES], state_word(breaker->state));
+    pg_array_add_int8(&arrays[SINCE_AGES], now_ms - breaker->since_ms);
+    add_text(&arrays[CAUSES], breaker->state != BREAKER_CLOSED ? breaker->cause : NULL);
+    pg_array_add_bool(&arrays[RESTS], target_rest_ms(target, now_ms) > 0);
+    pg_array_add_bool(&arrays[PAUSES], target->is_paused && heartbeat->phase != PHASE_STARTING);
+    if (next_ms >= 0)
+        pg_array_add_int8(&arrays[NEXT_CALLS], next_ms);
+    else
+        pg_array_add(&arrays[NEXT_CALLS], NULL, 0);
+    pg_array_add_int8(&arrays[FLIGHTS], breaker->in_flight);
+    pg_array_add_int8(&arrays[WAITS], target->waiting_count);
+    pg_array_add_int8(&arrays[LIMITS], breaker->limit);
+    pg_array_add_int8(&arrays[PROBES], heartbeat->probes[index] > 0 ? heartbeat->probes[index] : 0);
+}
+
+/* False: out of memory. */
+static bool fill_arrays(struct heartbeat *heartbeat, int64_t now_ms)
+{
+    static const enum pg_type types[ARRAYS] = {
+        [NAMES] = PG_TEXT, [STATES] = PG_TEXT, [SINCE_AGES] = PG_INT8, [CAUSES] = PG_TEXT,
+        [RESTS] = PG_BOOL, [PAUSES] = PG_BOOL, [NEXT_CALLS] = PG_INT8, [FLIGHTS] = PG_INT8,
+        [WAITS] = PG_INT8, [LIMITS] = PG_INT8, [PROBES] = PG_INT8,
+    };
+    struct pg_array arrays[ARRAYS];
+    bool is_whole = true;
+    for (int i = 0; i < ARRAYS; i++)
+        pg_array_start(&arrays[i], &heartbeat->arrays[i], types[i]);
+    for (int i = 0; i < TARGETS; i++)
+        add_target(heartbeat, i, arrays, now_ms);
+    for (int i = 0; i < ARRAYS; i++) {
+        heartbeat->query.params[FIRST_ARRAY + i] = pg_array_param(&arrays[i]);
+        is_whole &= !heartbeat->arrays[i].failed;
+    }
+    return is_whole;
+}
+
+static void on_beat(struct pg_query *query, const struct pg_query_result *result);
+
+static void send_beat(struct heartbeat *heartbeat)
+{
+    const struct heartbeat_options *options = &heartbeat->options;
+    struct pg_query *query = &heartbeat->query;
+    int64_t now_ms = clock_mono_ms();
+    if (!fill_arrays(heartbeat, now_ms)) {
+        beat_in(heartbeat, HEARTBEAT_INTERVAL_MS);
+        return;
+    }
+    heartbeat->is_in_flight = true;
+    heartbeat->is_wanted = false;
+    heartbeat->shows_drain = heartbeat->phase == PHASE_DRAINING;
+    heartbeat->sent_ms = now_ms;
+    query->statement = &sql_heartbeat;
+    query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    query->params[1] = pg_param_text(heartbeat->host, strlen(heartbeat->host));
+    query->params[2] = pg_param_int8(getpid());
+    query->params[3] = pg_param_text(options->version, strlen(options->version));
+    query->params[4] = pg_param_int8(now_ms - heartbeat->started_ms);
+    query->params[5] = pg_param_int8(options->slots->in_flight);
+    query->params[6] = pg_param_int8(options->slots->count);
+    query->params[7] = pg_param_bool(heartbeat->shows_drain);
+    query->timeout_ms = QUERY_TIMEOUT_MS;
+    query->is_slow = true; /* nobody waits behind it, */
+    query->yields = true;  /* nor for its connection */
+    query->on_result = on_beat;
+    pg_pool_submit(options->pool, query);
+}
+
+/* ---- what comes back ---- */
+
+static struct peer *peer_named(struct heartbeat *heartbeat, struct slice name, int *ret_index)
+{
+    for (int i = 0; i < TARGETS; i++)
+        if (name.bytes && strlen(heartbeat->peers[i]->name) == name.length &&
+            memcmp(heartbeat->peers[i]->name, name.bytes, name.length) == 0) {
+            *ret_index = i;
+            return heartbeat->peers[i];
+        }
+    return NULL;
+}
+
+static void log_pause(const struct peer *peer, bool is_paused, const struct pg_rows *rows, int row)
+{
+    if (is_paused)
+        log_info("a target is paused by an operator", LOG_TEXT("target", peer->name),
+                 LOG_TEXT("by", pg_bytes(rows, row, COL_PAUSED_BY).bytes),
+                 LOG_TEXT("why", pg_bytes(rows, row, COL_PAUSED_WHY).bytes));
+    else
+        log_info("a target is resumed by an operator", LOG_TEXT("target", peer->name));
+}
+
+/* Returns whether something changed. */
+static bool obey(struct heartbeat *heartbeat, const struct pg_rows *rows, int row)
+{
+    int index = 0;
+    struct peer *peer = peer_named(heartbeat, pg_bytes(rows, row, COL_TARGET), &index);
+    if (!peer)
+        return false;
+    bool is_paused = pg_bool(rows, row, COL_IS_PAUSED), is_first = heartbeat->probes[index] < 0;
+    int64_t probe = pg_int8(rows, row, COL_PROBE_NUMBER), last_probe = heartbeat->probes[index];
+    bool was_paused = peer->target.is_paused && !is_first;
+    heartbeat->probes[index] = probe;
+    if (is_paused != was_paused)
+        log_pause(peer, is_paused, rows, row);
+    if (is_paused != peer->target.is_paused)
+        target_set_paused(&peer->target, is_paused);
+    /* Probes that were asked for before this worker started were not meant for it. */
+    bool is_probe = !is_first && probe != last_probe;
+    if (is_probe) {
+        log_info("a target is probed for an operator", LOG_TEXT("target", peer->name));
+        target_probe(&peer->target);
+    }
+    return is_paused != was_paused || is_probe || is_first;
+}
+
+/* No controls: nothing is known to be paused. */
+static void work_without_controls(struct heartbeat *heartbeat)
+{
+    log_warning("what operators have paused cannot be read: nothing counts as paused");
+    heartbeat->phase = PHASE_WORKING;
+    for (int i = 0; i < TARGETS; i++) {
+        heartbeat->probes[i] = 0;
+        target_set_paused(&heartbeat->peers[i]->target, false);
+    }
+    heartbeat->options.on_obeyed(heartbeat->options.context);
+}
+
+static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result)
+{
+    bool is_away = result->kind == PG_NOT_SENT; /* the daemon has logged that */
+    if (is_away)
+        return;
+    if (heartbeat->failures++ == 0)
+        log_warning("a heartbeat failed", LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
+    if (heartbeat->phase == PHASE_STARTING && heartbeat->failures >= HEARTBEAT_FAILURES_MAX)
+        work_without_controls(heartbeat);
+}
+
+/* Returns whether a control was obeyed just now. */
+static bool note_answer(struct heartbeat *heartbeat, const struct pg_rows *rows)
+{
+    bool has_changed = false, is_noted = true;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        has_changed |= obey(heartbeat, rows, row);
+        is_noted &= pg_bool(rows, row, COL_IS_NOTED);
+    }
+    if (heartbeat->failures > 0 || is_noted != heartbeat->was_noted) {
+        if (is_noted)
+            log_info("heartbeats are written again");
+        else
+            log_warning("a heartbeat could not be written; controls are obeyed all the same");
+    }
+    heartbeat->was_noted = is_noted;
+    heartbeat->failures = 0;
+    if (heartbeat->phase == PHASE_STARTING)
+        heartbeat->phase = PHASE_WORKING;
+    return has_changed;
+}
+
+static int64_t gap_left_ms(const struct heartbeat *heartbeat)
+{
+    return heartbeat->sent_ms + HEARTBEAT_GAP_MS - clock_mono_ms();
+}
+
+static void on_beat(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
+    bool has_changed = false;
+    heartbeat->is_in_flight = false;
+    if (result->kind == PG_DONE)
+        has_changed = note_answer(heartbeat, result->rows);
+    else
+        note_failure(heartbeat, result);
+    if (heartbeat->phase == PHASE_DRAINING || has_changed) /* others wait to see it */
+        beat_in(heartbeat, 0);
+    else if (heartbeat->phase == PHASE_STARTING)
+        beat_in(heartbeat, FIRST_PAUSE_MS);
+    else
+        beat_in(heartbeat, heartbeat->is_wanted ? gap_left_ms(heartbeat) : HEARTBEAT_INTERVAL_MS);
+    if (has_changed)
+        heartbeat->options.on_obeyed(heartbeat->options.context);
+}
+
+/* ---- the end ---- */
+
+static void on_left(struct pg_query *query, const struct pg_query_result *result)
+{
+    (void)result; /* ignoring: without it the worker counts as dead in a minute */
+    struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
+    heartbeat->is_in_flight = false;
+}
+
+static void leave(struct heartbeat *heartbeat)
+{
+    const struct heartbeat_options *options = &heartbeat->options;
+    struct pg_query *query = &heartbeat->query;
+    heartbeat->phase = PHASE_LEFT;
+    if (!pg_pool_ready(options->pool))
+        return;
+    heartbeat->is_in_flight = true;
+    query->statement = &sql_heartbeat_leave;
+    query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    query->timeout_ms = LEAVE_TIMEOUT_MS;
+    query->is_slow = true;
+    query->yields = false;
+    query->on_result = on_left;
+    pg_pool_submit(options->pool, query);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct heartbeat *heartbeat = container_of(timer, struct heartbeat, timer);
+    const struct heartbeat_options *options = &heartbeat->options;
+    if (heartbeat->is_in_flight)
+        return;
+    if (heartbeat->phase != PHASE_DRAINING) {
+        send_beat(heartbeat);
+    } else if (options->is_rest_idle(options->context)) {
+        leave(heartbeat);
+    } else if (!heartbeat->shows_drain && pg_pool_ready(options->pool)) {
+        send_beat(heartbeat);
+    } else {
+        beat_in(heartbeat, IDLE_POLL_MS);
+    }
+}
+
+/* ---- open, wake, stop, close ---- */
+
+static void copy_host(struct heartbeat *heartbeat, const char *name)
+{
+    const char *colon = strrchr(name, ':');
+    size_t length = colon ? (size_t)(colon - name) : strlen(name);
+    if (length >= sizeof(heartbeat->host))
+        length = sizeof(heartbeat->host) - 1;
+    memcpy(heartbeat->host, name, length);
+    heartbeat->host[length] = '\0';
+}
+
+bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **ret_heartbeat, struct err *err)
+{
+    struct heartbeat *heartbeat = calloc(1, sizeof(*heartbeat));
+    if (!heartbeat)
+        return err_set(err, ERR_MEMORY, "no memory for the heartbeat");
+    heartbeat->options = *options;
+    heartbeat->peers[0] = &options->peers->issuer;
+    heartbeat->peers[1] = &options->peers->core;
+    heartbeat->started_ms = clock_mono_ms();
+    heartbeat->was_noted = true;
+    copy_host(heartbeat, options->worker_name);
+    for (int i = 0; i < ARRAYS; i++)
+        buf_init(&heartbeat->arrays[i], ARRAY_MAX);
+    for (int i = 0; i < TARGETS; i++) {
+        heartbeat->probes[i] = -1;
+        target_set_paused(&heartbeat->peers[i]->target, true);
+    }
+    uv_timer_init(options->loop, &heartbeat->timer);
+    beat_in(heartbeat, 0);
+    *ret_heartbeat = heartbeat;
+    return true;
+}
+
+void heartbeat_wake(struct heartbeat *heartbeat)
+{
+    if (heartbeat->phase > PHASE_WORKING || heartbeat->is_wanted)
+        return;
+    heartbeat->is_wanted = true;
+    int64_t left_ms = gap_left_ms(heartbeat);
+    if (!heartbeat->is_in_flight && (int64_t)uv_timer_get_due_in(&heartbeat->timer) > left_ms)
+        beat_in(heartbeat, left_ms);
+}
+
+void heartbeat_target_changed(struct heartbeat *heartbeat)
+{
+    for (int i = 0; i < TARGETS; i++)
+        if (heartbeat->peers[i]->target.breaker.state != heartbeat->sent_states[i])
+            heartbeat_wake(heartbeat);
+}
+
+void heartbeat_stop(struct heartbeat *heartbeat)
+{
+    heartbeat->phase = PHASE_DRAINING;
+    if (!heartbeat->is_in_flight)
+        beat_in(heartbeat, 0);
+}
+
+bool heartbeat_is_idle(const struct heartbeat *heartbeat)
+{
+    return heartbeat->phase == PHASE_LEFT && !heartbeat->is_in_flight;
+}
+
+static void release(void *module)
+{
+    struct heartbeat *heartbeat = module;
+    for (int i = 0; i < ARRAYS; i++)
+        buf_done(&heartbeat->arrays[i]);
+    free(heartbeat);
+}
+
+void heartbeat_close(struct heartbeat *heartbeat, void (*on_closed)(void *context), void *context)
+{
+    assert(heartbeat_is_idle(heartbeat));
+    closing_start(&heartbeat->closing, release, heartbeat, on_closed, context);
+    closing_handle(&heartbeat->closing, &heartbeat->timer);
+    closing_end(&heartbeat->closing);
+}
