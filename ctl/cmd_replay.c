@@ -49,11 +49,10 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
 static const struct bulk_verb verb = {
     .word = "replay",
     .past = "replayed",
+    .question = "Replay",
     .status = "FAILED",
     .done = ACTION_REPLAYED,
     .would = ACTION_WOULD_REPLAY,
-    .count = &sql_operator_replay_count,
-    .page = &sql_operator_replay_page,
     .wakeup = &sql_notify_wake,
     .act = act,
     .preview = preview,

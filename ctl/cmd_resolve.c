@@ -54,11 +54,10 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
 static const struct bulk_verb verb = {
     .word = "resolve",
     .past = "resolved",
+    .question = "Resolve",
     .status = "FAILED",
     .done = ACTION_RESOLVED,
     .would = ACTION_WOULD_RESOLVE,
-    .count = &sql_operator_replay_count,
-    .page = &sql_operator_replay_page,
     .wakeup = &sql_notify_final,
     .act = act,
     .preview = preview,
