@@ -19,9 +19,10 @@ static const struct metric_family families[] = {WORKER_METRICS(METRIC_FAMILY)};
     X(peer "_http_3xx")                                                                                     \
     X(peer "_http_401")                                                                                     \
     X(peer "_http_403")                                                                                     \
-    X(peer "_http_404") X(peer "_http_405") X(peer "_http_408") X(peer "_http_409") X(peer "_http_425")     \
-        X(peer "_http_429") X(peer "_http_4xx") X(peer "_http_500") X(peer "_http_502") X(peer "_http_503") \
-            X(peer "_http_504") X(peer "_http_5xx")
+    X(peer "_http_404")                                                                                     \
+    X(peer "_http_405") X(peer "_http_408") X(peer "_http_409") X(peer "_http_425") X(peer "_http_429")     \
+        X(peer "_http_4xx") X(peer "_http_500") X(peer "_http_502") X(peer "_http_503") X(peer "_http_504") \
+            X(peer "_http_5xx")
 
 static const char *const answers[] = {
 #define X(word) word,
