@@ -91,14 +91,31 @@ static bool read_workers(struct cluster *cluster, struct err *err)
     return true;
 }
 
+/* The later one of the worker that was seen last, and the one that was the last to end by itself. */
+static void find_last(struct cluster *cluster)
+{
+    for (int i = 0; i < cluster->worker_count; i++) {
+        if (cluster->workers[i].seen_us <= cluster->last_us)
+            continue;
+        cluster->last_us = cluster->workers[i].seen_us;
+        cluster->last_host = cluster->workers[i].host;
+    }
+    if (pg_rows_count(cluster->last_rows) > 0 && pg_time_us(cluster->last_rows, 0, 1) > cluster->last_us) {
+        cluster->last_us = pg_time_us(cluster->last_rows, 0, 1);
+        cluster->last_host = pg_bytes(cluster->last_rows, 0, 0).bytes;
+    }
+}
+
 bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err)
 {
     struct cluster cluster = {0};
     if (!pg_sync_query(db, &sql_operator_workers, NULL, &cluster.worker_rows, err) ||
+        !pg_sync_query(db, &sql_operator_last_worker, NULL, &cluster.last_rows, err) ||
         !pg_sync_query(db, &sql_operator_targets, NULL, &cluster.target_rows, err) || !read_workers(&cluster, err)) {
         cluster_done(&cluster);
         return false;
     }
+    find_last(&cluster);
     cluster.target_count = pg_rows_count(cluster.target_rows);
     for (int i = 0; i < cluster.target_count; i++)
         cluster.targets[i] = target_at(cluster.target_rows, i);
@@ -110,6 +127,7 @@ bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *e
 void cluster_done(struct cluster *cluster)
 {
     pg_rows_free(cluster->worker_rows);
+    pg_rows_free(cluster->last_rows);
     pg_rows_free(cluster->target_rows);
     free(cluster->workers);
     *cluster = (struct cluster){0};

@@ -37,9 +37,12 @@ struct cluster_target {
 
 /* All zeros is an empty one. */
 struct cluster {
-    struct pg_rows *worker_rows, *target_rows; /* owned */
-    struct cluster_worker *workers;            /* owned; the living ones first, then those seen last */
+    struct pg_rows *worker_rows, *last_rows, *target_rows; /* owned */
+    struct cluster_worker *workers;                        /* owned; the living ones first, then those seen last */
     int worker_count, alive_count;
+    /* When a worker was last seen, or ended, and on which host; 0 = never within a day. */
+    int64_t last_us;
+    const char *last_host;
     int64_t in_flight, slots; /* of the living ones */
     struct cluster_target targets[CLUSTER_TARGETS_MAX];
     int target_count;

@@ -268,18 +268,17 @@ static void wait_clause(const struct outlook *out, const struct cluster *cluster
 {
     const struct cluster_target *target = out->target;
     char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
-    const struct cluster_worker *last = cluster->workers;
     switch (out->wait) {
     case OUTLOOK_WAIT_FOR_NOTHING:
         ret_text[0] = '\0';
         return;
     case OUTLOOK_WAIT_FOR_WORKER:
-        if (cluster->worker_count == 0) {
-            snprintf(ret_text, size, "no worker runs: none was seen within a day");
+        if (cluster->last_us == 0) {
+            snprintf(ret_text, size, "no worker runs, and none was seen so far");
             return;
         }
         snprintf(ret_text, size, "no worker runs: the last one was seen at %s on host %.64s",
-                 print_time(last->seen_us, time), last->host);
+                 print_time(cluster->last_us, time), cluster->last_host);
         return;
     case OUTLOOK_WAIT_FOR_PAUSE:
         snprintf(ret_text, size, "%.64s is paused by %.100s since %s because: %.200s", target->name, target->paused_by,

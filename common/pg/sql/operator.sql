@@ -248,10 +248,11 @@ SELECT current_setting('server_version_num')::int8,
             THEN (SELECT count(*) FROM pg_stat_replication s WHERE s.sync_state IN ('sync', 'quorum')) END;
 
 -- name: operator_roles :many
--- why: which of the four roles exist, and whether one of them is a superuser (then none of its rights means anything).
--- No lock.
-SELECT w.name, r.rolname IS NOT NULL, coalesce(r.rolsuper, false)
-FROM unnest(ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator']) WITH ORDINALITY AS w (name, n)
+-- why: which of the five roles exist, whether one of them is a superuser (then none of its rights means anything), and
+-- whether it may be missing. No lock.
+SELECT w.name, r.rolname IS NOT NULL, coalesce(r.rolsuper, false), w.name = 'issuing_viewer'
+FROM unnest(ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer'])
+    WITH ORDINALITY AS w (name, n)
 LEFT JOIN pg_roles r ON r.rolname = w.name
 ORDER BY w.n;
 
@@ -360,7 +361,7 @@ WITH ours AS MATERIALIZED (
            format('REVOKE %I FROM %I: the role can do all that the other can', m.rolname, r.rolname)
     FROM programs r CROSS JOIN ours o
     JOIN pg_roles m ON m.oid <> r.oid AND pg_has_role(r.oid, m.oid, 'MEMBER')
-        AND (m.rolsuper OR m.oid = o.owner OR m.rolname ~ '^issuing_(owner|api|worker|operator)$'
+        AND (m.rolsuper OR m.oid = o.owner OR m.rolname ~ '^issuing_(owner|api|worker|operator|viewer)$'
              OR m.rolname IN ('pg_read_all_data', 'pg_write_all_data', 'pg_read_server_files', 'pg_write_server_files',
                               'pg_execute_server_program'))
     WHERE NOT (r.rolname = 'issuing_operator' AND m.rolname = 'issuing_viewer')
@@ -398,7 +399,7 @@ WITH ours AS MATERIALIZED (
           AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
           AND u.setting LIKE 'search_path=%'
         ORDER BY u.setting = 'search_path=pg_catalog, issuing, pg_temp' LIMIT 1) v ON true
-    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator')
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
       AND v.setting IS DISTINCT FROM 'search_path=pg_catalog, issuing, pg_temp'
     UNION ALL
     SELECT 12, true, 'everybody may create in the schema public',
@@ -415,10 +416,11 @@ WITH ours AS MATERIALIZED (
     FROM pg_database d CROSS JOIN LATERAL aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) x
     WHERE d.datname = current_database() AND x.grantee = 0 AND x.privilege_type IN ('CONNECT', 'TEMPORARY')
     UNION ALL
-    SELECT 14, false, format('%s may not connect to this database', r.rolname),
+    SELECT 14, r.rolname = 'issuing_viewer', format('%s may not connect to this database', r.rolname),
            format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), r.rolname)
     FROM pg_roles r
-    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator') AND NOT r.rolsuper
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+      AND NOT r.rolsuper
       AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
 )
 SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
@@ -656,6 +658,11 @@ FROM issuing.workers w
 ORDER BY 10 DESC, w.seen_at DESC, w.name
 LIMIT 1000;
 
+-- name: operator_last_worker :many
+-- why: the worker that was the last to end by itself; no row: none has. No lock.
+SELECT l.host, l.ended_at
+FROM issuing.last_worker l;
+
 -- name: operator_targets :many
 -- why: each target as all living workers see it together, what an operator asked of it, and how many events wait behind
 -- it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits, since an
@@ -674,7 +681,8 @@ WITH living AS MATERIALIZED (
            count(*) FILTER (WHERE l.is_resting) AS resting, count(*) FILTER (WHERE l.is_paused) AS obeying,
            count(*) FILTER (WHERE l.probe_number >= coalesce(c.probe_number, 0)) AS probed,
            coalesce(min(l.since) FILTER (WHERE l.state <> 'closed'), max(l.since)) AS since,
-           (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause, min(l.next_at) AS next_at,
+           (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause,
+           min(l.next_at) AS next_at,
            coalesce(sum(l.in_flight), 0)::int8 AS in_flight, coalesce(sum(l.waiting), 0)::int8 AS waiting,
            c.paused_at, c.paused_by, c.paused_why
     FROM names n
