@@ -216,6 +216,11 @@ void acceptor_abandon(struct acceptor *acceptor)
     accept_queue_visit(&acceptor->queue, abandon);
 }
 
+int acceptor_held(const struct acceptor *acceptor)
+{
+    return acceptor->queue.held_count;
+}
+
 bool acceptor_is_idle(const struct acceptor *acceptor)
 {
     return acceptor->queue.held_count == 0 && pg_batcher_is_idle(acceptor->batcher);

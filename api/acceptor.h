@@ -69,6 +69,8 @@ struct acceptor_options {
 must_check bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret_acceptor, struct err *err);
 /* false: the queue is full; on_decided will not be called. */
 must_check bool acceptor_submit(struct acceptor *acceptor, struct acceptance *acceptance);
+/* Requests that are not decided. */
+int acceptor_held(const struct acceptor *acceptor);
 /* Every request is decided. */
 bool acceptor_is_idle(const struct acceptor *acceptor);
 /* Decides every request that it holds as UNAVAILABLE. The process must end right after; the acceptor is not usable. */

@@ -25,10 +25,10 @@ bool api_open(struct api *api, struct err *err)
     buf_init(&api->body, BODY_MAX);
     snprintf(api->limit_policy, sizeof(api->limit_policy), "\"issuance\";q=%lld;w=%lld",
              (long long)api->config->limit.count, (long long)((api->config->limit.window_ms + 999) / 1000));
+    api_series_open(&api->series, api->metrics);
     api->replays = metrics_series(api->metrics, API_METRIC_REPLAYS, NULL, NULL);
     api->limited = metrics_series(api->metrics, API_METRIC_LIMITED, NULL, NULL);
     cards_open(api);
-    (void)metrics_series(api->metrics, API_METRIC_UNREADABLE, NULL, NULL); /* so that it is there from the start */
     refusals_open(&api->refusals, api->loop, api->metrics, API_METRIC_AUTH_FAILURES);
     if (!wakeup_open(&api->wakeup, api->loop, api->pool, &sql_notify_wake, err) ||
         !auth_open(api->config, &api->auth, err))

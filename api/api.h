@@ -35,7 +35,7 @@ struct api {
     struct refusals refusals;
     struct keyring *keyring;  /* NULL: card numbers are not shown */
     int64_t keys_reloaded_ms; /* monotonic: when the keys were read again for a number of an unknown key; 0 = never */
-    struct route_metrics routes[ROUTE_COUNT];
+    struct api_series series;
     struct metric_series *replays, *limited;
     char limit_policy[96]; /* the value of RateLimit-Policy */
     struct acceptor *acceptor;

@@ -84,7 +84,7 @@ void api_call_answer(struct api_call *call, int status, const char *content_type
         reply.headers[i].value = headers[i].value;
     }
     struct http_request *request = call->request;
-    api_metrics_count_answer(call->api->metrics, call->api->routes, call->route, status, request->started_us);
+    api_series_count_answer(&call->api->series, call->route, call->has_waited, status, request->started_us);
     call->request = NULL;
     release(call);
     http_reply(request, &reply);

@@ -39,6 +39,8 @@ static void on_scrape(void *context)
                waiters_count(program->api.waiters));
     metric_set(metrics_series(program->api.metrics, API_METRIC_READS_WAITING, NULL, NULL),
                reads_waiting(program->api.reads));
+    metric_set(metrics_series(program->api.metrics, API_METRIC_ACCEPT_QUEUE, NULL, NULL),
+               acceptor_held(program->api.acceptor));
     metric_set(metrics_series(program->api.metrics, API_METRIC_CONNECTIONS, NULL, NULL),
                http_server_connections(program->server));
     count_cuts(program);
@@ -168,9 +170,6 @@ int main(int argc, char **argv)
         .name = "issuing-api",
         .program = CONFIG_API,
         .new_metrics = api_metrics_new,
-        .lag_metric = API_METRIC_LOOP_LAG,
-        .build_metric = API_METRIC_BUILD_INFO,
-        .db_errors_metric = API_METRIC_DB_ERRORS,
         .pipeline = PIPELINE,
         .waiting_max = WAITING_MAX,
         .check_files = api_check_files,

@@ -168,9 +168,7 @@ void router_on_request(void *context, struct http_request *request)
 void router_on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply)
 {
     struct api *api = context;
-    char code[8];
-    snprintf(code, sizeof(code), "%d", status);
-    metric_add(metrics_series(api->metrics, API_METRIC_HTTP_REQUESTS, "refused", code), 1);
+    api_series_count_refused(&api->series, status);
     buf_reset(&api->body);
     problem_write(&api->body, problem_of_status(status), detail, (struct slice){0});
     if (api->body.failed)

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/sd.h"
 #include "common/base/secret.h"
+#include "common/daemon_metrics.h"
 #include "common/schema.h"
 
 #define TICK_MS 250
@@ -163,8 +164,10 @@ static void reply_text(struct http_request *request, int status, const char *tex
 
 static void reply_metrics(struct daemon *daemon, struct http_request *request)
 {
-    metric_set(metrics_series(daemon->metrics, daemon->lag_metric, NULL, NULL), (double)daemon->lag_us / 1e6);
-    daemon->lag_us = 0;
+    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_LOOP_LAG, NULL, NULL),
+               (double)peak_highest(&daemon->lag, clock_mono_ms()) / 1e6);
+    daemon_metrics_update(daemon->metrics, daemon->pool);
+    outbox_gauges_update_age(daemon->gauges);
     daemon->on_scrape(daemon->context);
     buf_reset(&daemon->text);
     metrics_render(daemon->metrics, &daemon->text);
@@ -230,7 +233,7 @@ static void on_db_error(void *context, const char sqlstate[6])
 {
     struct daemon *daemon = context;
     char class[3] = {sqlstate[0], sqlstate[1], '\0'};
-    metric_add(metrics_series(daemon->metrics, daemon->db_errors_metric, class, NULL), 1);
+    metric_add(metrics_series(daemon->metrics, DAEMON_METRIC_DB_ERRORS, class, NULL), 1);
 }
 
 static bool open_pool(struct daemon *daemon, struct err *err)
@@ -249,6 +252,17 @@ static bool open_pool(struct daemon *daemon, struct err *err)
     };
     snprintf(daemon->why_not_ready, sizeof(daemon->why_not_ready), "not connected yet");
     return pg_pool_open(&daemon->loop, &pool, &daemon->pool, err);
+}
+
+static bool open_gauges(struct daemon *daemon, struct err *err)
+{
+    struct outbox_gauges_options options = {
+        .loop = &daemon->loop,
+        .pool = daemon->pool,
+        .metrics = daemon->metrics,
+        .has_breaker_states = daemon->program == CONFIG_API,
+    };
+    return outbox_gauges_open(&options, &daemon->gauges, err);
 }
 
 /* ---- the end ---- */
@@ -282,6 +296,7 @@ static void on_pool_closed(void *context)
     closing_handle(closing, &daemon->tick);
     closing_handle(closing, &daemon->drain);
     http_server_close(daemon->admin, closing_part_closed, closing_part(closing));
+    outbox_gauges_close(daemon->gauges, closing_part_closed, closing_part(closing));
     closing_end(closing);
 }
 
@@ -325,6 +340,7 @@ static void stop(struct daemon *daemon, int signal_number)
         config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
     daemon->drain_until_ms = clock_mono_ms() + call_ms + DRAIN_EXTRA_MS;
     daemon->on_stop(daemon->context);
+    outbox_gauges_stop(daemon->gauges);
     uv_timer_start(&daemon->drain, on_drain_poll, 0, DRAIN_POLL_MS);
 }
 
@@ -343,8 +359,7 @@ static void on_tick(uv_timer_t *timer)
     struct daemon *daemon = container_of(timer, struct daemon, tick);
     int64_t now_us = clock_mono_us();
     int64_t late_us = now_us - daemon->tick_due_us;
-    if (late_us > daemon->lag_us)
-        daemon->lag_us = late_us;
+    peak_note(&daemon->lag, late_us > 0 ? late_us : 0, now_us / 1000);
     daemon->tick_due_us = now_us + TICK_MS * 1000;
     sd_watchdog();
     reload_if_wanted(daemon);
@@ -386,10 +401,11 @@ static bool start(struct daemon *daemon, struct err *err)
     daemon->metrics = daemon->new_metrics();
     if (!daemon->metrics)
         return err_set(err, ERR_MEMORY, "no memory for the metrics");
-    if (!open_pool(daemon, err) || !daemon->open(daemon->context, err))
+    daemon_metrics_start(daemon->metrics);
+    if (!open_pool(daemon, err) || !open_gauges(daemon, err) || !daemon->open(daemon->context, err))
         return false;
     buf_init(&daemon->text, METRICS_MAX);
-    metric_set(metrics_series(daemon->metrics, daemon->build_metric, daemon->name, ISSUING_VERSION), 1);
+    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_BUILD_INFO, daemon->name, ISSUING_VERSION), 1);
     if (!open_admin_listener(daemon, err))
         return false;
     start_handles(daemon);

@@ -9,8 +9,10 @@
 #include "common/base/closing.h"
 #include "common/base/err.h"
 #include "common/base/metrics.h"
+#include "common/base/peak.h"
 #include "common/config/config.h"
 #include "common/http_server/http_server.h"
+#include "common/outbox_gauges.h"
 #include "common/pg/pg_pool.h"
 
 #ifndef ISSUING_VERSION
@@ -21,10 +23,7 @@ struct daemon {
     /* in */
     const char *name;
     enum config_program program;
-    struct metrics *(*new_metrics)(void); /* NULL when memory is out */
-    size_t lag_metric;                    /* family of issuing_loop_lag_seconds */
-    size_t build_metric;                  /* family of issuing_build_info */
-    size_t db_errors_metric;              /* family of issuing_db_errors_total */
+    struct metrics *(*new_metrics)(void); /* begins with DAEMON_METRICS; NULL when memory is out */
     int pipeline, waiting_max;            /* of the pool (pg_pool.h) */
     /* --check-config only: opens and closes the files that the options name. NULL = none. */
     bool (*check_files)(const struct config *config, struct err *err);
@@ -52,7 +51,9 @@ struct daemon {
     /* private */
     uv_signal_t sigterm, sigint;
     uv_timer_t tick, drain;
-    int64_t tick_due_us, lag_us, drain_until_ms;
+    int64_t tick_due_us, drain_until_ms;
+    struct peak lag; /* of the loop, in us */
+    struct outbox_gauges *gauges;
     struct http_server *admin;
     struct closing modules, own;
     bool is_stopping;

@@ -18,6 +18,7 @@
 #define SLACK_HELD_MS 60000 /* so long after a late event the slack begins to shrink */
 #define CLAIM_TIMEOUT_MS 5000
 #define ALONE_PAUSE_MS 20
+#define REPLAY_LEAST_MS 60000 /* a first attempt of an event that is older by so much is a replay */
 #define ALONE_PAUSE_FACTOR 4
 
 /* Whether a claim should be sent. */
@@ -134,6 +135,20 @@ static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
     return !flow->payload.is_reissue || flow->replaces_issuer_id[0] != '\0';
 }
 
+/* Since the acceptance, for the metrics. Of a first attempt the database measures it. Later the id tells, which bears the
+ * time of the api's clock; an id of another kind tells nothing. A replay is a first attempt by its count only. */
+static int64_t accepted_age_ms(const struct flow *flow, int64_t db_ms)
+{
+    int64_t made_ms;
+    bool has_time = uuid7_time_ms(&flow->event_id, &made_ms);
+    bool is_first = flow->attempt <= 1 && flow->deferral_count == 0 && flow->lost_count == 0;
+    if (is_first && (!has_time || db_ms - made_ms < flow->changed_age_ms + REPLAY_LEAST_MS))
+        return flow->changed_age_ms;
+    if (!has_time)
+        return -1;
+    return db_ms > made_ms ? db_ms - made_ms : 0;
+}
+
 static void start_attempt(struct claim *claim, const struct pg_rows *rows, int row)
 {
     struct flow *flow = slots_take(claim->options.slots);
@@ -149,6 +164,7 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
     flow->deferral_count = (int)pg_int8(rows, row, COL_DEFERRAL_COUNT);
     copy_text(flow->deferral_code, sizeof(flow->deferral_code), pg_bytes(rows, row, COL_DEFERRAL_CODE));
     flow->changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
+    flow->accepted_age_ms = accepted_age_ms(flow, pg_int8(rows, pg_rows_count(rows) - 1, COL_NOW) / 1000);
     flow->claimed_ms = claim->sent_ms;
     flow->lease_until_ms = claim->sent_ms + claim->options.config->worker.lease_ms;
     struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);
@@ -248,6 +264,9 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
         return;
     }
     int count = count_events(result->rows);
+    metric_observe(claim->options.series->claim_seconds, (double)(clock_mono_us() - claim->sent_us) / 1e6);
+    if (count > 0)
+        metric_observe(claim->options.series->claim_batch_size, count);
     note_last_row(claim, result->rows, count);
     claim->has_backlog = !claim->is_alone && count >= claim->limit;
     if ((claim->has_backlog || claim->is_alone) && claim->demand == DEMAND_NONE)

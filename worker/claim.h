@@ -19,6 +19,7 @@
 #include "worker/db_clock.h"
 #include "worker/peer.h"
 #include "worker/slots.h"
+#include "worker/worker_metrics.h"
 
 struct claim;
 
@@ -30,6 +31,7 @@ struct claim_options {
     const char *worker_name; /* of the lease */
     struct slots *slots;
     const struct peers *peers;
+    struct worker_series *series;
     struct db_clock *db_clock; /* notes the database's time of each claim */
     /* The database's clock was set back. From the loop. */
     void (*on_clock_set_back)(void *context);

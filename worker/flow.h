@@ -26,6 +26,7 @@
 #include "worker/writer.h"
 
 struct flow;
+struct worker_series;
 
 /* name, word, what it does, the peer that it calls, what it writes to the database */
 #define FLOW_STEPS(X)                                                                                          \
@@ -120,9 +121,9 @@ struct flow_env {
     const struct config *config;
     struct peers *peers;
     const struct db_clock *db_clock;
-    struct keyring *keyring; /* NULL = card numbers are not stored; replaced by a reload */
-    struct metrics *metrics;
-    bool is_draining; /* attempts are given back before their next call */
+    struct keyring *keyring;      /* NULL = card numbers are not stored; replaced by a reload */
+    struct worker_series *series; /* of its metrics */
+    bool is_draining;             /* attempts are given back before their next call */
     /* As writer_submit() of writer.h: op ends exactly once, from the loop. */
     void (*submit_write)(void *context, struct write_op *op);
     /* The slot is free. From the loop. */
@@ -153,6 +154,7 @@ struct flow {
     int deferral_count;      /* deferrals in a row for the same cause */
     char deferral_code[OUTBOX_REASON_CODE_SIZE]; /* that cause; "" = the last attempt was no deferral */
     int64_t changed_age_ms;             /* since the event last changed: was deferred, failed, or was created */
+    int64_t accepted_age_ms;            /* since it was accepted; -1 = not known. For the metrics */
     int64_t claimed_ms, lease_until_ms; /* by clock_mono_ms() */
     char held_end[16];                  /* the word of the lookup_reason whose end is held; "" = none */
 

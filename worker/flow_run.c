@@ -48,7 +48,7 @@ static void free_slot(struct flow *flow)
 /* The attempt is over, and nothing of it was written: another worker has the event. */
 static void end_with_lost_lease(struct flow *flow, const char *at)
 {
-    worker_metrics_count(flow->env->metrics, WORKER_METRIC_LEASE_LOST, NULL, NULL);
+    metric_add(flow->env->series->lease_lost, 1);
     log_warning("the lease was lost: nothing was written, another worker has the event",
                 LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->step)),
                 LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt));
@@ -76,13 +76,23 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
     flow->env->submit_write(flow->env->context, &flow->write);
 }
 
+static void count_end(struct flow *flow)
+{
+    struct worker_series *series = flow->env->series;
+    int64_t held_ms = clock_mono_ms() - flow->claimed_ms;
+    worker_metrics_count(series->metrics, WORKER_METRIC_ATTEMPTS, flow->end.outcome, NULL);
+    if (outbox_status_is_final(flow->end.status))
+        worker_series_count_end(series, flow->end.status, flow->end.reason_code,
+                                flow->accepted_age_ms < 0 ? -1 : flow->accepted_age_ms + held_ms);
+}
+
 static void on_end_written(struct write_op *op, enum write_result result, const char *why)
 {
     struct flow *flow = container_of(op, struct flow, write);
     end_wait(flow, FLOW_WAIT_END);
     switch (result) {
     case WRITE_DONE:
-        worker_metrics_count(flow->env->metrics, WORKER_METRIC_ATTEMPTS, flow->end.outcome, NULL);
+        count_end(flow);
         free_slot(flow);
         return;
     case WRITE_FENCED:
@@ -136,13 +146,18 @@ static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
         go_to_step(flow, &verdict);
         return;
     case FLOW_DEFER:
-        worker_metrics_count(flow->env->metrics, WORKER_METRIC_DEFERRALS, verdict.code, NULL);
+        worker_metrics_count(flow->env->series->metrics, WORKER_METRIC_DEFERRALS, worker_metrics_reason(verdict.code),
+                             NULL);
+        write_end(flow, &verdict);
+        return;
+    case FLOW_RETRY:
+        worker_metrics_count(flow->env->series->metrics, WORKER_METRIC_RETRIES, worker_metrics_reason(verdict.code),
+                             NULL);
         write_end(flow, &verdict);
         return;
     case FLOW_COMPLETE:
     case FLOW_REJECT:
     case FLOW_FAIL:
-    case FLOW_RETRY:
         write_end(flow, &verdict);
         return;
     case FLOW_DROP:
@@ -168,11 +183,9 @@ static const char *outcome_name(enum outcome_kind kind)
 
 static void count_step(struct flow *flow)
 {
-    struct metrics *metrics = flow->env->metrics;
-    const char *name = flow_step_name(flow->step);
-    metric_observe(metrics_series(metrics, WORKER_METRIC_STEP_SECONDS, name, NULL),
-                   (double)(clock_mono_us() - flow->step_started_us) / 1e6);
-    worker_metrics_count(metrics, WORKER_METRIC_STEP_TOTAL, name, outcome_name(flow->outcome.kind));
+    static_assert(STEP_COUNT <= WORKER_STEPS_MAX && OUTCOME_UNKNOWN < WORKER_OUTCOMES, "series for each of them");
+    worker_series_count_step(flow->env->series, (int)flow->step, flow_step_name(flow->step), (int)flow->outcome.kind,
+                             outcome_name(flow->outcome.kind), clock_mono_us() - flow->step_started_us);
 }
 
 /* The call is done: reports to the target what its result shows of the peer. */
@@ -295,6 +308,7 @@ static void on_call_done(struct http_call *call)
 {
     struct flow *flow = container_of(call, struct flow, call);
     end_wait(flow, FLOW_WAIT_CALL);
+    peer_note_call(flow_peer(flow), call);
     credential_release(flow->credential);
     flow->credential = NULL;
     finish_step(flow);

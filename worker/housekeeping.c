@@ -1,5 +1,5 @@
-/* See housekeeping.h. At most two statements are in flight, the gauges and one statement of the pass; each has its own
- * pace. A pass is three statements, each a transaction, so that one that fails does not undo the others. */
+/* See housekeeping.h. A pass is three statements, each a transaction, so that one that fails does not undo the others;
+ * at most one of them is in flight. */
 #include "worker/housekeeping.h"
 
 #include <assert.h>
@@ -12,33 +12,19 @@
 #include "common/pg/sql/statements.h"
 #include "worker/worker_metrics.h"
 
-#define GAUGES_INTERVAL_MS 5000
-#define GAUGES_COST_FACTOR 50 /* a backlog is walked to be counted: no more than two per cent of the time */
 #define PASS_INTERVAL_MS 30000
 #define PASS_CONTINUES_MS 200
 #define PASS_STATEMENTS 3
 #define PARTITION_LEAST_MS 3600000
 #define QUERY_TIMEOUT_MS 10000
 #define CHECK_TIMEOUT_MS 16000 /* the server ends it before, after the role's statement_timeout */
-#define BEHIND_EVERY 12        /* gauges; doubled by each that is not answered in time */
-#define BEHIND_EVERY_MOST 1536
-
-/* Open events behind the bookmark, when they were last counted; 0 where nothing is amiss. */
-struct behind {
-    int64_t pending, processing, unknown;
-    int64_t oldest_ms, counted_ms;
-};
 
 struct housekeeping {
     struct housekeeping_options options;
-    uv_timer_t gauges_timer, pass_timer;
-    struct pg_query gauges_query, pass_query;
-    int64_t gauges_sent_ms, pass_started_us;
-    bool gauges_are_in_flight, pass_is_running;
-    int until_behind; /* so many gauges, then what lies behind the bookmark is counted again */
-    int behind_every;
-    bool counts_behind; /* the gauges in flight count it */
-    struct behind behind;
+    uv_timer_t pass_timer;
+    struct pg_query pass_query;
+    int64_t pass_started_us;
+    bool pass_is_running;
     int statement; /* of this pass: which of the three is in flight */
     bool has_more; /* one of them has more to do */
     bool is_stopped;
@@ -47,80 +33,6 @@ struct housekeeping {
 
 /* Columns of keep_rows, keep_house, check_rest: the statements of a pass, in this order. */
 enum { COL_ACTION, COL_TABLE, COL_AMOUNT, COL_DETAIL, COL_HAS_MORE };
-
-static void set_gauge(struct metrics *metrics, enum worker_metric metric, const char *label, double value)
-{
-    metric_set(metrics_series(metrics, metric, label, NULL), value);
-}
-
-static void on_gauges_timer(uv_timer_t *timer);
-
-/* Behind a snapshot that another session holds open the index is long: what cannot be counted in time is counted less
- * often. */
-static void note_behind(struct housekeeping *housekeeping, const struct pg_query_result *result)
-{
-    if (result->kind == PG_DONE) {
-        housekeeping->behind = (struct behind){
-            .pending = pg_int8(result->rows, 0, 5),
-            .processing = pg_int8(result->rows, 0, 6),
-            .oldest_ms = pg_int8(result->rows, 0, 7),
-            .unknown = pg_int8(result->rows, 0, 8),
-            .counted_ms = clock_mono_ms(),
-        };
-        housekeeping->behind_every = BEHIND_EVERY;
-    } else if (result->kind != PG_NOT_SENT && housekeeping->behind_every < BEHIND_EVERY_MOST) {
-        housekeeping->behind_every *= 2;
-    }
-    /* While something is there, it is counted each time. */
-    const struct behind *behind = &housekeeping->behind;
-    bool is_amiss = behind->pending > 0 || behind->processing > 0;
-    housekeeping->until_behind = result->kind == PG_DONE && is_amiss ? 0 : housekeeping->behind_every;
-}
-
-static void on_gauges(struct pg_query *query, const struct pg_query_result *result)
-{
-    struct housekeeping *housekeeping = container_of(query, struct housekeeping, gauges_query);
-    struct metrics *metrics = housekeeping->options.metrics;
-    housekeeping->gauges_are_in_flight = false;
-    int64_t cost_ms = (clock_mono_ms() - housekeeping->gauges_sent_ms) * GAUGES_COST_FACTOR;
-    if (!housekeeping->is_stopped)
-        uv_timer_start(&housekeeping->gauges_timer, on_gauges_timer,
-                       (uint64_t)(cost_ms > GAUGES_INTERVAL_MS ? cost_ms : GAUGES_INTERVAL_MS), 0);
-    if (housekeeping->counts_behind)
-        note_behind(housekeeping, result);
-    if (result->kind != PG_DONE)
-        return;
-    const struct behind *behind = &housekeeping->behind;
-    int64_t oldest_ms = behind->pending > 0 ? behind->oldest_ms + clock_mono_ms() - behind->counted_ms : 0;
-    if (pg_int8(result->rows, 0, 3) > oldest_ms)
-        oldest_ms = pg_int8(result->rows, 0, 3);
-    set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "PENDING", (double)(pg_int8(result->rows, 0, 0) + behind->pending));
-    set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "PROCESSING",
-              (double)(pg_int8(result->rows, 0, 1) + behind->processing));
-    set_gauge(metrics, WORKER_METRIC_OUTBOX_EVENTS, "FAILED", (double)pg_int8(result->rows, 0, 2));
-    set_gauge(metrics, WORKER_METRIC_OLDEST_PENDING, NULL, (double)oldest_ms / 1e3);
-    set_gauge(metrics, WORKER_METRIC_OUTCOME_UNKNOWN, NULL, (double)(pg_int8(result->rows, 0, 4) + behind->unknown));
-}
-
-static void on_gauges_timer(uv_timer_t *timer)
-{
-    struct housekeeping *housekeeping = container_of(timer, struct housekeeping, gauges_timer);
-    housekeeping->gauges_are_in_flight = true;
-    housekeeping->gauges_sent_ms = clock_mono_ms();
-    /* Behind the bookmark are the events at work, for a lease at most. What is further behind should not be there,
-     * which is what a gauge is for: it is counted now and then, and the figure stays in between. */
-    int64_t bookmark_us = claim_bookmark_us(housekeeping->options.claim);
-    housekeeping->counts_behind = housekeeping->until_behind-- <= 0;
-    housekeeping->gauges_query.statement = &sql_outbox_gauges;
-    housekeeping->gauges_query.params[0] =
-        bookmark_us >= 0 ? pg_param_int8(bookmark_us - housekeeping->options.config->worker.lease_ms * 1000)
-                         : pg_param_null();
-    housekeeping->gauges_query.params[1] = pg_param_bool(housekeeping->counts_behind);
-    housekeeping->gauges_query.timeout_ms = QUERY_TIMEOUT_MS;
-    housekeeping->gauges_query.is_slow = true;
-    housekeeping->gauges_query.on_result = on_gauges;
-    pg_pool_submit(housekeeping->options.pool, &housekeeping->gauges_query);
-}
 
 /* What one statement did, a row each: counted, and logged where an operator would want to know. Returns whether there
  * is more to do. */
@@ -227,10 +139,7 @@ bool housekeeping_open(const struct housekeeping_options *options, struct housek
     if (!housekeeping)
         return err_set(err, ERR_MEMORY, "no memory for housekeeping");
     housekeeping->options = *options;
-    housekeeping->behind_every = BEHIND_EVERY;
-    uv_timer_init(options->loop, &housekeeping->gauges_timer);
     uv_timer_init(options->loop, &housekeeping->pass_timer);
-    uv_timer_start(&housekeeping->gauges_timer, on_gauges_timer, 500, 0);
     uv_timer_start(&housekeeping->pass_timer, on_pass_timer, 2000, 0);
     *ret_housekeeping = housekeeping;
     return true;
@@ -239,20 +148,18 @@ bool housekeeping_open(const struct housekeeping_options *options, struct housek
 void housekeeping_stop(struct housekeeping *housekeeping)
 {
     housekeeping->is_stopped = true;
-    uv_timer_stop(&housekeeping->gauges_timer);
     uv_timer_stop(&housekeeping->pass_timer);
 }
 
 bool housekeeping_is_idle(const struct housekeeping *housekeeping)
 {
-    return !housekeeping->gauges_are_in_flight && !housekeeping->pass_is_running;
+    return !housekeeping->pass_is_running;
 }
 
 void housekeeping_close(struct housekeeping *housekeeping, void (*on_closed)(void *context), void *context)
 {
     assert(housekeeping_is_idle(housekeeping));
     closing_start(&housekeeping->closing, free, housekeeping, on_closed, context);
-    closing_handle(&housekeeping->closing, &housekeeping->gauges_timer);
     closing_handle(&housekeeping->closing, &housekeeping->pass_timer);
     closing_end(&housekeeping->closing);
 }

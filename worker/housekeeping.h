@@ -1,5 +1,5 @@
-/* What runs beside the attempts: the gauges of the outbox, and the pass that makes the next partitions and drops those
- * whose retention is over; by one worker of the cluster at a time, in short transactions. */
+/* What runs beside the attempts: the pass that makes the next partitions and drops those whose retention is over; by one
+ * worker of the cluster at a time, in short transactions. */
 #ifndef ISSUING_HOUSEKEEPING_H
 #define ISSUING_HOUSEKEEPING_H
 
@@ -8,7 +8,6 @@
 #include "common/base/metrics.h"
 #include "common/config/config.h"
 #include "common/pg/pg_pool.h"
-#include "worker/claim.h"
 
 struct housekeeping;
 
@@ -17,7 +16,6 @@ struct housekeeping_options {
     uv_loop_t *loop;
     struct pg_pool *pool;
     const struct config *config;
-    const struct claim *claim; /* for the bookmark, behind which nothing is counted each time */
     struct metrics *metrics;
 };
 

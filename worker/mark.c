@@ -204,6 +204,7 @@ static void on_call_done(struct http_call *call)
 {
     struct mark *mark = container_of(call, struct mark, call);
     struct outcome outcome = {0};
+    peer_note_call(mark->peer, call);
     read_answer(mark, &outcome);
     credential_release(mark->credential);
     mark->credential = NULL;

@@ -4,7 +4,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/http_client/client_certificate.h"
-#include "worker/worker_metrics.h"
 
 static const char *breaker_word(enum breaker_state state)
 {
@@ -42,18 +41,31 @@ static struct metric_series *breaker_gauge(struct peer *peer)
     return metrics_series(peer->metrics, WORKER_METRIC_BREAKER_STATE, peer->name, NULL);
 }
 
+static void show_state(struct peer *peer)
+{
+    static const char *const words[] = {
+        [BREAKER_CLOSED] = "closed", [BREAKER_HALF_OPEN] = "half_open", [BREAKER_OPEN] = "open"};
+    enum breaker_state now = peer->target.breaker.state;
+    metric_set(breaker_gauge(peer), now);
+    if (now != peer->shown)
+        worker_metrics_count(peer->metrics, WORKER_METRIC_BREAKER_TRANSITIONS, peer->name, words[now]);
+    peer->shown = now;
+}
+
+/* The log has no line for a probe, nor for one that failed. */
 static void on_target_change(struct target *target)
 {
     struct peer *peer = container_of(target, struct peer, target);
-    struct metric_series *gauge = breaker_gauge(peer);
     int64_t now_ms = clock_mono_ms();
-    enum breaker_state before = (enum breaker_state)metric_value(gauge);
+    enum breaker_state before = peer->logged;
     enum breaker_state now = target->breaker.state;
-    metric_set(gauge, now);
+    show_state(peer);
     if (before != now && (now == BREAKER_OPEN || now == BREAKER_CLOSED))
         log_at(now == BREAKER_OPEN ? LOG_WARNING : LOG_INFO, "breaker", LOG_TEXT("target", peer->name),
                LOG_TEXT("state", breaker_word(now)), LOG_TEXT("cause", target->breaker.cause),
                LOG_NUMBER("probe_in_ms", now == BREAKER_OPEN ? target->breaker.probe_at_ms - now_ms : 0));
+    if (now != BREAKER_HALF_OPEN)
+        peer->logged = now;
     start_rest_timer(peer, now_ms);
     peer->on_capacity_changed(peer->context);
 }
@@ -144,6 +156,7 @@ bool peer_load_certificate(struct peer *peer, struct err *err)
 struct credential *peer_send(struct peer *peer, struct http_call *call)
 {
     struct credential *credential = credential_hold(peer->credential);
+    show_state(peer); /* a probe makes it half-open */
     call->secret_header = credential_header(credential);
     call->certificate = peer->certificate;
     call->may_be_http2 = peer->may_be_http2;
@@ -152,10 +165,15 @@ struct credential *peer_send(struct peer *peer, struct http_call *call)
     return credential;
 }
 
+void peer_note_call(struct peer *peer, const struct http_call *call)
+{
+    call_series_count(&peer->calls, peer->metrics, peer->name, call);
+}
+
 void peers_update_metrics(struct peers *peers)
 {
-    metric_set(breaker_gauge(&peers->issuer), peers->issuer.target.breaker.state);
-    metric_set(breaker_gauge(&peers->core), peers->core.target.breaker.state);
+    show_state(&peers->issuer);
+    show_state(&peers->core);
 }
 
 static void release_peer(struct peer *peer)

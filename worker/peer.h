@@ -15,6 +15,7 @@
 #include "common/http_client/http_client.h"
 #include "worker/credential.h"
 #include "worker/target.h"
+#include "worker/worker_metrics.h"
 
 struct client_certificate;
 
@@ -30,7 +31,9 @@ struct peer {
     struct client_certificate *certificate;                    /* NULL = none */
     struct http_client *http;
     struct metrics *metrics;
-    uv_timer_t rest_timer; /* runs while the target rests */
+    struct call_series calls;         /* what answers are counted in */
+    enum breaker_state shown, logged; /* in the metrics, in the log */
+    uv_timer_t rest_timer;            /* runs while the target rests */
     void (*on_capacity_changed)(void *context);
     void *context;
 };
@@ -61,6 +64,8 @@ must_check bool peer_load_certificate(struct peer *peer, struct err *err);
  * returned credential must be released when the call is done; NULL = it has none. call->on_done is set by the
  * caller. */
 struct credential *peer_send(struct peer *peer, struct http_call *call);
+/* Counts a call that peer_send() started, once, when it is done. */
+void peer_note_call(struct peer *peer, const struct http_call *call);
 /* Sets issuing_breaker_state of both peers to what it is now. */
 void peers_update_metrics(struct peers *peers);
 /* Precondition: no call is in flight, none waits. on_closed is called from the loop; the peers hold no memory after

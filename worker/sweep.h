@@ -20,6 +20,7 @@ struct sweep_options {
     uv_loop_t *loop;
     struct pg_pool *pool;
     struct claim *claim;
+    struct worker_series *series;
     int64_t poll_interval_ms;
 };
 

@@ -24,6 +24,7 @@
 struct worker {
     struct worker_options options;
     struct peers peers;
+    struct worker_series series;
     struct db_clock db_clock; /* noted by the claims */
     struct flow_env flow_env; /* owns the keyring */
     struct slots slots;
@@ -180,12 +181,11 @@ static bool open_slots(struct worker *worker, struct err *err)
     env->config = options->config;
     env->peers = &worker->peers;
     env->db_clock = &worker->db_clock;
-    env->metrics = options->metrics;
+    env->series = &worker->series;
     env->submit_write = submit_write;
     env->on_ended = on_flow_ended;
     env->on_create_lost = on_create_lost;
     env->context = worker;
-    metric_add(metrics_series(options->metrics, WORKER_METRIC_LEASE_LOST, NULL, NULL), 0); /* shown from the start */
     return slots_init(&worker->slots, (int)options->config->worker.max_in_flight, env, err);
 }
 
@@ -211,6 +211,7 @@ static bool open_claim(struct worker *worker, struct err *err)
         .worker_name = worker->options.name,
         .slots = &worker->slots,
         .peers = &worker->peers,
+        .series = &worker->series,
         .db_clock = &worker->db_clock,
         .on_clock_set_back = on_clock_set_back,
         .context = worker,
@@ -226,13 +227,13 @@ static bool open_sweep_and_housekeeping(struct worker *worker, struct err *err)
         .loop = options->loop,
         .pool = options->pool,
         .claim = worker->claim,
+        .series = &worker->series,
         .poll_interval_ms = options->config->worker.poll_interval_ms,
     };
     struct housekeeping_options housekeeping = {
         .loop = options->loop,
         .pool = options->pool,
         .config = options->config,
-        .claim = worker->claim,
         .metrics = options->metrics,
     };
     return sweep_open(&sweep, &worker->sweep, err) && housekeeping_open(&housekeeping, &worker->housekeeping, err);
@@ -277,6 +278,7 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
     if (!worker)
         return err_set(err, ERR_MEMORY, "no memory for the worker");
     worker->options = *options;
+    worker_series_open(&worker->series, options->metrics);
     open_peers(worker);
     for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
         if (!loads[i](worker, err))

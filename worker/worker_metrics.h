@@ -1,49 +1,92 @@
-/* The metrics of issuing-worker: one table, which docs/run.md is checked against. */
+/* The metrics of issuing-worker: one table, which docs/run.md is checked against, and the series that attempts, calls and
+ * claims count in. The series are found once; counting then allocates nothing.
+ *
+ * To add a metric: a row in WORKER_METRICS, and a line in the table of docs/run.md. */
 #ifndef ISSUING_WORKER_METRICS_H
 #define ISSUING_WORKER_METRICS_H
 
 #include "common/base/metrics.h"
+#include "common/daemon_metrics.h"
+#include "common/http_client/http_call.h"
+#include "common/outbox.h"
 
+/* Id, name, type, help, buckets, labels. */
 #define WORKER_METRICS(X)                                                                                              \
-    X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE, "Open and failed events by status.", "status", NULL, NULL) \
-    X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE, "Age of the oldest PENDING event.", NULL, \
-      NULL, NULL)                                                                                                      \
-    X(STEP_SECONDS, "issuing_step_seconds", METRIC_HISTOGRAM, "Time of a step, waiting included.", "step", NULL,       \
-      metric_buckets_seconds)                                                                                          \
-    X(STEP_TOTAL, "issuing_step_total", METRIC_COUNTER, "Steps by outcome.", "step", "outcome", NULL)                  \
-    X(ATTEMPTS, "issuing_attempts_total", METRIC_COUNTER, "Attempts by how they ended.", "outcome", NULL, NULL)        \
-    X(DEFERRALS, "issuing_deferrals_total", METRIC_COUNTER, "Attempts given back, by cause.", "reason", NULL, NULL)    \
+    DAEMON_METRICS(X)                                                                                                  \
+    X(REQUEST_SECONDS, "issuing_request_seconds", METRIC_HISTOGRAM,                                                    \
+      "From the acceptance of a card request to its final status.", metric_buckets_long, NULL)                         \
+    X(ENDED, "issuing_events_ended_total", METRIC_COUNTER, "Events that reached a final status.", NULL, "type",        \
+      "status", "reason")                                                                                              \
+    X(STEP_SECONDS, "issuing_step_seconds", METRIC_HISTOGRAM, "Time of a step, waiting included.",                     \
+      metric_buckets_seconds, "step")                                                                                  \
+    X(STEP_TOTAL, "issuing_step_total", METRIC_COUNTER, "Steps by outcome.", NULL, "step", "outcome")                  \
+    X(CALL_SECONDS, "issuing_call_seconds", METRIC_HISTOGRAM, "Time of a call, without waiting for its turn.",         \
+      metric_buckets_calls, "target", "code")                                                                          \
+    X(ATTEMPTS, "issuing_attempts_total", METRIC_COUNTER, "Attempts by how they ended.", NULL, "outcome")              \
+    X(RETRIES, "issuing_retries_total", METRIC_COUNTER, "Attempts that failed and are repeated, by cause.", NULL,      \
+      "reason")                                                                                                        \
+    X(DEFERRALS, "issuing_deferrals_total", METRIC_COUNTER, "Attempts given back, by cause.", NULL, "reason")          \
     X(LEASE_LOST, "issuing_lease_lost_total", METRIC_COUNTER,                                                          \
-      "Writes that matched no row because the lease was lost.", NULL, NULL, NULL)                                      \
-    X(CHECKS, "issuing_checks_total", METRIC_COUNTER, "Marks of reconcile and reissue by their result.", "result",     \
-      NULL, NULL)                                                                                                      \
-    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at the issuer is unknown.",      \
-      NULL, NULL, NULL)                                                                                                \
-    X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE, "0 closed, 1 half-open, 2 open.", "target", NULL, NULL)    \
-    X(IN_FLIGHT, "issuing_in_flight", METRIC_GAUGE, "Events held by this worker.", NULL, NULL, NULL)                   \
-    X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", "sqlstate_class", \
-      NULL, NULL)                                                                                                      \
-    X(EXPIRED, "issuing_expired_total", METRIC_COUNTER, "Rows deleted one by one after their retention.", "table",     \
-      NULL, NULL)                                                                                                      \
-    X(PARTITIONS, "issuing_partitions_total", METRIC_COUNTER, "Partitions created, dropped, and postponed.", "table",  \
-      "action", NULL)                                                                                                  \
+      "Writes that matched no row because the lease was lost.", NULL, NULL)                                            \
+    X(CHECKS, "issuing_checks_total", METRIC_COUNTER, "Marks of reconcile and reissue by their result.", NULL,         \
+      "result")                                                                                                        \
+    X(BREAKER_TRANSITIONS, "issuing_breaker_transitions_total", METRIC_COUNTER, "Changes of a breaker to a state.",    \
+      NULL, "target", "state")                                                                                         \
+    X(IN_FLIGHT, "issuing_in_flight", METRIC_GAUGE, "Events held by this worker.", NULL, NULL)                         \
+    X(CLAIM_SECONDS, "issuing_claim_seconds", METRIC_HISTOGRAM, "Time of a claim.", metric_buckets_seconds, NULL)      \
+    X(CLAIM_BATCH_SIZE, "issuing_claim_batch_size", METRIC_HISTOGRAM,                                                  \
+      "Events taken by one claim; those that found nothing are not counted.", metric_buckets_size, NULL)               \
+    X(EXPIRED, "issuing_expired_total", METRIC_COUNTER, "Rows deleted one by one after their retention.", NULL,        \
+      "table")                                                                                                         \
+    X(PARTITIONS, "issuing_partitions_total", METRIC_COUNTER, "Partitions created, dropped, and postponed.", NULL,     \
+      "table", "action")                                                                                               \
     X(HOUSEKEEPING_FAILURES, "issuing_housekeeping_failures_total", METRIC_COUNTER,                                    \
-      "Steps of the housekeeping that failed.", "table", NULL, NULL)                                                   \
+      "Steps of the housekeeping that failed.", NULL, "table")                                                         \
     X(HOUSEKEEPING_SECONDS, "issuing_housekeeping_seconds", METRIC_HISTOGRAM, "Time of one pass of the housekeeping.", \
-      NULL, NULL, metric_buckets_seconds)                                                                              \
-    X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
-      "How late the loop's timer was at its worst since the last scrape.", NULL, NULL, NULL)                           \
-    X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", "program", "version", NULL)
+      metric_buckets_seconds, NULL)
 
 enum worker_metric {
-#define X(id, name, type, help, label1, label2, buckets) WORKER_METRIC_##id,
+#define X(id, ...) WORKER_METRIC_##id,
     WORKER_METRICS(X)
 #undef X
 };
 
-/* A registry with all families of the table; NULL when memory is out. Free with metrics_free(). */
+#define WORKER_STEPS_MAX 12
+#define WORKER_OUTCOMES 4
+#define WORKER_CALL_CODES 32
+
+/* The series that attempts count in. Made by worker_series_open(); lives as long as the registry. */
+struct worker_series {
+    struct metrics *metrics;
+    struct metric_series *request_seconds, *lease_lost, *claim_seconds, *claim_batch_size;
+    struct metric_series *step_seconds[WORKER_STEPS_MAX];           /* found when first needed */
+    struct metric_series *steps[WORKER_STEPS_MAX][WORKER_OUTCOMES]; /* likewise */
+};
+
+/* The series of the calls to one target, by code; found when first needed. Starts as all zeros. */
+struct call_series {
+    struct metric_series *codes[WORKER_CALL_CODES];
+};
+
+/* A registry with all families of the table; NULL when memory is out. Free with metrics_free(). The series whose labels
+ * are known exist from the start. */
 struct metrics *worker_metrics_new(void);
 /* Adds one to a counter. label1, label2: NULL where the family has no such label. */
 void worker_metrics_count(struct metrics *metrics, enum worker_metric metric, const char *label1, const char *label2);
+
+void worker_series_open(struct worker_series *series, struct metrics *metrics);
+/* A step has ended. step, outcome: their places; the words are their labels. */
+void worker_series_count_step(struct worker_series *series, int step, const char *step_word, int outcome,
+                              const char *outcome_word, int64_t took_us);
+/* An event has reached a final status. reason: "" = it has none; age_ms: since it was accepted, -1 = not known. */
+void worker_series_count_end(struct worker_series *series, enum outbox_status status, const char *reason,
+                             int64_t age_ms);
+/* A call has ended (http_call.h). */
+void call_series_count(struct call_series *series, struct metrics *metrics, const char *target,
+                       const struct http_call *call);
+
+/* The label of a reason or cause: itself if it is one of ours, or a usual answer (`issuer_http_503`), or the class of an
+ * unusual one (`issuer_http_4xx`); a peer's own words are `other`. So the number of series is bounded. */
+const char *worker_metrics_reason(const char *code);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SERIES_MAX 200
+#define SERIES_MAX 400
 
 struct metric_series {
     struct metric_series *next;
@@ -47,20 +47,6 @@ static size_t bucket_count(const struct metric_family *family)
         count++;
     assert(count <= METRIC_BUCKETS_MAX);
     return count;
-}
-
-struct metrics *metrics_new(const struct metric_family *families, size_t count)
-{
-    struct metrics *metrics = calloc(1, sizeof(*metrics) + count * sizeof(metrics->lists[0]));
-    if (!metrics)
-        return NULL;
-    metrics->families = families;
-    metrics->count = count;
-    for (size_t i = 0; i < count; i++) {
-        assert((families[i].type == METRIC_HISTOGRAM) == (families[i].buckets != NULL));
-        metrics->lists[i].end = &metrics->lists[i].first;
-    }
-    return metrics;
 }
 
 static void series_free(struct metric_series *series)
@@ -98,7 +84,7 @@ static struct metric_series *series_new(const struct metric_family *family, cons
     for (size_t i = 0; i < METRIC_LABELS_MAX; i++) {
         if (!family->labels[i])
             continue;
-        series->values[i] = strdup(values[i]);
+        series->values[i] = strdup(values[i] ? values[i] : "");
         complete = complete && series->values[i];
     }
     if (family->type == METRIC_HISTOGRAM) {
@@ -114,17 +100,16 @@ static struct metric_series *series_new(const struct metric_family *family, cons
 static bool series_has(const struct metric_series *series, const char *const values[METRIC_LABELS_MAX])
 {
     for (size_t i = 0; i < METRIC_LABELS_MAX; i++)
-        if (series->values[i] && strcmp(series->values[i], values[i]) != 0)
+        if (series->values[i] && strcmp(series->values[i], values[i] ? values[i] : "") != 0)
             return false;
     return true;
 }
 
-struct metric_series *metrics_series(struct metrics *metrics, size_t family_index, const char *label1,
-                                     const char *label2)
+struct metric_series *metrics_series_of(struct metrics *metrics, size_t family_index,
+                                        const char *const values[METRIC_LABELS_MAX])
 {
     assert(family_index < metrics->count);
     struct series_list *list = &metrics->lists[family_index];
-    const char *const values[METRIC_LABELS_MAX] = {label1 ? label1 : "", label2 ? label2 : ""};
     for (struct metric_series *series = list->first; series; series = series->next)
         if (series_has(series, values))
             return series;
@@ -137,6 +122,29 @@ struct metric_series *metrics_series(struct metrics *metrics, size_t family_inde
     list->end = &series->next;
     list->count++;
     return series;
+}
+
+struct metric_series *metrics_series(struct metrics *metrics, size_t family_index, const char *label1,
+                                     const char *label2)
+{
+    const char *const values[METRIC_LABELS_MAX] = {label1, label2};
+    return metrics_series_of(metrics, family_index, values);
+}
+
+struct metrics *metrics_new(const struct metric_family *families, size_t count)
+{
+    struct metrics *metrics = calloc(1, sizeof(*metrics) + count * sizeof(metrics->lists[0]));
+    if (!metrics)
+        return NULL;
+    metrics->families = families;
+    metrics->count = count;
+    for (size_t i = 0; i < count; i++) {
+        assert((families[i].type == METRIC_HISTOGRAM) == (families[i].buckets != NULL));
+        metrics->lists[i].end = &metrics->lists[i].first;
+        if (!families[i].labels[0] && families[i].type != METRIC_GAUGE)
+            (void)metrics_series(metrics, i, NULL, NULL);
+    }
+    return metrics;
 }
 
 void metric_add(struct metric_series *series, double by)
@@ -152,6 +160,13 @@ void metric_set(struct metric_series *series, double value)
     assert(!series->family || series->family->type == METRIC_GAUGE);
     if (series->family)
         series->value = value;
+}
+
+void metrics_set_all(struct metrics *metrics, size_t family_index, double value)
+{
+    assert(family_index < metrics->count);
+    for (struct metric_series *series = metrics->lists[family_index].first; series; series = series->next)
+        metric_set(series, value);
 }
 
 void metric_observe(struct metric_series *series, double value)

@@ -11,7 +11,7 @@
 
 enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 
-#define METRIC_LABELS_MAX 2
+#define METRIC_LABELS_MAX 3
 #define METRIC_BUCKETS_MAX 20
 
 struct metric_family {
@@ -22,23 +22,32 @@ struct metric_family {
     const double *buckets; /* histogram: upper bounds, rising, ended by 0; seconds unless the name has another unit */
 };
 
+/* A row of a program's table of families as such a struct. The labels come last; NULL = none. */
+#define METRIC_FAMILY(id, name, type, help, buckets, ...) {name, type, help, {__VA_ARGS__}, buckets},
+
 struct metric_series; /* one combination of label values */
 struct metrics;       /* a registry */
 
 extern const double metric_buckets_seconds[]; /* 100 us .. 30 s */
 extern const double metric_buckets_size[];    /* 1 .. 512 */
 
-/* families: count rows, must outlive the registry. NULL when memory is out. */
+/* families: count rows, must outlive the registry. Counters and histograms without labels are there from the start, as
+ * zero: an alert on an increase must see the first one. A gauge is there once it has a value. NULL when memory is out. */
 struct metrics *metrics_new(const struct metric_family *families, size_t count);
 void metrics_free(struct metrics *metrics);
-/* Finds or creates; family_index is the row in the table. Never NULL: when memory or the cap of 200 series a family is
- * reached, a shared overflow series is returned, so a metric can never break the work it counts. */
+/* Finds or creates; family_index is the row in the table. Never NULL: when memory or the cap of 400 series a family is
+ * reached, a shared overflow series is returned, so a metric can never break the work it counts. Label values that the
+ * family does not have are ignored. */
 struct metric_series *metrics_series(struct metrics *metrics, size_t family_index, const char *label1,
                                      const char *label2);
+struct metric_series *metrics_series_of(struct metrics *metrics, size_t family_index,
+                                        const char *const values[METRIC_LABELS_MAX]);
 void metric_add(struct metric_series *series, double by);        /* counters and gauges */
 void metric_set(struct metric_series *series, double value);     /* gauges */
 void metric_observe(struct metric_series *series, double value); /* histograms */
-double metric_value(const struct metric_series *series);         /* counters and gauges: for tests */
+/* All series of a family of gauges. */
+void metrics_set_all(struct metrics *metrics, size_t family_index, double value);
+double metric_value(const struct metric_series *series); /* counters and gauges: for tests */
 void metrics_render(const struct metrics *metrics, struct buf *out);
 
 #endif

@@ -53,6 +53,11 @@ int pg_pool_in_flight(const struct pg_pool *pool)
     return pool->in_flight_count;
 }
 
+int pg_pool_waiting(const struct pg_pool *pool)
+{
+    return pool->waiting.count + pool->yielding.count;
+}
+
 /* ---- submitting ---- */
 
 /* The last one sent may be the one that no other is sent behind. */
@@ -80,7 +85,7 @@ void pg_pool_submit(struct pg_pool *pool, struct pg_query *query)
     query->sent = false;
     query->deadline_ms = clock_mono_ms() + query->timeout_ms;
     pool->in_flight_count++;
-    int waiting = pool->waiting.count + pool->yielding.count;
+    int waiting = pg_pool_waiting(pool);
     bool is_full = waiting >= pool->options.waiting_max && waiting >= pool->options.waiting_max + capacity(pool);
     if (pool->is_closing || is_full || pg_pool_is_hung(pool)) {
         pg_queries_append(&pool->rejected, query);

@@ -46,6 +46,8 @@ void pg_pool_submit(struct pg_pool *pool, struct pg_query *query);
 bool pg_pool_ready(const struct pg_pool *pool);
 /* Queries without a result, those that wait included. */
 int pg_pool_in_flight(const struct pg_pool *pool);
+/* Those of them that wait for a connection. */
+int pg_pool_waiting(const struct pg_pool *pool);
 /* Every query gets its result (PG_NOT_SENT or PG_UNKNOWN), every handle is closed, then on_closed is called from the
  * loop; the pool is freed before it. */
 void pg_pool_close(struct pg_pool *pool, void (*on_closed)(void *context), void *context);

@@ -1,7 +1,6 @@
 /* The story: a worker that was cut off, paused or taken over must not change an event that another worker holds by now.
  * The token of the claim is the fence in every later write: here in what happens during an attempt, which saves its
- * card, extends its lease and marks its intention to cancel. The gauges count what is open. Every statement runs as
- * issuing_worker. */
+ * card, extends its lease and marks its intention to cancel. Every statement runs as issuing_worker. */
 #include "tests/db/outbox_calls.h"
 
 #include "tests/unit/suite.h"
@@ -147,66 +146,6 @@ START_TEST(a_mark_with_a_stale_token_changes_nothing)
 }
 END_TEST
 
-START_TEST(the_gauges_count_what_is_open)
-{
-    struct uuid token;
-    struct uuid unknown = claimed_event("u1", &token);
-    ck_assert_int_eq(finish(&(struct end){
-                         .event = unknown, .token = token, .status = "PENDING", .delay_ms = LEASE_MS, .unknown = true}),
-                     1);
-    struct uuid saved = claimed_event("u2", &token);
-    struct card card = {.event = saved, .token = token, .id = uuid7_make(), .issuer_id = "ic"};
-    ck_assert_int_eq(save_one(&card, NULL), 1);
-    ck_assert_int_eq(finish(&(struct end){.event = saved, .token = token, .status = "PENDING", .delay_ms = LEASE_MS}),
-                     1);
-    (void)claimed_event("u3", &token);
-    (void)add_event("u4", -10);
-    database_run(owner, "UPDATE outbox_events SET created_at = now() - interval '100 s' WHERE user_id = 'u4'");
-    database_run(owner, "INSERT INTO outbox_events (user_id, payload, status) VALUES ('u5', '{}', 'FAILED'), ('u5', "
-                        "'{}', 'COMPLETED')");
-    struct pg_param from_the_beginning[] = {pg_param_null(), pg_param_bool(true)};
-    struct pg_rows *rows = database_query(worker, &sql_outbox_gauges, from_the_beginning);
-    ck_assert_int_eq(pg_int8(rows, 0, 0), 3);
-    ck_assert_int_eq(pg_int8(rows, 0, 1), 1);
-    ck_assert_int_eq(pg_int8(rows, 0, 2), 1);
-    ck_assert_int_ge(pg_int8(rows, 0, 3), 100 * 1000);
-    ck_assert_int_eq(pg_int8(rows, 0, 4), 1); /* the event whose card is unknown */
-    pg_rows_free(rows);
-}
-END_TEST
-
-/* The bookmark has moved past events that no claim finds, or that a stopped worker holds: the count behind it
- * has them, and the count from it does not have them as well. */
-START_TEST(open_events_far_behind_the_bookmark_are_counted_apart)
-{
-    struct uuid token;
-    struct uuid behind = claimed_event("behind", &token);
-    ck_assert_int_eq(finish(&(struct end){
-                         .event = behind, .token = token, .status = "PENDING", .delay_ms = LEASE_MS, .unknown = true}),
-                     1);
-    (void)claimed_event("held", &token);
-    (void)add_event("young", -10);
-    database_run(owner,
-                 "UPDATE outbox_events SET next_attempt_at = now() - interval '2 h', created_at = now() - interval "
-                 "'3 h' WHERE user_id IN ('behind', 'held')");
-    char *mark = database_text(
-        owner, "SELECT (extract(epoch FROM now() - interval '1 h') * 1000000)::int8::text"); /* bookmark less lease */
-    for (int is_behind = 0; is_behind < 2; is_behind++) {
-        struct pg_param params[] = {pg_param_int8(strtoll(mark, NULL, 10)), pg_param_bool(is_behind)};
-        struct pg_rows *rows = database_query(worker, &sql_outbox_gauges, params);
-        ck_assert_int_eq(pg_int8(rows, 0, 0), 1);
-        ck_assert_int_eq(pg_int8(rows, 0, 1), 0);
-        ck_assert_int_eq(pg_int8(rows, 0, 4), 0);
-        ck_assert_int_eq(pg_int8(rows, 0, 5), is_behind);
-        ck_assert_int_eq(pg_int8(rows, 0, 6), is_behind);
-        ck_assert_int_eq(pg_int8(rows, 0, 7) >= INT64_C(3) * 3600 * 1000, is_behind);
-        ck_assert_int_eq(pg_int8(rows, 0, 8), is_behind);
-        pg_rows_free(rows);
-    }
-    free(mark);
-}
-END_TEST
-
 START_TEST(a_state_that_cannot_be_is_refused_by_the_table)
 {
     static const char *const impossible[] = {
@@ -244,8 +183,6 @@ int main(void)
     tcase_add_test(tcase, an_extension_with_a_stale_token_changes_nothing);
     tcase_add_test(tcase, the_intention_to_cancel_outlives_its_worker);
     tcase_add_test(tcase, a_mark_with_a_stale_token_changes_nothing);
-    tcase_add_test(tcase, the_gauges_count_what_is_open);
-    tcase_add_test(tcase, open_events_far_behind_the_bookmark_are_counted_apart);
     tcase_add_test(tcase, a_state_that_cannot_be_is_refused_by_the_table);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

@@ -37,6 +37,8 @@ static const struct {
     {"owner_", {"issuing_owner"}},
     {"notify_wake", {"issuing_api"}},
     {"notify_final", {"issuing_worker"}},
+    {"outbox_gauges", {"issuing_api", "issuing_worker"}},
+    {"worker_gauges", {"issuing_api", "issuing_worker"}},
     {"outbox_", {"issuing_worker"}},
     {"keep_rows", {"issuing_worker"}},
     {"keep_house", {"issuing_worker"}},

@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 import client
 import harness
@@ -10,12 +11,18 @@ import processes
 from harness import assert_equal, assert_true, slow, test, wait_until
 
 API = ("issuing_http_requests_total", "issuing_http_request_seconds", "issuing_accept_batch_size",
-       "issuing_idempotency_replays_total", "issuing_ratelimited_total")
-WORKER = ("issuing_outbox_events", "issuing_outbox_oldest_pending_seconds", "issuing_step_seconds",
-          "issuing_step_total", "issuing_attempts_total",
-          "issuing_deferrals_total", "issuing_lease_lost_total", "issuing_outcome_unknown", "issuing_breaker_state",
-          "issuing_in_flight")
-BOTH = ("issuing_db_errors_total", "issuing_loop_lag_seconds", "issuing_build_info")
+       "issuing_idempotency_replays_total", "issuing_ratelimited_total", "issuing_accept_queue",
+       "issuing_auth_failures_total")
+WORKER = ("issuing_step_seconds", "issuing_step_total", "issuing_attempts_total", "issuing_deferrals_total",
+          "issuing_lease_lost_total", "issuing_in_flight", "issuing_request_seconds", "issuing_events_ended_total",
+          "issuing_retries_total", "issuing_breaker_transitions_total", "issuing_call_seconds",
+          "issuing_claim_seconds", "issuing_claim_batch_size")
+BOTH = ("issuing_db_errors_total", "issuing_loop_lag_seconds", "issuing_build_info", "issuing_outbox_events",
+        "issuing_outbox_oldest_pending_seconds", "issuing_outcome_unknown", "issuing_outcome_unknown_oldest_seconds",
+        "issuing_breaker_state", "issuing_target_paused", "issuing_workers_alive", "issuing_db_pool_waiting",
+        "issuing_outbox_gauges_age_seconds", "issuing_ready",
+        "process_start_time_seconds", "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds",
+        "process_max_fds")
 
 
 @slow
@@ -36,8 +43,8 @@ def every_documented_metric_exists(world):
     world.sql("GRANT SELECT ON cards TO issuing_api, issuing_worker")
     world.settle()
     for daemon, names in ((world.apis()[0], API + BOTH), (world.workers()[0], WORKER + BOTH)):
-        wait_until(lambda daemon=daemon: "issuing_outbox_events" not in names or
-                   daemon.metrics().get('issuing_outbox_events{status="FAILED"}') == 1, "gauges", 20)
+        wait_until(lambda daemon=daemon: daemon.metrics().get('issuing_outbox_events{status="FAILED"}') == 1 and
+                   'issuing_breaker_state{target="issuer"}' in daemon.metrics(), "gauges", 20)
         text = daemon.get("/metrics").body.decode()
         for name in names:
             assert_true("# TYPE %s " % name in text, "%s of %s has a type" % (name, daemon.name))
@@ -45,7 +52,8 @@ def every_documented_metric_exists(world):
                             for line in text.splitlines()), "%s of %s has a series" % (name, daemon.name))
         assert_equal(daemon.get("/metrics").header("Content-Type").split(";")[0], "text/plain", "Content-Type")
     api, worker = world.apis()[0].metrics(), world.workers()[0].metrics()
-    assert_true(api['issuing_http_requests_total{route="/v1/card-requests",code="429"}'] == 1, "429 counted")
+    assert_true(api['issuing_http_requests_total{route="/v1/card-requests",method="POST",code="429"}'] == 1,
+                "429 counted")
     assert_true(api["issuing_ratelimited_total"] == 1 and api["issuing_idempotency_replays_total"] == 1,
                 "limited and replayed")
     assert_true(api["issuing_accept_batch_size_count"] >= 4, "batches")
@@ -73,6 +81,33 @@ def the_gauges_of_the_outbox_show_what_is_open(world):
     world.settle()
     wait_until(lambda: worker.metric("issuing_outcome_unknown") == 0 and
                worker.metric('issuing_outbox_events{status="PENDING"}') == 0, "gauges after it")
+
+
+@test
+def requests_are_served_while_the_gauges_cannot_be_read(world):
+    """Somebody holds a lock for hours on what the gauges read. With one connection the gauges wait on that one."""
+    world.up()
+    alone = world.start_api(database__connections="1")
+    daemons = [*world.apis(), *world.workers()]
+    with world.holding("LOCK issuing.workers, issuing.worker_targets, issuing.target_controls"):
+        wait_until(lambda: all(daemon.metric("issuing_outbox_gauges_age_seconds") > 6 for daemon in daemons),
+                   "the gauges grow old", 60)
+        for api in world.apis():
+            request = world.accept("user of " + api.name, api=api)
+            world.wait_status(request, "COMPLETED")
+            assert_equal(world.get("user of " + api.name, "/v1/card-requests/" + request, api=api).status, 200, "a read")
+    assert_true(alone.alive(), "the api with one connection")
+
+
+@test
+def no_scrape_takes_the_peak_of_a_stall_from_another(world):
+    world.up(workers=0)
+    api, = world.apis()
+    api.signal(signal.SIGSTOP)
+    time.sleep(1.5)
+    api.signal(signal.SIGCONT)
+    wait_until(lambda: api.metric("issuing_loop_lag_seconds") > 1, "the stall shows")
+    assert_true(min(api.metric("issuing_loop_lag_seconds") for _ in range(3)) > 1, "it shows to the next scrapers too")
 
 
 @test

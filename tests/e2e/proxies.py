@@ -328,7 +328,7 @@ def each_address_has_its_share(world, proxy):
         assert_equal([wire.send(world.post_bytes("modest-%d" % i, "k")).answer().status for i in range(20)], [202] * 20,
                      "another address")
     assert_true(any('"address":"127.0.0.77"' in api.text() for api in world.apis()), "the log has the address")
-    assert_equal(sum(api.metric('issuing_http_requests_total{route="refused",code="429"}') for api in world.apis()),
+    assert_equal(sum(api.metric('issuing_http_requests_total{route="refused",method="other",code="429"}') for api in world.apis()),
                  300, "counted")
     for wire in waiting:
         wire.close()

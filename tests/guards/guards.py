@@ -171,10 +171,10 @@ GUARDS = [
     ),
     dict(
         name="what lies behind the bookmark is counted",
-        file="common/pg/sql/outbox.sql",
-        line="      WHERE $2::bool AND e.event_type = 'CARD_ISSUE'\n",
-        becomes="      WHERE false AND $2::bool AND e.event_type = 'CARD_ISSUE'\n",
-        test="db/outbox",
+        file="common/pg/sql/gauges.sql",
+        line="             WHERE $2::bool AND e.event_type = 'CARD_ISSUE'\n",
+        becomes="             WHERE false AND $2::bool AND e.event_type = 'CARD_ISSUE'\n",
+        test="db/outbox_gauges",
     ),
     dict(
         name="a repeated deferral is no further row of attempts",

@@ -31,7 +31,7 @@ options() {
 
 # metrics FILE: the names in its table.
 metrics() {
-    sed -n 's/^ *X([A-Z_]*, "\(issuing_[a-z_]*\)", METRIC_.*/\1/p' "$1"
+    sed -n 's/^ *X([A-Z_]*, "\([a-z]*_[a-z_]*\)", METRIC_.*/\1/p' "$1"
 }
 
 for program in issuing-api issuing-worker issuing-ctl; do
@@ -47,6 +47,7 @@ slugs=$(sed -n 's/^ *X([A-Z_]*, [0-9]*, "\([a-z-]*\)",.*/\1/p' api/problems.h)
 want api/openapi.json 'the problem' "$slugs"
 want docs/clients.md 'the problem' "$slugs"
 
+want docs/run.md 'the metric (of common/daemon_metrics.h)' "$(metrics common/daemon_metrics.h)"
 want docs/run.md 'the metric (of api/api_metrics.h)' "$(metrics api/api_metrics.h)"
 want docs/run.md 'the metric (of worker/worker_metrics.h)' "$(metrics worker/worker_metrics.h)"
 

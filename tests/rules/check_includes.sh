@@ -34,7 +34,7 @@ may_include() {
     common/json | common/config | common/http_server) echo common/base ;;
     common/http_client) echo common/base common/http_client/plain ;; # only http_client.c, see below
     common/http_client/plain) echo common/base common/http_client ;;
-    common) echo common/base common/json common/config common/pg common/http_server common/http_client ;;
+    common) echo common/base common/json common/config common/pg common/pg/sql common/http_server common/http_client ;;
     api | worker | ctl | sandbox) echo common 'common/*' ;;
     bench) echo common 'common/*' worker ;; # the loop without a database makes the worker's own calls
     *) echo "no rule for $1" ;;

@@ -132,37 +132,6 @@ FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bo
                           $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[], $21::text[],
                           $22::text[]);
 
--- name: outbox_gauges :one
--- why: the values of the worker's gauges, from the indexes of open and failed events only; finished events are not
--- counted. It does not start at the beginning of the index (see issuing.claim), but where open events can be while
--- nothing is wrong. The range behind that is counted now and then, separately, so that an event that no claim finds is
--- visible too. No lock. $1 from this time in us, or null; $2 whether to count the range behind it.
-SELECT o.pending, o.processing, f.failed, o.oldest_ms, o.unknown + f.unknown, b.pending, b.processing, b.oldest_ms,
-       b.unknown
-FROM (SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
-             count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
-             coalesce((extract(epoch FROM clock_timestamp() - min(e.created_at) FILTER (WHERE e.status = 'PENDING'))
-                       * 1000)::int8, 0) AS oldest_ms,
-             count(*) FILTER (WHERE e.status = 'PENDING' AND e.first_sent_at IS NOT NULL
-                                AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)) AS unknown
-      FROM issuing.outbox_events e
-      WHERE e.event_type = 'CARD_ISSUE'
-        AND e.due_at >= coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond', '-infinity')) o,
-     (SELECT count(*) AS failed,
-             count(*) FILTER (WHERE e.first_sent_at IS NOT NULL
-                                AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)) AS unknown
-      FROM issuing.outbox_events e
-      WHERE e.failed_at IS NOT NULL AND e.event_type = 'CARD_ISSUE') f,
-     (SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
-             count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
-             coalesce((extract(epoch FROM clock_timestamp() - min(e.created_at) FILTER (WHERE e.status = 'PENDING'))
-                       * 1000)::int8, 0) AS oldest_ms,
-             count(*) FILTER (WHERE e.status = 'PENDING' AND e.first_sent_at IS NOT NULL
-                                AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id)) AS unknown
-      FROM issuing.outbox_events e
-      WHERE $2::bool AND e.event_type = 'CARD_ISSUE'
-        AND e.due_at < timestamptz 'epoch' + $1::int8 * interval '1 microsecond') b;
-
 -- name: keep_rows :many
 -- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are
 -- settled. One worker of the cluster at a time: issuing.keep_rows in migrations/0011_limits.sql. $1 keys, $2 limit

@@ -56,11 +56,13 @@ static void expect_line(const char *wanted)
     ck_assert_msg(strstr(rendered(), with_newlines) != NULL, "no line %s in\n%s", wanted, out.bytes);
 }
 
-START_TEST(a_family_without_series_still_has_help_and_type)
+START_TEST(what_has_no_labels_is_zero_at_the_start_and_every_family_has_help_and_type)
 {
     ck_assert_str_eq(rendered(), "# HELP t_requests_total Requests\\nby \\\\ route.\n# TYPE t_requests_total counter\n"
                                  "# HELP t_in_flight Now.\n# TYPE t_in_flight gauge\n"
                                  "# HELP t_seconds Time.\n# TYPE t_seconds histogram\n"
+                                 "t_seconds_bucket{le=\"0.1\"} 0\nt_seconds_bucket{le=\"1\"} 0\n"
+                                 "t_seconds_bucket{le=\"+Inf\"} 0\nt_seconds_sum 0\nt_seconds_count 0\n"
                                  "# HELP t_step_seconds Time.\n# TYPE t_step_seconds histogram\n");
 }
 END_TEST
@@ -96,6 +98,23 @@ START_TEST(a_series_keeps_its_own_copy_of_its_labels)
     metrics_series(metrics, REQUESTS, route, "1");
     memcpy(route, "after!", 6);
     expect_line("t_requests_total{route=\"before\",code=\"1\"} 0");
+}
+END_TEST
+
+START_TEST(a_family_may_have_three_labels)
+{
+    static const struct metric_family family = {
+        .name = "t_total", .type = METRIC_COUNTER, .help = "h", .labels = {"a", "b", "c"}};
+    static const char *const first[METRIC_LABELS_MAX] = {"1", "2", "3"}, *const second[METRIC_LABELS_MAX] = {"1", "2"};
+    struct metrics *other = metrics_new(&family, 1);
+    metric_add(metrics_series_of(other, 0, first), 7);
+    metric_add(metrics_series_of(other, 0, second), 2);
+    metric_add(metrics_series(other, 0, "1", "2"), 3);
+    buf_reset(&out);
+    metrics_render(other, &out);
+    ck_assert_ptr_nonnull(strstr(out.bytes, "\nt_total{a=\"1\",b=\"2\",c=\"3\"} 7\n"));
+    ck_assert_ptr_nonnull(strstr(out.bytes, "\nt_total{a=\"1\",b=\"2\",c=\"\"} 5\n"));
+    metrics_free(other);
 }
 END_TEST
 
@@ -158,7 +177,7 @@ END_TEST
 START_TEST(past_the_cap_updates_go_nowhere_and_harm_nothing)
 {
     char label[16];
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 400; i++) {
         snprintf(label, sizeof(label), "%d", i);
         metric_add(metrics_series(metrics, REQUESTS, label, NULL), 1);
         metric_observe(metrics_series(metrics, STEPS, label, NULL), 1);
@@ -170,7 +189,7 @@ START_TEST(past_the_cap_updates_go_nowhere_and_harm_nothing)
     metric_observe(overflow, 5);
     ck_assert_double_eq(metric_value(overflow), 0);
     ck_assert_ptr_null(strstr(rendered(), "one too many"));
-    expect_line("t_requests_total{route=\"199\",code=\"\"} 1");
+    expect_line("t_requests_total{route=\"399\",code=\"\"} 1");
     ck_assert_ptr_ne(metrics_series(metrics, REQUESTS, "0", NULL), overflow);
 }
 END_TEST
@@ -212,10 +231,11 @@ int main(void)
     Suite *suite = suite_create("metrics");
     TCase *tests = tcase_create("metrics");
     tcase_add_checked_fixture(tests, start, stop);
-    tcase_add_test(tests, a_family_without_series_still_has_help_and_type);
+    tcase_add_test(tests, what_has_no_labels_is_zero_at_the_start_and_every_family_has_help_and_type);
     tcase_add_test(tests, a_series_is_shown_as_zero_from_the_moment_it_exists);
     tcase_add_test(tests, the_same_labels_are_the_same_series);
     tcase_add_test(tests, a_series_keeps_its_own_copy_of_its_labels);
+    tcase_add_test(tests, a_family_may_have_three_labels);
     tcase_add_test(tests, label_values_are_escaped);
     tcase_add_test(tests, numbers_are_short_and_exact);
     tcase_add_test(tests, a_histogram_counts_each_value_in_every_bucket_above_it);

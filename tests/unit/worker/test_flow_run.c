@@ -26,6 +26,7 @@ static struct {
     struct http_request *requests[REQUESTS]; /* of both peers, as they came */
     int request_count;
     struct config config;
+    struct worker_series series;
     struct metrics *metrics;
     struct peers peers;
     struct db_clock db_clock;
@@ -135,12 +136,13 @@ static void set_up(void)
     config->worker.lease_ms = 30 * SECOND;
     world.db_clock = (struct db_clock){.is_known = true}; /* steady since long */
     world.metrics = worker_metrics_new();
+    worker_series_open(&world.series, world.metrics);
     open_peers();
     world.env = (struct flow_env){
         .config = config,
         .peers = &world.peers,
         .db_clock = &world.db_clock,
-        .metrics = world.metrics,
+        .series = &world.series,
         .submit_write = submit_write,
         .on_ended = on_ended,
         .on_create_lost = on_create_lost,

@@ -1,0 +1,37 @@
+/* See daemon_metrics.h. */
+#include "common/daemon_metrics.h"
+
+#include "common/base/process.h"
+
+/* Classes that a statement of ours can get; others are shown once they occur. */
+static const char *const sqlstate_classes[] = {"08", "22", "23", "25", "26", "40", "42",
+                                               "53", "54", "55", "57", "58", "P0", "XX"};
+
+void daemon_metrics_start(struct metrics *metrics)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(sqlstate_classes); i++)
+        (void)metrics_series(metrics, DAEMON_METRIC_DB_ERRORS, sqlstate_classes[i], NULL);
+}
+
+/* A figure that the system does not tell is not shown. */
+static void set(struct metrics *metrics, enum daemon_metric metric, double value)
+{
+    if (value >= 0)
+        metric_set(metrics_series(metrics, metric, NULL, NULL), value);
+}
+
+void daemon_metrics_update(struct metrics *metrics, const struct pg_pool *pool)
+{
+    struct process_figures now;
+    struct metric_series *cpu = metrics_series(metrics, DAEMON_METRIC_PROCESS_CPU, NULL, NULL);
+    process_read(&now);
+    if (now.cpu_s > metric_value(cpu))
+        metric_add(cpu, now.cpu_s - metric_value(cpu));
+    set(metrics, DAEMON_METRIC_PROCESS_OPEN_FDS, (double)now.open_files);
+    set(metrics, DAEMON_METRIC_PROCESS_MAX_FDS, (double)now.files_max);
+    set(metrics, DAEMON_METRIC_PROCESS_RESIDENT, (double)now.resident_bytes);
+    set(metrics, DAEMON_METRIC_PROCESS_VIRTUAL, (double)now.virtual_bytes);
+    set(metrics, DAEMON_METRIC_PROCESS_START, now.started_s);
+    set(metrics, DAEMON_METRIC_DB_POOL_WAITING, pg_pool_waiting(pool));
+    set(metrics, DAEMON_METRIC_READY, pg_pool_ready(pool));
+}

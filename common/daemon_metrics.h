@@ -1,0 +1,53 @@
+/* The metrics that both daemons have. They are the first rows of API_METRICS and WORKER_METRICS, so DAEMON_METRIC_X is
+ * the same family in either registry, and a module of common can set it without knowing the program.
+ *
+ * To add one: a row here, and a line in the table of docs/run.md. */
+#ifndef ISSUING_DAEMON_METRICS_H
+#define ISSUING_DAEMON_METRICS_H
+
+#include "common/base/metrics.h"
+#include "common/pg/pg_pool.h"
+
+/* Id, name, type, help, buckets, labels. */
+#define DAEMON_METRICS(X)                                                                                              \
+    X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE, "Open and failed events by status.", NULL, "status")       \
+    X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE, "Age of the oldest PENDING event.", NULL, \
+      NULL)                                                                                                            \
+    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at the issuer is unknown.",      \
+      NULL, NULL)                                                                                                      \
+    X(UNKNOWN_OLDEST, "issuing_outcome_unknown_oldest_seconds", METRIC_GAUGE,                                          \
+      "Since the first send of the event whose outcome is unknown for longest.", NULL, NULL)                           \
+    X(WORKERS_ALIVE, "issuing_workers_alive", METRIC_GAUGE, "Workers that the database has seen within 60 s.", NULL,   \
+      NULL)                                                                                                            \
+    X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE, "0 closed, 1 half-open, 2 open.", NULL, "target")          \
+    X(TARGET_PAUSED, "issuing_target_paused", METRIC_GAUGE, "1 while an operator has paused the target.", NULL,        \
+      "target")                                                                                                        \
+    X(GAUGES_AGE, "issuing_outbox_gauges_age_seconds", METRIC_GAUGE,                                                   \
+      "Since the gauges of outbox, workers and targets were all read.", NULL, NULL)                                    \
+    X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", NULL,             \
+      "sqlstate_class")                                                                                                \
+    X(DB_POOL_WAITING, "issuing_db_pool_waiting", METRIC_GAUGE, "Statements that wait for a connection.", NULL, NULL)  \
+    X(READY, "issuing_ready", METRIC_GAUGE, "1 while the database can be used and the schema fits.", NULL, NULL)       \
+    X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
+      "How late the loop's timer was at its worst in the last minute.", NULL, NULL)                                    \
+    X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", NULL, "program", "version")                         \
+    X(PROCESS_CPU, "process_cpu_seconds_total", METRIC_COUNTER, "Processor time, user and system.", NULL, NULL)        \
+    X(PROCESS_OPEN_FDS, "process_open_fds", METRIC_GAUGE, "Open file descriptors.", NULL, NULL)                        \
+    X(PROCESS_MAX_FDS, "process_max_fds", METRIC_GAUGE, "File descriptors that may be open.", NULL, NULL)              \
+    X(PROCESS_RESIDENT, "process_resident_memory_bytes", METRIC_GAUGE, "Resident memory.", NULL, NULL)                 \
+    X(PROCESS_VIRTUAL, "process_virtual_memory_bytes", METRIC_GAUGE, "Virtual memory.", NULL, NULL)                    \
+    X(PROCESS_START, "process_start_time_seconds", METRIC_GAUGE, "Start of the process, since 1970.", NULL, NULL)
+
+enum daemon_metric {
+#define X(id, ...) DAEMON_METRIC_##id,
+    DAEMON_METRICS(X)
+#undef X
+        DAEMON_METRIC_COUNT
+};
+
+/* Makes the series whose labels are known, so that the first increase of each can be seen. */
+void daemon_metrics_start(struct metrics *metrics);
+/* Before a scrape: the figures of the process and of the pool. */
+void daemon_metrics_update(struct metrics *metrics, const struct pg_pool *pool);
+
+#endif

@@ -1,0 +1,55 @@
+-- name: outbox_gauges :many
+-- why: what is open and what is FAILED, from the indexes of open and failed events only; finished events are not
+-- counted. It does not start at the beginning of the index (see issuing.claim), but where open events can be while
+-- nothing is wrong: part `front`. What lies behind that is counted now and then, separately, so that an event that no
+-- claim finds is visible too: part `behind`. Each part reads at most $3 rows, the oldest by due time, so a backlog of
+-- millions costs no more than that and is shown as $3 events. A part without rows has no row here. Times before 1970
+-- are taken as 1970: another service may have written any. No lock. $1 the front begins at this time in us (null = an
+-- hour ago); $2 whether to count what is behind; $3 rows of a part.
+SELECT e.part, count(*) FILTER (WHERE e.status = 'PENDING'), count(*) FILTER (WHERE e.status = 'PROCESSING'),
+       count(*) FILTER (WHERE e.status = 'FAILED'),
+       coalesce((extract(epoch FROM clock_timestamp() - greatest(min(e.created_at) FILTER (WHERE e.status = 'PENDING'),
+                                                                 timestamptz 'epoch')) * 1000)::int8, 0),
+       count(*) FILTER (WHERE e.is_unknown),
+       coalesce((extract(epoch FROM clock_timestamp() - greatest(min(e.first_sent_at) FILTER (WHERE e.is_unknown),
+                                                                 timestamptz 'epoch')) * 1000)::int8, 0),
+       (extract(epoch FROM greatest(least(min(e.due_at), now()), timestamptz 'epoch')) * 1000000)::int8
+FROM (SELECT o.part, o.status, o.created_at, o.first_sent_at, o.due_at,
+             o.status <> 'PROCESSING' AND o.first_sent_at IS NOT NULL
+               AND (SELECT c.id FROM issuing.cards c WHERE c.request_id = o.id LIMIT 1) IS NULL AS is_unknown
+      FROM ((SELECT 'front' AS part, e.id, e.status, e.created_at, e.first_sent_at, e.due_at
+             FROM issuing.outbox_events e
+             WHERE e.event_type = 'CARD_ISSUE'
+               AND e.due_at >= coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond',
+                                        now() - interval '1 hour')
+             ORDER BY e.due_at LIMIT $3::int8)
+            UNION ALL
+            (SELECT 'behind', e.id, e.status, e.created_at, e.first_sent_at, e.due_at
+             FROM issuing.outbox_events e
+             WHERE $2::bool AND e.event_type = 'CARD_ISSUE'
+               AND e.due_at < coalesce(timestamptz 'epoch' + $1::int8 * interval '1 microsecond',
+                                       now() - interval '1 hour')
+             ORDER BY e.due_at LIMIT $3::int8)
+            UNION ALL
+            (SELECT 'failed', e.id, e.status, e.created_at, e.first_sent_at, NULL
+             FROM issuing.outbox_events e
+             WHERE e.failed_at IS NOT NULL AND e.event_type = 'CARD_ISSUE'
+             ORDER BY e.failed_at LIMIT $3::int8)) o) e
+GROUP BY e.part
+UNION ALL
+SELECT 'now', 0, 0, 0, 0, 0, 0, (extract(epoch FROM now()) * 1000000)::int8;
+
+-- name: worker_gauges :many
+-- why: how many workers live, and what they and the operators say of each target: the worst state of its breaker over
+-- the living workers (null = none of them calls it), and whether it is paused. The first row has no target. A worker
+-- that was not seen for 60 s is dead. At most 50 targets. No lock.
+SELECT NULL::text, (SELECT count(*) FROM issuing.workers w WHERE w.seen_at > now() - interval '60 seconds'), NULL::bool
+UNION ALL
+(SELECT coalesce(s.target, c.target), s.state, c.paused_at IS NOT NULL
+ FROM (SELECT t.target, max(CASE t.state WHEN 'closed' THEN 0 WHEN 'half_open' THEN 1 ELSE 2 END)::int8 AS state
+       FROM issuing.worker_targets t
+       JOIN issuing.workers w ON w.name = t.worker
+       WHERE w.seen_at > now() - interval '60 seconds'
+       GROUP BY t.target) s
+ FULL JOIN issuing.target_controls c ON c.target = s.target
+ ORDER BY 1 LIMIT 50);

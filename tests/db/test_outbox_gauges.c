@@ -1,0 +1,298 @@
+/* The story: it is three in the morning, and no worker runs. The api must still show how many cards wait and for how long,
+ * that no worker lives, and what operators have paused, or nobody is woken. And whatever lies in the table, a backlog of
+ * millions or a row with a time of the year 4000 B.C., counting must neither fail nor cost much. Needs a database: its
+ * conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
+#include "database.h"
+#include "turning.h"
+
+#include <math.h>
+
+#include "common/daemon_metrics.h"
+#include "common/outbox_gauges.h"
+#include "common/pg/sql/statements.h"
+#include "tests/unit/suite.h"
+
+static const struct metric_family families[] = {DAEMON_METRICS(METRIC_FAMILY)};
+
+static struct pg_sync *db;
+static struct pg_pool *pool;
+static struct metrics *metrics;
+static struct outbox_gauges *gauges;
+static bool gauges_closed, pool_closed;
+
+static void on_closed(void *context)
+{
+    *(bool *)context = true;
+}
+
+static void set_up(void)
+{
+    struct err err = {0};
+    struct pg_pool_options options = {.conninfo = database_conninfo(),
+                                      .application_name = "test_gauges",
+                                      .connections = 1,
+                                      .pipeline = 4,
+                                      .waiting_max = 10};
+    gauges_closed = pool_closed = false;
+    gauges = NULL;
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    metrics = metrics_new(families, ARRAY_SIZE(families));
+    db = database_open(NULL);
+    database_run(db, "DELETE FROM outbox_events; DELETE FROM cards; DELETE FROM workers; DELETE FROM target_controls");
+    ck_assert_msg(pg_pool_open(&loop, &options, &pool, &err), "%s", err.message);
+    run_until(pg_pool_ready(pool));
+}
+
+static void tear_down(void)
+{
+    if (gauges)
+        outbox_gauges_stop(gauges);
+    pg_pool_close(pool, on_closed, &pool_closed);
+    run_until(pool_closed);
+    if (gauges) {
+        outbox_gauges_close(gauges, on_closed, &gauges_closed);
+        run_until(gauges_closed);
+    }
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    metrics_free(metrics);
+    pg_sync_close(db);
+}
+
+static double value(enum daemon_metric metric, const char *label)
+{
+    return metric_value(metrics_series(metrics, metric, label, NULL));
+}
+
+static void start_gauges(bool has_breaker_states)
+{
+    struct err err = {0};
+    struct outbox_gauges_options options = {
+        .loop = &loop, .pool = pool, .metrics = metrics, .has_breaker_states = has_breaker_states};
+    metric_set(metrics_series(metrics, DAEMON_METRIC_WORKERS_ALIVE, NULL, NULL), -1);
+    metric_set(metrics_series(metrics, DAEMON_METRIC_OLDEST_PENDING, NULL, NULL), -1);
+    ck_assert_msg(outbox_gauges_open(&options, &gauges, &err), "%s", err.message);
+    run_until(value(DAEMON_METRIC_WORKERS_ALIVE, NULL) >= 0 && value(DAEMON_METRIC_OLDEST_PENDING, NULL) >= 0);
+}
+
+static void add(const char *user, const char *more_columns, const char *more_values)
+{
+    database_exec(db, "INSERT INTO outbox_events (user_id, payload%s) VALUES ('%s', '{}'%s)", more_columns, user,
+                  more_values);
+}
+
+static void expect_int(enum daemon_metric metric, const char *label, int wanted)
+{
+    ck_assert_int_eq((int)value(metric, label), wanted);
+}
+
+START_TEST(the_gauges_show_what_is_open_failed_and_unknown)
+{
+    add("a", ", created_at", ", now() - interval '100 s'");
+    add("b", ", next_attempt_at, first_sent_at", ", now() + interval '1 h', now() - interval '50 s'");
+    add("c", ", status, lease_token, lease_until, first_sent_at",
+        ", 'PROCESSING', gen_random_uuid(), now() + interval '1 m', now() - interval '9 h'");
+    add("d", ", status, first_sent_at", ", 'FAILED', now() - interval '70 s'");
+    add("e", ", status", ", 'FAILED'");
+    add("f", ", status, completed_at", ", 'COMPLETED', now()");
+    /* Its card is stored: nothing is unknown. */
+    add("g", ", first_sent_at", ", now() - interval '8 h'");
+    database_run(db, "INSERT INTO cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4) "
+                     "SELECT gen_random_uuid(), id, 1, 2030, 'g', 'i', '1111' FROM outbox_events WHERE user_id = 'g'");
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", 3);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PROCESSING", 1);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", 2);
+    expect_int(DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, 2);
+    ck_assert(value(DAEMON_METRIC_OLDEST_PENDING, NULL) >= 100 && value(DAEMON_METRIC_OLDEST_PENDING, NULL) < 160);
+    ck_assert(value(DAEMON_METRIC_UNKNOWN_OLDEST, NULL) >= 70 && value(DAEMON_METRIC_UNKNOWN_OLDEST, NULL) < 130);
+}
+END_TEST
+
+START_TEST(an_empty_outbox_is_zero)
+{
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", 0);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", 0);
+    expect_int(DAEMON_METRIC_OLDEST_PENDING, NULL, 0);
+    expect_int(DAEMON_METRIC_UNKNOWN_OLDEST, NULL, 0);
+    expect_int(DAEMON_METRIC_WORKERS_ALIVE, NULL, 0);
+    expect_int(DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
+    outbox_gauges_update_age(gauges);
+    ck_assert(value(DAEMON_METRIC_GAUGES_AGE, NULL) < 60);
+}
+END_TEST
+
+/* A row that is older than the trigger against such times: it hides none of the others. */
+START_TEST(no_row_makes_the_count_fail)
+{
+    database_run(db, "SET session_replication_role = replica"); /* no triggers */
+    add("b", ", next_attempt_at", ", 'infinity'");
+    add("a", ", next_attempt_at", ", '-infinity'");
+    add("c", ", created_at", ", '4000-01-01 BC'");
+    add("d", ", first_sent_at", ", '-infinity'");
+    add("e", "", "");
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", 5);
+    expect_int(DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, 1);
+    ck_assert(value(DAEMON_METRIC_OLDEST_PENDING, NULL) > 1e9);
+}
+END_TEST
+
+static void add_worker(const char *name, int seen_s, const char *issuer, const char *core)
+{
+    database_exec(db,
+                  "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) "
+                  "VALUES ('%s', 'h', 1, '1', now(), now() - %d * interval '1 s', 0, 1)",
+                  name, seen_s);
+    database_exec(db,
+                  "INSERT INTO worker_targets (worker, target, state, since, is_resting, is_paused, in_flight, "
+                  "waiting, call_limit) VALUES ('%s', 'issuer', '%s', now(), false, false, 0, 0, 1), "
+                  "('%s', 'core', '%s', now(), false, false, 0, 0, 1)",
+                  name, issuer, name, core);
+}
+
+START_TEST(a_target_is_as_bad_as_the_worst_living_worker_says)
+{
+    add_worker("w1", 1, "closed", "half_open");
+    add_worker("w2", 30, "open", "closed");
+    add_worker("dead", 61, "open", "open");
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_WORKERS_ALIVE, NULL, 2);
+    expect_int(DAEMON_METRIC_BREAKER_STATE, "issuer", 2);
+    expect_int(DAEMON_METRIC_BREAKER_STATE, "core", 1);
+}
+END_TEST
+
+START_TEST(a_pause_shows_also_while_no_worker_lives_and_a_state_does_not)
+{
+    add_worker("dead", 61, "open", "open");
+    database_run(db, "INSERT INTO target_controls (target, paused_at, paused_by, paused_why) "
+                     "VALUES ('core', now(), 'anna', 'ticket')");
+    metric_set(metrics_series(metrics, DAEMON_METRIC_BREAKER_STATE, "issuer", NULL), 2); /* shown before */
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_WORKERS_ALIVE, NULL, 0);
+    expect_int(DAEMON_METRIC_TARGET_PAUSED, "core", 1);
+    expect_int(DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
+    ck_assert(isnan(value(DAEMON_METRIC_BREAKER_STATE, "issuer")));
+}
+END_TEST
+
+START_TEST(a_worker_shows_its_own_breakers)
+{
+    add_worker("other", 1, "open", "open");
+    metric_set(metrics_series(metrics, DAEMON_METRIC_BREAKER_STATE, "issuer", NULL), 0);
+    start_gauges(false);
+    expect_int(DAEMON_METRIC_WORKERS_ALIVE, NULL, 1);
+    expect_int(DAEMON_METRIC_BREAKER_STATE, "issuer", 0);
+}
+END_TEST
+
+/* A lock that somebody holds, or a disk that does not answer: the old figures stay, and their age shows it. */
+START_TEST(figures_that_cannot_be_read_grow_old)
+{
+    struct pg_sync *other = database_open(NULL);
+    start_gauges(true);
+    database_run(other, "BEGIN; LOCK workers, outbox_events");
+    run_until(pg_pool_in_flight(pool) == 2); /* five seconds later both are asked again, and wait for the lock */
+    outbox_gauges_update_age(gauges);
+    double age = value(DAEMON_METRIC_GAUGES_AGE, NULL);
+    ck_assert(age > 4);
+    expect_int(DAEMON_METRIC_WORKERS_ALIVE, NULL, 0);
+    database_run(other, "ROLLBACK");
+    run_until(pg_pool_in_flight(pool) == 0);
+    outbox_gauges_update_age(gauges);
+    ck_assert(value(DAEMON_METRIC_GAUGES_AGE, NULL) < age);
+    pg_sync_close(other);
+}
+END_TEST
+
+/* ---- the statement ---- */
+
+struct counted {
+    int64_t pending, oldest_ms, unknown;
+};
+
+static struct counted count(struct pg_sync *as, const char *part, struct pg_param from, bool counts_behind,
+                            int64_t rows)
+{
+    struct pg_param params[] = {from, pg_param_bool(counts_behind), pg_param_int8(rows)};
+    struct pg_rows *found = database_query(as, &sql_outbox_gauges, params);
+    struct counted counted = {0};
+    for (int row = 0; row < pg_rows_count(found); row++)
+        if (strcmp(pg_bytes(found, row, 0).bytes, part) == 0)
+            counted = (struct counted){pg_int8(found, row, 1), pg_int8(found, row, 4), pg_int8(found, row, 5)};
+    pg_rows_free(found);
+    return counted;
+}
+
+/* The bookmark has moved past events that no claim finds: the count behind it has them, and the count from it does not
+ * have them as well. */
+START_TEST(open_events_far_behind_the_bookmark_are_counted_apart)
+{
+    add("behind", ", next_attempt_at, created_at, first_sent_at",
+        ", now() - interval '2 h', now() - interval '3 h', now() - interval '3 h'");
+    add("young", "", "");
+    char *mark = database_text(db, "SELECT (extract(epoch FROM now() - interval '1 h') * 1000000)::int8::text");
+    struct pg_param from[] = {pg_param_int8(strtoll(mark, NULL, 10)), pg_param_null()};
+    for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
+        for (int counts_behind = 0; counts_behind < 2; counts_behind++) {
+            struct counted behind = count(db, "behind", from[i], counts_behind, 1000);
+            ck_assert_int_eq(behind.pending, counts_behind);
+            ck_assert_int_eq(behind.unknown, counts_behind);
+            ck_assert_int_eq(behind.oldest_ms >= INT64_C(3) * 3600 * 1000, counts_behind);
+            struct counted front = count(db, "front", from[i], counts_behind, 1000);
+            ck_assert_int_eq(front.pending, 1);
+            ck_assert_int_eq(front.unknown, 0);
+        }
+    }
+    free(mark);
+}
+END_TEST
+
+START_TEST(a_large_backlog_is_counted_up_to_a_limit_the_oldest_first)
+{
+    database_run(db, "INSERT INTO outbox_events (user_id, payload, next_attempt_at, created_at) "
+                     "SELECT 'u', '{}', now() - n * interval '1 s', now() - n * interval '1 s' "
+                     "FROM generate_series(1, 500) n");
+    struct counted few = count(db, "front", pg_param_null(), true, 100);
+    ck_assert_int_eq(few.pending, 100);
+    ck_assert_int_ge(few.oldest_ms, 500 * 1000);
+    ck_assert_int_eq(count(db, "front", pg_param_null(), true, 1000).pending, 500);
+}
+END_TEST
+
+START_TEST(both_daemons_may_ask)
+{
+    static const char *const roles[] = {"issuing_api", "issuing_worker"};
+    add("a", ", first_sent_at", ", now()");
+    add_worker("w", 1, "closed", "closed");
+    for (size_t i = 0; i < ARRAY_SIZE(roles); i++) {
+        struct pg_sync *as = database_open(roles[i]);
+        ck_assert_int_eq(count(as, "front", pg_param_null(), true, 10).unknown, 1);
+        struct pg_rows *rows = database_query(as, &sql_worker_gauges, NULL);
+        ck_assert_int_eq(pg_rows_count(rows), 3);
+        pg_rows_free(rows);
+        pg_sync_close(as);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("outbox_gauges");
+    TCase *tcase = tcase_create("outbox_gauges");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, the_gauges_show_what_is_open_failed_and_unknown);
+    tcase_add_test(tcase, an_empty_outbox_is_zero);
+    tcase_add_test(tcase, no_row_makes_the_count_fail);
+    tcase_add_test(tcase, a_target_is_as_bad_as_the_worst_living_worker_says);
+    tcase_add_test(tcase, a_pause_shows_also_while_no_worker_lives_and_a_state_does_not);
+    tcase_add_test(tcase, a_worker_shows_its_own_breakers);
+    tcase_add_test(tcase, figures_that_cannot_be_read_grow_old);
+    tcase_add_test(tcase, open_events_far_behind_the_bookmark_are_counted_apart);
+    tcase_add_test(tcase, a_large_backlog_is_counted_up_to_a_limit_the_oldest_first);
+    tcase_add_test(tcase, both_daemons_may_ask);
+    suite_add_tcase(suite, tcase);
+    return suite_run(suite);
+}
