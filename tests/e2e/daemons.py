@@ -95,7 +95,7 @@ def requests_are_served_while_the_gauges_cannot_be_read(world):
         for api in world.apis():
             request = world.accept("user of " + api.name, api=api)
             world.wait_status(request, "COMPLETED")
-            assert_equal(world.get("user of " + api.name, "/v1/card-requests/" + request, api=api).status, 200, "a read")
+            assert_equal(world.get("user of " + api.name, "/v1/card-requests/" + request, api=api).status, 200, "read")
     assert_true(alone.alive(), "the api with one connection")
 
 

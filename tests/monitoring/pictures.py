@@ -1,6 +1,6 @@
-"""Pictures of the dashboard, without Grafana: each panel's own queries, asked of a Prometheus server that scraped a real
-run, drawn by the code that draws the bench's plots. The run: two workers, an api, a steady load; the
-issuer goes away and comes back; one event ends FAILED."""
+"""Pictures of the dashboard, without Grafana: each panel's own queries, asked of a Prometheus server that scraped a
+real run, and drawn by the code that draws the bench's plots. The run: two workers, an api, a steady load; the issuer
+goes away and comes back; one event ends FAILED."""
 import math
 import re
 import threading
