@@ -46,8 +46,9 @@
       "The limit counts the numbers shown within a minute. Try again after Retry-After.")                             \
     X(HEADER_TOO_LARGE, 431, "header-too-large", "The header block is too large",                                     \
       "All headers together may have 16 KiB, in 64 lines.")                                                           \
-    X(UNAVAILABLE, 503, "unavailable", "The service cannot record the request now",                                   \
-      "Nothing was recorded, or the outcome is not known. Repeat with the same key: the answer tells.")               \
+    X(UNAVAILABLE, 503, "unavailable", "The service cannot answer now",                                               \
+      "Try again after Retry-After. Of a POST nothing was recorded, or the outcome is not known: repeat it with the " \
+      "same key, and the answer tells.")                                                                              \
     X(VERSION, 505, "http-version-not-supported", "This version of HTTP is not spoken here",                          \
       "HTTP/1.1 and HTTP/1.0 are.")
 

@@ -51,18 +51,17 @@ static void show_progress(const struct bulk *bulk, bool last)
         fputs("\r\033[K", stderr);
 }
 
-static void refusal_text(const struct bulk *bulk, const struct event *event, const char *code, char *ret_text,
-                         size_t size)
+void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, const char *code, char *ret_text,
+                      size_t size)
 {
     ret_text[0] = '\0';
-    bulk->verb->why_refused(event, code, ret_text, size);
+    verb->why_refused(event, code, ret_text, size);
     if (ret_text[0])
         return;
     if (strcmp(code, "changed") == 0)
         snprintf(ret_text, size, "it changed in the meantime; try again");
-    else if (strcmp(event->status_text, bulk->verb->status) != 0)
-        snprintf(ret_text, size, "it is %s; only %s events can be %s", event->status_text, bulk->verb->status,
-                 bulk->verb->past);
+    else if (strcmp(event->status_text, verb->status) != 0)
+        snprintf(ret_text, size, "it is %s; only %s events can be %s", event->status_text, verb->status, verb->past);
     else
         snprintf(ret_text, size, "the database refused: %s", code);
 }
@@ -71,7 +70,7 @@ static bool report_refusal(struct bulk *bulk, const struct event *event, const c
 {
     char why[400];
     bulk->refused++;
-    refusal_text(bulk, event, code, why, sizeof(why));
+    bulk_why_refused(bulk->verb, event, code, why, sizeof(why));
     return action_report(bulk->ctl, event->id_text, ACTION_REFUSED, event, why, err);
 }
 

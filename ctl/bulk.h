@@ -53,6 +53,12 @@ struct bulk {
     bool is_declined; /* the person at the terminal said no */
 };
 
+extern const struct bulk_verb bulk_replay, bulk_cancel, bulk_resolve;
+
+/* Why an event was or would be refused, in words. */
+void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, const char *code, char *ret_text,
+                      size_t size);
+
 /* Rows of a list of option_spec, with FILTER_OPTIONS. */
 #define BULK_OPTIONS(bulk)                                                          \
     FILTER_OPTIONS(&(bulk)->filter), {.name = "dry-run", .flag = &(bulk)->dry_run}, \

@@ -46,7 +46,7 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
                  "`resolve` ends it, or, where a card was made, have that cancelled at the issuer and `reconcile`");
 }
 
-static const struct bulk_verb verb = {
+const struct bulk_verb bulk_replay = {
     .word = "replay",
     .past = "replayed",
     .question = "Replay",
@@ -61,7 +61,7 @@ static const struct bulk_verb verb = {
 
 static int run_replay(struct ctl *ctl, char **arguments, int count)
 {
-    struct bulk bulk = {.ctl = ctl, .verb = &verb};
+    struct bulk bulk = {.ctl = ctl, .verb = &bulk_replay};
     const struct option_spec specs[] = {BULK_OPTIONS(&bulk), {.name = NULL}};
     return bulk_run(&bulk, specs, arguments, count);
 }

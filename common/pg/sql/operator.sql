@@ -854,9 +854,9 @@ SELECT issuing.rewrap_put($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::
 -- ---- workers, targets and their controls ----
 
 -- name: operator_workers :many
--- why: the workers that have written a heartbeat within a day (issuing.heartbeat removes older rows), living ones first,
--- then by the time they were last seen. A row with a time far ahead of the clock is from before the clock was set back,
--- and its worker is dead if it is not written again. No lock.
+-- why: the workers that have written a heartbeat within a day (issuing.heartbeat removes older rows), living ones
+-- first, then by the time they were last seen. A row with a time far ahead of the clock is from before the clock was
+-- set back, and its worker is dead if it is not written again. No lock.
 SELECT w.name, w.host, w.pid::int8, w.version, w.started_at, w.seen_at, w.in_flight::int8, w.slots::int8, w.is_draining,
        w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s', clock_timestamp()
 FROM issuing.workers w
@@ -869,10 +869,10 @@ SELECT l.host, l.ended_at
 FROM issuing.last_worker l;
 
 -- name: operator_targets :many
--- why: each target as all living workers see it together, what an operator asked of it, and how many events wait behind
--- it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits, since an
--- event is claimed only when every target takes calls, and so does one that was deferred because of a target. At most
--- 100000 open events are looked at, by outbox_events_due. No lock.
+-- why: each target as all living workers see it together, what an operator asked of it, and how many events wait
+-- behind it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits,
+-- since an event is claimed only when every target takes calls, and so does one that was deferred because of a target.
+-- At most 100000 open events are looked at, by outbox_events_due. No lock.
 WITH living AS MATERIALIZED (
     SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_shut
     FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
@@ -910,14 +910,13 @@ ORDER BY s.target DESC
 LIMIT 64;
 
 -- name: operator_control :one
--- why: pauses, resumes or probes a target, with its audit row: issuing.control_target in migrations/0013_workers.sql. The
--- caller sends a wakeup afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the operating
--- system, $5 SUDO_USER, $6 reason.
+-- why: pauses, resumes or probes a target, with its audit row: issuing.control_target in migrations/0013_workers.sql.
+-- The caller sends a wakeup afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the
+-- operating system, $5 SUDO_USER, $6 reason.
 SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text);
 
 -- name: operator_due :one
--- why: whether an event is due that no worker has taken; outbox_events_due. Looks at 100000 open events at most, because
--- entries of finished ones may lie before them. No lock.
+-- why: how many events are due that no worker has taken, among 100000 open ones at most; outbox_events_due. No lock.
 SELECT count(*)
 FROM (SELECT e.status, e.due_at FROM issuing.outbox_events e
       WHERE e.event_type = 'CARD_ISSUE' AND e.due_at IS NOT NULL LIMIT 100000) e
