@@ -16,6 +16,7 @@ import threading
 
 import harness
 from harness import Failed, assert_equal, assert_true, test
+from reconciling import failed
 
 LIMIT_S = 30  # for what hangs
 # Ports of ./dev up, as the pages show them.
@@ -194,12 +195,10 @@ class Night:
     """What an operator may meet: requests in many states. Gives a command of the page the words that it leaves open."""
 
     def __init__(self, world):
-        self.world = world
         for user in ("ends", "again", "once-more"):
             world.sandbox.fault("create", "status", user=user, status=418)
         world.sandbox.fault("create", "status", user="bulk", status=451)
         world.sandbox.fault("check", "status", user="waits", status=409)
-        world.sandbox.fault("create", "hang", user="unknown")
         trace = "%032x" % 0xabcdef
         card = world.issue("done")
         self.done, self.words = card["id"], {
@@ -207,11 +206,11 @@ class Night:
             "CODE": "issuer_http_451", "TEXT": "ticket 4711", "FILE": str(world.suite.keys_file)}
         self.traced = world.accept("traced", headers=[("traceparent", "00-%s-b7ad6b7169203331-01" % trace)])
         self.failed = {user: world.accept(user) for user in ("ends", "again", "once-more", "bulk")}
-        self.waiting, self.unknown = world.accept("waits"), world.accept("unknown")
+        world.accept("waits")
+        self.unknown = failed(world, "unknown")
         world.wait_status(self.traced, "COMPLETED")
         for request in self.failed.values():
             world.wait_status(request, "FAILED")
-        harness.wait_until(lambda: self.world.event(self.unknown)["first_sent_at"], "the outcome is unknown")
 
     def fill(self, line):
         """The words of a command as the page writes it."""
