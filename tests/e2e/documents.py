@@ -191,6 +191,11 @@ def the_examples_for_operators_are_what_the_programs_print(world):
     read(world.up(), "docs/troubleshoot.md")
 
 
+@test(**AS_UP)
+def the_drills_are_what_the_programs_print(world):
+    read(world.up(), "docs/drills.md")
+
+
 class Night:
     """What an operator may meet: requests in many states. Gives a command of the page the words that it leaves open."""
 
