@@ -1,5 +1,5 @@
 /* Every problem the api can answer with: one list, from which come the error bodies (RFC 9457), the pages under
- * /problems/ and the OpenAPI check. */
+ * /problems and the OpenAPI check. */
 #ifndef ISSUING_PROBLEMS_H
 #define ISSUING_PROBLEMS_H
 
@@ -15,7 +15,8 @@
     X(INVALID_BODY, 400, "invalid-body", "The body is not a card request",                                            \
       "Each bad member is listed in `errors` with a JSON pointer.")                                                   \
     X(INVALID_PARAMETER, 400, "invalid-parameter", "A query parameter is malformed",                                  \
-      "limit is 1 to 100; cursor is what `next_cursor` gave.")                                                        \
+      "Lists take limit, 1 to 100, and cursor, which is what `next_cursor` gave; each once, and nothing else. "       \
+      "`errors` lists each bad one.")                                                                                 \
     X(UNAUTHORIZED, 401, "unauthorized", "A valid token is required",                                                 \
       "Send Authorization: Bearer with a JWT that this service's keys verify and that has not expired.")              \
     X(NOT_FOUND, 404, "not-found", "There is no such resource",                                                       \
@@ -66,5 +67,7 @@ enum problem problem_of_status(int status);
 void problem_write(struct buf *out, enum problem problem, const char *detail, struct slice errors);
 /* The HTML page of a slug. false: there is no such problem, and nothing was written. */
 must_check bool problem_write_page(struct buf *out, struct slice slug);
+/* The HTML page that lists all problems. */
+void problem_write_index(struct buf *out);
 
 #endif

@@ -1,7 +1,6 @@
-"""What the configurations of examples/ let in and what they do not: TLS before 1.2, oversized and slow requests, paths of
-the admin listener, and a request that is sent again although its client did not ask for it. And what they must keep:
-connections to the api, the longest header block that the api takes, and an api that is not ready out of the clients'
-way."""
+"""What the configurations of examples/ refuse: TLS before 1.2, oversized and slow requests, the paths of the admin
+listener, and a second copy of a request whose client did not ask for it. And what they must preserve: connections to
+the api, the longest header block that the api takes, and answers to clients while one api is not ready."""
 import json
 import pathlib
 import re
@@ -123,6 +122,8 @@ def sizes_are_those_of_the_api(world, proxy):
     else:
         is_own_answer(broken, 400, "malformed-request")
     is_own_answer(proxy.send(client.request_bytes("GET", "/nowhere")), 404, "not-found")
+    for path in ("/openapi.json", "/problems", "/problems/not-found"):
+        assert_equal(proxy.send(client.request_bytes("GET", path)).status, 200, path)
     for size in (5000, 12000, 30000):
         answer = proxy.send(client.request_bytes("GET", "/problems/" + "x" * size))
         assert_true(answer.status == 414 or proxy.name == "haproxy" and answer.status == 431,
@@ -145,8 +146,8 @@ def the_admin_listener_is_out_of_reach(proxy, api):
     assert_true(b"issuing_build_info" in admin, "the admin listener itself")
     hosts = ("issuing.test", "127.0.0.1:%d" % api.admin)
     targets = ["/metrics", "/livez", "/readyz", "/%6detrics", "//metrics", "/v1/../metrics", "/v1/%2e%2e/metrics",
-               "/v1/..;/metrics", "/problems/..%2fmetrics", "/openapi.json/../metrics", "/metrics?/v1/", "/metrics#/v1/",
-               "http://127.0.0.1:%d/metrics" % api.admin]
+               "/v1/..;/metrics", "/problems/..%2fmetrics", "/openapi.json/../metrics", "/metrics?/v1/",
+               "/metrics#/v1/", "http://127.0.0.1:%d/metrics" % api.admin]
     for host in hosts:
         for target in targets:
             answer = proxy.send(client.request_bytes("GET", target, host=host))

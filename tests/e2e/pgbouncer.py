@@ -197,19 +197,26 @@ def a_session_pool_that_is_too_small_is_named_as_the_cause(world):
     world.settle()
 
 
+def is_busy(clients):
+    return any(thread.is_alive() for thread in clients.threads)
+
+
 def restarts_under_load(world, mode, count):
     pooler = PgBouncer(world, mode, sessions=3 if mode == "transaction" else 30)
     up(world, pooler, apis=2, workers=2)
-    clients = outages.Clients(world, 6, 12)
-    for i in range(count):
+    clients = outages.Clients(world, 6, 25)
+    restarts = 0
+    while restarts < count and is_busy(clients):
         before = len(clients.accepted)
-        wait_until(lambda before=before: len(clients.accepted) > before + 4, "load", 60)
-        if i % 2:
+        wait_until(lambda before=before: len(clients.accepted) > before + 4 or not is_busy(clients), "load", 60)
+        if restarts % 2:
             pooler.stop()
         else:
             pooler.kill()
         pooler.start()
         pooler.wait_serving()
+        restarts += 1
+    assert_true(restarts > 1, "restarts under load")
     nothing_was_lost_or_doubled(world, pooler, clients.join())
     for daemon in (*world.apis(), *world.workers()):
         daemon.wait_ready()
@@ -233,11 +240,12 @@ def sessions_that_end_behind_pgbouncer_lose_and_double_nothing(world):
     up(world, pooler, apis=2, workers=2)
     clients = outages.Clients(world, 6, 10)
     kills = 0
-    while any(thread.is_alive() for thread in clients.threads) and kills < 60:
+    while is_busy(clients) and kills < 60:
         world.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND"
                   " usename IN ('issuing_api', 'issuing_worker') ORDER BY random() LIMIT 2")
         kills += 1
         time.sleep(0.05)
+    assert_true(kills > 1, "kills under load")
     nothing_was_lost_or_doubled(world, pooler, clients.join())
 
 
