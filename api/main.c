@@ -1,9 +1,17 @@
 /* issuing-api: accepts card requests over HTTP. Talks to PostgreSQL only; never to the issuer or core-api.
  *
+ * The client listener is its own, or a socket that systemd passes (issuing-api.socket), which survives a restart. The
+ * admin listener is always its own: it answers for this process, and what is asked while none runs must be refused and
+ * not wait for the next.
+ *
  * The order: options, loop, database, modules, listeners (daemon_main()); then the loop; then the drain in the opposite
  * order. */
+#include <string.h>
+
 #include "api/api.h"
+#include "api/api_status.h"
 #include "common/base/clock.h"
+#include "common/base/listen_fds.h"
 #include "common/base/log.h"
 #include "common/daemon.h"
 
@@ -18,6 +26,10 @@ struct program {
     struct ip_networks trusted_proxies;
     int64_t address_full_logged_ms;    /* 0 = never */
     struct http_server_counts counted; /* as the metrics have them */
+    struct api_status status;
+    int listen_fd; /* that was passed, the server's once it is open; -1 = none */
+    bool is_passed_well;
+    struct err passed_err; /* why what was passed cannot be used */
 };
 
 static void count_cuts(struct program *program)
@@ -44,6 +56,18 @@ static void on_scrape(void *context)
     metric_set(metrics_series(program->api.metrics, API_METRIC_CONNECTIONS, NULL, NULL),
                http_server_connections(program->server));
     count_cuts(program);
+}
+
+static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
+{
+    struct program *program = context;
+    struct api_status_now now = {
+        .connections = http_server_connections(program->server),
+        .replies = http_server_counts(program->server).replies,
+        .waiting = acceptor_held(program->api.acceptor) + reads_waiting(program->api.reads),
+        .now_ms = clock_mono_ms(),
+    };
+    api_status_line(&program->status, &now, ret_text, DAEMON_STATUS_SIZE);
 }
 
 static void on_reload(void *context)
@@ -124,7 +148,12 @@ static void limit_connections(const struct config *config, struct http_server_op
 static bool listen_for_clients(struct program *program, struct err *err)
 {
     struct http_server_options options;
+    if (!program->is_passed_well) {
+        *err = program->passed_err;
+        return false;
+    }
     http_server_defaults(&options);
+    options.listen_fd = program->listen_fd;
     options.listen = program->daemon.config.api.listen;
     options.max_per_address = (int)program->daemon.config.api.max_connections_per_address;
     options.proxy_protocol = program->daemon.config.api.proxy_protocol == PROXY_PROTOCOL_V2;
@@ -159,13 +188,22 @@ static void on_started(void *context)
 {
     struct program *program = context;
     const struct config *config = &program->daemon.config;
-    log_info("started", LOG_TEXT("listen", config->api.listen), LOG_TEXT("admin", config->api.admin_listen),
+    bool is_passed = program->listen_fd >= 0;
+    char address[HTTP_SERVER_ADDRESS_SIZE];
+    http_server_address(program->server, address);
+    if (is_passed && config_is_set(config, "api.listen") && strcmp(config->api.listen, address) != 0)
+        log_warning("api.listen has no effect: the socket was passed by systemd (ListenStream= of issuing-api.socket)",
+                    LOG_TEXT("api_listen", config->api.listen), LOG_TEXT("listen", address));
+    log_info("started", LOG_TEXT("listen", is_passed ? address : config->api.listen),
+             LOG_TEXT("socket", is_passed ? "passed" : "own"), LOG_TEXT("admin", config->api.admin_listen),
              LOG_NUMBER("port", http_server_port(program->server)));
 }
 
 int main(int argc, char **argv)
 {
     static struct program program;
+    /* Before anything else: no thread may read the environment while variables are removed. */
+    program.is_passed_well = listen_fds_take("http", &program.listen_fd, &program.passed_err);
     program.daemon = (struct daemon){
         .name = "issuing-api",
         .program = CONFIG_API,
@@ -181,6 +219,7 @@ int main(int argc, char **argv)
         .is_idle = is_idle,
         .close = close_modules,
         .on_late = on_late,
+        .describe = describe,
         .context = &program,
     };
     return daemon_main(&program.daemon, argc, argv);

@@ -3,6 +3,10 @@
 
 #include "common/http_server/http_path.h"
 
+#define FAULTS_SHOWN_MAX 8
+#define NAME_SHOWN_MAX 64
+#define ERRORS_MAX 4096
+
 struct page {
     int64_t limit;
     bool has_limit, has_cursor;
@@ -23,42 +27,69 @@ static bool read_limit(struct slice value, int64_t *ret_limit)
     return limit >= 1 && limit <= PAGE_LIMIT_MAX;
 }
 
-/* Other parameters are ignored. NULL, or what is wrong. */
-static const char *read_parameter(struct slice name, struct slice value, struct page *page)
+/* NULL, or what is wrong. */
+static const char *read_parameter(const struct http_query_pair *pair, struct page *page)
 {
-    if (slice_is(name, "limit")) {
-        if (page->has_limit || !read_limit(value, &page->limit))
+    if (slice_is(pair->name, "limit")) {
+        if (page->has_limit || !read_limit(pair->value, &page->limit))
             return "limit is a number from 1 to 100.";
         page->has_limit = true;
-    } else if (slice_is(name, "cursor")) {
-        if (page->has_cursor || !uuid_parse(value.bytes, value.length, &page->cursor))
+    } else if (slice_is(pair->name, "cursor")) {
+        if (page->has_cursor || !uuid_parse(pair->value.bytes, pair->value.length, &page->cursor))
             return "cursor is not one that next_cursor gave.";
         page->has_cursor = true;
+    } else if (pair->name.length > 0 || pair->has_value) {
+        return "There is no such parameter here: there are limit and cursor.";
     }
     return NULL;
 }
 
-static const char *read_page(struct slice query, struct page *ret_page)
+/* The name as it stands in the target: it may be anything that a target may hold. */
+static void write_fault(struct json_writer *writer, const char *detail, struct slice name)
+{
+    name.length = name.length < NAME_SHOWN_MAX ? name.length : NAME_SHOWN_MAX;
+    json_open_object(writer, NULL);
+    json_add_text(writer, "detail", detail);
+    json_add_slice(writer, "parameter", name);
+    json_close_object(writer);
+}
+
+/* NULL, or the first fault; then `errors` is the list of them. */
+static const char *read_page(struct slice query, struct page *ret_page, struct buf *errors)
 {
     *ret_page = (struct page){.limit = PAGE_LIMIT_DEFAULT};
+    struct json_writer writer = json_writer_of(errors);
     struct http_query_pair pair;
+    const char *first = NULL;
+    int count = 0;
     while (http_query_next(&query, &pair)) {
-        const char *fault = read_parameter(pair.name, pair.value, ret_page);
-        if (fault)
-            return fault;
+        const char *fault = read_parameter(&pair, ret_page);
+        if (!fault)
+            continue;
+        if (count == 0)
+            json_open_array(&writer, NULL);
+        if (count++ < FAULTS_SHOWN_MAX)
+            write_fault(&writer, fault, pair.name);
+        first = first ? first : fault;
     }
-    return NULL;
+    if (first)
+        json_close_array(&writer);
+    return first;
 }
 
 void paging_query(struct api_call *call, const struct sql_statement *statement,
                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
 {
     struct page page;
-    const char *fault = read_page(call->request->query, &page);
-    if (fault) {
-        api_call_problem(call, PROBLEM_INVALID_PARAMETER, fault, NULL);
+    struct buf errors;
+    buf_init(&errors, ERRORS_MAX);
+    const char *fault = read_page(call->request->query, &page, &errors);
+    if (fault)
+        api_call_problem_with_errors(call, PROBLEM_INVALID_PARAMETER, fault,
+                                     errors.failed ? (struct slice){0} : buf_slice(&errors));
+    buf_done(&errors);
+    if (fault)
         return;
-    }
     call->page_limit = page.limit;
     call->id = page.cursor;
     call->query.params[0] = pg_param_text(call->user_id, strlen(call->user_id));

@@ -69,21 +69,40 @@ static void write_html(struct buf *out, const char *text)
     }
 }
 
+static void write_page_start(struct buf *out, const char *title)
+{
+    buf_put_text(out, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
+                      "content=\"width=device-width\">\n<title>");
+    write_html(out, title);
+    buf_put_text(out, "</title>\n<style>body{font:1rem/1.5 system-ui;max-width:40rem;margin:3rem auto;padding:0 "
+                      "1rem}</style>\n<h1>");
+    write_html(out, title);
+    buf_put_text(out, "</h1>\n");
+}
+
+void problem_write_index(struct buf *out)
+{
+    write_page_start(out, "Problems");
+    buf_put_text(out, "<p>What <code>type</code> of an error points to.</p>\n<ul>\n");
+    for (int problem = 0; problem < PROBLEM_COUNT; problem++) {
+        const struct row *row = &rows[problem];
+        buf_put_format(out, "<li>%d <a href=\"/problems/%s\"><code>%s</code></a>: ", row->status, row->slug, row->slug);
+        write_html(out, row->title);
+        buf_put_text(out, "</li>\n");
+    }
+    buf_put_text(out, "</ul>\n</html>\n");
+}
+
 bool problem_write_page(struct buf *out, struct slice slug)
 {
     for (int problem = 0; problem < PROBLEM_COUNT; problem++) {
         const struct row *row = &rows[problem];
         if (!slice_is(slug, row->slug))
             continue;
-        buf_put_text(out, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
-                          "content=\"width=device-width\">\n<title>");
-        write_html(out, row->title);
-        buf_put_text(out, "</title>\n<style>body{font:1rem/1.5 system-ui;max-width:40rem;margin:3rem auto;padding:0 "
-                          "1rem}</style>\n<h1>");
-        write_html(out, row->title);
-        buf_put_format(out, "</h1>\n<p>Status %d, <code>/problems/%s</code></p>\n<p>", row->status, row->slug);
+        write_page_start(out, row->title);
+        buf_put_format(out, "<p>Status %d, <code>/problems/%s</code></p>\n<p>", row->status, row->slug);
         write_html(out, row->text);
-        buf_put_text(out, "</p>\n</html>\n");
+        buf_put_text(out, "</p>\n<p><a href=\"/problems\">All problems</a></p>\n</html>\n");
         return true;
     }
     return false;

@@ -1,5 +1,5 @@
 /* Every problem the api can answer with: one list, from which come the error bodies (RFC 9457), the pages under
- * /problems/ and the OpenAPI check. */
+ * /problems and the OpenAPI check. */
 #ifndef ISSUING_PROBLEMS_H
 #define ISSUING_PROBLEMS_H
 
@@ -15,7 +15,8 @@
     X(INVALID_BODY, 400, "invalid-body", "The body is not a card request",                                            \
       "Each bad member is listed in `errors` with a JSON pointer.")                                                   \
     X(INVALID_PARAMETER, 400, "invalid-parameter", "A query parameter is malformed",                                  \
-      "limit is 1 to 100; cursor is what `next_cursor` gave.")                                                        \
+      "Lists take limit, 1 to 100, and cursor, which is what `next_cursor` gave; each once, and nothing else. "       \
+      "`errors` lists each bad one.")                                                                                 \
     X(UNAUTHORIZED, 401, "unauthorized", "A valid token is required",                                                 \
       "Send Authorization: Bearer with a JWT that this service's keys verify and that has not expired.")              \
     X(NOT_FOUND, 404, "not-found", "There is no such resource",                                                       \
@@ -46,8 +47,9 @@
       "The limit counts the numbers shown within a minute. Try again after Retry-After.")                             \
     X(HEADER_TOO_LARGE, 431, "header-too-large", "The header block is too large",                                     \
       "All headers together may have 16 KiB, in 64 lines.")                                                           \
-    X(UNAVAILABLE, 503, "unavailable", "The service cannot record the request now",                                   \
-      "Nothing was recorded, or the outcome is not known. Repeat with the same key: the answer tells.")               \
+    X(UNAVAILABLE, 503, "unavailable", "The service cannot answer now",                                               \
+      "Try again after Retry-After. Of a POST nothing was recorded, or the outcome is not known: repeat it with the " \
+      "same key, and the answer tells.")                                                                              \
     X(VERSION, 505, "http-version-not-supported", "This version of HTTP is not spoken here",                          \
       "HTTP/1.1 and HTTP/1.0 are.")
 
@@ -65,5 +67,7 @@ enum problem problem_of_status(int status);
 void problem_write(struct buf *out, enum problem problem, const char *detail, struct slice errors);
 /* The HTML page of a slug. false: there is no such problem, and nothing was written. */
 must_check bool problem_write_page(struct buf *out, struct slice slug);
+/* The HTML page that lists all problems. */
+void problem_write_index(struct buf *out);
 
 #endif

@@ -16,6 +16,7 @@
     X(CARDS_NUMBER, HTTP_GET, "/v1/cards/{id}/number", true, cards_number)            \
     X(CARDS_GET, HTTP_GET, "/v1/cards/{id}", true, cards_get)                         \
     X(OPENAPI, HTTP_GET, "/openapi.json", false, pages_openapi)                       \
+    X(PROBLEMS, HTTP_GET, "/problems", false, pages_problems)                         \
     X(PROBLEM, HTTP_GET, "/problems/{slug}", false, pages_problem)
 
 enum route {

@@ -17,6 +17,8 @@
 #define TICK_MS 250
 #define DRAIN_POLL_MS 10
 #define DRAIN_EXTRA_MS 4000 /* beyond the longer timeout; docs/run.md promises 5 s, with the time to close */
+#define EXTEND_EVERY_MS 1000
+#define EXTEND_EXTRA_MS 10000 /* to close what is open, on a machine that is slow */
 #define METRICS_MAX (1024 * 1024)
 #define ADMIN_CONNECTIONS 64
 #define ADMIN_IDLE_MS 5000
@@ -117,7 +119,7 @@ static void reload_if_wanted(struct daemon *daemon)
 
 static int print_error(const struct daemon *daemon, const struct err *err)
 {
-    fprintf(stderr, "%s: %s\n", daemon->name, err->message);
+    log_complain(daemon->name, err->message);
     return err_exit_code(err->kind);
 }
 
@@ -214,17 +216,42 @@ static void on_admin_accept_rests(void *context, int error)
     daemon_log_accept_rests(error);
 }
 
+/* ---- the line of `systemctl status` ---- */
+
+static void tell_status(struct daemon *daemon)
+{
+    char text[DAEMON_STATUS_SIZE] = "";
+    enum daemon_state state = daemon->is_stopping                ? DAEMON_DRAINING
+                              : daemon->why_not_ready[0] != '\0' ? DAEMON_WAITING
+                                                                 : DAEMON_WORKING;
+    if (daemon->describe && !daemon->are_modules_closed)
+        daemon->describe(daemon->context, text);
+    const char *line = daemon_status_line(&daemon->status, state, daemon->why_not_ready, text, clock_mono_ms());
+    if (line)
+        sd_status("%s", line);
+}
+
 /* ---- the database ---- */
+
+/* A pooler is no fault, but whoever wonders why cards take a second longer finds the reason here. */
+static void log_database_ready(const struct daemon *daemon)
+{
+    if (pg_pool_is_behind_pooler(daemon->pool))
+        log_info("database ready", LOG_TEXT("pooler", "a pooler is in between: wake-ups may be lost, and work is then "
+                                                      "found by polling; migrate needs a direct connection"));
+    else
+        log_info("database ready");
+}
 
 static void on_pool_state(void *context, bool ready, const char *error_text)
 {
     struct daemon *daemon = context;
     snprintf(daemon->why_not_ready, sizeof(daemon->why_not_ready), "%s", ready ? "" : error_text);
     if (ready)
-        log_info("database ready");
+        log_database_ready(daemon);
     else
         log_warning("database away", LOG_TEXT("why", error_text));
-    sd_status(ready ? "working" : "waiting for the database");
+    tell_status(daemon);
     if (ready && daemon->on_database_ready)
         daemon->on_database_ready(daemon->context);
 }
@@ -308,6 +335,7 @@ static void on_modules_closed(void *context)
 
 static void on_drained(struct daemon *daemon)
 {
+    daemon->are_modules_closed = true;
     closing_start(&daemon->modules, NULL, NULL, on_modules_closed, daemon);
     daemon->close(daemon->context, &daemon->modules);
     closing_end(&daemon->modules);
@@ -328,6 +356,16 @@ static void on_drain_poll(uv_timer_t *timer)
     }
 }
 
+/* TimeoutStopSec= of the unit does not know how long a call may take (issuer.timeout); systemd is told. */
+static void extend_timeout(struct daemon *daemon)
+{
+    int64_t now_ms = clock_mono_ms(), left_ms = daemon->drain_until_ms - now_ms;
+    if (daemon->extended_ms != 0 && now_ms - daemon->extended_ms < EXTEND_EVERY_MS)
+        return;
+    daemon->extended_ms = now_ms;
+    sd_extend_timeout((left_ms > 0 ? left_ms : 0) + EXTEND_EXTRA_MS);
+}
+
 static void stop(struct daemon *daemon, int signal_number)
 {
     const struct config *config = &daemon->config;
@@ -336,9 +374,11 @@ static void stop(struct daemon *daemon, int signal_number)
     daemon->is_stopping = true;
     log_info("draining", LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"));
     sd_stopping();
+    tell_status(daemon);
     int64_t call_ms =
         config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
     daemon->drain_until_ms = clock_mono_ms() + call_ms + DRAIN_EXTRA_MS;
+    extend_timeout(daemon);
     daemon->on_stop(daemon->context);
     outbox_gauges_stop(daemon->gauges);
     uv_timer_start(&daemon->drain, on_drain_poll, 0, DRAIN_POLL_MS);
@@ -362,6 +402,9 @@ static void on_tick(uv_timer_t *timer)
     peak_note(&daemon->lag, late_us > 0 ? late_us : 0, now_us / 1000);
     daemon->tick_due_us = now_us + TICK_MS * 1000;
     sd_watchdog();
+    if (daemon->is_stopping)
+        extend_timeout(daemon);
+    tell_status(daemon);
     reload_if_wanted(daemon);
 }
 
@@ -410,6 +453,7 @@ static bool start(struct daemon *daemon, struct err *err)
         return false;
     start_handles(daemon);
     sd_ready();
+    tell_status(daemon);
     return true;
 }
 

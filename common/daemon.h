@@ -11,6 +11,7 @@
 #include "common/base/metrics.h"
 #include "common/base/peak.h"
 #include "common/config/config.h"
+#include "common/daemon_status.h"
 #include "common/http_server/http_server.h"
 #include "common/outbox_gauges.h"
 #include "common/pg/pg_pool.h"
@@ -42,6 +43,9 @@ struct daemon {
     bool (*is_idle)(void *context);
     void (*close)(void *context, struct closing *closing); /* closes the modules: each is a part of `closing` */
     void (*on_late)(void *context);
+    /* One line for `systemctl status`, of what the program holds and does; asked for four times a second. What the daemon
+     * knows itself (the database is away, draining) it puts in front. */
+    void (*describe)(void *context, char ret_text[DAEMON_STATUS_SIZE]);
     void *context;
     /* out: valid from open() to the end of close() */
     struct config config; /* log.level changes with SIGHUP */
@@ -51,12 +55,13 @@ struct daemon {
     /* private */
     uv_signal_t sigterm, sigint;
     uv_timer_t tick, drain;
-    int64_t tick_due_us, drain_until_ms;
+    int64_t tick_due_us, drain_until_ms, extended_ms;
     struct peak lag; /* of the loop, in us */
     struct outbox_gauges *gauges;
+    struct daemon_status status;
     struct http_server *admin;
     struct closing modules, own;
-    bool is_stopping;
+    bool is_stopping, are_modules_closed; /* closed, or about to be: they are not to be asked any more */
     char why_not_ready[320];
     struct buf text;
     int argc; /* the command line, for SIGHUP */

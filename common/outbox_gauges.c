@@ -52,6 +52,7 @@ struct outbox_gauges {
     int until_behind;    /* so many counts, then what lies behind the bookmark is counted again */
     int behind_every;
     bool counts_behind;  /* the count in flight does it */
+    bool is_counted;     /* at least once */
     struct count behind; /* when it was last counted */
     int64_t behind_counted_ms;
     bool is_stopped;
@@ -154,6 +155,16 @@ static void show_counts(struct outbox_gauges *gauges, const struct count counts[
                  failed->unknown_oldest_ms));
 }
 
+bool outbox_gauges_backlog(const struct outbox_gauges *gauges, int64_t *ret_pending, int64_t *ret_oldest_ms)
+{
+    struct metrics *metrics = gauges->options.metrics;
+    if (!gauges->is_counted)
+        return false;
+    *ret_pending = (int64_t)metric_value(metrics_series(metrics, DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", NULL));
+    *ret_oldest_ms = (int64_t)(metric_value(metrics_series(metrics, DAEMON_METRIC_OLDEST_PENDING, NULL, NULL)) * 1e3);
+    return true;
+}
+
 /* Where the next count begins: at the oldest that is open now, or at this moment. */
 static void move_bookmark(struct outbox_gauges *gauges, const struct count counts[PART_COUNT])
 {
@@ -185,6 +196,7 @@ static void on_events(struct pg_query *query, const struct pg_query_result *resu
         note_behind(gauges, is_done ? counts : NULL, result->kind != PG_NOT_SENT);
     if (is_done) {
         show_counts(gauges, counts);
+        gauges->is_counted = true;
         move_bookmark(gauges, counts);
         question->answered_ms = clock_mono_ms();
     }

@@ -29,6 +29,8 @@ must_check bool outbox_gauges_open(const struct outbox_gauges_options *options, 
                                    struct err *err);
 /* Sets issuing_outbox_gauges_age_seconds: before a scrape. */
 void outbox_gauges_update_age(struct outbox_gauges *gauges);
+/* The PENDING events and the age of the oldest, as they were counted last; false: they were not counted yet. */
+bool outbox_gauges_backlog(const struct outbox_gauges *gauges, int64_t *ret_pending, int64_t *ret_oldest_ms);
 /* No statement starts after it. One that is in flight ends with the pool. */
 void outbox_gauges_stop(struct outbox_gauges *gauges);
 /* Precondition: stopped, and the pool is closed. */

@@ -12,13 +12,14 @@
 #define ACTION_ACTOR_SIZE 128
 #define ACTION_REASON_SIZE 1025
 
-#define ACTION_RESULTS(X)                                  \
-    X(REPLAYED, "replayed", "replayed")                    \
-    X(WOULD_REPLAY, "would_replay", "would be replayed")   \
-    X(CANCELLED, "cancelled", "cancelled")                 \
-    X(WOULD_CANCEL, "would_cancel", "would be cancelled")  \
-    X(RESOLVED, "resolved", "resolved")                    \
-    X(WOULD_RESOLVE, "would_resolve", "would be resolved") \
+#define ACTION_RESULTS(X)                                   \
+    X(REPLAYED, "replayed", "replayed")                     \
+    X(WOULD_REPLAY, "would_replay", "would be replayed")    \
+    X(CANCELLED, "cancelled", "cancelled")                  \
+    X(WOULD_CANCEL, "would_cancel", "would be cancelled")   \
+    X(RESOLVED, "resolved", "resolved")                     \
+    X(WOULD_RESOLVE, "would_resolve", "would be resolved")  \
+    X(WOULD_LOOK_UP, "would_look_up", "would be looked up") \
     X(REFUSED, "refused", "refused")
 
 /* The result for one id: for programs, for people. */

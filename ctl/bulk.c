@@ -12,9 +12,11 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "ctl/confirm.h"
+#include "ctl/pick.h"
 #include "ctl/stop.h"
 
-#define PAGE 500
+#define PREVIEW_MAX 20 /* shown of a dry run by a filter */
 #define WAKEUP_INTERVAL_US 1000000
 
 static void send_wakeup(struct bulk *bulk)
@@ -33,32 +35,33 @@ static bool is_enough(const struct bulk *bulk)
 static bool pace(const struct bulk *bulk)
 {
     int64_t acted = bulk->done + bulk->skipped;
-    if (bulk->rate == 0 || bulk->dry_run)
+    if (bulk->interval_us == 0 || bulk->dry_run)
         return !stop_is_requested();
-    return stop_sleep_until(bulk->started_us + acted * 1000000 / bulk->rate);
+    return stop_sleep_until(bulk->started_us + acted * bulk->interval_us);
 }
 
 /* At the end the line is erased: the summary follows. */
 static void show_progress(const struct bulk *bulk, bool last)
 {
+    char done[PRINT_NUMBER_SIZE], total[PRINT_NUMBER_SIZE];
     if (bulk->shows_progress && !last)
-        fprintf(stderr, "\r%" PRId64 " of %" PRId64 " %s", bulk->done, bulk->total, bulk->verb->past);
+        fprintf(stderr, "\r%s of %s %s", print_number(bulk->done, done), print_number(bulk->total, total),
+                bulk->verb->past);
     else if (bulk->shows_progress)
         fputs("\r\033[K", stderr);
 }
 
-static void refusal_text(const struct bulk *bulk, const struct event *event, const char *code, char *ret_text,
-                         size_t size)
+void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, const char *code, char *ret_text,
+                      size_t size)
 {
     ret_text[0] = '\0';
-    bulk->verb->why_refused(event, code, ret_text, size);
+    verb->why_refused(event, code, ret_text, size);
     if (ret_text[0])
         return;
     if (strcmp(code, "changed") == 0)
         snprintf(ret_text, size, "it changed in the meantime; try again");
-    else if (strcmp(event->status_text, bulk->verb->status) != 0)
-        snprintf(ret_text, size, "it is %s; only %s events can be %s", event->status_text, bulk->verb->status,
-                 bulk->verb->past);
+    else if (strcmp(event->status_text, verb->status) != 0)
+        snprintf(ret_text, size, "it is %s; only %s events can be %s", event->status_text, verb->status, verb->past);
     else
         snprintf(ret_text, size, "the database refused: %s", code);
 }
@@ -67,7 +70,7 @@ static bool report_refusal(struct bulk *bulk, const struct event *event, const c
 {
     char why[400];
     bulk->refused++;
-    refusal_text(bulk, event, code, why, sizeof(why));
+    bulk_why_refused(bulk->verb, event, code, why, sizeof(why));
     return action_report(bulk->ctl, event->id_text, ACTION_REFUSED, event, why, err);
 }
 
@@ -142,32 +145,19 @@ static bool run_ids(struct bulk *bulk, char **id_texts, int count, struct err *e
     return true;
 }
 
-static bool count_matches(struct bulk *bulk, struct err *err)
+static bool run_page(struct bulk *bulk, const struct pg_rows *rows, struct err *err)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
-    struct pg_param params[FILTER_PARAMS];
-    filter_params(&bulk->filter, params);
-    if (!pg_sync_query(bulk->ctl->db, bulk->verb->count, params, &rows, err))
-        return false;
-    bulk->total = pg_int8(rows, 0, 0);
-    bulk->horizon_us = pg_time_us(rows, 0, 1);
-    if (bulk->limit > 0 && bulk->total > bulk->limit)
-        bulk->total = bulk->limit;
-    return true;
-}
-
-static bool run_page(struct bulk *bulk, const struct pg_rows *rows, struct uuid *ret_last, struct err *err)
-{
+    struct pick_row found;
     for (int row = 0; row < pg_rows_count(rows) && !is_enough(bulk); row++) {
-        struct uuid id = pg_uuid(rows, row, 0);
         char id_text[UUID_TEXT_SIZE];
-        uuid_format(&id, id_text);
+        if (!pick_row(rows, row, &found) || found.updated_us > bulk->horizon_us)
+            continue;
+        uuid_format(&found.id, id_text);
         if (!pace(bulk))
             return true;
-        if (!(bulk->dry_run ? preview(bulk, &id, id_text, err)
-                            : act(bulk, &id, id_text, pg_time_us(rows, row, 1), err)))
+        if (!(bulk->dry_run ? preview(bulk, &found.id, id_text, err)
+                            : act(bulk, &found.id, id_text, found.updated_us, err)))
             return false;
-        *ret_last = id;
         show_progress(bulk, false);
         if (clock_mono_us() - bulk->notified_us > WAKEUP_INTERVAL_US)
             send_wakeup(bulk);
@@ -175,46 +165,81 @@ static bool run_page(struct bulk *bulk, const struct pg_rows *rows, struct uuid 
     return true;
 }
 
+/* "Replay 1,204 FAILED events?" A limit is an answer already. */
+static bool is_meant(struct bulk *bulk)
+{
+    char question[100], number[PRINT_NUMBER_SIZE];
+    if (bulk->dry_run || bulk->limit > 0 || bulk->total == 0)
+        return true;
+    snprintf(question, sizeof(question), "%s %s %s event%s?", bulk->verb->question, print_number(bulk->total, number),
+             bulk->verb->status, bulk->total == 1 ? "" : "s");
+    bulk->is_declined = !confirm_ask(question);
+    bulk->started_us = clock_mono_us();
+    return !bulk->is_declined;
+}
+
 static bool run_matches(struct bulk *bulk, struct err *err)
 {
-    struct uuid last;
-    bool has_last = false;
-    if (!count_matches(bulk, err))
+    struct pick pick;
+    int64_t matches;
+    if (!confirm_count(bulk->ctl->db, &bulk->filter, bulk->dry_run ? 0 : bulk->limit, &matches, &bulk->horizon_us, err))
         return false;
-    while (!stop_is_requested() && !is_enough(bulk)) {
-        struct pg_param params[FILTER_PARAMS + 3];
+    bulk->total = matches;
+    if (stop_is_requested() || !is_meant(bulk))
+        return true;
+    if (bulk->dry_run && bulk->limit == 0 && !bulk->ctl->json)
+        bulk->limit = PREVIEW_MAX;
+    if (!pick_open(&pick, bulk->ctl->db, &bulk->filter, false, err))
+        return false;
+    while (!pick_is_over(&pick) && !stop_is_requested() && !is_enough(bulk)) {
         pg_rows_scope struct pg_rows *rows = NULL;
-        filter_params(&bulk->filter, params);
-        params[FILTER_PARAMS] = pg_param_int8(bulk->horizon_us);
-        params[FILTER_PARAMS + 1] = has_last ? pg_param_uuid(&last) : pg_param_null();
-        params[FILTER_PARAMS + 2] = pg_param_int8(PAGE);
-        if (!pg_sync_query(bulk->ctl->db, bulk->verb->page, params, &rows, err))
+        if (!pick_read(&pick, bulk->ctl->db, &rows, err) || !run_page(bulk, rows, err))
             return false;
-        if (pg_rows_count(rows) == 0)
-            return true;
-        if (!run_page(bulk, rows, &last, err))
-            return false;
-        has_last = true;
     }
     return true;
+}
+
+static void print_dry_run(const struct bulk *bulk)
+{
+    char done[PRINT_NUMBER_SIZE], total[PRINT_NUMBER_SIZE];
+    int64_t seen = bulk->done + bulk->refused;
+    if (seen < bulk->total)
+        fprintf(stderr, "%s %s events match; only the first %" PRId64 " were looked at, --limit N shows more. ",
+                print_number(bulk->total, total), bulk->verb->status, seen);
+    fprintf(stderr, "%s of %s would be %s. Nothing was changed.\n", print_number(bulk->done, done),
+            print_number(seen, total), bulk->verb->past);
+}
+
+static void print_stop(const struct bulk *bulk)
+{
+    int64_t left = bulk->limit - bulk->done - bulk->refused;
+    if (bulk->limit > 0 && left > 0)
+        fprintf(stderr, "issuing-ctl: stopped; for the rest run the same command again with --limit %" PRId64 "\n",
+                left);
+    else
+        fprintf(stderr, "issuing-ctl: stopped; run the same command again for the rest\n");
 }
 
 /* On standard error, since standard output has one line for each event. */
 static void print_summary(const struct bulk *bulk, bool by_filter)
 {
-    const char *past = bulk->verb->past;
+    char done[PRINT_NUMBER_SIZE], total[PRINT_NUMBER_SIZE];
     fflush(stdout);
+    if (bulk->is_declined) {
+        fprintf(stderr, "%sNothing was changed.\n", stop_is_requested() ? "\n" : "");
+        return;
+    }
     if (stop_is_requested())
-        fprintf(stderr, "issuing-ctl: stopped; run the same command again for the rest\n");
-    if (!by_filter && !stop_is_requested())
+        print_stop(bulk);
+    if (!by_filter)
         return;
     if (bulk->total == 0)
         fprintf(stderr, "No %s event matches.\n", bulk->verb->status);
     else if (bulk->dry_run)
-        fprintf(stderr, "%" PRId64 " of %" PRId64 " would be %s. Nothing was changed.\n", bulk->done, bulk->total,
-                past);
+        print_dry_run(bulk);
     else
-        fprintf(stderr, "%" PRId64 " of %" PRId64 " %s.\n", bulk->done, bulk->total, past);
+        fprintf(stderr, "%s of %s %s.\n", print_number(bulk->done, done), print_number(bulk->total, total),
+                bulk->verb->past);
     if (bulk->skipped > 0)
         fprintf(stderr,
                 "%" PRId64 " had changed in the meantime, perhaps by another operator, and were left as they are.\n",
@@ -225,16 +250,24 @@ static bool read_command(struct bulk *bulk, const struct option_spec *specs, cha
                          struct err *err)
 {
     const char *word = bulk->verb->word, *status = bulk->verb->status;
+    struct filter *filter = &bulk->filter;
     struct uuid id;
-    if (!options_read(specs, arguments, *count, count, err) || !filter_check(&bulk->filter, err))
+    if (!options_read(specs, arguments, *count, count, err))
         return false;
-    if (*count == 0 && filter_is_empty(&bulk->filter))
+    if (*count == 0 && filter_is_empty(filter))
         return err_set(err, ERR_USAGE, "%s needs event ids, or at least one filter", word);
-    if (*count > 0 && !filter_is_empty(&bulk->filter))
+    if (*count > 0 && !filter_is_empty(filter))
         return err_set(err, ERR_USAGE, "%s takes event ids or filters, not both", word);
-    if (bulk->filter.status && strcmp(bulk->filter.status, status) != 0)
+    if (!filter->status)
+        filter->status = status;
+    if (!filter_check(filter, err))
+        return false;
+    if (strcmp(filter->status, status) != 0)
         return err_set(err, ERR_USAGE, "only %s events can be %s, not %s ones", status, bulk->verb->past,
-                       bulk->filter.status);
+                       filter->status);
+    bulk->limit = filter->limit;
+    if (bulk->rate && !options_rate(bulk->rate, &bulk->interval_us))
+        return err_set(err, ERR_USAGE, "--rate needs a number of events a second, at most 100000: 5, 0.2, 10/m, 100/h");
     /* All ids are checked before the first event is changed. */
     for (int i = 0; i < *count; i++)
         if (!action_parse_id(arguments[i], &id, err))
@@ -260,5 +293,5 @@ int bulk_run(struct bulk *bulk, const struct option_spec *specs, char **argument
     print_summary(bulk, by_filter);
     if (!went_well)
         return ctl_fail(&err);
-    return stop_is_requested() || bulk->refused > 0 ? CTL_REFUSED : CTL_DONE;
+    return stop_is_requested() || bulk->is_declined || bulk->refused > 0 ? CTL_REFUSED : CTL_DONE;
 }

@@ -16,12 +16,12 @@ struct bulk;
 
 /* A verb. Texts and statements are static. */
 struct bulk_verb {
-    const char *word;                         /* "replay" */
-    const char *past;                         /* "replayed" */
-    const char *status;                       /* the one status that it takes: "FAILED" */
-    enum action_result done, would;           /* the result of a run, of a dry run */
-    const struct sql_statement *count, *page; /* of events that match a filter */
-    const struct sql_statement *wakeup;       /* NOTIFY for the daemons; when it is lost they poll */
+    const char *word;                   /* "replay" */
+    const char *past;                   /* "replayed" */
+    const char *question;               /* "Replay" */
+    const char *status;                 /* the one status that it takes: "FAILED" */
+    enum action_result done, would;     /* the result of a run, of a dry run */
+    const struct sql_statement *wakeup; /* NOTIFY for the daemons; when it is lost they poll */
     /* Changes one event. No row: there is no such event; else the columns of ctl/event.h and `refused`. seen_us: acts
      * only if updated_at is still that; 0 = any state. */
     bool (*act)(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err);
@@ -40,38 +40,44 @@ struct bulk {
     struct action action;
     bool dry_run;
     bool confirms_no_card; /* resolve */
-    int64_t rate;          /* per second; 0 = no limit */
+    const char *rate;      /* as given; NULL = as fast as it goes */
+    int64_t interval_us;   /* between two events, by the rate */
     int64_t limit;         /* events acted on at most; 0 = all */
     const char *reason;
     /* progress */
-    int64_t total;      /* matched at the start */
+    int64_t total;      /* matched at the start, or the limit */
     int64_t horizon_us; /* what changes after it is left alone */
     int64_t done, refused, skipped;
     int64_t started_us, notified_us; /* monotonic */
     bool shows_progress;
+    bool is_declined; /* the person at the terminal said no */
 };
 
+extern const struct bulk_verb bulk_replay, bulk_cancel, bulk_resolve;
+
+/* Why an event was or would be refused, in words. */
+void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, const char *code, char *ret_text,
+                      size_t size);
+
 /* Rows of a list of option_spec, with FILTER_OPTIONS. */
-#define BULK_RATE_MAX 100000
-#define BULK_LIMIT_MAX INT64_C(1000000000)
-#define BULK_OPTIONS(bulk)                                                            \
-    FILTER_OPTIONS(&(bulk)->filter), {.name = "dry-run", .flag = &(bulk)->dry_run},   \
-        {.name = "rate", .number = &(bulk)->rate, .min = 1, .max = BULK_RATE_MAX},    \
-        {.name = "limit", .number = &(bulk)->limit, .min = 1, .max = BULK_LIMIT_MAX}, \
-    {                                                                                 \
-        .name = "reason", .text = &(bulk)->reason                                     \
+#define BULK_OPTIONS(bulk)                                                          \
+    FILTER_OPTIONS(&(bulk)->filter), {.name = "dry-run", .flag = &(bulk)->dry_run}, \
+        {.name = "rate", .text = &(bulk)->rate},                                    \
+    {                                                                               \
+        .name = "reason", .text = &(bulk)->reason                                   \
     }
 
-#define BULK_HELP                                                \
-    "  --dry-run      show what would be done, change nothing\n" \
-    "  --rate N       at most N events a second\n"               \
-    "  --limit N      at most N events, the oldest\n"            \
+#define BULK_HELP                                                                                          \
+    "  --dry-run      change nothing: show how many there are, and what would be done with the first 20\n" \
+    "                 (with --limit N the first N, with --json all)\n"                                     \
+    "  --rate N       at most N events a second; also 0.2, 10/m, 100/h\n"                                  \
+    "  --limit N      at most N events, the oldest; without it a terminal is asked once\n"                 \
     "  --reason TEXT  why; required, stored in operator_actions with who and when\n"
 
 #define BULK_NOTE                                                                                              \
     "\nEach matching event is changed once, also when two operators run the command; events that reach that\n" \
     "status after the start are left alone. Ctrl-C stops after the current event (exit 1); run the same\n"     \
-    "command again for the rest.\n"
+    "command again for the rest.\n" FILTER_COSTS
 
 /* Reads the arguments by `specs` (BULK_OPTIONS among them), connects and acts. Returns the exit code. */
 int bulk_run(struct bulk *bulk, const struct option_spec *specs, char **arguments, int count);

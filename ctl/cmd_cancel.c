@@ -38,14 +38,13 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
                  print_time(event->first_sent_us, time));
 }
 
-static const struct bulk_verb verb = {
+const struct bulk_verb bulk_cancel = {
     .word = "cancel",
     .past = "cancelled",
+    .question = "Cancel",
     .status = "PENDING",
     .done = ACTION_CANCELLED,
     .would = ACTION_WOULD_CANCEL,
-    .count = &sql_operator_cancel_count,
-    .page = &sql_operator_cancel_page,
     .wakeup = &sql_notify_final,
     .act = act,
     .preview = preview,
@@ -54,7 +53,7 @@ static const struct bulk_verb verb = {
 
 static int run_cancel(struct ctl *ctl, char **arguments, int count)
 {
-    struct bulk bulk = {.ctl = ctl, .verb = &verb};
+    struct bulk bulk = {.ctl = ctl, .verb = &bulk_cancel, .filter.unsent = true};
     const struct option_spec specs[] = {BULK_OPTIONS(&bulk), {.name = NULL}};
     return bulk_run(&bulk, specs, arguments, count);
 }

@@ -132,19 +132,20 @@ static void check_clock(struct doctor *doctor, const struct pg_rows *facts, int6
                                             : " behind");
 }
 
-static void check_pooler(struct doctor *doctor, const struct pg_rows *facts)
+/* A pooler may pass on the process that the server named; then only its age shows the pooler. */
+static bool check_pooler(struct doctor *doctor, const struct pg_rows *facts, struct err *err)
 {
-    int64_t age_us = pg_int8(facts, 0, BACKEND_AGE);
-    char span[PRINT_SPAN_SIZE];
-    if (age_us > POOLED_AGE_US)
+    bool is_pooled;
+    if (!pg_sync_is_pooled(doctor->ctl->db, &is_pooled, err))
+        return false;
+    if (is_pooled || pg_int8(facts, 0, BACKEND_AGE) > POOLED_AGE_US)
         doctor_report(
             doctor, "connection", true, NULL,
-            "the server's process is %s old, so a pooler stands between: fine for api and worker (wake-ups may be "
-            "lost), but migrate needs a direct connection",
-            print_span(age_us, span));
+            "a pooler is in between: fine for api and worker (wake-ups may be lost, and work is then found by "
+            "polling), but migrate needs a direct connection");
     else
-        doctor_report(doctor, "connection", true, NULL,
-                      "direct, as far as can be seen (a pooler would be fine for api and worker, not for migrate)");
+        doctor_report(doctor, "connection", true, NULL, "direct, as far as can be seen");
+    return true;
 }
 
 /* *ret_fits: the schema is there and has the version that this program expects. */
@@ -341,9 +342,8 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
         return false;
     check_durability(doctor, facts);
     check_clock(doctor, facts, before_us, after_us);
-    check_pooler(doctor, facts);
     *ret_fits = fits;
-    return true;
+    return check_pooler(doctor, facts, err);
 }
 
 static bool read_span(const char *option, const char *text, int64_t *ret_us, struct err *err)

@@ -10,56 +10,9 @@
 #include "ctl/action.h"
 #include "ctl/cluster.h"
 #include "ctl/ctl.h"
-#include "ctl/event.h"
 #include "ctl/options.h"
-#include "ctl/outlook.h"
 #include "ctl/print.h"
-#include "statements.h"
-
-#define ATTEMPTS_MAX 10000
-
-enum attempt_column { ATTEMPT, WORKER, STARTED_AT, ENDED_AT, STEP, OUTCOME, CODE, DETAIL, UNKNOWN };
-enum action_column { AT, ACTOR, ACTION, REASON, BEFORE, AFTER, DB_ROLE, OS_USER, SUDO_USER };
-
-struct story {
-    struct event event;
-    struct pg_rows *event_rows, *prospect, *attempts, *actions; /* owned; attempts newest first */
-    struct cluster cluster;
-    struct outlook outlook;
-};
-
-static const char *text_at(const struct pg_rows *rows, int row, int column)
-{
-    return pg_bytes(rows, row, column).bytes;
-}
-
-static void story_done(struct story *story)
-{
-    pg_rows_free(story->event_rows);
-    pg_rows_free(story->prospect);
-    pg_rows_free(story->attempts);
-    pg_rows_free(story->actions);
-    cluster_done(&story->cluster);
-}
-
-static bool read_story(struct ctl *ctl, const struct uuid *id, struct story *story, struct err *err)
-{
-    const struct pg_param params[] = {pg_param_uuid(id), pg_param_int8(ATTEMPTS_MAX)};
-    const char *refused;
-    if (!event_find(ctl->db, id, &story->event_rows, &story->event, err) ||
-        !event_read_prospect(ctl->db, &story->event, &story->prospect, &refused, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_attempts, params, &story->attempts, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_actions_of, params, &story->actions, err) ||
-        !cluster_read(ctl->db, &story->cluster, err))
-        return false;
-    struct outlook_past past = {.any = pg_rows_count(story->attempts) > 0};
-    /* After a replay the attempts before it do not explain what comes. */
-    if (past.any && (story->event.retry_count > 0 || story->event.last_error) &&
-        outbox_attempt_parse(text_at(story->attempts, 0, OUTCOME), &past.last))
-        past.last_code = text_at(story->attempts, 0, CODE);
-    outlook_of(&story->event, &past, &story->cluster, ctl->config, &story->outlook);
-    return true;
-}
+#include "ctl/story.h"
 
 /* ---- for programs ---- */
 
@@ -67,13 +20,13 @@ static struct json *attempt_json(const struct pg_rows *rows, int row)
 {
     struct json *object = json_new_object();
     if (object && json_set_integer(object, "attempt", pg_int8(rows, row, ATTEMPT)) &&
-        json_set_text(object, "worker", text_at(rows, row, WORKER)) &&
+        json_set_text(object, "worker", story_text(rows, row, WORKER)) &&
         print_set_time(object, "started_at", pg_time_us(rows, row, STARTED_AT)) &&
         print_set_time(object, "ended_at", pg_time_us(rows, row, ENDED_AT)) &&
-        json_set_text(object, "step", text_at(rows, row, STEP)) &&
-        json_set_text(object, "outcome", text_at(rows, row, OUTCOME)) &&
-        json_set_text(object, "code", text_at(rows, row, CODE)) &&
-        json_set_text(object, "detail", text_at(rows, row, DETAIL)) &&
+        json_set_text(object, "step", story_text(rows, row, STEP)) &&
+        json_set_text(object, "outcome", story_text(rows, row, OUTCOME)) &&
+        json_set_text(object, "code", story_text(rows, row, CODE)) &&
+        json_set_text(object, "detail", story_text(rows, row, DETAIL)) &&
         json_set(object, "unknown", json_new_bool(pg_bool(rows, row, UNKNOWN))))
         return object;
     json_free(object);
@@ -95,14 +48,14 @@ static struct json *action_json(const struct pg_rows *rows, int row)
 {
     struct json *object = json_new_object();
     if (object && print_set_time(object, "at", pg_time_us(rows, row, AT)) &&
-        json_set_text(object, "actor", text_at(rows, row, ACTOR)) &&
-        json_set_text(object, "action", text_at(rows, row, ACTION)) &&
-        json_set_text(object, "reason", text_at(rows, row, REASON)) &&
+        json_set_text(object, "actor", story_text(rows, row, ACTOR)) &&
+        json_set_text(object, "action", story_text(rows, row, ACTION)) &&
+        json_set_text(object, "reason", story_text(rows, row, REASON)) &&
         set_document(object, "before", pg_bytes(rows, row, BEFORE)) &&
         set_document(object, "after", pg_bytes(rows, row, AFTER)) &&
-        json_set_text(object, "db_role", text_at(rows, row, DB_ROLE)) &&
-        json_set_text(object, "os_user", text_at(rows, row, OS_USER)) &&
-        json_set_text(object, "sudo_user", text_at(rows, row, SUDO_USER)))
+        json_set_text(object, "db_role", story_text(rows, row, DB_ROLE)) &&
+        json_set_text(object, "os_user", story_text(rows, row, OS_USER)) &&
+        json_set_text(object, "sudo_user", story_text(rows, row, SUDO_USER)))
         return object;
     json_free(object);
     return NULL;
@@ -177,59 +130,18 @@ static bool print_as_json(const struct story *story)
 
 /* ---- for people ---- */
 
-static bool same_text(const char *left, const char *right)
-{
-    return left && right ? strcmp(left, right) == 0 : left == right;
-}
-
-static bool same_end(const struct pg_rows *rows, int left, int right)
-{
-    return same_text(text_at(rows, left, OUTCOME), text_at(rows, right, OUTCOME)) &&
-           same_text(text_at(rows, left, CODE), text_at(rows, right, CODE)) &&
-           same_text(text_at(rows, left, STEP), text_at(rows, right, STEP));
-}
-
-static void print_outcome(const struct pg_rows *rows, int row)
-{
-    enum outbox_attempt outcome;
-    const char *word = text_at(rows, row, OUTCOME), *before = word, *after = "";
-    char span[PRINT_SPAN_SIZE];
-    if (outbox_attempt_parse(word, &outcome)) {
-        switch (outcome) {
-        case OUTBOX_ATTEMPT_COMPLETED:
-        case OUTBOX_ATTEMPT_FAILED:
-            break;
-        case OUTBOX_ATTEMPT_REJECTED:
-            before = "was refused";
-            break;
-        case OUTBOX_ATTEMPT_RETRY:
-            before = "stopped";
-            after = ", to be tried again";
-            break;
-        case OUTBOX_ATTEMPT_DEFERRED:
-            before = "was put off";
-            after = ", no attempt used";
-            break;
-        case OUTBOX_ATTEMPT_LOST: /* its step and its end are not known */
-            fputs(" was lost", stdout);
-            return;
-        }
-    }
-    printf(" %s at %s after %s%s", before, text_at(rows, row, STEP),
-           print_span(pg_time_us(rows, row, ENDED_AT) - pg_time_us(rows, row, STARTED_AT), span), after);
-}
-
 #define INDENT "\n                          "
 
 static void print_attempt(const struct pg_rows *rows, int row)
 {
-    char time[PRINT_TIME_SIZE], code_text[OUTLOOK_CODE_SIZE];
-    const char *code = text_at(rows, row, CODE), *detail = text_at(rows, row, DETAIL),
-               *worker = text_at(rows, row, WORKER);
+    char time[PRINT_TIME_SIZE], code_text[OUTLOOK_CODE_SIZE], ended[STORY_WORDS_SIZE];
+    const char *code = story_text(rows, row, CODE), *detail = story_text(rows, row, DETAIL),
+               *worker = story_text(rows, row, WORKER);
     printf("  %s  attempt %" PRId64 " by ", print_time(pg_time_us(rows, row, ENDED_AT), time),
            pg_int8(rows, row, ATTEMPT));
     print_text(worker ? worker : "?", stdout);
-    print_outcome(rows, row);
+    story_outcome(rows, row, ended);
+    printf(" %s", ended);
     if (code) {
         outlook_code(code, code_text);
         fputs(INDENT, stdout);
@@ -240,42 +152,23 @@ static void print_attempt(const struct pg_rows *rows, int row)
         fputs(INDENT "detail: ", stdout);
         print_text(detail, stdout);
     }
-    /* Newest first: the one before it in time is row + 1. */
-    if (pg_bool(rows, row, UNKNOWN) && (row + 1 == pg_rows_count(rows) || !pg_bool(rows, row + 1, UNKNOWN)))
+    if (story_becomes_unknown(rows, row))
         fputs(INDENT "from here on the issuer may have made a card that we do not hold", stdout);
     putchar('\n');
-}
-
-static const char *action_words(const char *action)
-{
-    static const struct {
-        const char *action, *words;
-    } words[] = {
-        {"replay", "replayed by"},
-        {"cancel", "cancelled by"},
-        {"resolve", "resolved by"},
-        {"reconcile", "reconciled with the issuer for"},
-        {"reissue", "replaced by a new event for"},
-        {"number_revealed", "card number shown to"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-        if (strcmp(words[i].action, action) == 0)
-            return words[i].words;
-    return NULL;
 }
 
 static void print_action(const struct pg_rows *rows, int row)
 {
     char time[PRINT_TIME_SIZE];
-    const char *action = text_at(rows, row, ACTION), *words = action_words(action),
-               *reason = text_at(rows, row, REASON);
+    const char *action = story_text(rows, row, ACTION), *words = story_action_words(action),
+               *reason = story_text(rows, row, REASON);
     printf("  %s  ", print_time(pg_time_us(rows, row, AT), time));
     print_text(words ? words : action, stdout);
     fputs(words ? " " : " by ", stdout);
-    print_text(text_at(rows, row, ACTOR), stdout);
-    if (text_at(rows, row, DB_ROLE)) {
+    print_text(story_text(rows, row, ACTOR), stdout);
+    if (story_text(rows, row, DB_ROLE)) {
         fputs(" (database role ", stdout);
-        print_text(text_at(rows, row, DB_ROLE), stdout);
+        print_text(story_text(rows, row, DB_ROLE), stdout);
         putchar(')');
     }
     if (reason) {
@@ -285,23 +178,12 @@ static void print_action(const struct pg_rows *rows, int row)
     putchar('\n');
 }
 
-/* How many attempts after attempt `row` ended in the same way, in a row and before until_us. Rows are newest first, so
- * the next in time is row - 1. */
-static int like_this(const struct pg_rows *rows, int row, int64_t until_us)
-{
-    int count = 0;
-    while (row - 1 - count >= 0 && same_end(rows, row, row - 1 - count) &&
-           pg_time_us(rows, row - 1 - count, ENDED_AT) <= until_us)
-        count++;
-    return count;
-}
-
 static void print_history(const struct story *story)
 {
     const struct pg_rows *attempts = story->attempts, *actions = story->actions;
     int attempt = pg_rows_count(attempts) - 1, action = 0;
     char time[PRINT_TIME_SIZE];
-    if (attempt + 1 == ATTEMPTS_MAX)
+    if (attempt + 1 == STORY_ATTEMPTS_MAX)
         puts("  (older attempts are not shown)");
     while (attempt >= 0 || action < pg_rows_count(actions)) {
         int64_t action_us = action < pg_rows_count(actions) ? pg_time_us(actions, action, AT) : INT64_MAX;
@@ -310,7 +192,7 @@ static void print_history(const struct story *story)
             continue;
         }
         print_attempt(attempts, attempt);
-        int more = like_this(attempts, attempt, action_us);
+        int more = story_like_this(attempts, attempt, action_us);
         if (more > 1) {
             attempt -= more;
             printf("  %-20s  and %d more that ended like this, the last at %s\n", "...", more,
@@ -400,7 +282,7 @@ static int run_explain(struct ctl *ctl, char **arguments, int count)
     if (!action_parse_id(arguments[0], &id, &err) || !ctl_connect(ctl, &err))
         return ctl_fail(&err);
     int code = CTL_DONE;
-    if (!read_story(ctl, &id, &story, &err)) {
+    if (!story_read(ctl, &id, &story, &err)) {
         code = ctl_fail(&err);
     } else if (!ctl->json) {
         print_story(&story);

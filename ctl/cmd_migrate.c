@@ -386,6 +386,18 @@ static int run_read_only(struct ctl *ctl, bool plan, struct err *err)
     return fits && whole ? CTL_DONE : ctl_fail(err);
 }
 
+/* Lock, role and search_path belong to a session. Behind a pooler the next transaction may run in another one, without
+ * them, and they would stay behind in a session of somebody else. */
+static bool check_direct(struct ctl *ctl, struct err *err)
+{
+    bool is_pooled;
+    if (!pg_sync_is_pooled(ctl->db, &is_pooled, err))
+        return false;
+    return !is_pooled || err_set(err, ERR_CONFIG,
+                                 "a pooler is between this program and PostgreSQL, and migrate needs one session from "
+                                 "its start to its end: name PostgreSQL itself in database.url");
+}
+
 static int run_migrate(struct ctl *ctl, char **arguments, int count)
 {
     bool status = false, plan = false;
@@ -400,6 +412,8 @@ static int run_migrate(struct ctl *ctl, char **arguments, int count)
     }
     if (!ctl_connect_only(ctl, &err))
         return ctl_fail(&err);
+    if (!check_direct(ctl, &err))
+        return ctl_fail(&err);
     return status || plan ? run_read_only(ctl, plan, &err) : run_all(ctl, &err);
 }
 
@@ -409,8 +423,8 @@ const struct ctl_command ctl_migrate = {
     .summary = "bring the schema to what this program expects",
     .help = "Creates the roles where it may, applies the migrations that are missing, each in a transaction of\n"
             "its own, and grants each role its rights. Run it as a superuser, or as a role that owns the database;\n"
-            "twice does no harm, two at once wait for each other. It needs a direct connection: no transaction\n"
-            "pooler in between.\n\n"
+            "twice does no harm, two at once wait for each other. It needs a direct connection, and is\n"
+            "refused (exit 78) when a pooler is in between.\n\n"
             "  --status  which migrations are applied, and which are pending\n"
             "  --plan    which files would be run\n\n"
             "Refused (exit 1) when an applied file was edited since, or when the database is newer than this\n"

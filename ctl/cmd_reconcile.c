@@ -6,18 +6,23 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "ctl/action.h"
+#include "ctl/confirm.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
 #include "ctl/filter.h"
 #include "ctl/marks.h"
 #include "ctl/options.h"
+#include "ctl/pick.h"
 #include "ctl/print.h"
 #include "ctl/stop.h"
 #include "statements.h"
+
+#define PREVIEW_MAX 20 /* shown of a dry run */
 
 struct reconcile {
     struct ctl *ctl;
@@ -25,6 +30,9 @@ struct reconcile {
     struct action action;
     int64_t timeout_ms, deadline_ms; /* monotonic; of the whole command */
     int64_t limit;                   /* 0 = all */
+    int64_t interval_us, started_us; /* between two marks, by --rate; monotonic */
+    bool dry_run, is_declined;
+    int64_t total, horizon_us; /* matched at the start; what changes after it is left alone */
     int64_t requested, finished, undecided, problems, refused;
     bool shows_progress;
     /* the marks that workers have not finished */
@@ -45,7 +53,8 @@ static bool is_problem(const char *result, const char *status)
 static void show_progress(const struct reconcile *reconcile, bool last)
 {
     if (reconcile->shows_progress && !last)
-        fprintf(stderr, "\r%" PRId64 " looked up, %d in progress", reconcile->finished, reconcile->open);
+        fprintf(stderr, "\r%" PRId64 " of %" PRId64 " looked up, %d in progress", reconcile->finished, reconcile->total,
+                reconcile->open);
     else if (reconcile->shows_progress)
         fputs("\r\033[K", stderr);
 }
@@ -177,80 +186,177 @@ static bool run_ids(struct reconcile *reconcile, char **id_texts, int count, str
     return wait_for_marks(reconcile, 0, err);
 }
 
-static bool run_matches(struct reconcile *reconcile, struct err *err)
+static bool is_enough(const struct reconcile *reconcile)
 {
-    struct uuid last, ids[MARKS_MAX];
-    bool has_last = false;
-    while (!is_over(reconcile)) {
-        struct pg_param params[FILTER_PARAMS + 2];
-        pg_rows_scope struct pg_rows *rows = NULL;
+    return reconcile->limit > 0 && reconcile->requested >= reconcile->limit;
+}
+
+/* Marks for these events, as many at a time as may be unfinished; one by one where a rate is given. */
+static bool leave_all(struct reconcile *reconcile, const struct uuid *ids, int count, struct err *err)
+{
+    int done = 0;
+    while (done < count && !is_over(reconcile) && !is_enough(reconcile)) {
         if (!wait_for_marks(reconcile, MARKS_MAX / 2, err))
             return false;
-        int64_t free_marks = MARKS_MAX - reconcile->open;
-        if (reconcile->limit > 0 && free_marks > reconcile->limit - reconcile->requested)
-            free_marks = reconcile->limit - reconcile->requested;
-        if (free_marks <= 0)
+        int64_t most = reconcile->interval_us > 0 ? 1 : MARKS_MAX - reconcile->open;
+        if (reconcile->limit > 0 && most > reconcile->limit - reconcile->requested)
+            most = reconcile->limit - reconcile->requested;
+        if (most > count - done)
+            most = count - done;
+        if (reconcile->interval_us > 0 &&
+            !stop_sleep_until(reconcile->started_us + reconcile->requested * reconcile->interval_us))
             break;
-        filter_params(&reconcile->filter, params);
-        params[FILTER_PARAMS] = has_last ? pg_param_uuid(&last) : pg_param_null();
-        params[FILTER_PARAMS + 1] = pg_param_int8(free_marks);
-        if (!pg_sync_query(reconcile->ctl->db, &sql_operator_reconcile_page, params, &rows, err))
+        if (most > 0 && !leave_marks(reconcile, ids + done, (int)most, err))
             return false;
-        int count = pg_rows_count(rows);
-        for (int row = 0; row < count; row++)
-            ids[row] = pg_uuid(rows, row, 0);
-        if (count == 0)
-            break;
-        last = ids[count - 1];
-        has_last = true;
-        if (!leave_marks(reconcile, ids, count, err))
+        done += (int)most;
+    }
+    return true;
+}
+
+static bool preview(struct reconcile *reconcile, const struct uuid *id, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    struct event event;
+    if (!event_find(reconcile->ctl->db, id, &rows, &event, err))
+        return err->kind == ERR_NOT_FOUND;
+    reconcile->requested++;
+    return action_report(reconcile->ctl, event.id_text, ACTION_WOULD_LOOK_UP, &event, NULL, err);
+}
+
+static bool run_page(struct reconcile *reconcile, const struct pg_rows *rows, struct err *err)
+{
+    struct uuid ids[MARKS_MAX];
+    struct pick_row found;
+    int count = 0;
+    for (int row = 0; row < pg_rows_count(rows) && !is_over(reconcile) && !is_enough(reconcile); row++) {
+        if (!pick_row(rows, row, &found) || found.updated_us > reconcile->horizon_us)
+            continue;
+        if (reconcile->dry_run && !preview(reconcile, &found.id, err))
+            return false;
+        if (!reconcile->dry_run)
+            ids[count++] = found.id;
+        if (count == MARKS_MAX && !leave_all(reconcile, ids, count, err))
+            return false;
+        count = count == MARKS_MAX ? 0 : count;
+    }
+    return leave_all(reconcile, ids, count, err);
+}
+
+static bool is_meant(struct reconcile *reconcile)
+{
+    char question[100], number[PRINT_NUMBER_SIZE];
+    if (reconcile->dry_run || reconcile->limit > 0 || reconcile->total == 0)
+        return true;
+    snprintf(question, sizeof(question), "Look up %s %s event%s at the issuer?", print_number(reconcile->total, number),
+             reconcile->filter.status, reconcile->total == 1 ? "" : "s");
+    reconcile->is_declined = !confirm_ask(question);
+    return !reconcile->is_declined;
+}
+
+static bool run_matches(struct reconcile *reconcile, struct err *err)
+{
+    struct pick pick;
+    int64_t most = reconcile->dry_run ? 0 : reconcile->limit;
+    if (!confirm_count(reconcile->ctl->db, &reconcile->filter, most, &reconcile->total, &reconcile->horizon_us, err))
+        return false;
+    if (stop_is_requested() || !is_meant(reconcile))
+        return true;
+    if (reconcile->dry_run && reconcile->limit == 0 && !reconcile->ctl->json)
+        reconcile->limit = PREVIEW_MAX;
+    reconcile->started_us = clock_mono_us();
+    reconcile->deadline_ms = clock_mono_ms() + reconcile->timeout_ms;
+    if (!pick_open(&pick, reconcile->ctl->db, &reconcile->filter, false, err))
+        return false;
+    while (!pick_is_over(&pick) && !is_over(reconcile) && !is_enough(reconcile)) {
+        pg_rows_scope struct pg_rows *rows = NULL;
+        if (!pick_read(&pick, reconcile->ctl->db, &rows, err) || !run_page(reconcile, rows, err))
             return false;
     }
     return wait_for_marks(reconcile, 0, err);
 }
 
+/* What may be looked up: card requests that ended; of the FAILED ones those whose outcome is unknown. */
+static bool complete_filter(struct filter *filter, bool all, struct err *err)
+{
+    filter->unknown = filter->unknown || all;
+    if (!filter->status) {
+        filter->status = "FAILED";
+        filter->unknown = true;
+    }
+    if (!filter->type)
+        filter->type = OUTBOX_EVENT_TYPE;
+    if (strcmp(filter->type, OUTBOX_EVENT_TYPE) != 0)
+        return err_set(err, ERR_USAGE, "only %s events have cards to look up", OUTBOX_EVENT_TYPE);
+    if (strcasecmp(filter->status, "FAILED") == 0)
+        filter->unknown = true;
+    else if (all)
+        filter->unknown = false;
+    if (!filter_check(filter, err))
+        return false;
+    if (filter->wanted == OUTBOX_PENDING || filter->wanted == OUTBOX_PROCESSING)
+        return err_set(err, ERR_USAGE, "%s events are open: workers look after them", filter->status);
+    return true;
+}
+
 static bool read_command(struct reconcile *reconcile, char **arguments, int *count, struct err *err)
 {
-    const char *reason = NULL, *timeout = NULL;
+    const char *reason = NULL, *timeout = NULL, *rate = NULL;
     bool all = false;
     struct uuid id;
     const struct option_spec specs[] = {
         FILTER_OPTIONS(&reconcile->filter),
         {.name = "all", .flag = &all},
-        {.name = "limit", .number = &reconcile->limit, .min = 1, .max = INT64_C(1000000000)},
+        {.name = "dry-run", .flag = &reconcile->dry_run},
+        {.name = "rate", .text = &rate},
         {.name = "reason", .text = &reason},
         {.name = "timeout", .text = &timeout},
         {.name = NULL},
     };
-    if (!options_read(specs, arguments, *count, count, err) || !filter_check(&reconcile->filter, err) ||
-        !marks_timeout(timeout, &reconcile->timeout_ms, err))
+    if (!options_read(specs, arguments, *count, count, err) || !marks_timeout(timeout, &reconcile->timeout_ms, err))
         return false;
     bool by_filter = all || !filter_is_empty(&reconcile->filter);
     if ((*count == 0) != by_filter)
         return err_set(err, ERR_USAGE, "reconcile needs event ids, or --all, or filters");
-    const char *status = reconcile->filter.status;
-    if (status && (strcmp(status, "PENDING") == 0 || strcmp(status, "PROCESSING") == 0))
-        return err_set(err, ERR_USAGE, "%s events are open: workers look after them", status);
-    if (!status && by_filter)
-        reconcile->filter.status = "FAILED";
+    if (by_filter ? !complete_filter(&reconcile->filter, all, err) : !filter_check(&reconcile->filter, err))
+        return false;
+    if (!by_filter && (reconcile->dry_run || rate))
+        return err_set(err, ERR_USAGE, "--dry-run and --rate go with filters");
+    if (rate && !options_rate(rate, &reconcile->interval_us))
+        return err_set(err, ERR_USAGE, "--rate needs a number of events a second, at most 100000: 5, 0.2, 10/m, 100/h");
+    reconcile->limit = reconcile->filter.limit;
     for (int i = 0; i < *count; i++)
         if (!action_parse_id(arguments[i], &id, err))
             return false;
     return action_init(&reconcile->action, reason ? reason : "reconcile", err);
 }
 
+static void print_dry_run(const struct reconcile *reconcile)
+{
+    char requested[PRINT_NUMBER_SIZE], total[PRINT_NUMBER_SIZE];
+    fprintf(stderr, "%s of %s %s events that would be looked up are shown. Nothing was changed.\n",
+            print_number(reconcile->requested, requested), print_number(reconcile->total, total),
+            reconcile->filter.status);
+}
+
 static void print_summary(const struct reconcile *reconcile, bool by_filter)
 {
     fflush(stdout);
-    if (reconcile->requested == 0 && by_filter)
+    if (reconcile->is_declined) {
+        fprintf(stderr, "%sNothing was looked up.\n", stop_is_requested() ? "\n" : "");
+        return;
+    }
+    if (by_filter && reconcile->total == 0 && !stop_is_requested())
         fprintf(stderr, "No event matches.\n");
+    else if (reconcile->dry_run)
+        print_dry_run(reconcile);
     else
         fprintf(stderr, "%" PRId64 " of %" PRId64 " looked up, %" PRId64 " to look into, %" PRId64 " undecided.\n",
                 reconcile->finished - reconcile->undecided, reconcile->requested, reconcile->problems,
                 reconcile->undecided + reconcile->open);
     if (stop_is_requested())
         fprintf(stderr,
-                "issuing-ctl: stopped; workers still look up the %d that are in progress, until --timeout is over\n",
+                "issuing-ctl: stopped; workers still look up the %d that are in progress, until --timeout is over; run "
+                "the same command again for the rest\n",
                 reconcile->open);
     else if (reconcile->open > 0)
         fprintf(stderr,
@@ -266,6 +372,7 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
     reconcile.deadline_ms = clock_mono_ms() + reconcile.timeout_ms;
     reconcile.shows_progress = isatty(STDERR_FILENO) && !isatty(STDOUT_FILENO);
     stop_watch();
+    reconcile.total = count;
     bool went_well = count == 0 ? run_matches(&reconcile, &err) : run_ids(&reconcile, arguments, count, &err);
     show_progress(&reconcile, true);
     for (int i = 0; went_well && i < reconcile.open; i++) {
@@ -276,8 +383,10 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
     print_summary(&reconcile, count == 0);
     if (!went_well)
         return ctl_fail(&err);
-    if (stop_is_requested())
+    if (stop_is_requested() || reconcile.is_declined)
         return CTL_REFUSED;
+    if (reconcile.dry_run)
+        return CTL_DONE;
     if (reconcile.undecided > 0 || reconcile.open > 0 || clock_mono_ms() >= reconcile.deadline_ms)
         return CTL_AWAY;
     return reconcile.problems > 0 || reconcile.refused > 0 ? CTL_REFUSED : CTL_DONE;
@@ -285,7 +394,7 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_reconcile = {
     .word = "reconcile",
-    .usage = "ID... | --all | FILTERS [--limit N] [--timeout D] [--reason TEXT]",
+    .usage = "ID... | --all | FILTERS [--dry-run] [--rate N] [--limit N] [--timeout D] [--reason TEXT]",
     .summary = "compare events with what the issuer has",
     .help =
         "Lets workers look up events at the issuer, and prints what they found, one line for each:\n"
@@ -298,9 +407,11 @@ const struct ctl_command ctl_reconcile = {
         "still arrive.\n\n"
         "  --all          all FAILED events whose outcome is unknown; with --status REJECTED or COMPLETED, those\n"
         "  --status S     FAILED (the default), REJECTED or COMPLETED\n" FILTER_HELP
-        "  --limit N      at most N events, the oldest\n" MARKS_HELP
+        "  --dry-run      show how many there are and the first 20 (with --limit N the first N, with --json all)\n"
+        "  --rate N       at most N events a second; also 0.2, 10/m, 100/h\n"
+        "  --limit N      at most N events, the oldest; without it a terminal is asked once\n" MARKS_HELP
         "  --reason TEXT  why; stored in operator_actions where something changes\n\n"
         "Exit 1: orphans, duplicates or missing cards were found. Exit 75: not all were decided in time. Ctrl-C\n"
-        "leaves the marks of those in progress: workers finish them within the timeout.\n",
+        "leaves the marks of those in progress: workers finish them within the timeout.\n" FILTER_COSTS,
     .run = run_reconcile,
 };

@@ -46,14 +46,13 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
                  "`resolve` ends it, or, where a card was made, have that cancelled at the issuer and `reconcile`");
 }
 
-static const struct bulk_verb verb = {
+const struct bulk_verb bulk_replay = {
     .word = "replay",
     .past = "replayed",
+    .question = "Replay",
     .status = "FAILED",
     .done = ACTION_REPLAYED,
     .would = ACTION_WOULD_REPLAY,
-    .count = &sql_operator_replay_count,
-    .page = &sql_operator_replay_page,
     .wakeup = &sql_notify_wake,
     .act = act,
     .preview = preview,
@@ -62,7 +61,7 @@ static const struct bulk_verb verb = {
 
 static int run_replay(struct ctl *ctl, char **arguments, int count)
 {
-    struct bulk bulk = {.ctl = ctl, .verb = &verb};
+    struct bulk bulk = {.ctl = ctl, .verb = &bulk_replay};
     const struct option_spec specs[] = {BULK_OPTIONS(&bulk), {.name = NULL}};
     return bulk_run(&bulk, specs, arguments, count);
 }

@@ -51,14 +51,13 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
                  print_span(event->now_us - event->first_sent_us, span));
 }
 
-static const struct bulk_verb verb = {
+const struct bulk_verb bulk_resolve = {
     .word = "resolve",
     .past = "resolved",
+    .question = "Resolve",
     .status = "FAILED",
     .done = ACTION_RESOLVED,
     .would = ACTION_WOULD_RESOLVE,
-    .count = &sql_operator_replay_count,
-    .page = &sql_operator_replay_page,
     .wakeup = &sql_notify_final,
     .act = act,
     .preview = preview,
@@ -67,7 +66,7 @@ static const struct bulk_verb verb = {
 
 static int run_resolve(struct ctl *ctl, char **arguments, int count)
 {
-    struct bulk bulk = {.ctl = ctl, .verb = &verb};
+    struct bulk bulk = {.ctl = ctl, .verb = &bulk_resolve};
     const struct option_spec specs[] = {
         BULK_OPTIONS(&bulk), {.name = "confirm-no-card", .flag = &bulk.confirms_no_card}, {.name = NULL}};
     return bulk_run(&bulk, specs, arguments, count);

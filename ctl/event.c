@@ -36,7 +36,11 @@ enum column {
     CARD_EXP_MONTH,
     CARD_EXP_YEAR,
     CARD_STATUS,
-    NOW
+    NOW,
+    TRACEPARENT,
+    ISSUER_CARD_ID,
+    REPLACED_LAST4,
+    REPLACED_STATUS
 };
 
 bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err)
@@ -69,6 +73,10 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
         .exp_year = pg_int8(rows, row, CARD_EXP_YEAR),
         .card_status = pg_bytes(rows, row, CARD_STATUS).bytes,
         .now_us = pg_time_us(rows, row, NOW),
+        .traceparent = pg_bytes(rows, row, TRACEPARENT).bytes,
+        .issuer_card_id = pg_bytes(rows, row, ISSUER_CARD_ID).bytes,
+        .replaced_last4 = pg_bytes(rows, row, REPLACED_LAST4).bytes,
+        .replaced_status = pg_bytes(rows, row, REPLACED_STATUS).bytes,
     };
     if (!status.bytes || !outbox_status_parse(status.bytes, status.length, &event.status))
         return err_set(err, ERR_DATABASE, "an event has the unknown status %s; is the schema newer than this program?",
@@ -82,29 +90,26 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
     return true;
 }
 
-static bool select_events(struct pg_sync *db, const struct filter *filter, const struct uuid *id,
-                          const struct uuid *before, int64_t limit, struct pg_rows **ret_rows, struct err *err)
+bool event_fetch(struct pg_sync *db, const struct uuid *ids, int count, struct pg_rows **ret_rows, struct err *err)
 {
-    struct pg_param params[FILTER_PARAMS + 3];
-    filter_params(filter, params);
-    params[FILTER_PARAMS] = id ? pg_param_uuid(id) : pg_param_null();
-    params[FILTER_PARAMS + 1] = before ? pg_param_uuid(before) : pg_param_null();
-    params[FILTER_PARAMS + 2] = pg_param_int8(limit);
-    return pg_sync_query(db, &sql_operator_events, params, ret_rows, err);
-}
-
-bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit,
-                struct pg_rows **ret_rows, struct err *err)
-{
-    return select_events(db, filter, NULL, before, limit, ret_rows, err);
+    struct buf buf;
+    struct pg_array array;
+    buf_init(&buf, 64 + (size_t)count * 32);
+    pg_array_start(&array, &buf, PG_UUID);
+    for (int i = 0; i < count; i++)
+        pg_array_add_uuid(&array, &ids[i]);
+    const struct pg_param params[] = {pg_array_param(&array)};
+    bool done = buf.failed ? err_set(err, ERR_MEMORY, "out of memory")
+                           : pg_sync_query(db, &sql_operator_events, params, ret_rows, err);
+    buf_done(&buf);
+    return done;
 }
 
 bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_rows, struct event *ret_event,
                 struct err *err)
 {
-    const struct filter any = {0};
     struct pg_rows *rows = NULL;
-    if (!select_events(db, &any, id, NULL, 1, &rows, err))
+    if (!event_fetch(db, id, 1, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0) {
         char text[UUID_TEXT_SIZE];
@@ -147,7 +152,8 @@ static struct json *card_json(const struct event *event)
     struct json *card = json_new_object();
     if (card && json_set_text(card, "id", event->card_id_text) && json_set_text(card, "last4", event->last4) &&
         json_set_integer(card, "exp_month", event->exp_month) && json_set_integer(card, "exp_year", event->exp_year) &&
-        json_set_text(card, "status", event->card_status))
+        json_set_text(card, "status", event->card_status) &&
+        json_set_text(card, "issuer_card_id", event->issuer_card_id))
         return card;
     json_free(card);
     return NULL;
@@ -184,6 +190,7 @@ struct json *event_json(const struct event *event)
         set_object(object, "reason", event->reason_code != NULL, event->reason_code ? reason_json(event) : NULL) &&
         json_set_text(object, "last_error", event->last_error) &&
         json_set_text(object, "idempotency_key", event->client_key) &&
+        json_set_text(object, "traceparent", event->traceparent) &&
         json_set_text(object, "lease_owner", event->lease_owner) &&
         print_set_time(object, "lease_until", event->lease_until_us) &&
         print_set_time(object, "first_sent_at", event->first_sent_us) &&
@@ -230,12 +237,19 @@ static void print_when(const char *name, int64_t wall_us, FILE *out)
         print_fact(name, print_time(wall_us, time), out);
 }
 
+static void print_replaced(const struct event *event, FILE *out)
+{
+    print_fact("replaces card", event->replaces, out);
+    if (event->replaces && event->replaced_last4)
+        fprintf(out, "%-16s .... %s, %s\n", "", event->replaced_last4, event->replaced_status);
+}
+
 void event_print(const struct event *event, FILE *out)
 {
     print_fact("event", event->id_text, out);
     print_fact("user", event->user_id, out);
     print_fact("kind", event->kind, out);
-    print_fact("replaces card", event->replaces, out);
+    print_replaced(event, out);
     if (event->type && strcmp(event->type, OUTBOX_EVENT_TYPE) != 0)
         print_fact("type", event->type, out);
     print_fact("status", event->status_text, out);
@@ -255,9 +269,11 @@ void event_print(const struct event *event, FILE *out)
         print_fact("outcome", "unknown: the issuer may have made a card, and none is stored here", out);
     print_fact("last error", event->last_error, out);
     print_fact("client's key", event->client_key, out);
+    print_fact("traceparent", event->traceparent, out);
     if (event->has_card) {
         print_fact("card", event->card_id_text, out);
         fprintf(out, "%-16s .... %s, until %02" PRId64 "/%" PRId64 ", %s\n", "", event->last4, event->exp_month,
                 event->exp_year, event->card_status);
+        print_fact("issuer's card id", event->issuer_card_id, out);
     }
 }

@@ -9,7 +9,6 @@
 #include "common/json/json.h"
 #include "common/outbox.h"
 #include "common/pg/pg_sync.h"
-#include "ctl/filter.h"
 #include "ctl/print.h"
 
 /* The columns of every statement of operator.sql that returns events, in this order. Times in microseconds since 1970,
@@ -35,7 +34,10 @@ struct event {
     const char *last4;
     int64_t exp_month, exp_year;
     const char *card_status;
-    int64_t now_us; /* of the database, when it answered */
+    int64_t now_us;                               /* of the database, when it answered */
+    const char *traceparent;                      /* of the client */
+    const char *issuer_card_id;                   /* what the issuer calls the card */
+    const char *replaced_last4, *replaced_status; /* of the card that is replaced; NULL in what an action returns */
     /* Read by event_read_prospect() only: what decides about the next attempt. */
     const char *cancel_code;              /* the card will be cancelled, and the event ends REJECTED with this code */
     const char *held_end, *held_end_code; /* the end that waits until no create can arrive any more (worker/flow.h) */
@@ -44,7 +46,7 @@ struct event {
 };
 
 /* Of the statements that act on an event, behind its columns: why it was refused, NULL = it was done. */
-#define EVENT_REFUSED_COLUMN 26
+#define EVENT_REFUSED_COLUMN 30
 
 /* ERR_DATABASE when the status is none of outbox.h: a schema of another release. */
 must_check bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err);
@@ -55,9 +57,9 @@ must_check bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_
  * would be refused as it is now, NULL = it would not. ERR_NOT_FOUND. */
 must_check bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows **ret_rows,
                                     const char **ret_refused, struct err *err);
-/* One page, newest first: below `before` (NULL = from the top). */
-must_check bool event_page(struct pg_sync *db, const struct filter *filter, const struct uuid *before, int64_t limit,
-                           struct pg_rows **ret_rows, struct err *err);
+/* Events by their ids, in that order; an id that does not exist is left out. */
+must_check bool event_fetch(struct pg_sync *db, const struct uuid *ids, int count, struct pg_rows **ret_rows,
+                            struct err *err);
 
 /* The event as --json shows it (docs/run.md); the caller may add members and prints it. NULL: out of memory. */
 struct json *event_json(const struct event *event);

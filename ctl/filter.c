@@ -1,20 +1,22 @@
 /* See filter.h.
  *
- * Invariants: a filter that can match nothing by its form (an unknown status, a malformed code) is refused; an event
- * matches when all filters hold.
- * Left out: the statements, which take the filters as their first five parameters (operator.sql). */
+ * Invariants: a filter that can match nothing by its form (an unknown status, a malformed code, COMPLETED and overdue)
+ * is refused; an event matches when all filters hold.
+ * Left out: the statements (operator_pick_* of operator.sql) and how they are paged (pick.h). */
 #include "ctl/filter.h"
 
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
-#include "common/outbox.h"
+#include "statements.h"
 
 static bool check_status(struct filter *filter, struct err *err)
 {
 #define X(name)                                   \
     if (strcasecmp(filter->status, #name) == 0) { \
         filter->status = #name;                   \
+        filter->wanted = OUTBOX_##name;           \
         return true;                              \
     }
     OUTBOX_STATUSES(X)
@@ -22,24 +24,124 @@ static bool check_status(struct filter *filter, struct err *err)
     return err_set(err, ERR_USAGE, "--status must be PENDING, PROCESSING, COMPLETED, REJECTED or FAILED");
 }
 
-bool filter_check(struct filter *filter, struct err *err)
+static bool check_moment(const char *name, const char *text, struct moment *ret_moment, struct err *err)
 {
-    if (filter->status && !check_status(filter, err))
+    if (!text || (moment_parse(text, ret_moment) && !(ret_moment->is_ago && ret_moment->us == 0)))
+        return true;
+    return err_set(err, ERR_USAGE, "--%s needs " MOMENT_FORMS, name);
+}
+
+/* Without knowing what time it is, two times of one kind can be compared. */
+static bool check_times(struct filter *filter, struct err *err)
+{
+    if (!check_moment("since", filter->since, &filter->from_time, err) ||
+        !check_moment("until", filter->until, &filter->to_time, err) ||
+        !check_moment("failed-since", filter->failed_since, &filter->failed_from, err))
         return false;
-    if (filter->type && filter->type[0] == '\0')
-        return err_set(err, ERR_USAGE, "--type needs an event type");
+    const struct moment *from = &filter->from_time, *to = &filter->to_time;
+    if (filter->since && filter->until && from->is_ago == to->is_ago && moment_us(from, 0) >= moment_us(to, 0))
+        return err_set(err, ERR_USAGE, "--until is not after --since, so no event can match");
+    return true;
+}
+
+static bool is_digits(const char *text, size_t length)
+{
+    return strlen(text) == length && strspn(text, "0123456789") == length;
+}
+
+/* The 32 hex digits, alone or in a traceparent: 00-<trace id>-<span id>-<flags>. */
+static bool read_trace(const char *text, char ret_id[FILTER_TRACE_SIZE])
+{
+    size_t length = strlen(text);
+    if (length == 55 && text[2] == '-' && text[35] == '-' && text[52] == '-')
+        text += 3;
+    else if (length != 32)
+        return false;
+    for (int i = 0; i < 32; i++) {
+        if (!isxdigit((unsigned char)text[i]))
+            return false;
+        ret_id[i] = (char)tolower((unsigned char)text[i]);
+    }
+    ret_id[32] = '\0';
+    return true;
+}
+
+static bool check_forms(struct filter *filter, struct err *err)
+{
+    const struct {
+        const char *name, *text;
+    } needed[] = {{"type", filter->type}, {"user", filter->user}, {"key", filter->key}, {"card", filter->card}};
+    for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
+        if (needed[i].text && needed[i].text[0] == '\0')
+            return err_set(err, ERR_USAGE, "--%s needs a value", needed[i].name);
     if (filter->code && !outbox_reason_code_is_valid(filter->code, strlen(filter->code)))
         return err_set(err, ERR_USAGE, "--code needs a reason code: a-z, 0-9 and _, at most 64 characters");
-    if (filter->user && filter->user[0] == '\0')
-        return err_set(err, ERR_USAGE, "--user needs a user id");
-    if (filter->since && (!options_duration(filter->since, &filter->since_us) || filter->since_us == 0))
-        return err_set(err, ERR_USAGE, "--since needs a duration with a unit: 90s, 15m, 12h, 7d");
+    if (filter->last4 && !is_digits(filter->last4, 4))
+        return err_set(err, ERR_USAGE, "--last4 needs four digits");
+    if (filter->trace && !read_trace(filter->trace, filter->trace_id))
+        return err_set(err, ERR_USAGE, "--trace needs a trace id, 32 hex digits, or a traceparent");
     return true;
+}
+
+static bool check_together(const struct filter *filter, struct err *err)
+{
+    bool is_open = filter->wanted == OUTBOX_PENDING || filter->wanted == OUTBOX_PROCESSING;
+    if (filter->overdue && (filter->failed_since || (filter->status && !is_open)))
+        return err_set(err, ERR_USAGE, "only PENDING and PROCESSING events can be overdue");
+    if (filter->unknown && filter->status && filter->wanted != OUTBOX_PENDING && filter->wanted != OUTBOX_FAILED)
+        return err_set(err, ERR_USAGE, "the outcome of %s events is not unknown; PENDING and FAILED ones may be",
+                       filter->status);
+    if (filter->failed_since && filter->status && filter->wanted != OUTBOX_FAILED)
+        return err_set(err, ERR_USAGE, "--failed-since takes FAILED events, not %s ones", filter->status);
+    return true;
+}
+
+bool filter_check(struct filter *filter, struct err *err)
+{
+    return (!filter->status || check_status(filter, err)) && check_forms(filter, err) && check_times(filter, err) &&
+           check_together(filter, err);
+}
+
+bool filter_set(struct filter *filter, const char *name, const char *value, struct err *err)
+{
+    const struct option_spec specs[] = {FILTER_OPTIONS(filter), {.name = NULL}};
+    return options_set(specs, name + strspn(name, "-"), value, err);
 }
 
 bool filter_is_empty(const struct filter *filter)
 {
-    return !filter->status && !filter->type && !filter->code && !filter->user && !filter->since;
+    return !filter->status && !filter->type && !filter->code && !filter->user && !filter->since && !filter->until &&
+           !filter->failed_since && !filter->key && !filter->card && !filter->last4 && !filter->trace &&
+           !filter->unknown && !filter->overdue;
+}
+
+enum filter_source filter_source(const struct filter *filter)
+{
+    if (filter->user)
+        return FILTER_USER;
+    if (filter->failed_since || (filter->status && filter->wanted == OUTBOX_FAILED))
+        return FILTER_FAILED;
+    if (filter->overdue ||
+        (filter->status && (filter->wanted == OUTBOX_PENDING || filter->wanted == OUTBOX_PROCESSING)))
+        return FILTER_OPEN;
+    return filter->unknown ? FILTER_UNSETTLED : FILTER_ALL;
+}
+
+const struct sql_statement *filter_statement(const struct filter *filter)
+{
+    switch (filter_source(filter)) {
+    case FILTER_ALL:
+        return &sql_operator_pick_all;
+    case FILTER_USER:
+        return &sql_operator_pick_user;
+    case FILTER_FAILED:
+        return &sql_operator_pick_failed;
+    case FILTER_OPEN:
+        return &sql_operator_pick_open;
+    case FILTER_UNSETTLED:
+        return &sql_operator_pick_unsettled;
+    }
+    return NULL;
 }
 
 static struct pg_param text_or_null(const char *text)
@@ -47,11 +149,25 @@ static struct pg_param text_or_null(const char *text)
     return pg_param_text(text, text ? strlen(text) : 0);
 }
 
-void filter_params(const struct filter *filter, struct pg_param params[FILTER_PARAMS])
+static struct pg_param moment_or_null(const char *given, const struct moment *moment, int64_t now_us)
+{
+    return given ? pg_param_int8(moment_us(moment, now_us)) : pg_param_null();
+}
+
+void filter_params(const struct filter *filter, int64_t now_us, struct pg_param params[FILTER_PARAMS])
 {
     params[0] = text_or_null(filter->status);
     params[1] = text_or_null(filter->type);
     params[2] = text_or_null(filter->code);
     params[3] = text_or_null(filter->user);
-    params[4] = filter->since ? pg_param_int8(filter->since_us) : pg_param_null();
+    params[4] = moment_or_null(filter->since, &filter->from_time, now_us);
+    params[5] = moment_or_null(filter->until, &filter->to_time, now_us);
+    params[6] = moment_or_null(filter->failed_since, &filter->failed_from, now_us);
+    params[7] = text_or_null(filter->key);
+    params[8] = text_or_null(filter->card);
+    params[9] = text_or_null(filter->last4);
+    params[10] = text_or_null(filter->trace ? filter->trace_id : NULL);
+    params[11] = pg_param_bool(filter->unknown);
+    params[12] = pg_param_bool(filter->overdue);
+    params[13] = pg_param_bool(filter->unsent);
 }

@@ -1,43 +1,94 @@
-/* Which events: the filters that list, replay, cancel, resolve and reconcile share. */
+/* Which events: the filters that list, replay, cancel, resolve, reconcile and the console share. Pure.
+ *
+ * A filter is filled by options_read() with FILTER_OPTIONS, or name by name by filter_set(); filter_check() reads what
+ * was given; pick.h finds the events. */
 #ifndef ISSUING_CTL_FILTER_H
 #define ISSUING_CTL_FILTER_H
 
 #include "common/base/base.h"
 #include "common/base/err.h"
+#include "common/outbox.h"
 #include "common/pg/pg_param.h"
+#include "common/pg/pg_statement.h"
+#include "ctl/moment.h"
 #include "ctl/options.h"
 
-/* Borrowed texts; NULL = any. */
+#define FILTER_LIMIT_MAX INT64_C(1000000000)
+#define FILTER_TRACE_SIZE 33
+
 struct filter {
-    const char *status; /* as given, then a name of outbox.h */
-    const char *type;
-    const char *code;
-    const char *user;
-    const char *since; /* as given */
-    int64_t since_us;  /* 0 = any */
+    /* As given, borrowed; NULL = any. */
+    const char *status, *type, *code, *user, *since, *until, *failed_since, *key, *card, *last4, *trace;
+    bool unknown, overdue;
+    bool oldest_first;
+    int64_t limit; /* 0 = not given */
+    /* Set by a command, not by an operator: only events of which certainly nothing was sent. */
+    bool unsent;
+    /* What filter_check() read. */
+    enum outbox_status wanted;                     /* where status is given */
+    struct moment from_time, to_time, failed_from; /* where since, until, failed_since are given */
+    char trace_id[FILTER_TRACE_SIZE];
 };
 
-/* The rows for a list of option_spec, in the order in which help shows them. */
-#define FILTER_OPTIONS(filter)                                                                \
-    {.name = "status", .text = &(filter)->status}, {.name = "type", .text = &(filter)->type}, \
-        {.name = "code", .text = &(filter)->code}, {.name = "user", .text = &(filter)->user}, \
-    {                                                                                         \
-        .name = "since", .text = &(filter)->since                                             \
+/* The rows for a list of option_spec. */
+#define FILTER_OPTIONS(filter)                                                                                      \
+    {.name = "status", .text = &(filter)->status}, {.name = "type", .text = &(filter)->type},                       \
+        {.name = "code", .text = &(filter)->code}, {.name = "user", .text = &(filter)->user},                       \
+        {.name = "since", .text = &(filter)->since}, {.name = "until", .text = &(filter)->until},                   \
+        {.name = "failed-since", .text = &(filter)->failed_since}, {.name = "key", .text = &(filter)->key},         \
+        {.name = "card", .text = &(filter)->card}, {.name = "last4", .text = &(filter)->last4},                     \
+        {.name = "trace", .text = &(filter)->trace}, {.name = "unknown", .flag = &(filter)->unknown},               \
+        {.name = "overdue", .flag = &(filter)->overdue}, {.name = "oldest-first", .flag = &(filter)->oldest_first}, \
+    {                                                                                                               \
+        .name = "limit", .number = &(filter)->limit, .min = 1, .max = FILTER_LIMIT_MAX                              \
     }
 
 /* For the help of a command, behind a line of its own for --status. */
-#define FILTER_HELP                                                                         \
-    "  --type T       event type; workers take CARD_ISSUE only\n"                           \
-    "  --code C       reason code of a REJECTED or FAILED event, e.g. attempts_exhausted\n" \
-    "  --user U       user id, exactly\n"                                                   \
-    "  --since D      created within the last D: 90s, 15m, 12h, 7d\n"
+#define FILTER_HELP                                                                                    \
+    "  --type T       event type, e.g. CARD_ISSUE\n"                                                   \
+    "  --code C       reason code of a REJECTED or FAILED event, e.g. attempts_exhausted\n"            \
+    "  --user U       user id, exactly\n"                                                              \
+    "  --since D      created since D: so long ago (90s, 15m, 12h, 7d, 4w) or a time (2026-11-20,\n"   \
+    "                 2026-11-20T10:39:57Z; UTC without an offset)\n"                                  \
+    "  --until D      created before D\n"                                                              \
+    "  --failed-since D  FAILED, and that since D\n"                                                   \
+    "  --key K        the client's Idempotency-Key\n"                                                  \
+    "  --card ID      our id or the issuer's id of the card that it made; and reissues of that card\n" \
+    "  --last4 N      the last four digits of its card\n"                                              \
+    "  --trace ID     trace id, or a whole traceparent\n"                                              \
+    "  --unknown      the issuer may have made a card, and none is stored here\n"                      \
+    "  --overdue      PENDING and due, or held by a worker beyond its lease, for more than a minute\n"
 
-#define FILTER_PARAMS 5
+/* Which filters cost what, for the help of `list` and docs/run.md. */
+#define FILTER_COSTS                                                                                               \
+    "\nFast whatever the number of events: --user, --status FAILED, PENDING or PROCESSING, --failed-since,\n"      \
+    "--unknown, --overdue; and --since with --until, by the length of that time. All others look at every\n"       \
+    "event: add --user or --since. --since and --until go by the time in an event's id, and miss an event whose\n" \
+    "id was made by a clock more than an hour off.\n"
 
-/* Checks what options_read left there; a status may be written in any case. ERR_USAGE. */
+/* Where the events of a filter are looked for. The first three are walked in the order of ids, in pages of bounded
+ * size; the open ones are sorted at each page. */
+enum filter_source {
+    FILTER_ALL,      /* primary key: every event */
+    FILTER_USER,     /* outbox_events_user: every event of one user */
+    FILTER_FAILED,   /* outbox_events_failed */
+    FILTER_OPEN,     /* outbox_events_due: PENDING and PROCESSING */
+    FILTER_UNSETTLED /* both of these */
+};
+
+#define FILTER_PARAMS 14
+
+/* One filter by its name, with or without dashes in front, as in a URL's query; value borrowed. A flag takes "", "1" or
+ * "true". ERR_USAGE: no such filter, or no such value. A second one of the same name replaces the first. */
+must_check bool filter_set(struct filter *filter, const char *name, const char *value, struct err *err);
+/* Reads what was given; a status may be written in any case. ERR_USAGE: a filter that can match nothing by its form. */
 must_check bool filter_check(struct filter *filter, struct err *err);
+/* Whether every event matches; the limit and the order are no filters. */
 bool filter_is_empty(const struct filter *filter);
-/* Fills params[0..4]: status, type, code, user, age in microseconds. The texts of the filter must outlive them. */
-void filter_params(const struct filter *filter, struct pg_param params[FILTER_PARAMS]);
+enum filter_source filter_source(const struct filter *filter);
+/* operator_pick_*: the events of that source. Its parameters behind FILTER_PARAMS are in pick.h. */
+const struct sql_statement *filter_statement(const struct filter *filter);
+/* Fills params[0..13]. now_us: of the database, what "ago" counts from. The texts of the filter must outlive them. */
+void filter_params(const struct filter *filter, int64_t now_us, struct pg_param params[FILTER_PARAMS]);
 
 #endif

@@ -21,9 +21,10 @@
 
 static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
-    &ctl_migrate, &ctl_status,  &ctl_list,      &ctl_show,     &ctl_explain,     &ctl_replay, &ctl_cancel,
-    &ctl_resolve, &ctl_reissue, &ctl_reconcile, &ctl_workers,  &ctl_targets,     &ctl_pause,  &ctl_resume,
-    &ctl_probe,   &ctl_keys,    &ctl_doctor,    &help_command, &version_command,
+    &ctl_migrate, &ctl_status,  &ctl_list,     &ctl_show,        &ctl_explain, &ctl_replay,
+    &ctl_cancel,  &ctl_resolve, &ctl_reissue,  &ctl_reconcile,   &ctl_workers, &ctl_targets,
+    &ctl_pause,   &ctl_resume,  &ctl_probe,    &ctl_audit,       &ctl_limits,  &ctl_keys,
+    &ctl_console, &ctl_doctor,  &help_command, &version_command,
 };
 
 bool ctl_connect_only(struct ctl *ctl, struct err *err)

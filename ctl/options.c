@@ -88,12 +88,28 @@ bool options_read(const struct option_spec *specs, char **arguments, int count, 
     return true;
 }
 
+bool options_set(const struct option_spec *specs, const char *name, const char *value, struct err *err)
+{
+    int index;
+    const struct option_spec *spec = find(specs, name, strlen(name), &index);
+    if (!spec)
+        return err_set(err, ERR_USAGE, "there is no %.60s", name);
+    if (spec->flag && value[0] != '\0' && strcmp(value, "1") != 0 && strcmp(value, "true") != 0)
+        return err_set(err, ERR_USAGE, "--%s takes no value", spec->name);
+    return take(spec, value, err);
+}
+
 bool options_duration(const char *text, int64_t *ret_us)
 {
     static const struct {
         const char *unit;
         int64_t ms;
-    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 3600 * 1000}, {"d", 24 * 3600 * 1000}};
+    } units[] = {{"ms", 1},
+                 {"s", 1000},
+                 {"m", 60 * 1000},
+                 {"h", 3600 * 1000},
+                 {"d", 24 * 3600 * 1000},
+                 {"w", 7 * 24 * 3600 * 1000}};
 
     char *end;
     errno = 0;
@@ -107,6 +123,48 @@ bool options_duration(const char *text, int64_t *ret_us)
             *ret_us = number * units[i].ms * 1000;
             return true;
         }
+    }
+    return false;
+}
+
+/* Digits with at most one point: "0.2", "10". strtod(3) would also take "inf", "1e9" and "0x10". */
+static bool read_decimal(const char *text, size_t length, double *ret_number)
+{
+    char copy[24];
+    size_t points = 0;
+    if (length == 0 || length >= sizeof(copy))
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        points += text[i] == '.';
+        if (text[i] != '.' && (text[i] < '0' || text[i] > '9'))
+            return false;
+    }
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    if (points > 1 || copy[0] == '.' || copy[length - 1] == '.')
+        return false;
+    *ret_number = strtod(copy, NULL);
+    return true;
+}
+
+bool options_rate(const char *text, int64_t *ret_interval_us)
+{
+    static const struct {
+        const char *unit;
+        double us;
+    } units[] = {{"", 1e6}, {"/s", 1e6}, {"/m", 60e6}, {"/h", 3600e6}};
+    size_t length = strcspn(text, "/");
+    double number;
+    if (!read_decimal(text, length, &number) || number <= 0)
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
+        if (strcmp(text + length, units[i].unit) != 0)
+            continue;
+        double interval_us = units[i].us / number;
+        if (interval_us < 10 || interval_us > 86400e6)
+            return false;
+        *ret_interval_us = (int64_t)interval_us;
+        return true;
     }
     return false;
 }

@@ -18,7 +18,12 @@ struct option_spec {
  * of `arguments`, ret_count of them. ERR_USAGE: unknown, given twice, no value, no such number. */
 must_check bool options_read(const struct option_spec *specs, char **arguments, int count, int *ret_count,
                              struct err *err);
-/* "90s", "12h", "7d": units ms s m h d, as in the configuration. At most 100 years. */
+/* Sets one option by its name, given as often as one likes. For a flag the value is "", "1" or "true". ERR_USAGE. */
+must_check bool options_set(const struct option_spec *specs, const char *name, const char *value, struct err *err);
+/* "90s", "12h", "4w": units ms s m h d, as in the configuration, and w. At most 100 years. */
 must_check bool options_duration(const char *text, int64_t *ret_us);
+/* "5", "0.2", "10/m", "100/h": so many a second, a minute, an hour, as the time between two; at most 100000 a second, and
+ * at least one a day. */
+must_check bool options_rate(const char *text, int64_t *ret_interval_us);
 
 #endif

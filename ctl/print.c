@@ -190,6 +190,22 @@ const char *print_span(int64_t us, char ret_text[PRINT_SPAN_SIZE])
     return ret_text;
 }
 
+const char *print_number(int64_t number, char ret_text[PRINT_NUMBER_SIZE])
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof(digits), "%" PRIu64, number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
+    char *out = ret_text;
+    if (number < 0)
+        *out++ = '-';
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            *out++ = ',';
+        *out++ = digits[i];
+    }
+    *out = '\0';
+    return ret_text;
+}
+
 bool print_set_time(struct json *object, const char *name, int64_t wall_us)
 {
     char text[CLOCK_RFC3339_SIZE];

@@ -8,8 +8,9 @@
 #include "common/json/json.h"
 
 #define PRINT_COLUMNS_MAX 12
-#define PRINT_TIME_SIZE 24 /* "2026-11-20T10:39:57Z" and its NUL */
-#define PRINT_SPAN_SIZE 32 /* "3 d 4 h" */
+#define PRINT_TIME_SIZE 24   /* "2026-11-20T10:39:57Z" and its NUL */
+#define PRINT_SPAN_SIZE 32   /* "3 d 4 h" */
+#define PRINT_NUMBER_SIZE 32 /* "1,204" */
 
 /* Rows are held until the page is flushed, so that the columns fit them. */
 struct table {
@@ -39,6 +40,8 @@ void print_text(const char *text, FILE *out);
 const char *print_time(int64_t wall_us, char ret_text[PRINT_TIME_SIZE]);
 /* "850 ms", "42 s", "3 min 20 s", "5 h 1 min", "3 d 4 h"; of the absolute value. */
 const char *print_span(int64_t us, char ret_text[PRINT_SPAN_SIZE]);
+/* A count for people: "1,204". */
+const char *print_number(int64_t number, char ret_text[PRINT_NUMBER_SIZE]);
 /* A time for programs: RFC 3339 text with microseconds, null for 0. */
 bool print_set_time(struct json *object, const char *name, int64_t wall_us);
 

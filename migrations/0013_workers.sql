@@ -52,14 +52,15 @@ CREATE TABLE issuing.target_controls (
     paused_at    timestamptz,             -- NULL = not paused
     paused_by    text,                    -- the actor, for people
     paused_why   text,
-    probe_number int8 NOT NULL DEFAULT 0, -- how often a probe was asked for; a worker compares it with the last one it saw
-    CONSTRAINT target_controls_paused CHECK ((paused_at IS NULL) = (paused_by IS NULL) AND (paused_at IS NULL) = (paused_why IS NULL))
+    probe_number int8 NOT NULL DEFAULT 0, -- how often a probe was asked for; a worker compares it with its last one
+    CONSTRAINT target_controls_paused CHECK ((paused_at IS NULL) = (paused_by IS NULL)
+                                             AND (paused_at IS NULL) = (paused_why IS NULL))
 );
 
--- What a worker writes every few seconds, and what it is to obey. Clock steps heal: every time is written anew, as an age
--- before now, and a row whose time is ahead of the clock is removed until its worker writes it again. Locks that others
--- hold on the tables of workers are waited for only shortly, and cost the picture, not the controls: is_noted tells.
--- A lost heartbeat is followed by the next, so its commit does not wait for the disk or for a standby.
+-- What a worker writes every few seconds, and what it is to obey. Clock steps heal: every time is written anew, as an
+-- age before now, and a row whose time is ahead of the clock is removed until its worker writes it again. Locks that
+-- others hold on the tables of workers are waited for only shortly, and cost the picture, not the controls: is_noted
+-- tells. A lost heartbeat is followed by the next, so its commit does not wait for the disk or for a standby.
 CREATE FUNCTION issuing.heartbeat(
     worker text, host_name text, process int8, release text, up_ms int8, held int8, room int8, draining bool,
     targets text[], states text[], since_ms int8[], causes text[], restings bool[], pauses bool[],
@@ -76,20 +77,23 @@ CREATE FUNCTION issuing.heartbeat(
         PERFORM set_config('synchronous_commit', 'off', true);
         BEGIN
             INSERT INTO workers AS w (name, host, pid, version, started_at, seen_at, in_flight, slots, is_draining)
-            VALUES (worker, host_name, process, release, at - up_ms * interval '1 millisecond', at, held, room, draining)
+            VALUES (worker, host_name, process, release, at - up_ms * interval '1 millisecond', at, held, room,
+                    draining)
             ON CONFLICT (name) DO UPDATE
             SET host = excluded.host, pid = excluded.pid, version = excluded.version, started_at = excluded.started_at,
                 seen_at = excluded.seen_at, in_flight = excluded.in_flight, slots = excluded.slots,
                 is_draining = excluded.is_draining;
-            INSERT INTO worker_targets AS w (worker, target, state, since, cause, is_resting, is_paused, next_at, in_flight,
-                                             waiting, call_limit, probe_number)
+            INSERT INTO worker_targets AS w (worker, target, state, since, cause, is_resting, is_paused, next_at,
+                                             in_flight, waiting, call_limit, probe_number)
             SELECT heartbeat.worker, t.target, t.state, at - t.since * interval '1 millisecond', t.cause, t.is_resting,
-                   t.is_paused, at + t.next * interval '1 millisecond', t.in_flight, t.waiting, t.call_limit, t.probe_number
+                   t.is_paused, at + t.next * interval '1 millisecond', t.in_flight, t.waiting, t.call_limit,
+                   t.probe_number
             FROM unnest(targets, states, since_ms, causes, restings, pauses, next_ms, flights, waits, limits, probes)
-                AS t (target, state, since, cause, is_resting, is_paused, next, in_flight, waiting, call_limit, probe_number)
+                AS t (target, state, since, cause, is_resting, is_paused, next, in_flight, waiting, call_limit,
+                      probe_number)
             ON CONFLICT (worker, target) DO UPDATE
-            SET state = excluded.state, since = excluded.since, cause = excluded.cause, is_resting = excluded.is_resting,
-                is_paused = excluded.is_paused, next_at = excluded.next_at, in_flight = excluded.in_flight,
+            SET state = excluded.state, since = excluded.since, cause = excluded.cause,
+                is_resting = excluded.is_resting, is_paused = excluded.is_paused, next_at = excluded.next_at, in_flight = excluded.in_flight,
                 waiting = excluded.waiting, call_limit = excluded.call_limit, probe_number = excluded.probe_number;
             DELETE FROM workers w WHERE w.name IN (
                 SELECT o.name FROM workers o
@@ -151,7 +155,8 @@ CREATE FUNCTION issuing.control_target(
                 -- Something to probe with: where events are rare, the next one may come back much later.
                 UPDATE outbox_events e SET next_attempt_at = clock_timestamp()
                 WHERE e.id = (SELECT n.id FROM outbox_events n
-                              WHERE n.event_type = 'CARD_ISSUE' AND n.due_at > clock_timestamp() AND n.status = 'PENDING'
+                              WHERE n.event_type = 'CARD_ISSUE' AND n.due_at > clock_timestamp()
+                                AND n.status = 'PENDING'
                               ORDER BY n.due_at LIMIT 1 FOR UPDATE SKIP LOCKED);
             ELSE
                 RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';

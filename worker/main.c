@@ -4,16 +4,20 @@
  * The order: options, loop, database, HTTP client, worker, admin listener (daemon_main()); then the loop; then the
  * drain in the opposite order. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/base/log.h"
 #include "common/daemon.h"
 #include "common/http_client/http_client.h"
 #include "common/outbox.h"
 #include "common/pg/pg_listen.h"
+#include "worker/breaker.h"
 #include "worker/worker.h"
 #include "worker/worker_metrics.h"
+#include "worker/worker_status.h"
 
 #define ANSWER_MAX (64 * 1024)
 #define PIPELINE 8
@@ -25,12 +29,31 @@ struct program {
     struct http_client *http;
     struct worker *worker;
     struct pg_listen *listen;
+    struct worker_status status;
 };
 
 static void on_scrape(void *context)
 {
     struct program *program = context;
     worker_update_metrics(program->worker);
+}
+
+static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
+{
+    struct program *program = context;
+    struct worker_status *status = &program->status;
+    int64_t now_us = clock_wall_us();
+    status->in_flight = worker_in_flight(program->worker);
+    /* While the database is away the last count says nothing of now. */
+    status->knows_backlog = pg_pool_ready(program->daemon.pool) &&
+                            outbox_gauges_backlog(program->daemon.gauges, &status->pending, &status->oldest_ms);
+    worker_update_metrics(program->worker);
+    for (size_t i = 0; i < ARRAY_SIZE(status->targets); i++) {
+        const struct metric_series *breaker =
+            metrics_series(program->daemon.metrics, DAEMON_METRIC_BREAKER_STATE, status->targets[i].name, NULL);
+        worker_status_note(&status->targets[i], metric_value(breaker) == BREAKER_CLOSED, now_us);
+    }
+    worker_status_line(status, now_us, ret_text, DAEMON_STATUS_SIZE);
 }
 
 /* The database is back, or the api accepted a request. */
@@ -116,10 +139,23 @@ static bool open_modules(void *context, struct err *err)
                           &program->listen, err);
 }
 
+/* The unit passes on what is in /etc/credstore and does not report what is missing there; the peer's 401 would be the
+ * first sign of it. A client certificate is a credential too. */
+static void warn_of_missing_credential(const char *peer, const char *file, const char *certificate_file)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "issuing.%s_credential", peer);
+    if (getenv("CREDENTIALS_DIRECTORY") && !file && !certificate_file)
+        log_warning("there is no credential for a peer: calls carry none", LOG_TEXT("target", peer),
+                    LOG_TEXT("missing", name));
+}
+
 static void on_started(void *context)
 {
     struct program *program = context;
     const struct config *config = &program->daemon.config;
+    warn_of_missing_credential("issuer", config->issuer.credential_file, config->issuer.client_cert_file);
+    warn_of_missing_credential("core", config->core.credential_file, config->core.client_cert_file);
     log_info("started", LOG_TEXT("worker", program->name), LOG_TEXT("admin", config->worker.admin_listen),
              LOG_TEXT("issuer", config->issuer.url), LOG_TEXT("core", config->core.url),
              LOG_NUMBER("max_in_flight", config->worker.max_in_flight));
@@ -127,7 +163,7 @@ static void on_started(void *context)
 
 int main(int argc, char **argv)
 {
-    static struct program program;
+    static struct program program = {.status = {.targets = {{.name = "issuer"}, {.name = "core"}}}};
     program.daemon = (struct daemon){
         .name = "issuing-worker",
         .program = CONFIG_WORKER,
@@ -143,6 +179,7 @@ int main(int argc, char **argv)
         .is_idle = is_idle,
         .close = close_modules,
         .on_late = on_late,
+        .describe = describe,
         .context = &program,
     };
     return daemon_main(&program.daemon, argc, argv);

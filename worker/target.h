@@ -81,8 +81,8 @@ void target_init(struct target *target, int failures_max, int64_t probe_interval
                  void (*on_change)(struct target *target));
 /* The ticket's kind, is_aside, event_id and on_admitted are set. */
 enum target_entry target_enter(struct target *target, struct target_ticket *ticket);
-/* May call on_admitted of tickets that wait. cause: the code of the answer (breaker.h), NULL = none. retry_after_ms: from
- * a 429; -1 = it has none. */
+/* May call on_admitted of tickets that wait. cause: the code of the answer (breaker.h), NULL = none. retry_after_ms:
+ * from a 429; -1 = it has none. */
 void target_leave(struct target *target, struct target_ticket *ticket, enum breaker_result result, const char *cause,
                   int64_t retry_after_ms);
 /* To be called when a rest is over: admits the calls that waited for it. */

@@ -54,7 +54,7 @@ void log_init(const char *program, enum log_level least, enum log_format format)
     program_name = program;
     least_level = least;
     line_format = format;
-    to_journal = format == LOG_FORMAT_JSON && stderr_is_journal();
+    to_journal = stderr_is_journal();
 }
 
 const char *log_level_name(enum log_level level)
@@ -397,9 +397,9 @@ static void put_head(struct line *line, enum log_level level, const char *messag
     char time[CLOCK_RFC3339_SIZE], copy[VALUE_MAX_BYTES];
     clock_format(clock_wall_us(), time);
     redacted(message, copy);
+    if (to_journal)
+        line_put(line, journal_prefix(level));
     if (line_format == LOG_FORMAT_JSON) {
-        if (to_journal)
-            line_put(line, journal_prefix(level));
         line_put(line, "{");
         put_json_member(line, "ts", time, true);
         put_json_member(line, "level", log_level_name(level), true);
@@ -410,6 +410,12 @@ static void put_head(struct line *line, enum log_level level, const char *messag
         line->length += (size_t)sprintf(line->text + line->length, " %-7s ", log_level_name(level));
         put_escaped(line, copy, false);
     }
+}
+
+static void write_line(const struct line *line)
+{
+    ssize_t written = write(STDERR_FILENO, line->text, line->length);
+    (void)written;
 }
 
 void log_write_list(enum log_level level, const char *message, const struct log_field *fields)
@@ -425,7 +431,20 @@ void log_write_list(enum log_level level, const char *message, const struct log_
         line_put(&line, line.truncated ? ",\"truncated\":true}\n" : "}\n");
     else
         line_put(&line, line.truncated ? " [truncated]\n" : "\n");
-    ssize_t written = write(STDERR_FILENO, line.text, line.length);
-    (void)written;
+    write_line(&line);
     errno = saved_errno;
+}
+
+void log_complain(const char *program, const char *message)
+{
+    struct line line = {.length = 0, .truncated = false};
+    char copy[VALUE_MAX_BYTES];
+    if (stderr_is_journal())
+        line_put(&line, journal_prefix(LOG_ERROR));
+    put_escaped(&line, program, false);
+    if (line_has_capacity(&line, 2))
+        line_put(&line, ": ");
+    put_escaped(&line, redacted(message, copy), false);
+    line_put(&line, "\n");
+    write_line(&line);
 }

@@ -38,6 +38,9 @@ static inline const char *log_text_of(const char *text)
 /* program: the name in every line, must outlive the log. */
 void log_init(const char *program, enum log_level least, enum log_format format);
 void log_write_list(enum log_level level, const char *message, const struct log_field *fields);
+/* An error for the person who started the program, also before log_init(): "<program>: <message>", without time and
+ * fields. In the journal it has the priority of an error. */
+void log_complain(const char *program, const char *message);
 /* Overwrites in place every Luhn-valid run of 13-19 digits, also within a group of 17 digits or more, since a check
  * value may be glued to a card number. The digits may be separated by blanks and dashes, or by one of . / _ , */
 void log_redact(char *text);

@@ -47,7 +47,7 @@ void metric_set(struct metric_series *series, double value);     /* gauges */
 void metric_observe(struct metric_series *series, double value); /* histograms */
 /* All series of a family of gauges. */
 void metrics_set_all(struct metrics *metrics, size_t family_index, double value);
-double metric_value(const struct metric_series *series); /* counters and gauges: for tests */
+double metric_value(const struct metric_series *series); /* of counters and gauges */
 void metrics_render(const struct metrics *metrics, struct buf *out);
 
 #endif

@@ -2,10 +2,11 @@
  *
  * Invariants: without NOTIFY_SOCKET nothing happens; nothing here can fail the program or hold the loop for longer than
  * SEND_TIMEOUT_MS, and only ready and stopping, which are sent once, wait at all.
- * Left out: socket activation and the file descriptor store. */
+ * Left out: sockets that systemd passes (listen_fds.h), the file descriptor store. */
 #include "common/base/sd.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,4 +73,13 @@ void sd_status(const char *format, ...)
 void sd_watchdog(void)
 {
     notify("WATCHDOG=1", MSG_DONTWAIT);
+}
+
+void sd_extend_timeout(int64_t more_ms)
+{
+    char text[64];
+    if (more_ms <= 0)
+        return;
+    snprintf(text, sizeof(text), "EXTEND_TIMEOUT_USEC=%" PRId64, more_ms * 1000);
+    notify(text, MSG_DONTWAIT);
 }

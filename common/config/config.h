@@ -127,6 +127,8 @@ must_check bool config_check(const struct config *config, enum config_program pr
 void config_done(struct config *config);
 /* One line an option: `section.key = value  # origin`; a password inside database.url is masked. */
 void config_show(const struct config *config, FILE *out);
+/* Whether anything but the default gives this option ("api.listen") its value. */
+bool config_is_set(const struct config *config, const char *name);
 /* Calls on_difference with the name of each option of this program that differs between the two. */
 void config_compare(const struct config *left, const struct config *right, enum config_program program,
                     void (*on_difference)(void *context, const char *name), void *context);

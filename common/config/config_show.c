@@ -57,6 +57,17 @@ static bool is_same(const struct config *left, const struct config *right, const
     return text && other_text ? strcmp(text, other_text) == 0 : text == other_text;
 }
 
+bool config_is_set(const struct config *config, const char *name)
+{
+    char option[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < config_option_count; i++) {
+        config_option_name(&config_options[i], option);
+        if (strcmp(option, name) == 0)
+            return config->origins->of[i] != ORIGIN_DEFAULT;
+    }
+    return false;
+}
+
 void config_compare(const struct config *left, const struct config *right, enum config_program program,
                     void (*on_difference)(void *context, const char *name), void *context)
 {
@@ -142,6 +153,8 @@ void config_help(enum config_program program, FILE *out)
         write_type(option, out);
         fprintf(out, "\n        %s", option->help);
         write_range(option, out);
+        if (option->credential)
+            fprintf(out, " Credential of systemd: %s.", option->credential);
         if (*default_of(option))
             fprintf(out, " Default: %s.", default_of(option));
         fputc('\n', out);

@@ -68,6 +68,7 @@ void http_conn_set_state(struct http_conn *conn, enum http_conn_state state)
 {
     assert(is_move(conn->state, state));
     conn->state = state;
+    conn->had_request |= state == HTTP_CONN_HEAD;
     conn->deadline_ms = deadline_of(conn, state);
 }
 
@@ -265,8 +266,12 @@ void http_conn_drain(struct http_conn *conn)
         return;
     uv_os_fd_t fd;
     char byte;
-    if (uv_fileno((uv_handle_t *)&conn->tcp, &fd) == 0 && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+    if (uv_fileno((uv_handle_t *)&conn->tcp, &fd) == 0 && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
         http_conn_set_state(conn, HTTP_CONN_IDLE); /* a request has arrived: it is read and answered, in a short time */
-    else
+    } else if (conn->server->options.listen_fd >= 0 && !conn->had_request) {
+        /* A restart with a passed socket is not to be seen: who has just connected is about to send a request. */
+        conn->deadline_ms = clock_mono_ms() + HTTP_NEW_DRAIN_MS;
+    } else {
         http_conn_close(conn);
+    }
 }

@@ -12,6 +12,7 @@
 static void finish(struct http_conn *conn, bool is_built, struct slice fixed, bool is_last)
 {
     struct http_server *server = conn->server;
+    server->counts.replies++;
     conn->is_over = is_last;
     if (!is_last && conn->slot && conn->slot->is_at_head) {
         http_conn_set_state(conn, HTTP_CONN_BODY);

@@ -15,6 +15,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -41,6 +43,7 @@ struct address {
 void http_server_defaults(struct http_server_options *ret_options)
 {
     *ret_options = (struct http_server_options){
+        .listen_fd = -1,
         .max_connections = 10000,
         .surplus_max = 256,
         .body_max = (size_t)64 * 1024,
@@ -126,7 +129,7 @@ static void on_connection(uv_poll_t *poll, int status, int events);
 static void on_pause_over(uv_timer_t *timer)
 {
     struct http_server *server = container_of(timer, struct http_server, accept_pause);
-    if (server->listen_fd >= 0)
+    if (server->listen_fd >= 0 && !server->is_draining)
         uv_poll_start(&server->listener, UV_READABLE, on_connection);
 }
 
@@ -226,16 +229,20 @@ static bool set_flag(int fd, int level, int name, int value)
     return setsockopt(fd, level, name, &value, sizeof(value)) == 0;
 }
 
+/* These are inherited by accepted sockets. */
+static bool set_flags(int fd)
+{
+    return set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set_flag(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
+}
+
 /* Returns a descriptor, or -1 with errno set. */
 static int listen_at(const struct addrinfo *at)
 {
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    /* No SO_REUSEPORT: a second server on the same port is a mistake that must be seen. TCP_NODELAY and SO_SNDBUF are
-     * inherited by accepted sockets. */
-    bool is_set = set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1) && set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1) &&
-                  set_flag(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER) &&
+    /* No SO_REUSEPORT: a second server on the same port is a mistake that must be seen. */
+    bool is_set = set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1) && set_flags(fd) &&
                   (at->ai_family != AF_INET6 || set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0));
     if (is_set && bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
@@ -278,18 +285,26 @@ static bool open_listener(const char *text, int *ret_fd, struct err *err)
     return true;
 }
 
-static int port_of(int fd)
+static bool get_listener(const struct http_server_options *options, int *ret_fd, struct err *err)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } address;
-    memset(&address, 0, sizeof(address));
-    socklen_t length = sizeof(address);
-    if (getsockname(fd, &address.any, &length) != 0)
-        return 0;
-    return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+    if (options->listen_fd < 0)
+        return open_listener(options->listen, ret_fd, err);
+    if (!set_flags(options->listen_fd)) {
+        err_set(err, ERR_SYSTEM, "can't use the socket that was passed: %s", strerror(errno));
+        close(options->listen_fd);
+        return false;
+    }
+    *ret_fd = options->listen_fd;
+    return true;
+}
+
+static int port_of(const struct sockaddr_storage *address)
+{
+    in_port_t port;
+    /* In both families the port is behind the family. */
+    _Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port), "ports");
+    memcpy(&port, (const char *)address + offsetof(struct sockaddr_in, sin_port), sizeof(port));
+    return ntohs(port);
 }
 
 static void ignore_broken_pipes(void)
@@ -328,9 +343,12 @@ bool http_server_open(uv_loop_t *loop, const struct http_server_options *options
 {
     assert(options->on_request && options->max_connections > 0);
     struct http_server *server = new_server(loop, options);
-    if (!server)
+    if (!server) {
+        if (options->listen_fd >= 0)
+            close(options->listen_fd);
         return err_set(err, ERR_MEMORY, "out of memory for an HTTP server");
-    if (!open_listener(options->listen, &server->listen_fd, err)) {
+    }
+    if (!get_listener(options, &server->listen_fd, err)) {
         free_server(server);
         return false;
     }
@@ -338,10 +356,11 @@ bool http_server_open(uv_loop_t *loop, const struct http_server_options *options
     if (result != 0) {
         close(server->listen_fd);
         free_server(server);
-        return err_set(err, ERR_SYSTEM, "can't watch the socket on %s: %s", options->listen, uv_strerror(result));
+        return err_set(err, ERR_SYSTEM, "can't watch the listening socket: %s", uv_strerror(result));
     }
     ignore_broken_pipes();
-    server->port = port_of(server->listen_fd);
+    socklen_t length = sizeof(server->address);
+    (void)getsockname(server->listen_fd, (struct sockaddr *)&server->address, &length); /* ignoring: for people */
     uv_timer_init(loop, &server->accept_pause);
     uv_timer_init(loop, &server->sweep);
     uv_idle_init(loop, &server->run_ready);
@@ -353,7 +372,16 @@ bool http_server_open(uv_loop_t *loop, const struct http_server_options *options
 
 int http_server_port(const struct http_server *server)
 {
-    return server->port;
+    return port_of(&server->address);
+}
+
+void http_server_address(const struct http_server *server, char ret_text[HTTP_SERVER_ADDRESS_SIZE])
+{
+    struct ip_address address = ip_address_of_socket(&server->address);
+    char text[IP_ADDRESS_TEXT_SIZE];
+    bool is_v4 = server->address.ss_family == AF_INET;
+    ip_address_format(&address, text);
+    snprintf(ret_text, HTTP_SERVER_ADDRESS_SIZE, is_v4 ? "%s:%d" : "[%s]:%d", text, http_server_port(server));
 }
 
 int http_server_connections(const struct http_server *server)
@@ -382,10 +410,13 @@ void http_server_drain(struct http_server *server)
 {
     if (server->is_draining || server->is_closing)
         return;
-    /* The kernel has accepted connections for us; closing the socket would reset them. */
-    accept_some(server, BACKLOG);
+    if (server->options.listen_fd >= 0) {
+        uv_poll_stop(&server->listener);
+    } else {
+        accept_some(server, BACKLOG); /* closing the socket would reset them */
+        stop_listening(server);
+    }
     server->is_draining = true;
-    stop_listening(server);
     struct http_conn *conn;
     LIST_FOREACH(conn, &server->conns, all)
     http_conn_drain(conn);

@@ -83,10 +83,14 @@ struct http_server_counts {
     uint64_t memory;       /* closed or turned away because memory_max was reached */
     uint64_t unread;       /* closed because their client did not take its answer */
     uint64_t accept_rests; /* times that accepting paused for lack of descriptors or memory */
+    uint64_t replies;      /* requests answered, refused ones too */
 };
 
 struct http_server_options {
-    const char *listen;  /* "127.0.0.1:8080", "[::1]:8080", "host:port", "*:8080"; port 0 = any free one */
+    const char *listen; /* "127.0.0.1:8080", "[::1]:8080", "host:port", "*:8080"; port 0 = any free one */
+    /* A listening, non-blocking TCP socket that somebody else holds as well (listen_fds.h), used in place of `listen`;
+     * the server closes it, also when it cannot be opened. -1 = none. */
+    int listen_fd;
     int max_connections; /* beyond it the one that is idle longest is closed; if none is idle, the new one, with 503 */
     int max_per_address; /* connections of one client address, 429 beyond it; 0 = no limit */
     const struct ip_networks *trusted_proxies; /* may be NULL. This and the next two must outlive the server */
@@ -121,9 +125,14 @@ void http_server_defaults(struct http_server_options *ret_options);
 must_check bool http_server_open(uv_loop_t *loop, const struct http_server_options *options,
                                  struct http_server **ret_server, struct err *err);
 int http_server_port(const struct http_server *server);
+/* The address that it listens on, as a client may use it: "127.0.0.1:8080", "[::1]:8080". */
+#define HTTP_SERVER_ADDRESS_SIZE 64
+void http_server_address(const struct http_server *server, char ret_text[HTTP_SERVER_ADDRESS_SIZE]);
 int http_server_connections(const struct http_server *server);
 struct http_server_counts http_server_counts(const struct http_server *server);
-/* Stops accepting and closes idle connections; running requests continue and get "Connection: close". */
+/* Stops accepting and closes idle connections; running requests continue and get "Connection: close". Connections that
+ * the kernel holds for us are accepted first; those of a socket that was passed stay in its backlog for the process that
+ * comes next. */
 void http_server_drain(struct http_server *server);
 bool http_server_is_drained(const struct http_server *server); /* no connection left */
 /* Closes everything; on_closed is called from the loop. A handler that holds a request must still call http_reply(),

@@ -31,6 +31,7 @@
 #define HTTP_LINGER_MS 30000
 #define HTTP_LINGER_QUIET_MS 5000
 #define HTTP_LINGER_DRAIN_MS 1000
+#define HTTP_NEW_DRAIN_MS 1000 /* for the first request of a connection, when the server drains */
 #define HTTP_LINGER_BYTES ((size_t)16 << 20)
 /* Bytes drained between two sweeps, of one connection and of all; beyond them TCP makes the client wait. */
 #define HTTP_LINGER_RATE ((size_t)4 << 20)
@@ -185,6 +186,7 @@ struct http_conn {
     bool is_reading;
     bool is_over;        /* the last reply was given: once sent, linger and close */
     bool is_surplus;     /* above a limit: accepted only to be refused */
+    bool had_request;    /* the first byte of one, at least */
     bool client_is_done; /* end of input: no more requests, but those read are still answered */
     int64_t deadline_ms; /* of the state; INT64_MAX = none */
     struct http_origin origin;
@@ -217,9 +219,9 @@ struct http_server {
     uv_poll_t listener;
     uv_timer_t accept_pause;
     uv_timer_t sweep;
-    uv_idle_t run_ready; /* works through the tails of the connections in `ready` */
-    int listen_fd;       /* -1 when no longer listening */
-    int port;
+    uv_idle_t run_ready;                     /* works through the tails of the connections in `ready` */
+    int listen_fd;                           /* -1 when no longer listening */
+    struct sockaddr_storage address;         /* of the listening socket */
     int connections, surplus, closing_count; /* closing_count: those of `connections` that are closed and no surplus */
     bool is_draining, is_closing;
     struct closing closing; /* of the server's handles and its connections; started when the server opens */

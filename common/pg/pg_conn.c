@@ -120,9 +120,11 @@ static void on_timer(uv_timer_t *timer)
     if (connection->state != PG_STATE_DOWN) {
         /* libpq itself never gives up a silent host for the next one in the list. */
         pg_hosts_rotate(&connection->hosts, connection->libpq);
-        pg_connection_lose(connection, connection->state == PG_STATE_UP
-                                           ? "the server accepts connections and does not answer within 5 s"
-                                           : "no answer from the database server within 5 s");
+        pg_connection_lose(connection,
+                           connection->state == PG_STATE_UP
+                               ? "the server accepts connections and does not answer within 5 s (or a pooler "
+                                 "has no session left)"
+                               : "no answer from the database server within 5 s");
         return;
     }
     if (connection->hooks->may_connect && !connection->hooks->may_connect(connection)) {

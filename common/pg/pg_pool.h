@@ -44,6 +44,9 @@ must_check bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *opti
 void pg_pool_submit(struct pg_pool *pool, struct pg_query *query);
 /* At least one connection is up and the schema fits. */
 bool pg_pool_ready(const struct pg_pool *pool);
+/* The newest session that was checked runs in another process than the connection was told: a pooler is in between.
+ * Only where the schema is checked. */
+bool pg_pool_is_behind_pooler(const struct pg_pool *pool);
 /* Queries without a result, those that wait included. */
 int pg_pool_in_flight(const struct pg_pool *pool);
 /* Those of them that wait for a connection. */

@@ -59,6 +59,7 @@ struct pg_pool {
     int in_flight_count;
     enum { REPORTED_NOTHING, REPORTED_READY, REPORTED_DOWN } reported;
     char reason[256]; /* why it is down, as reported */
+    bool is_behind_pooler;
     bool is_closing, are_connections_closed;
     void (*on_closed)(void *context);
     void *closed_context;

@@ -30,6 +30,11 @@ bool pg_pool_ready(const struct pg_pool *pool)
     return false;
 }
 
+bool pg_pool_is_behind_pooler(const struct pg_pool *pool)
+{
+    return pool->is_behind_pooler;
+}
+
 int pg_pool_sessions_max(const struct pg_pool *pool)
 {
     return pool->options.connections + PG_POOL_SPARE;
@@ -122,10 +127,17 @@ static void check_schema(struct slot *slot, int64_t version)
     pg_connection_lose(&slot->connection, text);
 }
 
+static void check_pooler(struct slot *slot, const struct pg_rows *rows)
+{
+    int process = PQbackendPID(slot->connection.libpq);
+    slot->pool->is_behind_pooler = pg_rows_count(rows) == 1 && pg_int8(rows, 0, 2) != process;
+}
+
 static void on_schema(struct slot *slot, const struct pg_query_result *result)
 {
     switch (result->kind) {
     case PG_DONE:
+        check_pooler(slot, result->rows);
         check_schema(slot, pg_rows_count(result->rows) == 1 ? pg_int8(result->rows, 0, 0) : 0);
         break;
     case PG_REFUSED:

@@ -2,19 +2,24 @@
  *
  * Invariants: a connection is never opened again; when it is lost, every later call returns ERR_AWAY. A connection that
  * is lost during a call leaves the outcome unknown; the caller knows whether that matters. Left out: timeouts of
- * statements; the operator has Ctrl-C. */
+ * statements, except pg_sync_limit(); the operator has Ctrl-C. */
 #include "common/pg/pg_sync.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/pg/pg_libpq.h"
+#include "common/pg/sql/statements.h"
 
 struct pg_sync {
     PGconn *connection;
     char sqlstate[6];
+    int64_t answer_ms; /* the longest wait for an answer; 0 = for ever */
+    bool is_late;      /* an answer did not come in time: the connection is of no use any more */
     struct pg_doubt doubt; /* about the commit of the current call */
 };
 
@@ -119,12 +124,58 @@ static bool take(struct pg_sync *db, PGresult *result, const char *name, struct 
                    db->sqlstate[0] ? ")" : "");
 }
 
+void pg_sync_limit(struct pg_sync *db, int64_t answer_ms)
+{
+    db->answer_ms = answer_ms;
+}
+
+/* Whether the answer to what was sent is there, within answer_ms. A lost connection is an answer too. */
+static bool is_answered(struct pg_sync *db)
+{
+    int64_t until_ms = clock_mono_ms() + db->answer_ms;
+    while (PQisBusy(db->connection)) {
+        int64_t left_ms = until_ms - clock_mono_ms();
+        struct pollfd socket = {.fd = PQsocket(db->connection), .events = POLLIN};
+        if (left_ms <= 0)
+            return false;
+        if (poll(&socket, 1, (int)left_ms) < 0 && errno != EINTR)
+            return false;
+        if (socket.revents != 0 && !PQconsumeInput(db->connection))
+            return true;
+    }
+    return true;
+}
+
+/* PQexecParams within answer_ms. NULL: it could not be sent, or no answer came (is_late). */
+static PGresult *ask_in_time(struct pg_sync *db, const struct sql_statement *statement, const struct pg_values *values)
+{
+    PGresult *result, *more;
+    if (!PQsendQueryParams(db->connection, statement->text, statement->parameters, NULL, values->values,
+                           values->lengths, values->formats, 1))
+        return NULL;
+    db->is_late = !is_answered(db);
+    if (db->is_late)
+        return NULL;
+    result = PQgetResult(db->connection);
+    while (result && (more = PQgetResult(db->connection)))
+        PQclear(more);
+    return result;
+}
+
 bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
                    struct pg_rows **ret_rows, struct err *err)
 {
     struct pg_values values;
+    if (db->is_late)
+        return err_set(err, ERR_AWAY, "the connection was given up");
     pg_values_fill(&values, params, statement->parameters);
     db->doubt = (struct pg_doubt){.is_there = false};
+    if (db->answer_ms > 0) {
+        PGresult *answer = ask_in_time(db, statement, &values);
+        return db->is_late ? err_set(err, ERR_AWAY, "%s: no answer within %lld s", statement->name,
+                                     (long long)db->answer_ms / 1000)
+                           : take(db, answer, statement->name, ret_rows, err);
+    }
     PGresult *result = PQexecParams(db->connection, statement->text, statement->parameters, NULL, values.values,
                                     values.lengths, values.formats, 1);
     return take(db, result, statement->name, ret_rows, err);
@@ -134,6 +185,15 @@ bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err)
 {
     db->doubt = (struct pg_doubt){.is_there = false};
     return take(db, PQexec(db->connection, text), "", NULL, err);
+}
+
+bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(db, &sql_session_process, NULL, &rows, err))
+        return false;
+    *ret_is_pooled = pg_int8(rows, 0, 0) != PQbackendPID(db->connection);
+    return true;
 }
 
 const char *pg_sync_sqlstate(const struct pg_sync *db)

@@ -16,6 +16,9 @@ must_check bool pg_sync_open(const char *conninfo, const char *application_name,
 void pg_sync_close(struct pg_sync *db); /* accepts NULL */
 #define pg_sync_scope on_scope_end(pg_sync_closep)
 void pg_sync_closep(struct pg_sync **db);
+/* From now on a call that gets no answer for so long ends with ERR_AWAY, and the connection is of no use any more. The
+ * server may go on with the statement: its statement_timeout is to be shorter. 0 = waits for ever, as at first. */
+void pg_sync_limit(struct pg_sync *db, int64_t answer_ms);
 /* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's message, ERR_AWAY when the
  * connection is lost. */
 must_check bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
@@ -23,6 +26,9 @@ must_check bool pg_sync_query(struct pg_sync *db, const struct sql_statement *st
 /* Any text, several statements allowed, no parameters: migrations, BEGIN, COMMIT. One simple query is one transaction
  * unless the text begins or ends transactions itself. */
 must_check bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err);
+/* Whether a pooler is in between: the server's process is not the one that the connection was told when it was made. A
+ * pooler that passes the true process on is not noticed. */
+must_check bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err);
 /* The SQLSTATE of the last failure, "" if none. */
 const char *pg_sync_sqlstate(const struct pg_sync *db);
 void pg_rows_free(struct pg_rows *rows);

@@ -9,7 +9,6 @@
 
 #include "common/pg/pg_sync.h"
 #include "ctl/event.h"
-#include "ctl/filter.h"
 #include "migrations.h"
 #include "statements.h"
 #include "tests/unit/suite.h"
@@ -201,43 +200,6 @@ START_TEST(an_event_that_failed_again_after_it_was_chosen_is_left_alone)
     ck_assert_int_eq(replay(operator, seen_us, NULL), 0);
     ck_assert_int_eq(number("SELECT count(*) FROM operator_actions"), 1);
     ck_assert_int_eq(replay(operator, 0, NULL), 1);
-}
-END_TEST
-
-static int page(const struct filter *filter, int64_t horizon_us, const struct uuid *after, struct uuid *ret_first)
-{
-    struct pg_param params[FILTER_PARAMS + 3];
-    pg_rows_scope struct pg_rows *rows = NULL;
-    filter_params(filter, params);
-    params[FILTER_PARAMS] = pg_param_int8(horizon_us);
-    params[FILTER_PARAMS + 1] = after ? pg_param_uuid(after) : pg_param_null();
-    params[FILTER_PARAMS + 2] = pg_param_int8(10);
-    ck_assert_msg(pg_sync_query(operator, & sql_operator_replay_page, params, &rows, &err), "%s", err.message);
-    if (pg_rows_count(rows) > 0)
-        *ret_first = pg_uuid(rows, 0, 0);
-    return pg_rows_count(rows);
-}
-
-START_TEST(a_bulk_replay_walks_oldest_first_and_stops_at_its_horizon)
-{
-    struct uuid first = id, second, found;
-    const struct filter all = {0}, none = {.user = "bob"},
-                        by_code = {.code = "attempts_exhausted", .since_us = 1000000, .since = "1s"};
-    insert_failed();
-    second = id = uuid7_make();
-    insert_failed();
-    int64_t horizon_us = number("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8");
-    id = uuid7_make();
-    insert_failed(); /* news */
-    ck_assert_int_eq(page(&all, horizon_us, NULL, &found), 2);
-    ck_assert(uuid_equal(&found, &first));
-    ck_assert_int_eq(page(&all, horizon_us, &first, &found), 1);
-    ck_assert(uuid_equal(&found, &second));
-    ck_assert_int_eq(page(&all, horizon_us, &second, &found), 0);
-    ck_assert_int_eq(page(&none, horizon_us, NULL, &found), 0);
-    change("UPDATE outbox_events SET created_at = now() - interval '1 hour', updated_at = now() - interval '1 hour'");
-    ck_assert_int_eq(page(&all, horizon_us, NULL, &found), 3);
-    ck_assert_int_eq(page(&by_code, horizon_us, NULL, &found), 0);
 }
 END_TEST
 
@@ -766,7 +728,6 @@ int main(void)
     tcase_add_test(cases, a_replay_leaves_who_why_before_and_after);
     tcase_add_test(cases, only_a_failed_event_is_replayed);
     tcase_add_test(cases, an_event_that_failed_again_after_it_was_chosen_is_left_alone);
-    tcase_add_test(cases, a_bulk_replay_walks_oldest_first_and_stops_at_its_horizon);
     tcase_add_test(cases, cancel_ends_what_was_never_sent);
     tcase_add_test(cases, cancel_refuses_what_may_have_been_sent);
     tcase_add_test(cases, a_replay_forgets_what_was_counted_and_not_when_something_was_sent);

@@ -359,7 +359,7 @@ def the_description_and_the_pages_of_problems_need_no_token(world):
     assert_true(document["openapi"].startswith("3.1"), "OpenAPI 3.1")
     assert_equal(sorted(document["paths"]), sorted(["/v1/card-requests", "/v1/card-requests/{id}", "/v1/cards",
                                                     "/v1/cards/{id}", "/v1/cards/{id}/number",
-                                                    "/openapi.json", "/problems/{slug}"]), "paths")
+                                                    "/openapi.json", "/problems", "/problems/{slug}"]), "paths")
     assert_true({"201", "202", "400", "401", "409", "413", "414", "415", "422", "429", "431",
                  "503"} <= set(document["paths"]["/v1/card-requests"]["post"]["responses"]),
                 "every answer of POST is described")

@@ -117,13 +117,20 @@ def psql(text, conninfo):
     return done.stdout.strip()
 
 
+# The descriptor in $1 becomes 3, and only 3, as sd_listen_fds(3) says; the process stays the same.
+PASS_SOCKET = """fd=$1; shift; [ "$fd" = 3 ] || { exec 3<&"$fd"; eval "exec $fd<&-"; }
+export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=http; exec "$@" """
+
+
 class Program:
     """One process. Its output goes to a log; should the runner die, the kernel kills it."""
 
     is_peer = False  # one that the daemons call; ends after them
 
-    def __init__(self, name, argv, log, clock=None):
+    def __init__(self, name, argv, log, clock=None, passed=None):
+        """passed: a listening socket that the program gets as systemd would pass it."""
         self.name, self.argv, self.log, self.clock = name, [str(word) for word in argv], log, clock
+        self.passed = passed
         self.expected_dead = False
         self.popen = None
         self.start()
@@ -131,8 +138,10 @@ class Program:
     def start(self):
         self.expected_dead = False
         with open(self.log, "ab") as log:
-            self.popen = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *self.argv], stdin=subprocess.DEVNULL,
-                                          stdout=log, stderr=log,
+            fds = [self.passed.fileno()] if self.passed else []
+            words = [*(["bash", "-c", PASS_SOCKET, "bash", str(fds[0])] if fds else []), *self.argv]
+            self.popen = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *words], stdin=subprocess.DEVNULL,
+                                          stdout=log, stderr=log, pass_fds=fds,
                                           env=environment(self.clock), start_new_session=True)
         return self
 
@@ -171,9 +180,9 @@ class Program:
 class Daemon(Program):
     """An api or a worker: it has an admin listener."""
 
-    def __init__(self, name, argv, log, admin, port=None, clock=None):
+    def __init__(self, name, argv, log, admin, port=None, clock=None, passed=None):
         self.admin, self.port = admin, port
-        super().__init__(name, argv, log, clock)
+        super().__init__(name, argv, log, clock, passed)
 
     def get(self, path):
         return client.call(self.admin, "GET", path)

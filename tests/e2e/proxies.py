@@ -118,8 +118,9 @@ def start_nginx(world, http, port, context=None):
                  context).wait_serving()
 
 
-def shipped_nginx(world):
-    apis, port = world.apis(), harness.free_port()
+def shipped_nginx(world, apis=None):
+    """apis: what has a port and an admin port; those of the world."""
+    apis, port = apis or world.apis(), harness.free_port()
     certificate, context = authority_of(world)
     text = (EXAMPLES / "nginx.conf").read_text()
     text = SECOND.sub("", text) if len(apis) == 1 else replaced(text, ("127.0.0.1:8082", "127.0.0.1:%d" % apis[1].port))
@@ -130,8 +131,8 @@ def shipped_nginx(world):
         ("/var/log/nginx/issuing.log", '"%s"' % (world.dir / "nginx-access.log"))), port, context)
 
 
-def shipped_haproxy(world):
-    apis, port = world.apis(), harness.free_port()
+def shipped_haproxy(world, apis=None):
+    apis, port = apis or world.apis(), harness.free_port()
     certificate, context = authority_of(world)
     both = world.dir / "both.pem"
     both.write_text(certificate.read_text() + certificate.with_suffix(".key").read_text())
@@ -378,9 +379,9 @@ def one_api_behind_the_shipped_nginx_counts_the_requests_of_each_address(world):
     each_address_has_its_share(world, shipped_nginx(world))
 
 
-def stock_nginx(world, before="", within=""):
+def stock_nginx(world, apis=None, before="", within=""):
     port = harness.free_port()
-    servers = "".join("server 127.0.0.1:%d;" % api.port for api in world.apis())
+    servers = "".join("server 127.0.0.1:%d;" % api.port for api in apis or world.apis())
     return start_nginx(world,
                        "upstream api { %s %s } server { listen 127.0.0.1:%d; location / { proxy_pass http://api; %s }"
                        " }" %
@@ -397,9 +398,17 @@ def large_bodies_take_no_api_away_from_an_nginx_with_its_defaults(world):
 @test
 def large_bodies_take_no_api_away_from_an_nginx_that_passes_them_on_unread(world):
     world.up(apis=2, workers=0)
-    large_bodies_take_no_server_away(world, stock_nginx(world, "keepalive 8;",
+    large_bodies_take_no_server_away(world, stock_nginx(world, None, "keepalive 8;",
                                                         "proxy_request_buffering off; proxy_http_version 1.1;"
                                                         " proxy_set_header Connection '';"))
+
+
+def stock_haproxy(world, apis):
+    port, path = harness.free_port(), world.dir / "stock.cfg"
+    path.write_text("defaults\n mode http\n timeout connect 2s\n timeout client 45s\n timeout server 45s\n"
+                    "listen api\n bind 127.0.0.1:%d\n%s" %
+                    (port, "".join(" server s%d 127.0.0.1:%d\n" % (api.port, api.port) for api in apis)))
+    return Proxy(world, "haproxy", ["haproxy", "-db", "-f", path], port).wait_serving()
 
 
 # ---- haproxy --------------------------------------------------------------------------------------------------------

@@ -206,13 +206,13 @@ class World:
         self.programs.append(daemon)
         return daemon.wait_ready() if wait_ready else daemon
 
-    def start_api(self, wait_ready=True, clock=None, **own):
-        """Settings as section__key="value"."""
+    def start_api(self, wait_ready=True, clock=None, passed=None, **own):
+        """Settings as section__key="value". passed: the listening socket for clients, in place of one of its own."""
         name = "api-%d" % (1 + sum(program.name.startswith("api") for program in self.programs))
-        port, admin = free_port(), free_port()
+        port, admin = passed.getsockname()[1] if passed else free_port(), free_port()
         own = {"api__listen": "127.0.0.1:%d" % port, "api__admin_listen": "127.0.0.1:%d" % admin, **own}
         return self._start(Daemon(name, [BUILD / "issuing-api", *self.flags("issuing_api", own)], self._log(name),
-                                  admin, port, clock), wait_ready)
+                                  admin, port, clock, passed), wait_ready)
 
     def start_worker(self, wait_ready=True, clock=None, **own):
         name = "worker-%d" % (1 + sum(program.name.startswith("worker") for program in self.programs))

@@ -2180,6 +2180,20 @@ GUARDS = [
         test="db/clocks",
     ),
     dict(
+        name="migrate is refused behind a pooler",
+        file="ctl/cmd_migrate.c",
+        line="    return !is_pooled || err_set(",
+        becomes="    return true || err_set(",
+        test="e2e/migrate behind a pooler is refused",
+    ),
+    dict(
+        name="a statement whose name is gone is sent by its text",
+        file="common/pg/pg_names.c",
+        line="    names->is_off |= is_other_session;",
+        becomes="    is_other_session = false;",
+        test="e2e/behind transaction pooling every call works",
+    ),
+    dict(
         name="no call goes to a paused target",
         file="worker/target.c",
         line="    return target->is_paused || breaker_rejects(&target->breaker, now_ms) ||\n",

@@ -35,7 +35,9 @@ may_include() {
     common/http_client) echo common/base common/http_client/plain ;; # only http_client.c, see below
     common/http_client/plain) echo common/base common/http_client ;;
     common) echo common/base common/json common/config common/pg common/pg/sql common/http_server common/http_client ;;
-    api | worker | ctl | sandbox) echo common 'common/*' ;;
+    ctl) echo common 'common/*' ctl/console ;; # only cmd_console.c, see below
+    ctl/console) echo common 'common/*' ctl ;;
+    api | worker | sandbox) echo common 'common/*' ;;
     bench) echo common 'common/*' worker ;; # the loop without a database makes the worker's own calls
     *) echo "no rule for $1" ;;
     esac
@@ -72,6 +74,7 @@ look_at() {
     common/http_client/plain/http_plain.h)
         only_in "$1" "$2" "the clear-text transport" common/http_client/http_client.c 'common/http_client/plain/*'
         ;;
+    ctl/console/*) only_in "$1" "$2" "the inside of the console" ctl/cmd_console.c 'ctl/console/*' ;;
     common/http_client/plain/*) only_in "$1" "$2" "the inside of the clear-text transport" 'common/http_client/plain/*' ;;
     common/http_client/http_loop.h | common/http_client/http_url_origin.h | common/http_client/http_values.h)
         only_in "$1" "$2" "the inside of the HTTP client" 'common/http_client/*' 'common/http_client/plain/*'

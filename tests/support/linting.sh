@@ -52,11 +52,11 @@ lint_cppcheck() {
 
 lint_shell() {
     # shellcheck disable=SC2046 # a list of our own names
-    limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
+    limited 300 shellcheck -x dev .ci/run tests/support/cluster tests/support/one_check tests/deb/newer debian/issuing.p* $(find tests bench -name '*.sh' ! -path 'tests/support/*' | sort)
 }
 
 lint_python() {
-    find tests bench common migrations -name '*.py' | sort | while read -r file; do
+    find tests bench common install migrations -name '*.py' | sort | while read -r file; do
         python3 -W error -c 'import ast, sys; ast.parse(open(sys.argv[1], encoding="utf-8").read(), sys.argv[1])' "$file" || exit 1
     done
 }
@@ -73,11 +73,11 @@ lint_docs() { build_normal && tests/rules/check_docs.sh; }
 lint_units() {
     units=$build/lint/units
     rm -rf "$units" && mkdir -p "$units" || return 1
-    for file in systemd/*.service systemd/*.target; do
+    for file in systemd/*.service systemd/*.socket systemd/*.target; do
         sed "s#=/usr/bin/issuing-#=$build/issuing-#" "$file" >"$units/${file##*/}" || return 1
     done
     bad=
-    for unit in issuing-api.service issuing-worker@1.service issuing-migrate.service issuing.target; do
+    for unit in issuing-api.service issuing-api.socket issuing-worker@1.service issuing-migrate.service issuing.target; do
         limited 60 systemd-analyze verify --man=no "$units/$unit" || bad=yes
     done
     for unit in issuing-api.service issuing-worker@1.service issuing-migrate.service; do

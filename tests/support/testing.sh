@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model e2e monitoring chaos asan guards'
+test_groups='unit db model e2e monitoring chaos asan guards deb'
 default_groups='unit db model e2e monitoring' # of the last two the short parts only
 passed=0
 failed=0
@@ -23,6 +23,7 @@ NAME is one of:
   chaos     each kind of trouble once
   asan      the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
   guards    the guards of the tests that are listed as SHORT in tests/guards/run.py
+  deb       the Debian packages: what is in them, and the man pages and completions
   e2e/PART  the end-to-end stories whose file or sentence contains PART
   PART      the test programs whose name contains PART: flow, db/accept, asan/flow
 HELP
@@ -58,7 +59,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | e2e | monitoring | chaos | asan | guards | e2e/* | asan/*) ;;
+        unit | db | model | e2e | monitoring | chaos | asan | guards | deb | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -70,7 +71,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | e2e | monitoring | chaos | asan | guards | e2e/*) ;;
+        unit | db | model | e2e | monitoring | chaos | asan | guards | deb | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -239,6 +240,11 @@ testing() {
         fi
     fi
     ! group guards || run_python guards 1800 --short
+    if group deb; then
+        # shellcheck disable=SC2086 # lists
+        need $packages_deb $packages_pages
+        run_python deb 900
+    fi
     finished=yes
     [ "$passed" -gt 0 ] && [ "$failed" -eq 0 ]
 }

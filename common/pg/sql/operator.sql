@@ -1,48 +1,248 @@
 -- All statements of issuing-ctl, except the migrations. The role is issuing_operator (migrate: the owner), which has no
--- right on cards.number_record. The first five parameters of a statement with filters are those of ctl/filter.c. A
--- statement that returns an event returns the columns of ctl/event.h, in its order.
+-- right on cards.number_record. The first 14 parameters of operator_pick_* are those of ctl/filter.c. A statement that
+-- returns an event returns the columns of ctl/event.h, in its order.
 
 -- name: operator_session :none
 -- why: the first statement of every session of issuing-ctl: whatever search_path the role, the database or the caller
 -- has, names are found in PostgreSQL and in our schema only. A command, because a command looks up no name itself.
 SET search_path = pg_catalog, issuing, pg_temp;
 
--- name: operator_status :many
--- why: the number of events in each status. It reads the whole table, because finished events are in no partial index.
--- No lock.
-SELECT e.status, count(*),
-       coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8 -- age of the oldest, s
+-- name: operator_status_exact :many
+-- why: the number of events in each status, and the age of the oldest in seconds. It reads the whole table. No lock.
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
 FROM issuing.outbox_events e
 GROUP BY e.status;
 
+-- name: operator_status_small :many
+-- why: the same of at most $1 events, any of them: where that is all, the counts are exact. No lock. $1 how many.
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
+FROM (SELECT x.status, x.created_at FROM issuing.outbox_events x LIMIT $1::int8) e
+GROUP BY e.status;
+
+-- name: operator_status_open :many
+-- why: the same of at most $1 open events, by outbox_events_due. No lock. $1 how many.
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
+FROM (SELECT x.status, x.created_at FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL LIMIT $1::int8) e
+GROUP BY e.status;
+
 -- name: operator_status_failed :many
--- why: the FAILED events by reason, most frequent first, by outbox_events_failed. No lock.
-SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at)
-FROM issuing.outbox_events e
-WHERE e.failed_at IS NOT NULL
+-- why: at most $1 FAILED events by reason, most frequent first, by outbox_events_failed; the last column is the number
+-- of them all. No lock. $1 how many.
+SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at), (sum(count(*)) OVER ())::int8
+FROM (SELECT x.reason_code, x.completed_at FROM issuing.outbox_events x WHERE x.failed_at IS NOT NULL LIMIT $1::int8) e
 GROUP BY 1
 ORDER BY 2 DESC, 1
-LIMIT 20;
+LIMIT 100;
 
--- name: operator_events :many
--- why: events by filter, or one by its id; newest first, keyset paging on the primary key (ids are time-ordered). No
--- lock. $1-$5 filters, $6 one id, $7 the last id of the previous page, $8 limit.
-SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
-       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
-       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
-       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp()
-FROM issuing.outbox_events e
-LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
+-- name: operator_status_estimate :one
+-- why: how many events there are, by the planner: the sum over the partitions of the rows by the statistics. A plan
+-- only: no table is read. No lock that matters.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e;
+
+-- name: operator_status_estimate_rejected :one
+-- why: the same for the REJECTED ones. A plan only.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.status = 'REJECTED';
+
+-- name: operator_status_estimate_open :one
+-- why: the same for the open ones, where they are more than operator_status_open counts. A plan only.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.due_at IS NOT NULL;
+
+-- name: operator_status_estimate_failed :one
+-- why: the same for the FAILED ones, where they are more than operator_status_failed counts. A plan only.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL;
+
+-- name: operator_bounds :one
+-- why: what a walk over the events needs once (ctl/pick.h): the time that "ago" counts from, and from when to when
+-- there are partitions. Ids of other times are in the partition _rest. No lock.
+SELECT clock_timestamp(), min(p.from_at), max(p.to_at)
+FROM issuing.partitions p
+WHERE p.parent = 'outbox_events';
+
+-- name: operator_pick_all :many
+-- why: the events that match, walked by the primary key, $18 of them looked at in one statement, so that no statement
+-- runs long however rare the matches are. Returns those that match, in order, and the last one that was looked at; the
+-- last column is how many were. A statement is planned with its values: a filter that is null disappears, and of the
+-- two sort keys one. OFFSET 0: each card is looked up by its request, and only for a filter on cards; a join that is
+-- free to choose may read all cards instead. No lock. $1-$14 filters (ctl/filter.h), $15 first id, $16 the id
+-- before which it ends, $17 newest first, $18 how many to look at.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             ($1::text IS NULL OR e.status = $1::text)
+             AND ($2::text IS NULL OR e.event_type = $2::text)
+             AND ($3::text IS NULL OR e.reason_code = $3::text)
+             AND ($4::text IS NULL OR e.user_id = $4::text)
+             AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+             AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+             AND ($7::int8 IS NULL OR e.status = 'FAILED'
+                 AND coalesce(e.completed_at, e.updated_at)
+                     >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+             AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+             AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+                  OR lower(e.payload ->> 'replaces') = lower($9::text))
+             AND ($10::text IS NULL OR c.last4 = $10::text)
+             AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+             AND ($12::bool IS NOT TRUE
+                  OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+             AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+                  OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+             AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL) AS matches
+      FROM (SELECT * FROM issuing.outbox_events x
+            WHERE ($15::uuid IS NULL OR x.id >= $15::uuid) AND ($16::uuid IS NULL OR x.id < $16::uuid)
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                         WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                           AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_pick_user :many
+-- why: like operator_pick_all, for the events of one user, by outbox_events_user. No lock.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             ($1::text IS NULL OR e.status = $1::text)
+             AND ($2::text IS NULL OR e.event_type = $2::text)
+             AND ($3::text IS NULL OR e.reason_code = $3::text)
+             AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+             AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+             AND ($7::int8 IS NULL OR e.status = 'FAILED'
+                 AND coalesce(e.completed_at, e.updated_at)
+                     >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+             AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+             AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+                  OR lower(e.payload ->> 'replaces') = lower($9::text))
+             AND ($10::text IS NULL OR c.last4 = $10::text)
+             AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+             AND ($12::bool IS NOT TRUE
+                  OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+             AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+                  OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+             AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL) AS matches
+      FROM (SELECT * FROM issuing.outbox_events x
+            WHERE x.user_id = $4::text AND ($15::uuid IS NULL OR x.id >= $15::uuid)
+              AND ($16::uuid IS NULL OR x.id < $16::uuid)
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                         WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                           AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_pick_failed :many
+-- why: like operator_pick_all, for the FAILED events, by outbox_events_failed. No lock.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             ($1::text IS NULL OR e.status = $1::text)
+             AND ($2::text IS NULL OR e.event_type = $2::text)
+             AND ($3::text IS NULL OR e.reason_code = $3::text)
+             AND ($4::text IS NULL OR e.user_id = $4::text)
+             AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+             AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+             AND ($7::int8 IS NULL OR e.status = 'FAILED'
+                 AND coalesce(e.completed_at, e.updated_at)
+                     >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+             AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+             AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+                  OR lower(e.payload ->> 'replaces') = lower($9::text))
+             AND ($10::text IS NULL OR c.last4 = $10::text)
+             AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+             AND ($12::bool IS NOT TRUE
+                  OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+             AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+                  OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+             AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL) AS matches
+      FROM (SELECT * FROM issuing.outbox_events x
+            WHERE x.failed_at IS NOT NULL AND ($15::uuid IS NULL OR x.id >= $15::uuid)
+              AND ($16::uuid IS NULL OR x.id < $16::uuid)
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                         WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                           AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_pick_open :many
+-- why: the open events that match: all of them are read by outbox_events_due, which is not in the order of ids, and
+-- sorted. All rows match; the last column is how many there are. No lock. Parameters as operator_pick_all.
+SELECT e.id, e.updated_at, true, count(*) OVER ()
+FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL) e
+LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                   WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                     AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true
 WHERE ($1::text IS NULL OR e.status = $1::text)
   AND ($2::text IS NULL OR e.event_type = $2::text)
   AND ($3::text IS NULL OR e.reason_code = $3::text)
   AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
-  AND ($6::uuid IS NULL OR e.id = $6::uuid)
-  AND ($7::uuid IS NULL OR e.id < $7::uuid)
-ORDER BY e.id DESC
-LIMIT $8::int8;
+  AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+  AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+  AND ($7::int8 IS NULL OR e.status = 'FAILED'
+      AND coalesce(e.completed_at, e.updated_at)
+          >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+  AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+  AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+       OR lower(e.payload ->> 'replaces') = lower($9::text))
+  AND ($10::text IS NULL OR c.last4 = $10::text)
+  AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+  AND ($12::bool IS NOT TRUE
+       OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+  AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+       OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+  AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL)
+  AND ($15::uuid IS NULL OR e.id >= $15::uuid) AND ($16::uuid IS NULL OR e.id < $16::uuid)
+ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
+LIMIT $18::int8;
+
+-- name: operator_pick_unsettled :many
+-- why: like operator_pick_open, for the open and the FAILED events, by outbox_events_due and outbox_events_failed.
+SELECT e.id, e.updated_at, true, count(*) OVER ()
+FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL
+      UNION ALL SELECT * FROM issuing.outbox_events y WHERE y.failed_at IS NOT NULL) e
+LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                   WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                     AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true
+WHERE ($1::text IS NULL OR e.status = $1::text)
+  AND ($2::text IS NULL OR e.event_type = $2::text)
+  AND ($3::text IS NULL OR e.reason_code = $3::text)
+  AND ($4::text IS NULL OR e.user_id = $4::text)
+  AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+  AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+  AND ($7::int8 IS NULL OR e.status = 'FAILED'
+      AND coalesce(e.completed_at, e.updated_at)
+          >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+  AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+  AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+       OR lower(e.payload ->> 'replaces') = lower($9::text))
+  AND ($10::text IS NULL OR c.last4 = $10::text)
+  AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+  AND ($12::bool IS NOT TRUE
+       OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+  AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+       OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+  AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL)
+  AND ($15::uuid IS NULL OR e.id >= $15::uuid) AND ($16::uuid IS NULL OR e.id < $16::uuid)
+ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
+LIMIT $18::int8;
+
+-- name: operator_events :many
+-- why: events by their ids, in the order of the ids; primary keys. No lock. $1 ids.
+SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
+       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
+       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
+       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+       e.traceparent, c.issuer_card_id, r.last4, r.status
+FROM unnest($1::uuid[]) WITH ORDINALITY AS i (id, n)
+JOIN issuing.outbox_events e ON e.id = i.id
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
+LEFT JOIN issuing.cards r ON r.user_id = e.user_id
+    AND r.id = CASE WHEN e.payload ->> 'replaces' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                    THEN (e.payload ->> 'replaces')::uuid END
+ORDER BY i.n;
 
 -- name: operator_attempts :many
 -- why: the history of one event, newest first so that the limit cuts the oldest; primary key. No lock. $1 event, $2
@@ -61,63 +261,83 @@ WHERE o.event_id = $1::uuid
 ORDER BY o.id
 LIMIT 10000;
 
--- name: operator_replay_count :one
--- why: the number of FAILED events that match, and the horizon of one bulk action: it leaves alone what fails after the
--- horizon. The horizon is the database's time, or later where a clock stepped back and an existing row has a later
--- time. $1-$5 filters.
-SELECT count(*), greatest(clock_timestamp(), max(e.updated_at))
-FROM issuing.outbox_events e
-WHERE e.failed_at IS NOT NULL
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond');
+-- name: operator_audit :many
+-- why: the actions that match, newest first, by operator_actions_at; $7 of them looked at in one statement, because
+-- card numbers that users were shown are many. Returns those that match and the last one that was looked at, whose last but
+-- one column is false; the last column is how many were. No lock. $1 since and $2 before, in us since 1970, $3 the id
+-- before which it goes on within $2, $4 actor, $5 action, $6 also card numbers, $7 how many to look at.
+SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.before::text, o.after::text, o.db_role, o.os_user,
+       o.sudo_user, m.matches, m.looked
+FROM (SELECT a.id, a.at, count(*) OVER () AS looked, row_number() OVER (ORDER BY a.at DESC, a.id DESC) AS n,
+             ($4::text IS NULL OR $4::text IN (a.actor, a.os_user, a.sudo_user, a.db_role))
+             AND ($5::text IS NULL OR a.action = $5::text)
+             AND ($6::bool OR a.action NOT IN ('number_revealed', 'number_refused')) AS matches
+      FROM (SELECT x.id, x.at, x.actor, x.os_user, x.sudo_user, x.db_role, x.action
+            FROM issuing.operator_actions x
+            WHERE ($1::int8 IS NULL OR x.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond')
+              AND ($2::int8 IS NULL OR x.at <= timestamptz 'epoch' + $2::int8 * interval '1 microsecond')
+              AND ($3::int8 IS NULL OR x.at < timestamptz 'epoch' + $2::int8 * interval '1 microsecond'
+                   OR x.id < $3::int8)
+            ORDER BY x.at DESC, x.id DESC
+            LIMIT $7::int8) a) m
+JOIN issuing.operator_actions o ON o.at = m.at AND o.id = m.id
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
 
--- name: operator_replay_page :many
--- why: the next FAILED events that match, oldest first, keyset paging on outbox_events_failed. Takes no lock:
--- updated_at identifies the state of the row that was seen, and operator_replay and operator_resolve act on that state
--- only. $1-$5 filters, $6 horizon in us, $7 the last id of the previous page, $8 limit.
-SELECT e.id, e.updated_at
-FROM issuing.outbox_events e
-WHERE e.failed_at IS NOT NULL
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
-  AND (extract(epoch FROM e.updated_at) * 1000000)::int8 <= $6::int8
-  AND ($7::uuid IS NULL OR e.id > $7::uuid)
-ORDER BY e.id
-LIMIT $8::int8;
+-- name: operator_audit_event :many
+-- why: the same for the actions on one event, by operator_actions_event; those of one event are few, and at most $7. No
+-- lock. $1 since, $2 before, $3 event, $4 actor, $5 action, $6 not used: all kinds, $7 limit.
+SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.before::text, o.after::text, o.db_role, o.os_user,
+       o.sudo_user, true, count(*) OVER ()
+FROM issuing.operator_actions o
+WHERE o.event_id = $3::uuid
+  AND ($1::int8 IS NULL OR o.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond')
+  AND ($2::int8 IS NULL OR o.at <= timestamptz 'epoch' + $2::int8 * interval '1 microsecond')
+  AND ($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
+  AND ($5::text IS NULL OR o.action = $5::text)
+  AND $6::bool IS NOT NULL
+ORDER BY o.at DESC, o.id DESC
+LIMIT $7::int8;
 
--- name: operator_cancel_count :one
--- why: like operator_replay_count, for the PENDING events that match and were certainly not sent; outbox_events_due. No
--- lock. $1-$5 filters.
-SELECT count(*), greatest(clock_timestamp(), max(e.updated_at))
-FROM issuing.outbox_events e
-WHERE e.due_at IS NOT NULL AND e.status = 'PENDING' AND e.first_sent_at IS NULL
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond');
+-- name: operator_limits :one
+-- why: whether the next card request of a user would be accepted, as issuing.accept and issuing.frees_at decide
+-- (migrations/0012_refused_tries.sql): the tries that count in the window, and when the next one passes, null = now.
+-- rate_limit_log_user; as many rows as the limit counts. No lock. $1 user, $2 limit.count, $3 limit.window in ms, $4
+-- refused tries count too.
+WITH clock AS MATERIALIZED (
+    SELECT c.t, c.t - $3::int8 * interval '1 millisecond' AS since FROM clock_timestamp() AS c (t)
+), accepted AS MATERIALIZED (
+    SELECT l.at FROM issuing.rate_limit_log l
+    WHERE l.user_id = $1::text AND l.accepted AND l.at > (SELECT since FROM clock)
+    ORDER BY l.at DESC
+    LIMIT $2::int8
+), refused AS MATERIALIZED (
+    SELECT l.at FROM issuing.rate_limit_log l
+    WHERE l.user_id = $1::text AND NOT l.accepted AND l.at > (SELECT since FROM clock)
+    ORDER BY l.at DESC
+    LIMIT greatest($2::int8, 1000)
+), counted AS MATERIALIZED (
+    SELECT a.at FROM accepted a
+    UNION ALL SELECT r.at FROM refused r WHERE $4::bool
+)
+SELECT t, (SELECT count(*) FROM accepted), (SELECT count(*) FROM refused), (SELECT max(at) FROM refused),
+       (SELECT least(c.at, t) + $3::int8 * interval '1 millisecond' FROM counted c
+        ORDER BY c.at DESC OFFSET $2::int8 - 1 LIMIT 1)
+FROM clock;
 
--- name: operator_cancel_page :many
--- why: like operator_replay_page, for the PENDING events that match and were certainly not sent. No lock. $1-$5
--- filters, $6 horizon in us, $7 the last id of the previous page, $8 limit.
-SELECT e.id, e.updated_at
-FROM issuing.outbox_events e
-WHERE e.due_at IS NOT NULL AND e.status = 'PENDING' AND e.first_sent_at IS NULL
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
-  AND (extract(epoch FROM e.updated_at) * 1000000)::int8 <= $6::int8
-  AND ($7::uuid IS NULL OR e.id > $7::uuid)
-ORDER BY e.id
-LIMIT $8::int8;
+-- name: operator_limits_tries :many
+-- why: the newest tries of a user within the window, accepted and refused, newest first, by rate_limit_log_user. No
+-- lock. $1 user, $2 limit.window in ms, $3 how many.
+SELECT t.at, t.accepted, t.request_id, t.at + $2::int8 * interval '1 millisecond'
+FROM ((SELECT l.at, l.accepted, l.request_id FROM issuing.rate_limit_log l
+       WHERE l.user_id = $1::text AND l.accepted AND l.at > now() - $2::int8 * interval '1 millisecond'
+       ORDER BY l.at DESC LIMIT $3::int8)
+      UNION ALL
+      (SELECT l.at, l.accepted, l.request_id FROM issuing.rate_limit_log l
+       WHERE l.user_id = $1::text AND NOT l.accepted AND l.at > now() - $2::int8 * interval '1 millisecond'
+       ORDER BY l.at DESC LIMIT $3::int8)) t
+ORDER BY t.at DESC
+LIMIT $3::int8;
 
 -- name: operator_replay :many
 -- why: FAILED -> PENDING and its audit row. Locks, conditions and what a replay resets are explained at issuing.replay
@@ -127,7 +347,8 @@ SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_co
        e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
        e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
        e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+       e.traceparent, c.issuer_card_id, NULL::text, NULL::text, r.refused
 FROM issuing.replay($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
@@ -155,7 +376,8 @@ SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_co
        e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
        e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
        e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+       e.traceparent, c.issuer_card_id, NULL::text, NULL::text, r.refused
 FROM issuing.cancel($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
@@ -168,28 +390,11 @@ SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_co
        e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
        e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
        e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(), r.refused
+       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+       e.traceparent, c.issuer_card_id, NULL::text, NULL::text, r.refused
 FROM issuing.resolve($1::uuid, $2::int8, $3::bool, $4::int8, $5::text, $6::text, $7::text, $8::text, $9::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
-
--- name: operator_reconcile_page :many
--- why: the next events to look up at the issuer, oldest first, keyset paging on the primary key; the FAILED ones by
--- outbox_events_failed. No lock. $1-$5 filters, $6 the last id of the previous page, $7 limit. Of the FAILED ones only
--- those whose outcome is unknown.
-SELECT e.id
-FROM issuing.outbox_events e
-WHERE e.event_type = 'CARD_ISSUE'
-  AND (e.status <> 'FAILED' OR e.first_sent_at IS NOT NULL
-       AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id))
-  AND ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= now() - $5::int8 * interval '1 microsecond')
-  AND ($6::uuid IS NULL OR e.id > $6::uuid)
-ORDER BY e.id
-LIMIT $7::int8;
 
 -- name: operator_ask_reconcile :many
 -- why: a mark for each event, which a worker processes: issuing.ask_reconcile in migrations/0009_operators.sql. An
@@ -649,9 +854,9 @@ SELECT issuing.rewrap_put($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::
 -- ---- workers, targets and their controls ----
 
 -- name: operator_workers :many
--- why: the workers that have written a heartbeat within a day (issuing.heartbeat removes older rows), living ones first,
--- then by the time they were last seen. A row with a time far ahead of the clock is from before the clock was set back,
--- and its worker is dead if it is not written again. No lock.
+-- why: the workers that have written a heartbeat within a day (issuing.heartbeat removes older rows), living ones
+-- first, then by the time they were last seen. A row with a time far ahead of the clock is from before the clock was
+-- set back, and its worker is dead if it is not written again. No lock.
 SELECT w.name, w.host, w.pid::int8, w.version, w.started_at, w.seen_at, w.in_flight::int8, w.slots::int8, w.is_draining,
        w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s', clock_timestamp()
 FROM issuing.workers w
@@ -664,10 +869,10 @@ SELECT l.host, l.ended_at
 FROM issuing.last_worker l;
 
 -- name: operator_targets :many
--- why: each target as all living workers see it together, what an operator asked of it, and how many events wait behind
--- it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits, since an
--- event is claimed only when every target takes calls, and so does one that was deferred because of a target. At most
--- 100000 open events are looked at, by outbox_events_due. No lock.
+-- why: each target as all living workers see it together, what an operator asked of it, and how many events wait
+-- behind it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits,
+-- since an event is claimed only when every target takes calls, and so does one that was deferred because of a target.
+-- At most 100000 open events are looked at, by outbox_events_due. No lock.
 WITH living AS MATERIALIZED (
     SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_shut
     FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
@@ -705,14 +910,13 @@ ORDER BY s.target DESC
 LIMIT 64;
 
 -- name: operator_control :one
--- why: pauses, resumes or probes a target, with its audit row: issuing.control_target in migrations/0013_workers.sql. The
--- caller sends a wakeup afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the operating
--- system, $5 SUDO_USER, $6 reason.
+-- why: pauses, resumes or probes a target, with its audit row: issuing.control_target in migrations/0013_workers.sql.
+-- The caller sends a wakeup afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the
+-- operating system, $5 SUDO_USER, $6 reason.
 SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text);
 
 -- name: operator_due :one
--- why: whether an event is due that no worker has taken; outbox_events_due. Looks at 100000 open events at most, because
--- entries of finished ones may lie before them. No lock.
+-- why: how many events are due that no worker has taken, among 100000 open ones at most; outbox_events_due. No lock.
 SELECT count(*)
 FROM (SELECT e.status, e.due_at FROM issuing.outbox_events e
       WHERE e.event_type = 'CARD_ISSUE' AND e.due_at IS NOT NULL LIMIT 100000) e

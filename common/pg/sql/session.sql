@@ -6,3 +6,7 @@
 SELECT count(*) FILTER (WHERE a.wait_event = 'SyncRep')::int8
 FROM pg_catalog.pg_stat_activity a
 WHERE a.pid = ANY ($1::int8[]);
+
+-- name: session_process :one
+-- why: the server's process, to be compared with the one that the connection was told when it was made. No lock.
+SELECT pg_catalog.pg_backend_pid()::pg_catalog.int8;

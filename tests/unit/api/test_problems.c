@@ -1,6 +1,7 @@
 /* The story: a client branches on `type` and `status` of an error, so each problem has one slug, one status and one
  * page, the body is always JSON whatever a detail contains, and no page lets text become markup. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,23 @@ START_TEST(every_problem_has_a_page_and_a_slug_of_its_own)
         ck_assert_ptr_nonnull(strstr(out.bytes, slugs[problem]));
         ck_assert_ptr_nonnull(strstr(out.bytes, "<!doctype html>"));
     }
+}
+END_TEST
+
+START_TEST(the_index_links_to_every_problem)
+{
+    char link[128];
+    struct buf index;
+    buf_init(&index, 64 * 1024);
+    problem_write_index(&index);
+    ck_assert(!index.failed);
+    for (int problem = 0; problem < PROBLEM_COUNT; problem++) {
+        buf_reset(&out);
+        problem_write(&out, (enum problem)problem, "", no_errors);
+        (void)snprintf(link, sizeof(link), "<a href=\"%s\">", text("type"));
+        ck_assert_msg(strstr(index.bytes, link) != NULL, "%s", link);
+    }
+    buf_done(&index);
 }
 END_TEST
 
@@ -152,6 +170,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, every_problem_is_a_whole_body_with_its_status_and_type);
     tcase_add_test(tcase, every_problem_has_a_page_and_a_slug_of_its_own);
+    tcase_add_test(tcase, the_index_links_to_every_problem);
     tcase_add_test(tcase, what_is_no_slug_has_no_page);
     tcase_add_test(tcase, a_detail_stays_a_text_whatever_is_in_it);
     tcase_add_test(tcase, errors_go_in_as_they_are);

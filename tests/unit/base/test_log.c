@@ -221,13 +221,20 @@ START_TEST(only_the_journal_gets_the_priority)
     ck_assert_mem_eq(written(), "<3>{\"ts\":", 9);
     log_init("p", LOG_DEBUG, LOG_FORMAT_TEXT);
     log_error("m");
-    ck_assert_mem_eq(written(), "2026", 4);
+    ck_assert_mem_eq(written(), "<3>2026", 7);
+    log_complain("p", "no file\nfor card 4000001234567899");
+    ck_assert_str_eq(written(), "<3>p: no file\\nfor card ****************\n");
     static const char *const others[] = {"1:2", "", "x", "1"};
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
         setenv("JOURNAL_STREAM", others[i], 1);
         log_init("p", LOG_DEBUG, LOG_FORMAT_JSON);
         log_error("m");
         ck_assert_mem_eq(written(), "{\"ts\":", 6);
+        log_init("p", LOG_DEBUG, LOG_FORMAT_TEXT);
+        log_error("m");
+        ck_assert_mem_eq(written(), "2026", 4);
+        log_complain("p", "wrong");
+        ck_assert_str_eq(written(), "p: wrong\n");
     }
 }
 END_TEST

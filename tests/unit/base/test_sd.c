@@ -65,6 +65,11 @@ START_TEST(systemd_hears_every_word)
     expect_datagram("STATUS=3 in flight");
     sd_watchdog();
     expect_datagram("WATCHDOG=1");
+    sd_extend_timeout(12500);
+    expect_datagram("EXTEND_TIMEOUT_USEC=12500000");
+    sd_extend_timeout(0);
+    sd_extend_timeout(-1);
+    expect_silence();
     sd_stopping();
     expect_datagram("STOPPING=1");
     expect_silence();

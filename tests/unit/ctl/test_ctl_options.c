@@ -1,11 +1,9 @@
-/* The story: `replay --user "" --reason x` in a script whose variable was empty must not replay everybody's events. So
- * a flag is known, is given once, and has a value that can match something, or nothing runs; and what was given ends
- * up where the statements look for it. */
+/* The story: a script whose flag was misspelt, or whose variable was empty, must not run with another meaning. So a flag
+ * is known, is given once, and has a value that its kind takes, or nothing runs. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/filter.h"
 #include "ctl/options.h"
 
 static const char *text;
@@ -111,46 +109,37 @@ START_TEST(a_duration_has_a_unit)
     ck_assert(options_duration("7d", &us));
     ck_assert_int_eq(us, INT64_C(604800000000));
     static const char *const bad[] = {
-        "", "5", "s", "-5s", " 5s", "5 s", "5S", "5w", "1h30m", "999999999999d", "99999999999999999999s"};
+        "", "5", "s", "-5s", " 5s", "5 s", "5S", "5y", "1h30m", "999999999999d", "99999999999999999999s"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_assert_msg(!options_duration(bad[i], &us), "%s was taken", bad[i]);
     ck_assert_int_eq(us, INT64_C(604800000000));
 }
 END_TEST
 
-START_TEST(an_empty_filter_value_is_refused_and_not_taken_for_any)
+START_TEST(a_rate_may_be_below_one_a_second)
 {
-    const struct filter bad[] = {
-        {.status = ""}, {.status = "OPEN"}, {.type = ""},    {.code = ""},   {.code = "Not A Code"},
-        {.user = ""},   {.since = ""},      {.since = "0s"}, {.since = "5"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-        struct filter filter = bad[i];
-        ck_assert(!filter_is_empty(&filter));
-        ck_assert_msg(!filter_check(&filter, &err), "filter %zu was taken", i);
-        ck_assert_int_eq(err.kind, ERR_USAGE);
+    const struct {
+        const char *text;
+        int64_t interval_us;
+    } good[] = {{"5", 200000},
+                {"5/s", 200000},
+                {"0.2", 5000000},
+                {"10/m", 6000000},
+                {"100/h", 36000000},
+                {"100000", 10},
+                {"1/h", INT64_C(3600000000)}};
+    const char *const bad[] = {"",   "0",    "-1",  "1e3", "inf",    "0x10",    ".5",
+                               "5.", "1..2", "5/d", "5/",  "100001", "0.00001", "5 "};
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+        int64_t interval_us = 0;
+        ck_assert_msg(options_rate(good[i].text, &interval_us), "%s", good[i].text);
+        ck_assert_int_eq(interval_us, good[i].interval_us);
     }
-    struct filter none = {0};
-    ck_assert(filter_is_empty(&none));
-    ck_assert(filter_check(&none, &err));
-}
-END_TEST
-
-START_TEST(a_filter_becomes_the_first_five_parameters)
-{
-    struct filter filter = {.status = "failed", .code = "attempts_exhausted", .user = "alice", .since = "1s"};
-    struct pg_param params[FILTER_PARAMS];
-    ck_assert_msg(filter_check(&filter, &err), "%s", err.message);
-    filter_params(&filter, params);
-    ck_assert_int_eq(params[0].length, 6);
-    ck_assert_mem_eq(params[0].bytes, "FAILED", 6);
-    ck_assert_ptr_null(params[1].bytes); /* no type: SQL null */
-    ck_assert_int_eq(params[1].inline_length, 0);
-    ck_assert_mem_eq(params[2].bytes, "attempts_exhausted", 18);
-    ck_assert_mem_eq(params[3].bytes, "alice", 5);
-    static const unsigned char second[] = {0, 0, 0, 0, 0, 0x0f, 0x42, 0x40};
-    ck_assert_int_eq(params[4].inline_length, 8);
-    ck_assert_mem_eq(params[4].inline_bytes, second, 8);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        int64_t interval_us = 7;
+        ck_assert_msg(!options_rate(bad[i], &interval_us), "%s was taken", bad[i]);
+        ck_assert_int_eq(interval_us, 7);
+    }
 }
 END_TEST
 
@@ -162,8 +151,7 @@ int main(void)
     tcase_add_test(options, a_value_may_look_like_a_flag_and_two_dashes_end_the_flags);
     tcase_add_test(options, what_is_unknown_doubled_or_incomplete_is_refused);
     tcase_add_test(options, a_duration_has_a_unit);
-    tcase_add_test(options, an_empty_filter_value_is_refused_and_not_taken_for_any);
-    tcase_add_test(options, a_filter_becomes_the_first_five_parameters);
+    tcase_add_test(options, a_rate_may_be_below_one_a_second);
     suite_add_tcase(suite, options);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

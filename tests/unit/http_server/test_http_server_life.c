@@ -299,6 +299,55 @@ START_TEST(a_request_that_arrived_before_the_drain_is_answered)
 }
 END_TEST
 
+/* A passed socket is somebody else's as well: a connection that comes during the drain, and one that the kernel had
+ * accepted before it, wait for the server that comes next. */
+START_TEST(a_drain_leaves_the_backlog_of_a_passed_socket_to_the_next_server)
+{
+    struct http_server_options options = options_for_tests();
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int passed = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(passed, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(listen(passed, 16), 0);
+    options.listen = "not looked at";
+    options.listen_fd = dup(passed);
+    start(&options);
+    char text[HTTP_SERVER_ADDRESS_SIZE], wanted[HTTP_SERVER_ADDRESS_SIZE];
+    snprintf(wanted, sizeof(wanted), "127.0.0.1:%d", http_server_port(world.server));
+    http_server_address(world.server, text);
+    ck_assert_str_eq(text, wanted);
+    int served = dial();
+    assert_served(served);
+    int accepted = dial(); /* and has not sent its request yet */
+    run_some();
+    int before = dial();
+    http_server_drain(world.server);
+    int during = dial();
+    run_some();
+    ck_assert(!http_server_is_drained(world.server));
+    send_text(accepted, "GET /short HTTP/1.1\r\n" H "\r\n");
+    listen_for(accepted, 0);
+    ck_assert(body_is(0, "short") && head_has(0, "\r\nConnection: close\r\n"));
+    close(accepted);
+    send_text(before, "GET /short HTTP/1.1\r\n" H "\r\n");
+    send_text(during, "GET /short HTTP/1.1\r\n" H "\r\n");
+    close(served);
+    run_some();
+    ck_assert(http_server_is_drained(world.server));
+    stop();
+
+    options.listen_fd = dup(passed);
+    start(&options);
+    listen_for(before, 1);
+    ck_assert(body_is(0, "short"));
+    listen_for(during, 1);
+    ck_assert(body_is(0, "short"));
+    close(before);
+    close(during);
+    close(passed);
+    stop();
+}
+END_TEST
+
 START_TEST(a_second_server_on_the_same_port_is_refused_with_a_reason)
 {
     start_with_defaults();
@@ -372,6 +421,7 @@ int main(void)
     tcase_add_test(tests, a_large_answer_that_the_kernel_took_must_be_read_in_time_too);
     tcase_add_test(tests, draining_closes_the_idle_and_lets_the_busy_finish);
     tcase_add_test(tests, a_request_that_arrived_before_the_drain_is_answered);
+    tcase_add_test(tests, a_drain_leaves_the_backlog_of_a_passed_socket_to_the_next_server);
     tcase_add_test(tests, a_second_server_on_the_same_port_is_refused_with_a_reason);
     tcase_add_test(tests, an_address_that_is_none_is_a_configuration_error);
     tcase_add_test(tests, any_address_and_names_may_be_listened_on);

@@ -1,0 +1,72 @@
+-- What the pages of `issuing-ctl console` read beside the statements of operator.sql, as the operator's own role
+-- (issuing_operator, or issuing_viewer, which may not act). None takes a lock. Each is bounded: by a limit of rows, or
+-- by a range of the primary key (ids are time-ordered) with a limit of rows for each part of it.
+
+-- name: console_session :one
+-- why: after each connect: who the database takes us for, and whether that role may act on events and on targets. The
+-- console shows no action to a role that may not, and the database would refuse it.
+SELECT session_user::text, current_database()::text,
+       has_function_privilege('issuing.replay(uuid,int8,text,text,text,text)', 'EXECUTE'),
+       has_function_privilege('issuing.control_target(text,text,text,text,text,text)', 'EXECUTE');
+
+-- name: console_limit :one
+-- why: no page waits longer than this for a statement. $1 as 5s.
+SELECT set_config('statement_timeout', $1::text, false), set_config('lock_timeout', $1::text, false),
+       set_config('default_transaction_read_only', $2::text, false);
+
+-- name: console_open :one
+-- why: the open events: number, how many a worker holds, how many are overdue and how many have an unknown outcome, and
+-- the time of the oldest one. By outbox_events_due, at most $1 rows: a count of $1 means "or more".
+SELECT count(*), count(*) FILTER (WHERE b.status = 'PROCESSING'),
+       count(*) FILTER (WHERE b.next_attempt_at < now() - interval '60 s' AND b.status = 'PENDING'),
+       count(*) FILTER (WHERE b.first_sent_at IS NOT NULL AND b.status = 'PENDING'),
+       min(b.created_at), clock_timestamp()
+FROM (SELECT e.status, e.next_attempt_at, e.first_sent_at, e.created_at
+      FROM issuing.outbox_events e WHERE e.due_at IS NOT NULL LIMIT $1::int8) b;
+
+-- name: console_failed :many
+-- why: the FAILED events by reason, most frequent first, by outbox_events_failed, at most $1 rows: a total of $1 means
+-- "or more".
+SELECT coalesce(b.reason_code, '-'), count(*), min(b.completed_at), max(b.completed_at), sum(count(*)) OVER ()::int8
+FROM (SELECT e.reason_code, e.completed_at FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL LIMIT $1::int8) b
+GROUP BY 1
+ORDER BY 2 DESC, 1
+LIMIT 20;
+
+-- name: console_flow :many
+-- why: what was accepted in each part of the last hours, and what became of it: one range of the primary key for each
+-- part, at most $3 rows of it (more: the part is cut off, and says so). $1 length of a part in s, $2 parts, $3 rows.
+SELECT p.from_at, b.n, b.completed, b.rejected, b.failed, b.n - b.completed - b.rejected - b.failed, b.p50, b.p99,
+       b.n >= $3::int8
+FROM generate_series($2::int8 - 1, 0, -1) AS g (i)
+CROSS JOIN LATERAL (
+    SELECT date_bin($1::int8 * interval '1 s', now(), 'epoch') - g.i * $1::int8 * interval '1 s' AS from_at
+) p
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n,
+           count(*) FILTER (WHERE r.status = 'COMPLETED') AS completed,
+           count(*) FILTER (WHERE r.status = 'REJECTED') AS rejected,
+           count(*) FILTER (WHERE r.status = 'FAILED') AS failed,
+           (percentile_disc(0.5) WITHIN GROUP (ORDER BY r.took) * 1000)::int8 AS p50, -- ms; NULL = none has ended
+           (percentile_disc(0.99) WITHIN GROUP (ORDER BY r.took) * 1000)::int8 AS p99
+    FROM (SELECT e.status, greatest(extract(epoch FROM e.completed_at - e.created_at), 0)::float8 AS took
+          FROM issuing.outbox_events e
+          WHERE e.id >= issuing.uuid7_least(p.from_at)
+            AND e.id < issuing.uuid7_least(p.from_at + $1::int8 * interval '1 s')
+          LIMIT $3::int8) r
+) b
+ORDER BY p.from_at;
+
+-- name: console_audit :many
+-- why: what operators did, newest first, keyset paging on the primary key; by operator_actions_event for one event. $1
+-- actor, $2 action, $3 event, $4 not older than in us, $5 the last id of the previous page, $6 limit. Null = any.
+SELECT o.id, o.at, o.actor, o.action, o.event_id, o.reason, o.db_role, o.os_user, o.sudo_user,
+       o.before ->> 'status', o.after ->> 'status', coalesce(o.after ->> 'target', o.before ->> 'target')
+FROM issuing.operator_actions o
+WHERE ($1::text IS NULL OR o.actor = $1::text)
+  AND ($2::text IS NULL OR o.action = $2::text)
+  AND ($3::uuid IS NULL OR o.event_id = $3::uuid)
+  AND ($4::int8 IS NULL OR o.at >= now() - $4::int8 * interval '1 microsecond')
+  AND ($5::int8 IS NULL OR o.id < $5::int8)
+ORDER BY o.id DESC
+LIMIT $6::int8;

@@ -1,0 +1,218 @@
+/* See console.h.
+ *
+ * One loop, one connection to the database, used only from the loop: a page asks its questions one after the other and
+ * waits for each, within limits, and a bulk action runs between the requests. That suits one person; it keeps pages
+ * simple and consistent.
+ * Invariants: no statement takes longer than STATEMENT_TIMEOUT, and no wait for a lost server longer than ANSWER_MS.
+ * Left out: TLS and other people. The console is for who started it, on this machine or behind an ssh tunnel. */
+#include "ctl/console/console.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "ctl/console/page.h"
+#include "ctl/print.h"
+#include "statements.h"
+
+#define STATEMENT_TIMEOUT "5s"
+#define ANSWER_MS 8000
+#define CONNECTIONS_MAX 64
+#define TARGET_MAX ((size_t)16 * 1024) /* a preview of JOB_IDS_MAX events has their ids in its URL */
+#define HEADER_MAX ((size_t)32 * 1024)
+#define MEMORY_MAX ((size_t)64 * 1024 * 1024)
+
+/* ---- the database ---- */
+
+static void copy_text(char *ret_text, size_t size, const char *text)
+{
+    snprintf(ret_text, size, "%s", text ? text : "");
+}
+
+static bool read_session(struct console *console, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_text(STATEMENT_TIMEOUT, strlen(STATEMENT_TIMEOUT)),
+                                      console->is_read_only ? pg_param_text("on", 2) : pg_param_text("off", 3)};
+    pg_sync_limit(console->ctl->db, ANSWER_MS);
+    if (!pg_sync_query(console->ctl->db, &sql_console_limit, params, NULL, err) ||
+        !pg_sync_query(console->ctl->db, &sql_console_session, NULL, &rows, err))
+        return false;
+    copy_text(console->role, sizeof(console->role), pg_bytes(rows, 0, 0).bytes);
+    copy_text(console->database, sizeof(console->database), pg_bytes(rows, 0, 1).bytes);
+    console->may_act = !console->is_read_only && pg_bool(rows, 0, 2);
+    console->may_control = !console->is_read_only && pg_bool(rows, 0, 3);
+    return true;
+}
+
+void console_disconnect(struct console *console)
+{
+    pg_sync_close(console->ctl->db);
+    console->ctl->db = NULL;
+}
+
+bool console_connect(struct console *console, struct err *err)
+{
+    if (console->ctl->db)
+        return true;
+    if (ctl_connect(console->ctl, err) && read_session(console, err))
+        return true;
+    console_disconnect(console);
+    return false;
+}
+
+/* ---- the running job ---- */
+
+static void on_step(uv_timer_t *timer)
+{
+    struct console *console = timer->data;
+    struct job *job = jobs_running(&console->jobs);
+    struct err err;
+    bool is_away = false;
+    int64_t pause_ms = -1;
+    if (!job)
+        return;
+    if (job->is_stop_asked || console_connect(console, &err)) {
+        pause_ms = job_step(job, &is_away);
+    } else {
+        copy_text(job->trouble, sizeof(job->trouble), err.message);
+        pause_ms = 2000;
+    }
+    if (is_away)
+        console_disconnect(console);
+    if (pause_ms >= 0)
+        uv_timer_start(timer, on_step, (uint64_t)pause_ms, 0);
+}
+
+void console_wake(struct console *console)
+{
+    uv_timer_start(&console->step, on_step, 0, 0);
+}
+
+/* ---- start and end ---- */
+
+void console_print_url(const struct console *console)
+{
+    const struct admission *admission = &console->admission;
+    const char *host = admission->is_any_address ? "127.0.0.1" : admission->host;
+    if (console->ctl->json)
+        printf("{\"url\": \"http://%s:%d/?token=%s\"}\n", host, admission->port, admission->token);
+    else
+        printf("http://%s:%d/?token=%s\n", host, admission->port, admission->token);
+    fflush(stdout);
+}
+
+/* What was done, for who presses Ctrl-C in the middle of it. */
+static void report_job(struct console *console)
+{
+    struct job *job = jobs_running(&console->jobs);
+    bool is_away;
+    if (!job)
+        return;
+    job_stop(job);
+    (void)job_step(job, &is_away);
+    fprintf(stderr,
+            "issuing-ctl: the bulk action was stopped: %" PRId64 " of %" PRId64 " %s, %" PRId64 " refused, %" PRId64
+            " changed meanwhile; `issuing-ctl %s` or a new one goes on with the rest\n",
+            job->bulk.done, job->bulk.total, job->bulk.verb->past, job->bulk.refused, job->bulk.skipped,
+            job->bulk.verb->word);
+}
+
+static void on_signal(uv_signal_t *signal, int number)
+{
+    struct console *console = signal->data;
+    (void)number;
+    if (console->is_ending)
+        return;
+    console->is_ending = true;
+    report_job(console);
+    uv_close((uv_handle_t *)&console->interrupt, NULL);
+    uv_close((uv_handle_t *)&console->terminate, NULL);
+    uv_close((uv_handle_t *)&console->step, NULL);
+    http_server_close(console->server, NULL, NULL);
+}
+
+static void on_request(void *context, struct http_request *request)
+{
+    console_route(context, request);
+}
+
+static void on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply)
+{
+    (void)context;
+    (void)status;
+    ret_reply->content_type = "text/plain; charset=utf-8";
+    ret_reply->body = detail;
+    ret_reply->body_length = strlen(detail);
+}
+
+static bool open_server(struct console *console, const char *listen, struct err *err)
+{
+    struct http_server_options options;
+    http_server_defaults(&options);
+    options.listen = listen;
+    options.max_connections = CONNECTIONS_MAX;
+    options.target_max = TARGET_MAX;
+    options.header_max = HEADER_MAX;
+    options.memory_max = MEMORY_MAX;
+    options.on_request = on_request;
+    options.on_refused = on_refused;
+    options.context = console;
+    if (!http_server_open(&console->loop, &options, &console->server, err))
+        return false;
+    if (admission_init(&console->admission, listen, http_server_port(console->server), err))
+        return true;
+    http_server_close(console->server, NULL, NULL);
+    (void)uv_run(&console->loop, UV_RUN_DEFAULT);
+    return false;
+}
+
+static void start_handles(struct console *console)
+{
+    uv_timer_init(&console->loop, &console->step);
+    uv_signal_init(&console->loop, &console->interrupt);
+    uv_signal_init(&console->loop, &console->terminate);
+    console->step.data = console->interrupt.data = console->terminate.data = console;
+    uv_signal_start(&console->interrupt, on_signal, SIGINT);
+    uv_signal_start(&console->terminate, on_signal, SIGTERM);
+}
+
+static int serve(struct console *console, const struct console_options *options)
+{
+    struct err err;
+    /* A wrong role, password or schema is known now, not when the first page is opened. */
+    if (!console_connect(console, &err) && err.kind != ERR_AWAY)
+        return ctl_fail(&err);
+    if (!open_server(console, options->listen, &err))
+        return ctl_fail(&err);
+    start_handles(console);
+    if (!console->ctl->json)
+        fprintf(stderr,
+                "The console is open%s. Its URL is good for one browser, once; the next one is printed then. "
+                "Ctrl-C ends it.\n",
+                console->is_read_only ? ", read-only" : "");
+    console_print_url(console);
+    (void)uv_run(&console->loop, UV_RUN_DEFAULT);
+    return CTL_DONE;
+}
+
+int console_run(struct ctl *ctl, const struct console_options *options)
+{
+    struct console console = {.ctl = ctl, .is_read_only = options->is_read_only};
+    if (uv_loop_init(&console.loop) != 0) {
+        struct err err;
+        err_set(&err, ERR_MEMORY, "out of memory");
+        return ctl_fail(&err);
+    }
+    buf_init(&console.main, PAGE_BYTES_MAX);
+    buf_init(&console.document, PAGE_BYTES_MAX);
+    int code = serve(&console, options);
+    uv_loop_close(&console.loop);
+    jobs_done(&console.jobs);
+    status_done(&console.status);
+    buf_wipe(&console.main);
+    buf_wipe(&console.document);
+    buf_done(&console.main);
+    buf_done(&console.document);
+    admission_done(&console.admission);
+    return code;
+}

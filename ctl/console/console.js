@@ -1,0 +1,67 @@
+// Live refresh of the parts that say so (data-live), and ticking all. Every page works without this file.
+'use strict';
+(() => {
+  const main = document.getElementById('main');
+  const seconds = Number(main.dataset.refresh);
+
+  const all = document.getElementById('tick-all');
+  if (all) {
+    const boxes = () => document.querySelectorAll('#act input[name=id]');
+    all.hidden = false;
+    all.addEventListener('change', () => boxes().forEach((box) => { box.checked = all.checked; }));
+  }
+
+  if (!seconds) return;
+  const note = document.getElementById('refresh');
+  const button = document.getElementById('pause');
+  let paused = false;
+  let timer = 0;
+
+  // A part in which somebody works is left alone: a focused control, an open table, selected text.
+  const isInUse = (part) => {
+    const selection = document.getSelection();
+    return part.contains(document.activeElement) || part.querySelector('details[open]') ||
+      (selection && !selection.isCollapsed && part.contains(selection.anchorNode));
+  };
+
+  const show = (text) => { note.textContent = text; };
+
+  const refresh = async () => {
+    const answer = await fetch(location.href, { headers: { 'X-Issuing-Part': 'main' }, cache: 'no-store' });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(String(answer.status));
+    const fresh = new DOMParser().parseFromString(text, 'text/html');
+    for (const part of main.querySelectorAll('[data-live]')) {
+      const other = fresh.getElementById(part.id);
+      if (other && part.innerHTML !== other.innerHTML && !isInUse(part)) {
+        part.className = other.className;
+        part.replaceChildren(...other.childNodes);
+      }
+    }
+    return Boolean(fresh.querySelector('[data-ended]'));
+  };
+
+  const turn = async () => {
+    clearTimeout(timer);
+    if (paused || document.hidden) return;
+    try {
+      const ended = await refresh();
+      show('Refreshed at ' + new Date().toISOString().slice(11, 19) + '.');
+      if (ended) { button.hidden = true; return; }
+    } catch (error) {
+      show('The console or its database does not answer; trying again.');
+    }
+    timer = setTimeout(turn, 1000 * seconds);
+  };
+
+  button.hidden = false;
+  button.addEventListener('click', () => {
+    paused = !paused;
+    button.setAttribute('aria-pressed', String(paused));
+    show(paused ? 'Paused.' : 'Refreshing.');
+    turn();
+  });
+  document.addEventListener('visibilitychange', turn);
+  show('Refreshes every ' + seconds + ' s.');
+  timer = setTimeout(turn, 1000 * seconds);
+})();

@@ -1,0 +1,188 @@
+/* See html.h.
+ *
+ * Invariants: nothing that html_text writes ends an element, an attribute or the text's direction, whatever was given.
+ * Left out: a tree of elements; the pages are written from the top to the bottom. */
+#include "ctl/console/html.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/base/clock.h"
+#include "ctl/print.h"
+
+#define REPLACEMENT "\xEF\xBF\xBD"
+
+size_t html_character(const char *bytes, size_t length)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    if (length == 0)
+        return 0;
+    if (at[0] < 0x80)
+        return 1;
+    size_t size = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
+    if (at[0] < 0xc2 || at[0] > 0xf4 || size > length)
+        return 0;
+    for (size_t i = 1; i < size; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) || (at[0] == 0xf0 && at[1] < 0x90) ||
+        (at[0] == 0xf4 && at[1] >= 0x90))
+        return 0;
+    return size;
+}
+
+bool html_is_utf8(const char *bytes, size_t length)
+{
+    for (size_t at = 0; at < length;) {
+        size_t size = html_character(bytes + at, length - at);
+        if (size == 0)
+            return false;
+        at += size;
+    }
+    return true;
+}
+
+/* C1 controls (U+0080-U+009F) and what turns the direction of text (U+061C, U+200E-F, U+202A-E, U+2066-9). */
+static bool is_treacherous(const unsigned char *at, size_t size)
+{
+    if (size == 2)
+        return (at[0] == 0xc2 && at[1] < 0xa0) || (at[0] == 0xd8 && at[1] == 0x9c);
+    if (size != 3 || at[0] != 0xe2)
+        return false;
+    return (at[1] == 0x80 && ((at[2] >= 0xaa && at[2] <= 0xae) || at[2] == 0x8e || at[2] == 0x8f)) ||
+           (at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9);
+}
+
+static const char *escape_of(unsigned char byte)
+{
+    switch (byte) {
+    case '&':
+        return "&amp;";
+    case '<':
+        return "&lt;";
+    case '>':
+        return "&gt;";
+    case '"':
+        return "&quot;";
+    case '\'':
+        return "&#39;";
+    case '\n':
+    case '\r':
+    case '\t':
+        return " ";
+    default:
+        return byte < 0x20 || byte == 0x7f ? REPLACEMENT : NULL;
+    }
+}
+
+void html_bytes(struct buf *out, const char *bytes, size_t length)
+{
+    for (size_t at = 0; at < length;) {
+        const unsigned char *byte = (const unsigned char *)bytes + at;
+        size_t size = html_character(bytes + at, length - at);
+        const char *escape = size == 1 ? escape_of(*byte) : NULL;
+        if (size == 0 || is_treacherous(byte, size))
+            buf_put_text(out, REPLACEMENT);
+        else if (escape)
+            buf_put_text(out, escape);
+        else
+            buf_put(out, byte, size);
+        at += size == 0 ? 1 : size;
+    }
+}
+
+void html_text(struct buf *out, const char *text)
+{
+    if (text)
+        html_bytes(out, text, strlen(text));
+}
+
+void html_sentence(struct buf *out, const char *text)
+{
+    bool is_lower = text[0] >= 'a' && text[0] <= 'z';
+    if (is_lower)
+        buf_put_byte(out, (char)(text[0] - 'a' + 'A'));
+    html_text(out, text + is_lower);
+    buf_put_byte(out, '.');
+}
+
+void html_put(struct buf *out, const char *markup, int count, ...)
+{
+    va_list texts;
+    va_start(texts, count);
+    for (const char *at = markup; *at;) {
+        const char *hole = strstr(at, "{}");
+        if (!hole) {
+            buf_put_text(out, at);
+            break;
+        }
+        buf_put(out, at, (size_t)(hole - at));
+        assert(count > 0);
+        count--;
+        html_text(out, va_arg(texts, const char *));
+        at = hole + 2;
+    }
+    assert(count == 0);
+    va_end(texts);
+}
+
+void html_url(struct buf *out, const char *text)
+{
+    for (const char *at = text ? text : ""; *at; at++) {
+        unsigned char byte = (unsigned char)*at;
+        bool is_plain = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
+                        byte == '-' || byte == '_' || byte == '.' || byte == '~';
+        if (is_plain)
+            buf_put_byte(out, *at);
+        else
+            buf_put_format(out, "%%%02X", byte);
+    }
+}
+
+void html_number(struct buf *out, int64_t number)
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof(digits), "%" PRId64, number);
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0)
+            buf_put_text(out, "\xE2\x80\xAF"); /* U+202F */
+        buf_put_byte(out, digits[i]);
+    }
+}
+
+void html_time(struct buf *out, int64_t wall_us)
+{
+    char text[CLOCK_RFC3339_SIZE];
+    if (wall_us == 0) {
+        buf_put_text(out, "-");
+        return;
+    }
+    clock_format(wall_us, text);
+    buf_put_format(out, "<time datetime=\"%s\">%.10s %.8s</time>", text, text, text + 11);
+}
+
+void html_span(struct buf *out, int64_t us)
+{
+    char text[PRINT_SPAN_SIZE];
+    buf_put_text(out, print_span(us, text));
+}
+
+void html_status(struct buf *out, const char *status)
+{
+    static const struct {
+        const char *status, *sign, *class;
+    } signs[] = {
+        {"PENDING", "\xE2\x97\x8B", "pending"},     {"PROCESSING", "\xE2\x97\x90", "processing"},
+        {"COMPLETED", "\xE2\x9C\x93", "completed"}, {"REJECTED", "\xE2\x9C\x95", "rejected"},
+        {"FAILED", "\xE2\x96\xB2", "failed"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(signs); i++)
+        if (status && strcmp(signs[i].status, status) == 0) {
+            buf_put_format(out, "<span class=\"status %s\"><span aria-hidden=\"true\">%s</span> %s</span>",
+                           signs[i].class, signs[i].sign, status);
+            return;
+        }
+    html_text(out, status);
+}

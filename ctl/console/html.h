@@ -1,0 +1,32 @@
+/* Writes HTML. Text of others (user ids, reasons, details) gets into a page through these functions only, and is shown
+ * as text whatever it holds. Pure: a failed append is remembered in the buf. */
+#ifndef ISSUING_CONSOLE_HTML_H
+#define ISSUING_CONSOLE_HTML_H
+
+#include "common/base/base.h"
+#include "common/base/buf.h"
+
+/* Bytes of the UTF-8 sequence at `bytes`; 0 if it is malformed, too long for its character, a surrogate, or cut off. */
+size_t html_character(const char *bytes, size_t length);
+bool html_is_utf8(const char *bytes, size_t length);
+
+/* Text, for an element or for a quoted attribute: & < > " ' are escaped; what is no UTF-8, control characters and those
+ * that turn the direction of text become U+FFFD, and a line end or a tab a blank. NULL and "" write nothing. */
+void html_text(struct buf *out, const char *text);
+void html_bytes(struct buf *out, const char *bytes, size_t length);
+/* A clause as a sentence: with a capital letter and a full stop. */
+void html_sentence(struct buf *out, const char *text);
+/* Markup of our own, with text at each "{}": html_put(out, "<td>{}</td>", 1, text). The texts are `const char *`, NULL =
+ * "". The markup is a literal. */
+void html_put(struct buf *out, const char *markup, int count, ...);
+/* Text for a part of a URL's query: percent-encoded, which no HTML needs to escape. */
+void html_url(struct buf *out, const char *text);
+
+void html_number(struct buf *out, int64_t number); /* "12 345", with narrow no-break spaces */
+/* <time datetime="...">2026-11-20 10:39:57</time>, UTC; "-" for 0. */
+void html_time(struct buf *out, int64_t wall_us);
+void html_span(struct buf *out, int64_t us); /* "3 min 20 s" */
+/* The status of an event: sign and word, so that its colour carries no meaning alone. */
+void html_status(struct buf *out, const char *status);
+
+#endif

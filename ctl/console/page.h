@@ -1,0 +1,41 @@
+/* One page on its way: what was asked for, and what is written. A page is a function of the table in router.c. */
+#ifndef ISSUING_CONSOLE_PAGE_H
+#define ISSUING_CONSOLE_PAGE_H
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "ctl/console/form.h"
+
+#define PAGE_BYTES_MAX ((size_t)8 * 1024 * 1024)
+#define PAGE_LOCATION_SIZE 512
+
+struct console;
+
+struct page {
+    struct console *console;
+    const struct form *form; /* of the query, or of what was posted */
+    char segment[64];        /* the {part} of the path; "" = none */
+    struct buf *out;         /* the main part of the page */
+    const char *title;       /* text; static or in `segment` */
+    const char *place;       /* the entry of the navigation that it belongs to: "/events" */
+    int refresh_s;           /* the parts with an id and data-live are fetched again after so long; 0 = never */
+    int status;              /* 200 */
+    char location[PAGE_LOCATION_SIZE]; /* not "": answered with 303 and this path */
+};
+
+/* Each writes its main part, or fills *err: ERR_NOT_FOUND, ERR_USAGE and ERR_REFUSED are the reader's to mend, ERR_AWAY
+ * and ERR_DATABASE say that the database did not answer, or not in time. What was written before is dropped. */
+must_check bool page_overview(struct page *page, struct err *err);
+must_check bool page_events(struct page *page, struct err *err);
+must_check bool page_event(struct page *page, struct err *err);
+must_check bool page_targets(struct page *page, struct err *err);
+must_check bool page_control(struct page *page, struct err *err); /* POST */
+must_check bool page_preview(struct page *page, struct err *err);
+must_check bool page_start(struct page *page, struct err *err); /* POST */
+must_check bool page_jobs(struct page *page, struct err *err);
+must_check bool page_job(struct page *page, struct err *err);
+must_check bool page_stop(struct page *page, struct err *err); /* POST */
+must_check bool page_audit(struct page *page, struct err *err);
+must_check bool page_statistics(struct page *page, struct err *err);
+
+#endif

@@ -1,0 +1,368 @@
+/* A bulk action: preview, start, progress, stop.
+ *
+ * The preview is a GET: its URL can be passed on. It counts, shows the first events with what would happen to each, and
+ * has the form that starts it. Starting needs a reason and a confirmation, which for many events is their number, typed;
+ * when more match by then than were shown, nothing is started. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ctl/console/console.h"
+#include "ctl/console/html.h"
+#include "ctl/console/layout.h"
+#include "ctl/console/page.h"
+#include "ctl/console/selection.h"
+
+#define PREVIEW_ROWS 20
+#define TICK_MAX 10 /* more events than this are confirmed by their number */
+
+static void write_preview_row(struct buf *out, const struct event *event, const char *would, const char *why)
+{
+    html_put(out, "<tr><th scope=\"row\"><a class=\"id\" href=\"/events/{}\">{}</a></th><td>", 2, event->id_text,
+             event->id_text);
+    html_status(out, event->status_text);
+    html_put(out, "</td><td class=\"user\">{}</td><td>{}</td><td>{}</td><td class=\"why\">{}</td></tr>\n", 4,
+             event->user_id, event->reason_code, would, why);
+}
+
+/* One event as the preview shows it, like a dry run of the command. */
+static bool preview_event(struct page *page, struct job *job, const struct uuid *id, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct bulk_verb *verb = job->bulk.verb;
+    struct event event;
+    const char *code = "status";
+    char why[640] = "", would[40];
+    if (!event_find(page->console->ctl->db, id, &rows, &event, err)) {
+        if (err->kind == ERR_NOT_FOUND)
+            html_put(page->out, "<tr><td colspan=\"6\">{}</td></tr>\n", 1, err->message);
+        return err->kind == ERR_NOT_FOUND;
+    }
+    bool is_right = strcmp(event.status_text, verb->status) == 0;
+    if (is_right && !verb->preview(&job->bulk, &event, &code, why, sizeof(why), err))
+        return false;
+    if (code)
+        bulk_why_refused(verb, &event, code, why, sizeof(why));
+    snprintf(would, sizeof(would), "%s%s", code ? "refused" : "would be ", code ? "" : verb->past);
+    write_preview_row(page->out, &event, would, why);
+    return true;
+}
+
+static bool write_preview_rows(struct page *page, struct job *job, struct err *err)
+{
+    struct buf *out = page->out;
+    int64_t seen_us;
+    struct uuid id;
+    html_put(out,
+             "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Preview\"><table><caption>{}</caption>"
+             "<thead><tr><th scope=\"col\">Event</th><th scope=\"col\">Status</th>"
+             "<th scope=\"col\">User</th><th scope=\"col\">Reason</th><th scope=\"col\">Result</th>"
+             "<th scope=\"col\">What follows, or why not</th></tr></thead><tbody>\n",
+             1, job->bulk.total > PREVIEW_ROWS ? "The first 20 of them, oldest first" : "All of them, oldest first");
+    for (int shown = 0; shown < PREVIEW_ROWS; shown++) {
+        if (!job_next(job, &id, &seen_us, err)) {
+            if (err->kind != ERR_NONE)
+                return false;
+            break;
+        }
+        if (!preview_event(page, job, &id, err))
+            return false;
+    }
+    buf_put_text(out, "</tbody></table></div>\n");
+    return true;
+}
+
+static void write_scope(struct buf *out, const struct job *job)
+{
+    const char *status = job->bulk.verb->status;
+    if (!job->by_filter) {
+        buf_put_text(out, "chosen events");
+    } else if (selection_is_empty(&job->form, status)) {
+        html_put(out, "every {} event", 1, status);
+    } else {
+        html_put(out, "{} events with ", 1, status);
+        selection_write_words(out, &job->form, status);
+    }
+}
+
+static void write_hidden(struct page *page, const struct job *job)
+{
+    struct buf *out = page->out;
+    html_put(out,
+             "<input type=\"hidden\" name=\"verb\" value=\"{}\"><input type=\"hidden\" name=\"scope\" value=\"{}\">\n",
+             2, job->bulk.verb->word, job->by_filter ? "filter" : "ids");
+    buf_put_format(out, "<input type=\"hidden\" name=\"shown\" value=\"%" PRId64 "\">\n", job->bulk.total);
+    if (job->by_filter)
+        selection_write_hidden(out, &job->form);
+    for (int i = 0; i < job->id_count; i++) {
+        char id[UUID_TEXT_SIZE];
+        uuid_format(&job->ids[i], id);
+        html_put(out, "<input type=\"hidden\" name=\"id\" value=\"{}\">\n", 1, id);
+    }
+}
+
+static void write_start_form(struct page *page, const struct job *job)
+{
+    struct buf *out = page->out;
+    const char *word = job->bulk.verb->word;
+    buf_put_text(out, "<section aria-labelledby=\"start-title\"><h2 id=\"start-title\">Start</h2>\n");
+    layout_post(page, "/bulk");
+    write_hidden(page, job);
+    buf_put_text(out,
+                 "<div class=\"stack\"><p class=\"field\"><label for=\"reason\">Reason, for the audit trail</label>"
+                 "<input id=\"reason\" name=\"reason\" required maxlength=\"1000\" autocomplete=\"off\"></p>\n"
+                 "<p class=\"field\"><label for=\"rate\">Events a second, at most (empty: as fast as it goes)"
+                 "</label><input id=\"rate\" name=\"rate\" placeholder=\"5, 0.2, 10/m\" maxlength=\"20\" "
+                 "autocomplete=\"off\"></p>\n");
+    if (job->bulk.verb == &bulk_resolve)
+        buf_put_text(out, "<p><label><input type=\"checkbox\" name=\"confirm_no_card\" value=\"1\"> It is certain that "
+                          "the issuer has no card for any of them (needed where the outcome is unknown)</label></p>\n");
+    if (job->bulk.total > TICK_MAX)
+        buf_put_format(out,
+                       "<p class=\"field\"><label for=\"typed\">Type the number of events, %" PRId64
+                       ", to confirm</label>"
+                       "<input id=\"typed\" name=\"typed\" required inputmode=\"numeric\" autocomplete=\"off\"></p>\n",
+                       job->bulk.total);
+    else
+        buf_put_text(out, "<p><label><input type=\"checkbox\" name=\"confirmed\" value=\"1\" required> Yes, do this"
+                          "</label></p>\n");
+    buf_put_format(out,
+                   "<p class=\"buttons\"><button class=\"main\">%c%s %" PRId64 " event%s</button> "
+                   "<a href=\"/events\">Leave it</a></p></div></form></section>\n",
+                   word[0] - 'a' + 'A', word + 1, job->bulk.total, job->bulk.total == 1 ? "" : "s");
+}
+
+static bool write_preview(struct page *page, struct job *job, struct err *err)
+{
+    struct buf *out = page->out;
+    if (!job_count(job, err))
+        return false;
+    html_put(out, "<h1>{} ", 1, job->bulk.verb->question);
+    write_scope(out, job);
+    buf_put_text(out, "</h1>\n<p><strong>");
+    html_number(out, job->bulk.total);
+    buf_put_text(out, job->bulk.total == 1 ? " event</strong>." : " events</strong>.");
+    if (job->has_more)
+        buf_put_text(out,
+                     " There may be more; one action takes the oldest ones that could be counted, at most 100,000.");
+    buf_put_text(out, " Nothing is changed yet.</p>\n");
+    if (job->bulk.total == 0) {
+        html_put(out, "<p class=\"empty\">No {} event matches, so there is nothing to do.</p>\n", 1,
+                 job->bulk.verb->status);
+        return true;
+    }
+    if (!write_preview_rows(page, job, err))
+        return false;
+    if (jobs_running(&page->console->jobs))
+        buf_put_text(out,
+                     "<p class=\"notice\">Another bulk action is running. It must end before this one starts.</p>\n");
+    else
+        write_start_form(page, job);
+    return true;
+}
+
+bool page_preview(struct page *page, struct err *err)
+{
+    struct job *job;
+    if (!job_read(page->console->ctl, page->form, &job, err))
+        return false;
+    bool is_written = write_preview(page, job, err);
+    job_free(job);
+    return is_written;
+}
+
+/* ---- start and stop ---- */
+
+static bool confirm(const struct job *job, struct err *err)
+{
+    int64_t shown, typed;
+    if (!form_number(&job->form, "shown", 1, JOB_EVENTS_MAX, 0, &shown, err) ||
+        !form_number(&job->form, "typed", 1, INT64_MAX, 0, &typed, err))
+        return false;
+    if (job->bulk.total > shown)
+        return err_set(err, ERR_REFUSED,
+                       "%" PRId64 " events match now, and %" PRId64 " were shown: nothing was started; look again",
+                       job->bulk.total, shown);
+    if (shown > TICK_MAX ? typed != shown : !form_get(&job->form, "confirmed"))
+        return err_set(err, ERR_USAGE, "it was not confirmed: the number of events is %" PRId64, shown);
+    return true;
+}
+
+static bool start(struct page *page, struct job *job, struct err *err)
+{
+    if (!form_get(page->form, "reason"))
+        return err_set(err, ERR_USAGE, "a reason is required: it goes into the audit trail");
+    if (!action_init(&job->bulk.action, form_get(page->form, "reason"), err) || !job_count(job, err) ||
+        !confirm(job, err))
+        return false;
+    return jobs_start(&page->console->jobs, job, err);
+}
+
+bool page_start(struct page *page, struct err *err)
+{
+    struct job *job;
+    if (!job_read(page->console->ctl, page->form, &job, err))
+        return false;
+    if (!start(page, job, err)) {
+        job_free(job);
+        return false;
+    }
+    snprintf(page->location, sizeof(page->location), "/jobs/%d", job->number);
+    console_wake(page->console);
+    return true;
+}
+
+static struct job *find_job(struct page *page, struct err *err)
+{
+    struct job *job = jobs_find(&page->console->jobs, atoi(page->segment));
+    if (!job)
+        err_set(err, ERR_NOT_FOUND, "this console has no such bulk action; the audit has what was done");
+    return job;
+}
+
+bool page_stop(struct page *page, struct err *err)
+{
+    struct job *job = find_job(page, err);
+    if (!job)
+        return false;
+    if (job->state == JOB_RUNNING) {
+        job_stop(job);
+        console_wake(page->console);
+    }
+    snprintf(page->location, sizeof(page->location), "/jobs/%d", job->number);
+    return true;
+}
+
+/* ---- progress ---- */
+
+static int64_t acted(const struct job *job)
+{
+    return job->bulk.done + job->bulk.refused + job->bulk.skipped;
+}
+
+static void write_state(struct buf *out, const struct job *job)
+{
+    const char *sign = job->state == JOB_RUNNING ? "\xE2\x97\x90"
+                       : job->state == JOB_DONE  ? "\xE2\x9C\x93"
+                                                 : "\xE2\x96\xA0";
+    html_put(out, "<span class=\"status {}\"><span aria-hidden=\"true\">{}</span> {}</span>", 3,
+             job->state == JOB_DONE      ? "completed"
+             : job->state == JOB_RUNNING ? "processing"
+                                         : "failed",
+             sign, job_state_name(job->state));
+}
+
+static void write_figures(struct buf *out, const struct job *job)
+{
+    const struct {
+        const char *name;
+        int64_t number;
+    } figures[] = {{job->bulk.verb->past, job->bulk.done},
+                   {"refused", job->bulk.refused},
+                   {"changed meanwhile, left as they are", job->bulk.skipped},
+                   {"chosen", job->bulk.total}};
+    buf_put_text(out, "<dl class=\"figures\">\n");
+    for (size_t i = 0; i < ARRAY_SIZE(figures); i++) {
+        html_put(out, "<div><dt>{}</dt><dd>", 1, figures[i].name);
+        html_number(out, figures[i].number);
+        buf_put_text(out, "</dd></div>\n");
+    }
+    buf_put_text(out, "</dl>\n");
+}
+
+static void write_refusals(struct buf *out, const struct job *job)
+{
+    if (job->refusal_count == 0)
+        return;
+    buf_put_text(out, "<h2>Refused</h2><table><caption class=\"unseen\">Refused events</caption><thead><tr>"
+                      "<th scope=\"col\">Event</th><th scope=\"col\">Why</th></tr></thead><tbody>\n");
+    for (int i = 0; i < job->refusal_count; i++)
+        html_put(out, "<tr><th scope=\"row\"><a class=\"id\" href=\"/events/{}\">{}</a></th><td>{}</td></tr>\n", 3,
+                 job->refusals[i].id, job->refusals[i].id, job->refusals[i].why);
+    buf_put_text(out, "</tbody></table>\n");
+    if (job->bulk.refused > job->refusal_count)
+        buf_put_text(out, "<p class=\"hint\">Only the first are listed.</p>\n");
+}
+
+static void write_progress(struct buf *out, const struct job *job)
+{
+    buf_put_text(out, "<section id=\"progress\" data-live aria-label=\"Progress\">\n<p>");
+    write_state(out, job);
+    buf_put_text(out, " since ");
+    html_time(out, job->state == JOB_RUNNING ? job->started_us : job->ended_us);
+    buf_put_format(out,
+                   "</p>\n<progress max=\"%" PRId64 "\" value=\"%" PRId64 "\" aria-label=\"Progress\">%" PRId64
+                   " of %" PRId64 "</progress>\n",
+                   job->bulk.total > 0 ? job->bulk.total : 1, job->state == JOB_DONE ? job->bulk.total : acted(job),
+                   acted(job), job->bulk.total);
+    write_figures(out, job);
+    if (job->trouble[0])
+        html_put(out, "<p class=\"notice bad\">{}{}</p>\n", 2, job->trouble,
+                 job->state == JOB_RUNNING ? "; it goes on as soon as the database answers." : ".");
+    write_refusals(out, job);
+    buf_put_text(out, "</section>\n");
+}
+
+bool page_job(struct page *page, struct err *err)
+{
+    struct job *job = find_job(page, err);
+    struct buf *out = page->out;
+    char action[64];
+    if (!job)
+        return false;
+    html_put(out, "<h1>{} ", 1, job->bulk.verb->question);
+    write_scope(out, job);
+    html_put(out, "</h1>\n<p>Reason: {}", 1, job->bulk.action.reason);
+    if (job->bulk.rate)
+        html_put(out, ". At most {} events a second", 1, job->bulk.rate);
+    buf_put_text(out, ".</p>\n");
+    html_put(out, "<p id=\"outcome\" data-live role=\"status\" aria-live=\"polite\" class=\"unseen\">{}</p>\n", 1,
+             job_state_name(job->state));
+    write_progress(out, job);
+    page->refresh_s = job->state == JOB_RUNNING ? page->refresh_s : 0;
+    if (job->state == JOB_RUNNING && page->console->may_act) {
+        buf_put_text(out, "<div id=\"stop\" data-live>");
+        snprintf(action, sizeof(action), "/jobs/%d/stop", job->number);
+        layout_post(page, action);
+        buf_put_text(out, "<p class=\"buttons\"><button>Stop after the current event</button></p></form></div>\n");
+    } else {
+        buf_put_text(
+            out,
+            "<div id=\"stop\" data-live data-ended><p><a href=\"/events?status=FAILED\">To the FAILED events</a></p>"
+            "</div>\n");
+    }
+    return true;
+}
+
+bool page_jobs(struct page *page, struct err *err)
+{
+    const struct jobs *jobs = &page->console->jobs;
+    struct buf *out = page->out;
+    (void)err;
+    buf_put_text(out, "<h1>Bulk actions</h1>\n<p>Those of this console since its start. What was changed is in the "
+                      "<a href=\"/audit\">audit</a> for good. A bulk action begins at the "
+                      "<a href=\"/events?status=FAILED\">events</a>.</p>\n<section id=\"jobs\" data-live>\n");
+    if (jobs->count == 0)
+        buf_put_text(out, "<p class=\"empty\">None so far.</p>\n");
+    else
+        buf_put_text(out, "<table><caption class=\"unseen\">Bulk actions, newest first</caption><thead><tr>"
+                          "<th scope=\"col\">Action</th><th scope=\"col\">State</th>"
+                          "<th scope=\"col\" class=\"number\">Done</th><th scope=\"col\" class=\"number\">Refused</th>"
+                          "<th scope=\"col\" class=\"number\">Of</th><th scope=\"col\">Started</th>"
+                          "<th scope=\"col\">Reason</th></tr></thead><tbody>\n");
+    for (int i = 0; i < jobs->count; i++) {
+        const struct job *job = jobs->list[i];
+        buf_put_format(out, "<tr><th scope=\"row\"><a href=\"/jobs/%d\">%s ", job->number, job->bulk.verb->word);
+        write_scope(out, job);
+        buf_put_text(out, "</a></th><td>");
+        write_state(out, job);
+        buf_put_format(out,
+                       "</td><td class=\"number\">%" PRId64 "</td><td class=\"number\">%" PRId64
+                       "</td><td class=\"number\">%" PRId64 "</td><td class=\"when\">",
+                       job->bulk.done, job->bulk.refused, job->bulk.total);
+        html_time(out, job->started_us);
+        html_put(out, "</td><td class=\"why\">{}</td></tr>\n", 1, job->bulk.action.reason);
+    }
+    buf_put_text(out, jobs->count > 0 ? "</tbody></table></section>\n" : "</section>\n");
+    return true;
+}

@@ -1,0 +1,228 @@
+/* One event: what it is, what happens next and why, what happened so far (the story of `issuing-ctl explain`), and the
+ * actions that fit it. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "ctl/console/console.h"
+#include "ctl/console/html.h"
+#include "ctl/console/page.h"
+#include "ctl/story.h"
+
+#define LINES_MAX 500
+
+static void write_fact(struct buf *out, const char *name, const char *value)
+{
+    if (value && value[0])
+        html_put(out, "<div><dt>{}</dt><dd>{}</dd></div>\n", 2, name, value);
+}
+
+static void write_when(struct buf *out, const char *name, int64_t wall_us)
+{
+    if (wall_us == 0)
+        return;
+    html_put(out, "<div><dt>{}</dt><dd>", 1, name);
+    html_time(out, wall_us);
+    buf_put_text(out, "</dd></div>\n");
+}
+
+static void write_card(struct buf *out, const struct event *event)
+{
+    if (event->has_card) {
+        html_put(out, "<div><dt>Card</dt><dd>ends in {}, {}, until ", 2, event->last4, event->card_status);
+        buf_put_format(out, "%02" PRId64 "/%" PRId64 "</dd></div>\n", event->exp_month, event->exp_year);
+        write_fact(out, "Card id", event->card_id_text);
+        write_fact(out, "Card id at the issuer", event->issuer_card_id);
+    } else if (event->outcome_unknown) {
+        buf_put_text(out, "<div><dt>Card</dt><dd>unknown: the issuer may have made one, and none is stored here</dd>"
+                          "</div>\n");
+    }
+    if (event->replaces) {
+        html_put(out, "<div><dt>Replaces card</dt><dd>{}", 1, event->replaces);
+        if (event->replaced_last4)
+            html_put(out, ", ends in {}, {}", 2, event->replaced_last4, event->replaced_status);
+        buf_put_text(out, "</dd></div>\n");
+    }
+}
+
+static void write_facts(struct buf *out, const struct event *event)
+{
+    char tries[24];
+    snprintf(tries, sizeof(tries), "%" PRId64, event->retry_count);
+    buf_put_text(out,
+                 "<section aria-labelledby=\"facts-title\"><h2 id=\"facts-title\">Facts</h2>\n<dl class=\"facts\">\n"
+                 "<div><dt>Status</dt><dd>");
+    html_status(out, event->status_text);
+    buf_put_text(out, "</dd></div>\n");
+    if (event->reason_code) {
+        html_put(out, "<div><dt>Reason</dt><dd><code>{}</code> {}</dd></div>\n", 2, event->reason_code,
+                 event->reason_detail);
+    }
+    html_put(out, "<div><dt>User</dt><dd><a href=\"/events?user=", 0);
+    html_url(out, event->user_id);
+    html_put(out, "\">{}</a></dd></div>\n", 1, event->user_id);
+    write_fact(out, "Type", event->type);
+    write_fact(out, "Kind", event->kind);
+    write_fact(out, "Tries", tries);
+    write_card(out, event);
+    write_when(out, "Created", event->created_us);
+    write_when(out, "Updated", event->updated_us);
+    write_when(out, "Ended", event->completed_us);
+    write_when(out, "Next attempt", event->status == OUTBOX_PENDING ? event->next_attempt_us : 0);
+    write_when(out, "First sent", event->first_sent_us);
+    write_when(out, "Lease until", event->lease_until_us);
+    write_fact(out, event->status == OUTBOX_PROCESSING ? "Held by" : "Last held by", event->lease_owner);
+    write_fact(out, "Last error", event->last_error);
+    write_fact(out, "Client's key", event->client_key);
+    write_fact(out, "Trace", event->traceparent);
+    buf_put_text(out, "</dl></section>\n");
+}
+
+static void write_next(struct buf *out, const struct event *event, const struct outlook *outlook)
+{
+    html_put(out,
+             "<section class=\"next\" aria-labelledby=\"next-title\"><h2 id=\"next-title\">What happens next</h2>\n"
+             "<p><strong>{}</strong>",
+             1, outlook_action_text(outlook->action));
+    if (outlook->at_us > event->now_us && outlook->action != OUTLOOK_WAIT) {
+        buf_put_text(out, " at ");
+        html_time(out, outlook->at_us);
+        buf_put_text(out, ", in ");
+        html_span(out, outlook->at_us - event->now_us);
+    }
+    buf_put_text(out, ".</p>\n<p>");
+    html_sentence(out, outlook->why);
+    buf_put_text(out, "</p></section>\n");
+}
+
+static void write_button(struct buf *out, const struct event *event, const char *verb, const char *text)
+{
+    html_put(out,
+             "<form action=\"/bulk\" class=\"inline\"><input type=\"hidden\" name=\"id\" value=\"{}\">"
+             "<button name=\"verb\" value=\"{}\">{} ...</button></form>\n",
+             3, event->id_text, verb, text);
+}
+
+static void write_actions(struct page *page, const struct event *event)
+{
+    struct buf *out = page->out;
+    if (event->status != OUTBOX_FAILED && event->status != OUTBOX_PENDING)
+        return;
+    buf_put_text(out, "<section aria-labelledby=\"act-title\"><h2 id=\"act-title\">Act</h2>\n");
+    if (page->console->may_act) {
+        buf_put_text(out, "<p class=\"buttons\">");
+        if (event->status == OUTBOX_FAILED) {
+            write_button(out, event, "replay", "Replay");
+            write_button(out, event, "resolve", "Resolve");
+        } else {
+            write_button(out, event, "cancel", "Cancel");
+        }
+        buf_put_text(out, "</p>\n<p class=\"hint\">Each shows first what it would do, and asks for a reason.</p>\n");
+    }
+    if (event->status == OUTBOX_FAILED && !event->has_card)
+        html_put(out,
+                 "<p class=\"hint\">On the command line: <code>issuing-ctl reconcile {}</code> asks the issuer, "
+                 "<code>issuing-ctl reissue</code> replaces it by a new event.</p>\n",
+                 1, event->id_text);
+    buf_put_text(out, "</section>\n");
+}
+
+/* ---- the past ---- */
+
+static void write_attempt(struct buf *out, const struct pg_rows *rows, int row)
+{
+    char words[STORY_WORDS_SIZE], meaning[OUTLOOK_CODE_SIZE];
+    const char *code = story_text(rows, row, CODE), *detail = story_text(rows, row, DETAIL);
+    story_outcome(rows, row, words);
+    buf_put_text(out, "<li class=\"attempt\">");
+    html_time(out, pg_time_us(rows, row, ENDED_AT));
+    buf_put_format(out, " <div><p>Attempt %" PRId64 " by ", pg_int8(rows, row, ATTEMPT));
+    html_put(out, "{} {}</p>", 2, story_text(rows, row, WORKER), words);
+    if (code) {
+        outlook_code(code, meaning);
+        html_put(out, "<p><code>{}</code> {}</p>", 2, code, meaning);
+    }
+    if (detail && detail[0])
+        html_put(out, "<p class=\"detail\">{}</p>", 1, detail);
+    if (story_becomes_unknown(rows, row))
+        buf_put_text(out, "<p><strong>From here on the issuer may have made a card that we do not hold.</strong></p>");
+    buf_put_text(out, "</div></li>\n");
+}
+
+static void write_action(struct buf *out, const struct pg_rows *rows, int row)
+{
+    const char *words = story_action_words(story_text(rows, row, ACTION));
+    buf_put_text(out, "<li class=\"action\">");
+    html_time(out, pg_time_us(rows, row, AT));
+    buf_put_text(out, " <div><p>");
+    html_text(out, words ? words : story_text(rows, row, ACTION));
+    html_put(out, " {}", 1, story_text(rows, row, ACTOR));
+    if (story_text(rows, row, DB_ROLE))
+        html_put(out, " as {}", 1, story_text(rows, row, DB_ROLE));
+    html_put(out, "</p><p class=\"detail\">{}</p></div></li>\n", 1, story_text(rows, row, REASON));
+}
+
+static void write_more(struct buf *out, const struct pg_rows *attempts, int more, int last)
+{
+    buf_put_format(
+        out, "<li class=\"attempt more\"><span></span> <div><p>and %d more that ended like this, the last at ", more);
+    html_time(out, pg_time_us(attempts, last, ENDED_AT));
+    buf_put_text(out, "</p></div></li>\n");
+}
+
+static void write_past(struct buf *out, const struct story *story)
+{
+    const struct pg_rows *attempts = story->attempts, *actions = story->actions;
+    int attempt = pg_rows_count(attempts) - 1, action = 0, lines = 0;
+    buf_put_text(out, "<section aria-labelledby=\"past-title\"><h2 id=\"past-title\">What happened</h2>\n"
+                      "<ol class=\"story\">\n<li>");
+    html_time(out, story->event.created_us);
+    buf_put_text(out, " <div><p>Accepted</p></div></li>\n");
+    while ((attempt >= 0 || action < pg_rows_count(actions)) && lines++ < LINES_MAX) {
+        int64_t action_us = action < pg_rows_count(actions) ? pg_time_us(actions, action, AT) : INT64_MAX;
+        if (attempt < 0 || action_us < pg_time_us(attempts, attempt, ENDED_AT)) {
+            write_action(out, actions, action++);
+            continue;
+        }
+        write_attempt(out, attempts, attempt);
+        int more = story_like_this(attempts, attempt, action_us);
+        if (more > 1) {
+            attempt -= more;
+            write_more(out, attempts, more, attempt);
+        }
+        attempt--;
+    }
+    if (story->event.status == OUTBOX_PROCESSING) {
+        buf_put_text(out, "<li>");
+        html_time(out, story->event.updated_us);
+        html_put(out, " <div><p>Taken by {}</p></div></li>\n", 1, story->event.lease_owner);
+    }
+    buf_put_text(out, "</ol>\n");
+    if (lines > LINES_MAX)
+        html_put(out,
+                 "<p class=\"notice\">The story is longer: <code>issuing-ctl explain {}</code> has all of it.</p>\n", 1,
+                 story->event.id_text);
+    buf_put_text(out, "</section>\n");
+}
+
+bool page_event(struct page *page, struct err *err)
+{
+    struct story story = {.event_rows = NULL};
+    struct buf *out = page->out;
+    struct uuid id;
+    if (!uuid_parse(page->segment, strlen(page->segment), &id))
+        return err_set(err, ERR_NOT_FOUND, "%.60s is not an event id", page->segment);
+    bool is_read = story_read(page->console->ctl, &id, &story, err);
+    if (is_read) {
+        const struct event *event = &story.event;
+        html_put(out, "<h1 class=\"event\">{} <code>{}</code></h1>\n<div class=\"columns event\">\n<div>\n", 2,
+                 event->kind && strcmp(event->kind, "reissue") == 0 ? "Replacement card" : "Event", event->id_text);
+        write_next(out, event, &story.outlook);
+        write_actions(page, event);
+        write_past(out, &story);
+        buf_put_text(out, "</div>\n");
+        write_facts(out, event);
+        buf_put_text(out, "</div>\n");
+    }
+    story_done(&story);
+    return is_read;
+}

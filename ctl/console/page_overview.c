@@ -1,0 +1,139 @@
+/* The overview: is all well, what waits for an operator, how far behind are we, who works. It refreshes itself, so its
+ * questions are bounded, and the costly ones are asked again only after a pause that grows with their cost. */
+#include <inttypes.h>
+
+#include "common/base/clock.h"
+#include "ctl/console/console.h"
+#include "ctl/console/html.h"
+#include "ctl/console/page.h"
+#include "ctl/console/plot.h"
+#include "ctl/console/status.h"
+
+#define FLOW_PART_S 600
+#define FLOW_PARTS 36
+
+enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, STILL_OPEN, P50, P99, IS_CUT };
+
+static void write_summary(struct buf *out, const struct status_open *open, int64_t failed, int64_t alive)
+{
+    const char *text = alive == 0                     ? "No worker is alive: nothing is being worked on"
+                       : failed > 0                   ? "Events wait for an operator"
+                       : open->overdue > 0            ? "Events are overdue"
+                       : open->count - open->held > 0 ? "All is well; events are being worked on"
+                                                      : "All is well";
+    bool is_bad = alive == 0 || failed > 0 || open->overdue > 0;
+    html_put(out,
+             "<p id=\"summary\" data-live role=\"status\" aria-live=\"polite\" class=\"notice {}\">"
+             "<span aria-hidden=\"true\">{}</span> {}.</p>\n",
+             3, is_bad ? "bad" : "good", is_bad ? "\xE2\x96\xB2" : "\xE2\x9C\x93", text);
+}
+
+static void write_tile(struct buf *out, const char *href, const char *label, int64_t number, bool or_more,
+                       const char *more)
+{
+    html_put(out, "<li><a href=\"{}\"><span class=\"label\">{}</span> <span class=\"figure\">", 2, href, label);
+    html_number(out, number);
+    html_put(out, "{}</span> <span class=\"hint\">{}</span></a></li>\n", 2, or_more ? "+" : "", more);
+}
+
+static void write_tiles(struct buf *out, const struct status_open *open, int64_t failed, const int64_t sums[IS_CUT])
+{
+    char age[64] = "nothing waits", held[48], span[PRINT_SPAN_SIZE];
+    if (open->count > 0)
+        snprintf(age, sizeof(age), "oldest %s", print_span(open->now_us - open->oldest_us, span));
+    snprintf(held, sizeof(held), "%" PRId64 " with an unknown outcome", open->unknown);
+    buf_put_text(out, "<ul id=\"tiles\" class=\"tiles\" data-live>\n");
+    write_tile(out, "/events?status=FAILED&order=oldest", "Wait for an operator", failed, failed >= STATUS_ROWS_MAX,
+               failed > 0 ? "FAILED" : "none");
+    write_tile(out, "/events?status=PENDING&order=oldest", "Backlog", open->count - open->held,
+               open->count >= STATUS_ROWS_MAX, age);
+    write_tile(out, "/events?overdue=1&order=oldest", "Overdue", open->overdue, open->count >= STATUS_ROWS_MAX, held);
+    write_tile(out, "/events?status=PROCESSING", "In work", open->held, open->count >= STATUS_ROWS_MAX,
+               "held by workers");
+    write_tile(out, "/statistics", "Accepted, last 6 h", sums[ACCEPTED], sums[FROM_AT] > 0, "requests and events");
+    write_tile(out, "/events?status=COMPLETED&since=6h", "Completed, last 6 h", sums[COMPLETED], sums[FROM_AT] > 0,
+               "of those");
+    buf_put_text(out, "</ul>\n");
+}
+
+static void write_reasons(struct buf *out, const struct pg_rows *failed)
+{
+    buf_put_text(out, "<section id=\"failed\" data-live aria-labelledby=\"failed-title\">"
+                      "<h2 id=\"failed-title\">Failed, by reason</h2>\n");
+    if (pg_rows_count(failed) == 0) {
+        buf_put_text(out, "<p class=\"empty\">No event waits for an operator.</p></section>\n");
+        return;
+    }
+    buf_put_text(out, "<table><caption class=\"unseen\">FAILED events by reason</caption><thead><tr>"
+                      "<th scope=\"col\">Reason</th><th scope=\"col\" class=\"number\">Events</th>"
+                      "<th scope=\"col\">First</th><th scope=\"col\">Last</th></tr></thead><tbody>\n");
+    for (int row = 0; row < pg_rows_count(failed); row++) {
+        const char *code = pg_bytes(failed, row, 0).bytes;
+        buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=FAILED&amp;order=oldest&amp;code=");
+        html_url(out, code);
+        html_put(out, "\">{}</a></th><td class=\"number\">", 1, code);
+        html_number(out, pg_int8(failed, row, 1));
+        buf_put_text(out, "</td><td class=\"when\">");
+        html_time(out, pg_time_us(failed, row, 2));
+        buf_put_text(out, "</td><td class=\"when\">");
+        html_time(out, pg_time_us(failed, row, 3));
+        buf_put_text(out, "</td></tr>\n");
+    }
+    buf_put_text(out, "</tbody></table></section>\n");
+}
+
+static void write_flow(struct buf *out, const struct pg_rows *flow)
+{
+    static const struct plot_series series[] = {{ACCEPTED, "accepted", "line accepted"},
+                                                {COMPLETED, "completed", "line completed"},
+                                                {FAILED, "failed", "line failed"}};
+    const struct plot plot = {.id = "flow",
+                              .title = "Accepted in the last six hours, in steps of ten minutes, and what became of it",
+                              .series = series,
+                              .series_count = ARRAY_SIZE(series),
+                              .is_small = true};
+    buf_put_text(out, "<section id=\"line\" data-live aria-labelledby=\"line-title\">"
+                      "<h2 id=\"line-title\">The last six hours</h2>\n");
+    plot_write(out, &plot, flow);
+    buf_put_text(out, "</section>\n");
+}
+
+static bool write_overview(struct page *page, const struct cluster *cluster, struct err *err)
+{
+    struct console *console = page->console;
+    struct buf *out = page->out;
+    const struct pg_rows *failed, *flow;
+    struct status_open open;
+    int64_t sums[IS_CUT] = {0};
+    if (!status_read_open(console, &open, err) || !status_read_failed(console, &failed, err) ||
+        !status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(flow); row++) {
+        for (int column = ACCEPTED; column <= FAILED; column++)
+            sums[column] += pg_int8(flow, row, column);
+        sums[FROM_AT] += pg_bool(flow, row, IS_CUT);
+    }
+    int64_t failed_count = pg_rows_count(failed) > 0 ? pg_int8(failed, 0, 4) : 0;
+    buf_put_text(out, "<h1>Overview</h1>\n");
+    write_summary(out, &open, failed_count, cluster->alive_count);
+    write_tiles(out, &open, failed_count, sums);
+    write_flow(out, flow);
+    buf_put_text(out, "<div class=\"columns\">\n");
+    write_reasons(out, failed);
+    buf_put_text(out, "<section id=\"targets\" data-live aria-labelledby=\"targets-title\">"
+                      "<h2 id=\"targets-title\">Targets</h2>\n");
+    status_write_targets(page, cluster, false);
+    buf_put_text(out, "</section>\n</div>\n<section id=\"workers\" data-live aria-labelledby=\"workers-title\">"
+                      "<h2 id=\"workers-title\">Workers</h2>\n");
+    status_write_workers(out, cluster);
+    buf_put_text(out, "</section>\n");
+    return true;
+}
+
+bool page_overview(struct page *page, struct err *err)
+{
+    struct cluster cluster = {.worker_count = 0};
+    bool is_written = cluster_read(page->console->ctl->db, &cluster, err) && write_overview(page, &cluster, err);
+    cluster_done(&cluster);
+    return is_written;
+}

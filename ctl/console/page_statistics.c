@@ -1,0 +1,50 @@
+/* The last day by the hour, as plots: what was accepted, how it ended, how long that took.
+ *
+ * An event counts in the hour in which it was accepted, whenever it ended, so that the lines of one hour add up. */
+#include "ctl/console/console.h"
+#include "ctl/console/html.h"
+#include "ctl/console/page.h"
+#include "ctl/console/plot.h"
+#include "ctl/console/status.h"
+
+#define HOUR_S 3600
+#define HOURS 24
+
+enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, STILL_OPEN, P50, P99, IS_CUT };
+
+bool page_statistics(struct page *page, struct err *err)
+{
+    static const struct plot_series ends[] = {{ACCEPTED, "accepted", "line accepted"},
+                                              {COMPLETED, "completed", "line completed"},
+                                              {REJECTED, "rejected", "line rejected"},
+                                              {FAILED, "failed", "line failed"}};
+    static const struct plot_series times[] = {{P50, "half of them within", "line accepted"},
+                                               {P99, "99 of 100 within", "line failed"}};
+    const struct plot counts = {.id = "ends",
+                                .title = "Events by the hour of their acceptance, and how they ended",
+                                .series = ends,
+                                .series_count = ARRAY_SIZE(ends)};
+    const struct plot spans = {.id = "spans",
+                               .title = "Time from acceptance to the end, by the hour of acceptance",
+                               .series = times,
+                               .series_count = ARRAY_SIZE(times),
+                               .is_duration = true};
+    const struct pg_rows *rows;
+    bool is_cut = false;
+    if (!status_read_flow(page->console, HOUR_S, HOURS, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        is_cut = is_cut || pg_bool(rows, row, IS_CUT);
+    buf_put_text(page->out, "<h1>Statistics</h1>\n<p>The last 24 hours by the hour. An event counts in the hour in "
+                            "which it was accepted, whenever it ended.</p>\n");
+    if (is_cut)
+        buf_put_text(page->out, "<p class=\"notice\">Of hours with more than 5000 events only 5000 are counted here, "
+                                "so the lines end there. The metrics have the whole numbers.</p>\n");
+    buf_put_text(page->out, "<section aria-labelledby=\"ends-h\"><h2 id=\"ends-h\">Accepted, and how it ended</h2>\n");
+    plot_write(page->out, &counts, rows);
+    buf_put_text(page->out,
+                 "</section>\n<section aria-labelledby=\"spans-h\"><h2 id=\"spans-h\">Time to the end</h2>\n");
+    plot_write(page->out, &spans, rows);
+    buf_put_text(page->out, "</section>\n");
+    return true;
+}

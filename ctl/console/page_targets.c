@@ -1,0 +1,74 @@
+/* Targets and workers; pause, resume and probe. A worker obeys within seconds. */
+#include <stdio.h>
+
+#include "ctl/action.h"
+#include "ctl/console/console.h"
+#include "ctl/console/html.h"
+#include "ctl/console/page.h"
+#include "ctl/console/status.h"
+#include "statements.h"
+
+bool page_targets(struct page *page, struct err *err)
+{
+    struct cluster cluster = {.worker_count = 0};
+    struct buf *out = page->out;
+    const char *done = form_get(page->form, "done");
+    if (!cluster_read(page->console->ctl->db, &cluster, err)) {
+        cluster_done(&cluster);
+        return false;
+    }
+    buf_put_text(out, "<h1>Targets and workers</h1>\n");
+    if (done)
+        html_put(out, "<p class=\"notice good\" role=\"status\">Done: {}. Workers obey within seconds.</p>\n", 1,
+                 strcmp(done, "pause_target") == 0    ? "paused"
+                 : strcmp(done, "resume_target") == 0 ? "resumed"
+                                                      : "a probe was asked for");
+    buf_put_text(out, "<p>A paused target gets no call; what waits for it is deferred, and no attempt is used up. "
+                      "A probe lets one call through an open breaker.</p>\n"
+                      "<section id=\"targets\" data-live aria-labelledby=\"targets-title\">"
+                      "<h2 id=\"targets-title\">Targets</h2>\n");
+    status_write_targets(page, &cluster, page->console->may_control);
+    buf_put_text(out, "</section>\n<section id=\"workers\" data-live aria-labelledby=\"workers-title\">"
+                      "<h2 id=\"workers-title\">Workers</h2>\n");
+    status_write_workers(out, &cluster);
+    buf_put_text(out, "</section>\n");
+    cluster_done(&cluster);
+    return true;
+}
+
+static const char *refusal_text(const char *code)
+{
+    if (strcmp(code, "paused") == 0)
+        return "it is paused";
+    if (strcmp(code, "not_paused") == 0)
+        return "it is not paused";
+    return "that is not the name of a target";
+}
+
+bool page_control(struct page *page, struct err *err)
+{
+    static const char *const words[] = {"pause_target", "resume_target", "probe_target"};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const char *action = form_get(page->form, "action");
+    struct action who;
+    bool is_known = false;
+    for (size_t i = 0; action && i < ARRAY_SIZE(words); i++)
+        is_known = is_known || strcmp(words[i], action) == 0;
+    if (!is_known)
+        return err_set(err, ERR_USAGE, "the action must be pause, resume or probe");
+    if (!form_get(page->form, "reason"))
+        return err_set(err, ERR_USAGE, "a reason is required: it goes into the audit trail");
+    if (!action_init(&who, form_get(page->form, "reason"), err))
+        return false;
+    struct pg_param params[2 + ACTION_PARAMS] = {pg_param_text(action, strlen(action)),
+                                                 pg_param_text(page->segment, strlen(page->segment))};
+    action_params(&who, params + 2);
+    if (!pg_sync_query(page->console->ctl->db, &sql_operator_control, params, &rows, err))
+        return false;
+    if (!pg_is_null(rows, 0, 0))
+        return err_set(err, ERR_REFUSED, "nothing was done with %s: %s", page->segment,
+                       refusal_text(pg_bytes(rows, 0, 0).bytes));
+    (void)!pg_sync_query(page->console->ctl->db, &sql_notify_wake, NULL, NULL, NULL); /* lost: seconds later */
+    snprintf(page->location, sizeof(page->location), "/targets?done=%s", action);
+    return true;
+}

@@ -1,0 +1,29 @@
+/* A plot over time as inline SVG, with its figures as a table for who cannot see it. */
+#ifndef ISSUING_CONSOLE_PLOT_H
+#define ISSUING_CONSOLE_PLOT_H
+
+#include "common/base/buf.h"
+#include "common/pg/pg_result.h"
+
+/* A column of the rows: int8. NULL ends a line and begins it again behind the gap. */
+struct plot_series {
+    int column;
+    const char *name;
+    const char *class; /* of console.css: colour and dash */
+};
+
+struct plot {
+    const char *id;    /* unique on the page */
+    const char *title; /* what a screen reader says instead of the picture */
+    const struct plot_series *series;
+    int series_count;
+    bool is_duration; /* the values are ms; else numbers */
+    bool is_small;
+};
+
+/* rows: the first column is the time at which a part begins, oldest first. */
+void plot_write(struct buf *out, const struct plot *plot, const struct pg_rows *rows);
+/* The smallest of 1, 2, 5, 10, 20, 50 ... that is not below `value`, at least 1: the top of an axis. */
+int64_t plot_top(int64_t value);
+
+#endif

@@ -1,0 +1,226 @@
+/* Answers one request: is it admitted, which page is it, may it act. console_route() is in console.h.
+ *
+ * Invariants: nothing is read from the database for a request that is not admitted; nothing is changed by a GET; every
+ * answer has the headers of reply_with().
+ * Left out: the pages. */
+#include <stdio.h>
+
+#include "common/base/secret.h"
+#include "common/http_server/http_path.h"
+#include "ctl/console/assets.h"
+#include "ctl/console/console.h"
+#include "ctl/console/layout.h"
+#include "ctl/console/page.h"
+
+enum right { RIGHT_LOOK, RIGHT_ACT, RIGHT_CONTROL };
+
+static const struct route {
+    const char *path;
+    enum http_method method;
+    bool (*write)(struct page *page, struct err *err);
+    enum right right;
+    const char *place, *title;
+    int refresh_s;
+} routes[] = {
+    {"/", HTTP_GET, page_overview, RIGHT_LOOK, "/", "Overview", 5},
+    {"/events", HTTP_GET, page_events, RIGHT_LOOK, "/events", "Events", 0},
+    {"/events/{id}", HTTP_GET, page_event, RIGHT_LOOK, "/events", "Event", 0},
+    {"/targets", HTTP_GET, page_targets, RIGHT_LOOK, "/targets", "Targets and workers", 5},
+    {"/targets/{name}", HTTP_POST, page_control, RIGHT_CONTROL, "/targets", "Targets and workers", 0},
+    {"/bulk", HTTP_GET, page_preview, RIGHT_ACT, "/jobs", "Bulk action", 0},
+    {"/bulk", HTTP_POST, page_start, RIGHT_ACT, "/jobs", "Bulk action", 0},
+    {"/jobs", HTTP_GET, page_jobs, RIGHT_LOOK, "/jobs", "Bulk actions", 5},
+    {"/jobs/{number}", HTTP_GET, page_job, RIGHT_LOOK, "/jobs", "Bulk action", 2},
+    {"/jobs/{number}/stop", HTTP_POST, page_stop, RIGHT_ACT, "/jobs", "Bulk action", 0},
+    {"/audit", HTTP_GET, page_audit, RIGHT_LOOK, "/audit", "Audit", 0},
+    {"/statistics", HTTP_GET, page_statistics, RIGHT_LOOK, "/statistics", "Statistics", 0},
+};
+
+#define HTML "text/html; charset=utf-8"
+
+static void reply_with(struct http_request *request, int status, const char *type, struct slice body,
+                       const char *location, const char *cookie)
+{
+    struct http_reply answer = {
+        .status = status,
+        .content_type = type,
+        .body = body.bytes,
+        .body_length = body.length,
+        .headers = {{"Content-Security-Policy",
+                     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+                     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"},
+                    {"X-Content-Type-Options", "nosniff"},
+                    {"Referrer-Policy", "no-referrer"},
+                    {"Cache-Control", "no-store"},
+                    {"Cross-Origin-Resource-Policy", "same-origin"},
+                    {"Cross-Origin-Opener-Policy", "same-origin"}},
+    };
+    int count = 6;
+    if (location)
+        answer.headers[count].name = "Location", answer.headers[count++].value = location;
+    if (cookie)
+        answer.headers[count].name = "Set-Cookie", answer.headers[count++].value = cookie;
+    http_reply(request, &answer);
+}
+
+static void reply(struct http_request *request, int status, const char *type, struct slice body)
+{
+    reply_with(request, status, type, body, NULL, NULL);
+}
+
+static void refuse(struct console *console, struct http_request *request, int status, const char *title,
+                   const char *why)
+{
+    buf_reset(&console->document);
+    layout_refusal(&console->document, title, why);
+    reply(request, status, HTML, buf_slice(&console->document));
+}
+
+/* The token of the URL is used up: a cookie in its place, and a URL without it. */
+static void exchange_token(struct console *console, struct http_request *request)
+{
+    struct err err;
+    char name[40], cookie[200];
+    if (!admission_next_token(&console->admission, &err)) {
+        refuse(console, request, 500, "That failed", err.message);
+        return;
+    }
+    admission_cookie_name(&console->admission, name, sizeof(name));
+    snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; HttpOnly; SameSite=Strict", name, console->admission.cookie);
+    reply_with(request, 303, NULL, (struct slice){NULL, 0}, "/", cookie);
+    secret_wipe(cookie, sizeof(cookie));
+    console_print_url(console);
+}
+
+/* False: it was answered. */
+static bool admit(struct console *console, struct http_request *request)
+{
+    const struct admission *admission = &console->admission;
+    if (!admission_is_our_host(admission, http_header(request, "host", NULL))) {
+        refuse(console, request, 421, "Not this host",
+               "The console answers only at the address in the URL that issuing-ctl printed.");
+        return false;
+    }
+    if (request->method != HTTP_POST && assets_find(request->path)) {
+        const struct asset *asset = assets_find(request->path);
+        reply(request, 200, asset->type, (struct slice){asset->bytes, *asset->length});
+        return false;
+    }
+    if (request->method == HTTP_GET && slice_is(request->path, "/") && admission_has_token(admission, request)) {
+        exchange_token(console, request);
+        return false;
+    }
+    if (!admission_has_cookie(admission, request)) {
+        refuse(console, request, 403, "Who are you?",
+               "Open the newest URL that issuing-ctl printed: its token is good for one browser, once.");
+        return false;
+    }
+    const char *why = request->method == HTTP_POST ? admission_judge_post(request) : NULL;
+    if (why)
+        refuse(console, request, 403, "Refused", why);
+    return !why;
+}
+
+/* The route of this path and method. *ret_is_path: the path has one of another method. */
+static const struct route *find_route(const struct http_request *request, struct slice *ret_segment, bool *ret_is_path)
+{
+    enum http_method method = request->method == HTTP_HEAD ? HTTP_GET : request->method;
+    *ret_is_path = false;
+    for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
+        *ret_segment = (struct slice){NULL, 0};
+        if (!http_path_matches(request->path, routes[i].path, ret_segment))
+            continue;
+        if (routes[i].method == method)
+            return &routes[i];
+        *ret_is_path = true;
+    }
+    return NULL;
+}
+
+static bool may(const struct console *console, enum right right, struct err *err)
+{
+    if (right == RIGHT_LOOK || (right == RIGHT_ACT ? console->may_act : console->may_control))
+        return true;
+    return err_set(err, ERR_REFUSED,
+                   console->is_read_only ? "this console was started with --read-only"
+                                         : "the role %.60s may not change anything",
+                   console->role);
+}
+
+static bool write_page(struct page *page, const struct route *route, struct err *err)
+{
+    buf_reset(page->out);
+    if (!console_connect(page->console, err) || !may(page->console, route->right, err) || !route->write(page, err))
+        return false;
+    return !page->out->failed || err_set(err, ERR_MEMORY, "the page is too large, or memory is out");
+}
+
+static bool read_form(struct page *page, struct form *form, const struct http_request *request, struct slice segment,
+                      struct err *err)
+{
+    bool is_post = request->method == HTTP_POST;
+    if (segment.length > 0 && !http_percent_decode(segment, page->segment, sizeof(page->segment)))
+        return err_set(err, ERR_NOT_FOUND, "there is no such page");
+    if (!form_read(is_post ? request->body : request->query, form, err))
+        return false;
+    page->form = form;
+    if (is_post && !admission_has_form_secret(&page->console->admission, form_get(form, "form_secret")))
+        return err_set(err, ERR_REFUSED, "the form is not one of this console: load its page again");
+    return true;
+}
+
+static void answer(struct page *page, struct http_request *request)
+{
+    struct console *console = page->console;
+    bool is_part = http_header(request, "x-issuing-part", NULL).length > 0;
+    if (page->location[0]) {
+        reply_with(request, 303, NULL, (struct slice){NULL, 0}, page->location, NULL);
+        return;
+    }
+    buf_reset(&console->document);
+    if (!is_part)
+        layout_write(&console->document, page);
+    struct buf *body = is_part ? page->out : &console->document;
+    if (body->failed)
+        refuse(console, request, 500, "That failed", "The page is too large, or memory is out.");
+    else
+        reply(request, page->status, HTML, buf_slice(body));
+}
+
+void console_route(struct console *console, struct http_request *request)
+{
+    struct slice segment;
+    struct form form = {.count = 0};
+    struct err err = {.kind = ERR_NONE};
+    bool is_path;
+    if (!admit(console, request))
+        return;
+    const struct route *route = find_route(request, &segment, &is_path);
+    struct page page = {.console = console, .out = &console->main, .status = 200, .title = "Not found"};
+    if (!route) {
+        err_set(&err, is_path ? ERR_USAGE : ERR_NOT_FOUND,
+                is_path ? "this page does not take that method" : "there is no such page");
+        layout_error(&page, &err);
+        page.status = is_path ? 405 : page.status;
+        answer(&page, request);
+        return;
+    }
+    page.title = route->title;
+    page.place = route->place;
+    page.refresh_s = route->refresh_s;
+    bool is_written = read_form(&page, &form, request, segment, &err);
+    if (is_written) {
+        is_written = write_page(&page, route, &err);
+        /* The session may have been lost long before: a page that only reads is tried once more on a new one. */
+        if (!is_written && err.kind == ERR_AWAY && console->ctl->db && request->method != HTTP_POST) {
+            console_disconnect(console);
+            is_written = write_page(&page, route, &err);
+        }
+        if (!is_written && err.kind == ERR_AWAY)
+            console_disconnect(console);
+    }
+    if (!is_written)
+        layout_error(&page, &err);
+    answer(&page, request);
+    form_done(&form);
+}

@@ -1,0 +1,209 @@
+/* See status.h. Left out: history; every figure is of now. */
+#include "ctl/console/status.h"
+
+#include <inttypes.h>
+
+#include "common/base/clock.h"
+#include "ctl/console/console.h"
+#include "ctl/console/html.h"
+#include "ctl/console/layout.h"
+#include "statements.h"
+
+#define KEPT_FACTOR 20
+#define FLOW_ROWS_MAX 5000 /* of each part */
+#define WORKERS_SHOWN 100
+
+enum open_column { COUNT, HELD, OVERDUE, UNKNOWN, OLDEST, NOW };
+
+void status_done(struct status *status)
+{
+    pg_rows_free(status->open.rows);
+    pg_rows_free(status->failed.rows);
+    pg_rows_free(status->flow.rows);
+    pg_rows_free(status->day.rows);
+    *status = (struct status){.open = {.rows = NULL}};
+}
+
+static bool keep(struct console *console, struct status_kept *kept, const struct sql_statement *statement,
+                 const struct pg_param *params, struct err *err)
+{
+    struct pg_rows *rows = NULL;
+    int64_t begun_ms = clock_mono_ms();
+    if (kept->rows && begun_ms < kept->until_ms)
+        return true;
+    if (!pg_sync_query(console->ctl->db, statement, params, &rows, err))
+        return false;
+    pg_rows_free(kept->rows);
+    kept->rows = rows;
+    kept->until_ms = clock_mono_ms() + KEPT_FACTOR * (clock_mono_ms() - begun_ms);
+    return true;
+}
+
+bool status_read_open(struct console *console, struct status_open *ret_open, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_int8(STATUS_ROWS_MAX)};
+    struct status_kept *kept = &console->status.open;
+    if (!keep(console, kept, &sql_console_open, params, err))
+        return false;
+    *ret_open = (struct status_open){.count = pg_int8(kept->rows, 0, COUNT),
+                                     .held = pg_int8(kept->rows, 0, HELD),
+                                     .overdue = pg_int8(kept->rows, 0, OVERDUE),
+                                     .unknown = pg_int8(kept->rows, 0, UNKNOWN),
+                                     .oldest_us = pg_time_us(kept->rows, 0, OLDEST),
+                                     .now_us = pg_time_us(kept->rows, 0, NOW)};
+    return true;
+}
+
+bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_int8(STATUS_ROWS_MAX)};
+    if (!keep(console, &console->status.failed, &sql_console_failed, params, err))
+        return false;
+    *ret_rows = console->status.failed.rows;
+    return true;
+}
+
+bool status_read_flow(struct console *console, int64_t part_s, int64_t parts, const struct pg_rows **ret_rows,
+                      struct err *err)
+{
+    const struct pg_param params[] = {pg_param_int8(part_s), pg_param_int8(parts), pg_param_int8(FLOW_ROWS_MAX)};
+    struct status_kept *kept = part_s * parts >= 86400 ? &console->status.day : &console->status.flow;
+    if (!keep(console, kept, &sql_console_flow, params, err))
+        return false;
+    *ret_rows = kept->rows;
+    return true;
+}
+
+static void write_pill(struct buf *out, const char *class, const char *sign, const char *text)
+{
+    html_put(out, "<span class=\"status {}\"><span aria-hidden=\"true\">{}</span> {}</span>", 3, class, sign, text);
+}
+
+static void write_target_state(struct buf *out, const struct cluster_target *target)
+{
+    static const struct {
+        const char *state, *class, *sign, *text;
+    } states[] = {
+        {"paused", "pending", "\xE2\x80\x96", "paused"},
+        {"open", "failed", "\xE2\x96\xB2", "breaker open"},
+        {"half_open", "failed", "\xE2\x96\xB3", "breaker half open"},
+        {"resting", "processing", "\xE2\x97\x90", "rests after 429"},
+        {"closed", "completed", "\xE2\x9C\x93", "up"},
+        {"no_worker", "rejected", "?", "no worker reports"},
+    };
+    const char *state = cluster_state(target);
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        if (strcmp(states[i].state, state) == 0)
+            write_pill(out, states[i].class, states[i].sign, states[i].text);
+}
+
+static void write_target_why(struct buf *out, const struct cluster_target *target, int64_t now_us)
+{
+    if (target->paused_us != 0) {
+        html_put(out, "paused by {} for ", 1, target->paused_by);
+        html_span(out, now_us - target->paused_us);
+        html_put(out, ": {}", 1, target->paused_why);
+        if (target->obeying < target->workers)
+            buf_put_format(out, "; %" PRId64 " of %" PRId64 " workers obey so far", target->obeying, target->workers);
+        return;
+    }
+    if (target->obeying > 0)
+        buf_put_format(out, "%" PRId64 " of %" PRId64 " workers still obey the pause; ", target->obeying,
+                       target->workers);
+    if (!target->cause)
+        return;
+    html_put(out, "{} for ", 1, target->cause);
+    html_span(out, now_us - target->since_us);
+    buf_put_format(out, ", at %" PRId64 " of %" PRId64 " workers", target->open + target->half_open, target->workers);
+}
+
+static void write_target_form(struct page *page, const char *target, bool is_paused)
+{
+    struct buf *out = page->out;
+    buf_put_text(out, "<td>");
+    html_put(out, "<form method=\"post\" class=\"inline\" action=\"/targets/{}\">", 1, target);
+    html_put(out,
+             "<input type=\"hidden\" name=\"form_secret\" value=\"{}\">"
+             "<label class=\"unseen\" for=\"why-{}\">Reason for {}</label>"
+             "<input id=\"why-{}\" name=\"reason\" required maxlength=\"1000\" placeholder=\"reason\" "
+             "autocomplete=\"off\">\n",
+             4, page->console->admission.form_secret, target, target, target);
+    if (is_paused)
+        html_put(out,
+                 "<button name=\"action\" value=\"resume_target\">Resume<span class=\"unseen\"> {}</span></button>", 1,
+                 target);
+    else
+        html_put(out,
+                 "<button name=\"action\" value=\"pause_target\">Pause<span class=\"unseen\"> {}</span></button>\n"
+                 "<button name=\"action\" value=\"probe_target\">Probe now<span class=\"unseen\"> {}</span></button>",
+                 2, target, target);
+    buf_put_text(out, "</form></td>");
+}
+
+void status_write_targets(struct page *page, const struct cluster *cluster, bool has_actions)
+{
+    struct buf *out = page->out;
+    if (cluster->target_count == 0) {
+        buf_put_text(out, "<p class=\"empty\">No worker has reported a target yet.</p>\n");
+        return;
+    }
+    buf_put_text(out, "<table><caption class=\"unseen\">Targets that workers call</caption><thead><tr>"
+                      "<th scope=\"col\">Target</th><th scope=\"col\">State</th>"
+                      "<th scope=\"col\" class=\"number\">Backlog</th><th scope=\"col\" class=\"number\">Calls</th>"
+                      "<th scope=\"col\">Why</th>");
+    buf_put_text(out, has_actions ? "<th scope=\"col\">Act</th></tr></thead><tbody>\n" : "</tr></thead><tbody>\n");
+    for (int i = 0; i < cluster->target_count; i++) {
+        const struct cluster_target *target = &cluster->targets[i];
+        html_put(out, "<tr><th scope=\"row\">{}</th><td>", 1, target->name);
+        write_target_state(out, target);
+        buf_put_text(out, "</td><td class=\"number\">");
+        html_number(out, target->backlog);
+        buf_put_text(out, "</td><td class=\"number\">");
+        html_number(out, target->in_flight);
+        if (target->waiting > 0)
+            buf_put_format(out, " +%" PRId64 " waiting", target->waiting);
+        buf_put_text(out, "</td><td class=\"why\">");
+        write_target_why(out, target, cluster->now_us);
+        buf_put_text(out, "</td>");
+        if (has_actions)
+            write_target_form(page, target->name, target->paused_us != 0);
+        buf_put_text(out, "</tr>\n");
+    }
+    buf_put_text(out, "</tbody></table>\n");
+}
+
+static void write_worker(struct buf *out, const struct cluster_worker *worker, int64_t now_us)
+{
+    html_put(out, "<tr><th scope=\"row\">{}</th><td>", 1, worker->name);
+    if (!worker->is_alive)
+        write_pill(out, "rejected", "\xE2\x9C\x95", "dead");
+    else if (worker->is_draining)
+        write_pill(out, "processing", "\xE2\x97\x90", "draining");
+    else
+        write_pill(out, "completed", "\xE2\x9C\x93", "alive");
+    html_put(out, "</td><td>{}</td>", 1, worker->version);
+    buf_put_format(out, "<td class=\"number\">%" PRId64 " of %" PRId64 "</td><td class=\"when\">", worker->in_flight,
+                   worker->slots);
+    html_time(out, worker->started_us);
+    buf_put_text(out, "</td><td>");
+    html_span(out, now_us > worker->seen_us ? now_us - worker->seen_us : 0);
+    buf_put_text(out, " ago</td></tr>\n");
+}
+
+void status_write_workers(struct buf *out, const struct cluster *cluster)
+{
+    if (cluster->worker_count == 0) {
+        buf_put_text(out, "<p class=\"empty\">No worker has reported within the last day.</p>\n");
+        return;
+    }
+    buf_put_text(out, "<table><caption class=\"unseen\">Workers of the last day</caption><thead><tr>"
+                      "<th scope=\"col\">Worker</th><th scope=\"col\">State</th><th scope=\"col\">Version</th>"
+                      "<th scope=\"col\" class=\"number\">Events held</th><th scope=\"col\">Started</th>"
+                      "<th scope=\"col\">Seen</th></tr></thead><tbody>\n");
+    for (int i = 0; i < cluster->worker_count && i < WORKERS_SHOWN; i++)
+        write_worker(out, &cluster->workers[i], cluster->now_us);
+    buf_put_text(out, "</tbody></table>\n");
+    if (cluster->worker_count > WORKERS_SHOWN)
+        buf_put_format(out, "<p class=\"hint\">%d more are not shown: issuing-ctl workers</p>\n",
+                       cluster->worker_count - WORKERS_SHOWN);
+}

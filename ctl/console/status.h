@@ -1,0 +1,39 @@
+/* What the overview, the targets and the statistics read and show: open and failed events, flow, workers, targets. */
+#ifndef ISSUING_CONSOLE_STATUS_H
+#define ISSUING_CONSOLE_STATUS_H
+
+#include "common/pg/pg_sync.h"
+#include "ctl/cluster.h"
+#include "ctl/console/page.h"
+
+#define STATUS_ROWS_MAX 100000 /* counted at most */
+
+struct status_open {
+    int64_t count, held, overdue, unknown; /* count: of all open events, at most STATUS_ROWS_MAX of them */
+    int64_t oldest_us, now_us;
+};
+
+/* Results that are costly where there are many events are kept, and used again for a time that is twenty times what
+ * they took, so that a page that refreshes itself costs the database at most a twentieth of its time. */
+struct status_kept {
+    struct pg_rows *rows; /* owned */
+    int64_t until_ms;     /* monotonic */
+    int64_t part_s, parts;
+};
+
+struct status {
+    struct status_kept open, failed, flow, day;
+};
+
+void status_done(struct status *status);
+
+must_check bool status_read_open(struct console *console, struct status_open *ret_open, struct err *err);
+/* *ret_rows are those of console_failed, of console_flow; they stay valid until the next read. */
+must_check bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err);
+must_check bool status_read_flow(struct console *console, int64_t part_s, int64_t parts,
+                                 const struct pg_rows **ret_rows, struct err *err);
+/* Tables. has_actions: with the forms that pause, resume and probe. */
+void status_write_targets(struct page *page, const struct cluster *cluster, bool has_actions);
+void status_write_workers(struct buf *out, const struct cluster *cluster);
+
+#endif

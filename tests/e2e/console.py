@@ -1,0 +1,406 @@
+"""issuing-ctl console over HTTP, without JavaScript: who gets in, what a page shows, and that what is done from a page is
+done once, with a reason, and can be stopped. tests/console/ does the same with a real browser."""
+import html
+import http.client
+import re
+import signal
+import urllib.parse
+
+import harness
+from harness import assert_equal, assert_true, free_port, slow, test, wait_until
+
+HOSTILE = "<script>alert('1')</script>\"&\u202e\x01"
+AS_TEXT = "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;\ufffd\ufffd"
+
+
+class Console(harness.Program):
+    """A running console, and a browser without JavaScript that has its cookie."""
+
+    def __init__(self, world, *arguments, role="issuing_operator"):
+        self.port = free_port()
+        self.host = "127.0.0.1:%d" % self.port
+        name = "console-%d" % (1 + sum(program.name.startswith("console") for program in world.programs))
+        settings = {"database.url": world.conninfo(role), "issuer.settle_time": world.settings["issuer.settle_time"]}
+        super().__init__(name, [harness.BUILD / "issuing-ctl", "--config=%s" % world.suite.empty_file,
+                                *("--%s=%s" % pair for pair in settings.items()), "console", "--listen", self.host,
+                                *arguments], world._log(name))
+        world.programs.append(self)
+        self.cookie = None
+        wait_until(self.urls, "the console prints its URL")
+
+    def urls(self):
+        return re.findall(r"http://\S+/\?token=[0-9a-f]{64}", self.text())
+
+    def call(self, method, path, form=None, **headers):
+        """Status, headers, text. Headers with _ for -; None leaves one out."""
+        sent = {"Host": self.host, "Cookie": self.cookie}
+        body = None
+        if form is not None:
+            body = urllib.parse.urlencode(form)
+            sent["Content-Type"] = "application/x-www-form-urlencoded"
+        sent.update({name.replace("_", "-"): value for name, value in headers.items()})
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.STUCK_AFTER_S)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            if body is not None:
+                sent["Content-Length"] = str(len(body))
+            for name, value in sent.items():
+                if value is not None:
+                    connection.putheader(name, value)
+            connection.endheaders(body.encode() if body is not None else None)
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read().decode()
+        finally:
+            connection.close()
+
+    def enter(self):
+        path = self.urls()[-1].split(self.host, 1)[1]
+        status, headers, _ = self.call("GET", path)
+        assert_equal((status, headers["Location"]), (303, "/"), "the token is exchanged")
+        self.cookie = headers["Set-Cookie"].split(";")[0]
+        return self
+
+    def page(self, path, wanted=200):
+        status, _, text = self.call("GET", path)
+        assert_equal(status, wanted, path + ": " + text[:300])
+        return text
+
+    def secret(self, text):
+        return re.search(r'name="form_secret" value="([0-9a-f]+)"', text).group(1)
+
+    def form(self, text, action):
+        """The hidden fields of the form with that action."""
+        part = text[text.index('<form method="post" action="%s"' % action):]
+        fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', part[:part.index("</form>")])
+        return [(name, html.unescape(value)) for name, value in fields]
+
+    def begin(self, query, *more):
+        """Goes from the preview to the start, as a person does; the path of the progress page."""
+        text = self.page("/bulk?" + query)
+        fields = self.form(text, "/bulk")
+        shown = int(dict(fields)["shown"])
+        sure = ("typed", str(shown)) if shown > 10 else ("confirmed", "1")
+        status, headers, text = self.call("POST", "/bulk", [*fields, ("reason", "drill"), sure, *more])
+        assert_equal(status, 303, text[:300])
+        return headers["Location"]
+
+    def job(self, path):
+        text = self.page(path)
+        figures = dict((name, int(number.replace("\u202f", ""))) for name, number in
+                       re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", text))
+        return {**figures, "state": re.search(r"aria-hidden=\"true\">.</span> ([a-z ]+)</span>", text).group(1)}
+
+    def finished(self, path):
+        return wait_until(lambda: self.job(path)["state"] != "running" and self.job(path), "the bulk action ends")
+
+
+def failed(world, count, code="attempts_exhausted", user="u"):
+    world.sql("INSERT INTO issuing.outbox_events (status, completed_at, user_id, payload, reason_code) SELECT 'FAILED',"
+              " now(), '%s-' || n, '{\"kind\": \"new\"}', '%s' FROM generate_series(1, %d) n" % (user, code, count))
+
+
+def replayed(world):
+    return int(world.sql("SELECT count(*) FROM issuing.operator_actions WHERE action = 'replay'"))
+
+
+def count(world, status):
+    return int(world.sql("SELECT count(*) FROM issuing.outbox_events WHERE status = '%s'" % status))
+
+
+@test
+def a_page_needs_the_host_the_token_and_the_cookie_of_its_console(world):
+    console, other = Console(world), Console(world)
+    path = console.urls()[0].split(console.host, 1)[1]
+    assert_equal(console.call("GET", "/")[0], 403, "without a cookie")
+    wrong = path[:-1] + ("0" if path[-1] != "0" else "1")
+    for bad in (wrong, path[:-1], path + "00", "/?token=", "/?token=%00"):
+        assert_equal(console.call("GET", bad)[0], 403, bad)
+    assert_equal(console.call("GET", path, Host="rebound.example:%d" % console.port)[0], 421, "a foreign Host")
+    status, headers, _ = console.call("GET", path)
+    assert_equal((status, headers["Location"]), (303, "/"), "the token leaves the URL")
+    cookie = headers["Set-Cookie"]
+    for part in ("issuing_console_%d=" % console.port, "HttpOnly", "SameSite=Strict", "Path=/"):
+        assert_true(part in cookie, "%s in %s" % (part, cookie))
+    assert_equal(console.call("GET", path)[0], 403, "the token was used up")
+    wait_until(lambda: len(console.urls()) == 2, "the next URL is printed")
+    console.cookie = cookie.split(";")[0]
+    assert_true(path[8:] not in console.page("/"), "the token is on no page")
+    for host, wanted in (("localhost:%d" % console.port, 200), ("[::1]:%d" % console.port, 200), ("127.0.0.1", 421),
+                         ("127.0.0.1:1", 421), ("rebound.example:%d" % console.port, 421),
+                         ("127.0.0.1.example:%d" % console.port, 421), ("x@127.0.0.1:%d" % console.port, 400)):
+        assert_equal(console.call("GET", "/", Host=host)[0], wanted, host)
+    value = console.cookie.split("=")[1]
+    for cookie, wanted in ((console.cookie, 200), ("a=b; %s; c=d" % console.cookie, 200),
+                           (console.cookie[:-1], 403), (console.cookie + "0", 403),
+                           ("issuing_console_%d=" % console.port, 403), ("issuing_console_%d=%s" % (other.port, value), 403)):
+        assert_equal(console.call("GET", "/", Cookie=cookie)[0], wanted, cookie)
+    other.cookie = "issuing_console_%d=%s" % (other.port, value)
+    assert_equal(other.call("GET", "/")[0], 403, "the cookie of another console")
+
+
+@test
+def every_answer_has_the_strict_headers(world):
+    console = Console(world).enter()
+    for path in ("/", "/events", "/nowhere", "/console.css", "/console.js", "/icon.svg", "/events/x", "/bulk?verb=x"):
+        status, headers, _ = console.call("GET", path)
+        policy = headers["Content-Security-Policy"]
+        for part in ("default-src 'none'", "style-src 'self'", "script-src 'self'", "form-action 'self'",
+                     "frame-ancestors 'none'", "base-uri 'none'"):
+            assert_true(part in policy, "%s: %s" % (path, policy))
+        assert_equal([headers[name] for name in ("X-Content-Type-Options", "Referrer-Policy", "Cache-Control")],
+                     ["nosniff", "no-referrer", "no-store"], path)
+    for method, path, wanted in (("PUT", "/", 405), ("POST", "/", 403), ("GET", "/events/", 404), ("GET", "//", 404),
+                                 ("GET", "/jobs/7", 404), ("GET", "/jobs/-1", 404), ("GET", "/events?since=soon", 400),
+                                 ("GET", "/events?user=%ff", 400), ("GET", "/events?user=%00", 400),
+                                 ("GET", "/events?user=a&user=b", 400), ("GET", "/events?after=x", 400),
+                                 ("GET", "/events?rows=100000", 400), ("GET", "/audit?after=x", 400),
+                                 ("GET", "/events?user=" + "x" * 20000, 414), ("HEAD", "/", 200)):
+        assert_equal(console.call(method, path)[0], wanted, "%s %s" % (method, path[:60]))
+
+
+@test
+def a_form_of_another_origin_or_without_its_secret_changes_nothing(world):
+    failed(world, 1)
+    console = Console(world).enter()
+    event = world.sql("SELECT id FROM issuing.outbox_events")
+    text = console.page("/bulk?verb=replay&id=" + event)
+    fields = [*console.form(text, "/bulk"), ("reason", "drill"), ("confirmed", "1")]
+    own = "http://" + console.host
+    for headers, wanted in (({"Origin": "http://evil.example"}, 403), ({"Origin": own + "0"}, 403),
+                            ({"Origin": "http://localhost:%d" % console.port}, 403), ({"Origin": "null"}, 403),
+                            ({"Origin": "https://" + console.host}, 403),
+                            ({"Sec_Fetch_Site": "cross-site"}, 403), ({"Sec_Fetch_Site": "same-site"}, 403),
+                            ({"Sec_Fetch_Site": "none"}, 403), ({"Origin": own, "Sec_Fetch_Site": "cross-site"}, 403),
+                            ({"Content_Type": "text/plain"}, 403), ({"Content_Type": "multipart/form-data"}, 403),
+                            ({"Cookie": None}, 403), ({"Host": "evil.example"}, 421)):
+        assert_equal(console.call("POST", "/bulk", fields, **headers)[0], wanted, repr(headers))
+    for secret in (None, "", "0" * 64, dict(fields)["form_secret"][:-1]):
+        others = [pair for pair in fields if pair[0] != "form_secret"] + ([("form_secret", secret)] if secret else [])
+        assert_equal(console.call("POST", "/bulk", others, Origin=own)[0], 409, "secret %r" % secret)
+    for left_out in ("reason", "confirmed", "shown"):
+        others = [pair for pair in fields if pair[0] != left_out]
+        assert_equal(console.call("POST", "/bulk", others)[0], 400 if left_out != "shown" else 409, left_out)
+    assert_equal((count(world, "FAILED"), replayed(world)), (1, 0), "nothing was changed")
+    # Under "Referrer-Policy: no-referrer" browsers say this of a page of ours.
+    status, headers, _ = console.call("POST", "/bulk", fields, Origin="null", Sec_Fetch_Site="same-origin")
+    assert_equal(status, 303, "the page's own form")
+    console.finished(headers["Location"])
+    assert_equal((count(world, "PENDING"), replayed(world)), (1, 1), "the page's own form")
+
+
+@test
+def texts_of_others_are_shown_as_text(world):
+    world.allowed.add("orphan")  # an event with a client key that no key row knows
+    text = HOSTILE.replace("'", "''").replace("\\", "\\\\")
+    world.sql("INSERT INTO issuing.outbox_events (status, completed_at, user_id, payload, reason_code, reason_detail,"
+              " last_error, idempotency_key) VALUES ('FAILED', now(), E'%s', jsonb_build_object('kind', '<b>new'),"
+              " 'x', E'%s', E'%s', E'%s')" % (text, text, text, text))
+    event = world.sql("SELECT id FROM issuing.outbox_events")
+    world.sql("INSERT INTO issuing.operator_actions (event_id, actor, action, reason, db_role, before, after) VALUES"
+              " ('%s', E'%s', '<i>', E'%s', '<u>', '{\"status\": \"<s>\"}', '{\"status\": \"<s>\"}')" % (event, text, text))
+    world.sql("INSERT INTO issuing.outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown,"
+              " user_id, worker, step, outcome, code, detail) VALUES ('%s', gen_random_uuid(), now(), now(), 1, false,"
+              " 'u', E'%s', '<p>', '<q>', '<tt>', E'%s')" % (event, text, text))
+    world.sql("INSERT INTO issuing.workers (name, host, pid, version, started_at, seen_at, in_flight, slots) VALUES"
+              " (E'%s', 'h', 1, '<em>', now(), now(), 0, 1)" % text)
+    console = Console(world).enter()
+    asked = urllib.parse.quote(HOSTILE)
+    for path in ("/", "/events?status=FAILED", "/events/" + event, "/audit", "/targets", "/bulk?verb=replay&id=" + event,
+                 "/events?user=" + asked, "/audit?actor=" + asked, "/bulk?verb=replay&scope=filter&user=" + asked):
+        shown = console.page(path)
+        assert_true(AS_TEXT in shown, "%s shows it as text" % path)
+        for raw in ("<script>alert", "<b>new", "<i>", "<u>", "<s>", "<p>:", "<q>", "<tt>", "<em>", "\x01", "\u202e"):
+            assert_true(raw not in shown, "%s has %r" % (path, raw))
+    assert_equal(console.call("GET", "/events/" + asked)[0], 404, "as a part of the path")
+
+
+@test
+def events_are_filtered_and_paged_in_both_orders(world):
+    failed(world, 70, user="a")
+    failed(world, 60, "issuer_http_418", user="b")
+    console = Console(world).enter()
+
+    def walk(query):
+        path, found = "/events?" + query, []
+        while path:
+            text = console.page(path)
+            found += re.findall(r'<a class="id" href="/events/([0-9a-f-]{36})">', text)
+            more = re.search(r'rel="next" href="([^"]+)"', text)
+            path = html.unescape(more.group(1)) if more else None
+        return found
+    ids = world.sql("SELECT id FROM issuing.outbox_events ORDER BY id").split()
+    assert_equal(walk("order=oldest"), ids, "oldest first")
+    assert_equal(walk("status=FAILED&rows=7"), ids[::-1], "newest first, small pages")
+    assert_equal(walk("code=issuer_http_418&order=oldest&rows=20"), ids[70:], "by reason")
+    assert_equal(walk("user=a-1"), [ids[0]], "by user")
+    assert_equal(walk("status=COMPLETED"), [], "none")
+    assert_true("No event matches" in console.page("/events?status=COMPLETED"), "it says so")
+
+
+@test
+def a_bulk_replay_shows_counts_asks_goes_and_stops(world):
+    failed(world, 300)
+    console = Console(world).enter()
+    query = "verb=replay&scope=filter&status=FAILED&code=attempts_exhausted"
+    text = console.page("/bulk?" + query)
+    assert_true("<strong>300 events</strong>" in text and text.count("would be replayed") == 20, "the preview")
+    fields = [*console.form(text, "/bulk"), ("reason", "the issuer is back"), ("rate", "100")]
+    assert_equal(console.call("POST", "/bulk", [*fields, ("typed", "299")])[0], 400, "another number")
+    failed(world, 1)
+    assert_equal(console.call("POST", "/bulk", [*fields, ("typed", "300")])[0], 409, "there are more by now")
+    assert_equal(replayed(world), 0, "nothing was started")
+    path = console.begin(query, ("rate", "100"))
+    assert_equal(console.call("POST", "/bulk", [*fields, ("typed", "300")])[0], 409, "one at a time")
+    wait_until(lambda: console.job(path)["replayed"] >= 5, "it goes on")
+    assert_true("A bulk action is running" in console.page("/"), "other pages are live and say so")
+    stop = console.form(console.page(path), path + "/stop")
+    assert_equal(console.call("POST", path + "/stop", stop)[0], 303, "stop")
+    found = console.finished(path)
+    assert_equal(found["state"], "stopped", "state")
+    assert_true(5 <= found["replayed"] < 301, "stopped in between: %r" % found)
+    assert_equal((replayed(world), count(world, "FAILED")), (found["replayed"], 301 - found["replayed"]), "the tables")
+    rest = console.finished(console.begin(query))
+    assert_equal((rest["state"], rest["replayed"], count(world, "FAILED"), replayed(world)),
+                 ("done", 301 - found["replayed"], 0, 301), "the rest")
+    assert_true("the issuer is back" not in console.page("/audit") and "drill" in console.page("/audit"), "the audit")
+
+
+@test
+def what_cannot_be_done_is_refused_and_listed(world):
+    failed(world, 2)
+    world.sql("UPDATE issuing.outbox_events SET first_sent_at = now() - interval '1 h', last_sent_at ="
+              " now() - interval '1 h' WHERE user_id = 'u-1'")
+    console = Console(world).enter()
+    ids = world.sql("SELECT id FROM issuing.outbox_events ORDER BY user_id").split()
+    chosen = "&".join("id=" + event for event in [*ids, "00000000-0000-7000-8000-000000000001"])
+    text = console.page("/bulk?verb=resolve&" + chosen)
+    assert_true("would be resolved" in text and "may have made a card" in text, "the preview")
+    found = console.finished(console.begin("verb=resolve&" + chosen))
+    assert_equal((found["resolved"], found["refused"]), (1, 2), "without the confirmation")
+    found = console.finished(console.begin("verb=resolve&id=" + ids[0], ("confirm_no_card", "1")))
+    assert_equal((found["resolved"], count(world, "REJECTED")), (1, 2), "with it")
+    world.sql("INSERT INTO issuing.outbox_events (user_id, payload, next_attempt_at) VALUES ('p', '{\"kind\": \"new\"}',"
+              " now() + interval '1 h')")
+    found = console.finished(console.begin("verb=cancel&scope=filter&user=p"))
+    assert_equal((found["cancelled"], count(world, "REJECTED")), (1, 3), "cancel")
+    for query in ("verb=replay", "verb=burn&id=" + ids[0], "verb=replay&id=x", "verb=replay&scope=filter&status=PENDING",
+                  "verb=replay&id=%s&rate=fast" % ids[0]):
+        assert_equal(console.call("GET", "/bulk?" + query)[0], 400, query)
+
+
+@test
+def two_consoles_act_on_each_event_once(world):
+    failed(world, 400)
+    consoles = [Console(world).enter() for _ in range(2)]
+    paths = [console.begin("verb=replay&scope=filter&status=FAILED") for console in consoles]
+    found = [console.finished(path) for console, path in zip(consoles, paths)]
+    assert_equal(sum(job["replayed"] for job in found), 400, repr(found))
+    assert_equal((replayed(world), count(world, "FAILED")), (400, 0), "the tables")
+
+
+@test
+def a_viewer_and_a_read_only_console_show_no_action_and_refuse_them(world):
+    failed(world, 1)
+    event = world.sql("SELECT id FROM issuing.outbox_events")
+    world.sql("INSERT INTO issuing.workers (name, host, pid, version, started_at, seen_at, in_flight, slots) VALUES"
+              " ('w:1', 'w', 1, 'v', now(), now(), 0, 1)")
+    acting = Console(world).enter()
+    assert_true("verb" in acting.page("/events/" + event), "an operator may")
+    for console in (Console(world, "--read-only").enter(), Console(world, role="issuing_viewer").enter()):
+        for path in ("/", "/events?status=FAILED", "/events/" + event, "/targets", "/jobs", "/audit", "/statistics"):
+            text = console.page(path)
+            assert_true('method="post"' not in text and 'name="verb"' not in text, path)
+            assert_true("read only" in text, path)
+        secret = ("form_secret", "0" * 64)
+        assert_equal(console.call("GET", "/bulk?verb=replay&id=" + event)[0], 409, "preview")
+        for path, fields in (("/bulk", [("verb", "replay"), ("id", event), ("reason", "x"), ("shown", "1"),
+                                        ("confirmed", "1")]),
+                             ("/targets/issuer", [("action", "pause_target"), ("reason", "x")]), ("/jobs/1/stop", [])):
+            assert_equal(console.call("POST", path, [*fields, secret])[0], 409, path)
+    assert_equal((count(world, "FAILED"), world.sql("SELECT count(*) FROM issuing.operator_actions")), (1, "0"),
+                 "nothing was changed")
+
+
+@test
+def a_target_is_paused_and_resumed_with_a_reason(world):
+    world.up()
+    console = Console(world).enter()
+    wait_until(lambda: 'action="/targets/issuer"' in console.page("/targets"), "a worker has reported")
+
+    def act(action, reason, wanted=303):
+        secret = console.secret(console.page("/targets"))
+        status, _, text = console.call("POST", "/targets/issuer", [("form_secret", secret), ("action", action),
+                                                                   ("reason", reason)])
+        assert_equal(status, wanted, text[:300])
+    act("pause_target", "", 400)
+    act("explode", "x", 400)
+    act("pause_target", "maintenance <b>")
+    assert_true("maintenance &lt;b&gt;" in console.page("/targets"), "the reason is shown")
+    act("pause_target", "again", 409)
+    wait_until(lambda: world.sql("SELECT bool_and(is_paused) FROM issuing.worker_targets WHERE target = 'issuer'") == "t",
+               "the worker obeys")
+    request = world.accept("u")
+    assert_equal(world.sandbox.calls("create", user="u"), [], "calls while it is paused")
+    act("resume_target", "done")
+    world.wait_status(request, "COMPLETED")
+    assert_equal(world.sql("SELECT string_agg(action, ' ' ORDER BY id) FROM issuing.operator_actions"),
+                 "pause_target resume_target", "the audit")
+    text = console.page("/events/" + request)
+    assert_true("Accepted" in text and "COMPLETED" in text, "the story")
+
+
+@test
+def the_database_goes_away_and_comes_back(world):
+    failed(world, 300)
+    console = Console(world).enter()
+    ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'issuing-ctl'" \
+            " AND datname = '%s'" % world.database
+    world.sql(ended)
+    console.page("/")  # a lost session is opened again, unnoticed
+    path = console.begin("verb=replay&scope=filter&status=FAILED", ("rate", "200"))
+    wait_until(lambda: console.job(path)["replayed"] >= 5, "it goes on")
+    world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS false" % world.database)
+    try:
+        world.suite.sql(ended)
+        wait_until(lambda: console.call("GET", "/events")[0] in (500, 503), "a page says that the database is away")
+        status, _, text = console.call("GET", "/events")
+        assert_true(status in (500, 503) and "database" in text, text[:300])
+    finally:
+        world.suite.sql("ALTER DATABASE %s ALLOW_CONNECTIONS true" % world.database)
+    console.page("/events")
+    found = console.finished(path)
+    assert_equal((found["state"], count(world, "FAILED"), replayed(world)), ("done", 0, 300), "the bulk action went on")
+
+
+@slow
+@test
+def a_slow_database_gives_an_error_page_and_not_a_hung_console(world):
+    console = Console(world).enter()
+    with world.holding("LOCK TABLE issuing.outbox_events IN ACCESS EXCLUSIVE MODE"):
+        status, _, text = console.call("GET", "/events")
+        assert_equal(status, 503, text[:300])
+    console.page("/events")
+
+
+@test
+def an_interrupt_in_a_bulk_action_reports_what_was_done(world):
+    failed(world, 300)
+    console = Console(world).enter()
+    path = console.begin("verb=replay&scope=filter&status=FAILED", ("rate", "50"))
+    wait_until(lambda: console.job(path)["replayed"] >= 3, "it goes on")
+    console.expected_dead = True
+    console.signal(signal.SIGINT)
+    assert_equal(console.ended(harness.STUCK_AFTER_S), 0, "exit status")
+    said = re.search(r"stopped: (\d+) of 300 replayed", console.text())
+    assert_true(said, console.text()[-300:])
+    assert_equal((replayed(world), count(world, "FAILED")), (int(said.group(1)), 300 - int(said.group(1))), "the tables")
+
+
+@test
+def the_console_listens_on_the_loopback_unless_a_reason_is_given(world):
+    for words in (("--listen", "0.0.0.0:0"), ("--listen", "*:0"), ("--listen", "192.0.2.1:80"), ("--listen", "x:0"),
+                  ("--listen", "127.0.0.1.example:0"), ("--expose", ""), ("x",)):
+        done = world.ctl("console", *words)
+        assert_equal((done.returncode, done.stdout), (2, ""), " ".join(words) + done.stderr)
+    assert_equal(world.ctl("console", role="nobody").returncode, 78, "a role that may not connect")
+    assert_true("reason" in world.ctl("console", "--listen", "0.0.0.0:0").stderr, "it says how")

@@ -1,0 +1,83 @@
+"""What a developer meets at the edges of the API: a query parameter that does not exist is refused and named, not
+ignored, since a list without the filter that was asked for is a wrong answer; the description is not sent again to who
+has it; every problem can be found from one page."""
+import re
+
+import client
+from harness import assert_equal, assert_true, test
+
+NO_SUCH = "There is no such parameter here: there are limit and cursor."
+LIMIT = "limit is a number from 1 to 100."
+
+
+@test
+def an_unknown_query_parameter_of_a_list_is_refused_and_named(world):
+    world.up(workers=0)
+    cursor = world.accept("alice")
+
+    def faults_of(path, query):
+        answer = world.get("alice", "%s?%s" % (path, query))
+        assert_equal((answer.status, answer.json()["type"]), (400, "/problems/invalid-parameter"), query)
+        errors = answer.json()["errors"]
+        assert_equal(answer.json()["detail"], errors[0]["detail"], "the first is the detail")
+        assert_true(all(sorted(error) == ["detail", "parameter"] for error in errors), "members: %r" % errors)
+        return [(error["parameter"], error["detail"]) for error in errors]
+    for path in ("/v1/card-requests", "/v1/cards"):
+        for good in ("", "limit=1", "cursor=" + cursor, "&", "limit=1&&cursor=%s&" % cursor):
+            assert_equal(world.get("alice", "%s?%s" % (path, good)).status, 200, good)
+        assert_equal(faults_of(path, "status=FAILED"), [("status", NO_SUCH)])
+        assert_equal(faults_of(path, "limit=5&Limit=5"), [("Limit", NO_SUCH)], "names are exact")
+        assert_equal(faults_of(path, "status=FAILED&limit=0&x"),
+                     [("status", NO_SUCH), ("limit", LIMIT), ("x", NO_SUCH)],
+                     "every one")
+        assert_equal(faults_of(path, "limit=1&limit=2"), [("limit", LIMIT)], "twice")
+        assert_equal(faults_of(path, "=1"), [("", NO_SUCH)], "without a name")
+        assert_equal(faults_of(path, "a%22%3C%00b=1"), [("a%22%3C%00b", NO_SUCH)], "as it stands in the target")
+        assert_equal(faults_of(path, "n" * 100), [("n" * 64, NO_SUCH)], "a long name is cut")
+        assert_equal(len(faults_of(path, "&".join("p%d=1" % i for i in range(500)))), 8, "at most 8")
+    assert_equal(world.get("alice", "/v1/card-requests/%s?status=FAILED" % cursor).status, 200,
+                 "what is no list takes no parameter, and none can change its answer")
+
+
+def describe(world, *headers, method="GET"):
+    return client.call(world.apis()[0].port, method, "/openapi.json", headers)
+
+
+@test
+def the_description_is_sent_once_to_a_client_that_keeps_it(world):
+    world.up(workers=0)
+    first = describe(world)
+    tag = first.header("ETag")
+    assert_equal((first.status, first.header("Cache-Control")), (200, "public, max-age=300"), "the first")
+    assert_true(re.fullmatch('"[0-9a-f]{24}"', tag), "a strong tag: %r" % tag)
+    for match in (tag, "W/" + tag, '"other", ' + tag, "*"):
+        for method in ("GET", "HEAD"):
+            again = describe(world, ("If-None-Match", match), method=method)
+            assert_equal((again.status, again.body, again.header("ETag"), again.header("Cache-Control"),
+                          again.header("Content-Type")), (304, b"", tag, "public, max-age=300", None), match)
+    for match in ('"other"', tag[1:-1], tag[:-1], '"x" ' + tag, ""):
+        again = describe(world, ("If-None-Match", match))
+        assert_equal((again.status, again.body), (200, first.body), match)
+    with client.Wire(world.apis()[0].port) as wire:  # 304 has no body, so the next answer follows at once
+        request = client.request_bytes("GET", "/openapi.json", [("If-None-Match", tag)])
+        wire.send(request + request)
+        assert_equal([wire.answer().status, wire.answer().status], [304, 304], "on one connection")
+
+
+@test
+def every_problem_is_found_from_one_page(world):
+    world.up(workers=0)
+    port = world.apis()[0].port
+    index = client.call(port, "GET", "/problems")
+    assert_equal((index.status, index.header("Content-Type"), index.header("Cache-Control")),
+                 (200, "text/html; charset=utf-8", "public, max-age=300"), "the index")
+    links = re.findall('href="(/problems/[a-z-]+)"', index.body.decode())
+    described = describe(world).json()["components"]["schemas"]["Problem"]["properties"]["type"]["enum"]
+    assert_equal(sorted(links), sorted(described), "each problem once, as the description has them")
+    for link in links:
+        page = client.call(port, "GET", link)
+        assert_true(page.status == 200 and b'<a href="/problems">' in page.body, link)
+    assert_equal(client.call(port, "POST", "/problems").header("Allow"), "GET, HEAD", "other methods")
+    assert_equal(client.call(port, "GET", "/problems/").status, 404, "no slug")
+    refused = client.call(port, "GET", "/v1/cards")
+    assert_true(refused.json()["type"] in links, "the type of an error is one of them")

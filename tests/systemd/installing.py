@@ -1,0 +1,99 @@
+"""Installs issuing in a machine by docs/install.md: the commands of the page, and what its sentences say to edit."""
+import re
+import shlex
+
+from machine import Failed, SOURCE
+from page import Page
+
+HOME = "/root/issuing"  # the clone that the page is followed in
+POSTGRES = "/etc/postgresql/15/main"
+BUILD_WITHIN_S = 600
+# What runs in the machine in place of issuer and core-api; it is not a part of the install.
+SANDBOX = SOURCE + "/build/issuing-sandbox"
+ISSUER, CORE, CONTROL = 8070, 8071, 8072
+
+
+def prepare(machine):
+    """What the page takes for granted: a clone, and PostgreSQL as its package leaves it on a fresh machine."""
+    machine.run("tar -C %s --exclude=./build --exclude=./build-asan --exclude=./.git -c . | tar -x -C %s"
+                % (SOURCE, HOME))
+    machine.run("pg_createcluster 15 main && systemctl enable --now postgresql", seconds=60)
+    start_sandbox(machine)
+
+
+def start_sandbox(machine):
+    machine.run("systemd-run -q --unit=sandbox %s --seed 7 --quiet" % SANDBOX)
+
+
+class Installation:
+    def __init__(self, machine, transcript):
+        self.machine, self.transcript = machine, transcript
+        self.page = Page(machine.clone / "docs" / "install.md")
+
+    def type(self, command, shown=None):
+        """One line of the page, as its reader types it. Where the page says "type it", a credential is typed."""
+        stdin = "credential-of-the-test\n" if "type it" in command or "; cat >" in command else ""
+        done = self.machine.run(command, check=False, seconds=BUILD_WITHIN_S, stdin=stdin, cwd=HOME)
+        self.transcript.add(shown or command, done.stdout + done.stderr)
+        if done.returncode != 0:
+            raise Failed("docs/install.md: %s: status %d: %s" % (command, done.returncode,
+                                                                 (done.stdout + done.stderr).strip()[-1500:]))
+        return done.stdout
+
+    def section(self, title):
+        self.transcript.section(title)
+        for command in self.page.commands(title):
+            self.type(command)
+
+    def edit_postgres(self):
+        """pg_hba.conf "before the general lines", and pg_ident.conf."""
+        for name in ("pg_hba.conf", "pg_ident.conf"):
+            lines = "\n".join(self.page.file_lines("Database and roles", name))
+            path = "%s/%s" % (POSTGRES, name)
+            self.machine.run("cat - %s >/tmp/new && cat /tmp/new >%s" % (path, path), stdin=lines + "\n")
+
+    def edit_configuration(self):
+        """"At least issuer.url and core.url", and what First start says of database.url."""
+        for section, value in (("database", "host=/run/postgresql dbname=issuing"),
+                               ("issuer", "http://127.0.0.1:%d" % ISSUER), ("core", "http://127.0.0.1:%d" % CORE)):
+            self.type("sed -i '/^\\[%s\\]/,/^\\[/s|^#url = .*|url = %s|' /etc/issuing/issuing.conf" % (section, value))
+
+    def run(self, build=True):
+        """build: else the programs come from packages."""
+        if build:
+            self.section("Build and install")
+        self.section("Secrets")
+        self.edit_postgres()
+        self.section("Database and roles")
+        self.transcript.section("First start")
+        self.edit_configuration()
+        for command in self.page.commands("First start"):
+            if "doctor" in command:  # the daemons have started by then, as a person finds it
+                self.machine.wait(lambda: ready(self.machine), "both daemons are ready")
+            self.type(command)
+        self.first_card()
+
+    def first_card(self):
+        """The last line of a check after the install: a card, all the way."""
+        self.transcript.section("First card")
+        self.machine.run("%s token --user alice --secret-file /etc/credstore/issuing.hs256_secret >/root/token" % SANDBOX)
+        text = self.type("curl -sS -i -H \"Authorization: Bearer $(cat /root/token)\" -H 'Idempotency-Key: first'"
+                         " -H 'Prefer: wait=10' --json '{\"kind\": \"new\"}' http://127.0.0.1:8080/v1/card-requests")
+        if not re.search(r"^HTTP/1.1 201 ", text) or '"COMPLETED"' not in text:
+            raise Failed("no card: " + text[-600:])
+        self.type("systemctl status --no-pager --lines=0 issuing-api issuing-worker@1")
+        return text
+
+
+def answers(machine, port, path="/readyz"):
+    """The status of an admin listener; 0 = none answers."""
+    return int(machine.out("curl -s -m 2 -o /dev/null -w '%%{http_code}' http://127.0.0.1:%d%s" % (port, path),
+                           check=False) or 0)
+
+
+def ready(machine, *ports):
+    return all(answers(machine, port) == 200 for port in ports or (8081, 8091))
+
+
+def sql(machine, text):
+    return machine.out("sudo -u postgres psql -XAtq -d issuing -c %s" % shlex.quote(text))

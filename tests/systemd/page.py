@@ -1,0 +1,38 @@
+"""The commands of docs/install.md, as they stand on the page: its code blocks, section by section."""
+import re
+
+
+class Page:
+    def __init__(self, path):
+        self.blocks = {}  # section -> [(language, [lines])]
+        section, language, lines = None, None, []
+        for line in path.read_text().splitlines():
+            fence = re.fullmatch(r"```(\w*)", line)
+            if fence and language is None:
+                language, lines = fence.group(1), []
+            elif fence:
+                self.blocks.setdefault(section, []).append((language, lines))
+                language = None
+            elif language is not None:
+                lines.append(line)
+            elif line.startswith("## "):
+                section = line[3:]
+
+    def commands(self, section):
+        """Lines of shell; one that goes on with a backslash is one. Comments of the page stay: the shell skips them."""
+        found = []
+        for language, lines in self.blocks.get(section, []):
+            if language == "sh":
+                found += re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines()
+        if not found:
+            raise LookupError('docs/install.md has no commands in "%s"' % section)
+        return found
+
+    def file_lines(self, section, name):
+        """What a block says to put into a file: the lines below the comment "# NAME", up to a blank one."""
+        for language, lines in self.blocks.get(section, []):
+            for number, line in enumerate(lines):
+                if language == "" and line.startswith("# " + name):
+                    rest = lines[number + 1:]
+                    return rest[:rest.index("")] if "" in rest else rest
+        raise LookupError('docs/install.md has no lines for %s in "%s"' % (name, section))

@@ -1,0 +1,351 @@
+"""What a person expects of the installed units, one function a story, in this order, in one machine."""
+import json
+import re
+
+import installing
+from installing import answers, CONTROL, HOME, ready, sql
+from machine import Failed, SOURCE
+
+STORIES = []
+RESTARTS = 10
+RATE = 40
+API, WORKERS = "issuing-api", ("issuing-worker@1", "issuing-worker@2")
+OPEN = "SELECT count(*) FROM issuing.outbox_events WHERE status IN ('PENDING', 'PROCESSING')"
+
+
+def story(function):
+    STORIES.append(function)
+    return function
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failed(what)
+
+
+def expect_equal(found, wanted, what):
+    expect(found == wanted, "%s: %r, expected %r" % (what, found, wanted))
+
+
+# ---- clients and peers ------------------------------------------------------------------------------------------------
+
+class Load:
+    """40 requests a second, while the block runs. `result` is there after it."""
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def __enter__(self):
+        self.process = self.machine.start("python3", "-B", SOURCE + "/tests/systemd/load.py", "8080",
+                                          "/etc/credstore/issuing.hs256_secret", str(RATE))
+        expect_equal(self.process.stdout.readline().strip(), "started", "the load")
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind:
+            self.process.kill()
+        out, err = self.process.communicate(timeout=120)
+        if not kind:
+            expect(self.process.returncode == 0, "the load: " + err[-500:])
+            self.result = json.loads(out)
+
+    def check_nothing_lost(self):
+        result = self.result
+        expect(result["sent"] > RATE / 2, "hardly any load: %(sent)d" % result)
+        expect_equal(result["lost"], [], "requests without an answer")
+        expect_equal(len(set(result["ids"])), result["sent"], "different requests that were accepted")
+        settle(self.machine)
+        ids = "', '".join(result["ids"])
+        expect_equal(sql(self.machine, "SELECT count(*) FROM issuing.outbox_events WHERE status = 'COMPLETED'"
+                                       " AND id IN ('%s')" % ids), str(result["sent"]), "requests with a card")
+        check_ledger(self.machine)
+
+
+def settle(machine):
+    machine.wait(lambda: sql(machine, OPEN) == "0", "every event is final", 90)
+
+
+def control(machine, path, body=None):
+    post = "" if body is None else " -H 'Content-Type: application/json' --data-binary @-"
+    text = machine.out("curl -sS -f%s http://127.0.0.1:%d%s" % (post, CONTROL, path),
+                       stdin="" if body is None else json.dumps(body))
+    return json.loads(text) if text else None
+
+
+def check_ledger(machine):
+    """The issuer has made as many cards as our database has, and not one reference twice."""
+    cards = control(machine, "/ledger")["cards"]
+    references = [card["reference"] for card in cards]
+    expect_equal(len(references), len(set(references)), "cards of the issuer and their references")
+    expect_equal(str(len(cards)), sql(machine, "SELECT count(*) FROM issuing.cards"), "cards of the issuer, and ours")
+
+
+def post(machine, user, wait=0):
+    """The status and the body of one card request."""
+    text = machine.out("%s token --user %s --secret-file /etc/credstore/issuing.hs256_secret >/root/token-%s;"
+                       " curl -sS -m 40 -w '\\n%%{http_code}' -H \"Authorization: Bearer $(cat /root/token-%s)\""
+                       " -H 'Idempotency-Key: k' -H 'Prefer: wait=%d' --json '{\"kind\": \"new\"}'"
+                       " http://127.0.0.1:8080/v1/card-requests" % (installing.SANDBOX, user, user, user, wait))
+    body, status = text.rsplit("\n", 1)
+    return int(status), json.loads(body)
+
+
+def main_pid(machine, unit):
+    return int(machine.show(unit, "MainPID"))
+
+
+def wait_ready(machine, unit, seconds=30):
+    port = 8081 if unit == API else 8090 + int(unit[-1])
+    machine.wait(lambda: ready(machine, port), unit + " is ready", seconds)
+
+
+def status_text(machine, unit):
+    return machine.show(unit, "StatusText")
+
+
+def cursor(machine):
+    """A place in the journal: only what comes after it is looked at."""
+    machine.run("journalctl --sync")
+    return machine.out("journalctl -n 0 --show-cursor --no-pager | sed -n 's/^-- cursor: //p'")
+
+
+def messages(machine, unit, since, priority="debug"):
+    machine.run("journalctl --sync")
+    return [row["MESSAGE"] for row in machine.journal("-u", unit, "--after-cursor", since, "-p", priority)]
+
+
+def drop_in(machine, unit, name, *lines):
+    machine.write("/run/systemd/system/%s.d/%s.conf" % (unit, name), "\n".join(lines) + "\n")
+    machine.run("systemctl daemon-reload")
+
+
+def no_drop_in(machine, unit, name):
+    machine.run("rm -f /run/systemd/system/%s.d/%s.conf; systemctl daemon-reload" % (unit, name))
+
+
+# ---- the units --------------------------------------------------------------------------------------------------------
+
+@story
+def the_units_are_in_order_and_confined(machine):
+    units = ["issuing-api.service", "issuing-api.socket", "issuing-worker@1.service", "issuing-migrate.service",
+             "issuing.target"]
+    folder = machine.out("dirname $(systemctl show -P FragmentPath issuing-api.service)")
+    done = machine.run("cd %s && systemd-analyze verify --man=no %s" % (folder, " ".join(units)), check=False)
+    expect(done.returncode == 0 and not done.stderr.strip(), "systemd-analyze verify: " + done.stderr)
+    for unit in units:
+        if unit.endswith(".service"):
+            done = machine.run("systemd-analyze security --threshold=20 --no-pager " + unit, check=False)
+            expect(done.returncode == 0, "%s: %s" % (unit, done.stdout[-300:]))
+    expect_equal(machine.out("systemctl --failed --no-legend --plain"), "", "failed units")
+
+
+@story
+def no_line_of_a_good_start_is_a_warning(machine):
+    rows = [row for unit in (API, WORKERS[0], "issuing-migrate") for row in machine.journal("-u", unit, "-p", "warning")]
+    expect_equal([row["MESSAGE"] for row in rows], [], "warnings")
+
+
+@story
+def systemctl_status_shows_counts(machine):
+    machine.wait(lambda: re.fullmatch(r"\d+ connections?, [\d.]+ requests/s, \d+ waiting for the database",
+                                      status_text(machine, API)), "counts of the api: " + status_text(machine, API), 10)
+    machine.wait(lambda: status_text(machine, WORKERS[0]) == "0 in flight, 0 pending",
+                 "counts of the worker: " + status_text(machine, WORKERS[0]), 10)
+    control(machine, "/down", {"target": "issuer", "down": True})
+    for number in range(6):
+        post(machine, "away-%d" % number)
+    machine.wait(lambda: re.search(r"[1-9] pending \(oldest \d+ s\), issuer open since \d\d:\d\d$",
+                                   status_text(machine, WORKERS[0])), "the open breaker in the status", 30)
+    control(machine, "/down", {"target": "issuer", "down": False})
+    settle(machine)
+
+
+# ---- restarts ---------------------------------------------------------------------------------------------------------
+
+@story
+def ten_restarts_of_the_api_under_load_refuse_nobody(machine):
+    before = main_pid(machine, API)
+    with Load(machine) as load:
+        for _ in range(RESTARTS):
+            machine.run("systemctl restart " + API)
+    expect(main_pid(machine, API) != before, "it was restarted")
+    trouble = {name: load.result[name] for name in ("refused", "broken", "unavailable")}
+    expect_equal(trouble, {"refused": 0, "broken": 0, "unavailable": 0}, "trouble of the clients")
+    load.check_nothing_lost()
+
+
+@story
+def restarts_and_kills_under_load_lose_nothing(machine):
+    machine.run("systemctl start " + WORKERS[1])
+    wait_ready(machine, WORKERS[1])
+    with Load(machine) as load:
+        for command in ("restart issuing-worker@1", "kill -s KILL issuing-worker@2", "kill -s KILL issuing-api",
+                        "restart issuing.target", "restart issuing-api"):
+            machine.run("sleep 0.5; systemctl " + command)
+        for unit in (API, *WORKERS):
+            wait_ready(machine, unit)
+    expect_equal(load.result["refused"], 0, "connections that were refused")
+    load.check_nothing_lost()
+    for unit in (API, *WORKERS):
+        expect_equal(machine.show(unit, "ActiveState", "Result"), ["active", "success"], unit)
+
+
+@story
+def what_ends_a_daemon_by_itself_brings_it_back(machine):
+    """Also a clean end: SIGTERM of somebody who meant something else."""
+    for unit in (API, WORKERS[0]):
+        before = main_pid(machine, unit)
+        machine.run("kill -TERM %d" % before)
+        machine.wait(lambda unit=unit, before=before: main_pid(machine, unit) not in (0, before),
+                     unit + " is back")
+        wait_ready(machine, unit)
+
+
+@story
+def a_stop_stops_the_socket_too_and_a_start_brings_both(machine):
+    machine.run("systemctl stop " + API)
+    expect_equal(machine.show("issuing-api.socket", "ActiveState"), "inactive", "the socket")
+    expect_equal(answers(machine, 8080, "/openapi.json"), 0, "nobody listens")
+    machine.run("systemctl start " + API)
+    expect_equal(machine.show("issuing-api.socket", "ActiveState"), "active", "the socket")
+    wait_ready(machine, API)
+    machine.run("systemctl stop issuing.target")
+    for unit in ("issuing-api.socket", API, *WORKERS):
+        expect_equal(machine.show(unit, "ActiveState"), "inactive", unit + " after the target was stopped")
+    machine.run("systemctl start issuing.target " + WORKERS[1])
+    for unit in (API, *WORKERS):
+        wait_ready(machine, unit)
+
+
+@story
+def without_its_socket_unit_the_api_listens_by_itself(machine):
+    machine.run("systemctl stop %s && systemctl mask --now issuing-api.socket && systemctl start %s" % (API, API))
+    wait_ready(machine, API)
+    expect_equal(post(machine, "own-socket", 10)[0], 201, "a card")
+    machine.run("systemctl stop %s && systemctl unmask issuing-api.socket && systemctl start %s" % (API, API))
+    wait_ready(machine, API)
+    expect_equal(machine.show("issuing-api.socket", "ActiveState"), "active", "the socket")
+
+
+# ---- signals ----------------------------------------------------------------------------------------------------------
+
+@story
+def a_reload_reads_files_again_and_ends_nobody(machine):
+    for unit in (API, *WORKERS):
+        before, since = main_pid(machine, unit), cursor(machine)
+        machine.run("systemctl reload " + unit)
+        machine.wait(lambda unit=unit, since=since: any("were read again" in text
+                                                        for text in messages(machine, unit, since)), unit + " has read")
+        expect_equal(main_pid(machine, unit), before, "the process of " + unit)
+
+
+@story
+def a_worker_that_hangs_is_killed_and_its_events_are_taken_over(machine):
+    """The watchdog; in a tenth of its time."""
+    drop_in(machine, "issuing-worker@.service", "watchdog", "[Service]", "WatchdogSec=3")
+    machine.run("systemctl restart " + WORKERS[0])
+    wait_ready(machine, WORKERS[0])
+    before = main_pid(machine, WORKERS[0])
+    machine.run("kill -STOP %d" % before)
+    machine.wait(lambda: main_pid(machine, WORKERS[0]) not in (0, before), "the watchdog has it restarted", 20)
+    wait_ready(machine, WORKERS[0])
+    machine.wait(lambda: any("atchdog timeout" in row["MESSAGE"] for row in
+                             machine.journal("UNIT=%s.service" % WORKERS[0], "-p", "err")), "systemd says why", 10)
+    no_drop_in(machine, "issuing-worker@.service", "watchdog")
+    machine.run("systemctl restart " + WORKERS[0])
+    wait_ready(machine, WORKERS[0])
+
+
+@story
+def a_drain_takes_as_long_as_a_call_may_whatever_the_unit_says(machine):
+    """Calls that hang for issuer.timeout, 3 s, and a unit that allows one second: systemd is told to wait."""
+    machine.run("systemctl stop " + WORKERS[1])
+    drop_in(machine, "issuing-worker@.service", "impatient", "[Service]", "TimeoutStopSec=1")
+    control(machine, "/faults", {"target": "issuer", "call": "create", "fault": "hang"})
+    for number in range(10):
+        post(machine, "hang-%d" % number)
+    since = cursor(machine)
+    machine.wait(lambda: status_text(machine, WORKERS[0]).startswith("10 in flight"), "ten calls hang")
+    machine.run("systemctl stop " + WORKERS[0])
+    expect_equal(machine.show(WORKERS[0], "Result", "ExecMainStatus"), ["success", "0"], "how it ended")
+    said = messages(machine, WORKERS[0], since)
+    expect(any('"msg":"stopped"' in text for text in said) and not any("took too long" in text for text in said),
+           "it drained to the end: %r" % said[-5:])
+    no_drop_in(machine, "issuing-worker@.service", "impatient")
+    control(machine, "/faults/clear", {})
+    machine.run("systemctl start %s %s" % WORKERS)
+    settle(machine)
+    check_ledger(machine)
+
+
+# ---- what is away or wrong --------------------------------------------------------------------------------------------
+
+@story
+def a_port_that_is_taken_for_a_while_mends_itself(machine):
+    machine.run("systemctl stop " + WORKERS[1])
+    machine.run("systemd-run -q --unit=squatter python3 -c 'import socket, time;"
+                " socket.create_server((\"127.0.0.1\", 8092)); time.sleep(1000)'")
+    machine.run("sleep 0.5; systemctl start --no-block " + WORKERS[1])
+    machine.wait(lambda: int(machine.show(WORKERS[1], "NRestarts")) >= 6, "six tries", 30)
+    machine.run("systemctl stop squatter")
+    wait_ready(machine, WORKERS[1])
+
+
+@story
+def postgresql_away_at_the_start_is_waited_for(machine):
+    machine.run("systemctl stop issuing.target && systemctl stop postgresql")
+    machine.run("systemctl start %s %s" % (API, WORKERS[0]))  # both are started, since they notify
+    for unit in (API, WORKERS[0]):
+        machine.wait(lambda unit=unit: status_text(machine, unit).startswith("waiting for the database ("),
+                     "the status of %s: %s" % (unit, status_text(machine, unit)), 10)
+        expect_equal(answers(machine, 8081 if unit == API else 8091), 503, "/readyz of " + unit)
+    machine.run("systemctl start postgresql", seconds=60)
+    for unit in (API, WORKERS[0]):
+        wait_ready(machine, unit, 60)
+    expect_equal(post(machine, "late-database", 10)[0], 201, "a card")
+
+
+@story
+def what_is_wrong_at_a_start_is_an_error_in_the_journal(machine):
+    conf = "/etc/issuing/issuing.conf"
+    machine.run("cp -p %s /root/issuing.conf && echo 'cuont = 1' >>%s" % (conf, conf))
+    for unit in (API, WORKERS[0], "issuing-migrate"):
+        since = cursor(machine)
+        machine.run("systemctl restart " + unit, check=False)
+        machine.wait(lambda unit=unit: machine.show(unit, "ActiveState") == "failed", unit + " is failed", 10)
+        expect_equal(machine.show(unit, "ExecMainStatus"), "78", "the status of " + unit)
+        said = messages(machine, unit, since, "err")
+        expect(any("cuont" in text for text in said), "errors of %s: %r" % (unit, said))
+    machine.run("cp -p /root/issuing.conf %s; systemctl reset-failed" % conf)
+    machine.run("systemctl start issuing-migrate issuing-api.socket %s %s" % (API, WORKERS[0]))
+    for unit in (API, WORKERS[0]):
+        wait_ready(machine, unit)
+
+
+@story
+def a_credential_that_is_missing_is_a_warning(machine):
+    since = cursor(machine)
+    machine.run("mv /etc/credstore/issuing.issuer_credential /root/ && systemctl restart " + WORKERS[0])
+    wait_ready(machine, WORKERS[0])
+    said = messages(machine, WORKERS[0], since, "warning")
+    expect(len(said) == 1 and "issuing.issuer_credential" in said[0], "warnings: %r" % said)
+    since = cursor(machine)
+    machine.run("mv /root/issuing.issuer_credential /etc/credstore/ && systemctl restart " + WORKERS[0])
+    wait_ready(machine, WORKERS[0])
+    expect_equal(messages(machine, WORKERS[0], since, "warning"), [], "warnings with it")
+
+
+@story
+def a_reboot_brings_everything_back(machine):
+    machine.run("systemctl stop " + " ".join(WORKERS))
+    status, request = post(machine, "before-the-reboot")
+    expect_equal(status, 202, "accepted before the reboot")
+    machine.reboot()
+    installing.start_sandbox(machine)
+    for unit in (API, WORKERS[0]):
+        wait_ready(machine, unit, 60)
+    settle(machine)
+    expect_equal(sql(machine, "SELECT status FROM issuing.outbox_events WHERE id = '%s'" % request["id"]), "COMPLETED",
+                 "its status after the reboot")
+    expect_equal(machine.out("systemctl --failed --no-legend --plain"), "", "failed units")
+    machine.run("sudo -u issuing-operator env PGUSER=issuing_operator issuing-ctl doctor", cwd=HOME)

@@ -1,0 +1,73 @@
+/* The story: a client that has the description already gets 304, and one that has another version never does, whatever
+ * else its If-None-Match says (RFC 9110, 13.1.2). */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/pages.h"
+#include "tests/unit/suite.h"
+
+#define TAG "\"abc\""
+
+static bool has(const char *value)
+{
+    return pages_has_tag((struct slice){.bytes = value, .length = strlen(value)}, TAG);
+}
+
+START_TEST(the_tag_is_found_alone_in_a_list_and_weak)
+{
+    static const char *const good[] = {"\"abc\"",
+                                       "W/\"abc\"",
+                                       " \"abc\" ",
+                                       "\"x\", \"abc\"",
+                                       "\"x\",W/\"y\" ,\t\"abc\"",
+                                       "\"a,b\",\"abc\"",
+                                       "\"\", \"abc\", \"z\"",
+                                       "*",
+                                       " * "};
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+        ck_assert_msg(has(good[i]), "%s", good[i]);
+}
+END_TEST
+
+START_TEST(another_tag_and_what_is_no_list_name_nothing)
+{
+    static const char *const bad[] = {"",
+                                      "abc",
+                                      "\"ab\"",
+                                      "\"abcd\"",
+                                      "\"ABC\"",
+                                      "w/\"abc\"",
+                                      "\"abc",
+                                      "abc\"",
+                                      "\"x \"abc\"\"",
+                                      "\"x\" \"abc\"",
+                                      "\"x\",abc",
+                                      "*, \"x\"",
+                                      "*\"abc\"",
+                                      "W/",
+                                      "\"",
+                                      ",",
+                                      "W/ \"abc\""};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        ck_assert_msg(!has(bad[i]), "%s", bad[i]);
+}
+END_TEST
+
+START_TEST(the_length_decides_where_the_value_ends)
+{
+    ck_assert(!pages_has_tag((struct slice){.bytes = TAG, .length = 4}, TAG));
+    ck_assert(!pages_has_tag((struct slice){0}, TAG));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pages");
+    TCase *tcase = tcase_create("pages");
+    tcase_add_test(tcase, the_tag_is_found_alone_in_a_list_and_weak);
+    tcase_add_test(tcase, another_tag_and_what_is_no_list_name_nothing);
+    tcase_add_test(tcase, the_length_decides_where_the_value_ends);
+    suite_add_tcase(suite, tcase);
+    return suite_run(suite);
+}
