@@ -114,6 +114,11 @@ def draw_legend(drawing, entries):
         drawing.legend(58 + 18 * place, line)
 
 
+def least_most(panel):
+    """A scale of whole things reaches to one at least."""
+    return 1 if panel["fieldConfig"]["defaults"]["unit"] == "short" else 0.001
+
+
 def draw_panel(prometheus, panel, times):
     curves, left_out = curves_of(prometheus, panel, times)
     more = "; %d smaller ones are left out" % left_out if left_out else ""
@@ -123,7 +128,7 @@ def draw_panel(prometheus, panel, times):
     values = [value for _, points in curves for _, value in points]
     is_log = panel["type"] == "timeseries" and \
         panel["fieldConfig"]["defaults"]["custom"]["scaleDistribution"]["type"] == "log"
-    y = plots.Scale([max(value, 1e-4) for value in values] if is_log else [*values, 0.001], BOTTOM, TOP, is_log)
+    y = plots.Scale([max(value, 1e-4) for value in values] if is_log else [*values, least_most(panel)], BOTTOM, TOP, is_log)
     x = plots.Scale([times[3] - times[0]], plots.LEFT, plots.WIDTH - plots.RIGHT - 10)
     left, right = x(times[1] - times[0]), x(times[2] - times[0])
     drawing.box(left, TOP, right - left, BOTTOM - TOP, plots.GRID, 0.16)

@@ -69,8 +69,8 @@ need() {
     }
     # Debian's PostgreSQL makes a cluster `main` on its first installation and starts it. It is not needed here.
     # Preventing it would mean a file in /etc; removing it would mean removing something we did not make; so it is only
-    # stopped, and only if this very installation has brought it. The same holds for proxies, poolers
-    # and Prometheus, which start with a configuration of their own.
+    # stopped, and only if this very installation has brought it. The same holds for proxies, poolers and Prometheus, which
+    # start with a configuration of their own.
     for package in $missing; do
         case $package in nginx | haproxy | pgbouncer | prometheus)
             # shellcheck disable=SC2086
