@@ -198,6 +198,20 @@ GUARDS = [
         test="db/housekeeping",
     ),
     dict(
+        name="a worker that was not seen for a minute is not alive",
+        file="common/pg/sql/gauges.sql",
+        line="SELECT NULL::text, (SELECT count(*) FROM issuing.workers w WHERE w.seen_at > now() - interval '60 seconds'), NULL::bool\n",
+        becomes="SELECT NULL::text, (SELECT count(*) FROM issuing.workers w), NULL::bool\n",
+        test="db/outbox_gauges",
+    ),
+    dict(
+        name="the first deferral of a kind is an increase",
+        file="worker/worker_metrics.c",
+        line="    start_causes(metrics, WORKER_METRIC_DEFERRALS);\n",
+        becomes="",
+        test="unit/worker_metrics",
+    ),
+    dict(
         name="what lies behind the bookmark is counted",
         file="common/pg/sql/gauges.sql",
         line="             WHERE $2::bool AND e.event_type = 'CARD_ISSUE'\n",

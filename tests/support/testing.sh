@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model e2e chaos asan guards deb systemd'
-default_groups='unit db model e2e' # of e2e the short stories only
+test_groups='unit db model e2e monitoring chaos asan guards deb systemd'
+default_groups='unit db model e2e monitoring' # of the last two the short parts only
 passed=0
 failed=0
 skipped=0
@@ -11,13 +11,15 @@ finished=   # set when the end was reached; without it something is missing
 
 test_help() {
     cat <<'HELP'
-Without a NAME: the groups unit, db and model, and the stories of e2e that are not marked @slow.
+Without a NAME: the groups unit, db and model, the stories of e2e that are not marked @slow, and the quick part of
+monitoring.
 NAME is one of:
   all       every group, whole
   unit      the unit tests
   db        the database tests
   model     the protocol's model with small budgets of faults (./dev model full takes larger ones)
   e2e       every end-to-end story
+  monitoring  metrics, alert rules and dashboard, by promtool and a Prometheus server
   chaos     each kind of trouble once
   asan      the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
   guards    the guards of the tests that are listed as SHORT in tests/guards/run.py
@@ -59,7 +61,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | e2e | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
+        unit | db | model | e2e | monitoring | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -71,7 +73,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | e2e | chaos | asan | guards | deb | systemd | e2e/*) ;;
+        unit | db | model | e2e | monitoring | chaos | asan | guards | deb | systemd | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -200,7 +202,7 @@ testing() {
         is_test_name "$word" || usage_error "no such test: $word"
     done
     wanted=$*
-    kinds='e2e chaos guards'
+    kinds='e2e monitoring chaos guards'
     at_end() { summary; }
     # shellcheck disable=SC2086 # lists
     need $packages_build $packages_test $packages_model
@@ -220,6 +222,12 @@ testing() {
         done ;;
         esac
         run_python e2e 2700 "$@"
+    fi
+    if group monitoring; then
+        case " $wanted " in
+        '  ') run_python monitoring 120 --short ;;
+        *) run_python monitoring 600 ;;
+        esac
     fi
     ! group chaos || run_python chaos 900 --short
     if group asan; then
