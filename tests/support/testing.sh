@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model e2e chaos asan guards'
+test_groups='unit db model e2e console chaos asan guards'
 default_groups='unit db model e2e' # of e2e the short stories only
 passed=0
 failed=0
@@ -18,6 +18,7 @@ NAME is one of:
   db        the database tests
   model     the protocol's model with small budgets of faults (./dev model full takes larger ones)
   e2e       every end-to-end story
+  console   the operators' pages in a real browser (chromium, and packages of npm below build/)
   chaos     each kind of trouble once
   asan      the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
   guards    the guards of the tests that are listed as SHORT in tests/guards/run.py
@@ -56,7 +57,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | e2e | chaos | asan | guards | e2e/* | asan/*) ;;
+        unit | db | model | e2e | console | chaos | asan | guards | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -68,7 +69,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | e2e | chaos | asan | guards | e2e/*) ;;
+        unit | db | model | e2e | console | chaos | asan | guards | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -179,7 +180,7 @@ run_python() {
     set -- $? $(sed -n "s/^$label: \([0-9]*\) passed, \([0-9]*\) failed\$/\1 \2/p" "$log" | tail -n 1)
     good=${2:-0} bad=${3:-0}
     left_out=$(sed -n "s/^$label: \([0-9]*\) skipped\$/\1/p" "$log" | tail -n 1)
-    if [ $((good + bad)) -eq 0 ] || { [ "$1" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
+    if [ $((good + bad + ${left_out:-0})) -eq 0 ] || { [ "$1" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
         bad=$((bad + 1))
     fi
     passed=$((passed + good))
@@ -197,7 +198,7 @@ testing() {
         is_test_name "$word" || usage_error "no such test: $word"
     done
     wanted=$*
-    kinds='e2e chaos guards'
+    kinds='e2e console chaos guards'
     at_end() { summary; }
     # shellcheck disable=SC2086 # lists
     need $packages_build $packages_test $packages_model
@@ -217,6 +218,11 @@ testing() {
         done ;;
         esac
         run_python e2e 2700 "$@"
+    fi
+    if group console; then
+        # shellcheck disable=SC2086 # a list
+        (need $packages_browser) || say "without a browser: the group console counts as skipped"
+        run_python console 1200
     fi
     ! group chaos || run_python chaos 900 --short
     if group asan; then
