@@ -9,8 +9,8 @@ CREATE FUNCTION pg_temp.id_at(at timestamptz, n int) RETURNS uuid LANGUAGE sql A
 CREATE TEMP TABLE made AS
 SELECT n, at, pg_temp.id_at(at, n) AS id, 'user-' || lpad((n * 7919 % 1400)::text, 4, '0') AS user_id, random() AS luck,
        random() * random() * 4 + 0.15 AS took
-FROM (SELECT n, now() - interval '24 h' * (1 - (n / 2400.0)) - interval '11 min' * sin(n / 90.0) AS at
-      FROM generate_series(1, 2370) n) s;
+FROM (SELECT n, now() - interval '24 h' * (1 - (n / 2400.0)) - interval '30 min' * sin(n / 190.0) * (1 - n / 2400.0) AS at
+      FROM generate_series(1, 2396) n) s;
 INSERT INTO outbox_events (id, created_at, updated_at, completed_at, next_attempt_at, first_sent_at, last_sent_at, retry_count,
                            status, user_id, idempotency_key, payload, reason_code, reason_detail, last_error, lease_owner)
 SELECT id, at, at + took * interval '1 s', at + took * interval '1 s', at,
@@ -46,7 +46,7 @@ SELECT pg_temp.id_at(now() - n * interval '9 s', 3000 + n), now() - n * interval
 FROM generate_series(1, 14) n;
 -- Texts of others that try to be markup.
 INSERT INTO outbox_events (id, created_at, updated_at, completed_at, status, user_id, idempotency_key, payload, reason_code, reason_detail, last_error)
-VALUES (pg_temp.id_at(now() - interval '2 min', 4000), now() - interval '2 min', now() - interval '1 min', now() - interval '1 min', 'FAILED',
+VALUES (pg_temp.id_at(now() - interval '2 min', 4000), now() - interval '2 min', now() - interval '119 s', now() - interval '119 s', 'FAILED',
         '<script>document.title="owned"</script>', '"><img src=x onerror=alert(1)>', '{"kind": "\"''<b>"}', 'payload_invalid',
         E'a "quoted" <b>detail</b> & \u202Ereversed\u0001', E'<svg onload=alert(1)>\n''x''');
 -- Workers and targets: one issuer that fails for one of two workers, and a worker that died.

@@ -122,11 +122,15 @@ END_TEST
 
 START_TEST(the_top_of_an_axis_is_round)
 {
-    static const int64_t rows[][2] = {{0, 1},   {1, 1},   {2, 2},    {3, 5},      {6, 10},
-                                      {11, 20}, {21, 50}, {51, 100}, {4999, 5000}};
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-        ck_assert_int_eq(plot_top(rows[i][0]), rows[i][1]);
-    ck_assert_int_ge(plot_top(INT64_MAX), INT64_MAX);
+    static const int64_t numbers[][2] = {{0, 1},   {1, 1},   {2, 2},   {7, 8},   {9, 10},
+                                         {11, 20}, {21, 30}, {51, 60}, {61, 80}, {4999, 5000}};
+    static const int64_t spans[][2] = {{0, 100}, {950, 1000}, {1001, 2000}, {61000, 120000}, {3600001, 7200000}};
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+        ck_assert_int_eq(plot_top(numbers[i][0], false), numbers[i][1]);
+    for (size_t i = 0; i < ARRAY_SIZE(spans); i++)
+        ck_assert_int_eq(plot_top(spans[i][0], true), spans[i][1]);
+    ck_assert_int_ge(plot_top(INT64_MAX, false), INT64_MAX);
+    ck_assert_int_ge(plot_top(INT64_MAX, true), INT64_MAX);
 }
 END_TEST
 
