@@ -1,5 +1,5 @@
-// The stories of run.py. Each is a function; one that throws has failed. A story may use the keyboard like a person, and
-// the database by psql. What a browser complains about (console, Content-Security-Policy) fails the story.
+// The stories of run.py. Each is a function; one that throws has failed. A story may use the keyboard like a person,
+// and the database by psql. What a browser complains about (console, Content-Security-Policy) fails the story.
 'use strict';
 const { execFileSync } = require('node:child_process');
 const http = require('node:http');
@@ -83,7 +83,7 @@ async function visit(state, scheme, base, picture) {
     }
   }
   // The browser reports the status of an error page.
-  page.complaints = page.complaints.filter((text) => !text.includes('status of 400') && !text.includes('status of 409'));
+  page.complaints = page.complaints.filter((text) => !/status of (400|409)/.test(text));
   await close(page);
 }
 
@@ -109,7 +109,8 @@ const stories = {
       await page.goto(origin + path);
       check(!(await page.title()).includes('owned'), path);
       same(await page.locator('main script, main img, main svg[onload]').count(), 0, path);
-      check(await page.getByText('<script>document.title="owned"</script>').first().isVisible(), path + ' shows the text');
+      const text = page.getByText('<script>document.title="owned"</script>').first();
+      check(await text.isVisible(), path + ' shows the text');
     }
     await close(page);
   },
@@ -167,8 +168,8 @@ const stories = {
   },
 
   async a_bulk_replay_shows_its_progress_and_can_be_stopped() {
-    sql("INSERT INTO issuing.outbox_events (status, completed_at, user_id, payload, reason_code) SELECT 'FAILED', now()," +
-      " 'bulk-' || n, '{\"kind\": \"new\"}', 'issuer_http_503' FROM generate_series(1, 600) n");
+    sql('INSERT INTO issuing.outbox_events (status, completed_at, user_id, payload, reason_code)' +
+      " SELECT 'FAILED', now(), 'bulk-' || n, '{\"kind\": \"new\"}', 'issuer_http_503' FROM generate_series(1, 600) n");
     const page = await open(acting);
     await page.goto(origin + '/events?status=FAILED&code=issuer_http_503');
     await page.getByLabel('all events that match').check();
@@ -208,8 +209,8 @@ const stories = {
     const page = await open(acting);
     for (const host of ['127.0.0.1', 'localhost']) {
       await page.goto(`http://${host}:${foreign.address().port}/`);
-      const status = await page.evaluate((url) => fetch(url, { credentials: 'include' }).then(() => 'read', () => 'refused'),
-        origin + '/audit');
+      const status = await page.evaluate((url) => fetch(url, { credentials: 'include' })
+        .then(() => 'read', () => 'refused'), origin + '/audit');
       same(status, 'refused', 'a fetch from ' + host);
       const [answer] = await Promise.all([page.waitForResponse((response) => response.url() === origin + '/bulk'),
         page.getByRole('button', { name: 'go' }).click()]);
@@ -235,8 +236,8 @@ const stories = {
     await hide(true);
     await page.clock.runFor(60000);
     same(asked, 0, 'requests while it is hidden');
-    sql("INSERT INTO issuing.outbox_events (status, completed_at, user_id, payload, reason_code) VALUES ('FAILED', now()," +
-      " 'live', '{\"kind\": \"new\"}', 'brand_new_reason')");
+    sql('INSERT INTO issuing.outbox_events (status, completed_at, user_id, payload, reason_code)' +
+      " VALUES ('FAILED', now(), 'live', '{\"kind\": \"new\"}', 'brand_new_reason')");
     await hide(false);
     await page.getByRole('link', { name: 'brand_new_reason' }).waitFor();
     check(await page.evaluate(() => globalThis.marked === true), 'without a navigation');
@@ -251,7 +252,8 @@ const stories = {
 async function main() {
   let passed = 0;
   let failed = 0;
-  browser = await chromium.launch({ executablePath: config.chromium, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  const args = ['--no-sandbox', '--disable-dev-shm-usage']; // root has no sandbox
+  browser = await chromium.launch({ executablePath: config.chromium, args });
   acting = await enter(config.acting);
   reading = await enter(config.reading);
   for (const [name, story] of Object.entries(stories)) {
@@ -261,7 +263,8 @@ async function main() {
       console.log('ok     ' + name.replaceAll('_', ' '));
     } catch (error) {
       failed++;
-      console.log('FAILED ' + name.replaceAll('_', ' ') + '\n    ' + String(error.stack || error).split('\n').join('\n    '));
+      const lines = String(error.stack || error).split('\n');
+      console.log(['FAILED ' + name.replaceAll('_', ' '), ...lines].join('\n    '));
     }
   }
   await browser.close();

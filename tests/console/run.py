@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""run.py [--screenshots]: the console in a real browser (Debian's chromium, headless), driven by playwright-core and judged
-by axe-core: every page in light and dark, with the keyboard only, a bulk replay with its stop, a read-only console, a page
-of another origin, the live refresh.
+"""run.py [--screenshots]: the console in a real browser (Debian's chromium, headless), driven by playwright-core and
+judged by axe-core: every page in light and dark, with the keyboard only, a bulk replay with its stop, a read-only
+console, a page of another origin, the live refresh.
 
-playwright-core and axe-core are installed from package-lock.json into <build>/console-browser; where the browser, npm or
-its registry is not there, the group is skipped with the reason. --screenshots writes docs/pictures/console-*.png.
+playwright-core and axe-core are installed from package-lock.json into <build>/console-browser; where the browser, npm
+or its registry is not there, the group is skipped with the reason. --screenshots writes docs/pictures/console-*.png.
 
 The last line is "console: N passed, N failed". The stories are in browser.js; seed.sql is what they look at.
 """
@@ -45,7 +45,8 @@ def install():
         shutil.copy(HERE / name, folder / name)
     try:
         done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error",
-                               "--cache", str(folder / "cache")], cwd=folder, capture_output=True, text=True, timeout=180)
+                               "--cache", str(folder / "cache")], cwd=folder, capture_output=True, text=True,
+                              timeout=180)
     except subprocess.TimeoutExpired:
         return None, "npm did not get the packages in time"
     if done.returncode != 0:
@@ -70,8 +71,8 @@ def stories_of(world, folder, chromium, pictures):
               "psql": [harness.psql_program(), "-XAtq", "-d", world.conninfo("postgres"), "-c"],
               "pictures": str(pictures) if pictures else None, "modules": str(folder / "node_modules"),
               "profile": str(world.dir)}
-    return subprocess.run(["node", str(HERE / "browser.js"), json.dumps(config)], timeout=900,
-                          env={**harness.environment(), "HOME": str(world.dir), "NODE_PATH": config["modules"]}).returncode
+    variables = {**harness.environment(), "HOME": str(world.dir), "NODE_PATH": config["modules"]}
+    return subprocess.run(["node", str(HERE / "browser.js"), json.dumps(config)], timeout=900, env=variables).returncode
 
 
 def main():

@@ -10,9 +10,10 @@ SELECT session_user::text, current_database()::text,
        has_function_privilege('issuing.control_target(text,text,text,text,text,text)', 'EXECUTE');
 
 -- name: console_limit :one
--- why: no page waits longer than this for a statement. $1 as 5s.
-SELECT set_config('statement_timeout', $1::text, false), set_config('lock_timeout', $1::text, false),
-       set_config('default_transaction_read_only', $2::text, false);
+-- why: after each connect: no page waits longer than $1 s for a statement, and a console that only reads ($2) changes
+-- nothing even by mistake.
+SELECT set_config('statement_timeout', $1::int8 || 's', false), set_config('lock_timeout', $1::int8 || 's', false),
+       set_config('default_transaction_read_only', CASE WHEN $2::bool THEN 'on' ELSE 'off' END, false);
 
 -- name: console_open :one
 -- why: the open events: number, how many a worker holds, how many are overdue and how many have an unknown outcome, and
