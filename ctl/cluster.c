@@ -1,6 +1,7 @@
 /* See cluster.h. */
 #include "ctl/cluster.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "ctl/print.h"
@@ -57,21 +58,64 @@ static struct cluster_target target_at(const struct pg_rows *rows, int row)
     };
 }
 
+static struct cluster_worker worker_at(const struct pg_rows *rows, int row)
+{
+    return (struct cluster_worker){
+        .name = pg_bytes(rows, row, NAME).bytes,
+        .host = pg_bytes(rows, row, HOST).bytes,
+        .version = pg_bytes(rows, row, VERSION).bytes,
+        .pid = pg_int8(rows, row, PID),
+        .started_us = pg_time_us(rows, row, STARTED),
+        .seen_us = pg_time_us(rows, row, SEEN),
+        .in_flight = pg_int8(rows, row, HELD),
+        .slots = pg_int8(rows, row, SLOTS),
+        .is_draining = pg_bool(rows, row, DRAINING),
+        .is_alive = pg_bool(rows, row, ALIVE),
+    };
+}
+
+static bool read_workers(struct cluster *cluster, struct err *err)
+{
+    int count = pg_rows_count(cluster->worker_rows);
+    cluster->workers = calloc(count > 0 ? (size_t)count : 1, sizeof(*cluster->workers));
+    if (!cluster->workers)
+        return err_set(err, ERR_MEMORY, "out of memory");
+    cluster->worker_count = count;
+    for (int i = 0; i < count; i++) {
+        struct cluster_worker *worker = &cluster->workers[i];
+        *worker = worker_at(cluster->worker_rows, i);
+        cluster->alive_count += worker->is_alive;
+        cluster->in_flight += worker->is_alive ? worker->in_flight : 0;
+        cluster->slots += worker->is_alive ? worker->slots : 0;
+    }
+    return true;
+}
+
+/* The later one of the worker that was seen last, and the one that was the last to end by itself. */
+static void find_last(struct cluster *cluster)
+{
+    for (int i = 0; i < cluster->worker_count; i++) {
+        if (cluster->workers[i].seen_us <= cluster->last_us)
+            continue;
+        cluster->last_us = cluster->workers[i].seen_us;
+        cluster->last_host = cluster->workers[i].host;
+    }
+    if (pg_rows_count(cluster->last_rows) > 0 && pg_time_us(cluster->last_rows, 0, 1) > cluster->last_us) {
+        cluster->last_us = pg_time_us(cluster->last_rows, 0, 1);
+        cluster->last_host = pg_bytes(cluster->last_rows, 0, 0).bytes;
+    }
+}
+
 bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err)
 {
     struct cluster cluster = {0};
     if (!pg_sync_query(db, &sql_operator_workers, NULL, &cluster.worker_rows, err) ||
-        !pg_sync_query(db, &sql_operator_targets, NULL, &cluster.target_rows, err)) {
+        !pg_sync_query(db, &sql_operator_last_worker, NULL, &cluster.last_rows, err) ||
+        !pg_sync_query(db, &sql_operator_targets, NULL, &cluster.target_rows, err) || !read_workers(&cluster, err)) {
         cluster_done(&cluster);
         return false;
     }
-    cluster.worker_count = pg_rows_count(cluster.worker_rows);
-    for (int i = 0; i < cluster.worker_count; i++) {
-        struct cluster_worker worker = cluster_worker_at(&cluster, i);
-        cluster.alive_count += worker.is_alive;
-        cluster.in_flight += worker.is_alive ? worker.in_flight : 0;
-        cluster.slots += worker.is_alive ? worker.slots : 0;
-    }
+    find_last(&cluster);
     cluster.target_count = pg_rows_count(cluster.target_rows);
     for (int i = 0; i < cluster.target_count; i++)
         cluster.targets[i] = target_at(cluster.target_rows, i);
@@ -83,37 +127,18 @@ bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *e
 void cluster_done(struct cluster *cluster)
 {
     pg_rows_free(cluster->worker_rows);
+    pg_rows_free(cluster->last_rows);
     pg_rows_free(cluster->target_rows);
+    free(cluster->workers);
     *cluster = (struct cluster){0};
 }
 
-struct cluster_worker cluster_worker_at(const struct cluster *cluster, int index)
+const struct cluster_worker *cluster_find_worker(const struct cluster *cluster, const char *name)
 {
-    const struct pg_rows *rows = cluster->worker_rows;
-    return (struct cluster_worker){
-        .name = pg_bytes(rows, index, NAME).bytes,
-        .host = pg_bytes(rows, index, HOST).bytes,
-        .version = pg_bytes(rows, index, VERSION).bytes,
-        .pid = pg_int8(rows, index, PID),
-        .started_us = pg_time_us(rows, index, STARTED),
-        .seen_us = pg_time_us(rows, index, SEEN),
-        .in_flight = pg_int8(rows, index, HELD),
-        .slots = pg_int8(rows, index, SLOTS),
-        .is_draining = pg_bool(rows, index, DRAINING),
-        .is_alive = pg_bool(rows, index, ALIVE),
-    };
-}
-
-bool cluster_find_worker(const struct cluster *cluster, const char *name, struct cluster_worker *ret_worker)
-{
-    for (int i = 0; i < cluster->worker_count; i++) {
-        struct cluster_worker worker = cluster_worker_at(cluster, i);
-        if (strcmp(worker.name, name) == 0) {
-            *ret_worker = worker;
-            return true;
-        }
-    }
-    return false;
+    for (int i = 0; i < cluster->worker_count; i++)
+        if (strcmp(cluster->workers[i].name, name) == 0)
+            return &cluster->workers[i];
+    return NULL;
 }
 
 const struct cluster_target *cluster_find_target(const struct cluster *cluster, const char *name)

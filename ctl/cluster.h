@@ -37,9 +37,13 @@ struct cluster_target {
 
 /* All zeros is an empty one. */
 struct cluster {
-    struct pg_rows *worker_rows, *target_rows; /* owned */
-    int worker_count, alive_count;             /* the living ones come first, then those seen last */
-    int64_t in_flight, slots;                  /* of the living ones */
+    struct pg_rows *worker_rows, *last_rows, *target_rows; /* owned */
+    struct cluster_worker *workers;                        /* owned; the living ones first, then those seen last */
+    int worker_count, alive_count;
+    /* When a worker was last seen, or ended, and on which host; 0 = never within a day. */
+    int64_t last_us;
+    const char *last_host;
+    int64_t in_flight, slots; /* of the living ones */
     struct cluster_target targets[CLUSTER_TARGETS_MAX];
     int target_count;
     int64_t now_us; /* of the database */
@@ -47,9 +51,8 @@ struct cluster {
 
 must_check bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err);
 void cluster_done(struct cluster *cluster);
-struct cluster_worker cluster_worker_at(const struct cluster *cluster, int index);
-/* False: there is no such row. */
-bool cluster_find_worker(const struct cluster *cluster, const char *name, struct cluster_worker *ret_worker);
+/* NULL: it has no row. */
+const struct cluster_worker *cluster_find_worker(const struct cluster *cluster, const char *name);
 /* NULL: no worker has such a target. */
 const struct cluster_target *cluster_find_target(const struct cluster *cluster, const char *name);
 

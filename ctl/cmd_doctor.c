@@ -2,9 +2,8 @@
  *
  * Each check is one line: ok, warn or FAIL; the last two name the fix. A check that cannot be made because an earlier
  * one failed is skipped. Nothing is changed.
- * Left out: the issuer and core-api, which issuing-ctl never calls; the worker's metrics show them. */
+ * Left out: the issuer and core-api, which issuing-ctl never calls; what workers see of them is shown. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/keyring.h"
 #include "ctl/ctl.h"
+#include "ctl/doctor.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "migrations.h"
@@ -45,63 +45,6 @@ enum fact {
 #define DATA_TIMEOUT_US (INT64_C(60) * 1000 * 1000)
 #define DATA_ROWS_MAX 1000 /* counted of what breaks a rule */
 
-/* WARNING: shown with its fix, but not a failure. */
-enum level { OK, WARNING, FAIL };
-
-struct doctor {
-    struct ctl *ctl;
-    int failures;
-    bool lost; /* a line could not be printed: out of memory */
-};
-
-/* One line. fix: shown unless it is ok. */
-static void __attribute__((format(printf, 5, 0))) print_line(struct doctor *doctor, const char *check, enum level level,
-                                                             const char *fix, const char *format, va_list arguments)
-{
-    static const char *const words[] = {[OK] = "ok", [WARNING] = "warn", [FAIL] = "FAIL"};
-    char found[600];
-    vsnprintf(found, sizeof(found), format, arguments);
-    doctor->failures += level == FAIL;
-    if (doctor->ctl->json) {
-        struct json *object = json_new_object();
-        if (object && json_set_text(object, "check", check) && json_set(object, "ok", json_new_bool(level != FAIL)) &&
-            json_set(object, "warning", json_new_bool(level == WARNING)) && json_set_text(object, "found", found) &&
-            json_set_text(object, "fix", level == OK ? NULL : fix)) {
-            doctor->lost |= !print_json(object, stdout);
-            return;
-        }
-        json_free(object);
-        doctor->lost = true;
-        return;
-    }
-    printf("%-5s %-12s ", words[level], check);
-    print_text(found, stdout);
-    putchar('\n');
-    if (level != OK) {
-        printf("      %-12s fix: ", "");
-        print_text(fix, stdout);
-        putchar('\n');
-    }
-}
-
-static void __attribute__((format(printf, 5, 6)))
-report(struct doctor *doctor, const char *check, bool ok, const char *fix, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_line(doctor, check, ok ? OK : FAIL, fix, format, arguments);
-    va_end(arguments);
-}
-
-static void __attribute__((format(printf, 4, 5)))
-warn(struct doctor *doctor, const char *check, const char *fix, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_line(doctor, check, WARNING, fix, format, arguments);
-    va_end(arguments);
-}
-
 static const char *text_of(const struct pg_rows *rows, int column)
 {
     const char *text = pg_bytes(rows, 0, column).bytes;
@@ -116,14 +59,16 @@ static bool is_on(const struct pg_rows *rows, int column)
 static void check_server(struct doctor *doctor, const struct pg_rows *facts)
 {
     int64_t version = pg_int8(facts, 0, VERSION_NUM);
-    report(doctor, "database", version >= SERVER_VERSION_MIN, "use PostgreSQL 14 or later",
-           "PostgreSQL %" PRId64 ".%" PRId64 ", database %s as %s%s", version / 10000, version % 10000,
-           text_of(facts, DATABASE), text_of(facts, ROLE), pg_bool(facts, 0, IS_SUPERUSER) ? " (superuser)" : "");
-    report(doctor, "writable", !pg_bool(facts, 0, IN_RECOVERY),
-           "connect to the primary: list all hosts in database.url and add target_session_attrs=read-write",
-           "the server is %s", pg_bool(facts, 0, IN_RECOVERY) ? "a standby and cannot be written to" : "a primary");
-    report(doctor, "encoding", strcasecmp(text_of(facts, ENCODING), "UTF8") == 0,
-           "create the database with ENCODING 'UTF8'", "%s", text_of(facts, ENCODING));
+    doctor_report(doctor, "database", version >= SERVER_VERSION_MIN, "use PostgreSQL 14 or later",
+                  "PostgreSQL %" PRId64 ".%" PRId64 ", database %s as %s%s", version / 10000, version % 10000,
+                  text_of(facts, DATABASE), text_of(facts, ROLE),
+                  pg_bool(facts, 0, IS_SUPERUSER) ? " (superuser)" : "");
+    doctor_report(doctor, "writable", !pg_bool(facts, 0, IN_RECOVERY),
+                  "connect to the primary: list all hosts in database.url and add target_session_attrs=read-write",
+                  "the server is %s",
+                  pg_bool(facts, 0, IN_RECOVERY) ? "a standby and cannot be written to" : "a primary");
+    doctor_report(doctor, "encoding", strcasecmp(text_of(facts, ENCODING), "UTF8") == 0,
+                  "create the database with ENCODING 'UTF8'", "%s", text_of(facts, ENCODING));
 }
 
 static void check_standbys(struct doctor *doctor, const struct pg_rows *facts)
@@ -131,39 +76,44 @@ static void check_standbys(struct doctor *doctor, const struct pg_rows *facts)
     const char *names = text_of(facts, STANDBY_NAMES);
     int64_t count = pg_int8(facts, 0, SYNC_STANDBYS);
     if (!names[0])
-        report(doctor, "standbys", true, NULL, "none is synchronous: a failover would lose the last accepted requests");
+        doctor_report(doctor, "standbys", true, NULL,
+                      "none is synchronous: a failover would lose the last accepted requests");
     else if (strcmp(text_of(facts, SYNCHRONOUS_COMMIT), "local") == 0)
-        report(doctor, "standbys", false, "set synchronous_commit = on",
-               "synchronous_standby_names = %s, but commits do not wait for them (synchronous_commit = local)", names);
+        doctor_report(doctor, "standbys", false, "set synchronous_commit = on",
+                      "synchronous_standby_names = %s, but commits do not wait for them (synchronous_commit = local)",
+                      names);
     else if (pg_is_null(facts, 0, SYNC_STANDBYS))
-        report(doctor, "standbys", true, NULL,
-               "synchronous_standby_names = %s (whether one is connected only pg_monitor may see)", names);
+        doctor_report(doctor, "standbys", true, NULL,
+                      "synchronous_standby_names = %s (whether one is connected only pg_monitor may see)", names);
     else
-        report(doctor, "standbys", count > 0,
-               "start the standby, or change synchronous_standby_names; never cancel the sessions that wait",
-               "synchronous_standby_names = %s, %" PRId64 " connected%s", names, count,
-               count > 0 ? "" : ": every commit waits");
+        doctor_report(doctor, "standbys", count > 0,
+                      "start the standby, or change synchronous_standby_names; never cancel the sessions that wait",
+                      "synchronous_standby_names = %s, %" PRId64 " connected%s", names, count,
+                      count > 0 ? "" : ": every commit waits");
 }
 
 static void check_durability(struct doctor *doctor, const struct pg_rows *facts)
 {
     const char *commit = text_of(facts, SYNCHRONOUS_COMMIT);
     bool someone = !pg_is_null(facts, 0, ASYNC_ROLES);
-    report(doctor, "commits", strcmp(commit, "off") != 0 && !someone,
-           "set synchronous_commit = on, and ALTER ROLE/DATABASE ... RESET synchronous_commit: a commit that a crash "
-           "loses is an accepted request that is lost",
-           "synchronous_commit = %s%s%s", commit, someone ? ", but off for " : "",
-           someone ? text_of(facts, ASYNC_ROLES) : "");
+    doctor_report(
+        doctor, "commits", strcmp(commit, "off") != 0 && !someone,
+        "set synchronous_commit = on, and ALTER ROLE/DATABASE ... RESET synchronous_commit: a commit that a crash "
+        "loses is an accepted request that is lost",
+        "synchronous_commit = %s%s%s", commit, someone ? ", but off for " : "",
+        someone ? text_of(facts, ASYNC_ROLES) : "");
     check_standbys(doctor, facts);
-    report(doctor, "disk", is_on(facts, FSYNC) && is_on(facts, FULL_PAGE_WRITES),
-           "set fsync = on and full_page_writes = on in postgresql.conf, or a power cut may lose accepted requests",
-           "fsync = %s, full_page_writes = %s", text_of(facts, FSYNC), text_of(facts, FULL_PAGE_WRITES));
-    report(doctor, "autovacuum", is_on(facts, AUTOVACUUM) && is_on(facts, TRACK_COUNTS),
-           "set autovacuum = on and track_counts = on: the outbox is updated all the time and grows slow without",
-           "autovacuum = %s, track_counts = %s", text_of(facts, AUTOVACUUM), text_of(facts, TRACK_COUNTS));
-    report(doctor, "isolation", strcmp(text_of(facts, ISOLATION), "read committed") == 0,
-           "reset default_transaction_isolation: requests are accepted under read committed only",
-           "default_transaction_isolation = %s", text_of(facts, ISOLATION));
+    doctor_report(
+        doctor, "disk", is_on(facts, FSYNC) && is_on(facts, FULL_PAGE_WRITES),
+        "set fsync = on and full_page_writes = on in postgresql.conf, or a power cut may lose accepted requests",
+        "fsync = %s, full_page_writes = %s", text_of(facts, FSYNC), text_of(facts, FULL_PAGE_WRITES));
+    doctor_report(
+        doctor, "autovacuum", is_on(facts, AUTOVACUUM) && is_on(facts, TRACK_COUNTS),
+        "set autovacuum = on and track_counts = on: the outbox is updated all the time and grows slow without",
+        "autovacuum = %s, track_counts = %s", text_of(facts, AUTOVACUUM), text_of(facts, TRACK_COUNTS));
+    doctor_report(doctor, "isolation", strcmp(text_of(facts, ISOLATION), "read committed") == 0,
+                  "reset default_transaction_isolation: requests are accepted under read committed only",
+                  "default_transaction_isolation = %s", text_of(facts, ISOLATION));
 }
 
 /* before_us, after_us: this machine's clock before and after the query. */
@@ -174,12 +124,12 @@ static void check_clock(struct doctor *doctor, const struct pg_rows *facts, int6
                       : database_us > after_us ? database_us - after_us
                                                : 0;
     char span[PRINT_SPAN_SIZE];
-    report(doctor, "clock", skew_us <= SKEW_MAX_US,
-           "let NTP (chrony, systemd-timesyncd) run on both machines; tokens are checked by this one's clock",
-           "this machine is %s%s the database", skew_us < 1000 ? "in step with" : print_span(skew_us, span),
-           skew_us < 1000            ? ""
-           : database_us < before_us ? " ahead of"
-                                     : " behind");
+    doctor_report(doctor, "clock", skew_us <= SKEW_MAX_US,
+                  "let NTP (chrony, systemd-timesyncd) run on both machines; tokens are checked by this one's clock",
+                  "this machine is %s%s the database", skew_us < 1000 ? "in step with" : print_span(skew_us, span),
+                  skew_us < 1000            ? ""
+                  : database_us < before_us ? " ahead of"
+                                            : " behind");
 }
 
 static void check_pooler(struct doctor *doctor, const struct pg_rows *facts)
@@ -187,13 +137,14 @@ static void check_pooler(struct doctor *doctor, const struct pg_rows *facts)
     int64_t age_us = pg_int8(facts, 0, BACKEND_AGE);
     char span[PRINT_SPAN_SIZE];
     if (age_us > POOLED_AGE_US)
-        report(doctor, "connection", true, NULL,
-               "the server's process is %s old, so a pooler stands between: fine for api and worker (wake-ups may be "
-               "lost), but migrate needs a direct connection",
-               print_span(age_us, span));
+        doctor_report(
+            doctor, "connection", true, NULL,
+            "the server's process is %s old, so a pooler stands between: fine for api and worker (wake-ups may be "
+            "lost), but migrate needs a direct connection",
+            print_span(age_us, span));
     else
-        report(doctor, "connection", true, NULL,
-               "direct, as far as can be seen (a pooler would be fine for api and worker, not for migrate)");
+        doctor_report(doctor, "connection", true, NULL,
+                      "direct, as far as can be seen (a pooler would be fine for api and worker, not for migrate)");
 }
 
 /* *ret_fits: the schema is there and has the version that this program expects. */
@@ -205,16 +156,16 @@ static bool check_schema(struct doctor *doctor, bool *ret_fits, struct err *err)
     if (pg_sync_query(doctor->ctl->db, &sql_schema_version, NULL, &rows, err)) {
         version = pg_int8(rows, 0, 0);
     } else if (strcmp(pg_sync_sqlstate(doctor->ctl->db), "42501") == 0) {
-        report(doctor, "schema", false, "connect as issuing_operator, or grant this role issuing_operator",
-               "this role may not read schema_migration");
+        doctor_report(doctor, "schema", false, "connect as issuing_operator, or grant this role issuing_operator",
+                      "this role may not read schema_migration");
         return true;
     } else if (strcmp(pg_sync_sqlstate(doctor->ctl->db), "42P01") != 0) {
         return false;
     }
     *ret_fits = version == migrations_count;
-    report(doctor, "schema", *ret_fits,
-           version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl and daemons",
-           "version %" PRId64 ", this program expects %d", version, migrations_count);
+    doctor_report(doctor, "schema", *ret_fits,
+                  version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl and daemons",
+                  "version %" PRId64 ", this program expects %d", version, migrations_count);
     return true;
 }
 
@@ -226,20 +177,26 @@ static bool check_roles(struct doctor *doctor, struct err *err)
         return false;
     for (int row = 0; row < pg_rows_count(rows); row++) {
         bool there = pg_bool(rows, row, 1);
+        if (!there && pg_bool(rows, row, 3)) {
+            doctor_warn(doctor, "roles",
+                        "run issuing-ctl migrate as a superuser, or CREATE ROLE issuing_viewer LOGIN and migrate",
+                        "missing: %s, with which people look and change nothing", pg_bytes(rows, row, 0).bytes);
+            continue;
+        }
         char *list = !there ? missing : pg_bool(rows, row, 2) ? super : NULL;
         if (list)
             snprintf(list + strlen(list), sizeof(missing) - strlen(list), " %s", pg_bytes(rows, row, 0).bytes);
     }
     if (missing[0])
-        report(doctor, "roles", false,
-               "run issuing-ctl migrate as a superuser, or CREATE ROLE ... LOGIN for each and migrate again",
-               "missing:%s", missing);
+        doctor_report(doctor, "roles", false,
+                      "run issuing-ctl migrate as a superuser, or CREATE ROLE ... LOGIN for each and migrate again",
+                      "missing:%s", missing);
     else if (super[0])
-        report(doctor, "roles", false,
-               "ALTER ROLE ... NOSUPERUSER: a superuser reads card numbers and edits the audit trail", "superuser:%s",
-               super);
+        doctor_report(doctor, "roles", false,
+                      "ALTER ROLE ... NOSUPERUSER: a superuser reads card numbers and edits the audit trail",
+                      "superuser:%s", super);
     else
-        report(doctor, "roles", true, NULL, "issuing_owner, issuing_api, issuing_worker, issuing_operator");
+        doctor_report(doctor, "roles", true, NULL, "those that the programs need");
     return true;
 }
 
@@ -250,15 +207,16 @@ static bool check_rights(struct doctor *doctor, struct err *err)
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_rights, params, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0)
-        report(doctor, "rights", true, NULL, "each role has exactly what it needs; PUBLIC has nothing");
+        doctor_report(doctor, "rights", true, NULL, "each role has exactly what it needs; PUBLIC has nothing");
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *column = pg_bytes(rows, row, 2).bytes;
         bool wanted = pg_bool(rows, row, 4);
-        report(doctor, "rights", false,
-               wanted ? "run issuing-ctl migrate as the owner of the tables: it grants the rights again"
-                      : "run issuing-ctl migrate, which takes it back from our roles, or REVOKE it",
-               "%s %s %s %s%s%s", pg_bytes(rows, row, 0).bytes, wanted ? "may not" : "may, and should not,",
-               pg_bytes(rows, row, 3).bytes, pg_bytes(rows, row, 1).bytes, column ? "." : "", column ? column : "");
+        doctor_report(doctor, "rights", false,
+                      wanted ? "run issuing-ctl migrate as the owner of the tables: it grants the rights again"
+                             : "run issuing-ctl migrate, which takes it back from our roles, or REVOKE it",
+                      "%s %s %s %s%s%s", pg_bytes(rows, row, 0).bytes, wanted ? "may not" : "may, and should not,",
+                      pg_bytes(rows, row, 3).bytes, pg_bytes(rows, row, 1).bytes, column ? "." : "",
+                      column ? column : "");
     }
     return true;
 }
@@ -272,14 +230,14 @@ static bool check_guards(struct doctor *doctor, struct err *err)
     for (int row = 0; row < pg_rows_count(rows); row++) {
         const char *what = pg_bytes(rows, row, 1).bytes, *fix = pg_bytes(rows, row, 2).bytes;
         if (pg_bool(rows, row, 0)) {
-            warn(doctor, "guards", fix, "%s", what);
+            doctor_warn(doctor, "guards", fix, "%s", what);
         } else {
-            report(doctor, "guards", false, fix, "%s", what);
+            doctor_report(doctor, "guards", false, fix, "%s", what);
             all_fine = false;
         }
     }
     if (all_fine)
-        report(
+        doctor_report(
             doctor, "guards", true, NULL,
             "owners, search_path, functions of the owner, memberships: no other role's code runs as one of our roles");
     return true;
@@ -335,16 +293,16 @@ static bool check_data(struct doctor *doctor, int64_t since_us, int64_t timeout_
         if (!query_data(doctor, data_checks[i].statement, since_us, timeout_us, &rows, err)) {
             if (err->kind != ERR_DATABASE || !strstr(err->message, "(SQLSTATE 57014)"))
                 return false;
-            report(doctor, data_checks[i].check, false, "look at less with --since, or wait longer with --timeout",
-                   "not checked: it took too long");
+            doctor_report(doctor, data_checks[i].check, false,
+                          "look at less with --since, or wait longer with --timeout", "not checked: it took too long");
             continue;
         }
         int64_t count = pg_int8(rows, 0, 0);
         const char *first = pg_bytes(rows, 0, 1).bytes, *counted = pg_bytes(rows, 0, 2).bytes;
-        report(doctor, data_checks[i].check, count == 0, data_checks[i].fix, "%s%" PRId64 "%s %s%s%s%s%s",
-               count > DATA_ROWS_MAX ? "more than " : "", count > DATA_ROWS_MAX ? DATA_ROWS_MAX : count, ":",
-               count == 0 ? data_checks[i].rule : data_checks[i].broken, counted ? "; " : "", counted ? counted : "",
-               count > 0 ? "; among them " : "", count > 0 && first ? first : "");
+        doctor_report(doctor, data_checks[i].check, count == 0, data_checks[i].fix, "%s%" PRId64 "%s %s%s%s%s%s",
+                      count > DATA_ROWS_MAX ? "more than " : "", count > DATA_ROWS_MAX ? DATA_ROWS_MAX : count, ":",
+                      count == 0 ? data_checks[i].rule : data_checks[i].broken, counted ? "; " : "",
+                      counted ? counted : "", count > 0 ? "; among them " : "", count > 0 && first ? first : "");
     }
     return true;
 }
@@ -355,16 +313,16 @@ static void check_keys(struct doctor *doctor)
     struct keyring *keyring = NULL;
     struct err err;
     if (!path) {
-        report(doctor, "keys", true, NULL, "card.keys_file is not set here, nothing to check");
+        doctor_report(doctor, "keys", true, NULL, "card.keys_file is not set here, nothing to check");
         return;
     }
     if (!keyring_load(path, &keyring, &err)) {
-        report(doctor, "keys", false,
-               "point card.keys_file to a file made by issuing-ctl keys generate, readable by this user", "%s",
-               err.message);
+        doctor_report(doctor, "keys", false,
+                      "point card.keys_file to a file made by issuing-ctl keys generate, readable by this user", "%s",
+                      err.message);
         return;
     }
-    report(doctor, "keys", true, NULL, "%s, active key %" PRIu32, path, keyring_active_id(keyring));
+    doctor_report(doctor, "keys", true, NULL, "%s, active key %" PRIu32, path, keyring_active_id(keyring));
     keyring_free(keyring);
 }
 
@@ -379,7 +337,7 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
     int64_t after_us = clock_wall_us();
     check_server(doctor, facts);
     if (!check_schema(doctor, &fits, err) || !check_roles(doctor, err) ||
-        (fits && (!check_rights(doctor, err) || !check_guards(doctor, err))))
+        (fits && (!check_rights(doctor, err) || !check_guards(doctor, err) || !doctor_check_running(doctor, err))))
         return false;
     check_durability(doctor, facts);
     check_clock(doctor, facts, before_us, after_us);
@@ -415,9 +373,9 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
     int code = CTL_DONE;
     if (!ctl_connect_only(ctl, &err) || !check_database(&doctor, &fits, &err) ||
         (data && fits && !check_data(&doctor, since_us, timeout_us, &err))) {
-        report(&doctor, "database", false,
-               "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)", "%s",
-               err.message);
+        doctor_report(&doctor, "database", false,
+                      "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)", "%s",
+                      err.message);
         code = err_exit_code(err.kind);
     }
     check_keys(&doctor);
@@ -436,9 +394,9 @@ const struct ctl_command ctl_doctor = {
     .summary = "is everything as these programs need it?",
     .help = "Checks the database (reachable, version, writable, encoding), the schema, the roles and their rights,\n"
             "which must be exactly those of the release, owners, search_path, functions that run as the owner and\n"
-            "memberships, the settings that keep commits safe, standbys, autovacuum, the clocks, whether there\n"
-            "is a pooler, and the keys file where one is configured. Each line is ok, warn or FAIL; the last\n"
-            "two with a fix.\n\n"
+            "memberships, which workers run and whether their targets take calls, the settings that keep commits\n"
+            "safe, standbys, autovacuum, the clocks, whether there is a pooler, and the keys file where one is\n"
+            "configured. Each line is ok, warn or FAIL; the last two with a fix.\n\n"
             "  --data       also that nothing was lost or doubled: accepted = ended + open, keys and their events,\n"
             "               cards and their requests. Reads the tables, changes nothing\n"
             "  --since D    only what was created within the last D: 12h, 7d; all otherwise\n"

@@ -88,11 +88,40 @@ static bool set_next(struct json *object, const struct outlook *outlook)
     return false;
 }
 
+/* What keeps every worker from a PENDING event: null, or what it is and, of a target, its state. */
+static bool set_waits_for(struct json *object, const struct outlook *outlook)
+{
+    if (outlook->wait == OUTLOOK_WAIT_FOR_NOTHING)
+        return json_set(object, "waits_for", NULL);
+    struct json *waits_for = outlook->target ? cluster_target_json(outlook->target) : json_new_object();
+    if (waits_for && json_set_text(waits_for, "what", outlook_wait_name(outlook->wait)))
+        return json_set(object, "waits_for", waits_for);
+    json_free(waits_for);
+    return false;
+}
+
+/* The worker that holds the event; seen_at null: it has no heartbeat. */
+static bool set_held_by(struct json *object, const struct story *story)
+{
+    const char *name = story->event.lease_owner;
+    if (story->event.status != OUTBOX_PROCESSING || !name)
+        return json_set(object, "held_by", NULL);
+    const struct cluster_worker *holder = cluster_find_worker(&story->cluster, name);
+    struct json *held_by = json_new_object();
+    if (held_by && json_set_text(held_by, "name", name) &&
+        print_set_time(held_by, "seen_at", holder ? holder->seen_us : 0) &&
+        json_set(held_by, "alive", json_new_bool(holder && holder->is_alive)))
+        return json_set(object, "held_by", held_by);
+    json_free(held_by);
+    return false;
+}
+
 static bool print_as_json(const struct story *story)
 {
     struct json *object = event_json(&story->event);
     if (object && set_rows(object, "attempts", story->attempts, true, attempt_json) &&
-        set_rows(object, "actions", story->actions, false, action_json) && set_next(object, &story->outlook))
+        set_rows(object, "actions", story->actions, false, action_json) && set_next(object, &story->outlook) &&
+        set_waits_for(object, &story->outlook) && set_held_by(object, story))
         return print_json(object, stdout);
     json_free(object);
     return false;
@@ -172,6 +201,28 @@ static void print_history(const struct story *story)
     }
 }
 
+/* By what other names the issuer, the client and other services know it. */
+static void print_names(const struct event *event)
+{
+    if (event->replaces) {
+        fputs("It replaces the card ", stdout);
+        print_text(event->replaces, stdout);
+        if (event->replaced_last4)
+            printf(", ending in %s, %s", event->replaced_last4, event->replaced_status);
+        fputs(".\n", stdout);
+    }
+    if (event->issuer_card_id) {
+        fputs("The issuer calls its card ", stdout);
+        print_text(event->issuer_card_id, stdout);
+        fputs(".\n", stdout);
+    }
+    if (event->traceparent) {
+        fputs("The client's traceparent is ", stdout);
+        print_text(event->traceparent, stdout);
+        fputs(".\n", stdout);
+    }
+}
+
 static void print_head(const struct event *event)
 {
     char time[PRINT_TIME_SIZE];
@@ -197,6 +248,7 @@ static void print_head(const struct event *event)
         printf("Its card is %s, ending in %s, %s.\n", event->card_id_text, event->last4, event->card_status);
     else if (event->outcome_unknown)
         puts("Whether the issuer made a card for it is unknown.");
+    print_names(event);
 }
 
 static void print_next(const struct event *event, const struct outlook *outlook)
@@ -274,7 +326,10 @@ const struct ctl_command ctl_explain = {
         "Shows every attempt for one event and every operator's action in order, then what happens next, when,\n"
         "and why. Whether an event may be sent again depends on issuer.key_lifetime, issuer.timeout and\n"
         "issuer.settle_time: give issuing-ctl the worker's configuration.\n\n"
-        "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"}.\n"
+        "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"},\n"
+        "\"waits_for\" (null, or what keeps every worker from it: \"what\" is worker, pause, breaker or rest, with "
+        "the\n"
+        "state of the target) and \"held_by\" (null, or the worker: \"name\", \"seen_at\", \"alive\").\n"
         "action is one of\n" OUTLOOK_ACTIONS(ACTION_HELP),
     .run = run_explain,
 };

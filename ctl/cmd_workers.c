@@ -44,19 +44,23 @@ static bool print_workers(const struct ctl *ctl, const struct cluster *cluster, 
     bool whole = true;
     table_init(&table, heads);
     for (int i = 0; whole && i < cluster->worker_count; i++) {
-        struct cluster_worker worker = cluster_worker_at(cluster, i);
+        const struct cluster_worker *worker = &cluster->workers[i];
         if (ctl->json)
-            whole = print_worker_json(&worker);
+            whole = print_worker_json(worker);
         else
-            add_row(&worker, cluster->now_us, &table);
+            add_row(worker, cluster->now_us, &table);
     }
     if (!ctl->json && cluster->worker_count > 0)
         whole = table_flush(&table, stdout);
     table_done(&table);
     if (cluster->alive_count == 0) {
+        char time[PRINT_TIME_SIZE];
         fflush(stdout);
-        fputs(cluster->worker_count > 0 ? "No worker runs.\n" : "No worker runs, and none was seen within a day.\n",
-              stderr);
+        if (cluster->last_us != 0)
+            fprintf(stderr, "No worker runs: the last one was seen at %s on host %.64s.\n",
+                    print_time(cluster->last_us, time), cluster->last_host);
+        else
+            fputs("No worker runs, and none was seen so far.\n", stderr);
     }
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }

@@ -1,8 +1,8 @@
 /* What will happen to an event next, when, and why.
  *
- * Invariants: the outlook follows from the row and the configuration only. The worker decides by the same columns and
- * the same rules, so both agree as long as both read the same configuration. Times are the database's.
- * Left out: the breakers, which live in the workers' memory. */
+ * Invariants: the outlook follows from the row, the configuration, and what workers have told of themselves a few
+ * seconds ago. The worker decides by the same columns and the same rules, so both agree as long as both read the same
+ * configuration. Times are the database's. */
 #include "ctl/outlook.h"
 
 #include <stdio.h>
@@ -36,6 +36,18 @@ const char *outlook_action_text(enum outlook_action action)
 #undef X
     }
     return "Nothing";
+}
+
+const char *outlook_wait_name(enum outlook_wait wait)
+{
+    switch (wait) {
+#define X(name, word)             \
+    case OUTLOOK_WAIT_FOR_##name: \
+        return #word;
+        OUTLOOK_WAITS(X)
+#undef X
+    }
+    return "nothing";
 }
 
 /* ---- what a code means ---- */
@@ -206,11 +218,87 @@ void outlook_replay(const struct event *event, const struct config *config, char
     snprintf(ret_text, size, "%s", clause);
 }
 
+/* ---- what keeps every worker from the event ---- */
+
+/* The one that ends last: a pause ends when somebody ends it. */
+static const struct cluster_target *shut_target(const struct cluster *cluster)
+{
+    const struct cluster_target *found = NULL;
+    for (int i = 0; i < cluster->target_count; i++) {
+        const struct cluster_target *target = &cluster->targets[i];
+        if (!cluster_is_shut(target))
+            continue;
+        if (target->paused_us != 0)
+            return target;
+        if (!found || (found->open + found->half_open == 0 && target->open + target->half_open > 0))
+            found = target;
+    }
+    return found;
+}
+
+static void find_wait(const struct cluster *cluster, struct outlook *out)
+{
+    if (cluster->alive_count == 0) {
+        out->wait = OUTLOOK_WAIT_FOR_WORKER;
+        return;
+    }
+    out->target = shut_target(cluster);
+    if (out->target)
+        out->wait = out->target->paused_us != 0                      ? OUTLOOK_WAIT_FOR_PAUSE
+                    : out->target->open + out->target->half_open > 0 ? OUTLOOK_WAIT_FOR_BREAKER
+                                                                     : OUTLOOK_WAIT_FOR_REST;
+}
+
+static void breaker_clause(const struct cluster_target *target, int64_t now_us, char *ret_text, size_t size)
+{
+    char since[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE], probe[64];
+    if (target->half_open > 0)
+        snprintf(probe, sizeof(probe), "a probe under way");
+    else if (target->next_us > now_us)
+        snprintf(probe, sizeof(probe), "next probe in %s", print_span(target->next_us - now_us, span));
+    else
+        snprintf(probe, sizeof(probe), "next probe with the next event that is due");
+    snprintf(ret_text, size,
+             "it waits behind the open breaker of %.64s since %s, cause %.64s, %s, %lld event%s behind it",
+             target->name, print_time(target->since_us, since), target->cause ? target->cause : "unknown", probe,
+             (long long)target->backlog, target->backlog == 1 ? "" : "s");
+}
+
+static void wait_clause(const struct outlook *out, const struct cluster *cluster, char *ret_text, size_t size)
+{
+    const struct cluster_target *target = out->target;
+    char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
+    switch (out->wait) {
+    case OUTLOOK_WAIT_FOR_NOTHING:
+        ret_text[0] = '\0';
+        return;
+    case OUTLOOK_WAIT_FOR_WORKER:
+        if (cluster->last_us == 0) {
+            snprintf(ret_text, size, "no worker runs, and none was seen so far");
+            return;
+        }
+        snprintf(ret_text, size, "no worker runs: the last one was seen at %s on host %.64s",
+                 print_time(cluster->last_us, time), cluster->last_host);
+        return;
+    case OUTLOOK_WAIT_FOR_PAUSE:
+        snprintf(ret_text, size, "%.64s is paused by %.100s since %s because: %.200s", target->name, target->paused_by,
+                 print_time(target->paused_us, time), target->paused_why);
+        return;
+    case OUTLOOK_WAIT_FOR_BREAKER:
+        breaker_clause(target, cluster->now_us, ret_text, size);
+        return;
+    case OUTLOOK_WAIT_FOR_REST:
+        snprintf(ret_text, size, "%.64s gets too many requests, so it rests for another %s", target->name,
+                 print_span(target->next_us > cluster->now_us ? target->next_us - cluster->now_us : 0, span));
+        return;
+    }
+}
+
 /* ---- each status ---- */
 
-/* Why the event is not worked on now. */
-static void schedule_clause(const struct event *event, const struct outlook_past *past, const struct config *config,
-                            char *ret_text, size_t size)
+/* Why the event is not worked on now, where nothing keeps the workers from it. */
+static void schedule_clause(const struct event *event, const struct outlook_past *past, const struct cluster *cluster,
+                            const struct config *config, char *ret_text, size_t size)
 {
     char code_text[OUTLOOK_CODE_SIZE], span[PRINT_SPAN_SIZE];
     int64_t late_us = event->now_us - event->next_attempt_us;
@@ -218,8 +306,13 @@ static void schedule_clause(const struct event *event, const struct outlook_past
     if (past->last_code)
         outlook_code(past->last_code, code_text);
     if (late_us > OVERDUE_US)
-        snprintf(ret_text, size, "it has been due for %s: is a worker running, and is its breaker closed?%s",
-                 print_span(late_us, span), is_alone ? " It is tried alone, when a worker holds no other event" : "");
+        snprintf(
+            ret_text, size,
+            "it has been due for %s, although %d worker%s run%s and hold%s %lld events in %lld slots: the log of a "
+            "worker may tell why%s",
+            print_span(late_us, span), cluster->alive_count, cluster->alive_count == 1 ? "" : "s",
+            cluster->alive_count == 1 ? "s" : "", cluster->alive_count == 1 ? "s" : "", (long long)cluster->in_flight,
+            (long long)cluster->slots, is_alone ? ". It is tried alone, when a worker holds no other event" : "");
     else if (is_alone)
         snprintf(ret_text, size,
                  "its last %lld attempts were lost with their worker, so it is tried alone, when a worker holds no "
@@ -236,38 +329,65 @@ static void schedule_clause(const struct event *event, const struct outlook_past
                  (long long)config->retry.max_attempts, past->last_code, code_text);
 }
 
-static void pending(const struct event *event, const struct outlook_past *past, const struct config *config,
-                    struct outlook *out)
+/* The earliest time of the coming attempt; 0 = nobody knows. */
+static int64_t earliest_us(const struct event *event, const struct outlook *out)
 {
-    char clause[CLAUSE_SIZE], schedule[420];
+    if (out->wait == OUTLOOK_WAIT_FOR_WORKER || out->wait == OUTLOOK_WAIT_FOR_PAUSE)
+        return 0;
+    return out->target && out->target->next_us > event->next_attempt_us ? out->target->next_us : event->next_attempt_us;
+}
+
+static void pending(const struct event *event, const struct outlook_past *past, const struct cluster *cluster,
+                    const struct config *config, struct outlook *out)
+{
+    char clause[CLAUSE_SIZE], schedule[560];
     if (event->type && strcmp(event->type, OUTBOX_EVENT_TYPE) != 0) {
         snprintf(out->why, sizeof(out->why), "no worker takes events of this type, only " OUTBOX_EVENT_TYPE);
         return;
     }
     bool is_late = event->now_us > event->next_attempt_us;
-    out->at_us = event->next_attempt_us;
+    find_wait(cluster, out);
+    out->at_us = earliest_us(event, out);
     out->action = attempt_clause(event, past->any || event->retry_count > 0 || event->lost_count > 0, config,
                                  is_late ? event->now_us : event->next_attempt_us, clause);
-    schedule_clause(event, past, config, schedule, sizeof(schedule));
+    if (out->wait != OUTLOOK_WAIT_FOR_NOTHING)
+        wait_clause(out, cluster, schedule, sizeof(schedule));
+    else
+        schedule_clause(event, past, cluster, config, schedule, sizeof(schedule));
     snprintf(out->why, sizeof(out->why), "%s; then %s", schedule, clause);
 }
 
-static void processing(const struct event *event, struct outlook *out)
+/* What is known of the worker that holds the event, as a clause that follows its name. */
+static void holder_clause(const struct event *event, const struct cluster *cluster, char *ret_text, size_t size)
+{
+    char span[PRINT_SPAN_SIZE];
+    const struct cluster_worker *holder = event->lease_owner ? cluster_find_worker(cluster, event->lease_owner) : NULL;
+    if (!holder)
+        snprintf(ret_text, size, "which has no heartbeat any more: it has ended, or has just started");
+    else
+        snprintf(ret_text, size, "%s %s ago%s", holder->is_alive ? "last seen" : "which counts as dead, last seen",
+                 print_span(event->now_us - holder->seen_us, span), holder->is_draining ? " while draining" : "");
+}
+
+static void processing(const struct event *event, const struct cluster *cluster, struct outlook *out)
 {
     const char *worker = event->lease_owner ? event->lease_owner : "?";
+    char holder[120];
     char time[PRINT_TIME_SIZE];
     int64_t lost_count = event->lost_count + 1; /* once its lease has run out */
     out->at_us = event->lease_until_us;
     print_time(event->lease_until_us, time);
+    holder_clause(event, cluster, holder, sizeof(holder));
     if (event->lease_until_us > event->now_us) {
         out->action = OUTLOOK_WAIT;
         snprintf(out->why, sizeof(out->why),
-                 "worker %.100s holds it and works on it; should it die, others may take over after %s", worker, time);
+                 "worker %.100s (%s) holds it and works on it; should it die, others may take over after %s", worker,
+                 holder, time);
         return;
     }
     out->action = OUTLOOK_TAKE_OVER;
-    snprintf(out->why, sizeof(out->why), "the lease of worker %.100s ran out at %s: the next worker that looks %s",
-             worker, time,
+    snprintf(out->why, sizeof(out->why), "the lease of worker %.100s (%s) ran out at %s: the next worker that looks %s",
+             worker, holder, time,
              lost_count >= OUTBOX_LOST_MAX
                  ? "ends it FAILED worker_lost, since that is the fifth attempt in a row that was lost"
              : lost_count >= OUTBOX_LOST_ALONE ? "gives it back, to be tried alone"
@@ -289,16 +409,16 @@ static void failed(const struct event *event, const struct config *config, struc
              first, clause);
 }
 
-void outlook_of(const struct event *event, const struct outlook_past *past, const struct config *config,
-                struct outlook *ret_outlook)
+void outlook_of(const struct event *event, const struct outlook_past *past, const struct cluster *cluster,
+                const struct config *config, struct outlook *ret_outlook)
 {
     *ret_outlook = (struct outlook){.action = OUTLOOK_NONE};
     switch (event->status) {
     case OUTBOX_PENDING:
-        pending(event, past, config, ret_outlook);
+        pending(event, past, cluster, config, ret_outlook);
         return;
     case OUTBOX_PROCESSING:
-        processing(event, ret_outlook);
+        processing(event, cluster, ret_outlook);
         return;
     case OUTBOX_COMPLETED:
         snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the card is stored and linked");

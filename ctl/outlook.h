@@ -1,11 +1,12 @@
 /* What will happen to an event next, when, and why; and what a code means. Pure: the worker's rules (ARCHITECTURE.md)
- * as an operator needs them. */
+ * as an operator needs them, and the workers and targets as they are now. */
 #ifndef ISSUING_CTL_OUTLOOK_H
 #define ISSUING_CTL_OUTLOOK_H
 
 #include "common/base/base.h"
 #include "common/config/config.h"
 #include "common/outbox.h"
+#include "ctl/cluster.h"
 #include "ctl/event.h"
 
 /* For programs, for people. */
@@ -27,10 +28,26 @@ enum outlook_action {
 
 #define OUTLOOK_CODE_SIZE 200
 
+/* What keeps every worker from the event: for programs. */
+#define OUTLOOK_WAITS(X) \
+    X(NOTHING, nothing)  \
+    X(WORKER, worker)    \
+    X(PAUSE, pause)      \
+    X(BREAKER, breaker)  \
+    X(REST, rest)
+
+enum outlook_wait {
+#define X(name, word) OUTLOOK_WAIT_FOR_##name,
+    OUTLOOK_WAITS(X)
+#undef X
+};
+
 struct outlook {
     enum outlook_action action;
-    int64_t at_us; /* 0 = no time is set */
-    char why[900];
+    enum outlook_wait wait;              /* of a PENDING event: what must end before an attempt can begin */
+    const struct cluster_target *target; /* of a pause, breaker or rest; borrowed from the cluster */
+    int64_t at_us;                       /* 0 = no time is set */
+    char why[1200];
 };
 
 /* The attempts on record. */
@@ -41,8 +58,10 @@ struct outlook_past {
     const char *last_code;
 };
 
-void outlook_of(const struct event *event, const struct outlook_past *past, const struct config *config,
-                struct outlook *ret_outlook);
+/* cluster must live as long as the outlook. */
+void outlook_of(const struct event *event, const struct outlook_past *past, const struct cluster *cluster,
+                const struct config *config, struct outlook *ret_outlook);
+const char *outlook_wait_name(enum outlook_wait wait);
 const char *outlook_action_name(enum outlook_action action);
 const char *outlook_action_text(enum outlook_action action);
 /* What a replay of this event would lead to, as a clause. */

@@ -16,6 +16,7 @@ void story_done(struct story *story)
     pg_rows_free(story->prospect);
     pg_rows_free(story->attempts);
     pg_rows_free(story->actions);
+    cluster_done(&story->cluster);
 }
 
 bool story_read(struct ctl *ctl, const struct uuid *id, struct story *ret_story, struct err *err)
@@ -25,14 +26,15 @@ bool story_read(struct ctl *ctl, const struct uuid *id, struct story *ret_story,
     if (!event_find(ctl->db, id, &ret_story->event_rows, &ret_story->event, err) ||
         !event_read_prospect(ctl->db, &ret_story->event, &ret_story->prospect, &refused, err) ||
         !pg_sync_query(ctl->db, &sql_operator_attempts, params, &ret_story->attempts, err) ||
-        !pg_sync_query(ctl->db, &sql_operator_actions_of, params, &ret_story->actions, err))
+        !pg_sync_query(ctl->db, &sql_operator_actions_of, params, &ret_story->actions, err) ||
+        !cluster_read(ctl->db, &ret_story->cluster, err))
         return false;
     struct outlook_past past = {.any = pg_rows_count(ret_story->attempts) > 0};
     /* After a replay the attempts before it do not explain what comes. */
     if (past.any && (ret_story->event.retry_count > 0 || ret_story->event.last_error) &&
         outbox_attempt_parse(story_text(ret_story->attempts, 0, OUTCOME), &past.last))
         past.last_code = story_text(ret_story->attempts, 0, CODE);
-    outlook_of(&ret_story->event, &past, ctl->config, &ret_story->outlook);
+    outlook_of(&ret_story->event, &past, &ret_story->cluster, ctl->config, &ret_story->outlook);
     return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/base/base.h"
 #include "common/pg/pg_sync.h"
+#include "ctl/cluster.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
 #include "ctl/outlook.h"
@@ -19,6 +20,7 @@ enum story_action { AT, ACTOR, ACTION, REASON, BEFORE, AFTER, DB_ROLE, OS_USER, 
 struct story {
     struct event event;
     struct pg_rows *event_rows, *prospect, *attempts, *actions; /* owned; attempts newest first */
+    struct cluster cluster;
     struct outlook outlook;
 };
 

@@ -38,6 +38,14 @@ CREATE TABLE issuing.worker_targets (
     PRIMARY KEY (worker, target)
 ) WITH (fillfactor = 50);
 
+-- The worker that was the last to end by itself: one row, for "no worker runs: the last one was seen then and there".
+CREATE TABLE issuing.last_worker (
+    is_only  bool PRIMARY KEY DEFAULT true CHECK (is_only),
+    name     text NOT NULL,
+    host     text NOT NULL,
+    ended_at timestamptz NOT NULL
+);
+
 -- What operators asked for. A worker reads it with each heartbeat and before its first claim.
 CREATE TABLE issuing.target_controls (
     target       text PRIMARY KEY CHECK (target ~ '^[A-Za-z][A-Za-z0-9_]{0,63}$'),

@@ -43,6 +43,7 @@ BEGIN
             ON issuing.cards TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.workers, issuing.worker_targets TO issuing_worker;
+        GRANT SELECT, INSERT, UPDATE ON issuing.last_worker TO issuing_worker;
         GRANT SELECT ON issuing.target_controls TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
@@ -62,7 +63,7 @@ BEGIN
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
             issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls TO issuing_operator;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.last_worker TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text) TO issuing_operator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
@@ -73,7 +74,7 @@ BEGIN
             TO issuing_viewer;
         GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_viewer;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls TO issuing_viewer;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.last_worker TO issuing_viewer;
     END IF;
 END
 $$;

@@ -55,6 +55,7 @@ enum phase {
 struct heartbeat {
     struct heartbeat_options options;
     struct peer *peers[TARGETS];
+    enum breaker_state sent_states[TARGETS];
     int64_t probes[TARGETS]; /* the last one that was obeyed; -1 = the controls are not known */
     uv_timer_t timer;
     int64_t started_ms, sent_ms;
@@ -107,12 +108,13 @@ static int64_t next_call_ms(const struct target *target, int64_t now_ms)
     return probe_ms > rest_ms ? probe_ms : rest_ms;
 }
 
-static void add_target(const struct heartbeat *heartbeat, int index, struct pg_array arrays[ARRAYS], int64_t now_ms)
+static void add_target(struct heartbeat *heartbeat, int index, struct pg_array arrays[ARRAYS], int64_t now_ms)
 {
     const struct peer *peer = heartbeat->peers[index];
     const struct target *target = &peer->target;
     const struct breaker *breaker = &target->breaker;
     int64_t next_ms = next_call_ms(target, now_ms);
+    heartbeat->sent_states[index] = breaker->state;
     add_text(&arrays[NAMES], peer->name);
     add_text(&arrays[STATES], state_word(breaker->state));
     pg_array_add_int8(&arrays[SINCE_AGES], now_ms - breaker->since_ms);
@@ -382,6 +384,13 @@ void heartbeat_wake(struct heartbeat *heartbeat)
     int64_t left_ms = gap_left_ms(heartbeat);
     if (!heartbeat->is_in_flight && (int64_t)uv_timer_get_due_in(&heartbeat->timer) > left_ms)
         beat_in(heartbeat, left_ms);
+}
+
+void heartbeat_target_changed(struct heartbeat *heartbeat)
+{
+    for (int i = 0; i < TARGETS; i++)
+        if (heartbeat->peers[i]->target.breaker.state != heartbeat->sent_states[i])
+            heartbeat_wake(heartbeat);
 }
 
 void heartbeat_stop(struct heartbeat *heartbeat)

@@ -47,6 +47,9 @@ must_check bool heartbeat_open(const struct heartbeat_options *options, struct h
                                struct err *err);
 /* A control may have changed. Cheap. */
 void heartbeat_wake(struct heartbeat *heartbeat);
+/* A breaker, a rest or the limit of calls of a target may have changed. Cheap; a new state of a breaker is written
+ * within a second. */
+void heartbeat_target_changed(struct heartbeat *heartbeat);
 /* From now on the worker's row shows that it drains; once is_rest_idle(), the row is removed. */
 void heartbeat_stop(struct heartbeat *heartbeat);
 /* After heartbeat_stop(): the row is removed, or could not be, and no statement is in flight. */

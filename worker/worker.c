@@ -43,6 +43,8 @@ static void on_capacity_changed(void *context)
 {
     struct worker *worker = context;
     claim_capacity_changed(worker->claim);
+    if (worker->heartbeat) /* it is opened last, and pauses the targets */
+        heartbeat_target_changed(worker->heartbeat);
 }
 
 static void on_flow_ended(void *context, struct flow *flow)

@@ -64,12 +64,12 @@ const struct config_option config_options[] = {
     {"auth", "max_lifetime", OPTION_DURATION, TO(auth.max_lifetime_ms), .default_text = "0s", RANGE(0, 36600 * DAY),
      .programs = API, .help = "How far away exp of a token may be; 0s = as far as it says."},
 
-    {"limit", "count", OPTION_INTEGER, TO(limit.count), .default_text = "1", RANGE(1, 1000000), .programs = API,
+    {"limit", "count", OPTION_INTEGER, TO(limit.count), .default_text = "1", RANGE(1, 1000000), .programs = API | CTL,
      .help = "How many requests of one user are accepted within limit.window."},
     {"limit", "window", OPTION_DURATION, TO(limit.window_ms), .default_text = "10s", RANGE(100, 366 * DAY),
-     .programs = API, .help = "The sliding window that limit.count is about."},
+     .programs = API | CTL, .help = "The sliding window that limit.count is about."},
     {"limit", "counts", OPTION_CHOICE, TO(limit.counts), .default_text = "accepted", .words = words_counts,
-     .programs = API, .help = "What is counted: accepted requests, or refused tries as well."},
+     .programs = API | CTL, .help = "What is counted: accepted requests, or refused tries as well."},
 
     {"idempotency", "retention", OPTION_DURATION, TO(idempotency.retention_ms), .default_text = "24h",
      RANGE(1 * SECOND, 3660 * DAY), .programs = API | WORKER,

@@ -42,6 +42,8 @@ static bool find_sqlstate(const char *message, char ret_state[6])
 static bool is_misconfigured(PGconn *connection, int64_t took_ms)
 {
     char state[6] = "";
+    if (PQconnectionNeedsPassword(connection)) /* and has none; the server says nothing then */
+        return true;
     if (took_ms > 1000)
         return false;
     PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);

@@ -200,10 +200,8 @@ void status_write_workers(struct buf *out, const struct cluster *cluster)
                       "<th scope=\"col\">Worker</th><th scope=\"col\">State</th><th scope=\"col\">Version</th>"
                       "<th scope=\"col\" class=\"number\">Events held</th><th scope=\"col\">Started</th>"
                       "<th scope=\"col\">Seen</th></tr></thead><tbody>\n");
-    for (int i = 0; i < cluster->worker_count && i < WORKERS_SHOWN; i++) {
-        struct cluster_worker worker = cluster_worker_at(cluster, i);
-        write_worker(out, &worker, cluster->now_us);
-    }
+    for (int i = 0; i < cluster->worker_count && i < WORKERS_SHOWN; i++)
+        write_worker(out, &cluster->workers[i], cluster->now_us);
     buf_put_text(out, "</tbody></table>\n");
     if (cluster->worker_count > WORKERS_SHOWN)
         buf_put_format(out, "<p class=\"hint\">%d more are not shown: issuing-ctl workers</p>\n",

@@ -426,6 +426,7 @@ static const struct {
     {"ALTER FUNCTION issuing.card_of(uuid) RESET search_path", "issuing.card_of(uuid) has no fixed"},
     {"GRANT EXECUTE ON FUNCTION issuing.number_keys() TO PUBLIC", "everybody may call issuing.number_keys()"},
     {"GRANT issuing_owner TO issuing_api", "issuing_api is a member of issuing_owner"},
+    {"GRANT issuing_viewer TO issuing_api", "issuing_api is a member of issuing_viewer"},
     {"GRANT pg_read_all_data TO issuing_worker", "issuing_worker is a member of pg_read_all_data"},
     {"CREATE ROLE between NOLOGIN; GRANT pg_write_all_data TO between; GRANT between TO issuing_operator",
      "issuing_operator is a member of pg_write_all_data"},
@@ -442,13 +443,15 @@ static const struct {
      "everybody may make temporary tables"},
     {"DO $$BEGIN EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM issuing_worker', current_database()); END$$",
      "issuing_worker may not connect to this database"},
+    {"DO $$BEGIN EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM issuing_viewer', current_database()); END$$",
+     "issuing_viewer may not connect to this database"},
 };
 
 /* As docs/install.md describes: only our roles may connect to the database. */
 static const char closed[] =
     "DO $$BEGIN EXECUTE format('REVOKE CONNECT, TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); EXECUTE "
-    "format('GRANT CONNECT ON DATABASE %I TO issuing_owner, issuing_api, issuing_worker, issuing_operator', "
-    "current_database()); END$$";
+    "format('GRANT CONNECT ON DATABASE %I TO issuing_owner, issuing_api, issuing_worker, issuing_operator, "
+    "issuing_viewer', current_database()); END$$";
 
 START_TEST(doctor_sees_each_way_to_run_code_in_our_name)
 {

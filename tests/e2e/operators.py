@@ -333,13 +333,15 @@ def doctor(world, *words, code=1, **own):
 @slow
 @test
 def doctor_says_what_is_wrong_and_how_to_repair_it(world):
-    world.up(workers=0)
+    world.up()
+    wait_until(lambda: [row["ok"] for row in doctor(world) if row["check"] == "workers" and not row["warning"]],
+               "the worker is seen")
     assert_equal([row["found"] for row in doctor(world) if row["warning"]],
                  ["everybody may connect to this database", "everybody may make temporary tables in this database"],
                  "a new database is open to everybody")
     world.sql("REVOKE CONNECT, TEMPORARY ON DATABASE %s FROM PUBLIC" % world.database)
-    world.sql("GRANT CONNECT ON DATABASE %s TO issuing_owner, issuing_api, issuing_worker, issuing_operator" %
-              world.database)
+    world.sql("GRANT CONNECT ON DATABASE %s TO issuing_owner, issuing_api, issuing_worker, issuing_operator,"
+              " issuing_viewer" % world.database)
     rows = {row["check"]: row for row in doctor(world)}
     # The cluster of the tests runs without fsync, and that is all there is to complain about.
     assert_equal([name for name, row in rows.items() if not row["ok"] or row["warning"]], ["disk"], "complaints")

@@ -12,6 +12,13 @@ FROM issuing.heartbeat($1::text, $2::text, $3::int8, $4::text, $5::int8, $6::int
                        $17::int8[], $18::int8[], $19::int8[]);
 
 -- name: heartbeat_leave :none
--- why: a worker that ends is gone at once and does not count as dead for a day. Its rows of targets go with it. A lock
--- that somebody holds delays nobody: the worker does not wait for the answer. $1 worker.
-DELETE FROM issuing.workers w WHERE w.name = $1::text;
+-- why: a worker that ends is gone at once and does not count as dead for a day. Its rows of targets go with it, and
+-- last_worker tells people when it was. A lock that somebody holds delays the end of the worker for a moment only: it
+-- gives the statement half a second. $1 worker.
+WITH gone AS (
+    DELETE FROM issuing.workers w WHERE w.name = $1::text
+    RETURNING w.name, w.host
+)
+INSERT INTO issuing.last_worker (name, host, ended_at)
+SELECT g.name, g.host, clock_timestamp() FROM gone g
+ON CONFLICT (is_only) DO UPDATE SET name = excluded.name, host = excluded.host, ended_at = excluded.ended_at;

@@ -7,22 +7,49 @@
 -- has, names are found in PostgreSQL and in our schema only. A command, because a command looks up no name itself.
 SET search_path = pg_catalog, issuing, pg_temp;
 
--- name: operator_status :many
--- why: the number of events in each status. It reads the whole table, because finished events are in no partial index.
--- No lock.
-SELECT e.status, count(*),
-       coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8 -- age of the oldest, s
+-- name: operator_status_exact :many
+-- why: the number of events in each status, and the age of the oldest in seconds. It reads the whole table. No lock.
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
 FROM issuing.outbox_events e
 GROUP BY e.status;
 
+-- name: operator_status_small :many
+-- why: the same of at most $1 events, any of them: where that is all, the counts are exact. No lock. $1 how many.
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
+FROM (SELECT x.status, x.created_at FROM issuing.outbox_events x LIMIT $1::int8) e
+GROUP BY e.status;
+
+-- name: operator_status_open :many
+-- why: the same of at most $1 open events, by outbox_events_due. No lock. $1 how many.
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
+FROM (SELECT x.status, x.created_at FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL LIMIT $1::int8) e
+GROUP BY e.status;
+
 -- name: operator_status_failed :many
--- why: the FAILED events by reason, most frequent first, by outbox_events_failed. No lock.
-SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at)
-FROM issuing.outbox_events e
-WHERE e.failed_at IS NOT NULL
+-- why: at most $1 FAILED events by reason, most frequent first, by outbox_events_failed; the last column is the number
+-- of them all. No lock. $1 how many.
+SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at), (sum(count(*)) OVER ())::int8
+FROM (SELECT x.reason_code, x.completed_at FROM issuing.outbox_events x WHERE x.failed_at IS NOT NULL LIMIT $1::int8) e
 GROUP BY 1
 ORDER BY 2 DESC, 1
-LIMIT 20;
+LIMIT 100;
+
+-- name: operator_status_estimate :one
+-- why: how many events there are, by the planner: the sum over the partitions of the rows by the statistics. A plan
+-- only: no table is read. No lock that matters.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e;
+
+-- name: operator_status_estimate_rejected :one
+-- why: the same for the REJECTED ones. A plan only.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.status = 'REJECTED';
+
+-- name: operator_status_estimate_open :one
+-- why: the same for the open ones, where they are more than operator_status_open counts. A plan only.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.due_at IS NOT NULL;
+
+-- name: operator_status_estimate_failed :one
+-- why: the same for the FAILED ones, where they are more than operator_status_failed counts. A plan only.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL;
 
 -- name: operator_bounds :one
 -- why: what a walk over the events needs once (ctl/pick.h): the time that "ago" counts from, and from when to when
@@ -34,8 +61,9 @@ WHERE p.parent = 'outbox_events';
 -- name: operator_pick_all :many
 -- why: the events that match, walked by the primary key, $18 of them looked at in one statement, so that no statement
 -- runs long however rare the matches are. Returns those that match, in order, and the last one that was looked at; the
--- last column is how many were. A statement is planned with its values: a filter that is null disappears, with it the
--- join of the cards, and of the two sort keys one. No lock. $1-$14 filters (ctl/filter.h), $15 first id, $16 the id
+-- last column is how many were. A statement is planned with its values: a filter that is null disappears, and of the
+-- two sort keys one. OFFSET 0: each card is looked up by its request, and only for a filter on cards; a join that is
+-- free to choose may read all cards instead. No lock. $1-$14 filters (ctl/filter.h), $15 first id, $16 the id
 -- before which it ends, $17 newest first, $18 how many to look at.
 SELECT m.id, m.updated_at, m.matches, m.looked
 FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
@@ -63,7 +91,9 @@ FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
             WHERE ($15::uuid IS NULL OR x.id >= $15::uuid) AND ($16::uuid IS NULL OR x.id < $16::uuid)
             ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
             LIMIT $18::int8) e
-      LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id) m
+      LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                         WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                           AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true) m
 WHERE m.matches OR m.n = m.looked
 ORDER BY m.n;
 
@@ -95,7 +125,9 @@ FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
               AND ($16::uuid IS NULL OR x.id < $16::uuid)
             ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
             LIMIT $18::int8) e
-      LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id) m
+      LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                         WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                           AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true) m
 WHERE m.matches OR m.n = m.looked
 ORDER BY m.n;
 
@@ -128,7 +160,9 @@ FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
               AND ($16::uuid IS NULL OR x.id < $16::uuid)
             ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
             LIMIT $18::int8) e
-      LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id) m
+      LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                         WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                           AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true) m
 WHERE m.matches OR m.n = m.looked
 ORDER BY m.n;
 
@@ -137,7 +171,9 @@ ORDER BY m.n;
 -- sorted. All rows match; the last column is how many there are. No lock. Parameters as operator_pick_all.
 SELECT e.id, e.updated_at, true, count(*) OVER ()
 FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL) e
-LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
+LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                   WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                     AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true
 WHERE ($1::text IS NULL OR e.status = $1::text)
   AND ($2::text IS NULL OR e.event_type = $2::text)
   AND ($3::text IS NULL OR e.reason_code = $3::text)
@@ -166,7 +202,9 @@ LIMIT $18::int8;
 SELECT e.id, e.updated_at, true, count(*) OVER ()
 FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL
       UNION ALL SELECT * FROM issuing.outbox_events y WHERE y.failed_at IS NOT NULL) e
-LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
+LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                   WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                     AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true
 WHERE ($1::text IS NULL OR e.status = $1::text)
   AND ($2::text IS NULL OR e.event_type = $2::text)
   AND ($3::text IS NULL OR e.reason_code = $3::text)
@@ -222,6 +260,84 @@ FROM issuing.operator_actions o
 WHERE o.event_id = $1::uuid
 ORDER BY o.id
 LIMIT 10000;
+
+-- name: operator_audit :many
+-- why: the actions that match, newest first, by operator_actions_at; $7 of them looked at in one statement, because
+-- card numbers that users were shown are many. Returns those that match and the last one that was looked at, whose last but
+-- one column is false; the last column is how many were. No lock. $1 since and $2 before, in us since 1970, $3 the id
+-- before which it goes on within $2, $4 actor, $5 action, $6 also card numbers, $7 how many to look at.
+SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.before::text, o.after::text, o.db_role, o.os_user,
+       o.sudo_user, m.matches, m.looked
+FROM (SELECT a.id, a.at, count(*) OVER () AS looked, row_number() OVER (ORDER BY a.at DESC, a.id DESC) AS n,
+             ($4::text IS NULL OR $4::text IN (a.actor, a.os_user, a.sudo_user, a.db_role))
+             AND ($5::text IS NULL OR a.action = $5::text)
+             AND ($6::bool OR a.action NOT IN ('number_revealed', 'number_refused')) AS matches
+      FROM (SELECT x.id, x.at, x.actor, x.os_user, x.sudo_user, x.db_role, x.action
+            FROM issuing.operator_actions x
+            WHERE ($1::int8 IS NULL OR x.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond')
+              AND ($2::int8 IS NULL OR x.at <= timestamptz 'epoch' + $2::int8 * interval '1 microsecond')
+              AND ($3::int8 IS NULL OR x.at < timestamptz 'epoch' + $2::int8 * interval '1 microsecond'
+                   OR x.id < $3::int8)
+            ORDER BY x.at DESC, x.id DESC
+            LIMIT $7::int8) a) m
+JOIN issuing.operator_actions o ON o.at = m.at AND o.id = m.id
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_audit_event :many
+-- why: the same for the actions on one event, by operator_actions_event; those of one event are few, and at most $7. No
+-- lock. $1 since, $2 before, $3 event, $4 actor, $5 action, $6 not used: all kinds, $7 limit.
+SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.before::text, o.after::text, o.db_role, o.os_user,
+       o.sudo_user, true, count(*) OVER ()
+FROM issuing.operator_actions o
+WHERE o.event_id = $3::uuid
+  AND ($1::int8 IS NULL OR o.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond')
+  AND ($2::int8 IS NULL OR o.at <= timestamptz 'epoch' + $2::int8 * interval '1 microsecond')
+  AND ($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
+  AND ($5::text IS NULL OR o.action = $5::text)
+  AND $6::bool IS NOT NULL
+ORDER BY o.at DESC, o.id DESC
+LIMIT $7::int8;
+
+-- name: operator_limits :one
+-- why: whether the next card request of a user would be accepted, as issuing.accept and issuing.frees_at decide
+-- (migrations/0012_refused_tries.sql): the tries that count in the window, and when the next one passes, null = now.
+-- rate_limit_log_user; as many rows as the limit counts. No lock. $1 user, $2 limit.count, $3 limit.window in ms, $4
+-- refused tries count too.
+WITH clock AS MATERIALIZED (
+    SELECT c.t, c.t - $3::int8 * interval '1 millisecond' AS since FROM clock_timestamp() AS c (t)
+), accepted AS MATERIALIZED (
+    SELECT l.at FROM issuing.rate_limit_log l
+    WHERE l.user_id = $1::text AND l.accepted AND l.at > (SELECT since FROM clock)
+    ORDER BY l.at DESC
+    LIMIT $2::int8
+), refused AS MATERIALIZED (
+    SELECT l.at FROM issuing.rate_limit_log l
+    WHERE l.user_id = $1::text AND NOT l.accepted AND l.at > (SELECT since FROM clock)
+    ORDER BY l.at DESC
+    LIMIT greatest($2::int8, 1000)
+), counted AS MATERIALIZED (
+    SELECT a.at FROM accepted a
+    UNION ALL SELECT r.at FROM refused r WHERE $4::bool
+)
+SELECT t, (SELECT count(*) FROM accepted), (SELECT count(*) FROM refused), (SELECT max(at) FROM refused),
+       (SELECT least(c.at, t) + $3::int8 * interval '1 millisecond' FROM counted c
+        ORDER BY c.at DESC OFFSET $2::int8 - 1 LIMIT 1)
+FROM clock;
+
+-- name: operator_limits_tries :many
+-- why: the newest tries of a user within the window, accepted and refused, newest first, by rate_limit_log_user. No
+-- lock. $1 user, $2 limit.window in ms, $3 how many.
+SELECT t.at, t.accepted, t.request_id, t.at + $2::int8 * interval '1 millisecond'
+FROM ((SELECT l.at, l.accepted, l.request_id FROM issuing.rate_limit_log l
+       WHERE l.user_id = $1::text AND l.accepted AND l.at > now() - $2::int8 * interval '1 millisecond'
+       ORDER BY l.at DESC LIMIT $3::int8)
+      UNION ALL
+      (SELECT l.at, l.accepted, l.request_id FROM issuing.rate_limit_log l
+       WHERE l.user_id = $1::text AND NOT l.accepted AND l.at > now() - $2::int8 * interval '1 millisecond'
+       ORDER BY l.at DESC LIMIT $3::int8)) t
+ORDER BY t.at DESC
+LIMIT $3::int8;
 
 -- name: operator_replay :many
 -- why: FAILED -> PENDING and its audit row. Locks, conditions and what a replay resets are explained at issuing.replay
@@ -337,10 +453,11 @@ SELECT current_setting('server_version_num')::int8,
             THEN (SELECT count(*) FROM pg_stat_replication s WHERE s.sync_state IN ('sync', 'quorum')) END;
 
 -- name: operator_roles :many
--- why: which of the four roles exist, and whether one of them is a superuser (then none of its rights means anything).
--- No lock.
-SELECT w.name, r.rolname IS NOT NULL, coalesce(r.rolsuper, false)
-FROM unnest(ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator']) WITH ORDINALITY AS w (name, n)
+-- why: which of the five roles exist, whether one of them is a superuser (then none of its rights means anything), and
+-- whether it may be missing. No lock.
+SELECT w.name, r.rolname IS NOT NULL, coalesce(r.rolsuper, false), w.name = 'issuing_viewer'
+FROM unnest(ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer'])
+    WITH ORDINALITY AS w (name, n)
 LEFT JOIN pg_roles r ON r.rolname = w.name
 ORDER BY w.n;
 
@@ -449,7 +566,7 @@ WITH ours AS MATERIALIZED (
            format('REVOKE %I FROM %I: the role can do all that the other can', m.rolname, r.rolname)
     FROM programs r CROSS JOIN ours o
     JOIN pg_roles m ON m.oid <> r.oid AND pg_has_role(r.oid, m.oid, 'MEMBER')
-        AND (m.rolsuper OR m.oid = o.owner OR m.rolname ~ '^issuing_(owner|api|worker|operator)$'
+        AND (m.rolsuper OR m.oid = o.owner OR m.rolname ~ '^issuing_(owner|api|worker|operator|viewer)$'
              OR m.rolname IN ('pg_read_all_data', 'pg_write_all_data', 'pg_read_server_files', 'pg_write_server_files',
                               'pg_execute_server_program'))
     WHERE NOT (r.rolname = 'issuing_operator' AND m.rolname = 'issuing_viewer')
@@ -487,7 +604,7 @@ WITH ours AS MATERIALIZED (
           AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
           AND u.setting LIKE 'search_path=%'
         ORDER BY u.setting = 'search_path=pg_catalog, issuing, pg_temp' LIMIT 1) v ON true
-    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator')
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
       AND v.setting IS DISTINCT FROM 'search_path=pg_catalog, issuing, pg_temp'
     UNION ALL
     SELECT 12, true, 'everybody may create in the schema public',
@@ -504,10 +621,11 @@ WITH ours AS MATERIALIZED (
     FROM pg_database d CROSS JOIN LATERAL aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) x
     WHERE d.datname = current_database() AND x.grantee = 0 AND x.privilege_type IN ('CONNECT', 'TEMPORARY')
     UNION ALL
-    SELECT 14, false, format('%s may not connect to this database', r.rolname),
+    SELECT 14, r.rolname = 'issuing_viewer', format('%s may not connect to this database', r.rolname),
            format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), r.rolname)
     FROM pg_roles r
-    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator') AND NOT r.rolsuper
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+      AND NOT r.rolsuper
       AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
 )
 SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
@@ -743,6 +861,11 @@ FROM issuing.workers w
 ORDER BY 10 DESC, w.seen_at DESC, w.name
 LIMIT 1000;
 
+-- name: operator_last_worker :many
+-- why: the worker that was the last to end by itself; no row: none has. No lock.
+SELECT l.host, l.ended_at
+FROM issuing.last_worker l;
+
 -- name: operator_targets :many
 -- why: each target as all living workers see it together, what an operator asked of it, and how many events wait behind
 -- it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits, since an
@@ -761,7 +884,8 @@ WITH living AS MATERIALIZED (
            count(*) FILTER (WHERE l.is_resting) AS resting, count(*) FILTER (WHERE l.is_paused) AS obeying,
            count(*) FILTER (WHERE l.probe_number >= coalesce(c.probe_number, 0)) AS probed,
            coalesce(min(l.since) FILTER (WHERE l.state <> 'closed'), max(l.since)) AS since,
-           (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause, min(l.next_at) AS next_at,
+           (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause,
+           min(l.next_at) AS next_at,
            coalesce(sum(l.in_flight), 0)::int8 AS in_flight, coalesce(sum(l.waiting), 0)::int8 AS waiting,
            c.paused_at, c.paused_by, c.paused_why
     FROM names n

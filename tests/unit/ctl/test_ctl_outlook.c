@@ -14,12 +14,26 @@
 
 static struct config config;
 static struct outlook outlook;
+static struct cluster cluster; /* one worker, and targets that take calls, unless a test changes it */
+static struct cluster_worker workers[2];
 static const struct outlook_past nothing = {0};
 
 static void set_up(void)
 {
     config = (struct config){.issuer = {.timeout_ms = 3000, .key_lifetime_ms = 24 * 3600 * 1000},
                              .retry = {.max_attempts = 10}};
+    workers[0] = (struct cluster_worker){
+        .name = "host-a:17", .host = "host-a", .seen_us = NOW - 3 * SECOND, .is_alive = true, .slots = 128};
+    workers[1] = (struct cluster_worker){.name = "host-b:18", .host = "host-b", .seen_us = NOW - 80 * SECOND};
+    cluster = (struct cluster){
+        .workers = workers,
+        .worker_count = 2,
+        .alive_count = 1,
+        .slots = 128,
+        .targets = {{.name = "issuer", .workers = 1}, {.name = "core", .workers = 1}},
+        .target_count = 2,
+        .now_us = NOW,
+    };
 }
 
 static struct event event_of(enum outbox_status status)
@@ -29,7 +43,7 @@ static struct event event_of(enum outbox_status status)
 
 static void look(const struct event *event, const struct outlook_past *past)
 {
-    outlook_of(event, past, &config, &outlook);
+    outlook_of(event, past, &cluster, &config, &outlook);
 }
 
 #define expect_why(text) ck_assert_msg(strstr(outlook.why, text) != NULL, "\"%s\" is not in: %s", text, outlook.why)
@@ -50,6 +64,86 @@ START_TEST(the_key_may_be_used_until_its_lifetime_less_the_margin)
     event.next_attempt_us = NOW + 40 * SECOND;
     look(&event, &nothing);
     ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
+}
+END_TEST
+
+/* Story: the issuer was away at night. explain told of an event that was due: "the next worker with a free slot takes
+ * it", and nobody looked at the breaker. */
+START_TEST(an_event_that_no_worker_can_take_is_explained_by_what_keeps_them)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    struct cluster_target *issuer = &cluster.targets[0], *core = &cluster.targets[1];
+    event.next_attempt_us = NOW - SECOND;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_NOTHING);
+    expect_why("the next worker with a free slot takes it");
+    issuer->shut = issuer->resting = 1;
+    issuer->next_us = NOW + 2 * SECOND;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_REST);
+    expect_why("issuer gets too many requests, so it rests for another 2 s");
+    core->shut = core->open = 1;
+    core->since_us = NOW - 60 * SECOND;
+    core->cause = "core_http_503";
+    core->next_us = NOW + 11 * SECOND;
+    core->backlog = 1204;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_BREAKER);
+    ck_assert_int_eq(outlook.at_us, NOW + 11 * SECOND);
+    expect_why(
+        "it waits behind the open breaker of core since 2023-11-14T22:12:20Z, cause core_http_503, next probe in "
+        "11 s, 1204 events behind it; then the issuer is asked for the card for the first time");
+    core->half_open = 1;
+    core->backlog = 1;
+    look(&event, &nothing);
+    expect_why("a probe under way, 1 event behind it");
+    issuer->paused_us = NOW - 3600 * SECOND;
+    issuer->paused_by = "anna";
+    issuer->paused_why = "they asked us to";
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_PAUSE);
+    ck_assert_ptr_eq(outlook.target, issuer);
+    ck_assert_int_eq(outlook.at_us, 0);
+    expect_why("issuer is paused by anna since 2023-11-14T21:13:20Z because: they asked us to");
+    cluster.alive_count = 0;
+    cluster.last_us = NOW - 80 * SECOND;
+    cluster.last_host = "host-b";
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_WORKER);
+    expect_why("no worker runs: the last one was seen at 2023-11-14T22:12:00Z on host host-b");
+    cluster.last_us = 0;
+    look(&event, &nothing);
+    expect_why("no worker runs, and none was seen so far");
+}
+END_TEST
+
+/* One worker of two cannot reach the issuer: the other one takes the event. */
+START_TEST(a_breaker_that_is_open_at_one_worker_only_holds_nothing_back)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.next_attempt_us = NOW - SECOND;
+    cluster.alive_count = 2;
+    cluster.targets[0].workers = 2;
+    cluster.targets[0].shut = cluster.targets[0].open = 1;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_NOTHING);
+    ck_assert_int_eq(outlook.at_us, event.next_attempt_us);
+}
+END_TEST
+
+START_TEST(the_worker_that_holds_an_event_is_shown_with_its_last_heartbeat)
+{
+    struct event event = event_of(OUTBOX_PROCESSING);
+    event.lease_owner = "host-a:17";
+    event.lease_until_us = NOW + SECOND;
+    look(&event, &nothing);
+    expect_why("worker host-a:17 (last seen 3 s ago) holds it");
+    event.lease_owner = "host-b:18";
+    look(&event, &nothing);
+    expect_why("worker host-b:18 (which counts as dead, last seen 1 min 20 s ago) holds it");
+    event.lease_owner = "host-c:19";
+    look(&event, &nothing);
+    expect_why("worker host-c:19 (which has no heartbeat any more: it has ended, or has just started) holds it");
 }
 END_TEST
 
@@ -258,7 +352,7 @@ START_TEST(a_pending_event_is_judged_by_the_time_of_its_next_attempt)
 }
 END_TEST
 
-START_TEST(an_overdue_event_suggests_that_no_worker_runs)
+START_TEST(an_event_that_is_overdue_beside_a_worker_is_a_riddle)
 {
     struct event event = event_of(OUTBOX_PENDING);
     event.next_attempt_us = NOW - SECOND;
@@ -266,7 +360,7 @@ START_TEST(an_overdue_event_suggests_that_no_worker_runs)
     expect_why("it is due: the next worker");
     event.next_attempt_us = NOW - HOUR;
     look(&event, &nothing);
-    expect_why("is a worker running");
+    expect_why("although 1 worker runs and holds 0 events in 128 slots");
 }
 END_TEST
 
@@ -356,7 +450,10 @@ int main(void)
     tcase_add_test(cases, only_an_event_without_an_attempt_is_sent_for_the_first_time);
     tcase_add_test(cases, a_pending_event_is_explained_with_when_and_why_it_waits);
     tcase_add_test(cases, a_pending_event_is_judged_by_the_time_of_its_next_attempt);
-    tcase_add_test(cases, an_overdue_event_suggests_that_no_worker_runs);
+    tcase_add_test(cases, an_event_that_is_overdue_beside_a_worker_is_a_riddle);
+    tcase_add_test(cases, an_event_that_no_worker_can_take_is_explained_by_what_keeps_them);
+    tcase_add_test(cases, a_breaker_that_is_open_at_one_worker_only_holds_nothing_back);
+    tcase_add_test(cases, the_worker_that_holds_an_event_is_shown_with_its_last_heartbeat);
     tcase_add_test(cases, no_worker_takes_an_event_of_another_type);
     tcase_add_test(cases, a_held_event_is_waited_for_until_its_lease_ends);
     tcase_add_test(cases, a_final_event_has_no_future);

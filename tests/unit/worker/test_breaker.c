@@ -280,6 +280,44 @@ START_TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
 }
 END_TEST
 
+/* Operators read since when, and because of what; a probe that fails does not make the outage younger. */
+START_TEST(it_tells_since_when_it_is_open_and_the_last_cause)
+{
+    ck_assert_str_eq(breaker.cause, "");
+    uint32_t epoch = breaker_start(&breaker, 10);
+    breaker_end(&breaker, epoch, BREAKER_TRIP, "issuer_http_401", 10);
+    ck_assert_int_eq(breaker.since_ms, 10);
+    ck_assert_str_eq(breaker.cause, "issuer_http_401");
+    epoch = breaker_start(&breaker, 10 + PROBE_MS);
+    ck_assert_str_eq(breaker.cause, "issuer_http_401");
+    breaker_end(&breaker, epoch, BREAKER_BAD, "issuer_no_answer", 20 + PROBE_MS);
+    ck_assert_int_eq(breaker.since_ms, 10);
+    ck_assert_str_eq(breaker.cause, "issuer_no_answer");
+    epoch = breaker_start(&breaker, 20 + 3 * PROBE_MS);
+    breaker_end(&breaker, epoch, BREAKER_GOOD, NULL, 30 + 3 * PROBE_MS);
+    ck_assert_int_eq(breaker.since_ms, 30 + 3 * PROBE_MS);
+    ck_assert_str_eq(breaker.cause, "");
+}
+END_TEST
+
+START_TEST(a_probe_may_be_hastened_and_nothing_else_is)
+{
+    breaker_hasten(&breaker, 5);
+    ck_assert_int_eq(breaker_capacity(&breaker, 5), LIMIT);
+    open_it(10);
+    ck_assert_int_eq(breaker_capacity(&breaker, 11), 0);
+    breaker_hasten(&breaker, 11);
+    ck_assert_int_eq(breaker_capacity(&breaker, 11), 1);
+    breaker_hasten(&breaker, 12); /* it is due since 11 already */
+    ck_assert_int_eq(breaker.probe_at_ms, 11);
+    uint32_t epoch = breaker_start(&breaker, 12);
+    breaker_hasten(&breaker, 13);
+    ck_assert_int_eq(breaker_capacity(&breaker, 13), 0); /* one at a time */
+    breaker_end(&breaker, epoch, BREAKER_BAD, "issuer_http_503", 14);
+    ck_assert_int_eq(breaker.probe_at_ms, 14 + 2 * PROBE_MS);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("breaker");
@@ -301,6 +339,8 @@ int main(void)
     tcase_add_test(tcase, after_too_many_requests_one_call_goes_at_a_time_until_one_is_answered);
     tcase_add_test(tcase, above_the_halved_limit_it_grows_by_one_a_window);
     tcase_add_test(tcase, a_probe_that_is_answered_429_closes_it);
+    tcase_add_test(tcase, it_tells_since_when_it_is_open_and_the_last_cause);
+    tcase_add_test(tcase, a_probe_may_be_hastened_and_nothing_else_is);
     tcase_add_test(tcase, whatever_happens_in_flight_is_what_was_started_less_what_ended);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -434,6 +434,50 @@ START_TEST(core_api_is_not_called_while_the_issuer_rests)
 }
 END_TEST
 
+START_TEST(core_api_is_not_called_while_the_issuer_is_paused)
+{
+    target_set_paused(&world.peers.issuer.target, true);
+    flow_run_start(&world.flow, true);
+    ck_assert(expect_write(WRITE_END)->end->give_back);
+    expect_end(OUTBOX_PENDING, "target_paused");
+    ck_assert_int_eq(world.request_count, 0);
+}
+END_TEST
+
+/* The operator pauses the issuer while core-api answers, while the call waits in the queue, or while the lease of the
+ * admitted call is extended: no create leaves, and no attempt is used up. */
+START_TEST(a_pause_holds_back_a_create_at_the_last_moment)
+{
+    struct flow *flow = &world.flow;
+    struct target *issuer = &world.peers.issuer.target;
+    struct target_ticket blocker = {.on_admitted = NULL};
+    start_and_expect_check(flow);
+    if (_i > 0)
+        ck_assert_int_eq(target_enter(issuer, &blocker), TARGET_ADMITTED);
+    else
+        target_set_paused(issuer, true);
+    answer(0, 200, ELIGIBLE);
+    if (_i > 0)
+        run_until(flow->wait == FLOW_WAIT_TURN);
+    if (_i == 1)
+        target_set_paused(issuer, true);
+    if (_i == 2) {
+        flow->lease_until_ms = clock_mono_ms() + SECOND;
+        target_leave(issuer, &blocker, BREAKER_GOOD, NULL, -1);
+        struct write_op *op = expect_write(WRITE_EXTEND);
+        world.write_count = 0;
+        target_set_paused(issuer, true);
+        op->on_written(op, WRITE_DONE, "");
+    }
+    ck_assert(expect_write(WRITE_END)->end->give_back);
+    expect_end(OUTBOX_PENDING, "target_paused");
+    ck_assert_int_eq(world.request_count, 1);
+    if (_i == 1)
+        target_leave(issuer, &blocker, BREAKER_GOOD, NULL, -1);
+    ck_assert_int_eq(issuer->breaker.in_flight, 0);
+}
+END_TEST
+
 /* The waits of an attempt are visible: one at a time, each for what is in flight. */
 START_TEST(an_attempt_shows_what_it_waits_for)
 {
@@ -476,6 +520,8 @@ int main(void)
     tcase_add_test(tcase, no_create_leaves_when_the_machine_slept_while_the_call_was_queued);
     tcase_add_test(tcase, an_event_that_failed_a_probe_comes_back_after_the_next_probe);
     tcase_add_test(tcase, core_api_is_not_called_while_the_issuer_rests);
+    tcase_add_test(tcase, core_api_is_not_called_while_the_issuer_is_paused);
+    tcase_add_loop_test(tcase, a_pause_holds_back_a_create_at_the_last_moment, 0, 3);
     tcase_add_test(tcase, an_attempt_shows_what_it_waits_for);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -88,6 +88,15 @@ START_TEST(a_peer_that_is_away_gets_its_probe_and_nothing_else)
 }
 END_TEST
 
+START_TEST(nothing_is_claimed_while_a_peer_is_paused)
+{
+    peers.core.target.is_paused = true;
+    ck_assert_int_eq(capacity(), 0);
+    peers.core.target.is_paused = false;
+    ck_assert_int_eq(capacity(), 2 * ISSUER_MAX);
+}
+END_TEST
+
 START_TEST(nothing_is_claimed_while_a_peer_rests)
 {
     peers.issuer.target.rest_until_ms = NOW_MS + 1;
@@ -119,6 +128,7 @@ int main(void)
     tcase_add_test(tcase, as_many_events_wait_as_the_slower_peer_works_on);
     tcase_add_test(tcase, a_peer_that_recovers_gets_no_queue);
     tcase_add_test(tcase, a_peer_that_is_away_gets_its_probe_and_nothing_else);
+    tcase_add_test(tcase, nothing_is_claimed_while_a_peer_is_paused);
     tcase_add_test(tcase, nothing_is_claimed_while_a_peer_rests);
     tcase_add_test(tcase, the_claim_threshold_is_a_part_of_the_slots_and_one_during_recovery);
     suite_add_tcase(suite, tcase);

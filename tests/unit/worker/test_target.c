@@ -440,6 +440,69 @@ START_TEST(no_call_waits_for_the_end_of_a_long_rest)
 }
 END_TEST
 
+/* ---- controls of operators ---- */
+
+START_TEST(a_paused_target_gets_no_new_call_and_those_in_flight_end_as_usual)
+{
+    fill();
+    ck_assert_int_eq(enter(CONCURRENCY), TARGET_QUEUED);
+    ck_assert_int_eq(target.waiting_count, 1);
+    target_set_paused(&target, true);
+    ck_assert_int_eq(callers[CONCURRENCY].rejected, 1);
+    ck_assert_int_eq(target.waiting_count, 0);
+    ck_assert_int_eq(enter(CONCURRENCY + 1), TARGET_REJECTED);
+    ck_assert_str_eq(target_closed_by(&target, clock_mono_ms()), "target_paused");
+    for (int i = 0; i < CONCURRENCY; i++)
+        leave(i, BREAKER_GOOD);
+    ck_assert_int_eq(target.breaker.in_flight, 0);
+    ck_assert_int_eq(notified, 1);
+    ck_assert(target_answers_others(&target, ISSUE, &callers[CONCURRENCY].ticket.event_id, 0)); /* what they showed */
+    target_set_paused(&target, false);
+    ck_assert_ptr_null(target_closed_by(&target, clock_mono_ms()));
+    fill();
+}
+END_TEST
+
+START_TEST(a_pause_hides_neither_an_open_breaker_nor_a_rest)
+{
+    ck_assert_int_eq(enter(0), TARGET_ADMITTED);
+    leave(0, BREAKER_TRIP);
+    target_set_paused(&target, true);
+    later(PROBE_MS);
+    ck_assert_int_eq(enter(1), TARGET_REJECTED); /* no probe either */
+    target_set_paused(&target, false);
+    ck_assert_int_eq(enter(1), TARGET_ADMITTED);
+    ck_assert_int_eq(target.breaker.state, BREAKER_HALF_OPEN);
+    ck_assert_int_eq(enter(2), TARGET_REJECTED);
+}
+END_TEST
+
+START_TEST(a_probe_ends_a_rest_and_lets_one_call_through_an_open_breaker)
+{
+    busy(0, -1);
+    ck_assert_int_eq(enter(1), TARGET_QUEUED);
+    target_probe(&target);
+    ck_assert_int_eq(callers[1].admitted, 1);
+    leave(1, BREAKER_TRIP);
+    ck_assert_int_eq(enter(2), TARGET_REJECTED);
+    target_probe(&target);
+    ck_assert_int_eq(enter(2), TARGET_ADMITTED);
+    ck_assert_int_eq(enter(3), TARGET_REJECTED);
+    leave(2, BREAKER_GOOD);
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+}
+END_TEST
+
+START_TEST(a_probe_does_nothing_to_a_target_that_takes_calls)
+{
+    fill();
+    ck_assert_int_eq(enter(CONCURRENCY), TARGET_QUEUED);
+    target_probe(&target);
+    ck_assert_int_eq(notified, 0);
+    ck_assert_int_eq(target.breaker.in_flight, CONCURRENCY);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("target");
@@ -467,6 +530,10 @@ int main(void)
     tcase_add_test(tcase, a_rest_is_never_shorter_than_a_moment_nor_made_shorter);
     tcase_add_test(tcase, waiting_calls_go_on_one_at_a_time_when_a_short_rest_is_over);
     tcase_add_test(tcase, no_call_waits_for_the_end_of_a_long_rest);
+    tcase_add_test(tcase, a_paused_target_gets_no_new_call_and_those_in_flight_end_as_usual);
+    tcase_add_test(tcase, a_pause_hides_neither_an_open_breaker_nor_a_rest);
+    tcase_add_test(tcase, a_probe_ends_a_rest_and_lets_one_call_through_an_open_breaker);
+    tcase_add_test(tcase, a_probe_does_nothing_to_a_target_that_takes_calls);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,55 @@
+/* See doctor.h. */
+#include "ctl/doctor.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "ctl/print.h"
+
+enum level { OK, WARNING, FAIL };
+
+/* One line. fix: shown unless it is ok. */
+static void __attribute__((format(printf, 5, 0))) print_line(struct doctor *doctor, const char *check, enum level level,
+                                                             const char *fix, const char *format, va_list arguments)
+{
+    static const char *const words[] = {[OK] = "ok", [WARNING] = "warn", [FAIL] = "FAIL"};
+    char found[600];
+    vsnprintf(found, sizeof(found), format, arguments);
+    doctor->failures += level == FAIL;
+    if (doctor->ctl->json) {
+        struct json *object = json_new_object();
+        if (object && json_set_text(object, "check", check) && json_set(object, "ok", json_new_bool(level != FAIL)) &&
+            json_set(object, "warning", json_new_bool(level == WARNING)) && json_set_text(object, "found", found) &&
+            json_set_text(object, "fix", level == OK ? NULL : fix)) {
+            doctor->lost |= !print_json(object, stdout);
+            return;
+        }
+        json_free(object);
+        doctor->lost = true;
+        return;
+    }
+    printf("%-5s %-12s ", words[level], check);
+    print_text(found, stdout);
+    putchar('\n');
+    if (level != OK) {
+        printf("      %-12s fix: ", "");
+        print_text(fix, stdout);
+        putchar('\n');
+    }
+}
+
+void doctor_report(struct doctor *doctor, const char *check, bool ok, const char *fix, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    print_line(doctor, check, ok ? OK : FAIL, fix, format, arguments);
+    va_end(arguments);
+}
+
+void doctor_warn(struct doctor *doctor, const char *check, const char *fix, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    print_line(doctor, check, WARNING, fix, format, arguments);
+    va_end(arguments);
+}

@@ -1,0 +1,23 @@
+/* What the checks of issuing-ctl doctor share: a line for each. cmd_doctor.c has the checks of the database,
+ * doctor_running.c those of workers and targets. */
+#ifndef ISSUING_CTL_DOCTOR_H
+#define ISSUING_CTL_DOCTOR_H
+
+#include "ctl/ctl.h"
+
+struct doctor {
+    struct ctl *ctl;
+    int failures;
+    bool lost; /* a line could not be printed: out of memory */
+};
+
+/* One line: ok, or FAIL with its fix. */
+void __attribute__((format(printf, 5, 6)))
+doctor_report(struct doctor *doctor, const char *check, bool ok, const char *fix, const char *format, ...);
+/* A warning: shown with its fix, but not a failure. */
+void __attribute__((format(printf, 4, 5)))
+doctor_warn(struct doctor *doctor, const char *check, const char *fix, const char *format, ...);
+/* Which workers run, and whether their targets take calls. False: the database went away, or refused. */
+must_check bool doctor_check_running(struct doctor *doctor, struct err *err);
+
+#endif

@@ -1,0 +1,332 @@
+/* The story: on a bad night two operators look at the same worker. It must call nobody that is paused, from its first
+ * moment on; what they ask must take effect once and be on record once; and whatever happens to the tables of
+ * heartbeats, cards are issued. Needs a migrated database: its conninfo in ISSUING_TEST_DATABASE. */
+#include "worker/heartbeat.h"
+
+#include "common/base/clock.h"
+#include "common/pg/sql/statements.h"
+#include "worker/worker_metrics.h"
+
+#include "database.h"
+#include "turning.h"
+
+#define NAME "host-a:17"
+
+static struct pg_sync *owner, *anna, *ben; /* superuser; two operators */
+static struct pg_pool *pool;
+static struct http_client *http;
+static struct metrics *metrics;
+static struct config config;
+static struct peers peers;
+static struct slots slots;
+static struct heartbeat *heartbeat;
+static int obeyed, open_count;
+static bool is_rest_idle_now;
+
+static void on_obeyed(void *context)
+{
+    ck_assert_ptr_eq(context, &slots);
+    obeyed++;
+}
+
+static bool is_rest_idle(void *context)
+{
+    ck_assert_ptr_eq(context, &slots);
+    return is_rest_idle_now;
+}
+
+static void on_capacity_changed(void *context)
+{
+    (void)context;
+}
+
+static void set_up(void)
+{
+    obeyed = open_count = 0;
+    is_rest_idle_now = false;
+    heartbeat = NULL;
+    owner = database_open(NULL);
+    anna = database_open("issuing_operator");
+    ben = database_open("issuing_operator");
+    database_run(owner,
+                 "TRUNCATE workers, worker_targets, last_worker, target_controls, operator_actions, outbox_events");
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    config = (struct config){
+        .issuer = {.url = "http://127.0.0.1:1", .max_concurrency = 4},
+        .core = {.url = "http://127.0.0.1:2", .max_concurrency = 4},
+        .breaker = {.failures = 2, .probe_interval_ms = 20000},
+    };
+    slots = (struct slots){.count = 128, .in_flight = 7};
+    metrics = worker_metrics_new();
+    struct http_client_options client = {.connections_max = 1, .answer_max = 1024};
+    ck_assert(http_client_open(&loop, &client, &http, NULL));
+    struct peers_options peers_options = {
+        .loop = &loop, .config = &config, .http = http, .metrics = metrics, .on_capacity_changed = on_capacity_changed};
+    peers_open(&peers, &peers_options);
+    char conninfo[1000];
+    (void)snprintf(conninfo, sizeof(conninfo), "%s user=issuing_worker", database_conninfo());
+    struct pg_pool_options options = {.conninfo = conninfo, .connections = 2, .pipeline = 4, .waiting_max = 10};
+    ck_assert(pg_pool_open(&loop, &options, &pool, NULL));
+}
+
+static void on_closed(void *context)
+{
+    (void)context;
+    open_count--;
+}
+
+static void tear_down(void)
+{
+    if (heartbeat) {
+        is_rest_idle_now = true;
+        heartbeat_stop(heartbeat);
+        run_until(heartbeat_is_idle(heartbeat));
+        open_count++;
+        heartbeat_close(heartbeat, on_closed, NULL);
+    }
+    open_count += 3;
+    peers_close(&peers, on_closed, NULL);
+    http_client_close(http, on_closed, NULL);
+    pg_pool_close(pool, on_closed, NULL);
+    run_until(open_count == 0);
+    metrics_free(metrics);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    pg_sync_closep(&ben);
+    pg_sync_closep(&anna);
+    pg_sync_closep(&owner);
+}
+
+static void start(void)
+{
+    struct heartbeat_options options = {
+        .loop = &loop,
+        .pool = pool,
+        .worker_name = NAME,
+        .version = "1.2.3",
+        .peers = &peers,
+        .slots = &slots,
+        .on_obeyed = on_obeyed,
+        .is_rest_idle = is_rest_idle,
+        .context = &slots,
+    };
+    ck_assert(heartbeat_open(&options, &heartbeat, NULL));
+}
+
+/* "" = done. */
+static void control(struct pg_sync *db, const char *action, const char *target, const char *expected)
+{
+    const struct pg_param params[] = {pg_param_text(action, strlen(action)),
+                                      pg_param_text(target, strlen(target)),
+                                      pg_param_text("anna", 4),
+                                      pg_param_text("root", 4),
+                                      pg_param_null(),
+                                      pg_param_text("they asked", 10)};
+    struct pg_rows *rows = database_query(db, &sql_operator_control, params);
+    const char *refused = pg_bytes(rows, 0, 0).bytes;
+    ck_assert_str_eq(refused ? refused : "", expected);
+    pg_rows_free(rows);
+}
+
+#define expect_row(condition) ck_assert_int_eq(database_int(owner, "SELECT count(*) " condition), 1)
+
+/* ---- what a worker writes and obeys ---- */
+
+START_TEST(nothing_is_sent_before_the_controls_are_known_nor_to_a_paused_target)
+{
+    control(anna, "pause_target", "issuer", "");
+    start();
+    ck_assert(peers.issuer.target.is_paused && peers.core.target.is_paused);
+    run_until(obeyed > 0);
+    ck_assert(peers.issuer.target.is_paused && !peers.core.target.is_paused);
+    run_until(database_int(owner, "SELECT count(*) FROM worker_targets WHERE target = 'issuer' AND is_paused") == 1);
+    expect_row("FROM worker_targets WHERE target = 'core' AND NOT is_paused AND state = 'closed' AND cause IS NULL");
+    expect_row("FROM workers WHERE name = '" NAME "' AND host = 'host-a' AND version = '1.2.3' AND in_flight = 7 AND "
+               "slots = 128 AND NOT is_draining AND abs(extract(epoch FROM now() - seen_at)) < 60");
+    control(ben, "resume_target", "issuer", "");
+    heartbeat_wake(heartbeat);
+    run_until(!peers.issuer.target.is_paused);
+}
+END_TEST
+
+START_TEST(a_probe_is_obeyed_once_and_not_by_a_worker_that_starts_later)
+{
+    control(anna, "probe_target", "core", "");
+    start();
+    run_until(obeyed > 0);
+    struct target_ticket ticket = {.event_id = {.bytes = {1}}};
+    ck_assert_int_eq(target_enter(&peers.core.target, &ticket), TARGET_ADMITTED);
+    target_leave(&peers.core.target, &ticket, BREAKER_TRIP, "core_http_401", -1);
+    heartbeat_target_changed(heartbeat);
+    run_until(database_int(owner, "SELECT count(*) FROM worker_targets WHERE state = 'open'") == 1);
+    expect_row("FROM worker_targets WHERE target = 'core' AND cause = 'core_http_401' AND next_at > now() AND "
+               "since BETWEEN now() - interval '1 minute' AND now() AND probe_number = 1");
+    ck_assert_int_eq(target_enter(&peers.core.target, &ticket), TARGET_REJECTED);
+    control(ben, "probe_target", "core", "");
+    heartbeat_wake(heartbeat);
+    run_until(breaker_capacity(&peers.core.target.breaker, clock_mono_ms()) == 1);
+    run_until(database_int(owner, "SELECT count(*) FROM worker_targets WHERE probe_number = 2") == 1);
+}
+END_TEST
+
+START_TEST(a_worker_that_ends_shows_its_drain_and_then_is_gone)
+{
+    start();
+    run_until(obeyed > 0);
+    heartbeat_stop(heartbeat);
+    run_until(database_int(owner, "SELECT count(*) FROM workers WHERE is_draining") == 1);
+    ck_assert(!heartbeat_is_idle(heartbeat));
+    is_rest_idle_now = true;
+    run_until(heartbeat_is_idle(heartbeat));
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM worker_targets"), 0);
+    expect_row("FROM last_worker WHERE name = '" NAME "' AND host = 'host-a' AND ended_at <= clock_timestamp()");
+}
+END_TEST
+
+/* Somebody runs LOCK TABLE, or a VACUUM FULL: the picture stands still, and controls are obeyed all the same. */
+START_TEST(a_locked_table_of_workers_hides_the_picture_and_not_the_controls)
+{
+    database_run(owner, "BEGIN; LOCK TABLE workers, worker_targets");
+    control(anna, "pause_target", "core", "");
+    start();
+    run_until(obeyed > 0);
+    ck_assert(peers.core.target.is_paused && !peers.issuer.target.is_paused);
+    control(anna, "resume_target", "core", "");
+    heartbeat_wake(heartbeat);
+    run_until(!peers.core.target.is_paused);
+    database_run(owner, "ROLLBACK");
+    heartbeat_wake(heartbeat);
+    run_until(database_int(owner, "SELECT count(*) FROM workers") == 1);
+}
+END_TEST
+
+START_TEST(controls_that_cannot_be_read_stop_nothing_for_long)
+{
+    database_run(owner, "BEGIN; LOCK TABLE target_controls");
+    start();
+    run_until(obeyed > 0);
+    ck_assert(!peers.core.target.is_paused && !peers.issuer.target.is_paused);
+    database_run(owner, "ROLLBACK");
+    control(anna, "pause_target", "issuer", "");
+    heartbeat_wake(heartbeat);
+    run_until(peers.issuer.target.is_paused);
+}
+END_TEST
+
+/* ---- rows of others ---- */
+
+START_TEST(only_rows_that_nobody_writes_any_more_are_removed)
+{
+    database_run(owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) "
+                        "SELECT n, 'h', 1, '1', now(), now() + d::interval, 0, 1 FROM (VALUES "
+                        "('old', '-25 h'), ('dead', '-23 h'), ('alive', '-3 s'), ('ahead', '2 h')) AS v (n, d)");
+    database_run(owner,
+                 "INSERT INTO worker_targets SELECT 'old', 'issuer', 'closed', now(), NULL, false, false, NULL, 0, "
+                 "0, 1");
+    start();
+    run_until(obeyed > 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers WHERE name IN ('dead', 'alive', '" NAME "')"),
+                     3);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers"), 3);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM worker_targets WHERE worker = 'old'"), 0);
+}
+END_TEST
+
+/* ---- two operators ---- */
+
+START_TEST(of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused)
+{
+    database_run(anna, "BEGIN");
+    control(anna, "pause_target", "issuer", "");
+    database_run(ben, "SET lock_timeout = '100ms'");
+    struct err err = {.kind = ERR_NONE};
+    ck_assert(
+        !pg_sync_exec(ben, "SELECT control_target('pause_target', 'issuer', 'ben', 'ben', NULL, 'me too')", &err));
+    ck_assert_str_eq(pg_sync_sqlstate(ben), "55P03"); /* it waits for the first one */
+    database_run(anna, "COMMIT");
+    control(ben, "pause_target", "issuer", "paused");
+    control(ben, "probe_target", "issuer", "paused");
+    expect_row("FROM operator_actions");
+    expect_row(
+        "FROM operator_actions WHERE action = 'pause_target' AND actor = 'anna' AND reason = 'they asked' AND "
+        "after ->> 'target' = 'issuer' AND before ->> 'paused_at' IS NULL AND after ->> 'paused_by' = 'anna' AND "
+        "db_role IS NOT NULL");
+    control(ben, "resume_target", "issuer", "");
+    control(anna, "resume_target", "issuer", "not_paused");
+    control(anna, "pause_target", "no target", "bad_target");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions"), 2);
+}
+END_TEST
+
+START_TEST(a_probe_makes_the_next_event_due)
+{
+    database_run(owner,
+                 "INSERT INTO outbox_events (user_id, payload, next_attempt_at) SELECT 'u', '{\"kind\":\"new\"}', "
+                 "now() + n * interval '1 minute' FROM generate_series(1, 3) AS n");
+    control(anna, "probe_target", "issuer", "");
+    expect_row("FROM outbox_events WHERE next_attempt_at <= clock_timestamp()");
+    expect_row("FROM outbox_events WHERE next_attempt_at BETWEEN now() + interval '90 s' AND now() + interval '2 min'");
+}
+END_TEST
+
+/* ---- what operators see ---- */
+
+static int64_t backlog_of(const char *target)
+{
+    struct pg_rows *rows = database_query(anna, &sql_operator_targets, NULL);
+    int64_t backlog = -1;
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        if (strcmp(pg_bytes(rows, row, 0).bytes, target) == 0)
+            backlog = pg_int8(rows, row, 16);
+    pg_rows_free(rows);
+    return backlog;
+}
+
+START_TEST(events_wait_behind_a_target_only_when_every_living_worker_is_shut_there)
+{
+    database_run(owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) "
+                        "SELECT n, 'h', 1, '1', now(), now() - d::interval, 0, 1 FROM (VALUES "
+                        "('a', '1 s'), ('b', '59 s'), ('dead', '61 s')) AS v (n, d)");
+    database_run(owner,
+                 "INSERT INTO worker_targets (worker, target, state, since, cause, is_resting, is_paused, in_flight, "
+                 "waiting, call_limit) SELECT n, 'issuer', s, now(), c, false, false, 0, 0, 1 FROM (VALUES "
+                 "('a', 'open', 'issuer_http_503'), ('b', 'closed', NULL), ('dead', 'closed', NULL)) AS v (n, s, c)");
+    database_run(owner,
+                 "INSERT INTO outbox_events (user_id, payload, next_attempt_at, deferral_code, event_type) SELECT "
+                 "'u', '{\"kind\":\"new\"}', now() + t::interval, c, e FROM (VALUES "
+                 "('-1 s', NULL, 'CARD_ISSUE'), ('1 min', 'breaker_open', 'CARD_ISSUE'), "
+                 "('1 min', 'issuer_http_503', 'CARD_ISSUE'), ('1 min', 'core_http_503', 'CARD_ISSUE'), "
+                 "('1 min', NULL, 'CARD_ISSUE'), ('-1 s', NULL, 'OTHER')) AS v (t, c, e)");
+    ck_assert_int_eq(backlog_of("issuer"), 0);
+    ck_assert_int_eq(backlog_of("core"), 0);
+    database_run(owner, "UPDATE worker_targets SET state = 'half_open' WHERE worker = 'b'");
+    ck_assert_int_eq(backlog_of("issuer"), 3);
+    ck_assert_int_eq(backlog_of("core"), 0);
+    control(anna, "pause_target", "core", "");
+    ck_assert_int_eq(backlog_of("core"), 3);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("heartbeat");
+    TCase *tcase = tcase_create("heartbeat");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, nothing_is_sent_before_the_controls_are_known_nor_to_a_paused_target);
+    tcase_add_test(tcase, a_probe_is_obeyed_once_and_not_by_a_worker_that_starts_later);
+    tcase_add_test(tcase, a_worker_that_ends_shows_its_drain_and_then_is_gone);
+    tcase_add_test(tcase, a_locked_table_of_workers_hides_the_picture_and_not_the_controls);
+    tcase_add_test(tcase, controls_that_cannot_be_read_stop_nothing_for_long);
+    tcase_add_test(tcase, only_rows_that_nobody_writes_any_more_are_removed);
+    tcase_add_test(tcase, of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused);
+    tcase_add_test(tcase, a_probe_makes_the_next_event_due);
+    tcase_add_test(tcase, events_wait_behind_a_target_only_when_every_living_worker_is_shut_there);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
