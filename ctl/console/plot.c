@@ -23,7 +23,7 @@ static struct top first_above(const struct top *tops, size_t count, int64_t fact
 {
     for (size_t i = 0; i < count; i++)
         if (tops[i].value * factor >= value)
-            return (struct top){tops[i].value * factor, tops[i].parts};
+            return (struct top){tops[i].value * factor, tops[i].parts == 2 && factor >= 10 ? 4 : tops[i].parts};
     return (struct top){0, 0};
 }
 

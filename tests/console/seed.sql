@@ -7,17 +7,18 @@ CREATE FUNCTION pg_temp.id_at(at timestamptz, n int) RETURNS uuid LANGUAGE sql A
     SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::int8), 12, '0') || '7' || lpad(to_hex(n % 4096), 3, '0') || '8'
             || lpad(to_hex(n), 15, '0'))::uuid $$;
 CREATE TEMP TABLE made AS
-SELECT n, at, pg_temp.id_at(at, n) AS id, 'user-' || lpad((n * 7919 % 1400)::text, 4, '0') AS user_id, random() AS luck,
-       random() * random() * 4 + 0.15 AS took
-FROM (SELECT n, now() - interval '24 h' * (1 - (n / 2400.0)) - interval '30 min' * sin(n / 190.0) * (1 - n / 2400.0)
-       AS at
-      FROM generate_series(1, 2396) n) s;
+SELECT m.*, luck < 0.945 OR luck BETWEEN 0.985 AND 0.992 OR luck > 0.996 AS is_sent -- a card may have been made
+FROM (SELECT n, at, pg_temp.id_at(at, n) AS id, 'user-' || lpad((n * 7919 % 1400)::text, 4, '0') AS user_id,
+             random() AS luck, random() * random() * 4 + 0.15 AS took
+      FROM (SELECT n, now() - interval '24 h' * (1 - (n / 2400.0))
+                      - interval '30 min' * sin(n / 190.0) * (1 - n / 2400.0) AS at
+            FROM generate_series(1, 2396) n) s) m;
 INSERT INTO outbox_events (id, created_at, updated_at, completed_at, next_attempt_at, first_sent_at, last_sent_at,
        retry_count,
                            status, user_id, idempotency_key, payload, reason_code, reason_detail, last_error,
                                   lease_owner)
 SELECT id, at, at + took * interval '1 s', at + took * interval '1 s', at,
-       CASE WHEN luck < 0.97 THEN at + interval '20 ms' END, CASE WHEN luck < 0.97 THEN at + interval '20 ms' END,
+       CASE WHEN is_sent THEN at + interval '20 ms' END, CASE WHEN is_sent THEN at + interval '20 ms' END,
        CASE WHEN luck < 0.9 THEN 1 ELSE 1 + (luck * 100)::int % 4 END,
        CASE WHEN luck < 0.945 THEN 'COMPLETED' WHEN luck < 0.985 THEN 'REJECTED' ELSE 'FAILED' END, user_id,
        'order-' || n, '{"kind": "new"}',
@@ -31,11 +32,12 @@ INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attemp
        outcome, code, detail)
 SELECT e.id, gen_random_uuid(), e.created_at + (a - 1) * interval '2 s', e.created_at + (a - 1) * interval '2 s' +
        interval '310 ms', a,
-       e.status = 'FAILED', e.user_id, 'cards-' || (1 + a % 2) || ':4711', CASE WHEN e.status = 'COMPLETED' THEN
-              'link' ELSE 'issue' END,
+       e.status = 'FAILED' AND e.first_sent_at IS NOT NULL, e.user_id, 'cards-' || (1 + a % 2) || ':4711',
+       CASE WHEN e.status = 'COMPLETED' THEN 'link' ELSE 'issue' END,
        CASE WHEN a < e.retry_count THEN 'retry' ELSE lower(e.status) END,
-       CASE WHEN a < e.retry_count THEN 'issuer_no_answer' WHEN e.status <> 'COMPLETED' THEN e.reason_code END,
-       CASE WHEN a < e.retry_count THEN 'no answer within 3 s' END
+       CASE WHEN a < e.retry_count AND e.first_sent_at IS NULL THEN 'issuer_unreachable'
+            WHEN a < e.retry_count THEN 'issuer_no_answer' WHEN e.status <> 'COMPLETED' THEN e.reason_code END,
+       CASE WHEN a < e.retry_count AND e.first_sent_at IS NOT NULL THEN 'no answer within 3 s' END
 FROM outbox_events e CROSS JOIN LATERAL generate_series(1, e.retry_count) a;
 INSERT INTO cards (id, request_id, created_at, exp_month, exp_year, user_id, issuer_card_id, last4)
 SELECT gen_random_uuid(), e.id, e.completed_at, 11, 2029, e.user_id, 'crd_' || left(md5(e.id::text), 16),

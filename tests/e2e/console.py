@@ -292,6 +292,26 @@ def what_cannot_be_done_is_refused_and_listed(world):
 
 
 @test
+def statistics_count_by_the_time_of_acceptance(world):
+    for n, (status, seconds) in enumerate((("COMPLETED", 2), ("COMPLETED", 4), ("FAILED", 1), ("PENDING", None))):
+        ended = "NULL" if seconds is None else "at + interval '%d s'" % seconds
+        world.sql("INSERT INTO issuing.outbox_events (id, created_at, status, completed_at, next_attempt_at, user_id,"
+                  " payload) SELECT overlay(issuing.uuid7_least(at)::text PLACING '%d' FROM 36)::uuid, at, '%s', %s,"
+                  " now() + interval '1 h', 's', '{\"kind\": \"new\"}' FROM (SELECT now() - interval '10 min' AS at) t" %
+                  (n, status, ended))
+    world.allowed.add("orphan")
+    console = Console(world).enter()
+    text = console.page("/statistics")
+
+    def last(title):
+        table = text[text.index('<caption class="unseen">' + title):]
+        return re.findall(r'<td class="number">([^<]+)</td>', table[:table.index("</table>")].split("<tr>")[-1])
+    assert_equal(last("Events by the hour"), ["4", "2", "0", "1"], "accepted, completed, rejected, failed")
+    assert_equal(last("Time from acceptance"), ["2 s", "4 s"], "half of them, 99 of 100")
+    assert_true("Accepted, last 6 h</span> <span class=\"figure\">4<" in console.page("/"), "the overview")
+
+
+@test
 def two_consoles_act_on_each_event_once(world):
     failed(world, 400)
     consoles = [Console(world).enter() for _ in range(2)]
