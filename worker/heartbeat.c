@@ -235,10 +235,8 @@ static void work_without_controls(struct heartbeat *heartbeat)
 {
     log_warning("what operators have paused cannot be read: nothing counts as paused");
     heartbeat->phase = PHASE_WORKING;
-    for (int i = 0; i < TARGETS; i++) {
-        heartbeat->probes[i] = 0;
+    for (int i = 0; i < TARGETS; i++)
         target_set_paused(&heartbeat->peers[i]->target, false);
-    }
     heartbeat->options.on_obeyed(heartbeat->options.context);
 }
 

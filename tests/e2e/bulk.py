@@ -136,3 +136,17 @@ def a_search_without_an_index_can_be_stopped_and_shows_what_it_found(world):
         wait_until(world.blocked, "it waits for the table")
         terminal.process.send_signal(signal.SIGINT)
     assert_equal((terminal.end(), "stopped; there may be more" in terminal.text), (1, True), terminal.text)
+
+
+@test
+def what_fails_after_the_start_of_a_bulk_action_is_left_alone(world):
+    """Story: an event that a worker fails again while the replay goes on would be replayed again and again."""
+    insert_failed(world, 1050)  # more than the first page looks at
+    first = world.sql("SELECT id FROM outbox_events ORDER BY id LIMIT 1")
+    with world.holding("SELECT FROM issuing.outbox_events WHERE id = '%s' FOR UPDATE" % first):
+        terminal = Terminal(world, "replay", "--status", "FAILED", "--reason", "x").read_until("[y/N] ").type("y\n")
+        wait_until(world.blocked, "it waits for the first event")
+        insert_failed(world, 1, "link_refused")
+    assert_equal(terminal.end(), 0, "exit status")
+    assert_true("1,050 of 1,050 replayed." in terminal.text, terminal.text[-200:])
+    assert_equal(world.sql("SELECT reason_code FROM outbox_events WHERE status = 'FAILED'"), "link_refused", "left")

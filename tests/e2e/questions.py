@@ -84,8 +84,15 @@ def who_and_what(world, ids):
     assert_equal([row["id"] for row in ask(world, "list", "--last4", card["last4"], "--user", "carol",
                                            "--key", "again")], [ids["reissue"]], "by last4")
     assert_true(card["issuer_card_id"] in [made["id"] for made in world.sandbox.cards()], "the issuer's card id")
-    text = world.ctl("show", ids["reissue"]).stdout
-    assert_true(ids["card"] in text and "replaced" in text and TRACE in text, text)
+    for verb in ("show", "explain"):
+        text = world.ctl(verb, ids["reissue"]).stdout
+        for wanted in (ids["card"], "replaced", TRACE, card["issuer_card_id"]):
+            assert_true(wanted in text, "%s: %s in %s" % (verb, wanted, text))
+    # The issuer's support wants to see what happened.
+    bundle = ask(world, "list", "--status", "FAILED", "--code", "issuer_http_418", "--bundle")
+    assert_equal([(row["id"], row["user_id"], row["idempotency_key"], row["attempts"][-1]["outcome"])
+                  for row in bundle], [(ids["refused"], None, None, "failed")], "bundle")
+    assert_true("frank" not in json.dumps(bundle), "%r" % bundle)
     # 9. Why did a user get a 429, and until when?
     limits = ask(world, "limits", "lisa")[0]
     answer = world.post("lisa", "once-more")

@@ -3,12 +3,13 @@
 
 # libc6-dev, libc6-dbg and ca-certificates are only recommended by others, and recommendations are not installed.
 packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-openssl-dev libjson-c-dev libuv1-dev libssl-dev
-    libinih-dev node-llhttp check postgresql-15 python3 curl ca-certificates'
+    libinih-dev node-llhttp scdoc check postgresql-15 python3 curl ca-certificates'
 packages_test='openssl python3-h2 nginx haproxy pgbouncer prometheus'
 packages_bench='wrk nginx openssl'
 packages_model='spin'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
-packages_deb='build-essential debhelper dpkg-dev lintian scdoc systemd'
+packages_deb='build-essential debhelper dpkg-dev lintian systemd'
+packages_systemd='systemd systemd-sysv systemd-container dbus sudo postgresql-15 curl scdoc'
 packages_pages='man-db mandoc zsh'
 packages_fmt='clang-format'
 
