@@ -23,7 +23,6 @@ sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "e2e"), str(HERE.parents[1] / "bench")]
 
-import client  # noqa: E402
 import harness  # noqa: E402
 import pictures  # noqa: E402
 import server  # noqa: E402
@@ -141,8 +140,8 @@ def an_alarm_comes_when_it_must_and_not_when_all_is_well(suite):
         prometheus.scrape()
         wait_until(lambda: not prometheus.firing() and prometheus.query("sum(issuing_in_flight)"), "silence", 90)
         with world.others(every=0.05):
-            first = evaluations(prometheus)
-            wait_until(lambda: evaluations(prometheus) >= first + QUIET or prometheus.firing(), "some evaluations", 120)
+            first = prometheus.evaluations()
+            wait_until(lambda: prometheus.evaluations() >= first + QUIET or prometheus.firing(), "evaluations", 120)
             assert_equal(prometheus.firing(), set(), "alerts while all is well")
             rate, = prometheus.query("sum(rate(issuing_events_ended_total[10s]))")
             assert_true(rate[1] > 1, "cards were made meanwhile: %r" % (rate,))
@@ -152,13 +151,6 @@ def an_alarm_comes_when_it_must_and_not_when_all_is_well(suite):
         wait_until(lambda: prometheus.firing() >= {"IssuingNoWorker", "IssuingDown"}, "a stopped worker's alarms", 90)
     finally:
         stop(suite, world)
-
-
-def evaluations(prometheus):
-    """How often the rules were evaluated."""
-    page = client.call(prometheus.port, "GET", "/metrics").body.decode()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines()
-               if line.startswith("prometheus_rule_group_iterations_total{"))
 
 
 # ---- running --------------------------------------------------------------------------------------------------------

@@ -59,10 +59,18 @@ class Prometheus(Program):
             fresh.write_text(json.dumps(groups))
             fresh.rename(self.folder / (job + ".json"))
 
+    def fetch(self, path):
+        """The answer may be chunked, which our own client does not read."""
+        with urllib.request.urlopen("http://127.0.0.1:%d%s" % (self.port, path), timeout=60) as answer:
+            return answer.read().decode()
+
     def ask(self, path, **parameters):
-        url = "http://127.0.0.1:%d/api/v1/%s?%s" % (self.port, path, urllib.parse.urlencode(parameters))
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return json.load(answer)["data"]
+        return json.loads(self.fetch("/api/v1/%s?%s" % (path, urllib.parse.urlencode(parameters))))["data"]
+
+    def evaluations(self):
+        """How often the rules were evaluated."""
+        return sum(float(line.rsplit(" ", 1)[1]) for line in self.fetch("/metrics").splitlines()
+                   if line.startswith("prometheus_rule_group_iterations_total{"))
 
     def query(self, expression):
         """[(labels, value)] of this moment."""

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model e2e monitoring chaos asan guards deb systemd'
+test_groups='unit db model e2e monitoring console chaos asan guards deb systemd'
 default_groups='unit db model e2e monitoring' # of the last two the short parts only
 passed=0
 failed=0
@@ -14,20 +14,21 @@ test_help() {
 Without a NAME: the groups unit, db and model, the stories of e2e that are not marked @slow, and the quick part of
 monitoring.
 NAME is one of:
-  all       every group, whole
-  unit      the unit tests
-  db        the database tests
-  model     the protocol's model with small budgets of faults (./dev model full takes larger ones)
-  e2e       every end-to-end story
-  monitoring  metrics, alert rules and dashboard, by promtool and a Prometheus server
-  chaos     each kind of trouble once
-  asan      the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
-  guards    the guards of the tests that are listed as SHORT in tests/guards/run.py
-  deb       the Debian packages: what is in them, and the man pages and completions
-  systemd   the install by docs/install.md under a real systemd, and the packages if build/deb has them; about four
-            minutes, as root
-  e2e/PART  the end-to-end stories whose file or sentence contains PART
-  PART      the test programs whose name contains PART: flow, db/accept, asan/flow
+  all        every group, whole
+  unit       the unit tests
+  db         the database tests
+  model      the protocol's model with small budgets of faults (./dev model full takes larger ones)
+  e2e        every end-to-end story
+  monitoring metrics, alert rules and dashboard, by promtool and a Prometheus server
+  console    the operators' pages in a real browser (chromium, and packages of npm below build/)
+  chaos      each kind of trouble once
+  asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
+  guards     the guards of the tests that are listed as SHORT in tests/guards/run.py
+  deb        the Debian packages: what is in them, and the man pages and completions
+  systemd    the install by docs/install.md under a real systemd, and the packages if build/deb has them; about four
+             minutes, as root
+  e2e/PART   the end-to-end stories whose file or sentence contains PART
+  PART       the test programs whose name contains PART: flow, db/accept, asan/flow
 HELP
 }
 
@@ -61,7 +62,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | e2e | monitoring | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
+        unit | db | model | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -73,7 +74,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | e2e | monitoring | chaos | asan | guards | deb | systemd | e2e/*) ;;
+        unit | db | model | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -202,7 +203,7 @@ testing() {
         is_test_name "$word" || usage_error "no such test: $word"
     done
     wanted=$*
-    kinds='e2e monitoring chaos guards'
+    kinds='e2e monitoring console chaos guards'
     at_end() { summary; }
     # shellcheck disable=SC2086 # lists
     need $packages_build $packages_test $packages_model
@@ -228,6 +229,11 @@ testing() {
         '  ') run_python monitoring 120 --short ;;
         *) run_python monitoring 600 ;;
         esac
+    fi
+    if group console; then
+        # shellcheck disable=SC2086 # a list
+        (need $packages_browser) || say "without a browser: the group console counts as skipped"
+        run_python console 1200
     fi
     ! group chaos || run_python chaos 900 --short
     if group asan; then
