@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "ctl/action.h"
-#include "ctl/cluster.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"

@@ -105,15 +105,13 @@ static const char *hint_for(const char *message)
 
 int ctl_fail(const struct err *err)
 {
-    fflush(stdout);
-    fputs("issuing-ctl: ", stderr);
-    print_text(err->message, stderr);
     const char *hint = err->kind == ERR_DATABASE ? hint_for(err->message)
                        : strncmp(err->message, REFUSED_CONNECTION, sizeof(REFUSED_CONNECTION) - 1) == 0 ? ROLE_HINT
                                                                                                         : NULL;
-    if (hint)
-        fprintf(stderr, "; %s", hint);
-    fputc('\n', stderr);
+    char text[sizeof(err->message) + 300];
+    snprintf(text, sizeof(text), "%s%s%s", err->message, hint ? "; " : "", hint ? hint : "");
+    fflush(stdout);
+    log_complain("issuing-ctl", text); /* issuing-migrate.service is one of those who call */
     return err->kind == ERR_DATABASE && is_configuration(err->message) ? CTL_CONFIG : err_exit_code(err->kind);
 }
 
