@@ -4,7 +4,7 @@
     embed.py OUT_H OUT_C file.sql...
 
 Refuses what would only fail at run time: a name given twice, a statement without `-- why:` or shape, several
-statements under one name, and a parameter that does not carry its cast everywhere ($1::uuid[]): parameters travel in
+statements under one name, a part that is not there or never used, and a parameter that does not carry its cast everywhere ($1::uuid[]): parameters travel in
 binary, so the type that the server sees must be the type that pg_param.h wrote.
 Left out: whether the SQL is right; a test prepares each on the migrated schema.
 """
@@ -23,6 +23,8 @@ CALL = re.compile(r"SELECT [a-z0-9_]+(, [a-z0-9_]+)* FROM issuing\.[a-z0-9_]+\([
                   r"SELECT issuing\.hint\([^()]*\)::text")
 NAME = re.compile(r"--\s*name:(.*)")
 NAME_VALUE = re.compile(r"\s*([a-z][a-z0-9_]*)\s+:([a-z]+)\s*")
+PART = re.compile(r"--\s*part:\s*([a-z][a-z0-9_]*)\s*")
+INSERT = re.compile(r"\s*--\s*insert:\s*(.*?)\s*")
 WHY = re.compile(r"--\s*why:\s*\S")
 CAST = re.compile(r"\s*::\s*([a-z_0-9]+)(\s*\[\s*\])?", re.IGNORECASE)
 TOKEN = re.compile(
@@ -59,11 +61,45 @@ class Statement:
         raise Refused(f"{self.place}: {self.name}: {message}")
 
 
+def take_parts(path, lines):
+    """Returns the parts of one file by name, and its lines without them. A part ends before the next name or part."""
+    parts, rest, name = {}, [], None
+    for number, line in lines:
+        if PART.fullmatch(line):
+            name = PART.fullmatch(line)[1]
+            if name in parts:
+                raise Refused(f"{path}:{number}: there is a part {name} already")
+            parts[name] = []
+        elif name and not NAME.match(line):
+            parts[name].append(line)
+        else:
+            name = None
+            rest.append((number, line))
+    return parts, rest
+
+
+def insert_parts(path, lines):
+    """The lines of one file with each `-- insert: name` replaced by the lines of that part of the file."""
+    parts, lines = take_parts(path, lines)
+    used = set()
+    for number, line in lines:
+        wanted = INSERT.fullmatch(line)
+        if not wanted:
+            yield number, line
+            continue
+        if wanted[1] not in parts:
+            raise Refused(f"{path}:{number}: there is no part {wanted[1]} in this file")
+        used.add(wanted[1])
+        yield from ((number, part) for part in parts[wanted[1]])
+    for name in parts.keys() - used:
+        raise Refused(f"{path}: the part {name} is never inserted")
+
+
 def read(path):
     """The statements of one file, in order."""
     statements = []
     with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in insert_parts(path, list(enumerate(file, 1))):
             place = f"{path}:{number}"
             if NAME.match(line):
                 value = NAME_VALUE.fullmatch(NAME.match(line)[1])

@@ -2,6 +2,44 @@
 -- right on cards.number_record. The first 14 parameters of operator_pick_* are those of ctl/filter.c. A statement that
 -- returns an event returns the columns of ctl/event.h, in its order.
 
+-- part: event_columns
+-- The columns of ctl/event.h, in its order, but the last ones.
+e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
+e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
+e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
+e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+e.traceparent, c.issuer_card_id,
+
+-- part: event_filters
+-- ctl/filter.h, $1 to $14.
+($1::text IS NULL OR e.status = $1::text)
+AND ($2::text IS NULL OR e.event_type = $2::text)
+AND ($3::text IS NULL OR e.reason_code = $3::text)
+AND ($4::text IS NULL OR e.user_id = $4::text)
+AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+AND ($7::int8 IS NULL OR e.status = 'FAILED'
+    AND coalesce(e.completed_at, e.updated_at)
+        >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+     OR lower(e.payload ->> 'replaces') = lower($9::text))
+AND ($10::text IS NULL OR c.last4 = $10::text)
+AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+AND ($12::bool IS NOT TRUE
+     OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+     OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL)
+
+-- part: card_for_filters
+-- Each card is looked up by its request, and only for a filter on cards. OFFSET 0: a join that is free to choose may
+-- read all cards instead.
+LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                   WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                     AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true
+
 -- name: operator_session :none
 -- why: the first statement of every session of issuing-ctl: whatever search_path the role, the database or the caller
 -- has, names are found in PostgreSQL and in our schema only. A command, because a command looks up no name itself.
@@ -62,38 +100,19 @@ WHERE p.parent = 'outbox_events';
 -- why: the events that match, walked by the primary key, $18 of them looked at in one statement, so that no statement
 -- runs long however rare the matches are. Returns those that match, in order, and the last one that was looked at; the
 -- last column is how many were. A statement is planned with its values: a filter that is null disappears, and of the
--- two sort keys one. OFFSET 0: each card is looked up by its request, and only for a filter on cards; a join that is
--- free to choose may read all cards instead. No lock. $1-$14 filters (ctl/filter.h), $15 first id, $16 the id
--- before which it ends, $17 newest first, $18 how many to look at.
+-- two sort keys one. No lock. $1-$14 filters (ctl/filter.h), $15 first id, $16 the id before which it ends, $17 newest
+-- first, $18 how many to look at.
 SELECT m.id, m.updated_at, m.matches, m.looked
 FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
              row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
-             ($1::text IS NULL OR e.status = $1::text)
-             AND ($2::text IS NULL OR e.event_type = $2::text)
-             AND ($3::text IS NULL OR e.reason_code = $3::text)
-             AND ($4::text IS NULL OR e.user_id = $4::text)
-             AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
-             AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
-             AND ($7::int8 IS NULL OR e.status = 'FAILED'
-                 AND coalesce(e.completed_at, e.updated_at)
-                     >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
-             AND ($8::text IS NULL OR e.idempotency_key = $8::text)
-             AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
-                  OR lower(e.payload ->> 'replaces') = lower($9::text))
-             AND ($10::text IS NULL OR c.last4 = $10::text)
-             AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
-             AND ($12::bool IS NOT TRUE
-                  OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
-             AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
-                  OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
-             AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL) AS matches
+             -- insert: event_filters
+             AS matches
       FROM (SELECT * FROM issuing.outbox_events x
             WHERE ($15::uuid IS NULL OR x.id >= $15::uuid) AND ($16::uuid IS NULL OR x.id < $16::uuid)
             ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
             LIMIT $18::int8) e
-      LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
-                         WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
-                           AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true) m
+      -- insert: card_for_filters
+     ) m
 WHERE m.matches OR m.n = m.looked
 ORDER BY m.n;
 
@@ -102,32 +121,15 @@ ORDER BY m.n;
 SELECT m.id, m.updated_at, m.matches, m.looked
 FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
              row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
-             ($1::text IS NULL OR e.status = $1::text)
-             AND ($2::text IS NULL OR e.event_type = $2::text)
-             AND ($3::text IS NULL OR e.reason_code = $3::text)
-             AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
-             AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
-             AND ($7::int8 IS NULL OR e.status = 'FAILED'
-                 AND coalesce(e.completed_at, e.updated_at)
-                     >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
-             AND ($8::text IS NULL OR e.idempotency_key = $8::text)
-             AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
-                  OR lower(e.payload ->> 'replaces') = lower($9::text))
-             AND ($10::text IS NULL OR c.last4 = $10::text)
-             AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
-             AND ($12::bool IS NOT TRUE
-                  OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
-             AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
-                  OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
-             AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL) AS matches
+             -- insert: event_filters
+             AS matches
       FROM (SELECT * FROM issuing.outbox_events x
             WHERE x.user_id = $4::text AND ($15::uuid IS NULL OR x.id >= $15::uuid)
               AND ($16::uuid IS NULL OR x.id < $16::uuid)
             ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
             LIMIT $18::int8) e
-      LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
-                         WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
-                           AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true) m
+      -- insert: card_for_filters
+     ) m
 WHERE m.matches OR m.n = m.looked
 ORDER BY m.n;
 
@@ -136,33 +138,15 @@ ORDER BY m.n;
 SELECT m.id, m.updated_at, m.matches, m.looked
 FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
              row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
-             ($1::text IS NULL OR e.status = $1::text)
-             AND ($2::text IS NULL OR e.event_type = $2::text)
-             AND ($3::text IS NULL OR e.reason_code = $3::text)
-             AND ($4::text IS NULL OR e.user_id = $4::text)
-             AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
-             AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
-             AND ($7::int8 IS NULL OR e.status = 'FAILED'
-                 AND coalesce(e.completed_at, e.updated_at)
-                     >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
-             AND ($8::text IS NULL OR e.idempotency_key = $8::text)
-             AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
-                  OR lower(e.payload ->> 'replaces') = lower($9::text))
-             AND ($10::text IS NULL OR c.last4 = $10::text)
-             AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
-             AND ($12::bool IS NOT TRUE
-                  OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
-             AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
-                  OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
-             AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL) AS matches
+             -- insert: event_filters
+             AS matches
       FROM (SELECT * FROM issuing.outbox_events x
             WHERE x.failed_at IS NOT NULL AND ($15::uuid IS NULL OR x.id >= $15::uuid)
               AND ($16::uuid IS NULL OR x.id < $16::uuid)
             ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
             LIMIT $18::int8) e
-      LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
-                         WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
-                           AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true) m
+      -- insert: card_for_filters
+     ) m
 WHERE m.matches OR m.n = m.looked
 ORDER BY m.n;
 
@@ -171,28 +155,9 @@ ORDER BY m.n;
 -- sorted. All rows match; the last column is how many there are. No lock. Parameters as operator_pick_all.
 SELECT e.id, e.updated_at, true, count(*) OVER ()
 FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL) e
-LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
-                   WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
-                     AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true
-WHERE ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
-  AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
-  AND ($7::int8 IS NULL OR e.status = 'FAILED'
-      AND coalesce(e.completed_at, e.updated_at)
-          >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
-  AND ($8::text IS NULL OR e.idempotency_key = $8::text)
-  AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
-       OR lower(e.payload ->> 'replaces') = lower($9::text))
-  AND ($10::text IS NULL OR c.last4 = $10::text)
-  AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
-  AND ($12::bool IS NOT TRUE
-       OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
-  AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
-       OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
-  AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL)
+-- insert: card_for_filters
+WHERE
+  -- insert: event_filters
   AND ($15::uuid IS NULL OR e.id >= $15::uuid) AND ($16::uuid IS NULL OR e.id < $16::uuid)
 ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
 LIMIT $18::int8;
@@ -202,40 +167,18 @@ LIMIT $18::int8;
 SELECT e.id, e.updated_at, true, count(*) OVER ()
 FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL
       UNION ALL SELECT * FROM issuing.outbox_events y WHERE y.failed_at IS NOT NULL) e
-LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
-                   WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
-                     AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true
-WHERE ($1::text IS NULL OR e.status = $1::text)
-  AND ($2::text IS NULL OR e.event_type = $2::text)
-  AND ($3::text IS NULL OR e.reason_code = $3::text)
-  AND ($4::text IS NULL OR e.user_id = $4::text)
-  AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
-  AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
-  AND ($7::int8 IS NULL OR e.status = 'FAILED'
-      AND coalesce(e.completed_at, e.updated_at)
-          >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
-  AND ($8::text IS NULL OR e.idempotency_key = $8::text)
-  AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
-       OR lower(e.payload ->> 'replaces') = lower($9::text))
-  AND ($10::text IS NULL OR c.last4 = $10::text)
-  AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
-  AND ($12::bool IS NOT TRUE
-       OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
-  AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
-       OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
-  AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL)
+-- insert: card_for_filters
+WHERE
+  -- insert: event_filters
   AND ($15::uuid IS NULL OR e.id >= $15::uuid) AND ($16::uuid IS NULL OR e.id < $16::uuid)
 ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
 LIMIT $18::int8;
 
 -- name: operator_events :many
 -- why: events by their ids, in the order of the ids; primary keys. No lock. $1 ids.
-SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
-       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
-       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
-       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
-       e.traceparent, c.issuer_card_id, r.last4, r.status
+SELECT
+       -- insert: event_columns
+       r.last4, r.status
 FROM unnest($1::uuid[]) WITH ORDINALITY AS i (id, n)
 JOIN issuing.outbox_events e ON e.id = i.id
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
@@ -343,12 +286,9 @@ LIMIT $3::int8;
 -- why: FAILED -> PENDING and its audit row. Locks, conditions and what a replay resets are explained at issuing.replay
 -- in migrations/0009_operators.sql. No row = no such event; the last column says why nothing was done. $1 event, $2
 -- updated_at as seen in us or null, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
-SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
-       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
-       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
-       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
-       e.traceparent, c.issuer_card_id, NULL::text, NULL::text, r.refused
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
 FROM issuing.replay($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
@@ -372,12 +312,9 @@ WHERE e.id = $1::uuid;
 -- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel in migrations/0009_operators.sql. $1 event, $2
 -- updated_at as seen in us or null, $3 the text for the user, $4 actor, $5 user of the operating system, $6 SUDO_USER,
 -- $7 reason.
-SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
-       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
-       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
-       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
-       e.traceparent, c.issuer_card_id, NULL::text, NULL::text, r.refused
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
 FROM issuing.cancel($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
@@ -386,12 +323,9 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 -- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve in migrations/0009_operators.sql. $1 event, $2
 -- updated_at as seen in us or null, $3 the operator confirms that there is no card, $4 issuer.settle_time in ms, $5 the
 -- text for the user, $6 actor, $7 user of the operating system, $8 SUDO_USER, $9 reason.
-SELECT e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
-       e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
-       e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
-       e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
-       c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
-       e.traceparent, c.issuer_card_id, NULL::text, NULL::text, r.refused
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
 FROM issuing.resolve($1::uuid, $2::int8, $3::bool, $4::int8, $5::text, $6::text, $7::text, $8::text, $9::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
