@@ -1,9 +1,7 @@
 /* issuing-ctl targets: what the workers see of the issuer and core-api, and what operators have paused. */
 #include <stdio.h>
 
-#include "ctl/cluster.h"
-#include "ctl/ctl.h"
-#include "ctl/options.h"
+#include "ctl/cluster_show.h"
 #include "ctl/print.h"
 
 static void add_row(const struct cluster_target *target, int64_t now_us, struct table *table)
@@ -61,20 +59,7 @@ static bool print_targets(const struct ctl *ctl, const struct cluster *cluster, 
 
 static int run_targets(struct ctl *ctl, char **arguments, int count)
 {
-    const struct option_spec none[] = {{.name = NULL}};
-    struct cluster cluster = {0};
-    struct err err;
-    if (!options_read(none, arguments, count, &count, &err))
-        return ctl_fail(&err);
-    if (count > 0) {
-        err_set(&err, ERR_USAGE, "targets takes no argument");
-        return ctl_fail(&err);
-    }
-    int code = CTL_DONE;
-    if (!ctl_connect(ctl, &err) || !cluster_read(ctl->db, &cluster, &err) || !print_targets(ctl, &cluster, &err))
-        code = ctl_fail(&err);
-    cluster_done(&cluster);
-    return code;
+    return cluster_show(ctl, "targets", print_targets, arguments, count);
 }
 
 const struct ctl_command ctl_targets = {

@@ -1,9 +1,7 @@
 /* issuing-ctl workers: which workers run, and which have run within the last day. */
 #include <stdio.h>
 
-#include "ctl/cluster.h"
-#include "ctl/ctl.h"
-#include "ctl/options.h"
+#include "ctl/cluster_show.h"
 #include "ctl/print.h"
 
 static const char *state_of(const struct cluster_worker *worker)
@@ -67,20 +65,7 @@ static bool print_workers(const struct ctl *ctl, const struct cluster *cluster, 
 
 static int run_workers(struct ctl *ctl, char **arguments, int count)
 {
-    const struct option_spec none[] = {{.name = NULL}};
-    struct cluster cluster = {0};
-    struct err err;
-    if (!options_read(none, arguments, count, &count, &err))
-        return ctl_fail(&err);
-    if (count > 0) {
-        err_set(&err, ERR_USAGE, "workers takes no argument");
-        return ctl_fail(&err);
-    }
-    int code = CTL_DONE;
-    if (!ctl_connect(ctl, &err) || !cluster_read(ctl->db, &cluster, &err) || !print_workers(ctl, &cluster, &err))
-        code = ctl_fail(&err);
-    cluster_done(&cluster);
-    return code;
+    return cluster_show(ctl, "workers", print_workers, arguments, count);
 }
 
 const struct ctl_command ctl_workers = {

@@ -166,26 +166,11 @@ static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
     }
 }
 
-static const char *outcome_name(enum outcome_kind kind)
-{
-    switch (kind) {
-    case OUTCOME_EXECUTED:
-        return "executed";
-    case OUTCOME_REFUSED:
-        return "refused";
-    case OUTCOME_NOT_EXECUTED:
-        return "not_executed";
-    case OUTCOME_UNKNOWN:
-        return "unknown";
-    }
-    return "?";
-}
-
 static void count_step(struct flow *flow)
 {
     static_assert(STEP_COUNT <= WORKER_STEPS_MAX && OUTCOME_UNKNOWN < WORKER_OUTCOMES, "series for each of them");
     worker_series_count_step(flow->env->series, (int)flow->step, flow_step_name(flow->step), (int)flow->outcome.kind,
-                             outcome_name(flow->outcome.kind), clock_mono_us() - flow->step_started_us);
+                             outcome_kind_name(flow->outcome.kind), clock_mono_us() - flow->step_started_us);
 }
 
 /* The call is done: reports to the target what its result shows of the peer. */

@@ -27,6 +27,21 @@ const struct outcome_peer outcome_core = {
     .unreadable = OUTBOX_CAUSE_CORE_UNREADABLE,
 };
 
+const char *outcome_kind_name(enum outcome_kind kind)
+{
+    switch (kind) {
+    case OUTCOME_EXECUTED:
+        return "executed";
+    case OUTCOME_REFUSED:
+        return "refused";
+    case OUTCOME_NOT_EXECUTED:
+        return "not_executed";
+    case OUTCOME_UNKNOWN:
+        return "unknown";
+    }
+    return "?";
+}
+
 void outcome_executed(struct outcome *ret_outcome)
 {
     *ret_outcome =

@@ -44,6 +44,8 @@ struct outcome_peer {
 };
 extern const struct outcome_peer outcome_issuer, outcome_core;
 
+/* As metrics name it: "not_executed". */
+const char *outcome_kind_name(enum outcome_kind kind);
 /* What every call has in common. False for 200 and 201, and for 404 with not_found_is_answer: the caller reads the
  * answer, and *ret_outcome is untouched. */
 bool outcome_of_call(const struct http_call *call, const struct outcome_peer *peer, bool not_found_is_answer,
