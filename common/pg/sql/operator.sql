@@ -906,7 +906,7 @@ SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s
                   OR e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused'))) END,
        clock_timestamp()
 FROM seen s
-ORDER BY s.target DESC
+ORDER BY s.target IN ('issuer', 'core') DESC, s.target DESC
 LIMIT 64;
 
 -- name: operator_control :one
