@@ -21,11 +21,13 @@
 #define TIMEOUT_MS 5000
 #define AWAY_TIMEOUT_MS 1000  /* while no connection is up */
 #define ACCEPT_WITHIN_MS 8000 /* from acceptor_submit() to a verdict, however often it is tried */
+#define LOG_GAP_MS 1000       /* between lines about requests that were given up */
 
 struct acceptor {
     struct acceptor_options options;
     struct accept_queue queue;
     struct pg_batcher *batcher;
+    int64_t given_up_logged_ms; /* when the log got the last line about requests that were given up */
     struct closing closing;
 };
 
@@ -150,10 +152,17 @@ static bool on_refused(void *context, struct pg_batch_item *item, const struct p
     return false;
 }
 
+/* The pool logs that the database is away. A database that is there and refuses again and again, with a full disk for
+ * example, would be seen nowhere but in a metric. */
 static void on_given_up(void *context, struct pg_batch_item *item, const char *why)
 {
-    (void)why; /* the pool reports its state, and the client learns no more than 503 */
-    decide(context, acceptance_of(item), ACCEPTANCE_UNAVAILABLE);
+    struct acceptor *acceptor = context;
+    int64_t now_ms = clock_mono_ms();
+    if (pg_pool_ready(acceptor->options.pool) && now_ms - acceptor->given_up_logged_ms >= LOG_GAP_MS) {
+        acceptor->given_up_logged_ms = now_ms;
+        log_error("requests could not be recorded in time", LOG_TEXT("why", why));
+    }
+    decide(acceptor, acceptance_of(item), ACCEPTANCE_UNAVAILABLE);
 }
 
 static const struct pg_batcher_hooks hooks = {

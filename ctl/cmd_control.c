@@ -97,7 +97,9 @@ static void why_refused(const char *refused, const struct cluster_target *target
         snprintf(ret_text, size, "no target has such a name");
 }
 
-static void describe(enum control control, const struct cluster_target *target, char *ret_text, size_t size)
+/* took_calls: nothing kept calls from the target before. */
+static void describe(enum control control, const struct cluster_target *target, bool took_calls, char *ret_text,
+                     size_t size)
 {
     int64_t obeyed = obeyed_by(control, target);
     if (target->workers == 0)
@@ -105,6 +107,8 @@ static void describe(enum control control, const struct cluster_target *target, 
     else if (obeyed < target->workers)
         snprintf(ret_text, size, "%lld of %lld living workers have not obeyed within %d s: see issuing-ctl workers",
                  (long long)(target->workers - obeyed), (long long)target->workers, OBEYED_WITHIN_MS / 1000);
+    else if (control == PROBE && took_calls)
+        snprintf(ret_text, size, "it takes calls already, so there was nothing to probe");
     else if (control != PROBE || target->open + target->half_open == 0)
         snprintf(ret_text, size, "%lld of %lld living workers obey", (long long)obeyed, (long long)target->workers);
     else
@@ -115,7 +119,7 @@ static void describe(enum control control, const struct cluster_target *target, 
 }
 
 static bool report(const struct ctl *ctl, enum control control, const char *name, const struct cluster *cluster,
-                   const char *refused, struct err *err)
+                   bool took_calls, const char *refused, struct err *err)
 {
     const struct cluster_target *target = cluster_find_target(cluster, name);
     const char *word = refused[0] ? "refused" : controls[control].done;
@@ -124,7 +128,7 @@ static bool report(const struct ctl *ctl, enum control control, const char *name
     if (refused[0])
         why_refused(refused, target, text, sizeof(text));
     else
-        describe(control, target ? target : &none, text, sizeof(text));
+        describe(control, target ? target : &none, took_calls, text, sizeof(text));
     if (!ctl->json) {
         printf("%s  %s: ", name, word);
         print_text(text, stdout);
@@ -143,15 +147,18 @@ static bool run(struct ctl *ctl, enum control control, const char *name, const s
                 struct cluster *cluster, int *ret_code, struct err *err)
 {
     char refused[32] = "";
-    if (!ctl_connect(ctl, err) || !cluster_read(ctl->db, cluster, err) || !is_known(cluster, name, err) ||
-        !ask(ctl, control, name, action, refused, err))
+    if (!ctl_connect(ctl, err) || !cluster_read(ctl->db, cluster, err) || !is_known(cluster, name, err))
+        return false;
+    bool took_calls = cluster_find_target(cluster, name)->shut == 0;
+    if (!ask(ctl, control, name, action, refused, err))
         return false;
     if (refused[0]) {
         *ret_code = CTL_REFUSED;
         cluster_done(cluster);
-        return cluster_read(ctl->db, cluster, err) && report(ctl, control, name, cluster, refused, err);
+        return cluster_read(ctl->db, cluster, err) && report(ctl, control, name, cluster, took_calls, refused, err);
     }
-    return wait_for_workers(ctl, control, name, cluster, err) && report(ctl, control, name, cluster, refused, err);
+    return wait_for_workers(ctl, control, name, cluster, err) &&
+           report(ctl, control, name, cluster, took_calls, refused, err);
 }
 
 static int run_control(struct ctl *ctl, enum control control, char **arguments, int count)

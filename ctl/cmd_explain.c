@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "ctl/action.h"
-#include "ctl/cluster.h"
 #include "ctl/ctl.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
@@ -202,6 +201,28 @@ static void print_history(const struct story *story)
     }
 }
 
+/* By what other names the issuer, the client and other services know it. */
+static void print_names(const struct event *event)
+{
+    if (event->replaces) {
+        fputs("It replaces the card ", stdout);
+        print_text(event->replaces, stdout);
+        if (event->replaced_last4)
+            printf(", ending in %s, %s", event->replaced_last4, event->replaced_status);
+        fputs(".\n", stdout);
+    }
+    if (event->issuer_card_id) {
+        fputs("The issuer calls its card ", stdout);
+        print_text(event->issuer_card_id, stdout);
+        fputs(".\n", stdout);
+    }
+    if (event->traceparent) {
+        fputs("The client's traceparent is ", stdout);
+        print_text(event->traceparent, stdout);
+        fputs(".\n", stdout);
+    }
+}
+
 static void print_head(const struct event *event)
 {
     char time[PRINT_TIME_SIZE];
@@ -227,6 +248,7 @@ static void print_head(const struct event *event)
         printf("Its card is %s, ending in %s, %s.\n", event->card_id_text, event->last4, event->card_status);
     else if (event->outcome_unknown)
         puts("Whether the issuer made a card for it is unknown.");
+    print_names(event);
 }
 
 static void print_next(const struct event *event, const struct outlook *outlook)

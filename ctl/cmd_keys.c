@@ -28,11 +28,14 @@ static int generate(struct ctl *ctl, const char *path)
             json_free(object);
         return CTL_DONE;
     }
+    /* The units load credentials from there by themselves (LoadCredential=). */
+    bool is_credential = strstr(path, "/credstore") != NULL;
     printf("Wrote %s (mode 0600) with the active key %" PRIu32 ".\n"
-           "Next: set card.keys_file to it and let the api and the worker read it, nobody else; and keep a copy in a "
-           "safe place:\n"
+           "Next: %s; and keep a copy in a safe place:\n"
            "without it the stored card numbers cannot be read any more.\n",
-           path, key_id);
+           path, key_id,
+           is_credential ? "start or reload the api and the worker, whose units load it from there"
+                         : "set card.keys_file to it and let the api and the worker read it, nobody else");
     return CTL_DONE;
 }
 

@@ -68,20 +68,24 @@ static struct json *tries_json(const struct pg_rows *rows)
 static bool print_as_json(const struct limits *limits, const struct pg_rows *rows)
 {
     struct json *object = json_new_object(), *tries = tries_json(rows);
-    bool whole = object && tries && json_set(object, "tries", tries);
-    if (!whole)
+    if (!object || !tries) {
+        json_free(object);
         json_free(tries);
-    whole = whole && json_set_text(object, "user_id", limits->user) &&
-            json_set_integer(object, "limit", limits->count) &&
-            json_set_integer(object, "window_ms", limits->window_ms) &&
-            json_set_text(object, "counts", limits->attempts_count ? "attempts" : "accepted") &&
-            json_set_integer(object, "accepted", limits->accepted) &&
-            json_set_integer(object, "refused", limits->refused) &&
-            json_set(object, "limited", json_new_bool(limits->frees_s > 0)) &&
-            print_set_time(object, "frees_at", limits->frees_us) &&
-            json_set_integer(object, "retry_after_seconds", limits->frees_s);
-    if (whole)
-        return print_json(object, stdout);
+        return false;
+    }
+    if (json_set_text(object, "user_id", limits->user) && json_set_integer(object, "limit", limits->count) &&
+        json_set_integer(object, "window_ms", limits->window_ms) &&
+        json_set_text(object, "counts", limits->attempts_count ? "attempts" : "accepted") &&
+        json_set_integer(object, "accepted", limits->accepted) &&
+        json_set_integer(object, "refused", limits->refused) &&
+        json_set(object, "limited", json_new_bool(limits->frees_s > 0)) &&
+        print_set_time(object, "frees_at", limits->frees_us) &&
+        json_set_integer(object, "retry_after_seconds", limits->frees_s)) {
+        if (json_set(object, "tries", tries))
+            return print_json(object, stdout);
+        tries = NULL; /* json_set took it */
+    }
+    json_free(tries);
     json_free(object);
     return false;
 }

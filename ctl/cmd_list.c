@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "ctl/bundle.h"
 #include "ctl/ctl.h"
 #include "ctl/event.h"
 #include "ctl/filter.h"
@@ -19,10 +20,25 @@ struct list {
     struct filter filter;
     struct table table;
     int64_t limit, shown;
+    bool bundles;               /* for people outside: bundle.h */
     bool is_cut;                /* there are more */
     struct uuid ids[FETCH_MAX]; /* matched, not printed */
     int count;
 };
+
+static bool print_event(struct list *list, const struct event *event, struct err *err)
+{
+    struct json *json;
+    if (list->bundles) {
+        if (!bundle_json(list->ctl->db, event, &json, err))
+            return false;
+        return print_json(json, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    }
+    if (list->ctl->json)
+        return print_json(event_json(event), stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    event_add_row(event, &list->table);
+    return true;
+}
 
 /* Prints the events that were collected. One that changed since and is in another status than was asked for is left
  * out. */
@@ -41,10 +57,8 @@ static bool print_collected(struct list *list, struct err *err)
         if (list->filter.status && event.status != list->filter.wanted)
             continue;
         list->shown++;
-        if (!list->ctl->json)
-            event_add_row(&event, &list->table);
-        else if (!print_json(event_json(&event), stdout))
-            return err_set(err, ERR_MEMORY, "out of memory");
+        if (!print_event(list, &event, err))
+            return false;
     }
     return table_flush(&list->table, stdout) || err_set(err, ERR_MEMORY, "out of memory");
 }
@@ -90,7 +104,10 @@ static int run_list(struct ctl *ctl, char **arguments, int count)
 {
     struct list list = {.ctl = ctl};
     struct err err;
-    const struct option_spec specs[] = {FILTER_OPTIONS(&list.filter), {.name = NULL}};
+    const struct option_spec specs[] = {FILTER_OPTIONS(&list.filter),
+                                        FILTER_ORDER_OPTION(&list.filter),
+                                        {.name = "bundle", .flag = &list.bundles},
+                                        {.name = NULL}};
     if (!options_read(specs, arguments, count, &count, &err) || !filter_check(&list.filter, &err))
         return ctl_fail(&err);
     if (count > 0) {
@@ -120,12 +137,14 @@ static int run_list(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_list = {
     .word = "list",
-    .usage = "[FILTERS] [--oldest-first] [--limit N]",
+    .usage = "[FILTERS] [--oldest-first] [--limit N] [--bundle]",
     .summary = "events by filter, newest first",
     .help = "Lists events, newest first. An event is listed when all filters hold.\n\n"
             "  --status S     PENDING, PROCESSING, COMPLETED, REJECTED or FAILED\n" FILTER_HELP
-            "  --oldest-first    the oldest first\n"
-            "  --limit N      at most N events, 100 by default; a note on standard error says when there are "
-            "more\n" FILTER_COSTS "Ctrl-C ends the search (exit 1); what was found until then is printed.\n",
+            "  --oldest-first the oldest first\n"
+            "  --limit N      at most N events, 100 by default; standard error says when there are more\n"
+            "  --bundle       for people outside, as JSON: each event with its attempts, and without what names\n"
+            "                 its user (user id, client key, trace, last digits)\n" FILTER_COSTS
+            "Ctrl-C ends the search (exit 1); what was found until then is printed.\n",
     .run = run_list,
 };

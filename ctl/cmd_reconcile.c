@@ -359,8 +359,8 @@ static void print_summary(const struct reconcile *reconcile, bool by_filter)
                 "the same command again for the rest\n",
                 reconcile->open);
     else if (reconcile->open > 0)
-        fprintf(stderr,
-                "issuing-ctl: no result in time; is a worker running, and is the breaker of the issuer closed?\n");
+        fprintf(stderr, "issuing-ctl: no result in time; issuing-ctl workers and targets show whether a worker can ask "
+                        "the issuer\n");
 }
 
 static int run_reconcile(struct ctl *ctl, char **arguments, int count)

@@ -104,7 +104,7 @@ bool filter_check(struct filter *filter, struct err *err)
 
 bool filter_set(struct filter *filter, const char *name, const char *value, struct err *err)
 {
-    const struct option_spec specs[] = {FILTER_OPTIONS(filter), {.name = NULL}};
+    const struct option_spec specs[] = {FILTER_OPTIONS(filter), FILTER_ORDER_OPTION(filter), {.name = NULL}};
     return options_set(specs, name + strspn(name, "-"), value, err);
 }
 

@@ -31,16 +31,22 @@ struct filter {
 };
 
 /* The rows for a list of option_spec. */
-#define FILTER_OPTIONS(filter)                                                                                      \
-    {.name = "status", .text = &(filter)->status}, {.name = "type", .text = &(filter)->type},                       \
-        {.name = "code", .text = &(filter)->code}, {.name = "user", .text = &(filter)->user},                       \
-        {.name = "since", .text = &(filter)->since}, {.name = "until", .text = &(filter)->until},                   \
-        {.name = "failed-since", .text = &(filter)->failed_since}, {.name = "key", .text = &(filter)->key},         \
-        {.name = "card", .text = &(filter)->card}, {.name = "last4", .text = &(filter)->last4},                     \
-        {.name = "trace", .text = &(filter)->trace}, {.name = "unknown", .flag = &(filter)->unknown},               \
-        {.name = "overdue", .flag = &(filter)->overdue}, {.name = "oldest-first", .flag = &(filter)->oldest_first}, \
-    {                                                                                                               \
-        .name = "limit", .number = &(filter)->limit, .min = 1, .max = FILTER_LIMIT_MAX                              \
+#define FILTER_OPTIONS(filter)                                                                              \
+    {.name = "status", .text = &(filter)->status}, {.name = "type", .text = &(filter)->type},               \
+        {.name = "code", .text = &(filter)->code}, {.name = "user", .text = &(filter)->user},               \
+        {.name = "since", .text = &(filter)->since}, {.name = "until", .text = &(filter)->until},           \
+        {.name = "failed-since", .text = &(filter)->failed_since}, {.name = "key", .text = &(filter)->key}, \
+        {.name = "card", .text = &(filter)->card}, {.name = "last4", .text = &(filter)->last4},             \
+        {.name = "trace", .text = &(filter)->trace}, {.name = "unknown", .flag = &(filter)->unknown},       \
+        {.name = "overdue", .flag = &(filter)->overdue},                                                    \
+    {                                                                                                       \
+        .name = "limit", .number = &(filter)->limit, .min = 1, .max = FILTER_LIMIT_MAX                      \
+    }
+
+/* The row of those that show events in one order or the other; bulk actions take the oldest first. */
+#define FILTER_ORDER_OPTION(filter)                             \
+    {                                                           \
+        .name = "oldest-first", .flag = &(filter)->oldest_first \
     }
 
 /* For the help of a command, behind a line of its own for --status. */

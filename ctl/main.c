@@ -1,23 +1,29 @@
 /* issuing-ctl: the operator's tool. It talks to PostgreSQL only.
  *
  * The commands are a table; each has a file of its own. Standard output is the result (a table, or JSON lines),
- * standard error is everything else. No command waits for input. docs/troubleshoot.md lists the exit codes.
+ * standard error is everything else. Only a bulk action asks a question, and only at a terminal. docs/troubleshoot.md lists the exit codes.
  * Left out: calls to the issuer and core-api, which only workers make. */
 #include "ctl/ctl.h"
 
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/base/secret.h"
 #include "ctl/print.h"
+#include "ctl/role.h"
 #include "migrations.h"
 #include "statements.h"
 
 #ifndef ISSUING_VERSION
 #define ISSUING_VERSION "unversioned"
 #endif
+
+#define REFUSED_CONNECTION "the database does not let this role in"
 
 static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
@@ -27,12 +33,22 @@ static const struct ctl_command *const commands[] = {
     &ctl_console, &ctl_doctor,  &help_command, &version_command,
 };
 
+/* libpq takes PGUSER only where neither database.url nor a service names a user. */
+static void choose_role(void)
+{
+    const struct passwd *entry = getpwuid(geteuid());
+    char role[ROLE_SIZE];
+    if (entry && role_of_user(entry->pw_name, role))
+        (void)setenv("PGUSER", role, 0);
+}
+
 bool ctl_connect_only(struct ctl *ctl, struct err *err)
 {
     const char *url = ctl->config->database.url;
+    choose_role();
     if (!pg_sync_open(url ? url : "", "issuing-ctl", &ctl->db, err))
         return err->kind == ERR_AWAY     ? err_prefix(err, "the database is away")
-               : err->kind == ERR_CONFIG ? err_prefix(err, "the database does not let this role in")
+               : err->kind == ERR_CONFIG ? err_prefix(err, REFUSED_CONNECTION)
                                          : false;
     return pg_sync_query(ctl->db, &sql_operator_session, NULL, NULL, err);
 }
@@ -65,6 +81,10 @@ static bool is_configuration(const char *message)
            strstr(message, "(SQLSTATE 3F000)");
 }
 
+#define ROLE_HINT                                                                                                  \
+    "operators run `sudo -u issuing-operator issuing-ctl ...`; else name the role, its password and the database " \
+    "by database.url or PGUSER, PGPASSFILE and PGDATABASE"
+
 /* The usual cause of a refusal of the database. */
 static const char *hint_for(const char *message)
 {
@@ -85,13 +105,13 @@ static const char *hint_for(const char *message)
 
 int ctl_fail(const struct err *err)
 {
+    const char *hint = err->kind == ERR_DATABASE ? hint_for(err->message)
+                       : strncmp(err->message, REFUSED_CONNECTION, sizeof(REFUSED_CONNECTION) - 1) == 0 ? ROLE_HINT
+                                                                                                        : NULL;
+    char text[sizeof(err->message) + 300];
+    snprintf(text, sizeof(text), "%s%s%s", err->message, hint ? "; " : "", hint ? hint : "");
     fflush(stdout);
-    fputs("issuing-ctl: ", stderr);
-    print_text(err->message, stderr);
-    const char *hint = err->kind == ERR_DATABASE ? hint_for(err->message) : NULL;
-    if (hint)
-        fprintf(stderr, "; %s", hint);
-    fputc('\n', stderr);
+    log_complain("issuing-ctl", text); /* issuing-migrate.service is one of those who call */
     return err->kind == ERR_DATABASE && is_configuration(err->message) ? CTL_CONFIG : err_exit_code(err->kind);
 }
 

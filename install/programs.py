@@ -18,7 +18,8 @@ COMMAND = re.compile(r"^  ([a-z]+) +(\S.*)$")
 # A row of a list: a term, two blanks or more, its description; lines that are indented further continue it. A term is
 # an option with its value, or words of the usage line.
 ROW = re.compile(r"^( *)(\S+(?: \S+)*)  +(\S.*)$")
-OPTION = re.compile(r"^(--[a-z][a-z0-9-]*)(?: ([A-Z]+|[a-z|]+))?$")
+OPTION = re.compile(r"^(--[a-z][a-z0-9-]*)(?: (\S+))?$")
+USAGE_OPTION = re.compile(r"(--[a-z][a-z0-9-]*)(?: ([^\s\[\]|-][^\s\[\]]*))?")
 SANDBOX_OPTION = re.compile(r"^  (--[a-z-]+)(?: (\S+))? {2,}(\S.*)$")
 
 
@@ -81,20 +82,14 @@ def read_blocks(text):
 
 def read_usage(usage):
     """Options and words of a usage line: "status [FILE] | retire ID [FILE] [--rate N]"."""
-    words = usage.replace("[", " ").replace("]", " ").split()
-    options, arguments = {}, []
-    for index, word in enumerate(words):
-        following = words[index + 1] if index + 1 < len(words) else ""
-        if word.startswith("--"):
-            options[word] = following if re.match(r"[A-Za-z]+(\|[a-z]+)*$", following) else None
-        elif word != "|" and not (index and words[index - 1].startswith("--")):
-            arguments.append(word.removesuffix("..."))
-    return options, arguments
+    options = dict(USAGE_OPTION.findall(usage))
+    words = re.sub(r"[\[\]|]", " ", USAGE_OPTION.sub(" ", usage)).split()
+    return {name: value or None for name, value in options.items()}, [word.removesuffix("...") for word in words]
 
 
 def choices(value, text):
     """The words that an option takes, where they are listed: `hour|day`, or names in capitals in its description."""
-    if value and "|" in value:
+    if value and re.match(r"[a-z]+(\|[a-z]+)+$", value):
         return value.split("|")
     if value == "S":
         return re.findall(r"\b[A-Z]{3,}\b", text)

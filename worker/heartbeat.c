@@ -12,7 +12,7 @@
 #include "common/pg/sql/statements.h"
 
 #define QUERY_TIMEOUT_MS 2000
-#define LEAVE_TIMEOUT_MS 500
+#define LEAVE_TIMEOUT_MS 1500
 #define FIRST_PAUSE_MS 500 /* after a first heartbeat that failed */
 #define IDLE_POLL_MS 20
 #define TARGETS 2
@@ -235,17 +235,15 @@ static void work_without_controls(struct heartbeat *heartbeat)
 {
     log_warning("what operators have paused cannot be read: nothing counts as paused");
     heartbeat->phase = PHASE_WORKING;
-    for (int i = 0; i < TARGETS; i++) {
-        heartbeat->probes[i] = 0;
+    for (int i = 0; i < TARGETS; i++)
         target_set_paused(&heartbeat->peers[i]->target, false);
-    }
     heartbeat->options.on_obeyed(heartbeat->options.context);
 }
 
 static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result)
 {
-    bool is_away = result->kind == PG_NOT_SENT; /* the daemon has logged that */
-    if (is_away)
+    /* The database is away, starts, or is a standby yet. The daemon has logged that. */
+    if (result->kind == PG_NOT_SENT || pg_sqlstate_is_transient(result->sqlstate))
         return;
     if (heartbeat->failures++ == 0)
         log_warning("a heartbeat failed", LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));

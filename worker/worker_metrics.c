@@ -15,19 +15,11 @@ static const struct metric_family families[] = {WORKER_METRICS(METRIC_FAMILY)};
 /* ---- reasons ---- */
 
 /* Answers that a peer usually gives, and the classes of the others. */
-#define ANSWERS(X, peer)                                                                                    \
-    X(peer "_http_3xx")                                                                                     \
-    X(peer "_http_401")                                                                                     \
-    X(peer "_http_403")                                                                                     \
-    X(peer "_http_404") X(peer "_http_405") X(peer "_http_408") X(peer "_http_409") X(peer "_http_425")     \
-        X(peer "_http_429") X(peer "_http_4xx") X(peer "_http_500") X(peer "_http_502") X(peer "_http_503") \
-            X(peer "_http_504") X(peer "_http_5xx")
-
-static const char *const answers[] = {
-#define X(word) word,
-    ANSWERS(X, "issuer") ANSWERS(X, "core")
-#undef X
-};
+#define ANSWERS(peer)                                                                                               \
+    peer "_http_3xx", peer "_http_401", peer "_http_403", peer "_http_404", peer "_http_405", peer "_http_408",     \
+        peer "_http_409", peer "_http_425", peer "_http_429", peer "_http_4xx", peer "_http_500", peer "_http_502", \
+        peer "_http_503", peer "_http_504", peer "_http_5xx"
+static const char *const answers[] = {ANSWERS("issuer"), ANSWERS("core")};
 
 static const char *const causes[] = {
 #define X(name, word, text) #word,

@@ -18,8 +18,8 @@
 struct pg_sync {
     PGconn *connection;
     char sqlstate[6];
-    int64_t answer_ms; /* the longest wait for an answer; 0 = for ever */
-    bool is_late;      /* an answer did not come in time: the connection is of no use any more */
+    int64_t answer_ms;     /* the longest wait for an answer; 0 = for ever */
+    bool is_late;          /* an answer did not come in time: the connection is of no use any more */
     struct pg_doubt doubt; /* about the commit of the current call */
 };
 
@@ -43,6 +43,8 @@ static bool find_sqlstate(const char *message, char ret_state[6])
 static bool is_misconfigured(PGconn *connection, int64_t took_ms)
 {
     char state[6] = "";
+    if (PQconnectionNeedsPassword(connection)) /* and has none; the server says nothing then */
+        return true;
     if (took_ms > 1000)
         return false;
     PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);

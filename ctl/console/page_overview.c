@@ -41,7 +41,7 @@ static void write_tiles(struct buf *out, const struct status_open *open, int64_t
     char age[64] = "nothing waits", held[48], span[PRINT_SPAN_SIZE];
     if (open->count > 0)
         snprintf(age, sizeof(age), "oldest %s", print_span(open->now_us - open->oldest_us, span));
-    snprintf(held, sizeof(held), "%" PRId64 " with an unknown outcome", open->unknown);
+    snprintf(held, sizeof(held), "%" PRId64 " of unknown outcome", open->unknown);
     buf_put_text(out, "<ul id=\"tiles\" class=\"tiles\" data-live>\n");
     write_tile(out, "/events?status=FAILED&order=oldest", "Wait for an operator", failed, failed >= STATUS_ROWS_MAX,
                failed > 0 ? "FAILED" : "none");

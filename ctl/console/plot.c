@@ -11,17 +11,42 @@
 #define RIGHT 12
 #define TOP 12
 #define BOTTOM 24
-#define GRID_LINES 4
 #define TIME_LABELS 6
 
-int64_t plot_top(int64_t value)
+/* Tops of an axis, in order, each with the number of its parts, so that every line of the grid has a round value. */
+struct top {
+    int64_t value;
+    int parts;
+};
+
+static struct top first_above(const struct top *tops, size_t count, int64_t factor, int64_t value)
 {
-    static const int64_t steps[] = {1, 2, 5};
-    for (int64_t power = 1; power <= INT64_MAX / 100; power *= 10)
-        for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
-            if (steps[i] * power >= value)
-                return steps[i] * power;
-    return value;
+    for (size_t i = 0; i < count; i++)
+        if (tops[i].value * factor >= value)
+            return (struct top){tops[i].value * factor, tops[i].parts == 2 && factor >= 10 ? 4 : tops[i].parts};
+    return (struct top){0, 0};
+}
+
+static struct top top_of(int64_t value, bool is_duration)
+{
+    static const struct top numbers[] = {{1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 3}, {8, 4}, {10, 5}};
+    static const struct top spans[] = {{100, 4},         {200, 4},         {400, 4},          {1000, 4},
+                                       {2000, 4},        {4000, 4},        {10000, 5},        {20000, 4},
+                                       {40000, 4},       {60000, 4},       {120000, 4},       {240000, 4},
+                                       {600000, 5},      {1200000, 4},     {2400000, 4},      {3600000, 4},
+                                       {2 * 3600000, 4}, {4 * 3600000, 4}, {12 * 3600000, 4}, {24 * 3600000, 4}};
+    const int64_t day = 24 * 3600000;
+    struct top top = {0, 0};
+    if (is_duration)
+        top = first_above(spans, ARRAY_SIZE(spans), 1, value);
+    for (int64_t power = 1; top.parts == 0 && power <= INT64_MAX / (10 * day); power *= 10)
+        top = first_above(numbers, ARRAY_SIZE(numbers), is_duration ? power * day : power, value);
+    return top.parts > 0 ? top : (struct top){value, 1};
+}
+
+int64_t plot_top(int64_t value, bool is_duration)
+{
+    return top_of(value, is_duration).value;
 }
 
 static int64_t greatest(const struct plot *plot, const struct pg_rows *rows)
@@ -48,16 +73,16 @@ static double x_of(int row, int count)
     return count < 2 ? LEFT : LEFT + (double)(WIDTH - LEFT - RIGHT) * row / (count - 1);
 }
 
-static void write_axes(struct buf *out, const struct plot *plot, const struct pg_rows *rows, int height, int64_t top)
+static void write_axes(struct buf *out, const struct plot *plot, const struct pg_rows *rows, int height, struct top top)
 {
-    int count = pg_rows_count(rows), lines = top < GRID_LINES ? (int)top : GRID_LINES;
-    for (int line = 0; line <= lines; line++) {
-        double y = height - BOTTOM - (double)(height - TOP - BOTTOM) * line / lines;
+    int count = pg_rows_count(rows);
+    for (int line = 0; line <= top.parts; line++) {
+        double y = height - BOTTOM - (double)(height - TOP - BOTTOM) * line / top.parts;
         buf_put_format(out,
                        "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"axis\" x=\"%d\" y=\"%.1f\" "
                        "text-anchor=\"end\">",
                        LEFT, y, WIDTH - RIGHT, LEFT - 8, y + 4);
-        write_value(out, plot, top * line / lines);
+        write_value(out, plot, top.value * line / top.parts);
         buf_put_text(out, "</text>\n");
     }
     for (int row = 0; row<count; row += count / TIME_LABELS> 0 ? count / TIME_LABELS : 1) {
@@ -129,7 +154,8 @@ static void write_table(struct buf *out, const struct plot *plot, const struct p
 void plot_write(struct buf *out, const struct plot *plot, const struct pg_rows *rows)
 {
     int height = plot->is_small ? 150 : 220;
-    int64_t most = greatest(plot, rows), top = plot_top(most);
+    int64_t most = greatest(plot, rows);
+    struct top top = top_of(most, plot->is_duration);
     buf_put_text(out, "<figure class=\"plot\">\n");
     write_legend(out, plot);
     buf_put_format(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"%s-title\">\n", WIDTH, height,
@@ -139,7 +165,7 @@ void plot_write(struct buf *out, const struct plot *plot, const struct pg_rows *
     buf_put_text(out, ".</title>\n");
     write_axes(out, plot, rows, height, top);
     for (int i = 0; i < plot->series_count; i++)
-        write_line(out, &plot->series[i], rows, height, top);
+        write_line(out, &plot->series[i], rows, height, top.value);
     buf_put_text(out, "</svg>\n");
     write_table(out, plot, rows);
     buf_put_text(out, "</figure>\n");

@@ -23,7 +23,7 @@ struct plot {
 
 /* rows: the first column is the time at which a part begins, oldest first. */
 void plot_write(struct buf *out, const struct plot *plot, const struct pg_rows *rows);
-/* The smallest of 1, 2, 5, 10, 20, 50 ... that is not below `value`, at least 1: the top of an axis. */
-int64_t plot_top(int64_t value);
+/* The top of an axis: the first round value that is not below `value`, at least 1. is_duration: ms, round in its units. */
+int64_t plot_top(int64_t value, bool is_duration);
 
 #endif

@@ -121,7 +121,9 @@ void selection_write_words(struct buf *out, const struct form *form, const char 
         const char *value = form_get(form, fields[i].name);
         if (!value || (known_status && fields[i].kind == KIND_STATUS))
             continue;
-        html_put(out, "{}{}", 2, is_first ? "" : ", ", fields[i].label);
+        html_put(out, "{}", 1, is_first ? "" : ", ");
+        buf_put_byte(out, (char)(fields[i].label[0] - 'A' + 'a'));
+        html_text(out, fields[i].label + 1);
         if (fields[i].kind != KIND_FLAG)
             html_put(out, " <code>{}</code>", 1, value);
         is_first = false;

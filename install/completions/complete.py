@@ -64,6 +64,7 @@ BASH_FIND_COMMAND = """\
     done"""
 
 
+TARGETS = ("issuer", "core")
 JSON = {"name": "--json", "value": None, "help": "one JSON object a line, for programs"}
 HELP = {"name": "--help", "value": None, "help": "explain this command and end"}
 
@@ -91,7 +92,8 @@ def bash_values(function, groups):
             if flag["value"]:
                 patterns.setdefault("" if words == [] else action, []).append(f"{command}:{flag['name']}")
     rows = [f"    {' | '.join(options)}) {action or ':'} ;;" for action, options in patterns.items()]
-    return "\n".join([f"{function}_value()", "{", '    case $1:$2 in', *rows, "    *) return 1 ;;", "    esac", "}", ""])
+    head = [f"{function}_value()", "{", "    case $1:$2 in"]
+    return "\n".join([*head, *rows, "    *) return 1 ;;", "    esac", "}", ""])
 
 
 def bash_plain(program, function, said):
@@ -105,8 +107,8 @@ def bash_plain(program, function, said):
 def bash_ctl(program, function, said):
     commands = said["commands"]
     taking = "|".join(flag["name"] for flag in said["flags"] if flag["value"])
-    names = " ".join(command["word"] for command in commands)
-    cases = [f"    '') {function}_words \"$word\" {names} --json "
+    names = [command["word"] for command in commands]
+    cases = [f"    '') {function}_words \"$word\" {' '.join(names)} --json "
              + " ".join(setting(flag) for flag in said["flags"]) + " ;;"]
     for command in commands:
         cases.append("    " + command["word"] + ") " + bash_command(function, command, names) + " ;;")
@@ -115,10 +117,16 @@ def bash_ctl(program, function, said):
     return bash_values(function, groups), {"find_command": BASH_FIND_COMMAND % taking, "arguments": arguments}
 
 
+def first_words(command, names):
+    """What may stand behind the command, where that is known."""
+    arguments = command["arguments"]
+    return names if "COMMAND" in arguments else TARGETS if "TARGET" in arguments else command["subcommands"]
+
+
 def bash_command(function, command, names):
     options = " ".join(option["name"] for option in [*command["options"], JSON, HELP])
     offer = f'{function}_words "$word" {options}'
-    first = names if "COMMAND" in command["arguments"] else " ".join(command["subcommands"])
+    first = " ".join(first_words(command, names))
     if first:
         offer = f'if ((COMP_CWORD == at + 1)); then {function}_words "$word" {first} {options}; else {offer}; fi'
     if "FILE" in command["arguments"]:
@@ -167,7 +175,7 @@ def zsh_arguments(flags, *more):
 
 def zsh_command(command, names):
     more = []
-    words = names if "COMMAND" in command["arguments"] else command["subcommands"]
+    words = first_words(command, names)
     if words:
         more.append(f"'1:what:({' '.join(words)})'")
     if "FILE" in command["arguments"]:
@@ -191,8 +199,9 @@ def zsh(program, said):
             "    case $state in",
             "    command) _describe -t commands command commands ;;",
             "    argument)",
-            "    case $words[1] in", *(zsh_command(command, names) for command in said["commands"]), "    esac", "    ;;",
-            "    esac"]
+            "    case $words[1] in",
+            *(zsh_command(command, names) for command in said["commands"]),
+            "    esac", "    ;;", "    esac"]
     elif "token_flags" in said:
         lines += [
             "    if [[ $words[2] == token ]] && ((CURRENT > 2)); then",

@@ -108,6 +108,19 @@ START_TEST(the_gauges_show_what_is_open_failed_and_unknown)
 }
 END_TEST
 
+START_TEST(what_is_at_work_is_not_waiting)
+{
+    add("a", ", status, lease_token, lease_until, first_sent_at",
+        ", 'PROCESSING', gen_random_uuid(), now() + interval '1 m', now() - interval '9 h'");
+    add("b", ", status", ", 'FAILED'");
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PROCESSING", 1);
+    expect_int(DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, 0);
+    expect_int(DAEMON_METRIC_OLDEST_PENDING, NULL, 0);
+    expect_int(DAEMON_METRIC_UNKNOWN_OLDEST, NULL, 0);
+}
+END_TEST
+
 START_TEST(an_empty_outbox_is_zero)
 {
     start_gauges(true);
@@ -333,6 +346,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, the_gauges_show_what_is_open_failed_and_unknown);
+    tcase_add_test(tcase, what_is_at_work_is_not_waiting);
     tcase_add_test(tcase, an_empty_outbox_is_zero);
     tcase_add_test(tcase, no_row_makes_the_count_fail);
     tcase_add_test(tcase, a_target_is_as_bad_as_the_worst_living_worker_says);

@@ -45,6 +45,7 @@ static const struct {
     {"heartbeat", {"issuing_worker"}},
     {"reconcile_", {"issuing_worker"}},
     {"check_rest", {"issuing_worker"}},
+    {"console_", {"issuing_operator", "issuing_viewer"}},
     {"operator_migrate_", {"issuing_owner"}},
     {"operator_", {"issuing_operator"}},
     {"session_", {"issuing_api", "issuing_worker"}},

@@ -21,6 +21,6 @@ def run(*command, status=0, **settings):
     return done
 
 
-def output(*command, binary=False, **settings):
+def output(*command, **settings):
     """Its standard output; what it says on standard error is for the log."""
-    return run(*command, stderr=None, text=not binary, **settings).stdout
+    return run(*command, stderr=None, **settings).stdout

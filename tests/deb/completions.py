@@ -27,7 +27,7 @@ def tests(packages, folder):
     def zsh(*lines):
         functions = place(lines[0].split()[0]) / "usr/share/zsh/vendor-completions"
         said = output(HERE / "zsh_completions", functions, folder / "matches", *lines, timeout=120)
-        return [set(block.split("\n")) - {""} for block in (said + "\n").split("\n\n")][:len(lines)]
+        return [set(block.split("\n")) - {""} for block in ("\n" + said).split("\n--\n")][:len(lines)]
 
     def offers(shell, where, offered, wanted):
         missing = sorted(set(wanted) - offered)
@@ -41,7 +41,8 @@ def tests(packages, folder):
 
     def zsh_offers_every_command_and_each_of_its_options():
         words = commands()
-        first, *others = zsh("issuing-ctl ", "issuing-ctl help ", *("issuing-ctl --json %s --" % word for word in words))
+        lines = ["issuing-ctl --json %s --" % word for word in words]
+        first, *others = zsh("issuing-ctl ", "issuing-ctl help ", *lines)
         offers("zsh", "issuing-ctl", first, words)
         offers("zsh", "help", others[0], words)
         for (word, options), offered in zip(words.items(), others[1:]):
@@ -68,13 +69,14 @@ def tests(packages, folder):
                  (("issuing-ctl", "--log.level", "=", "in"), {"info"}),
                  (("issuing-ctl", "--log.level", "=", "debug", "keys", "ro"), {"rotate"}),
                  (("issuing-ctl", "--config", "/no/list", "keys", "rotate", keys), {keys + "ile"}),
-                 (("issuing-ctl", "list", "--since", ""), set()),
+                 (("issuing-ctl", "list", "--since", ""), set()), (("issuing-ctl", "pause", "c"), {"core"}),
                  (("issuing-api", "--card.keys_file", "=", keys), {keys + "ile"})]
         for words, wanted in asked:
             check(bash(*words) == wanted, "bash, %s: %s" % (" ".join(words), bash(*words)))
         asked = [("issuing-ctl list --status ", statuses), ("issuing-ctl list --status=RE", {"REJECTED"}),
                  ("issuing-ctl --log.level=in", {"info"}), ("issuing-ctl --log.level=debug keys ro", {"rotate"}),
-                 ("issuing-ctl keys rotate %s" % keys, {"keys.file"}), ("issuing-ctl list --since ", set())]
+                 ("issuing-ctl keys rotate %s" % keys, {"keys.file"}), ("issuing-ctl list --since ", set()),
+                 ("issuing-ctl pause c", {"core"})]
         for (line, wanted), offered in zip(asked, zsh(*(line for line, _ in asked))):
             check(offered == wanted, "zsh, %s: %s" % (line, offered))
 

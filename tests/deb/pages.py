@@ -50,7 +50,8 @@ def tests(packages, folder):
     def issuing_conf_5_has_every_option_of_every_program():
         sections = dict(re.findall(r"^   \[(\w+)\]\n(.*?)(?=^   \[|^[A-Z])", rendered("issuing.conf.5"), re.M | re.S))
         for section, key in configuration():
-            check(re.search(r"^ +%s = \S" % key, sections.get(section, ""), re.M), "[%s] %s is missing" % (section, key))
+            check(re.search(r"^ +%s = \S" % key, sections.get(section, ""), re.M),
+                  "[%s] %s is missing" % (section, key))
 
     def issuing_sandbox_1_has_every_option():
         text = rendered("issuing-sandbox.1")

@@ -76,7 +76,8 @@ def tests(packages, folder):
     def a_removal_stops_everything_and_an_upgrade_nothing():
         calls, _ = stage().call("prerm", "remove")
         check(calls[0].startswith("deb-systemd-invoke stop issuing-api.socket "), calls)
-        check({"issuing-api.service", "issuing-worker@*.service", "issuing-migrate.service"} <= set(calls[0].split()), calls)
+        for unit in ("issuing-api.service", "issuing-worker@*.service", "issuing-migrate.service"):
+            check(unit in calls[0].split(), calls)
         check(calls[1:] and calls[1].startswith("deb-systemd-invoke reset-failed "), calls)
         calls, _ = stage().call("prerm", "upgrade", "0.2.0")
         check(not calls, calls)

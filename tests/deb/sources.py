@@ -25,7 +25,8 @@ def names(text, macros):
 def commands():
     """{word: its options} of issuing-ctl."""
     macros = {}
-    for file, macro in (("filter.h", "FILTER_OPTIONS"), ("bulk.h", "BULK_OPTIONS")):
+    lists = (("filter.h", "FILTER_ORDER_OPTION"), ("filter.h", "FILTER_OPTIONS"), ("bulk.h", "BULK_OPTIONS"))
+    for file, macro in lists:
         body = re.search(r"#define %s\(.*?\n\n" % macro, (TOP / "ctl" / file).read_text(), re.S).group()
         macros[macro] = names(body.split("\n", 1)[1], macros)
     words = {}

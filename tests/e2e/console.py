@@ -1,5 +1,5 @@
-"""issuing-ctl console over HTTP, without JavaScript: who gets in, what a page shows, and that what is done from a page is
-done once, with a reason, and can be stopped. tests/console/ does the same with a real browser."""
+"""issuing-ctl console over HTTP, without JavaScript: who gets in, what a page shows, and that what is done from a page
+is done once, with a reason, and can be stopped. tests/console/ does the same with a real browser."""
 import html
 import http.client
 import re
@@ -132,7 +132,8 @@ def a_page_needs_the_host_the_token_and_the_cookie_of_its_console(world):
     value = console.cookie.split("=")[1]
     for cookie, wanted in ((console.cookie, 200), ("a=b; %s; c=d" % console.cookie, 200),
                            (console.cookie[:-1], 403), (console.cookie + "0", 403),
-                           ("issuing_console_%d=" % console.port, 403), ("issuing_console_%d=%s" % (other.port, value), 403)):
+                           ("issuing_console_%d=" % console.port, 403),
+                           ("issuing_console_%d=%s" % (other.port, value), 403)):
         assert_equal(console.call("GET", "/", Cookie=cookie)[0], wanted, cookie)
     other.cookie = "issuing_console_%d=%s" % (other.port, value)
     assert_equal(other.call("GET", "/")[0], 403, "the cookie of another console")
@@ -197,7 +198,8 @@ def texts_of_others_are_shown_as_text(world):
               " 'x', E'%s', E'%s', E'%s')" % (text, text, text, text))
     event = world.sql("SELECT id FROM issuing.outbox_events")
     world.sql("INSERT INTO issuing.operator_actions (event_id, actor, action, reason, db_role, before, after) VALUES"
-              " ('%s', E'%s', '<i>', E'%s', '<u>', '{\"status\": \"<s>\"}', '{\"status\": \"<s>\"}')" % (event, text, text))
+              " ('%s', E'%s', '<i>', E'%s', '<u>', '{\"status\": \"<s>\"}', '{\"status\": \"<s>\"}')" %
+              (event, text, text))
     world.sql("INSERT INTO issuing.outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown,"
               " user_id, worker, step, outcome, code, detail) VALUES ('%s', gen_random_uuid(), now(), now(), 1, false,"
               " 'u', E'%s', '<p>', '<q>', '<tt>', E'%s')" % (event, text, text))
@@ -205,7 +207,8 @@ def texts_of_others_are_shown_as_text(world):
               " (E'%s', 'h', 1, '<em>', now(), now(), 0, 1)" % text)
     console = Console(world).enter()
     asked = urllib.parse.quote(HOSTILE)
-    for path in ("/", "/events?status=FAILED", "/events/" + event, "/audit", "/targets", "/bulk?verb=replay&id=" + event,
+    for path in ("/", "/events?status=FAILED", "/events/" + event, "/audit", "/targets",
+                 "/bulk?verb=replay&id=" + event,
                  "/events?user=" + asked, "/audit?actor=" + asked, "/bulk?verb=replay&scope=filter&user=" + asked):
         shown = console.page(path)
         assert_true(AS_TEXT in shown, "%s shows it as text" % path)
@@ -279,13 +282,33 @@ def what_cannot_be_done_is_refused_and_listed(world):
     assert_equal((found["resolved"], found["refused"]), (1, 2), "without the confirmation")
     found = console.finished(console.begin("verb=resolve&id=" + ids[0], ("confirm_no_card", "1")))
     assert_equal((found["resolved"], count(world, "REJECTED")), (1, 2), "with it")
-    world.sql("INSERT INTO issuing.outbox_events (user_id, payload, next_attempt_at) VALUES ('p', '{\"kind\": \"new\"}',"
-              " now() + interval '1 h')")
+    world.sql("INSERT INTO issuing.outbox_events (user_id, payload, next_attempt_at)"
+              " VALUES ('p', '{\"kind\": \"new\"}', now() + interval '1 h')")
     found = console.finished(console.begin("verb=cancel&scope=filter&user=p"))
     assert_equal((found["cancelled"], count(world, "REJECTED")), (1, 3), "cancel")
-    for query in ("verb=replay", "verb=burn&id=" + ids[0], "verb=replay&id=x", "verb=replay&scope=filter&status=PENDING",
-                  "verb=replay&id=%s&rate=fast" % ids[0]):
+    for query in ("verb=replay", "verb=burn&id=" + ids[0], "verb=replay&id=x",
+                  "verb=replay&scope=filter&status=PENDING", "verb=replay&id=%s&rate=fast" % ids[0]):
         assert_equal(console.call("GET", "/bulk?" + query)[0], 400, query)
+
+
+@test
+def statistics_count_by_the_time_of_acceptance(world):
+    for n, (status, seconds) in enumerate((("COMPLETED", 2), ("COMPLETED", 4), ("FAILED", 1), ("PENDING", None))):
+        ended = "NULL" if seconds is None else "at + interval '%d s'" % seconds
+        world.sql("INSERT INTO issuing.outbox_events (id, created_at, status, completed_at, next_attempt_at, user_id,"
+                  " payload) SELECT overlay(issuing.uuid7_least(at)::text PLACING '%d' FROM 36)::uuid, at, '%s', %s,"
+                  " now() + interval '1 h', 's', '{\"kind\": \"new\"}' FROM (SELECT now() - interval '10 min' AS at) t" %
+                  (n, status, ended))
+    world.allowed.add("orphan")
+    console = Console(world).enter()
+    text = console.page("/statistics")
+
+    def last(title):
+        table = text[text.index('<caption class="unseen">' + title):]
+        return re.findall(r'<td class="number">([^<]+)</td>', table[:table.index("</table>")].split("<tr>")[-1])
+    assert_equal(last("Events by the hour"), ["4", "2", "0", "1"], "accepted, completed, rejected, failed")
+    assert_equal(last("Time from acceptance"), ["2 s", "4 s"], "half of them, 99 of 100")
+    assert_true("Accepted, last 6 h</span> <span class=\"figure\">4<" in console.page("/"), "the overview")
 
 
 @test
@@ -337,8 +360,8 @@ def a_target_is_paused_and_resumed_with_a_reason(world):
     act("pause_target", "maintenance <b>")
     assert_true("maintenance &lt;b&gt;" in console.page("/targets"), "the reason is shown")
     act("pause_target", "again", 409)
-    wait_until(lambda: world.sql("SELECT bool_and(is_paused) FROM issuing.worker_targets WHERE target = 'issuer'") == "t",
-               "the worker obeys")
+    obeys = "SELECT bool_and(is_paused) FROM issuing.worker_targets WHERE target = 'issuer'"
+    wait_until(lambda: world.sql(obeys) == "t", "the worker obeys")
     request = world.accept("u")
     assert_equal(world.sandbox.calls("create", user="u"), [], "calls while it is paused")
     act("resume_target", "done")
@@ -393,7 +416,8 @@ def an_interrupt_in_a_bulk_action_reports_what_was_done(world):
     assert_equal(console.ended(harness.STUCK_AFTER_S), 0, "exit status")
     said = re.search(r"stopped: (\d+) of 300 replayed", console.text())
     assert_true(said, console.text()[-300:])
-    assert_equal((replayed(world), count(world, "FAILED")), (int(said.group(1)), 300 - int(said.group(1))), "the tables")
+    number = int(said.group(1))
+    assert_equal((replayed(world), count(world, "FAILED")), (number, 300 - number), "the tables")
 
 
 @test

@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 import client
 import harness
@@ -80,6 +81,33 @@ def the_gauges_of_the_outbox_show_what_is_open(world):
     world.settle()
     wait_until(lambda: worker.metric("issuing_outcome_unknown") == 0 and
                worker.metric('issuing_outbox_events{status="PENDING"}') == 0, "gauges after it")
+
+
+@test
+def requests_are_served_while_the_gauges_cannot_be_read(world):
+    """Somebody holds a lock for hours on what the gauges read. With one connection the gauges wait on that one."""
+    world.up()
+    alone = world.start_api(database__connections="1")
+    daemons = [*world.apis(), *world.workers()]
+    with world.holding("LOCK issuing.workers, issuing.worker_targets, issuing.target_controls"):
+        wait_until(lambda: all(daemon.metric("issuing_outbox_gauges_age_seconds") > 6 for daemon in daemons),
+                   "the gauges grow old", 60)
+        for api in world.apis():
+            request = world.accept("user of " + api.name, api=api)
+            world.wait_status(request, "COMPLETED")
+            assert_equal(world.get("user of " + api.name, "/v1/card-requests/" + request, api=api).status, 200, "read")
+    assert_true(alone.alive(), "the api with one connection")
+
+
+@test
+def no_scrape_takes_the_peak_of_a_stall_from_another(world):
+    world.up(workers=0)
+    api, = world.apis()
+    api.signal(signal.SIGSTOP)
+    time.sleep(1.5)
+    api.signal(signal.SIGCONT)
+    wait_until(lambda: api.metric("issuing_loop_lag_seconds") > 1, "the stall shows")
+    assert_true(min(api.metric("issuing_loop_lag_seconds") for _ in range(3)) > 1, "it shows to the next scrapers too")
 
 
 @test

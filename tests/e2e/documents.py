@@ -16,6 +16,7 @@ import threading
 
 import harness
 from harness import Failed, assert_equal, assert_true, test
+from reconciling import failed
 
 LIMIT_S = 30  # for what hangs
 # Ports of ./dev up, as the pages show them.
@@ -188,6 +189,73 @@ def the_examples_of_the_readme_are_what_the_programs_print(world):
 @test(**AS_UP)
 def the_examples_for_operators_are_what_the_programs_print(world):
     read(world.up(), "docs/troubleshoot.md")
+
+
+@test(**AS_UP)
+def the_drills_are_what_the_programs_print(world):
+    read(world.up(), "docs/drills.md")
+
+
+class Night:
+    """What an operator may meet: requests in many states. Gives a command of the page the words that it leaves open."""
+
+    def __init__(self, world):
+        for user in ("ends", "again", "once-more"):
+            world.sandbox.fault("create", "status", user=user, status=418)
+        world.sandbox.fault("create", "status", user="bulk", status=451)
+        world.sandbox.fault("check", "status", user="waits", status=409)
+        trace = "%032x" % 0xabcdef
+        card = world.issue("done")
+        self.done, self.words = card["id"], {
+            "USER": "done", "KEY": "k", "CARD": card["card"]["id"], "LAST4": card["card"]["last4"], "TRACE": trace,
+            "CODE": "issuer_http_451", "TEXT": "ticket 4711", "FILE": str(world.suite.keys_file)}
+        self.traced = world.accept("traced", headers=[("traceparent", "00-%s-b7ad6b7169203331-01" % trace)])
+        self.failed = {user: world.accept(user) for user in ("ends", "again", "once-more", "bulk")}
+        world.accept("waits")
+        self.unknown = failed(world, "unknown")
+        world.wait_status(self.traced, "COMPLETED")
+        for request in self.failed.values():
+            world.wait_status(request, "FAILED")
+
+    def fill(self, line):
+        """The words of a command as the page writes it."""
+        own = dict(self.words)
+        verb = re.search(r"issuing-ctl (?:--json )?(\w+)", line).group(1)
+        own["ID"] = self.failed[{"resolve": "ends", "reissue": "once-more"}.get(verb, "again")]
+        own["USER"] = "waits" if verb == "cancel" else "done"
+        return [own.get(word, word) for word in shlex.split(line)[1:]]
+
+    def shown(self, line):
+        """The request that the answer must name; None: it may be empty, or is no list."""
+        found = {"--unknown": self.unknown, "--trace": self.traced, "--failed-since": self.failed["ends"],
+                 "--user": self.done, "--last4": self.done, "--card": self.done}
+        return next((found[word] for word in line.split() if word in found), None) if " list " in line else None
+
+
+def table_under(page, heading):
+    text = (harness.ROOT / page).read_text(encoding="utf-8")
+    section = re.split(r"^## ", text.split("\n## %s\n" % heading, 1)[1], maxsplit=1, flags=re.M)[0]
+    return re.findall(r"^\| ([^|]+) \| `([^`|]+)` \|$", section, re.M)
+
+
+@test(issuer__timeout="300ms")
+def each_question_of_an_operator_is_answered_by_the_command_beside_it(world):
+    """Story: of twenty questions of a bad night eight had no answer but SQL, curl or systemctl. Each command of the table
+    is run as it stands there, on requests in all states."""
+    rows = table_under("docs/troubleshoot.md", "Questions")
+    assert_true(len(rows) >= 20, "few questions found: the check is broken")
+    night, wrong = Night(world.up()), []
+    for question, line in rows:
+        done = world.ctl(*night.fill(line))
+        shown = night.shown(line)
+        # The cluster of the tests runs without fsync, and that is all that doctor may complain about.
+        failures = [text for text in re.findall(r"^FAIL .*", done.stdout, re.M) if "fsync = off" not in text]
+        if done.returncode != ("doctor" in line) or failures:
+            wrong.append("%s\n    %s: exit %d: %s" % (question, line, done.returncode, done.stderr or done.stdout))
+        elif shown and shown not in done.stdout:
+            wrong.append("%s\n    %s: does not name %s: %s" % (question, line, shown, done.stdout))
+    world.sandbox.clear()
+    assert_equal("\n".join(wrong), "", "questions without an answer")
 
 
 def lose_one_answer(listener, port):

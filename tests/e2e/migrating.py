@@ -354,9 +354,9 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
     assert_equal(world.ctl("migrate", "--plan", role="postgres").stdout.split(),
                  ["roles.sql", "0005_schema.sql", "0006_accept.sql", "0007_attempts.sql", "0008_housekeeping.sql",
                   "0009_operators.sql", "0010_card_numbers.sql", "0011_limits.sql",
-                  "0012_refused_tries.sql", "grants.sql"], "--plan")
+                  "0012_refused_tries.sql", "0013_workers.sql", "grants.sql"], "--plan")
     assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
-                 ["applied"] * 4 + ["pending"] * 8, "--status")
+                 ["applied"] * 4 + ["pending"] * 9, "--status")
 
     holder = Old(world, "issuing_worker")
     load = Load(world)
@@ -400,10 +400,10 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
     # A second one changes nothing.
     dump = schema_dump(world)
     done = world.ctl("migrate", role="postgres")
-    assert_equal((done.returncode, "was at version 12 already" in done.stdout), (0, True), done.stdout + done.stderr)
+    assert_equal((done.returncode, "was at version 13 already" in done.stdout), (0, True), done.stdout + done.stderr)
     assert_equal(schema_dump(world), dump, "the schema after a second migrate")
     rows = lines(world.ctl("migrate", "--status", "--json", role="postgres"))
-    assert_equal([row["state"] for row in rows], ["applied"] * 12, "--status")
+    assert_equal([row["state"] for row in rows], ["applied"] * 13, "--status")
     assert_equal([row["sha256"] for row in rows[:4]],
                  [hashlib.sha256((MIGRATIONS / name).read_bytes()).hexdigest() for name in OLD_FILES], "sha256")
 
@@ -469,7 +469,7 @@ def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
         assert_true(done.returncode != 0 and words in done.stderr, done.stderr)
         assert_equal(schema_dump(world), dump, "the schema after " + words)
         assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
-                     ["applied"] * 4 + ["pending"] * 8, "--status")
+                     ["applied"] * 4 + ["pending"] * 9, "--status")
         event = uuid7()
         assert_equal(Old(world, "issuing_api").accept(event, "alice", event), ["accepted", event],
                      "the old release goes on")
@@ -478,7 +478,7 @@ def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
     assert_equal(done.returncode, 0, done.stderr)
     assert_equal(len(ids(world)), 3, "events")
     # Of no use to older programs from now on, and they say so.
-    assert_equal(Old(world, "issuing_api").once("SELECT max(version) FROM schema_migration;"), ([["12"]], None),
+    assert_equal(Old(world, "issuing_api").once("SELECT max(version) FROM schema_migration;"), ([["13"]], None),
                  "the version")
 
 
@@ -518,7 +518,7 @@ def migrated_from_old(world, owner, role):
     assert_equal(done.returncode, 0, done.stdout + done.stderr)
     assert_equal(ids(world), {event}, "events")
     assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role=role))],
-                 ["applied"] * 12,
+                 ["applied"] * 13,
                  "--status")
 
 

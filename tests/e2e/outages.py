@@ -288,3 +288,20 @@ def everything_may_start_before_anything_is_there(world):
         world.wait_status(request, "COMPLETED")
     finally:
         world.suite.sql("DROP DATABASE IF EXISTS " + database)
+
+
+@slow
+@test
+def a_database_that_is_there_and_refuses_is_named_in_the_log(world):
+    """Story: the disk of the database was full. Clients got 503, /readyz was 200, and the api's log had not one line."""
+    world.up(workers=0)
+    api = world.apis()[0]
+    world.sql("CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION"
+              " 'No space left on device' USING ERRCODE = 'disk_full'; END $$;"
+              " CREATE TRIGGER is_full BEFORE INSERT ON issuing.outbox_events"
+              " FOR EACH ROW EXECUTE FUNCTION public.full()")
+    assert_equal(world.post("alice", "k").status, 503, "while the disk is full")
+    assert_true("could not be recorded in time" in api.text() and "No space left on device" in api.text(), "the log")
+    assert_equal(api.get("/readyz").status, 200, "it reaches the database")
+    world.sql("DROP TRIGGER is_full ON issuing.outbox_events; DROP FUNCTION public.full()")
+    assert_equal(world.post("alice", "k").status, 202, "afterwards, with the same key")

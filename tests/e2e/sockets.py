@@ -1,4 +1,5 @@
-"""A socket that is passed to the api, as issuing-api.socket does it: it outlives the process, so a restart is not seen."""
+"""A socket that is passed to the api, as issuing-api.socket does it: it outlives the process, so nobody sees a
+restart."""
 import contextlib
 import json
 import signal

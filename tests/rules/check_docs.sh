@@ -31,7 +31,7 @@ options() {
 
 # metrics FILE: the names in its table.
 metrics() {
-    sed -n 's/^ *X([A-Z_]*, "\(issuing_[a-z_]*\)", METRIC_.*/\1/p' "$1"
+    sed -n 's/^ *X([A-Z_]*, "\([a-z]*_[a-z_]*\)", METRIC_.*/\1/p' "$1"
 }
 
 for program in issuing-api issuing-worker issuing-ctl; do
@@ -47,6 +47,7 @@ slugs=$(sed -n 's/^ *X([A-Z_]*, [0-9]*, "\([a-z-]*\)",.*/\1/p' api/problems.h)
 want api/openapi.json 'the problem' "$slugs"
 want docs/clients.md 'the problem' "$slugs"
 
+want docs/run.md 'the metric (of common/daemon_metrics.h)' "$(metrics common/daemon_metrics.h)"
 want docs/run.md 'the metric (of api/api_metrics.h)' "$(metrics api/api_metrics.h)"
 want docs/run.md 'the metric (of worker/worker_metrics.h)' "$(metrics worker/worker_metrics.h)"
 
@@ -268,8 +269,9 @@ sys.exit(1 if faults else 0)
 PYTHON
 
 # Alerts: each of the list in docs/operators.md has its runbook in docs/troubleshoot.md, a heading of the alert's name,
-# and each runbook is in the list.
+# and each runbook is in the list. The alerts of the rules for Prometheus are the same.
 python3 - <<'PYTHON' || missing=$((missing + 1))
+import pathlib
 import re
 import sys
 
@@ -281,6 +283,11 @@ names = {name for name, _ in listed}
 faults = [f"docs/operators.md: the link of {name} goes to #{at}" for name, at in listed if name.lower() != at]
 faults += [f"docs/troubleshoot.md: the runbook of {name} is missing" for name in sorted(names - runbooks)]
 faults += [f"docs/operators.md: the alert {name} is missing" for name in sorted(runbooks - names)]
+rules = "".join(file.read_text(encoding="utf-8") for file in pathlib.Path("monitoring").glob("*.yml"))
+ruled = set(re.findall(r"^ *- alert: (\w+)$", rules, re.M))
+if rules:
+    faults += [f"monitoring/: {name} has no rule" for name in sorted(names - ruled)]
+    faults += [f"docs/operators.md: the alert {name} is missing" for name in sorted(ruled - names)]
 faults += [] if len(names) > 5 else ["docs/operators.md: no alerts found: the check is broken"]
 print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)

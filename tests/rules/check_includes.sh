@@ -34,7 +34,7 @@ may_include() {
     common/json | common/config | common/http_server) echo common/base ;;
     common/http_client) echo common/base common/http_client/plain ;; # only http_client.c, see below
     common/http_client/plain) echo common/base common/http_client ;;
-    common) echo common/base common/json common/config common/pg common/http_server common/http_client ;;
+    common) echo common/base common/json common/config common/pg common/pg/sql common/http_server common/http_client ;;
     ctl) echo common 'common/*' ctl/console ;; # only cmd_console.c, see below
     ctl/console) echo common 'common/*' ctl ;;
     api | worker | sandbox) echo common 'common/*' ;;

@@ -3,12 +3,14 @@
 
 # libc6-dev, libc6-dbg and ca-certificates are only recommended by others, and recommendations are not installed.
 packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-openssl-dev libjson-c-dev libuv1-dev libssl-dev
-    libinih-dev node-llhttp check postgresql-15 python3 curl ca-certificates'
-packages_test='openssl python3-h2 nginx haproxy pgbouncer'
+    libinih-dev node-llhttp scdoc check postgresql-15 python3 curl ca-certificates'
+packages_test='openssl python3-h2 nginx haproxy pgbouncer prometheus'
+packages_browser='chromium nodejs npm'
 packages_bench='wrk nginx openssl'
 packages_model='spin'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
-packages_deb='build-essential debhelper dpkg-dev lintian scdoc systemd'
+packages_deb='build-essential debhelper dpkg-dev lintian systemd'
+packages_systemd='systemd systemd-sysv systemd-container dbus sudo postgresql-15 curl scdoc'
 packages_pages='man-db mandoc zsh'
 packages_fmt='clang-format'
 
@@ -69,10 +71,10 @@ need() {
     }
     # Debian's PostgreSQL makes a cluster `main` on its first installation and starts it. It is not needed here.
     # Preventing it would mean a file in /etc; removing it would mean removing something we did not make; so it is only
-    # stopped, and only if this very installation has brought it. The same holds for proxies and poolers, which start with
-    # a configuration of their own.
+    # stopped, and only if this very installation has brought it. The same holds for proxies, poolers and Prometheus, which
+    # start with a configuration of their own.
     for package in $missing; do
-        case $package in nginx | haproxy | pgbouncer)
+        case $package in nginx | haproxy | pgbouncer | prometheus)
             # shellcheck disable=SC2086
             $root service "$package" stop >>"$build/log/install.log" 2>&1 </dev/null || say "could not stop the service $package" ;;
         esac

@@ -6,7 +6,8 @@ make_packages() {
     deb=$build/deb
     rm -rf "$deb"
     mkdir -p "$deb/source" "$deb/tmp" "$build/log" || return 1
-    tar -C "$top" -c --exclude=./.git --exclude=./.cache --exclude='./build*' --exclude=__pycache__ . | tar -C "$deb/source" -x || return 1
+    tar -C "$top" -c --exclude=./.git --exclude=./.cache --exclude='./build*' --exclude=__pycache__ . |
+        tar -C "$deb/source" -x || return 1
     package_log=$build/log/deb.log
     limited 1800 env -C "$deb/source" TMPDIR="$deb/tmp" DEB_BUILD_OPTIONS="noautodbgsym parallel=$(nproc)" \
         dpkg-buildpackage -us -uc >"$package_log" 2>&1 || {

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model e2e chaos asan guards deb'
-default_groups='unit db model e2e' # of e2e the short stories only
+test_groups='unit db model e2e monitoring console chaos asan guards deb systemd'
+default_groups='unit db model e2e monitoring' # of the last two the short parts only
 passed=0
 failed=0
 skipped=0
@@ -11,19 +11,24 @@ finished=   # set when the end was reached; without it something is missing
 
 test_help() {
     cat <<'HELP'
-Without a NAME: the groups unit, db and model, and the stories of e2e that are not marked @slow.
+Without a NAME: the groups unit, db and model, the stories of e2e that are not marked @slow, and the quick part of
+monitoring.
 NAME is one of:
-  all       every group, whole
-  unit      the unit tests
-  db        the database tests
-  model     the protocol's model with small budgets of faults (./dev model full takes larger ones)
-  e2e       every end-to-end story
-  chaos     each kind of trouble once
-  asan      the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
-  guards    the guards of the tests that are listed as SHORT in tests/guards/run.py
-  deb       the Debian packages: what is in them, and the man pages and completions
-  e2e/PART  the end-to-end stories whose file or sentence contains PART
-  PART      the test programs whose name contains PART: flow, db/accept, asan/flow
+  all        every group, whole
+  unit       the unit tests
+  db         the database tests
+  model      the protocol's model with small budgets of faults (./dev model full takes larger ones)
+  e2e        every end-to-end story
+  monitoring metrics, alert rules and dashboard, by promtool and a Prometheus server
+  console    the operators' pages in a real browser (chromium, and packages of npm below build/)
+  chaos      each kind of trouble once
+  asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
+  guards     the guards of the tests that are listed as SHORT in tests/guards/run.py
+  deb        the Debian packages: what is in them, and the man pages and completions
+  systemd    the install by docs/install.md under a real systemd, and the packages if build/deb has them; about four
+             minutes, as root
+  e2e/PART   the end-to-end stories whose file or sentence contains PART
+  PART       the test programs whose name contains PART: flow, db/accept, asan/flow
 HELP
 }
 
@@ -57,7 +62,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | e2e | chaos | asan | guards | deb | e2e/* | asan/*) ;;
+        unit | db | model | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -69,7 +74,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | e2e | chaos | asan | guards | deb | e2e/*) ;;
+        unit | db | model | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -180,7 +185,7 @@ run_python() {
     set -- $? $(sed -n "s/^$label: \([0-9]*\) passed, \([0-9]*\) failed\$/\1 \2/p" "$log" | tail -n 1)
     good=${2:-0} bad=${3:-0}
     left_out=$(sed -n "s/^$label: \([0-9]*\) skipped\$/\1/p" "$log" | tail -n 1)
-    if [ $((good + bad)) -eq 0 ] || { [ "$1" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
+    if [ $((good + bad + ${left_out:-0})) -eq 0 ] || { [ "$1" -ne 0 ] && [ "$bad" -eq 0 ]; }; then
         bad=$((bad + 1))
     fi
     passed=$((passed + good))
@@ -198,7 +203,7 @@ testing() {
         is_test_name "$word" || usage_error "no such test: $word"
     done
     wanted=$*
-    kinds='e2e chaos guards'
+    kinds='e2e monitoring console chaos guards'
     at_end() { summary; }
     # shellcheck disable=SC2086 # lists
     need $packages_build $packages_test $packages_model
@@ -219,6 +224,17 @@ testing() {
         esac
         run_python e2e 2700 "$@"
     fi
+    if group monitoring; then
+        case " $wanted " in
+        '  ') run_python monitoring 120 --short ;;
+        *) run_python monitoring 600 ;;
+        esac
+    fi
+    if group console; then
+        # shellcheck disable=SC2086 # a list
+        (need $packages_browser) || say "without a browser: the group console counts as skipped"
+        run_python console 1200
+    fi
     ! group chaos || run_python chaos 900 --short
     if group asan; then
         # Leaks count; the first finding of the undefined behaviour sanitizer ends the program.
@@ -237,6 +253,12 @@ testing() {
         need $packages_deb $packages_pages
         run_python deb 900
     fi
+    if group systemd; then
+        # shellcheck disable=SC2086 # a list
+        need $packages_systemd
+        run_python systemd 1200
+        sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log"
+    fi
     finished=yes
-    [ "$passed" -gt 0 ] && [ "$failed" -eq 0 ]
+    [ $((passed + skipped)) -gt 0 ] && [ "$failed" -eq 0 ]
 }

@@ -5,7 +5,7 @@ import shlex
 from machine import Failed, SOURCE
 from page import Page
 
-HOME = "/root/issuing"  # the clone that the page is followed in
+HOME = "/opt/issuing"  # the clone that the page is followed in
 POSTGRES = "/etc/postgresql/15/main"
 BUILD_WITHIN_S = 600
 # What runs in the machine in place of issuer and core-api; it is not a part of the install.
@@ -15,6 +15,7 @@ ISSUER, CORE, CONTROL = 8070, 8071, 8072
 
 def prepare(machine):
     """What the page takes for granted: a clone, and PostgreSQL as its package leaves it on a fresh machine."""
+    machine.run("mkdir -p " + HOME)
     machine.run("tar -C %s --exclude=./build --exclude=./build-asan --exclude=./.git -c . | tar -x -C %s"
                 % (SOURCE, HOME))
     machine.run("pg_createcluster 15 main && systemctl enable --now postgresql", seconds=60)
@@ -76,7 +77,7 @@ class Installation:
     def first_card(self):
         """The last line of a check after the install: a card, all the way."""
         self.transcript.section("First card")
-        self.machine.run("%s token --user alice --secret-file /etc/credstore/issuing.hs256_secret >/root/token" % SANDBOX)
+        self.machine.run(SANDBOX + " token --user alice --secret-file /etc/credstore/issuing.hs256_secret >/root/token")
         text = self.type("curl -sS -i -H \"Authorization: Bearer $(cat /root/token)\" -H 'Idempotency-Key: first'"
                          " -H 'Prefer: wait=10' --json '{\"kind\": \"new\"}' http://127.0.0.1:8080/v1/card-requests")
         if not re.search(r"^HTTP/1.1 201 ", text) or '"COMPLETED"' not in text:

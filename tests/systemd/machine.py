@@ -38,7 +38,8 @@ echo {name} >etc/hostname
 printf '127.0.0.1 localhost {name}\\n' >etc/hosts
 rm -rf var/lib/apt/lists/* usr/sbin/policy-rc.d etc/systemd/system/*.wants etc/systemd/system/*.requires
 rm -rf etc/postgresql/*/* var/lib/postgresql/*/* var/log/postgresql/* var/log/journal
-rm -rf etc/issuing etc/credstore etc/systemd/system/issuing* lib/systemd/system/issuing* etc/sysusers.d usr/bin/issuing-*
+rm -rf etc/issuing etc/credstore etc/sysusers.d/issuing* usr/lib/sysusers.d/issuing* usr/lib/tmpfiles.d/issuing*
+rm -rf etc/systemd/system/issuing* usr/lib/systemd/system/issuing* usr/bin/issuing-* usr/share/issuing
 for file in passwd shadow group gshadow; do sed -i '/^issuing-/d' etc/$file; done
 echo mounted
 exec cat >/dev/null
@@ -80,7 +81,7 @@ def why_not():
     tried = subprocess.run(["unshare", "-m", "sh", "-ec", MOUNT.split("cd ")[0].format(overlay=OVERLAY)],
                            stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if tried.returncode != 0:
-        return "no overlay in a namespace of its own: " + (tried.stderr.strip().splitlines() or ["refused"])[-1]
+        return "no overlay in a namespace of its own: " + (tried.stderr.strip().splitlines() or ["refused"])[0]
     return None
 
 
@@ -110,8 +111,9 @@ class Machine:
     # ---- boot and end ------------------------------------------------------------------------------------------------
 
     def _hold(self):
-        words = ["setpriv", "--pdeathsig", "KILL", "unshare", "-m", "sh", "-ec", MOUNT.format(overlay=OVERLAY, name=NAME)]
-        self.holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        script = MOUNT.format(overlay=OVERLAY, name=NAME)
+        self.holder = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "-m", "sh", "-ec", script],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                        text=True, start_new_session=True)
         said = self.holder.stdout.readline().strip()
         if said != "mounted":

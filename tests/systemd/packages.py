@@ -1,5 +1,5 @@
-"""The Debian packages that `./dev deb` has made, in a machine of their own: install, the rest of docs/install.md, a card,
-upgrade under load, remove, purge."""
+"""The Debian packages that `./dev deb` has made, in a machine of their own: install, the rest of docs/install.md, a
+card, upgrade under load, remove, purge."""
 import installing
 import machine as machines
 import stories
@@ -31,8 +31,8 @@ def upgrade(machine):
     """To the same package with a higher version."""
     units = (API, *WORKERS)
     before = {unit: main_pid(machine, unit) for unit in units}
-    machine.run("cd /root && rm -rf new && dpkg-deb -R %s/issuing_*.deb new && sed -i 's/^Version: .*/&+later/' new/DEBIAN/control"
-                " && dpkg-deb -b new later.deb" % FOLDER)
+    machine.run("cd /root && rm -rf new && dpkg-deb -R %s/issuing_*.deb new"
+                " && sed -i 's/^Version: .*/&+later/' new/DEBIAN/control && dpkg-deb -b new later.deb" % FOLDER)
     with stories.Load(machine) as load:
         machine.run("dpkg -i /root/later.deb")
         for unit in units:

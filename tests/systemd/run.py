@@ -3,14 +3,14 @@
 
 Boots a machine (machine.py), installs by docs/install.md, literally, and goes through stories.py; then the packages of
 build/deb, where `./dev deb` has made them, in a second machine. A filter is part of a sentence; the install is always
-run. --transcript writes docs/install-transcript.md. The last line is "systemd: N passed, N failed".
+run. --transcript compiles all and writes docs/install-transcript.md. The last line is "systemd: N passed, N failed".
 
 Needs root, namespaces, overlay and systemd-nspawn; where they are not allowed it is skipped, and says why.
 """
 import argparse
-import contextlib
 import pathlib
 import pwd
+import shutil
 import signal
 import sys
 import time
@@ -67,8 +67,8 @@ def traces():
     """What a machine could leave behind on this one."""
     mounts = [line for line in pathlib.Path("/proc/self/mounts").read_text().splitlines() if "issuing-test" in line]
     users = [user.pw_name for user in pwd.getpwall() if user.pw_name.startswith("issuing")]
-    files = [str(path) for path in map(pathlib.Path, ("/etc/issuing", "/etc/credstore/issuing.card_keys", "/run/issuing",
-                                                      "/usr/bin/issuing-api", machines.OVERLAY)) if path.exists()]
+    paths = ("/etc/issuing", "/etc/credstore/issuing.card_keys", "/usr/bin/issuing-api", machines.OVERLAY)
+    files = [path for path in paths if pathlib.Path(path).exists()]
     cgroups = [str(path) for path in pathlib.Path("/sys/fs/cgroup").rglob("issuing-systemd-*")]
     return mounts + users + files + cgroups
 
@@ -79,8 +79,10 @@ def nothing_is_left(before):
         raise machines.Failed("left behind: %s" % left)
 
 
-def install_and_tell(report, folder, filters, transcript):
+def install_and_tell(report, folder, filters, transcript, is_fresh):
     release = folder / "release"  # so that the next run compiles only what has changed
+    if is_fresh:
+        shutil.rmtree(release, ignore_errors=True)
     release.mkdir(parents=True, exist_ok=True)
     machine = machines.Machine(ROOT, folder / "machine.log")
     machine.binds.append("%s:%s/build-release" % (str(release).replace(":", "\\:"), installing.HOME))
@@ -100,8 +102,8 @@ def main():
     parser.add_argument("--transcript", action="store_true")
     parser.add_argument("filters", nargs="*", metavar="NAME-FILTER")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     report, transcript = Report(), Transcript()
     why = machines.why_not()
     if why:
@@ -111,7 +113,7 @@ def main():
     folder = ROOT / "build" / "systemd"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        install_and_tell(report, folder, options.filters, transcript)
+        install_and_tell(report, folder, options.filters, transcript, options.transcript)
         packages.run(report, ROOT, folder, options.filters)
     except machines.Unavailable as error:
         report.skip("the rest", str(error))
@@ -126,6 +128,4 @@ def main():
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main())
-    sys.exit(130)
+    sys.exit(main())

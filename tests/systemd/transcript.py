@@ -10,8 +10,8 @@ HEAD = """\
 # Transcript of an install
 
 What every command of [install.md](install.md) prints, on a Debian 12 that has the packages of its first line, up to the
-first card. `./dev test systemd --transcript` makes this file: it boots such a machine and runs the page. `[...]` marks
-what was left out. The sandbox stands in for issuer and core-api.
+first card. `tests/systemd/run.py --transcript` makes this file: it boots such a machine and runs the page. `[...]`
+marks what was left out. The sandbox stands in for issuer and core-api.
 """
 
 
@@ -23,7 +23,7 @@ class Transcript:
         self.parts.append(("## " + title, None, None))
 
     def add(self, command, output, prompt="#"):
-        self.parts.append((prompt, command, output))
+        self.parts.append((prompt, re.sub(r"\s{2,}# .*", "", command), output))  # without the page's comment
 
     @staticmethod
     def _cut(output):

@@ -10,9 +10,10 @@ SELECT session_user::text, current_database()::text,
        has_function_privilege('issuing.control_target(text,text,text,text,text,text)', 'EXECUTE');
 
 -- name: console_limit :one
--- why: no page waits longer than this for a statement. $1 as 5s.
-SELECT set_config('statement_timeout', $1::text, false), set_config('lock_timeout', $1::text, false),
-       set_config('default_transaction_read_only', $2::text, false);
+-- why: after each connect: no page waits longer than $1 s for a statement, and a console that only reads ($2) changes
+-- nothing even by mistake.
+SELECT set_config('statement_timeout', $1::int8 || 's', false), set_config('lock_timeout', $1::int8 || 's', false),
+       set_config('default_transaction_read_only', CASE WHEN $2::bool THEN 'on' ELSE 'off' END, false);
 
 -- name: console_open :one
 -- why: the open events: number, how many a worker holds, how many are overdue and how many have an unknown outcome, and
@@ -35,12 +36,13 @@ LIMIT 20;
 
 -- name: console_flow :many
 -- why: what was accepted in each part of the last hours, and what became of it: one range of the primary key for each
--- part, at most $3 rows of it (more: the part is cut off, and says so). $1 length of a part in s, $2 parts, $3 rows.
+-- part, at most $3 rows of it (more: the part is cut off, and says so). The last part ends with the last whole minute,
+-- since a part that has just begun would look like an outage. $1 length of a part in s, $2 parts, $3 rows.
 SELECT p.from_at, b.n, b.completed, b.rejected, b.failed, b.n - b.completed - b.rejected - b.failed, b.p50, b.p99,
        b.n >= $3::int8
 FROM generate_series($2::int8 - 1, 0, -1) AS g (i)
 CROSS JOIN LATERAL (
-    SELECT date_bin($1::int8 * interval '1 s', now(), 'epoch') - g.i * $1::int8 * interval '1 s' AS from_at
+    SELECT date_bin(interval '1 min', now(), 'epoch') - (g.i + 1) * $1::int8 * interval '1 s' AS from_at
 ) p
 CROSS JOIN LATERAL (
     SELECT count(*) AS n,
@@ -49,7 +51,8 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE r.status = 'FAILED') AS failed,
            (percentile_disc(0.5) WITHIN GROUP (ORDER BY r.took) * 1000)::int8 AS p50, -- ms; NULL = none has ended
            (percentile_disc(0.99) WITHIN GROUP (ORDER BY r.took) * 1000)::int8 AS p99
-    FROM (SELECT e.status, greatest(extract(epoch FROM e.completed_at - e.created_at), 0)::float8 AS took
+    FROM (SELECT e.status, CASE WHEN e.completed_at IS NOT NULL -- greatest() would make 0 of NULL
+                                THEN greatest(extract(epoch FROM e.completed_at - e.created_at), 0)::float8 END AS took
           FROM issuing.outbox_events e
           WHERE e.id >= issuing.uuid7_least(p.from_at)
             AND e.id < issuing.uuid7_least(p.from_at + $1::int8 * interval '1 s')

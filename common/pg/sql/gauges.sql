@@ -8,11 +8,11 @@
 -- hour ago); $2 whether to count what is behind; $3 rows of a part.
 SELECT e.part, count(*) FILTER (WHERE e.status = 'PENDING'), count(*) FILTER (WHERE e.status = 'PROCESSING'),
        count(*) FILTER (WHERE e.status = 'FAILED'),
-       coalesce((extract(epoch FROM clock_timestamp() - greatest(min(e.created_at) FILTER (WHERE e.status = 'PENDING'),
-                                                                 timestamptz 'epoch')) * 1000)::int8, 0),
+       coalesce((extract(epoch FROM clock_timestamp() - min(greatest(e.created_at, timestamptz 'epoch'))
+                                                        FILTER (WHERE e.status = 'PENDING')) * 1000)::int8, 0),
        count(*) FILTER (WHERE e.is_unknown),
-       coalesce((extract(epoch FROM clock_timestamp() - greatest(min(e.first_sent_at) FILTER (WHERE e.is_unknown),
-                                                                 timestamptz 'epoch')) * 1000)::int8, 0),
+       coalesce((extract(epoch FROM clock_timestamp() - min(greatest(e.first_sent_at, timestamptz 'epoch'))
+                                                        FILTER (WHERE e.is_unknown)) * 1000)::int8, 0),
        (extract(epoch FROM greatest(least(min(e.due_at), now()), timestamptz 'epoch')) * 1000000)::int8
 FROM (SELECT o.part, o.status, o.created_at, o.first_sent_at, o.due_at,
              o.status <> 'PROCESSING' AND o.first_sent_at IS NOT NULL

@@ -13,8 +13,8 @@ FROM issuing.heartbeat($1::text, $2::text, $3::int8, $4::text, $5::int8, $6::int
 
 -- name: heartbeat_leave :none
 -- why: a worker that ends is gone at once and does not count as dead for a day. Its rows of targets go with it, and
--- last_worker tells people when it was. A lock that somebody holds delays the end of the worker for a moment only: it
--- gives the statement half a second. $1 worker.
+-- last_worker tells people when it was. A lock that somebody holds delays the end of the worker by 1.5 s at most.
+-- $1 worker.
 WITH gone AS (
     DELETE FROM issuing.workers w WHERE w.name = $1::text
     RETURNING w.name, w.host

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ctl/options.h"
+#include "ctl/role.h"
 
 static const char *text;
 static int64_t number;
@@ -143,6 +144,27 @@ START_TEST(a_rate_may_be_below_one_a_second)
 }
 END_TEST
 
+START_TEST(the_users_of_an_installation_have_a_role_of_their_own)
+{
+    static const char *const others[] = {"root",
+                                         "postgres",
+                                         "issuing",
+                                         "issuing-",
+                                         "issuing-a b",
+                                         "my-issuing-operator",
+                                         "issuing-Operator",
+                                         "issuing-operator2"};
+    char role[ROLE_SIZE] = "untouched";
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        ck_assert_msg(!role_of_user(others[i], role), "%s", others[i]);
+    ck_assert_str_eq(role, "untouched");
+    ck_assert(role_of_user("issuing-operator", role));
+    ck_assert_str_eq(role, "issuing_operator");
+    ck_assert(role_of_user("issuing-viewer", role));
+    ck_assert_str_eq(role, "issuing_viewer");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("ctl_options");
@@ -152,6 +174,7 @@ int main(void)
     tcase_add_test(options, what_is_unknown_doubled_or_incomplete_is_refused);
     tcase_add_test(options, a_duration_has_a_unit);
     tcase_add_test(options, a_rate_may_be_below_one_a_second);
+    tcase_add_test(options, the_users_of_an_installation_have_a_role_of_their_own);
     suite_add_tcase(suite, options);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

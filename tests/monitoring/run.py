@@ -1,0 +1,205 @@
+#!/usr/bin/python3
+"""run.py [--short | --plots]: the metrics, the alert rules and the dashboard, by Prometheus' own programs.
+
+rules   promtool checks and tests them; each alert has a test and a runbook; a wrong rule is noticed
+scrape  what api and worker really show passes promtool, and has every metric that rules and dashboard name
+alerts  a Prometheus server scrapes a real api and worker: no worker = alarm, all is well = silence, a 401 = alarm
+
+--short leaves the last one out. --plots tests nothing: it draws docs/plots/dashboard-*.svg, a panel each, from a run
+with load, an outage of the issuer and the recovery (about five minutes). The last line is
+"monitoring: N passed, N failed".
+"""
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import traceback
+
+sys.dont_write_bytecode = True
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "e2e"), str(HERE.parents[1] / "bench")]
+
+import harness  # noqa: E402
+import pictures  # noqa: E402
+import server  # noqa: E402
+from harness import assert_equal, assert_true, wait_until  # noqa: E402
+
+DASHBOARD = harness.ROOT / "monitoring" / "issuing-dashboard.json"
+NAME = re.compile(r"\b((?:issuing|process)_[a-z_]+)\b(?!:)")
+QUIET = 15  # evaluations without an alert
+
+
+def promtool(*words, text=None, cwd=None):
+    done = subprocess.run(["promtool", *map(str, words)], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=120, cwd=cwd)
+    return done.returncode, done.stdout
+
+
+def alerts():
+    return re.findall(r"^ +- alert: (\w+)$", server.RULES.read_text(), re.M)
+
+
+# ---- rules ----------------------------------------------------------------------------------------------------------
+
+
+def rules_are_well_formed_and_pass_their_tests(_):
+    assert_true(len(alerts()) > 15, "the rules were found")
+    for words in (("check", "rules", server.RULES), ("test", "rules", HERE / "fires.yml", HERE / "silent.yml")):
+        status, text = promtool(*words)
+        assert_equal(status, 0, text)
+
+
+def every_alert_has_a_test_and_a_runbook(_):
+    tested = re.findall(r"^  - name: '(\w+): ", (HERE / "fires.yml").read_text(), re.M)
+    asked = re.findall(r'ALERTS\{alertname="(\w+)"', (HERE / "fires.yml").read_text())
+    assert_equal((set(tested), tested), (set(alerts()), asked), "alerts that are tested")
+    page = (harness.ROOT / "docs" / "troubleshoot.md").read_text()
+    links = re.findall(r"^ +runbook_url: docs/troubleshoot.md#(\w+)$", server.RULES.read_text(), re.M)
+    assert_equal(links, [name.lower() for name in alerts()], "links to the runbooks")
+    assert_equal([name for name in alerts() if "\n### %s\n" % name not in page], [], "alerts without a runbook")
+    headings = re.findall(r"^### (Issuing\w+)$", page, re.M)
+    assert_equal(sorted(headings), sorted(alerts()), "runbooks and alerts")
+
+
+def a_wrong_rule_is_noticed(suite):
+    """The tests of the rules can fail: one alert that always fires, and one that never does."""
+    folder = suite.dir / "wrong"
+    (folder / "monitoring").mkdir(parents=True)
+    (folder / "tests" / "monitoring").mkdir(parents=True)
+    for file in (HERE / "fires.yml", HERE / "silent.yml"):
+        shutil.copy(file, folder / "tests" / "monitoring")
+    rules = server.RULES.read_text()
+    for line in (rule for rule in rules.splitlines() if rule.startswith("        expr: ") and "|" not in rule[-1]):
+        for becomes, file in (("vector(1) > 0", "silent.yml"), ("vector(1) < 0", "fires.yml")):
+            (folder / "monitoring" / server.RULES.name).write_text(rules.replace(line, "        expr: " + becomes, 1))
+            status, text = promtool("test", "rules", file, cwd=folder / "tests" / "monitoring")
+            assert_true(status != 0, "noticed: %s instead of %s\n%s" % (becomes, line, text))
+
+
+# ---- scrapes --------------------------------------------------------------------------------------------------------
+
+
+def families(page):
+    """The names that a page has samples of. A histogram counts with its three series."""
+    return {re.split(r"[{ ]", line)[0] for line in page.splitlines() if line and not line.startswith("#")}
+
+
+def scrapes_are_clean_and_have_every_metric_that_is_named(suite):
+    world = suite.world({"limit.count": "1"})
+    try:
+        world.up()
+        request = world.accept("alice")
+        world.wait_final([request])
+        wait_until(lambda: all("issuing_breaker_state" in families(daemon.get("/metrics").body.decode())
+                               for daemon in [*world.apis(), *world.workers()]), "the gauges are read")
+        shown = set()
+        for daemon in [*world.apis(), *world.workers()]:
+            page = daemon.get("/metrics").body.decode()
+            assert_equal(promtool("check", "metrics", text=page), (0, ""), "the page of " + daemon.name)
+            shown |= families(page)
+        named = {file.name: set(NAME.findall("\n".join(re.findall(r'(?:expr: |"expr": |^ {10})(.*)', file.read_text(),
+                                                                 re.M))))
+                 for file in (server.RULES, DASHBOARD)}
+        assert_true(all(len(names) > 10 for names in named.values()), "names were found: %r" % named)
+        for file, names in named.items():
+            assert_equal(sorted(names - shown), [], "metrics that %s names and no program shows" % file)
+    finally:
+        stop(suite, world)
+
+
+def the_dashboard_is_one_that_grafana_loads(_):
+    board = json.loads(DASHBOARD.read_text())
+    assert_true(board["schemaVersion"] >= 36 and board["templating"]["list"][0]["type"] == "datasource", "the board")
+    panels, squares = board["panels"], set()
+    assert_equal(len({panel["id"] for panel in panels}), len(panels), "ids of panels")
+    for panel in panels:
+        at = panel["gridPos"]
+        covered = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert_true(not covered & squares and at["x"] + at["w"] <= 24, "%s lies on another panel" % panel["title"])
+        squares |= covered
+        assert_true(panel["description"] and panel["fieldConfig"]["defaults"]["unit"], panel["title"])
+        assert_equal({target["datasource"]["uid"] for target in panel["targets"]}, {"${datasource}"}, panel["title"])
+    assert_equal(squares, {(x, y) for x in range(24) for y in range(1 + max(y for _, y in squares))}, "no gap")
+
+
+# ---- alerts ---------------------------------------------------------------------------------------------------------
+
+
+def an_alarm_comes_when_it_must_and_not_when_all_is_well(suite):
+    world = suite.world({"limit.count": "100000", "breaker.failures": "5"})
+    try:
+        world.up(workers=0)
+        prometheus = server.Prometheus(world)
+        world.accept("early")
+        wait_until(lambda: prometheus.firing() == {"IssuingNoWorker"}, "the alarm that no worker runs", 90)
+        worker = world.start_worker()
+        prometheus.scrape()
+        wait_until(lambda: not prometheus.firing() and prometheus.query("sum(issuing_in_flight)"), "silence", 90)
+        with world.others(every=0.05):
+            first = prometheus.evaluations()
+            wait_until(lambda: prometheus.evaluations() >= first + QUIET or prometheus.firing(), "evaluations", 120)
+            assert_equal(prometheus.firing(), set(), "alerts while all is well")
+            rate, = prometheus.query("sum(rate(issuing_events_ended_total[10s]))")
+            assert_true(rate[1] > 1, "cards were made meanwhile: %r" % (rate,))
+            world.sandbox.fault("create", "status", status=401, count=1)
+            wait_until(lambda: "IssuingCallsRefused" in prometheus.firing(), "the alarm of the first 401", 90)
+        assert_equal(worker.stop(), 0, "the worker's exit status")
+        wait_until(lambda: prometheus.firing() >= {"IssuingNoWorker", "IssuingDown"}, "a stopped worker's alarms", 90)
+    finally:
+        stop(suite, world)
+
+
+# ---- running --------------------------------------------------------------------------------------------------------
+
+
+def stop(suite, world):
+    world.kill_all()
+    suite.worlds.remove(world)
+    world.drop_database()
+    harness.release_ports()
+
+
+CHECKS = (rules_are_well_formed_and_pass_their_tests, every_alert_has_a_test_and_a_runbook, a_wrong_rule_is_noticed,
+          the_dashboard_is_one_that_grafana_loads, scrapes_are_clean_and_have_every_metric_that_is_named)
+LONG = (an_alarm_comes_when_it_must_and_not_when_all_is_well,)
+
+
+def run(checks):
+    passed = failed = 0
+    with harness.Suite("monitoring") as suite:
+        for check in checks:
+            try:
+                check(suite)
+                passed += 1
+                print("ok     " + check.__name__.replace("_", " "))
+            except Exception:  # noqa: BLE001 - a check may fail in any way
+                failed += 1
+                suite.keep = True
+                print("FAILED %s\n%s" % (check.__name__.replace("_", " "), traceback.format_exc(limit=-3)))
+            sys.stdout.flush()
+    print("monitoring: %d passed, %d failed" % (passed, failed))
+    return 1 if failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--plots", action="store_true")
+    options = parser.parse_args()
+    if not shutil.which("promtool") or not shutil.which("prometheus"):
+        print("no promtool: install the package prometheus\nmonitoring: %d skipped\nmonitoring: 0 passed, 0 failed" %
+              len(CHECKS + LONG))
+        return 1
+    if options.plots:
+        with harness.Suite("monitoring") as suite:
+            pictures.draw(suite, json.loads(DASHBOARD.read_text()))
+        return 0
+    return run(CHECKS if options.short else CHECKS + LONG)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
