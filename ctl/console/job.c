@@ -10,6 +10,7 @@
 #define STEP_US 25000 /* a step goes on for so long at most */
 #define AWAY_PAUSE_MS 2000
 #define COUNT_MS 3000
+#define FAILURES_MAX 10 /* in a row; then it is not the events */
 #define WAKEUP_INTERVAL_US 1000000
 
 const char *job_state_name(enum job_state state)
@@ -236,8 +237,14 @@ static bool act_on_next(struct job *job, struct err *err)
         return false; /* no more than what was confirmed */
     if (!job_next(job, &id, &seen_us, err))
         return false;
-    if (act(job, &id, seen_us, err))
+    if (act(job, &id, seen_us, err)) {
+        job->failures = 0;
         return true;
+    }
+    if (err->kind == ERR_DATABASE && ++job->failures < FAILURES_MAX) { /* such as a lock that somebody holds on it */
+        refuse(job, &id, err->message);
+        return true;
+    }
     job->next--;
     return false;
 }

@@ -47,6 +47,7 @@ struct job {
         char why[400];
     } refusals[JOB_REFUSALS_KEPT]; /* the first ones */
     int refusal_count;
+    int failures;      /* of the database, in a row */
     char trouble[320]; /* why it waits, or why it broke off; "" = neither */
     bool is_stop_asked;
 };

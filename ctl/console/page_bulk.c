@@ -21,8 +21,10 @@ static void write_preview_row(struct buf *out, const struct event *event, const 
     html_put(out, "<tr><th scope=\"row\"><a class=\"id\" href=\"/events/{}\">{}</a></th><td>", 2, event->id_text,
              event->id_text);
     html_status(out, event->status_text);
-    html_put(out, "</td><td class=\"user\">{}</td><td>{}</td><td>{}</td><td class=\"why\">{}</td></tr>\n", 4,
-             event->user_id, event->reason_code, would, why);
+    html_put(out,
+             "</td><td class=\"user\">{}</td><td class=\"short\">{}</td><td class=\"short\">{}</td><td "
+             "class=\"why\">{}</td></tr>\n",
+             4, event->user_id, event->reason_code, would, why);
 }
 
 /* One event as the preview shows it, like a dry run of the command. */

@@ -88,6 +88,24 @@ async function visit(state, scheme, base, picture) {
 }
 
 const stories = {
+  async axe_and_the_browser_do_complain() {
+    const page = await open(acting);
+    await page.goto(origin + '/targets');
+    await page.evaluate(() => {
+      document.querySelector('main form button').textContent = '';
+      document.querySelector('h1').style.color = '#999';
+      const script = document.createElement('script');
+      script.textContent = 'document.title = "owned"';
+      document.body.append(script);
+    });
+    const wrong = await judge(page, 'spoiled').then(() => '', String);
+    check(wrong.includes('button-name') && wrong.includes('color-contrast'), 'axe finds what is wrong: ' + wrong);
+    check(page.complaints.some((text) => text.includes('Content Security Policy')), 'the policy stops a script');
+    check(await page.title() !== 'owned', 'the script did not run');
+    page.complaints = [];
+    await close(page);
+  },
+
   async every_page_is_accessible_and_quiet_in_light() { await visit(acting, 'light', origin, config.pictures); },
   async every_page_is_accessible_and_quiet_in_dark() { await visit(acting, 'dark', origin, config.pictures); },
 

@@ -231,6 +231,27 @@ START_TEST(a_lost_connection_is_away_and_stays_away)
 }
 END_TEST
 
+/* A console must not hang with a server that says nothing any more. */
+START_TEST(a_wait_for_an_answer_ends_at_its_limit)
+{
+    static const struct sql_statement quick = {.name = "quick", .text = "SELECT 7::int8", .shape = SQL_ONE};
+    static const struct sql_statement wrong = {.name = "wrong", .text = "SELECT 1 / 0", .shape = SQL_ONE};
+    static const struct sql_statement silent = {.name = "silent", .text = "SELECT pg_sleep(600)", .shape = SQL_ONE};
+    pg_sync_limit(db, 20000);
+    struct pg_rows *rows = ask(&quick, NULL);
+    ck_assert_int_eq(pg_int8(rows, 0, 0), 7);
+    pg_rows_free(rows);
+    ck_assert(!pg_sync_query(db, &wrong, NULL, NULL, &err));
+    ck_assert_int_eq(err.kind, ERR_DATABASE);
+    ck_assert_str_eq(pg_sync_sqlstate(db), "22012");
+    pg_sync_limit(db, 100);
+    ck_assert(!pg_sync_query(db, &silent, NULL, NULL, &err));
+    ck_assert_int_eq(err.kind, ERR_AWAY);
+    ck_assert(!pg_sync_query(db, &quick, NULL, NULL, &err)); /* its answer would be mistaken for this one's */
+    ck_assert_int_eq(err.kind, ERR_AWAY);
+}
+END_TEST
+
 START_TEST(no_server_is_away_and_nonsense_is_configuration)
 {
     struct pg_sync *other = NULL;
@@ -261,6 +282,7 @@ int main(void)
     tcase_add_test(tcase, a_message_never_quotes_a_value);
     tcase_add_test(tcase, one_text_of_several_statements_is_one_transaction);
     tcase_add_test(tcase, a_lost_connection_is_away_and_stays_away);
+    tcase_add_test(tcase, a_wait_for_an_answer_ends_at_its_limit);
     tcase_add_test(tcase, no_server_is_away_and_nonsense_is_configuration);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

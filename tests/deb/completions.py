@@ -1,5 +1,6 @@
 """The completions of the packages, tried in a real bash and a real zsh."""
 import pathlib
+import re
 
 from checks import check, output
 from sources import commands, configuration, sandbox_options
@@ -27,7 +28,7 @@ def tests(packages, folder):
     def zsh(*lines):
         functions = place(lines[0].split()[0]) / "usr/share/zsh/vendor-completions"
         said = output(HERE / "zsh_completions", functions, folder / "matches", *lines, timeout=120)
-        return [set(block.split("\n")) - {""} for block in ("\n" + said).split("\n--\n")][:len(lines)]
+        return [set(block.split("\n")) - {""} for block in re.split("^--\n", said, flags=re.M)][:len(lines)]
 
     def offers(shell, where, offered, wanted):
         missing = sorted(set(wanted) - offered)

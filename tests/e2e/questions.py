@@ -3,6 +3,7 @@
 Story: of twenty questions eight had no answer but SQL, curl or systemctl, and six needed a loop or jq."""
 import json
 import subprocess
+import time
 
 import harness
 from harness import assert_equal, assert_true, slow, test, wait_until
@@ -184,3 +185,35 @@ def no_figure_and_no_list_claims_more_than_was_seen(world):
     replay = world.ctl("replay", "--user", "u", "--reason", "x")
     assert_true(replay.returncode != 0 and "permission denied" in replay.stderr, replay.stderr)
     assert_true("matches" not in replay.stderr, replay.stderr)
+
+
+@test
+def the_audit_finds_what_operators_did_between_many_reveals_and_each_row_once(world):
+    """A page of the audit looks at 10,000 rows; many rows of one time lie across its end."""
+    world.sql("INSERT INTO operator_actions (at, actor, action, reason) VALUES (now() - interval '1 h', 'olga',"
+              " 'replay', 'long ago')")
+    world.sql("INSERT INTO operator_actions (at, actor, action) SELECT now() - (i / 5000) * interval '1 min', 'u' || i,"
+              " 'number_revealed' FROM generate_series(1, 20010) i")
+    assert_equal([row["reason"] for row in ask(world, "audit")], ["long ago"], "what operators did")
+    shown = ask(world, "audit", "--action", "number_revealed", "--limit", "100000")
+    assert_equal((len(shown), len({row["id"] for row in shown})), (20010, 20010), "each once")
+    assert_equal([row["at"] for row in shown], sorted((row["at"] for row in shown), reverse=True), "newest first")
+    assert_equal([row["actor"] for row in ask(world, "audit", "--action", "number_revealed", "--actor", "u7")], ["u7"],
+                 "one actor")
+    assert_equal(ask(world, "audit", "--until", "90m"), [], "until")
+    assert_equal(len(ask(world, "audit", "--since", "2h", "--until", "30m")), 1, "a window")
+
+
+@test(limit__count="2", limit__window="1h", limit__counts="attempts")
+def limits_says_what_the_api_answers_where_refused_tries_count(world):
+    world.up(workers=0)
+    for i in range(4):
+        begun = time.monotonic()
+        answer = world.post("lisa", "k%d" % i)
+        limits = ask(world, "limits", "lisa", **{"limit.counts": "attempts"})[0]
+        assert_equal((answer.status, limits["limited"]), (202 if i < 2 else 429, i > 0), "try %d" % i)
+        if i < 2:
+            continue
+        wanted, got = int(answer.header("Retry-After")), limits["retry_after_seconds"]
+        assert_true(wanted - 2 - (time.monotonic() - begun) <= got <= wanted, "Retry-After %d: %d" % (wanted, got))
+    assert_true(limits["refused"] >= 1, "%r" % limits)

@@ -6,6 +6,7 @@ from machine import Failed, SOURCE
 from page import Page
 
 HOME = "/opt/issuing"  # the clone that the page is followed in
+VARIABLES = "/root/variables-of-the-page"
 POSTGRES = "/etc/postgresql/15/main"
 BUILD_WITHIN_S = 600
 # What runs in the machine in place of issuer and core-api; it is not a part of the install.
@@ -29,17 +30,23 @@ def start_sandbox(machine):
 class Installation:
     def __init__(self, machine, transcript):
         self.machine, self.transcript = machine, transcript
+        self.printed = ""  # by the last command
         self.page = Page(machine.clone / "docs" / "install.md")
 
-    def type(self, command, shown=None):
+    def type(self, command):
         """One line of the page, as its reader types it. Where the page says "type it", a credential is typed."""
         stdin = "credential-of-the-test\n" if "type it" in command or "; cat >" in command else ""
-        done = self.machine.run(command, check=False, seconds=BUILD_WITHIN_S, stdin=stdin, cwd=HOME)
-        self.transcript.add(shown or command, done.stdout + done.stderr)
+        # Each line has a shell of its own; a variable that the page sets is kept for the next ones.
+        kept = "set -e; touch %s; . %s; " % (VARIABLES, VARIABLES)
+        name = re.match(r"([A-Z]+)=", command)
+        keep = "\ndeclare -p %s >>%s" % (name.group(1), VARIABLES) if name else ""
+        done = self.machine.run(kept + command + keep, check=False, seconds=BUILD_WITHIN_S, stdin=stdin, cwd=HOME)
+        self.printed = done.stdout
+        # On a terminal curl shows no progress.
+        self.transcript.add(command, done.stdout + ("" if command.startswith("curl ") else done.stderr))
         if done.returncode != 0:
             raise Failed("docs/install.md: %s: status %d: %s" % (command, done.returncode,
                                                                  (done.stdout + done.stderr).strip()[-1500:]))
-        return done.stdout
 
     def section(self, title):
         self.transcript.section(title)
@@ -75,15 +82,10 @@ class Installation:
         self.first_card()
 
     def first_card(self):
-        """The last line of a check after the install: a card, all the way."""
-        self.transcript.section("First card")
-        self.machine.run(SANDBOX + " token --user alice --secret-file /etc/credstore/issuing.hs256_secret >/root/token")
-        text = self.type("curl -sS -i -H \"Authorization: Bearer $(cat /root/token)\" -H 'Idempotency-Key: first'"
-                         " -H 'Prefer: wait=10' --json '{\"kind\": \"new\"}' http://127.0.0.1:8080/v1/card-requests")
-        if not re.search(r"^HTTP/1.1 201 ", text) or '"COMPLETED"' not in text:
-            raise Failed("no card: " + text[-600:])
+        self.section("The first card")
+        if not re.search(r"^HTTP/1.1 201 ", self.printed) or '"COMPLETED"' not in self.printed:
+            raise Failed("no card: " + self.printed[-600:])
         self.type("systemctl status --no-pager --lines=0 issuing-api issuing-worker@1")
-        return text
 
 
 def answers(machine, port, path="/readyz"):

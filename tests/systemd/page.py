@@ -1,5 +1,6 @@
 """The commands of docs/install.md, as they stand on the page: its code blocks, section by section."""
 import re
+import subprocess
 
 
 class Page:
@@ -19,11 +20,19 @@ class Page:
                 section = line[3:]
 
     def commands(self, section):
-        """Lines of shell; one that goes on with a backslash is one. Comments of the page stay: the shell skips them."""
+        """Lines of shell; those that are one command, by a backslash or an open quote, are one. Comments of the page
+        stay: the shell skips them."""
         found = []
         for language, lines in self.blocks.get(section, []):
-            if language == "sh":
-                found += re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines()
+            begun = ""
+            for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines() if language == "sh" else ():
+                begun += line
+                if subprocess.run(["bash", "-n", "-c", begun], capture_output=True).returncode == 0:
+                    found.append(begun)
+                    begun = ""
+                else:
+                    begun += "\n"
+            found += [begun] if begun else []
         if not found:
             raise LookupError('docs/install.md has no commands in "%s"' % section)
         return found

@@ -8,6 +8,7 @@ run. --transcript compiles all and writes docs/install-transcript.md. The last l
 Needs root, namespaces, overlay and systemd-nspawn; where they are not allowed it is skipped, and says why.
 """
 import argparse
+import os
 import pathlib
 import pwd
 import shutil
@@ -69,7 +70,8 @@ def traces():
     users = [user.pw_name for user in pwd.getpwall() if user.pw_name.startswith("issuing")]
     paths = ("/etc/issuing", "/etc/credstore/issuing.card_keys", "/usr/bin/issuing-api", machines.OVERLAY)
     files = [path for path in paths if pathlib.Path(path).exists()]
-    cgroups = [str(path) for path in pathlib.Path("/sys/fs/cgroup").rglob("issuing-systemd-*")]
+    own = "%s%d" % (machines.CGROUP, os.getpid())  # another run may have its own
+    cgroups = [str(path) for path in pathlib.Path("/sys/fs/cgroup").rglob(own)]
     return mounts + users + files + cgroups
 
 

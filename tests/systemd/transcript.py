@@ -1,7 +1,6 @@
 """docs/install-transcript.md: what the install by the page printed, command by command. Long output is cut, and says
 so. No secret is in it: commands that show one are not recorded."""
 import re
-import textwrap
 
 WIDTH = 120
 LINES_MOST, LINES_HEAD, LINES_TAIL = 24, 6, 8
@@ -35,8 +34,12 @@ class Transcript:
 
     @staticmethod
     def _wrap(command):
-        """As a person would break a long line; the shell takes it either way."""
-        lines = textwrap.wrap(command, WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+        """As a person would break a long line: between words of the shell, never within quotes."""
+        lines = [""]
+        for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+", command):
+            if lines[-1] and len(lines[-1]) + 1 + len(word) > WIDTH - 6:
+                lines.append("")
+            lines[-1] += (" " if lines[-1] else "") + word
         return [lines[0] + (" \\" if len(lines) > 1 else ""), *["    " + line + " \\" for line in lines[1:-1]],
                 *["    " + line for line in lines[1:][-1:]]]
 
