@@ -288,6 +288,7 @@ static bool open_gauges(struct daemon *daemon, struct err *err)
         .pool = daemon->pool,
         .metrics = daemon->metrics,
         .has_breaker_states = daemon->program == CONFIG_API,
+        .has_one_connection = daemon->config.database.connections == 1,
     };
     return outbox_gauges_open(&options, &daemon->gauges, err);
 }

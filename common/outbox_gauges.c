@@ -19,7 +19,8 @@
 #define INTERVAL_MS 5000
 #define COST_FACTOR 50 /* a backlog is walked to be counted: no more than two per cent of the time */
 #define QUERY_TIMEOUT_MS 5000
-#define QUICK_MS 1000
+#define ONLY_CONNECTION_TIMEOUT_MS 500
+#define QUICK_PART 5 /* of the timeout: a count that takes less may go over more rows */
 #define ROWS_MOST 1000000
 #define ROWS_LEAST 1000
 #define ROWS_STEP 8       /* when a count is late; when it is quick they double */
@@ -47,6 +48,7 @@ struct question {
 struct outbox_gauges {
     struct outbox_gauges_options options;
     struct question events, workers;
+    int64_t timeout_ms;  /* of a statement */
     int64_t bookmark_us; /* -1 = not known */
     int64_t rows;        /* of a part */
     int until_behind;    /* so many counts, then what lies behind the bookmark is counted again */
@@ -75,7 +77,7 @@ static void ask(struct question *question, const struct sql_statement *statement
 {
     question->sent_ms = clock_mono_ms();
     question->query.statement = statement;
-    question->query.timeout_ms = QUERY_TIMEOUT_MS;
+    question->query.timeout_ms = question->gauges->timeout_ms;
     question->query.is_slow = true;
     question->query.yields = true; /* a connection is left to the work */
     question->query.on_result = on_result;
@@ -175,9 +177,9 @@ static void move_bookmark(struct outbox_gauges *gauges, const struct count count
 static void adapt_rows(struct outbox_gauges *gauges, bool is_done)
 {
     int64_t took_ms = clock_mono_ms() - gauges->events.sent_ms;
-    if (!is_done && took_ms >= QUERY_TIMEOUT_MS)
+    if (!is_done && took_ms >= gauges->timeout_ms)
         gauges->rows = gauges->rows / ROWS_STEP > ROWS_LEAST ? gauges->rows / ROWS_STEP : ROWS_LEAST;
-    else if (is_done && took_ms < QUICK_MS)
+    else if (is_done && took_ms < gauges->timeout_ms / QUICK_PART)
         gauges->rows = gauges->rows * 2 < ROWS_MOST ? gauges->rows * 2 : ROWS_MOST;
 }
 
@@ -273,6 +275,7 @@ bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outb
     if (!gauges)
         return err_set(err, ERR_MEMORY, "no memory for the gauges");
     gauges->options = *options;
+    gauges->timeout_ms = options->has_one_connection ? ONLY_CONNECTION_TIMEOUT_MS : QUERY_TIMEOUT_MS;
     gauges->bookmark_us = -1;
     gauges->rows = ROWS_MOST;
     gauges->behind_every = BEHIND_EVERY;

@@ -23,6 +23,8 @@ struct outbox_gauges_options {
     struct metrics *metrics; /* begins with DAEMON_METRICS */
     /* issuing_breaker_state is the worst one over all workers. Not for a worker, which shows its own. */
     bool has_breaker_states;
+    /* The pool has no other connection: the work waits behind each statement, so it is given up soon. */
+    bool has_one_connection;
 };
 
 must_check bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outbox_gauges **ret_gauges,

@@ -221,7 +221,7 @@ static void print_stop(const struct bulk *bulk)
 }
 
 /* On standard error, since standard output has one line for each event. */
-static void print_summary(const struct bulk *bulk, bool by_filter)
+static void print_summary(const struct bulk *bulk, bool by_filter, bool went_well)
 {
     char done[PRINT_NUMBER_SIZE], total[PRINT_NUMBER_SIZE];
     fflush(stdout);
@@ -231,7 +231,8 @@ static void print_summary(const struct bulk *bulk, bool by_filter)
     }
     if (stop_is_requested())
         print_stop(bulk);
-    if (!by_filter)
+    bool is_counted = bulk->total > 0 || (went_well && !stop_is_requested());
+    if (!by_filter || !is_counted)
         return;
     if (bulk->total == 0)
         fprintf(stderr, "No %s event matches.\n", bulk->verb->status);
@@ -290,7 +291,7 @@ int bulk_run(struct bulk *bulk, const struct option_spec *specs, char **argument
     show_progress(bulk, true);
     if (went_well)
         send_wakeup(bulk);
-    print_summary(bulk, by_filter);
+    print_summary(bulk, by_filter, went_well);
     if (!went_well)
         return ctl_fail(&err);
     return stop_is_requested() || bulk->is_declined || bulk->refused > 0 ? CTL_REFUSED : CTL_DONE;

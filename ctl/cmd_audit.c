@@ -30,7 +30,8 @@ struct audit {
     bool has_cursor, is_over;
     int64_t cursor_us, cursor_id;
     int64_t shown;
-    bool is_cut;
+    bool is_cut;    /* by the limit */
+    bool is_capped; /* at LOOK_MAX actions on one event */
     struct table table;
 };
 
@@ -145,6 +146,7 @@ static bool read_page(struct audit *audit, struct err *err)
     if (!pg_sync_query(audit->ctl->db, statement, params, &rows, err) || !print_page(audit, rows, err))
         return false;
     int count = pg_rows_count(rows);
+    audit->is_capped = audit->event && count == LOOK_MAX && !audit->is_cut;
     audit->is_over = audit->event || count == 0 || pg_int8(rows, count - 1, LOOKED) < LOOK_MAX;
     if (count > 0) {
         audit->has_cursor = true;
@@ -212,6 +214,8 @@ static int run_audit(struct ctl *ctl, char **arguments, int count)
         fputs("issuing-ctl: stopped; there may be more\n", stderr);
     else if (audit.is_cut)
         fprintf(stderr, "issuing-ctl: only the newest %" PRId64 " are shown; --limit N shows more\n", audit.shown);
+    else if (audit.is_capped)
+        fprintf(stderr, "issuing-ctl: only the newest %d of this event are shown\n", LOOK_MAX);
     else if (audit.shown == 0 && !ctl->json)
         fputs("No action matches.\n", stderr);
     return stop_is_requested() ? CTL_REFUSED : CTL_DONE;

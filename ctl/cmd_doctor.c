@@ -373,9 +373,11 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
     int code = CTL_DONE;
     if (!ctl_connect_only(ctl, &err) || !check_database(&doctor, &fits, &err) ||
         (data && fits && !check_data(&doctor, since_us, timeout_us, &err))) {
-        doctor_report(&doctor, "database", false,
-                      "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)", "%s",
-                      err.message);
+        const char *fix =
+            strstr(err.message, "(SQLSTATE 55P03)")
+                ? "end the session that holds the lock: pg_locks and pg_stat_activity name it"
+                : "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)";
+        doctor_report(&doctor, "database", false, fix, "%s", err.message);
         code = err_exit_code(err.kind);
     }
     check_keys(&doctor);

@@ -98,7 +98,8 @@ static bool read_failed(struct ctl *ctl, int64_t most, struct counts *counts, st
 
 static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
 {
-    int64_t all = 0, rejected = 0, failed = counts->failed_counted;
+    int64_t all = 0, rejected = 0, failed = counts->failed_counted, seen[STATUSES];
+    memcpy(seen, counts->events, sizeof(seen)); /* so many there are, whatever the statistics say */
     memset(counts->events, 0, sizeof(counts->events));
     counts->oldest_pending_s = 0;
     if (!read_open(ctl, counts, err) || !estimate(ctl, &sql_operator_status_estimate, &all, err) ||
@@ -111,9 +112,10 @@ static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
         counts->estimated[OUTBOX_FAILED] = true;
     }
     counts->events[OUTBOX_FAILED] = failed;
-    counts->events[OUTBOX_REJECTED] = rejected;
+    counts->events[OUTBOX_REJECTED] = at_least(rejected, seen[OUTBOX_REJECTED]);
     counts->events[OUTBOX_COMPLETED] =
-        at_least(all - rejected - failed - counts->events[OUTBOX_PENDING] - counts->events[OUTBOX_PROCESSING], 0);
+        at_least(all - rejected - failed - counts->events[OUTBOX_PENDING] - counts->events[OUTBOX_PROCESSING],
+                 seen[OUTBOX_COMPLETED]);
     counts->estimated[OUTBOX_REJECTED] = counts->estimated[OUTBOX_COMPLETED] = true;
     return true;
 }

@@ -50,7 +50,8 @@ bool ctl_connect_only(struct ctl *ctl, struct err *err)
         return err->kind == ERR_AWAY     ? err_prefix(err, "the database is away")
                : err->kind == ERR_CONFIG ? err_prefix(err, REFUSED_CONNECTION)
                                          : false;
-    return pg_sync_query(ctl->db, &sql_operator_session, NULL, NULL, err);
+    return pg_sync_query(ctl->db, &sql_operator_session, NULL, NULL, err) &&
+           pg_sync_query(ctl->db, &sql_operator_lock_timeout, NULL, NULL, err);
 }
 
 bool ctl_connect(struct ctl *ctl, struct err *err)
@@ -95,6 +96,8 @@ static const char *hint_for(const char *message)
         {"(SQLSTATE 42703)", "the schema is of another release: `issuing-ctl migrate --status` compares them"},
         {"(SQLSTATE 42501)",
          "this role may not do that: connect as issuing_operator (for migrate: as the owner or a superuser)"},
+        {"(SQLSTATE 55P03)",
+         "another session holds a lock (pg_locks, pg_stat_activity); run the same command again when it is gone"},
         {"(SQLSTATE 25006)", "this server is read-only: add target_session_attrs=read-write to database.url"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(hints); i++)

@@ -226,7 +226,7 @@ static const struct cluster_target *shut_target(const struct cluster *cluster)
     const struct cluster_target *found = NULL;
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
-        if (!cluster_is_shut(target))
+        if (target->workers == 0 || !cluster_is_shut(target)) /* what no living worker calls keeps none from an event */
             continue;
         if (target->paused_us != 0)
             return target;

@@ -99,6 +99,7 @@ CREATE FUNCTION issuing.heartbeat(
                 SELECT o.name FROM workers o
                 WHERE o.name <> heartbeat.worker
                   AND (o.seen_at < at - interval '1 day' OR o.seen_at > at + interval '1 minute')
+                LIMIT 1000 -- more would take longer than a worker waits, and it would never learn the controls
                 FOR UPDATE SKIP LOCKED);
         EXCEPTION WHEN OTHERS THEN
             noted := false;

@@ -233,6 +233,20 @@ START_TEST(only_rows_that_nobody_writes_any_more_are_removed)
 }
 END_TEST
 
+/* After a night of crashes there are so many that removing them all would take longer than a worker waits. */
+START_TEST(one_heartbeat_removes_a_part_of_many_dead_rows)
+{
+    database_run(
+        owner, "INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots) SELECT n::text, "
+               "'h', 1, '1', now(), now() - interval '25 h', 0, 1 FROM generate_series(1, 1500) AS n");
+    database_run(owner, "SELECT heartbeat('" NAME "', 'host-a', 17, '1', 0, 0, 1, false, '{}', '{}', '{}', '{}', '{}', "
+                        "'{}', '{}', '{}', '{}', '{}', '{}')");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM workers WHERE name <> '" NAME "'"), 500);
+    start();
+    run_until(database_int(owner, "SELECT count(*) FROM workers WHERE name <> '" NAME "'") == 0);
+}
+END_TEST
+
 /* ---- two operators ---- */
 
 START_TEST(of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused)
@@ -308,6 +322,15 @@ START_TEST(events_wait_behind_a_target_only_when_every_living_worker_is_shut_the
 }
 END_TEST
 
+START_TEST(other_targets_do_not_hide_the_issuer_and_core_api)
+{
+    database_run(owner, "INSERT INTO target_controls SELECT 'z' || n, now(), 'anna', 'they asked' "
+                        "FROM generate_series(1, 70) AS n");
+    ck_assert_int_eq(backlog_of("issuer"), 0);
+    ck_assert_int_eq(backlog_of("core"), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("heartbeat");
@@ -320,9 +343,11 @@ int main(void)
     tcase_add_test(tcase, a_locked_table_of_workers_hides_the_picture_and_not_the_controls);
     tcase_add_test(tcase, controls_that_cannot_be_read_stop_nothing_for_long);
     tcase_add_test(tcase, only_rows_that_nobody_writes_any_more_are_removed);
+    tcase_add_test(tcase, one_heartbeat_removes_a_part_of_many_dead_rows);
     tcase_add_test(tcase, of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused);
     tcase_add_test(tcase, a_probe_makes_the_next_event_due);
     tcase_add_test(tcase, events_wait_behind_a_target_only_when_every_living_worker_is_shut_there);
+    tcase_add_test(tcase, other_targets_do_not_hide_the_issuer_and_core_api);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

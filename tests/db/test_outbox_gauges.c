@@ -190,6 +190,26 @@ START_TEST(a_pause_shows_also_while_no_worker_lives_and_a_state_does_not)
 }
 END_TEST
 
+START_TEST(a_worker_that_was_seen_before_the_clock_was_set_back_is_dead)
+{
+    add_worker("ahead", -7200, "open", "open");
+    metric_set(metrics_series(metrics, DAEMON_METRIC_BREAKER_STATE, "issuer", NULL), 2);
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_WORKERS_ALIVE, NULL, 0);
+    ck_assert(isnan(value(DAEMON_METRIC_BREAKER_STATE, "issuer")));
+}
+END_TEST
+
+START_TEST(other_targets_do_not_hide_the_issuer_and_core_api)
+{
+    add_worker("w", 1, "open", "half_open");
+    database_run(db, "INSERT INTO target_controls (target) SELECT 'a' || n FROM generate_series(1, 60) AS n");
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_BREAKER_STATE, "issuer", 2);
+    expect_int(DAEMON_METRIC_BREAKER_STATE, "core", 1);
+}
+END_TEST
+
 START_TEST(a_worker_shows_its_own_breakers)
 {
     add_worker("other", 1, "open", "open");
@@ -215,6 +235,35 @@ START_TEST(figures_that_cannot_be_read_grow_old)
     run_until(pg_pool_in_flight(pool) == 0);
     outbox_gauges_update_age(gauges);
     ck_assert(value(DAEMON_METRIC_GAUGES_AGE, NULL) < age);
+    pg_sync_close(other);
+}
+END_TEST
+
+static bool answered;
+static enum pg_kind answered_kind;
+
+static void on_answer(struct pg_query *query, const struct pg_query_result *result)
+{
+    (void)query;
+    answered = true;
+    answered_kind = result->kind;
+}
+
+/* database.connections = 1: what must not wait comes to its turn while somebody holds the lock. */
+START_TEST(on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting)
+{
+    struct pg_sync *other = database_open(NULL);
+    struct outbox_gauges_options options = {
+        .loop = &loop, .pool = pool, .metrics = metrics, .has_one_connection = true};
+    struct pg_query query = {.statement = &sql_notify_wake, .timeout_ms = 4000, .on_result = on_answer};
+    answered = false;
+    database_run(other, "BEGIN; LOCK workers");
+    ck_assert(outbox_gauges_open(&options, &gauges, NULL));
+    run_until(database_int(db, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1);
+    pg_pool_submit(pool, &query);
+    run_until(answered);
+    ck_assert_int_eq(answered_kind, PG_DONE);
+    database_run(other, "ROLLBACK");
     pg_sync_close(other);
 }
 END_TEST
@@ -302,8 +351,11 @@ int main(void)
     tcase_add_test(tcase, no_row_makes_the_count_fail);
     tcase_add_test(tcase, a_target_is_as_bad_as_the_worst_living_worker_says);
     tcase_add_test(tcase, a_pause_shows_also_while_no_worker_lives_and_a_state_does_not);
+    tcase_add_test(tcase, a_worker_that_was_seen_before_the_clock_was_set_back_is_dead);
+    tcase_add_test(tcase, other_targets_do_not_hide_the_issuer_and_core_api);
     tcase_add_test(tcase, a_worker_shows_its_own_breakers);
     tcase_add_test(tcase, figures_that_cannot_be_read_grow_old);
+    tcase_add_test(tcase, on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting);
     tcase_add_test(tcase, open_events_far_behind_the_bookmark_are_counted_apart);
     tcase_add_test(tcase, a_large_backlog_is_counted_up_to_a_limit_the_oldest_first);
     tcase_add_test(tcase, both_daemons_may_ask);

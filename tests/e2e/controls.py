@@ -153,6 +153,18 @@ def a_probe_closes_an_open_breaker_before_its_time(world):
     wait_until(lambda: targets(world)["issuer"]["state"] == "closed", "closed")
 
 
+@slow
+@test
+def a_lock_that_another_session_holds_is_named(world):
+    """Story: somebody ran VACUUM FULL, and doctor, which was to find out, said nothing for an hour."""
+    with world.holding("LOCK TABLE workers"):
+        for words, said in ((("doctor",), "end the session that holds the lock"),
+                            (("pause", "issuer", "--reason", "x"), "another session holds a lock")):
+            done = world.ctl(*words)
+            assert_equal((done.returncode, said in done.stdout + done.stderr), (1, True), done.stdout + done.stderr)
+    assert_equal(world.sql("SELECT count(*) FROM target_controls"), "0", "nothing is done that was not said")
+
+
 @test
 def a_target_that_is_not_there_or_not_so_is_refused(world):
     world.up(workers=0)

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import harness
-from harness import assert_equal, assert_true, test, wait_until
+from harness import assert_equal, assert_true, slow, test, wait_until
 from operators import lines
 from reconciling import failed
 
@@ -162,6 +162,29 @@ def twenty_questions_of_a_bad_night_have_one_command_each(world):
     targets(world, ids)
     decisions(world, ids)
     world.settle()
+
+
+@slow
+@test
+def no_figure_and_no_list_claims_more_than_was_seen(world):
+    """Story: an estimate was below what had been counted, a list was cut without a word, and "No FAILED event matches."
+    stood above the error that had kept the command from counting them."""
+    world.sql("INSERT INTO outbox_events (user_id, payload, status, completed_at) SELECT 'u', '{\"kind\": \"new\"}',"
+              " 'COMPLETED', now() FROM generate_series(1, 130000)")
+    event = world.sql("SELECT id FROM outbox_events LIMIT 1")
+    world.sql("DELETE FROM pg_statistic; UPDATE pg_class SET reltuples = 10, relpages = 1000000 WHERE relkind = 'r' AND"
+              " relname LIKE 'outbox_events%'")
+    status = ask(world, "status")[0]
+    assert_equal((status["events"]["COMPLETED"] >= 100000, "COMPLETED" in status["estimated"]), (True, True), status)
+    world.sql("INSERT INTO operator_actions (event_id, actor, os_user, action, reason) SELECT '%s', 'a', 'a',"
+              " 'number_revealed', 'r' FROM generate_series(1, 10001)" % event)
+    audit = world.ctl("audit", "--event", event, "--limit", "20000", "--json")
+    assert_equal((audit.returncode, len(lines(audit))), (0, 10000), "actions")
+    assert_true("only the newest 10000 of this event are shown" in audit.stderr, audit.stderr)
+    world.sql("REVOKE SELECT ON outbox_events FROM issuing_operator")
+    replay = world.ctl("replay", "--user", "u", "--reason", "x")
+    assert_true(replay.returncode != 0 and "permission denied" in replay.stderr, replay.stderr)
+    assert_true("matches" not in replay.stderr, replay.stderr)
 
 
 @test

@@ -42,14 +42,16 @@ SELECT 'now', 0, 0, 0, 0, 0, 0, (extract(epoch FROM now()) * 1000000)::int8;
 -- name: worker_gauges :many
 -- why: how many workers live, and what they and the operators say of each target: the worst state of its breaker over
 -- the living workers (null = none of them calls it), and whether it is paused. The first row has no target. A worker
--- that was not seen for 60 s is dead. At most 50 targets. No lock.
-SELECT NULL::text, (SELECT count(*) FROM issuing.workers w WHERE w.seen_at > now() - interval '60 seconds'), NULL::bool
+-- that was not seen for 60 s is dead, and so is one whose time is far ahead of the clock: it was seen before the clock
+-- was set back (issuing.heartbeat). At most 50 targets, issuer and core among them. No lock.
+SELECT NULL::text, (SELECT count(*) FROM issuing.workers w
+                    WHERE w.seen_at BETWEEN now() - interval '60 s' AND now() + interval '60 s'), NULL::bool
 UNION ALL
 (SELECT coalesce(s.target, c.target), s.state, c.paused_at IS NOT NULL
  FROM (SELECT t.target, max(CASE t.state WHEN 'closed' THEN 0 WHEN 'half_open' THEN 1 ELSE 2 END)::int8 AS state
        FROM issuing.worker_targets t
        JOIN issuing.workers w ON w.name = t.worker
-       WHERE w.seen_at > now() - interval '60 seconds'
+       WHERE w.seen_at BETWEEN now() - interval '60 s' AND now() + interval '60 s'
        GROUP BY t.target) s
  FULL JOIN issuing.target_controls c ON c.target = s.target
- ORDER BY 1 LIMIT 50);
+ ORDER BY coalesce(s.target, c.target) IN ('issuer', 'core') DESC, 1 LIMIT 50);

@@ -45,6 +45,11 @@ LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
 -- has, names are found in PostgreSQL and in our schema only. A command, because a command looks up no name itself.
 SET search_path = pg_catalog, issuing, pg_temp;
 
+-- name: operator_lock_timeout :none
+-- why: the second one: a command that meets a lock which another session holds for long says so and ends, since an
+-- operator cannot see what it waits for. migrate and the console set a shorter time.
+SET lock_timeout = '10s';
+
 -- name: operator_status_exact :many
 -- why: the number of events in each status, and the age of the oldest in seconds. It reads the whole table. No lock.
 SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
@@ -840,7 +845,7 @@ SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s
                   OR e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused'))) END,
        clock_timestamp()
 FROM seen s
-ORDER BY s.target DESC
+ORDER BY s.target IN ('issuer', 'core') DESC, s.target DESC
 LIMIT 64;
 
 -- name: operator_control :one

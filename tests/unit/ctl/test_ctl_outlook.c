@@ -117,6 +117,18 @@ START_TEST(an_event_that_no_worker_can_take_is_explained_by_what_keeps_them)
 }
 END_TEST
 
+START_TEST(a_pause_of_what_no_worker_calls_holds_nothing_back)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.next_attempt_us = NOW - SECOND;
+    cluster.alive_count = 1;
+    cluster.targets[cluster.target_count++] = (struct cluster_target){
+        .name = "unknown", .paused_us = NOW - SECOND, .paused_by = "anna", .paused_why = "a slip of the pen"};
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_NOTHING);
+}
+END_TEST
+
 /* One worker of two cannot reach the issuer: the other one takes the event. */
 START_TEST(a_breaker_that_is_open_at_one_worker_only_holds_nothing_back)
 {
@@ -452,6 +464,7 @@ int main(void)
     tcase_add_test(cases, a_pending_event_is_judged_by_the_time_of_its_next_attempt);
     tcase_add_test(cases, an_event_that_is_overdue_beside_a_worker_is_a_riddle);
     tcase_add_test(cases, an_event_that_no_worker_can_take_is_explained_by_what_keeps_them);
+    tcase_add_test(cases, a_pause_of_what_no_worker_calls_holds_nothing_back);
     tcase_add_test(cases, a_breaker_that_is_open_at_one_worker_only_holds_nothing_back);
     tcase_add_test(cases, the_worker_that_holds_an_event_is_shown_with_its_last_heartbeat);
     tcase_add_test(cases, no_worker_takes_an_event_of_another_type);
