@@ -77,6 +77,9 @@ static struct cluster_worker worker_at(const struct pg_rows *rows, int row)
 static bool read_workers(struct cluster *cluster, struct err *err)
 {
     int count = pg_rows_count(cluster->worker_rows);
+    cluster->has_more_workers = count > CLUSTER_WORKERS_MAX;
+    if (cluster->has_more_workers)
+        count = CLUSTER_WORKERS_MAX;
     cluster->workers = calloc(count > 0 ? (size_t)count : 1, sizeof(*cluster->workers));
     if (!cluster->workers)
         return err_set(err, ERR_MEMORY, "out of memory");
@@ -109,7 +112,8 @@ static void find_last(struct cluster *cluster)
 bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err)
 {
     struct cluster cluster = {0};
-    if (!pg_sync_query(db, &sql_operator_workers, NULL, &cluster.worker_rows, err) ||
+    const struct pg_param most = pg_param_int8(CLUSTER_WORKERS_MAX + 1);
+    if (!pg_sync_query(db, &sql_operator_workers, &most, &cluster.worker_rows, err) ||
         !pg_sync_query(db, &sql_operator_last_worker, NULL, &cluster.last_rows, err) ||
         !pg_sync_query(db, &sql_operator_targets, NULL, &cluster.target_rows, err) || !read_workers(&cluster, err)) {
         cluster_done(&cluster);

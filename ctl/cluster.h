@@ -7,6 +7,7 @@
 #include "common/pg/pg_sync.h"
 
 #define CLUSTER_TARGETS_MAX 64
+#define CLUSTER_WORKERS_MAX 1000
 
 /* Times in microseconds since 1970, 0 = none; texts are borrowed from the rows, NULL = none. */
 struct cluster_worker {
@@ -40,6 +41,7 @@ struct cluster {
     struct pg_rows *worker_rows, *last_rows, *target_rows; /* owned */
     struct cluster_worker *workers;                        /* owned; the living ones first, then those seen last */
     int worker_count, alive_count;
+    bool has_more_workers; /* than CLUSTER_WORKERS_MAX */
     /* When a worker was last seen, or ended, and on which host; 0 = never within a day. */
     int64_t last_us;
     const char *last_host;

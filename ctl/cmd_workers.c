@@ -29,7 +29,10 @@ static void add_row(const struct cluster_worker *worker, int64_t now_us, struct 
     table_add(table, state_of(worker));
     table_add(table, worker->version);
     table_add(table, print_time(worker->started_us, time));
-    snprintf(text, sizeof(text), "%s ago", print_span(now_us - worker->seen_us, span));
+    if (worker->seen_us <= now_us)
+        snprintf(text, sizeof(text), "%s ago", print_span(now_us - worker->seen_us, span));
+    else /* before the database's clock was set back */
+        snprintf(text, sizeof(text), "in %s", print_span(worker->seen_us - now_us, span));
     table_add(table, text);
     snprintf(text, sizeof(text), "%lld of %lld", (long long)worker->in_flight, (long long)worker->slots);
     table_add(table, text);
@@ -51,6 +54,11 @@ static bool print_workers(const struct ctl *ctl, const struct cluster *cluster, 
     if (!ctl->json && cluster->worker_count > 0)
         whole = table_flush(&table, stdout);
     table_done(&table);
+    if (cluster->has_more_workers) {
+        fflush(stdout);
+        fprintf(stderr, "issuing-ctl: only %d are shown, the living ones and those that were seen last\n",
+                cluster->worker_count);
+    }
     if (cluster->alive_count == 0) {
         char time[PRINT_TIME_SIZE];
         fflush(stdout);

@@ -247,6 +247,21 @@ def a_killed_worker_counts_as_dead_after_a_minute_and_its_event_names_it(world):
 
 
 @test
+def many_dead_workers_and_one_from_the_future_hide_no_living_one(world):
+    world.up()
+    wait_until(lambda: workers(world), "the worker")
+    world.sql("INSERT INTO workers (name, host, pid, version, started_at, seen_at, in_flight, slots)"
+              " SELECT 'gone:' || n, 'gone', n, '0', now() - interval '2 h', now() - interval '1 h', 0, 1"
+              " FROM generate_series(1, 1100) n"
+              " UNION ALL SELECT 'ahead:1', 'ahead', 1, '0', now(), now() + interval '2 h', 0, 1")
+    shown = world.ctl("workers")
+    rows = shown.stdout.splitlines()[1:]
+    assert_equal((len(rows), rows[0].split()[1]), (1000, "working"), "the living one is first")
+    assert_true("in 1 h 59 min" in rows[1] and "dead" in rows[1], rows[1])
+    assert_true("only 1000 are shown" in shown.stderr, shown.stderr)
+
+
+@test
 def locked_tables_of_heartbeats_do_not_stop_cards(world):
     """Story: somebody ran LOCK TABLE by hand and went to lunch."""
     world.up()

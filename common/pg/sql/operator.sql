@@ -795,12 +795,12 @@ SELECT issuing.rewrap_put($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::
 -- name: operator_workers :many
 -- why: the workers that have written a heartbeat within a day (issuing.heartbeat removes older rows), living ones
 -- first, then by the time they were last seen. A row with a time far ahead of the clock is from before the clock was
--- set back, and its worker is dead if it is not written again. No lock.
+-- set back, and its worker is dead if it is not written again. No lock. $1 how many.
 SELECT w.name, w.host, w.pid::int8, w.version, w.started_at, w.seen_at, w.in_flight::int8, w.slots::int8, w.is_draining,
        w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s', clock_timestamp()
 FROM issuing.workers w
 ORDER BY 10 DESC, w.seen_at DESC, w.name
-LIMIT 1000;
+LIMIT $1::int8;
 
 -- name: operator_last_worker :many
 -- why: the worker that was the last to end by itself; no row: none has. No lock.
