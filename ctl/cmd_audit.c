@@ -229,14 +229,15 @@ const struct ctl_command ctl_audit = {
         "Lists what operators did, newest first. Three names are stored with each action: the role of the database,\n"
         "which the database itself adds; the user of the operating system; and SUDO_USER, which the caller sets.\n"
         "ACTOR is SUDO_USER where it is set, else the user of the operating system.\n\n"
-        "  --since D      since D: so long ago (90s, 12h, 4w) or a time (2026-11-20, 2026-11-20T10:39:57Z)\n"
+        "  --since D      since D: a duration back from now (90s, 12h, 4w) or a time (2026-11-20, "
+        "2026-11-20T10:39:57Z)\n"
         "  --until D      up to D\n"
         "  --actor A      one of the names is A\n"
         "  --event ID     actions on this event\n"
         "  --action A     replay, cancel, resolve, reconcile, reissue, pause_target, resume_target, probe_target,\n"
-        "                 rewrap, number_revealed, number_refused\n"
+        "                 number_rewrapped, number_revealed, number_refused\n"
         "  --limit N      at most N, 100 by default\n\n"
-        "Card numbers that were shown to users (number_revealed, number_refused) are many: they are listed with\n"
-        "--action or --event only.\n",
+        "The rows of card numbers shown to users (number_revealed, number_refused) are many: they are listed only\n"
+        "with --action or --event.\n",
     .run = run_audit,
 };

@@ -43,14 +43,14 @@ static int run_console(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_console = {
     .word = "console",
-    .usage = "[--listen 127.0.0.1:8095] [--read-only]",
-    .summary = "pages for a browser: look, replay, cancel, resolve, pause",
+    .usage = "[--listen 127.0.0.1:8095] [--read-only] [--expose TEXT]",
+    .summary = "pages in a browser: events, bulk actions, targets, audit",
     .help = "Serves pages for operators until Ctrl-C, with the database role of this command, and prints the URL to\n"
-            "open. The token in it is good for one browser, once; the next URL is printed then.\n\n"
+            "open. The token in it works once, for one browser; then the next URL is printed.\n\n"
             "  --listen A:P   address and port, 127.0.0.1:8095 by default; from another machine use ssh -L 8095:A:P\n"
             "  --read-only    no page changes anything, whatever the role may do\n"
-            "  --expose TEXT  why it is safe to listen on an address that other machines reach; needed there, since\n"
-            "                 the console speaks clear text\n\n"
+            "  --expose TEXT  why it is safe to listen on an address that other machines can reach; such an\n"
+            "                 address is refused without it, since the console speaks clear text\n\n"
             "docs/console.md describes the pages.\n",
     .run = run_console,
 };

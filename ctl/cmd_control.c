@@ -196,10 +196,10 @@ static int run_probe(struct ctl *ctl, char **arguments, int count)
     return run_control(ctl, PROBE, arguments, count);
 }
 
-#define CONTROL_HELP                                                                                          \
-    "\n  --reason TEXT  why; stored in operator_actions\n\n"                                                  \
-    "Workers obey at once, or within 5 s where the wakeup was lost. The command waits for the living ones,\n" \
-    "6 s at most, and says which have not obeyed; the request stands all the same (exit 0). Refused: exit 1.\n"
+#define CONTROL_HELP                                                                                             \
+    "\n  --reason TEXT  why; stored in operator_actions\n\n"                                                     \
+    "Workers obey at once, or within 5 s if the wakeup was lost. The command waits at most 6 s for the living\n" \
+    "workers, and says which have not obeyed; these obey later (exit 0). Refused: exit 1.\n"
 
 const struct ctl_command ctl_pause = {
     .word = "pause",
@@ -214,16 +214,16 @@ const struct ctl_command ctl_resume = {
     .word = "resume",
     .usage = "TARGET --reason TEXT",
     .summary = "let calls to a paused target go on",
-    .help = "Ends a pause: what has waited goes on at once.\n" CONTROL_HELP,
+    .help = "Ends a pause: the events that waited continue at once.\n" CONTROL_HELP,
     .run = run_resume,
 };
 
 const struct ctl_command ctl_probe = {
     .word = "probe",
     .usage = "TARGET --reason TEXT",
-    .summary = "call an open or resting target now",
-    .help = "Makes the next call to a target due now, where its breaker is open or it rests: one event is sent as\n"
-            "a probe, and a good answer lets the others follow. Without effect on a target that takes calls;\n"
+    .summary = "send a probe to an open or resting target now",
+    .help = "Makes the next probe of a target due now, if its breaker is open or it rests: one event is sent as the\n"
+            "probe, and after a good answer the others follow. No effect on a target that gets calls already;\n"
             "refused while it is paused.\n" CONTROL_HELP,
     .run = run_probe,
 };

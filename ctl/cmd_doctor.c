@@ -393,7 +393,7 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_doctor = {
     .word = "doctor",
     .usage = "[--data [--since D] [--timeout D]]",
-    .summary = "is everything as these programs need it?",
+    .summary = "check the database, its rights, the workers and the settings",
     .help = "Checks the database (reachable, version, writable, encoding), the schema, the roles and their rights,\n"
             "which must be exactly those of the release, owners, search_path, functions that run as the owner and\n"
             "memberships, which workers run and whether their targets take calls, the settings that keep commits\n"

@@ -321,7 +321,7 @@ static int run_explain(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_explain = {
     .word = "explain",
     .usage = "ID",
-    .summary = "what happened to an event, what will, and why",
+    .summary = "what happened to an event, what happens next, and why",
     .help =
         "Shows every attempt for one event and every operator's action in order, then what happens next, when,\n"
         "and why. Whether an event may be sent again depends on issuer.key_lifetime, issuer.timeout and\n"

@@ -402,16 +402,16 @@ const struct ctl_command ctl_reconcile = {
         "             only a cancelled one: REJECTED card_cancelled; several: FAILED issuer_duplicate\n"
         "  REJECTED   a live card is an orphan: it is cancelled, and core-api is notified (orphan_cancelled); else ok\n"
         "  COMPLETED  exactly our card: ok; else missing, cancelled_at_issuer or duplicate, and nothing is changed\n"
-        "  PENDING, PROCESSING  open: workers look after them\n"
-        "What is not found is believed only when issuer.settle_time has passed since the last request that may\n"
-        "still arrive.\n\n"
+        "  PENDING, PROCESSING  open: workers process them\n"
+        "A look-up that finds no card counts only when issuer.settle_time has passed since the last request that\n"
+        "may still arrive.\n\n"
         "  --all          all FAILED events whose outcome is unknown; with --status REJECTED or COMPLETED, those\n"
         "  --status S     FAILED (the default), REJECTED or COMPLETED\n" FILTER_HELP
         "  --dry-run      show how many there are and the first 20 (with --limit N the first N, with --json all)\n"
         "  --rate N       at most N events a second; also 0.2, 10/m, 100/h\n"
         "  --limit N      at most N events, the oldest; without it a terminal is asked once\n" MARKS_HELP
         "  --reason TEXT  why; stored in operator_actions where something changes\n\n"
-        "Exit 1: orphans, duplicates or missing cards were found. Exit 75: not all were decided in time. Ctrl-C\n"
-        "leaves the marks of those in progress: workers finish them within the timeout.\n" FILTER_COSTS,
+        "Exit 1: orphans, duplicates or missing cards were found. Exit 75: not all were decided in time. After\n"
+        "Ctrl-C the marks of the events in progress remain: workers finish them within the timeout.\n" FILTER_COSTS,
     .run = run_reconcile,
 };

@@ -171,14 +171,13 @@ static int run_reissue(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_reissue = {
     .word = "reissue",
     .usage = "ID --reason TEXT --confirm [--timeout D]",
-    .summary = "a new event in the place of a FAILED one",
-    .help =
-        "Makes a new event with an id of its own, and so a new issuer key, in the place of a FAILED one, once. The\n"
-        "old one becomes REJECTED with reason `reissued` and names the new one. A worker asks the issuer first:\n"
-        "refused where the issuer has a card for the old event (`replay` it instead), and not done before\n"
-        "issuer.settle_time has passed since the last request that may still arrive. Prints both ids.\n\n"
-        "  --reason TEXT  why; required, stored in operator_actions with who and when\n"
-        "  --confirm      required: a new key makes a new card\n" MARKS_HELP
-        "\nExit 75: no worker decided it in time; nothing was changed and nothing will be.\n",
+    .summary = "replace a FAILED event by a new one, with a new key",
+    .help = "Replaces a FAILED event, once, by a new one with its own id and so its own issuer key. The old event\n"
+            "becomes REJECTED with reason `reissued` and names the new one. First a worker looks the old event up at\n"
+            "the issuer: refused if the issuer has a card for it (`replay` it instead), and not done before\n"
+            "issuer.settle_time has passed since the last request that may still arrive. Prints both ids.\n\n"
+            "  --reason TEXT  why; required, stored in operator_actions with who and when\n"
+            "  --confirm      required: a new key makes a new card\n" MARKS_HELP
+            "\nExit 75: no worker decided it in time; nothing was changed, and nothing will change later.\n",
     .run = run_reissue,
 };

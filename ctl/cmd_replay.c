@@ -70,7 +70,7 @@ const struct ctl_command ctl_replay = {
     .word = "replay",
     .usage = "ID... | FILTERS [--dry-run] [--rate N] [--limit N] --reason TEXT",
     .summary = "let workers try FAILED events again",
-    .help = "Makes FAILED events PENDING again: same issuer key, so the same card; the tries start at 0, the\n"
+    .help = "Makes FAILED events PENDING again: same issuer key, so the same card; attempts start at 0, the\n"
             "history stays. An event that may have been sent and whose issuer key is past its lifetime is looked\n"
             "up at the issuer, never sent. Given ids, each one is reported, and exit 1 means that some were refused.\n"
             "Given filters, at least one, the oldest event comes first:\n\n"

@@ -77,10 +77,10 @@ const struct ctl_command ctl_resolve = {
     .usage = "ID... | FILTERS [--confirm-no-card] [--dry-run] [--rate N] [--limit N] --reason TEXT",
     .summary = "end FAILED events: there will be no card",
     .help =
-        "Makes FAILED events REJECTED with reason `resolved`: the user gets no card for them and may ask again;\n"
-        "the card of a reissue can be reissued by another request. Refused while a card is stored. Where a request\n"
-        "may have reached the issuer, only with --confirm-no-card, and not before issuer.settle_time has passed\n"
-        "since the last one.\n"
+        "Makes FAILED events REJECTED with reason `resolved`: the user gets no card for them and may request another\n"
+        "one. The card that a reissue was to replace can be reissued again. Refused while a card is stored. If a\n"
+        "request may have reached the issuer: only with --confirm-no-card, and not before issuer.settle_time has\n"
+        "passed since the last one.\n"
         "Given filters, at least one, the oldest event comes first:\n\n"
         "  --status S     FAILED, the only status that can be resolved\n" FILTER_HELP BULK_HELP
         "  --confirm-no-card  it is certain that the issuer has no card for any of them\n" BULK_NOTE,

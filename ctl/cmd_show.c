@@ -34,8 +34,8 @@ static int run_show(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_show = {
     .word = "show",
     .usage = "ID",
-    .summary = "one event as it is",
+    .summary = "the fields of one event",
     .help = "Shows one event: status, times, reason, lease, and its card without the number.\n"
-            "`explain` adds what happened and what will.\n",
+            "`explain` adds what happened and what happens next.\n",
     .run = run_show,
 };

@@ -275,7 +275,7 @@ static bool print_as_table(const struct counts *counts, struct err *err)
     if (!whole)
         return err_set(err, ERR_MEMORY, "out of memory");
     if (counts->estimated[OUTBOX_COMPLETED])
-        puts("\nabout: by the statistics of the database; `status --exact` counts all events");
+        puts("\nabout: estimated from the statistics of the database; `status --exact` counts all events");
     return pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err);
 }
 
@@ -303,13 +303,14 @@ static int run_status(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_status = {
     .word = "status",
     .usage = "[--exact]",
-    .summary = "how many events are where",
-    .help = "Counts the events by status, and shows how old the oldest PENDING one is and why FAILED ones failed.\n"
-            "It takes the same time however many events there are: where there are more than 100,000, COMPLETED and\n"
-            "REJECTED are estimated by the statistics of the database (\"about\"); PENDING, PROCESSING and FAILED are\n"
-            "counted up to 100,000.\n\n"
-            "  --exact        count all events: seconds for each million\n\n"
-            "--json: {\"events\": {STATUS: n, ...}, \"oldest_pending_seconds\": n,\n"
-            "\"failed\": [{\"code\": C, \"events\": n, \"since\": TIME}, ...], \"estimated\": [STATUS, ...]}\n",
+    .summary = "how many events have which status",
+    .help =
+        "Counts the events by status, and shows how old the oldest PENDING one is and why FAILED ones failed.\n"
+        "It takes the same time however many events there are: where there are more than 100,000, COMPLETED and\n"
+        "REJECTED are estimated from the statistics of the database (\"about\"); PENDING, PROCESSING and FAILED are\n"
+        "counted up to 100,000.\n\n"
+        "  --exact        count all events: seconds for each million\n\n"
+        "--json: {\"events\": {STATUS: n, ...}, \"oldest_pending_seconds\": n,\n"
+        "\"failed\": [{\"code\": C, \"events\": n, \"since\": TIME}, ...], \"estimated\": [STATUS, ...]}\n",
     .run = run_status,
 };

@@ -65,14 +65,14 @@ static int run_targets(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_targets = {
     .word = "targets",
     .usage = "",
-    .summary = "what workers see of the issuer and core-api, and what is paused",
+    .summary = "the state of the issuer and core-api: breakers, pauses, events behind",
     .help = "Shows each target (issuer, core) as all living workers see it together:\n\n"
-            "  STATE          closed: calls are made; open: calls failed, and only a probe is sent now and then;\n"
-            "                 half_open: a probe is under way; resting: it answered that it gets too many requests;\n"
+            "  STATE          closed: calls are made; open: calls failed, and only probes are sent;\n"
+            "                 half_open: a probe is under way; resting: it answered 429 (too many requests);\n"
             "                 paused: an operator has stopped calls; no_worker: no worker runs\n"
             "  SHUT AT        how many of the living workers send nothing\n"
             "  SINCE, CAUSE   since when, and the last failure that opened the breaker or kept it open\n"
-            "  NEXT CALL      the next probe, or the end of the rest\n"
+            "  NEXT CALL      the next probe, or the end of the rest after a 429\n"
             "  EVENTS BEHIND  PENDING events that wait because no worker sends anything there; counted among\n"
             "                 100000 open events at most\n\n"
             "With --json also who paused it and why (paused_at, paused_by, paused_why), and how many workers obey\n"

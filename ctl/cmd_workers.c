@@ -81,8 +81,8 @@ const struct ctl_command ctl_workers = {
     .usage = "",
     .summary = "which workers run",
     .help = "Shows each worker: name (host:pid), version, since when it runs, when it was last seen, and how many\n"
-            "events it holds of how many it can hold. A worker tells about itself every 5 s. STATE is working,\n"
-            "draining (it ends when its calls are answered), or dead: not seen for 60 s. A worker that ends by\n"
-            "itself is gone at once, a dead one after a day.\n",
+            "events it holds of how many it can hold. A worker writes a heartbeat every 5 s. STATE is working,\n"
+            "draining (it ends when its calls are answered), or dead: no heartbeat for 60 s. A worker that has\n"
+            "drained is not listed any more, a dead one for a day.\n",
     .run = run_workers,
 };

@@ -12,7 +12,7 @@
 static bool check_no_worker(struct doctor *doctor, const struct cluster *cluster, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    const char *fix = "start issuing-worker; its log tells why it has ended";
+    const char *fix = "start issuing-worker; its log says why it has ended";
     char last[200] = "none was seen so far", time[PRINT_TIME_SIZE];
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_due, NULL, &rows, err))
         return false;
@@ -50,11 +50,11 @@ static void check_targets(struct doctor *doctor, const struct cluster *cluster)
         const struct cluster_target *target = &cluster->targets[i];
         bool is_open = target->open + target->half_open > 0;
         if (target->paused_us != 0)
-            doctor_warn(doctor, "targets", "issuing-ctl resume, when its cause is over",
+            doctor_warn(doctor, "targets", "issuing-ctl resume, when the reason for the pause is over",
                         "%s is paused by %s since %s: %s", target->name, target->paused_by,
                         print_time(target->paused_us, time), target->paused_why);
         if (is_open)
-            doctor_warn(doctor, "targets", "look at what answers there; issuing-ctl probe calls it at once",
+            doctor_warn(doctor, "targets", "find out why its calls fail; issuing-ctl probe sends a probe at once",
                         "the breaker of %s is open at %" PRId64 " of %" PRId64 " workers since %s: %s", target->name,
                         target->open + target->half_open, target->workers, print_time(target->since_us, time),
                         target->cause ? target->cause : "?");

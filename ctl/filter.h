@@ -54,10 +54,10 @@ struct filter {
     "  --type T       event type, e.g. CARD_ISSUE\n"                                                   \
     "  --code C       reason code of a REJECTED or FAILED event, e.g. attempts_exhausted\n"            \
     "  --user U       user id, exactly\n"                                                              \
-    "  --since D      created since D: so long ago (90s, 15m, 12h, 7d, 4w) or a time (2026-11-20,\n"   \
-    "                 2026-11-20T10:39:57Z; UTC without an offset)\n"                                  \
+    "  --since D      created since D: a duration back from now (90s, 15m, 12h, 7d, 4w) or a time\n"   \
+    "                 (2026-11-20, 2026-11-20T10:39:57Z; UTC without an offset)\n"                     \
     "  --until D      created before D\n"                                                              \
-    "  --failed-since D  FAILED, and that since D\n"                                                   \
+    "  --failed-since D  became FAILED since D\n"                                                      \
     "  --key K        the client's Idempotency-Key\n"                                                  \
     "  --card ID      our id or the issuer's id of the card that it made; and reissues of that card\n" \
     "  --last4 N      the last four digits of its card\n"                                              \

@@ -309,7 +309,7 @@ static void schedule_clause(const struct event *event, const struct outlook_past
         snprintf(
             ret_text, size,
             "it has been due for %s, although %d worker%s run%s and hold%s %lld events in %lld slots: the log of a "
-            "worker may tell why%s",
+            "worker may say why%s",
             print_span(late_us, span), cluster->alive_count, cluster->alive_count == 1 ? "" : "s",
             cluster->alive_count == 1 ? "s" : "", cluster->alive_count == 1 ? "s" : "", (long long)cluster->in_flight,
             (long long)cluster->slots, is_alone ? ". It is tried alone, when a worker holds no other event" : "");

@@ -45,12 +45,12 @@ const struct config_option config_options[] = {
      .help = "How many connections of one client address may be open at once; 0 = any number. Trusted proxies have no "
              "such limit."},
     {"api", "trusted_proxies", OPTION_TEXT, TO(api.trusted_proxies), .programs = API,
-     .help = "Addresses and networks of the proxies that are believed when they tell a client's address."},
+     .help = "Addresses and networks of the proxies that are trusted to state a client's address."},
     {"api", "proxy_protocol", OPTION_CHOICE, TO(api.proxy_protocol), .default_text = "off",
      .words = words_proxy_protocol, .programs = API,
      .help = "Whether each connection of a trusted proxy begins with a PROXY header of version 2."},
     {"api", "client_address_header", OPTION_TEXT, TO(api.client_address_header), .programs = API,
-     .help = "The header in which a trusted proxy tells the client's address of each request: X-Forwarded-For."},
+     .help = "The header in which a trusted proxy states the client's address of each request: X-Forwarded-For."},
 
     {"auth", "hs256_secret_file", OPTION_FILE, TO(auth.hs256_secret_file), .credential = "hs256_secret",
      .programs = API, .help = "The secret that HS256 tokens are checked with, 32 bytes or more."},
@@ -58,16 +58,16 @@ const struct config_option config_options[] = {
      .help = "The key set that RS256, ES256 and EdDSA tokens are checked with."},
     {"auth", "issuer", OPTION_TEXT, TO(auth.issuer), .programs = API, .help = "What the iss claim of a token must be."},
     {"auth", "audience", OPTION_TEXT, TO(auth.audience), .programs = API,
-     .help = "What the aud claim of a token must be or hold."},
+     .help = "What the aud claim of a token must be or contain."},
     {"auth", "require_kid", OPTION_BOOL, TO(auth.require_kid), .default_text = "false", .programs = API,
      .help = "Whether a token that names no key (kid) is refused; else all keys of its algorithm are tried."},
     {"auth", "max_lifetime", OPTION_DURATION, TO(auth.max_lifetime_ms), .default_text = "0s", RANGE(0, 36600 * DAY),
-     .programs = API, .help = "How far away exp of a token may be; 0s = as far as it says."},
+     .programs = API, .help = "How far in the future exp of a token may be; 0s = any time."},
 
     {"limit", "count", OPTION_INTEGER, TO(limit.count), .default_text = "1", RANGE(1, 1000000), .programs = API | CTL,
      .help = "How many requests of one user are accepted within limit.window."},
     {"limit", "window", OPTION_DURATION, TO(limit.window_ms), .default_text = "10s", RANGE(100, 366 * DAY),
-     .programs = API | CTL, .help = "The sliding window that limit.count is about."},
+     .programs = API | CTL, .help = "The sliding window in which limit.count requests are accepted."},
     {"limit", "counts", OPTION_CHOICE, TO(limit.counts), .default_text = "accepted", .words = words_counts,
      .programs = API | CTL, .help = "What is counted: accepted requests, or refused tries as well."},
 
@@ -85,7 +85,8 @@ const struct config_option config_options[] = {
      .programs = WORKER, .help = "How many events one worker holds at once."},
     {"worker", "lease", OPTION_DURATION, TO(worker.lease_ms), .default_text = "30s", RANGE(100, DAY),
      .programs = WORKER,
-     .help = "How long an event is one worker's own; at least 2 x (issuer.timeout + core.timeout)."},
+     .help =
+         "How long a worker holds an event before another may take it; at least 2 x (issuer.timeout + core.timeout)."},
     {"worker", "admin_listen", OPTION_ADDRESS, TO(worker.admin_listen), .default_text = "127.0.0.1:8091",
      .programs = WORKER, .help = "Where the worker answers /livez, /readyz and /metrics."},
 
@@ -115,14 +116,15 @@ const struct config_option config_options[] = {
      RANGE(100, 3660 * DAY), .programs = WORKER | CTL, .help = "How long the issuer honours an idempotency key."},
     {"issuer", "settle_time", OPTION_DURATION, TO(issuer.settle_time_ms), .default_text = "30s", RANGE(20, DAY),
      .programs = WORKER | CTL,
-     .help = "How long after a create was sent it may still arrive at the issuer. No look-up is believed before. At "
-             "least 2 x issuer.timeout."},
+     .help =
+         "How long after it was sent a create may still arrive at the issuer. Until then a look-up that finds no card "
+         "decides nothing. At least 2 x issuer.timeout."},
     {"issuer", "max_concurrency", OPTION_INTEGER, TO(issuer.max_concurrency), .default_text = "64", RANGE(1, 10000),
      .programs = WORKER, .help = "How many calls to the issuer one worker makes at once."},
     {"issuer", "allow_http", OPTION_BOOL, TO(issuer.allow_http), .default_text = "false", .programs = WORKER,
      .help = "Whether issuer.url may be http:// to another machine."},
     {"issuer", "http2", OPTION_BOOL, TO(issuer.http2), .default_text = "false", .programs = WORKER,
-     .help = "Whether HTTP/2 is spoken over https where the issuer offers it; only with a libcurl that does it well."},
+     .help = "Whether HTTP/2 is spoken over https where the issuer offers it; needs libcurl 8.23."},
 
     {"core", "url", OPTION_URL, TO(core.url), .programs = WORKER, .help = "Where core-api is. Required by the worker."},
     {"core", "credential_file", OPTION_FILE, TO(core.credential_file), .credential = "core_credential",
@@ -140,10 +142,10 @@ const struct config_option config_options[] = {
     {"core", "allow_http", OPTION_BOOL, TO(core.allow_http), .default_text = "false", .programs = WORKER,
      .help = "Whether core.url may be http:// to another machine."},
     {"core", "http2", OPTION_BOOL, TO(core.http2), .default_text = "false", .programs = WORKER,
-     .help = "Whether HTTP/2 is spoken over https where core-api offers it; only with a libcurl that does it well."},
+     .help = "Whether HTTP/2 is spoken over https where core-api offers it; needs libcurl 8.23."},
     {"core", "on_link_refused", OPTION_CHOICE, TO(core.on_link_refused), .default_text = "cancel",
      .words = words_link_refused, .programs = WORKER,
-     .help = "What becomes of a card that core-api refuses to link: cancelled at the issuer, or kept."},
+     .help = "What is done with a card that core-api refuses to link: cancel it at the issuer, or keep it."},
 
     {"tls", "ca_file", OPTION_FILE, TO(tls.ca_file), .note = "the system's", .programs = WORKER,
      .help = "The authorities that https to the issuer and core-api trusts, PEM."},

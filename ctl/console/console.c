@@ -111,7 +111,7 @@ static void report_job(struct console *console)
     (void)job_step(job, &is_away);
     fprintf(stderr,
             "issuing-ctl: the bulk action was stopped: %" PRId64 " of %" PRId64 " %s, %" PRId64 " refused, %" PRId64
-            " changed meanwhile; `issuing-ctl %s` or a new one goes on with the rest\n",
+            " changed meanwhile; `issuing-ctl %s` or a new one continues with the rest\n",
             job->bulk.done, job->bulk.total, job->bulk.verb->past, job->bulk.refused, job->bulk.skipped,
             job->bulk.verb->word);
 }
@@ -186,8 +186,8 @@ static int serve(struct console *console, const struct console_options *options)
     start_handles(console);
     if (!console->ctl->json)
         fprintf(stderr,
-                "The console is open%s. Its URL is good for one browser, once; the next one is printed then. "
-                "Ctrl-C ends it.\n",
+                "The console is open%s. The URL works once, for one browser; then the next URL is printed. "
+                "Ctrl-C ends the console.\n",
                 console->is_read_only ? ", read-only" : "");
     console_print_url(console);
     (void)uv_run(&console->loop, UV_RUN_DEFAULT);

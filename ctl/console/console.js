@@ -58,7 +58,7 @@
   button.addEventListener('click', () => {
     paused = !paused;
     button.setAttribute('aria-pressed', String(paused));
-    show(paused ? 'Paused.' : 'Refreshing.');
+    show(paused ? 'Not refreshing.' : 'Refreshing.');
     turn();
   });
   document.addEventListener('visibilitychange', turn);

@@ -79,7 +79,7 @@ static bool read_job(struct job *job, struct err *err)
         return read_filter(job, err);
     return read_ids(job, err) &&
            (job->id_count > 0 ||
-            err_set(err, ERR_USAGE, "no event was chosen: tick some, or take all that match the filter"));
+            err_set(err, ERR_USAGE, "no event is selected: select some, or all that match the filter"));
 }
 
 bool job_read(struct ctl *ctl, const struct form *form, struct job **ret_job, struct err *err)

@@ -61,7 +61,7 @@ void layout_write(struct buf *document, const struct page *page)
     if (page->refresh_s > 0)
         buf_put_format(document,
                        "<span id=\"refresh\" data-live>This page refreshes itself every %d s with JavaScript.</span> "
-                       "<button type=\"button\" id=\"pause\" hidden aria-pressed=\"false\">Pause</button>",
+                       "<button type=\"button\" id=\"pause\" hidden aria-pressed=\"false\">Stop refreshing</button>",
                        page->refresh_s);
     html_put(document, "</p><p>issuing {}</p></footer>\n</body>\n</html>\n", 1, ISSUING_VERSION);
 }
@@ -85,19 +85,19 @@ void layout_error(struct page *page, const struct err *err)
                    : is_away || is_slow       ? 503
                                               : 500;
     page->title = page->status == 404   ? "Not found"
-                  : page->status == 400 ? "That cannot be asked for"
+                  : page->status == 400 ? "The request is not valid"
                   : page->status == 409 ? "Refused"
                   : is_slow             ? "The database took too long"
                   : is_away             ? "The database does not answer"
-                                        : "That failed";
+                                        : "The page failed";
     buf_reset(page->out);
     html_put(page->out, "<h1>{}</h1>\n<p class=\"notice bad\" role=\"alert\">", 1, page->title);
     html_sentence(page->out, err->message);
     buf_put_text(page->out, "</p>\n");
     if (is_slow)
-        buf_put_text(page->out, "<p>A narrower filter asks for less.</p>\n");
+        buf_put_text(page->out, "<p>Try a narrower filter.</p>\n");
     else if (is_away)
-        buf_put_text(page->out, "<p>Nothing was changed by this page. The console connects again with the next one: "
+        buf_put_text(page->out, "<p>This page changed nothing. The console connects again with the next page: "
                                 "<a href=\"\">load this page again</a>.</p>\n");
     page->refresh_s = 0;
 }

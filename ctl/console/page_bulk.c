@@ -59,7 +59,7 @@ static bool write_preview_rows(struct page *page, struct job *job, struct err *e
              "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Preview\"><table><caption>{}</caption>"
              "<thead><tr><th scope=\"col\">Event</th><th scope=\"col\">Status</th>"
              "<th scope=\"col\">User</th><th scope=\"col\">Reason</th><th scope=\"col\">Result</th>"
-             "<th scope=\"col\">What follows, or why not</th></tr></thead><tbody>\n",
+             "<th scope=\"col\">What happens then, or why not</th></tr></thead><tbody>\n",
              1, job->bulk.total > PREVIEW_ROWS ? "The first 20 of them, oldest first" : "All of them, oldest first");
     for (int shown = 0; shown < PREVIEW_ROWS; shown++) {
         if (!job_next(job, &id, &seen_us, err)) {
@@ -78,7 +78,7 @@ static void write_scope(struct buf *out, const struct job *job)
 {
     const char *status = job->bulk.verb->status;
     if (!job->by_filter) {
-        buf_put_text(out, "chosen events");
+        buf_put_text(out, "selected events");
     } else if (selection_is_empty(&job->form, status)) {
         html_put(out, "every {} event", 1, status);
     } else {
@@ -113,12 +113,12 @@ static void write_start_form(struct page *page, const struct job *job)
     buf_put_text(out,
                  "<div class=\"stack\"><p class=\"field\"><label for=\"reason\">Reason, for the audit trail</label>"
                  "<input id=\"reason\" name=\"reason\" required maxlength=\"1000\" autocomplete=\"off\"></p>\n"
-                 "<p class=\"field\"><label for=\"rate\">Events a second, at most (empty: as fast as it goes)"
+                 "<p class=\"field\"><label for=\"rate\">Events a second, at most (empty: no limit)"
                  "</label><input id=\"rate\" name=\"rate\" placeholder=\"5, 0.2, 10/m\" maxlength=\"20\" "
                  "autocomplete=\"off\"></p>\n");
     if (job->bulk.verb == &bulk_resolve)
         buf_put_text(out, "<p><label><input type=\"checkbox\" name=\"confirm_no_card\" value=\"1\"> It is certain that "
-                          "the issuer has no card for any of them (needed where the outcome is unknown)</label></p>\n");
+                          "the issuer has no card for any of them (required if an outcome is unknown)</label></p>\n");
     if (job->bulk.total > TICK_MAX)
         buf_put_format(out,
                        "<p class=\"field\"><label for=\"typed\">Type the number of events, %" PRId64
@@ -126,11 +126,11 @@ static void write_start_form(struct page *page, const struct job *job)
                        "<input id=\"typed\" name=\"typed\" required inputmode=\"numeric\" autocomplete=\"off\"></p>\n",
                        job->bulk.total);
     else
-        buf_put_text(out, "<p><label><input type=\"checkbox\" name=\"confirmed\" value=\"1\" required> Yes, do this"
+        buf_put_text(out, "<p><label><input type=\"checkbox\" name=\"confirmed\" value=\"1\" required> I confirm this"
                           "</label></p>\n");
     buf_put_format(out,
                    "<p class=\"buttons\"><button class=\"main\">%c%s %" PRId64 " event%s</button> "
-                   "<a href=\"/events\">Leave it</a></p></div></form></section>\n",
+                   "<a href=\"/events\">Back to the events</a></p></div></form></section>\n",
                    word[0] - 'a' + 'A', word + 1, job->bulk.total, job->bulk.total == 1 ? "" : "s");
 }
 
@@ -145,8 +145,7 @@ static bool write_preview(struct page *page, struct job *job, struct err *err)
     html_number(out, job->bulk.total);
     buf_put_text(out, job->bulk.total == 1 ? " event</strong>." : " events</strong>.");
     if (job->has_more)
-        buf_put_text(out,
-                     " There may be more; one action takes the oldest ones that could be counted, at most 100,000.");
+        buf_put_text(out, " There may be more; one bulk action takes the oldest ones, at most 100,000.");
     buf_put_text(out, " Nothing is changed yet.</p>\n");
     if (job->bulk.total == 0) {
         html_put(out, "<p class=\"empty\">No {} event matches, so there is nothing to do.</p>\n", 1,
@@ -186,7 +185,7 @@ static bool confirm(const struct job *job, struct err *err)
                        "%" PRId64 " events match now, and %" PRId64 " were shown: nothing was started; look again",
                        job->bulk.total, shown);
     if (shown > TICK_MAX ? typed != shown : !form_get(&job->form, "confirmed"))
-        return err_set(err, ERR_USAGE, "it was not confirmed: the number of events is %" PRId64, shown);
+        return err_set(err, ERR_USAGE, "the number of events was not confirmed: it is %" PRId64, shown);
     return true;
 }
 
@@ -218,7 +217,7 @@ static struct job *find_job(struct page *page, struct err *err)
 {
     struct job *job = jobs_find(&page->console->jobs, atoi(page->segment));
     if (!job)
-        err_set(err, ERR_NOT_FOUND, "this console has no such bulk action; the audit has what was done");
+        err_set(err, ERR_NOT_FOUND, "this console has no such bulk action; the audit trail has what was changed");
     return job;
 }
 
@@ -261,8 +260,8 @@ static void write_figures(struct buf *out, const struct job *job)
         int64_t number;
     } figures[] = {{job->bulk.verb->past, job->bulk.done},
                    {"refused", job->bulk.refused},
-                   {"changed meanwhile, left as they are", job->bulk.skipped},
-                   {"chosen", job->bulk.total}};
+                   {"skipped: changed meanwhile", job->bulk.skipped},
+                   {"selected", job->bulk.total}};
     buf_put_text(out, "<dl class=\"figures\">\n");
     for (size_t i = 0; i < ARRAY_SIZE(figures); i++) {
         html_put(out, "<div><dt>{}</dt><dd>", 1, figures[i].name);
@@ -283,7 +282,7 @@ static void write_refusals(struct buf *out, const struct job *job)
                  job->refusals[i].id, job->refusals[i].id, job->refusals[i].why);
     buf_put_text(out, "</tbody></table>\n");
     if (job->bulk.refused > job->refusal_count)
-        buf_put_text(out, "<p class=\"hint\">Only the first are listed.</p>\n");
+        buf_put_text(out, "<p class=\"hint\">Only the first ones are listed.</p>\n");
 }
 
 static void write_progress(struct buf *out, const struct job *job)
@@ -300,7 +299,7 @@ static void write_progress(struct buf *out, const struct job *job)
     write_figures(out, job);
     if (job->trouble[0])
         html_put(out, "<p class=\"notice bad\">{}{}</p>\n", 2, job->trouble,
-                 job->state == JOB_RUNNING ? "; it goes on as soon as the database answers." : ".");
+                 job->state == JOB_RUNNING ? "; it continues when the database answers." : ".");
     write_refusals(out, job);
     buf_put_text(out, "</section>\n");
 }
@@ -341,9 +340,11 @@ bool page_jobs(struct page *page, struct err *err)
     const struct jobs *jobs = &page->console->jobs;
     struct buf *out = page->out;
     (void)err;
-    buf_put_text(out, "<h1>Bulk actions</h1>\n<p>Those of this console since its start. What was changed is in the "
-                      "<a href=\"/audit\">audit</a> for good. A bulk action begins at the "
-                      "<a href=\"/events?status=FAILED\">events</a>.</p>\n<section id=\"jobs\" data-live>\n");
+    buf_put_text(
+        out,
+        "<h1>Bulk actions</h1>\n<p>All bulk actions of this console since it was started. What they changed is in the "
+        "<a href=\"/audit\">audit trail</a>. A bulk action begins at the "
+        "<a href=\"/events?status=FAILED\">events</a>.</p>\n<section id=\"jobs\" data-live>\n");
     if (jobs->count == 0)
         buf_put_text(out, "<p class=\"empty\">None so far.</p>\n");
     else

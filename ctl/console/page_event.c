@@ -46,8 +46,8 @@ static void write_card(struct buf *out, const struct event *event)
 
 static void write_facts(struct buf *out, const struct event *event)
 {
-    char tries[24];
-    snprintf(tries, sizeof(tries), "%" PRId64, event->retry_count);
+    char attempts[24];
+    snprintf(attempts, sizeof(attempts), "%" PRId64, event->retry_count);
     buf_put_text(out,
                  "<section aria-labelledby=\"facts-title\"><h2 id=\"facts-title\">Facts</h2>\n<dl class=\"facts\">\n"
                  "<div><dt>Status</dt><dd>");
@@ -62,7 +62,7 @@ static void write_facts(struct buf *out, const struct event *event)
     html_put(out, "\">{}</a></dd></div>\n", 1, event->user_id);
     write_fact(out, "Type", event->type);
     write_fact(out, "Kind", event->kind);
-    write_fact(out, "Tries", tries);
+    write_fact(out, "Attempts", attempts);
     write_card(out, event);
     write_when(out, "Created", event->created_us);
     write_when(out, "Updated", event->updated_us);
@@ -116,13 +116,14 @@ static void write_actions(struct page *page, const struct event *event)
         } else {
             write_button(out, event, "cancel", "Cancel");
         }
-        buf_put_text(out, "</p>\n<p class=\"hint\">Each shows first what it would do, and asks for a reason.</p>\n");
+        buf_put_text(out, "</p>\n<p class=\"hint\">Each first shows a preview, and asks for a reason.</p>\n");
     }
     if (event->status == OUTBOX_FAILED && !event->has_card)
-        html_put(out,
-                 "<p class=\"hint\">On the command line: <code>issuing-ctl reconcile {}</code> asks the issuer, "
-                 "<code>issuing-ctl reissue</code> replaces it by a new event.</p>\n",
-                 1, event->id_text);
+        html_put(
+            out,
+            "<p class=\"hint\">On the command line: <code>issuing-ctl reconcile {}</code> looks it up at the issuer, "
+            "<code>issuing-ctl reissue</code> replaces it by a new event.</p>\n",
+            1, event->id_text);
     buf_put_text(out, "</section>\n");
 }
 
@@ -144,7 +145,8 @@ static void write_attempt(struct buf *out, const struct pg_rows *rows, int row)
     if (detail && detail[0])
         html_put(out, "<p class=\"detail\">{}</p>", 1, detail);
     if (story_becomes_unknown(rows, row))
-        buf_put_text(out, "<p><strong>From here on the issuer may have made a card that we do not hold.</strong></p>");
+        buf_put_text(out,
+                     "<p><strong>From here on the issuer may have made a card that is not stored here.</strong></p>");
     buf_put_text(out, "</div></li>\n");
 }
 
@@ -198,9 +200,10 @@ static void write_past(struct buf *out, const struct story *story)
     }
     buf_put_text(out, "</ol>\n");
     if (lines > LINES_MAX)
-        html_put(out,
-                 "<p class=\"notice\">The story is longer: <code>issuing-ctl explain {}</code> has all of it.</p>\n", 1,
-                 story->event.id_text);
+        html_put(
+            out,
+            "<p class=\"notice\">Only the first lines are shown: <code>issuing-ctl explain {}</code> prints all.</p>\n",
+            1, story->event.id_text);
     buf_put_text(out, "</section>\n");
 }
 

@@ -119,7 +119,7 @@ static void write_actions(struct page *page)
 {
     struct buf *out = page->out;
     buf_put_text(out, "<fieldset class=\"actions\"><legend>Act on</legend>\n"
-                      "<label><input type=\"radio\" name=\"scope\" value=\"ids\" checked> the ticked events</label>\n"
+                      "<label><input type=\"radio\" name=\"scope\" value=\"ids\" checked> the selected events</label>\n"
                       "<label><input type=\"radio\" name=\"scope\" value=\"filter\"> all events that match");
     if (selection_is_empty(page->form, NULL)) {
         buf_put_text(out, " (any event)");
@@ -131,7 +131,7 @@ static void write_actions(struct page *page)
                       "<button name=\"verb\" value=\"replay\">Replay ...</button>\n"
                       "<button name=\"verb\" value=\"resolve\">Resolve ...</button>\n"
                       "<button name=\"verb\" value=\"cancel\">Cancel ...</button></span>\n"
-                      "<p class=\"hint\">Each shows first what it would do, and asks for a reason.</p></fieldset>\n");
+                      "<p class=\"hint\">Each first shows a preview, and asks for a reason.</p></fieldset>\n");
 }
 
 static void write_next(struct page *page, const struct listing *listing)
@@ -171,11 +171,12 @@ static bool write_table(struct page *page, const struct listing *listing, struct
              "<caption>Events, {} first</caption><thead><tr>",
              1, listing->oldest_first ? "oldest" : "newest");
     if (may_act)
-        buf_put_text(out, "<th scope=\"col\" class=\"tick\"><span class=\"unseen\">Chosen</span>"
-                          "<input type=\"checkbox\" id=\"tick-all\" aria-label=\"Tick all on this page\" hidden></th>");
+        buf_put_text(out,
+                     "<th scope=\"col\" class=\"tick\"><span class=\"unseen\">Selected</span>"
+                     "<input type=\"checkbox\" id=\"tick-all\" aria-label=\"Select all on this page\" hidden></th>");
     buf_put_text(out, "<th scope=\"col\">Event</th><th scope=\"col\">Status</th><th scope=\"col\">Kind</th>"
-                      "<th scope=\"col\">User</th><th scope=\"col\" class=\"number\">Tries</th>"
-                      "<th scope=\"col\">Created</th><th scope=\"col\">Ended or next try</th>"
+                      "<th scope=\"col\">User</th><th scope=\"col\" class=\"number\">Attempts</th>"
+                      "<th scope=\"col\">Created</th><th scope=\"col\">Ended or next attempt</th>"
                       "<th scope=\"col\">Card</th><th scope=\"col\">Reason or last error</th></tr></thead>\n<tbody>\n");
     for (int row = 0; rows && row < pg_rows_count(rows); row++) {
         struct event event;
@@ -202,8 +203,8 @@ bool page_events(struct page *page, struct err *err)
     buf_put_text(page->out, "<h1>Events</h1>\n");
     write_filters(page, &listing);
     if (listing.is_cut)
-        buf_put_text(page->out, "<p class=\"notice\">The search took long and was cut off here. A user id, a time or a "
-                                "status makes it fast; the link below searches on.</p>\n");
+        buf_put_text(page->out, "<p class=\"notice\">The search took long and stopped here. A user id, a time or a "
+                                "status makes it fast; the link below continues it.</p>\n");
     if (!write_table(page, &listing, err))
         return false;
     write_next(page, &listing);

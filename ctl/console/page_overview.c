@@ -16,10 +16,10 @@ enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, STILL_OPEN, P
 
 static void write_summary(struct buf *out, const struct status_open *open, int64_t failed, int64_t alive)
 {
-    const char *text = alive == 0                     ? "No worker is alive: nothing is being worked on"
+    const char *text = alive == 0                     ? "No worker is alive: no event is processed"
                        : failed > 0                   ? "Events wait for an operator"
                        : open->overdue > 0            ? "Events are overdue"
-                       : open->count - open->held > 0 ? "All is well; events are being worked on"
+                       : open->count - open->held > 0 ? "All is well; events are being processed"
                                                       : "All is well";
     bool is_bad = alive == 0 || failed > 0 || open->overdue > 0;
     html_put(out,
@@ -38,21 +38,21 @@ static void write_tile(struct buf *out, const char *href, const char *label, int
 
 static void write_tiles(struct buf *out, const struct status_open *open, int64_t failed, const int64_t sums[IS_CUT])
 {
-    char age[64] = "nothing waits", held[48], span[PRINT_SPAN_SIZE];
+    char age[64] = "none", held[48], span[PRINT_SPAN_SIZE];
     if (open->count > 0)
         snprintf(age, sizeof(age), "oldest %s", print_span(open->now_us - open->oldest_us, span));
-    snprintf(held, sizeof(held), "%" PRId64 " of unknown outcome", open->unknown);
+    snprintf(held, sizeof(held), "%" PRId64 " with unknown outcome", open->unknown);
     buf_put_text(out, "<ul id=\"tiles\" class=\"tiles\" data-live>\n");
     write_tile(out, "/events?status=FAILED&order=oldest", "Wait for an operator", failed, failed >= STATUS_ROWS_MAX,
                failed > 0 ? "FAILED" : "none");
-    write_tile(out, "/events?status=PENDING&order=oldest", "Backlog", open->count - open->held,
+    write_tile(out, "/events?status=PENDING&order=oldest", "Pending", open->count - open->held,
                open->count >= STATUS_ROWS_MAX, age);
     write_tile(out, "/events?overdue=1&order=oldest", "Overdue", open->overdue, open->count >= STATUS_ROWS_MAX, held);
-    write_tile(out, "/events?status=PROCESSING", "In work", open->held, open->count >= STATUS_ROWS_MAX,
+    write_tile(out, "/events?status=PROCESSING", "Processing", open->held, open->count >= STATUS_ROWS_MAX,
                "held by workers");
-    write_tile(out, "/statistics", "Accepted, last 6 h", sums[ACCEPTED], sums[FROM_AT] > 0, "requests and events");
+    write_tile(out, "/statistics", "Accepted, last 6 h", sums[ACCEPTED], sums[FROM_AT] > 0, "events");
     write_tile(out, "/events?status=COMPLETED&since=6h", "Completed, last 6 h", sums[COMPLETED], sums[FROM_AT] > 0,
-               "of those");
+               "of these");
     buf_put_text(out, "</ul>\n");
 }
 
@@ -88,7 +88,8 @@ static void write_flow(struct buf *out, const struct pg_rows *flow)
                                                 {COMPLETED, "completed", "line completed"},
                                                 {FAILED, "failed", "line failed"}};
     const struct plot plot = {.id = "flow",
-                              .title = "Accepted in the last six hours, in steps of ten minutes, and what became of it",
+                              .title =
+                                  "Events accepted in the last six hours, in steps of ten minutes, and how they ended",
                               .series = series,
                               .series_count = ARRAY_SIZE(series),
                               .is_small = true};

@@ -18,14 +18,14 @@ bool page_statistics(struct page *page, struct err *err)
                                               {COMPLETED, "completed", "line completed"},
                                               {REJECTED, "rejected", "line rejected"},
                                               {FAILED, "failed", "line failed"}};
-    static const struct plot_series times[] = {{P50, "half of them within", "line accepted"},
-                                               {P99, "99 of 100 within", "line failed"}};
+    static const struct plot_series times[] = {{P50, "half of the events within", "line accepted"},
+                                               {P99, "99 of 100 events within", "line failed"}};
     const struct plot counts = {.id = "ends",
                                 .title = "Events by the hour of their acceptance, and how they ended",
                                 .series = ends,
                                 .series_count = ARRAY_SIZE(ends)};
     const struct plot spans = {.id = "spans",
-                               .title = "Time from acceptance to the end, by the hour of acceptance",
+                               .title = "Time from acceptance to the final status, by the hour of acceptance",
                                .series = times,
                                .series_count = ARRAY_SIZE(times),
                                .is_duration = true};
@@ -38,12 +38,12 @@ bool page_statistics(struct page *page, struct err *err)
     buf_put_text(page->out, "<h1>Statistics</h1>\n<p>The last 24 hours by the hour. An event counts in the hour in "
                             "which it was accepted, whenever it ended.</p>\n");
     if (is_cut)
-        buf_put_text(page->out, "<p class=\"notice\">Of hours with more than 5000 events only 5000 are counted here, "
-                                "so the lines end there. The metrics have the whole numbers.</p>\n");
+        buf_put_text(page->out, "<p class=\"notice\">In hours with more than 5000 events only 5000 are counted here, "
+                                "so the lines end there. The metrics count all events.</p>\n");
     buf_put_text(page->out, "<section aria-labelledby=\"ends-h\"><h2 id=\"ends-h\">Accepted, and how it ended</h2>\n");
     plot_write(page->out, &counts, rows);
     buf_put_text(page->out,
-                 "</section>\n<section aria-labelledby=\"spans-h\"><h2 id=\"spans-h\">Time to the end</h2>\n");
+                 "</section>\n<section aria-labelledby=\"spans-h\"><h2 id=\"spans-h\">Time to the final status</h2>\n");
     plot_write(page->out, &spans, rows);
     buf_put_text(page->out, "</section>\n");
     return true;

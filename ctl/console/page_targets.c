@@ -22,9 +22,9 @@ bool page_targets(struct page *page, struct err *err)
         html_put(out, "<p class=\"notice good\" role=\"status\">Done: {}. Workers obey within seconds.</p>\n", 1,
                  strcmp(done, "pause_target") == 0    ? "paused"
                  : strcmp(done, "resume_target") == 0 ? "resumed"
-                                                      : "a probe was asked for");
-    buf_put_text(out, "<p>A paused target gets no call; what waits for it is deferred, and no attempt is used up. "
-                      "A probe lets one call through an open breaker.</p>\n"
+                                                      : "probe requested");
+    buf_put_text(out, "<p>A paused target gets no calls; its events wait, and no attempt is used up. "
+                      "A probe sends one call through an open breaker now.</p>\n"
                       "<section id=\"targets\" data-live aria-labelledby=\"targets-title\">"
                       "<h2 id=\"targets-title\">Targets</h2>\n");
     status_write_targets(page, &cluster, page->console->may_control);

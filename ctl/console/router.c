@@ -82,7 +82,7 @@ static void exchange_token(struct console *console, struct http_request *request
     struct err err;
     char name[40], cookie[200];
     if (!admission_next_token(&console->admission, &err)) {
-        refuse(console, request, 500, "That failed", err.message);
+        refuse(console, request, 500, "The page failed", err.message);
         return;
     }
     admission_cookie_name(&console->admission, name, sizeof(name));
@@ -112,7 +112,7 @@ static bool admit(struct console *console, struct http_request *request)
     }
     if (!admission_has_cookie(admission, request)) {
         refuse(console, request, 403, "Who are you?",
-               "Open the newest URL that issuing-ctl printed: its token is good for one browser, once.");
+               "Open the newest URL that issuing-ctl printed: its token works once, for one browser.");
         return false;
     }
     const char *why = request->method == HTTP_POST ? admission_judge_post(request) : NULL;
@@ -182,7 +182,7 @@ static void answer(struct page *page, struct http_request *request)
         layout_write(&console->document, page);
     struct buf *body = is_part ? page->out : &console->document;
     if (body->failed)
-        refuse(console, request, 500, "That failed", "The page is too large, or memory is out.");
+        refuse(console, request, 500, "The page failed", "The page is too large, or memory is out.");
     else
         reply(request, page->status, HTML, buf_slice(body));
 }

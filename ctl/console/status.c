@@ -87,9 +87,9 @@ static void write_target_state(struct buf *out, const struct cluster_target *tar
         {"paused", "pending", "\xE2\x80\x96", "paused"},
         {"open", "failed", "\xE2\x96\xB2", "breaker open"},
         {"half_open", "failed", "\xE2\x96\xB3", "breaker half open"},
-        {"resting", "processing", "\xE2\x97\x90", "rests after 429"},
-        {"closed", "completed", "\xE2\x9C\x93", "up"},
-        {"no_worker", "rejected", "?", "no worker reports"},
+        {"resting", "processing", "\xE2\x97\x90", "resting after 429"},
+        {"closed", "completed", "\xE2\x9C\x93", "breaker closed"},
+        {"no_worker", "rejected", "?", "no worker runs"},
     };
     const char *state = cluster_state(target);
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
@@ -144,13 +144,14 @@ void status_write_targets(struct page *page, const struct cluster *cluster, bool
 {
     struct buf *out = page->out;
     if (cluster->target_count == 0) {
-        buf_put_text(out, "<p class=\"empty\">No worker has reported a target yet.</p>\n");
+        buf_put_text(out, "<p class=\"empty\">No worker has written a heartbeat yet.</p>\n");
         return;
     }
-    buf_put_text(out, "<table><caption class=\"unseen\">Targets that workers call</caption><thead><tr>"
-                      "<th scope=\"col\">Target</th><th scope=\"col\">State</th>"
-                      "<th scope=\"col\" class=\"number\">Backlog</th><th scope=\"col\" class=\"number\">Calls</th>"
-                      "<th scope=\"col\">Why</th>");
+    buf_put_text(
+        out, "<table><caption class=\"unseen\">Targets that workers call</caption><thead><tr>"
+             "<th scope=\"col\">Target</th><th scope=\"col\">State</th>"
+             "<th scope=\"col\" class=\"number\">Events behind</th><th scope=\"col\" class=\"number\">In flight</th>"
+             "<th scope=\"col\">Why</th>");
     buf_put_text(out, has_actions ? "<th scope=\"col\">Act</th></tr></thead><tbody>\n" : "</tr></thead><tbody>\n");
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
@@ -180,7 +181,7 @@ static void write_worker(struct buf *out, const struct cluster_worker *worker, i
     else if (worker->is_draining)
         write_pill(out, "processing", "\xE2\x97\x90", "draining");
     else
-        write_pill(out, "completed", "\xE2\x9C\x93", "alive");
+        write_pill(out, "completed", "\xE2\x9C\x93", "working");
     html_put(out, "</td><td>{}</td>", 1, worker->version);
     buf_put_format(out, "<td class=\"number\">%" PRId64 " of %" PRId64 "</td><td class=\"when\">", worker->in_flight,
                    worker->slots);
@@ -193,7 +194,7 @@ static void write_worker(struct buf *out, const struct cluster_worker *worker, i
 void status_write_workers(struct buf *out, const struct cluster *cluster)
 {
     if (cluster->worker_count == 0) {
-        buf_put_text(out, "<p class=\"empty\">No worker has reported within the last day.</p>\n");
+        buf_put_text(out, "<p class=\"empty\">No worker has written a heartbeat within the last day.</p>\n");
         return;
     }
     buf_put_text(out, "<table><caption class=\"unseen\">Workers of the last day</caption><thead><tr>"

@@ -140,7 +140,7 @@ const stories = {
     await page.locator('tbody input[name=id]').first().check();
     await page.getByRole('button', { name: 'Replay ...' }).click();
     check(await page.getByText('would be replayed').first().isVisible(), 'the preview');
-    await page.getByRole('link', { name: 'Leave it' }).click();
+    await page.getByRole('link', { name: 'Back to the events' }).click();
     await page.getByLabel('User id').fill('user-0001');
     await page.getByRole('button', { name: 'Show' }).click();
     check(page.url().includes('user=user-0001'), 'the filter is in the URL: ' + page.url());
@@ -259,7 +259,7 @@ const stories = {
     await hide(false);
     await page.getByRole('link', { name: 'brand_new_reason' }).waitFor();
     check(await page.evaluate(() => globalThis.marked === true), 'without a navigation');
-    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByRole('button', { name: 'Stop refreshing' }).click();
     asked = 0;
     await page.clock.runFor(60000);
     same(asked, 0, 'requests while it is paused');
