@@ -1,22 +1,31 @@
-/* What operators did: who, when, what, why, before and after. Newest first, paged by the id of the row. */
-#include <inttypes.h>
+/* What operators did: who, when, what, why, before and after. Newest first, with the filters of `issuing-ctl audit`.
+ *
+ * Invariants: a page looks at a bounded number of actions, and where that was not enough, it says so and goes on from
+ * there. Paging is by the time and the id of an action, so that a page stays the same when new actions come. */
+#include "ctl/audit.h"
 
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"
-#include "ctl/options.h"
-#include "statements.h"
 
 #define ROWS 100
+#define STEPS_MAX 5 /* of AUDIT_LOOK_MAX actions each */
 
-enum column { ID, AT, ACTOR, ACTION, EVENT, REASON, DB_ROLE, OS_USER, SUDO_USER, BEFORE, AFTER, TARGET };
+struct trail {
+    struct audit_filter filter;
+    struct audit_walk walk;
+    struct audit_cursor last; /* of the action that is shown last */
+    int count;
+    bool has_more; /* another one matches */
+};
 
 static const struct {
     const char *name, *label, *hint;
 } fields[] = {{"actor", "Actor", "exactly"},
               {"action", "Action", "replay"},
               {"event", "Event id", ""},
-              {"since", "Since", "24h"}};
+              {"since", "Since", "24h"},
+              {"until", "Until", "2026-11-20T10:39Z"}};
 
 static void write_filters(struct page *page)
 {
@@ -33,62 +42,106 @@ static void write_filters(struct page *page)
                  "<p class=\"field buttons\"><button>Show</button> <a href=\"/audit\">Clear</a></p></div></form>\n");
 }
 
-static bool read_params(const struct form *form, struct uuid *event_id, struct pg_param params[6], struct err *err)
+static void write_row(struct buf *out, const struct audit_row *row)
 {
-    const char *actor = form_get(form, "actor"), *action = form_get(form, "action"), *event = form_get(form, "event"),
-               *since = form_get(form, "since");
-    int64_t since_us = 0, after;
-    if (event && !uuid_parse(event, strlen(event), event_id))
-        return err_set(err, ERR_USAGE, "%.60s is not an event id", event);
-    if (since && (!options_duration(since, &since_us) || since_us == 0))
-        return err_set(err, ERR_USAGE, "\"Since\" needs a duration with a unit: 90s, 15m, 12h, 7d");
-    if (!form_number(form, "after", 1, INT64_MAX, 0, &after, err))
+    buf_put_text(out, "<tr><td class=\"when\">");
+    html_time(out, row->cursor.at_us);
+    html_put(out, "</td><th scope=\"row\">{}</th><td>{}</td><td>", 2, row->actor, row->action);
+    if (row->has_event) {
+        char text[UUID_TEXT_SIZE];
+        uuid_format(&row->event_id, text);
+        html_put(out, "<a class=\"id\" href=\"/events/{}\">{}</a>", 2, text, text);
+    } else {
+        html_put(out, "{}", 1, row->target);
+    }
+    buf_put_text(out, "</td><td>");
+    if (row->from_status)
+        html_put(out, "{} to {}", 2, row->from_status, row->to_status);
+    html_put(out, "</td><td class=\"why\">{}</td><td>{}{}{}</td></tr>\n", 4, row->reason, row->db_role,
+             row->os_user ? ", as " : "", row->os_user);
+}
+
+static bool open_trail(const struct form *form, struct trail *trail, struct pg_sync *db, struct err *err)
+{
+    const char *after = form_get(form, "after");
+    struct audit_cursor cursor;
+    trail->filter = (struct audit_filter){.since = form_get(form, "since"),
+                                          .until = form_get(form, "until"),
+                                          .actor = form_get(form, "actor"),
+                                          .action = form_get(form, "action"),
+                                          .event = form_get(form, "event")};
+    if (!audit_check(&trail->filter, err))
         return false;
-    params[0] = pg_param_text(actor, actor ? strlen(actor) : 0);
-    params[1] = pg_param_text(action, action ? strlen(action) : 0);
-    params[2] = event ? pg_param_uuid(event_id) : pg_param_null();
-    params[3] = since ? pg_param_int8(since_us) : pg_param_null();
-    params[4] = after > 0 ? pg_param_int8(after) : pg_param_null();
-    params[5] = pg_param_int8(ROWS + 1);
+    if (after && !audit_cursor_parse(after, &cursor))
+        return err_set(err, ERR_USAGE, "the link to the next page is damaged");
+    if (!audit_open(&trail->walk, db, &trail->filter, err))
+        return false;
+    if (after)
+        audit_go_on_behind(&trail->walk, &cursor);
     return true;
 }
 
-static const char *text_at(const struct pg_rows *rows, int row, int column)
+/* One row more than the page shows tells that another page follows. */
+static bool write_rows(struct page *page, struct trail *trail, struct err *err)
 {
-    return pg_bytes(rows, row, column).bytes;
+    for (int step = 0; step < STEPS_MAX && !trail->walk.is_over && !trail->has_more; step++) {
+        pg_rows_scope struct pg_rows *rows = NULL;
+        if (!audit_step(&trail->walk, page->console->ctl->db, ROWS + 1 - trail->count, &rows, err))
+            return false;
+        for (int i = 0; i < pg_rows_count(rows) && !trail->has_more; i++) {
+            struct audit_row row;
+            if (!audit_row(rows, i, &row))
+                continue;
+            trail->has_more = trail->count == ROWS;
+            if (trail->has_more)
+                break;
+            trail->count++;
+            trail->last = row.cursor;
+            write_row(page->out, &row);
+        }
+    }
+    return true;
 }
 
-static void write_row(struct buf *out, const struct pg_rows *rows, int row)
+/* "/audit?actor=x&": the filters, for HTML. */
+static void write_link(struct page *page)
 {
-    buf_put_text(out, "<tr><td class=\"when\">");
-    html_time(out, pg_time_us(rows, row, AT));
-    html_put(out, "</td><th scope=\"row\">{}</th><td>{}</td><td>", 2, text_at(rows, row, ACTOR),
-             text_at(rows, row, ACTION));
-    if (!pg_is_null(rows, row, EVENT)) {
-        struct uuid id = pg_uuid(rows, row, EVENT);
-        char text[UUID_TEXT_SIZE];
-        uuid_format(&id, text);
-        html_put(out, "<a class=\"id\" href=\"/events/{}\">{}</a>", 2, text, text);
-    } else {
-        html_put(out, "{}", 1, text_at(rows, row, TARGET));
+    buf_put_text(page->out, "/audit?");
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+        const char *value = form_get(page->form, fields[i].name);
+        if (!value)
+            continue;
+        html_put(page->out, "{}=", 1, fields[i].name);
+        html_url(page->out, value);
+        buf_put_text(page->out, "&amp;");
     }
-    buf_put_text(out, "</td><td>");
-    if (!pg_is_null(rows, row, BEFORE))
-        html_put(out, "{} to {}", 2, text_at(rows, row, BEFORE), text_at(rows, row, AFTER));
-    html_put(out, "</td><td class=\"why\">{}</td><td>{}{}{}</td></tr>\n", 4, text_at(rows, row, REASON),
-             text_at(rows, row, DB_ROLE), pg_is_null(rows, row, OS_USER) ? "" : ", as ", text_at(rows, row, OS_USER));
+}
+
+static void write_next(struct page *page, const struct trail *trail)
+{
+    struct buf *out = page->out;
+    char after[AUDIT_CURSOR_SIZE];
+    audit_cursor_format(trail->has_more ? &trail->last : &trail->walk.cursor, after);
+    buf_put_text(out, "<nav class=\"paging\" aria-label=\"Paging\">");
+    if (form_get(page->form, "after")) {
+        buf_put_text(out, "<a href=\"");
+        write_link(page);
+        buf_put_text(out, "\">First page</a> ");
+    }
+    if (trail->has_more || !trail->walk.is_over) {
+        buf_put_text(out, "<a rel=\"next\" href=\"");
+        write_link(page);
+        html_put(out, "after={}\">{}</a>", 2, after, trail->has_more ? "Older actions" : "Search on");
+    }
+    buf_put_text(out, "</nav>\n");
 }
 
 bool page_audit(struct page *page, struct err *err)
 {
-    pg_rows_scope struct pg_rows *rows = NULL;
-    struct pg_param params[6];
-    struct uuid event_id;
+    struct trail trail = {.count = 0};
     struct buf *out = page->out;
-    if (!read_params(page->form, &event_id, params, err) ||
-        !pg_sync_query(page->console->ctl->db, &sql_console_audit, params, &rows, err))
+    if (!open_trail(page->form, &trail, page->console->ctl->db, err))
         return false;
-    int count = pg_rows_count(rows) > ROWS ? ROWS : pg_rows_count(rows);
     buf_put_text(out, "<h1>Audit</h1>\n");
     write_filters(page);
     buf_put_text(out, "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Actions of operators\"><table>"
@@ -96,20 +149,16 @@ bool page_audit(struct page *page, struct err *err)
                       "<th scope=\"col\">Actor</th><th scope=\"col\">Action</th><th scope=\"col\">Event or target</th>"
                       "<th scope=\"col\">Change</th><th scope=\"col\">Reason</th>"
                       "<th scope=\"col\">Database role, user</th></tr></thead><tbody>\n");
-    for (int row = 0; row < count; row++)
-        write_row(out, rows, row);
+    if (!write_rows(page, &trail, err))
+        return false;
     buf_put_text(out, "</tbody></table></div>\n");
-    if (count == 0)
-        buf_put_text(out, "<p class=\"empty\">No action matches.</p>\n");
-    if (pg_rows_count(rows) <= ROWS)
-        return true;
-    buf_put_text(out, "<nav class=\"paging\" aria-label=\"Paging\"><a rel=\"next\" href=\"/audit?");
-    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
-        if (form_get(page->form, fields[i].name)) {
-            html_put(out, "{}=", 1, fields[i].name);
-            html_url(out, form_get(page->form, fields[i].name));
-            buf_put_text(out, "&amp;");
-        }
-    buf_put_format(out, "after=%" PRId64 "\">Older actions</a></nav>\n", pg_int8(rows, ROWS - 1, ID));
+    bool is_cut = !trail.has_more && !trail.walk.is_over;
+    if (trail.count == 0)
+        buf_put_text(out, is_cut ? "<p class=\"empty\">None found so far.</p>\n"
+                                 : "<p class=\"empty\">No action matches.</p>\n");
+    if (is_cut)
+        buf_put_text(out, "<p class=\"notice\">Most actions of this time do not match, so the search was cut off here. "
+                          "An event or another time makes it fast; the link below searches on.</p>\n");
+    write_next(page, &trail);
     return true;
 }

@@ -240,6 +240,61 @@ def events_are_filtered_and_paged_in_both_orders(world):
     assert_true("No event matches" in console.page("/events?status=COMPLETED"), "it says so")
 
 
+def audit_walk(console, query=""):
+    """The texts of each page from the first to the last, and the words of the links between them."""
+    path, pages, links = "/audit" + query, [], []
+    while path:
+        pages.append(console.page(path))
+        more = re.search(r'rel="next" href="([^"]+)">([^<]+)<', pages[-1])
+        path = html.unescape(more.group(1)) if more else None
+        links += [more.group(2)] if more else []
+    return pages, links
+
+
+@test
+def the_audit_is_paged_to_its_end_between_many_reveals(world):
+    """Story: a million rows of users who looked at their card numbers made the audit page read the whole table."""
+    world.sql("INSERT INTO issuing.operator_actions (at, actor, sudo_user, action, reason, after) SELECT now() - interval"
+              " '5 h' - n / 50 * interval '1 min', 'olga', 'ola', 'pause_target', 'night-' || n, '{\"target\": \"core\"}'"
+              " FROM generate_series(1, 230) n")
+    world.sql("INSERT INTO issuing.operator_actions (at, actor, action) SELECT now() - interval '1 h' - n / 500 * interval"
+              " '1 min', 'u' || n % 1000, 'number_revealed' FROM generate_series(1, 60000) n")
+    console = Console(world).enter()
+
+    def reasons(pages):
+        return [int(reason) for page in pages for reason in re.findall(r'class="why">night-(\d+)<', page)]
+    pages, links = audit_walk(console)
+    assert_equal(links, ["Search on", "Older actions", "Older actions"], "links")
+    assert_equal(sorted(reasons(pages)), list(range(1, 231)), "each once")
+    assert_true("None found so far" in pages[0] and "was cut off here" in pages[0], "it says that it stopped")
+    assert_true("None found" not in pages[1] and "cut off" not in pages[1], "nothing was cut off there")
+    assert_true(all("number_revealed" not in page for page in pages), "no reveals unless they are asked for")
+    assert_equal([page.count("<td>core</td>") for page in pages], [0, 100, 100, 30], "targets")
+    assert_true("First page" not in pages[0] and 'href="/audit?">First page' in pages[3], "the way back")
+    pages, links = audit_walk(console, "?until=5h&actor=ola&since=1d")
+    assert_equal((len(pages), links, sorted(reasons(pages))), (3, ["Older actions"] * 2, list(range(1, 231))), "until")
+    assert_equal(reasons(audit_walk(console, "?since=2000-01-01T00:00:00Z&until=2000-01-02")[0]), [], "RFC 3339")
+    assert_true("No action matches" in console.page("/audit?since=2000-01-01&until=2000-01-02"), "it says so")
+    revealed = console.page("/audit?action=number_revealed&actor=u7")
+    assert_equal((revealed.count("<th scope=\"row\">u7</th>"), "Search on" in revealed), (50, True), "reveals")
+
+
+@test
+def a_damaged_link_or_time_of_the_audit_is_refused(world):
+    console = Console(world).enter()
+    for query in ("after=x", "after=7", "after=1.", "after=.1", "after=0.1", "after=1.0", "after=-1.1", "after=1.-1",
+                  "after=+1.1", "after=%201.1", "after=1.1.1", "after=1.1%3B", "after=1e9.1", "after=1.1'--",
+                  "after=253402300800000000.1", "after=9223372036854775808.1", "after=1.9223372036854775808",
+                  "after=" + "9" * 500 + ".1", "after=%3Cscript%3E", "after=1.1&after=1.1", "since=soon", "until=10:39",
+                  "until=2026-13-01", "since=101w%00", "event=7"):
+        status, _, text = console.call("GET", "/audit?" + query)
+        assert_equal(status, 400, query)
+        assert_true("<script>" not in text, query)
+    for query in ("after=1.1", "after=253402300799999999.9223372036854775807", "since=5000w", "until=9999-12-31",
+                  "since=1970-01-01&until=1970-01-01", "after=", "actor='%3B--&action=%25"):
+        assert_true("No action matches" in console.page("/audit?" + query), query)
+
+
 @test
 def a_bulk_replay_shows_counts_asks_goes_and_stops(world):
     failed(world, 300)

@@ -59,17 +59,3 @@ CROSS JOIN LATERAL (
           LIMIT $3::int8) r
 ) b
 ORDER BY p.from_at;
-
--- name: console_audit :many
--- why: what operators did, newest first, keyset paging on the primary key; by operator_actions_event for one event. $1
--- actor, $2 action, $3 event, $4 not older than in us, $5 the last id of the previous page, $6 limit. Null = any.
-SELECT o.id, o.at, o.actor, o.action, o.event_id, o.reason, o.db_role, o.os_user, o.sudo_user,
-       o.before ->> 'status', o.after ->> 'status', coalesce(o.after ->> 'target', o.before ->> 'target')
-FROM issuing.operator_actions o
-WHERE ($1::text IS NULL OR o.actor = $1::text)
-  AND ($2::text IS NULL OR o.action = $2::text)
-  AND ($3::uuid IS NULL OR o.event_id = $3::uuid)
-  AND ($4::int8 IS NULL OR o.at >= now() - $4::int8 * interval '1 microsecond')
-  AND ($5::int8 IS NULL OR o.id < $5::int8)
-ORDER BY o.id DESC
-LIMIT $6::int8;

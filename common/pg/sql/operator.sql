@@ -95,8 +95,8 @@ EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.due_at IS NOT 
 EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL;
 
 -- name: operator_bounds :one
--- why: what a walk over the events needs once (ctl/pick.h): the time that "ago" counts from, and from when to when
--- there are partitions. Ids of other times are in the partition _rest. No lock.
+-- why: what a walk needs once (ctl/pick.h, ctl/audit.h): the time that "ago" counts from; and for events, from when to
+-- when there are partitions. Ids of other times are in the partition _rest. No lock.
 SELECT clock_timestamp(), min(p.from_at), max(p.to_at)
 FROM issuing.partitions p
 WHERE p.parent = 'outbox_events';
@@ -209,43 +209,57 @@ WHERE o.event_id = $1::uuid
 ORDER BY o.id
 LIMIT 10000;
 
+-- part: audit_columns
+-- The columns of ctl/audit.c, in its order, but the last two.
+s.id, s.at, s.event_id, s.actor, s.action, s.reason, s.db_role, s.os_user, s.sudo_user, s.before::text, s.after::text,
+s.before ->> 'status', s.after ->> 'status', coalesce(s.after ->> 'target', s.before ->> 'target'),
+
+-- part: audit_window
+-- $1 since and $2 before, in us since 1970; $3 the id before which it goes on within $2. Null = any.
+($1::int8 IS NULL OR o.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond')
+AND ($2::int8 IS NULL OR o.at <= timestamptz 'epoch' + $2::int8 * interval '1 microsecond')
+AND ($3::int8 IS NULL OR o.at < timestamptz 'epoch' + $2::int8 * interval '1 microsecond' OR o.id < $3::int8)
+
 -- name: operator_audit :many
--- why: the actions that match, newest first, by operator_actions_at; $7 of them looked at in one statement, because
--- card numbers that users were shown are many. Returns those that match and the last one that was looked at, whose last but
--- one column is false; the last column is how many were. No lock. $1 since and $2 before, in us since 1970, $3 the id
--- before which it goes on within $2, $4 actor, $5 action, $6 also card numbers, $7 how many to look at.
-SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.before::text, o.after::text, o.db_role, o.os_user,
-       o.sudo_user, m.matches, m.looked
-FROM (SELECT a.id, a.at, count(*) OVER () AS looked, row_number() OVER (ORDER BY a.at DESC, a.id DESC) AS n,
-             ($4::text IS NULL OR $4::text IN (a.actor, a.os_user, a.sudo_user, a.db_role))
-             AND ($5::text IS NULL OR a.action = $5::text)
-             AND ($6::bool OR a.action NOT IN ('number_revealed', 'number_refused')) AS matches
-      FROM (SELECT x.id, x.at, x.actor, x.os_user, x.sudo_user, x.db_role, x.action
-            FROM issuing.operator_actions x
-            WHERE ($1::int8 IS NULL OR x.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond')
-              AND ($2::int8 IS NULL OR x.at <= timestamptz 'epoch' + $2::int8 * interval '1 microsecond')
-              AND ($3::int8 IS NULL OR x.at < timestamptz 'epoch' + $2::int8 * interval '1 microsecond'
-                   OR x.id < $3::int8)
-            ORDER BY x.at DESC, x.id DESC
-            LIMIT $7::int8) a) m
-JOIN issuing.operator_actions o ON o.at = m.at AND o.id = m.id
-WHERE m.matches OR m.n = m.looked
-ORDER BY m.n;
+-- why: one step of a walk over the actions, newest first, by operator_actions_at. Looks at no more than $8, because
+-- card numbers that users were shown are many. Returns the first $6 that match; and, unless there were more than $6,
+-- the last one that was looked at, whose last but one column is false where it does not match. The last column of the
+-- last row says whether nothing is left. No join with the rows themselves: it would read the whole table. No lock. $1
+-- to $3 audit_window, $4 actor, $5 action, $6 how many to return, $7 also card numbers, $8 how many to look at.
+SELECT
+-- insert: audit_columns
+       s.matches, s.n = s.looked AND s.looked < $8::int8
+FROM (SELECT m.*, row_number() OVER w AS n, count(*) FILTER (WHERE m.matches) OVER w AS hits, count(*) OVER () AS looked
+      FROM (SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.db_role, o.os_user, o.sudo_user, o.before,
+                   o.after,
+                   ($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
+                   AND ($5::text IS NULL OR o.action = $5::text)
+                   AND ($7::bool OR o.action NOT IN ('number_revealed', 'number_refused')) AS matches
+            FROM issuing.operator_actions o
+            WHERE
+-- insert: audit_window
+            ORDER BY o.at DESC, o.id DESC
+            LIMIT $8::int8) m
+      WINDOW w AS (ORDER BY m.at DESC, m.id DESC ROWS UNBOUNDED PRECEDING)) s
+WHERE s.hits <= $6::int8 AND (s.matches OR s.n = s.looked)
+ORDER BY s.n;
 
 -- name: operator_audit_event :many
--- why: the same for the actions on one event, by operator_actions_event; those of one event are few, and at most $7. No
--- lock. $1 since, $2 before, $3 event, $4 actor, $5 action, $6 not used: all kinds, $7 limit.
-SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.before::text, o.after::text, o.db_role, o.os_user,
-       o.sudo_user, true, count(*) OVER ()
-FROM issuing.operator_actions o
-WHERE o.event_id = $3::uuid
-  AND ($1::int8 IS NULL OR o.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond')
-  AND ($2::int8 IS NULL OR o.at <= timestamptz 'epoch' + $2::int8 * interval '1 microsecond')
-  AND ($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
-  AND ($5::text IS NULL OR o.action = $5::text)
-  AND $6::bool IS NOT NULL
-ORDER BY o.at DESC, o.id DESC
-LIMIT $7::int8;
+-- why: the same for the actions on one event, by operator_actions_event: all of them are looked at, those of one event
+-- are few. No lock. $1 to $3 audit_window, $4 actor, $5 action, $6 how many to return, $7 event.
+SELECT
+-- insert: audit_columns
+       true, count(*) OVER () < $6::int8
+FROM (SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.db_role, o.os_user, o.sudo_user, o.before, o.after
+      FROM issuing.operator_actions o
+      WHERE o.event_id = $7::uuid
+        AND ($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
+        AND ($5::text IS NULL OR o.action = $5::text)
+        AND
+-- insert: audit_window
+      ORDER BY o.at DESC, o.id DESC
+      LIMIT $6::int8) s
+ORDER BY s.at DESC, s.id DESC;
 
 -- name: operator_limits :one
 -- why: whether the next card request of a user would be accepted, as issuing.accept and issuing.frees_at decide

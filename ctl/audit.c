@@ -1,0 +1,166 @@
+/* See audit.h.
+ *
+ * Invariants: the order is that of (at, id), and a step starts behind the last row of the one before, so no action is
+ * returned twice and none that was there all the time is left out; also where many have one time. A value that reaches
+ * the database is one that it can compute with. */
+#include "ctl/audit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl/action.h"
+#include "statements.h"
+
+#define TIME_MAX_US INT64_C(253402300799999999) /* 9999-12-31, the last that moment_parse() reads */
+
+enum column {
+    ID,
+    AT,
+    EVENT_ID,
+    ACTOR,
+    ACTION,
+    REASON,
+    DB_ROLE,
+    OS_USER,
+    SUDO_USER,
+    BEFORE,
+    AFTER,
+    FROM_STATUS,
+    TO_STATUS,
+    TARGET,
+    MATCHES,
+    IS_END
+};
+
+static bool check_moment(const char *name, const char *text, struct moment *ret_moment, struct err *err)
+{
+    return !text || moment_parse(text, ret_moment) || err_set(err, ERR_USAGE, "--%s needs " MOMENT_FORMS, name);
+}
+
+bool audit_check(struct audit_filter *filter, struct err *err)
+{
+    if (!check_moment("since", filter->since, &filter->from, err) ||
+        !check_moment("until", filter->until, &filter->to, err))
+        return false;
+    if ((filter->actor && !filter->actor[0]) || (filter->action && !filter->action[0]))
+        return err_set(err, ERR_USAGE, "--actor and --action need a value");
+    return !filter->event || action_parse_id(filter->event, &filter->event_id, err);
+}
+
+/* A decimal number without sign or blanks, from 1 to max, that ends at `end`. */
+static bool read_number(const char **at, char end, int64_t max, int64_t *ret_number)
+{
+    int64_t number = 0;
+    for (; **at >= '0' && **at <= '9'; (*at)++) {
+        int digit = **at - '0';
+        if (number > (max - digit) / 10)
+            return false;
+        number = number * 10 + digit;
+    }
+    if (number == 0 || **at != end)
+        return false;
+    *ret_number = number;
+    return true;
+}
+
+bool audit_cursor_parse(const char *text, struct audit_cursor *ret_cursor)
+{
+    struct audit_cursor cursor;
+    if (!read_number(&text, '.', TIME_MAX_US, &cursor.at_us))
+        return false;
+    text++;
+    if (!read_number(&text, '\0', INT64_MAX, &cursor.id))
+        return false;
+    *ret_cursor = cursor;
+    return true;
+}
+
+void audit_cursor_format(const struct audit_cursor *cursor, char ret_text[AUDIT_CURSOR_SIZE])
+{
+    snprintf(ret_text, AUDIT_CURSOR_SIZE, "%" PRId64 ".%" PRId64, cursor->at_us, cursor->id);
+}
+
+bool audit_open(struct audit_walk *walk, struct pg_sync *db, const struct audit_filter *filter, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(db, &sql_operator_bounds, NULL, &rows, err))
+        return false;
+    *walk = (struct audit_walk){.filter = filter, .now_us = pg_time_us(rows, 0, 0)};
+    return true;
+}
+
+void audit_go_on_behind(struct audit_walk *walk, const struct audit_cursor *cursor)
+{
+    walk->has_cursor = true;
+    walk->is_over = false;
+    walk->cursor = *cursor;
+}
+
+const struct sql_statement *audit_statement(const struct audit_filter *filter)
+{
+    return filter->event ? &sql_operator_audit_event : &sql_operator_audit;
+}
+
+static struct pg_param text_or_null(const char *text)
+{
+    return pg_param_text(text, text ? strlen(text) : 0);
+}
+
+void audit_params(const struct audit_walk *walk, int64_t wanted, struct pg_param params[AUDIT_PARAMS])
+{
+    const struct audit_filter *filter = walk->filter;
+    params[0] = filter->since ? pg_param_int8(moment_us(&filter->from, walk->now_us)) : pg_param_null();
+    params[1] = walk->has_cursor ? pg_param_int8(walk->cursor.at_us)
+                : filter->until  ? pg_param_int8(moment_us(&filter->to, walk->now_us))
+                                 : pg_param_null();
+    params[2] = walk->has_cursor ? pg_param_int8(walk->cursor.id) : pg_param_null();
+    params[3] = text_or_null(filter->actor);
+    params[4] = text_or_null(filter->action);
+    params[5] = pg_param_int8(wanted);
+    params[6] = filter->event ? pg_param_uuid(&filter->event_id) : pg_param_bool(filter->action != NULL);
+    params[7] = pg_param_int8(AUDIT_LOOK_MAX);
+}
+
+bool audit_step(struct audit_walk *walk, struct pg_sync *db, int64_t wanted, struct pg_rows **ret_rows, struct err *err)
+{
+    struct pg_rows *rows = NULL;
+    struct pg_param params[AUDIT_PARAMS];
+    audit_params(walk, wanted, params);
+    if (!pg_sync_query(db, audit_statement(walk->filter), params, &rows, err))
+        return false;
+    int last = pg_rows_count(rows) - 1;
+    if (last >= 0)
+        audit_go_on_behind(walk, &(struct audit_cursor){pg_time_us(rows, last, AT), pg_int8(rows, last, ID)});
+    walk->is_over = last < 0 || pg_bool(rows, last, IS_END);
+    *ret_rows = rows;
+    return true;
+}
+
+static const char *text_at(const struct pg_rows *rows, int row, enum column column)
+{
+    return pg_bytes(rows, row, (int)column).bytes;
+}
+
+bool audit_row(const struct pg_rows *rows, int row, struct audit_row *ret_row)
+{
+    if (!pg_bool(rows, row, MATCHES))
+        return false;
+    *ret_row = (struct audit_row){
+        .cursor = {pg_time_us(rows, row, AT), pg_int8(rows, row, ID)},
+        .has_event = !pg_is_null(rows, row, EVENT_ID),
+        .event_id = pg_uuid(rows, row, EVENT_ID),
+        .actor = text_at(rows, row, ACTOR),
+        .action = text_at(rows, row, ACTION),
+        .reason = text_at(rows, row, REASON),
+        .db_role = text_at(rows, row, DB_ROLE),
+        .os_user = text_at(rows, row, OS_USER),
+        .sudo_user = text_at(rows, row, SUDO_USER),
+        .before = text_at(rows, row, BEFORE),
+        .after = text_at(rows, row, AFTER),
+        .from_status = text_at(rows, row, FROM_STATUS),
+        .to_status = text_at(rows, row, TO_STATUS),
+        .target = text_at(rows, row, TARGET),
+    };
+    return true;
+}
