@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 HERE = TOP / "tests/deb"
@@ -200,6 +201,8 @@ def main():
             test()
         except (Failed, OSError, subprocess.SubprocessError) as error:
             why = str(error)
+        except Exception:  # noqa: BLE001 - a test may fail in any way, and the next ones are to run
+            why = traceback.format_exc()
         failed += bool(why)
         print("%-6s %s (%.1f s)" % ("FAILED" if why else "ok", test.__name__, time.monotonic() - begun))
         for line in (why or "").splitlines():

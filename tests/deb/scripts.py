@@ -19,7 +19,8 @@ PROGRAMS = ("systemctl", "deb-systemd-invoke", "deb-systemd-helper", "systemd-sy
 
 
 class Stage:
-    """The scripts of the package, moved into a folder: /etc and /run/systemd/system are in it."""
+    """The scripts of the package, moved into a folder: /etc and /run/systemd/system are in it. They run in that folder
+    and name it by a dot, since its path may have blanks."""
 
     def __init__(self, package, folder):
         self.folder = folder
@@ -32,7 +33,7 @@ class Stage:
             (folder / "bin" / name).chmod(0o755)
         for name in ("postinst", "prerm", "postrm"):
             text = (package / "DEBIAN" / name).read_text()
-            text = re.sub(r"(?<![\w/])/(etc|run|usr/bin/deb)", lambda place: str(folder / place.group(1)), text)
+            text = re.sub(r"(?<![\w/])/(etc|run|usr/bin/deb)", r"./\1", text)
             (folder / name).write_text(text)
 
     def call(self, script, *arguments, **variables):
@@ -40,7 +41,7 @@ class Stage:
         calls = self.folder / "calls"
         calls.write_text("")
         env = {**os.environ, "PATH": "%s:/usr/bin:/bin" % (self.folder / "bin"), "CALLS": str(calls), **variables}
-        said = run("sh", self.folder / script, *arguments, env=env).stdout
+        said = run("sh", self.folder / script, *arguments, env=env, cwd=self.folder).stdout
         return [line for line in calls.read_text().splitlines() if line.startswith(("systemctl", "deb-systemd-invoke"))
                 and "is-" not in line], said
 
