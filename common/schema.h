@@ -2,7 +2,7 @@
 #ifndef ISSUING_SCHEMA_H
 #define ISSUING_SCHEMA_H
 
-#define SCHEMA_LEAST 13
-#define SCHEMA_MOST 13
+#define SCHEMA_LEAST 14
+#define SCHEMA_MOST 14
 
 #endif

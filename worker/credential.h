@@ -1,4 +1,4 @@
-/* The Authorization header for a peer, counted by its users: the worker may read the file again while calls with the
+/* The header with our credential for a peer, counted by its users: the worker may read the file again while calls with the
  * old header are in flight, and each call holds the header that it was sent with. */
 #ifndef ISSUING_CREDENTIAL_H
 #define ISSUING_CREDENTIAL_H
@@ -7,6 +7,12 @@
 #include "common/base/err.h"
 
 struct credential;
+
+/* How a credential is written into its header line. */
+struct credential_form {
+    const char *prefix; /* static: "Authorization: Bearer ", "X-API-Key: " */
+    bool is_base64;     /* Basic: the file holds name:password */
+};
 
 /* The file holds one line of at most 4096 bytes. The caller holds the one use; credential_release() gives it back. */
 must_check bool credential_load(const char *path, struct credential **ret_credential, struct err *err);

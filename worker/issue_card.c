@@ -46,6 +46,7 @@ static struct flow_verdict retry_or_defer(const struct outcome *outcome)
 {
     switch (outcome->advice) {
     case ADVICE_RETRY:
+    case ADVICE_LOOK_UP:
         return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = outcome->wait_ms};
     case ADVICE_WAIT:
     case ADVICE_CONFIGURATION:

@@ -24,6 +24,7 @@ enum outcome_advice {
     ADVICE_WAIT,             /* 429: retry after wait_ms; a deferral */
     ADVICE_WAIT_IN_PROGRESS, /* 409, 425: as WAIT, for at most the key's lifetime */
     ADVICE_CONFIGURATION,    /* our credentials or address, or this event: a deferral, until evidence decides */
+    ADVICE_LOOK_UP,          /* UNKNOWN, and a repeat would be answered the same: look up */
 };
 
 struct outcome {

@@ -18,6 +18,8 @@ enum http_result {
 
 #define HTTP_CALL_HEADERS_MAX 8
 #define HTTP_CALL_TEXT_MAX 8192 /* bytes of URL and headers together, and of a body */
+#define HTTP_NOTED_MAX 4        /* answer headers that one call may ask for */
+#define HTTP_NOTED_SIZE 17      /* of a value, with its NUL */
 
 struct http_call {
     /* in; borrowed until on_done. The first two are filled by http_call_make() and the functions below it. */

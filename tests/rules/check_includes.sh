@@ -37,8 +37,10 @@ may_include() {
     common) echo common/base common/json common/config common/pg common/pg/sql common/http_server common/http_client ;;
     ctl) echo common 'common/*' ctl/console ;; # only cmd_console.c, see below
     ctl/console) echo common 'common/*' ctl ;;
-    api | worker | sandbox) echo common 'common/*' ;;
-    bench) echo common 'common/*' worker ;; # the loop without a database makes the worker's own calls
+    api | sandbox) echo common 'common/*' ;;
+    worker) echo common 'common/*' worker/issuer ;;
+    worker/issuer) echo common 'common/*' worker ;; # outcome.h and credential.h
+    bench) echo common 'common/*' worker worker/issuer ;; # the loop without a database makes the worker's own calls
     *) echo "no rule for $1" ;;
     esac
 }

@@ -1,0 +1,91 @@
+/* The issuer as the worker sees it, whichever it is: calls are built and answers are read by the tables of its profile
+ * (profile.h). Answers are read in place (json_value.h), so that a card number is never copied to another library's
+ * heap. The security code, which an issuer may send along, is never read. */
+#ifndef ISSUING_ISSUER_ISSUER_H
+#define ISSUING_ISSUER_ISSUER_H
+
+#include "common/base/base.h"
+#include "common/base/uuid7.h"
+#include "common/card.h"
+#include "common/http_client/http_call.h"
+#include "common/outbox.h"
+#include "worker/issuer/parameters.h"
+#include "worker/issuer/profile.h"
+#include "worker/outcome.h"
+
+struct issuer_card {
+    char id[CARD_ISSUER_ID_MAX + 1];  /* the issuer's */
+    char number[CARD_NUMBER_MAX + 1]; /* "" = not given; wiped by issuer_card_wipe */
+    size_t number_length;
+    char last4[CARD_LAST4_SIZE];
+    int exp_month, exp_year;
+    enum issuer_card_state state;
+};
+
+void issuer_card_wipe(struct issuer_card *card);
+
+/* ---- calls ---- */
+
+/* The walk of one look-up over its pages, and over its repeated walks. Zeros = it has not begun. */
+struct issuer_lookup {
+    char cursor[CARD_ISSUER_ID_MAX + 1]; /* PAGING_LAST_ID; "" = the first page */
+    int rows;                            /* seen in this walk; PAGING_OFFSET begins the next page with it */
+    int pages;                           /* asked for in this look-up */
+    int empty_walks;                     /* in a row, that found nothing of ours */
+    int live, gone;                      /* cards of ours in this walk; a card that is seen twice counts once */
+    struct issuer_card card;             /* the first live one; wiped by issuer_lookup_forget() */
+    char gone_id[CARD_ISSUER_ID_MAX + 1];
+    bool is_done; /* every page of every walk was read */
+};
+
+/* What a call is built from. Borrowed; what the call's shape does not use may be NULL or 0. */
+struct issuer_subject {
+    const char *base; /* issuer.url */
+    struct uuid event_id;
+    const char *user_id;
+    const struct outbox_payload *payload;
+    const char *replaces; /* the issuer's id of the replaced card */
+    const char *card_id;  /* the issuer's id of the card that the call is about */
+    int64_t since_ms;     /* Unix time; look-ups see cards that were made since */
+    const struct issuer_parameters *parameters;
+    const struct issuer_lookup *lookup;
+};
+
+/* Method, URL, headers and body of one call; the caller may add header lines. False: out of memory, or a value that the
+ * call must have is missing (issuer_parameters_missing_for() tells it before). */
+must_check bool issuer_build(const struct issuer_profile *profile, enum issuer_call which,
+                             const struct issuer_subject *subject, struct http_call *call);
+
+/* ---- answers ---- */
+
+/* EXECUTED: *ret_card is the card, in any state. */
+void issuer_read_create(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
+                        struct issuer_card *ret_card, struct outcome *ret_outcome);
+
+enum issuer_found { ISSUER_FOUND_NONE, ISSUER_FOUND_ONE, ISSUER_FOUND_MORE, ISSUER_FOUND_CANCELLED };
+/* One page. EXECUTED: it was read into *lookup; is_done tells whether there is another one to ask for. Too many pages,
+ * or a page that does not go on, are unreadable. A refusal of the look-up itself decides nothing: UNKNOWN with
+ * ADVICE_RETRY. Any outcome but EXECUTED begins the look-up anew. */
+void issuer_read_lookup(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
+                        struct issuer_lookup *lookup, struct outcome *ret_outcome);
+/* Precondition: is_done. ONE: lookup->card is the card, active or inactive. */
+enum issuer_found issuer_lookup_found(const struct issuer_lookup *lookup);
+/* Wipes it; it has not begun then. */
+void issuer_lookup_forget(struct issuer_lookup *lookup);
+
+/* EXECUTED: active now, by this call or before. REFUSED: it cannot be, with the issuer's code. */
+void issuer_read_activate(const struct issuer_profile *profile, const struct http_call *call,
+                          struct outcome *ret_outcome);
+/* EXECUTED: the number is in *card, and its last digits are those of card->last4. REFUSED: the issuer will not show
+ * it. */
+void issuer_read_reveal(const struct issuer_profile *profile, const struct http_call *call, struct issuer_card *card,
+                        struct outcome *ret_outcome);
+/* which: ISSUER_CANCEL or ISSUER_RETIRE. EXECUTED: cancelled, by this call or before. REFUSED: it is not, as far as
+ * this answer tells (cancel_failed); a profile with ISSUER_RETRIEVE can be asked. */
+void issuer_read_cancel(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,
+                        struct outcome *ret_outcome);
+/* EXECUTED: *ret_state is the state of the card with that issuer's id. REFUSED: the issuer does not know the card. */
+void issuer_read_retrieve(const struct issuer_profile *profile, const struct http_call *call, const char *card_id,
+                          enum issuer_card_state *ret_state, struct outcome *ret_outcome);
+
+#endif

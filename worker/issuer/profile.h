@@ -1,0 +1,178 @@
+/* What one issuer's API looks like, as data: how our nouns become its calls, how its answers become our nouns, what an
+ * answer means, and what the promise may rest on there. A profile has no code of its own: issuer_request.c builds
+ * calls, issuer_answer.c reads cards and lists, issuer_rules.c finds the meaning of an answer. The flow asks a profile
+ * only what is declared here and never which issuer it is.
+ *
+ * Tables end with a row of zeros, lists of texts with NULL. Everything is static. */
+#ifndef ISSUING_ISSUER_PROFILE_H
+#define ISSUING_ISSUER_PROFILE_H
+
+#include "common/base/base.h"
+#include "common/http_client/http_call.h"
+#include "worker/credential.h"
+
+#define ISSUER_PARAMETERS_MAX 8 /* that one profile knows */
+
+/* ---- calls ---- */
+
+enum issuer_call {
+    ISSUER_CREATE,
+    ISSUER_LOOKUP,
+    ISSUER_ACTIVATE, /* a card that was made inactive */
+    ISSUER_REVEAL,   /* the card's number, where the create's answer has none */
+    ISSUER_CANCEL,   /* a card of this event that must go */
+    ISSUER_RETIRE,   /* the card that a reissue replaces, once the new one is linked */
+    ISSUER_RETRIEVE, /* the card's state, after a cancel or a retire that was refused */
+    ISSUER_CALLS,
+};
+
+/* What a field is filled with. */
+enum issuer_source {
+    FROM_TEXT,          /* the row's own text */
+    FROM_EVENT,         /* the event's id: reference and key */
+    FROM_EVENT_HEX,     /* the row's text and the id's 32 digits, for names that must be short */
+    FROM_PARAMETER,     /* the parameter that the row's text names */
+    FROM_USER,          /* our user id */
+    FROM_KIND,          /* "new" or "reissue" */
+    FROM_MEMO,          /* absent where the client gave none */
+    FROM_PROGRAM,       /* as above */
+    FROM_REPLACES,      /* the issuer's id of the replaced card; absent unless it is a reissue */
+    FROM_CARD,          /* the issuer's id of the card that the call is about */
+    FROM_SINCE_UNIX,    /* the time from which on a look-up sees cards, in seconds */
+    FROM_SINCE_RFC3339, /* the same as a text */
+    FROM_CURSOR,        /* where the last page ended; absent on the first page */
+};
+
+/* What happens to a field whose source has no value, and which kind of request has it. */
+enum issuer_when {
+    ALWAYS,       /* no value: the call cannot be built (issuer_parameters_missing()) */
+    IF_GIVEN,     /* no value: no field */
+    NULL_IF_NONE, /* no value: null; JSON only */
+    REISSUE_ONLY, /* no field unless it is a reissue */
+};
+
+struct issuer_field {
+    const char *name; /* a path: "card/brand" is {"card":{"brand":..}} in JSON and card[brand] in a form or a query.
+                       * The rows of one object stand together. */
+    enum issuer_source source;
+    const char *text; /* FROM_TEXT, FROM_EVENT_HEX, FROM_PARAMETER */
+    enum issuer_when when;
+};
+
+enum issuer_encoding { ENCODING_NONE, ENCODING_JSON, ENCODING_FORM };
+
+struct issuer_call_shape {
+    const char *method; /* NULL: this issuer has no such call */
+    const char *path;   /* behind issuer.url. {card}, {event} and {name of a parameter} are percent-encoded segments */
+    const struct issuer_field *query, *body; /* NULL = none */
+    enum issuer_encoding encoding;
+    bool has_key;           /* Idempotency-Key: the event's id */
+    const char *key_suffix; /* behind the id, such as ":cancel"; NULL = none */
+};
+
+/* ---- cards ---- */
+
+enum issuer_card_state {
+    ISSUER_CARD_NONE,     /* ends a table of words */
+    ISSUER_CARD_ACTIVE,   /* may be linked */
+    ISSUER_CARD_INACTIVE, /* must be activated first */
+    ISSUER_CARD_GONE,     /* cancelled for good */
+};
+
+struct issuer_state_word {
+    const char *word;
+    enum issuer_card_state state;
+};
+
+/* Where an answer has what, as JSON pointers (RFC 6901); NULL = nowhere. */
+struct issuer_card_shape {
+    const char *id, *reference, *last4, *number;
+    const char *exp_month, *exp_year; /* an integer, or a text of digits */
+    const char *exp_mmyy;             /* "0631", instead of the two above */
+    const char *state;
+    const struct issuer_state_word *states; /* another word: the answer is unreadable */
+    bool number_may_be_masked;              /* a number with other characters than digits counts as absent */
+};
+
+enum issuer_paging {
+    PAGING_ONE_CARD, /* the answer is the card itself; 404 = there is none */
+    PAGING_NONE,     /* one list, always whole */
+    PAGING_LAST_ID,  /* the next page begins behind the last card's id */
+    PAGING_OFFSET,   /* the next page begins at the number of rows seen so far */
+};
+
+struct issuer_list_shape {
+    enum issuer_paging paging;
+    const char *cards, *more; /* pointers: the array, and the boolean that says whether there is another page */
+    bool has_foreign_rows;    /* rows with another reference, or with none, are skipped; else they are unreadable */
+    int walks;                /* so many walks over all pages in a row must find nothing; 0 = 1 */
+};
+
+/* ---- the meaning of an answer ---- */
+
+enum issuer_meaning {
+    MEANS_END, /* ends a table */
+    MEANS_EXECUTED,
+    MEANS_REFUSED,       /* REFUSED, with the issuer's code */
+    MEANS_UNFORESEEN,    /* REFUSED, and an operator decides */
+    MEANS_WAIT,          /* NOT_EXECUTED: rest and repeat */
+    MEANS_IN_PROGRESS,   /* NOT_EXECUTED by this call: another one with our key is at work */
+    MEANS_CONFIGURATION, /* NOT_EXECUTED: our credential or configuration, or this event */
+    MEANS_UNKNOWN,       /* UNKNOWN: the same again */
+    MEANS_LOOK_UP,       /* UNKNOWN: look up, since the same again would be answered the same */
+};
+
+/* The first row that fits decides; where none fits, the table in outcome.c. A row fits when each of its conditions
+ * does. A call that was not answered fits no row. */
+struct issuer_rule {
+    unsigned calls;             /* bits 1u << enum issuer_call; 0 = any call */
+    int status_min, status_max; /* both included */
+    const char *code;           /* one of the answer's codes, see error_codes; NULL = any */
+    const char *header;         /* "name: value" of a noted header; NULL = any */
+    enum issuer_meaning meaning;
+};
+
+/* ---- profiles ---- */
+
+struct issuer_profile {
+    const char *name;      /* the value of issuer.profile */
+    const char *documents; /* the vendor's documents that the tables were written from, with their version */
+
+    struct credential_form credential;
+    const struct issuer_field *headers; /* of every call; name = the header's name. NULL = none */
+    const char *const *noted_headers;   /* answer headers that rules look at, in lower case; at most HTTP_NOTED_MAX */
+    bool sends_trace;                   /* traceparent: our client's trace, not for third parties */
+
+    /* Names that core-api's `issuer` object or issuer.parameters may give; "?name" = not required. */
+    const char *const *parameters;
+    /* A parameter that defaults to our user id where that is 1 to 36 of [A-Za-z0-9_.-]; NULL = none. */
+    const char *parameter_from_user;
+
+    struct issuer_call_shape calls[ISSUER_CALLS];
+    struct issuer_card_shape card; /* in the answers to create, look-up and retrieve */
+    const char *revealed_number;   /* pointer, in the answer to reveal */
+    struct issuer_list_shape list;
+    const char *const *error_codes;  /* pointers to the codes of an error answer; the first usable one is kept */
+    const char *error_detail;        /* pointer */
+    const struct issuer_rule *rules; /* NULL = none */
+
+    /* What the promise may rest on. */
+    bool looks_first;    /* an event with an unknown outcome is looked up before each repeat */
+    bool key_is_trusted; /* a repeat of a create under its key makes no second card. False: a create is never sent
+                             * twice by the HTTP client, "not found" must have settled before a repeat, and a create
+                             * that succeeds behind an unknown one is looked up once more */
+};
+
+/* Every profile, ended by NULL; generic is the first. */
+extern const struct issuer_profile *const issuer_profiles[];
+/* The compiled-in profiles, one file each. */
+extern const struct issuer_profile issuer_generic, issuer_stripe, issuer_lithic, issuer_marqeta, issuer_adyen;
+
+/* NULL = there is none of that name. */
+const struct issuer_profile *issuer_profile_find(const char *name);
+static inline bool issuer_profile_has(const struct issuer_profile *profile, enum issuer_call call)
+{
+    return profile->calls[call].method != NULL;
+}
+
+#endif
