@@ -38,6 +38,15 @@ void histogram_add(struct histogram *histogram, int64_t time_us)
         histogram->max_us = time_us;
 }
 
+void histogram_merge(struct histogram *into, const struct histogram *from)
+{
+    for (size_t bucket = 0; bucket < ARRAY_SIZE(into->counts); bucket++)
+        into->counts[bucket] += from->counts[bucket];
+    into->count += from->count;
+    if (from->max_us > into->max_us)
+        into->max_us = from->max_us;
+}
+
 int64_t histogram_at(const struct histogram *histogram, double share)
 {
     uint64_t wanted = (uint64_t)((double)histogram->count * share + 0.5), seen = 0;

@@ -17,6 +17,7 @@ struct histogram {
 void histogram_clear(struct histogram *histogram);
 /* Negative ones count as 0, those beyond the last bucket as the last. */
 void histogram_add(struct histogram *histogram, int64_t time_us);
+void histogram_merge(struct histogram *into, const struct histogram *from);
 /* The smallest time that `share` (0 to 1) of all are not above, in microseconds; 0 when there are none. */
 int64_t histogram_at(const struct histogram *histogram, double share);
 

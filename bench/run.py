@@ -21,6 +21,7 @@ import fair
 import growth
 import issue
 import latency
+import limiters
 import memory
 import plots
 import slow
@@ -32,7 +33,8 @@ from statements import SETTINGS
 from table import Table
 
 PARTS = {"accept": accept, "issue": issue, "latency": latency, "fair": fair, "memory": memory, "slow": slow,
-         "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak}
+         "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak,
+         "limiters": limiters}
 
 
 def machine():

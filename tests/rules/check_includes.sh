@@ -40,7 +40,7 @@ may_include() {
     api | sandbox) echo common 'common/*' ;;
     worker) echo common 'common/*' worker/issuer ;;
     worker/issuer) echo common 'common/*' worker ;; # outcome.h and credential.h
-    bench) echo common 'common/*' worker worker/issuer ;; # the loop without a database makes the worker's own calls
+    bench | bench/limiters) echo common 'common/*' bench worker worker/issuer ;; # the loop without a database makes the worker's own calls
     *) echo "no rule for $1" ;;
     esac
 }
@@ -57,7 +57,7 @@ look_at() {
         done
         [ -n "$allowed" ] || offend "$1" "$2" "$folder may include $(may_include "$folder")"
         ;;
-    libpq-fe.h | libpq-events.h | pg_config*.h | postgres*.h) only_in "$1" "$2" libpq 'common/pg/*' ;;
+    libpq-fe.h | libpq-events.h | pg_config*.h | postgres*.h) only_in "$1" "$2" libpq 'common/pg/*' 'bench/limiters/*' ;;
     curl/*) only_in "$1" "$2" libcurl 'common/http_client/*' ;;
     json-c/* | json_object.h | json_tokener.h) only_in "$1" "$2" json-c common/json/json.c ;;
     llhttp.h | llhttp/*) only_in "$1" "$2" llhttp 'common/http_client/plain/*' 'common/http_server/*' ;;
@@ -69,7 +69,7 @@ look_at() {
     esac
     # Headers that show a library are private to their folder.
     case $2 in
-    common/pg/pg_libpq.h | common/pg/pg_conn.h | common/pg/pg_pool_internal.h | common/pg/pg_abandoned.h) only_in "$1" "$2" libpq 'common/pg/*' ;;
+    common/pg/pg_libpq.h | common/pg/pg_conn.h | common/pg/pg_pool_internal.h | common/pg/pg_abandoned.h) only_in "$1" "$2" libpq 'common/pg/*' 'bench/limiters/*' ;;
     common/http_server/http_server_internal.h | common/http_server/http_parse_internal.h | common/http_server/http_origin.h)
         only_in "$1" "$2" "the inside of the HTTP server" 'common/http_server/*'
         ;;

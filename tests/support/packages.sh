@@ -3,10 +3,10 @@
 
 # libc6-dev, libc6-dbg and ca-certificates are only recommended by others, and recommendations are not installed.
 packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-openssl-dev libjson-c-dev libuv1-dev libssl-dev
-    libinih-dev node-llhttp scdoc check postgresql-15 python3 curl ca-certificates'
-packages_test='openssl python3-h2 nginx haproxy pgbouncer prometheus'
+    libinih-dev node-llhttp scdoc check libhiredis-dev postgresql-15 python3 curl ca-certificates'
+packages_test='openssl python3-h2 nginx haproxy pgbouncer prometheus redis-tools'
 packages_browser='chromium nodejs npm'
-packages_bench='wrk nginx openssl'
+packages_bench='wrk nginx openssl pgbouncer redis-tools'
 packages_model='spin'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
 packages_deb='build-essential debhelper dpkg-dev lintian systemd'

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model e2e monitoring console chaos asan guards deb systemd'
-default_groups='unit db model e2e monitoring' # of the last two the short parts only
+test_groups='unit db model limiters e2e monitoring console chaos asan guards deb systemd'
+default_groups='unit db model limiters e2e monitoring' # of the last two the short parts only
 passed=0
 failed=0
 skipped=0
@@ -11,13 +11,14 @@ finished=   # set when the end was reached; without it something is missing
 
 test_help() {
     cat <<'HELP'
-Without a NAME: the groups unit, db and model, the stories of e2e that are not marked @slow, and the quick part of
-monitoring.
+Without a NAME: the groups unit, db, model and limiters, the stories of e2e that are not marked @slow, and the quick
+part of monitoring.
 NAME is one of:
   all        every group, whole
   unit       the unit tests
   db         the database tests
   model      the protocol's model with small budgets of faults (./dev model full takes larger ones)
+  limiters   the schedules of docs/limiters.md, and short races of the ways to limit requests
   e2e        every end-to-end story
   monitoring metrics, alert rules and dashboard, by promtool and a Prometheus server
   console    the operators' pages in a real browser (chromium, and packages of npm below build/)
@@ -62,7 +63,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
+        unit | db | model | limiters | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -74,7 +75,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/*) ;;
+        unit | db | model | limiters | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -213,6 +214,7 @@ testing() {
     ! group unit || run_checks unit "$build" unit ''
     ! group db || run_checks db "$build" db ''
     ! group model || run_python model 900 quick
+    ! group limiters || run_python limiters 300
     if group e2e; then
         set --
         case " $wanted " in
