@@ -48,6 +48,8 @@ void http_call_make(struct http_call *call, const char *method, const char *base
 {
     assert(!call->client);
     call->method = method;
+    call->must_not_resend = false;
+    call->noted_headers = NULL;
     buf_reset(&call->lines);
     buf_reset(&call->body);
     buf_put_text(&call->lines, base);

@@ -70,7 +70,8 @@ void http_call_forget(struct http_call *call);
 /* ---- making a request ---- */
 
 /* Starts a new request, and its URL with `base`. The rest of the URL follows, then the headers; the body is written
- * into `body` at any time. All of it is freed when the call ends. */
+ * into `body` at any time. All of it is freed when the call ends. It may be sent again and notes no headers, until the
+ * caller says otherwise. */
 void http_call_make(struct http_call *call, const char *method, const char *base);
 /* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment().
  * Precondition: no header yet. */
