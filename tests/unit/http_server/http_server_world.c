@@ -37,7 +37,7 @@ bool is_path(const struct http_request *request, const char *path)
 
 void describe(struct http_request *request)
 {
-    static const char *const methods[] = {"GET", "HEAD", "POST", "OTHER"};
+    static const char *const methods[] = {"GET", "HEAD", "POST", "PATCH", "OTHER"};
     static char text[128 * 1024];
     int length = snprintf(text, sizeof(text), "%s|%.*s|%.*s|%d|", methods[request->method], (int)request->path.length,
                           request->path.bytes, (int)request->query.length, request->query.bytes, request->header_count);

@@ -292,6 +292,8 @@ static const struct {
      "POST|/a||2|Host=a;Transfer-Encoding=chunked;|hello"},
     {"no chunk", "POST /a HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
      "POST|/a||2|Host=a;Transfer-Encoding=chunked;|"},
+    {"PATCH with a body", "PATCH /a HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhello",
+     "PATCH|/a||2|Host=a;Content-Length=5;|hello"},
     {"other method", "DELETE /a HTTP/1.1\r\n" H "\r\n", "OTHER|/a||1|Host=a;|"},
     {"unknown method", "BREW /a HTTP/1.1\r\n" H "\r\n", "OTHER|/a||1|Host=a;|"},
     {"unknown method with a body", "BREW /a HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nhello",
