@@ -2,7 +2,7 @@
  * are in adyen_words.c.
  *
  * - Unknown members are refused, 422 with invalidFields, as is whatever a caller can correct.
- * - Idempotency-Key is honoured, or ignored with --keys=ignored: Adyen documents keys in general, and declares none for
+ * - Idempotency-Key is honoured, or ignored with --ignore-keys: Adyen documents keys in general, and declares none for
  *   this API. Without keys each create makes a card.
  * - A list is by balance account, newest first, by offset: it shifts while cards are made. The fault `skip_row` lets a
  *   walk miss a row.
