@@ -1,0 +1,61 @@
+// clients.js PROFILE CONFIG: the vendor's own SDK as a client of issuing-sandbox --issuer=PROFILE. CONFIG is JSON: the
+// URLs `issuer` and `control`, and the `credential` that the sandbox wants. Prints one JSON object a story: {story,
+// complaints}. A story is named by its sentence; one that throws has failed.
+'use strict';
+const { randomUUID } = require('node:crypto');
+
+const [profile, text] = process.argv.slice(2);
+const config = JSON.parse(text);
+
+function check(value, what) {
+  if (!value) throw new Error(what);
+}
+
+function same(got, wanted, what) {
+  check(JSON.stringify(got) === JSON.stringify(wanted),
+    `${what}: got ${JSON.stringify(got)}, wanted ${JSON.stringify(wanted)}`);
+}
+
+// The error that the promise ends with. wanted: members that it must have.
+async function failure(promise, wanted) {
+  const error = await promise.then(() => { throw new Error('succeeded, wanted ' + JSON.stringify(wanted)); }, (e) => e);
+  const got = Object.fromEntries(Object.keys(wanted).map((name) => [name, error[name]]));
+  same(got, wanted, String(error.stack));
+  return error;
+}
+
+async function control(path, body) {
+  const answer = await fetch(config.control + path, body && { method: 'POST', body: JSON.stringify(body) });
+  check(answer.ok, `${path}: ${answer.status}`);
+  return answer.json();
+}
+
+const fault = (rule) => control('/faults', { target: 'issuer', count: 1, ...rule });
+
+// A holder that the issuer knows, of a user that no other story has.
+let users = 0;
+async function holder(id) {
+  users++;
+  await control('/holders', { holder: id, user: `user-${users}` });
+  return id;
+}
+
+const times = (number, make) => Promise.all(Array.from({ length: number }, (_, at) => make(at)));
+
+async function tell(stories) {
+  for (const [name, story] of Object.entries(stories)) {
+    const row = { story: name.replaceAll('_', ' '), complaints: [] };
+    try {
+      await control('/faults/clear', {});
+      await story();
+    } catch (error) {
+      row.complaints = String(error.stack || error).split('\n');
+      process.exitCode = 1;
+    }
+    console.log(JSON.stringify(row));
+  }
+}
+
+module.exports = { check, config, control, failure, fault, holder, key: randomUUID, same, times };
+
+if (require.main === module) tell(require('./clients_' + profile)());
