@@ -1,5 +1,5 @@
 // clients.js PROFILE CONFIG: the vendor's own SDK as a client of issuing-sandbox --issuer=PROFILE. CONFIG is JSON: the
-// URLs `issuer` and `control`, and the `credential` that the sandbox wants. Prints one JSON object a story: {story,
+// URLs `issuer`, `core` and `control`, and the `credential` that the sandbox wants. Prints one JSON object a story: {story,
 // complaints}. A story is named by its sentence; one that throws has failed.
 'use strict';
 const { randomUUID } = require('node:crypto');
@@ -32,12 +32,13 @@ async function control(path, body) {
 
 const fault = (rule) => control('/faults', { target: 'issuer', count: 1, ...rule });
 
-// A holder that the issuer knows, of a user that no other story has.
+// The parameters of a user whom no other story has: core-api answers them, and the issuer knows that holder from then on.
 let users = 0;
-async function holder(id) {
+async function parameters() {
   users++;
-  await control('/holders', { holder: id, user: `user-${users}` });
-  return id;
+  const answer = await fetch(`${config.core}/v1/users/sdk-${users}/card-eligibility?kind=new`);
+  check(answer.ok, `core-api: ${answer.status}`);
+  return (await answer.json()).issuer;
 }
 
 const times = (number, make) => Promise.all(Array.from({ length: number }, (_, at) => make(at)));
@@ -56,6 +57,6 @@ async function tell(stories) {
   }
 }
 
-module.exports = { check, config, control, failure, fault, holder, key: randomUUID, same, times };
+module.exports = { check, config, control, failure, fault, key: randomUUID, parameters, same, times };
 
 if (require.main === module) tell(require('./clients_' + profile)());

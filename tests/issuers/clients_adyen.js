@@ -1,11 +1,11 @@
 // The stories of clients.js for Adyen.
 'use strict';
-const { check, config, control, failure, fault, holder, key, same, times } = require('./clients');
+const { check, config, control, failure, fault, key, parameters, same, times } = require('./clients');
 const sdk = require('./sdk');
 
 const open = (credential) => sdk.adyen(config.issuer, credential);
 const { cards, accounts } = open(config.credential);
-const newHolder = () => holder('BA' + key().replaceAll('-', '').toUpperCase());
+const newHolder = async () => (await parameters()).balanceAccountId;
 const params = (balanceAccountId, more, card) => ({
   type: 'card', balanceAccountId, issuingCountryCode: 'NL', reference: key(), status: 'active',
   card: { cardholderName: 'A Person', brand: 'mc', brandVariant: 'mcdebit', formFactor: 'virtual', ...card }, ...more,
@@ -16,7 +16,8 @@ const create = (balanceAccountId, more, idempotencyKey = key()) => cards.createP
 async function all(balanceAccountId, limit = 10) {
   const seen = [];
   for (;;) {
-    const page = await accounts.getPaymentInstrumentsLinkedToBalanceAccount(balanceAccountId, seen.length, limit);
+    const offset = seen.length || undefined; // with an offset of 0 the SDK sends no limit either
+    const page = await accounts.getPaymentInstrumentsLinkedToBalanceAccount(balanceAccountId, offset, limit);
     seen.push(...page.paymentInstruments);
     if (!page.hasNext) return seen;
     check(page.paymentInstruments.length === limit, 'a page that is not the last one is full');

@@ -1,12 +1,12 @@
 // The stories of clients.js for Lithic.
 'use strict';
-const { check, config, failure, fault, holder, key, same, times } = require('./clients');
+const { check, config, failure, fault, key, parameters, same, times } = require('./clients');
 const sdk = require('./sdk');
 
 const { Lithic } = sdk;
 const open = (credential) => sdk.lithic(config.issuer, credential).cards;
 const cards = open(config.credential);
-const newHolder = () => holder(key());
+const newHolder = async () => (await parameters()).account_token;
 const params = (account_token, more) => ({ type: 'VIRTUAL', state: 'OPEN', account_token, memo: key(), ...more });
 const create = (account_token, more, idempotencyKey = key()) => cards.create(
   { ...params(account_token, more), 'Idempotency-Key': idempotencyKey });

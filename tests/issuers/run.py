@@ -28,6 +28,7 @@ from harness import BUILD, environment, free_port, release_ports, Sandbox  # noq
 
 FILES = ("package.json", "package-lock.json")
 NODE_MIN = 18  # of Adyen's SDK; all of them work with it
+CREDENTIAL = "golden-credential"
 PARTS = ("requests", "types", "clients")
 
 
@@ -140,7 +141,8 @@ def check_types(results, node, requests, tables):
 def sandbox_of(profile, folder):
     ports = [free_port() for _ in range(3)]
     secret = folder / (profile + ".credential")
-    secret.write_text("golden-credential\n")
+    secret.touch(0o600)
+    secret.write_text(CREDENTIAL + "\n")
     return Sandbox("sandbox-" + profile, [
         BUILD / "issuing-sandbox", "--seed", "7", "--quiet", "--issuer=" + profile, "--credential-file", secret,
         *(word for name, port in zip(("issuer", "core", "control"), ports)
@@ -153,7 +155,7 @@ def drive_sandbox(results, node, profile, folder):
     try:
         url = "http://127.0.0.1:%d"
         done = node.run(HERE / "clients.js", profile, json.dumps({
-            "issuer": url % sandbox.issuer, "control": url % sandbox.control, "credential": "golden-credential"}))
+            "issuer": url % sandbox.issuer, "core": url % sandbox.core, "control": url % sandbox.control, "credential": CREDENTIAL}))
     finally:
         status = sandbox.stop()
     rows = [json.loads(line) for line in done.stdout.splitlines()]
