@@ -1,6 +1,6 @@
 // clients.js PROFILE CONFIG: the vendor's own SDK as a client of issuing-sandbox --issuer=PROFILE. CONFIG is JSON: the
-// URLs `issuer`, `core` and `control`, and the `credential` that the sandbox wants. Prints one JSON object a story: {story,
-// complaints}. A story is named by its sentence; one that throws has failed.
+// URLs `issuer`, `core` and `control`, and the `credential` that the sandbox wants. Prints a JSON object a line: {story,
+// complaints} for a story, which is named by its sentence and fails by throwing, and {answer} for what the sandbox said.
 'use strict';
 const { randomUUID } = require('node:crypto');
 
@@ -41,6 +41,9 @@ async function parameters() {
   return (await answer.json()).issuer;
 }
 
+// What the sandbox answered, for the SDK's type of it to be judged by tsc.
+const keep = (type, value) => console.log(JSON.stringify({ answer: { type, value } }));
+
 const times = (number, make) => Promise.all(Array.from({ length: number }, (_, at) => make(at)));
 
 async function tell(stories) {
@@ -57,6 +60,6 @@ async function tell(stories) {
   }
 }
 
-module.exports = { check, config, control, failure, fault, key: randomUUID, parameters, same, times };
+module.exports = { check, config, control, failure, fault, keep, key: randomUUID, parameters, same, times };
 
 if (require.main === module) tell(require('./clients_' + profile)());

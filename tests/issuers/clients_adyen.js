@@ -1,6 +1,6 @@
 // The stories of clients.js for Adyen.
 'use strict';
-const { check, config, control, failure, fault, key, parameters, same, times } = require('./clients');
+const { check, config, control, failure, fault, keep, key, parameters, same, times } = require('./clients');
 const sdk = require('./sdk');
 
 const open = (credential) => sdk.adyen(config.issuer, credential);
@@ -30,7 +30,7 @@ async function fails(promise, statusCode, errorCode) {
   for (const name of ['type', 'title', 'detail', 'errorCode']) {
     check(typeof error.apiError[name] === 'string' && error.apiError[name], 'an error has a ' + name);
   }
-  return error;
+  keep('error', error.apiError);
 }
 
 module.exports = () => ({
@@ -44,7 +44,10 @@ module.exports = () => ({
     const { month, year } = made.card.expiration;
     check(/^\d{1,2}$/.test(month) && /^20\d\d$/.test(year), 'expiry, as texts');
     same(made.card.number, '*'.repeat(12) + made.card.lastFour, 'the masked number');
-    const { pan } = await cards.getPanOfPaymentInstrument(made.id);
+    const revealed = await cards.getPanOfPaymentInstrument(made.id);
+    keep('card', made);
+    keep('revealed', revealed);
+    const { pan } = revealed;
     check(/^\d{16}$/.test(pan) && pan.endsWith(made.card.lastFour), 'the revealed number');
     same((await cards.getPaymentInstrument(made.id)).card.number, made.card.number, 'the number, retrieved');
   },
@@ -89,6 +92,7 @@ module.exports = () => ({
     same(seen.map((card) => card.id).sort(), made.map((card) => card.id).sort(), 'the cards');
     const page = await accounts.getPaymentInstrumentsLinkedToBalanceAccount(balanceAccountId, 20, 10);
     same([page.hasNext, page.hasPrevious], [false, true], 'the last page');
+    keep('list', page);
   },
 
   async a_closed_card_stays_closed() {

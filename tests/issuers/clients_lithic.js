@@ -1,6 +1,6 @@
 // The stories of clients.js for Lithic.
 'use strict';
-const { check, config, failure, fault, key, parameters, same, times } = require('./clients');
+const { check, config, failure, fault, keep, key, parameters, same, times } = require('./clients');
 const sdk = require('./sdk');
 
 const { Lithic } = sdk;
@@ -32,6 +32,7 @@ module.exports = () => ({
     check(/^[0-9a-f-]{36}$/.test(card.token) && /^\d{4}$/.test(card.last_four), 'token and last_four');
     check(/^\d\d$/.test(card.exp_month) && /^20\d\d$/.test(card.exp_year), 'expiry, as texts');
     check(/^\d{16}$/.test(card.pan) && card.pan.endsWith(card.last_four), 'the number');
+    keep('card', card);
     const { pan } = await cards.retrieve(card.token);
     same(pan, card.pan, 'the number, retrieved');
   },
@@ -65,6 +66,7 @@ module.exports = () => ({
     const seen = await all({ account_token, page_size: 10 });
     same(seen.map((card) => card.token).sort(), made.map((card) => card.token).sort(), 'the cards');
     check(seen.every((card) => !('pan' in card) && !('cvv' in card)), 'no number in a list');
+    keep('row', seen[0]);
   },
 
   async a_memo_is_found_also_by_a_part_of_it() {
@@ -91,6 +93,7 @@ module.exports = () => ({
       replacement_for: old.token, replacement_substatus: 'END_USER_REQUEST',
     });
     check(card.token !== old.token, 'another card');
+    keep('card', card);
     same(card.replacement_for, old.token, 'what it replaces');
   },
 

@@ -1,6 +1,6 @@
 // The stories of clients.js for Stripe.
 'use strict';
-const { check, config, control, failure, fault, key, parameters, same, times } = require('./clients');
+const { check, config, control, failure, fault, keep, key, parameters, same, times } = require('./clients');
 const sdk = require('./sdk');
 
 const open = (credential) => sdk.stripe(config.issuer, credential).issuing.cards;
@@ -39,7 +39,10 @@ module.exports = () => ({
     const two = await cards.create(body, { idempotencyKey });
     same(two, one, 'the answer');
     same([replayed(one), replayed(two)], [undefined, 'true'], 'Idempotent-Replayed');
-    same((await cards.list({ cardholder })).data.length, 1, 'cards');
+    const list = await cards.list({ cardholder });
+    same(list.data.length, 1, 'cards');
+    keep('card', one);
+    keep('list', list);
   },
 
   async the_same_key_with_another_body_is_an_idempotency_error() {
@@ -90,7 +93,9 @@ module.exports = () => ({
 
   async a_cancelled_card_stays_cancelled() {
     const card = await create(await newHolder());
-    same((await cards.update(card.id, { status: 'canceled' })).status, 'canceled', 'status');
+    const cancelled = await cards.update(card.id, { status: 'canceled' });
+    same(cancelled.status, 'canceled', 'status');
+    keep('card', cancelled);
     await failure(cards.update(card.id, { status: 'active' }), { type: 'StripeInvalidRequestError', statusCode: 400 });
     same((await cards.retrieve(card.id)).status, 'canceled', 'status afterwards');
   },
@@ -100,6 +105,7 @@ module.exports = () => ({
     const old = await create(cardholder);
     const card = await create(cardholder, { replacement_for: old.id, replacement_reason: 'damaged' });
     check(card.id !== old.id, 'another card');
+    keep('card', card);
     same([card.replacement_for, card.replacement_reason], [old.id, 'damaged'], 'what it replaces');
   },
 

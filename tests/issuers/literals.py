@@ -134,7 +134,12 @@ def at_pointer(kind, pointer):
     return "At<%s, [%s]>" % (kind, ", ".join(json.dumps(step) for step in pointer.split("/")[1:]))
 
 
-def cases(requests, tables):
+def answer_type(profile, name):
+    kind = ANSWERS[profile][name]
+    return "Worded<%s>" % kind if profile == "adyen" else kind
+
+
+def cases(requests, tables, answers):
     """(label, what must compile, what must not), both as (type, value)."""
     for request in requests:
         profile, call = request["profile"], request["call"].split("_")[0]
@@ -154,6 +159,11 @@ def cases(requests, tables):
             yield ("%s: the words of a card's state" % profile, [("Same<%s, %s>" % (known, " | ".join(words)), True)],
                    [("Same<%s, %s>" % (known, " | ".join(other)), True)
                     for other in (words[1:], [*words, '"nonsense"'])])
+    for profile in dict.fromkeys(answer["profile"] for answer in answers):
+        told = [(answer_type(profile, answer["type"]), answer["value"]) for answer in answers
+                if answer["profile"] == profile]
+        yield ("%s: what the sandbox answers" % profile, told,
+               [(kind, {**value, "unknown": "1"}) for kind, value in told])
 
 
 def write(folder, found):

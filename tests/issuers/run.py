@@ -2,8 +2,9 @@
 """run.py [PART...]: the worker's issuer profiles, and the sandbox's dialects, against the vendors' own SDKs.
 
 requests  each call of each profile is what the SDK puts on the wire (compare.py, requests.js)
-types     what the worker sends and reads is in the SDK's types (literals.py, tsc)
 clients   the SDKs are clients of issuing-sandbox --issuer=... (clients.js)
+types     what the worker sends and reads, and what the sandbox answered to the clients, is in the SDK's types
+          (literals.py, tsc)
 
 The SDKs of Stripe, Lithic and Adyen are installed from package-lock.json into <build>/issuer-sdks; where node, npm or
 its registry is not there, the group is skipped with the reason. Marqeta has no SDK at npm: its requests are compared
@@ -29,7 +30,7 @@ from harness import BUILD, environment, free_port, release_ports, Sandbox  # noq
 FILES = ("package.json", "package-lock.json")
 NODE_MIN = 18  # of Adyen's SDK; all of them work with it
 CREDENTIAL = "golden-credential"
-PARTS = ("requests", "types", "clients")
+PARTS = ("requests", "clients", "types")
 
 
 def skip(reason):
@@ -121,21 +122,6 @@ def compare_requests(results, node, values, requests):
                     [] if is_needed else ["no request differs so: take it out of ALLOWED"])
 
 
-# ---- types -----------------------------------------------------------------------------------------------------------
-
-def check_types(results, node, requests, tables):
-    folder = node.folder / "types"
-    folder.mkdir(exist_ok=True)
-    found = list(literals.cases(requests, tables))
-    lines = literals.write(folder, found)
-    done = node.run(node.folder / "node_modules" / "typescript" / "bin" / "tsc", "--noEmit", "--strict",
-                    "--skipLibCheck", "--pretty", "false", "--module", "nodenext", "--target", "es2022",
-                    str(folder / "good.ts"), str(folder / "bad.ts"), seconds=300)
-    output = done.stdout.replace("types/good.ts", "good.ts").replace("types/bad.ts", "bad.ts") + done.stderr
-    for label, complaints in literals.judge(found, lines, output):
-        results.add("types: " + label, complaints)
-
-
 # ---- clients ---------------------------------------------------------------------------------------------------------
 
 def sandbox_of(profile, folder):
@@ -150,7 +136,7 @@ def sandbox_of(profile, folder):
 
 
 def drive_sandbox(results, node, profile, folder):
-    """clients.js tells its stories; each is one test."""
+    """clients.js tells its stories; each is one test. Returns what the sandbox answered."""
     sandbox = sandbox_of(profile, folder)
     try:
         url = "http://127.0.0.1:%d"
@@ -159,26 +145,43 @@ def drive_sandbox(results, node, profile, folder):
     finally:
         status = sandbox.stop()
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    for row in rows:
+    stories = [row for row in rows if "story" in row]
+    for row in stories:
         results.add("%s: %s" % (profile, row["story"]), row["complaints"])
     results.add("%s: the sandbox and its client end well" % profile,
                 ["the sandbox's status is %d" % status] * bool(status) +
                 ["the client's status is %d: %s" % (done.returncode, done.stderr)] * bool(done.returncode) +
-                ["no story was told"] * (not rows))
+                ["no story was told"] * (not stories))
+    return [{"profile": profile, **row["answer"]} for row in rows if "answer" in row]
 
 
 def check_clients(results, node):
-    """The logs of the sandboxes stay when something failed."""
+    """Returns what the sandboxes answered. Their logs stay when something failed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda which, _: sys.exit(128 + which))
-    with_logs = BUILD / "run" / "issuers"
-    shutil.rmtree(with_logs, ignore_errors=True)
-    with_logs.mkdir(parents=True)
-    for profile in compare.PROFILES:
-        drive_sandbox(results, node, profile, with_logs)
+    logs = BUILD / "run" / "issuers"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    answers = [answer for profile in compare.PROFILES for answer in drive_sandbox(results, node, profile, logs)]
     release_ports()
     if not results.failed:
-        shutil.rmtree(with_logs)
+        shutil.rmtree(logs)
+    return answers
+
+
+# ---- types -----------------------------------------------------------------------------------------------------------
+
+def check_types(results, node, requests, tables, answers):
+    folder = node.folder / "types"
+    folder.mkdir(exist_ok=True)
+    found = list(literals.cases(requests, tables, answers))
+    lines = literals.write(folder, found)
+    done = node.run(node.folder / "node_modules" / "typescript" / "bin" / "tsc", "--noEmit", "--strict",
+                    "--skipLibCheck", "--pretty", "false", "--module", "nodenext", "--target", "es2022",
+                    str(folder / "good.ts"), str(folder / "bad.ts"), seconds=300)
+    output = done.stdout.replace("types/good.ts", "good.ts").replace("types/bad.ts", "bad.ts") + done.stderr
+    for label, complaints in literals.judge(found, lines, output):
+        results.add("types: " + label, complaints)
 
 
 def main():
@@ -199,10 +202,9 @@ def main():
     values, requests, tables = golden()
     if "requests" in wanted:
         compare_requests(results, node, values, requests)
+    answers = check_clients(results, node) if "clients" in wanted else []
     if "types" in wanted:
-        check_types(results, node, requests, tables)
-    if "clients" in wanted:
-        check_clients(results, node)
+        check_types(results, node, requests, tables, answers)
     print("issuers: %d passed, %d failed" % (results.passed, results.failed))
     return 1 if results.failed else 0
 
