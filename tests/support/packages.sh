@@ -7,6 +7,7 @@ packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-op
 packages_test='openssl python3-h2 nginx haproxy pgbouncer prometheus redis-tools'
 packages_browser='chromium nodejs npm'
 packages_bench='wrk nginx openssl pgbouncer redis-tools'
+packages_sdks='nodejs npm'
 packages_model='spin'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
 packages_deb='build-essential debhelper dpkg-dev lintian systemd'
