@@ -80,7 +80,7 @@ static void put_back(struct issuer_check *check)
 static void end(struct issuer_check *check)
 {
     struct issuer_findings *findings = &check->findings;
-    if (!issuer_findings_end(findings, &check->facts, check->which)) {
+    if (!issuer_findings_end(findings, &check->facts, check->which, &check->known)) {
         put_back(check);
         return;
     }

@@ -50,10 +50,10 @@ add(struct issuer_findings *findings, const char *check, enum level level, const
 }
 
 /* ", " between them. What does not fit is left out. */
-static void add_name(char names[NAMES_SIZE], const char *name, const char *more)
+static void add_name(char names[NAMES_SIZE], const char *name)
 {
     size_t length = strlen(names);
-    snprintf(names + length, NAMES_SIZE - length, "%s%s%s", length > 0 ? ", " : "", name, more);
+    snprintf(names + length, NAMES_SIZE - length, "%s%s", length > 0 ? ", " : "", name);
 }
 
 /* The name without the mark of what is not required. */
@@ -133,7 +133,7 @@ static void add_unknown_names(struct issuer_findings *findings, const struct iss
     struct slice raw;
     size_t cursor = 0;
     for (int i = 0; parameters && parameters[i]; i++)
-        add_name(known, bare_name(parameters[i]), "");
+        add_name(known, bare_name(parameters[i]));
     while (json_next_member(object, &cursor, &raw, &value)) {
         char name[ISSUER_PARAMETER_NAME_MAX + 1];
         bool is_known = false;
@@ -142,7 +142,7 @@ static void add_unknown_names(struct issuer_findings *findings, const struct iss
         for (int i = 0; parameters && parameters[i]; i++)
             is_known |= strcmp(name, bare_name(parameters[i])) == 0;
         if (!is_known)
-            add_name(unknown, name, "");
+            add_name(unknown, name);
     }
     snprintf(fix, sizeof(fix), "nothing, or spell them as the profile does: %.400s", known[0] ? known : "it has none");
     if (unknown[0])
@@ -196,27 +196,55 @@ static bool has_value(const struct issuer_profile *profile, const struct issuer_
     return value && value[0];
 }
 
+/* From where the parameters have their values, and the required ones that have none. */
+struct origins {
+    char core[NAMES_SIZE], fixed[NAMES_SIZE], user[NAMES_SIZE], missing[NAMES_SIZE];
+    const char *first_missing; /* NULL = none */
+};
+
+static void find_origins(const struct issuer_findings_facts *facts, const struct issuer_parameters *given,
+                         const struct issuer_parameters *known, struct origins *origins)
+{
+    const struct issuer_profile *profile = facts->profile;
+    for (int i = 0; profile->parameters && profile->parameters[i]; i++) {
+        const char *name = bare_name(profile->parameters[i]);
+        if (has_value(profile, given, name))
+            add_name(origins->core, name);
+        else if (has_value(profile, facts->fixed, name))
+            add_name(origins->fixed, name);
+        else if (has_value(profile, known, name))
+            add_name(origins->user, name);
+        else if (profile->parameters[i][0] != '?') {
+            add_name(origins->missing, name);
+            origins->first_missing = origins->first_missing ? origins->first_missing : name;
+        }
+    }
+}
+
+static void write_origins(const struct origins *origins, char *text, size_t size)
+{
+    const struct {
+        const char *names, *from;
+    } groups[] = {{origins->core, "from core-api"},
+                  {origins->fixed, "from issuer.parameters"},
+                  {origins->user, "is the user id"}};
+    size_t length = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < ARRAY_SIZE(groups); i++)
+        if (groups[i].names[0] && length < size)
+            length += (size_t)snprintf(text + length, size - length, "%s%.200s %s", length > 0 ? "; " : "",
+                                       groups[i].names, groups[i].from);
+}
+
 void issuer_findings_add_parameters(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
                                     const struct issuer_parameters *given, const struct issuer_parameters *known)
 {
-    const struct issuer_profile *profile = facts->profile;
-    char there[NAMES_SIZE] = "", missing[NAMES_SIZE] = "", fix[FIX_SIZE];
-    const char *first = NULL;
-    for (int i = 0; profile->parameters && profile->parameters[i]; i++) {
-        const char *name = bare_name(profile->parameters[i]);
-        bool is_required = profile->parameters[i][0] != '?';
-        if (has_value(profile, given, name))
-            add_name(there, name, " (core-api)");
-        else if (has_value(profile, facts->fixed, name))
-            add_name(there, name, " (issuer.parameters)");
-        else if (has_value(profile, known, name))
-            add_name(there, name, " (the user id)");
-        else if (is_required) {
-            add_name(missing, name, "");
-            first = first ? first : name;
-        }
-    }
-    if (!missing[0]) {
+    struct origins origins = {0};
+    char there[FOUND_SIZE], fix[FIX_SIZE];
+    find_origins(facts, given, known, &origins);
+    write_origins(&origins, there, sizeof(there));
+    const char *first = origins.first_missing, *profile = facts->profile->name;
+    if (!first) {
         add(findings, "parameters", OK, NULL, "%s", there[0] ? there : "the profile needs none");
         return;
     }
@@ -225,14 +253,14 @@ void issuer_findings_add_parameters(struct issuer_findings *findings, const stru
             fix, sizeof(fix),
             "core-api answers \"issuer\": {\"%s\": \"...\"} for this user; or, where it is the same for everybody, "
             "issuer.parameters = %s=... (docs/issuers/%s.md)",
-            first, first, profile->name);
+            first, first, profile);
     else
         snprintf(fix, sizeof(fix),
                  "add --user USER to ask core-api; or issuer.parameters = %s=... where it is the same for everybody "
                  "(docs/issuers/%s.md)",
-                 first, profile->name);
-    add(findings, "parameters", facts->user_id ? FAIL : WARN, fix, "missing: %s%s%s", missing,
-        there[0] ? "; known: " : "", there);
+                 first, profile);
+    add(findings, "parameters", facts->user_id ? FAIL : WARN, fix, "missing: %s%s%s", origins.missing,
+        there[0] ? "; " : "", there);
 }
 
 enum issuer_call issuer_findings_call(const struct issuer_profile *profile, const struct issuer_parameters *known)
@@ -380,15 +408,17 @@ static bool uses(const struct issuer_profile *profile, enum issuer_call which, c
 }
 
 bool issuer_findings_end(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
-                         enum issuer_call which)
+                         enum issuer_call which, const struct issuer_parameters *known)
 {
     const struct issuer_profile *profile = facts->profile;
     char unseen[NAMES_SIZE] = "";
-    for (int i = 0; profile->parameters && profile->parameters[i]; i++)
-        if (which == ISSUER_CALLS || !uses(profile, which, bare_name(profile->parameters[i])))
-            add_name(unseen, bare_name(profile->parameters[i]), "");
-    add(findings, "not checked", NOTE, NULL, "%s%s%sthe rights to make, show and close cards: the first card shows it",
-        unseen[0] ? "the values of " : "", unseen, unseen[0] ? "; " : "");
+    for (int i = 0; profile->parameters && profile->parameters[i]; i++) {
+        const char *name = bare_name(profile->parameters[i]);
+        if (has_value(profile, known, name) && (which == ISSUER_CALLS || !uses(profile, which, name)))
+            add_name(unseen, name);
+    }
+    add(findings, "not checked", NOTE, NULL, "%s%s%sthe right to make, show and close cards. The first card shows it",
+        unseen[0] ? "whether the issuer takes the values of " : "", unseen, unseen[0] ? "; " : "");
     json_close_array(&findings->writer);
     return !findings->text.failed;
 }

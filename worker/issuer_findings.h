@@ -53,7 +53,7 @@ void issuer_findings_add_uncalled(struct issuer_findings *findings, const char *
 /* What no check without a card can show. which: the call that was made; ISSUER_CALLS = none. Then closes the array.
  * False: out of memory. */
 must_check bool issuer_findings_end(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
-                                    enum issuer_call which);
+                                    enum issuer_call which, const struct issuer_parameters *known);
 
 /* The call for a check: the look-up, or where it needs what is not known, reading a card that does not exist.
  * ISSUER_CALLS: neither can be built. */
