@@ -311,18 +311,21 @@ static void put_help(struct sandbox *sandbox, struct buf *out)
         else
             buf_put_format(out, "       curl -X %s http://%s%s\n", paths[i].method_name, address, paths[i].path);
     }
-    buf_put_text(out,
-                 "\nA rule: {\"target\":\"issuer\"|\"core\", "
-                 "\"call\":\"create\"|\"lookup\"|\"cancel\"|\"check\"|\"link\"|\"unlink\"|\"any\", "
-                 "\"user\":exact, \"fault\":..., \"count\":n,\n"
-                 "\"skip\":calls that pass first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, "
-                 "\"retry_after\":text, "
-                 "\"delay_ms\":n, \"late_ms\":n,\n"
-                 "\"late_from\":\"call\"|\"gone\", \"late_code\":text, \"stale_ms\":n, \"per_second\":number, "
-                 "\"card\":{members}, \"body\":text}.\n"
-                 "late_code: the late execution of a create is a refusal with that code, which the issuer stores under "
-                 "the key.\n"
-                 "target and fault are required. The first rule that fits and has budget left fires.\n\nFaults:\n");
+    buf_put_text(
+        out, "\nA rule: {\"target\":\"issuer\"|\"core\", "
+             "\"call\":\"create\"|\"lookup\"|\"activate\"|\"reveal\"|\"retrieve\"|\"cancel\"|\"check\"|\"link\"|"
+             "\"unlink\"|\"any\", "
+             "\"user\":exact, \"fault\":..., \"count\":n,\n"
+             "\"skip\":calls that pass first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, "
+             "\"retry_after\":text, "
+             "\"delay_ms\":n, \"late_ms\":n,\n"
+             "\"late_from\":\"call\"|\"gone\", \"late_code\":text, \"stale_ms\":n, \"per_second\":number, "
+             "\"card\":{members}, \"body\":text,\n\"stored\":bool, \"at_work\":bool, \"headers\":{name:text}}.\n"
+             "stored: the answer is kept under the call's key, and repeats get it. at_work: until its late execution "
+             "the key is at work.\n"
+             "late_code: the late execution of a create is a refusal with that code, which the issuer stores under "
+             "the key.\n"
+             "target and fault are required. The first rule that fits and has budget left fires.\n\nFaults:\n");
 #define X(kind, executes, text) buf_put_format(out, "  %-20s %s\n", #kind, text);
     FAULT_KINDS(X)
 #undef X

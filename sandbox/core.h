@@ -3,8 +3,13 @@
 #define ISSUING_SANDBOX_CORE_H
 
 #include "common/http_server/http_server.h"
+#include "common/json/json_writer.h"
+#include "sandbox/sandbox_call.h"
 
 /* The listener's on_request; context is the struct sandbox. */
 void core_on_request(void *context, struct http_request *request);
+/* Adds the `issuer` object with what the issuer must be told of the call's user, and tells the issuer of the holder.
+ * Nothing where the dialect has no holders. */
+void core_put_issuer(const struct sandbox_call *call, struct json_writer *writer);
 
 #endif

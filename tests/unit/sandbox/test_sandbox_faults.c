@@ -256,9 +256,9 @@ START_TEST(a_bad_rule_is_refused_with_its_reason_and_adds_nothing)
         {"{\"target\":\"issuer\",\"fault\":\"delay\",\"delay_ms\":99999999}", "delay_ms"},
         {"{\"target\":\"issuer\",\"fault\":\"status\",\"status\":429,\"retry_after\":\"1\\r\\nX: y\"}", "retry_after"},
         {"{\"target\":\"issuer\",\"fault\":\"answer\"}", "needs a card"},
-        {"{\"target\":\"issuer\",\"fault\":\"execute_twice\"}", "create, cancel, link or unlink"},
+        {"{\"target\":\"issuer\",\"fault\":\"execute_twice\"}", "create, activate, cancel, link or unlink"},
         {"{\"target\":\"issuer\",\"call\":\"lookup\",\"fault\":\"drop_then_execute\"}",
-         "create, cancel, link or unlink"},
+         "create, activate, cancel, link or unlink"},
         {"{\"target\":\"issuer\",\"fault\":\"drop\",\"late_ms\":1}", "execute late"},
         {"{\"target\":\"core\",\"call\":\"link\",\"fault\":\"drop_then_execute\",\"late_from\":\"gone\"}",
          "hang_then_execute"},
@@ -312,7 +312,7 @@ static void check_override(const char *answer, const char *card, const char *exp
 {
     struct buf out;
     buf_init(&out, 1 << 16);
-    ck_assert(fault_override(slice_of(answer), card, &out));
+    ck_assert(fault_override(slice_of(answer), "cards", card, &out));
     ck_assert_str_eq(out.bytes, expected);
     buf_done(&out);
 }
