@@ -32,7 +32,7 @@ LATE = {
 ANYTHING = {**UNKNOWN, **NOT_NOW}
 REFUSED_LINK = fault("link", "link_refused", None)
 # Where the look-up is the only thing that can decide: the card was made, and the issuer now refuses the create.
-LOST = [fault("create", "create_then_drop"), fault("create", "status", status=422, code="bin_closed")]
+LOST = [fault("create", "execute_then_status", status=503), fault("create", "status", status=422, code="bin_closed")]
 
 
 def named(prefix, kinds, call, before=(), after=(), **ends):
@@ -71,7 +71,7 @@ def a_lookup_with_any_fault_decides_nothing(world):
     cases = named("lookup", ANYTHING, "lookup", LOST, status="COMPLETED", code=None)
     cases["stale"] = Case([*LOST, fault("lookup", "stale", stale_ms=60000)], "COMPLETED", None)
     # What was never made must not be found.
-    cases["not-made"] = Case([fault("create", "drop"), LOST[1]], "REJECTED", "bin_closed", ())
+    cases["not-made"] = Case([fault("create", "status", status=503), LOST[1]], "REJECTED", "bin_closed", ())
     requests = run_cases(world, cases)
     for user in cases:
         assert_true(world.sandbox.calls("lookup", reference=requests[user]), user + " was looked up")
@@ -166,7 +166,7 @@ def what_the_issuer_refuses_is_rejected_or_asked_about(world):
     cases = {}
     for status in (*world.issuer.refused, *world.issuer.unforeseen):
         said = fault("create", "status", status=status, code="bin_closed")
-        cases["made-%d" % status] = Case([fault("create", "create_then_drop"), said], "COMPLETED")
+        cases["made-%d" % status] = Case([LOST[0], said], "COMPLETED")
     run_cases(world, cases)
 
 

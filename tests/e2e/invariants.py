@@ -94,7 +94,7 @@ def check_ledgers(world):
         known = {event["id"] for event in events}
         if "orphan" not in world.allowed:
             complaints += ["the issuer has a card for %s, which was never accepted" % reference
-                           for reference in by_reference if reference not in known]
+                           for reference in by_reference if reference not in known | world.foreign]
             complaints += ["core-api has a link for %s, which was never accepted" % request for request in by_link
                            if request not in known]
     if ledger["leaks"]:

@@ -56,7 +56,11 @@ class Generic:
             raise Failed("the story's own create: %r" % answer)
         return answer.json()[self.id]
 
-    id = "id"
+    def foreign_reference(self, event, number):
+        """Of a card that a look-up of that event shows among others."""
+        return "another program's %d" % number
+
+    id = "id"  # the member that names the card
 
     def create(self, world, user, reference, key):
         return self.call(world, "POST", "/v1/cards", {"reference": reference, "user_id": user, "kind": "new",
@@ -116,6 +120,9 @@ class Lithic(Generic):
 
     def authorization(self):
         return {"Authorization": self.credential}
+
+    def foreign_reference(self, event, number):
+        return "%s, copy %d" % (event, number)  # memos are found by a part of them
 
     def create(self, world, user, reference, key):
         return self.call(world, "POST", "/v1/cards", {
@@ -183,7 +190,7 @@ class Adyen(Generic):
 class AdyenWithoutKeys(Adyen):
     """Each create makes a card, whatever its key."""
     name = "adyen-without-keys"
-    sandbox = ("--keys=ignored",)
+    sandbox = ("--ignore-keys",)
 
 
 PROFILES = {issuer.name: issuer for issuer in (Generic(), Stripe(), Lithic(), Marqeta(), Adyen(), AdyenWithoutKeys())}

@@ -48,6 +48,7 @@ class World:
         self.issuer = PROFILES[settings.pop("issuer", "generic")]
         self.settings = {**self.DEFAULTS, "auth.hs256_secret_file": suite.secret_file,
                          "card.keys_file": suite.keys_file, **self.issuer_settings(), **settings}
+        self.foreign = set()  # references of cards at the issuer that are not ours
         self.allowed = set()  # deviations a test provokes on purpose: see invariants.py
         self.secret = suite.secret
         self.tokens = {}
@@ -257,6 +258,13 @@ class World:
             log.write("$ issuing-ctl %s -> %d\n%s%s" % (" ".join(str(word) for word in arguments), done.returncode,
                                                         done.stdout, done.stderr))
         return done
+
+    def make_foreign(self, user, event, count):
+        """So many cards at the issuer that a look-up of that event shows, and that are not ours."""
+        for number in range(count):
+            reference = self.issuer.foreign_reference(event, number)
+            self.issuer.make(self, user, reference)
+            self.foreign.add(reference)
 
     def apis(self):
         return [program for program in self.programs if program.name.startswith("api")]
