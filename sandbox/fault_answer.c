@@ -189,6 +189,7 @@ static enum delivery_manner misbehave(struct sandbox_call *call)
     case FAULT_delay:
     case FAULT_execute_twice:
     case FAULT_stale:
+    case FAULT_skip_row:
         return DELIVERY_ANSWER;
     case FAULT_status_then_execute:
         return refuse_by(call, 504, "gateway_timeout");

@@ -268,6 +268,8 @@ static must_check bool check_sense(const struct fault *rule, const char **ret_wh
         why = "late_code is for call create";
     if (rule->kind == FAULT_stale && (rule->any_call || rule->call != CALL_LOOKUP || !rule->stale_ms))
         why = "this fault is for call lookup, and needs stale_ms";
+    if (rule->kind == FAULT_skip_row && (rule->any_call || rule->call != CALL_LOOKUP))
+        why = "this fault is for call lookup";
     if ((rule->kind == FAULT_limited) != (rule->per_second > 0))
         why = "limited needs per_second, and nothing else does";
     if (rule->kind == FAULT_answer && !rule->card && !rule->body && !rule->status)

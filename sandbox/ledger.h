@@ -189,6 +189,8 @@ must_check bool ledger_card_of_id(const struct ledger *ledger, struct slice id, 
 bool ledger_next_of_reference(const struct ledger *ledger, struct slice reference, uint32_t *card);
 /* How many live cards the reference has; more than one is what must never be. */
 uint32_t ledger_live_cards(const struct ledger *ledger, struct slice reference);
+/* Replaces what the dialect keeps of the card. False: out of memory, and nothing is changed. */
+must_check bool ledger_set_details(struct ledger *ledger, uint32_t card, struct slice details);
 /* False: the card is cancelled, which is for ever, or has this status already. */
 bool ledger_set_status(struct ledger *ledger, uint32_t card, enum ledger_card_status status, int64_t now_ms);
 const char *ledger_status_name(enum ledger_card_status status);

@@ -169,6 +169,14 @@ bool ledger_status_at(const struct ledger_card *card, int64_t then_ms, enum ledg
     return true;
 }
 
+bool ledger_set_details(struct ledger *ledger, uint32_t card, struct slice details)
+{
+    const char *stored = store_texts_put(&ledger->texts, details);
+    if (stored)
+        ledger_card(ledger, card)->details = stored;
+    return stored != NULL;
+}
+
 bool ledger_set_status(struct ledger *ledger, uint32_t card, enum ledger_card_status status, int64_t now_ms)
 {
     struct ledger_card *row = ledger_card(ledger, card);
