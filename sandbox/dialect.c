@@ -13,6 +13,8 @@
 /* clang-format off */
 static const struct dialect *const dialects[] = {
     &dialect_generic,
+    &dialect_stripe,
+    &dialect_lithic,
     &dialect_marqeta,
     &dialect_adyen,
 };
