@@ -262,20 +262,23 @@ void adyen_put_reveal(struct json_writer *writer, const struct adyen_instrument 
 
 /* ---- errors ---- */
 
+/* The first row that fits is the error's; code NULL = any code of that status. */
 static const struct {
     int status;
-    const char *type, *title;
+    const char *code, *type, *title;
 } problems[] = {
-    {400, "general/bad-request", "Bad request"},
-    {401, "security/unauthorized", "Unauthorized"},
-    {403, "security/unauthorized", "Forbidden"},
-    {404, "general/not-found", "Not found"},
-    {409, "general/conflict", "Conflict"},
-    {415, "general/unsupported-media-type", "Unsupported media type"},
-    {422, "general/invalid-field-value", "Invalid Payment Instrument information provided"},
-    {429, "general/too-many-requests", "Too many requests"},
-    {503, "general/service-unavailable", "Service unavailable"},
-    {500, "general/internal", "An internal error happened"}, /* and every other status */
+    {409, "704", "general/idempotency", "Request already processed or in progress"},
+    {422, "704", "general/idempotency", "Request already processed or in progress"},
+    {400, NULL, "general/bad-request", "Bad request"},
+    {401, NULL, "security/unauthorized", "Unauthorized"},
+    {403, NULL, "security/unauthorized", "Forbidden"},
+    {404, NULL, "general/not-found", "Not found"},
+    {409, NULL, "general/conflict", "Conflict"},
+    {415, NULL, "general/unsupported-media-type", "Unsupported media type"},
+    {422, NULL, "general/invalid-field-value", "Invalid Payment Instrument information provided"},
+    {429, NULL, "general/too-many-requests", "Too many requests"},
+    {503, NULL, "general/service-unavailable", "Service unavailable"},
+    {500, NULL, "general/internal", "An internal error happened"}, /* and every other status */
 };
 
 static void put_flaw(struct json_writer *writer, const struct json_shape_flaw *flaw)
@@ -293,7 +296,8 @@ void adyen_put_error(struct json_writer *writer, const struct adyen_error *error
 {
     char text[FLAW_VALUE_SIZE];
     size_t row = 0;
-    while (row < ARRAY_SIZE(problems) - 1 && problems[row].status != error->status)
+    while (row < ARRAY_SIZE(problems) - 1 && (problems[row].status != error->status ||
+                                              (problems[row].code && strcmp(problems[row].code, error->code) != 0)))
         row++;
     json_open_object(writer, NULL);
     snprintf(text, sizeof(text), "https://docs.adyen.com/errors/%s", problems[row].type);

@@ -51,9 +51,11 @@ static void refuse_fields(struct sandbox_call *call, const struct json_shape_fla
                                                    .flaw_count = count});
 }
 
-static void refuse_field(struct sandbox_call *call, const char *name, const char *why)
+static const struct json_value none = {.kind = JSON_MISSING};
+
+static void refuse_field(struct sandbox_call *call, const char *name, struct json_value value, const char *why)
 {
-    struct json_shape_flaw flaw = {.why = why, .value = {.kind = JSON_MISSING}};
+    struct json_shape_flaw flaw = {.why = why, .value = value};
     snprintf(flaw.path, sizeof(flaw.path), "%s", name);
     refuse_fields(call, &flaw, 1);
 }
@@ -159,9 +161,10 @@ static void create(struct sandbox *sandbox, struct http_request *request)
         if (words.flaw_count > 0)
             refuse_fields(&call, words.flaws, words.flaw_count);
         else if (words.order.card.key.length > KEY_MAX)
-            refuse_field(&call, "Idempotency-Key", "is longer than 64 characters");
+            refuse_field(&call, "Idempotency-Key", none, "is longer than 64 characters");
         else if (!words.user)
-            refuse_field(&call, "balanceAccountId", "is not a balance account of this platform");
+            refuse_field(&call, "balanceAccountId", json_member(words.body, "balanceAccountId"),
+                         "is not a balance account of this platform");
         else
             dialect_take(&call, &words.order);
     }
@@ -205,7 +208,7 @@ static void refuse_move(struct sandbox_call *call, uint32_t card)
         dialect_refuse(call, 422, CODE_FIELDS,
                        "The balanceAccountId can only be changed when the status is Inactive or Requested");
     else
-        refuse_field(call, "balanceAccountId", "is not changed by this stand-in");
+        refuse_field(call, "balanceAccountId", none, "is not changed by this stand-in");
 }
 
 static void update(struct sandbox *sandbox, struct http_request *request, struct slice id)
@@ -311,9 +314,9 @@ static void list(struct sandbox *sandbox, struct http_request *request, struct s
         order.card.user_id = slice_of(user);
     if (dialect_begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
         if (!user) {
-            refuse_field(&call, "id", "is not a balance account of this platform");
+            refuse_field(&call, "id", none, "is not a balance account of this platform");
         } else if (wrong) {
-            refuse_field(&call, wrong, "is not usable");
+            refuse_field(&call, wrong, none, "is not usable");
         } else {
             range.then_ms = dialect_shown_ms(&call);
             if (call.fault && call.fault->kind == FAULT_skip_row)

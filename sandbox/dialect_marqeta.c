@@ -1,35 +1,26 @@
-/* The stand-in issuer as Marqeta's Core API: cards whose token the caller chooses, transitions that activate and end
- * them. Texts are in marqeta_words.c.
+/* The stand-in issuer as Marqeta's Core API: cards whose token the caller chooses. What activates and ends them is in
+ * marqeta_transitions.c, texts are in marqeta_words.c.
  *
  * - The token of a card is its key, for ever: the same content again is answered 201 with the card as it is now, other
- *   content 409. The token of a transition is one too.
+ *   content 409.
  * - The card product decides how a card begins: `virtual` UNACTIVATED, `virtual_activated` (activate_upon_issue) ACTIVE.
  *   There are no other products.
- * - A transition to the state that a card has, or from TERMINATED, is refused: 400, and 409 from TERMINATED. Marqeta
- *   does not document which.
  * - The card that new_pan_from_card_token names stays as it is.
  * - GET /cards/{token} is a look-up for rules of faults, also where the caller only reads a card that it knows. */
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/clock.h"
-#include "common/base/uuid7.h"
 #include "common/http_server/http_path.h"
 #include "common/json/json_strict.h"
 #include "sandbox/dialect.h"
+#include "sandbox/marqeta_transitions.h"
 #include "sandbox/marqeta_words.h"
-#include "sandbox/store.h"
 
-#define CONTENT_MAX ((size_t)256 * 1024)
-#define FLAW_SIZE (JSON_SHAPE_PATH_SIZE + 80)
-#define KEY_SIZE (MARQETA_TOKEN_SIZE + 16)
 #define LIST_DEFAULT 5
 #define LIST_MAX 10
 #define TOKEN_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 #define CODE_PRODUCT "400019"
-#define CODE_OTHER_CONTENT "400057"
-#define OTHER_CONTENT "Token already associated with a different payload"
 
 /* ---- answers ---- */
 
@@ -41,12 +32,6 @@ static struct slice slice_of(const char *text)
 static struct json_value json_of(const char *text)
 {
     return json_value_of(text, strlen(text));
-}
-
-static void write_new_token(char ret_token[MARQETA_TOKEN_SIZE])
-{
-    struct uuid uuid = uuid7_make();
-    uuid_format(&uuid, ret_token);
 }
 
 static void put_card(struct json_writer *writer, const struct sandbox *sandbox, uint32_t card,
@@ -91,7 +76,7 @@ static bool query_is_true(const struct http_request *request, const char *name)
 /* A create call's body. The strings are here because the slices of the order point to them. */
 struct create_words {
     char token[MARQETA_TOKEN_SIZE], user_token[MARQETA_TOKEN_SIZE], replaces[MARQETA_TOKEN_SIZE];
-    char flaw[FLAW_SIZE];
+    char flaw[MARQETA_FLAW_SIZE];
     struct buf content;
     const char *code; /* of the refusal */
     struct dialect_order order;
@@ -124,7 +109,7 @@ static const char *read_replaced(const struct sandbox *sandbox, struct json_valu
 static void read_token(struct json_value body, struct create_words *words)
 {
     if (!marqeta_token(body, "token", words->token))
-        write_new_token(words->token);
+        marqeta_new_token(words->token);
     words->order.card.key = words->order.card.reference = slice_of(words->token);
 }
 
@@ -145,7 +130,7 @@ static const char *read_create(const struct sandbox *sandbox, const struct http_
         user = dialect_user_of(sandbox, card->holder);
         card->user_id = user ? slice_of(user) : card->holder;
     }
-    const char *flaw = marqeta_create_flaw(body, words->flaw, sizeof(words->flaw));
+    const char *flaw = marqeta_create_flaw(body, words->flaw);
     if (flaw)
         return flaw;
     if (!user)
@@ -173,7 +158,7 @@ static enum ledger_result execute_create(struct sandbox *sandbox, const struct d
         bool is_same = slice_is(order->card.details, ledger_card(ledger, card)->details);
         ledger_add(ledger, is_same ? LEDGER_COUNT_ISSUER_REPLAYED : LEDGER_COUNT_ISSUER_MISMATCH);
         if (!is_same) {
-            dialect_answer_error(sandbox, answer, 409, CODE_OTHER_CONTENT, OTHER_CONTENT);
+            dialect_answer_error(sandbox, answer, 409, MARQETA_OTHER_CONTENT_CODE, MARQETA_OTHER_CONTENT);
             return LEDGER_MISMATCH;
         }
         result = LEDGER_SAME;
@@ -192,7 +177,7 @@ static void create(struct sandbox *sandbox, struct http_request *request)
 {
     struct create_words words = {0};
     struct sandbox_call call;
-    buf_init(&words.content, CONTENT_MAX);
+    buf_init(&words.content, MARQETA_CONTENT_MAX);
     const char *wrong = read_create(sandbox, request, &words);
     if (dialect_begin(&call, sandbox, request, CALL_CREATE, &words.order)) {
         if (!sandbox_call_is_json(request))
@@ -272,7 +257,7 @@ static void list_of_user(struct sandbox *sandbox, struct http_request *request, 
     size_t start = http_query_number(request->query, "start_index", 0);
     if (dialect_begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
         if (!user) {
-            dialect_answer_error(sandbox, &call.answer, 404, "404", "the user does not exist");
+            dialect_refuse(&call, 400, "400", "the user does not exist");
         } else if (count < 1 || count > LIST_MAX || start > UINT32_MAX) {
             dialect_refuse(&call, 400, "400", "count is 1 to 10, start_index a number");
         } else {
@@ -280,134 +265,6 @@ static void list_of_user(struct sandbox *sandbox, struct http_request *request, 
             json_open_object(&writer, NULL);
             put_cards_of(&writer, sandbox, token, dialect_shown_ms(&call), start, count);
             json_close_object(&writer);
-        }
-    }
-    sandbox_call_finish(&call);
-}
-
-/* ---- POST /cardtransitions, GET /cardtransitions/{token} ---- */
-
-/* Tokens of transitions and of cards are different names. */
-static void write_transition_key(const char *token, char ret_key[KEY_SIZE])
-{
-    snprintf(ret_key, KEY_SIZE, "transition %s", token);
-}
-
-struct transition_words {
-    char token[MARQETA_TOKEN_SIZE], card_token[MARQETA_TOKEN_SIZE], key[KEY_SIZE];
-    char flaw[FLAW_SIZE];
-    struct buf content;
-    enum call_kind kind;
-    struct dialect_order order;
-};
-
-static const char *read_transition(const struct sandbox *sandbox, const struct http_request *request,
-                                   struct transition_words *words)
-{
-    struct dialect_order *order = &words->order;
-    uint32_t card;
-    words->kind = CALL_CANCEL;
-    if (!json_strict_check(request->body.bytes, request->body.length, NULL))
-        return "the body is no JSON";
-    struct json_value body = json_value_of(request->body.bytes, request->body.length);
-    if (marqeta_wanted_status(body) != LEDGER_CANCELLED)
-        words->kind = CALL_ACTIVATE;
-    if (marqeta_token(body, "card_token", words->card_token)) {
-        order->card.reference = slice_of(words->card_token);
-        (void)!dialect_find_card(sandbox, order->card.reference, order,
-                                 &card); /* execution answers for a missing one */
-    }
-    if (marqeta_token(body, "token", words->token)) {
-        write_transition_key(words->token, words->key);
-        order->card.key = slice_of(words->key);
-    }
-    const char *flaw = marqeta_transition_flaw(body, words->flaw, sizeof(words->flaw));
-    if (flaw)
-        return flaw;
-    struct json_writer writer = json_writer_of(&words->content);
-    marqeta_put_transition_content(&writer, body);
-    order->card.body = buf_slice(&words->content);
-    return NULL;
-}
-
-/* The answer of a transition that was made belongs to its token from now on; a refused one leaves the token free. */
-static must_check bool keep_transition(struct sandbox *sandbox, const struct dialect_order *order)
-{
-    struct ledger_answer answer = {
-        .key = order->card.key, .body = buf_slice(&sandbox->body), .fingerprint = order->fingerprint, .status = 201};
-    return !order->card.key.length ||
-           (!sandbox->body.failed && ledger_key_put(sandbox->ledger, &answer, sandbox_now_ms(sandbox)));
-}
-
-static enum ledger_result refuse_transition(struct sandbox *sandbox, struct sandbox_answer *answer, bool is_gone)
-{
-    if (is_gone)
-        dialect_answer_error(sandbox, answer, 409, "409", "the card is TERMINATED");
-    else
-        dialect_answer_error(sandbox, answer, 400, "400", "the card has this state already");
-    return LEDGER_SAME;
-}
-
-static enum ledger_result execute_transition(struct sandbox *sandbox, const struct dialect_order *order,
-                                             struct sandbox_answer *answer)
-{
-    struct ledger *ledger = sandbox->ledger;
-    uint32_t card;
-    if (!ledger_card_of_id(ledger, order->card_id, &card)) {
-        dialect_answer_error(sandbox, answer, 404, "404", "the card does not exist");
-        return LEDGER_ABSENT;
-    }
-    struct json_value content = json_value_of(order->card.body.bytes, order->card.body.length);
-    bool is_gone = ledger_card(ledger, card)->status == LEDGER_CANCELLED;
-    if (!ledger_set_status(ledger, card, marqeta_wanted_status(content), sandbox_now_ms(sandbox)))
-        return refuse_transition(sandbox, answer, is_gone);
-    char token[MARQETA_TOKEN_SIZE];
-    if (!marqeta_token(content, "token", token))
-        write_new_token(token);
-    struct json_writer writer = dialect_begin_answer(sandbox, answer, 201);
-    answer->card = card;
-    marqeta_put_transition(&writer, &(struct marqeta_transition){.content = content,
-                                                                 .token = token,
-                                                                 .user_token = ledger_card(ledger, card)->holder,
-                                                                 .created_us = clock_wall_us()});
-    return keep_transition(sandbox, order) ? LEDGER_MADE : LEDGER_FULL;
-}
-
-static void make_transition(struct sandbox *sandbox, struct http_request *request)
-{
-    struct transition_words words = {0};
-    struct sandbox_call call;
-    buf_init(&words.content, CONTENT_MAX);
-    const char *wrong = read_transition(sandbox, request, &words);
-    if (dialect_begin(&call, sandbox, request, words.kind, &words.order)) {
-        call.fingerprint = words.order.fingerprint = store_hash(0, words.order.card.body);
-        if (!sandbox_call_is_json(request))
-            dialect_refuse(&call, 415, "415", "Content-Type must be application/json");
-        else if (words.content.failed)
-            dialect_refuse(&call, 500, "500", "the sandbox has no memory for another transition");
-        else if (wrong)
-            dialect_refuse(&call, 400, "400", wrong);
-        else
-            dialect_take(&call, &words.order);
-    }
-    sandbox_call_finish(&call);
-    buf_done(&words.content);
-}
-
-static void show_transition(struct sandbox *sandbox, struct http_request *request, struct slice segment)
-{
-    struct dialect_order order = {0};
-    struct sandbox_call call;
-    char token[MARQETA_TOKEN_SIZE], key[KEY_SIZE] = "";
-    if (http_percent_decode(segment, token, sizeof(token)))
-        write_transition_key(token, key);
-    if (dialect_begin(&call, sandbox, request, CALL_RETRIEVE, &order)) {
-        const struct ledger_key *kept = ledger_key_find(sandbox->ledger, slice_of(key), sandbox_now_ms(sandbox));
-        if (kept && kept->status) {
-            struct json_writer writer = dialect_begin_answer(sandbox, &call.answer, 200);
-            json_add_json(&writer, NULL, slice_of(kept->body));
-        } else {
-            dialect_answer_error(sandbox, &call.answer, 404, "404", "the transition does not exist");
         }
     }
     sandbox_call_finish(&call);
@@ -441,7 +298,8 @@ static void put_error(struct json_writer *writer, int status, const char *code, 
 static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
                                   struct sandbox_answer *answer)
 {
-    return kind == CALL_CREATE ? execute_create(sandbox, order, answer) : execute_transition(sandbox, order, answer);
+    return kind == CALL_CREATE ? execute_create(sandbox, order, answer)
+                               : marqeta_execute_transition(sandbox, order, answer);
 }
 
 /* The base path of Marqeta's URLs ends with /v3, which the caller may leave out. */
@@ -462,7 +320,7 @@ static void on_request(void *context, struct http_request *request)
     if (posts && slice_is(path, "/cards"))
         create(sandbox, request);
     else if (posts && slice_is(path, "/cardtransitions"))
-        make_transition(sandbox, request);
+        marqeta_make_transition(sandbox, request);
     else if (reads && http_path_matches(path, "/cards/{token}", &segment))
         show_card(sandbox, request, CALL_LOOKUP, segment);
     else if (reads && http_path_matches(path, "/cards/{token}/showpan", &segment))
@@ -470,7 +328,7 @@ static void on_request(void *context, struct http_request *request)
     else if (reads && http_path_matches(path, "/cards/user/{token}", &segment))
         list_of_user(sandbox, request, segment);
     else if (reads && http_path_matches(path, "/cardtransitions/{token}", &segment))
-        show_transition(sandbox, request, segment);
+        marqeta_show_transition(sandbox, request, segment);
     else
         dialect_stray(sandbox, request);
 }
@@ -483,8 +341,8 @@ const struct dialect dialect_marqeta = {
     .on_request = on_request,
     .write_holder = write_holder,
     .put_parameters = put_parameters,
-    .key_mismatch = {409, CODE_OTHER_CONTENT, OTHER_CONTENT},
-    .key_at_work = {409, CODE_OTHER_CONTENT, OTHER_CONTENT},
+    .key_mismatch = {409, MARQETA_OTHER_CONTENT_CODE, MARQETA_OTHER_CONTENT},
+    .key_at_work = {409, MARQETA_OTHER_CONTENT_CODE, MARQETA_OTHER_CONTENT},
     .refused_status = 400,
     .unauthorized = {401, "401", "Enter valid credentials"},
     .not_found = {404, "404", "there is no such path or method"},

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/uuid7.h"
+
 #define NUMBER_LENGTH 16
 #define BIN_LENGTH 6
 #define TIME_SIZE 21 /* "2031-11-30T23:59:59Z" and its NUL */
@@ -60,6 +62,12 @@ bool marqeta_token(struct json_value object, const char *name, char ret_token[MA
     return true;
 }
 
+void marqeta_new_token(char ret_token[MARQETA_TOKEN_SIZE])
+{
+    struct uuid uuid = uuid7_make();
+    uuid_format(&uuid, ret_token);
+}
+
 enum ledger_card_status marqeta_wanted_status(struct json_value transition)
 {
     char state[16] = "";
@@ -69,36 +77,36 @@ enum ledger_card_status marqeta_wanted_status(struct json_value transition)
                                              : LEDGER_CANCELLED;
 }
 
-static const char *flaw_of(struct json_value body, const struct json_shape *shape, char *text, size_t size)
+static const char *flaw_of(struct json_value body, const struct json_shape *shape, char text[MARQETA_FLAW_SIZE])
 {
     struct json_shape_flaw flaw;
     char token[MARQETA_TOKEN_SIZE];
     if (json_shape_check(body, shape, &flaw, 1) > 0) {
-        snprintf(text, size, "%s %s", *flaw.path ? flaw.path : "the body", flaw.why);
+        snprintf(text, MARQETA_FLAW_SIZE, "%s %s", *flaw.path ? flaw.path : "the body", flaw.why);
         return text;
     }
     for (; shape->name; shape++) {
         if (shape->longest != MARQETA_TOKEN_SIZE - 1 || json_member(body, shape->name).kind == JSON_MISSING ||
             marqeta_token(body, shape->name, token))
             continue;
-        snprintf(text, size, "%s has characters that a token does not have", shape->name);
+        snprintf(text, MARQETA_FLAW_SIZE, "%s has characters that a token does not have", shape->name);
         return text;
     }
     return NULL;
 }
 
-const char *marqeta_create_flaw(struct json_value body, char *text, size_t size)
+const char *marqeta_create_flaw(struct json_value body, char text[MARQETA_FLAW_SIZE])
 {
-    const char *flaw = flaw_of(body, create_shape, text, size);
+    const char *flaw = flaw_of(body, create_shape, text);
     if (!flaw && json_member(body, "new_pan_from_card_token").kind != JSON_MISSING &&
         json_member(body, "reissue_pan_from_card_token").kind != JSON_MISSING)
         flaw = "new_pan_from_card_token and reissue_pan_from_card_token exclude each other";
     return flaw;
 }
 
-const char *marqeta_transition_flaw(struct json_value body, char *text, size_t size)
+const char *marqeta_transition_flaw(struct json_value body, char text[MARQETA_FLAW_SIZE])
 {
-    return flaw_of(body, transition_shape, text, size);
+    return flaw_of(body, transition_shape, text);
 }
 
 static void copy(struct json_writer *writer, struct json_value object, const char *name)

@@ -12,14 +12,23 @@
 
 #define MARQETA_TOKEN_SIZE 37 /* 1 to 36 characters, here of printable ASCII */
 
+#define MARQETA_FLAW_SIZE (JSON_SHAPE_PATH_SIZE + 80)
+#define MARQETA_CONTENT_MAX ((size_t)256 * 1024)
+
+/* A token was used before, with other content. */
+#define MARQETA_OTHER_CONTENT_CODE "400057"
+#define MARQETA_OTHER_CONTENT "Token already associated with a different payload"
+
 /* A token in a body. */
 must_check bool marqeta_token(struct json_value object, const char *name, char ret_token[MARQETA_TOKEN_SIZE]);
+/* The token of what was made without one. */
+void marqeta_new_token(char ret_token[MARQETA_TOKEN_SIZE]);
 
 /* ---- requests ---- */
 
 /* NULL if the body is good, else what is wrong, static or written into text. */
-const char *marqeta_create_flaw(struct json_value body, char *text, size_t size);
-const char *marqeta_transition_flaw(struct json_value body, char *text, size_t size);
+const char *marqeta_create_flaw(struct json_value body, char text[MARQETA_FLAW_SIZE]);
+const char *marqeta_transition_flaw(struct json_value body, char text[MARQETA_FLAW_SIZE]);
 /* The members of a good body in one order and without white space: bodies with the same content give the same text. */
 void marqeta_put_create_content(struct json_writer *writer, struct json_value body);
 void marqeta_put_transition_content(struct json_writer *writer, struct json_value body);
