@@ -6,8 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/config/config.h"
+#include "common/config/config_table.h"
 #include "common/issuer_key.h"
+#include "worker/issuer/profile.h"
 
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)
@@ -123,6 +124,16 @@ START_TEST(each_profile_has_its_own_defaults_wherever_it_is_set)
         config_done(&config);
         ck_assert_int_eq(unsetenv("ISSUING_ISSUER_PROFILE"), 0);
     }
+}
+END_TEST
+
+START_TEST(each_name_has_its_tables_in_the_worker_and_no_table_lacks_a_name)
+{
+    size_t i = 0;
+    for (; config_profiles[i] && issuer_profiles[i]; i++)
+        ck_assert_str_eq(config_profiles[i], issuer_profiles[i]->name);
+    ck_assert(!config_profiles[i] && !issuer_profiles[i]);
+    ck_assert_uint_eq(i, ARRAY_SIZE(profiles));
 }
 END_TEST
 
@@ -264,6 +275,7 @@ int main(void)
     TCase *tests = tcase_create("config_profiles");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, each_profile_has_its_own_defaults_wherever_it_is_set);
+    tcase_add_test(tests, each_name_has_its_tables_in_the_worker_and_no_table_lacks_a_name);
     tcase_add_test(tests, what_is_set_wins_over_the_profile_whatever_its_source);
     tcase_add_test(tests, the_origin_of_a_profiles_default_is_shown);
     tcase_add_test(tests, an_unknown_profile_is_refused_with_the_names_by_every_program);
