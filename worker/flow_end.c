@@ -34,7 +34,7 @@ static void fill_completed(const struct flow *flow, const struct flow_verdict *v
     const struct outcome *outcome = &flow->outcome;
     if (verdict->code) {
         snprintf(end->cause, sizeof(end->cause), "%s", verdict->code);
-        snprintf(end->detail, sizeof(end->detail), "%s%s%s", outcome->code,
+        snprintf(end->detail, sizeof(end->detail), "%s%s%.120s", outcome->code,
                  outcome->code[0] && outcome->detail[0] ? ": " : "", outcome->detail);
     }
     if (flow->payload.is_reissue)
