@@ -33,6 +33,9 @@ def _check_event(event, cards, issued, links, complain, allowed):
         complain("%d rows in cards" % len(cards))
     if len(issued) > 1 and "two_cards" not in allowed:
         complain("%d cards at the issuer" % len(issued))
+    alive = [card for card in issued if card["status"] not in ("cancelled", "replaced")]
+    if len(alive) > 1 and "two_cards" not in allowed:
+        complain("%d live cards at the issuer" % len(alive))
     if status == "COMPLETED":
         if len(live) != 1:
             complain("COMPLETED with %d usable cards" % len(live))
@@ -42,7 +45,7 @@ def _check_event(event, cards, issued, links, complain, allowed):
             pass
         elif len(issued) != 1:
             complain("COMPLETED with %d cards at the issuer" % len(issued))
-        elif issued[0]["status"] == "cancelled":
+        elif issued[0]["status"] == "cancelled" and not any(card["status"] == "replaced" for card in live):
             complain("COMPLETED, and the issuer's card is cancelled")
         if len(links) != 1:
             complain("COMPLETED with %d links" % len(links))
@@ -51,7 +54,7 @@ def _check_event(event, cards, issued, links, complain, allowed):
         if any(row["user_id"] != event["user_id"] for row in [*cards, *issued, *links]):
             complain("a card or a link belongs to another user")
     elif status == "REJECTED":
-        if any(card["status"] == "active" for card in issued) and not allowed & {"two_cards", "rejected_card"}:
+        if alive and not allowed & {"two_cards", "rejected_card"}:
             complain("REJECTED, and the issuer has an active card")
         if links and "rejected_link" not in allowed:
             complain("REJECTED, and core-api has a link")

@@ -93,7 +93,8 @@ class Stripe(Generic):
     inactive = {"status": "inactive"}
 
     def authorization(self):
-        return {"Authorization": "Bearer " + self.credential, "Content-Type": "application/x-www-form-urlencoded"}
+        return {"Authorization": "Bearer " + self.credential, "Content-Type": "application/x-www-form-urlencoded",
+                "Stripe-Version": "2026-10-28.endive"}
 
     def form(self, **members):
         return urllib.parse.urlencode(members).encode()
