@@ -113,9 +113,16 @@ def check_ledgers(world):
     return complaints
 
 
-def _search(text, numbers, where):
-    """Card numbers, also with blanks or dashes between their digits, and the name of data that must not be stored."""
-    complaints = []
+# What the sandbox's issuers tell of a holder, and nobody needs.
+HOLDER = re.compile(r"Holder Of |@holder\.example|Kastenweg|4962000000|\bdob\b")
+HOLDERS_NAME = re.compile(r"Sam Sandbox")  # Adyen wants it with the order, so an event may keep it
+
+
+def _search(text, numbers, where, personal=(HOLDER,)):
+    """Card numbers, also with blanks or dashes between their digits, the name of data that must not be stored, and what
+    an issuer's answers tell of a person."""
+    complaints = ["\"%s\" in %s" % (found.group(), where) for found in
+                  (pattern.search(text) for pattern in personal) if found]
     wanted = set(numbers)
     sizes = {len(number) for number in wanted}
     for run in re.findall(r"\d(?:[ -]?\d){11,}", text) if wanted else ():
@@ -148,5 +155,6 @@ def check_logs(world):
     """When all programs have ended."""
     complaints = []
     for log in sorted(world.dir.glob("*.log")):
-        complaints += _search(log.read_text(errors="replace"), getattr(world, "numbers", []), log.name)
+        complaints += _search(log.read_text(errors="replace"), getattr(world, "numbers", []), log.name,
+                              (HOLDER, HOLDERS_NAME))
     return complaints

@@ -27,12 +27,11 @@ def ended(world, event):
     return row["status"], row["reason_code"]
 
 
-def lose_the_create(world, user, fault="create_then_drop", refused=True):
-    """The first create of that user makes its card and is not answered. refused: the second one is refused, so that a
+def lose_the_create(world, user):
+    """The first create of that user makes its card and gets no definite answer; the second one is refused, so that a
     look-up decides also where the issuer's key is trusted."""
-    world.sandbox.fault("create", fault, user=user, count=1)
-    if refused:
-        world.sandbox.fault("create", "status", user=user, count=1, status=422, code="bin_closed")
+    world.sandbox.fault("create", "execute_then_status", user=user, count=1, status=503)
+    world.sandbox.fault("create", "status", user=user, count=1, status=422, code=world.issuer.code)
 
 
 @slow_but_at("generic", "stripe", "marqeta")
@@ -65,15 +64,12 @@ def a_card_is_made_read_and_replaced(world):
 @test(issuers=PAGED)
 def cards_that_are_not_ours_do_not_hide_the_one_that_is(world):
     """A holder's list, or a search by a part of a text, shows cards of other programs, on several pages."""
-    world.up()
-    lose_the_create(world, "alice")
-    foreign = 2 * world.issuer.page + 3
-    request = None
-    with world.holding("LOCK TABLE outbox_events IN SHARE MODE", end="COMMIT"):
-        pass
-    for number in range(foreign):
-        world.issuer.make(world, "alice", "of another program %d" % number)
+    world.up(workers=0)
     request = world.accept("alice")
+    foreign = 2 * world.issuer.page + 3
+    world.make_foreign("alice", request, foreign)
+    lose_the_create(world, "alice")
+    world.start_worker()
     assert_equal(ended(world, request), ("COMPLETED", None), "the end")
     assert_equal(cards(world, request), ["active"], "cards of ours")
     assert_equal(len(world.sandbox.cards(user="alice")), foreign + 1, "cards of the holder")

@@ -2,7 +2,7 @@
 
 Story: an attempt may end after any line. What it did is known to the issuer alone, and the next one must find it.
 """
-from harness import assert_equal, assert_true, EVERY, slow_but_at, test, wait_until
+from harness import assert_equal, assert_true, EVERY, Failed, slow_but_at, test, wait_until
 
 LOST_REFUSED = (("create", "execute_then_status", {"count": 1, "status": 503}), ("create", "status", {"count": 1, "status": 422}))
 BLOCKED = ("link", "link_refused", {})
@@ -31,8 +31,8 @@ def steps_of(issuer):
     for call, done in (("activate", "activated"), ("reveal", "revealed")):
         if call in issuer.calls:
             steps[call], steps[done] = Step(call), Step(call, True)
-    if "retrieve" in issuer.calls:
-        steps["retrieve"] = Step("retrieve", before=[BLOCKED, CLOSED], end="REJECTED")
+    if issuer.retrieve:
+        steps["retrieve"] = Step(issuer.retrieve, before=[BLOCKED, CLOSED], end="REJECTED")
     if issuer.closes_replaced:
         steps["retire"], steps["retired"] = Step("cancel", reissue=True), Step("cancel", True, reissue=True)
     if issuer.page:
@@ -76,9 +76,14 @@ def killed_at_every_step_the_next_worker_goes_on(world):
     worker = world.start_worker()
     # No step's own rule ends before the worker dies, so an event that was there is there again after a timeout.
     waiting = set(steps)
-    wait_until(lambda: waiting.difference_update([user for user in waiting if held(world, user, steps[user],
-                                                                                   events[user], since)])
-               or not waiting, "every step was reached")
+
+    def reach():
+        waiting.difference_update([user for user in waiting if held(world, user, steps[user], events[user], since)])
+        return not waiting or None
+    try:
+        wait_until(reach, "every step was reached")
+    except Failed as error:
+        raise Failed("%s; not: %s" % (error, ", ".join(sorted(waiting)))) from None
     with world.holding("LOCK TABLE cards IN SHARE MODE"):
         events["save"] = world.accept("save")
         wait_until(lambda: world.blocked() >= 1, "the save waits")

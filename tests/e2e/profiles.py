@@ -30,8 +30,8 @@ class Generic:
     gone, live = "cancelled", "active"  # a card's words here
     refused = (400, 410, 422)  # what a create is refused with, for good
     unforeseen = (402, 406, 418, 451)  # what an operator must look at
-    no_such_holder = None  # status and code
-    other_holder = "found"  # after a lost create, core-api names another holder: what the look-up says
+    code, reason = "bin_closed", "bin_closed"  # of a refusal, and what the request's owner reads of it
+    retrieve = None  # the call that reads one card, by the sandbox's names
 
     def authorization(self):
         return {}
@@ -81,13 +81,13 @@ class Stripe(Generic):
     name = profile = "stripe"
     credential = "sk_test_0123456789abcdef"
     parameters = "currency=eur"
-    calls = ("create", "lookup", "reveal", "cancel", "retrieve")
+    calls = ("create", "lookup", "reveal", "cancel")
     closes_replaced = True
     page = 10
     refused = (400, 402, 410, 422)
     unforeseen = (406, 418, 451)
-    no_such_holder = "resource_missing"
-    other_holder = "missing"
+    code = reason = "card_declined"
+    retrieve = "retrieve"
     odd_cards = {"no-id": {"id": None}, "month-13": {"exp_month": 13}, "odd-state": {"status": "frozen"},
                  "year-text": {"exp_year": {}}}
     inactive = {"status": "inactive"}
@@ -111,10 +111,12 @@ class Stripe(Generic):
 class Lithic(Generic):
     name = profile = "lithic"
     credential = "0123456789abcdef-lithic"
-    calls = ("create", "lookup", "cancel", "retrieve")
+    calls = ("create", "lookup", "cancel")
     closes_replaced = looks_first = True
     page = 20
     refused = (400, 422)
+    code, reason = "none", "issuer_refused"  # its errors have no code
+    retrieve = "retrieve"
     id = "token"
     odd_cards = {"no-id": {"token": None}, "month-13": {"exp_month": "13"}, "odd-state": {"state": "FROZEN"},
                  "year-list": {"exp_year": []}}
@@ -138,9 +140,11 @@ class Marqeta(Generic):
     name = profile = "marqeta"
     credential = "application:access"
     parameters = "card_product_token=virtual"
-    calls = ("create", "lookup", "activate", "reveal", "cancel", "retrieve")
+    calls = ("create", "lookup", "activate", "reveal", "cancel")
     closes_replaced = True
     refused = (400, 412, 422)
+    code = reason = "422001"
+    retrieve = "lookup"  # the card's id is our reference, so both are the same request
     id = "token"
     odd_cards = {"no-id": {"token": None}, "month-13": {"expiration": "1331"}, "odd-state": {"state": "FROZEN"},
                  "expiration-number": {"expiration": 631}}
@@ -162,12 +166,13 @@ class Adyen(Generic):
     name = profile = "adyen"
     credential = "AQE0123456789abcdef"
     parameters = "issuingCountryCode=NL brand=mc brandVariant=mcdebit"
-    calls = ("create", "lookup", "reveal", "cancel", "retrieve")
+    calls = ("create", "lookup", "reveal", "cancel")
     closes_replaced = looks_first = True
     trusts_key = False
     page = 50
     refused = (400, 410, 422)
-    other_holder = "missing"
+    code = reason = "30_031"
+    retrieve = "retrieve"
     odd_cards = {"no-id": {"id": None}, "no-card": {"card": None}, "odd-state": {"status": "frozen"},
                  "card-text": {"card": "visa"}}
     inactive = {"status": "inactive"}
