@@ -383,6 +383,7 @@ const struct dialect dialect_adyen = {
     .key_lifetime = "168h",
     .card_ids = CARD_ID_PI,
     .credentials = CREDENTIAL_X_API_KEY | CREDENTIAL_BASIC,
+    .may_ignore_keys = true,
     .on_request = on_request,
     .write_holder = write_holder,
     .put_parameters = put_parameters,
