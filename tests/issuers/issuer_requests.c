@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
 #include "worker/credential.h"
@@ -23,31 +22,48 @@
 #define SINCE_S 1767225600
 #define MEMO "B\xc3\xbcro \"A&B\" [x]=1 100%!'()*~;+/\\ \xe2\x82\xac?" /* what forms and JSON escape, or need not */
 
-#define MEMBER(name, value) "\"" name "\":\"" value "\""
-#define AND ","
+struct named {
+    const char *name, *value;
+};
 
-/* What a profile's requests are made of: the ids of cards, the place where a page begins, and what core-api says. */
+/* What a profile's requests are made of: the ids of cards, the place where a page begins, and parameters. */
 static const struct golden {
     const struct issuer_profile *profile;
-    const char *base, *values;
+    const char *base;
+    struct named values[10];
 } goldens[] = {
-    {&issuer_stripe, ORIGIN,
-     "{" MEMBER("card", "ic_1New") AND MEMBER("replaces", "ic_1Old") AND MEMBER("cursor", "ic_1Page") AND MEMBER(
-         "cardholder", "ich_1Golden") AND MEMBER("currency", "eur") AND MEMBER("stripe_account", "acct_1Golden") "}"},
-    {&issuer_lithic, ORIGIN,
-     "{" MEMBER("card", "33333333-3333-4333-8333-333333333333")
-         AND MEMBER("replaces", "44444444-4444-4444-8444-444444444444")
-             AND MEMBER("cursor", "55555555-5555-4555-8555-555555555555")
-                 AND MEMBER("account_token", "11111111-1111-4111-8111-111111111111")
-                     AND MEMBER("card_program_token", "22222222-2222-4222-8222-222222222222") "}"},
-    {&issuer_marqeta, ORIGIN "/v3",
-     "{" MEMBER("card", EVENT) AND MEMBER("replaces", "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a00")
-         AND MEMBER("user_token", "user-1") AND MEMBER("card_product_token", "product-1") "}"},
-    {&issuer_adyen, ORIGIN "/bcl/v2",
-     "{" MEMBER("card", "PI1New") AND MEMBER("replaces", "PI1Old") AND MEMBER("cursor", "50")
-         AND MEMBER("balanceAccountId", "BA1Golden") AND MEMBER("cardholderName", "J. \u00d6. O'Golden")
-             AND MEMBER("issuingCountryCode", "NL") AND MEMBER("brand", "mc") AND MEMBER("brandVariant", "mcdebit")
-                 AND MEMBER("phone", "+31600000000") "}"},
+    {&issuer_stripe,
+     ORIGIN,
+     {{"card", "ic_1New"},
+      {"replaces", "ic_1Old"},
+      {"cursor", "ic_1Page"},
+      {"cardholder", "ich_1Golden"},
+      {"currency", "eur"},
+      {"stripe_account", "acct_1Golden"}}},
+    {&issuer_lithic,
+     ORIGIN,
+     {{"card", "33333333-3333-4333-8333-333333333333"},
+      {"replaces", "44444444-4444-4444-8444-444444444444"},
+      {"cursor", "55555555-5555-4555-8555-555555555555"},
+      {"account_token", "11111111-1111-4111-8111-111111111111"},
+      {"card_program_token", "22222222-2222-4222-8222-222222222222"}}},
+    {&issuer_marqeta,
+     ORIGIN "/v3",
+     {{"card", EVENT},
+      {"replaces", "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a00"},
+      {"user_token", "user-1"},
+      {"card_product_token", "product-1"}}},
+    {&issuer_adyen,
+     ORIGIN "/bcl/v2",
+     {{"card", "PI1New"},
+      {"replaces", "PI1Old"},
+      {"cursor", "50"},
+      {"balanceAccountId", "BA1Golden"},
+      {"cardholderName", "J. \xc3\x96. O'Golden"},
+      {"issuingCountryCode", "NL"},
+      {"brand", "mc"},
+      {"brandVariant", "mcdebit"},
+      {"phone", "+31600000000"}}},
 };
 
 static const struct {
@@ -88,33 +104,37 @@ static void end_line(void)
     puts(out.bytes);
 }
 
-static struct json_value values_of(const struct golden *golden)
+static void put_values(struct json_writer *into, const char *name, const struct golden *golden)
 {
-    struct err err = {0};
-    if (!json_strict_check(golden->values, strlen(golden->values), &err))
-        give_up(golden->profile->name, err.message);
-    return json_value_of(golden->values, strlen(golden->values));
+    json_open_object(into, name);
+    for (const struct named *named = golden->values; named->name; named++)
+        json_add_text(into, named->name, named->value);
+    json_close_object(into);
 }
 
+static const char *value_of(const struct golden *golden, const char *name)
+{
+    for (const struct named *named = golden->values; named->name; named++)
+        if (strcmp(named->name, name) == 0)
+            return named->value;
+    give_up(golden->profile->name, name);
+}
+
+/* As core-api would give them; what is no parameter is ignored. */
 static struct issuer_parameters parameters_of(const struct golden *golden)
 {
     struct issuer_parameters parameters = {0};
-    const char *wrong = issuer_parameters_read(golden->profile, values_of(golden), &parameters);
+    struct buf text;
+    buf_init(&text, 4096);
+    struct json_writer object = json_writer_of(&text);
+    put_values(&object, NULL, golden);
+    const char *wrong = "out of memory";
+    if (!text.failed)
+        wrong = issuer_parameters_read(golden->profile, json_value_of(text.bytes, text.length), &parameters);
     if (wrong)
         give_up(golden->profile->name, wrong);
+    buf_done(&text);
     return parameters;
-}
-
-struct value {
-    char text[CARD_ISSUER_ID_MAX + 1];
-};
-
-static struct value value_of(const struct golden *golden, const char *name)
-{
-    struct value value;
-    if (!json_string(json_member(values_of(golden), name), value.text, sizeof(value.text), NULL))
-        give_up(golden->profile->name, name);
-    return value;
 }
 
 /* ---- values ---- */
@@ -131,7 +151,7 @@ static void print_values(void)
     json_add_integer(&writer, "since_unix", SINCE_S);
     json_add_text(&writer, "since_rfc3339", since);
     for (size_t i = 0; i < ARRAY_SIZE(goldens); i++)
-        json_add_json(&writer, goldens[i].profile->name, values_of(&goldens[i]).raw);
+        put_values(&writer, goldens[i].profile->name, &goldens[i]);
     end_line();
 }
 
@@ -186,24 +206,24 @@ static void print_call(const struct golden *golden, size_t at, const char *crede
 {
     const struct issuer_profile *profile = golden->profile;
     const struct issuer_parameters parameters = parameters_of(golden);
-    const struct value card = value_of(golden, "card"), replaces = value_of(golden, "replaces");
+    const char *replaces = value_of(golden, "replaces");
     struct outbox_payload payload = {.is_reissue = calls[at].is_reissue, .has_program = true, .has_memo = true};
     snprintf(payload.program, sizeof(payload.program), PROGRAM);
     snprintf(payload.memo, sizeof(payload.memo), "%s", MEMO);
     struct issuer_lookup lookup = {0};
     if (calls[at].is_next_page) {
-        const struct value cursor = value_of(golden, "cursor");
+        const char *cursor = value_of(golden, "cursor");
         if (profile->list.paging == PAGING_OFFSET)
-            lookup.rows = (int)strtol(cursor.text, NULL, 10);
+            lookup.rows = (int)strtol(cursor, NULL, 10);
         else
-            memcpy(lookup.cursor, cursor.text, sizeof(lookup.cursor));
+            snprintf(lookup.cursor, sizeof(lookup.cursor), "%s", cursor);
     }
     struct issuer_subject subject = {
         .base = golden->base,
         .user_id = "user-1",
         .payload = &payload,
-        .replaces = replaces.text,
-        .card_id = calls[at].which == ISSUER_RETIRE ? replaces.text : card.text,
+        .replaces = replaces,
+        .card_id = calls[at].which == ISSUER_RETIRE ? replaces : value_of(golden, "card"),
         .since_ms = SINCE_S * INT64_C(1000),
         .parameters = &parameters,
         .lookup = &lookup,
