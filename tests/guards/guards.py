@@ -687,9 +687,10 @@ GUARDS = [
     # ---- the call that must not happen twice ----
     dict(
         name="the issuer's key is the event id on every attempt",
-        file="worker/issuer.c",
-        line='    put_key(call, id, "");\n',
-        becomes='    static char sends[] = "-a";\n    sends[1] = (char)(sends[1] + 1);\n    put_key(call, id, sends);\n',
+        file="worker/issuer/issuer_request.c",
+        line='    snprintf(key, sizeof(key), "%s%s", request->event, suffix ? suffix : "");\n',
+        becomes='    static char sends[] = "-a";\n    sends[1] = (char)(sends[1] + 1);\n'
+                '    snprintf(key, sizeof(key), "%s%s", request->event, suffix ? suffix : sends);\n',
         test="e2e/whatever the issuer leaves unknown",
     ),
     dict(
@@ -799,17 +800,17 @@ GUARDS = [
     ),
     dict(
         name="a card with another reference is not ours",
-        file="worker/issuer.c",
-        line="        !uuid_equal(&reference, event_id))\n        return \"the card has another reference\";",
-        becomes="        event_id == NULL)\n        return \"the card has another reference\";",
-        test="unit/issuer",
+        file="worker/issuer/issuer_card.c",
+        line="           uuid_equal(&reference, event_id);",
+        becomes="           event_id != NULL;",
+        test="unit/profile_generic",
     ),
     dict(
         name="5xx is UNKNOWN",
         file="worker/outcome.c",
         line="    {0, INT_MAX, OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_BAD},",
         becomes="    {0, INT_MAX, OUTCOME_NOT_EXECUTED, ADVICE_RETRY, BREAKER_BAD},",
-        test="unit/issuer",
+        test="unit/profile_generic",
     ),
     dict(
         name="a refusal after UNKNOWN is looked up first",
