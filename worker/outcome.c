@@ -9,7 +9,6 @@
 #include "common/base/secret.h"
 #include "common/card.h"
 #include "common/json/json_strict.h"
-#include "common/json/json_value.h"
 
 const struct outcome_peer outcome_issuer = {
     .http_prefix = "issuer_http_",
@@ -76,6 +75,22 @@ bool outcome_code_is_usable(const char *code, size_t length)
     return outbox_reason_code_is_valid(code, length);
 }
 
+void outcome_read_detail(struct json_value value, char *ret_detail, size_t detail_size)
+{
+    char detail[1024];
+    ret_detail[0] = '\0';
+    if (json_string(value, detail, sizeof(detail), NULL)) {
+        /* The peer's words may hold anything, also a card number. */
+        log_redact_strictly(detail);
+        snprintf(ret_detail, detail_size, "%.*s", (int)detail_size - 1, detail);
+        /* A cut in the middle of a character would not be UTF-8, and the database would refuse the whole batch. */
+        for (char *byte = ret_detail; *byte; byte++)
+            if ((unsigned char)*byte < 0x20 || (unsigned char)*byte > 0x7e)
+                *byte = '?';
+    }
+    secret_wipe(detail, sizeof(detail));
+}
+
 void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,
                           size_t detail_size)
 {
@@ -88,30 +103,24 @@ void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REA
     if (!json_string(json_member(answer, "code"), ret_code, OUTBOX_REASON_CODE_SIZE, &length) ||
         !outcome_code_is_usable(ret_code, length))
         ret_code[0] = '\0';
-    char detail[1024];
-    if (json_string(json_member(answer, "detail"), detail, sizeof(detail), NULL)) {
-        /* The peer's words may hold anything, also a card number. */
-        log_redact_strictly(detail);
-        snprintf(ret_detail, detail_size, "%.*s", (int)detail_size - 1, detail);
-        /* A cut in the middle of a character would not be UTF-8, and the database would refuse the whole batch. */
-        for (char *byte = ret_detail; *byte; byte++)
-            if ((unsigned char)*byte < 0x20 || (unsigned char)*byte > 0x7e)
-                *byte = '?';
-    }
-    secret_wipe(detail, sizeof(detail));
+    outcome_read_detail(json_member(answer, "detail"), ret_detail, detail_size);
 }
 
-static void not_answered(const struct http_call *call, const struct outcome_peer *peer, struct outcome *out)
+bool outcome_of_no_answer(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome)
 {
+    if (call->result == HTTP_ANSWERED)
+        return false;
     bool is_sent = call->result != HTTP_NOT_SENT;
-    *out = (struct outcome){
+    *ret_outcome = (struct outcome){
         .kind = is_sent ? OUTCOME_UNKNOWN : OUTCOME_NOT_EXECUTED,
         .advice = ADVICE_RETRY,
         .health = BREAKER_BAD,
         .wait_ms = -1,
     };
-    snprintf(out->code, sizeof(out->code), "%s", outbox_cause_name(is_sent ? peer->no_answer : peer->unreachable));
-    snprintf(out->detail, sizeof(out->detail), "%s", call->error);
+    snprintf(ret_outcome->code, sizeof(ret_outcome->code), "%s",
+             outbox_cause_name(is_sent ? peer->no_answer : peer->unreachable));
+    snprintf(ret_outcome->detail, sizeof(ret_outcome->detail), "%s", call->error);
+    return true;
 }
 
 /* What a status means when it is not the answer that the caller reads itself. The first row that fits counts; the last
@@ -145,25 +154,25 @@ static const struct status_row *row_of(int status)
     return row;
 }
 
+void outcome_of_status(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome)
+{
+    const struct status_row *row = row_of(call->status);
+    *ret_outcome = (struct outcome){
+        .kind = row->kind, .advice = row->advice, .health = row->health, .wait_ms = call->retry_after_ms};
+    snprintf(ret_outcome->code, sizeof(ret_outcome->code), "%s%d", peer->http_prefix, call->status);
+}
+
 bool outcome_of_call(const struct http_call *call, const struct outcome_peer *peer, bool not_found_is_answer,
                      struct outcome *ret_outcome)
 {
-    if (call->result != HTTP_ANSWERED) {
-        not_answered(call, peer, ret_outcome);
+    if (outcome_of_no_answer(call, peer, ret_outcome))
         return true;
-    }
-    int status = call->status;
-    if (status == 200 || status == 201 || (status == 404 && not_found_is_answer))
+    if (call->status == 200 || call->status == 201 || (call->status == 404 && not_found_is_answer))
         return false;
-    const struct status_row *row = row_of(status);
-    struct outcome out = {
-        .kind = row->kind, .advice = row->advice, .health = row->health, .wait_ms = call->retry_after_ms};
     char code[OUTBOX_REASON_CODE_SIZE];
-    outcome_read_problem(call, code, out.detail, sizeof(out.detail));
-    if (row->advice == ADVICE_REJECT)
-        snprintf(out.code, sizeof(out.code), "%s", code[0] ? code : peer->refused);
-    else
-        snprintf(out.code, sizeof(out.code), "%s%d", peer->http_prefix, status);
-    *ret_outcome = out;
+    outcome_of_status(call, peer, ret_outcome);
+    outcome_read_problem(call, code, ret_outcome->detail, sizeof(ret_outcome->detail));
+    if (ret_outcome->advice == ADVICE_REJECT)
+        snprintf(ret_outcome->code, sizeof(ret_outcome->code), "%s", code[0] ? code : peer->refused);
     return true;
 }

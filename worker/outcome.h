@@ -1,11 +1,13 @@
 /* What one call to a peer means: whether it was executed, what to do next, and what it shows of the peer's health. The
- * meaning of a status is a table in outcome.c; issuer.c and core_api.c add what only their peer's answers mean.
+ * meaning of a status is a table in outcome.c; issuer/issuer_rules.c and core_api.c add what only their peer's answers
+ * mean.
  * docs/peers.md has the same table for the teams behind the peers. */
 #ifndef ISSUING_OUTCOME_H
 #define ISSUING_OUTCOME_H
 
 #include "common/base/base.h"
 #include "common/http_client/http_client.h"
+#include "common/json/json_value.h"
 #include "common/outbox.h"
 #include "worker/breaker.h"
 
@@ -51,12 +53,19 @@ const char *outcome_kind_name(enum outcome_kind kind);
  * answer, and *ret_outcome is untouched. */
 bool outcome_of_call(const struct http_call *call, const struct outcome_peer *peer, bool not_found_is_answer,
                      struct outcome *ret_outcome);
+/* The two parts of it. False: it was answered, and *ret_outcome is untouched. */
+bool outcome_of_no_answer(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome);
+/* What the status alone means; the code is that of the status, also of a refusal, and there is no detail. */
+void outcome_of_status(const struct http_call *call, const struct outcome_peer *peer, struct outcome *ret_outcome);
 /* A 2xx whose body cannot be read, or contradicts itself or us. */
 void outcome_unreadable(const struct outcome_peer *peer, const char *why, struct outcome *ret_outcome);
 void outcome_executed(struct outcome *ret_outcome);
 void outcome_refused(enum outcome_advice advice, const char *code, struct outcome *ret_outcome);
 /* A peer's code that may be stored and shown: well-formed, and with too few digits in a row for a card number. */
 bool outcome_code_is_usable(const char *code, size_t length);
+/* A peer's words as operators may read them: without card numbers, in ASCII, cut. "" where the value is no text, or a
+ * very long one. */
+void outcome_read_detail(struct json_value value, char *ret_detail, size_t detail_size);
 /* The members "code" and "detail" of an error answer; empty texts where they are absent or unusable. */
 void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,
                           size_t detail_size);

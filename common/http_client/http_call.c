@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/http_client/http_url_origin.h"
+#include "common/http_client/http_values.h"
 
 static void wipe_and_free(struct buf *buf)
 {
@@ -47,6 +48,8 @@ void http_call_make(struct http_call *call, const char *method, const char *base
 {
     assert(!call->client);
     call->method = method;
+    call->must_not_resend = false;
+    call->noted_headers = NULL;
     buf_reset(&call->lines);
     buf_reset(&call->body);
     buf_put_text(&call->lines, base);
@@ -83,6 +86,11 @@ const char *http_call_next_line(const struct http_call *call, const char *line)
     return next < end ? next : NULL;
 }
 
+bool http_call_has_body(const struct http_call *call)
+{
+    return call->method[0] == 'P';
+}
+
 /* A header is written verbatim, so it must not contain CR or LF. */
 static bool has_break(const char *text, size_t length)
 {
@@ -106,6 +114,53 @@ const char *http_call_check(const struct http_call *call)
     return breaks ? "a header with a line break" : NULL;
 }
 
+/* ---- the header of its answer ---- */
+
+void http_call_begin_answer(struct http_call *call)
+{
+    call->retry_after_ms = -1;
+    call->answer_is_json = false;
+    call->noted_seen = 0;
+    memset(call->noted, 0, sizeof(call->noted));
+}
+
+static bool is_printable(struct slice value)
+{
+    for (size_t i = 0; i < value.length; i++)
+        if (value.bytes[i] < 0x20 || value.bytes[i] > 0x7e)
+            return false;
+    return true;
+}
+
+static void note(struct http_call *call, int index, struct slice value)
+{
+    char *noted = call->noted[index];
+    bool is_first = !(call->noted_seen & 1u << index);
+    call->noted_seen |= 1u << index;
+    if (!is_first && (strlen(noted) != value.length || memcmp(noted, value.bytes, value.length) != 0))
+        noted[0] = '\0';
+    else if (is_first && value.length < HTTP_NOTED_SIZE && is_printable(value))
+        memcpy(noted, value.bytes, value.length); /* the rest is zeros */
+}
+
+void http_call_read_header(struct http_call *call, struct slice name, struct slice value)
+{
+    if (http_same_word(name, "retry-after"))
+        call->retry_after_ms = http_retry_after_ms(value, clock_wall_us() / 1000);
+    else if (http_same_word(name, "content-type"))
+        call->answer_is_json = http_is_json(value);
+    const char *const *names = call->noted_headers;
+    for (int i = 0; names && names[i]; i++)
+        if (http_same_word(name, names[i]))
+            note(call, i, value);
+}
+
+void http_call_read_folded(struct http_call *call)
+{
+    memset(call->noted, 0, sizeof(call->noted));
+    call->noted_seen = ~0u;
+}
+
 /* ---- from its start to its end ---- */
 
 void http_call_begin(struct http_call *call, struct http_client *client)
@@ -117,8 +172,7 @@ void http_call_begin(struct http_call *call, struct http_client *client)
     call->conn = NULL;
     call->may_be_sent = false;
     call->status = 0;
-    call->retry_after_ms = -1;
-    call->answer_is_json = false;
+    http_call_begin_answer(call);
     call->was_resent = false;
     call->error[0] = '\0';
     call->took_us = clock_mono_us(); /* until the end: the time of the start */
@@ -131,6 +185,11 @@ void http_call_leaves(struct http_call *call)
 {
     call->was_resent = call->may_be_sent;
     call->may_be_sent = true;
+}
+
+bool http_call_may_resend(const struct http_call *call)
+{
+    return !call->may_be_sent || !call->must_not_resend;
 }
 
 bool http_call_is_late(const struct http_call *call)
@@ -151,8 +210,7 @@ void http_call_set_failed(struct http_call *call, const char *why)
     call->result = call->may_be_sent ? HTTP_LOST : HTTP_NOT_SENT;
     call->status = 0;
     wipe_and_free(&call->answer);
-    call->answer_is_json = false;
-    call->retry_after_ms = -1;
+    http_call_begin_answer(call);
     set_error(call, why);
 }
 

@@ -19,18 +19,23 @@ enum http_result {
 #define HTTP_CALL_HEADERS_MAX 8
 #define HTTP_CALL_TEXT_MAX 8192 /* bytes of URL and headers together, and of a body */
 #define HTTP_NOTED_MAX 4        /* answer headers that one call may ask for */
-#define HTTP_NOTED_SIZE 17      /* of a value, with its NUL */
+#define HTTP_NOTED_NAME_MAX 40  /* bytes of such a header's name */
+#define HTTP_NOTED_SIZE 17      /* of its value, with its NUL */
 
 struct http_call {
     /* in; borrowed until on_done. The first two are filled by http_call_make() and the functions below it. */
-    const char *method; /* "GET", "POST", or "DELETE", which has no body */
+    const char *method; /* "GET", "POST", "PATCH" or "DELETE" */
     struct buf lines;   /* the URL, then each header as "Name: value", with a NUL between them */
-    struct buf body;    /* of a POST; may be empty */
+    struct buf body;    /* of a POST or PATCH, may be empty; the others have none */
     /* A further header line that must not be copied around ("Authorization: Bearer ..."), or NULL. */
     const char *secret_header;
     int64_t timeout_ms;                     /* for the whole call, connecting included */
     struct client_certificate *certificate; /* ours, over https; NULL = none. Borrowed by http_client_start() */
     bool may_be_http2;                      /* over https; see http_client_http2_is_sound() */
+    /* The request is never sent a second time: a pooled connection that turns out dead once a byte may have left makes
+     * the call HTTP_LOST. */
+    bool must_not_resend;
+    const char *const *noted_headers; /* names in lower case, ended by NULL; at most HTTP_NOTED_MAX. NULL = none */
     void (*on_done)(struct http_call *call);
 
     /* out; valid in on_done and until the call is started again, http_call_forget() or http_call_done() */
@@ -39,8 +44,11 @@ struct http_call {
     struct buf answer;      /* the body */
     int64_t retry_after_ms; /* from Retry-After (seconds or date), -1 = none; capped at 5 min */
     bool answer_is_json;    /* Content-Type application/json or application/<any>+json */
-    bool was_resent;        /* sent twice, because a pooled connection was dead: the first may have been acted on */
-    char error[160];        /* why it was not answered; never holds header or body bytes */
+    /* By the index of the name in noted_headers: the value as sent, without the white space around it. "" = absent, too
+     * long, not printable ASCII, or sent twice with different values. */
+    char noted[HTTP_NOTED_MAX][HTTP_NOTED_SIZE];
+    bool was_resent; /* sent twice, because a pooled connection was dead: the first may have been acted on */
+    char error[160]; /* why it was not answered; never holds header or body bytes */
     int64_t took_us;
 
     /* of the client and the transport */
@@ -51,6 +59,7 @@ struct http_call {
     struct http_pooled_conn *conn;
     int64_t deadline_ms;
     bool may_be_sent;
+    unsigned noted_seen; /* bits by the index in noted_headers */
 };
 
 void http_call_init(struct http_call *call, size_t answer_max);
@@ -61,7 +70,8 @@ void http_call_forget(struct http_call *call);
 /* ---- making a request ---- */
 
 /* Starts a new request, and its URL with `base`. The rest of the URL follows, then the headers; the body is written
- * into `body` at any time. All of it is freed when the call ends. */
+ * into `body` at any time. All of it is freed when the call ends. It may be sent again and notes no headers, until the
+ * caller says otherwise. */
 void http_call_make(struct http_call *call, const char *method, const char *base);
 /* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment().
  * Precondition: no header yet. */
@@ -86,12 +96,24 @@ bool http_put_segment(struct buf *out, const char *text, size_t length);
 
 /* The header line behind this one; behind the URL, which `lines` begins with, the first. NULL = there is no other. */
 const char *http_call_next_line(const struct http_call *call, const char *line);
+/* By its method; it may be empty. */
+bool http_call_has_body(const struct http_call *call);
 /* What is wrong with the lines, or NULL. */
 const char *http_call_check(const struct http_call *call);
 /* Resets what an earlier start left, and starts the clock. */
 void http_call_begin(struct http_call *call, struct http_client *client);
 /* From now on the request is being sent, or may be. */
 void http_call_leaves(struct http_call *call);
+/* Whether the request may be sent once more, on another connection. */
+bool http_call_may_resend(const struct http_call *call);
+/* The header of an answer begins: forgets that of an interim one. */
+void http_call_begin_answer(struct http_call *call);
+/* A field of the answer's header, not of its trailers: stores what the call needs of it. The value has no white space
+ * around it. */
+void http_call_read_header(struct http_call *call, struct slice name, struct slice value);
+/* A line goes on with the value of a field that was read already (obs-fold): which one is not known any more, so no
+ * noted header has a value. */
+void http_call_read_folded(struct http_call *call);
 /* Its time is over. Checked before a byte is sent: the timer that ends the call may fire late, above all after a
  * suspension, and by then the caller may have lost the right to send it. */
 bool http_call_is_late(const struct http_call *call);

@@ -109,11 +109,28 @@ static const char *start_call(struct http_client *client, struct http_call *call
 
 static void on_close_timer(uv_timer_t *timer);
 
+static bool is_known(const char *method)
+{
+    static const char *const methods[] = {"GET", "POST", "PATCH", "DELETE"};
+    size_t i = 0;
+    while (i < ARRAY_SIZE(methods) && strcmp(method, methods[i]) != 0)
+        i++;
+    return i < ARRAY_SIZE(methods);
+}
+
+static bool are_notable(const char *const *names)
+{
+    int count = 0;
+    while (names && names[count] && count < HTTP_NOTED_MAX && strlen(names[count]) <= HTTP_NOTED_NAME_MAX)
+        count++;
+    return !names || !names[count];
+}
+
 void http_client_start(struct http_client *client, struct http_call *call)
 {
     assert(!call->client && call->on_done);
-    assert(strcmp(call->method, "GET") == 0 || strcmp(call->method, "POST") == 0 ||
-           (strcmp(call->method, "DELETE") == 0 && call->body.length == 0));
+    assert(is_known(call->method) && (http_call_has_body(call) || call->body.length == 0));
+    assert(are_notable(call->noted_headers));
     http_call_begin(call, client);
     const char *why = start_call(client, call);
     if (!why)

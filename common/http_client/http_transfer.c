@@ -108,6 +108,10 @@ static int on_request_starts(void *context, char *peer, char *local, int peer_po
         transfer->objection = "its time was over before it was sent";
         return CURL_PREREQFUNC_ABORT;
     }
+    if (!http_call_may_resend(transfer->call)) {
+        transfer->objection = "the connection broke, and the request must not be sent twice";
+        return CURL_PREREQFUNC_ABORT;
+    }
     transfer->objection = http_tls_begin_call(transfer->easy, transfer->tls.call_max, transfer->call->may_be_http2);
     if (transfer->objection)
         return CURL_PREREQFUNC_ABORT;
@@ -134,12 +138,10 @@ static size_t on_body(char *bytes, size_t one, size_t length, void *context)
 static void read_header(struct http_call *call, struct slice line)
 {
     struct slice name, value;
-    if (!http_split_header(line, &name, &value))
-        return;
-    if (http_same_word(name, "retry-after"))
-        call->retry_after_ms = http_retry_after_ms(value, clock_wall_us() / 1000);
-    else if (http_same_word(name, "content-type"))
-        call->answer_is_json = http_is_json(value);
+    if (line.bytes[0] == ' ' || line.bytes[0] == '\t')
+        http_call_read_folded(call);
+    else if (http_split_header(line, &name, &value))
+        http_call_read_header(call, name, value);
 }
 
 static size_t on_header(char *bytes, size_t one, size_t length, void *context)
@@ -155,8 +157,7 @@ static size_t on_header(char *bytes, size_t one, size_t length, void *context)
     if (length == 0)
         return 0;
     if (length >= 5 && memcmp(bytes, "HTTP/", 5) == 0) { /* another answer: forget the header of the interim one */
-        call->retry_after_ms = -1;
-        call->answer_is_json = false;
+        http_call_begin_answer(call);
         transfer->header_is_whole = false;
     } else if (bytes[0] == '\r' || bytes[0] == '\n') {
         transfer->header_is_whole = true;
@@ -273,7 +274,7 @@ static void list_header(struct http_transfer *transfer, int *count, const char *
     (*count)++;
 }
 
-static void list_headers(struct http_transfer *transfer, const struct http_call *call, bool is_post)
+static void list_headers(struct http_transfer *transfer, const struct http_call *call, bool has_body)
 {
     int count = 0;
     bool typed = false;
@@ -283,7 +284,7 @@ static void list_headers(struct http_transfer *transfer, const struct http_call 
         list_header(transfer, &count, line);
         typed = typed || strncasecmp(line, "content-type:", 13) == 0;
     }
-    if (is_post) {
+    if (has_body) {
         list_header(transfer, &count, "Expect:");
         if (!typed)
             list_header(transfer, &count, "Content-Type:"); /* else curl calls it a form */
@@ -292,7 +293,7 @@ static void list_headers(struct http_transfer *transfer, const struct http_call 
         list_header(transfer, &count, call->secret_header);
 }
 
-static bool set_call(struct http_transfer *transfer, const struct http_call *call, bool is_post)
+static bool set_call(struct http_transfer *transfer, const struct http_call *call, bool has_body)
 {
     CURL *easy = transfer->easy;
     const struct buf *body = &call->body;
@@ -305,9 +306,9 @@ static bool set_call(struct http_transfer *transfer, const struct http_call *cal
     /* The time of the whole call ends its connecting too, unless that is over curl's own limit. */
     if (done && call->timeout_ms > CURL_CONNECT_MS)
         done = SET(CURLOPT_CONNECTTIMEOUT_MS, (long)call->timeout_ms);
-    if (done && call->method[0] == 'D')
+    if (done && strcmp(call->method, "GET") != 0 && strcmp(call->method, "POST") != 0)
         done = SET(CURLOPT_CUSTOMREQUEST, call->method);
-    if (done && is_post)
+    if (done && has_body)
         done = SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->length) &&
                SET(CURLOPT_POSTFIELDS, body->bytes ? body->bytes : "");
     return done;
@@ -333,13 +334,13 @@ void http_transfers_trust(struct http_transfers *transfers, struct authorities *
 const char *http_transfer_start(struct http_transfers *transfers, struct http_transfer_origin *origin,
                                 struct http_call *call)
 {
-    bool is_post = call->method[0] == 'P';
+    bool has_body = http_call_has_body(call);
     struct http_transfer *transfer = new_transfer(transfers, origin, call);
     if (!transfer)
         return "out of memory";
-    list_headers(transfer, call, is_post);
+    list_headers(transfer, call, has_body);
     if (transfer->easy && set_constants(transfer->easy, transfer) && enter_lane(transfer) &&
-        set_call(transfer, call, is_post) && http_lane_start(transfer->lane, transfer->easy))
+        set_call(transfer, call, has_body) && http_lane_start(transfer->lane, transfer->easy))
         return NULL;
     free_transfer(transfer);
     return "out of memory";

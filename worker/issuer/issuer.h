@@ -26,12 +26,14 @@ void issuer_card_wipe(struct issuer_card *card);
 
 /* ---- calls ---- */
 
+#define ISSUER_LOOKUP_PAGES_MAX 200 /* of one look-up, all its walks together */
+
 /* The walk of one look-up over its pages, and over its repeated walks. Zeros = it has not begun. */
 struct issuer_lookup {
     char cursor[CARD_ISSUER_ID_MAX + 1]; /* PAGING_LAST_ID; "" = the first page */
     int rows;                            /* seen in this walk; PAGING_OFFSET begins the next page with it */
-    int pages;                           /* asked for in this look-up */
-    int empty_walks;                     /* in a row, that found nothing of ours */
+    int pages;                           /* read in this look-up */
+    int empty_walks;                     /* that found nothing of ours */
     int live, gone;                      /* cards of ours in this walk; a card that is seen twice counts once */
     struct issuer_card card;             /* the first live one; wiped by issuer_lookup_forget() */
     char gone_id[CARD_ISSUER_ID_MAX + 1];

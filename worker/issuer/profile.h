@@ -12,6 +12,8 @@
 #include "worker/credential.h"
 
 #define ISSUER_PARAMETERS_MAX 8 /* that one profile knows */
+#define ISSUER_CODES_MAX 3      /* places where an error answer may have a code */
+#define ISSUER_NAME_MAX 63      /* of a field, of a member in a pointer, of a parameter in a path */
 
 /* ---- calls ---- */
 
@@ -46,9 +48,10 @@ enum issuer_source {
 /* What happens to a field whose source has no value, and which kind of request has it. */
 enum issuer_when {
     ALWAYS,       /* no value: the call cannot be built (issuer_parameters_missing()) */
-    IF_GIVEN,     /* no value: no field */
+    IF_GIVEN,     /* no value, or an empty one: no field */
     NULL_IF_NONE, /* no value: null; JSON only */
     REISSUE_ONLY, /* no field unless it is a reissue */
+    WITH_LAST,    /* no field unless the row above it has one */
 };
 
 struct issuer_field {
@@ -68,6 +71,9 @@ struct issuer_call_shape {
     enum issuer_encoding encoding;
     bool has_key;           /* Idempotency-Key: the event's id */
     const char *key_suffix; /* behind the id, such as ":cancel"; NULL = none */
+    /* Activate, cancel, retire: where the answer says the card's state, which must be what was asked for. NULL =
+     * nowhere: the status is enough. */
+    const char *answered_state;
 };
 
 /* ---- cards ---- */
@@ -87,7 +93,7 @@ struct issuer_state_word {
 /* Where an answer has what, as JSON pointers (RFC 6901); NULL = nowhere. */
 struct issuer_card_shape {
     const char *id, *reference, *last4, *number;
-    const char *exp_month, *exp_year; /* an integer, or a text of digits */
+    const char *exp_month, *exp_year; /* an integer, or a text of digits unless the profile is_exact */
     const char *exp_mmyy;             /* "0631", instead of the two above */
     const char *state;
     const struct issuer_state_word *states; /* another word: the answer is unreadable */
@@ -95,7 +101,7 @@ struct issuer_card_shape {
 };
 
 enum issuer_paging {
-    PAGING_ONE_CARD, /* the answer is the card itself; 404 = there is none */
+    PAGING_ONE_CARD, /* the answer is the card itself; 404 with one of the issuer's codes = there is none */
     PAGING_NONE,     /* one list, always whole */
     PAGING_LAST_ID,  /* the next page begins behind the last card's id */
     PAGING_OFFSET,   /* the next page begins at the number of rows seen so far */
@@ -111,8 +117,8 @@ struct issuer_list_shape {
 /* ---- the meaning of an answer ---- */
 
 enum issuer_meaning {
-    MEANS_END, /* ends a table */
-    MEANS_EXECUTED,
+    MEANS_END,           /* ends a table */
+    MEANS_EXECUTED,      /* as 200 */
     MEANS_REFUSED,       /* REFUSED, with the issuer's code */
     MEANS_UNFORESEEN,    /* REFUSED, and an operator decides */
     MEANS_WAIT,          /* NOT_EXECUTED: rest and repeat */
@@ -123,12 +129,12 @@ enum issuer_meaning {
 };
 
 /* The first row that fits decides; where none fits, the table in outcome.c. A row fits when each of its conditions
- * does. A call that was not answered fits no row. */
+ * does. A call that was not answered fits no row, nor does a 200, nor a create's 201: the body of these is read. */
 struct issuer_rule {
     unsigned calls;             /* bits 1u << enum issuer_call; 0 = any call */
     int status_min, status_max; /* both included */
-    const char *code;           /* one of the answer's codes, see error_codes; NULL = any */
-    const char *header;         /* "name: value" of a noted header; NULL = any */
+    const char *code;           /* one of the answer's codes, see error_codes; NULL = any or none */
+    const char *header;         /* "name: value" of a noted header; NULL = any or none */
     enum issuer_meaning meaning;
 };
 
@@ -152,9 +158,13 @@ struct issuer_profile {
     struct issuer_card_shape card; /* in the answers to create, look-up and retrieve */
     const char *revealed_number;   /* pointer, in the answer to reveal */
     struct issuer_list_shape list;
-    const char *const *error_codes;  /* pointers to the codes of an error answer; the first usable one is kept */
+    const char *const *error_codes;  /* pointers to the codes of an error answer, at most ISSUER_CODES_MAX; the first
+                                     * usable one is kept */
     const char *error_detail;        /* pointer */
     const struct issuer_rule *rules; /* NULL = none */
+    /* Codes and expiries are as docs/peers.md says or unusable. False: a code's letters are lowered, and what is
+     * neither letter nor digit becomes '_'; a code may be a number, and an expiry a text. */
+    bool is_exact;
 
     /* What the promise may rest on. */
     bool looks_first;    /* an event with an unknown outcome is looked up before each repeat */

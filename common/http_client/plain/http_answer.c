@@ -11,7 +11,6 @@
 
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "common/http_client/http_values.h"
 
 #define START_LENGTH 13 /* of a status line that is compared byte by byte */
@@ -86,22 +85,21 @@ static size_t check_header(struct http_answer *answer, const char *bytes, size_t
 
 /* ---- what llhttp finds ---- */
 
-/* Cuts what does not fit. */
-static void append(char *text, size_t size, unsigned char *length, const char *bytes, size_t count)
+/* Cuts what does not fit; returns whether all of it did. */
+static bool append(char *text, size_t size, unsigned char *length, const char *bytes, size_t count)
 {
-    size_t fits = size - *length;
-    if (count > fits)
-        count = fits;
-    memcpy(text + *length, bytes, count);
-    *length = (unsigned char)(*length + count);
+    size_t fits = size - *length, added = count < fits ? count : fits;
+    memcpy(text + *length, bytes, added);
+    *length = (unsigned char)(*length + added);
+    return added == count;
 }
 
 static int on_message_begin(llhttp_t *parser)
 {
     struct http_answer *answer = parser->data;
     answer->name_length = answer->value_length = 0;
-    answer->call->retry_after_ms = -1;
-    answer->call->answer_is_json = false;
+    answer->value_is_cut = false;
+    http_call_begin_answer(answer->call);
     return 0;
 }
 
@@ -121,14 +119,14 @@ static int on_text(llhttp_t *parser, const char *at, size_t length)
 static int on_header_field(llhttp_t *parser, const char *at, size_t length)
 {
     struct http_answer *answer = parser->data;
-    append(answer->name, sizeof(answer->name), &answer->name_length, at, length);
+    (void)append(answer->name, sizeof(answer->name), &answer->name_length, at, length);
     return on_text(parser, at, length);
 }
 
 static int on_header_value(llhttp_t *parser, const char *at, size_t length)
 {
     struct http_answer *answer = parser->data;
-    append(answer->value, sizeof(answer->value), &answer->value_length, at, length);
+    answer->value_is_cut |= !append(answer->value, sizeof(answer->value), &answer->value_length, at, length);
     return on_text(parser, at, length);
 }
 
@@ -137,17 +135,17 @@ static int on_header_value_complete(llhttp_t *parser)
     struct http_answer *answer = parser->data;
     struct slice name = {.bytes = answer->name, .length = answer->name_length};
     struct slice value = {.bytes = answer->value, .length = answer->value_length};
+    bool is_cut = answer->value_is_cut;
     answer->name_length = answer->value_length = 0;
+    answer->value_is_cut = false;
     if (answer->header_is_whole) /* a trailer */
         return count_header(answer, 4);
-    while (value.length > 0 && (value.bytes[value.length - 1] == ' ' || value.bytes[value.length - 1] == '\t'))
+    while (!is_cut && value.length > 0 &&
+           (value.bytes[value.length - 1] == ' ' || value.bytes[value.length - 1] == '\t'))
         value.length--;
-    if (http_same_word(name, "retry-after"))
-        answer->call->retry_after_ms = http_retry_after_ms(value, clock_wall_us() / 1000);
-    else if (http_same_word(name, "content-type"))
-        answer->call->answer_is_json = http_is_json(value);
-    else if (http_same_word(name, "transfer-encoding") && !http_same_word(value, "chunked"))
+    if (http_same_word(name, "transfer-encoding") && !http_same_word(value, "chunked"))
         return reject(answer, "an encoding that was not requested");
+    http_call_read_header(answer->call, name, value);
     return 0;
 }
 

@@ -26,8 +26,10 @@ struct http_answer {
     bool is_whole;
     bool may_keep; /* the connection; once it is whole */
     unsigned char start_length, name_length, value_length;
-    char last_byte;            /* of the header */
-    char name[20], value[112]; /* of the header that is being read; longer names are not ours, longer values are cut */
+    bool value_is_cut;
+    char last_byte; /* of the header */
+    /* Of the header that is being read; longer names are not ours, longer values are cut. */
+    char name[HTTP_NOTED_NAME_MAX + 1], value[112];
 };
 
 void http_answer_begin(struct http_answer *answer, struct http_call *call, size_t body_max);

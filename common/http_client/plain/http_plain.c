@@ -106,10 +106,10 @@ static bool write_request(struct buf *request, const struct http_plain_origin *o
         put_header(request, line);
     if (call->secret_header)
         put_header(request, call->secret_header);
-    if (call->method[0] == 'P')
+    if (http_call_has_body(call))
         buf_put_format(request, "Content-Length: %zu\r\n", call->body.length);
     buf_put(request, "\r\n", 2);
-    if (call->method[0] == 'P')
+    if (http_call_has_body(call))
         buf_put(request, call->body.bytes, call->body.length);
     return !request->failed;
 }
@@ -160,7 +160,7 @@ static void conn_lost(struct http_pooled_conn *conn, const char *why)
     bool is_retry = conn->is_reused && !conn->answer.has_begun;
     struct http_call *call = detach(conn);
     http_pooled_conn_drop(conn);
-    if (is_retry)
+    if (is_retry && http_call_may_resend(call))
         http_calls_add(&origin->retry_on_new_conn, call);
     else
         http_call_failed(call, why);
@@ -353,6 +353,8 @@ const char *http_plain_start(struct http_plain_origin *origin, struct http_call 
     if (conn && !send_call(conn, call)) {
         detach(conn);
         http_pooled_conn_drop(conn);
+        if (!http_call_may_resend(call))
+            return "the connection broke while the request was sent";
         http_calls_add(&origin->retry_on_new_conn, call);
     } else if (!conn) {
         http_calls_add(&origin->waiting, call);

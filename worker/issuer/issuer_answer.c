@@ -1,0 +1,123 @@
+/* See issuer.h: the answers to create, activate, reveal, cancel, retire and retrieve. A card is believed whole or not at
+ * all: what is missing, of another type, or contradicts itself or us makes the answer unreadable. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/secret.h"
+#include "common/json/json_strict.h"
+#include "worker/issuer/issuer_card.h"
+#include "worker/issuer/issuer_rules.h"
+
+/* What an answer's body is; false: no JSON. */
+static bool body_of(const struct http_call *call, struct json_value *ret_body)
+{
+    if (!json_strict_check(call->answer.bytes, call->answer.length, NULL))
+        return false;
+    *ret_body = json_value_of(call->answer.bytes, call->answer.length);
+    return true;
+}
+
+static void unreadable(const char *why, struct outcome *ret_outcome)
+{
+    outcome_unreadable(&outcome_issuer, why, ret_outcome);
+}
+
+void issuer_read_create(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
+                        struct issuer_card *ret_card, struct outcome *ret_outcome)
+{
+    struct json_value body;
+    if (issuer_outcome_of_call(profile, ISSUER_CREATE, call, ret_outcome))
+        return;
+    if (!body_of(call, &body)) {
+        unreadable("the answer is not JSON", ret_outcome);
+        return;
+    }
+    memset(ret_card, 0, sizeof(*ret_card));
+    const char *wrong = issuer_card_read(profile, body, event_id, ret_card, NULL);
+    if (wrong) {
+        issuer_card_wipe(ret_card);
+        unreadable(wrong, ret_outcome);
+        return;
+    }
+    outcome_executed(ret_outcome);
+}
+
+/* The answer to a call that was to change a card's state, and was executed. */
+static void read_change(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,
+                        enum issuer_card_state wanted, struct outcome *ret_outcome)
+{
+    const char *pointer = profile->calls[which].answered_state;
+    struct json_value body;
+    if (pointer &&
+        (!body_of(call, &body) || issuer_card_state_read(&profile->card, json_at(body, pointer)) != wanted)) {
+        unreadable("the answer does not say that the card's state is what was asked for", ret_outcome);
+        return;
+    }
+    outcome_executed(ret_outcome);
+}
+
+void issuer_read_activate(const struct issuer_profile *profile, const struct http_call *call,
+                          struct outcome *ret_outcome)
+{
+    if (!issuer_outcome_of_call(profile, ISSUER_ACTIVATE, call, ret_outcome))
+        read_change(profile, ISSUER_ACTIVATE, call, ISSUER_CARD_ACTIVE, ret_outcome);
+}
+
+void issuer_read_cancel(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,
+                        struct outcome *ret_outcome)
+{
+    assert(which == ISSUER_CANCEL || which == ISSUER_RETIRE);
+    if (!issuer_outcome_of_call(profile, which, call, ret_outcome)) {
+        read_change(profile, which, call, ISSUER_CARD_GONE, ret_outcome);
+    } else if (ret_outcome->kind == OUTCOME_REFUSED) {
+        ret_outcome->advice = ADVICE_FAIL;
+        snprintf(ret_outcome->code, sizeof(ret_outcome->code), "cancel_failed");
+    }
+}
+
+void issuer_read_reveal(const struct issuer_profile *profile, const struct http_call *call, struct issuer_card *card,
+                        struct outcome *ret_outcome)
+{
+    struct json_value body;
+    if (issuer_outcome_of_call(profile, ISSUER_REVEAL, call, ret_outcome))
+        return;
+    if (!body_of(call, &body)) {
+        unreadable("the answer is not JSON", ret_outcome);
+        return;
+    }
+    const char *wrong = issuer_card_read_number(json_at(body, profile->revealed_number), card);
+    if (!wrong && card->number_length == 0)
+        wrong = "the answer has no number";
+    if (wrong) {
+        secret_wipe(card->number, sizeof(card->number));
+        card->number_length = 0;
+        unreadable(wrong, ret_outcome);
+        return;
+    }
+    outcome_executed(ret_outcome);
+}
+
+void issuer_read_retrieve(const struct issuer_profile *profile, const struct http_call *call, const char *card_id,
+                          enum issuer_card_state *ret_state, struct outcome *ret_outcome)
+{
+    struct json_value body;
+    char id[CARD_ISSUER_ID_MAX + 1];
+    if (issuer_outcome_of_call(profile, ISSUER_RETRIEVE, call, ret_outcome)) {
+        if (ret_outcome->kind == OUTCOME_REFUSED)
+            ret_outcome->advice = ADVICE_FAIL;
+        return;
+    }
+    if (!body_of(call, &body) || !issuer_card_id_read(json_at(body, profile->card.id), id) ||
+        strcmp(id, card_id) != 0) {
+        unreadable("the answer is another card, or none", ret_outcome);
+        return;
+    }
+    enum issuer_card_state state = issuer_card_state_read(&profile->card, json_at(body, profile->card.state));
+    if (state == ISSUER_CARD_NONE) {
+        unreadable("the card has an unknown status", ret_outcome);
+        return;
+    }
+    *ret_state = state;
+    outcome_executed(ret_outcome);
+}

@@ -1,0 +1,153 @@
+/* See issuer.h: a look-up over its pages and walks. A card that the issuer has is found only if every page was read: a
+ * page that is missing, or that does not lead on, makes the whole look-up unreadable. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json/json_strict.h"
+#include "worker/issuer/issuer_card.h"
+#include "worker/issuer/issuer_rules.h"
+
+void issuer_lookup_forget(struct issuer_lookup *lookup)
+{
+    issuer_card_wipe(&lookup->card);
+    memset(lookup, 0, sizeof(*lookup));
+}
+
+enum issuer_found issuer_lookup_found(const struct issuer_lookup *lookup)
+{
+    if (lookup->live > 1)
+        return ISSUER_FOUND_MORE;
+    if (lookup->live == 1)
+        return ISSUER_FOUND_ONE;
+    return lookup->gone > 0 ? ISSUER_FOUND_CANCELLED : ISSUER_FOUND_NONE;
+}
+
+/* Pages overlap where cards are made meanwhile, so a card may come twice. Only the first live one and the first gone
+ * one are kept: a third one that is counted twice changes nothing. */
+static void count_card(struct issuer_lookup *lookup, const struct issuer_card *card)
+{
+    if (strcmp(card->id, lookup->card.id) == 0 || strcmp(card->id, lookup->gone_id) == 0)
+        return;
+    if (card->state == ISSUER_CARD_GONE) {
+        if (lookup->gone++ == 0)
+            memcpy(lookup->gone_id, card->id, sizeof(card->id));
+    } else if (lookup->live++ == 0) {
+        lookup->card = *card;
+    }
+}
+
+static const char *read_row(const struct issuer_profile *profile, struct json_value row, const struct uuid *event_id,
+                            struct issuer_lookup *lookup)
+{
+    struct issuer_card card = {0};
+    bool is_foreign = false;
+    const char *wrong =
+        issuer_card_read(profile, row, event_id, &card, profile->list.has_foreign_rows ? &is_foreign : NULL);
+    if (!wrong && !is_foreign)
+        count_card(lookup, &card);
+    issuer_card_wipe(&card);
+    return wrong;
+}
+
+/* All rows were read, and nothing of ours may be on another page. */
+static void end_walk(const struct issuer_profile *profile, struct issuer_lookup *lookup)
+{
+    int walks = profile->list.walks > 1 ? profile->list.walks : 1;
+    if (issuer_lookup_found(lookup) != ISSUER_FOUND_NONE || ++lookup->empty_walks >= walks) {
+        lookup->is_done = true;
+        return;
+    }
+    lookup->cursor[0] = '\0';
+    lookup->rows = 0;
+}
+
+/* There is another page behind this one, which ended with `last`. */
+static const char *turn_page(const struct issuer_profile *profile, struct json_value last, struct issuer_lookup *lookup)
+{
+    char id[CARD_ISSUER_ID_MAX + 1];
+    if (last.kind == JSON_MISSING)
+        return "a page of the look-up has no cards, and says that there are more";
+    if (profile->list.paging == PAGING_LAST_ID) {
+        if (!issuer_card_id_read(json_at(last, profile->card.id), id) || strcmp(id, lookup->cursor) == 0)
+            return "a page of the look-up does not lead to the next one";
+        memcpy(lookup->cursor, id, sizeof(id));
+    }
+    return lookup->pages < ISSUER_LOOKUP_PAGES_MAX ? NULL : "the look-up has too many pages";
+}
+
+static const char *read_list(const struct issuer_profile *profile, struct json_value body, const struct uuid *event_id,
+                             struct issuer_lookup *lookup)
+{
+    const struct issuer_list_shape *list = &profile->list;
+    struct json_value cards = json_at(body, list->cards), more = json_at(body, list->more);
+    struct json_value row, last = {.kind = JSON_MISSING};
+    size_t cursor = 0;
+    if (cards.kind != JSON_ARRAY)
+        return "the look-up's answer has no cards";
+    while (json_next_element(cards, &cursor, &row)) {
+        const char *wrong = read_row(profile, row, event_id, lookup);
+        if (wrong)
+            return wrong;
+        last = row;
+        lookup->rows++;
+    }
+    if (list->more && more.kind != JSON_BOOL)
+        return "the look-up's answer does not say whether there are more cards";
+    if (json_is_true(more))
+        return turn_page(profile, last, lookup);
+    end_walk(profile, lookup);
+    return NULL;
+}
+
+static const char *read_page(const struct issuer_profile *profile, const struct http_call *call,
+                             const struct uuid *event_id, struct issuer_lookup *lookup)
+{
+    if (!json_strict_check(call->answer.bytes, call->answer.length, NULL))
+        return "the look-up's answer is not JSON";
+    struct json_value body = json_value_of(call->answer.bytes, call->answer.length);
+    lookup->pages++;
+    if (profile->list.paging != PAGING_ONE_CARD)
+        return read_list(profile, body, event_id, lookup);
+    const char *wrong = read_row(profile, body, event_id, lookup);
+    if (!wrong)
+        end_walk(profile, lookup);
+    return wrong;
+}
+
+/* Whether this 404 is the issuer's word that there is no such card. A 404 without a code of the issuer's may be a wrong
+ * address. */
+static bool is_none(const struct issuer_profile *profile, const struct http_call *call)
+{
+    struct issuer_words words;
+    if (profile->list.paging != PAGING_ONE_CARD || call->result != HTTP_ANSWERED || call->status != 404)
+        return false;
+    issuer_words_read(profile, call, &words);
+    return issuer_words_code(&words)[0] != '\0';
+}
+
+void issuer_read_lookup(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
+                        struct issuer_lookup *lookup, struct outcome *ret_outcome)
+{
+    if (is_none(profile, call)) {
+        lookup->pages++;
+        end_walk(profile, lookup);
+        outcome_executed(ret_outcome);
+        return;
+    }
+    if (issuer_outcome_of_call(profile, ISSUER_LOOKUP, call, ret_outcome)) {
+        issuer_lookup_forget(lookup);
+        if (ret_outcome->kind == OUTCOME_REFUSED) { /* decides nothing */
+            ret_outcome->kind = OUTCOME_UNKNOWN;
+            ret_outcome->advice = ADVICE_RETRY;
+            ret_outcome->health = BREAKER_ANSWERED;
+        }
+        return;
+    }
+    const char *wrong = read_page(profile, call, event_id, lookup);
+    if (wrong) {
+        issuer_lookup_forget(lookup);
+        outcome_unreadable(&outcome_issuer, wrong, ret_outcome);
+        return;
+    }
+    outcome_executed(ret_outcome);
+}

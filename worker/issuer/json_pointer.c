@@ -1,0 +1,42 @@
+/* See json_pointer.h. */
+#include "worker/issuer/json_pointer.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/issuer/profile.h"
+
+struct json_value json_at(struct json_value value, const char *pointer)
+{
+    if (!pointer)
+        return (struct json_value){.kind = JSON_MISSING};
+    while (*pointer && value.kind != JSON_MISSING) {
+        char name[ISSUER_NAME_MAX + 1];
+        size_t length = strcspn(++pointer, "/");
+        assert(length < sizeof(name));
+        snprintf(name, sizeof(name), "%.*s", (int)length, pointer);
+        value = json_member(value, name);
+        pointer += length;
+    }
+    return value;
+}
+
+void json_at_each(struct json_value object, size_t count, const char *const *pointers, struct json_value *ret_values)
+{
+    const char *names[JSON_POINTERS_MAX] = {NULL};
+    struct json_value values[JSON_POINTERS_MAX];
+    size_t places[JSON_POINTERS_MAX], members = 0;
+    assert(count <= JSON_POINTERS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        if (pointers[i] && pointers[i][0] && !strchr(pointers[i] + 1, '/')) {
+            names[members] = pointers[i] + 1;
+            places[members++] = i;
+        } else {
+            ret_values[i] = json_at(object, pointers[i]);
+        }
+    }
+    json_members(object, members, names, values);
+    for (size_t i = 0; i < members; i++)
+        ret_values[places[i]] = values[i];
+}

@@ -1,0 +1,111 @@
+/* Adyen Balance Platform, Configuration API 2. What hurts: the API's own document declares no key, so the promise rests
+ * on the look-up alone; pages are counted by rows, so a card may be passed over while others are made. */
+#include "worker/issuer/profile_rows.h"
+
+static const struct issuer_field create_body[] = {
+    TEXT("type", "card"),
+    PARAMETER("balanceAccountId", "balanceAccountId"),
+    PARAMETER("issuingCountryCode", "issuingCountryCode"),
+    FIELD("reference", FROM_EVENT),
+    FIELD("description", FROM_MEMO, .when = IF_GIVEN),
+    TEXT("status", "active"),
+    PARAMETER("card/cardholderName", "cardholderName"),
+    PARAMETER("card/brand", "brand"),
+    PARAMETER("card/brandVariant", "brandVariant"),
+    TEXT("card/formFactor", "virtual"),
+    PARAMETER("card/authentication/phone/number", "phone", .when = IF_GIVEN),
+    TEXT("card/authentication/phone/type", "mobile", .when = WITH_LAST),
+    {0},
+};
+
+/* A page of fifty cards stays below the worker's limit of an answer. */
+static const struct issuer_field lookup_query[] = {
+    TEXT("limit", "50"),
+    FIELD("offset", FROM_CURSOR, .when = IF_GIVEN),
+    {0},
+};
+
+static const struct issuer_field activate_body[] = {TEXT("status", "active"), {0}};
+static const struct issuer_field cancel_body[] = {
+    TEXT("status", "closed"),
+    TEXT("statusReason", "other"),
+    TEXT("statusComment", "not linked"),
+    {0},
+};
+static const struct issuer_field retire_body[] = {
+    TEXT("status", "closed"),
+    TEXT("statusReason", "other"),
+    TEXT("statusComment", "replaced"),
+    {0},
+};
+
+#define CARD "/paymentInstruments/{card}"
+#define CHANGE(fields)                                                                                          \
+    {                                                                                                           \
+        .method = "PATCH", .path = CARD, .body = fields, .encoding = ENCODING_JSON, .answered_state = "/status" \
+    }
+
+static const struct issuer_rule rules[] = {
+    RULE(ANY_CALL, 409, 409, MEANS_IN_PROGRESS, .code = "704"), /* processed already, or in progress */
+    RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .code = "704"),
+    RULE(ANY_CALL, 409, 409, MEANS_IN_PROGRESS, .header = "transient-error: true"),
+    RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .header = "transient-error: true"),
+    RULE(ANY_CALL, 503, 503, MEANS_UNKNOWN, .code = "703"), /* the store of the keys is away */
+    /* This card, not our settings. */
+    RULE(CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED),
+    {0},
+};
+
+const struct issuer_profile issuer_adyen = {
+    .name = "adyen",
+    .documents = "Adyen Configuration API 2; Adyen/adyen-openapi aa014f0cbdb5",
+    .credential = {.prefix = "X-API-Key: "},
+    .noted_headers = (const char *const[]){"transient-error", NULL},
+    .parameters = (const char *const[]){"balanceAccountId", "cardholderName", "issuingCountryCode", "brand",
+                                        "brandVariant", "?phone", NULL},
+    .calls =
+        {
+            [ISSUER_CREATE] = {.method = "POST",
+                               .path = "/paymentInstruments",
+                               .body = create_body,
+                               .encoding = ENCODING_JSON,
+                               .has_key = true},
+            [ISSUER_LOOKUP] = {.method = "GET",
+                               .path = "/balanceAccounts/{balanceAccountId}/paymentInstruments",
+                               .query = lookup_query},
+            [ISSUER_ACTIVATE] = CHANGE(activate_body),
+            [ISSUER_REVEAL] = {.method = "GET", .path = CARD "/reveal"},
+            [ISSUER_CANCEL] = CHANGE(cancel_body),
+            [ISSUER_RETIRE] = CHANGE(retire_body),
+            [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
+        },
+    .card =
+        {
+            .id = "/id",
+            .reference = "/reference",
+            .last4 = "/card/lastFour",
+            .number = "/card/number",
+            .exp_month = "/card/expiration/month",
+            .exp_year = "/card/expiration/year",
+            .state = "/status",
+            .states =
+                (const struct issuer_state_word[]){
+                    {"active", ISSUER_CARD_ACTIVE},
+                    {"suspended", ISSUER_CARD_ACTIVE},
+                    {"inactive", ISSUER_CARD_INACTIVE},
+                    {"closed", ISSUER_CARD_GONE},
+                    {0},
+                },
+            .number_may_be_masked = true,
+        },
+    .revealed_number = "/pan",
+    .list = {.paging = PAGING_OFFSET,
+             .cards = "/paymentInstruments",
+             .more = "/hasNext",
+             .has_foreign_rows = true,
+             .walks = 2},
+    .error_codes = (const char *const[]){"/errorCode", NULL},
+    .error_detail = "/detail",
+    .rules = rules,
+    .looks_first = true,
+};

@@ -1,0 +1,80 @@
+/* Lithic, docs.lithic.com. What hurts: an error may be stored under the key, and no header of the answer tells it from
+ * a new one, so the card is looked up before each repeat; `memo` is a search for parts of texts. */
+#include "worker/issuer/profile_rows.h"
+
+static const struct issuer_field create_body[] = {
+    TEXT("type", "VIRTUAL"),
+    TEXT("state", "OPEN"),
+    PARAMETER("account_token", "account_token"),
+    PARAMETER("card_program_token", "card_program_token", .when = IF_GIVEN),
+    FIELD("memo", FROM_EVENT),
+    FIELD("replacement_for", FROM_REPLACES, .when = REISSUE_ONLY),
+    TEXT("replacement_substatus", "END_USER_REQUEST", .when = REISSUE_ONLY),
+    {0},
+};
+
+static const struct issuer_field lookup_query[] = {
+    FIELD("memo", FROM_EVENT),
+    FIELD("begin", FROM_SINCE_RFC3339),
+    TEXT("page_size", "20"),
+    FIELD("starting_after", FROM_CURSOR, .when = IF_GIVEN),
+    {0},
+};
+
+static const struct issuer_field cancel_body[] = {TEXT("state", "CLOSED"), {0}};
+
+#define CARD "/v1/cards/{card}"
+#define CANCEL                                                                                                      \
+    {                                                                                                               \
+        .method = "PATCH", .path = CARD, .body = cancel_body, .encoding = ENCODING_JSON, .answered_state = "/state" \
+    }
+
+const struct issuer_profile issuer_lithic = {
+    .name = "lithic",
+    .documents = "docs.lithic.com; lithic-com/lithic-openapi 225e0708c924",
+    .credential = {.prefix = "Authorization: "},
+    .parameters = (const char *const[]){"account_token", "?card_program_token", NULL},
+    .calls =
+        {
+            [ISSUER_CREATE] = {.method = "POST",
+                               .path = "/v1/cards",
+                               .body = create_body,
+                               .encoding = ENCODING_JSON,
+                               .has_key = true},
+            [ISSUER_LOOKUP] = {.method = "GET", .path = "/v1/cards", .query = lookup_query},
+            [ISSUER_REVEAL] = {.method = "GET", .path = CARD},
+            [ISSUER_CANCEL] = CANCEL,
+            [ISSUER_RETIRE] = CANCEL,
+            [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
+        },
+    .card =
+        {
+            .id = "/token",
+            .reference = "/memo",
+            .last4 = "/last_four",
+            .number = "/pan",
+            .exp_month = "/exp_month",
+            .exp_year = "/exp_year",
+            .state = "/state",
+            .states =
+                (const struct issuer_state_word[]){
+                    {"OPEN", ISSUER_CARD_ACTIVE},
+                    {"PAUSED", ISSUER_CARD_ACTIVE},
+                    {"PENDING_FULFILLMENT", ISSUER_CARD_ACTIVE},
+                    {"PENDING_ACTIVATION", ISSUER_CARD_ACTIVE},
+                    {"CLOSED", ISSUER_CARD_GONE},
+                    {0},
+                },
+        },
+    .revealed_number = "/pan",
+    .list = {.paging = PAGING_LAST_ID, .cards = "/data", .more = "/has_more", .has_foreign_rows = true},
+    .error_detail = "/message",
+    .rules =
+        (const struct issuer_rule[]){
+            /* This card, not our settings. */
+            RULE(CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED),
+            {0},
+        },
+    .looks_first = true,
+    .key_is_trusted = true,
+};

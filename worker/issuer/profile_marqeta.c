@@ -1,0 +1,78 @@
+/* Marqeta Core API 3. The event's id is the card's token there, so a repeat never makes a second card, for ever, and the
+ * look-up is exact. What hurts: a card must be activated, and its number comes by a call of its own. */
+#include "worker/issuer/profile_rows.h"
+
+static const struct issuer_field create_body[] = {
+    FIELD("token", FROM_EVENT),
+    PARAMETER("user_token", "user_token"),
+    PARAMETER("card_product_token", "card_product_token"),
+    FIELD("new_pan_from_card_token", FROM_REPLACES, .when = REISSUE_ONLY),
+    FIELD("metadata/memo", FROM_MEMO, .when = IF_GIVEN),
+    {0},
+};
+
+/* A transition's token is its key, of at most 36 characters: one for each change that an event may ask for. */
+#define TRANSITION(prefix, state, reason)                                                                           \
+    {                                                                                                               \
+        .method = "POST", .path = "/cardtransitions", .encoding = ENCODING_JSON, .answered_state = "/state",        \
+        .body = (const struct issuer_field[])                                                                       \
+        {                                                                                                           \
+            FIELD("token", FROM_EVENT_HEX, .text = prefix), FIELD("card_token", FROM_CARD), TEXT("channel", "API"), \
+                TEXT("state", state), TEXT("reason_code", reason),                                                  \
+            {                                                                                                       \
+                0                                                                                                   \
+            }                                                                                                       \
+        }                                                                                                           \
+    }
+
+static const struct issuer_rule rules[] = {
+    /* A card has our token, made by another request of ours. */
+    RULE(CALL(CREATE) | CALL(ACTIVATE), 409, 409, MEANS_LOOK_UP),
+    RULE(CALL(CANCEL) | CALL(RETIRE), 409, 409, MEANS_UNFORESEEN),
+    RULE(ANY_CALL, 412, 412, MEANS_REFUSED),
+    RULE(CALL(ACTIVATE) | CALL(CANCEL) | CALL(RETIRE), 201, 201, MEANS_EXECUTED),
+    /* This card, not our settings. */
+    RULE(CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED),
+    {0},
+};
+
+const struct issuer_profile issuer_marqeta = {
+    .name = "marqeta",
+    .documents = "Marqeta Core API 3.0.39; marqeta/marqeta-openapi 8f386fcff46f",
+    .credential = {.prefix = "Authorization: Basic ", .is_base64 = true},
+    .parameters = (const char *const[]){"user_token", "card_product_token", NULL},
+    .parameter_from_user = "user_token",
+    .calls =
+        {
+            [ISSUER_CREATE] = {.method = "POST", .path = "/cards", .body = create_body, .encoding = ENCODING_JSON},
+            [ISSUER_LOOKUP] = {.method = "GET", .path = "/cards/{event}"},
+            [ISSUER_ACTIVATE] = TRANSITION("act-", "ACTIVE", "00"),
+            [ISSUER_REVEAL] = {.method = "GET", .path = "/cards/{card}/showpan"},
+            [ISSUER_CANCEL] = TRANSITION("end-", "TERMINATED", "01"),
+            [ISSUER_RETIRE] = TRANSITION("old-", "TERMINATED", "01"),
+            [ISSUER_RETRIEVE] = {.method = "GET", .path = "/cards/{card}"},
+        },
+    .card =
+        {
+            .id = "/token",
+            .reference = "/token",
+            .last4 = "/last_four",
+            .exp_mmyy = "/expiration",
+            .state = "/state",
+            .states =
+                (const struct issuer_state_word[]){
+                    {"ACTIVE", ISSUER_CARD_ACTIVE},
+                    {"LIMITED", ISSUER_CARD_ACTIVE},
+                    {"SUSPENDED", ISSUER_CARD_ACTIVE},
+                    {"UNACTIVATED", ISSUER_CARD_INACTIVE},
+                    {"TERMINATED", ISSUER_CARD_GONE},
+                    {0},
+                },
+        },
+    .revealed_number = "/pan",
+    .list = {.paging = PAGING_ONE_CARD},
+    .error_codes = (const char *const[]){"/error_code", NULL},
+    .error_detail = "/error_message",
+    .rules = rules,
+    .key_is_trusted = true,
+};

@@ -1,0 +1,110 @@
+/* Stripe Issuing, docs.stripe.com/api/issuing/cards. What hurts: it has no look-up by our reference, so the cards of the
+ * holder are listed and compared here; an error of its own is stored under the key and repeated for ever. */
+#include "worker/issuer/profile_rows.h"
+
+#define REFERENCE "metadata/issuing_reference"
+
+static const struct issuer_field create_body[] = {
+    PARAMETER("cardholder", "cardholder"),
+    PARAMETER("currency", "currency"),
+    TEXT("type", "virtual"),
+    TEXT("status", "active"), /* inactive where it is left out */
+    FIELD(REFERENCE, FROM_EVENT),
+    FIELD("metadata/memo", FROM_MEMO, .when = IF_GIVEN),
+    FIELD("metadata/program", FROM_PROGRAM, .when = IF_GIVEN),
+    FIELD("replacement_for", FROM_REPLACES, .when = REISSUE_ONLY),
+    TEXT("replacement_reason", "damaged", .when = REISSUE_ONLY),
+    {0},
+};
+
+/* A page of ten cards stays below the worker's limit of an answer. */
+static const struct issuer_field lookup_query[] = {
+    PARAMETER("cardholder", "cardholder"),
+    TEXT("type", "virtual"),
+    FIELD("created/gte", FROM_SINCE_UNIX),
+    TEXT("limit", "10"),
+    FIELD("starting_after", FROM_CURSOR, .when = IF_GIVEN),
+    {0},
+};
+
+static const struct issuer_field reveal_query[] = {TEXT("expand/0", "number"), {0}};
+static const struct issuer_field activate_body[] = {TEXT("status", "active"), {0}};
+static const struct issuer_field cancel_body[] = {TEXT("status", "canceled"), {0}};
+
+#define CARD "/v1/issuing/cards/{card}"
+#define CANCEL(suffix)                                                                                   \
+    {                                                                                                    \
+        .method = "POST", .path = CARD, .body = cancel_body, .encoding = ENCODING_FORM, .has_key = true, \
+        .key_suffix = suffix, .answered_state = "/status"                                                \
+    }
+
+static const struct issuer_rule rules[] = {
+    /* The key is bound to another request: something was sent under it. */
+    RULE(CALL(CREATE), 400, 409, MEANS_LOOK_UP, .code = "idempotency_error"),
+    RULE(ANY_CALL, 400, 400, MEANS_WAIT, .code = "rate_limit"),              /* the old form of 429 */
+    RULE(CALL(CREATE), 429, 429, MEANS_IN_PROGRESS, .code = "lock_timeout"), /* it had begun */
+    RULE(ANY_CALL, 402, 402, MEANS_REFUSED),
+    /* This user's holder, or this card, not our settings. */
+    RULE(CALL(CREATE) | CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED, .code = "resource_missing"),
+    RULE(ANY_CALL, 424, 424, MEANS_UNKNOWN), /* something that it depends on failed */
+    /* Stored under the key: the same answer for ever. */
+    RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = "idempotent-replayed: true"),
+    RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = "stripe-should-retry: false"),
+    {0},
+};
+
+const struct issuer_profile issuer_stripe = {
+    .name = "stripe",
+    .documents = "docs.stripe.com/api/issuing/cards, version 2026-10-28.endive; stripe/openapi e0123a38",
+    .credential = {.prefix = "Authorization: Bearer "},
+    .headers =
+        (const struct issuer_field[]){
+            TEXT("Stripe-Version", "2026-10-28.endive"), /* the shape of the answers stays */
+            PARAMETER("Stripe-Account", "stripe_account", .when = IF_GIVEN),
+            {0},
+        },
+    .noted_headers = (const char *const[]){"idempotent-replayed", "stripe-should-retry", NULL},
+    .parameters = (const char *const[]){"cardholder", "currency", "?stripe_account", NULL},
+    .calls =
+        {
+            [ISSUER_CREATE] = {.method = "POST",
+                               .path = "/v1/issuing/cards",
+                               .body = create_body,
+                               .encoding = ENCODING_FORM,
+                               .has_key = true},
+            [ISSUER_LOOKUP] = {.method = "GET", .path = "/v1/issuing/cards", .query = lookup_query},
+            [ISSUER_ACTIVATE] = {.method = "POST",
+                                 .path = CARD,
+                                 .body = activate_body,
+                                 .encoding = ENCODING_FORM,
+                                 .has_key = true,
+                                 .key_suffix = ":activate",
+                                 .answered_state = "/status"},
+            [ISSUER_REVEAL] = {.method = "GET", .path = CARD, .query = reveal_query},
+            [ISSUER_CANCEL] = CANCEL(":cancel"),
+            [ISSUER_RETIRE] = CANCEL(":retire"),
+            [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
+        },
+    .card =
+        {
+            .id = "/id",
+            .reference = "/" REFERENCE,
+            .last4 = "/last4",
+            .exp_month = "/exp_month",
+            .exp_year = "/exp_year",
+            .state = "/status",
+            .states =
+                (const struct issuer_state_word[]){
+                    {"active", ISSUER_CARD_ACTIVE},
+                    {"inactive", ISSUER_CARD_INACTIVE},
+                    {"canceled", ISSUER_CARD_GONE},
+                    {0},
+                },
+        },
+    .revealed_number = "/number",
+    .list = {.paging = PAGING_LAST_ID, .cards = "/data", .more = "/has_more", .has_foreign_rows = true},
+    .error_codes = (const char *const[]){"/error/code", "/error/type", NULL},
+    .error_detail = "/error/message",
+    .rules = rules,
+    .key_is_trusted = true,
+};
