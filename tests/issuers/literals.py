@@ -184,7 +184,7 @@ def judge(found, lines, output):
     complained = {}
     stray = []
     for row in output.splitlines():
-        match = re.match(r"(\w+\.ts)\((\d+),\d+\): (error .*)", row)
+        match = re.match(r"types/(\w+\.ts)\((\d+),\d+\): (error .*)", row)
         where = match and (match[1], int(match[2]))
         if where in lines:
             complained[where] = match[3]

@@ -109,12 +109,11 @@ def compare_requests(results, node, values, requests):
     results.add("every call of a profile is made by the vendor's SDK, and no other",
                 [done.stderr] * bool(done.returncode) + sorted("%s %s" % name for name in ours.keys() ^ theirs.keys()))
     for name in sorted(ours.keys() & theirs.keys()):
-        profile, call = name
         results.add("%s: %s is what the vendor's SDK sends" % name,
-                    compare.differences(profile, ours[name], theirs[name]))
+                    compare.differences(name[0], ours[name], theirs[name]))
         results.add("%s: a broken %s is seen as different" % name,
-                    [what for what, request in compare.broken(ours[name])
-                     if not compare.differences(profile, request, theirs[name])])
+                    ["this is not: " + what for what, request in compare.broken(ours[name])
+                     if not compare.differences(name[0], request, theirs[name])])
     for profile, take_out, why in compare.ALLOWED:
         pairs = [(ours[name], theirs[name]) for name in ours.keys() & theirs.keys() if name[0] == profile]
         is_needed = any(compare.differences(profile, *pair, left_out=take_out) for pair in pairs)
@@ -141,7 +140,8 @@ def drive_sandbox(results, node, profile, folder):
     try:
         url = "http://127.0.0.1:%d"
         done = node.run(HERE / "clients.js", profile, json.dumps({
-            "issuer": url % sandbox.issuer, "core": url % sandbox.core, "control": url % sandbox.control, "credential": CREDENTIAL}))
+            "issuer": url % sandbox.issuer, "core": url % sandbox.core, "control": url % sandbox.control,
+            "credential": CREDENTIAL}))
     finally:
         status = sandbox.stop()
     rows = [json.loads(line) for line in done.stdout.splitlines()]
@@ -179,8 +179,7 @@ def check_types(results, node, requests, tables, answers):
     done = node.run(node.folder / "node_modules" / "typescript" / "bin" / "tsc", "--noEmit", "--strict",
                     "--skipLibCheck", "--pretty", "false", "--module", "nodenext", "--target", "es2022",
                     str(folder / "good.ts"), str(folder / "bad.ts"), seconds=300)
-    output = done.stdout.replace("types/good.ts", "good.ts").replace("types/bad.ts", "bad.ts") + done.stderr
-    for label, complaints in literals.judge(found, lines, output):
+    for label, complaints in literals.judge(found, lines, done.stdout + done.stderr):
         results.add("types: " + label, complaints)
 
 
