@@ -83,6 +83,11 @@ static void put_error(struct json_writer *writer, int status, const char *code, 
 static void add_details(struct json_writer *writer, const char *details)
 {
     struct json_value object = json_value_of(details ? details : "{}", details ? strlen(details) : 2);
+    if (json_member(object, "card_program_token").kind == JSON_MISSING) {
+        char program[UUID_TEXT_SIZE];
+        dialect_uuid_of("the only program", program, sizeof(program));
+        json_add_text(writer, "card_program_token", program);
+    }
     static const char *const names[] = {"memo", "type", "card_program_token", "replacement_for"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         struct json_value value = json_member(object, names[i]);
@@ -113,7 +118,9 @@ static void add_card(struct json_writer *writer, const struct sandbox *sandbox, 
     json_add_text(writer, "created", made);
     json_add_text(writer, "exp_month", month);
     json_add_text(writer, "exp_year", year);
+    json_add_null(writer, "funding");
     json_add_text(writer, "last_four", number + 12);
+    json_add_text(writer, "pin_status", "NOT_SET");
     add_details(writer, row->details);
     json_add_integer(writer, "spend_limit", 0);
     json_add_text(writer, "spend_limit_duration", "TRANSACTION");

@@ -29,19 +29,30 @@ static void add_nulls(struct json_writer *writer, const char *const *names)
 
 static void add_spending_controls(struct json_writer *writer)
 {
-    static const char *const blocked[] = {"betting_casino_gambling", "automated_cash_disburse", "manual_cash_disburse",
-                                          "wires_money_orders", "security_brokers_dealers"};
+    static const char *const blocked[] = {"betting_casino_gambling",
+                                          "automated_cash_disburse",
+                                          "manual_cash_disburse",
+                                          "wires_money_orders",
+                                          "security_brokers_dealers",
+                                          "package_stores_beer_wine_and_liquor",
+                                          "cigar_stores_and_stands",
+                                          "dating_escort_services",
+                                          "pawn_shops",
+                                          "timeshares"};
     json_open_object(writer, "spending_controls");
+    json_add_null(writer, "allowed_card_presences");
     json_add_null(writer, "allowed_categories");
     json_add_null(writer, "allowed_merchant_countries");
+    json_add_null(writer, "blocked_card_presences");
     json_open_array(writer, "blocked_categories");
     for (size_t i = 0; i < ARRAY_SIZE(blocked); i++)
         json_add_text(writer, NULL, blocked[i]);
     json_close_array(writer);
     json_add_null(writer, "blocked_merchant_countries");
     json_open_array(writer, "spending_limits");
-    for (int i = 0; i < 4; i++) {
-        static const char *const intervals[] = {"per_authorization", "daily", "monthly", "yearly"};
+    for (int i = 0; i < 6; i++) {
+        static const char *const intervals[] = {"per_authorization", "daily",  "weekly",
+                                                "monthly",           "yearly", "all_time"};
         json_open_object(writer, NULL);
         json_add_integer(writer, "amount", 50000 << i);
         json_open_array(writer, "categories");
@@ -137,6 +148,8 @@ void stripe_card_add(struct json_writer *writer, const struct sandbox *sandbox, 
 {
     static const char *const nulls[] = {"cancellation_reason",
                                         "financial_account",
+                                        "latest_fraud_warning",
+                                        "lifecycle_controls",
                                         "personalization_design",
                                         "replaced_by",
                                         "second_line",
