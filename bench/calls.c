@@ -131,7 +131,7 @@ static void on_done(struct http_call *call)
     struct outcome outcome = {.kind = OUTCOME_UNKNOWN};
     switch (event->step) {
     case CHECK:
-        core_read_check(call, &outcome);
+        core_read_check(call, &issuer_generic, &(struct core_eligibility){0}, &outcome);
         break;
     case ISSUE:
         issuer_read_create(&issuer_generic, call, &event->id, &event->card, &outcome);

@@ -12,6 +12,9 @@ enum call_target { TARGET_ISSUER, TARGET_CORE };
     X(CREATE, "create", ISSUER)                                                                            \
     X(LOOKUP, "lookup", ISSUER)                                                                            \
     X(CANCEL, "cancel", ISSUER)                                                                            \
+    X(ACTIVATE, "activate", ISSUER) /* makes an inactive card active */                                    \
+    X(REVEAL, "reveal", ISSUER)     /* the card's number */                                                \
+    X(RETRIEVE, "retrieve", ISSUER) /* one card by its id */                                               \
     X(CHECK, "check", CORE)                                                                                \
     X(LINK, "link", CORE)                                                                                  \
     X(UNLINK, "unlink", CORE)                                                                              \

@@ -55,25 +55,85 @@ bool card_number_read(const struct card_numbers *numbers, uint64_t number, uint6
     return true;
 }
 
-void card_id_write(const struct card_numbers *numbers, uint64_t n, char ret_id[CARD_ID_SIZE])
+void card_letters_write(uint64_t bits, char ret_letters[17])
 {
-    uint64_t bits = (numbers->seed & UINT64_C(0xffffffff00000000)) | n;
-    memcpy(ret_id, "ic_", 3);
-    for (int at = CARD_ID_SIZE - 2; at >= 3; at--, bits >>= 4)
-        ret_id[at] = ID_LETTERS[bits & 15];
-    ret_id[CARD_ID_SIZE - 1] = '\0';
+    for (int at = 15; at >= 0; at--, bits >>= 4)
+        ret_letters[at] = ID_LETTERS[bits & 15];
+    ret_letters[16] = '\0';
 }
 
-bool card_id_read(const struct card_numbers *numbers, struct slice id, uint64_t *ret_n)
+static must_check bool read_letters(struct slice letters, uint64_t *ret_bits)
 {
-    if (id.length != CARD_ID_SIZE - 1 || memcmp(id.bytes, "ic_", 3) != 0)
-        return false;
     uint64_t bits = 0;
-    for (size_t at = 3; at < id.length; at++) {
-        const char *letter = memchr(ID_LETTERS, id.bytes[at], 16);
+    for (size_t at = 0; at < letters.length; at++) {
+        const char *letter = memchr(ID_LETTERS, letters.bytes[at], 16);
         if (!letter)
             return false;
         bits = bits << 4 | (uint64_t)(letter - ID_LETTERS);
+    }
+    *ret_bits = bits;
+    return letters.length == 16;
+}
+
+/* Where a digit of a UUID stands; the others are hyphens, the version and the variant. */
+static bool is_uuid_digit(size_t at)
+{
+    return at != 8 && at != 13 && at != 14 && at != 18 && at != 19 && at != 23;
+}
+
+void card_uuid_write(uint64_t bits, char ret_uuid[CARD_ID_SIZE])
+{
+    memcpy(ret_uuid, "aaaaaaaa-aaaa-4aaa-aaaa-aaaaaaaaaaaa", CARD_ID_SIZE);
+    for (size_t at = CARD_ID_SIZE - 1; at-- > 0;) {
+        if (is_uuid_digit(at)) {
+            ret_uuid[at] = (char)('a' + bits % 6);
+            bits /= 6;
+        }
+    }
+}
+
+/* 30 digits hold more than 64 bits: only what card_uuid_write() writes is read. */
+bool card_uuid_read(struct slice uuid, uint64_t *ret_bits)
+{
+    char again[CARD_ID_SIZE];
+    uint64_t bits = 0;
+    for (size_t at = 0; at < uuid.length; at++) {
+        if (is_uuid_digit(at))
+            bits = bits * 6 + (uint64_t)(uuid.bytes[at] - 'a');
+    }
+    card_uuid_write(bits, again);
+    *ret_bits = bits;
+    return slice_is(uuid, again);
+}
+
+static const char *prefix_of(enum card_id_form form)
+{
+    return form == CARD_ID_PI ? "PI" : "ic_";
+}
+
+void card_id_write(const struct card_numbers *numbers, enum card_id_form form, uint64_t n, char ret_id[CARD_ID_SIZE])
+{
+    uint64_t bits = (numbers->seed & UINT64_C(0xffffffff00000000)) | n;
+    if (form == CARD_ID_UUID) {
+        card_uuid_write(bits, ret_id);
+        return;
+    }
+    size_t length = strlen(prefix_of(form));
+    memcpy(ret_id, prefix_of(form), length);
+    card_letters_write(bits, ret_id + length);
+}
+
+bool card_id_read(const struct card_numbers *numbers, enum card_id_form form, struct slice id, uint64_t *ret_n)
+{
+    uint64_t bits;
+    if (form == CARD_ID_UUID) {
+        if (!card_uuid_read(id, &bits))
+            return false;
+    } else {
+        size_t length = strlen(prefix_of(form));
+        if (id.length < length || memcmp(id.bytes, prefix_of(form), length) != 0 ||
+            !read_letters((struct slice){.bytes = id.bytes + length, .length = id.length - length}, &bits))
+            return false;
     }
     *ret_n = bits & UINT32_MAX;
     return bits >> 32 == numbers->seed >> 32;

@@ -14,8 +14,9 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
-#include "sandbox/sandbox_call.h"
+#include "sandbox/dialect.h"
 #include "sandbox/postponed.h"
+#include "sandbox/sandbox_call.h"
 
 #define USER_SIZE 129
 
@@ -57,6 +58,27 @@ static must_check bool admit(struct sandbox_call *call)
     return false;
 }
 
+void core_put_issuer(struct sandbox *sandbox, struct slice user_id, const char *holder, struct json_writer *writer)
+{
+    const struct dialect *dialect = sandbox->dialect;
+    char user[USER_SIZE], made_up[HOLDER_SIZE];
+    if (!dialect->write_holder || !user_id.length || user_id.length >= sizeof(user))
+        return;
+    memcpy(user, user_id.bytes, user_id.length);
+    user[user_id.length] = '\0';
+    if (!holder) {
+        dialect->write_holder(user, made_up);
+        holder = made_up;
+    }
+    if (!holders_put(sandbox->holders, slice_of(holder), user_id)) {
+        writer->out->failed = true;
+        return;
+    }
+    json_open_object(writer, "issuer");
+    dialect->put_parameters(writer, user, holder);
+    json_close_object(writer);
+}
+
 static void check(struct sandbox *sandbox, struct http_request *request, struct slice segment)
 {
     char user[USER_SIZE] = "", kind[8] = "";
@@ -72,10 +94,11 @@ static void check(struct sandbox *sandbox, struct http_request *request, struct 
         } else if (!has_kind || (strcmp(kind, "new") != 0 && strcmp(kind, "reissue") != 0)) {
             refuse(&call, 400, "bad_request", "kind must be new or reissue");
         } else {
-            call.status = 200;
+            call.answer.status = 200;
             struct json_writer writer = json_writer_of(&sandbox->body);
             json_open_object(&writer, NULL);
             json_add_bool(&writer, "eligible", true);
+            core_put_issuer(sandbox, call.user, NULL, &writer);
             json_close_object(&writer);
         }
     }
@@ -170,7 +193,7 @@ static void execute_link(struct sandbox_call *call, const struct ledger_link_ord
     switch (result) {
     case LEDGER_MADE:
     case LEDGER_SAME:
-        call->status = result == LEDGER_MADE ? 201 : 200;
+        call->answer.status = result == LEDGER_MADE ? 201 : 200;
         json_open_object(&writer, NULL);
         json_add_bool(&writer, "linked", true);
         json_add_slice(&writer, "request_id", order->request_id);
@@ -195,7 +218,7 @@ static void execute_unlink(struct sandbox_call *call, const struct ledger_link_o
     switch (ledger_put_unlink(call->sandbox->ledger, order)) {
     case LEDGER_MADE:
     case LEDGER_SAME:
-        call->status = 204;
+        call->answer.status = 204;
         return;
     case LEDGER_ABSENT:
         sandbox_call_refuse(call, 404, "link_not_found", "this request never linked this card");

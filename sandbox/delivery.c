@@ -126,6 +126,10 @@ static void send_answer(struct http_request *request, const struct delivery *del
         reply.headers[headers].name = "Location";
         reply.headers[headers++].value = "/redirected";
     }
+    for (int i = 0; i < ANSWER_HEADERS_MAX && *delivery->headers[i].name; i++) {
+        reply.headers[headers].name = delivery->headers[i].name;
+        reply.headers[headers++].value = delivery->headers[i].value;
+    }
     http_reply(request, &reply);
 }
 

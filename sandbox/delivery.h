@@ -23,6 +23,7 @@ struct delivery {
     int status;
     struct slice body;
     char retry_after[64];
+    struct answer_header headers[ANSWER_HEADERS_MAX]; /* the first without a name ends them */
     bool redirect;
     int64_t delay_ms;
     int64_t halves_ms; /* between the two halves */

@@ -1,10 +1,13 @@
 /* See fault_answer.h. */
 #include "sandbox/fault_answer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
+#include "sandbox/core.h"
+#include "sandbox/dialect.h"
 
 #define DELAY_DEFAULT_MS 1000
 
@@ -23,53 +26,83 @@ static struct json_value member_of(struct json_value object, struct slice raw_na
     return (struct json_value){.kind = JSON_MISSING};
 }
 
-static void put_member(struct buf *out, bool *first, struct slice name, struct json_value value)
+#define DEPTH_MAX 8 /* of objects in objects that are merged; deeper ones are replaced */
+
+static void merge(struct json_value object, struct json_value card, int depth, struct buf *out);
+
+/* name: as written, with quotes. */
+static void put_merged(struct slice name, struct json_value own, struct json_value other, int depth, struct buf *out)
 {
-    if (!*first)
-        buf_put_byte(out, ',');
-    *first = false;
     buf_put(out, name.bytes, name.length);
     buf_put_byte(out, ':');
-    buf_put(out, value.raw.bytes, value.raw.length);
+    merge(own, other, depth, out);
 }
 
-static void override_object(struct json_value object, struct json_value card, struct buf *out)
+static void merge(struct json_value object, struct json_value card, int depth, struct buf *out)
 {
+    if (object.kind != JSON_OBJECT || card.kind != JSON_OBJECT || depth == DEPTH_MAX) {
+        struct json_value chosen = card.kind == JSON_MISSING ? object : card;
+        buf_put(out, chosen.raw.bytes, chosen.raw.length);
+        return;
+    }
     size_t cursor = 0;
     struct slice name;
     struct json_value value;
-    bool first = true;
+    const char *comma = "";
     buf_put_byte(out, '{');
     while (json_next_member(object, &cursor, &name, &value)) {
         struct json_value other = member_of(card, name);
-        if (other.kind != JSON_NULL)
-            put_member(out, &first, name, other.kind == JSON_MISSING ? value : other);
+        if (other.kind == JSON_NULL)
+            continue;
+        buf_put_text(out, comma);
+        comma = ",";
+        put_merged(name, value, other, depth + 1, out);
     }
     cursor = 0;
     while (json_next_member(card, &cursor, &name, &value)) {
-        if (value.kind != JSON_NULL && member_of(object, name).kind == JSON_MISSING)
-            put_member(out, &first, name, value);
+        if (value.kind == JSON_NULL || member_of(object, name).kind != JSON_MISSING)
+            continue;
+        buf_put_text(out, comma);
+        comma = ",";
+        put_merged(name, value, (struct json_value){.kind = JSON_MISSING}, depth + 1, out);
     }
     buf_put_byte(out, '}');
 }
 
-bool fault_override(struct slice answer, const char *card, struct buf *out)
+static void merge_list(struct json_value list, struct json_value card, struct buf *out)
 {
-    struct json_value object = json_value_of(answer.bytes, answer.length),
-                      members_over = json_value_of(card, strlen(card));
-    struct json_value list = json_member(object, "cards"), element;
-    if (list.kind != JSON_ARRAY) {
-        override_object(object, members_over, out);
+    size_t cursor = 0;
+    struct json_value element;
+    buf_put_byte(out, '[');
+    for (const char *comma = ""; json_next_element(list, &cursor, &element); comma = ",") {
+        buf_put_text(out, comma);
+        merge(element, card, 0, out);
+    }
+    buf_put_byte(out, ']');
+}
+
+bool fault_override(struct slice answer, const char *list, const char *card, struct buf *out)
+{
+    struct json_value object = json_value_of(answer.bytes, answer.length), over = json_value_of(card, strlen(card));
+    struct json_value cards = list ? json_member(object, list) : (struct json_value){.kind = JSON_MISSING};
+    if (cards.kind != JSON_ARRAY) {
+        merge(object, over, 0, out);
         return !out->failed;
     }
-    buf_put_text(out, "{\"cards\":[");
     size_t cursor = 0;
-    for (bool first = true; json_next_element(list, &cursor, &element); first = false) {
-        if (!first)
-            buf_put_byte(out, ',');
-        override_object(element, members_over, out);
+    struct slice name;
+    struct json_value value;
+    buf_put_byte(out, '{');
+    for (const char *comma = ""; json_next_member(object, &cursor, &name, &value); comma = ",") {
+        buf_put_text(out, comma);
+        buf_put(out, name.bytes, name.length);
+        buf_put_byte(out, ':');
+        if (value.raw.bytes == cards.raw.bytes)
+            merge_list(value, over, out);
+        else
+            buf_put(out, value.raw.bytes, value.raw.length);
     }
-    buf_put_text(out, "]}");
+    buf_put_byte(out, '}');
     return !out->failed;
 }
 
@@ -83,31 +116,31 @@ static enum delivery_manner refuse_by(struct sandbox_call *call, int status, con
     return DELIVERY_ANSWER;
 }
 
-/* Replaces a successful answer by one with these members put over it. */
+/* Merges these members into a successful answer. */
 static void put_over(struct sandbox_call *call, const char *card)
 {
     struct sandbox *sandbox = call->sandbox;
+    const char *list = call_kind_target(call->kind) == TARGET_ISSUER ? sandbox->dialect->list : NULL;
     buf_reset(&sandbox->altered);
-    if (call->status && call->status < 300 && fault_override(buf_slice(&sandbox->body), card, &sandbox->altered)) {
+    if (call->answer.status && call->answer.status < 300 && sandbox->body.length &&
+        fault_override(buf_slice(&sandbox->body), list, card, &sandbox->altered)) {
         buf_reset(&sandbox->body);
         buf_put(&sandbox->body, sandbox->altered.bytes, sandbox->altered.length);
     }
 }
 
+/* The last four digits of the answer become others than those of the card's number. */
 static void contradict(struct sandbox_call *call)
 {
-    const struct buf *body = &call->sandbox->body;
-    struct json_value answer = json_value_of(body->bytes, body->length);
-    struct json_value list = json_member(answer, "cards");
-    size_t cursor = 0;
-    if (list.kind == JSON_ARRAY && !json_next_element(list, &cursor, &answer))
-        return;
-    char number[32] = "", card[40] = "{\"last4\":\"0000\"}";
-    size_t length = 0;
-    if (json_string(json_member(answer, "pan"), number, sizeof(number), &length) && length >= 4) {
-        for (size_t i = 0; i < 4; i++)
-            card[10 + i] = (char)('0' + (number[length - 4 + i] - '0' + 1) % 10);
-    }
+    const struct sandbox *sandbox = call->sandbox;
+    char number[LEDGER_NUMBER_SIZE] = "0000", card[80];
+    if (call->answer.card != SANDBOX_NO_CARD)
+        ledger_card_number(sandbox->ledger, call->answer.card, number);
+    char *last4 = number + strlen(number) - 4;
+    for (int i = 0; i < 4; i++)
+        last4[i] = (char)('0' + (last4[i] - '0' + 1) % 10);
+    const char *before = sandbox->dialect->last4_before, *after = sandbox->dialect->last4_after;
+    snprintf(card, sizeof(card), "%s%s%s", before, last4, after);
     put_over(call, card);
 }
 
@@ -126,12 +159,13 @@ static void pad(struct sandbox_call *call)
     buf_put_text(body, "\"}");
 }
 
-static void answer_ineligible(struct buf *body, const char *reason)
+static void answer_ineligible(struct sandbox_call *call, const char *reason)
 {
-    struct json_writer writer = json_writer_of(body);
+    struct json_writer writer = json_writer_of(&call->sandbox->body);
     json_open_object(&writer, NULL);
     json_add_bool(&writer, "eligible", false);
     json_add_text(&writer, "reason", reason);
+    core_put_issuer(call->sandbox, call->user, NULL, &writer);
     json_close_object(&writer);
 }
 
@@ -155,6 +189,7 @@ static enum delivery_manner misbehave(struct sandbox_call *call)
     case FAULT_delay:
     case FAULT_execute_twice:
     case FAULT_stale:
+    case FAULT_skip_row:
         return DELIVERY_ANSWER;
     case FAULT_status_then_execute:
         return refuse_by(call, 504, "gateway_timeout");
@@ -164,7 +199,7 @@ static enum delivery_manner misbehave(struct sandbox_call *call)
     case FAULT_execute_then_status:
         return refuse_by(call, 500, "fault");
     case FAULT_garbage:
-        call->status = 200;
+        call->answer.status = 200;
         buf_reset(body);
         buf_put_text(body, "{\"id\": \"ic_broken\", \"reference\": ");
         return DELIVERY_ANSWER;
@@ -172,20 +207,20 @@ static enum delivery_manner misbehave(struct sandbox_call *call)
         pad(call);
         return DELIVERY_ANSWER;
     case FAULT_wrong_reference:
-        put_over(call, "{\"reference\":\"00000000-0000-7000-8000-000000000000\"}");
+        put_over(call, call->sandbox->dialect->other_reference);
         return DELIVERY_ANSWER;
     case FAULT_contradictory:
         contradict(call);
         return DELIVERY_ANSWER;
     case FAULT_answer:
         if (call->fault->status)
-            call->status = call->fault->status;
+            call->answer.status = call->fault->status;
         return DELIVERY_ANSWER;
     case FAULT_redirect:
         return refuse_by(call, 302, "redirect");
     case FAULT_ineligible:
-        call->status = 200;
-        answer_ineligible(body, *call->fault->code ? call->fault->code : "user_blocked");
+        call->answer.status = 200;
+        answer_ineligible(call, *call->fault->code ? call->fault->code : "user_blocked");
         return DELIVERY_ANSWER;
     case FAULT_user_not_found:
         return refuse_by(call, 404, "user_not_found");
@@ -206,6 +241,8 @@ void fault_answer_apply(struct sandbox_call *call, struct delivery *delivery)
         buf_reset(&call->sandbox->body);
         buf_put_text(&call->sandbox->body, fault->body);
     }
+    for (size_t i = 0; i < ANSWER_HEADERS_MAX && *fault->headers[i].name; i++)
+        sandbox_answer_header(&call->answer, fault->headers[i].name, fault->headers[i].value);
     delivery->redirect = fault->kind == FAULT_redirect;
     memcpy(delivery->retry_after, fault->retry_after, sizeof(delivery->retry_after));
     if (fault->kind == FAULT_slow_body)

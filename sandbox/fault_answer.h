@@ -10,8 +10,8 @@
 
 /* The call has a fault. Changes call->status and sandbox->body, and sets how the answer is delivered. */
 void fault_answer_apply(struct sandbox_call *call, struct delivery *delivery);
-/* Writes `answer` with the members of `card` put over its own; null removes; in an answer {"cards":[...]}, each of
- * them. Both are checked JSON. */
-bool fault_override(struct slice answer, const char *card, struct buf *out);
+/* Writes `answer` with `card` merged into it: its members replace those of the answer, null removes, objects are
+ * merged (RFC 7396); in an answer with an array `list` (may be NULL), into each element of it. Both are checked JSON. */
+bool fault_override(struct slice answer, const char *list, const char *card, struct buf *out);
 
 #endif

@@ -24,8 +24,9 @@ static bool read_target(struct json_value value, struct fault *rule)
 
 static bool read_call(struct json_value value, struct fault *rule)
 {
-    static const enum call_kind calls[] = {CALL_CREATE, CALL_LOOKUP, CALL_CANCEL, CALL_CHECK, CALL_LINK, CALL_UNLINK};
-    char text[8];
+    static const enum call_kind calls[] = {CALL_CREATE,   CALL_LOOKUP, CALL_CANCEL, CALL_ACTIVATE, CALL_REVEAL,
+                                           CALL_RETRIEVE, CALL_CHECK,  CALL_LINK,   CALL_UNLINK};
+    char text[16];
     if (!json_string(value, text, sizeof(text), NULL))
         return false;
     rule->any_call = strcmp(text, "any") == 0;
@@ -137,6 +138,55 @@ static bool read_late_code(struct json_value value, struct fault *rule)
     return json_string(value, rule->late_code, sizeof(rule->late_code), NULL);
 }
 
+static must_check bool read_bool(struct json_value value, bool *ret_bool)
+{
+    *ret_bool = json_is_true(value);
+    return *ret_bool || json_is_false(value);
+}
+
+static bool read_stored(struct json_value value, struct fault *rule)
+{
+    return read_bool(value, &rule->is_stored);
+}
+
+static bool read_at_work(struct json_value value, struct fault *rule)
+{
+    return read_bool(value, &rule->is_at_work);
+}
+
+/* A token of RFC 9110, so that no name or value breaks the head of the answer. */
+static must_check bool is_header(const struct answer_header *header)
+{
+    for (const char *at = header->name; *at; at++) {
+        bool is_letter = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') || (*at >= '0' && *at <= '9');
+        if (!is_letter && *at != '-')
+            return false;
+    }
+    for (const char *at = header->value; *at; at++) {
+        if (*at < 0x20 || *at > 0x7e)
+            return false;
+    }
+    return *header->name != '\0';
+}
+
+static bool read_headers(struct json_value value, struct fault *rule)
+{
+    size_t cursor = 0, count = 0;
+    struct slice name;
+    struct json_value text;
+    if (value.kind != JSON_OBJECT)
+        return false;
+    while (json_next_member(value, &cursor, &name, &text)) {
+        struct answer_header header;
+        struct json_value as_text = {.kind = JSON_STRING, .raw = name};
+        if (count == ANSWER_HEADERS_MAX || !json_string(as_text, header.name, sizeof(header.name), NULL) ||
+            !json_string(text, header.value, sizeof(header.value), NULL) || !is_header(&header))
+            return false;
+        rule->headers[count++] = header;
+    }
+    return true;
+}
+
 static bool read_stale(struct json_value value, struct fault *rule)
 {
     return json_integer(value, 0, FAULT_DELAY_MAX_MS, &rule->stale_ms);
@@ -177,6 +227,9 @@ static const struct {
     {"late_ms", read_late},
     {"late_from", read_late_from},
     {"late_code", read_late_code},
+    {"stored", read_stored},
+    {"at_work", read_at_work},
+    {"headers", read_headers},
     {"stale_ms", read_stale},
     {"per_second", read_per_second},
     {"card", read_card},
@@ -198,10 +251,15 @@ static must_check bool check_sense(const struct fault *rule, const char **ret_wh
         why = "this fault is for call check";
     if (rule->kind == FAULT_link_refused && (rule->any_call || rule->call != CALL_LINK))
         why = "this fault is for call link";
-    bool changes = !rule->any_call && (rule->call == CALL_CREATE || rule->call == CALL_CANCEL ||
-                                       rule->call == CALL_LINK || rule->call == CALL_UNLINK);
+    bool changes_card =
+        !rule->any_call && (rule->call == CALL_CREATE || rule->call == CALL_ACTIVATE || rule->call == CALL_CANCEL);
+    bool changes = changes_card || (!rule->any_call && (rule->call == CALL_LINK || rule->call == CALL_UNLINK));
     if (fault_executes_late(rule) && !changes)
-        why = "this fault is for call create, cancel, link or unlink";
+        why = "this fault is for call create, activate, cancel, link or unlink";
+    if (rule->is_stored && (!changes_card || (rule->kind != FAULT_status && rule->kind != FAULT_execute_then_status)))
+        why = "stored is for status and execute_then_status, of call create, activate or cancel";
+    if (rule->is_at_work && (!changes_card || !fault_executes_late(rule)))
+        why = "at_work is for faults that execute late, of call create, activate or cancel";
     if (!fault_executes_late(rule) && (rule->late_ms >= 0 || rule->late_from_gone || *rule->late_code))
         why = "late_ms, late_from and late_code are for faults that execute late";
     if (rule->late_from_gone && rule->kind != FAULT_hang_then_execute)
@@ -210,6 +268,8 @@ static must_check bool check_sense(const struct fault *rule, const char **ret_wh
         why = "late_code is for call create";
     if (rule->kind == FAULT_stale && (rule->any_call || rule->call != CALL_LOOKUP || !rule->stale_ms))
         why = "this fault is for call lookup, and needs stale_ms";
+    if (rule->kind == FAULT_skip_row && (rule->any_call || rule->call != CALL_LOOKUP))
+        why = "this fault is for call lookup";
     if ((rule->kind == FAULT_limited) != (rule->per_second > 0))
         why = "limited needs per_second, and nothing else does";
     if (rule->kind == FAULT_answer && !rule->card && !rule->body && !rule->status)
@@ -262,6 +322,16 @@ static void add_text_given(struct json_writer *writer, const char *name, const c
         json_add_text(writer, name, text);
 }
 
+static void add_headers(struct json_writer *writer, const struct fault *rule)
+{
+    if (!*rule->headers[0].name)
+        return;
+    json_open_object(writer, "headers");
+    for (size_t i = 0; i < ANSWER_HEADERS_MAX && *rule->headers[i].name; i++)
+        json_add_text(writer, rule->headers[i].name, rule->headers[i].value);
+    json_close_object(writer);
+}
+
 static void add_times(struct json_writer *writer, const struct fault *rule)
 {
     if (rule->delay_ms >= 0)
@@ -295,6 +365,11 @@ void fault_rule_write(struct json_writer *writer, const struct fault *rule)
     add_text_given(writer, "detail", rule->detail);
     add_text_given(writer, "retry_after", rule->retry_after);
     add_times(writer, rule);
+    if (rule->is_stored)
+        json_add_bool(writer, "stored", true);
+    if (rule->is_at_work)
+        json_add_bool(writer, "at_work", true);
+    add_headers(writer, rule);
     if (rule->card)
         json_add_json(writer, "card", (struct slice){.bytes = rule->card, .length = strlen(rule->card)});
     if (rule->body)

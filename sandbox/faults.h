@@ -8,6 +8,13 @@
 #include "sandbox/calls.h"
 
 #define FAULTS_MAX 10000
+#define ANSWER_HEADERS_MAX 6 /* besides Retry-After and Location */
+
+/* One header of an answer of the stand-ins. An empty name ends a list. */
+struct answer_header {
+    char name[40], value[72];
+};
+
 #define FAULT_DELAY_MAX_MS (60 * 60 * 1000)
 
 /* kind, whether the call still takes effect, what the caller sees */
@@ -32,6 +39,7 @@
     X(contradictory, true, "executes, answers with a last4 that is not the pan's")                                    \
     X(limited, false, "answers status (default 429) to what exceeds per_second; the rest goes on to the next rule")   \
     X(stale, true, "lookup: answers what was true stale_ms ago")                                                      \
+    X(skip_row, true, "lookup: a list by offset begins one row later, as when rows moved meanwhile (adyen)")          \
     X(answer, true, "executes, answers with the members of card put over the true ones (null removes), or with body") \
     X(redirect, false, "answers 302 to /redirected")                                                                  \
     X(ineligible, false, "check: eligible is false, the reason is code (default user_blocked)")                       \
@@ -60,6 +68,9 @@ struct fault {
     int64_t late_ms;     /* how long a late execution waits; -1 = none given */
     bool late_from_gone; /* late_ms runs from when the caller left, otherwise from the call */
     char late_code[65];  /* the late execution is a refusal with this code, stored under the key; "" = it is not */
+    bool is_stored;      /* the answer is kept under the call's key */
+    bool is_at_work;     /* until its late execution the key is at work */
+    struct answer_header headers[ANSWER_HEADERS_MAX];
     int64_t stale_ms;
     double per_second;  /* calls that `limited` lets pass; 0 = none given */
     double granted;     /* of it: calls that may pass now */

@@ -15,10 +15,12 @@ static void drop_rows(struct ledger *ledger)
     store_rows_done(&ledger->links);
     store_rows_done(&ledger->unlinks);
     store_rows_done(&ledger->refusals);
+    store_rows_done(&ledger->keys);
     store_rows_done(&ledger->lates);
     store_index_done(&ledger->unlinks_by_request);
     store_index_done(&ledger->unlinks_by_card);
     store_index_done(&ledger->refusals_by_key);
+    store_index_done(&ledger->keys_by_key);
     store_index_done(&ledger->cards_by_key);
     store_index_done(&ledger->cards_by_reference);
     store_index_done(&ledger->links_by_request);
@@ -35,7 +37,8 @@ static must_check bool make_rows(struct ledger *ledger)
            store_rows_init(&ledger->refusals, sizeof(struct ledger_refusal_row)) &&
            store_rows_init(&ledger->lates, sizeof(struct ledger_late)) &&
            store_index_init(&ledger->unlinks_by_request) && store_index_init(&ledger->unlinks_by_card) &&
-           store_index_init(&ledger->refusals_by_key);
+           store_index_init(&ledger->refusals_by_key) && store_rows_init(&ledger->keys, sizeof(struct ledger_key)) &&
+           store_index_init(&ledger->keys_by_key);
 }
 
 struct ledger *ledger_new(uint64_t seed, int64_t key_lifetime_ms)
@@ -53,6 +56,11 @@ struct ledger *ledger_new(uint64_t seed, int64_t key_lifetime_ms)
     return ledger;
 }
 
+void ledger_set_id_form(struct ledger *ledger, enum card_id_form form)
+{
+    ledger->id_form = form;
+}
+
 void ledger_free(struct ledger *ledger)
 {
     if (!ledger)
@@ -67,6 +75,7 @@ bool ledger_reset(struct ledger *ledger)
         .seed = ledger->seed,
         .numbers = ledger->numbers,
         .key_lifetime_ms = ledger->key_lifetime_ms,
+        .id_form = ledger->id_form,
         .base = ledger->base + ledger->cards.count,
         .late_outstanding = ledger->late_outstanding,
     };
@@ -144,6 +153,11 @@ uint64_t ledger_leaks(const struct ledger *ledger)
 uint32_t ledger_references_with_two_cards(const struct ledger *ledger)
 {
     return ledger->references_with_two_cards;
+}
+
+uint32_t ledger_references_with_two_live_cards(const struct ledger *ledger)
+{
+    return ledger->references_with_two_live_cards;
 }
 
 uint32_t ledger_cards_linked_twice(const struct ledger *ledger)

@@ -13,28 +13,32 @@
 #define LEDGER_CARD_ID_SIZE CARD_ID_SIZE
 #define LEDGER_TEXT_MAX 255 /* keys, references, users */
 
-#define LEDGER_COUNTS(X)                                                                               \
-    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */                              \
-    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                                             \
-    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */                       \
-    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                                   \
-    X(ISSUER_LOOKUP, "issuer.lookup")                                                                  \
-    X(ISSUER_CANCEL, "issuer.cancel")                                                                  \
-    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                                      \
-    X(ISSUER_REFUSED, "issuer.refused")     /* malformed or without the credential */                  \
-    X(ISSUER_KEPT, "issuer.kept_refusal")   /* creates refused because their key was refused before */ \
-    X(ISSUER_LATE, "issuer.late")           /* creates and cancels executed late */                    \
-    X(CORE_CHECK, "core.check")                                                                        \
-    X(CORE_LINK, "core.link")         /* link calls that arrived */                                    \
-    X(CORE_LINKED, "core.linked")     /* links made */                                                 \
-    X(CORE_REPEATED, "core.repeated") /* same request, same link again */                              \
-    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                                   \
-    X(CORE_REFUSED, "core.refused")                                                                    \
-    X(CORE_UNLINK, "core.unlink")                       /* unlink calls that arrived */                \
-    X(CORE_UNLINKED, "core.unlinked")                   /* links taken back */                         \
-    X(CORE_LINK_AFTER_UNLINK, "core.link_after_unlink") /* links refused for that */                   \
-    X(CORE_LATE, "core.late")                           /* links and unlinks executed late */          \
-    X(STRAY, "stray")                                   /* calls of paths that do not exist */         \
+#define LEDGER_COUNTS(X)                                                                             \
+    X(ISSUER_CREATE, "issuer.create")     /* create calls that arrived */                            \
+    X(ISSUER_EXECUTED, "issuer.executed") /* cards made */                                           \
+    X(ISSUER_REPLAYED, "issuer.replayed") /* same key, same body: same answer */                     \
+    X(ISSUER_MISMATCH, "issuer.mismatch") /* same key, other body */                                 \
+    X(ISSUER_LOOKUP, "issuer.lookup")                                                                \
+    X(ISSUER_CANCEL, "issuer.cancel")                                                                \
+    X(ISSUER_CANCELLED, "issuer.cancelled") /* cards cancelled */                                    \
+    X(ISSUER_ACTIVATE, "issuer.activate")   /* calls that make a card active */                      \
+    X(ISSUER_ACTIVATED, "issuer.activated") /* cards made active */                                  \
+    X(ISSUER_REVEAL, "issuer.reveal")                                                                \
+    X(ISSUER_RETRIEVE, "issuer.retrieve")                                                            \
+    X(ISSUER_REFUSED, "issuer.refused")   /* malformed or without the credential */                  \
+    X(ISSUER_KEPT, "issuer.kept_refusal") /* creates refused because their key was refused before */ \
+    X(ISSUER_LATE, "issuer.late")         /* creates and cancels executed late */                    \
+    X(CORE_CHECK, "core.check")                                                                      \
+    X(CORE_LINK, "core.link")         /* link calls that arrived */                                  \
+    X(CORE_LINKED, "core.linked")     /* links made */                                               \
+    X(CORE_REPEATED, "core.repeated") /* same request, same link again */                            \
+    X(CORE_MISMATCH, "core.mismatch") /* same request, other link */                                 \
+    X(CORE_REFUSED, "core.refused")                                                                  \
+    X(CORE_UNLINK, "core.unlink")                       /* unlink calls that arrived */              \
+    X(CORE_UNLINKED, "core.unlinked")                   /* links taken back */                       \
+    X(CORE_LINK_AFTER_UNLINK, "core.link_after_unlink") /* links refused for that */                 \
+    X(CORE_LATE, "core.late")                           /* links and unlinks executed late */        \
+    X(STRAY, "stray")                                   /* calls of paths that do not exist */       \
     X(FAULTS, "faults")                                 /* calls that met a fault */
 
 enum ledger_count {
@@ -43,24 +47,30 @@ enum ledger_count {
 #undef X
 };
 
-enum ledger_card_status { LEDGER_ACTIVE, LEDGER_REPLACED, LEDGER_CANCELLED };
+/* Active, inactive and paused cards are live. */
+enum ledger_card_status { LEDGER_ACTIVE, LEDGER_REPLACED, LEDGER_CANCELLED, LEDGER_INACTIVE, LEDGER_PAUSED };
 
 /* Borrowed texts; all valid until ledger_reset(). */
 struct ledger_card {
     const char *key, *reference, *user_id;
+    const char *holder;  /* as the dialect names the user; NULL = the dialect has no holders */
+    const char *details; /* the dialect's own: a JSON object with what its answers repeat; NULL = none */
     int64_t made_ms;
-    int64_t changed_ms;   /* when status became what it is */
-    uint64_t fingerprint; /* of the body that made it */
-    uint32_t sends;       /* create calls with its key, the one that made it and those after */
-    uint8_t status;       /* enum ledger_card_status */
+    int64_t changed_ms;    /* when status became what it is */
+    uint64_t fingerprint;  /* of the body that made it */
+    uint32_t sends;        /* create calls with its key, the one that made it and those after */
+    uint8_t status;        /* enum ledger_card_status */
+    uint8_t status_before; /* the last change */
     bool is_reissue;
     bool is_late; /* made by a late execution */
 };
 
 struct ledger_order {
     struct slice key, reference, user_id;
-    struct slice replaces; /* the issuer's card id; empty = none */
-    struct slice body;     /* as sent: "same body" means the same bytes */
+    struct slice replaces;          /* the issuer's card id; empty = none */
+    struct slice body;              /* as sent: "same body" means the same bytes */
+    struct slice holder, details;   /* of struct ledger_card; empty = none */
+    enum ledger_card_status status; /* that the card begins with */
     bool is_reissue;
     bool is_late;
 };
@@ -89,6 +99,21 @@ struct ledger_unlink {
     bool is_late;
 };
 
+/* What the issuer remembers of a key of a dialect that stores answers. Borrowed texts, as above. */
+struct ledger_key {
+    const char *key;
+    const char *body; /* of the answer */
+    uint64_t fingerprint;
+    int64_t made_ms;
+    int status; /* of the answer; 0 = a call with this key is at work */
+};
+
+struct ledger_answer {
+    struct slice key, body;
+    uint64_t fingerprint;
+    int status;
+};
+
 /* A late execution, which its caller did not see: call is a static name (calls.h). */
 struct ledger_late {
     const char *call, *reference, *user_id;
@@ -115,6 +140,8 @@ const char *ledger_result_name(enum ledger_result result);
 struct ledger;
 
 struct ledger *ledger_new(uint64_t seed, int64_t key_lifetime_ms);
+/* How card ids look, CARD_ID_IC unless this is called; to be called before a card is made. */
+void ledger_set_id_form(struct ledger *ledger, enum card_id_form form);
 void ledger_free(struct ledger *ledger);
 /* Forgets cards, links, counts and leaks; card ids and numbers continue, so that none is ever given out twice. */
 must_check bool ledger_reset(struct ledger *ledger);
@@ -124,6 +151,13 @@ must_check bool ledger_reset(struct ledger *ledger);
  * refusal and no card. */
 enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
                                  uint32_t *ret_card);
+/* The same without a look at keys: always a new card. False: out of memory. The old card of a reissue stays as it is. */
+must_check bool ledger_make_card(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
+                                 uint32_t *ret_card);
+/* Stored answers. NULL = nothing is known of the key, or its lifetime is over. Valid until ledger_reset(). */
+const struct ledger_key *ledger_key_find(const struct ledger *ledger, struct slice key, int64_t now_ms);
+/* Keeps an answer, or (status 0) that a call is at work. What was known of the key is replaced; its age stays. */
+must_check bool ledger_key_put(struct ledger *ledger, const struct ledger_answer *answer, int64_t now_ms);
 /* A create call that the issuer refuses and remembers, for the key's lifetime. LEDGER_SAME: the key has a card, and
  * nothing changes; LEDGER_REFUSED: the refusal is stored. */
 enum ledger_result ledger_refuse(struct ledger *ledger, struct slice key, struct slice code, int64_t now_ms);
@@ -153,6 +187,13 @@ void ledger_card_id(const struct ledger *ledger, uint32_t card, char ret_id[LEDG
 must_check bool ledger_card_of_id(const struct ledger *ledger, struct slice id, uint32_t *ret_card);
 /* Walks the cards of a reference: *card starts at UINT32_MAX; false at the end. */
 bool ledger_next_of_reference(const struct ledger *ledger, struct slice reference, uint32_t *card);
+/* How many live cards the reference has; more than one is what must never be. */
+uint32_t ledger_live_cards(const struct ledger *ledger, struct slice reference);
+/* Replaces what the dialect keeps of the card. False: out of memory, and nothing is changed. */
+must_check bool ledger_set_details(struct ledger *ledger, uint32_t card, struct slice details);
+/* False: the card is cancelled, which is for ever, or has this status already. */
+bool ledger_set_status(struct ledger *ledger, uint32_t card, enum ledger_card_status status, int64_t now_ms);
+const char *ledger_status_name(enum ledger_card_status status);
 /* false if it is cancelled already. */
 bool ledger_cancel(struct ledger *ledger, uint32_t card, int64_t now_ms);
 /* The status that the card had then; false: it was not made yet. */
@@ -171,6 +212,7 @@ uint32_t ledger_live_links(const struct ledger *ledger); /* not taken back */
 uint32_t ledger_unlinks(const struct ledger *ledger);
 const struct ledger_unlink *ledger_unlink(const struct ledger *ledger, uint32_t unlink);
 uint32_t ledger_references_with_two_cards(const struct ledger *ledger);
+uint32_t ledger_references_with_two_live_cards(const struct ledger *ledger); /* now */
 uint32_t ledger_cards_linked_twice(const struct ledger *ledger);
 
 #endif

@@ -1,6 +1,7 @@
 /* The issuer's side of the ledger: cards, refusals of keys, and leaks of card numbers.
  *
  * Invariant: the newest card of a key is the one that the key stands for. */
+#include <stdio.h>
 #include <string.h>
 
 #include "sandbox/ledger_internal.h"
@@ -41,34 +42,59 @@ static must_check bool put_texts(struct ledger *ledger, const struct ledger_orde
     card->reference =
         is_same(order->key, order->reference) ? card->key : store_texts_put(&ledger->texts, order->reference);
     card->user_id = store_texts_put(&ledger->texts, order->user_id);
-    return card->key && card->reference && card->user_id;
+    if (order->holder.length)
+        card->holder = store_texts_put(&ledger->texts, order->holder);
+    if (order->details.length)
+        card->details = store_texts_put(&ledger->texts, order->details);
+    return card->key && card->reference && card->user_id && (card->holder || !order->holder.length) &&
+           (card->details || !order->details.length);
 }
 
-static uint32_t make_card(struct ledger *ledger, const struct ledger_order *order, uint64_t fingerprint, int64_t now_ms)
+static bool is_live(const struct ledger_card *card)
+{
+    return card->status != LEDGER_CANCELLED && card->status != LEDGER_REPLACED;
+}
+
+/* Cards without a reference belong to nothing that could have two of them. */
+static uint32_t count_cards(const struct ledger *ledger, struct slice reference, bool only_live)
+{
+    uint32_t count = 0;
+    for (uint32_t at = STORE_NONE; reference.length && ledger_next_of_reference(ledger, reference, &at);)
+        count += !only_live || is_live(ledger_card(ledger, at));
+    return count;
+}
+
+uint32_t ledger_live_cards(const struct ledger *ledger, struct slice reference)
+{
+    return count_cards(ledger, reference, true);
+}
+
+bool ledger_make_card(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms, uint32_t *ret_card)
 {
     if (ledger->base + ledger->cards.count >= CARD_NUMBERS)
-        return STORE_NONE;
+        return false;
     struct ledger_card *card = store_rows_add(&ledger->cards);
     if (!card)
-        return STORE_NONE;
+        return false;
     card->made_ms = card->changed_ms = now_ms;
-    card->fingerprint = fingerprint;
+    card->fingerprint = store_hash(~ledger->seed, order->body);
     card->sends = 1;
-    card->status = LEDGER_ACTIVE;
+    card->status = card->status_before = (uint8_t)order->status;
     card->is_reissue = order->is_reissue;
     card->is_late = order->is_late;
-    uint32_t siblings = 0;
-    for (uint32_t at = STORE_NONE; ledger_next_of_reference(ledger, order->reference, &at);)
-        siblings++;
+    uint32_t siblings = count_cards(ledger, order->reference, false);
+    uint32_t live_siblings = siblings ? count_cards(ledger, order->reference, true) : 0;
     if (!put_texts(ledger, order, card) ||
         !ledger_index_both(&ledger->cards_by_key, ledger_hash(ledger, order->key), &ledger->cards_by_reference,
                            ledger_hash(ledger, order->reference))) {
         store_rows_drop_last(&ledger->cards);
-        return STORE_NONE;
+        return false;
     }
-    if (siblings == 1)
-        ledger->references_with_two_cards++;
-    return ledger->cards.count - 1;
+    ledger->references_with_two_cards += siblings == 1;
+    ledger->references_with_two_live_cards += live_siblings == 1;
+    ledger_add(ledger, LEDGER_COUNT_ISSUER_EXECUTED);
+    *ret_card = ledger->cards.count - 1;
+    return true;
 }
 
 enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_order *order, int64_t now_ms,
@@ -91,17 +117,12 @@ enum ledger_result ledger_create(struct ledger *ledger, const struct ledger_orde
         ledger_add(ledger, LEDGER_COUNT_ISSUER_KEPT);
         return LEDGER_REFUSED;
     }
-    uint32_t made = make_card(ledger, order, fingerprint, now_ms);
-    if (made == STORE_NONE)
+    if (!ledger_make_card(ledger, order, now_ms, ret_card))
         return LEDGER_FULL;
     uint32_t replaced;
     if (order->is_reissue && ledger_card_of_id(ledger, order->replaces, &replaced) &&
-        ledger_card(ledger, replaced)->status == LEDGER_ACTIVE) {
-        ledger_card(ledger, replaced)->status = LEDGER_REPLACED;
-        ledger_card(ledger, replaced)->changed_ms = now_ms;
-    }
-    ledger_add(ledger, LEDGER_COUNT_ISSUER_EXECUTED);
-    *ret_card = made;
+        ledger_card(ledger, replaced)->status == LEDGER_ACTIVE)
+        (void)!ledger_set_status(ledger, replaced, LEDGER_REPLACED, now_ms); /* true: it was active */
     return LEDGER_MADE;
 }
 
@@ -135,7 +156,7 @@ const char *ledger_refusal(const struct ledger *ledger, struct slice key, int64_
 
 void ledger_note_send(struct ledger *ledger, struct slice key)
 {
-    uint32_t card = card_of_key(ledger, key);
+    uint32_t card = key.length ? card_of_key(ledger, key) : STORE_NONE;
     if (card != STORE_NONE)
         ledger_card(ledger, card)->sends++;
 }
@@ -144,19 +165,52 @@ bool ledger_status_at(const struct ledger_card *card, int64_t then_ms, enum ledg
 {
     if (card->made_ms > then_ms)
         return false;
-    *ret_status = card->changed_ms > then_ms ? LEDGER_ACTIVE : (enum ledger_card_status)card->status;
+    *ret_status = (enum ledger_card_status)(card->changed_ms > then_ms ? card->status_before : card->status);
+    return true;
+}
+
+bool ledger_set_details(struct ledger *ledger, uint32_t card, struct slice details)
+{
+    const char *stored = store_texts_put(&ledger->texts, details);
+    if (stored)
+        ledger_card(ledger, card)->details = stored;
+    return stored != NULL;
+}
+
+bool ledger_set_status(struct ledger *ledger, uint32_t card, enum ledger_card_status status, int64_t now_ms)
+{
+    struct ledger_card *row = ledger_card(ledger, card);
+    if (row->status == LEDGER_CANCELLED || row->status == status)
+        return false;
+    bool was_live = is_live(row);
+    row->status_before = row->status;
+    row->status = (uint8_t)status;
+    row->changed_ms = now_ms;
+    struct slice reference = {.bytes = row->reference, .length = strlen(row->reference)};
+    uint32_t live = was_live == is_live(row) ? 0 : ledger_live_cards(ledger, reference);
+    if (was_live && live == 1)
+        ledger->references_with_two_live_cards--;
+    if (!was_live && live == 2)
+        ledger->references_with_two_live_cards++;
+    if (status == LEDGER_CANCELLED)
+        ledger_add(ledger, LEDGER_COUNT_ISSUER_CANCELLED);
+    if (status == LEDGER_ACTIVE)
+        ledger_add(ledger, LEDGER_COUNT_ISSUER_ACTIVATED);
     return true;
 }
 
 bool ledger_cancel(struct ledger *ledger, uint32_t card, int64_t now_ms)
 {
-    struct ledger_card *row = ledger_card(ledger, card);
-    if (row->status == LEDGER_CANCELLED)
-        return false;
-    row->status = LEDGER_CANCELLED;
-    row->changed_ms = now_ms;
-    ledger_add(ledger, LEDGER_COUNT_ISSUER_CANCELLED);
-    return true;
+    return ledger_set_status(ledger, card, LEDGER_CANCELLED, now_ms);
+}
+
+const char *ledger_status_name(enum ledger_card_status status)
+{
+    static const char *const names[] = {
+        [LEDGER_ACTIVE] = "active",     [LEDGER_REPLACED] = "replaced", [LEDGER_CANCELLED] = "cancelled",
+        [LEDGER_INACTIVE] = "inactive", [LEDGER_PAUSED] = "paused",
+    };
+    return names[status];
 }
 
 /* ---- ids and numbers ---- */
@@ -168,13 +222,21 @@ void ledger_card_number(const struct ledger *ledger, uint32_t card, char ret_num
 
 void ledger_card_id(const struct ledger *ledger, uint32_t card, char ret_id[LEDGER_CARD_ID_SIZE])
 {
-    card_id_write(&ledger->numbers, ledger->base + card, ret_id);
+    if (ledger->id_form == CARD_ID_REFERENCE)
+        snprintf(ret_id, LEDGER_CARD_ID_SIZE, "%s", ledger_card(ledger, card)->reference);
+    else
+        card_id_write(&ledger->numbers, ledger->id_form, ledger->base + card, ret_id);
 }
 
 bool ledger_card_of_id(const struct ledger *ledger, struct slice id, uint32_t *ret_card)
 {
     uint64_t made;
-    if (!card_id_read(&ledger->numbers, id, &made) || made < ledger->base || made - ledger->base >= ledger->cards.count)
+    if (ledger->id_form == CARD_ID_REFERENCE) {
+        *ret_card = STORE_NONE;
+        return id.length > 0 && ledger_next_of_reference(ledger, id, ret_card);
+    }
+    if (!card_id_read(&ledger->numbers, ledger->id_form, id, &made) || made < ledger->base ||
+        made - ledger->base >= ledger->cards.count)
         return false;
     *ret_card = (uint32_t)(made - ledger->base);
     return true;

@@ -5,12 +5,6 @@
 
 #include "common/json/json_writer.h"
 
-static const char *const status_names[] = {
-    [LEDGER_ACTIVE] = "active",
-    [LEDGER_REPLACED] = "replaced",
-    [LEDGER_CANCELLED] = "cancelled",
-};
-
 static bool is_wanted(const struct ledger_range *range, const char *user_id, const char *reference)
 {
     return (!range->user_id || strcmp(range->user_id, user_id) == 0) &&
@@ -28,7 +22,11 @@ static void add_card(struct json_writer *writer, const struct ledger *ledger, ui
     json_add_text(writer, "key", card->key);
     json_add_text(writer, "user_id", card->user_id);
     json_add_text(writer, "kind", card->is_reissue ? "reissue" : "new");
-    json_add_text(writer, "status", status_names[card->status]);
+    json_add_text(writer, "status", ledger_status_name((enum ledger_card_status)card->status));
+    struct slice reference = {.bytes = card->reference, .length = strlen(card->reference)};
+    json_add_integer(writer, "live_of_reference", ledger_live_cards(ledger, reference));
+    if (card->holder)
+        json_add_text(writer, "holder", card->holder);
     json_add_integer(writer, "sends", card->sends);
     json_add_bool(writer, "late", card->is_late);
     json_close_object(writer);
@@ -157,6 +155,7 @@ bool ledger_report_summary(const struct ledger *ledger, struct buf *out)
     json_add_integer(&writer, "links", ledger_live_links(ledger));
     json_add_integer(&writer, "cards_linked_twice", ledger_cards_linked_twice(ledger));
     json_add_integer(&writer, "unlinks", ledger_unlinks(ledger));
+    json_add_integer(&writer, "references_with_two_live_cards", ledger_references_with_two_live_cards(ledger));
     add_counts(&writer, ledger);
     return end_report(&writer);
 }

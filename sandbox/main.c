@@ -13,10 +13,11 @@
 #include "common/base/backoff.h"
 #include "common/base/log.h"
 #include "common/base/sd.h"
+#include "common/config/config_value.h"
 #include "sandbox/control.h"
 #include "sandbox/core.h"
 #include "sandbox/delivery.h"
-#include "sandbox/issuer.h"
+#include "sandbox/dialect.h"
 #include "sandbox/listener.h"
 #include "sandbox/options.h"
 #include "sandbox/postponed.h"
@@ -67,7 +68,7 @@ static must_check bool open_listeners(struct program *program, const struct opti
         [LISTENER_ISSUER] = {.name = "issuer",
                              .listen = options->issuer_listen,
                              .body_max = BODY_MAX,
-                             .on_request = issuer_on_request},
+                             .on_request = program->sandbox.dialect->on_request},
         [LISTENER_CORE] = {.name = "core",
                            .listen = options->core_listen,
                            .body_max = BODY_MAX,
@@ -110,13 +111,34 @@ static must_check bool write_ports(const struct sandbox *sandbox, const char *pa
     return false;
 }
 
+static must_check bool choose_dialect(const struct options *options, const struct dialect **ret_dialect,
+                                      int64_t *ret_key_lifetime_ms, struct err *err)
+{
+    const struct dialect *dialect = dialect_find(options->dialect);
+    if (!dialect)
+        return err_set(err, ERR_USAGE, "--issuer: there is no issuer of that name; --help lists them");
+    if (options->ignores_keys && !dialect->may_ignore_keys)
+        return err_set(err, ERR_USAGE, "--ignore-keys: %s always honours keys", dialect->name);
+    if (options->hides_numbers && !dialect->may_hide_numbers)
+        return err_set(err, ERR_USAGE, "--hide-numbers: %s does not do that", dialect->name);
+    *ret_dialect = dialect;
+    *ret_key_lifetime_ms = options->key_lifetime_ms;
+    return options->key_lifetime_ms >= 0 ||
+           config_value_duration(dialect->key_lifetime, 0, INT64_MAX, ret_key_lifetime_ms, err);
+}
+
 static must_check bool start(struct program *program, const struct options *options, struct err *err)
 {
     struct sandbox *sandbox = &program->sandbox;
     uint64_t seed = options->seed >= 0 ? (uint64_t)options->seed : backoff_random();
     backoff_seed(seed);
-    if (!sandbox_init(sandbox, &program->loop, seed, options->key_lifetime_ms, err))
+    const struct dialect *dialect = NULL;
+    int64_t key_lifetime_ms = 0;
+    if (!choose_dialect(options, &dialect, &key_lifetime_ms, err) ||
+        !sandbox_init(sandbox, &program->loop, dialect, seed, key_lifetime_ms, err))
         return false;
+    sandbox->ignores_keys = options->ignores_keys;
+    sandbox->hides_numbers = options->hides_numbers;
     sandbox->latency_ms = options->latency_ms;
     if (options->credential_file && !secret_load(&sandbox->issuer_credential, options->credential_file, err))
         return false;

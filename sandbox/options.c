@@ -25,7 +25,14 @@ static const struct option_row {
     {"--ports-file", AT(ports_file), OPTION_TEXT, false, NULL, "FILE",
      "gets {\"issuer\":n,\"core\":n,\"control\":n} once all listen"},
     {"--seed", AT(seed), OPTION_NUMBER, false, NULL, "N", "same seed, same cards and same luck of faults with a rate"},
-    {"--key-lifetime", AT(key_lifetime_ms), OPTION_DURATION, false, "24h", "TIME", "how long the issuer knows a key"},
+    {"--issuer", AT(dialect), OPTION_TEXT, false, "generic", "NAME",
+     "whose API the issuer speaks: generic, stripe, lithic, marqeta or adyen"},
+    {"--key-lifetime", AT(key_lifetime_ms), OPTION_DURATION, false, NULL, "TIME",
+     "how long the issuer knows a key (24h; marqeta: for ever; adyen: 168h)"},
+    {"--ignore-keys", AT(ignores_keys), OPTION_SWITCH, false, NULL, NULL,
+     "the issuer does not honour Idempotency-Key (lithic, adyen)"},
+    {"--hide-numbers", AT(hides_numbers), OPTION_SWITCH, false, NULL, NULL,
+     "the issuer's program may not see card numbers (lithic)"},
     {"--credential-file", AT(credential_file), OPTION_TEXT, false, NULL, "FILE",
      "the bearer token that the issuer wants to see"},
     {"--core-credential-file", AT(core_credential_file), OPTION_TEXT, false, NULL, "FILE", "the same for core-api"},
@@ -104,7 +111,7 @@ static must_check bool read_option(struct options *options, int argc, char **arg
 
 bool options_read(int argc, char **argv, struct options *ret_options, struct err *err)
 {
-    struct options options = {.seed = -1};
+    struct options options = {.seed = -1, .key_lifetime_ms = -1};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         if (rows[i].otherwise && !set_value(&options, &rows[i], rows[i].otherwise, err))
             return false;

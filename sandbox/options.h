@@ -14,8 +14,9 @@ struct options {
     const char *issuer_listen, *core_listen, *control_listen;
     const char *ports_file, *credential_file, *core_credential_file;
     int64_t seed; /* -1 = a new one */
-    int64_t key_lifetime_ms, latency_ms;
-    bool quiet;
+    const char *dialect;
+    int64_t key_lifetime_ms, latency_ms; /* key_lifetime_ms: -1 = the dialect's */
+    bool ignores_keys, hides_numbers, quiet;
     /* of token */
     const char *user, *secret_file, *issuer, *audience, *config_file;
     int64_t expires_ms; /* may be negative */

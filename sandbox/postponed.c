@@ -10,7 +10,17 @@
 
 #define LATE_DEFAULT_MS 1000
 
-enum word { WORD_KEY, WORD_REFERENCE, WORD_USER, WORD_CARD, WORD_REPLACES, WORD_BODY, WORDS };
+enum word {
+    WORD_KEY,
+    WORD_REFERENCE,
+    WORD_USER,
+    WORD_CARD,
+    WORD_REPLACES,
+    WORD_BODY,
+    WORD_HOLDER,
+    WORD_DETAILS,
+    WORDS
+};
 
 struct postponed {
     struct postponed *previous, *next;
@@ -21,6 +31,8 @@ struct postponed {
     int64_t late_ms;
     bool waits_for_caller; /* the time runs from when the caller has left */
     bool is_reissue;
+    enum ledger_card_status status; /* that a card begins with */
+    uint64_t fingerprint;
     char code[65]; /* not empty: the execution is a refusal */
     struct slice words[WORDS];
     char text[]; /* of the words */
@@ -42,41 +54,33 @@ static void take_out(struct postponed *postponed)
     uv_close((uv_handle_t *)&postponed->timer, on_closed);
 }
 
-static enum ledger_result execute_create(const struct postponed *postponed, int64_t now_ms)
+static enum ledger_result execute_order(const struct postponed *postponed)
 {
-    struct ledger *ledger = postponed->sandbox->ledger;
     const struct slice *words = postponed->words;
-    if (*postponed->code) {
-        struct slice code = {.bytes = postponed->code, .length = strlen(postponed->code)};
-        return ledger_refuse(ledger, words[WORD_KEY], code, now_ms);
-    }
-    uint32_t card;
-    return ledger_create(ledger,
-                         &(struct ledger_order){
-                             .key = words[WORD_KEY],
-                             .reference = words[WORD_REFERENCE],
-                             .user_id = words[WORD_USER],
-                             .replaces = words[WORD_REPLACES],
-                             .body = words[WORD_BODY],
-                             .is_reissue = postponed->is_reissue,
-                             .is_late = true,
-                         },
-                         now_ms, &card);
-}
-
-static enum ledger_result execute_cancel(const struct postponed *postponed, int64_t now_ms)
-{
-    struct ledger *ledger = postponed->sandbox->ledger;
-    uint32_t card;
-    if (!ledger_card_of_id(ledger, postponed->words[WORD_CARD], &card))
-        return LEDGER_ABSENT;
-    return ledger_cancel(ledger, card, now_ms) ? LEDGER_MADE : LEDGER_SAME;
+    struct dialect_order order = {
+        .card = {.key = words[WORD_KEY],
+                 .reference = words[WORD_REFERENCE],
+                 .user_id = words[WORD_USER],
+                 .replaces = words[WORD_REPLACES],
+                 .body = words[WORD_BODY],
+                 .holder = words[WORD_HOLDER],
+                 .details = words[WORD_DETAILS],
+                 .status = postponed->status,
+                 .is_reissue = postponed->is_reissue,
+                 .is_late = true},
+        .card_id = words[WORD_CARD],
+        .fingerprint = postponed->fingerprint,
+    };
+    return dialect_execute_late(postponed->sandbox, postponed->kind, &order, postponed->code);
 }
 
 static enum ledger_result execute(const struct postponed *postponed)
 {
     struct ledger *ledger = postponed->sandbox->ledger;
-    int64_t now_ms = sandbox_now_ms(postponed->sandbox);
+    bool is_issuers = call_kind_target(postponed->kind) == TARGET_ISSUER;
+    ledger_add(ledger, is_issuers ? LEDGER_COUNT_ISSUER_LATE : LEDGER_COUNT_CORE_LATE);
+    if (is_issuers)
+        return execute_order(postponed);
     struct ledger_link_order link = {
         .request_id = postponed->words[WORD_REFERENCE],
         .user_id = postponed->words[WORD_USER],
@@ -84,12 +88,6 @@ static enum ledger_result execute(const struct postponed *postponed)
         .body = postponed->words[WORD_BODY],
         .is_late = true,
     };
-    ledger_add(ledger,
-               call_kind_target(postponed->kind) == TARGET_CORE ? LEDGER_COUNT_CORE_LATE : LEDGER_COUNT_ISSUER_LATE);
-    if (postponed->kind == CALL_CREATE)
-        return execute_create(postponed, now_ms);
-    if (postponed->kind == CALL_CANCEL)
-        return execute_cancel(postponed, now_ms);
     return postponed->kind == CALL_LINK ? ledger_put_link(ledger, &link) : ledger_put_unlink(ledger, &link);
 }
 
@@ -117,14 +115,18 @@ void postponed_add(struct sandbox_call *call, const struct postponed_execution *
 {
     struct sandbox *sandbox = call->sandbox;
     const struct fault *fault = call->fault;
-    bool is_create = call->kind == CALL_CREATE;
+    const struct ledger_order *order = &execution->order.card;
+    const struct ledger_link_order *link = &execution->link;
+    bool is_issuers = call_kind_target(call->kind) == TARGET_ISSUER;
     struct slice words[WORDS] = {
-        [WORD_KEY] = execution->order.key,
-        [WORD_REFERENCE] = is_create ? execution->order.reference : execution->link.request_id,
-        [WORD_USER] = is_create ? execution->order.user_id : execution->link.user_id,
-        [WORD_CARD] = call->kind == CALL_CANCEL ? execution->card_id : execution->link.card_id,
-        [WORD_REPLACES] = execution->order.replaces,
-        [WORD_BODY] = is_create ? execution->order.body : execution->link.body,
+        [WORD_KEY] = order->key,
+        [WORD_REFERENCE] = is_issuers ? order->reference : link->request_id,
+        [WORD_USER] = is_issuers ? order->user_id : link->user_id,
+        [WORD_CARD] = is_issuers ? execution->order.card_id : link->card_id,
+        [WORD_REPLACES] = order->replaces,
+        [WORD_BODY] = is_issuers ? order->body : link->body,
+        [WORD_HOLDER] = order->holder,
+        [WORD_DETAILS] = order->details,
     };
     size_t length = 0;
     for (size_t i = 0; i < WORDS; i++)
@@ -141,7 +143,9 @@ void postponed_add(struct sandbox_call *call, const struct postponed_execution *
         .call_number = call->number,
         .late_ms = fault->late_ms >= 0 ? fault->late_ms : LATE_DEFAULT_MS,
         .waits_for_caller = fault->late_from_gone,
-        .is_reissue = execution->order.is_reissue,
+        .is_reissue = order->is_reissue,
+        .status = order->status,
+        .fingerprint = execution->order.fingerprint,
     };
     memcpy(postponed->code, fault->late_code, sizeof(postponed->code));
     char *at = postponed->text;

@@ -4,16 +4,16 @@
 #define ISSUING_SANDBOX_POSTPONED_H
 
 #include "common/base/base.h"
+#include "sandbox/dialect.h"
 #include "sandbox/ledger.h"
 #include "sandbox/sandbox_call.h"
 
 struct postponed;
 
-/* What is to be executed, by kind: a create has order, a cancel card_id, a link and an unlink link. All texts are
- * copied. A call that arrives refused is not postponed. */
+/* What is to be executed: the issuer's calls have order, a link and an unlink link. All texts are copied. A call that
+ * arrives refused is not postponed. */
 struct postponed_execution {
-    struct ledger_order order;
-    struct slice card_id;
+    struct dialect_order order;
     struct ledger_link_order link;
 };
 

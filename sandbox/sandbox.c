@@ -2,27 +2,35 @@
 #include "sandbox/sandbox.h"
 
 #include "common/base/clock.h"
+#include "sandbox/dialect.h"
+#include "sandbox/holders.h"
 
 #define BODY_MAX (2 * 1024 * 1024)
 
-bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, uint64_t seed, int64_t key_lifetime_ms, struct err *err)
+bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, const struct dialect *dialect, uint64_t seed,
+                  int64_t key_lifetime_ms, struct err *err)
 {
-    *sandbox = (struct sandbox){.loop = loop};
+    *sandbox = (struct sandbox){.loop = loop, .dialect = dialect};
+    sandbox->started_wall_us = clock_wall_us();
+    sandbox->started_ms = clock_mono_ms();
     faults_init(&sandbox->faults);
     buf_init(&sandbox->body, BODY_MAX);
     buf_init(&sandbox->altered, BODY_MAX);
     sandbox->ledger = ledger_new(seed, key_lifetime_ms);
     sandbox->calls = calls_new();
-    if (!sandbox->ledger || !sandbox->calls) {
+    sandbox->holders = holders_new();
+    if (!sandbox->ledger || !sandbox->calls || !sandbox->holders) {
         sandbox_done(sandbox);
         return err_set(err, ERR_MEMORY, "out of memory");
     }
+    ledger_set_id_form(sandbox->ledger, dialect->card_ids);
     return true;
 }
 
 void sandbox_done(struct sandbox *sandbox)
 {
     ledger_free(sandbox->ledger);
+    holders_free(sandbox->holders);
     calls_free(sandbox->calls);
     faults_done(&sandbox->faults);
     secret_done(&sandbox->issuer_credential);

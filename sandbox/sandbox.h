@@ -15,25 +15,32 @@
 struct held_answer;
 struct postponed;
 struct listener;
+struct dialect;
+struct holders;
 
 enum sandbox_listener { LISTENER_ISSUER, LISTENER_CORE, LISTENER_CONTROL, LISTENERS };
 
 struct sandbox {
-    uv_loop_t *loop; /* borrowed */
+    uv_loop_t *loop;               /* borrowed */
+    const struct dialect *dialect; /* of the issuer */
     struct ledger *ledger;
+    struct holders *holders;
     struct calls *calls;
     struct faults faults;
     struct secret issuer_credential, core_credential; /* empty = anybody may call */
     int64_t latency_ms;                               /* before every answer of issuer and core */
     int64_t clock_advance_ms;                         /* POST /clock */
+    int64_t started_wall_us, started_ms;              /* the same moment on both clocks */
+    bool ignores_keys;                                /* the issuer does not honour Idempotency-Key */
+    bool hides_numbers;                               /* the issuer's program may not see card numbers */
     struct buf body, altered;    /* scratch of the one call that is being handled; an answer is sent from here */
     struct held_answer *held;    /* requests that are answered later, or never: delivery.c */
     struct postponed *postponed; /* calls that are executed later: postponed.c */
     struct listener *listeners[LISTENERS]; /* owned by main */
 };
 
-must_check bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, uint64_t seed, int64_t key_lifetime_ms,
-                             struct err *err);
+must_check bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, const struct dialect *dialect, uint64_t seed,
+                             int64_t key_lifetime_ms, struct err *err);
 void sandbox_done(struct sandbox *sandbox);
 /* The clock that keys grow old by: monotonic, plus what POST /clock added. */
 int64_t sandbox_now_ms(const struct sandbox *sandbox);

@@ -1,18 +1,27 @@
-/* See sandbox_call.h. Left out: what the true answer is (issuer.c, core.c), what a fault makes of it (fault_answer.c),
+/* See sandbox_call.h. Left out: what the true answer is (the dialects, core.c), what a fault makes of it (fault_answer.c),
  * how it is sent (delivery.c). */
 #include "sandbox/sandbox_call.h"
 
+#include <stdio.h>
 #include <strings.h>
 
 #include "common/base/clock.h"
 #include "common/json/json_writer.h"
 #include "sandbox/delivery.h"
+#include "sandbox/dialect.h"
 #include "sandbox/fault_answer.h"
 
 bool sandbox_call_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
                         enum call_kind kind, const struct call_words *words)
 {
-    *call = (struct sandbox_call){.sandbox = sandbox, .request = request, .kind = kind};
+    *call = (struct sandbox_call){
+        .sandbox = sandbox,
+        .request = request,
+        .kind = kind,
+        .user = words->user,
+        .key = words->key,
+        .answer.card = SANDBOX_NO_CARD,
+    };
     if (sandbox->faults.count) {
         /* A look-up names no user; an earlier call may have named the user of its reference. */
         struct slice user = words->user.length ? words->user : calls_user_of(sandbox->calls, words->reference);
@@ -40,13 +49,29 @@ bool sandbox_call_executes_late(const struct sandbox_call *call)
 
 void sandbox_call_refuse(struct sandbox_call *call, int status, const char *code, const char *detail)
 {
+    if (call_kind_target(call->kind) == TARGET_ISSUER) {
+        dialect_answer_error(call->sandbox, &call->answer, status, code, detail);
+        return;
+    }
     struct json_writer writer = json_writer_of(&call->sandbox->body);
-    call->status = status;
+    call->answer.status = status;
     buf_reset(&call->sandbox->body);
     json_open_object(&writer, NULL);
     json_add_text(&writer, "code", code);
     json_add_text(&writer, "detail", detail);
     json_close_object(&writer);
+}
+
+void sandbox_answer_header(struct sandbox_answer *answer, const char *name, const char *value)
+{
+    for (size_t i = 0; i < ANSWER_HEADERS_MAX; i++) {
+        struct answer_header *header = &answer->headers[i];
+        if (*header->name && strcasecmp(header->name, name) != 0)
+            continue;
+        snprintf(header->name, sizeof(header->name), "%s", name);
+        snprintf(header->value, sizeof(header->value), "%s", value);
+        return;
+    }
 }
 
 void sandbox_call_finish(struct sandbox_call *call)
@@ -58,7 +83,10 @@ void sandbox_call_finish(struct sandbox_call *call)
         fault_answer_apply(call, &delivery);
     if (sandbox->body.failed)
         sandbox_call_refuse(call, 500, "out_of_memory", "the sandbox has no memory left");
-    delivery.status = call->status;
+    if (call->fault && call->fault->is_stored)
+        dialect_store(call);
+    memcpy(delivery.headers, call->answer.headers, sizeof(delivery.headers));
+    delivery.status = call->answer.status;
     delivery.body = buf_slice(&sandbox->body);
     delivery_send(sandbox, call->request, call->number, &delivery);
 }

@@ -1,41 +1,61 @@
 /* See credential.h. */
 #include "worker/credential.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/secret.h"
 
 #define CREDENTIAL_MAX 4096
+#define PREFIX_MAX 64
 
 struct credential {
     int uses;
     struct secret header;
 };
 
-static bool make_header(const struct secret *token, const char *path, struct secret *ret_header, struct err *err)
+const struct credential_form credential_bearer = {.prefix = "Authorization: Bearer "};
+
+static bool check_line(const struct secret *text, const struct credential_form *form, const char *path, struct err *err)
 {
-    static const char prefix[] = "Authorization: Bearer ";
-    char line[sizeof(prefix) + CREDENTIAL_MAX];
-    if (token->length > CREDENTIAL_MAX || memchr(token->bytes, '\n', token->length) ||
-        memchr(token->bytes, '\r', token->length) || memchr(token->bytes, '\0', token->length))
+    if (text->length > CREDENTIAL_MAX || memchr(text->bytes, '\n', text->length) ||
+        memchr(text->bytes, '\r', text->length) || memchr(text->bytes, '\0', text->length))
         return err_set(err, ERR_CONFIG, "%s: a credential is one line of at most %d bytes", path, CREDENTIAL_MAX);
-    memcpy(line, prefix, sizeof(prefix) - 1);
-    memcpy(line + sizeof(prefix) - 1, token->bytes, token->length);
-    bool ok = secret_copy(ret_header, line, sizeof(prefix) - 1 + token->length, err);
+    if (form->is_base64 && !memchr(text->bytes, ':', text->length))
+        return err_set(err, ERR_CONFIG, "%s: there is no colon in it; this issuer takes name:password", path);
+    return true;
+}
+
+static bool make_header(const struct secret *text, const struct credential_form *form, struct secret *ret_header,
+                        struct err *err)
+{
+    char line[PREFIX_MAX + SECRET_BASE64_SIZE(CREDENTIAL_MAX)];
+    size_t length = strlen(form->prefix);
+    assert(length <= PREFIX_MAX);
+    memcpy(line, form->prefix, length);
+    if (form->is_base64) {
+        secret_base64(text->bytes, text->length, line + length);
+        length += SECRET_BASE64_SIZE(text->length) - 1;
+    } else {
+        memcpy(line + length, text->bytes, text->length);
+        length += text->length;
+    }
+    bool ok = secret_copy(ret_header, line, length, err);
     secret_wipe(line, sizeof(line));
     return ok;
 }
 
-bool credential_load(const char *path, struct credential **ret_credential, struct err *err)
+bool credential_load(const char *path, const struct credential_form *form, struct credential **ret_credential,
+                     struct err *err)
 {
-    struct secret token = {0};
-    if (!secret_load(&token, path, err))
+    struct secret text = {0};
+    if (!secret_load(&text, path, err))
         return false;
     struct credential *credential = calloc(1, sizeof(*credential));
-    bool ok = credential ? make_header(&token, path, &credential->header, err)
+    bool ok = credential ? check_line(&text, form, path, err) && make_header(&text, form, &credential->header, err)
                          : err_set(err, ERR_MEMORY, "no memory for a credential");
-    secret_done(&token);
+    secret_done(&text);
     if (!ok) {
         free(credential);
         return false;

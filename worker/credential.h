@@ -10,16 +10,20 @@ struct credential;
 
 /* How a credential is written into its header line. */
 struct credential_form {
-    const char *prefix; /* static: "Authorization: Bearer ", "X-API-Key: " */
+    const char *prefix; /* static, at most 64 bytes: "Authorization: Bearer ", "X-API-Key: " */
     bool is_base64;     /* Basic: the file holds name:password */
 };
 
-/* The file holds one line of at most 4096 bytes. The caller holds the one use; credential_release() gives it back. */
-must_check bool credential_load(const char *path, struct credential **ret_credential, struct err *err);
+extern const struct credential_form credential_bearer;
+
+/* The file holds one line of at most 4096 bytes; with is_base64 there is a colon in it. The caller holds the one use;
+ * credential_release() gives it back. */
+must_check bool credential_load(const char *path, const struct credential_form *form,
+                                struct credential **ret_credential, struct err *err);
 struct credential *credential_hold(struct credential *credential); /* NULL = NULL */
 /* The last release wipes and frees it. NULL is accepted. */
 void credential_release(struct credential *credential);
-/* "Authorization: Bearer ...", borrowed; NULL for NULL. */
+/* The whole line, "Authorization: Bearer ...", borrowed; NULL for NULL. */
 const char *credential_header(const struct credential *credential);
 
 #endif

@@ -13,6 +13,7 @@
 #include "worker/worker_metrics.h"
 
 #define LEASE_SLACK_MAX_MS 500
+#define KEPT_MAX 4096 /* as outbox_events.issuer_parameters */
 #define CLOCK_STEP_US 1000000 /* our two clocks may drift apart by so much during an attempt */
 
 static void start_step(struct flow *flow);
@@ -41,6 +42,8 @@ static void free_slot(struct flow *flow)
 {
     assert(!flow->holds_ticket && flow->wait == FLOW_WAIT_NONE);
     issuer_card_wipe(&flow->card);
+    issuer_lookup_forget(&flow->lookup);
+    buf_done(&flow->kept);
     flow->is_busy = false;
     flow->env->on_ended(flow->env->context, flow);
 }
@@ -58,6 +61,20 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
     free_slot(flow);
 }
 
+/* The parameters that the issuer was told, for the event to keep: an unknown outcome is repeated, or looked up, with the
+ * same ones, and so is what is left to do for a stored card. NULL = none. */
+static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
+{
+    bool is_over = flow->end.status == OUTBOX_COMPLETED || flow->end.status == OUTBOX_REJECTED;
+    if (kind != WRITE_MARK && (kind != WRITE_END || is_over || (!flow->unknown && !flow->is_saved)))
+        return NULL;
+    buf_init(&flow->kept, KEPT_MAX);
+    if (event_parameters_write(&flow->parameters, flow->env->parameters, &flow->kept))
+        return flow->kept.bytes;
+    log_warning("no memory to keep what the issuer was told of the user", LOG_TEXT("event_id", flow->event_text));
+    return NULL; /* core-api is asked again */
+}
+
 /* The one place where a write is made. on_written is called exactly once, from the loop. */
 static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait wait,
                          void (*on_written)(struct write_op *op, enum write_result result, const char *why))
@@ -69,6 +86,7 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
         .deadline_ms = flow->lease_until_ms,
         .save = &flow->save,
         .cancel_code = flow->pending_code,
+        .parameters = parameters_to_keep(flow, kind),
         .end = &flow->end,
         .on_written = on_written,
     };
@@ -126,6 +144,7 @@ static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
 {
     if (verdict->reason != LOOKUP_NONE) {
         assert(verdict->code != flow->pending_code);
+        issuer_lookup_forget(&flow->lookup);
         flow->lookup_reason = verdict->reason;
         if (verdict->code)
             snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", verdict->code);
@@ -263,8 +282,10 @@ static bool may_create(struct flow *flow)
         divert_to(flow, STEP_LOOKUP, flow->deferred_age_ms >= 0 ? LOOKUP_EXHAUSTED : LOOKUP_KEY_EXPIRED);
         return false;
     }
-    if (flow->unknown && !flow->is_looked_up && may_be_older(flow)) {
-        divert_to(flow, STEP_LOOKUP, LOOKUP_BEFORE_SENDING);
+    const struct issuer_profile *profile = flow->env->parameters->profile;
+    bool must_settle = may_be_older(flow) || !profile->key_is_trusted;
+    if (flow->unknown && !flow->is_looked_up && (must_settle || profile->looks_first)) {
+        divert_to(flow, STEP_LOOKUP, must_settle ? LOOKUP_BEFORE_SENDING : LOOKUP_FIRST);
         return false;
     }
     if (flow->attempt > config->retry.max_attempts) { /* its last attempt was lost with its worker */
@@ -381,12 +402,19 @@ static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
     }
 }
 
+/* What these calls are refused for, such as a credential that may not read numbers, proves nothing about creates. */
+static bool is_aside(enum flow_step step)
+{
+    return step == STEP_LOOKUP || step == STEP_ACTIVATE || step == STEP_REVEAL || step == STEP_RETIRE ||
+           step == STEP_VERIFY;
+}
+
 static void enter_target(struct flow *flow)
 {
     static_assert(STEP_COUNT <= TARGET_KINDS, "a step is a kind of call");
     flow->ticket.on_admitted = on_admitted;
     flow->ticket.kind = (int)flow->step;
-    flow->ticket.is_aside = flow->step == STEP_LOOKUP;
+    flow->ticket.is_aside = is_aside(flow->step);
     flow->ticket.event_id = flow->event_id;
     switch (target_enter(&flow_peer(flow)->target, &flow->ticket)) {
     case TARGET_ADMITTED:
@@ -408,6 +436,7 @@ static void on_step_written(struct write_op *op, enum write_result result, const
 {
     struct flow *flow = container_of(op, struct flow, write);
     end_wait(flow, FLOW_WAIT_WRITE);
+    buf_done(&flow->kept);
     flow->write_result = result;
     if (result == WRITE_GIVEN_UP)
         log_error("a write was given up before the lease ended", LOG_TEXT("event_id", flow->event_text),
@@ -425,6 +454,27 @@ static void start_write(struct flow *flow)
                                                   .wait_ms = -1});
 }
 
+/* What the call to the issuer is built from is known. False: the attempt went elsewhere. */
+static bool has_parameters(struct flow *flow)
+{
+    const struct parameters_env *env = flow->env->parameters;
+    enum issuer_call call = flow_step_call(flow->step);
+    if (event_parameters_must_ask(&flow->parameters, env, call)) {
+        flow->asks_for = flow->step;
+        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_GO, .step = STEP_CHECK});
+        return false;
+    }
+    const char *missing = issuer_parameters_missing_for(env->profile, &flow->parameters.values, call);
+    if (!missing)
+        return true;
+    event_parameters_missing(missing, &flow->outcome);
+    struct flow_verdict verdict = {.kind = FLOW_RETRY, .code = flow->outcome.code, .wait_ms = -1};
+    if (flow->step == STEP_LOOKUP && flow->unknown && flow_is_expired(flow, clock_mono_ms()))
+        verdict = (struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"};
+    apply_verdict(flow, verdict);
+    return false;
+}
+
 static void start_step(struct flow *flow)
 {
     const struct peer *peer = flow_peer(flow);
@@ -434,6 +484,8 @@ static void start_step(struct flow *flow)
         return;
     }
     if (flow->step == STEP_CHECK && issuer_is_closed(flow))
+        return;
+    if (flow_step_call(flow->step) != ISSUER_CALLS && !has_parameters(flow))
         return;
     if (lease_lasts(flow, 2 * peer->timeout_ms)) /* the time in the queue, and the call */
         enter_target(flow);
@@ -470,6 +522,9 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
     flow->is_readable = payload_is_usable;
     flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
     flow->was_cancelled = flow->may_arrive = flow->sent_create = flow->is_looked_up = flow->end_is_held = false;
+    flow->card_is_seen = false;
+    flow->asks_for = flow->verifies = STEP_COUNT;
+    issuer_lookup_forget(&flow->lookup);
     flow->wall_offset_us = clock_wall_us() - clock_mono_us();
     flow->lookup_reason = LOOKUP_NONE;
     flow->outcome = (struct outcome){0};

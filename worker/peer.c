@@ -106,6 +106,7 @@ void peers_open(struct peers *peers, const struct peers_options *options)
                 .timeout_ms = config->issuer.timeout_ms,
                 .may_be_http2 = may_be_http2 && config->issuer.http2,
                 .credential_file = config->issuer.credential_file,
+                .credential_form = options->issuer_credential ? options->issuer_credential : &credential_bearer,
                 .certificate_file = config->issuer.client_cert_file,
                 .key_file = config->issuer.client_key_file,
             },
@@ -116,6 +117,7 @@ void peers_open(struct peers *peers, const struct peers_options *options)
                 .timeout_ms = config->core.timeout_ms,
                 .may_be_http2 = may_be_http2 && config->core.http2,
                 .credential_file = config->core.credential_file,
+                .credential_form = &credential_bearer,
                 .certificate_file = config->core.client_cert_file,
                 .key_file = config->core.client_key_file,
             },
@@ -129,7 +131,7 @@ bool peer_load_credential(struct peer *peer, struct err *err)
     struct credential *fresh = NULL;
     if (!peer->credential_file)
         return true;
-    if (!credential_load(peer->credential_file, &fresh, err))
+    if (!credential_load(peer->credential_file, peer->credential_form, &fresh, err))
         return err_prefix(err, "%s.credential_file", peer->name);
     credential_release(peer->credential); /* calls in flight hold theirs */
     peer->credential = fresh;

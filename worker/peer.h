@@ -27,8 +27,9 @@ struct peer {
     struct target target;
     /* private */
     const char *credential_file, *certificate_file, *key_file; /* NULL = none; borrowed from the configuration */
-    struct credential *credential;                             /* NULL = none */
-    struct client_certificate *certificate;                    /* NULL = none */
+    const struct credential_form *credential_form;
+    struct credential *credential;          /* NULL = none */
+    struct client_certificate *certificate; /* NULL = none */
     struct http_client *http;
     struct metrics *metrics;
     struct call_series calls;         /* what answers are counted in */
@@ -48,6 +49,7 @@ struct peers_options {
     const struct config *config;
     struct http_client *http; /* must live until the peers are closed, as config and metrics */
     struct metrics *metrics;
+    const struct credential_form *issuer_credential; /* by its profile; static. NULL = Bearer, as core-api's */
     /* A breaker changed its state, a rest began, or another call may start. From within target_leave() and from the
      * loop. */
     void (*on_capacity_changed)(void *context);

@@ -71,6 +71,8 @@ static enum http_method method_of(struct slice text)
         return HTTP_POST;
     if (slice_is(text, "HEAD"))
         return HTTP_HEAD;
+    if (slice_is(text, "PATCH"))
+        return HTTP_PATCH;
     return HTTP_OTHER;
 }
 

@@ -8,10 +8,12 @@
 #define HTTP_GET LLHTTP_GET
 #define HTTP_HEAD LLHTTP_HEAD
 #define HTTP_POST LLHTTP_POST
+#define HTTP_PATCH LLHTTP_PATCH
 #include <llhttp.h>
 #undef HTTP_GET
 #undef HTTP_HEAD
 #undef HTTP_POST
+#undef HTTP_PATCH
 
 /* What a request line has besides its target. */
 #define HTTP_REQUEST_LINE_EXTRA (HTTP_METHOD_MAX + sizeof("  HTTP/1.1\r\n") - 1)

@@ -18,7 +18,7 @@
 
 struct http_server;
 
-enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_OTHER };
+enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PATCH, HTTP_OTHER };
 
 #define HTTP_HEADERS_MAX 64
 #define HTTP_NOTE_SIZE 144

@@ -204,6 +204,24 @@ static const struct answer {
      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nRetry-After: 9\r\n\r\n"
      "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
      HTTP_PEER_GOES_ON},
+    {"/noted-interim",
+     "HTTP/1.1 103 Early Hints\r\nStripe-Should-Retry: false\r\n\r\n"
+     "HTTP/1.1 500 No\r\nTransient-Error: true\r\nContent-Length: 2\r\n\r\nno",
+     HTTP_PEER_GOES_ON},
+    {"/noted-trailer",
+     "HTTP/1.1 500 No\r\nTransient-Error: true\r\nTransfer-Encoding: chunked\r\n\r\n"
+     "2\r\nno\r\n0\r\nStripe-Should-Retry: false\r\nTransient-Error: false\r\n\r\n",
+     HTTP_PEER_GOES_ON},
+    {"/noted-false-status",
+     "HTTP/1.1 500 No\r\nTransient-Error: true\r\nTransfer-Encoding: chunked\r\n\r\n"
+     "2\r\nno\r\n0\r\nHTTP/1.1 100 X: y\r\nStripe-Should-Retry: false\r\nTransient-Error: false\r\n\r\n",
+     HTTP_PEER_GOES_ON},
+    {"/noted-redirect", "HTTP/1.1 302 Found\r\nLocation: /noted-interim\r\nContent-Length: 0\r\n\r\n",
+     HTTP_PEER_GOES_ON},
+    {"/noted-folded",
+     "HTTP/1.1 500 No\r\nTransient-Error: true\r\nStripe-Should-Retry: tr\r\n ue\r\nContent-Length: 0\r\n\r\n",
+     HTTP_PEER_GOES_ON},
+    {"/noted-cut", "HTTP/1.1 500 No\r\nTransient-Error: true\r\nContent-Length: 5\r\n\r\nno", HTTP_PEER_CLOSES},
     {"/upgrade", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: tea\r\nConnection: upgrade\r\n\r\n", HTTP_PEER_CLOSES},
     {"/encoded", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08!",
      HTTP_PEER_GOES_ON},

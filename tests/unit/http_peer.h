@@ -80,7 +80,7 @@ extern struct http_peer {
     atomic_int http2_requests;           /* those */
     char client[64];                     /* the common name of who sent the last request; "" = no certificate */
     atomic_int pieces;                   /* of floods, sent */
-    char answer_header[256];             /* for /header */
+    char answer_header[1024];            /* for /header */
     enum http2_act acts[HTTP2_ACTS_MAX]; /* for the first requests over HTTP/2; all others are answered */
     int acts_count;
     bool hides_length;                            /* no Content-Length with half an answer over HTTP/2 */

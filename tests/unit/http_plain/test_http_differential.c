@@ -174,9 +174,11 @@ struct reading {
     char body[2 * TEXT_MAX];
     bool is_whole, is_json;
     int64_t retry_after_ms;
+    struct http_call noting; /* for its noted headers only */
 };
 
 static CURLM *multi;
+static const char *const noted_headers[] = {"retry-after", "content-type", "connection", "x", NULL};
 
 static size_t on_body(char *bytes, size_t one, size_t length, void *context)
 {
@@ -195,9 +197,11 @@ static size_t on_header(char *bytes, size_t one, size_t length, void *context)
     if (length >= 5 && memcmp(bytes, "HTTP/", 5) == 0) {
         reading->retry_after_ms = -1;
         reading->is_json = reading->is_whole = false;
+        http_call_begin_answer(&reading->noting);
     } else if (bytes[0] == '\r' || bytes[0] == '\n') {
         reading->is_whole = true;
     } else if (!reading->is_whole && http_split_header(line, &name, &value)) {
+        http_call_read_header(&reading->noting, name, value);
         if (http_same_word(name, "retry-after"))
             reading->retry_after_ms = http_retry_after_ms(value, clock_wall_us() / 1000);
         else if (http_same_word(name, "content-type"))
@@ -233,6 +237,8 @@ static void read_by_curl(const char *bytes, size_t length, struct reading *readi
     reading->length = 0;
     reading->retry_after_ms = -1;
     reading->is_whole = reading->is_json = false;
+    reading->noting.noted_headers = noted_headers;
+    http_call_begin_answer(&reading->noting);
     reading->code = CURLE_OK;
     ck_assert_int_eq(curl_multi_add_handle(multi, easy), CURLM_OK);
     while (curl_multi_perform(multi, &running) == CURLM_OK && running) {
@@ -261,7 +267,9 @@ enum end { CLOSES, RESETS, WAITS, ENDS };
 
 static void read_by_us(const char *bytes, size_t length, enum end end, struct scripted_call *call)
 {
-    scripted_call(call, "/spoilt");
+    scripted_prepare(call, "POST", "/spoilt");
+    call->call.noted_headers = noted_headers;
+    scripted_start(call);
     int fd = scripted_accept();
     scripted_receive_any(fd);
     for (size_t at = 0, part; at < length; at += part) {
@@ -323,6 +331,9 @@ static void expect_no_more_than_curl(const char *bytes, size_t length, const str
     ck_assert_msg(call->retry_after_ms == reading->retry_after_ms && call->answer_is_json == reading->is_json,
                   "ours: %lld, %d; libcurl: %lld, %d: %s", (long long)call->retry_after_ms, (int)call->answer_is_json,
                   (long long)reading->retry_after_ms, (int)reading->is_json, shown(bytes, length));
+    for (int i = 0; i < HTTP_NOTED_MAX; i++)
+        ck_assert_msg(strcmp(call->noted[i], reading->noting.noted[i]) == 0, "%s, ours: \"%s\"; libcurl: \"%s\": %s",
+                      noted_headers[i], call->noted[i], reading->noting.noted[i], shown(bytes, length));
 }
 
 START_TEST(what_is_an_answer_to_us_is_the_same_answer_to_libcurl)

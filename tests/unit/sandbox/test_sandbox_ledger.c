@@ -165,7 +165,7 @@ START_TEST(card_ids_lead_back_to_their_card_and_strange_ones_to_none)
         ck_assert_uint_eq(found, card);
         ck_assert_uint_eq(strcspn(id, "0123456789"), strlen(id));
     }
-    id[LEDGER_CARD_ID_SIZE - 2] = 't';
+    id[strlen(id) - 1] = 't';
     ck_assert(!ledger_card_of_id(ledger, slice_of(id), &found)); /* number 63 was never made */
     ck_assert(!ledger_card_of_id(ledger, SLICE("ic_0000000000000000"), &found));
     ck_assert(!ledger_card_of_id(ledger, SLICE("ic_"), &found));

@@ -35,6 +35,7 @@ static void set_up(void)
     env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock};
     flow = (struct flow){.env = &env, .event_id = {.bytes = {2}}, .attempt = 1, .claimed_ms = NOW_MS - SECOND};
     flow.sent_age_ms = flow.deferred_age_ms = flow.settle_age_ms = -1;
+    flow.asks_for = flow.verifies = STEP_COUNT;
 }
 
 static void another_was_answered(enum flow_step step, int64_t at_ms)

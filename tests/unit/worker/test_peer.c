@@ -4,6 +4,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,6 +44,20 @@ static void write_file(const char *text)
     ck_assert_int_eq(chmod(path, 0600), 0);
 }
 
+static void open_peers(const struct credential_form *issuer_credential)
+{
+    struct peers_options options = {
+        .loop = &loop,
+        .config = &config,
+        .http = http,
+        .metrics = metrics,
+        .issuer_credential = issuer_credential,
+        .on_capacity_changed = on_capacity_changed,
+        .context = &peers,
+    };
+    peers_open(&peers, &options);
+}
+
 static void set_up(void)
 {
     (void)snprintf(path, sizeof(path), "/tmp/test_peer.%ld", (long)getpid());
@@ -56,15 +71,7 @@ static void set_up(void)
     metrics = worker_metrics_new();
     struct http_client_options client = {.connections_max = 1, .answer_max = 1024};
     ck_assert(http_client_open(&loop, &client, &http, NULL));
-    struct peers_options options = {
-        .loop = &loop,
-        .config = &config,
-        .http = http,
-        .metrics = metrics,
-        .on_capacity_changed = on_capacity_changed,
-        .context = &peers,
-    };
-    peers_open(&peers, &options);
+    open_peers(NULL);
 }
 
 static void on_closed(void *context)
@@ -73,10 +80,18 @@ static void on_closed(void *context)
     open_count--;
 }
 
+static void close_peers(void)
+{
+    open_count++;
+    peers_close(&peers, on_closed, NULL);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(open_count, 0);
+}
+
 static void tear_down(void)
 {
-    open_count = 2;
-    peers_close(&peers, on_closed, NULL);
+    close_peers();
+    open_count = 1;
     http_client_close(http, on_closed, NULL);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(open_count, 0);
@@ -136,6 +151,25 @@ START_TEST(a_credential_that_cannot_be_used_leaves_the_old_one_in_force)
 }
 END_TEST
 
+START_TEST(the_issuer_gets_its_credential_in_its_own_form_and_core_api_as_ever)
+{
+    static const struct credential_form basic = {.prefix = "Authorization: Basic ", .is_base64 = true};
+    struct err err = {0};
+    close_peers();
+    config.core.credential_file = path;
+    open_peers(&basic);
+    write_file("name:password\n");
+    ck_assert(peer_load_credential(&peers.issuer, &err));
+    ck_assert(peer_load_credential(&peers.core, &err));
+    ck_assert_str_eq(credential_header(peers.issuer.credential), "Authorization: Basic bmFtZTpwYXNzd29yZA==");
+    ck_assert_str_eq(credential_header(peers.core.credential), "Authorization: Bearer name:password");
+    write_file("a token\n");
+    ck_assert(!peer_load_credential(&peers.issuer, &err));
+    ck_assert_ptr_eq(strstr(err.message, "issuer.credential_file: /tmp/test_peer."), err.message);
+    ck_assert_str_eq(credential_header(peers.issuer.credential), "Authorization: Basic bmFtZTpwYXNzd29yZA==");
+}
+END_TEST
+
 START_TEST(a_peer_without_a_credential_is_called_without_one)
 {
     struct err err = {0};
@@ -155,6 +189,7 @@ int main(void)
     tcase_add_loop_test(tcase, waiting_calls_go_on_by_themselves_when_a_rest_is_over, 0, 2);
     tcase_add_test(tcase, each_peer_shows_its_own_breaker);
     tcase_add_test(tcase, a_credential_that_cannot_be_used_leaves_the_old_one_in_force);
+    tcase_add_test(tcase, the_issuer_gets_its_credential_in_its_own_form_and_core_api_as_ever);
     tcase_add_test(tcase, a_peer_without_a_credential_is_called_without_one);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

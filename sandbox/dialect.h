@@ -1,0 +1,152 @@
+/* How one issuer speaks: what its calls, answers, errors, ids, credentials and keys look like. A dialect is a table of
+ * this form and the functions it names, in a file of its own (dialect_NAME.c); `--issuer=NAME` chooses it. The ledger
+ * (what calls do), the faults (what goes wrong), and the control listener are the same for every dialect.
+ *
+ * A handler of a dialect is written like this (dialect_lithic.c is a short example):
+ *
+ *     static void create(struct sandbox *sandbox, struct http_request *request)
+ *     {
+ *         struct dialect_order order = {.body = request->body};
+ *         const char *wrong = read_create(sandbox, request, &order);    reads what it can, also of a bad body
+ *         struct sandbox_call call;
+ *         if (dialect_begin(&call, sandbox, request, CALL_CREATE, &order)) {
+ *             if (wrong)
+ *                 dialect_refuse(&call, 400, "bad_request", wrong);     a refusal that no key keeps
+ *             else
+ *                 dialect_take(&call, &order);                          keys, execute(), now or later or twice
+ *         }
+ *         sandbox_call_finish(&call);
+ *     }
+ *
+ * Calls that change nothing (lookup, reveal, retrieve) write their answer into sandbox->body and call.status between
+ * dialect_begin() and sandbox_call_finish(); they set call.card, where the answer is about one card.
+ *
+ * dialect_begin() counts and notes the call, finds its fault, and checks the credential. False: there is nothing left to
+ * do but sandbox_call_finish(). Scripted faults then work without a line in the dialect: `status` and its like use
+ * put_error, late executions use execute(), `wrong_reference`, `contradictory` and `answer` use the members below. Only
+ * `stale` is the look-up's own: show cards as they were at dialect_shown_ms(). */
+#ifndef ISSUING_SANDBOX_DIALECT_H
+#define ISSUING_SANDBOX_DIALECT_H
+
+#include "common/base/base.h"
+#include "common/http_server/http_server.h"
+#include "common/json/json_writer.h"
+#include "sandbox/holders.h"
+#include "sandbox/ledger.h"
+#include "sandbox/sandbox.h"
+#include "sandbox/sandbox_call.h"
+
+/* How the credential of --credential-file is sent; a dialect may take more than one form. */
+enum credential_form {
+    CREDENTIAL_BEARER = 1,        /* Authorization: Bearer CREDENTIAL */
+    CREDENTIAL_BARE = 2,          /* Authorization: CREDENTIAL */
+    CREDENTIAL_BASIC = 4,         /* Authorization: Basic base64(CREDENTIAL), which is name:password */
+    CREDENTIAL_BASIC_AS_NAME = 8, /* Authorization: Basic base64(CREDENTIAL:), an empty password */
+    CREDENTIAL_X_API_KEY = 16,    /* X-API-Key: CREDENTIAL */
+};
+
+struct dialect_refusal {
+    int status;
+    const char *code, *detail;
+};
+
+/* A call that changes something, as it was read from the request. Slices point into the request or the handler's stack
+ * until execution; a late execution gets copies.
+ *
+ * create: key, reference, user_id, holder, replaces, body, details, status, is_reissue. activate, cancel: card_id, key,
+ * body, and reference and user_id of the card, which reports and rules name. `key` is what stored answers belong to;
+ * empty = the call has none. */
+struct dialect_order {
+    struct ledger_order card;
+    struct slice card_id;
+    uint64_t fingerprint; /* of path and body, set by dialect_begin(): a key stands for one fingerprint */
+};
+
+struct dialect {
+    const char *name;
+    const char *key_lifetime; /* default of --key-lifetime */
+    enum card_id_form card_ids;
+    unsigned credentials;                   /* bits of enum credential_form */
+    bool may_ignore_keys, may_hide_numbers; /* --ignore-keys, --hide-numbers */
+    void (*on_request)(void *context, struct http_request *request);
+
+    /* ---- holders; NULL where the issuer has none ---- */
+
+    /* The holder that core-api knows this user's cards by: the same for the same user, always. */
+    void (*write_holder)(const char *user_id, char ret_holder[HOLDER_SIZE]);
+    /* The members of core-api's `issuer` object. */
+    void (*put_parameters)(struct json_writer *writer, const char *user_id, const char *holder);
+
+    /* ---- keys ---- */
+
+    bool
+        stores_answers; /* the first answer to a key is kept and given again. False: the dialect asks the ledger itself */
+    const char *replayed_header;         /* of an answer that is given again, value "true"; NULL = none */
+    struct dialect_refusal key_mismatch; /* the key was used with another fingerprint */
+    struct dialect_refusal key_at_work;  /* a call with this key is being executed */
+    int refused_status;                  /* of a late refusal (late_code), which the key keeps */
+
+    /* ---- answers ---- */
+
+    struct dialect_refusal unauthorized, not_found;
+    /* An error's whole body. code comes from the dialect or from a rule and is never empty. */
+    void (*put_error)(struct json_writer *writer, int status, const char *code, const char *detail);
+    /* Executes an order that is no repeat: changes the ledger, writes the answer with dialect_begin_answer() or
+     * dialect_answer_error(). The ledger result is for the report of late executions. */
+    enum ledger_result (*execute)(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
+                                  struct sandbox_answer *answer);
+    const char *list;            /* the member of a list answer that holds the cards; NULL = there are no lists */
+    const char *other_reference; /* for wrong_reference: JSON that is merged into the answer or into its cards */
+    const char *last4_before, *last4_after; /* for contradictory: the same; four digits stand between the two */
+};
+
+extern const struct dialect dialect_generic, dialect_stripe, dialect_lithic, dialect_marqeta, dialect_adyen;
+
+/* NULL = there is none of that name. */
+const struct dialect *dialect_find(const char *name);
+void dialect_put_names(struct buf *out); /* "generic|stripe|..." */
+
+/* Counts and notes a call, finds its fault, checks the credential. Sets order->fingerprint. */
+must_check bool dialect_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
+                              enum call_kind kind, struct dialect_order *order);
+/* Refuses a malformed call: counted, and kept under no key. */
+void dialect_refuse(struct sandbox_call *call, int status, const char *code, const char *detail);
+/* Executes a well-formed order as its fault demands, or gives the stored answer of its key. */
+void dialect_take(struct sandbox_call *call, const struct dialect_order *order);
+/* For postponed.c: the same without a call. late_code: a refusal that the key keeps, "" = none. */
+enum ledger_result dialect_execute_late(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
+                                        const char *late_code);
+/* Keeps the answer of a call under its key, as a rule with "stored" demands. */
+void dialect_store(struct sandbox_call *call);
+/* A path or method that the dialect does not have. */
+void dialect_stray(struct sandbox *sandbox, struct http_request *request);
+
+/* ---- what execute() and handlers write with ---- */
+
+/* Empties sandbox->body; the answer is what is written into it. */
+struct json_writer dialect_begin_answer(struct sandbox *sandbox, struct sandbox_answer *answer, int status);
+void dialect_answer_error(struct sandbox *sandbox, struct sandbox_answer *answer, int status, const char *code,
+                          const char *detail);
+/* The user of a holder; NULL = the issuer was never told of this holder. */
+const char *dialect_user_of(const struct sandbox *sandbox, struct slice holder);
+/* The card of that id. Fills in the reference and the user of the order, for reports and rules. */
+must_check bool dialect_find_card(const struct sandbox *sandbox, struct slice id, struct dialect_order *order,
+                                  uint32_t *ret_card);
+/* The time whose cards a look-up shows: now, or earlier by the fault `stale`. */
+int64_t dialect_shown_ms(const struct sandbox_call *call);
+/* A number of the query: *number where there is none. false: what is there is no decimal number from min to max. */
+must_check bool dialect_query_number(struct slice query, const char *name, size_t min, size_t max, size_t *number);
+/* Made-up details of a card: the same for the same card, for ever. */
+struct dialect_expiry {
+    unsigned month, year;
+};
+struct dialect_expiry dialect_expiry(const char *number);
+void dialect_cvc(const char *number, char ret_cvc[4]);
+/* When the card was made, on the wall's clock. */
+int64_t dialect_made_us(const struct sandbox *sandbox, const struct ledger_card *card);
+
+/* An id of letters after a prefix, or a UUID of letters, as a function of a text: for holders. */
+void dialect_letters_of(const char *prefix, const char *text, char *ret_id, size_t size);
+void dialect_uuid_of(const char *text, char *ret_uuid, size_t size);
+
+#endif

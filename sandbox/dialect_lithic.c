@@ -1,0 +1,495 @@
+/* The dialect `lithic`: cards by https://docs.lithic.com. What hurts in it: a `memo` filter that also finds cards whose
+ * memo only contains the text, answers of 5xx that a key keeps without a mark on their repeats, months and years as
+ * texts, errors without codes, and two writes a second (fault `limited` with "per_second":2,"retry_after":"1").
+ *
+ * Not known from the documents, and decided here: a closed card that is closed again is refused with 400, an unknown
+ * account with 400; a replaced card stays as it is. Left out: limits of spending, webhooks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/base/uuid7.h"
+#include "common/http_server/http_path.h"
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
+#include "sandbox/dialect.h"
+
+#define PAGE_DEFAULT 50
+#define PAGE_MAX 100
+#define MEMO_SIZE 256
+
+static const struct {
+    const char *word;
+    enum ledger_card_status status;
+} states[] = {
+    {"OPEN", LEDGER_ACTIVE},
+    {"PAUSED", LEDGER_PAUSED},
+    {"CLOSED", LEDGER_CANCELLED},
+    {"PENDING_ACTIVATION", LEDGER_INACTIVE},
+};
+
+static const char *state_of(enum ledger_card_status status)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        if (states[i].status == status)
+            return states[i].word;
+    }
+    return "CLOSED";
+}
+
+static must_check bool read_state(struct json_value value, enum ledger_card_status *ret_status)
+{
+    char word[24];
+    if (!json_string(value, word, sizeof(word), NULL))
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        if (strcmp(word, states[i].word) == 0) {
+            *ret_status = states[i].status;
+            return states[i].status != LEDGER_INACTIVE;
+        }
+    }
+    return false;
+}
+
+static struct slice slice_of(const char *text)
+{
+    return (struct slice){.bytes = text, .length = strlen(text)};
+}
+
+static must_check bool is_uuid(struct slice text)
+{
+    struct uuid uuid;
+    return uuid_parse(text.bytes, text.length, &uuid);
+}
+
+/* ---- answers ---- */
+
+/* There are no codes. The one of a rule is put before its text, so that a test sees what it scripted. */
+static void put_error(struct json_writer *writer, int status, const char *code, const char *detail)
+{
+    char message[400], id[UUID_TEXT_SIZE];
+    struct uuid uuid = uuid4_make();
+    (void)status;
+    uuid_format(&uuid, id);
+    snprintf(message, sizeof(message), "%s: %s", code, detail);
+    json_open_object(writer, NULL);
+    json_add_text(writer, "debugging_request_id", id);
+    json_add_text(writer, "message", message);
+    json_close_object(writer);
+}
+
+static void add_details(struct json_writer *writer, const char *details)
+{
+    struct json_value object = json_value_of(details ? details : "{}", details ? strlen(details) : 2);
+    static const char *const names[] = {"memo", "type", "card_program_token", "replacement_for"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct json_value value = json_member(object, names[i]);
+        if (value.kind != JSON_MISSING)
+            json_add_json(writer, names[i], value.raw);
+    }
+}
+
+/* with_number: answers about one card have the number, unless the program may not see it; lists never do. */
+static void add_card(struct json_writer *writer, const struct sandbox *sandbox, uint32_t card,
+                     enum ledger_card_status status, bool with_number)
+{
+    const struct ledger_card *row = ledger_card(sandbox->ledger, card);
+    char id[LEDGER_CARD_ID_SIZE], number[LEDGER_NUMBER_SIZE], cvv[4], month[4], year[8], made[CLOCK_RFC3339_SIZE];
+    ledger_card_id(sandbox->ledger, card, id);
+    ledger_card_number(sandbox->ledger, card, number);
+    dialect_cvc(number, cvv);
+    struct dialect_expiry expiry = dialect_expiry(number);
+    snprintf(month, sizeof(month), "%02u", expiry.month % 100);
+    snprintf(year, sizeof(year), "%u", expiry.year % 10000);
+    clock_format(dialect_made_us(sandbox, row), made);
+    json_open_object(writer, NULL);
+    json_add_text(writer, "token", id);
+    json_add_text(writer, "account_token", row->holder);
+    json_open_array(writer, "auth_rule_tokens");
+    json_close_array(writer);
+    json_add_text(writer, "cardholder_currency", "USD");
+    json_add_text(writer, "created", made);
+    json_add_text(writer, "exp_month", month);
+    json_add_text(writer, "exp_year", year);
+    json_add_text(writer, "last_four", number + 12);
+    add_details(writer, row->details);
+    json_add_integer(writer, "spend_limit", 0);
+    json_add_text(writer, "spend_limit_duration", "TRANSACTION");
+    json_add_text(writer, "state", state_of(status));
+    if (with_number && !sandbox->hides_numbers) {
+        json_add_text(writer, "pan", number);
+        json_add_text(writer, "cvv", cvv);
+    }
+    json_close_object(writer);
+}
+
+static void answer_card(struct sandbox *sandbox, struct sandbox_answer *answer, uint32_t card)
+{
+    struct json_writer writer = dialect_begin_answer(sandbox, answer, 200);
+    answer->card = card;
+    add_card(&writer, sandbox, card, (enum ledger_card_status)ledger_card(sandbox->ledger, card)->status, true);
+}
+
+static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
+                                  struct sandbox_answer *answer)
+{
+    uint32_t card = 0;
+    int64_t now_ms = sandbox_now_ms(sandbox);
+    if (kind == CALL_CREATE) {
+        if (!ledger_make_card(sandbox->ledger, &order->card, now_ms, &card))
+            return LEDGER_FULL;
+        answer_card(sandbox, answer, card);
+        return LEDGER_MADE;
+    }
+    if (!ledger_card_of_id(sandbox->ledger, order->card_id, &card))
+        return LEDGER_ABSENT;
+    bool is_closed = ledger_card(sandbox->ledger, card)->status == LEDGER_CANCELLED;
+    if (is_closed) {
+        dialect_answer_error(sandbox, answer, 400, "Bad Request", "the card is closed, which is final");
+        return LEDGER_SAME;
+    }
+    bool changed = ledger_set_status(sandbox->ledger, card, order->card.status, now_ms);
+    answer_card(sandbox, answer, card);
+    return changed ? LEDGER_MADE : LEDGER_SAME;
+}
+
+/* As every answer of theirs. */
+static must_check bool begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
+                             enum call_kind kind, struct dialect_order *order)
+{
+    bool goes_on = dialect_begin(call, sandbox, request, kind, order);
+    sandbox_answer_header(&call->answer, "x-requests-remaining", "14");
+    return goes_on;
+}
+
+/* ---- create ---- */
+
+/* The texts of a create, which the order points into. */
+struct create_words {
+    char memo[MEMO_SIZE], account[UUID_TEXT_SIZE], replaces[UUID_TEXT_SIZE];
+    struct buf details;
+    struct dialect_order order;
+};
+
+static must_check bool is_one_of(struct json_value value, const char *const *words)
+{
+    char text[24];
+    if (!json_string(value, text, sizeof(text), NULL))
+        return false;
+    while (*words && strcmp(*words, text) != 0)
+        words++;
+    return *words != NULL;
+}
+
+/* A member that may be left out: "" then. false: it is there and of no use. */
+static must_check bool read_optional(struct json_value value, char *text, size_t size, struct slice *ret_slice)
+{
+    size_t length = 0;
+    text[0] = '\0';
+    if (value.kind != JSON_MISSING && (!json_string(value, text, size, &length) || strlen(text) != length))
+        return false;
+    *ret_slice = (struct slice){.bytes = text, .length = length};
+    return true;
+}
+
+static const char *read_members(struct sandbox *sandbox, struct json_value body, struct create_words *words)
+{
+    static const char *const types[] = {"VIRTUAL",  "PHYSICAL",       "SINGLE_USE", "MERCHANT_LOCKED",
+                                        "UNLOCKED", "DIGITAL_WALLET", NULL};
+    struct ledger_order *order = &words->order.card;
+    struct json_value state = json_member(body, "state"), program = json_member(body, "card_program_token");
+    if (!read_optional(json_member(body, "memo"), words->memo, sizeof(words->memo), &order->reference))
+        return "memo is no text of at most 255 bytes";
+    if (!read_optional(json_member(body, "account_token"), words->account, sizeof(words->account), &order->holder))
+        return "account_token is no UUID";
+    const char *user = dialect_user_of(sandbox, order->holder);
+    order->user_id = slice_of(user ? user : "");
+    if (!is_one_of(json_member(body, "type"), types))
+        return "type is missing or no type of card";
+    if (!order->holder.length)
+        return "account_token is required in this program";
+    if (!user)
+        return "account_token names no account of this program";
+    if (state.kind != JSON_MISSING && (!read_state(state, &order->status) || order->status == LEDGER_CANCELLED))
+        return "state is neither OPEN nor PAUSED";
+    char token[UUID_TEXT_SIZE];
+    if (program.kind != JSON_MISSING &&
+        (!json_string(program, token, sizeof(token), NULL) || !is_uuid(slice_of(token))))
+        return "card_program_token is no UUID";
+    uint32_t replaced;
+    if (!read_optional(json_member(body, "replacement_for"), words->replaces, sizeof(words->replaces),
+                       &order->replaces) ||
+        (order->replaces.length && !ledger_card_of_id(sandbox->ledger, order->replaces, &replaced)))
+        return "replacement_for names no card";
+    order->is_reissue = order->replaces.length > 0;
+    return NULL;
+}
+
+/* What the answers repeat. */
+static void keep_details(struct json_value body, struct buf *details)
+{
+    static const char *const names[] = {"memo", "type", "card_program_token", "replacement_for"};
+    struct json_writer writer = json_writer_of(details);
+    json_open_object(&writer, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct json_value value = json_member(body, names[i]);
+        if (value.kind != JSON_MISSING)
+            json_add_json(&writer, names[i], value.raw);
+    }
+    json_close_object(&writer);
+}
+
+/* NULL if the call is good, else what is wrong; fills in what it can, so that a fault for one user is found for a bad
+ * body as well. Members that are not read are not refused: their document does not forbid them. */
+static const char *read_create(struct sandbox *sandbox, const struct http_request *request, struct create_words *words)
+{
+    int keys;
+    struct ledger_order *order = &words->order.card;
+    order->body = request->body;
+    order->key = http_header(request, "Idempotency-Key", &keys);
+    if (!json_strict_check(request->body.bytes, request->body.length, NULL))
+        return "the body is no JSON";
+    struct json_value body = json_value_of(request->body.bytes, request->body.length);
+    const char *wrong = body.kind == JSON_OBJECT ? read_members(sandbox, body, words) : "the body is no object";
+    if (wrong)
+        return wrong;
+    if (keys > 1 || (keys == 1 && !is_uuid(order->key)))
+        return "Idempotency-Key is no UUID";
+    keep_details(body, &words->details);
+    order->details = buf_slice(&words->details);
+    return NULL;
+}
+
+static void create(struct sandbox *sandbox, struct http_request *request)
+{
+    struct create_words words = {.order = {.card.is_late = false}};
+    buf_init(&words.details, 64 * 1024);
+    const char *wrong = read_create(sandbox, request, &words);
+    struct sandbox_call call;
+    if (begin(&call, sandbox, request, CALL_CREATE, &words.order)) {
+        if (!sandbox_call_is_json(request))
+            dialect_refuse(&call, 415, "Unsupported Media Type", "Content-Type must be application/json");
+        else if (wrong)
+            dialect_refuse(&call, 400, "Bad Request", wrong);
+        else if (words.details.failed)
+            dialect_refuse(&call, 500, "Internal Server Error", "the sandbox has no memory left");
+        else
+            dialect_take(&call, &words.order);
+    }
+    sandbox_call_finish(&call);
+    buf_done(&words.details);
+}
+
+/* ---- look up ---- */
+
+struct filter {
+    char memo[MEMO_SIZE], account[UUID_TEXT_SIZE], after[UUID_TEXT_SIZE];
+    int64_t begin_us, end_us;
+    size_t page_size;
+    uint32_t from; /* rows below this one are candidates */
+};
+
+/* RFC 3339, as their document wants it; the fraction counts to the microsecond. */
+static must_check bool read_time(const char *text, int64_t *ret_us)
+{
+    struct tm tm = {0};
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (!rest)
+        return false;
+    int64_t us = (int64_t)timegm(&tm) * 1000000, unit = 100000;
+    if (*rest == '.') {
+        for (rest++; *rest >= '0' && *rest <= '9'; rest++, unit /= 10)
+            us += (*rest - '0') * unit;
+    }
+    int hours = 0, minutes = 0;
+    char sign = *rest;
+    if (strcmp(rest, "Z") != 0) {
+        if ((sign != '+' && sign != '-') || strlen(rest) != 6 || sscanf(rest + 1, "%2d:%2d", &hours, &minutes) != 2)
+            return false;
+    }
+    int64_t offset_us = (hours * 60 + minutes) * INT64_C(60000000);
+    *ret_us = sign == '-' ? us + offset_us : us - offset_us;
+    return true;
+}
+
+static must_check bool read_query_time(struct slice query, const char *name, int64_t otherwise, int64_t *ret_us)
+{
+    char text[64];
+    *ret_us = otherwise;
+    return !http_query_text(query, name, text, sizeof(text)) || read_time(text, ret_us);
+}
+
+static const char *read_filter(const struct sandbox *sandbox, struct slice query, struct filter *ret_filter)
+{
+    uint32_t after;
+    *ret_filter = (struct filter){.from = ledger_cards(sandbox->ledger)};
+    (void)!http_query_text(query, "memo", ret_filter->memo, sizeof(ret_filter->memo)); /* "" = any */
+    (void)!http_query_text(query, "account_token", ret_filter->account, sizeof(ret_filter->account));
+    ret_filter->page_size = http_query_number(query, "page_size", PAGE_DEFAULT);
+    if (ret_filter->page_size < 1 || ret_filter->page_size > PAGE_MAX)
+        return "page_size is not between 1 and 100";
+    if (!read_query_time(query, "begin", 0, &ret_filter->begin_us) ||
+        !read_query_time(query, "end", INT64_MAX, &ret_filter->end_us))
+        return "begin or end is no time of RFC 3339";
+    if (!http_query_text(query, "starting_after", ret_filter->after, sizeof(ret_filter->after)))
+        return NULL;
+    if (!ledger_card_of_id(sandbox->ledger, slice_of(ret_filter->after), &after))
+        return "starting_after names no card";
+    ret_filter->from = after;
+    return NULL;
+}
+
+static must_check bool fits(const struct sandbox *sandbox, const struct filter *filter, const struct ledger_card *card)
+{
+    int64_t made_us = dialect_made_us(sandbox, card);
+    return strcasestr(card->reference, filter->memo) && made_us >= filter->begin_us && made_us < filter->end_us &&
+           (!*filter->account || strcmp(filter->account, card->holder) == 0);
+}
+
+/* Newest first. */
+static void answer_list(struct sandbox_call *call, const struct filter *filter)
+{
+    const struct sandbox *sandbox = call->sandbox;
+    int64_t then_ms = dialect_shown_ms(call);
+    struct json_writer writer = dialect_begin_answer(call->sandbox, &call->answer, 200);
+    size_t shown = 0;
+    bool has_more = false;
+    json_open_object(&writer, NULL);
+    json_open_array(&writer, "data");
+    for (uint32_t at = filter->from; at-- > 0 && !has_more;) {
+        const struct ledger_card *card = ledger_card(sandbox->ledger, at);
+        enum ledger_card_status status;
+        if (!fits(sandbox, filter, card) || !ledger_status_at(card, then_ms, &status))
+            continue;
+        has_more = shown == filter->page_size;
+        if (has_more)
+            continue;
+        if (shown++ == 0)
+            call->answer.card = at;
+        add_card(&writer, sandbox, at, status, false);
+    }
+    json_close_array(&writer);
+    json_add_bool(&writer, "has_more", has_more);
+    json_close_object(&writer);
+}
+
+static void look_up(struct sandbox *sandbox, struct http_request *request)
+{
+    struct filter filter;
+    const char *wrong = read_filter(sandbox, request->query, &filter);
+    struct dialect_order order = {.card.reference = slice_of(filter.memo)};
+    uint32_t card = UINT32_MAX;
+    if (*filter.memo && ledger_next_of_reference(sandbox->ledger, order.card.reference, &card))
+        order.card.user_id = slice_of(ledger_card(sandbox->ledger, card)->user_id);
+    struct sandbox_call call;
+    if (begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
+        if (wrong)
+            dialect_refuse(&call, 400, "Bad Request", wrong);
+        else
+            answer_list(&call, &filter);
+    }
+    sandbox_call_finish(&call);
+}
+
+/* ---- one card ---- */
+
+static void retrieve(struct sandbox *sandbox, struct http_request *request, struct slice id)
+{
+    uint32_t card;
+    struct dialect_order order = {.card.is_late = false};
+    bool known = dialect_find_card(sandbox, id, &order, &card);
+    struct sandbox_call call;
+    if (begin(&call, sandbox, request, CALL_RETRIEVE, &order)) {
+        if (known)
+            answer_card(sandbox, &call.answer, card);
+        else
+            dialect_refuse(&call, 404, "Not Found", "there is no such card");
+    }
+    sandbox_call_finish(&call);
+}
+
+static const char *read_update(const struct http_request *request, struct ledger_order *order)
+{
+    order->body = request->body;
+    if (!json_strict_check(request->body.bytes, request->body.length, NULL))
+        return "the body is no JSON";
+    struct json_value body = json_value_of(request->body.bytes, request->body.length);
+    return read_state(json_member(body, "state"), &order->status) ? NULL : "state is neither OPEN, PAUSED nor CLOSED";
+}
+
+/* PATCH has no key: the same again changes nothing. */
+static void update(struct sandbox *sandbox, struct http_request *request, struct slice id)
+{
+    uint32_t card;
+    struct dialect_order order = {.card.status = LEDGER_ACTIVE};
+    bool known = dialect_find_card(sandbox, id, &order, &card);
+    const char *wrong = read_update(request, &order.card);
+    struct sandbox_call call;
+    if (begin(&call, sandbox, request, order.card.status == LEDGER_CANCELLED ? CALL_CANCEL : CALL_ACTIVATE, &order)) {
+        if (!sandbox_call_is_json(request))
+            dialect_refuse(&call, 415, "Unsupported Media Type", "Content-Type must be application/json");
+        else if (wrong)
+            dialect_refuse(&call, 400, "Bad Request", wrong);
+        else if (!known)
+            dialect_refuse(&call, 404, "Not Found", "there is no such card");
+        else
+            dialect_take(&call, &order);
+    }
+    sandbox_call_finish(&call);
+}
+
+static void on_request(void *context, struct http_request *request)
+{
+    struct sandbox *sandbox = context;
+    struct slice id;
+    bool reads = request->method == HTTP_GET || request->method == HTTP_HEAD;
+    if (slice_is(request->path, "/v1/cards") && request->method == HTTP_POST)
+        create(sandbox, request);
+    else if (slice_is(request->path, "/v1/cards") && reads)
+        look_up(sandbox, request);
+    else if (http_path_matches(request->path, "/v1/cards/{token}", &id) && reads)
+        retrieve(sandbox, request, id);
+    else if (http_path_matches(request->path, "/v1/cards/{token}", &id) && request->method == HTTP_PATCH)
+        update(sandbox, request, id);
+    else
+        dialect_stray(sandbox, request);
+}
+
+/* ---- holders: accounts ---- */
+
+static void write_holder(const char *user_id, char ret_holder[HOLDER_SIZE])
+{
+    dialect_uuid_of(user_id, ret_holder, HOLDER_SIZE);
+}
+
+static void put_parameters(struct json_writer *writer, const char *user_id, const char *holder)
+{
+    (void)user_id;
+    json_add_text(writer, "account_token", holder);
+}
+
+const struct dialect dialect_lithic = {
+    .name = "lithic",
+    .key_lifetime = "24h",
+    .card_ids = CARD_ID_UUID,
+    .credentials = CREDENTIAL_BARE,
+    .may_ignore_keys = true,
+    .may_hide_numbers = true,
+    .on_request = on_request,
+    .write_holder = write_holder,
+    .put_parameters = put_parameters,
+    .stores_answers = true,
+    .key_mismatch = {400, "Bad Request", "this Idempotency-Key was used with other parameters"},
+    .key_at_work = {409, "Conflict", "a request with this Idempotency-Key is being executed"},
+    .refused_status = 400,
+    .unauthorized = {401, "Unauthorized", "please provide a valid API key in the Authorization header"},
+    .not_found = {404, "Not Found", "there is no such path or method"},
+    .put_error = put_error,
+    .execute = execute,
+    .list = "data",
+    .other_reference = "{\"memo\":\"00000000-0000-7000-8000-000000000000\"}",
+    .last4_before = "{\"last_four\":\"",
+    .last4_after = "\"}",
+};

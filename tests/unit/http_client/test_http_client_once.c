@@ -1,0 +1,281 @@
+/* Where a key is not trusted, a create that is sent twice is two cards. The HTTP client sends a request once more on its
+ * own account when a pooled connection turns out dead (libcurl also when HTTP/2 refuses a stream). With must_not_resend
+ * it does not: the peer counts the requests that it read, and a call that was not answered is lost. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/http_caller.h"
+#include "tests/unit/http_peer.h"
+
+static const char *scheme;
+
+static void set_up_clear(void)
+{
+    scheme = "http";
+    set_up(HTTP_PEER_CLEAR);
+}
+
+static void set_up_tls(void)
+{
+    scheme = "https";
+    set_up(HTTP_PEER_TLS);
+}
+
+static void set_up_http2(void)
+{
+    scheme = "https";
+    set_up(HTTP_PEER_HTTP2);
+}
+
+static void make_path(struct http_call *call, const char *method, const char *path)
+{
+    char url[128];
+    snprintf(url, sizeof(url), "%s://127.0.0.1:%d%s", scheme, peer.port, path);
+    make(call, method, url);
+}
+
+static void init(struct http_call *call)
+{
+    prepare(call, "POST", "http://");
+}
+
+/* With a body that fills what a call may have. */
+static void run_full(struct http_call *call, const char *method, const char *path, bool must_not_resend)
+{
+    static char body[HTTP_CALL_TEXT_MAX];
+    memset(body, 'b', sizeof(body));
+    make_path(call, method, path);
+    call->must_not_resend = must_not_resend;
+    ck_assert(buf_put(&call->body, body, sizeof(body)));
+    run(call);
+}
+
+static void run_once(struct http_call *call, const char *method, const char *path)
+{
+    run_full(call, method, path, true);
+}
+
+/* Leaves one idle connection. */
+static void pool_one_connection(struct http_call *call)
+{
+    run_once(call, "POST", "/ok");
+    ck_assert_msg(call->result == HTTP_ANSWERED, "%s", call->error);
+}
+
+static void expect_lost(const struct http_call *call, int requests)
+{
+    ck_assert_msg(call->result == HTTP_LOST, "result %d, %s", (int)call->result, call->error);
+    ck_assert(!call->was_resent);
+    ck_assert_uint_eq(call->answer.length, 0);
+    ck_assert_int_eq(peer.requests, requests);
+}
+
+START_TEST(a_request_that_was_read_on_a_pooled_connection_is_lost_and_not_sent_again)
+{
+    static const char *const methods[] = {"POST", "PATCH"};
+    static const char *const paths[] = {"/close", "/drop", "/reset"};
+    int requests = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(methods) * ARRAY_SIZE(paths); i++) {
+        struct http_call call;
+        init(&call);
+        pool_one_connection(&call);
+        run_once(&call, methods[i / ARRAY_SIZE(paths)], paths[i % ARRAY_SIZE(paths)]);
+        requests += 2;
+        expect_lost(&call, requests);
+        http_call_done(&call);
+    }
+    /* what tells that the peer would have read it twice */
+    struct http_call call;
+    init(&call);
+    pool_one_connection(&call);
+    run_full(&call, "POST", "/close-once", false);
+    ck_assert(call.was_resent);
+    ck_assert_int_eq(peer.requests, requests + 3);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_pooled_connection_that_died_costs_no_second_sending)
+{
+    static const enum http_peer_end ends[] = {HTTP_PEER_CLOSES, HTTP_PEER_DROPS, HTTP_PEER_RESETS};
+    int requests = 0;
+    for (int i = 0; i < 6; i++) {
+        struct http_call call;
+        init(&call);
+        pool_one_connection(&call);
+        end_idle(ends[i / 2], i % 2 == 1);
+        run_once(&call, "PATCH", "/ok");
+        requests += 1 + (call.result == HTTP_ANSWERED);
+        ck_assert_msg(call.result != HTTP_NOT_SENT, "%d: %s", i, call.error);
+        ck_assert_msg(call.result == HTTP_ANSWERED || i % 2 == 0, "%d: its end was seen, and it was used: %s", i,
+                      call.error);
+        ck_assert(!call.was_resent);
+        ck_assert_int_eq(peer.requests, requests);
+        http_call_done(&call);
+    }
+}
+END_TEST
+
+START_TEST(a_request_that_never_left_a_dead_pooled_connection_is_sent_on_a_new_one)
+{
+    struct http_call call;
+    init(&call);
+    pool_one_connection(&call);
+    end_idle(HTTP_PEER_DROPS, true);
+    run_once(&call, "POST", "/ok");
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    ck_assert_int_eq(peer.accepted, 2);
+    ck_assert_int_eq(peer.requests, 2);
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_call_that_may_be_sent_again_is_so_after_one_that_must_not)
+{
+    struct http_call call;
+    init(&call);
+    pool_one_connection(&call);
+    run_once(&call, "POST", "/close");
+    expect_lost(&call, 2);
+    pool_one_connection(&call);
+    run_full(&call, "POST", "/close-once", false);
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    ck_assert(call.was_resent);
+    http_call_done(&call);
+}
+END_TEST
+
+/* ---- PATCH ---- */
+
+START_TEST(a_patch_carries_its_headers_and_its_body)
+{
+    struct http_call call;
+    init(&call);
+    make_path(&call, "PATCH", "/ok");
+    http_call_header(&call, "Content-Type", "application/json");
+    ck_assert(buf_put_text(&call.body, "{\"state\": \"CLOSED\"}"));
+    run(&call);
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    const char *request = peer.last_request;
+    ck_assert_ptr_eq(strstr(request, "PATCH /ok HTTP/1.1\r\n"), request);
+    ck_assert_ptr_nonnull(strstr(request, "\r\nContent-Type: application/json\r\n"));
+    ck_assert_ptr_nonnull(strstr(request, "\r\nContent-Length: 19\r\n"));
+    ck_assert_ptr_nonnull(strstr(request, "\r\n\r\n{\"state\": \"CLOSED\"}"));
+    ck_assert_ptr_null(strstr(request, "Expect"));
+    ck_assert_ptr_null(strstr(request, "Transfer-Encoding"));
+    ck_assert_str_eq(call.answer.bytes, "connection 00001");
+    make_path(&call, "PATCH", "/ok"); /* without a body */
+    run(&call);
+    ck_assert_ptr_nonnull(strstr(peer.last_request, "\r\nContent-Length: 0\r\n"));
+    ck_assert_ptr_null(strstr(peer.last_request, "Content-Type"));
+    make_path(&call, "GET", "/ok");
+    run(&call);
+    ck_assert_ptr_eq(strstr(peer.last_request, "GET /ok HTTP/1.1\r\n"), peer.last_request);
+    ck_assert_ptr_null(strstr(peer.last_request, "Content-Length"));
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_patch_of_eight_kib_is_whole_also_when_it_is_sent_a_second_time)
+{
+    struct http_call call;
+    init(&call);
+    pool_one_connection(&call);
+    run_full(&call, "PATCH", "/close-once", false);
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    ck_assert(call.was_resent);
+    ck_assert_ptr_eq(strstr(peer.last_request, "PATCH /close-once HTTP/1.1\r\n"), peer.last_request);
+    const char *body = strstr(peer.last_request, "\r\n\r\n");
+    ck_assert_ptr_nonnull(body);
+    ck_assert_uint_eq(strspn(body + 4, "b"), HTTP_CALL_TEXT_MAX);
+    http_call_done(&call);
+}
+END_TEST
+
+/* ---- HTTP/2 ---- */
+
+static void expect_lost_over_http2(enum http2_act act)
+{
+    struct http_call call;
+    int before = peer.requests;
+    peer.http2_requests = 0;
+    peer.acts[0] = act;
+    peer.acts_count = 1;
+    init(&call);
+    run_once(&call, "POST", "/ok");
+    ck_assert_msg(call.result == HTTP_LOST && !call.was_resent && peer.requests == before + 1,
+                  "act %d: result %d, %d requests, %s", (int)act, (int)call.result, peer.requests - before, call.error);
+    http_call_done(&call);
+}
+
+START_TEST(a_stream_that_http2_gives_back_is_lost_and_not_sent_again)
+{
+    expect_lost_over_http2(HTTP2_REFUSES);
+    expect_lost_over_http2(HTTP2_INTERIM_REFUSES);
+    expect_lost_over_http2(HTTP2_WANTS_1_1);
+    expect_lost_over_http2(HTTP2_GOES_AWAY);
+    expect_lost_over_http2(HTTP2_LEAVES);
+}
+END_TEST
+
+START_TEST(a_stream_on_a_pooled_connection_that_dies_is_lost_and_not_sent_again)
+{
+    static const enum http2_act acts[] = {HTTP2_CLOSES, HTTP2_DROPS, HTTP2_RESETS, HTTP2_REFUSES, HTTP2_LEAVES};
+    for (size_t i = 0; i < ARRAY_SIZE(acts); i++) {
+        struct http_call call;
+        init(&call);
+        peer.acts_count = 0;
+        pool_one_connection(&call);
+        http_call_done(&call);
+        expect_lost_over_http2(acts[i]);
+    }
+}
+END_TEST
+
+START_TEST(a_patch_goes_over_http2_too)
+{
+    struct http_call call;
+    init(&call);
+    run_once(&call, "PATCH", "/ok");
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    ck_assert_int_eq(peer.http2_requests, 1);
+    http_call_done(&call);
+}
+END_TEST
+
+static TCase *add_case(Suite *suite, const char *name, void (*set_up_peer)(void))
+{
+    TCase *tests = tcase_create(name);
+    tcase_add_checked_fixture(tests, set_up_peer, tear_down);
+    tcase_set_timeout(tests, 60);
+    suite_add_tcase(suite, tests);
+    return tests;
+}
+
+static void add_tests(TCase *tests)
+{
+    tcase_add_test(tests, a_request_that_was_read_on_a_pooled_connection_is_lost_and_not_sent_again);
+    tcase_add_test(tests, a_pooled_connection_that_died_costs_no_second_sending);
+    tcase_add_test(tests, a_request_that_never_left_a_dead_pooled_connection_is_sent_on_a_new_one);
+    tcase_add_test(tests, a_call_that_may_be_sent_again_is_so_after_one_that_must_not);
+    tcase_add_test(tests, a_patch_carries_its_headers_and_its_body);
+    tcase_add_test(tests, a_patch_of_eight_kib_is_whole_also_when_it_is_sent_a_second_time);
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("http_client_once");
+    add_tests(add_case(suite, "http", set_up_clear));
+    add_tests(add_case(suite, "https", set_up_tls));
+    TCase *http2 = add_case(suite, "http2", set_up_http2);
+    tcase_add_test(http2, a_stream_that_http2_gives_back_is_lost_and_not_sent_again);
+    tcase_add_test(http2, a_stream_on_a_pooled_connection_that_dies_is_lost_and_not_sent_again);
+    tcase_add_test(http2, a_patch_goes_over_http2_too);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,128 @@
+/* Calls that must not be sent a second time, in clear text: what counts is whether a byte was handed to the kernel. One
+ * byte on a pooled connection that dies makes the call lost; without one it goes to a new connection as ever. */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/unit/fault_injection.h"
+#include "tests/unit/http_plain/expecting.h"
+#include "tests/unit/scripted_peer.h"
+
+static int sends, fails_at;
+
+/* A byte at each send; the fails_at-th fails, and all behind it. */
+static ssize_t send_and_fail(int fd, const void *bytes, size_t length, int flags)
+{
+    (void)length;
+    if (++sends >= fails_at) {
+        errno = EPIPE;
+        return -1;
+    }
+    return real_send(fd, bytes, 1, flags);
+}
+
+static void start_once(struct scripted_call *call)
+{
+    scripted_prepare(call, "PATCH", "/once");
+    ck_assert(buf_put_text(&call->call.body, "{\"state\": \"CLOSED\"}"));
+    call->call.must_not_resend = true;
+    scripted_start(call);
+}
+
+static void expect_lost(struct scripted_call *call)
+{
+    scripted_wait(call);
+    ck_assert(!call->call.was_resent);
+    expect_result(call, HTTP_LOST);
+    scripted_settle();
+    ck_assert(!scripted_has_connection());
+}
+
+START_TEST(a_pooled_connection_that_ends_behind_the_request_loses_the_call)
+{
+    for (int i = 0; i < 2; i++) {
+        struct scripted_call call;
+        int fd = pool_one_connection();
+        start_once(&call);
+        scripted_receive_any(fd);
+        if (i)
+            scripted_reset(fd);
+        else
+            scripted_close(fd);
+        expect_lost(&call);
+    }
+}
+END_TEST
+
+START_TEST(a_pooled_connection_that_takes_no_byte_is_replaced)
+{
+    struct scripted_call call;
+    int fd = pool_one_connection();
+    sends = 0, fails_at = 1;
+    send_instead = send_and_fail;
+    start_once(&call);
+    send_instead = NULL;
+    ck_assert_uint_eq(scripted_peek(fd, text), 0);
+    answer_on_new_connection(&call, false);
+    ck_assert_ptr_eq(strstr(text, "PATCH /once HTTP/1.1\r\n"), text);
+    scripted_close(fd);
+}
+END_TEST
+
+START_TEST(one_byte_on_a_pooled_connection_that_dies_loses_the_call)
+{
+    struct scripted_call call;
+    int fd = pool_one_connection();
+    sends = 0, fails_at = 2;
+    send_instead = send_and_fail;
+    start_once(&call);
+    SCRIPTED_UNTIL(sends >= 2);
+    send_instead = NULL;
+    ck_assert_uint_eq(scripted_peek(fd, text), 1);
+    scripted_close(fd);
+    expect_lost(&call);
+}
+END_TEST
+
+START_TEST(a_rest_without_memory_loses_the_call_from_the_loop)
+{
+    /* One byte left with the start, and there is no memory for the rest of the request. */
+    struct scripted_call call;
+    int fd = pool_one_connection();
+    sends = 0, fails_at = 1000000;
+    scripted_prepare(&call, "PATCH", "/once");
+    call.call.must_not_resend = true;
+    send_instead = send_and_fail;
+    allocations_fail_at(1, 0);
+    scripted_start(&call);
+    allocations_stop_failing();
+    send_instead = NULL;
+    ck_assert_int_eq(call.ends, 0);
+    ck_assert_int_eq(sends, 1);
+    ck_assert_uint_eq(scripted_peek(fd, text), 1);
+    expect_lost(&call);
+    scripted_close(fd);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("http_plain_once");
+    TCase *tests = tcase_create("http_plain_once");
+    tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, a_pooled_connection_that_ends_behind_the_request_loses_the_call);
+    tcase_add_test(tests, a_pooled_connection_that_takes_no_byte_is_replaced);
+    tcase_add_test(tests, one_byte_on_a_pooled_connection_that_dies_loses_the_call);
+    tcase_add_test(tests, a_rest_without_memory_loses_the_call_from_the_loop);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
