@@ -24,11 +24,8 @@ static const struct issuer_profile fake_profile = {
     .parameters = fake_parameters,
     .calls =
         {
-            [ISSUER_CREATE] = {.method = "POST",
-                               .path = "/cards",
-                               .body = fake_body,
-                               .encoding = ENCODING_JSON,
-                               .has_key = true},
+            [ISSUER_CREATE] =
+                {.method = "POST", .path = "/cards", .body = fake_body, .encoding = ENCODING_JSON, .has_key = true},
             [ISSUER_LOOKUP] = {.method = "GET", .path = "/cards", .query = fake_query},
             [ISSUER_ACTIVATE] = {.method = "POST", .path = "/cards/{card}/activate"},
             [ISSUER_REVEAL] = {.method = "GET", .path = "/cards/{card}/number"},

@@ -12,9 +12,8 @@
 
 #define EVENT "01890a5d-ac96-774b-bcce-b302099a8057"
 #define CARD(id, state) CARD_OF(EVENT, id, state)
-#define CARD_OF(reference, id, state)                                                                           \
-    "{\"id\":\"" id "\",\"ref\":\"" reference "\",\"last4\":\"1111\",\"month\":3,\"year\":2031,\"state\":\"" state \
-    "\"}"
+#define CARD_OF(reference, id, state) \
+    "{\"id\":\"" id "\",\"ref\":\"" reference "\",\"last4\":\"1111\",\"month\":3,\"year\":2031,\"state\":\"" state "\"}"
 #define PAGE(more, cards) "{\"more\":" more ",\"data\":[" cards "]}"
 #define SECOND INT64_C(1000)
 
@@ -35,8 +34,7 @@ static void set_up(void)
     };
     profile = fake_profile;
     parameters = (struct parameters_env){.profile = &profile};
-    env = (struct flow_env){
-        .config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
+    env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
     peers.issuer.url = peers.core.url = "http://peer";
     flow_init(&flow, &env);
     ck_assert(uuid_parse(EVENT, strlen(EVENT), &flow.event_id));
@@ -226,18 +224,12 @@ static const struct {
     enum flow_verdict_kind kind, settled_kind;
     enum flow_step settled_step;
 } not_found[] = {
-    {LOOKUP_FIRST, FLOW_GO, FLOW_GO, STEP_ISSUE},
-    {LOOKUP_BEFORE_SENDING, FLOW_DEFER, FLOW_GO, STEP_CHECK},
-    {LOOKUP_BY_ANSWER, FLOW_RETRY, FLOW_RETRY, 0},
-    {LOOKUP_CONTRADICTION, FLOW_DEFER, FLOW_RETRY, 0},
-    {LOOKUP_AFTER_REPEAT, FLOW_GO, FLOW_GO, STEP_SAVE},
-    {LOOKUP_EXHAUSTED, FLOW_DEFER, FLOW_FAIL, 0},
-    {LOOKUP_KEY_EXPIRED, FLOW_DEFER, FLOW_FAIL, 0},
-    {LOOKUP_INELIGIBLE, FLOW_DEFER, FLOW_REJECT, 0},
-    {LOOKUP_REFUSED, FLOW_DEFER, FLOW_REJECT, 0},
-    {LOOKUP_UNFORESEEN, FLOW_DEFER, FLOW_FAIL, 0},
-    {LOOKUP_WORKER_LOST, FLOW_DEFER, FLOW_FAIL, 0},
-    {LOOKUP_IN_OUTAGE, FLOW_DEFER, FLOW_DEFER, 0},
+    {LOOKUP_FIRST, FLOW_GO, FLOW_GO, STEP_ISSUE},       {LOOKUP_BEFORE_SENDING, FLOW_DEFER, FLOW_GO, STEP_CHECK},
+    {LOOKUP_BY_ANSWER, FLOW_RETRY, FLOW_RETRY, 0},      {LOOKUP_CONTRADICTION, FLOW_DEFER, FLOW_RETRY, 0},
+    {LOOKUP_AFTER_REPEAT, FLOW_GO, FLOW_GO, STEP_SAVE}, {LOOKUP_EXHAUSTED, FLOW_DEFER, FLOW_FAIL, 0},
+    {LOOKUP_KEY_EXPIRED, FLOW_DEFER, FLOW_FAIL, 0},     {LOOKUP_INELIGIBLE, FLOW_DEFER, FLOW_REJECT, 0},
+    {LOOKUP_REFUSED, FLOW_DEFER, FLOW_REJECT, 0},       {LOOKUP_UNFORESEEN, FLOW_DEFER, FLOW_FAIL, 0},
+    {LOOKUP_WORKER_LOST, FLOW_DEFER, FLOW_FAIL, 0},     {LOOKUP_IN_OUTAGE, FLOW_DEFER, FLOW_DEFER, 0},
     {LOOKUP_CARD_SEEN, FLOW_RETRY, FLOW_RETRY, 0},
 };
 
