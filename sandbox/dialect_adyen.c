@@ -388,7 +388,6 @@ const struct dialect dialect_adyen = {
     .write_holder = write_holder,
     .put_parameters = put_parameters,
     .stores_answers = true,
-    .may_ignore_keys = true,
     .key_mismatch = {422, CODE_KEY, "request already processed or in progress"},
     .key_at_work = {422, CODE_KEY, "request already processed or in progress"},
     .refused_status = 422,
