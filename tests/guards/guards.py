@@ -2406,4 +2406,32 @@ GUARDS = [
         becomes="",
         test="e2e/the audit is paged to its end",
     ),
+    dict(
+        name="a check of the issuer shows no words of a peer in which our credential may be",
+        file="worker/issuer_findings.c",
+        line="if (is_credential || (value && value[1] && strstr(detail, value + 1)))",
+        becomes="if (is_credential)",
+        test="unit/issuer_findings",
+    ),
+    dict(
+        name="a check of the issuer takes a 404 for no such card only in the issuer's own words",
+        file="worker/issuer_findings.c",
+        line="} else if (is_about_one && is_no_such && is_worded) {",
+        becomes="} else if (is_about_one && is_no_such) {",
+        test="unit/issuer_findings",
+    ),
+    dict(
+        name="a check of the issuer that another worker has is not ended",
+        file="migrations/0015_issuer_checks.sql",
+        line="WHERE c.id = check_id AND c.lease_token = token AND c.ended_at IS NULL;",
+        becomes="WHERE c.id = check_id AND c.ended_at IS NULL;",
+        test="db/issuer_checks",
+    ),
+    dict(
+        name="a check of the issuer is not asked while the issuer is paused",
+        file="migrations/0015_issuer_checks.sql",
+        line="IF EXISTS (SELECT FROM target_controls t WHERE t.target = 'issuer' AND t.paused_at IS NOT NULL) THEN",
+        becomes="IF false THEN",
+        test="db/issuer_checks",
+    ),
 ]
