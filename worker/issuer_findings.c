@@ -375,7 +375,9 @@ void issuer_findings_add_answer(struct issuer_findings *findings, const struct i
         add_looked_up(findings, facts, found, outcome);
     } else if (is_about_one && is_no_such && is_worded) {
         add_accepted(findings, facts);
-        add(findings, "look-up", OK, NULL, "a card that does not exist is not found, as it should be (%d%s)",
+        add(findings, "look-up", OK, NULL,
+            "a card that does not exist is not found: right, if these words are about a card and not about the path: "
+            "%d%s",
             call->status, text);
     } else if (call->status == 200) {
         add(findings, "look-up", FAIL, "is issuer.profile the issuer's, and issuer.url its API?",
