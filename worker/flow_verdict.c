@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "common/base/backoff.h"
+#include "common/issuer_key.h"
 
 #define DEFERRAL_MIN_MS 50
+#define IN_PROGRESS_MAX_MS (24 * 60 * 60 * 1000)
 #define DEFERRALS_PROVE 3 /* so many in a row for one cause, while others are answered well, are the event's fault */
 
 static struct flow_verdict fail(const char *code)
@@ -192,12 +194,20 @@ static bool settle_refused(const struct flow *flow, int64_t now_ms, struct flow_
     return true;
 }
 
+/* For how long the answer may be that a call with our key is at work: for the key's lifetime, and for a day where that
+ * has no limit. */
+static int64_t in_progress_max_ms(const struct flow *flow)
+{
+    int64_t lifetime_ms = flow->env->config->issuer.key_lifetime_ms;
+    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : IN_PROGRESS_MAX_MS;
+}
+
 static struct flow_verdict settle_deferral(const struct flow *flow, struct flow_verdict verdict, int64_t now_ms)
 {
     if (flow->lookup_reason == LOOKUP_IN_OUTAGE &&
         flow->outcome.kind == OUTCOME_EXECUTED) /* looked up, and not found */
         return settle_in_outage(flow, flow->pending_code, now_ms);
-    if (verdict.in_progress && flow->deferred_age_ms >= flow->env->config->issuer.key_lifetime_ms)
+    if (verdict.in_progress && flow->deferred_age_ms >= in_progress_max_ms(flow))
         return settle_exhausted(flow, verdict.code, now_ms);
     struct flow_verdict refused;
     if (flow->outcome.advice == ADVICE_CONFIGURATION && settle_refused(flow, now_ms, &refused))
