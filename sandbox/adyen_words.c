@@ -12,7 +12,7 @@
 #define STATUS_REASONS "accountClosure|damaged|endOfLife|expired|lost|other|stolen|suspectedFraud|transactionRule"
 
 static const struct json_shape phone_shape[] = {
-    {"number", .kind = JSON_STRING, .is_required = true},
+    {"number", .kind = JSON_STRING, .is_required = true, .shortest = 1, .longest = 40},
     {"type", .kind = JSON_STRING, .is_required = true, .choices = "landline|mobile"},
     {0},
 };
@@ -46,7 +46,7 @@ static const struct json_shape configuration_shape[] = {
 static const struct json_shape card_shape[] = {
     {"authentication", .kind = JSON_OBJECT, .members = authentication_shape},
     {"brand", .kind = JSON_STRING, .is_required = true, .choices = "visa|mc"},
-    {"brandVariant", .kind = JSON_STRING, .is_required = true, .shortest = 1},
+    {"brandVariant", .kind = JSON_STRING, .is_required = true, .shortest = 1, .longest = 64},
     {"cardholderName", .kind = JSON_STRING, .is_required = true, .shortest = 1, .longest = 26},
     {"configuration", .kind = JSON_OBJECT, .members = configuration_shape},
     {"deliveryContact", .kind = JSON_OBJECT},

@@ -12,7 +12,9 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
+#include "sandbox/core.h"
 #include "sandbox/delivery.h"
+#include "sandbox/dialect.h"
 #include "sandbox/ledger_report.h"
 #include "sandbox/listener.h"
 #include "sandbox/postponed.h"
@@ -253,6 +255,42 @@ static void advance_clock(struct sandbox *sandbox, struct http_request *request)
     answer_number(request, "advanced_ms", sandbox->clock_advance_ms);
 }
 
+/* Tells the issuer of a holder without asking core-api; answers what core-api would answer about the user. */
+static void add_holder(struct sandbox *sandbox, struct http_request *request)
+{
+    struct err err = {0};
+    if (!json_strict_check(request->body.bytes, request->body.length, &err)) {
+        answer_error(request, 400, "bad_request", err.message);
+        return;
+    }
+    struct json_value body = json_value_of(request->body.bytes, request->body.length), named;
+    char user[HOLDER_SIZE], holder[HOLDER_SIZE];
+    size_t user_length = 0, holder_length = 0;
+    named = json_member(body, "holder");
+    if (!sandbox->dialect->write_holder) {
+        answer_error(request, 409, "no_holders", "this issuer has no holders");
+        return;
+    }
+    if (!json_string(json_member(body, "user_id"), user, sizeof(user), &user_length) || !user_length ||
+        strlen(user) != user_length ||
+        (named.kind != JSON_MISSING && (!json_string(named, holder, sizeof(holder), &holder_length) || !holder_length ||
+                                        strlen(holder) != holder_length))) {
+        answer_error(request, 400, "bad_request", "want {\"user_id\": text, \"holder\": text or nothing}");
+        return;
+    }
+    struct buf out;
+    buf_init(&out, 4096);
+    struct json_writer writer = json_writer_of(&out);
+    json_open_object(&writer, NULL);
+    json_add_text(&writer, "user_id", user);
+    core_put_issuer(sandbox, (struct slice){.bytes = user, .length = user_length}, holder_length ? holder : NULL,
+                    &writer);
+    json_close_object(&writer);
+    buf_put_byte(&out, '\n');
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
 static void run_late(struct sandbox *sandbox, struct http_request *request)
 {
     answer_number(request, "executed", (int64_t)postponed_run(sandbox));
@@ -293,14 +331,17 @@ static const struct {
     {HTTP_GET, "GET", "/numbers", show_numbers, NULL,
      "the card numbers made, to look for leaks; ?from= ?limit= ?user= ?reference="},
     {HTTP_POST, "POST", "/clock", advance_clock, "{\"advance_ms\":86400000}", "makes keys older"},
+    {HTTP_POST, "POST", "/holders", add_holder, "{\"user_id\":\"alice\"}",
+     "tells the issuer of a holder, as core-api does when it is asked about a user; \"holder\" names it"},
     {HTTP_POST, "POST", "/reset", reset, "", "empties ledger, calls and faults"},
 };
 
 static void put_help(struct sandbox *sandbox, struct buf *out)
 {
     const char *address = listener_address(sandbox->listeners[LISTENER_CONTROL]);
-    buf_put_format(out, "issuing-sandbox: a stand-in card issuer on http://%s, a stand-in core-api on http://%s.\n\n",
-                   listener_address(sandbox->listeners[LISTENER_ISSUER]),
+    buf_put_format(out,
+                   "issuing-sandbox: a stand-in card issuer (%s) on http://%s, a stand-in core-api on http://%s.\n\n",
+                   sandbox->dialect->name, listener_address(sandbox->listeners[LISTENER_ISSUER]),
                    listener_address(sandbox->listeners[LISTENER_CORE]));
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
         buf_put_format(out, "%-6s %-16s %s\n", paths[i].method_name, paths[i].path, paths[i].help);

@@ -58,17 +58,20 @@ static must_check bool admit(struct sandbox_call *call)
     return false;
 }
 
-void core_put_issuer(const struct sandbox_call *call, struct json_writer *writer)
+void core_put_issuer(struct sandbox *sandbox, struct slice user_id, const char *holder, struct json_writer *writer)
 {
-    const struct dialect *dialect = call->sandbox->dialect;
-    char user[USER_SIZE], holder[HOLDER_SIZE];
-    if (!dialect->write_holder || !call->user.length || call->user.length >= sizeof(user))
+    const struct dialect *dialect = sandbox->dialect;
+    char user[USER_SIZE], made_up[HOLDER_SIZE];
+    if (!dialect->write_holder || !user_id.length || user_id.length >= sizeof(user))
         return;
-    memcpy(user, call->user.bytes, call->user.length);
-    user[call->user.length] = '\0';
-    dialect->write_holder(user, holder);
-    if (!holders_put(call->sandbox->holders, slice_of(holder), call->user)) {
-        call->sandbox->body.failed = true;
+    memcpy(user, user_id.bytes, user_id.length);
+    user[user_id.length] = '\0';
+    if (!holder) {
+        dialect->write_holder(user, made_up);
+        holder = made_up;
+    }
+    if (!holders_put(sandbox->holders, slice_of(holder), user_id)) {
+        writer->out->failed = true;
         return;
     }
     json_open_object(writer, "issuer");
@@ -95,7 +98,7 @@ static void check(struct sandbox *sandbox, struct http_request *request, struct 
             struct json_writer writer = json_writer_of(&sandbox->body);
             json_open_object(&writer, NULL);
             json_add_bool(&writer, "eligible", true);
-            core_put_issuer(&call, &writer);
+            core_put_issuer(sandbox, call.user, NULL, &writer);
             json_close_object(&writer);
         }
     }

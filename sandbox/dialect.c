@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/http_server/http_path.h"
 #include "sandbox/postponed.h"
 #include "sandbox/store.h"
 
@@ -301,6 +302,25 @@ int64_t dialect_shown_ms(const struct sandbox_call *call)
 {
     bool is_stale = call->fault && call->fault->kind == FAULT_stale;
     return sandbox_now_ms(call->sandbox) - (is_stale ? call->fault->stale_ms : 0);
+}
+
+bool dialect_query_number(struct slice query, const char *name, size_t min, size_t max, size_t *number)
+{
+    struct http_query_pair pair;
+    while (http_query_next(&query, &pair)) {
+        if (!slice_is(pair.name, name))
+            continue;
+        size_t read = 0;
+        for (size_t i = 0; i < pair.value.length; i++) {
+            char digit = pair.value.bytes[i];
+            if (digit < '0' || digit > '9' || read > max)
+                return false;
+            read = read * 10 + (size_t)(digit - '0');
+        }
+        *number = read;
+        return pair.value.length > 0 && read >= min && read <= max;
+    }
+    return true;
 }
 
 static unsigned luck_of(const char *number)

@@ -134,6 +134,8 @@ must_check bool dialect_find_card(const struct sandbox *sandbox, struct slice id
                                   uint32_t *ret_card);
 /* The time whose cards a look-up shows: now, or earlier by the fault `stale`. */
 int64_t dialect_shown_ms(const struct sandbox_call *call);
+/* A number of the query: *number where there is none. false: what is there is no decimal number from min to max. */
+must_check bool dialect_query_number(struct slice query, const char *name, size_t min, size_t max, size_t *number);
 /* Made-up details of a card: the same for the same card, for ever. */
 struct dialect_expiry {
     unsigned month, year;

@@ -291,12 +291,11 @@ static void put_page(struct json_writer *writer, const struct sandbox *sandbox, 
 static const char *read_range(const struct http_request *request, struct range *range)
 {
     char status[16];
-    range->limit = http_query_number(request->query, "limit", LIST_DEFAULT);
-    range->offset = http_query_number(request->query, "offset", 0);
+    range->limit = LIST_DEFAULT;
     range->of_one_status = http_query_text(request->query, "status", status, sizeof(status));
-    if (range->limit < 1 || range->limit > LIST_MAX)
+    if (!dialect_query_number(request->query, "limit", 1, LIST_MAX, &range->limit))
         return "limit";
-    if (range->offset > INT32_MAX)
+    if (!dialect_query_number(request->query, "offset", 0, INT32_MAX, &range->offset))
         return "offset";
     return !range->of_one_status || adyen_status_of(status, &range->status) ? NULL : "status";
 }
@@ -388,6 +387,7 @@ const struct dialect dialect_adyen = {
     .write_holder = write_holder,
     .put_parameters = put_parameters,
     .stores_answers = true,
+    .may_ignore_keys = true,
     .key_mismatch = {422, CODE_KEY, "request already processed or in progress"},
     .key_at_work = {422, CODE_KEY, "request already processed or in progress"},
     .refused_status = 422,

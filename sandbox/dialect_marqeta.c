@@ -139,8 +139,7 @@ static const char *read_create(const struct sandbox *sandbox, const struct http_
         words->code = CODE_PRODUCT;
         return "the card product does not exist";
     }
-    struct json_writer writer = json_writer_of(&words->content);
-    marqeta_put_create_content(&writer, body);
+    marqeta_put_create_content(body, &words->content);
     card->body = card->details = buf_slice(&words->content);
     return read_replaced(sandbox, body, words);
 }
@@ -253,12 +252,13 @@ static void list_of_user(struct sandbox *sandbox, struct http_request *request, 
         user = dialect_user_of(sandbox, slice_of(token));
     if (user)
         order.card.user_id = slice_of(user);
-    size_t count = http_query_number(request->query, "count", LIST_DEFAULT);
-    size_t start = http_query_number(request->query, "start_index", 0);
+    size_t count = LIST_DEFAULT, start = 0;
+    bool is_range = dialect_query_number(request->query, "count", 1, LIST_MAX, &count) &&
+                    dialect_query_number(request->query, "start_index", 0, INT32_MAX, &start);
     if (dialect_begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
         if (!user) {
             dialect_refuse(&call, 400, "400", "the user does not exist");
-        } else if (count < 1 || count > LIST_MAX || start > UINT32_MAX) {
+        } else if (!is_range) {
             dialect_refuse(&call, 400, "400", "count is 1 to 10, start_index a number");
         } else {
             struct json_writer writer = dialect_begin_answer(sandbox, &call.answer, 200);

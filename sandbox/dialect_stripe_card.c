@@ -29,8 +29,16 @@ static void add_nulls(struct json_writer *writer, const char *const *names)
 
 static void add_spending_controls(struct json_writer *writer)
 {
-    static const char *const blocked[] = {"betting_casino_gambling", "automated_cash_disburse", "manual_cash_disburse",
-                                          "wires_money_orders", "security_brokers_dealers"};
+    static const char *const blocked[] = {"betting_casino_gambling",
+                                          "automated_cash_disburse",
+                                          "manual_cash_disburse",
+                                          "wires_money_orders",
+                                          "security_brokers_dealers",
+                                          "package_stores_beer_wine_and_liquor",
+                                          "cigar_stores_and_stands",
+                                          "dating_escort_services",
+                                          "pawn_shops",
+                                          "timeshares"};
     json_open_object(writer, "spending_controls");
     json_add_null(writer, "allowed_categories");
     json_add_null(writer, "allowed_merchant_countries");
@@ -40,8 +48,9 @@ static void add_spending_controls(struct json_writer *writer)
     json_close_array(writer);
     json_add_null(writer, "blocked_merchant_countries");
     json_open_array(writer, "spending_limits");
-    for (int i = 0; i < 4; i++) {
-        static const char *const intervals[] = {"per_authorization", "daily", "monthly", "yearly"};
+    for (int i = 0; i < 6; i++) {
+        static const char *const intervals[] = {"per_authorization", "daily",  "weekly",
+                                                "monthly",           "yearly", "all_time"};
         json_open_object(writer, NULL);
         json_add_integer(writer, "amount", 50000 << i);
         json_open_array(writer, "categories");

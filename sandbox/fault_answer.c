@@ -165,7 +165,7 @@ static void answer_ineligible(struct sandbox_call *call, const char *reason)
     json_open_object(&writer, NULL);
     json_add_bool(&writer, "eligible", false);
     json_add_text(&writer, "reason", reason);
-    core_put_issuer(call, &writer);
+    core_put_issuer(call->sandbox, call->user, NULL, &writer);
     json_close_object(&writer);
 }
 

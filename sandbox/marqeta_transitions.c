@@ -54,8 +54,7 @@ static const char *read_transition(const struct sandbox *sandbox, const struct h
     const char *flaw = marqeta_transition_flaw(body, words->flaw);
     if (flaw)
         return flaw;
-    struct json_writer writer = json_writer_of(&words->content);
-    marqeta_put_transition_content(&writer, body);
+    marqeta_put_transition_content(body, &words->content);
     order->card.body = buf_slice(&words->content);
     return NULL;
 }

@@ -116,22 +116,44 @@ static void copy(struct json_writer *writer, struct json_value object, const cha
         json_add_json(writer, name, value.raw);
 }
 
-static void put_content(struct json_writer *writer, struct json_value body, const struct json_shape *shape)
+/* Takes out the white space between tokens. */
+static void compact(struct buf *json)
 {
-    json_open_object(writer, NULL);
+    bool in_text = false;
+    size_t kept = 0;
+    for (size_t i = 0; i < json->length; i++) {
+        char byte = json->bytes[i];
+        if (!in_text && strchr(" \t\r\n", byte))
+            continue;
+        if (byte == '"')
+            in_text = !in_text;
+        json->bytes[kept++] = byte;
+        if (in_text && byte == '\\')
+            json->bytes[kept++] = json->bytes[++i];
+    }
+    json->length = kept;
+    if (json->bytes)
+        json->bytes[kept] = '\0';
+}
+
+static void put_content(struct json_value body, const struct json_shape *shape, struct buf *out)
+{
+    struct json_writer writer = json_writer_of(out);
+    json_open_object(&writer, NULL);
     for (; shape->name; shape++)
-        copy(writer, body, shape->name);
-    json_close_object(writer);
+        copy(&writer, body, shape->name);
+    json_close_object(&writer);
+    compact(out);
 }
 
-void marqeta_put_create_content(struct json_writer *writer, struct json_value body)
+void marqeta_put_create_content(struct json_value body, struct buf *out)
 {
-    put_content(writer, body, create_shape);
+    put_content(body, create_shape, out);
 }
 
-void marqeta_put_transition_content(struct json_writer *writer, struct json_value body)
+void marqeta_put_transition_content(struct json_value body, struct buf *out)
 {
-    put_content(writer, body, transition_shape);
+    put_content(body, transition_shape, out);
 }
 
 /* ---- answers ---- */

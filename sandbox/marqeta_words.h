@@ -29,9 +29,10 @@ void marqeta_new_token(char ret_token[MARQETA_TOKEN_SIZE]);
 /* NULL if the body is good, else what is wrong, static or written into text. */
 const char *marqeta_create_flaw(struct json_value body, char text[MARQETA_FLAW_SIZE]);
 const char *marqeta_transition_flaw(struct json_value body, char text[MARQETA_FLAW_SIZE]);
-/* The members of a good body in one order and without white space: bodies with the same content give the same text. */
-void marqeta_put_create_content(struct json_writer *writer, struct json_value body);
-void marqeta_put_transition_content(struct json_writer *writer, struct json_value body);
+/* Writes the members of a good body into an empty buffer, in one order and without white space, so that bodies with the
+ * same content give the same text. The members of metadata are in the order of the body. */
+void marqeta_put_create_content(struct json_value body, struct buf *out);
+void marqeta_put_transition_content(struct json_value body, struct buf *out);
 /* The `state` of a good transition. */
 enum ledger_card_status marqeta_wanted_status(struct json_value transition);
 

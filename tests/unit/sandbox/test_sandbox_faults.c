@@ -214,6 +214,7 @@ START_TEST(every_kind_is_found_by_its_name)
         {"execute_twice", ",\"target\":\"issuer\",\"call\":\"cancel\""},
         {"limited", ",\"target\":\"issuer\",\"per_second\":2.5"},
         {"stale", ",\"target\":\"issuer\",\"call\":\"lookup\",\"stale_ms\":5"},
+        {"skip_row", ",\"target\":\"issuer\",\"call\":\"lookup\""},
     };
     static const char *const names[] = {
 #define X(kind, executes, help) #kind,
@@ -260,6 +261,17 @@ START_TEST(a_bad_rule_is_refused_with_its_reason_and_adds_nothing)
         {"{\"target\":\"issuer\",\"call\":\"lookup\",\"fault\":\"drop_then_execute\"}",
          "create, activate, cancel, link or unlink"},
         {"{\"target\":\"issuer\",\"fault\":\"drop\",\"late_ms\":1}", "execute late"},
+        {"{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"drop\",\"stored\":true}", "stored is for"},
+        {"{\"target\":\"issuer\",\"fault\":\"status\",\"status\":500,\"stored\":true}", "stored is for"},
+        {"{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"status\",\"status\":500,\"stored\":1}", "stored"},
+        {"{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"delay\",\"at_work\":true}", "at_work is for"},
+        {"{\"target\":\"issuer\",\"fault\":\"drop\",\"headers\":[]}", "headers"},
+        {"{\"target\":\"issuer\",\"fault\":\"drop\",\"headers\":{\"\":\"x\"}}", "headers"},
+        {"{\"target\":\"issuer\",\"fault\":\"drop\",\"headers\":{\"X:\":\"x\"}}", "headers"},
+        {"{\"target\":\"issuer\",\"fault\":\"drop\",\"headers\":{\"X\":\"1\\r\\nY: 2\"}}", "headers"},
+        {"{\"target\":\"issuer\",\"fault\":\"drop\",\"headers\":{\"A\":\"\",\"B\":\"\",\"C\":\"\",\"D\":\"\",\"E\":"
+         "\"\",\"F\":\"\",\"G\":\"\"}}",
+         "headers"},
         {"{\"target\":\"core\",\"call\":\"link\",\"fault\":\"drop_then_execute\",\"late_from\":\"gone\"}",
          "hang_then_execute"},
         {"{\"target\":\"core\",\"call\":\"link\",\"fault\":\"drop_then_execute\",\"late_code\":\"x\"}", "call create"},
@@ -298,12 +310,16 @@ START_TEST(the_list_shows_what_fired_and_what_is_left)
     add("{\"target\":\"issuer\",\"user\":\"a\\\"b\",\"fault\":\"status\",\"status\":503,\"count\":3,\"card\":{\"pan\":"
         "null}}");
     add("{\"target\":\"core\",\"fault\":\"drop\"}");
+    add("{\"target\":\"issuer\",\"call\":\"retrieve\",\"fault\":\"drop\",\"headers\":{\"X-A\":\"b\"}}");
+    add("{\"target\":\"issuer\",\"call\":\"activate\",\"fault\":\"status\",\"status\":500,\"stored\":true}");
     ck_assert_str_eq(match(CALL_CREATE, "a\"b"), "status");
     ck_assert(faults_write(&faults, &out));
     ck_assert(json_strict_check(out.bytes, out.length, NULL));
     ck_assert_ptr_nonnull(strstr(out.bytes, "\"fired\":1,\"left\":2"));
     ck_assert_ptr_nonnull(strstr(out.bytes, "\"fired\":0,\"left\":null"));
     ck_assert_ptr_nonnull(strstr(out.bytes, "\"card\":{\"pan\":null}"));
+    ck_assert_ptr_nonnull(strstr(out.bytes, "\"call\":\"retrieve\",\"fault\":\"drop\",\"headers\":{\"X-A\":\"b\"}"));
+    ck_assert_ptr_nonnull(strstr(out.bytes, "\"status\":500,\"stored\":true"));
     buf_done(&out);
 }
 END_TEST
@@ -323,6 +339,8 @@ START_TEST(members_are_put_over_an_answer_added_or_removed)
                    "{\"id\":\"y\",\"n\":3,\"last4\":\"2\"}");
     check_override("{}", "{\"a\":[1,{\"b\":2}]}", "{\"a\":[1,{\"b\":2}]}");
     check_override("{\"a\":1}", "{\"a\":null,\"b\":null}", "{}");
+    check_override("{\"m\":{\"a\":1,\"b\":2},\"n\":{\"c\":3}}", "{\"m\":{\"b\":null,\"d\":4},\"n\":7}",
+                   "{\"m\":{\"a\":1,\"d\":4},\"n\":7}");
 }
 END_TEST
 
@@ -332,6 +350,8 @@ START_TEST(every_card_of_a_look_up_gets_the_members)
                    "{\"status\":\"cancelled\"}",
                    "{\"cards\":[{\"id\":\"x\",\"status\":\"cancelled\"},{\"id\":\"y\",\"status\":\"cancelled\"}]}");
     check_override("{\"cards\":[]}", "{\"status\":\"cancelled\"}", "{\"cards\":[]}");
+    check_override("{\"more\":true,\"cards\":[{\"id\":1}],\"url\":\"/\"}", "{\"id\":2}",
+                   "{\"more\":true,\"cards\":[{\"id\":2}],\"url\":\"/\"}");
 }
 END_TEST
 
