@@ -4,7 +4,6 @@
  * a definite one. */
 #include <stdlib.h>
 
-#include "common/issuer_profiles.h"
 #include "suite.h"
 #include "vendor_answers.h"
 #include "worker/issuer/issuer_rules.h"
