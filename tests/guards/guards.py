@@ -1012,6 +1012,34 @@ GUARDS = [
         test="unit/http_client_tls_http2",
     ),
     dict(
+        name="what must not be sent twice is not, over https",
+        file="common/http_client/http_transfer.c",
+        line="    if (!http_call_may_resend(transfer->call)) {",
+        becomes="    if (false) {",
+        test="unit/http_client_once",
+    ),
+    dict(
+        name="what must not be sent twice is not, in clear text",
+        file="common/http_client/plain/http_plain.c",
+        line="    if (is_retry && http_call_may_resend(call))",
+        becomes="    if (is_retry)",
+        test="unit/http_plain_once",
+    ),
+    dict(
+        name="a header that is sent with two values has none",
+        file="common/http_client/http_call.c",
+        line="        noted[0] = '\\0';",
+        becomes="        noted[0] = noted[0];",
+        test="unit/http_client_noted",
+    ),
+    dict(
+        name="a question comes up also where the key lives for ever",
+        file="worker/flow_verdict.c",
+        line="    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : QUESTION_LIFETIME_MS;",
+        becomes="    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : INT64_MAX - QUESTION_LIFETIME_MS;",
+        test="unit/flow_verdict",
+    ),
+    dict(
         name="a refusal that was remembered does not outlive the keys",
         file="api/auth.c",
         line="    secret_wipe(auth->refused, REFUSED_SIZE * sizeof(*auth->refused));\n    secret_wipe(auth->cache",
@@ -1693,8 +1721,8 @@ GUARDS = [
     dict(
         name="a look-up that cannot be read is a question in the end",
         file="worker/flow_verdict.c",
-        line='    if (is_open && purpose == STEP_LOOKUP && flow_is_expired(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
-        becomes='    if (false && flow_is_expired(flow, now_ms))',
+        line='    if (is_open && purpose == STEP_LOOKUP && is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
+        becomes='    if (false && is_long_unknown(flow, now_ms))',
         test='e2e/an unreadable look up',
     ),
     dict(
