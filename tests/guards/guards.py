@@ -1104,8 +1104,9 @@ GUARDS = [
     dict(
         name="an attempt that ends an event keeps its code",
         file="worker/flow_end.c",
-        line="    const char *cause = flow->outcome.code[0] ? flow->outcome.code : code;",
-        becomes="    const char *cause = code && strcmp(code, flow->outcome.code) == 0 ? NULL : flow->outcome.code;",
+        line="flow->outcome.code[0] ? flow->outcome.code : verdict->code);\n    snprintf(end->detail",
+        becomes="strcmp(verdict->code, flow->outcome.code) == 0 ? \"\" : flow->outcome.code);\n"
+                "    snprintf(end->detail",
         test="e2e/the cause of a failure stays",
     ),
     dict(
@@ -1692,7 +1693,7 @@ GUARDS = [
     dict(
         name="a look-up that cannot be read is a question in the end",
         file="worker/flow_verdict.c",
-        line='    if (is_open && flow->step == STEP_LOOKUP && flow_is_expired(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
+        line='    if (is_open && purpose == STEP_LOOKUP && flow_is_expired(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
         becomes='    if (false && flow_is_expired(flow, now_ms))',
         test='e2e/an unreadable look up',
     ),
@@ -1748,8 +1749,8 @@ GUARDS = [
     dict(
         name="a clock that was set back prolongs no key",
         file="worker/flow_run.c",
-        line="if (flow->unknown && !flow->is_looked_up && may_be_older(flow)) {",
-        becomes="if (false && may_be_older(flow)) {",
+        line="bool must_settle = may_be_older(flow) || !profile->key_is_trusted;",
+        becomes="bool must_settle = (false && may_be_older(flow)) || !profile->key_is_trusted;",
         test="e2e/prolongs no key",
     ),
     # ---- proxies ----
@@ -2403,5 +2404,75 @@ GUARDS = [
         line="step < STEPS_MAX && ",
         becomes="",
         test="e2e/the audit is paged to its end",
+    ),
+    dict(
+        name="at Marqeta a conflict is looked up",
+        file="worker/issuer/profile_marqeta.c",
+        line="    RULE(CALL(CREATE) | CALL(ACTIVATE), 409, 409, MEANS_LOOK_UP),\n",
+        becomes="",
+        test="e2e/a token that stands for other content is looked up",
+    ),
+    dict(
+        name="Adyen's 704 is no refusal",
+        file="worker/issuer/profile_adyen.c",
+        line="    RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .code = \"704\"),\n",
+        becomes="",
+        test="e2e/adyens own codes are told apart at adyen without keys",
+    ),
+    dict(
+        name="a failure that Stripe's key keeps is looked up",
+        file="worker/issuer/profile_stripe.c",
+        line="    RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = \"idempotent-replayed: true\"),\n",
+        becomes="",
+        test="e2e/a failure that the key keeps leads to the lookup at stripe",
+    ),
+    dict(
+        name="an unknown outcome is looked up before the create is repeated",
+        file="worker/issuer/profile_lithic.c",
+        line="    .looks_first = true,\n",
+        becomes="",
+        test="e2e/an unknown outcome is looked up before the create is repeated at lithic",
+    ),
+    dict(
+        name="where keys are not trusted, not found must have settled before a repeat",
+        file="worker/flow_run.c",
+        line="bool must_settle = may_be_older(flow) || !profile->key_is_trusted;",
+        becomes="bool must_settle = may_be_older(flow);",
+        test="e2e/without keys a create is repeated only when the last one has settled",
+    ),
+    dict(
+        name="where keys are not trusted, a create behind an unknown one is looked up once more",
+        file="worker/issue_card.c",
+        line="        return look_up_first(LOOKUP_AFTER_REPEAT, NULL);",
+        becomes="        return use_card(flow);",
+        test="e2e/without keys a second card is a question at once",
+    ),
+    dict(
+        name="an event keeps what the issuer was told",
+        file="worker/flow_run.c",
+        line="        return flow->kept.bytes;\n",
+        becomes="        return NULL;\n",
+        test="e2e/another holder on the second attempt changes nothing at adyen without keys",
+    ),
+    dict(
+        name="a card that is seen on two pages counts once",
+        file="worker/issuer/issuer_lookup.c",
+        line="    if (strcmp(card->id, lookup->card.id) == 0 || strcmp(card->id, lookup->gone_id) == 0)\n",
+        becomes="    if (false)\n",
+        test="e2e/a card that shifts to the next page is one card",
+    ),
+    dict(
+        name="where offsets shift, only a second walk may find nothing",
+        file="worker/issuer/profile_adyen.c",
+        line=".walks = 2}",
+        becomes=".walks = 1}",
+        test="e2e/a card that was skipped between two pages is found by the second walk at adyen without keys",
+    ),
+    dict(
+        name="an inactive card is made active before it is linked",
+        file="worker/issue_card.c",
+        line="    if (flow->card.state == ISSUER_CARD_INACTIVE && has_call(flow, ISSUER_ACTIVATE))\n",
+        becomes="    if (false)\n",
+        test="e2e/a card is active before it is linked or it must go",
     ),
 ]
