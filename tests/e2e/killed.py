@@ -2,7 +2,7 @@
 
 Story: an attempt may end after any line. What it did is known to the issuer alone, and the next one must find it.
 """
-from harness import assert_equal, assert_true, EVERY, Failed, slow_but_at, test, wait_until
+from harness import assert_equal, assert_true, EVERY, Failed, slow, test, wait_until
 
 LOST_REFUSED = (("create", "execute_then_status", {"count": 1, "status": 503}), ("create", "status", {"count": 1, "status": 422}))
 BLOCKED = ("link", "link_refused", {})
@@ -66,7 +66,7 @@ def held(world, user, step, event, since):
     return bool(calls) and world.status(event) == "PROCESSING"
 
 
-@slow_but_at("generic")
+@slow
 @test(issuers=EVERY, **SETTINGS)
 def killed_at_every_step_the_next_worker_goes_on(world):
     world.up(workers=0)
