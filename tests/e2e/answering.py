@@ -43,7 +43,8 @@ def operators_answer_questions_with_the_four_verbs(world):
     assert_equal(shown.returncode, 0, shown.stderr)
     world.sandbox.clear()
     found = results(world.ctl("reconcile", "--all", "--status", "FAILED", "--json"))
-    assert_equal(found, {events["hidden"]: "found", **{events[user]: "not_found" for user in questions[:3]}}, "reconcile")
+    assert_equal(found, {events["hidden"]: "found", **{events[user]: "not_found" for user in questions[:3]}},
+                 "reconcile")
     assert_equal(end(world, events["hidden"]), ("COMPLETED", None), "what was found")
     done = world.ctl("replay", events["replayed"], "--reason", "the issuer is well again")
     assert_equal((done.returncode, end(world, events["replayed"])), (0, ("COMPLETED", None)), "replay")
