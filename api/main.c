@@ -210,7 +210,7 @@ int main(int argc, char **argv)
         .new_metrics = api_metrics_new,
         .pipeline = PIPELINE,
         .waiting_max = WAITING_MAX,
-        .check_files = api_check_files,
+        .check_more = api_check_files,
         .open = open_modules,
         .on_started = on_started,
         .on_scrape = on_scrape,

@@ -18,7 +18,7 @@
 #include "common/base/uuid7.h"
 #include "common/http_client/http_client.h"
 #include "worker/core_api.h"
-#include "worker/issuer.h"
+#include "worker/issuer/issuer.h"
 
 #define ANSWER_MAX (64 * 1024)
 #define TIMEOUT_MS 30000
@@ -84,12 +84,14 @@ static void send_step(struct event *event)
     bool made = false;
     static const struct outbox_payload payload = {.has_program = true, .program = "standard"};
     struct core_link link = {.event_id = event->id, .card_id = event->card_id};
+    struct issuer_subject subject = {
+        .base = bench.issuer, .event_id = event->id, .user_id = event->user_id, .payload = &payload};
     switch (event->step) {
     case CHECK:
         made = core_build_check(&event->call, bench.core, event->user_id, false);
         break;
     case ISSUE:
-        made = issuer_build_create(&event->call, bench.issuer, &event->id, event->user_id, &payload, NULL);
+        made = issuer_build(&issuer_generic, ISSUER_CREATE, &subject, &event->call);
         break;
     case LINK:
         memcpy(link.last4, event->card.last4, sizeof link.last4);
@@ -129,10 +131,10 @@ static void on_done(struct http_call *call)
     struct outcome outcome = {.kind = OUTCOME_UNKNOWN};
     switch (event->step) {
     case CHECK:
-        core_read_check(call, &outcome);
+        core_read_check(call, &issuer_generic, &(struct core_eligibility){0}, &outcome);
         break;
     case ISSUE:
-        issuer_read_create(call, &event->id, &event->card, &outcome);
+        issuer_read_create(&issuer_generic, call, &event->id, &event->card, &outcome);
         break;
     case LINK:
         core_read_link(call, &outcome);

@@ -140,7 +140,7 @@ static bool read_options(struct daemon *daemon, int *ret_exit_code)
     } else if (config->show) {
         config_show(config, stdout);
     } else if (!config_check(config, daemon->program, &err) ||
-               (config->check_only && daemon->check_files && !daemon->check_files(config, &err))) {
+               (config->check_only && daemon->check_more && !daemon->check_more(config, &err))) {
         *ret_exit_code = print_error(daemon, &err);
     } else if (config->check_only) {
         printf("%s: the configuration is fine\n", daemon->name);

@@ -26,8 +26,9 @@ struct daemon {
     enum config_program program;
     struct metrics *(*new_metrics)(void); /* begins with DAEMON_METRICS; NULL when memory is out */
     int pipeline, waiting_max;            /* of the pool (pg_pool.h) */
-    /* --check-config only: opens and closes the files that the options name. NULL = none. */
-    bool (*check_files)(const struct config *config, struct err *err);
+    /* --check-config only: what open() would refuse and config_check() does not see, such as the files that the options
+     * name. NULL = nothing. */
+    bool (*check_more)(const struct config *config, struct err *err);
     /* Opens the modules of the program; loop, metrics and pool are there. On failure the process ends, with the exit
      * code of the error. */
     bool (*open)(void *context, struct err *err);

@@ -5,6 +5,8 @@
 
 int64_t issuer_key_sendable_ms(int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms)
 {
+    if (lifetime_ms >= ISSUER_KEY_FOREVER_MS)
+        return INT64_MAX;
     int64_t margin_ms = lifetime_ms / 10 > timeout_ms ? lifetime_ms / 10 : timeout_ms;
     if (margin_ms > MARGIN_MAX_MS)
         margin_ms = MARGIN_MAX_MS;

@@ -8,9 +8,12 @@
 
 #include "common/base/base.h"
 
+/* The longest value of issuer.key_lifetime, 3660d, means that the issuer honours its keys for ever. */
+#define ISSUER_KEY_FOREVER_MS (INT64_C(3660) * 24 * 60 * 60 * 1000)
+
 /* For how long after its first create an event may be sent again with its key: issuer.key_lifetime less a margin of a
  * tenth of it or issuer.timeout, whichever is longer, but at most 5 min; and never less than issuer.settle_time, so
- * that what is delivered late still meets its key. May be 0 or negative: then never. */
+ * that what is delivered late still meets its key. May be 0 or negative: then never. INT64_MAX: for ever. */
 int64_t issuer_key_sendable_ms(int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms);
 
 #endif

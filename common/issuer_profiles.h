@@ -3,7 +3,7 @@
  *
  * name, issuer.timeout, worker.lease, issuer.settle_time, issuer.key_lifetime: the defaults of the options. Vendors' own
  * clients wait 60 s and longer; 30 s leaves a lease of 90 s. A key that is honoured for ever has the longest lifetime
- * that the option takes. */
+ * that the option takes (issuer_key.h). */
 #ifndef ISSUING_ISSUER_PROFILES_H
 #define ISSUING_ISSUER_PROFILES_H
 

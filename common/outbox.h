@@ -32,6 +32,8 @@ enum outbox_status {
     X(link_refused, "The card could not be linked to the account.", "core-api refused to link the card")              \
     X(card_cancelled, "The card was cancelled by the issuer.", "the issuer has only a cancelled card for this event") \
     X(cancel_failed, "The card could not be cancelled.", "the issuer refused to cancel the card")                     \
+    X(reveal_refused, "The card's number could not be read.",                                                         \
+      "the issuer has made the card and refuses to show its number")                                                  \
     X(payload_invalid, "The request could not be read.", "the payload is not a valid request body")                   \
     X(cancelled, "The request was cancelled.", "an operator cancelled it")                                            \
     X(reissued, "The request was replaced by a new one.", "an operator replaced it by a new event")                   \
@@ -69,6 +71,7 @@ enum outbox_status {
     X(SEAL_FAILED, seal_failed,                                                                                       \
       "the card number could not be encrypted: check card.keys_file; the issuer has the card")                        \
     X(OUT_OF_MEMORY, out_of_memory, "the worker ran out of memory")                                                   \
+    X(RETIRE_REFUSED, retire_refused, "the card that was replaced could not be closed at the issuer: close it there") \
     X(LEASE_EXPIRED, lease_expired, "the worker died, hung or was cut off; another one took over")                    \
     X(BUG, bug, "the worker met a case that it does not know: please report it")
 

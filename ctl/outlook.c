@@ -98,12 +98,12 @@ void outlook_code(const char *code, char ret_text[OUTLOOK_CODE_SIZE])
 
 /* ---- the coming attempt ---- */
 
-/* Until when an event that may have been sent may be sent again with the same issuer key. */
+/* Until when an event that may have been sent may be sent again with the same issuer key; INT64_MAX = without limit. */
 static int64_t sendable_until_us(const struct event *event, const struct config *config)
 {
-    return event->first_sent_us + 1000 * issuer_key_sendable_ms(config->issuer.key_lifetime_ms,
-                                                                config->issuer.timeout_ms,
-                                                                config->issuer.settle_time_ms);
+    int64_t sendable_ms = issuer_key_sendable_ms(config->issuer.key_lifetime_ms, config->issuer.timeout_ms,
+                                                 config->issuer.settle_time_ms);
+    return sendable_ms == INT64_MAX ? INT64_MAX : event->first_sent_us + 1000 * sendable_ms;
 }
 
 /* The card will be cancelled (worker/issue_card.c, "mark"): no answer of core-api changes that, nor does a replay. */
@@ -196,8 +196,9 @@ static enum outlook_action attempt_clause(const struct event *event, bool any_at
     if (at_us < until_us) {
         snprintf(ret_text, CLAUSE_SIZE,
                  "it is sent again with the same issuer key, which gives the same card, since an earlier send may have "
-                 "arrived; that is safe until %s",
-                 print_time(until_us, until));
+                 "arrived; that is safe %s%s",
+                 until_us == INT64_MAX ? "without a time limit" : "until ",
+                 until_us == INT64_MAX ? "" : print_time(until_us, until));
         return OUTLOOK_ATTEMPT;
     }
     snprintf(

@@ -36,7 +36,7 @@ BEGIN
         GRANT SELECT ON issuing.outbox_events TO issuing_worker;
         GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at, deferred_since,
                       last_sent_at, lost_count, deferral_count, deferral_code, held_end, held_end_code, cancel_code, reason_code,
-                      reason_detail, last_error, completed_at, updated_at) ON issuing.outbox_events TO issuing_worker;
+                      reason_detail, last_error, issuer_parameters, completed_at, updated_at) ON issuing.outbox_events TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.lost_events TO issuing_worker;
         GRANT SELECT, INSERT ON issuing.outbox_attempts TO issuing_worker;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status), INSERT

@@ -99,6 +99,8 @@ enum {
     COL_CHANGED_AGE,
     COL_HELD_END,
     COL_HELD_END_CODE,
+    COL_PARAMETERS,
+    COL_MADE,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -176,6 +178,9 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
               pg_bytes(rows, row, flow->held_end[0] ? COL_HELD_END_CODE : COL_CANCEL_CODE));
     read_card(flow, rows, row);
     bool is_readable = read_request(flow, rows, row);
+    flow->made_ms = pg_int8(rows, row, COL_MADE);
+    event_parameters_start(&flow->parameters, flow->env->parameters, flow->user_id,
+                           pg_bytes(rows, row, COL_PARAMETERS));
     flow_run_start(flow, is_readable);
 }
 

@@ -22,30 +22,52 @@ bool core_build_check(struct http_call *call, const char *base, const char *user
     return http_call_is_made(call);
 }
 
-void core_read_check(const struct http_call *call, struct outcome *ret_outcome)
+/* Returns what is wrong with the `issuer` object of the answer; NULL = nothing. */
+static const char *read_parameters(struct json_value answer, const struct issuer_profile *profile,
+                                   struct core_eligibility *ret_answer)
 {
+    struct json_value object = json_member(answer, "issuer");
+    if (object.kind == JSON_MISSING || !profile->parameters || !profile->parameters[0])
+        return NULL;
+    ret_answer->has_parameters = true;
+    return issuer_parameters_read(profile, object, &ret_answer->parameters);
+}
+
+static void read_eligibility(struct json_value answer, struct outcome *out)
+{
+    struct json_value eligible = json_member(answer, "eligible");
+    if (json_is_true(eligible)) {
+        outcome_executed(out);
+    } else if (json_is_false(eligible)) {
+        char reason[OUTBOX_REASON_CODE_SIZE];
+        size_t length;
+        bool usable = json_string(json_member(answer, "reason"), reason, sizeof(reason), &length) &&
+                      outcome_code_is_usable(reason, length);
+        outcome_refused(ADVICE_REJECT, usable ? reason : "core_refused", out);
+    } else {
+        outcome_unreadable(&outcome_core, "the answer does not say whether the user is eligible", out);
+    }
+}
+
+void core_read_check(const struct http_call *call, const struct issuer_profile *profile,
+                     struct core_eligibility *ret_answer, struct outcome *ret_outcome)
+{
+    *ret_answer = (struct core_eligibility){0};
     if (outcome_of_call(call, &outcome_core, true, ret_outcome))
         return;
     if (call->status == 404) {
         outcome_refused(ADVICE_REJECT, "user_not_found", ret_outcome);
         return;
     }
-    struct json_value eligible = {.kind = JSON_MISSING}, answer = eligible;
-    if (call->status == 200 && json_strict_check(call->answer.bytes, call->answer.length, NULL)) {
+    struct json_value answer = {.kind = JSON_MISSING};
+    if (call->status == 200 && json_strict_check(call->answer.bytes, call->answer.length, NULL))
         answer = json_value_of(call->answer.bytes, call->answer.length);
-        eligible = json_member(answer, "eligible");
-    }
-    if (json_is_true(eligible)) {
-        outcome_executed(ret_outcome);
-    } else if (json_is_false(eligible)) {
-        char reason[OUTBOX_REASON_CODE_SIZE];
-        size_t length;
-        bool usable = json_string(json_member(answer, "reason"), reason, sizeof(reason), &length) &&
-                      outcome_code_is_usable(reason, length);
-        outcome_refused(ADVICE_REJECT, usable ? reason : "core_refused", ret_outcome);
-    } else {
-        outcome_unreadable(&outcome_core, "the answer does not say whether the user is eligible", ret_outcome);
-    }
+    read_eligibility(answer, ret_outcome);
+    if (ret_outcome->kind == OUTCOME_UNKNOWN)
+        return;
+    const char *wrong = read_parameters(answer, profile, ret_answer);
+    if (wrong)
+        outcome_unreadable(&outcome_core, wrong, ret_outcome);
 }
 
 bool core_build_link(struct http_call *call, const char *base, const char *user_id, const struct core_link *link)

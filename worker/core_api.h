@@ -8,6 +8,7 @@
 #include "common/base/uuid7.h"
 #include "common/card.h"
 #include "common/outbox.h"
+#include "worker/issuer/parameters.h"
 #include "worker/outcome.h"
 
 /* What core-api may know of a card: built from these members and nothing else. */
@@ -19,10 +20,19 @@ struct core_link {
     const char *replaces; /* our card id as text; NULL or "" = none */
 };
 
-/* core_build_*: as issuer_build_* (worker/issuer.h). */
+/* core_build_*: as issuer_build() (worker/issuer/issuer.h). */
 must_check bool core_build_check(struct http_call *call, const char *base, const char *user_id, bool is_reissue);
-/* EXECUTED: eligible. REFUSED with ADVICE_REJECT: not eligible; the code is the reason. */
-void core_read_check(const struct http_call *call, struct outcome *ret_outcome);
+
+/* What core-api tells with its answer, also where the user is not eligible. */
+struct core_eligibility {
+    bool has_parameters; /* the answer has an `issuer` object */
+    struct issuer_parameters parameters;
+};
+/* EXECUTED: eligible. REFUSED with ADVICE_REJECT: not eligible; the code is the reason. In both cases *ret_answer is
+ * set. An `issuer` object that breaks its limits makes the answer unreadable, but for a profile without parameters,
+ * which ignores it. */
+void core_read_check(const struct http_call *call, const struct issuer_profile *profile,
+                     struct core_eligibility *ret_answer, struct outcome *ret_outcome);
 
 must_check bool core_build_link(struct http_call *call, const char *base, const char *user_id,
                                 const struct core_link *link);

@@ -2,7 +2,6 @@
 #include "worker/credential.h"
 
 #include <assert.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +9,6 @@
 
 #define CREDENTIAL_MAX 4096
 #define PREFIX_MAX 64
-#define BASE64_LENGTH(length) (((length) + 2) / 3 * 4)
 
 struct credential {
     int uses;
@@ -32,12 +30,13 @@ static bool check_line(const struct secret *text, const struct credential_form *
 static bool make_header(const struct secret *text, const struct credential_form *form, struct secret *ret_header,
                         struct err *err)
 {
-    char line[PREFIX_MAX + BASE64_LENGTH(CREDENTIAL_MAX) + 1];
+    char line[PREFIX_MAX + SECRET_BASE64_SIZE(CREDENTIAL_MAX)];
     size_t length = strlen(form->prefix);
     assert(length <= PREFIX_MAX);
     memcpy(line, form->prefix, length);
     if (form->is_base64) {
-        length += (size_t)EVP_EncodeBlock((unsigned char *)line + length, text->bytes, (int)text->length);
+        secret_base64(text->bytes, text->length, line + length);
+        length += SECRET_BASE64_SIZE(text->length) - 1;
     } else {
         memcpy(line + length, text->bytes, text->length);
         length += text->length;

@@ -7,6 +7,7 @@
 #include "common/issuer_key.h"
 
 #define ANSWER_MAX (64 * 1024)
+#define SINCE_MARGIN_MS (2 * 24 * 3600 * INT64_C(1000))
 
 void flow_init(struct flow *flow, const struct flow_env *env)
 {
@@ -19,6 +20,8 @@ void flow_done(struct flow *flow)
 {
     http_call_done(&flow->call);
     issuer_card_wipe(&flow->card);
+    issuer_lookup_forget(&flow->lookup);
+    buf_done(&flow->kept);
 }
 
 /* ---- names and tables ---- */
@@ -26,9 +29,10 @@ void flow_done(struct flow *flow)
 static const struct {
     const char *name, *text;
     enum flow_peer peer;
+    enum issuer_call call;
     enum write_kind write;
 } steps[STEP_COUNT] = {
-#define X(name, word, text, peer, write) [STEP_##name] = {#word, text, peer, write},
+#define X(name, word, text, peer, call, write) [STEP_##name] = {#word, text, peer, call, write},
     FLOW_STEPS(X)
 #undef X
 };
@@ -41,6 +45,11 @@ const char *flow_step_name(enum flow_step step)
 const char *flow_step_text(enum flow_step step)
 {
     return steps[step].text;
+}
+
+enum issuer_call flow_step_call(enum flow_step step)
+{
+    return steps[step].call;
 }
 
 enum write_kind flow_step_write(enum flow_step step)
@@ -59,6 +68,14 @@ struct peer *flow_peer(const struct flow *flow)
         return &flow->env->peers->core;
     }
     return NULL;
+}
+
+enum flow_step flow_purpose(const struct flow *flow)
+{
+    enum flow_step step = flow->step;
+    if (step == STEP_CHECK && flow->asks_for != STEP_COUNT)
+        step = flow->asks_for;
+    return step == STEP_VERIFY ? flow->verifies : step;
 }
 
 const char *flow_wait_name(enum flow_wait wait)
@@ -91,6 +108,13 @@ enum lookup_reason lookup_reason_parse(const char *name)
 }
 
 /* ---- sends and the key ---- */
+
+int64_t flow_lookup_since_ms(const struct uuid *event_id, int64_t made_ms)
+{
+    int64_t id_ms;
+    int64_t since_ms = uuid7_time_ms(event_id, &id_ms) && id_ms < made_ms ? id_ms : made_ms;
+    return since_ms > SINCE_MARGIN_MS ? since_ms - SINCE_MARGIN_MS : 0;
+}
 
 bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms)
 {

@@ -1,12 +1,13 @@
 /* One attempt over one event: its data, its steps by name, and what is known of its sends and its key.
  *
- *     claim -> check -> issue -> save -> link -> end
- *                  \-> lookup -> save | mark -> cancel -> unlink -> end
+ *     claim -> check -> issue -> activate -> reveal -> save -> link -> retire -> end
+ *                  \-> lookup -> (the same) | mark -> cancel -> unlink -> end
  *
- * A step starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the
- * end. The steps are issue_card.[ch]. flow_run.[ch] moves an attempt through them and is the only code that changes
- * `step` and `wait`; flow_verdict.[ch] decides when an attempt that did not succeed is over; flow_end.[ch] describes
- * the end to the writer. */
+ * Activate, reveal, retire and verify are steps of profiles that declare their calls (issuer/profile.h); nothing else
+ * here depends on the issuer. A step starts exactly one asynchronous operation and reads its one outcome; its verdict
+ * names the next step or the end. The steps are issue_card.[ch]. flow_run.[ch] moves an attempt through them and is the
+ * only code that changes `step` and `wait`; flow_verdict.[ch] decides when an attempt that did not succeed is over;
+ * flow_end.[ch] describes the end to the writer. */
 #ifndef ISSUING_FLOW_H
 #define ISSUING_FLOW_H
 
@@ -19,7 +20,8 @@
 #include "common/keyring.h"
 #include "common/outbox.h"
 #include "worker/db_clock.h"
-#include "worker/issuer.h"
+#include "worker/event_parameters.h"
+#include "worker/issuer/issuer.h"
 #include "worker/outcome.h"
 #include "worker/peer.h"
 #include "worker/target.h"
@@ -28,19 +30,29 @@
 struct flow;
 struct worker_series;
 
-/* name, word, what it does, the peer that it calls, what it writes to the database */
-#define FLOW_STEPS(X)                                                                                          \
-    X(CHECK, check, "ask core-api whether the user may have a card", FLOW_PEER_CORE, FLOW_WRITES_NOTHING)      \
-    X(LOOKUP, lookup, "ask the issuer what exists under our reference", FLOW_PEER_ISSUER, FLOW_WRITES_NOTHING) \
-    X(ISSUE, issue, "create the card, same key on every attempt", FLOW_PEER_ISSUER, FLOW_WRITES_NOTHING)       \
-    X(SAVE, save, "store the card, number encrypted, guarded by our lease", FLOW_PEER_NONE, WRITE_SAVE)        \
-    X(LINK, link, "link the card at core-api, without its number", FLOW_PEER_CORE, FLOW_WRITES_NOTHING)        \
-    X(MARK, mark, "note that the card must go, before it goes", FLOW_PEER_NONE, WRITE_MARK)                    \
-    X(CANCEL, cancel, "cancel the card at the issuer", FLOW_PEER_ISSUER, FLOW_WRITES_NOTHING)                  \
-    X(UNLINK, unlink, "remove the card from core-api", FLOW_PEER_CORE, FLOW_WRITES_NOTHING)
+/* name, word, what it does, the peer that it calls, the call where that is the issuer, what it writes to the database */
+#define FLOW_STEPS(X)                                                                                                 \
+    X(CHECK, check, "ask core-api whether the user may have a card", FLOW_PEER_CORE, ISSUER_CALLS,                    \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(LOOKUP, lookup, "ask the issuer what exists under our reference", FLOW_PEER_ISSUER, ISSUER_LOOKUP,              \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(ISSUE, issue, "create the card, same key on every attempt", FLOW_PEER_ISSUER, ISSUER_CREATE,                    \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(ACTIVATE, activate, "activate the card, which was made inactive", FLOW_PEER_ISSUER, ISSUER_ACTIVATE,            \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(REVEAL, reveal, "read the card's number, which is stored encrypted", FLOW_PEER_ISSUER, ISSUER_REVEAL,           \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(SAVE, save, "store the card, number encrypted, guarded by our lease", FLOW_PEER_NONE, ISSUER_CALLS, WRITE_SAVE) \
+    X(LINK, link, "link the card at core-api, without its number", FLOW_PEER_CORE, ISSUER_CALLS, FLOW_WRITES_NOTHING) \
+    X(RETIRE, retire, "close the card that was replaced", FLOW_PEER_ISSUER, ISSUER_RETIRE, FLOW_WRITES_NOTHING)       \
+    X(MARK, mark, "note that the card must go, before it goes", FLOW_PEER_NONE, ISSUER_CALLS, WRITE_MARK)             \
+    X(CANCEL, cancel, "cancel the card at the issuer", FLOW_PEER_ISSUER, ISSUER_CANCEL, FLOW_WRITES_NOTHING)          \
+    X(VERIFY, verify, "read whether the card is gone, although its end was refused", FLOW_PEER_ISSUER,                \
+      ISSUER_RETRIEVE, FLOW_WRITES_NOTHING)                                                                           \
+    X(UNLINK, unlink, "remove the card from core-api", FLOW_PEER_CORE, ISSUER_CALLS, FLOW_WRITES_NOTHING)
 
 enum flow_step {
-#define X(name, word, text, peer, write) STEP_##name,
+#define X(name, word, text, peer, call, write) STEP_##name,
     FLOW_STEPS(X)
 #undef X
         STEP_COUNT
@@ -89,13 +101,18 @@ enum lookup_reason {
      * pending_code. */
     LOOKUP_IN_OUTAGE,
     LOOKUP_CARD_SEEN, /* found: cancel; not found: decides nothing, since the card was seen by an earlier attempt */
-    LOOKUP_BEFORE_SENDING, /* the key may be older than the database's clock shows. Not found: the create is sent */
+    /* The key may be older than the database's clock shows, or is not trusted. Not found, and settled: the create is
+     * sent. */
+    LOOKUP_BEFORE_SENDING,
+    LOOKUP_FIRST,        /* the profile looks before each repeat. Not found: the create is sent */
+    LOOKUP_BY_ANSWER,    /* a repeat would be answered the same. Not found: decides nothing, retry for pending_code */
+    LOOKUP_AFTER_REPEAT, /* the create was executed behind an unknown one, and the key is not trusted: two cards? */
     LOOKUP_REASONS,
 };
 
 enum flow_verdict_kind {
     FLOW_GO,       /* to `step` */
-    FLOW_COMPLETE, /* COMPLETED */
+    FLOW_COMPLETE, /* COMPLETED; a `code` is a note for operators */
     FLOW_REJECT,   /* REJECTED with `code` */
     FLOW_FAIL,     /* FAILED with `code` */
     FLOW_RETRY,    /* PENDING, backoff; the attempt counts */
@@ -108,8 +125,8 @@ struct flow_verdict {
     enum flow_verdict_kind kind;
     enum flow_step step;       /* GO */
     enum lookup_reason reason; /* GO to a look-up: why; LOOKUP_NONE = the flow's reason stays */
-    /* REJECT, FAIL: the reason. RETRY, DEFER: the cause. GO with a reason: the flow's pending_code; NULL = it stays.
-     * Borrowed until the verdict is applied. */
+    /* REJECT, FAIL: the reason. RETRY, DEFER: the cause. COMPLETE: the note, NULL = none. GO with a reason: the flow's
+     * pending_code; NULL = it stays. Borrowed until the verdict is applied. */
     const char *code;
     int64_t wait_ms;   /* RETRY, DEFER: at least so long; -1 = the usual delay. Settled: exactly so long */
     bool in_progress;  /* DEFER by 409 or 425: bounded by the key's lifetime */
@@ -121,9 +138,10 @@ struct flow_env {
     const struct config *config;
     struct peers *peers;
     const struct db_clock *db_clock;
-    struct keyring *keyring;      /* NULL = card numbers are not stored; replaced by a reload */
-    struct worker_series *series; /* of its metrics */
-    bool is_draining;             /* attempts are given back before their next call */
+    const struct parameters_env *parameters; /* with the issuer's profile */
+    struct keyring *keyring;                 /* NULL = card numbers are not stored; replaced by a reload */
+    struct worker_series *series;            /* of its metrics */
+    bool is_draining;                        /* attempts are given back before their next call */
     /* As writer_submit() of writer.h: op ends exactly once, from the loop. */
     void (*submit_write)(void *context, struct write_op *op);
     /* The slot is free. From the loop. */
@@ -156,7 +174,9 @@ struct flow {
     int64_t changed_age_ms;             /* since the event last changed: was deferred, failed, or was created */
     int64_t accepted_age_ms;            /* since it was accepted; -1 = not known. For the metrics */
     int64_t claimed_ms, lease_until_ms; /* by clock_mono_ms() */
+    int64_t made_ms;                    /* when the event was made: Unix time by the database's clock */
     char held_end[16];                  /* the word of the lookup_reason whose end is held; "" = none */
+    struct event_parameters parameters; /* that its calls are built from */
 
     /* Where the attempt stands. */
     enum flow_step step;
@@ -164,13 +184,18 @@ struct flow {
     bool is_busy; /* the slot holds an event */
     bool unknown; /* the issuer may have a card for this event that we do not know; until it is stored or cancelled */
     bool may_arrive;    /* a create of this attempt may still be on its way to the issuer */
-    bool is_looked_up;  /* nothing was found, and every earlier send has settled: a create makes the only card */
+    bool is_looked_up;  /* nothing was found: a create makes the only card, or meets its key */
+    bool card_is_seen;  /* the issuer has shown the live card that is in `card` */
     bool sent_create;   /* a create of this attempt has left */
     bool is_readable;   /* the payload */
     bool is_saved;      /* there is a row in cards */
     bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */
     int64_t checked_ms; /* when core-api agreed */
     int64_t step_started_us;
+    /* CHECK only asks for the parameters of this step, which is next; STEP_COUNT = it asks whether the user may have a
+     * card. */
+    enum flow_step asks_for;
+    enum flow_step verifies; /* VERIFY: CANCEL or RETIRE, which was refused */
     enum lookup_reason lookup_reason;
     /* A look-up found nothing, or is going to: the end that belongs to lookup_reason waits until no create can arrive
      * any more. Meanwhile nothing else is sent, neither by this attempt nor by a later one. */
@@ -179,6 +204,7 @@ struct flow {
      * none. */
     char pending_code[OUTBOX_REASON_CODE_SIZE];
     struct issuer_card card;
+    struct issuer_lookup lookup; /* the pages that were read; begins anew with each reason */
     struct write_save save;
     struct outcome outcome; /* of the last step */
 
@@ -191,6 +217,7 @@ struct flow {
     struct write_op write;
     enum write_result write_result;
     struct write_end end;
+    struct buf kept; /* the parameters that are being written; empty = none */
 };
 
 /* So many attempts lost in a row with their worker: a look-up comes first; the event ends (outbox_sweep). */
@@ -204,10 +231,14 @@ void flow_done(struct flow *flow);
 const char *flow_step_name(enum flow_step step);
 /* What the step does, for the log. */
 const char *flow_step_text(enum flow_step step);
+/* ISSUER_CALLS: it does not call the issuer. */
+enum issuer_call flow_step_call(enum flow_step step);
 /* FLOW_WRITES_NOTHING: it calls a peer. */
 enum write_kind flow_step_write(enum flow_step step);
 /* The peer that the current step calls; NULL: it writes to the database. */
 struct peer *flow_peer(const struct flow *flow);
+/* What the current step is for: a CHECK that only asks for parameters, and a VERIFY, serve another step. */
+enum flow_step flow_purpose(const struct flow *flow);
 const char *flow_wait_name(enum flow_wait wait);
 /* The word of a reason in outbox_events.held_end; NULL where no end is held for it. */
 const char *lookup_reason_name(enum lookup_reason reason);
@@ -218,6 +249,10 @@ enum lookup_reason lookup_reason_parse(const char *name);
 bool flow_is_expired(const struct flow *flow, int64_t now_ms);
 /* So long no look-up that finds nothing may decide; 0 = it may. */
 int64_t flow_unsettled_ms(const struct flow *flow, int64_t now_ms);
+
+/* The time from which on a look-up must see cards: well before the event, since our clocks and the issuer's may differ by
+ * hours. made_ms: by the database's clock; the id bears the time of another one. Pure. */
+int64_t flow_lookup_since_ms(const struct uuid *event_id, int64_t made_ms);
 
 /* Past the key's lifetime less its margin an UNKNOWN event is never sent again. The margin is never shorter than the
  * settling time: what is delivered late must still arrive within the lifetime. Pure. */

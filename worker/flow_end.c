@@ -1,7 +1,7 @@
 /* See flow_end.h.
  *
- * Invariants: no end is written over an unknown outcome without a look-up; only a deferral gives the attempt back; an
- * attempt that provably sent nothing sets clear_sent. */
+ * Invariants: no end is written over an unknown outcome without a look-up, unless the issuer has just shown the card;
+ * only a deferral gives the attempt back; an attempt that provably sent nothing sets clear_sent. */
 #include "worker/flow_end.h"
 
 #include <assert.h>
@@ -20,18 +20,24 @@ static const struct {
     [FLOW_DEFER] = {OUTBOX_PENDING, OUTBOX_ATTEMPT_DEFERRED},
 };
 
-static void fill_final(const struct flow *flow, const struct flow_verdict *verdict, struct write_end *end)
+static void fill_reason(const struct flow *flow, const struct flow_verdict *verdict, struct write_end *end)
 {
-    /* A look-up was made, or none is needed: a payload that cannot be read was never sent. */
-    assert(!flow->unknown || flow->is_saved || flow->lookup_reason != LOOKUP_NONE || !flow->is_readable);
-    const char *code = verdict->code;
-    if (code)
-        snprintf(end->reason_code, sizeof(end->reason_code), "%s", code);
+    snprintf(end->reason_code, sizeof(end->reason_code), "%s", verdict->code);
     /* A replay clears the event's reason; the attempt's row stays. */
-    const char *cause = flow->outcome.code[0] ? flow->outcome.code : code;
-    if (cause)
-        snprintf(end->cause, sizeof(end->cause), "%s", cause);
-    if (verdict->kind == FLOW_COMPLETE && flow->payload.is_reissue)
+    snprintf(end->cause, sizeof(end->cause), "%s", flow->outcome.code[0] ? flow->outcome.code : verdict->code);
+    snprintf(end->detail, sizeof(end->detail), "%s", flow->outcome.detail);
+}
+
+/* A completed event has no reason; its note is the cause in the attempt's row, and the event's last error. */
+static void fill_completed(const struct flow *flow, const struct flow_verdict *verdict, struct write_end *end)
+{
+    const struct outcome *outcome = &flow->outcome;
+    if (verdict->code) {
+        snprintf(end->cause, sizeof(end->cause), "%s", verdict->code);
+        snprintf(end->detail, sizeof(end->detail), "%s%s%.120s", outcome->code,
+                 outcome->code[0] && outcome->detail[0] ? ": " : "", outcome->detail);
+    }
+    if (flow->payload.is_reissue)
         end->replaces = uuid_parse(flow->payload.replaces, strlen(flow->payload.replaces), &end->replaced);
 }
 
@@ -41,15 +47,25 @@ static void fill_pending(const struct flow *flow, const struct flow_verdict *ver
     end->give_back = verdict->kind == FLOW_DEFER;
     end->deferred = verdict->keeps_streak;
     snprintf(end->cause, sizeof(end->cause), "%s", verdict->code);
+    snprintf(end->detail, sizeof(end->detail), "%s", flow->outcome.detail);
     if (flow->end_is_held) {
         end->held_end = lookup_reason_name(flow->lookup_reason);
         snprintf(end->held_end_code, sizeof(end->held_end_code), "%s", flow->pending_code);
     }
 }
 
+/* A look-up was made, or none is needed: the issuer has shown the card, or the payload cannot be read, so that nothing was
+ * ever sent. */
+static bool is_known(const struct flow *flow)
+{
+    return !flow->unknown || flow->is_saved || flow->lookup_reason != LOOKUP_NONE || flow->card_is_seen ||
+           !flow->is_readable;
+}
+
 struct write_end flow_end_build(const struct flow *flow, const struct flow_verdict *verdict, int64_t now_ms)
 {
     assert(verdict->kind != FLOW_GO && verdict->kind != FLOW_DROP);
+    assert(ends[verdict->kind].status == OUTBOX_PENDING || is_known(flow));
     struct write_end end = {
         .status = ends[verdict->kind].status,
         .outcome = outbox_attempt_name(ends[verdict->kind].attempt),
@@ -62,10 +78,11 @@ struct write_end flow_end_build(const struct flow *flow, const struct flow_verdi
     };
     if (end.status == OUTBOX_PENDING)
         fill_pending(flow, verdict, &end);
+    else if (end.status == OUTBOX_COMPLETED)
+        fill_completed(flow, verdict, &end);
     else
-        fill_final(flow, verdict, &end);
-    snprintf(end.detail, sizeof(end.detail), "%s", flow->outcome.detail);
-    if (end.status != OUTBOX_COMPLETED) {
+        fill_reason(flow, verdict, &end);
+    if (end.status != OUTBOX_COMPLETED || end.cause[0]) {
         const char *code = end.cause[0] ? end.cause : end.reason_code;
         snprintf(end.last_error, sizeof(end.last_error), "%s: %s%s%s", end.step, code, end.detail[0] ? ": " : "",
                  end.detail);
@@ -79,6 +96,7 @@ enum log_level flow_end_level(const struct flow *flow, const struct write_end *e
     case OUTBOX_FAILED:
         return LOG_WARNING;
     case OUTBOX_COMPLETED:
+        return end->cause[0] ? LOG_WARNING : LOG_DEBUG;
     case OUTBOX_REJECTED:
         return LOG_DEBUG;
     case OUTBOX_PENDING:

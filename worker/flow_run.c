@@ -7,13 +7,14 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/flow_before.h"
 #include "worker/flow_end.h"
 #include "worker/flow_verdict.h"
-#include "worker/issue_card.h"
+#include "worker/step.h"
 #include "worker/worker_metrics.h"
 
 #define LEASE_SLACK_MAX_MS 500
-#define CLOCK_STEP_US 1000000 /* our two clocks may drift apart by so much during an attempt */
+#define KEPT_MAX 4096 /* as outbox_events.issuer_parameters */
 
 static void start_step(struct flow *flow);
 static void send_call(struct flow *flow, bool is_extended);
@@ -41,6 +42,8 @@ static void free_slot(struct flow *flow)
 {
     assert(!flow->holds_ticket && flow->wait == FLOW_WAIT_NONE);
     issuer_card_wipe(&flow->card);
+    issuer_lookup_forget(&flow->lookup);
+    buf_done(&flow->kept);
     flow->is_busy = false;
     flow->env->on_ended(flow->env->context, flow);
 }
@@ -58,6 +61,20 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
     free_slot(flow);
 }
 
+/* The parameters that the issuer was told, for the event to keep: an unknown outcome is repeated, or looked up, with the
+ * same ones, and so is what is left to do for a stored card. NULL = none. */
+static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
+{
+    bool is_over = flow->end.status == OUTBOX_COMPLETED || flow->end.status == OUTBOX_REJECTED;
+    if (kind != WRITE_MARK && (kind != WRITE_END || is_over || (!flow->unknown && !flow->is_saved)))
+        return NULL;
+    buf_init(&flow->kept, KEPT_MAX);
+    if (event_parameters_write(&flow->parameters, flow->env->parameters, &flow->kept))
+        return flow->kept.bytes;
+    log_warning("no memory to keep what the issuer was told of the user", LOG_TEXT("event_id", flow->event_text));
+    return NULL; /* core-api is asked again */
+}
+
 /* The one place where a write is made. on_written is called exactly once, from the loop. */
 static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait wait,
                          void (*on_written)(struct write_op *op, enum write_result result, const char *why))
@@ -69,6 +86,7 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
         .deadline_ms = flow->lease_until_ms,
         .save = &flow->save,
         .cancel_code = flow->pending_code,
+        .parameters = parameters_to_keep(flow, kind),
         .end = &flow->end,
         .on_written = on_written,
     };
@@ -126,6 +144,7 @@ static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
 {
     if (verdict->reason != LOOKUP_NONE) {
         assert(verdict->code != flow->pending_code);
+        issuer_lookup_forget(&flow->lookup);
         flow->lookup_reason = verdict->reason;
         if (verdict->code)
             snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", verdict->code);
@@ -234,49 +253,17 @@ static bool lease_lasts(const struct flow *flow, int64_t for_ms)
     return clock_mono_ms() + for_ms + slack_ms(flow->env->config) <= flow->lease_until_ms;
 }
 
-/* The age of the first send comes from the database's clock, which may have been set back since. The event's id bears
- * the time of another clock: where the event itself is younger than its key may be, the key is alive whatever the
- * database's clock shows. Ids of other kinds bear no time. */
-static bool may_be_older(const struct flow *flow)
-{
-    const struct config *config = flow->env->config;
-    int64_t made_ms;
-    return uuid7_time_ms(&flow->event_id, &made_ms) &&
-           flow_key_expired(clock_wall_us() / 1000 - made_ms, config->issuer.key_lifetime_ms, config->issuer.timeout_ms,
-                            config->issuer.settle_time_ms);
-}
-
 /* The last checks before a create leaves; false: the attempt went elsewhere. */
 static bool may_create(struct flow *flow)
 {
-    const struct config *config = flow->env->config;
-    int64_t now_ms = clock_mono_ms();
-    int64_t drift_us = clock_wall_us() - clock_mono_us() - flow->wall_offset_us;
-    if (drift_us > CLOCK_STEP_US || drift_us < -CLOCK_STEP_US) {
-        /* One of our clocks was set, or stood still while the machine was suspended: the lease may be over. */
-        defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_CLOCK_STEPPED));
-        return false;
-    }
-    if (flow->unknown && flow_is_expired(flow, now_ms)) {
-        /* Past its lifetime the key may be forgotten, and the same POST would make a second card: look up, never
-         * send. */
-        divert_to(flow, STEP_LOOKUP, flow->deferred_age_ms >= 0 ? LOOKUP_EXHAUSTED : LOOKUP_KEY_EXPIRED);
-        return false;
-    }
-    if (flow->unknown && !flow->is_looked_up && may_be_older(flow)) {
-        divert_to(flow, STEP_LOOKUP, LOOKUP_BEFORE_SENDING);
-        return false;
-    }
-    if (flow->attempt > config->retry.max_attempts) { /* its last attempt was lost with its worker */
-        divert_to(flow, STEP_LOOKUP, LOOKUP_EXHAUSTED);
-        return false;
-    }
-    if (now_ms - flow->checked_ms > config->issuer.timeout_ms) {
-        /* It waited too long: the user may have been blocked meanwhile. */
-        divert_to(flow, STEP_CHECK, LOOKUP_NONE);
-        return false;
-    }
-    return true;
+    struct flow_verdict verdict = flow_before_create(flow, clock_mono_ms(), clock_wall_us());
+    if (verdict.kind == FLOW_GO && verdict.step == STEP_ISSUE)
+        return true;
+    if (verdict.kind == FLOW_DEFER)
+        defer_unsent(flow, verdict.code);
+    else
+        divert_to(flow, verdict.step, verdict.reason);
+    return false;
 }
 
 /* Both peers are looked at before core-api is called, so that neither an outage nor a rate limit of the issuer causes a
@@ -381,12 +368,19 @@ static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
     }
 }
 
+/* What these calls are refused for, such as a credential that may not read numbers, proves nothing about creates. */
+static bool is_aside(enum flow_step step)
+{
+    return step == STEP_LOOKUP || step == STEP_ACTIVATE || step == STEP_REVEAL || step == STEP_RETIRE ||
+           step == STEP_VERIFY;
+}
+
 static void enter_target(struct flow *flow)
 {
     static_assert(STEP_COUNT <= TARGET_KINDS, "a step is a kind of call");
     flow->ticket.on_admitted = on_admitted;
     flow->ticket.kind = (int)flow->step;
-    flow->ticket.is_aside = flow->step == STEP_LOOKUP;
+    flow->ticket.is_aside = is_aside(flow->step);
     flow->ticket.event_id = flow->event_id;
     switch (target_enter(&flow_peer(flow)->target, &flow->ticket)) {
     case TARGET_ADMITTED:
@@ -408,6 +402,7 @@ static void on_step_written(struct write_op *op, enum write_result result, const
 {
     struct flow *flow = container_of(op, struct flow, write);
     end_wait(flow, FLOW_WAIT_WRITE);
+    buf_done(&flow->kept);
     flow->write_result = result;
     if (result == WRITE_GIVEN_UP)
         log_error("a write was given up before the lease ended", LOG_TEXT("event_id", flow->event_text),
@@ -425,6 +420,18 @@ static void start_write(struct flow *flow)
                                                   .wait_ms = -1});
 }
 
+/* What the call to the issuer is built from is known; false: the attempt went elsewhere. */
+static bool has_parameters(struct flow *flow)
+{
+    struct flow_verdict verdict = flow_before_call(flow, clock_mono_ms(), &flow->outcome);
+    if (verdict.kind == FLOW_GO && verdict.step == flow->step)
+        return true;
+    if (verdict.kind == FLOW_GO)
+        flow->asks_for = flow->step;
+    apply_verdict(flow, verdict);
+    return false;
+}
+
 static void start_step(struct flow *flow)
 {
     const struct peer *peer = flow_peer(flow);
@@ -434,6 +441,8 @@ static void start_step(struct flow *flow)
         return;
     }
     if (flow->step == STEP_CHECK && issuer_is_closed(flow))
+        return;
+    if (flow_step_call(flow->step) != ISSUER_CALLS && !has_parameters(flow))
         return;
     if (lease_lasts(flow, 2 * peer->timeout_ms)) /* the time in the queue, and the call */
         enter_target(flow);
@@ -470,6 +479,9 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
     flow->is_readable = payload_is_usable;
     flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
     flow->was_cancelled = flow->may_arrive = flow->sent_create = flow->is_looked_up = flow->end_is_held = false;
+    flow->card_is_seen = false;
+    flow->asks_for = flow->verifies = STEP_COUNT;
+    issuer_lookup_forget(&flow->lookup);
     flow->wall_offset_us = clock_wall_us() - clock_mono_us();
     flow->lookup_reason = LOOKUP_NONE;
     flow->outcome = (struct outcome){0};

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "common/base/backoff.h"
+#include "common/issuer_key.h"
 
 #define DEFERRAL_MIN_MS 50
+#define QUESTION_LIFETIME_MS (24 * 60 * 60 * 1000)
 #define DEFERRALS_PROVE 3 /* so many in a row for one cause, while others are answered well, are the event's fault */
 
 static struct flow_verdict fail(const char *code)
@@ -16,6 +18,12 @@ static struct flow_verdict fail(const char *code)
 static struct flow_verdict look_up(enum lookup_reason reason, const char *code)
 {
     return (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP, .reason = reason, .code = code};
+}
+
+/* The new card is linked, so the request is done; that the old one may still be open is a note for operators. */
+static struct flow_verdict complete_unretired(void)
+{
+    return (struct flow_verdict){.kind = FLOW_COMPLETE, .code = outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED)};
 }
 
 static struct flow_verdict retry(const struct flow *flow, const char *code, int64_t least_ms)
@@ -107,28 +115,51 @@ static bool others_fare_better(const struct flow *flow)
     return answers_others(flow, (int)flow->step, flow->claimed_ms) || is_third_beside_good_ones(flow, (int)flow->step);
 }
 
-/* Look-ups are refused three times in a row while the issuer answers others, and the key is past its lifetime: the
+/* After so long an unknown outcome becomes a question: the lifetime of its key, or a day where the key lives for ever. */
+static int64_t question_lifetime_ms(const struct flow *flow)
+{
+    int64_t lifetime_ms = flow->env->config->issuer.key_lifetime_ms;
+    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : QUESTION_LIFETIME_MS;
+}
+
+static bool is_long_unknown(const struct flow *flow, int64_t now_ms)
+{
+    const struct config *config = flow->env->config;
+    return flow->unknown && flow->sent_age_ms >= 0 &&
+           flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, question_lifetime_ms(flow),
+                            config->issuer.timeout_ms, config->issuer.settle_time_ms);
+}
+
+/* Look-ups are refused three times in a row while the issuer answers others, and the send is long past: the
  * outcome will never be known, so it is a question for a person. */
 static bool lookup_is_hopeless(const struct flow *flow, int64_t now_ms)
 {
-    return flow->step == STEP_LOOKUP && flow->unknown && flow_is_expired(flow, now_ms) &&
-           is_third_beside_good_ones(flow, -1);
+    return is_long_unknown(flow, now_ms) && is_third_beside_good_ones(flow, -1);
 }
 
 /* ---- decisions ---- */
 
-/* No more attempts: an unknown outcome is a question for the issuer first, then for a person. */
-static struct flow_verdict settle_exhausted(const struct flow *flow, int64_t now_ms)
+/* The issuer showed the card in this attempt, or it is looked up and found in every such attempt. */
+static bool card_is_at_hand(const struct flow *flow)
+{
+    enum flow_step purpose = flow_purpose(flow);
+    return purpose == STEP_CANCEL || purpose == STEP_MARK || purpose == STEP_ACTIVATE || purpose == STEP_REVEAL;
+}
+
+/* No more attempts: an unknown outcome is a question for the issuer first, then for a person. code: of the retry. */
+static struct flow_verdict settle_exhausted(const struct flow *flow, const char *code, int64_t now_ms)
 {
     bool is_open = flow->unknown && !flow->is_saved;
+    enum flow_step purpose = flow_purpose(flow);
+    if (purpose == STEP_RETIRE)
+        return complete_unretired();
     /* The outcome cannot be known any more, and no key settles it: a question for a person. */
-    if (is_open && flow->step == STEP_LOOKUP && flow_is_expired(flow, now_ms) && flow->outcome.health != BREAKER_BAD)
+    if (is_open && purpose == STEP_LOOKUP && is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)
         return fail("outcome_unknown");
     /* The look-up itself got no answer: no end over an unknown outcome. */
-    if (is_open && flow->step == STEP_LOOKUP)
-        return retry(flow, flow->outcome.code, -1);
-    /* In the other cases the card was looked up, and found, just now. */
-    if (is_open && flow->step != STEP_CANCEL && flow->step != STEP_MARK && flow->lookup_reason != LOOKUP_EXHAUSTED)
+    if (is_open && purpose == STEP_LOOKUP)
+        return retry(flow, code, -1);
+    if (is_open && !card_is_at_hand(flow) && flow->lookup_reason != LOOKUP_EXHAUSTED)
         return look_up(LOOKUP_EXHAUSTED, NULL);
     return fail("attempts_exhausted");
 }
@@ -147,26 +178,30 @@ static struct flow_verdict settle_retry(const struct flow *flow, struct flow_ver
     if (flow->attempt < flow->env->config->retry.max_attempts)
         return retry(flow, verdict.code, verdict.wait_ms);
     /* A last look-up is repeated until it is answered (see settle_exhausted()). */
-    bool is_last_lookup = flow->step == STEP_LOOKUP && flow->lookup_reason != LOOKUP_IN_OUTAGE;
+    bool is_last_lookup = flow_purpose(flow) == STEP_LOOKUP && flow->lookup_reason != LOOKUP_IN_OUTAGE;
     if (flow->outcome.health == BREAKER_BAD && !is_last_lookup && !others_fare_better(flow))
         return settle_in_outage(flow, flow->outcome.code, now_ms);
-    return settle_exhausted(flow, now_ms);
+    return settle_exhausted(flow, verdict.code, now_ms);
 }
 
 /* 401, 403, 404, 405, 3xx for this event alone is an unforeseen refusal. False: nothing is proved yet. */
 static bool settle_refused(const struct flow *flow, int64_t now_ms, struct flow_verdict *ret_verdict)
 {
-    if (flow->step == STEP_LOOKUP) {
-        if (!lookup_is_hopeless(flow, now_ms))
-            return false;
-        *ret_verdict = fail("outcome_unknown");
-        return true;
-    }
-    if (!is_third_beside_good_ones(flow, (int)flow->step))
+    enum flow_step purpose = flow_purpose(flow);
+    bool is_third = purpose == STEP_RETIRE   ? deferral_number(flow, flow->outcome.code) >= DEFERRALS_PROVE
+                    : purpose == STEP_LOOKUP ? lookup_is_hopeless(flow, now_ms)
+                                             : is_third_beside_good_ones(flow, (int)flow->step);
+    if (!is_third)
         return false;
-    if (flow->step == STEP_CANCEL)
+    if (purpose == STEP_RETIRE) /* whoever is to blame, the user has the new card */
+        *ret_verdict = complete_unretired();
+    else if (purpose == STEP_LOOKUP)
+        *ret_verdict = fail("outcome_unknown");
+    else if (purpose == STEP_CANCEL)
         *ret_verdict = fail("cancel_failed");
-    else if (flow->unknown && !flow->is_saved)
+    else if (purpose == STEP_REVEAL)
+        *ret_verdict = fail("reveal_refused");
+    else if (flow->unknown && !flow->is_saved && !card_is_at_hand(flow))
         *ret_verdict = look_up(LOOKUP_UNFORESEEN, flow->outcome.code);
     else
         *ret_verdict = fail(flow->outcome.code);
@@ -178,8 +213,8 @@ static struct flow_verdict settle_deferral(const struct flow *flow, struct flow_
     if (flow->lookup_reason == LOOKUP_IN_OUTAGE &&
         flow->outcome.kind == OUTCOME_EXECUTED) /* looked up, and not found */
         return settle_in_outage(flow, flow->pending_code, now_ms);
-    if (verdict.in_progress && flow->deferred_age_ms >= flow->env->config->issuer.key_lifetime_ms)
-        return settle_exhausted(flow, now_ms);
+    if (verdict.in_progress && flow->deferred_age_ms >= question_lifetime_ms(flow))
+        return settle_exhausted(flow, verdict.code, now_ms);
     struct flow_verdict refused;
     if (flow->outcome.advice == ADVICE_CONFIGURATION && settle_refused(flow, now_ms, &refused))
         return refused;

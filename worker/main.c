@@ -15,6 +15,7 @@
 #include "common/outbox.h"
 #include "common/pg/pg_listen.h"
 #include "worker/breaker.h"
+#include "worker/issuer/parameters.h"
 #include "worker/worker.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_status.h"
@@ -150,6 +151,14 @@ static void warn_of_missing_credential(const char *peer, const char *file, const
                     LOG_TEXT("missing", name));
 }
 
+/* What the options' table does not know: the parameters of the issuer's profile. */
+static bool check_parameters(const struct config *config, struct err *err)
+{
+    struct issuer_parameters parameters;
+    return issuer_parameters_parse(issuer_profile_find(config->issuer.profile), config->issuer.parameters, &parameters,
+                                   err);
+}
+
 static void on_started(void *context)
 {
     struct program *program = context;
@@ -170,6 +179,7 @@ int main(int argc, char **argv)
         .new_metrics = worker_metrics_new,
         .pipeline = PIPELINE,
         .waiting_max = WAITING_MAX,
+        .check_more = check_parameters,
         .open = open_modules,
         .on_started = on_started,
         .on_database_ready = on_wakeup,

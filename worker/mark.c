@@ -36,6 +36,8 @@ enum {
     COL_CARD,
     COL_CARD_ISSUER_ID,
     COL_CARD_STATUS,
+    COL_PARAMETERS,
+    COL_MADE,
 };
 
 static void apply_verdict(struct mark *mark, struct mark_verdict verdict);
@@ -50,11 +52,18 @@ void mark_init(struct mark *mark, struct mark_env *env)
 void mark_done(struct mark *mark)
 {
     http_call_done(&mark->call);
+    issuer_lookup_forget(&mark->lookup);
+}
+
+static const struct issuer_profile *profile_of(const struct mark *mark)
+{
+    return mark->env->parameters->profile;
 }
 
 static void release(struct mark *mark)
 {
     issuer_card_wipe(&mark->card);
+    issuer_lookup_forget(&mark->lookup);
     mark->is_busy = false;
     mark->env->on_released(mark->env->context);
 }
@@ -155,17 +164,51 @@ static enum breaker_result health_of(const struct mark *mark, const struct outco
     return mark->call.result != HTTP_ANSWERED ? BREAKER_BAD : BREAKER_NOTHING;
 }
 
+static void read_check(struct mark *mark, struct outcome *ret_outcome)
+{
+    struct core_eligibility answer;
+    core_read_check(&mark->call, profile_of(mark), &answer, ret_outcome);
+    bool is_eligible = ret_outcome->kind == OUTCOME_EXECUTED;
+    if (!is_eligible && ret_outcome->advice != ADVICE_REJECT)
+        return;
+    event_parameters_take(&mark->parameters, mark->env->parameters, mark->user_id, is_eligible, &answer);
+    outcome_executed(ret_outcome); /* whether the user may have a card is not the question */
+}
+
+static void read_lookup(struct mark *mark, struct outcome *ret_outcome)
+{
+    issuer_read_lookup(profile_of(mark), &mark->call, &mark->event_id, &mark->lookup, ret_outcome);
+    if (ret_outcome->kind != OUTCOME_EXECUTED || !mark->lookup.is_done)
+        return;
+    mark->found = issuer_lookup_found(&mark->lookup);
+    mark->card = mark->lookup.card;
+    issuer_lookup_forget(&mark->lookup);
+    mark->is_ours = mark->stored_issuer_id[0] && strcmp(mark->card.id, mark->stored_issuer_id) == 0;
+    secret_wipe(mark->card.number, sizeof(mark->card.number)); /* a mark has no use for it */
+}
+
+static void read_verify(struct mark *mark, struct outcome *ret_outcome)
+{
+    enum issuer_card_state state;
+    issuer_read_retrieve(profile_of(mark), &mark->call, mark->card.id, &state, ret_outcome);
+    if (ret_outcome->kind == OUTCOME_EXECUTED && state != ISSUER_CARD_GONE)
+        outcome_refused(ADVICE_FAIL, "cancel_failed", ret_outcome);
+}
+
 static void read_answer(struct mark *mark, struct outcome *ret_outcome)
 {
     switch (mark->call_kind) {
+    case MARK_CALL_CHECK:
+        read_check(mark, ret_outcome);
+        return;
     case MARK_CALL_LOOKUP:
-        issuer_card_wipe(&mark->card);
-        issuer_read_lookup(&mark->call, &mark->event_id, &mark->found, &mark->card, ret_outcome);
-        mark->is_ours = mark->stored_issuer_id[0] && strcmp(mark->card.id, mark->stored_issuer_id) == 0;
-        secret_wipe(mark->card.number, sizeof(mark->card.number)); /* a mark has no use for it */
+        read_lookup(mark, ret_outcome);
         return;
     case MARK_CALL_CANCEL:
-        issuer_read_cancel(&mark->call, ret_outcome);
+        issuer_read_cancel(profile_of(mark), ISSUER_CANCEL, &mark->call, ret_outcome);
+        return;
+    case MARK_CALL_VERIFY:
+        read_verify(mark, ret_outcome);
         return;
     case MARK_CALL_UNLINK:
         core_read_unlink(&mark->call, ret_outcome);
@@ -173,10 +216,28 @@ static void read_answer(struct mark *mark, struct outcome *ret_outcome)
     }
 }
 
+/* The card that was found is cancelled; there may be another one. */
+static void follow_cancel(struct mark *mark)
+{
+    if (++mark->cancels < CANCELS_MAX)
+        enter_target(mark, MARK_CALL_LOOKUP);
+    else
+        put_back(mark, "many_cards", -1);
+}
+
+static void follow_refusal(struct mark *mark)
+{
+    if (mark->call_kind == MARK_CALL_CANCEL && issuer_profile_has(profile_of(mark), ISSUER_RETRIEVE))
+        enter_target(mark, MARK_CALL_VERIFY);
+    else
+        end(mark, "orphan_left", "the issuer refuses to cancel the card");
+}
+
 static void follow_outcome(struct mark *mark, const struct outcome *outcome)
 {
-    if (outcome->kind == OUTCOME_REFUSED && mark->call_kind == MARK_CALL_CANCEL) {
-        end(mark, "orphan_left", "the issuer refuses to cancel the card");
+    bool is_cancel = mark->call_kind == MARK_CALL_CANCEL || mark->call_kind == MARK_CALL_VERIFY;
+    if (outcome->kind == OUTCOME_REFUSED && is_cancel) {
+        follow_refusal(mark);
         return;
     }
     if (outcome->kind != OUTCOME_EXECUTED) {
@@ -184,14 +245,18 @@ static void follow_outcome(struct mark *mark, const struct outcome *outcome)
         return;
     }
     switch (mark->call_kind) {
-    case MARK_CALL_LOOKUP:
-        apply_verdict(mark, mark_verdict_after_lookup(&mark->facts, mark->found, mark->is_ours));
+    case MARK_CALL_CHECK:
+        enter_target(mark, mark->asks_for);
         return;
-    case MARK_CALL_CANCEL: /* there may be another one */
-        if (++mark->cancels < CANCELS_MAX)
+    case MARK_CALL_LOOKUP:
+        if (mark->lookup.pages > 0) /* there is another one */
             enter_target(mark, MARK_CALL_LOOKUP);
         else
-            put_back(mark, "many_cards", -1);
+            apply_verdict(mark, mark_verdict_after_lookup(&mark->facts, mark->found, mark->is_ours));
+        return;
+    case MARK_CALL_CANCEL:
+    case MARK_CALL_VERIFY:
+        follow_cancel(mark);
         return;
     case MARK_CALL_UNLINK:
         mark->facts.was_unlinked = true;
@@ -213,17 +278,39 @@ static void on_call_done(struct http_call *call)
     follow_outcome(mark, &outcome);
 }
 
+static enum issuer_call issuer_call_of(enum mark_call kind)
+{
+    switch (kind) {
+    case MARK_CALL_LOOKUP:
+        return ISSUER_LOOKUP;
+    case MARK_CALL_CANCEL:
+        return ISSUER_CANCEL;
+    case MARK_CALL_VERIFY:
+        return ISSUER_RETRIEVE;
+    case MARK_CALL_CHECK:
+    case MARK_CALL_UNLINK:
+        break;
+    }
+    return ISSUER_CALLS;
+}
+
 static bool build_call(struct mark *mark)
 {
-    switch (mark->call_kind) {
-    case MARK_CALL_LOOKUP:
-        return issuer_build_lookup(&mark->call, mark->peer->url, &mark->event_id);
-    case MARK_CALL_CANCEL:
-        return issuer_build_cancel(&mark->call, mark->peer->url, &mark->event_id, mark->card.id);
-    case MARK_CALL_UNLINK:
-        return core_build_unlink(&mark->call, mark->peer->url, mark->user_id, &mark->event_id, &mark->card_id);
-    }
-    return false;
+    const char *url = mark->peer->url;
+    if (mark->call_kind == MARK_CALL_CHECK)
+        return core_build_check(&mark->call, url, mark->user_id, false);
+    if (mark->call_kind == MARK_CALL_UNLINK)
+        return core_build_unlink(&mark->call, url, mark->user_id, &mark->event_id, &mark->card_id);
+    const struct issuer_subject subject = {
+        .base = url,
+        .event_id = mark->event_id,
+        .user_id = mark->user_id,
+        .card_id = mark->card.id,
+        .since_ms = flow_lookup_since_ms(&mark->event_id, mark->made_ms),
+        .parameters = &mark->parameters.values,
+        .lookup = &mark->lookup,
+    };
+    return issuer_build(profile_of(mark), issuer_call_of(mark->call_kind), &subject, &mark->call);
 }
 
 /* Why the call is not sent; NULL = it was built and is sent. */
@@ -272,25 +359,49 @@ static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
 static enum flow_step step_of(enum mark_call kind)
 {
     switch (kind) {
+    case MARK_CALL_CHECK:
+        return STEP_CHECK;
     case MARK_CALL_LOOKUP:
         return STEP_LOOKUP;
     case MARK_CALL_CANCEL:
         return STEP_CANCEL;
+    case MARK_CALL_VERIFY:
+        return STEP_VERIFY;
     case MARK_CALL_UNLINK:
         return STEP_UNLINK;
     }
     return STEP_LOOKUP;
 }
 
+/* What the call is built from is known, or core-api is asked first (*kind). False: the mark was put back. */
+static bool has_parameters(struct mark *mark, enum mark_call *kind)
+{
+    const struct parameters_env *env = mark->env->parameters;
+    enum issuer_call call = issuer_call_of(*kind);
+    if (call == ISSUER_CALLS)
+        return true;
+    if (event_parameters_must_ask(&mark->parameters, env, call)) {
+        mark->asks_for = *kind;
+        *kind = MARK_CALL_CHECK;
+        return true;
+    }
+    if (!issuer_parameters_missing_for(env->profile, &mark->parameters.values, call))
+        return true;
+    put_back(mark, outbox_cause_name(OUTBOX_CAUSE_CORE_UNREADABLE), -1);
+    return false;
+}
+
 static void enter_target(struct mark *mark, enum mark_call kind)
 {
     struct peers *peers = mark->env->peers;
+    if (!has_parameters(mark, &kind))
+        return;
     mark->call_kind = kind;
-    mark->peer = kind == MARK_CALL_UNLINK ? &peers->core : &peers->issuer;
+    mark->peer = kind == MARK_CALL_UNLINK || kind == MARK_CALL_CHECK ? &peers->core : &peers->issuer;
     mark->ticket.on_admitted = on_admitted;
     mark->ticket.event_id = mark->event_id;
     mark->ticket.kind = (int)step_of(kind);
-    mark->ticket.is_aside = kind == MARK_CALL_LOOKUP;
+    mark->ticket.is_aside = kind == MARK_CALL_LOOKUP || kind == MARK_CALL_VERIFY;
     mark->ticket.is_repeated = mark->attempts > 1;
     if (mark->env->is_draining) {
         put_back(mark, outbox_cause_name(OUTBOX_CAUSE_DRAIN), 0);
@@ -382,6 +493,9 @@ void mark_start(struct mark *mark, const struct uuid *token, const struct pg_row
     mark->age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
     copy_text(mark->user_id, sizeof(mark->user_id), pg_bytes(rows, row, COL_USER));
     copy_text(mark->stored_issuer_id, sizeof(mark->stored_issuer_id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
+    mark->made_ms = pg_int8(rows, row, COL_MADE);
+    event_parameters_start(&mark->parameters, mark->env->parameters, mark->user_id,
+                           pg_bytes(rows, row, COL_PARAMETERS));
     read_facts(mark, rows, row);
     if (mark->facts.has_card)
         mark->card_id = pg_uuid(rows, row, COL_CARD);

@@ -12,7 +12,8 @@
 #include "common/pg/pg_pool.h"
 #include "worker/credential.h"
 #include "worker/db_clock.h"
-#include "worker/issuer.h"
+#include "worker/event_parameters.h"
+#include "worker/issuer/issuer.h"
 #include "worker/mark_verdict.h"
 #include "worker/peer.h"
 #include "worker/target.h"
@@ -25,6 +26,7 @@ struct mark_env {
     struct peers *peers;
     struct pg_pool *pool;
     const struct db_clock *db_clock;
+    const struct parameters_env *parameters; /* with the issuer's profile */
     struct metrics *metrics;
     bool is_draining;            /* marks are put back before their next call */
     int64_t probe_not_before_ms; /* until then the probes of an open breaker are for attempts only */
@@ -35,7 +37,13 @@ struct mark_env {
     void *context;
 };
 
-enum mark_call { MARK_CALL_LOOKUP, MARK_CALL_CANCEL, MARK_CALL_UNLINK };
+enum mark_call {
+    MARK_CALL_CHECK,  /* core-api, only for the parameters of another call */
+    MARK_CALL_LOOKUP, /* one page */
+    MARK_CALL_CANCEL,
+    MARK_CALL_VERIFY, /* after a cancel that was refused: is the card gone? */
+    MARK_CALL_UNLINK,
+};
 
 struct mark {
     struct mark_env *env;
@@ -47,13 +55,17 @@ struct mark {
     struct mark_facts facts;
     int64_t seen_us; /* the state of the event that was judged */
     int64_t age_ms;  /* of the last send; -1 = there is none */
+    int64_t made_ms; /* when the event was made: Unix time by the database's clock */
     int attempts, cancels;
+    struct event_parameters parameters;
+    struct issuer_lookup lookup; /* the pages that were read */
     enum issuer_found found;
     bool is_ours;
     struct issuer_card card; /* that was found */
     /* the one operation in flight */
     enum mark_call call_kind;
-    bool is_probe; /* the breaker is not closed: the call goes as its probe */
+    enum mark_call asks_for; /* MARK_CALL_CHECK: the call that comes next */
+    bool is_probe;           /* the breaker is not closed: the call goes as its probe */
     struct peer *peer;
     struct target_ticket ticket;
     struct http_call call;

@@ -114,6 +114,7 @@ bool reconcile_open(const struct reconcile_options *options, struct reconcile **
         .peers = options->peers,
         .pool = options->pool,
         .db_clock = options->db_clock,
+        .parameters = options->parameters,
         .metrics = options->metrics,
         .on_result = on_mark_result,
         .on_released = on_mark_released,

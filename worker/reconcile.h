@@ -25,6 +25,7 @@
 #include "worker/db_clock.h"
 #include "worker/peer.h"
 
+struct parameters_env;
 struct reconcile;
 
 /* All pointers are borrowed until the module is closed. */
@@ -35,6 +36,7 @@ struct reconcile_options {
     const char *worker_name; /* of the lease */
     struct peers *peers;
     const struct db_clock *db_clock;
+    const struct parameters_env *parameters;
     struct metrics *metrics;
     /* A mark has ended with a result: an event may have become final, or PENDING. From the loop. */
     void (*on_result)(void *context);

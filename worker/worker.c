@@ -26,6 +26,7 @@ struct worker {
     struct peers peers;
     struct worker_series series;
     struct db_clock db_clock; /* noted by the claims */
+    struct parameters_env parameters;
     struct flow_env flow_env; /* owns the keyring */
     struct slots slots;
     struct writer *writer;
@@ -160,6 +161,17 @@ void worker_reload(struct worker *worker)
 
 /* ---- open ---- */
 
+/* The profile, and what is the same for every user. */
+static bool read_profile(struct worker *worker, struct err *err)
+{
+    const struct config *config = worker->options.config;
+    worker->parameters.profile = issuer_profile_find(config->issuer.profile);
+    if (!worker->parameters.profile)
+        return err_set(err, ERR_CONFIG, "issuer.profile \"%.40s\" is unknown", config->issuer.profile);
+    return issuer_parameters_parse(worker->parameters.profile, config->issuer.parameters, &worker->parameters.fixed,
+                                   err);
+}
+
 static void open_peers(struct worker *worker)
 {
     const struct worker_options *options = &worker->options;
@@ -167,6 +179,7 @@ static void open_peers(struct worker *worker)
         .loop = options->loop,
         .config = options->config,
         .http = options->http,
+        .issuer_credential = &worker->parameters.profile->credential,
         .metrics = options->metrics,
         .on_capacity_changed = on_capacity_changed,
         .context = worker,
@@ -181,6 +194,7 @@ static bool open_slots(struct worker *worker, struct err *err)
     env->config = options->config;
     env->peers = &worker->peers;
     env->db_clock = &worker->db_clock;
+    env->parameters = &worker->parameters;
     env->series = &worker->series;
     env->submit_write = submit_write;
     env->on_ended = on_flow_ended;
@@ -248,6 +262,7 @@ static bool open_reconcile(struct worker *worker, struct err *err)
         .worker_name = worker->options.name,
         .peers = &worker->peers,
         .db_clock = &worker->db_clock,
+        .parameters = &worker->parameters,
         .metrics = worker->options.metrics,
         .on_result = on_mark_result,
         .context = worker,
@@ -279,6 +294,8 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
         return err_set(err, ERR_MEMORY, "no memory for the worker");
     worker->options = *options;
     worker_series_open(&worker->series, options->metrics);
+    if (!read_profile(worker, err))
+        return false;
     open_peers(worker);
     for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
         if (!loads[i](worker, err))

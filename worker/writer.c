@@ -82,6 +82,7 @@ static void add_mark(void *context, struct pg_columns *columns, const struct pg_
     const struct write_op *op = op_of(item);
     add_guard(columns, op);
     pg_columns_add_text(columns, op->cancel_code);
+    pg_columns_add_text(columns, op->parameters);
 }
 
 static void add_end(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
@@ -110,6 +111,7 @@ static void add_end(void *context, struct pg_columns *columns, const struct pg_b
     pg_columns_add_bool(columns, end->may_arrive);
     pg_columns_add_text(columns, end->held_end);
     add_text_or_null(columns, end->held_end_code);
+    pg_columns_add_text(columns, op->parameters);
 }
 
 static void add_complete(void *context, struct pg_columns *columns, const struct pg_batch_item *item)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -110,6 +111,11 @@ void secret_done(struct secret *secret)
         secret_wipe(secret->bytes, secret->length);
     free(secret->bytes);
     *secret = (struct secret){.bytes = NULL};
+}
+
+void secret_base64(const void *bytes, size_t length, char *ret_text)
+{
+    (void)EVP_EncodeBlock((unsigned char *)ret_text, bytes, (int)length);
 }
 
 void secret_wipe(void *bytes, size_t length)

@@ -22,6 +22,9 @@ must_check bool secret_check_writers(int fd, struct err *err);
 must_check bool secret_load(struct secret *ret_secret, const char *path, struct err *err);
 /* Wipes and frees; accepts an empty one. */
 void secret_done(struct secret *secret);
+/* base64 with padding (RFC 4648, 4) and a NUL: SECRET_BASE64_SIZE(length) bytes. */
+#define SECRET_BASE64_SIZE(length) (((length) + 2) / 3 * 4 + 1)
+void secret_base64(const void *bytes, size_t length, char *ret_text);
 /* Overwrites memory in a way the compiler may not remove. */
 void secret_wipe(void *bytes, size_t length);
 /* Constant time in the content. */

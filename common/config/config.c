@@ -36,13 +36,15 @@ static bool set_text(char **place, const struct config_option *option, const cha
 {
     char host[CONFIG_HOST_SIZE], *copy = NULL;
     size_t length = strlen(text);
+    int64_t index;
     int port;
 
     if (option->type == OPTION_URL) {
         if (!config_value_url(text, &copy, err))
             return false;
     } else {
-        if (option->type == OPTION_ADDRESS && !config_value_address(text, host, &port, err))
+        if ((option->type == OPTION_ADDRESS && !config_value_address(text, host, &port, err)) ||
+            (option->type == OPTION_WORD && !config_value_choice(text, option->words, &index, err)))
             return false;
         if (length >= 2 && text[0] == '"' && text[length - 1] == '"')
             return err_set(err, ERR_CONFIG, "the value stands in quotes; write it without them");
@@ -76,6 +78,7 @@ static bool read_value(struct config *config, const struct config_option *option
             return err_set(err, ERR_CONFIG, "the value has a control character in it");
     switch (option->type) {
     case OPTION_TEXT:
+    case OPTION_WORD:
     case OPTION_CONNINFO:
     case OPTION_FILE:
     case OPTION_ADDRESS:
@@ -106,10 +109,23 @@ bool config_set_option(struct config_loading *loading, size_t index, const char 
 static bool set_defaults(struct config_loading *loading)
 {
     for (size_t i = 0; i < config_option_count; i++)
-        if (config_options[i].default_text &&
-            !config_set_option(loading, i, config_options[i].default_text, ORIGIN_DEFAULT))
+        if (config_default_of(&config_options[i]) &&
+            !config_set_option(loading, i, config_default_of(&config_options[i]), ORIGIN_DEFAULT))
             return false;
     loading->config.log.format = isatty(STDERR_FILENO) ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON;
+    return true;
+}
+
+/* When everything else is read: issuer.profile may come from any source. */
+static bool set_profile_defaults(struct config_loading *loading)
+{
+    int64_t profile;
+    if (!config_value_choice(loading->config.issuer.profile, config_profiles, &profile, loading->err))
+        return false;
+    for (size_t i = 0; profile > 0 && i < config_option_count; i++)
+        if (config_options[i].by_profile && loading->config.origins->of[i] == ORIGIN_DEFAULT &&
+            !config_set_option(loading, i, config_options[i].by_profile[profile], ORIGIN_PROFILE))
+            return false;
     return true;
 }
 
@@ -303,7 +319,7 @@ static bool load(struct config_loading *loading, int argc, char **argv)
     if (loading->config.help || loading->config.version)
         return true;
     return config_load_file(loading) && set_from_environment(loading) && set_from_flags(loading) &&
-           set_from_credentials(loading);
+           set_from_credentials(loading) && set_profile_defaults(loading);
 }
 
 bool config_load(struct config *ret_config, enum config_program program, int argc, char **argv, struct err *err)

@@ -66,7 +66,8 @@ struct config {
         int64_t cap_ms;
     } retry;
     struct {
-        char *profile;
+        char *profile; /* one of config_profiles (config_table.h); never NULL */
+        char *parameters;
         char *url;
         char *credential_file;
         char *client_cert_file;

@@ -108,27 +108,37 @@ static bool check_client_pair(const char *section, const char *cert_file, const 
 static bool check_lease(const struct config *config, struct err *err)
 {
     int64_t least_ms = 2 * (config->issuer.timeout_ms + config->core.timeout_ms);
-    char needed[CONFIG_VALUE_SIZE], given[CONFIG_VALUE_SIZE];
+    char least[CONFIG_VALUE_SIZE], given[CONFIG_VALUE_SIZE], issuer[CONFIG_VALUE_SIZE], core[CONFIG_VALUE_SIZE];
 
     if (config->worker.lease_ms >= least_ms)
         return true;
-    config_value_write_duration(least_ms, needed);
+    config_value_write_duration(least_ms, least);
     config_value_write_duration(config->worker.lease_ms, given);
-    return err_set(err, ERR_CONFIG, "worker.lease is %s, below 2 x (issuer.timeout + core.timeout) = %s", given,
-                   needed);
+    config_value_write_duration(config->issuer.timeout_ms, issuer);
+    config_value_write_duration(config->core.timeout_ms, core);
+    return err_set(err, ERR_CONFIG,
+                   "worker.lease is %s, below 2 x (issuer.timeout + core.timeout) = 2 x (%s + %s) = %s; issuer.profile "
+                   "is %s",
+                   given, issuer, core, least, config->issuer.profile);
 }
 
 static bool check_issuer(const struct config *config, struct err *err)
 {
-    if (strcmp(config->issuer.profile, "generic") != 0)
-        return err_set(err, ERR_CONFIG, "issuer.profile \"%.40s\" is unknown; generic is the only one",
-                       config->issuer.profile);
+    char settle[CONFIG_VALUE_SIZE], lifetime[CONFIG_VALUE_SIZE], least[CONFIG_VALUE_SIZE];
+
     if (config->issuer.timeout_ms >= config->issuer.key_lifetime_ms)
         return err_set(err, ERR_CONFIG, "issuer.timeout must be shorter than issuer.key_lifetime");
+    config_value_write_duration(config->issuer.settle_time_ms, settle);
+    config_value_write_duration(config->issuer.key_lifetime_ms, lifetime);
+    config_value_write_duration(2 * config->issuer.timeout_ms, least);
     if (config->issuer.settle_time_ms < 2 * config->issuer.timeout_ms)
-        return err_set(err, ERR_CONFIG, "issuer.settle_time must be at least 2 x issuer.timeout");
+        return err_set(err, ERR_CONFIG, "issuer.settle_time is %s, below 2 x issuer.timeout = %s; issuer.profile is %s",
+                       settle, least, config->issuer.profile);
     if (config->issuer.settle_time_ms >= config->issuer.key_lifetime_ms)
-        return err_set(err, ERR_CONFIG, "issuer.settle_time must be shorter than issuer.key_lifetime");
+        return err_set(err, ERR_CONFIG,
+                       "issuer.settle_time is %s, and must be shorter than issuer.key_lifetime = %s; issuer.profile is "
+                       "%s",
+                       settle, lifetime, config->issuer.profile);
     return true;
 }
 

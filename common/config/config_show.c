@@ -15,6 +15,7 @@ static void write_value(const struct config *config, const struct config_option 
 
     switch (option->type) {
     case OPTION_TEXT:
+    case OPTION_WORD:
     case OPTION_FILE:
     case OPTION_ADDRESS:
     case OPTION_URL:
@@ -63,7 +64,7 @@ bool config_is_set(const struct config *config, const char *name)
     for (size_t i = 0; i < config_option_count; i++) {
         config_option_name(&config_options[i], option);
         if (strcmp(option, name) == 0)
-            return config->origins->of[i] != ORIGIN_DEFAULT;
+            return config->origins->of[i] > ORIGIN_PROFILE;
     }
     return false;
 }
@@ -83,9 +84,9 @@ void config_compare(const struct config *left, const struct config *right, enum 
 void config_show(const struct config *config, FILE *out)
 {
     static const char *const origins[] = {
-        [ORIGIN_DEFAULT] = "default",         [ORIGIN_FILE] = "file",
-        [ORIGIN_ENVIRONMENT] = "environment", [ORIGIN_FLAG] = "flag",
-        [ORIGIN_CREDENTIAL] = "credential",
+        [ORIGIN_DEFAULT] = "default", [ORIGIN_PROFILE] = "default of profile",
+        [ORIGIN_FILE] = "file",       [ORIGIN_ENVIRONMENT] = "environment",
+        [ORIGIN_FLAG] = "flag",       [ORIGIN_CREDENTIAL] = "credential",
     };
 
     for (size_t i = 0; i < config_option_count; i++) {
@@ -95,6 +96,8 @@ void config_show(const struct config *config, FILE *out)
         fprintf(out, "  # %s", origins[origin]);
         if (origin == ORIGIN_FILE)
             fprintf(out, " %s:%d", config->origins->path, config->origins->lines[i]);
+        if (origin == ORIGIN_PROFILE)
+            fprintf(out, " %s", config->issuer.profile);
         fputc('\n', out);
     }
 }
@@ -107,7 +110,7 @@ static void write_type(const struct config_option *option, FILE *out)
         [OPTION_DURATION] = "DURATION", [OPTION_SIZE] = "SIZE",         [OPTION_BOOL] = "true|false",
     };
 
-    if (option->type != OPTION_CHOICE) {
+    if (!option->words) {
         fputs(types[option->type], out);
         return;
     }
@@ -132,9 +135,29 @@ static void write_range(const struct config_option *option, FILE *out)
     }
 }
 
-static const char *default_of(const struct config_option *option)
+/* "30s (generic), 60s (stripe, lithic, marqeta), 90s (adyen)". The profiles with one default stand together. */
+static void write_profile_defaults(const struct config_option *option, FILE *out)
 {
-    return option->default_text ? option->default_text : option->note ? option->note : "";
+    for (size_t i = 0; config_profiles[i]; i++) {
+        bool is_first = i == 0 || strcmp(option->by_profile[i], option->by_profile[i - 1]) != 0;
+        bool is_last = !config_profiles[i + 1] || strcmp(option->by_profile[i], option->by_profile[i + 1]) != 0;
+        if (is_first)
+            fprintf(out, "%s%s (", i ? ", " : "", option->by_profile[i]);
+        fprintf(out, "%s%s%s", is_first ? "" : ", ", config_profiles[i], is_last ? ")" : "");
+    }
+}
+
+static void write_default(const struct config_option *option, FILE *out)
+{
+    const char *text = option->default_text ? option->default_text : option->note;
+    if (!text && !option->by_profile)
+        return;
+    fputs(" Default: ", out);
+    if (option->by_profile)
+        write_profile_defaults(option, out);
+    else
+        fputs(text, out);
+    fputc('.', out);
 }
 
 void config_help(enum config_program program, FILE *out)
@@ -155,8 +178,7 @@ void config_help(enum config_program program, FILE *out)
         write_range(option, out);
         if (option->credential)
             fprintf(out, " Credential of systemd: %s.", option->credential);
-        if (*default_of(option))
-            fprintf(out, " Default: %s.", default_of(option));
+        write_default(option, out);
         fputc('\n', out);
     }
     fputs("Each --section.key is also ISSUING_SECTION_KEY in the environment and `key = value` under [section] in the "

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/config/config_value.h"
+#include "common/issuer_profiles.h"
 
 #define SECOND INT64_C(1000)
 #define MINUTE (60 * SECOND)
@@ -21,6 +22,18 @@ static const char *const words_proxy_protocol[] = {"off", "v2", NULL};
 static const char *const words_store[] = {"encrypted", "never", NULL};
 static const char *const words_level[] = {"debug", "info", "warning", "error", NULL};
 static const char *const words_format[] = {"text", "json", NULL};
+
+#define NAME(name, timeout, lease, settle_time, key_lifetime) #name,
+#define TIMEOUT(name, timeout, lease, settle_time, key_lifetime) timeout,
+#define LEASE(name, timeout, lease, settle_time, key_lifetime) lease,
+#define SETTLE_TIME(name, timeout, lease, settle_time, key_lifetime) settle_time,
+#define KEY_LIFETIME(name, timeout, lease, settle_time, key_lifetime) key_lifetime,
+
+const char *const config_profiles[] = {ISSUER_PROFILES(NAME) NULL};
+static const char *const timeouts[] = {ISSUER_PROFILES(TIMEOUT)};
+static const char *const leases[] = {ISSUER_PROFILES(LEASE)};
+static const char *const settle_times[] = {ISSUER_PROFILES(SETTLE_TIME)};
+static const char *const key_lifetimes[] = {ISSUER_PROFILES(KEY_LIFETIME)};
 
 #define API CONFIG_API
 #define WORKER CONFIG_WORKER
@@ -83,8 +96,7 @@ const struct config_option config_options[] = {
      .programs = WORKER, .help = "How often to look for events when nothing wakes the worker."},
     {"worker", "max_in_flight", OPTION_INTEGER, TO(worker.max_in_flight), .default_text = "128", RANGE(1, 10000),
      .programs = WORKER, .help = "How many events one worker holds at once."},
-    {"worker", "lease", OPTION_DURATION, TO(worker.lease_ms), .default_text = "30s", RANGE(100, DAY),
-     .programs = WORKER,
+    {"worker", "lease", OPTION_DURATION, TO(worker.lease_ms), .by_profile = leases, RANGE(100, DAY), .programs = WORKER,
      .help =
          "How long a worker holds an event before another may take it; at least 2 x (issuer.timeout + core.timeout)."},
     {"worker", "admin_listen", OPTION_ADDRESS, TO(worker.admin_listen), .default_text = "127.0.0.1:8091",
@@ -98,23 +110,28 @@ const struct config_option config_options[] = {
     {"retry", "cap", OPTION_DURATION, TO(retry.cap_ms), .default_text = "5m", RANGE(1, 30 * DAY),
      .programs = API | WORKER | CTL, .help = "The longest wait after any attempt."},
 
-    {"issuer", "profile", OPTION_TEXT, TO(issuer.profile), .default_text = "generic", .programs = WORKER,
-     .help = "How to talk to the issuer; generic is the only profile."},
+    {"issuer", "profile", OPTION_WORD, TO(issuer.profile), .default_text = "generic", .words = config_profiles,
+     .programs = WORKER | CTL,
+     .help = "Whose API the worker speaks to the issuer: generic is our own. Defaults of other options depend on it."},
+    {"issuer", "parameters", OPTION_TEXT, TO(issuer.parameters), .programs = WORKER,
+     .help = "What the issuer must be told with every card, as name=value with blanks between; the names depend on "
+             "issuer.profile."},
     {"issuer", "url", OPTION_URL, TO(issuer.url), .programs = WORKER,
      .help = "Where the issuer is. Required by the worker."},
     {"issuer", "credential_file", OPTION_FILE, TO(issuer.credential_file), .credential = "issuer_credential",
-     .programs = WORKER, .help = "The bearer token for the issuer."},
+     .programs = WORKER, .help = "Our credential at the issuer, in the form that issuer.profile takes."},
     {"issuer", "client_cert_file", OPTION_FILE, TO(issuer.client_cert_file), .credential = "issuer_client_cert",
      .programs = WORKER,
      .help = "The certificate that the worker shows to the issuer over https, and its chain, PEM; with "
              "issuer.client_key_file."},
     {"issuer", "client_key_file", OPTION_FILE, TO(issuer.client_key_file), .credential = "issuer_client_key",
      .programs = WORKER, .help = "The private key of issuer.client_cert_file, PEM, without a passphrase."},
-    {"issuer", "timeout", OPTION_DURATION, TO(issuer.timeout_ms), .default_text = "3s", RANGE(10, 10 * MINUTE),
+    {"issuer", "timeout", OPTION_DURATION, TO(issuer.timeout_ms), .by_profile = timeouts, RANGE(10, 10 * MINUTE),
      .programs = WORKER | CTL, .help = "How long one call to the issuer may take."},
-    {"issuer", "key_lifetime", OPTION_DURATION, TO(issuer.key_lifetime_ms), .default_text = "24h",
-     RANGE(100, 3660 * DAY), .programs = WORKER | CTL, .help = "How long the issuer honours an idempotency key."},
-    {"issuer", "settle_time", OPTION_DURATION, TO(issuer.settle_time_ms), .default_text = "30s", RANGE(20, DAY),
+    {"issuer", "key_lifetime", OPTION_DURATION, TO(issuer.key_lifetime_ms), .by_profile = key_lifetimes,
+     RANGE(100, 3660 * DAY), .programs = WORKER | CTL,
+     .help = "How long the issuer honours an idempotency key; 3660d = for ever."},
+    {"issuer", "settle_time", OPTION_DURATION, TO(issuer.settle_time_ms), .by_profile = settle_times, RANGE(20, DAY),
      .programs = WORKER | CTL,
      .help =
          "How long after it was sent a create may still arrive at the issuer. Until then a look-up that finds no card "
@@ -207,6 +224,11 @@ size_t config_find_option(const char *name, void (*name_of)(const struct config_
         }
     }
     return config_option_count;
+}
+
+const char *config_default_of(const struct config_option *option)
+{
+    return option->by_profile ? option->by_profile[0] : option->default_text;
 }
 
 void *config_place_of(const struct config *config, const struct config_option *option)

@@ -11,6 +11,7 @@
 
 enum config_type {
     OPTION_TEXT,
+    OPTION_WORD,     /* one of the words, as a text */
     OPTION_CONNINFO, /* may hold a password: never shown as it is */
     OPTION_FILE,
     OPTION_ADDRESS,
@@ -31,11 +32,12 @@ struct config_synonym {
 struct config_option {
     const char *section, *key;
     enum config_type type;
-    size_t offset;            /* into struct config */
-    const char *default_text; /* as a person would write it; NULL = unset */
-    const char *note;         /* --help shows it as the default, where that is not a text */
-    int64_t min, max;         /* numbers, durations (ms), sizes (bytes) */
-    const char *const *words; /* OPTION_CHOICE: the value is the index; NULL ends the list */
+    size_t offset;                 /* into struct config */
+    const char *default_text;      /* as a person would write it; NULL = unset */
+    const char *const *by_profile; /* the defaults in the order of config_profiles, in place of one for all */
+    const char *note;              /* --help shows it as the default, where that is not a text */
+    int64_t min, max;              /* numbers, durations (ms), sizes (bytes) */
+    const char *const *words;      /* OPTION_WORD; OPTION_CHOICE: the value is the index. NULL ends the list */
     struct config_synonym synonym;
     const char *credential; /* its name under $CREDENTIALS_DIRECTORY */
     int programs;           /* that have it: a set of enum config_program */
@@ -44,8 +46,16 @@ struct config_option {
 
 extern const struct config_option config_options[];
 extern const size_t config_option_count;
+extern const char *const config_profiles[]; /* what issuer.profile may be, ended by NULL; generic is the first */
 
-enum config_origin { ORIGIN_DEFAULT, ORIGIN_FILE, ORIGIN_ENVIRONMENT, ORIGIN_FLAG, ORIGIN_CREDENTIAL };
+enum config_origin {
+    ORIGIN_DEFAULT, /* also that of the profile generic */
+    ORIGIN_PROFILE, /* the default of another profile */
+    ORIGIN_FILE,
+    ORIGIN_ENVIRONMENT,
+    ORIGIN_FLAG,
+    ORIGIN_CREDENTIAL,
+};
 
 struct config_origins {
     char *path; /* of the file that was read; owned */
@@ -60,6 +70,8 @@ void config_variable_name(const struct config_option *option, char ret_name[CONF
  * name. */
 size_t config_find_option(const char *name, void (*name_of)(const struct config_option *, char[CONFIG_NAME_SIZE]),
                           char ret_nearest[CONFIG_NAME_SIZE]);
+/* The default where issuer.profile is generic; NULL = unset. */
+const char *config_default_of(const struct config_option *option);
 /* Where the option's value is: a char *, int64_t or bool, depending on its type. */
 void *config_place_of(const struct config *config, const struct config_option *option);
 

@@ -37,6 +37,7 @@ struct http_transfer {
     const char *objection;                                          /* why a callback of ours ended the transfer */
     size_t header_bytes;
     bool header_is_whole;
+    bool header_is_last; /* it was not that of an interim answer */
     char problem[CURL_ERROR_SIZE];
 };
 
@@ -115,6 +116,7 @@ static int on_request_starts(void *context, char *peer, char *local, int peer_po
     transfer->objection = http_tls_begin_call(transfer->easy, transfer->tls.call_max, transfer->call->may_be_http2);
     if (transfer->objection)
         return CURL_PREREQFUNC_ABORT;
+    transfer->header_is_whole = transfer->header_is_last = false;
     http_call_leaves(transfer->call);
     return CURL_PREREQFUNC_OK;
 }
@@ -154,14 +156,17 @@ static size_t on_header(char *bytes, size_t one, size_t length, void *context)
         transfer->objection = "the answer's header is too large";
         return 0;
     }
-    if (length == 0)
-        return 0;
+    if (length == 0 || transfer->header_is_last) /* trailers, whatever they look like */
+        return length;
     if (length >= 5 && memcmp(bytes, "HTTP/", 5) == 0) { /* another answer: forget the header of the interim one */
         http_call_begin_answer(call);
         transfer->header_is_whole = false;
     } else if (bytes[0] == '\r' || bytes[0] == '\n') {
+        long status = 0;
+        curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
         transfer->header_is_whole = true;
-    } else if (!transfer->header_is_whole) { /* later ones are trailers */
+        transfer->header_is_last = status >= 200;
+    } else if (!transfer->header_is_whole) {
         read_header(call, (struct slice){.bytes = bytes, .length = length});
     }
     return length;

@@ -132,19 +132,23 @@ int extend(const struct sql_statement *statement, const struct uuid *event, cons
     return count;
 }
 
-int mark(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, const char *code)
+int mark(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, const char *code,
+         const char *parameters)
 {
-    struct buf bufs[3];
-    struct pg_array ids, tokens, codes;
+    struct buf bufs[4];
+    struct pg_array ids, tokens, codes, objects;
     for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
         buf_init(&bufs[i], 4096);
     pg_array_start(&ids, &bufs[0], PG_UUID);
     pg_array_start(&tokens, &bufs[1], PG_UUID);
     pg_array_start(&codes, &bufs[2], PG_TEXT);
+    pg_array_start(&objects, &bufs[3], PG_TEXT);
     pg_array_add_uuid(&ids, event);
     pg_array_add_uuid(&tokens, token);
     pg_array_add(&codes, code, strlen(code));
-    struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_array_param(&codes)};
+    pg_array_add(&objects, parameters, parameters ? strlen(parameters) : 0);
+    struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_array_param(&codes),
+                                pg_array_param(&objects)};
     struct pg_rows *rows = database_query(worker, statement, params);
     int count = pg_rows_count(rows);
     pg_rows_free(rows);
@@ -181,13 +185,14 @@ static void add_end(struct pg_array *arrays, const struct end *end)
     pg_array_add_bool(&arrays[19], end->may_arrive);
     add_text(&arrays[20], NULL);
     add_text(&arrays[21], NULL);
+    add_text(&arrays[22], end->parameters);
 }
 
 int finish_many(const struct end *ends, int count)
 {
     static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL, PG_TEXT,
                                 PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_BOOL, 0 /* a scalar */,
-                                PG_INT8, PG_TEXT, PG_UUID, PG_BOOL, PG_TEXT, PG_TEXT};
+                                PG_INT8, PG_TEXT, PG_UUID, PG_BOOL, PG_TEXT, PG_TEXT, PG_TEXT};
     struct buf bufs[ARRAY_SIZE(types)];
     struct pg_array arrays[ARRAY_SIZE(types)];
     struct pg_param params[ARRAY_SIZE(types)];
@@ -278,8 +283,8 @@ void begin_without_fence(const char *function)
     database_run(worker, "BEGIN; RESET ROLE");
     database_exec(worker,
                   "DO $do$ BEGIN EXECUTE (SELECT replace(pg_get_functiondef(oid), '%s', 'true') FROM pg_proc WHERE "
-                  "proname = '%s' AND pronamespace = 'issuing'::regnamespace); END $do$",
-                  fence, function);
+                  "proname = '%s' AND pronamespace = 'issuing'::regnamespace AND strpos(prosrc, '%s') > 0); END $do$",
+                  fence, function, fence);
     database_run(worker, "SET LOCAL ROLE issuing_worker");
 }
 

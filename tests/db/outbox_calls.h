@@ -47,7 +47,8 @@ int save_one(const struct card *card, struct uuid *ret_id);
 
 /* Return the number of changed events. */
 int extend(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, int64_t lease_ms);
-int mark(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, const char *code);
+int mark(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, const char *code,
+         const char *parameters);
 
 /* The end of one attempt. */
 struct end {
@@ -57,6 +58,7 @@ struct end {
     bool give_back, clear_sent, deferred, unknown, may_arrive;
     const char *reason_code, *cause, *card_status;
     const struct uuid *replaced;
+    const char *parameters; /* JSON */
 };
 
 /* Return the number of ended attempts. complete() is the narrow statement for the usual end. */

@@ -119,7 +119,7 @@ START_TEST(the_intention_to_cancel_outlives_its_worker)
 {
     struct uuid token;
     struct uuid id = claimed_event("liam", &token);
-    ck_assert_int_eq(mark(&sql_outbox_mark, &id, &token, "link_refused"), 1);
+    ck_assert_int_eq(mark(&sql_outbox_mark, &id, &token, "link_refused", NULL), 1);
     ck_assert_int_eq(fact(&id, "e.status = 'PROCESSING' AND e.cancel_code = 'link_refused'"), 1);
     database_exec(owner, "UPDATE outbox_events SET lease_until = now() - interval '1 s' WHERE id = '%s'", text_of(&id));
     ck_assert_int_eq(sweep(worker, 10), 1);
@@ -135,12 +135,12 @@ START_TEST(a_mark_with_a_stale_token_changes_nothing)
 {
     struct uuid token, stale = uuid4_make();
     struct uuid id = claimed_event("lena", &token);
-    ck_assert_int_eq(mark(&sql_outbox_mark, &id, &stale, "link_refused"), 0);
+    ck_assert_int_eq(mark(&sql_outbox_mark, &id, &stale, "link_refused", NULL), 0);
     ck_assert_int_eq(fact(&id, "e.cancel_code IS NULL"), 1);
     expect_unchanged(&id, &token);
     struct sql_statement mutant = without_fence(&sql_outbox_mark);
     database_run(worker, "BEGIN");
-    ck_assert_int_eq(mark(&mutant, &id, &stale, "link_refused"), 1);
+    ck_assert_int_eq(mark(&mutant, &id, &stale, "link_refused", NULL), 1);
     database_run(worker, "ROLLBACK");
     free((void *)mutant.text);
 }

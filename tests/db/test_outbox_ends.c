@@ -344,6 +344,74 @@ START_TEST(many_ends_in_one_statement_are_each_judged_by_their_own_token)
 }
 END_TEST
 
+/* What the issuer must be told of the user. A repeat under the same key must be the same request, so what the first
+ * unknown outcome was sent with stays. */
+#define FIRST "{\"cardholder\":\"ich_1\",\"currency\":\"eur\"}"
+#define SECOND "{\"cardholder\":\"ich_2\"}"
+
+START_TEST(the_parameters_that_are_kept_first_stay_and_come_back_with_the_claim)
+{
+    enum { COL_PARAMETERS = 24, COL_MADE };
+    struct uuid token;
+    struct uuid id = claimed_event("pia", &token);
+    ck_assert_int_eq(finish(&(struct end){.event = id, .token = token, .status = "PENDING"}), 1);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters IS NULL"), 1);
+    static const char *const given[] = {FIRST, SECOND, NULL};
+    for (size_t i = 0; i < ARRAY_SIZE(given); i++) {
+        token = uuid4_make();
+        ck_assert_int_eq(claim_all(&token), 1);
+        struct end end = {.event = id, .token = token, .status = "PENDING", .parameters = given[i]};
+        ck_assert_int_eq(finish(&end), 1);
+        ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" FIRST "'"), 1);
+    }
+    token = uuid4_make();
+    ck_assert_int_eq(claim_all(&token), 1);
+    ck_assert_int_eq(mark(&sql_outbox_mark, &id, &token, "link_refused", SECOND), 1);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" FIRST "'"), 1);
+    ck_assert_int_eq(finish(&(struct end){.event = id, .token = token, .status = "PENDING"}), 1);
+    token = uuid4_make();
+    struct pg_rows *rows = claim(worker, &token, 1);
+    ck_assert_int_eq(taken(rows), 1);
+    ck_assert_ptr_nonnull(strstr(pg_bytes(rows, 0, COL_PARAMETERS).bytes, "ich_1"));
+    char made[100];
+    snprintf(made, sizeof(made), "(extract(epoch FROM e.created_at) * 1000)::int8 = %lld",
+             (long long)pg_int8(rows, 0, COL_MADE));
+    ck_assert_int_eq(fact(&id, made), 1);
+    ck_assert(pg_is_null(rows, 1, COL_PARAMETERS));
+    pg_rows_free(rows);
+}
+END_TEST
+
+START_TEST(a_mark_keeps_the_parameters_too)
+{
+    struct uuid token, stale = uuid4_make();
+    struct uuid id = claimed_event("pola", &token);
+    ck_assert_int_eq(mark(&sql_outbox_mark, &id, &stale, "link_refused", FIRST), 0);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters IS NULL"), 1);
+    ck_assert_int_eq(mark(&sql_outbox_mark, &id, &token, "link_refused", FIRST), 1);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" FIRST "'"), 1);
+}
+END_TEST
+
+/* During an upgrade workers of the release before go on. */
+START_TEST(the_end_of_a_program_of_the_release_before_leaves_the_parameters)
+{
+    struct uuid token;
+    struct uuid id = claimed_event("pim", &token);
+    ck_assert_int_eq(mark(&sql_outbox_mark, &id, &token, "link_refused", FIRST), 1);
+    database_exec(worker,
+                  "SELECT id FROM issuing.end_attempts('{%s}', '{%s}', '{PENDING}', '{0}', '{f}', '{f}', '{f}', "
+                  "'{NULL}', '{NULL}', '{try}', '{issue}', '{retry}', '{issuer_http_503}', '{NULL}', '{t}', 'old', "
+                  "'{5}', '{NULL}', '{NULL}', '{t}', '{NULL}', '{NULL}')",
+                  text_of(&id), text_of(&token));
+    ck_assert_int_eq(fact(&id, "e.status = 'PENDING' AND e.lease_token IS NULL AND e.last_error = 'try' "
+                               "AND e.issuer_parameters = '" FIRST "'"),
+                     1);
+    token = uuid4_make();
+    ck_assert_int_eq(claim_all(&token), 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("outbox_ends");
@@ -364,6 +432,9 @@ int main(void)
     tcase_add_test(tcase, a_refusal_says_why);
     tcase_add_test(tcase, the_end_changes_the_card_it_made_and_the_one_it_replaced);
     tcase_add_test(tcase, an_end_never_replaces_the_card_of_another_user);
+    tcase_add_test(tcase, the_parameters_that_are_kept_first_stay_and_come_back_with_the_claim);
+    tcase_add_test(tcase, a_mark_keeps_the_parameters_too);
+    tcase_add_test(tcase, the_end_of_a_program_of_the_release_before_leaves_the_parameters);
     tcase_add_test(tcase, many_ends_in_one_statement_are_each_judged_by_their_own_token);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

@@ -47,6 +47,7 @@ may_include() {
 
 look_at() {
     folder=${1%/*}
+    [ "$2" != common/issuer_profiles.h ] || return 0 # a table of names without includes, for any folder
     case $2 in
     api/* | bench/* | common/* | ctl/* | sandbox/* | worker/*)
         target=${2%/*}

@@ -212,6 +212,10 @@ static const struct answer {
      "HTTP/1.1 500 No\r\nTransient-Error: true\r\nTransfer-Encoding: chunked\r\n\r\n"
      "2\r\nno\r\n0\r\nStripe-Should-Retry: false\r\nTransient-Error: false\r\n\r\n",
      HTTP_PEER_GOES_ON},
+    {"/noted-false-status",
+     "HTTP/1.1 500 No\r\nTransient-Error: true\r\nTransfer-Encoding: chunked\r\n\r\n"
+     "2\r\nno\r\n0\r\nHTTP/1.1 100 X: y\r\nStripe-Should-Retry: false\r\nTransient-Error: false\r\n\r\n",
+     HTTP_PEER_GOES_ON},
     {"/noted-redirect", "HTTP/1.1 302 Found\r\nLocation: /noted-interim\r\nContent-Length: 0\r\n\r\n",
      HTTP_PEER_GOES_ON},
     {"/noted-folded",

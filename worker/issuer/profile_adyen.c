@@ -26,16 +26,10 @@ static const struct issuer_field lookup_query[] = {
 };
 
 static const struct issuer_field activate_body[] = {TEXT("status", "active"), {0}};
-static const struct issuer_field cancel_body[] = {
+static const struct issuer_field close_body[] = {
     TEXT("status", "closed"),
     TEXT("statusReason", "other"),
-    TEXT("statusComment", "not linked"),
-    {0},
-};
-static const struct issuer_field retire_body[] = {
-    TEXT("status", "closed"),
-    TEXT("statusReason", "other"),
-    TEXT("statusComment", "replaced"),
+    TEXT("statusComment", "closed by issuing"),
     {0},
 };
 
@@ -75,8 +69,8 @@ const struct issuer_profile issuer_adyen = {
                                .query = lookup_query},
             [ISSUER_ACTIVATE] = CHANGE(activate_body),
             [ISSUER_REVEAL] = {.method = "GET", .path = CARD "/reveal"},
-            [ISSUER_CANCEL] = CHANGE(cancel_body),
-            [ISSUER_RETIRE] = CHANGE(retire_body),
+            [ISSUER_CANCEL] = CHANGE(close_body),
+            [ISSUER_RETIRE] = CHANGE(close_body),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
     .card =

@@ -12,17 +12,18 @@ static const struct issuer_field create_body[] = {
 };
 
 /* A transition's token is its key, of at most 36 characters: one for each change that an event may ask for. */
-#define TRANSITION(prefix, state, reason)                                                                           \
-    {                                                                                                               \
-        .method = "POST", .path = "/cardtransitions", .encoding = ENCODING_JSON, .answered_state = "/state",        \
-        .body = (const struct issuer_field[])                                                                       \
-        {                                                                                                           \
-            FIELD("token", FROM_EVENT_HEX, .text = prefix), FIELD("card_token", FROM_CARD), TEXT("channel", "API"), \
-                TEXT("state", state), TEXT("reason_code", reason),                                                  \
-            {                                                                                                       \
-                0                                                                                                   \
-            }                                                                                                       \
-        }                                                                                                           \
+#define TRANSITION(prefix, state, reason)                                                                   \
+    FIELD("token", FROM_EVENT_HEX, .text = prefix), FIELD("card_token", FROM_CARD), TEXT("channel", "API"), \
+        TEXT("state", state), TEXT("reason_code", reason)
+
+static const struct issuer_field activate_body[] = {TRANSITION("act-", "ACTIVE", "00"), {0}};
+static const struct issuer_field cancel_body[] = {TRANSITION("end-", "TERMINATED", "01"), {0}};
+static const struct issuer_field retire_body[] = {TRANSITION("old-", "TERMINATED", "01"), {0}};
+
+#define CHANGE(fields)                                                                           \
+    {                                                                                            \
+        .method = "POST", .path = "/cardtransitions", .body = fields, .encoding = ENCODING_JSON, \
+        .answered_state = "/state"                                                               \
     }
 
 static const struct issuer_rule rules[] = {
@@ -46,10 +47,10 @@ const struct issuer_profile issuer_marqeta = {
         {
             [ISSUER_CREATE] = {.method = "POST", .path = "/cards", .body = create_body, .encoding = ENCODING_JSON},
             [ISSUER_LOOKUP] = {.method = "GET", .path = "/cards/{event}"},
-            [ISSUER_ACTIVATE] = TRANSITION("act-", "ACTIVE", "00"),
+            [ISSUER_ACTIVATE] = CHANGE(activate_body),
             [ISSUER_REVEAL] = {.method = "GET", .path = "/cards/{card}/showpan"},
-            [ISSUER_CANCEL] = TRANSITION("end-", "TERMINATED", "01"),
-            [ISSUER_RETIRE] = TRANSITION("old-", "TERMINATED", "01"),
+            [ISSUER_CANCEL] = CHANGE(cancel_body),
+            [ISSUER_RETIRE] = CHANGE(retire_body),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = "/cards/{card}"},
         },
     .card =

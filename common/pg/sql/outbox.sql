@@ -1,10 +1,10 @@
 -- name: outbox_claim :many
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
--- issuing.claim in migrations/0007_attempts.sql. The last row has no id. $1 token, $2 limit, $3 lease in ms, $4 worker,
--- $5 bookmark or null, $6 slack in ms, $7 alone.
+-- issuing.claim in migrations/0007_attempts.sql; 0014 has its newest definition. The last row has no id. $1 token, $2
+-- limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,
        exp_month, exp_year, card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count,
-       now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code
+       now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms
 FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool);
 
 -- name: outbox_sweep :one
@@ -111,10 +111,11 @@ RETURNING e.id;
 
 -- name: outbox_mark :many
 -- why: the intention to cancel a card outlives the worker, so that no later attempt links or completes a card that may
--- be cancelled already; same fence. $1 ids, $2 tokens, $3 codes.
+-- be cancelled already; same fence. The parameters that the first one kept stay. $1 ids, $2 tokens, $3 codes, $4 what
+-- the issuer was told of the user, as JSON, or null.
 UPDATE issuing.outbox_events e
-SET cancel_code = a.code
-FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS a (id, token, code)
+SET cancel_code = a.code, issuer_parameters = coalesce(e.issuer_parameters, a.parameters::jsonb)
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) AS a (id, token, code, parameters)
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
@@ -125,12 +126,13 @@ SELECT id
 FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
 
 -- name: outbox_end :many
--- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql.
+-- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql; 0014
+-- has its newest definition.
 SELECT id
 FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[],
                           $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
                           $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[], $21::text[],
-                          $22::text[]);
+                          $22::text[], $23::text[]);
 
 -- name: keep_rows :many
 -- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are

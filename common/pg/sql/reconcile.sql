@@ -12,7 +12,7 @@ FROM unnest($1::uuid[]) AS i (id);
 -- why: leases marks that are due, under a token, by peer_checks_due. SKIP LOCKED: two workers never get the same mark.
 -- $1 token, $2 limit, $3 lease in ms, $4 worker.
 SELECT id, event_id, action, attempts, has_orphan, status, user_id, seen_us, sent_age_ms, card_id, issuer_card_id,
-       card_status
+       card_status, issuer_parameters, made_ms
 FROM issuing.take_checks($1::uuid, $2::int8, $3::int8, $4::text);
 
 -- name: reconcile_put_back :many

@@ -35,12 +35,22 @@ START_TEST(a_lifetime_shorter_than_one_call_allows_no_second_create)
 }
 END_TEST
 
+START_TEST(a_key_that_is_honoured_for_ever_is_never_past_its_lifetime)
+{
+    ck_assert_int_eq(issuer_key_sendable_ms(ISSUER_KEY_FOREVER_MS, 30 * SECOND, 60 * SECOND), INT64_MAX);
+    ck_assert_int_eq(issuer_key_sendable_ms(ISSUER_KEY_FOREVER_MS, 10 * MINUTE, 24 * HOUR), INT64_MAX);
+    ck_assert_int_eq(issuer_key_sendable_ms(ISSUER_KEY_FOREVER_MS - 1, 30 * SECOND, 60 * SECOND),
+                     ISSUER_KEY_FOREVER_MS - 1 - 5 * MINUTE);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("issuer_key");
     TCase *tests = tcase_create("issuer_key");
     tcase_add_test(tests, a_key_may_be_used_until_its_lifetime_less_the_margin);
     tcase_add_test(tests, a_lifetime_shorter_than_one_call_allows_no_second_create);
+    tcase_add_test(tests, a_key_that_is_honoured_for_ever_is_never_past_its_lifetime);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

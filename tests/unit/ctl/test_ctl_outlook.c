@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/issuer_key.h"
 #include "ctl/outlook.h"
 #include "worker/flow.h"
 
@@ -62,6 +63,20 @@ START_TEST(the_key_may_be_used_until_its_lifetime_less_the_margin)
     ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
     config.issuer.settle_time_ms = 20 * 1000; /* what is delivered so late must still meet its key */
     event.next_attempt_us = NOW + 40 * SECOND;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
+}
+END_TEST
+
+START_TEST(a_key_without_a_lifetime_may_be_used_at_any_time)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.first_sent_us = NOW - 11 * 366 * 24 * HOUR;
+    config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_ATTEMPT);
+    expect_why("that is safe without a time limit");
+    config.issuer.key_lifetime_ms--; /* ten years */
     look(&event, &nothing);
     ck_assert_int_eq(outlook.action, OUTLOOK_LOOK_UP);
 }
@@ -452,6 +467,7 @@ int main(void)
     TCase *cases = tcase_create("outlook");
     tcase_add_checked_fixture(cases, set_up, NULL);
     tcase_add_test(cases, the_key_may_be_used_until_its_lifetime_less_the_margin);
+    tcase_add_test(cases, a_key_without_a_lifetime_may_be_used_at_any_time);
     tcase_add_test(cases, each_word_of_a_held_end_that_the_worker_writes_is_known);
     tcase_add_test(cases, an_end_that_is_held_is_explained_and_nothing_is_sent);
     tcase_add_test(cases, a_card_that_will_be_cancelled_is_announced_also_for_a_replay);

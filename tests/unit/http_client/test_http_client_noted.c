@@ -31,12 +31,12 @@ static void make_path(struct http_call *call, const char *path)
     char url[128];
     snprintf(url, sizeof(url), "%s://127.0.0.1:%d%s", scheme, peer.port, path);
     make(call, "GET", url);
+    call->noted_headers = names;
 }
 
 static void call_path(struct http_call *call, const char *path)
 {
     prepare(call, "GET", "http://");
-    call->noted_headers = names;
     make_path(call, path);
     run(call);
 }
@@ -140,6 +140,18 @@ START_TEST(interim_answers_trailers_and_redirects_set_nothing)
 }
 END_TEST
 
+START_TEST(a_trailer_that_looks_like_a_status_begins_no_answer)
+{
+    struct http_call call;
+    call_path(&call, "/noted-false-status"); /* in clear text a name with a blank in it is no HTTP */
+    ck_assert_str_eq(call.noted[0], "");
+    if (call.result == HTTP_ANSWERED)
+        expect_noted(&call, (const char *const[]){"", "true", "", ""});
+    ck_assert(call.result == HTTP_ANSWERED || strcmp(scheme, "http") == 0);
+    http_call_done(&call);
+}
+END_TEST
+
 START_TEST(a_folded_line_leaves_no_value_that_it_might_belong_to)
 {
     struct http_call call;
@@ -167,6 +179,10 @@ START_TEST(a_value_is_gone_with_the_answer_that_it_came_with)
     ck_assert_int_eq(call.result, HTTP_NOT_SENT);
     expect_noted(&call, (const char *const[]){"", "", "", ""});
 
+    make_path(&call, "/header");
+    make(&call, "GET", "http://127.0.0.1:1/"); /* what was asked for is forgotten with the request */
+    ck_assert_ptr_null(call.noted_headers);
+
     make_path(&call, "/noted-cut");
     run(&call);
     ck_assert_int_eq(call.result, HTTP_LOST);
@@ -182,8 +198,8 @@ START_TEST(a_call_that_names_no_header_notes_none)
     snprintf(peer.answer_header, sizeof(peer.answer_header), "Transient-Error: true");
     for (int i = 0; i < 2; i++) {
         prepare(&call, "GET", "http://");
-        call.noted_headers = i ? none : NULL;
         make_path(&call, "/header");
+        call.noted_headers = i ? none : NULL;
         run(&call);
         ck_assert_int_eq(call.result, HTTP_ANSWERED);
         expect_noted(&call, (const char *const[]){"", "", "", ""});
@@ -211,6 +227,7 @@ static void add_tests(Suite *suite, const char *name, void (*set_up_peer)(void))
     tcase_add_test(tests, a_value_is_what_the_header_states_once_and_clearly);
     tcase_add_test(tests, a_longer_name_that_begins_like_one_is_another);
     tcase_add_test(tests, interim_answers_trailers_and_redirects_set_nothing);
+    tcase_add_test(tests, a_trailer_that_looks_like_a_status_begins_no_answer);
     tcase_add_test(tests, a_folded_line_leaves_no_value_that_it_might_belong_to);
     tcase_add_test(tests, a_value_is_gone_with_the_answer_that_it_came_with);
     tcase_add_test(tests, a_call_that_names_no_header_notes_none);

@@ -36,20 +36,25 @@ static void make_path(struct http_call *call, const char *method, const char *pa
     make(call, method, url);
 }
 
-static void prepare_once(struct http_call *call)
+static void init(struct http_call *call)
 {
     prepare(call, "POST", "http://");
-    call->must_not_resend = true;
 }
 
 /* With a body that fills what a call may have. */
-static void run_once(struct http_call *call, const char *method, const char *path)
+static void run_full(struct http_call *call, const char *method, const char *path, bool must_not_resend)
 {
     static char body[HTTP_CALL_TEXT_MAX];
     memset(body, 'b', sizeof(body));
     make_path(call, method, path);
+    call->must_not_resend = must_not_resend;
     ck_assert(buf_put(&call->body, body, sizeof(body)));
     run(call);
+}
+
+static void run_once(struct http_call *call, const char *method, const char *path)
+{
+    run_full(call, method, path, true);
 }
 
 /* Leaves one idle connection. */
@@ -74,7 +79,7 @@ START_TEST(a_request_that_was_read_on_a_pooled_connection_is_lost_and_not_sent_a
     int requests = 0;
     for (size_t i = 0; i < ARRAY_SIZE(methods) * ARRAY_SIZE(paths); i++) {
         struct http_call call;
-        prepare_once(&call);
+        init(&call);
         pool_one_connection(&call);
         run_once(&call, methods[i / ARRAY_SIZE(paths)], paths[i % ARRAY_SIZE(paths)]);
         requests += 2;
@@ -83,9 +88,9 @@ START_TEST(a_request_that_was_read_on_a_pooled_connection_is_lost_and_not_sent_a
     }
     /* what tells that the peer would have read it twice */
     struct http_call call;
-    prepare(&call, "POST", "http://");
+    init(&call);
     pool_one_connection(&call);
-    run_once(&call, "POST", "/close-once");
+    run_full(&call, "POST", "/close-once", false);
     ck_assert(call.was_resent);
     ck_assert_int_eq(peer.requests, requests + 3);
     http_call_done(&call);
@@ -98,7 +103,7 @@ START_TEST(a_pooled_connection_that_died_costs_no_second_sending)
     int requests = 0;
     for (int i = 0; i < 6; i++) {
         struct http_call call;
-        prepare_once(&call);
+        init(&call);
         pool_one_connection(&call);
         end_idle(ends[i / 2], i % 2 == 1);
         run_once(&call, "PATCH", "/ok");
@@ -116,7 +121,7 @@ END_TEST
 START_TEST(a_request_that_never_left_a_dead_pooled_connection_is_sent_on_a_new_one)
 {
     struct http_call call;
-    prepare_once(&call);
+    init(&call);
     pool_one_connection(&call);
     end_idle(HTTP_PEER_DROPS, true);
     run_once(&call, "POST", "/ok");
@@ -130,13 +135,12 @@ END_TEST
 START_TEST(a_call_that_may_be_sent_again_is_so_after_one_that_must_not)
 {
     struct http_call call;
-    prepare_once(&call);
+    init(&call);
     pool_one_connection(&call);
     run_once(&call, "POST", "/close");
     expect_lost(&call, 2);
-    call.must_not_resend = false;
     pool_one_connection(&call);
-    run_once(&call, "POST", "/close-once");
+    run_full(&call, "POST", "/close-once", false);
     ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
     ck_assert(call.was_resent);
     http_call_done(&call);
@@ -148,7 +152,7 @@ END_TEST
 START_TEST(a_patch_carries_its_headers_and_its_body)
 {
     struct http_call call;
-    prepare(&call, "PATCH", "http://");
+    init(&call);
     make_path(&call, "PATCH", "/ok");
     http_call_header(&call, "Content-Type", "application/json");
     ck_assert(buf_put_text(&call.body, "{\"state\": \"CLOSED\"}"));
@@ -177,9 +181,9 @@ END_TEST
 START_TEST(a_patch_of_eight_kib_is_whole_also_when_it_is_sent_a_second_time)
 {
     struct http_call call;
-    prepare(&call, "PATCH", "http://");
+    init(&call);
     pool_one_connection(&call);
-    run_once(&call, "PATCH", "/close-once");
+    run_full(&call, "PATCH", "/close-once", false);
     ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
     ck_assert(call.was_resent);
     ck_assert_ptr_eq(strstr(peer.last_request, "PATCH /close-once HTTP/1.1\r\n"), peer.last_request);
@@ -199,7 +203,7 @@ static void expect_lost_over_http2(enum http2_act act)
     peer.http2_requests = 0;
     peer.acts[0] = act;
     peer.acts_count = 1;
-    prepare_once(&call);
+    init(&call);
     run_once(&call, "POST", "/ok");
     ck_assert_msg(call.result == HTTP_LOST && !call.was_resent && peer.requests == before + 1,
                   "act %d: result %d, %d requests, %s", (int)act, (int)call.result, peer.requests - before, call.error);
@@ -221,7 +225,7 @@ START_TEST(a_stream_on_a_pooled_connection_that_dies_is_lost_and_not_sent_again)
     static const enum http2_act acts[] = {HTTP2_CLOSES, HTTP2_DROPS, HTTP2_RESETS, HTTP2_REFUSES, HTTP2_LEAVES};
     for (size_t i = 0; i < ARRAY_SIZE(acts); i++) {
         struct http_call call;
-        prepare_once(&call);
+        init(&call);
         peer.acts_count = 0;
         pool_one_connection(&call);
         http_call_done(&call);
@@ -233,7 +237,7 @@ END_TEST
 START_TEST(a_patch_goes_over_http2_too)
 {
     struct http_call call;
-    prepare_once(&call);
+    init(&call);
     run_once(&call, "PATCH", "/ok");
     ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
     ck_assert_int_eq(peer.http2_requests, 1);

@@ -30,11 +30,14 @@ static void tear_down(void)
     http_call_done(&call);
 }
 
+static const struct issuer_profile *profile = &issuer_generic;
+static struct core_eligibility eligibility;
+
 static void check(int status, const char *text)
 {
     answered(status, text);
     memset(&outcome, 0x55, sizeof(outcome));
-    core_read_check(&call, &outcome);
+    core_read_check(&call, profile, &eligibility, &outcome);
 }
 
 static void link_(int status, const char *text)
@@ -155,7 +158,7 @@ START_TEST(no_answer_is_retried_and_counts_against_core_api)
     for (size_t i = 0; i < ARRAY_SIZE(fates); i++) {
         answered(200, "{\"eligible\":true}");
         call.result = fates[i];
-        core_read_check(&call, &outcome);
+        core_read_check(&call, profile, &eligibility, &outcome);
         ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
         ck_assert_int_eq(outcome.health, BREAKER_BAD);
         ck_assert_int_ne(outcome.kind, OUTCOME_EXECUTED);

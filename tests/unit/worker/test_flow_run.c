@@ -30,6 +30,7 @@ static struct {
     struct metrics *metrics;
     struct peers peers;
     struct db_clock db_clock;
+    struct parameters_env parameters;
     struct flow_env env;
     struct flow flow;
     struct write_op *writes[WRITES];
@@ -138,8 +139,10 @@ static void set_up(void)
     world.metrics = worker_metrics_new();
     worker_series_open(&world.series, world.metrics);
     open_peers();
+    world.parameters.profile = &issuer_generic;
     world.env = (struct flow_env){
         .config = config,
+        .parameters = &world.parameters,
         .peers = &world.peers,
         .db_clock = &world.db_clock,
         .series = &world.series,

@@ -1,0 +1,304 @@
+/* The story: an issuer's answer comes from outside, and carries a card number. Good answers of every vendor are spoilt at
+ * random: cut, doubled, with values of other types, with a row repeated until the answer is as large as it may be.
+ * Whatever comes out, a card is whole or it is not there, nothing open becomes definite, no number is where it does not
+ * belong, and no byte behind the answer is read (with AddressSanitizer). A longer run:
+ * ISSUER_MUTATIONS=<answers>[,<seed>]. */
+#include <stdlib.h>
+
+#include "suite.h"
+#include "vendor_answers.h"
+
+#define ANSWERS 150000
+#define TEXT_SIZE (64 * 1024)
+#define NUMBER "4111111111111111"
+
+static struct http_call call;
+static struct reading reading;
+static char text[TEXT_SIZE + 1];
+static size_t length;
+static uint64_t state = 88172645463325252u;
+
+static size_t random_below(size_t limit)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return limit ? (size_t)(state >> 11) % limit : 0;
+}
+
+/* ---- spoiling ---- */
+
+static const char *const values[] = {
+    "null",
+    "true",
+    "false",
+    "0",
+    "-1",
+    "1e999",
+    "9223372036854775808",
+    "\"\"",
+    "\"..\"",
+    "\"" EVENT "\"",
+    "\"" OTHER_EVENT "\"",
+    "\"" NUMBER "\"",
+    NUMBER,
+    "\"411111******1111\"",
+    "\"1111\"",
+    "\"2222\"",
+    "\"0631\"",
+    "\"1331\"",
+    "\"active\"",
+    "\"TERMINATED\"",
+    "\"CLOSED\"",
+    "\"canceled\"",
+    "\"x" NUMBER "\"",
+    "[]",
+    "{}",
+    "[[[[[[[[1]]]]]]]]",
+    "\"\\u0000\"",
+    "\"\\ud800\"",
+    "\"\\u0034111111111111111\"",
+    "\"\xc3\xa9\"",
+    "\"\xff\"",
+    "12",
+    "2031",
+    "\"704\"",
+    "\"idempotency_error\"",
+    "\"resource_missing\"",
+};
+
+static void put(size_t at, size_t removed, const char *bytes, size_t count)
+{
+    if (at + removed > length || length - removed + count > TEXT_SIZE)
+        return;
+    memmove(text + at + count, text + at + removed, length - at - removed);
+    memmove(text + at, bytes, count);
+    length = length - removed + count;
+}
+
+/* The value behind a colon, at random, becomes another one. */
+static void change_value(void)
+{
+    const char *colon = memchr(text + random_below(length), ':', length / 2 + 1);
+    if (!colon || colon >= text + length)
+        return;
+    size_t at = (size_t)(colon + 1 - text), end = at;
+    bool is_text = end < length && text[end] == '"';
+    for (end += is_text; end < length; end++)
+        if (is_text ? text[end] == '"' : strchr(",}]", text[end]) != NULL)
+            break;
+    const char *value = values[random_below(ARRAY_SIZE(values))];
+    put(at, end + (is_text && end < length) - at, value, strlen(value));
+}
+
+/* An object is repeated until the answer is long. */
+static void repeat_row(void)
+{
+    static char row[4096];
+    const char *start = memchr(text + random_below(length), '{', length / 2 + 1);
+    if (!start || start >= text + length)
+        return;
+    size_t at = (size_t)(start - text), count = 0;
+    for (size_t depth = 0, i = at; i < length && i - at < sizeof(row) - 1; i++) {
+        depth += (text[i] == '{') - (size_t)(text[i] == '}');
+        if (depth == 0) {
+            count = i + 1 - at;
+            break;
+        }
+    }
+    memcpy(row, text + at, count);
+    row[count] = ',';
+    for (size_t times = random_below(400); count > 0 && times > 0; times--)
+        put(at, 0, row, count + 1);
+}
+
+static void spoil(void)
+{
+    static const char bytes[] = "\"{}[]:,\\0aA \t\n\x01\x80\xff";
+    char byte = bytes[random_below(sizeof(bytes))];
+    size_t at = random_below(length + 1), count = random_below(length - at + 1);
+    switch (random_below(12)) {
+    case 0:
+        put(at, at < length, &byte, 1);
+        break;
+    case 1:
+        put(at, 0, &byte, 1);
+        break;
+    case 2:
+        put(at, count > 20 ? 20 : count, "", 0);
+        break;
+    case 3:
+        length = at; /* cut */
+        break;
+    case 4:
+        put(at, 0, text + random_below(length - count + 1), count > 200 ? 200 : count);
+        break;
+    case 5:
+        if (random_below(8) == 0)
+            repeat_row();
+        break;
+    default:
+        change_value();
+    }
+}
+
+/* ---- what must hold ---- */
+
+static bool has_number(const char *words)
+{
+    return strstr(words, NUMBER) != NULL;
+}
+
+static const char *fault_of_card(const struct issuer_card *card)
+{
+    if (!card->id[0] || strcmp(card->id, ".") == 0 || strcmp(card->id, "..") == 0)
+        return "no usable id";
+    for (const char *byte = card->id; *byte; byte++)
+        if (*byte < 0x21 || *byte > 0x7e)
+            return "no usable id";
+    if (!card_last4_is_valid(card->last4, strlen(card->last4)))
+        return "no last digits";
+    if (card->exp_month < 1 || card->exp_month > 12 || card->exp_year < 2026 || card->exp_year > 9999)
+        return "no expiry";
+    if (card->state == ISSUER_CARD_NONE)
+        return "no state";
+    if (card->number_length != strlen(card->number))
+        return "another length of its number";
+    if (card->number_length == 0)
+        return NULL;
+    if (!card_number_is_valid(card->number, card->number_length))
+        return "no number in the place of its number";
+    if (strcmp(card->number + card->number_length - 4, card->last4) != 0)
+        return "other last digits";
+    return strstr(card->id, card->number) ? "its number in its id" : NULL;
+}
+
+static bool is_zero(const void *bytes, size_t size)
+{
+    const unsigned char *at = bytes;
+    return size == 0 || (at[0] == 0 && memcmp(at, at + 1, size - 1) == 0);
+}
+
+static const char *fault_of_success(enum issuer_call which)
+{
+    const struct issuer_lookup *lookup = &reading.lookup;
+    switch (which) {
+    case ISSUER_CREATE:
+        return fault_of_card(&reading.card);
+    case ISSUER_LOOKUP:
+        return lookup->live > 0                               ? fault_of_card(&lookup->card)
+               : is_zero(&lookup->card, sizeof(lookup->card)) ? NULL
+                                                              : "a card that was not counted";
+    case ISSUER_REVEAL:
+        return card_number_is_valid(reading.card.number, reading.card.number_length) ? NULL : "no number revealed";
+    case ISSUER_RETRIEVE:
+        return reading.state == ISSUER_CARD_NONE ? "no state" : NULL;
+    case ISSUER_ACTIVATE:
+    case ISSUER_CANCEL:
+    case ISSUER_RETIRE:
+    case ISSUER_CALLS:
+        break;
+    }
+    return NULL;
+}
+
+static const char *fault_of_failure(enum issuer_call which)
+{
+    const struct outcome *outcome = &reading.outcome;
+    bool is_open =
+        call.result == HTTP_LOST || (call.result == HTTP_ANSWERED && (call.status >= 500 || call.status < 300));
+    if (is_open && outcome->kind != OUTCOME_UNKNOWN)
+        return "an open outcome that is definite";
+    if (which == ISSUER_LOOKUP && !is_zero(&reading.lookup, sizeof(reading.lookup)))
+        return "a look-up that goes on";
+    if (which == ISSUER_REVEAL && !is_zero(reading.card.number, sizeof(reading.card.number)))
+        return "a number that is left";
+    if (which == ISSUER_CREATE && !is_zero(&reading.card, sizeof(reading.card)))
+        return "a card that is left";
+    if (!outbox_reason_code_is_valid(outcome->code, strlen(outcome->code)))
+        return "no code";
+    for (const char *byte = outcome->detail; *byte; byte++)
+        if (*byte < 0x20 || *byte > 0x7e)
+            return "a detail that is not plain";
+    return has_number(outcome->code) || has_number(outcome->detail) ? "a number among the words" : NULL;
+}
+
+/* ---- ---- */
+
+static void begin_reading(const struct issuer_profile *profile)
+{
+    issuer_lookup_forget(&reading.lookup);
+    memset(&reading, 0, sizeof(reading));
+    snprintf(reading.card.id, sizeof(reading.card.id), "%s", card_id_of(profile));
+    snprintf(reading.card.last4, sizeof(reading.card.last4), "1111");
+}
+
+/* The bytes stand alone, so that AddressSanitizer sees who reads behind them. */
+static void read_alone(const struct issuer_profile *profile, enum issuer_call which)
+{
+    struct buf own = call.answer;
+    char *bytes = malloc(length ? length : 1);
+    ck_assert_ptr_nonnull(bytes);
+    memcpy(bytes, text, length);
+    call.answer.bytes = bytes;
+    call.answer.length = length;
+    read_answer(profile, which, &call, &reading);
+    free(bytes);
+    call.answer = own;
+}
+
+static const char *const headers[] = {"", "true", "false"};
+static const int statuses[] = {200, 200, 200, 200, 201, 201, 202, 204, 400,
+                               402, 404, 409, 412, 422, 424, 429, 500, 503};
+
+static bool mutate_one(const struct vendor *vendor, enum issuer_call which)
+{
+    const char *answer = random_below(8) ? good_answer(vendor, which, text, sizeof(text)) : vendor->refusal;
+    if (answer != text)
+        snprintf(text, sizeof(text), "%s", answer);
+    length = strlen(text);
+    for (size_t times = random_below(4); times > 0; times--)
+        spoil();
+    call.result = random_below(30) ? HTTP_ANSWERED : HTTP_LOST;
+    call.status = statuses[random_below(ARRAY_SIZE(statuses))];
+    for (int i = 0; i < HTTP_NOTED_MAX; i++)
+        snprintf(call.noted[i], sizeof(call.noted[i]), "%s", headers[random_below(ARRAY_SIZE(headers))]);
+    begin_reading(vendor->profile);
+    read_alone(vendor->profile, which);
+    bool is_executed = reading.outcome.kind == OUTCOME_EXECUTED;
+    const char *fault = is_executed ? fault_of_success(which) : fault_of_failure(which);
+    if (fault)
+        ck_abort_msg("%s, call %d, status %d: %s: %.*s", vendor->profile->name, (int)which, call.status, fault,
+                     (int)length, text);
+    return is_executed;
+}
+
+START_TEST(a_spoilt_answer_is_a_whole_card_or_no_card)
+{
+    const char *wish = getenv("ISSUER_MUTATIONS");
+    long answers = wish ? atol(wish) : ANSWERS, executed = 0;
+    if (wish && strchr(wish, ','))
+        state ^= strtoull(strchr(wish, ',') + 1, NULL, 10) * 0x9e3779b97f4a7c15u;
+    http_call_init(&call, TEXT_SIZE);
+    for (long i = 0; i < answers; i++) {
+        const struct vendor *vendor = &vendors[random_below(ARRAY_SIZE(vendors))];
+        enum issuer_call which = (enum issuer_call)random_below(ISSUER_CALLS);
+        if (issuer_profile_has(vendor->profile, which))
+            executed += mutate_one(vendor, which);
+    }
+    issuer_lookup_forget(&reading.lookup);
+    http_call_done(&call);
+    ck_assert_int_gt(executed, answers / 20); /* else the answers are too spoilt to show anything */
+    ck_assert_int_lt(executed, answers / 2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("issuer_mutations");
+    TCase *tests = tcase_create("mutations");
+    tcase_set_timeout(tests, 3600);
+    tcase_add_test(tests, a_spoilt_answer_is_a_whole_card_or_no_card);
+    suite_add_tcase(suite, tests);
+    return suite_run(suite);
+}

@@ -1,0 +1,232 @@
+/* The story: the same key with another body is an error at most issuers, and a body that the issuer reads differently
+ * from us is a card that nobody asked for. So every request of every profile is fixed byte for byte, whatever a client
+ * writes into a memo and an issuer into an id. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../issuers/request_cases.h"
+#include "common/json/json_strict.h"
+#include "golden_requests.h"
+#include "suite.h"
+
+static struct http_call call;
+
+static void set_up(void)
+{
+    http_call_init(&call, 64 * 1024);
+}
+
+static void tear_down(void)
+{
+    http_call_done(&call);
+}
+
+static const struct golden *golden_of(const char *profile, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(golden); i++)
+        if (strcmp(golden[i].profile, profile) == 0 && strcmp(golden[i].call, name) == 0)
+            return &golden[i];
+    return NULL;
+}
+
+static void header_lines(char *text, size_t size)
+{
+    size_t length = 0;
+    text[0] = '\0';
+    for (const char *line = http_call_next_line(&call, call.lines.bytes); line; line = http_call_next_line(&call, line))
+        length += (size_t)snprintf(text + length, size - length, "%s\n", line);
+}
+
+static void expect_golden(const struct golden_nouns *nouns, const struct request_case *request)
+{
+    const struct golden *expected = golden_of(nouns->profile->name, request->name);
+    char headers[1024], url[1024];
+    ck_assert_msg(expected != NULL, "%s %s has no golden request", nouns->profile->name, request->name);
+    ck_assert(request_case_make(nouns, request, &call));
+    header_lines(headers, sizeof(headers));
+    snprintf(url, sizeof(url), "%s%s", nouns->base, expected->path);
+    ck_assert_str_eq(call.method, expected->method);
+    ck_assert_str_eq(call.lines.bytes, url);
+    ck_assert_str_eq(headers, expected->headers);
+    ck_assert_str_eq(call.body.length ? call.body.bytes : "", expected->body);
+}
+
+static bool is_long(const struct request_case *request)
+{
+    return request->memo && strlen(request->memo) > 100;
+}
+
+START_TEST(every_request_of_every_profile_is_the_golden_one)
+{
+    size_t count = 0;
+    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++)
+        for (const struct request_case *request = request_cases; request->name; request++)
+            if (request_case_applies(nouns, request) && !is_long(request)) {
+                expect_golden(nouns, request);
+                count++;
+            }
+    ck_assert_uint_eq(count, ARRAY_SIZE(golden));
+}
+END_TEST
+
+static const struct golden_nouns *nouns_of(const struct issuer_profile *profile)
+{
+    const struct golden_nouns *nouns = golden_nouns;
+    while (nouns->profile != profile)
+        nouns++;
+    return nouns;
+}
+
+static const struct request_case *case_of(const char *name)
+{
+    const struct request_case *request = request_cases;
+    while (strcmp(request->name, name) != 0)
+        request++;
+    return request;
+}
+
+START_TEST(the_longest_memo_arrives_whole)
+{
+    const struct request_case *request = case_of("create_long_memo");
+    char expected[1024] = "&metadata[memo]=", memo[512];
+    ck_assert_uint_eq(strlen(request->memo), OUTBOX_MEMO_MAX);
+    ck_assert(request_case_make(nouns_of(&issuer_generic), request, &call));
+    ck_assert(json_strict_check(call.body.bytes, call.body.length, NULL));
+    struct json_value body = json_value_of(call.body.bytes, call.body.length);
+    ck_assert(json_string(json_member(body, "memo"), memo, sizeof(memo), NULL));
+    ck_assert_str_eq(memo, request->memo);
+
+    ck_assert(request_case_make(nouns_of(&issuer_stripe), request, &call));
+    for (int i = 0; i < 127; i++)
+        strcat(expected, "%C3%A9");
+    strcat(expected, ".&metadata[program]=");
+    ck_assert_ptr_nonnull(strstr(call.body.bytes, expected));
+}
+END_TEST
+
+START_TEST(a_json_body_is_json_whatever_the_client_wrote)
+{
+    static const char *const memos[] = {"\"",           "\\",           "}",        "\"}", "\xff", "\xc3",
+                                        "\xed\xa0\x80", "\x01\x1f\x7f", "</script>"};
+    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++) {
+        if (nouns->profile->calls[ISSUER_CREATE].encoding != ENCODING_JSON)
+            continue;
+        for (size_t i = 0; i < ARRAY_SIZE(memos); i++) {
+            struct request_case request = {.call = ISSUER_CREATE, .name = "", .is_odd = true, .memo = memos[i]};
+            ck_assert(request_case_make(nouns, &request, &call));
+            ck_assert_msg(json_strict_check(call.body.bytes, call.body.length, NULL), "%s", call.body.bytes);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_form_has_as_many_fields_whatever_the_client_wrote)
+{
+    static const char *const memos[] = {"a&b", "=", "&status=canceled", "%26", "a;b", "\r\n", "+", "[]"};
+    for (size_t i = 0; i < ARRAY_SIZE(memos); i++) {
+        struct request_case request = {.call = ISSUER_CREATE, .name = "", .is_odd = true, .memo = memos[i]};
+        size_t fields = 1, equals = 0;
+        ck_assert(request_case_make(nouns_of(&issuer_stripe), &request, &call));
+        for (const char *byte = call.body.bytes; *byte; byte++) {
+            fields += *byte == '&';
+            equals += *byte == '=';
+            ck_assert_ptr_null(strchr("\r\n+;", *byte));
+        }
+        ck_assert_uint_eq(fields, 7);
+        ck_assert_uint_eq(equals, 7);
+    }
+}
+END_TEST
+
+START_TEST(a_card_whose_id_would_change_the_path_is_not_asked_about)
+{
+    static const char *const ids[] = {"", ".", ".."};
+    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++) {
+        if (!strstr(nouns->profile->calls[ISSUER_CANCEL].path, "{card}"))
+            continue;
+        for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
+            struct issuer_subject subject = {.base = nouns->base, .card_id = ids[i]};
+            ck_assert_msg(!issuer_build(nouns->profile, ISSUER_CANCEL, &subject, &call), "%s", ids[i]);
+            ck_assert(!http_call_is_made(&call));
+        }
+    }
+}
+END_TEST
+
+/* Whoever forgets to ask issuer_parameters_missing() gets no call, rather than one without a holder. */
+START_TEST(a_call_that_lacks_what_it_must_have_is_not_built)
+{
+    struct issuer_parameters none = {0};
+    struct outbox_payload payload = {.is_reissue = true};
+    struct issuer_subject subject = {
+        .base = "https://x.example", .payload = &payload, .user_id = "u", .replaces = "ic_1"};
+    for (const struct issuer_profile *const *profile = issuer_profiles; *profile; profile++) {
+        if (!(*profile)->parameters)
+            continue;
+        for (const struct issuer_parameters *given = &none;; given = NULL) {
+            subject.parameters = given;
+            ck_assert_msg(!issuer_build(*profile, ISSUER_CREATE, &subject, &call), "%s", (*profile)->name);
+            ck_assert(!http_call_is_made(&call));
+            if (!given)
+                break;
+        }
+        ck_assert(!issuer_build(*profile, ISSUER_CANCEL, &subject, &call)); /* which card? */
+    }
+    subject = (struct issuer_subject){.base = "https://x.example", .card_id = "ic_1"};
+    ck_assert(issuer_build(&issuer_stripe, ISSUER_CANCEL, &subject, &call)); /* it needs no holder */
+}
+END_TEST
+
+START_TEST(a_reissue_names_the_old_card_or_is_not_sent)
+{
+    static const struct issuer_profile *const naming[] = {&issuer_stripe, &issuer_lithic, &issuer_marqeta};
+    for (size_t i = 0; i < ARRAY_SIZE(naming); i++) {
+        struct golden_nouns nouns = *nouns_of(naming[i]);
+        nouns.replaces = NULL;
+        ck_assert(!request_case_make(&nouns, case_of("create_reissue"), &call));
+    }
+}
+END_TEST
+
+START_TEST(only_a_create_whose_key_is_not_trusted_is_never_sent_twice)
+{
+    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++)
+        for (const struct request_case *request = request_cases; request->name; request++)
+            if (request_case_applies(nouns, request)) {
+                ck_assert(request_case_make(nouns, request, &call));
+                ck_assert(call.must_not_resend == (nouns->profile == &issuer_adyen && request->call == ISSUER_CREATE));
+                ck_assert_ptr_eq(call.noted_headers, nouns->profile->noted_headers);
+            }
+}
+END_TEST
+
+START_TEST(a_time_before_1970_is_1970)
+{
+    struct issuer_parameters parameters = {.values = {"ich_1", "eur"}};
+    struct issuer_subject subject = {.base = "https://x.example", .parameters = &parameters, .since_ms = -5000};
+    ck_assert(issuer_build(&issuer_stripe, ISSUER_LOOKUP, &subject, &call));
+    ck_assert_ptr_nonnull(strstr(call.lines.bytes, "created[gte]=0&"));
+    ck_assert(issuer_build(&issuer_lithic, ISSUER_LOOKUP, &subject, &call));
+    ck_assert_ptr_nonnull(strstr(call.lines.bytes, "begin=1970-01-01T00%3A00%3A00.000000Z&"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("issuer_request");
+    TCase *tests = tcase_create("requests");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, every_request_of_every_profile_is_the_golden_one);
+    tcase_add_test(tests, the_longest_memo_arrives_whole);
+    tcase_add_test(tests, a_json_body_is_json_whatever_the_client_wrote);
+    tcase_add_test(tests, a_form_has_as_many_fields_whatever_the_client_wrote);
+    tcase_add_test(tests, a_card_whose_id_would_change_the_path_is_not_asked_about);
+    tcase_add_test(tests, a_call_that_lacks_what_it_must_have_is_not_built);
+    tcase_add_test(tests, a_reissue_names_the_old_card_or_is_not_sent);
+    tcase_add_test(tests, only_a_create_whose_key_is_not_trusted_is_never_sent_twice);
+    tcase_add_test(tests, a_time_before_1970_is_1970);
+    suite_add_tcase(suite, tests);
+    return suite_run(suite);
+}

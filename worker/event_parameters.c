@@ -1,0 +1,100 @@
+/* See event_parameters.h. */
+#include "worker/event_parameters.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
+
+void event_parameters_start(struct event_parameters *parameters, const struct parameters_env *env, const char *user_id,
+                            struct slice kept)
+{
+    *parameters = (struct event_parameters){.values = env->fixed};
+    if (kept.bytes && json_strict_check(kept.bytes, kept.length, NULL)) {
+        struct issuer_parameters values = {0};
+        if (!issuer_parameters_read(env->profile, json_value_of(kept.bytes, kept.length), &values)) {
+            parameters->values = values;
+            parameters->is_kept = true;
+            return;
+        }
+    }
+    issuer_parameters_default(env->profile, user_id, &parameters->values);
+}
+
+/* Only what is required: an optional parameter that the first request did not have, its repeat has not either. */
+static void fill_required(const struct issuer_profile *profile, struct issuer_parameters *into,
+                          const struct issuer_parameters *from)
+{
+    for (int i = 0; profile->parameters && profile->parameters[i]; i++)
+        if (!into->values[i][0] && profile->parameters[i][0] != '?')
+            memcpy(into->values[i], from->values[i], sizeof(into->values[i]));
+}
+
+void event_parameters_take(struct event_parameters *parameters, const struct parameters_env *env, const char *user_id,
+                           bool is_eligible, const struct core_eligibility *answer)
+{
+    struct issuer_parameters now = env->fixed;
+    issuer_parameters_merge(&now, &answer->parameters);
+    issuer_parameters_default(env->profile, user_id, &now);
+    parameters->was_asked = true;
+    if (parameters->is_kept) {
+        fill_required(env->profile, &parameters->values, &now);
+        return;
+    }
+    parameters->values = now;
+    parameters->is_told =
+        (is_eligible || answer->has_parameters) && !issuer_parameters_missing(env->profile, &parameters->values);
+}
+
+/* ---- what a call is built from ---- */
+
+static bool has_parameter(const struct issuer_field *field)
+{
+    for (; field && field->name; field++)
+        if (field->source == FROM_PARAMETER)
+            return true;
+    return false;
+}
+
+/* A segment {name} that is neither {card} nor {event}. */
+static bool path_has_parameter(const char *path)
+{
+    while ((path = strchr(path, '{'))) {
+        if (strncmp(path, "{card}", strlen("{card}")) != 0 && strncmp(path, "{event}", strlen("{event}")) != 0)
+            return true;
+        path++;
+    }
+    return false;
+}
+
+static bool call_has_parameters(const struct issuer_profile *profile, enum issuer_call call)
+{
+    const struct issuer_call_shape *shape = &profile->calls[call];
+    return shape->path && (path_has_parameter(shape->path) || has_parameter(profile->headers) ||
+                           has_parameter(shape->query) || has_parameter(shape->body));
+}
+
+bool event_parameters_must_ask(const struct event_parameters *parameters, const struct parameters_env *env,
+                               enum issuer_call call)
+{
+    if (parameters->was_asked)
+        return false;
+    if (parameters->is_kept)
+        return issuer_parameters_missing_for(env->profile, &parameters->values, call) != NULL;
+    return call_has_parameters(env->profile, call);
+}
+
+bool event_parameters_write(const struct event_parameters *parameters, const struct parameters_env *env,
+                            struct buf *out)
+{
+    if (parameters->is_kept || !parameters->is_told)
+        return true;
+    return issuer_parameters_write(env->profile, &parameters->values, out);
+}
+
+void event_parameters_missing(const char *name, struct outcome *ret_outcome)
+{
+    outcome_unreadable(&outcome_core, "", ret_outcome);
+    snprintf(ret_outcome->detail, sizeof(ret_outcome->detail), "no issuer.%s", name);
+}

@@ -1,0 +1,45 @@
+/* The issuer parameters of one event (issuer/parameters.h): from where an attempt, or a mark, has them, and whether the
+ * event may keep them.
+ *
+ * A repeat of a create must be the same request as the first, so what the event keeps wins. It keeps what core-api gave
+ * with an answer of its own, whole, and nothing that was only guessed from the configuration. A call that could be
+ * built from parameters of core-api is not made before core-api was asked, since a look-up at another holder, or in
+ * another account, would find nothing and prove nothing. Pure. */
+#ifndef ISSUING_EVENT_PARAMETERS_H
+#define ISSUING_EVENT_PARAMETERS_H
+
+#include "common/base/base.h"
+#include "common/base/buf.h"
+#include "worker/core_api.h"
+#include "worker/issuer/parameters.h"
+
+/* What all events of a worker share. Outlives them. */
+struct parameters_env {
+    const struct issuer_profile *profile;
+    struct issuer_parameters fixed; /* issuer.parameters */
+};
+
+struct event_parameters {
+    struct issuer_parameters values;
+    bool is_kept;   /* the event keeps them */
+    bool was_asked; /* core-api, by this attempt or mark */
+    bool is_told;   /* core-api gave them, and nothing that a create needs is missing */
+};
+
+/* kept: outbox_events.issuer_parameters; without bytes = none. What cannot be read counts as none. */
+void event_parameters_start(struct event_parameters *parameters, const struct parameters_env *env, const char *user_id,
+                            struct slice kept);
+/* core-api has answered whether the user is eligible. */
+void event_parameters_take(struct event_parameters *parameters, const struct parameters_env *env, const char *user_id,
+                           bool is_eligible, const struct core_eligibility *answer);
+/* core-api must be asked before this call can be made. */
+bool event_parameters_must_ask(const struct event_parameters *parameters, const struct parameters_env *env,
+                               enum issuer_call call);
+/* What the event should keep, as JSON; nothing where it keeps them already, or where they may not be kept. False: out
+ * of memory. */
+must_check bool event_parameters_write(const struct event_parameters *parameters, const struct parameters_env *env,
+                                       struct buf *out);
+/* The answer of core-api gives no parameter of this name, and the call needs it. */
+void event_parameters_missing(const char *name, struct outcome *ret_outcome);
+
+#endif
