@@ -1,19 +1,19 @@
-/* The stand-in issuer as Adyen's Configuration API v2 (Balance Platform): payment instruments of balance accounts. Texts
- * are in adyen_words.c.
+/* The dialect `adyen`: payment instruments by Adyen's Configuration API v2 (docs.adyen.com, Balance Platform). Texts
+ * are in dialect_adyen_words.c. What hurts in it: unknown members are refused, numbers are masked, a reference is no
+ * key (any number of instruments may have it), a look-up is a walk by offsets over a balance account, newest first,
+ * whose rows move while cards are made (the fault `skip_row` lets a walk miss one), and keys may be ignored
+ * (--ignore-keys): Adyen documents keys in general and declares none for this API.
  *
- * - Unknown members are refused, 422 with invalidFields, as is whatever a caller can correct.
- * - Idempotency-Key is honoured, or ignored with --keys=ignored: Adyen documents keys in general, and declares none for
- *   this API. Without keys each create makes a card.
- * - A list is by balance account, newest first, by offset: it shifts while cards are made. The fault `skip_row` lets a
- *   walk miss a row.
- * - `closed` is final; an update of a closed instrument is 422.
- * - A reference is no key: any number of instruments may have it. */
+ * Not known from the documents, and decided here: an unknown balance account or instrument is 422, as is every change
+ * of a closed instrument; a key that was used with another body is 704 like one at work; brandVariant has at most 64
+ * characters, a phone number 40. Left out: bank accounts, physical cards, changes of a card or of its balance account,
+ * webhooks. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/http_server/http_path.h"
 #include "common/json/json_strict.h"
-#include "sandbox/adyen_words.h"
+#include "sandbox/dialect_adyen_words.h"
 #include "sandbox/dialect.h"
 
 #define DETAILS_MAX ((size_t)256 * 1024)

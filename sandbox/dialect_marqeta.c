@@ -1,20 +1,20 @@
-/* The stand-in issuer as Marqeta's Core API: cards whose token the caller chooses. What activates and ends them is in
- * marqeta_transitions.c, texts are in marqeta_words.c.
+/* The dialect `marqeta`: cards by Marqeta's Core API (www.marqeta.com/docs/core-api). Transitions are in
+ * dialect_marqeta_transitions.c, texts in dialect_marqeta_words.c. What hurts in it: the caller's token is the card's
+ * id and its key for ever, so that other content under it is 409; numbers are masked; a card begins UNACTIVATED unless
+ * its card product activates it.
  *
- * - The token of a card is its key, for ever: the same content again is answered 201 with the card as it is now, other
- *   content 409.
- * - The card product decides how a card begins: `virtual` UNACTIVATED, `virtual_activated` (activate_upon_issue) ACTIVE.
- *   There are no other products.
- * - The card that new_pan_from_card_token names stays as it is.
- * - GET /cards/{token} is a look-up for rules of faults, also where the caller only reads a card that it knows. */
+ * The card products are `virtual` and, with activate_upon_issue, `virtual_activated`. GET /cards/{token} is a `lookup`
+ * for rules of faults, also where the caller only reads a card that it knows. Not known from the documents, and
+ * decided here: an unknown user or product is 400; a repeat shows the card as it is now; the card that
+ * new_pan_from_card_token names stays as it is. Left out: users and products by call, controls, webhooks. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/http_server/http_path.h"
 #include "common/json/json_strict.h"
 #include "sandbox/dialect.h"
-#include "sandbox/marqeta_transitions.h"
-#include "sandbox/marqeta_words.h"
+#include "sandbox/dialect_marqeta_transitions.h"
+#include "sandbox/dialect_marqeta_words.h"
 
 #define LIST_DEFAULT 5
 #define LIST_MAX 10

@@ -40,8 +40,10 @@ static void add_spending_controls(struct json_writer *writer)
                                           "pawn_shops",
                                           "timeshares"};
     json_open_object(writer, "spending_controls");
+    json_add_null(writer, "allowed_card_presences");
     json_add_null(writer, "allowed_categories");
     json_add_null(writer, "allowed_merchant_countries");
+    json_add_null(writer, "blocked_card_presences");
     json_open_array(writer, "blocked_categories");
     for (size_t i = 0; i < ARRAY_SIZE(blocked); i++)
         json_add_text(writer, NULL, blocked[i]);
@@ -146,6 +148,8 @@ void stripe_card_add(struct json_writer *writer, const struct sandbox *sandbox, 
 {
     static const char *const nulls[] = {"cancellation_reason",
                                         "financial_account",
+                                        "latest_fraud_warning",
+                                        "lifecycle_controls",
                                         "personalization_design",
                                         "replaced_by",
                                         "second_line",

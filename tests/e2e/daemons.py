@@ -187,7 +187,8 @@ def a_wrong_configuration_is_reported_before_anything_starts(world):
         assert_equal(run_program("issuing-worker", "--check-config", *flags, base=False).returncode, 78,
                      "the worker with %r" % (flags,))
     for flags in (("--issuer.url=http://example.test",), ("--core.url=http://10.0.0.1",), ("--worker.lease=3s",),
-                  ("--issuer.key_lifetime=500ms",), ("--issuer.profile=other",)):
+                  ("--issuer.key_lifetime=500ms",), ("--issuer.profile=other",),
+                  ("--issuer.profile=stripe", "--issuer.parameters=currenzy=eur")):
         assert_equal(run_program("issuing-worker", "--check-config", *flags).returncode, 78, repr(flags))
     assert_equal(run_program("issuing-worker", "--check-config", "--issuer.url=http://example.test",
                              "--issuer.allow_http=true").returncode, 0, "allow_http")

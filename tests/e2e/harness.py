@@ -20,8 +20,8 @@ from suite import slow, slow_but_at, Suite, test, TESTS
 from world import ms, World
 
 __all__ = ["assert_equal", "assert_true", "BUILD", "Clock", "CLOCKS", "CLUSTER", "Daemon", "ENVIRONMENT", "environment",
-           "EVERY", "Failed", "free_port", "http_date", "ms", "PROFILES", "Program", "psql", "psql_program", "release_ports", "ROOT",
-           "run", "Sandbox", "Skipped", "slow", "slow_but_at", "STUCK_AFTER_S", "Suite", "test", "TESTS", "those",
+           "EVERY", "Failed", "free_port", "http_date", "ms", "PROFILES", "Program", "psql", "psql_program",
+           "release_ports", "ROOT", "run", "Sandbox", "Skipped", "slow", "slow_but_at", "STUCK_AFTER_S", "Suite", "test", "TESTS", "those",
            "VENDORS", "wait_until", "World"]
 
 

@@ -4,13 +4,22 @@ event, once something was sent that may have made a card.
 Story: a look-up needs the holder, and core-api is asked again at each attempt. By then it may have forgotten the user,
 may be wrong, or may name another holder; the card that was made is still the first holder's.
 """
+import json
+
 from harness import assert_equal, assert_true, EVERY, slow, slow_but_at, test, those, VENDORS, wait_until
 from outcomes import Case, fault, run_cases
 
+# The end of an event whose first holder was lost with its worker, by issuer.
+OTHER_HOLDER = {"stripe": ("FAILED", ["active"]), "lithic": ("COMPLETED", ["active"])}
 # Those that cannot do without core-api's word.
 TOLD = those(lambda issuer: issuer.profile in ("stripe", "lithic", "adyen"))
 # A sending that gets no answer is repeated by the HTTP library at times; this one is not.
 LOST, NOT_MADE = fault("create", "execute_then_status", status=503), fault("create", "status", status=503)
+
+
+def told(holder):
+    """core-api's answer about a user."""
+    return json.dumps({"eligible": True, "issuer": holder})
 
 
 def parameters(world, event):
@@ -71,10 +80,7 @@ def without_the_holder_nothing_is_sent(world):
 def another_holder_on_the_second_attempt_changes_nothing(world):
     """The repeat is the same request, and the look-up is the first holder's: what was sent is kept."""
     world.up()
-    other = '{"eligible":true,"issuer":%s}'
-    holder = world.issuer.holder(world, "somebody-else")
-    import json
-    rule = fault("check", "answer", None, skip=1, body=other % json.dumps(holder))
+    rule = fault("check", "answer", None, skip=1, body=told(world.issuer.holder(world, "somebody-else")))
     requests = run_cases(world, {
         "made": Case([LOST, rule], "COMPLETED"),
         "not-made": Case([NOT_MADE, rule], "COMPLETED"),
@@ -88,9 +94,14 @@ def another_holder_on_the_second_attempt_changes_nothing(world):
 @test(issuers=VENDORS, issuer__timeout="1s", core__timeout="500ms", worker__lease="3s", retry__max_attempts="20",
       issuer__key_lifetime="20s")
 def a_worker_that_dies_before_it_keeps_the_holder_makes_no_second_card(world):
-    """The send left, the write did not. core-api names the same holder again, or is asked until it does."""
+    """The send left, the write did not. core-api names the same holder again, or is asked until it does. Where it names
+    another one, the issuer sees that the key stands for another request, or the reference finds the card; without
+    either nothing can, so that is no story of Adyen's."""
     world.up(workers=0)
-    users = ("same", "without", "blocked")
+    ends = {"same": ("COMPLETED", ["active"]), "without": ("COMPLETED", ["active"]),
+            "blocked": ("REJECTED", ["cancelled"])}
+    ends.update({"other": OTHER_HOLDER[world.issuer.name]} if world.issuer.name in OTHER_HOLDER else {})
+    users = tuple(ends)
     for user in users:
         world.sandbox.fault("create", "create_then_hang", user=user, count=1)
     worker = world.start_worker()
@@ -99,9 +110,9 @@ def a_worker_that_dies_before_it_keeps_the_holder_makes_no_second_card(world):
     worker.kill()
     world.sandbox.fault("check", "answer", user="without", count=2, body='{"eligible":true}')
     world.sandbox.fault("check", "ineligible", user="blocked")
+    world.sandbox.fault("check", "answer", user="other", body=told(world.issuer.holder(world, "somebody-else")))
     world.start_worker()
     world.wait_final(events.values(), 60)
     found = {user: (world.status(event), [card["status"] for card in world.sandbox.cards(reference=event)])
              for user, event in events.items()}
-    assert_equal(found, {"same": ("COMPLETED", ["active"]), "without": ("COMPLETED", ["active"]),
-                         "blocked": ("REJECTED", ["cancelled"])}, "ends")
+    assert_equal(found, ends, "ends")

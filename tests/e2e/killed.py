@@ -2,9 +2,10 @@
 
 Story: an attempt may end after any line. What it did is known to the issuer alone, and the next one must find it.
 """
-from harness import assert_equal, assert_true, EVERY, Failed, slow_but_at, test, wait_until
+from harness import assert_equal, assert_true, EVERY, Failed, slow, test, wait_until
 
-LOST_REFUSED = (("create", "execute_then_status", {"count": 1, "status": 503}), ("create", "status", {"count": 1, "status": 422}))
+LOST_REFUSED = (("create", "execute_then_status", {"count": 1, "status": 503}),
+                ("create", "status", {"count": 1, "status": 422}))
 BLOCKED = ("link", "link_refused", {})
 CLOSED = ("cancel", "execute_then_status", {"status": 422})
 SETTINGS = {"issuer__timeout": "1500ms", "core__timeout": "500ms", "worker__lease": "4s", "issuer__settle_time": "3s",
@@ -25,7 +26,8 @@ def steps_of(issuer):
         "check": Step("check"), "create": Step("create"), "created": Step("create", True), "link": Step("link"),
         "linked": Step("link", True), "lookup": Step("lookup", before=LOST_REFUSED),
         "cancel": Step("cancel", before=[BLOCKED], end="REJECTED"),
-        "cancelled": Step("cancel", True, [BLOCKED], "REJECTED"), "unlink": Step("unlink", False, [BLOCKED], "REJECTED"),
+        "cancelled": Step("cancel", True, [BLOCKED], "REJECTED"),
+        "unlink": Step("unlink", False, [BLOCKED], "REJECTED"),
         "unlinked": Step("unlink", True, [BLOCKED], "REJECTED"),
     }
     for call, done in (("activate", "activated"), ("reveal", "revealed")):
@@ -66,7 +68,7 @@ def held(world, user, step, event, since):
     return bool(calls) and world.status(event) == "PROCESSING"
 
 
-@slow_but_at("generic")
+@slow
 @test(issuers=EVERY, **SETTINGS)
 def killed_at_every_step_the_next_worker_goes_on(world):
     world.up(workers=0)

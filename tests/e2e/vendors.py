@@ -1,5 +1,5 @@
-"""What only some issuers do: keys that replay a failure for ever, keys that are at work, references that are cards, codes
-that turn a refusal into "in progress", lists that shift while they are read.
+"""What only some issuers do: keys that replay a failure for ever, keys that are at work, references that are cards,
+codes that turn a refusal into "in progress", lists that shift while they are read.
 """
 import json
 
@@ -8,9 +8,8 @@ from outcomes import Case, fault, run_cases
 
 LOST, NOT_MADE = fault("create", "execute_then_status", status=503), fault("create", "status", status=503)
 KEYED = those(lambda issuer: issuer.profile != "marqeta" and issuer.trusts_key)
-DUPLICABLE = those(lambda issuer: issuer.profile not in ("marqeta",))
+DUPLICABLE = those(lambda issuer: issuer.profile != "marqeta")  # there a reference is one card
 LOOKS_FIRST = those(lambda issuer: issuer.looks_first)
-ENDS = {"COMPLETED": ("COMPLETED", None)}
 
 
 def creates(world, user):
@@ -209,7 +208,8 @@ def scripted_lookup(world, user, pages, rest):
 @test(issuers=("adyen",), retry__max_attempts="20")
 def a_card_that_shifts_to_the_next_page_is_one_card(world):
     """A card that is made while the list is read moves all others by one."""
-    scripted_lookup(world, "shifted", [(["other", "ours"], True), (["ours", "other"], False)], "seen twice, counted once")
+    scripted_lookup(world, "shifted", [(["other", "ours"], True), (["ours", "other"], False)],
+                    "seen twice, counted once")
 
 
 @slow

@@ -200,8 +200,8 @@ class World:
         ports = [issuer or free_port(), core or free_port(), free_port()]
         self.reserve_peers(*ports[:2])
         if self.issuer.profile != "generic":
-            options = ("--issuer=" + self.issuer.profile, "--credential-file=%s" % self.settings["issuer.credential_file"],
-                       *self.issuer.sandbox, *options)
+            options = ("--issuer=" + self.issuer.profile,
+                       "--credential-file=%s" % self.settings["issuer.credential_file"], *self.issuer.sandbox, *options)
         self.sandbox = Sandbox("sandbox", [BUILD / "issuing-sandbox", "--seed", "7", "--issuer-listen",
                                            "127.0.0.1:%d" % ports[0],
                                            "--core-listen", "127.0.0.1:%d" % ports[1], "--control-listen",

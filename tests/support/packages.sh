@@ -6,6 +6,7 @@ packages_build='gcc libc6-dev meson ninja-build pkg-config libpq-dev libcurl4-op
     libinih-dev node-llhttp scdoc check postgresql-15 python3 curl ca-certificates'
 packages_test='openssl python3-h2 nginx haproxy pgbouncer prometheus'
 packages_browser='chromium nodejs npm'
+packages_sdks='nodejs npm'
 packages_bench='wrk nginx openssl'
 packages_model='spin'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model e2e monitoring console chaos asan guards deb systemd'
+test_groups='unit db model e2e monitoring console issuers chaos asan guards deb systemd'
 default_groups='unit db model e2e monitoring' # of the last two the short parts only
 passed=0
 failed=0
@@ -21,6 +21,7 @@ NAME is one of:
   e2e        every end-to-end story
   monitoring metrics, alert rules and dashboard, by promtool and a Prometheus server
   console    the operators' pages in a real browser (chromium, and packages of npm below build/)
+  issuers    profiles and dialects of issuers against the vendors' own SDKs (packages of npm below build/)
   chaos      each kind of trouble once
   asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
   guards     the guards of the tests that are listed as SHORT in tests/guards/run.py
@@ -62,7 +63,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
+        unit | db | model | e2e | monitoring | console | issuers | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -74,7 +75,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | e2e | monitoring | console | chaos | asan | guards | deb | systemd | e2e/*) ;;
+        unit | db | model | e2e | monitoring | console | issuers | chaos | asan | guards | deb | systemd | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -234,6 +235,11 @@ testing() {
         # shellcheck disable=SC2086 # a list
         (need $packages_browser) || say "without a browser: the group console counts as skipped"
         run_python console 1200
+    fi
+    if group issuers; then
+        # shellcheck disable=SC2086 # a list
+        (need $packages_sdks) || say "without npm: the group issuers counts as skipped"
+        run_python issuers 900
     fi
     ! group chaos || run_python chaos 900 --short
     if group asan; then

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/issuer_key.h"
 #include "worker/flow_verdict.h"
 
 #define SECOND INT64_C(1000)
@@ -212,6 +213,38 @@ START_TEST(a_streak_of_409_answers_ends_with_the_keys_lifetime)
 }
 END_TEST
 
+START_TEST(a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_ever)
+{
+    flow.step = STEP_ISSUE;
+    flow.unknown = true;
+    config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
+    flow.deferred_age_ms = 24 * HOUR - !_i;
+    flow.outcome = (struct outcome){.kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_WAIT_IN_PROGRESS};
+    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_409");
+    struct flow_verdict verdict = {.kind = FLOW_DEFER, .code = flow.outcome.code, .wait_ms = -1, .in_progress = true};
+    verdict = flow_verdict_settle(&flow, verdict, NOW_MS);
+    ck_assert_int_eq(verdict.kind, _i ? FLOW_GO : FLOW_DEFER);
+}
+END_TEST
+
+START_TEST(an_outcome_that_no_look_up_tells_is_a_question_after_a_day_where_the_key_lives_for_ever)
+{
+    flow.step = STEP_LOOKUP;
+    flow.lookup_reason = LOOKUP_EXHAUSTED;
+    flow.unknown = true;
+    flow.attempt = 10;
+    config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
+    flow.sent_age_ms = _i ? 24 * HOUR : 23 * HOUR;
+    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .health = BREAKER_ANSWERED, .code = "issuer_unreadable"};
+    another_was_answered(STEP_LOOKUP, NOW_MS);
+    peers.issuer.target.good[STEP_LOOKUP].last = peers.core.target.good[STEP_LOOKUP].last;
+    struct flow_verdict verdict = settle(FLOW_RETRY);
+    ck_assert_int_eq(verdict.kind, _i ? FLOW_FAIL : FLOW_RETRY);
+    if (_i)
+        ck_assert_str_eq(verdict.code, "outcome_unknown");
+}
+END_TEST
+
 /* ---- the attempts are used up ---- */
 
 static const struct {
@@ -283,6 +316,8 @@ int main(void)
     tcase_add_test(tcase, an_event_that_failed_a_probe_waits_for_longer_than_the_breaker);
     tcase_add_test(tcase, a_deferral_of_our_own_keeps_the_streak_of_409_answers);
     tcase_add_loop_test(tcase, a_streak_of_409_answers_ends_with_the_keys_lifetime, 0, 2);
+    tcase_add_loop_test(tcase, a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_ever, 0, 2);
+    tcase_add_loop_test(tcase, an_outcome_that_no_look_up_tells_is_a_question_after_a_day_where_the_key_lives_for_ever, 0, 2);
     tcase_add_loop_test(tcase, used_up_attempts_end_an_event_only_when_its_outcome_is_known, 0, ARRAY_SIZE(exhausted));
     tcase_add_loop_test(tcase, an_end_that_is_decided_passes_unchanged, 0, 5);
     suite_add_tcase(suite, tcase);

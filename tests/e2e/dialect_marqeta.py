@@ -1,4 +1,5 @@
-"""The stand-in issuer as Marqeta, by itself: what a program that calls the Core API sees. No api and no worker runs here.
+"""The stand-in issuer as Marqeta, by itself: what a program that calls the Core API sees. No api and no worker runs
+here.
 
 Story: the worker is right against a stand-in whose cards are active at once and whose tokens are free again, and leaves
 cards UNACTIVATED at the real Marqeta.
@@ -8,7 +9,7 @@ import json
 import re
 
 import client
-from adyen import GARBAGE, HOUR_MS, spoiled
+from dialect_adyen import GARBAGE, HOUR_MS, spoiled
 from harness import assert_equal, assert_true, test
 
 CREDENTIAL = "application:access-token"
@@ -75,7 +76,7 @@ def a_card_is_masked_and_begins_unactivated(world):
     assert_equal((made["pan"], made["last_four"]), (number[:6] + "______" + number[-4:], number[-4:]), "masked")
     month, year = made["expiration"][:2], made["expiration"][2:]
     assert_true(re.fullmatch("(0[1-9]|1[0-2])3[0-9]", made["expiration"]), "MMyy")
-    assert_true(re.fullmatch("20%s-%s-(28|29|30|31)T23:59:59Z" % (year, month), made["expiration_time"]), "its last second")
+    assert_true(re.fullmatch("20%s-%s-(28|29|30|31)T23:59:59Z" % (year, month), made["expiration_time"]), "its end")
     assert_true(re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z", made["created_time"]), "whole seconds")
     assert_true("cvv_number" not in made, "no cvv")
     assert_equal(call(world, "GET", "/cards/card-1").json(), made, "read again")
@@ -84,7 +85,7 @@ def a_card_is_masked_and_begins_unactivated(world):
     assert_true("cvv_number" not in call(world, "GET", "/cards/card-1/showpan").json(), "unless asked for")
     assert_equal([verdict(call(world, "GET", path)) for path in ("/cards/none", "/cards/none/showpan")], [404, 404])
     active = call(world, "POST", "/cards?show_pan=true", order("card-2", "virtual_activated")).json()
-    assert_equal((active["state"], [active["pan"]]), ("ACTIVE", box.numbers()[1:]), "a product that activates upon issue")
+    assert_equal((active["state"], [active["pan"]]), ("ACTIVE", box.numbers()[1:]), "activate_upon_issue")
     unnamed = order()
     del unnamed["token"], unnamed["metadata"]
     tokens = [call(world, "POST", "/cards", unnamed).json()["token"] for _ in range(2)]
@@ -168,9 +169,10 @@ def transitions_activate_and_end_a_card_once(world):
                  [409] * 3, "TERMINATED is for ever")
     assert_equal(transition(world, "act-1", "ACTIVE", reason_code="00").json(), made.json(), "and tells of then")
     assert_equal(state(world), "TERMINATED")
-    bad = (transition(world, "t", "ACTIVE", card="none"), transition(world, "t", "UNACTIVATED"), transition(world, "t", 1),
-           transition(world, "t", "ACTIVE", channel="FAX"), transition(world, "t", "ACTIVE", reason_code="1"),
-           transition(world, "t" * 37, "ACTIVE"), transition(world, "t", "ACTIVE", memo="x"))
+    bad = (transition(world, "t", "ACTIVE", card="none"), transition(world, "t", "UNACTIVATED"),
+           transition(world, "t", 1), transition(world, "t", "ACTIVE", channel="FAX"),
+           transition(world, "t", "ACTIVE", reason_code="1"), transition(world, "t" * 37, "ACTIVE"),
+           transition(world, "t", "ACTIVE", memo="x"))
     assert_equal([verdict(answer) for answer in bad], [400] * len(bad))
     create(world, "card-2")
     unnamed = {"card_token": "card-2", "channel": "API", "state": "TERMINATED"}
@@ -240,10 +242,12 @@ def hostile_requests_are_refused_and_change_nothing(world):
                          "reason": "because"}):
         assert_equal(verdict(call(world, "POST", "/cardtransitions", json.dumps(body))), 400, str(body)[:300])
     plain = {**JSON, "Content-Type": "text/plain"}
-    assert_equal([verdict(call(world, "POST", path, order(), plain)) for path in ("/cards", "/cardtransitions")], [415] * 2)
+    for path in ("/cards", "/cardtransitions"):
+        assert_equal(verdict(call(world, "POST", path, order(), plain)), 415, path)
     for method, path in (("GET", "/"), ("DELETE", "/cards/card-0"), ("PUT", "/cards/card-0"), ("GET", "/cards"),
                          ("GET", "/cards//showpan"), ("GET", "/cards/card-0/cancel"), ("PATCH", "/cards/card-0"),
                          ("GET", "/cards/%00"), ("GET", "/cards/%zz"), ("GET", "/cards/" + "a" * 3000),
-                         ("GET", "/cards/.."), ("GET", "/cardtransitions/%zz"), ("GET", "/cardtransitions/" + "a" * 3000)):
+                         ("GET", "/cards/.."), ("GET", "/cardtransitions/%zz"),
+                         ("GET", "/cardtransitions/" + "a" * 3000)):
         assert_equal(verdict(call(world, method, path)), 404, "%s %s" % (method, path[:60]))
     assert_equal((box.cards(), create(world).status), (before, 201), "nothing was changed, and it lives")

@@ -3,8 +3,8 @@
  *
  * Only the first three digits of an error_code are certain, since they are the status; tests must not rest on the
  * others. Left out: fulfillment, controls, PINs, wallets, the state LIMITED. */
-#ifndef ISSUING_SANDBOX_MARQETA_WORDS_H
-#define ISSUING_SANDBOX_MARQETA_WORDS_H
+#ifndef ISSUING_SANDBOX_DIALECT_MARQETA_WORDS_H
+#define ISSUING_SANDBOX_DIALECT_MARQETA_WORDS_H
 
 #include "common/json/json_writer.h"
 #include "sandbox/json_shape.h"

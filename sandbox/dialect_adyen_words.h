@@ -3,8 +3,8 @@
  * (github.com/Adyen/adyen-openapi, json/BalancePlatformService-v2.json at aa014f0cbdb5). Pure.
  *
  * Left out: bank accounts, physical cards, payment instrument groups. */
-#ifndef ISSUING_SANDBOX_ADYEN_WORDS_H
-#define ISSUING_SANDBOX_ADYEN_WORDS_H
+#ifndef ISSUING_SANDBOX_DIALECT_ADYEN_WORDS_H
+#define ISSUING_SANDBOX_DIALECT_ADYEN_WORDS_H
 
 #include "common/json/json_writer.h"
 #include "sandbox/json_shape.h"

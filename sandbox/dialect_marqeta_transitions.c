@@ -1,5 +1,5 @@
-/* See marqeta_transitions.h. */
-#include "sandbox/marqeta_transitions.h"
+/* See dialect_marqeta_transitions.h. */
+#include "sandbox/dialect_marqeta_transitions.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/http_server/http_path.h"
 #include "common/json/json_strict.h"
-#include "sandbox/marqeta_words.h"
+#include "sandbox/dialect_marqeta_words.h"
 #include "sandbox/store.h"
 
 #define KEY_SIZE (MARQETA_TOKEN_SIZE + 16)

@@ -75,8 +75,9 @@ def spoiled(body):
 
 
 # Bodies that are no JSON object of any vendor. The last one is larger than the stand-in reads.
-GARBAGE = (b"", b"x", b"{", b"[]", b"null", b"7", b'"text"', b"{}", b'{"a":1,"a":2}', b'{"a":"\xff"}', b'{"a":"\\u0000"}',
-           b'{"a":1e999}', b"[" * 5000, b'{"a":' * 100 + b"1" + b"}" * 100, b'{"' + b"n" * 60000 + b'":1}',
+GARBAGE = (b"", b"x", b"{", b"[]", b"null", b"7", b'"text"', b"{}", b'{"a":1,"a":2}', b'{"a":"\xff"}',
+           b'{"a":"\\u0000"}', b'{"a":1e999}', b"[" * 5000, b'{"a":' * 100 + b"1" + b"}" * 100,
+           b'{"' + b"n" * 60000 + b'":1}',
            b'{"a":"' + b"x" * 70000 + b'"}')
 
 
@@ -100,12 +101,12 @@ def a_payment_instrument_is_masked_until_it_is_revealed(world):
     single = order(world, "event-2")
     single["card"]["usage"] = "singleUse"
     card = call(world, "POST", "/paymentInstruments", single).json()["card"]
-    assert_equal(([card["number"]], len(card["cvc"])), (box.numbers()[1:], 3), "the create of a single-use card shows it")
-    assert_equal([row["card"]["number"][:12] for row in page(world)["paymentInstruments"]], ["*" * 12] * 2, "no list does")
+    assert_equal(([card["number"]], len(card["cvc"])), (box.numbers()[1:], 3), "a single-use card is shown")
+    assert_equal([row["card"]["number"][:12] for row in page(world)["paymentInstruments"]], ["*" * 12] * 2, "in a list")
     unset = order(world, "event-3")
     del unset["status"], unset["reference"], unset["description"], unset["card"]["authentication"]
     assert_equal(call(world, "POST", "/paymentInstruments", unset).json()["status"], "active", "without a status")
-    assert_equal(client.call(box.issuer, "GET", "/paymentInstruments/" + made["id"], JSON).status, 200, "without the base")
+    assert_equal(client.call(box.issuer, "GET", "/paymentInstruments/" + made["id"], JSON).status, 200, "no base path")
 
 
 @test
@@ -129,7 +130,7 @@ def a_create_names_each_member_that_is_invalid(world):
                 "a problem document")
     wide = order(world)
     wide["card"]["cardholderName"], wide["reference"] = "ü" * 26, "€" * 150
-    assert_equal(call(world, "POST", "/paymentInstruments", wide).json()["reference"], "€" * 150, "characters, not bytes")
+    assert_equal(call(world, "POST", "/paymentInstruments", wide).json()["reference"], "€" * 150, "in characters")
     for name, value in (("balanceAccountId", "BAunknown"), ("card", None), ("type", "bankAccount"),
                         ("statusReason", "other"), ("status", "closed")):
         bad = {**order(world), name: value}
@@ -211,7 +212,8 @@ def a_walk_by_offsets_sees_rows_twice_and_may_miss_one(world):
     assert_equal(references(page(world, "?status=closed")), ["event-25"])
     assert_equal(len(page(world, "?status=active&limit=50")["paymentInstruments"]), 24)
     account = holder(world)["balanceAccountId"]
-    for query, field in (("limit=0", "limit"), ("limit=101", "limit"), ("limit=99999999999999999999", "limit"), ("limit=x", "limit"), ("limit=", "limit"),
+    for query, field in (("limit=0", "limit"), ("limit=101", "limit"), ("limit=99999999999999999999", "limit"),
+                         ("limit=x", "limit"), ("limit=", "limit"),
                         
                          ("offset=2147483648", "offset"), ("status=gone", "status")):
         answer = call(world, "GET", "/balanceAccounts/%s/paymentInstruments?%s" % (account, query))
@@ -252,7 +254,7 @@ def closed_is_final(world):
     assert_equal((closed.status, [closed.json()[name] for name in ("status", "statusReason", "statusComment")]),
                  (200, ["closed", "other", "not linked"]))
     assert_equal(call(world, "GET", "/paymentInstruments/" + card).json(), closed.json(), "read again")
-    assert_equal([verdict(change(status=status)) for status in ("closed", "active")], [(422, "30_031")] * 2, "once more")
+    assert_equal([verdict(change(status=status)) for status in ("closed", "active")], [(422, "30_031")] * 2, "again")
     assert_equal(call(world, "GET", "/paymentInstruments/%s/reveal" % card).status, 422, "nothing to reveal")
     assert_equal(call(world, "PATCH", "/paymentInstruments/PIunknown", {"status": "closed"}).status, 422)
     assert_equal([row["status"] for row in box.cards()], ["cancelled"], "the ledger")
@@ -280,7 +282,8 @@ def calls_are_executed_late_and_answers_are_lost(world):
     assert_equal([(row["call"], row["result"]) for row in box.late()], [("create", "made"), ("cancel", "made")])
     box.fault("create", "status_then_execute", count=1, late_ms=HOUR_MS, late_code="29_001")
     create(world, "event-2", key="key-2")
-    assert_equal((box.run_late(), verdict(create(world, "event-2", key="key-2"))), (1, (422, "29_001")), "a late refusal")
+    assert_equal(box.run_late(), 1)
+    assert_equal(verdict(create(world, "event-2", key="key-2")), (422, "29_001"), "a late refusal")
     box.fault("create", "execute_then_status", count=1, status=503, code="703")
     assert_equal((verdict(create(world, "event-3", key="key-3")), len(box.cards())), ((503, "703"), 2))
     box.fault("create", "limited", per_second=0.001, retry_after="7")

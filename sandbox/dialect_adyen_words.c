@@ -1,5 +1,5 @@
-/* See adyen_words.h. */
-#include "sandbox/adyen_words.h"
+/* See dialect_adyen_words.h. */
+#include "sandbox/dialect_adyen_words.h"
 
 #include <stdio.h>
 #include <string.h>

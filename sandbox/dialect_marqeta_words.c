@@ -1,5 +1,5 @@
-/* See marqeta_words.h. */
-#include "sandbox/marqeta_words.h"
+/* See dialect_marqeta_words.h. */
+#include "sandbox/dialect_marqeta_words.h"
 
 #include <stdio.h>
 #include <string.h>

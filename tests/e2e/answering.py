@@ -1,0 +1,89 @@
+"""Questions that real issuers lead to, and operators' answers to them: replay, reconcile, reissue, resolve.
+
+Story: an operator's look-up needs the holder as a worker's does, and what it finds decides in the same way.
+"""
+from harness import assert_equal, assert_true, slow, test, those, VENDORS
+from operators import lines
+from outcomes import Case, fault, run_cases
+
+REVEALS = those(lambda issuer: "reveal" in issuer.calls)
+# Where neither the key nor the look-up tells of a card, nothing can.
+HONEST = those(lambda issuer: issuer.name != "adyen-without-keys")
+NEVER_MADE = fault("create", "status", None, status=503)
+
+
+def results(done, code=0):
+    return {row["id"]: row["result"] for row in lines(done, code)}
+
+
+def states(world, event):
+    return [card["status"] for card in world.sandbox.cards(reference=event)]
+
+
+def end(world, event):
+    row = world.wait_status(event, "COMPLETED", "REJECTED", "FAILED")
+    return row["status"], row["reason_code"]
+
+
+@slow
+@test(issuers=HONEST, retry__max_attempts="2")
+def operators_answer_questions_with_the_four_verbs(world):
+    world.up()
+    questions = ("replayed", "reissued", "resolved", "hidden")
+    cases = {user: Case([NEVER_MADE], "FAILED", "attempts_exhausted", ()) for user in questions[:3]}
+    # Its card is there, and no look-up shows it yet.
+    cases["hidden"] = Case([fault("create", "execute_then_status", None, status=503),
+                            fault("lookup", "stale", None, stale_ms=3600000)], "FAILED", "attempts_exhausted")
+    if world.issuer.profile == "marqeta":
+        cases["hidden"] = Case([fault("create", "execute_then_status", None, status=503),
+                                fault("lookup", "status", None, status=404, code="404001")], "FAILED",
+                               "attempts_exhausted", ("inactive",))
+    events = run_cases(world, cases, among_others=True)
+    shown = world.ctl("explain", events["hidden"])
+    assert_equal(shown.returncode, 0, shown.stderr)
+    world.sandbox.clear()
+    found = results(world.ctl("reconcile", "--all", "--status", "FAILED", "--json"))
+    assert_equal(found, {events["hidden"]: "found", **{events[user]: "not_found" for user in questions[:3]}},
+                 "reconcile")
+    assert_equal(end(world, events["hidden"]), ("COMPLETED", None), "what was found")
+    done = world.ctl("replay", events["replayed"], "--reason", "the issuer is well again")
+    assert_equal((done.returncode, end(world, events["replayed"])), (0, ("COMPLETED", None)), "replay")
+    done = world.ctl("resolve", events["resolved"], "--confirm-no-card", "--reason", "the user has gone")
+    assert_equal((done.returncode, end(world, events["resolved"])), (0, ("REJECTED", "resolved")), "resolve")
+    done = world.ctl("reissue", events["reissued"], "--confirm", "--timeout", "20s", "--json", "--reason", "a new key")
+    assert_equal(done.returncode, 0, done.stdout + done.stderr)
+    new = lines(done, 0)[0]["new_id"]
+    assert_equal((end(world, new), states(world, new), states(world, events["reissued"])),
+                 (("COMPLETED", None), ["active"], []), "reissue")
+    # A card that turns up for what was resolved is closed, and what is complete is left alone.
+    world.issuer.make(world, "resolved", events["resolved"])
+    assert_equal(results(world.ctl("reconcile", events["resolved"], events["replayed"], "--json"), 1),
+                 {events["resolved"]: "orphan_cancelled", events["replayed"]: "ok"}, "reconcile of what has ended")
+    assert_equal((states(world, events["resolved"]), states(world, events["replayed"])), (["cancelled"], ["active"]),
+                 "cards at the issuer")
+
+
+@slow
+@test(issuers=REVEALS, retry__max_attempts="4")
+def a_number_that_the_issuer_will_not_show_is_a_question_and_a_replay_asks_again(world):
+    world.up()
+    events = run_cases(world, {
+        "refused": Case([fault("reveal", "status", status=422, code=world.issuer.code)], "FAILED", "reveal_refused"),
+        "lost": Case([fault("reveal", "create_then_hang")], "COMPLETED"),
+    })
+    assert_equal(world.sandbox.calls("link", user="refused"), [], "links before the number is there")
+    done = world.ctl("replay", events["refused"], "--reason", "our role may see numbers now")
+    assert_equal((done.returncode, end(world, events["refused"])), (0, ("COMPLETED", None)), "replay")
+    assert_equal(states(world, events["refused"]), ["active"], "cards: still the first")
+    card = world.get("refused", "/v1/card-requests/" + events["refused"]).json()["card"]["id"]
+    number = world.get("refused", "/v1/cards/%s/number" % card).json()["number"]
+    assert_true(number in world.sandbox.numbers(), "the number is the issuer's")
+
+
+@slow
+@test(issuers=VENDORS, card__store="never", card__keys_file=None)
+def a_number_that_is_not_stored_is_not_asked_for(world):
+    world.up()
+    card = world.issue("alice")["card"]
+    assert_equal(world.get("alice", "/v1/cards/%s/number" % card["id"]).status, 404, "the number")
+    assert_equal(world.sandbox.calls("reveal"), [], "reveals")
