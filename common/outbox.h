@@ -71,8 +71,7 @@ enum outbox_status {
     X(SEAL_FAILED, seal_failed,                                                                                       \
       "the card number could not be encrypted: check card.keys_file; the issuer has the card")                        \
     X(OUT_OF_MEMORY, out_of_memory, "the worker ran out of memory")                                                   \
-    X(RETIRE_REFUSED, retire_refused,                                                                                 \
-      "the card that was replaced could not be closed at the issuer: close it there")                                 \
+    X(RETIRE_REFUSED, retire_refused, "the card that was replaced could not be closed at the issuer: close it there") \
     X(LEASE_EXPIRED, lease_expired, "the worker died, hung or was cut off; another one took over")                    \
     X(BUG, bug, "the worker met a case that it does not know: please report it")
 

@@ -179,7 +179,8 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
     read_card(flow, rows, row);
     bool is_readable = read_request(flow, rows, row);
     flow->made_ms = pg_int8(rows, row, COL_MADE);
-    event_parameters_start(&flow->parameters, flow->env->parameters, flow->user_id, pg_bytes(rows, row, COL_PARAMETERS));
+    event_parameters_start(&flow->parameters, flow->env->parameters, flow->user_id,
+                           pg_bytes(rows, row, COL_PARAMETERS));
     flow_run_start(flow, is_readable);
 }
 

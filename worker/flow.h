@@ -31,24 +31,24 @@ struct flow;
 struct worker_series;
 
 /* name, word, what it does, the peer that it calls, the call where that is the issuer, what it writes to the database */
-#define FLOW_STEPS(X)                                                                                                  \
-    X(CHECK, check, "ask core-api whether the user may have a card", FLOW_PEER_CORE, ISSUER_CALLS,                     \
-      FLOW_WRITES_NOTHING)                                                                                             \
-    X(LOOKUP, lookup, "ask the issuer what exists under our reference", FLOW_PEER_ISSUER, ISSUER_LOOKUP,               \
-      FLOW_WRITES_NOTHING)                                                                                             \
-    X(ISSUE, issue, "create the card, same key on every attempt", FLOW_PEER_ISSUER, ISSUER_CREATE,                     \
-      FLOW_WRITES_NOTHING)                                                                                             \
-    X(ACTIVATE, activate, "activate the card, which was made inactive", FLOW_PEER_ISSUER, ISSUER_ACTIVATE,             \
-      FLOW_WRITES_NOTHING)                                                                                             \
-    X(REVEAL, reveal, "read the card's number, which is stored encrypted", FLOW_PEER_ISSUER, ISSUER_REVEAL,            \
-      FLOW_WRITES_NOTHING)                                                                                             \
-    X(SAVE, save, "store the card, number encrypted, guarded by our lease", FLOW_PEER_NONE, ISSUER_CALLS, WRITE_SAVE)  \
-    X(LINK, link, "link the card at core-api, without its number", FLOW_PEER_CORE, ISSUER_CALLS, FLOW_WRITES_NOTHING)  \
-    X(RETIRE, retire, "close the card that was replaced", FLOW_PEER_ISSUER, ISSUER_RETIRE, FLOW_WRITES_NOTHING)        \
-    X(MARK, mark, "note that the card must go, before it goes", FLOW_PEER_NONE, ISSUER_CALLS, WRITE_MARK)              \
-    X(CANCEL, cancel, "cancel the card at the issuer", FLOW_PEER_ISSUER, ISSUER_CANCEL, FLOW_WRITES_NOTHING)           \
-    X(VERIFY, verify, "read whether the card is gone, although its end was refused", FLOW_PEER_ISSUER,                 \
-      ISSUER_RETRIEVE, FLOW_WRITES_NOTHING)                                                                            \
+#define FLOW_STEPS(X)                                                                                                 \
+    X(CHECK, check, "ask core-api whether the user may have a card", FLOW_PEER_CORE, ISSUER_CALLS,                    \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(LOOKUP, lookup, "ask the issuer what exists under our reference", FLOW_PEER_ISSUER, ISSUER_LOOKUP,              \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(ISSUE, issue, "create the card, same key on every attempt", FLOW_PEER_ISSUER, ISSUER_CREATE,                    \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(ACTIVATE, activate, "activate the card, which was made inactive", FLOW_PEER_ISSUER, ISSUER_ACTIVATE,            \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(REVEAL, reveal, "read the card's number, which is stored encrypted", FLOW_PEER_ISSUER, ISSUER_REVEAL,           \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(SAVE, save, "store the card, number encrypted, guarded by our lease", FLOW_PEER_NONE, ISSUER_CALLS, WRITE_SAVE) \
+    X(LINK, link, "link the card at core-api, without its number", FLOW_PEER_CORE, ISSUER_CALLS, FLOW_WRITES_NOTHING) \
+    X(RETIRE, retire, "close the card that was replaced", FLOW_PEER_ISSUER, ISSUER_RETIRE, FLOW_WRITES_NOTHING)       \
+    X(MARK, mark, "note that the card must go, before it goes", FLOW_PEER_NONE, ISSUER_CALLS, WRITE_MARK)             \
+    X(CANCEL, cancel, "cancel the card at the issuer", FLOW_PEER_ISSUER, ISSUER_CANCEL, FLOW_WRITES_NOTHING)          \
+    X(VERIFY, verify, "read whether the card is gone, although its end was refused", FLOW_PEER_ISSUER,                \
+      ISSUER_RETRIEVE, FLOW_WRITES_NOTHING)                                                                           \
     X(UNLINK, unlink, "remove the card from core-api", FLOW_PEER_CORE, ISSUER_CALLS, FLOW_WRITES_NOTHING)
 
 enum flow_step {
@@ -139,9 +139,9 @@ struct flow_env {
     struct peers *peers;
     const struct db_clock *db_clock;
     const struct parameters_env *parameters; /* with the issuer's profile */
-    struct keyring *keyring;      /* NULL = card numbers are not stored; replaced by a reload */
-    struct worker_series *series; /* of its metrics */
-    bool is_draining;             /* attempts are given back before their next call */
+    struct keyring *keyring;                 /* NULL = card numbers are not stored; replaced by a reload */
+    struct worker_series *series;            /* of its metrics */
+    bool is_draining;                        /* attempts are given back before their next call */
     /* As writer_submit() of writer.h: op ends exactly once, from the loop. */
     void (*submit_write)(void *context, struct write_op *op);
     /* The slot is free. From the loop. */

@@ -7,14 +7,14 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/flow_before.h"
 #include "worker/flow_end.h"
 #include "worker/flow_verdict.h"
-#include "worker/issue_card.h"
+#include "worker/step.h"
 #include "worker/worker_metrics.h"
 
 #define LEASE_SLACK_MAX_MS 500
 #define KEPT_MAX 4096 /* as outbox_events.issuer_parameters */
-#define CLOCK_STEP_US 1000000 /* our two clocks may drift apart by so much during an attempt */
 
 static void start_step(struct flow *flow);
 static void send_call(struct flow *flow, bool is_extended);
@@ -210,6 +210,7 @@ static void finish_step(struct flow *flow)
 {
     struct flow_verdict verdict = flow_steps[flow->step].read(flow, &flow->outcome);
     http_call_forget(&flow->call); /* it may hold a card number, and waiting attempts should be small */
+    event_parameters_hide(&flow->parameters, flow->outcome.detail);
     count_step(flow);
     if (flow->holds_ticket)
         leave_target(flow, &verdict);
@@ -253,51 +254,17 @@ static bool lease_lasts(const struct flow *flow, int64_t for_ms)
     return clock_mono_ms() + for_ms + slack_ms(flow->env->config) <= flow->lease_until_ms;
 }
 
-/* The age of the first send comes from the database's clock, which may have been set back since. The event's id bears
- * the time of another clock: where the event itself is younger than its key may be, the key is alive whatever the
- * database's clock shows. Ids of other kinds bear no time. */
-static bool may_be_older(const struct flow *flow)
-{
-    const struct config *config = flow->env->config;
-    int64_t made_ms;
-    return uuid7_time_ms(&flow->event_id, &made_ms) &&
-           flow_key_expired(clock_wall_us() / 1000 - made_ms, config->issuer.key_lifetime_ms, config->issuer.timeout_ms,
-                            config->issuer.settle_time_ms);
-}
-
 /* The last checks before a create leaves; false: the attempt went elsewhere. */
 static bool may_create(struct flow *flow)
 {
-    const struct config *config = flow->env->config;
-    int64_t now_ms = clock_mono_ms();
-    int64_t drift_us = clock_wall_us() - clock_mono_us() - flow->wall_offset_us;
-    if (drift_us > CLOCK_STEP_US || drift_us < -CLOCK_STEP_US) {
-        /* One of our clocks was set, or stood still while the machine was suspended: the lease may be over. */
-        defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_CLOCK_STEPPED));
-        return false;
-    }
-    if (flow->unknown && flow_is_expired(flow, now_ms)) {
-        /* Past its lifetime the key may be forgotten, and the same POST would make a second card: look up, never
-         * send. */
-        divert_to(flow, STEP_LOOKUP, flow->deferred_age_ms >= 0 ? LOOKUP_EXHAUSTED : LOOKUP_KEY_EXPIRED);
-        return false;
-    }
-    const struct issuer_profile *profile = flow->env->parameters->profile;
-    bool must_settle = may_be_older(flow) || !profile->key_is_trusted;
-    if (flow->unknown && !flow->is_looked_up && (must_settle || profile->looks_first)) {
-        divert_to(flow, STEP_LOOKUP, must_settle ? LOOKUP_BEFORE_SENDING : LOOKUP_FIRST);
-        return false;
-    }
-    if (flow->attempt > config->retry.max_attempts) { /* its last attempt was lost with its worker */
-        divert_to(flow, STEP_LOOKUP, LOOKUP_EXHAUSTED);
-        return false;
-    }
-    if (now_ms - flow->checked_ms > config->issuer.timeout_ms) {
-        /* It waited too long: the user may have been blocked meanwhile. */
-        divert_to(flow, STEP_CHECK, LOOKUP_NONE);
-        return false;
-    }
-    return true;
+    struct flow_verdict verdict = flow_before_create(flow, clock_mono_ms(), clock_wall_us());
+    if (verdict.kind == FLOW_GO && verdict.step == STEP_ISSUE)
+        return true;
+    if (verdict.kind == FLOW_DEFER)
+        defer_unsent(flow, verdict.code);
+    else
+        divert_to(flow, verdict.step, verdict.reason);
+    return false;
 }
 
 /* Both peers are looked at before core-api is called, so that neither an outage nor a rate limit of the issuer causes a
@@ -454,23 +421,14 @@ static void start_write(struct flow *flow)
                                                   .wait_ms = -1});
 }
 
-/* What the call to the issuer is built from is known. False: the attempt went elsewhere. */
+/* What the call to the issuer is built from is known; false: the attempt went elsewhere. */
 static bool has_parameters(struct flow *flow)
 {
-    const struct parameters_env *env = flow->env->parameters;
-    enum issuer_call call = flow_step_call(flow->step);
-    if (event_parameters_must_ask(&flow->parameters, env, call)) {
-        flow->asks_for = flow->step;
-        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_GO, .step = STEP_CHECK});
-        return false;
-    }
-    const char *missing = issuer_parameters_missing_for(env->profile, &flow->parameters.values, call);
-    if (!missing)
+    struct flow_verdict verdict = flow_before_call(flow, clock_mono_ms(), &flow->outcome);
+    if (verdict.kind == FLOW_GO && verdict.step == flow->step)
         return true;
-    event_parameters_missing(missing, &flow->outcome);
-    struct flow_verdict verdict = {.kind = FLOW_RETRY, .code = flow->outcome.code, .wait_ms = -1};
-    if (flow->step == STEP_LOOKUP && flow->unknown && flow_is_expired(flow, clock_mono_ms()))
-        verdict = (struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"};
+    if (verdict.kind == FLOW_GO)
+        flow->asks_for = flow->step;
     apply_verdict(flow, verdict);
     return false;
 }

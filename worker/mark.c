@@ -494,7 +494,8 @@ void mark_start(struct mark *mark, const struct uuid *token, const struct pg_row
     copy_text(mark->user_id, sizeof(mark->user_id), pg_bytes(rows, row, COL_USER));
     copy_text(mark->stored_issuer_id, sizeof(mark->stored_issuer_id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
     mark->made_ms = pg_int8(rows, row, COL_MADE);
-    event_parameters_start(&mark->parameters, mark->env->parameters, mark->user_id, pg_bytes(rows, row, COL_PARAMETERS));
+    event_parameters_start(&mark->parameters, mark->env->parameters, mark->user_id,
+                           pg_bytes(rows, row, COL_PARAMETERS));
     read_facts(mark, rows, row);
     if (mark->facts.has_card)
         mark->card_id = pg_uuid(rows, row, COL_CARD);

@@ -65,7 +65,7 @@ struct mark {
     /* the one operation in flight */
     enum mark_call call_kind;
     enum mark_call asks_for; /* MARK_CALL_CHECK: the call that comes next */
-    bool is_probe; /* the breaker is not closed: the call goes as its probe */
+    bool is_probe;           /* the breaker is not closed: the call goes as its probe */
     struct peer *peer;
     struct target_ticket ticket;
     struct http_call call;

@@ -75,10 +75,10 @@ static inline enum write_kind write_end_kind(const struct write_end *end)
 struct write_op {
     enum write_kind kind;
     struct uuid event_id, token;
-    int64_t deadline_ms;         /* monotonic: the lease's end */
-    struct write_save *save;     /* WRITE_SAVE */
-    const char *cancel_code;     /* WRITE_MARK */
-    const char *parameters;      /* WRITE_MARK, WRITE_END: issuer parameters, as JSON, for the event to keep; NULL = none */
+    int64_t deadline_ms;     /* monotonic: the lease's end */
+    struct write_save *save; /* WRITE_SAVE */
+    const char *cancel_code; /* WRITE_MARK */
+    const char *parameters;  /* WRITE_MARK, WRITE_END: issuer parameters, as JSON, for the event to keep; NULL = none */
     const struct write_end *end; /* WRITE_END, WRITE_COMPLETE */
     void (*on_written)(struct write_op *op, enum write_result result, const char *why);
     /* private */

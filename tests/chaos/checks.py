@@ -15,7 +15,7 @@ import invariants
 # Questions that a campaign may lead to. Every other reason of FAILED is a failure of the campaign: issuer_duplicate
 # (two cards), payload_invalid (clients send none such).
 QUESTIONS = re.compile(r"worker_lost|outcome_unknown|attempts_exhausted|issuer_key_expired|cancel_failed|"
-                       r"(issuer|core)_http_\d+")
+                       r"reveal_refused|(issuer|core)_http_\d+")
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STORIES = 4  # on standard output; all are in stories.txt
 ROUNDS = 5

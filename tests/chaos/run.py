@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""run.py [SECONDS] [--seed N]: the long campaign. Load from clients that repeat themselves, while programs are killed
+"""run.py [SECONDS] [--seed N] [--issuer NAME]: the long campaign. Load from clients that repeat themselves, while programs are killed
 with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers and apis are set by hours, the database
 is restarted or crashed, its synchronous standby goes away, its sessions are ended, and issuer and core-api misbehave,
 also late.
@@ -14,7 +14,9 @@ one card, one refusal or one question; every answer to a key is the same; nothin
 complaint about an event is followed by its story.
 
 Two parts: "drops" (the issuer makes the card and drops the connection on three of ten calls, while the worker is killed
-every second) and "everything". --short is for ./dev test: each incident once, in an order that the seed chooses.
+every second) and "everything". The issuer is the one that --issuer names, or one that the seed chooses. --short is for
+./dev test: each incident once with the issuer of the project's own, in an order that the seed chooses, and some phases
+with each of the others.
 
 The last line is "chaos: N passed, N failed", counting checks. The files stay in <build>/run/chaos-<pid>
 until the next run.
@@ -38,6 +40,7 @@ import troubles  # noqa: E402
 
 CLIENTS = 8
 SHORT_SEED = 1
+SHORT_SECONDS = 8  # of each issuer's phases
 SETTINGS = {
     "issuer.timeout": "500ms", "issuer.settle_time": "3s", "core.timeout": "500ms", "worker.lease": "2s",
             "retry.max_attempts": "8",
@@ -51,9 +54,9 @@ SETTINGS = {
 class Campaign:
     """One world, from its start to the last check."""
 
-    def __init__(self, suite, seed, checks, name, workers, pace):
+    def __init__(self, suite, seed, checks, name, workers, pace, issuer="generic"):
         self.suite, self.seed, self.checks, self.name = suite, seed, checks, name
-        self.world = suite.world(dict(SETTINGS), label=name)
+        self.world = suite.world({**SETTINGS, "issuer": issuer}, label="%s_%s" % (name, issuer.replace("-", "_")))
         self.world.tokens = load.Tokens(self.world.secret)
         self.history = load.History(self.world.dir / "history.jsonl")
         self.clocks = {"database": self.world.own_database()}
@@ -73,8 +76,8 @@ class Campaign:
 
     def run(self, seconds, cause):
         """cause(campaign, until): trouble, until that moment."""
-        print("%s: %d s" % (self.name, seconds), flush=True)
-        self.history.put("start", seed=self.seed, seconds=seconds)
+        print("%s at %s: %d s" % (self.name, self.world.issuer.name, seconds), flush=True)
+        self.history.put("start", seed=self.seed, seconds=seconds, issuer=self.world.issuer.name)
         for each in [self.recorder, *self.clients]:
             each.start()
         wrong = []
@@ -178,23 +181,32 @@ def main():
                         help="of trouble, a sixth of it the drops (60 s at most); 180 by default")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--phase", type=int, default=None, help="only this phase of the seed, again and again")
-    parser.add_argument("--short", action="store_true", help="each incident once (some 40 s)")
+    parser.add_argument("--issuer", choices=(*harness.EVERY, "random"), default="random",
+                        help="random (the default): the seed chooses")
+    parser.add_argument("--short", action="store_true", help="each incident once (some 40 s), then each issuer")
     options = parser.parse_args()
     seed = options.seed
     if seed is None:
         seed = SHORT_SEED if options.short else random.SystemRandom().randrange(1 << 31)
-    print("chaos: seed %d (the same choices again: --seed %d)" % (seed, seed), flush=True)
+    issuer = options.issuer
+    if issuer == "random":
+        issuer = random.Random("%s-issuer" % seed).choice(harness.EVERY)
+    print("chaos: seed %d (the same choices again: --seed %d --issuer %s)" % (seed, seed, issuer), flush=True)
     checks = ends.Checks()
     with harness.Suite("chaos") as suite:
         suite.keep = True
         if options.short:
-            Campaign(suite, seed, checks, "tour", 3, 0.15).run(40, tour)
+            for name in harness.EVERY if options.issuer == "random" else [issuer]:
+                if name == "generic" or options.issuer == name:
+                    Campaign(suite, seed, checks, "tour", 3, 0.15, name).run(40, tour)
+                else:
+                    Campaign(suite, seed, checks, "phases", 2, 0.15, name).run(SHORT_SECONDS, everything(None))
         else:
             drops = 0 if options.phase is not None else max(1, min(60, options.seconds // 6))
             if drops:
-                Campaign(suite, seed, checks, "drops", 1, 0.1).run(drops, drops_and_kills)
-            Campaign(suite, seed, checks, "everything", 3, 0.15).run(max(1, options.seconds - drops),
-                                                                     everything(options.phase))
+                Campaign(suite, seed, checks, "drops", 1, 0.1, issuer).run(drops, drops_and_kills)
+            Campaign(suite, seed, checks, "everything", 3, 0.15, issuer).run(max(1, options.seconds - drops),
+                                                                             everything(options.phase))
     print("chaos: %d passed, %d failed" % (checks.passed, checks.failed))
     return 1 if checks.failed else 0
 

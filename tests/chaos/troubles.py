@@ -24,7 +24,8 @@ ANSWERS = (
     ("create_then_drop", {}), ("create_then_hang", {}), ("drop", {}), ("hang", {}), ("garbage", {}), ("truncated", {}),
     ("execute_then_status", {"status": 500}), ("status", {"status": 503}), ("slow_body", {"delay_ms": 700}),
     ("status", {"status": 429, "retry_after": "1"}), ("status", {"status": 408}), ("delay", {"delay_ms": 300}))
-ANYTIME = [(call, fault, more) for call in ("create", "create", "lookup", "cancel", "link", "unlink", "check")
+ANYTIME = [(call, fault, more) for call in ("create", "create", "lookup", "cancel", "link", "unlink", "check",
+                                            "activate", "reveal", "retrieve")
            for fault, more in ANSWERS]
 ANYTIME += [("create", fault, more) for fault, more in (
     ("huge", {}), ("wrong_reference", {}), ("contradictory", {}), ("status", {"status": 409}),
@@ -40,15 +41,17 @@ OF_USERS = [(call, "status", {"status": status}) for call in ("create", "check",
 STORMS = ("create", "check", "link", "lookup", "issuer", "core")
 
 
-def rules_of(chance, users):
-    """The faults of a phase: none, or up to six rules."""
+def rules_of(chance, users, issuer):
+    """The faults of a phase: none, or up to six rules. An issuer that ignores keys makes a second card of whatever
+    arrives twice, and no caller can help it."""
     rules = []
     for _ in range(chance.randrange(1, 4)):
         call, fault, more = chance.choice(ANYTIME)
         rules.append((call, fault, {**more, "rate": chance.choice((0.1, 0.3, 0.6))}))
     if chance.random() < 0.5:
         call = chance.choice(("create", "create", "create", "link", "cancel", "unlink"))
-        rules.append((call, chance.choice(LATE), {"rate": chance.choice((0.1, 0.3, 0.6)),
+        late = LATE if issuer.trusts_key else LATE[:-1]
+        rules.append((call, chance.choice(late), {"rate": chance.choice((0.1, 0.3, 0.6)),
                                                   "late_ms": chance.randrange(100, LATE_MOST_MS if call == "create"
                                                                               else 3000)}))
     if chance.random() < 0.4:
@@ -91,7 +94,7 @@ class Troubles:
         chance = random.Random("%s-phase-%d" % (self.seed, number))
         self.phase = number
         faults = chance.choice(("new", "new", "new", "none", "unchanged"))
-        rules = rules_of(chance, self.users)
+        rules = rules_of(chance, self.users, self.world.issuer)
         drawn = chance.choices([kind for kind, _ in self.kinds], [weight for _, weight in self.kinds])[0]
         if faults != "unchanged":
             self.set_rules(rules if faults == "new" else [])

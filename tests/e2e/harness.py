@@ -3,6 +3,7 @@
 assertions  assertions, and waiting that ends
 processes   programs, psql, clocks, ports
 world       World: one test's database, programs and clients
+profiles    the issuers, as stories need them
 suite       Suite: one run; @test registers a test, @slow marks it
 
 Invariants: traffic stays on 127.0.0.1 and an abstract Unix socket; nothing is written outside the run folder; nothing
@@ -14,12 +15,14 @@ import email.utils
 from assertions import assert_equal, assert_true, Failed, Skipped, STUCK_AFTER_S, wait_until
 from processes import (BUILD, Clock, CLOCKS, CLUSTER, Daemon, ENVIRONMENT, environment, free_port, Program, psql,
                        psql_program, release_ports, ROOT, run, Sandbox)
-from suite import slow, Suite, test, TESTS
+from profiles import EVERY, PROFILES, those, VENDORS
+from suite import slow, slow_but_at, Suite, test, TESTS
 from world import ms, World
 
 __all__ = ["assert_equal", "assert_true", "BUILD", "Clock", "CLOCKS", "CLUSTER", "Daemon", "ENVIRONMENT", "environment",
-           "Failed", "free_port", "http_date", "ms", "Program", "psql", "psql_program", "release_ports", "ROOT",
-           "run", "Sandbox", "Skipped", "slow", "STUCK_AFTER_S", "Suite", "test", "TESTS", "wait_until", "World"]
+           "EVERY", "Failed", "free_port", "http_date", "ms", "PROFILES", "Program", "psql", "psql_program", "release_ports", "ROOT",
+           "run", "Sandbox", "Skipped", "slow", "slow_but_at", "STUCK_AFTER_S", "Suite", "test", "TESTS", "those",
+           "VENDORS", "wait_until", "World"]
 
 
 def http_date(seconds_from_now):

@@ -33,6 +33,9 @@ def _check_event(event, cards, issued, links, complain, allowed):
         complain("%d rows in cards" % len(cards))
     if len(issued) > 1 and "two_cards" not in allowed:
         complain("%d cards at the issuer" % len(issued))
+    alive = [card for card in issued if card["status"] not in ("cancelled", "replaced")]
+    if len(alive) > 1 and "two_cards" not in allowed:
+        complain("%d live cards at the issuer" % len(alive))
     if status == "COMPLETED":
         if len(live) != 1:
             complain("COMPLETED with %d usable cards" % len(live))
@@ -42,7 +45,7 @@ def _check_event(event, cards, issued, links, complain, allowed):
             pass
         elif len(issued) != 1:
             complain("COMPLETED with %d cards at the issuer" % len(issued))
-        elif issued[0]["status"] == "cancelled":
+        elif issued[0]["status"] == "cancelled" and not any(card["status"] == "replaced" for card in live):
             complain("COMPLETED, and the issuer's card is cancelled")
         if len(links) != 1:
             complain("COMPLETED with %d links" % len(links))
@@ -51,7 +54,7 @@ def _check_event(event, cards, issued, links, complain, allowed):
         if any(row["user_id"] != event["user_id"] for row in [*cards, *issued, *links]):
             complain("a card or a link belongs to another user")
     elif status == "REJECTED":
-        if any(card["status"] == "active" for card in issued) and not allowed & {"two_cards", "rejected_card"}:
+        if alive and not allowed & {"two_cards", "rejected_card"}:
             complain("REJECTED, and the issuer has an active card")
         if links and "rejected_link" not in allowed:
             complain("REJECTED, and core-api has a link")
@@ -94,7 +97,7 @@ def check_ledgers(world):
         known = {event["id"] for event in events}
         if "orphan" not in world.allowed:
             complaints += ["the issuer has a card for %s, which was never accepted" % reference
-                           for reference in by_reference if reference not in known]
+                           for reference in by_reference if reference not in known | world.foreign]
             complaints += ["core-api has a link for %s, which was never accepted" % request for request in by_link
                            if request not in known]
     if ledger["leaks"]:
@@ -110,9 +113,16 @@ def check_ledgers(world):
     return complaints
 
 
-def _search(text, numbers, where):
-    """Card numbers, also with blanks or dashes between their digits, and the name of data that must not be stored."""
-    complaints = []
+# What the sandbox's issuers tell of a holder, and nobody needs.
+HOLDER = re.compile(r"Holder Of |@holder\.example|Kastenweg|4962000000|\bdob\b")
+HOLDERS_NAME = re.compile(r"Sam Sandbox")  # Adyen wants it with the order, so an event may keep it
+
+
+def _search(text, numbers, where, personal=(HOLDER,)):
+    """Card numbers, also with blanks or dashes between their digits, the name of data that must not be stored, and what
+    an issuer's answers tell of a person."""
+    complaints = ["\"%s\" in %s" % (found.group(), where) for found in
+                  (pattern.search(text) for pattern in personal) if found]
     wanted = set(numbers)
     sizes = {len(number) for number in wanted}
     for run in re.findall(r"\d(?:[ -]?\d){11,}", text) if wanted else ():
@@ -145,5 +155,6 @@ def check_logs(world):
     """When all programs have ended."""
     complaints = []
     for log in sorted(world.dir.glob("*.log")):
-        complaints += _search(log.read_text(errors="replace"), getattr(world, "numbers", []), log.name)
+        complaints += _search(log.read_text(errors="replace"), getattr(world, "numbers", []), log.name,
+                              (HOLDER, HOLDERS_NAME))
     return complaints

@@ -26,7 +26,8 @@ import harness  # noqa: E402
 import invariants  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "processes", "suite", "terminator",
+NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "processes", "profiles",
+            "suite", "terminator",
             "world")
 PR_SET_PDEATHSIG = 1
 TAIL = 25  # lines of each log that a failure shows

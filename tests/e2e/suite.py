@@ -1,5 +1,6 @@
 """Suite: one run of tests, with its folder below <build>/run, its cluster and a migrated database to copy. Everything
 that it starts is ended by process id. @test registers a test; @slow above it keeps it out of the short run."""
+import functools
 import os
 import pathlib
 import re
@@ -14,20 +15,41 @@ from world import World
 TESTS = []
 
 
-def test(function=None, **settings):
-    """Marks a test; its name is its sentence. settings as section__key="value" hold for all programs of its world."""
+def test(function=None, issuers=None, **settings):
+    """Marks a test; its name is its sentence. settings as section__key="value" hold for all programs of its world.
+    issuers: names of profiles.py; it is a test with each of them then, and its name ends with "at" and the issuer's."""
     def mark(function):
-        function.settings = {key.replace("__", "."): value for key, value in settings.items()}
-        function.is_slow = False
-        TESTS.append(function)
+        function.variants = [_variant(function, issuer) for issuer in issuers] if issuers else [function]
+        for each in function.variants:
+            each.settings = {key.replace("__", "."): value for key, value in settings.items()}
+            each.settings.update({"issuer": each.issuer} if issuers else {})
+            each.is_slow = False
+            TESTS.append(each)
         return function
     return mark(function) if function else mark
 
 
+def _variant(function, issuer):
+    @functools.wraps(function)
+    def story(world):
+        return function(world)
+    story.__name__ = "%s_at_%s" % (function.__name__, issuer.replace("-", "_"))
+    story.issuer = issuer
+    return story
+
+
 def slow(function):
     """Marks a test, above @test, that ./dev test leaves to ./dev test e2e: it takes more than some seconds."""
-    function.is_slow = True
-    return function
+    return slow_but_at()(function)
+
+
+def slow_but_at(*issuers):
+    """The same, but not with these issuers."""
+    def mark(function):
+        for each in function.variants:
+            each.is_slow = getattr(each, "issuer", None) not in issuers
+        return function
+    return mark
 
 
 class Suite:

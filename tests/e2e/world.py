@@ -10,6 +10,7 @@ import time
 
 import client
 from assertions import assert_equal, Failed, STUCK_AFTER_S, wait_until
+from profiles import PROFILES
 from processes import BUILD, Clock, CLUSTER, Daemon, ENVIRONMENT, free_port, psql, psql_program, run, Sandbox
 
 
@@ -43,14 +44,28 @@ class World:
         self.dir.mkdir()
         self.database = "e2e_" + re.sub(r"[^0-9]", "", label) if suite.numbered(label) else label
         self.programs, self.sessions = [], []
+        settings = dict(settings or {})
+        self.issuer = PROFILES[settings.pop("issuer", "generic")]
         self.settings = {**self.DEFAULTS, "auth.hs256_secret_file": suite.secret_file,
-                         "card.keys_file": suite.keys_file, **(settings or {})}
+                         "card.keys_file": suite.keys_file, **self.issuer_settings(), **settings}
+        self.foreign = set()  # references of cards at the issuer that are not ours
         self.allowed = set()  # deviations a test provokes on purpose: see invariants.py
         self.secret = suite.secret
         self.tokens = {}
         self.sandbox = None
         self.base = None  # the conninfo of a cluster of its own
         self.checks_end = True
+
+    def issuer_settings(self):
+        """Options of the programs, for the issuer of this world."""
+        found = {"issuer.profile": self.issuer.profile, "issuer.parameters": self.issuer.parameters,
+                 **self.issuer.settings}
+        if self.issuer.credential:
+            file = self.dir / "issuer.credential"
+            file.write_text(self.issuer.credential + "\n")
+            file.chmod(0o600)
+            found["issuer.credential_file"] = file
+        return {name: value for name, value in found.items() if value not in (None, "generic")}
 
     # ---- the database ------------------------------------------------------------------------------------------------
 
@@ -184,6 +199,9 @@ class World:
     def start_sandbox(self, *options, issuer=None, core=None):
         ports = [issuer or free_port(), core or free_port(), free_port()]
         self.reserve_peers(*ports[:2])
+        if self.issuer.profile != "generic":
+            options = ("--issuer=" + self.issuer.profile, "--credential-file=%s" % self.settings["issuer.credential_file"],
+                       *self.issuer.sandbox, *options)
         self.sandbox = Sandbox("sandbox", [BUILD / "issuing-sandbox", "--seed", "7", "--issuer-listen",
                                            "127.0.0.1:%d" % ports[0],
                                            "--core-listen", "127.0.0.1:%d" % ports[1], "--control-listen",
@@ -229,8 +247,7 @@ class World:
         """The result of one issuing-ctl command: returncode, stdout, stderr. Its output goes to a log, to be searched
         for card numbers."""
         keys = ("retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime",
-                "issuer.settle_time",
-                "card.keys_file")
+                "issuer.settle_time", "issuer.profile", "card.keys_file")
         settings = {"database.url": self.conninfo(role), **{key: self.settings[key] for key in keys
                                                             if key in self.settings},
                     **{key.replace("__", "."): value for key, value in own.items()}}
@@ -241,6 +258,13 @@ class World:
             log.write("$ issuing-ctl %s -> %d\n%s%s" % (" ".join(str(word) for word in arguments), done.returncode,
                                                         done.stdout, done.stderr))
         return done
+
+    def make_foreign(self, user, event, count):
+        """So many cards at the issuer that a look-up of that event shows, and that are not ours."""
+        for number in range(count):
+            reference = self.issuer.foreign_reference(event, number)
+            self.issuer.make(self, user, reference)
+            self.foreign.add(reference)
 
     def apis(self):
         return [program for program in self.programs if program.name.startswith("api")]

@@ -241,7 +241,7 @@ GUARDS = [
     ),
     dict(
         name="a repeated deferral is no further row of attempts",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="        WHERE NOT (a.give_back AND (d.deferral_count > 1 OR d.deferral_code IS DISTINCT FROM a.code))\n",
         becomes="",
         test="db/outbox_ends",
@@ -487,7 +487,7 @@ GUARDS = [
     # ---- the lease token ----
     dict(
         name="the end of an attempt names its token",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="        WHERE e.id = a.id AND e.lease_token = a.token\n        RETURNING e.id, e.user_id, e.retry_count, e.deferral_count",
         becomes="        WHERE e.id = a.id\n        RETURNING e.id, e.user_id, e.retry_count, e.deferral_count",
         test="db/outbox_ends",
@@ -522,14 +522,14 @@ GUARDS = [
     ),
     dict(
         name="the attempt is counted when it is claimed",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="retry_count = least(e.retry_count + 1, 1000000), lease_token",
         becomes="retry_count = e.retry_count, lease_token",
         test="db/outbox_claim",
     ),
     dict(
         name="a claim notes that something may be sent",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="first_sent_at = least(coalesce(e.first_sent_at - due.ahead, now()), now())",
         becomes="first_sent_at = e.first_sent_at",
         test="db/outbox_claim",
@@ -588,37 +588,38 @@ GUARDS = [
     # ---- the bookmark of the claims ----
     dict(
         name="a claim begins at its bookmark, not after it",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="e.due_at >= since AND",
         becomes="e.due_at > since AND",
         test="db/sweep",
     ),
     dict(
         name="a claim begins at its bookmark, not before it",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="e.due_at >= since AND",
         becomes="e.due_at >= least(since, e.due_at) AND",
         test="db/sweep",
     ),
     dict(
         name="the bookmark lies the slack before now",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="CASE WHEN count(*) < most THEN now() - slack_ms * interval '1 millisecond'",
         becomes="CASE WHEN count(*) < most THEN now()",
         test="db/sweep",
     ),
     dict(
         name="a full answer leaves its bookmark at the last time taken",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="CASE WHEN count(*) < most THEN now()",
         becomes="CASE WHEN count(*) <= most THEN now()",
         test="db/sweep",
     ),
     dict(
         name="a bookmark before 1970 is the beginning",
-        file="migrations/0007_attempts.sql",
-        line="ELSE max(greatest(h.due_at, timestamptz 'epoch' - interval '1 microsecond')) END",
-        becomes="ELSE max(h.due_at) END",
+        file="migrations/0014_issuer_parameters.sql",
+        line="                                              ELSE max(greatest(h.due_at,\n                                         "
+             "                       timestamptz 'epoch' - interval '1 microsecond')) END)",
+        becomes="ELSE max(h.due_at) END)",
         test="db/sweep",
     ),
     dict(
@@ -723,7 +724,7 @@ GUARDS = [
     ),
     dict(
         name="a deferral gives the attempt back",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="            retry_count = e.retry_count - CASE WHEN a.give_back THEN 1 ELSE 0 END,\n",
         becomes="",
         test="db/outbox_ends",
@@ -815,8 +816,8 @@ GUARDS = [
     dict(
         name="a refusal after UNKNOWN is looked up first",
         file="worker/issue_card.c",
-        line='        return flow->unknown ? look_up_first(LOOKUP_REFUSED, ret_outcome->code)',
-        becomes='        return false ? look_up_first(LOOKUP_REFUSED, ret_outcome->code)',
+        line='        return flow->unknown ? step_look_up(LOOKUP_REFUSED, ret_outcome->code)',
+        becomes='        return false ? step_look_up(LOOKUP_REFUSED, ret_outcome->code)',
         test="e2e/a refusal after an unknown outcome is looked up first",
     ),
     dict(
@@ -828,7 +829,7 @@ GUARDS = [
     ),
     dict(
         name="the intention to cancel outlives the worker",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0014_issuer_parameters.sql",
         line="           r.issuer_card_id, h.cancel_code, NULL::int8,\n",
         becomes="           r.issuer_card_id, NULL::text, NULL::int8,\n",
         test="e2e/a card that was begun to be cancelled",
@@ -1104,8 +1105,8 @@ GUARDS = [
     dict(
         name="an attempt that ends an event keeps its code",
         file="worker/flow_end.c",
-        line="    const char *cause = flow->outcome.code[0] ? flow->outcome.code : code;",
-        becomes="    const char *cause = code && strcmp(code, flow->outcome.code) == 0 ? NULL : flow->outcome.code;",
+        line="flow->outcome.code[0] ? flow->outcome.code : verdict->code);",
+        becomes='strcmp(verdict->code, flow->outcome.code) == 0 ? "" : flow->outcome.code);',
         test="e2e/the cause of a failure stays",
     ),
     dict(
@@ -1473,9 +1474,9 @@ GUARDS = [
     ),
     dict(
         name="a mark that a clock set which was ahead is due as it was meant",
-        file="migrations/0009_operators.sql",
-        line="WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second' FOR UPDATE SKIP LOCKED);",
-        becomes="WHERE false);",
+        file="migrations/0014_issuer_parameters.sql",
+        line="WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second'\n",
+        becomes="WHERE false\n",
         test="db/operator",
     ),
     dict(
@@ -1558,35 +1559,35 @@ GUARDS = [
     ),
     dict(
         name='the age of a send stays what it was when the clock is set back',
-        file='migrations/0007_attempts.sql',
+        file='migrations/0014_issuer_parameters.sql',
         line='least(coalesce(e.first_sent_at - due.ahead, now()), now())',
         becomes='least(coalesce(e.first_sent_at, now()), now())',
         test='db/clocks',
     ),
     dict(
         name='no send is of a time to come',
-        file='migrations/0007_attempts.sql',
+        file='migrations/0014_issuer_parameters.sql',
         line='least(coalesce(e.first_sent_at - due.ahead, now()), now())',
         becomes='coalesce(e.first_sent_at - due.ahead, now())',
         test='db/clocks',
     ),
     dict(
         name='an attempt forgets no send of an earlier one',
-        file='migrations/0007_attempts.sql',
+        file='migrations/0014_issuer_parameters.sql',
         line='a.clear_sent AND e.first_sent_at = e.updated_at AND',
         becomes='a.clear_sent AND',
         test='db/clocks',
     ),
     dict(
         name='an attempt forgets no send that was reported meanwhile',
-        file='migrations/0007_attempts.sql',
-        line='e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL THEN NULL',
-        becomes='e.first_sent_at = e.updated_at THEN NULL',
+        file='migrations/0014_issuer_parameters.sql',
+        line='AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL\n',
+        becomes='AND e.first_sent_at = e.updated_at\n',
         test='db/clocks',
     ),
     dict(
         name='the last send that may arrive is written down',
-        file='migrations/0007_attempts.sql',
+        file='migrations/0014_issuer_parameters.sql',
         line='last_sent_at = CASE WHEN a.may_arrive THEN now() ELSE e.last_sent_at END,',
         becomes='last_sent_at = e.last_sent_at,',
         test='db/clocks',
@@ -1614,7 +1615,7 @@ GUARDS = [
     ),
     dict(
         name='an event that lost its worker twice is claimed with no other',
-        file='migrations/0007_attempts.sql',
+        file='migrations/0014_issuer_parameters.sql',
         line="e.status = 'PENDING' AND e.lost_count < 2\n",
         becomes="e.status = 'PENDING'\n",
         test='db/clocks',
@@ -1635,7 +1636,7 @@ GUARDS = [
     ),
     dict(
         name='no event is taken from those that are tried alone while a sweep may put it there',
-        file='migrations/0007_attempts.sql',
+        file='migrations/0014_issuer_parameters.sql',
         line="        WHERE l.since < now() - interval '1 minute'\n          AND NOT EXISTS",
         becomes='        WHERE NOT EXISTS',
         test='db/clocks',
@@ -1670,9 +1671,9 @@ GUARDS = [
     ),
     dict(
         name='core-api gets an unlink of a card that it may know',
-        file='worker/issue_card.c',
-        line='return flow->is_saved ? go(STEP_UNLINK) : end_with(FLOW_REJECT, flow->pending_code);',
-        becomes='return end_with(FLOW_REJECT, flow->pending_code);',
+        file='worker/close_card.c',
+        line='return flow->is_saved ? step_go(STEP_UNLINK) : step_end(FLOW_REJECT, flow->pending_code);',
+        becomes='return step_end(FLOW_REJECT, flow->pending_code);',
         test='e2e/a link that arrives after its card',
     ),
     dict(
@@ -1684,15 +1685,15 @@ GUARDS = [
     ),
     dict(
         name='no create leaves after a step of our clock',
-        file="worker/flow_run.c",
-        line='if (drift_us > CLOCK_STEP_US || drift_us < -CLOCK_STEP_US) {',
-        becomes='if (drift_us > CLOCK_STEP_US && drift_us < -CLOCK_STEP_US) {',
+        file="worker/flow_before.c",
+        line='if (drift_us > CLOCK_STEP_US || drift_us < -CLOCK_STEP_US)',
+        becomes='if (drift_us > CLOCK_STEP_US && drift_us < -CLOCK_STEP_US)',
         test='e2e/a worker whose clock was set',
     ),
     dict(
         name="a look-up that cannot be read is a question in the end",
         file="worker/flow_verdict.c",
-        line='    if (is_open && flow->step == STEP_LOOKUP && flow_is_expired(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
+        line='    if (is_open && purpose == STEP_LOOKUP && flow_is_expired(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
         becomes='    if (false && flow_is_expired(flow, now_ms))',
         test='e2e/an unreadable look up',
     ),
@@ -1726,8 +1727,9 @@ GUARDS = [
     ),
     dict(
         name='a mark waits for the end of an attempt that knows nothing of the send',
-        file='migrations/0009_operators.sql',
-        line="                   AND (SELECT e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE\n",
+        file='migrations/0014_issuer_parameters.sql',
+        line="                   AND (SELECT e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at\n"
+             "                        FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE\n",
         becomes='',
         test='db/operator',
     ),
@@ -1740,16 +1742,16 @@ GUARDS = [
     ),
     dict(
         name='a time that no clock has shown stops no claim',
-        file='migrations/0007_attempts.sql',
+        file='migrations/0014_issuer_parameters.sql',
         line="now() - greatest(h.first_sent_at, 'epoch')",
         becomes='now() - h.first_sent_at',
         test='db/clocks',
     ),
     dict(
         name="a clock that was set back prolongs no key",
-        file="worker/flow_run.c",
-        line="if (flow->unknown && !flow->is_looked_up && may_be_older(flow)) {",
-        becomes="if (false && may_be_older(flow)) {",
+        file="worker/flow_before.c",
+        line="if (may_be_older(flow, wall_us) || !profile->key_is_trusted)",
+        becomes="if (may_be_older(flow, wall_us) && !profile->key_is_trusted)",
         test="e2e/prolongs no key",
     ),
     # ---- proxies ----
@@ -2403,5 +2405,33 @@ GUARDS = [
         line="step < STEPS_MAX && ",
         becomes="",
         test="e2e/the audit is paged to its end",
+    ),
+    dict(
+        name="a check of the issuer shows no words of a peer in which our credential may be",
+        file="worker/issuer_findings.c",
+        line="if (is_credential || (value && value[1] && strstr(detail, value + 1)))",
+        becomes="if (is_credential)",
+        test="unit/issuer_findings",
+    ),
+    dict(
+        name="a check of the issuer takes a 404 for no such card only in the issuer's own words",
+        file="worker/issuer_findings.c",
+        line="} else if (is_about_one && is_no_such && is_worded) {",
+        becomes="} else if (is_about_one && is_no_such) {",
+        test="unit/issuer_findings",
+    ),
+    dict(
+        name="a check of the issuer that another worker has is not ended",
+        file="migrations/0015_issuer_checks.sql",
+        line="WHERE c.id = check_id AND c.lease_token = token AND c.ended_at IS NULL;",
+        becomes="WHERE c.id = check_id AND c.ended_at IS NULL;",
+        test="db/issuer_checks",
+    ),
+    dict(
+        name="a check of the issuer is not asked while the issuer is paused",
+        file="migrations/0015_issuer_checks.sql",
+        line="IF EXISTS (SELECT FROM target_controls t WHERE t.target = 'issuer' AND t.paused_at IS NOT NULL) THEN",
+        becomes="IF false THEN",
+        test="db/issuer_checks",
     ),
 ]

@@ -41,7 +41,7 @@ is_test_name() {
     e2e/?*) return 0 ;;
     -* | */*/*/* | '') return 1 ;;
     esac
-    for source in tests/unit/*/test_*.c tests/db/test_*.c; do
+    for source in tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/db/test_*.c; do
         name=${source##*/test_}
         case $source in
         tests/unit/*) name="asan/unit/${name%.c} asan/${name%.c}" ;;

@@ -22,7 +22,7 @@ struct json_value json_at(struct json_value value, const char *pointer)
     return value;
 }
 
-static bool is_among(const char *name, const char *const *names, size_t count)
+static bool is_in(const char *const *names, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
         if (strcmp(names[i], name) == 0)
@@ -37,8 +37,9 @@ void json_at_each(struct json_value object, size_t count, const char *const *poi
     size_t places[JSON_POINTERS_MAX], members = 0;
     assert(count <= JSON_POINTERS_MAX);
     for (size_t i = 0; i < count; i++) {
+        /* json_members() finds a name once; a card's id may be its reference too. */
         bool is_member = pointers[i] && pointers[i][0] && !strchr(pointers[i] + 1, '/');
-        if (is_member && !is_among(pointers[i] + 1, names, members)) { /* json_members() finds each name once */
+        if (is_member && !is_in(names, members, pointers[i] + 1)) {
             names[members] = pointers[i] + 1;
             places[members++] = i;
         } else {

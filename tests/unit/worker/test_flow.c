@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "worker/flow.h"
-#include "worker/issue_card.h"
+#include "worker/step.h"
 
 #define SECOND INT64_C(1000)
 #define MINUTE (60 * SECOND)

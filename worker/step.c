@@ -1,0 +1,108 @@
+/* See step.h. */
+#include "worker/step.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "common/base/trace.h"
+
+const struct flow_step_row flow_steps[STEP_COUNT] = {
+#define X(name, word, text, peer, call, write) [STEP_##name] = {step_##word##_prepare, step_##word##_read},
+    FLOW_STEPS(X)
+#undef X
+};
+
+struct flow_verdict step_go(enum flow_step step)
+{
+    return (struct flow_verdict){.kind = FLOW_GO, .step = step};
+}
+
+struct flow_verdict step_end(enum flow_verdict_kind kind, const char *code)
+{
+    return (struct flow_verdict){.kind = kind, .code = code};
+}
+
+struct flow_verdict step_look_up(enum lookup_reason reason, const char *code)
+{
+    return (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP, .reason = reason, .code = code};
+}
+
+struct flow_verdict step_retry_or_defer(const struct outcome *outcome)
+{
+    switch (outcome->advice) {
+    case ADVICE_RETRY:
+    case ADVICE_LOOK_UP:
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = outcome->wait_ms};
+    case ADVICE_WAIT:
+    case ADVICE_CONFIGURATION:
+        return (struct flow_verdict){.kind = FLOW_DEFER, .code = outcome->code, .wait_ms = outcome->wait_ms};
+    case ADVICE_WAIT_IN_PROGRESS:
+        return (struct flow_verdict){
+            .kind = FLOW_DEFER, .code = outcome->code, .wait_ms = outcome->wait_ms, .in_progress = true};
+    case ADVICE_NONE:
+    case ADVICE_REJECT:
+    case ADVICE_FAIL:
+        break;
+    }
+    assert(!"the step must decide on such an outcome");
+    return (struct flow_verdict){.kind = FLOW_RETRY, .code = outbox_cause_name(OUTBOX_CAUSE_BUG), .wait_ms = -1};
+}
+
+struct flow_verdict step_read_write(struct flow *flow, enum flow_step next, struct outcome *ret_outcome)
+{
+    *ret_outcome = (struct outcome){0};
+    switch (flow->write_result) {
+    case WRITE_DONE:
+        ret_outcome->kind = OUTCOME_EXECUTED;
+        return step_go(next);
+    case WRITE_FENCED:
+        ret_outcome->kind = OUTCOME_REFUSED;
+        return (struct flow_verdict){.kind = FLOW_DROP};
+    case WRITE_GIVEN_UP:
+        ret_outcome->kind = OUTCOME_UNKNOWN;
+        snprintf(ret_outcome->code, sizeof(ret_outcome->code), "%s", outbox_cause_name(OUTBOX_CAUSE_WRITE_FAILED));
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};
+    }
+    assert(!"write results are covered above");
+    return (struct flow_verdict){.kind = FLOW_DROP};
+}
+
+const struct issuer_profile *step_profile(const struct flow *flow)
+{
+    return flow->env->parameters->profile;
+}
+
+bool step_has_call(const struct flow *flow, enum issuer_call call)
+{
+    return issuer_profile_has(step_profile(flow), call);
+}
+
+bool step_with_trace(struct flow *flow, bool is_made)
+{
+    if (!is_made)
+        return false;
+    char trace[TRACE_SIZE];
+    trace_make_child(flow->traceparent, trace);
+    http_call_header(&flow->call, "traceparent", trace);
+    return http_call_is_made(&flow->call);
+}
+
+bool step_prepare_issuer_call(struct flow *flow)
+{
+    const struct issuer_profile *profile = step_profile(flow);
+    bool is_of_old_card = flow_purpose(flow) == STEP_RETIRE;
+    const struct issuer_subject subject = {
+        .base = flow_peer(flow)->url,
+        .event_id = flow->event_id,
+        .user_id = flow->user_id,
+        .payload = &flow->payload,
+        .replaces = flow->payload.is_reissue ? flow->replaces_issuer_id : NULL,
+        .card_id = is_of_old_card ? flow->replaces_issuer_id : flow->card.id,
+        .since_ms = flow_lookup_since_ms(&flow->event_id, flow->made_ms),
+        .parameters = &flow->parameters.values,
+        .lookup = &flow->lookup,
+    };
+    bool is_made = issuer_build(profile, flow_step_call(flow->step), &subject, &flow->call);
+    flow->call.must_not_resend = flow->step == STEP_ISSUE && !profile->key_is_trusted;
+    return profile->sends_trace ? step_with_trace(flow, is_made) : is_made;
+}
