@@ -7,51 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "common/base/clock.h"
 #include "common/base/uuid7.h"
 #include "common/http_server/http_path.h"
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
-#include "sandbox/dialect.h"
-
-#define PAGE_DEFAULT 50
-#define PAGE_MAX 100
-#define MEMO_SIZE 256
-
-static const struct {
-    const char *word;
-    enum ledger_card_status status;
-} states[] = {
-    {"OPEN", LEDGER_ACTIVE},
-    {"PAUSED", LEDGER_PAUSED},
-    {"CLOSED", LEDGER_CANCELLED},
-    {"PENDING_ACTIVATION", LEDGER_INACTIVE},
-};
-
-static const char *state_of(enum ledger_card_status status)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
-        if (states[i].status == status)
-            return states[i].word;
-    }
-    return "CLOSED";
-}
-
-static must_check bool read_state(struct json_value value, enum ledger_card_status *ret_status)
-{
-    char word[24];
-    if (!json_string(value, word, sizeof(word), NULL))
-        return false;
-    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
-        if (strcmp(word, states[i].word) == 0) {
-            *ret_status = states[i].status;
-            return states[i].status != LEDGER_INACTIVE;
-        }
-    }
-    return false;
-}
+#include "sandbox/dialect_lithic.h"
 
 static struct slice slice_of(const char *text)
 {
@@ -80,63 +41,11 @@ static void put_error(struct json_writer *writer, int status, const char *code, 
     json_close_object(writer);
 }
 
-static void add_details(struct json_writer *writer, const char *details)
-{
-    struct json_value object = json_value_of(details ? details : "{}", details ? strlen(details) : 2);
-    if (json_member(object, "card_program_token").kind == JSON_MISSING) {
-        char program[UUID_TEXT_SIZE];
-        dialect_uuid_of("the only program", program, sizeof(program));
-        json_add_text(writer, "card_program_token", program);
-    }
-    static const char *const names[] = {"memo", "type", "card_program_token", "replacement_for"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        struct json_value value = json_member(object, names[i]);
-        if (value.kind != JSON_MISSING)
-            json_add_json(writer, names[i], value.raw);
-    }
-}
-
-/* with_number: answers about one card have the number, unless the program may not see it; lists never do. */
-static void add_card(struct json_writer *writer, const struct sandbox *sandbox, uint32_t card,
-                     enum ledger_card_status status, bool with_number)
-{
-    const struct ledger_card *row = ledger_card(sandbox->ledger, card);
-    char id[LEDGER_CARD_ID_SIZE], number[LEDGER_NUMBER_SIZE], cvv[4], month[4], year[8], made[CLOCK_RFC3339_SIZE];
-    ledger_card_id(sandbox->ledger, card, id);
-    ledger_card_number(sandbox->ledger, card, number);
-    dialect_cvc(number, cvv);
-    struct dialect_expiry expiry = dialect_expiry(number);
-    snprintf(month, sizeof(month), "%02u", expiry.month % 100);
-    snprintf(year, sizeof(year), "%u", expiry.year % 10000);
-    clock_format(dialect_made_us(sandbox, row), made);
-    json_open_object(writer, NULL);
-    json_add_text(writer, "token", id);
-    json_add_text(writer, "account_token", row->holder);
-    json_open_array(writer, "auth_rule_tokens");
-    json_close_array(writer);
-    json_add_text(writer, "cardholder_currency", "USD");
-    json_add_text(writer, "created", made);
-    json_add_text(writer, "exp_month", month);
-    json_add_text(writer, "exp_year", year);
-    json_add_null(writer, "funding");
-    json_add_text(writer, "last_four", number + 12);
-    json_add_text(writer, "pin_status", "NOT_SET");
-    add_details(writer, row->details);
-    json_add_integer(writer, "spend_limit", 0);
-    json_add_text(writer, "spend_limit_duration", "TRANSACTION");
-    json_add_text(writer, "state", state_of(status));
-    if (with_number && !sandbox->hides_numbers) {
-        json_add_text(writer, "pan", number);
-        json_add_text(writer, "cvv", cvv);
-    }
-    json_close_object(writer);
-}
-
 static void answer_card(struct sandbox *sandbox, struct sandbox_answer *answer, uint32_t card)
 {
     struct json_writer writer = dialect_begin_answer(sandbox, answer, 200);
     answer->card = card;
-    add_card(&writer, sandbox, card, (enum ledger_card_status)ledger_card(sandbox->ledger, card)->status, true);
+    lithic_card_add(&writer, sandbox, card, (enum ledger_card_status)ledger_card(sandbox->ledger, card)->status, true);
 }
 
 static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
@@ -163,8 +72,8 @@ static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, 
 }
 
 /* As every answer of theirs. */
-static must_check bool begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
-                             enum call_kind kind, struct dialect_order *order)
+bool lithic_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request, enum call_kind kind,
+                  struct dialect_order *order)
 {
     bool goes_on = dialect_begin(call, sandbox, request, kind, order);
     sandbox_answer_header(&call->answer, "x-requests-remaining", "14");
@@ -175,7 +84,7 @@ static must_check bool begin(struct sandbox_call *call, struct sandbox *sandbox,
 
 /* The texts of a create, which the order points into. */
 struct create_words {
-    char memo[MEMO_SIZE], account[UUID_TEXT_SIZE], replaces[UUID_TEXT_SIZE];
+    char memo[LITHIC_MEMO_SIZE], account[UUID_TEXT_SIZE], replaces[UUID_TEXT_SIZE];
     struct buf details;
     struct dialect_order order;
 };
@@ -219,7 +128,7 @@ static const char *read_members(struct sandbox *sandbox, struct json_value body,
         return "account_token is required in this program";
     if (!user)
         return "account_token names no account of this program";
-    if (state.kind != JSON_MISSING && (!read_state(state, &order->status) || order->status == LEDGER_CANCELLED))
+    if (state.kind != JSON_MISSING && (!lithic_state_read(state, &order->status) || order->status == LEDGER_CANCELLED))
         return "state is neither OPEN nor PAUSED";
     char token[UUID_TEXT_SIZE];
     if (program.kind != JSON_MISSING &&
@@ -275,7 +184,7 @@ static void create(struct sandbox *sandbox, struct http_request *request)
     buf_init(&words.details, 64 * 1024);
     const char *wrong = read_create(sandbox, request, &words);
     struct sandbox_call call;
-    if (begin(&call, sandbox, request, CALL_CREATE, &words.order)) {
+    if (lithic_begin(&call, sandbox, request, CALL_CREATE, &words.order)) {
         if (!sandbox_call_is_json(request))
             dialect_refuse(&call, 415, "Unsupported Media Type", "Content-Type must be application/json");
         else if (wrong)
@@ -289,117 +198,6 @@ static void create(struct sandbox *sandbox, struct http_request *request)
     buf_done(&words.details);
 }
 
-/* ---- look up ---- */
-
-struct filter {
-    char memo[MEMO_SIZE], account[UUID_TEXT_SIZE], after[UUID_TEXT_SIZE];
-    int64_t begin_us, end_us;
-    size_t page_size;
-    uint32_t from; /* rows below this one are candidates */
-};
-
-/* RFC 3339, as their document wants it; the fraction counts to the microsecond. */
-static must_check bool read_time(const char *text, int64_t *ret_us)
-{
-    struct tm tm = {0};
-    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-    if (!rest)
-        return false;
-    int64_t us = (int64_t)timegm(&tm) * 1000000, unit = 100000;
-    if (*rest == '.') {
-        for (rest++; *rest >= '0' && *rest <= '9'; rest++, unit /= 10)
-            us += (*rest - '0') * unit;
-    }
-    int hours = 0, minutes = 0;
-    char sign = *rest;
-    if (strcmp(rest, "Z") != 0) {
-        if ((sign != '+' && sign != '-') || strlen(rest) != 6 || sscanf(rest + 1, "%2d:%2d", &hours, &minutes) != 2)
-            return false;
-    }
-    int64_t offset_us = (hours * 60 + minutes) * INT64_C(60000000);
-    *ret_us = sign == '-' ? us + offset_us : us - offset_us;
-    return true;
-}
-
-static must_check bool read_query_time(struct slice query, const char *name, int64_t otherwise, int64_t *ret_us)
-{
-    char text[64];
-    *ret_us = otherwise;
-    return !http_query_text(query, name, text, sizeof(text)) || read_time(text, ret_us);
-}
-
-static const char *read_filter(const struct sandbox *sandbox, struct slice query, struct filter *ret_filter)
-{
-    uint32_t after;
-    *ret_filter = (struct filter){.from = ledger_cards(sandbox->ledger)};
-    (void)!http_query_text(query, "memo", ret_filter->memo, sizeof(ret_filter->memo)); /* "" = any */
-    (void)!http_query_text(query, "account_token", ret_filter->account, sizeof(ret_filter->account));
-    ret_filter->page_size = http_query_number(query, "page_size", PAGE_DEFAULT);
-    if (ret_filter->page_size < 1 || ret_filter->page_size > PAGE_MAX)
-        return "page_size is not between 1 and 100";
-    if (!read_query_time(query, "begin", 0, &ret_filter->begin_us) ||
-        !read_query_time(query, "end", INT64_MAX, &ret_filter->end_us))
-        return "begin or end is no time of RFC 3339";
-    if (!http_query_text(query, "starting_after", ret_filter->after, sizeof(ret_filter->after)))
-        return NULL;
-    if (!ledger_card_of_id(sandbox->ledger, slice_of(ret_filter->after), &after))
-        return "starting_after names no card";
-    ret_filter->from = after;
-    return NULL;
-}
-
-static must_check bool fits(const struct sandbox *sandbox, const struct filter *filter, const struct ledger_card *card)
-{
-    int64_t made_us = dialect_made_us(sandbox, card);
-    return strcasestr(card->reference, filter->memo) && made_us >= filter->begin_us && made_us < filter->end_us &&
-           (!*filter->account || strcmp(filter->account, card->holder) == 0);
-}
-
-/* Newest first. */
-static void answer_list(struct sandbox_call *call, const struct filter *filter)
-{
-    const struct sandbox *sandbox = call->sandbox;
-    int64_t then_ms = dialect_shown_ms(call);
-    struct json_writer writer = dialect_begin_answer(call->sandbox, &call->answer, 200);
-    size_t shown = 0;
-    bool has_more = false;
-    json_open_object(&writer, NULL);
-    json_open_array(&writer, "data");
-    for (uint32_t at = filter->from; at-- > 0 && !has_more;) {
-        const struct ledger_card *card = ledger_card(sandbox->ledger, at);
-        enum ledger_card_status status;
-        if (!fits(sandbox, filter, card) || !ledger_status_at(card, then_ms, &status))
-            continue;
-        has_more = shown == filter->page_size;
-        if (has_more)
-            continue;
-        if (shown++ == 0)
-            call->answer.card = at;
-        add_card(&writer, sandbox, at, status, false);
-    }
-    json_close_array(&writer);
-    json_add_bool(&writer, "has_more", has_more);
-    json_close_object(&writer);
-}
-
-static void look_up(struct sandbox *sandbox, struct http_request *request)
-{
-    struct filter filter;
-    const char *wrong = read_filter(sandbox, request->query, &filter);
-    struct dialect_order order = {.card.reference = slice_of(filter.memo)};
-    uint32_t card = UINT32_MAX;
-    if (*filter.memo && ledger_next_of_reference(sandbox->ledger, order.card.reference, &card))
-        order.card.user_id = slice_of(ledger_card(sandbox->ledger, card)->user_id);
-    struct sandbox_call call;
-    if (begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
-        if (wrong)
-            dialect_refuse(&call, 400, "Bad Request", wrong);
-        else
-            answer_list(&call, &filter);
-    }
-    sandbox_call_finish(&call);
-}
-
 /* ---- one card ---- */
 
 static void retrieve(struct sandbox *sandbox, struct http_request *request, struct slice id)
@@ -408,7 +206,7 @@ static void retrieve(struct sandbox *sandbox, struct http_request *request, stru
     struct dialect_order order = {.card.is_late = false};
     bool known = dialect_find_card(sandbox, id, &order, &card);
     struct sandbox_call call;
-    if (begin(&call, sandbox, request, CALL_RETRIEVE, &order)) {
+    if (lithic_begin(&call, sandbox, request, CALL_RETRIEVE, &order)) {
         if (known)
             answer_card(sandbox, &call.answer, card);
         else
@@ -423,7 +221,8 @@ static const char *read_update(const struct http_request *request, struct ledger
     if (!json_strict_check(request->body.bytes, request->body.length, NULL))
         return "the body is no JSON";
     struct json_value body = json_value_of(request->body.bytes, request->body.length);
-    return read_state(json_member(body, "state"), &order->status) ? NULL : "state is neither OPEN, PAUSED nor CLOSED";
+    return lithic_state_read(json_member(body, "state"), &order->status) ? NULL
+                                                                         : "state is neither OPEN, PAUSED nor CLOSED";
 }
 
 /* PATCH has no key: the same again changes nothing. */
@@ -434,7 +233,8 @@ static void update(struct sandbox *sandbox, struct http_request *request, struct
     bool known = dialect_find_card(sandbox, id, &order, &card);
     const char *wrong = read_update(request, &order.card);
     struct sandbox_call call;
-    if (begin(&call, sandbox, request, order.card.status == LEDGER_CANCELLED ? CALL_CANCEL : CALL_ACTIVATE, &order)) {
+    if (lithic_begin(&call, sandbox, request, order.card.status == LEDGER_CANCELLED ? CALL_CANCEL : CALL_ACTIVATE,
+                     &order)) {
         if (!sandbox_call_is_json(request))
             dialect_refuse(&call, 415, "Unsupported Media Type", "Content-Type must be application/json");
         else if (wrong)
@@ -455,7 +255,7 @@ static void on_request(void *context, struct http_request *request)
     if (slice_is(request->path, "/v1/cards") && request->method == HTTP_POST)
         create(sandbox, request);
     else if (slice_is(request->path, "/v1/cards") && reads)
-        look_up(sandbox, request);
+        lithic_look_up(sandbox, request);
     else if (http_path_matches(request->path, "/v1/cards/{token}", &id) && reads)
         retrieve(sandbox, request, id);
     else if (http_path_matches(request->path, "/v1/cards/{token}", &id) && request->method == HTTP_PATCH)

@@ -171,7 +171,8 @@ def transitions_activate_and_end_a_card_once(world):
     assert_equal(state(world), "TERMINATED")
     bad = (transition(world, "t", "ACTIVE", card="none"), transition(world, "t", "UNACTIVATED"),
            transition(world, "t", 1), transition(world, "t", "ACTIVE", channel="FAX"),
-           transition(world, "t", "ACTIVE", reason_code="1"), transition(world, "t" * 37, "ACTIVE"), transition(world, "t", "ACTIVE", memo="x"))
+           transition(world, "t", "ACTIVE", reason_code="1"), transition(world, "t" * 37, "ACTIVE"),
+           transition(world, "t", "ACTIVE", memo="x"))
     assert_equal([verdict(answer) for answer in bad], [400] * len(bad))
     create(world, "card-2")
     unnamed = {"card_token": "card-2", "channel": "API", "state": "TERMINATED"}
