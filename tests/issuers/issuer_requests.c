@@ -4,7 +4,7 @@
  *     {"values": {event, user, memo, program, since_unix, since_rfc3339, credential, <profile>: {url, card, replaces,
  *         cursor, close_comment, and the parameters of the profile}}}
  *     {"request": {profile, call, method, path, target, headers: {<name in lower case>: value}, body}}
- *     {"more": as "request"}
+ *     {"more": as "request", and memo, if it is another one}
  *     {"table": {profile, documents, card: {id, reference, last4, number, exp_month, exp_year, exp_mmyy, state,
  *         states: [word, ...]}, revealed_number, list: {cards, more}, error_codes: [...], error_detail}}
  *
@@ -109,6 +109,8 @@ static void print_request(struct buf *line, const struct golden_nouns *nouns, co
     json_add_text(&writer, "method", call.method);
     json_add_text(&writer, "path", url + strlen(nouns->base));
     json_add_text(&writer, "target", strchr(strstr(url, "://") + 3, '/'));
+    if (request->memo)
+        json_add_text(&writer, "memo", request->memo);
     put_headers(&writer, &nouns->profile->credential, &call);
     json_add_text(&writer, "body", call.body.length ? call.body.bytes : "");
     end_line(&writer);

@@ -112,8 +112,8 @@ def pointers(table):
         yield types["card"], card["number"], "string"
     if table.get("revealed_number"):
         yield types["revealed"], table["revealed_number"], "string"
-    yield types["list"], table["list"], "Array<%s>" % types["row"]
-    yield types["list"], table["more"], "boolean"
+    yield types["list"], table["list"]["cards"], "Array<%s>" % types["row"]
+    yield types["list"], table["list"]["more"], "boolean"
     if types["error"]:
         for pointer in [*table["error_codes"], table["error_detail"]]:
             yield types["error"], pointer, None
