@@ -2,7 +2,8 @@
  *
  * Each check is one line: ok, warn or FAIL; the last two name the fix. A check that cannot be made because an earlier
  * one failed is skipped. Nothing is changed.
- * Left out: the issuer and core-api, which issuing-ctl never calls; what workers see of them is shown. */
+ * Left out: the issuer and core-api, which issuing-ctl never calls. What workers see of them is shown, and with --issuer
+ * a worker calls them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/keyring.h"
+#include "common/outbox.h"
 #include "ctl/ctl.h"
 #include "ctl/doctor.h"
 #include "ctl/options.h"
@@ -43,6 +45,8 @@ enum fact {
 };
 
 #define DATA_TIMEOUT_US (INT64_C(60) * 1000 * 1000)
+#define ISSUER_TIMEOUT_US (INT64_C(30) * 1000 * 1000)
+#define ISSUER_TIMEOUT_MAX_US (INT64_C(3600) * 1000 * 1000)
 #define DATA_ROWS_MAX 1000 /* counted of what breaks a rule */
 
 static const char *text_of(const struct pg_rows *rows, int column)
@@ -352,27 +356,69 @@ static bool read_span(const char *option, const char *text, int64_t *ret_us, str
            err_set(err, ERR_USAGE, "--%s needs a duration such as 90s, 12h or 7d", option);
 }
 
+/* What is checked beside the database, by the command line. */
+struct wish {
+    bool data, issuer;
+    const char *user;
+    int64_t since_us, timeout_us; /* timeout_us 0: each check has its own */
+};
+
+static bool read_wish(char **arguments, int count, struct wish *ret_wish, struct err *err)
+{
+    struct wish wish = {0};
+    const char *since = NULL, *timeout = NULL;
+    const struct option_spec specs[] = {{.name = "data", .flag = &wish.data}, {.name = "issuer", .flag = &wish.issuer},
+                                        {.name = "since", .text = &since},    {.name = "timeout", .text = &timeout},
+                                        {.name = "user", .text = &wish.user}, {.name = NULL}};
+    if (!options_read(specs, arguments, count, &count, err) || !read_span("since", since, &wish.since_us, err) ||
+        !read_span("timeout", timeout, &wish.timeout_us, err))
+        return false;
+    if (count > 0)
+        return err_set(err, ERR_USAGE, "doctor takes no argument");
+    if (!wish.data && since)
+        return err_set(err, ERR_USAGE, "--since belongs to --data");
+    if (!wish.data && !wish.issuer && timeout)
+        return err_set(err, ERR_USAGE, "--timeout belongs to --data and to --issuer");
+    if (!wish.issuer && wish.user)
+        return err_set(err, ERR_USAGE, "--user belongs to --issuer");
+    if (wish.user && (!wish.user[0] || strlen(wish.user) > OUTBOX_USER_ID_MAX))
+        return err_set(err, ERR_USAGE, "--user needs a user id of 1 to %d bytes", OUTBOX_USER_ID_MAX);
+    if (wish.issuer && wish.timeout_us > ISSUER_TIMEOUT_MAX_US)
+        return err_set(err, ERR_USAGE, "--timeout of --issuer is at most an hour");
+    *ret_wish = wish;
+    return true;
+}
+
+/* *ret_code: what the exit code is by the issuer's check alone. */
+static bool check_issuer(struct doctor *doctor, const struct wish *wish, int *ret_code, struct err *err)
+{
+    bool is_answered;
+    int64_t timeout_us = wish->timeout_us > 0 ? wish->timeout_us : ISSUER_TIMEOUT_US;
+    if (!doctor_check_issuer(doctor, wish->user, timeout_us / 1000, &is_answered, err))
+        return false;
+    *ret_code = is_answered ? CTL_DONE : CTL_AWAY;
+    return true;
+}
+
+/* Everything that needs the database. */
+static bool check_all(struct doctor *doctor, const struct wish *wish, int *ret_code, struct err *err)
+{
+    bool fits = false;
+    int64_t data_us = wish->timeout_us > 0 ? wish->timeout_us : DATA_TIMEOUT_US;
+    return ctl_connect_only(doctor->ctl, err) && check_database(doctor, &fits, err) &&
+           (!wish->data || !fits || check_data(doctor, wish->since_us, data_us, err)) &&
+           (!wish->issuer || !fits || check_issuer(doctor, wish, ret_code, err));
+}
+
 static int run_doctor(struct ctl *ctl, char **arguments, int count)
 {
-    bool data = false, fits = false;
-    const char *since = NULL, *timeout = NULL;
-    int64_t since_us = 0, timeout_us = DATA_TIMEOUT_US;
-    const struct option_spec specs[] = {{.name = "data", .flag = &data},
-                                        {.name = "since", .text = &since},
-                                        {.name = "timeout", .text = &timeout},
-                                        {.name = NULL}};
     struct doctor doctor = {.ctl = ctl};
+    struct wish wish = {0};
     struct err err;
-    if (!options_read(specs, arguments, count, &count, &err) || !read_span("since", since, &since_us, &err) ||
-        !read_span("timeout", timeout, &timeout_us, &err))
+    if (!read_wish(arguments, count, &wish, &err))
         return ctl_fail(&err);
-    if (count > 0 || (!data && (since || timeout))) {
-        err_set(&err, ERR_USAGE, count > 0 ? "doctor takes no argument" : "--since and --timeout belong to --data");
-        return ctl_fail(&err);
-    }
     int code = CTL_DONE;
-    if (!ctl_connect_only(ctl, &err) || !check_database(&doctor, &fits, &err) ||
-        (data && fits && !check_data(&doctor, since_us, timeout_us, &err))) {
+    if (!check_all(&doctor, &wish, &code, &err)) {
         const char *fix =
             strstr(err.message, "(SQLSTATE 55P03)")
                 ? "end the session that holds the lock: pg_locks and pg_stat_activity name it"
@@ -392,17 +438,24 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
 
 const struct ctl_command ctl_doctor = {
     .word = "doctor",
-    .usage = "[--data [--since D] [--timeout D]]",
-    .summary = "check the database, its rights, the workers and the settings",
-    .help = "Checks the database (reachable, version, writable, encoding), the schema, the roles and their rights,\n"
-            "which must be exactly those of the release, owners, search_path, functions that run as the owner and\n"
-            "memberships, which workers run and whether their targets take calls, the settings that keep commits\n"
-            "safe, standbys, autovacuum, the clocks, whether there is a pooler, and the keys file where one is\n"
-            "configured. Each line is ok, warn or FAIL; the last two with a fix.\n\n"
-            "  --data       also that nothing was lost or doubled: accepted = ended + open, keys and their events,\n"
-            "               cards and their requests. Reads the tables, changes nothing\n"
-            "  --since D    only what was created within the last D: 12h, 7d; all otherwise\n"
-            "  --timeout D  for each of these checks, 60s otherwise; a check that takes longer is a FAIL\n\n"
-            "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away, 78 when it refuses the role.\n",
+    .usage = "[--data [--since D]] [--issuer [--user USER]] [--timeout D]",
+    .summary = "check the database, its rights, the workers, the settings, and the issuer",
+    .help =
+        "Checks the database (reachable, version, writable, encoding), the schema, the roles and their rights,\n"
+        "which must be exactly those of the release, owners, search_path, functions that run as the owner and\n"
+        "memberships, which workers run and whether their targets take calls, the settings that keep commits\n"
+        "safe, standbys, autovacuum, the clocks, whether there is a pooler, and the keys file where one is\n"
+        "configured. Each line is ok, warn or FAIL; the last two with a fix.\n\n"
+        "  --data       also that nothing was lost or doubled: accepted = ended + open, keys and their events,\n"
+        "               cards and their requests. Reads the tables, changes nothing\n"
+        "  --since D    only what was created within the last D: 12h, 7d; all otherwise\n"
+        "  --issuer     also that the issuer is reached: a worker looks up a reference that does not exist, with its\n"
+        "               own url, credential and parameters, and says what is wrong with them. It makes no card, and\n"
+        "               no event notices it; the check is on record (issuing-ctl audit)\n"
+        "  --user USER  core-api is asked about this user first: what it says of the issuer, and what is missing\n"
+        "  --timeout D  for each check of --data, 60s otherwise, where a check that takes longer is a FAIL; for a\n"
+        "               worker's answer to --issuer, 30s otherwise\n\n"
+        "Exit 0 when nothing FAILs, 1 otherwise, 75 when the database is away or no worker answers in time, 78 when\n"
+        "the database refuses the role.\n",
     .run = run_doctor,
 };

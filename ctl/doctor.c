@@ -6,13 +6,14 @@
 
 #include "ctl/print.h"
 
-enum level { OK, WARNING, FAIL };
+enum level { OK, NOTE, WARNING, FAIL };
 
-/* One line. fix: shown unless it is ok. */
+/* One line. fix: shown with a warning or a failure. */
 static void __attribute__((format(printf, 5, 0))) print_line(struct doctor *doctor, const char *check, enum level level,
                                                              const char *fix, const char *format, va_list arguments)
 {
-    static const char *const words[] = {[OK] = "ok", [WARNING] = "warn", [FAIL] = "FAIL"};
+    static const char *const words[] = {[OK] = "ok", [NOTE] = "note", [WARNING] = "warn", [FAIL] = "FAIL"};
+    bool has_fix = level == WARNING || level == FAIL;
     char found[600];
     vsnprintf(found, sizeof(found), format, arguments);
     doctor->failures += level == FAIL;
@@ -20,7 +21,7 @@ static void __attribute__((format(printf, 5, 0))) print_line(struct doctor *doct
         struct json *object = json_new_object();
         if (object && json_set_text(object, "check", check) && json_set(object, "ok", json_new_bool(level != FAIL)) &&
             json_set(object, "warning", json_new_bool(level == WARNING)) && json_set_text(object, "found", found) &&
-            json_set_text(object, "fix", level == OK ? NULL : fix)) {
+            json_set_text(object, "fix", has_fix ? fix : NULL)) {
             doctor->lost |= !print_json(object, stdout);
             return;
         }
@@ -31,7 +32,7 @@ static void __attribute__((format(printf, 5, 0))) print_line(struct doctor *doct
     printf("%-5s %-12s ", words[level], check);
     print_text(found, stdout);
     putchar('\n');
-    if (level != OK) {
+    if (has_fix) {
         printf("      %-12s fix: ", "");
         print_text(fix, stdout);
         putchar('\n');
@@ -51,5 +52,13 @@ void doctor_warn(struct doctor *doctor, const char *check, const char *fix, cons
     va_list arguments;
     va_start(arguments, format);
     print_line(doctor, check, WARNING, fix, format, arguments);
+    va_end(arguments);
+}
+
+void doctor_note(struct doctor *doctor, const char *check, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    print_line(doctor, check, NOTE, NULL, format, arguments);
     va_end(arguments);
 }

@@ -1,5 +1,5 @@
 /* What the checks of issuing-ctl doctor share: a line for each. cmd_doctor.c has the checks of the database,
- * doctor_running.c those of workers and targets. */
+ * doctor_running.c those of workers and targets, doctor_issuer.c the one that a worker makes. */
 #ifndef ISSUING_CTL_DOCTOR_H
 #define ISSUING_CTL_DOCTOR_H
 
@@ -17,7 +17,14 @@ doctor_report(struct doctor *doctor, const char *check, bool ok, const char *fix
 /* A warning: shown with its fix, but not a failure. */
 void __attribute__((format(printf, 4, 5)))
 doctor_warn(struct doctor *doctor, const char *check, const char *fix, const char *format, ...);
+/* A line that is neither good nor bad, such as what was not checked. */
+void __attribute__((format(printf, 3, 4)))
+doctor_note(struct doctor *doctor, const char *check, const char *format, ...);
 /* Which workers run, and whether their targets take calls. False: the database went away, or refused. */
 must_check bool doctor_check_running(struct doctor *doctor, struct err *err);
+/* Whether a worker reaches the issuer as it should. user NULL: core-api is asked about nobody. *ret_is_answered false:
+ * no worker answered in time, which is reported. False: the database went away, or refused. */
+must_check bool doctor_check_issuer(struct doctor *doctor, const char *user, int64_t timeout_ms, bool *ret_is_answered,
+                                    struct err *err);
 
 #endif

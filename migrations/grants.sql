@@ -50,6 +50,8 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text),
             issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid, uuid, int8, text, text)
             TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text), issuing.put_issuer_check_back(uuid, uuid),
+            issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
@@ -65,6 +67,8 @@ BEGIN
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.last_worker TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text) TO issuing_operator;
+        GRANT SELECT ON issuing.issuer_checks TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, int8, text, text, text, text) TO issuing_operator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
@@ -75,6 +79,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_viewer;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.last_worker TO issuing_viewer;
+        GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
     END IF;
 END
 $$;

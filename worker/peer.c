@@ -155,16 +155,21 @@ bool peer_load_certificate(struct peer *peer, struct err *err)
     return true;
 }
 
-struct credential *peer_send(struct peer *peer, struct http_call *call)
+struct credential *peer_send_within(struct peer *peer, struct http_call *call, int64_t timeout_ms)
 {
     struct credential *credential = credential_hold(peer->credential);
     show_state(peer); /* a probe makes it half-open */
     call->secret_header = credential_header(credential);
     call->certificate = peer->certificate;
     call->may_be_http2 = peer->may_be_http2;
-    call->timeout_ms = peer->timeout_ms;
+    call->timeout_ms = timeout_ms < peer->timeout_ms ? timeout_ms : peer->timeout_ms;
     http_client_start(peer->http, call);
     return credential;
+}
+
+struct credential *peer_send(struct peer *peer, struct http_call *call)
+{
+    return peer_send_within(peer, call, INT64_MAX);
 }
 
 void peer_note_call(struct peer *peer, const struct http_call *call)

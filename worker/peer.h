@@ -66,6 +66,8 @@ must_check bool peer_load_certificate(struct peer *peer, struct err *err);
  * returned credential must be released when the call is done; NULL = it has none. call->on_done is set by the
  * caller. */
 struct credential *peer_send(struct peer *peer, struct http_call *call);
+/* The same for a call that somebody waits for: within the shorter of the peer's time limit and this one. */
+struct credential *peer_send_within(struct peer *peer, struct http_call *call, int64_t timeout_ms);
 /* Counts a call that peer_send() started, once, when it is done. */
 void peer_note_call(struct peer *peer, const struct http_call *call);
 /* Sets issuing_breaker_state of both peers to what it is now. */

@@ -14,6 +14,7 @@
 #include "worker/flow.h"
 #include "worker/heartbeat.h"
 #include "worker/housekeeping.h"
+#include "worker/issuer_check.h"
 #include "worker/peer.h"
 #include "worker/reconcile.h"
 #include "worker/slots.h"
@@ -34,6 +35,7 @@ struct worker {
     struct sweep *sweep;
     struct housekeeping *housekeeping;
     struct reconcile *reconcile;
+    struct issuer_check *issuer_check;
     struct heartbeat *heartbeat;
     struct wakeup final_wakeup; /* for the api, whose clients wait for final events */
     struct closing closing;
@@ -99,7 +101,7 @@ static bool is_rest_idle(void *context)
     const struct worker *worker = context;
     return worker->slots.in_flight == 0 && claim_is_idle(worker->claim) && sweep_is_idle(worker->sweep) &&
            housekeeping_is_idle(worker->housekeeping) && reconcile_is_idle(worker->reconcile) &&
-           wakeup_is_idle(&worker->final_wakeup);
+           issuer_check_is_idle(worker->issuer_check) && wakeup_is_idle(&worker->final_wakeup);
 }
 
 /* ---- files ---- */
@@ -270,6 +272,19 @@ static bool open_reconcile(struct worker *worker, struct err *err)
     return reconcile_open(&reconcile, &worker->reconcile, err);
 }
 
+static bool open_issuer_check(struct worker *worker, struct err *err)
+{
+    struct issuer_check_options check = {
+        .loop = worker->options.loop,
+        .pool = worker->options.pool,
+        .config = worker->options.config,
+        .worker_name = worker->options.name,
+        .peers = &worker->peers,
+        .parameters = &worker->parameters,
+    };
+    return issuer_check_open(&check, &worker->issuer_check, err);
+}
+
 /* Precondition: the claims are open, which hear of the targets. */
 static bool open_heartbeat(struct worker *worker, struct err *err)
 {
@@ -302,7 +317,8 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
             return false;
     if (!wakeup_open(&worker->final_wakeup, options->loop, options->pool, &sql_notify_final, err) ||
         !open_slots(worker, err) || !open_writer(worker, err) || !open_claim(worker, err) ||
-        !open_sweep_and_housekeeping(worker, err) || !open_reconcile(worker, err) || !open_heartbeat(worker, err))
+        !open_sweep_and_housekeeping(worker, err) || !open_reconcile(worker, err) || !open_issuer_check(worker, err) ||
+        !open_heartbeat(worker, err))
         return false;
     *ret_worker = worker;
     return true;
@@ -341,6 +357,7 @@ void worker_drain(struct worker *worker)
     sweep_stop(worker->sweep);
     housekeeping_stop(worker->housekeeping);
     reconcile_stop(worker->reconcile);
+    issuer_check_stop(worker->issuer_check);
     heartbeat_stop(worker->heartbeat); /* idle last */
 }
 
@@ -364,6 +381,7 @@ void worker_close(struct worker *worker, void (*on_closed)(void *context), void 
     sweep_close(worker->sweep, closing_part_closed, closing_part(closing));
     housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
     reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));
+    issuer_check_close(worker->issuer_check, closing_part_closed, closing_part(closing));
     heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));
     closing_end(closing);
 }

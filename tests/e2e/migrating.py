@@ -400,10 +400,10 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
     # A second one changes nothing.
     dump = schema_dump(world)
     done = world.ctl("migrate", role="postgres")
-    assert_equal((done.returncode, "was at version 14 already" in done.stdout), (0, True), done.stdout + done.stderr)
+    assert_equal((done.returncode, "was at version 15 already" in done.stdout), (0, True), done.stdout + done.stderr)
     assert_equal(schema_dump(world), dump, "the schema after a second migrate")
     rows = lines(world.ctl("migrate", "--status", "--json", role="postgres"))
-    assert_equal([row["state"] for row in rows], ["applied"] * 14, "--status")
+    assert_equal([row["state"] for row in rows], ["applied"] * 15, "--status")
     assert_equal([row["sha256"] for row in rows[:4]],
                  [hashlib.sha256((MIGRATIONS / name).read_bytes()).hexdigest() for name in OLD_FILES], "sha256")
 
@@ -478,7 +478,7 @@ def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
     assert_equal(done.returncode, 0, done.stderr)
     assert_equal(len(ids(world)), 3, "events")
     # Of no use to older programs from now on, and they say so.
-    assert_equal(Old(world, "issuing_api").once("SELECT max(version) FROM schema_migration;"), ([["14"]], None),
+    assert_equal(Old(world, "issuing_api").once("SELECT max(version) FROM schema_migration;"), ([["15"]], None),
                  "the version")
 
 
@@ -518,7 +518,7 @@ def migrated_from_old(world, owner, role):
     assert_equal(done.returncode, 0, done.stdout + done.stderr)
     assert_equal(ids(world), {event}, "events")
     assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role=role))],
-                 ["applied"] * 14,
+                 ["applied"] * 15,
                  "--status")
 
 

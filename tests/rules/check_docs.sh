@@ -356,4 +356,7 @@ print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
 
+# What the pages of issuers say against the profiles.
+python3 -B tests/rules/check_issuer_pages.py || missing=$((missing + 1))
+
 [ "$missing" -eq 0 ]

@@ -8,6 +8,27 @@ failed_start() { # WHAT LOG
     exit 1
 }
 
+issuers='generic stripe lithic marqeta adyen'
+
+# configure_issuer: what the worker is told of $issuer, which is a dialect of the sandbox. The credential is made up.
+configure_issuer() {
+    path=
+    parameters=
+    credential=a-key-of-the-demo
+    case $issuer in
+    stripe) parameters='currency=eur' credential=sk_test_of_the_demo ;;
+    marqeta) path=/v3 parameters='card_product_token=virtual' credential=application:access ;;
+    adyen) path=/bcl/v2 parameters='issuingCountryCode=NL brand=mc brandVariant=mcdebit' ;;
+    esac
+    printf '[issuer]\nprofile = %s\nurl = http://127.0.0.1:%s%s\ntimeout = 1s\n' "$issuer" "$issuer_port" "$path"
+    [ "$issuer" != generic ] || return 0
+    (umask 077 && printf '%s\n' "$credential" >"$run/issuer.credential")
+    printf 'credential_file = %s\n' "$run/issuer.credential"
+    [ -z "$parameters" ] || printf 'parameters = %s\n' "$parameters"
+    # The sandbox executes nothing late unless it is told to. The defaults, 60 s and more, are for real issuers.
+    printf 'settle_time = 2s\n'
+}
+
 # write_configuration SECTION.KEY=VALUE...: what differs between demo and up, section by section, in sections not named
 # here.
 write_configuration() {
@@ -21,12 +42,11 @@ listen = 127.0.0.1:$api_port
 admin_listen = 127.0.0.1:$api_admin_port
 [auth]
 hs256_secret_file = $run/secret
+$(configure_issuer)
 [worker]
 admin_listen = 127.0.0.1:$worker_admin_port
 poll_interval = 200ms
-[issuer]
-url = http://127.0.0.1:$issuer_port
-timeout = 1s
+$([ "$issuer" = generic ] || echo 'lease = 5s')
 [core]
 url = http://127.0.0.1:$core_port
 timeout = 1s
@@ -62,8 +82,9 @@ PORTS
     write_configuration "$@"
     ctl "--database.url=$conninfo user=postgres" migrate >"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
     ctl keys generate "$run/card.keys" >"$run/keys.log" 2>&1 || failed_start "no key for the card numbers" "$run/keys.log"
-    start_daemon sandbox "$build/issuing-sandbox" --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" \
-        --control-listen "127.0.0.1:$control_port"
+    set -- --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" --control-listen "127.0.0.1:$control_port"
+    [ "$issuer" = generic ] || set -- "$@" "--issuer=$issuer" --credential-file "$run/issuer.credential"
+    start_daemon sandbox "$build/issuing-sandbox" "$@"
     start_daemon worker "$build/issuing-worker" --config="$run/issuing.conf" "--database.url=$conninfo user=issuing_worker"
     start_daemon api "$build/issuing-api" --config="$run/issuing.conf" "--database.url=$conninfo user=issuing_api"
     await 10 sandbox /livez || failed_start "the sandbox did not start" "$run/sandbox.log"
@@ -81,7 +102,7 @@ up() {
     folder=${run#"$top/"}
     cat <<UP
 
-issuing is up; Ctrl-C stops all of it.
+issuing is up, with the issuer $issuer; Ctrl-C stops all of it.
 
   api          http://127.0.0.1:$api_port/v1/card-requests   (what it can: http://127.0.0.1:$api_port/openapi.json)
   admin        http://127.0.0.1:$api_admin_port/metrics   http://127.0.0.1:$worker_admin_port/metrics   (also /livez, /readyz)
@@ -103,9 +124,10 @@ Break it: an outage ("down": false ends it); cards that are made and never answe
   curl http://127.0.0.1:$control_port/faults -d '{"target": "issuer", "call": "create", "fault": "create_then_hang", "count": 2}'
   curl http://127.0.0.1:$control_port/ledger
 
-What an operator sees (also: list, explain ID, doctor, help):
+What an operator sees (also: list, explain ID, doctor, help), and whether the issuer is reached as it should be:
 
   build/issuing-ctl --config=$folder/issuing.conf status
+  build/issuing-ctl --config=$folder/issuing.conf doctor --issuer --user alice
 
 UP
     while :; do

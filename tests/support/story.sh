@@ -3,11 +3,15 @@
 # by dev.
 
 accepted=0  # requests that got a 202 of their own
+chapters=0
 
 line() { printf '   %s\n' "$*"; }
 indent() { sed 's/^/   | /'; }
 
-chapter() { printf '\n%s\n' "$*"; }
+chapter() {
+    chapters=$((chapters + 1))
+    printf '\n%s. %s\n' "$chapters" "$*"
+}
 
 broken() {
     say "not as expected: $*" >&2
@@ -76,12 +80,21 @@ cards_of() { # USER: as the issuer's own ledger has it
     python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["cards"]))' "$run/ledger.json"
 }
 
+# calls_of USER: what the issuer was asked for this user, in that order, one line.
+calls_of() {
+    sandbox '/calls?limit=1000' >"$run/calls.json" || broken "no calls"
+    python3 -c 'import json, sys
+calls = [call for call in reversed(json.load(open(sys.argv[1]))["calls"])
+         if call["user"] == sys.argv[2] and call["target"] == "issuer"]
+print(", ".join("%s %s" % (call["call"], call["status"] or "(no answer)") for call in calls))' "$run/calls.json" "$1"
+}
+
 breaker_state() { fetch "http://127.0.0.1:$worker_admin_port/metrics" | sed -n 's/^issuing_breaker_state{target="issuer"} //p'; }
 breaker_is_open() { [ "$(breaker_state)" = 2 ]; }
 is_pending() { [ "$(status_of "$1" "$2")" = PENDING ]; }
 
 a_card() {
-    chapter '1. Alice taps "issue a card". The answer comes before anybody has called the issuer: it is recorded, and that is a promise.'
+    chapter 'Alice taps "issue a card". The answer comes before anybody has called the issuer: it is recorded, and that is a promise.'
     request_card alice tap-1 202
     alice=$id
     completed alice "$alice"
@@ -90,19 +103,19 @@ a_card() {
 }
 
 a_double_submit() {
-    chapter '2. She taps again, on her other device: a new key, so a new request; one in 10 s is the limit. The key stays unused.'
+    chapter 'She taps again, on her other device: a new key, so a new request; one in 10 s is the limit. The key stays unused.'
     request_card alice tap-2 429
     [ -n "$(header Retry-After)" ] || broken "no Retry-After"
 }
 
 a_repeat() {
-    chapter '3. The first device never saw its answer and repeats it: same key, same body, so the same answer, byte for byte, and no second card.'
+    chapter 'The first device never saw its answer and repeats it: same key, same body, so the same answer, byte for byte, and no second card.'
     request_card alice tap-1 202
     [ "$(header Idempotent-Replayed)" = true ] && [ "$id" = "$alice" ] || broken "this was no replay"
 }
 
 a_lost_answer() {
-    chapter '4. The issuer makes a card for Bob and the connection breaks before the answer, twice. "Failed" would be a lie, a new key a second card.'
+    chapter 'The issuer makes a card for Bob and the connection breaks before the answer, twice. "Failed" would be a lie, a new key a second card.'
     sandbox /faults '{"target": "issuer", "call": "create", "fault": "create_then_drop", "count": 2}' >/dev/null ||
         broken "the sandbox took no fault"
     request_card bob tap-1 202
@@ -112,10 +125,60 @@ a_lost_answer() {
     made=$(cards_of bob)
     line "the issuer's ledger: $made card for bob, requested $(value "$run/ledger.json" cards 0 sends) times with one key"
     [ "$made" = 1 ] || broken "$made cards for bob"
+    [ "$issuer" = generic ] || line "$issuer was asked: $(calls_of bob)"
+}
+
+# ---- what is particular at one issuer ----
+
+fault() { sandbox /faults "$1" >/dev/null || broken "the sandbox took no fault"; }
+
+# one_card USER: a request that must end with one card at the issuer.
+one_card() {
+    request_card "$1" tap-1 202
+    completed "$1" "$id"
+    show_card
+    line "$issuer was asked: $(calls_of "$1")"
+    made=$(cards_of "$1")
+    [ "$made" = 1 ] || broken "$made cards for $1"
+}
+
+at_stripe() {
+    chapter 'Particular to Stripe: an error 500 is stored under the key and comes again for ever. The repeat shows it; then the worker looks.'
+    fault '{"target": "issuer", "call": "create", "fault": "execute_then_status", "status": 500, "stored": true, "user": "frank", "count": 1}'
+    one_card frank
+    case $(calls_of frank) in *"create 500, create 500, lookup 200"*) ;; *) broken "no look-up after a stored 500" ;; esac
+}
+
+at_lithic() {
+    chapter 'Particular to Lithic: its sandbox takes two cards a second. Six people tap at once; nobody is refused, no attempt is used up.'
+    fault '{"target": "issuer", "call": "create", "fault": "limited", "per_second": 2, "retry_after": "1"}'
+    waiting=
+    for user in frank gina hugo ida jack kim; do
+        request_card "$user" tap-1 202 >/dev/null
+        waiting="$waiting $user:$id"
+    done
+    for pair in $waiting; do
+        completed "${pair%%:*}" "${pair#*:}"
+        line "${pair%%:*}: $(value "$run/answer.body" status); $issuer was asked: $(calls_of "${pair%%:*}")"
+    done
+    fetch "http://127.0.0.1:$worker_admin_port/metrics" | sed -n 's/^issuing_deferrals_total{reason="issuer_http_429"}/   deferrals by 429:/p'
+}
+
+at_marqeta() {
+    chapter 'Particular to Marqeta: a card is made inactive; it is activated, then its number is read. Here the answer to the activation is lost.'
+    fault '{"target": "issuer", "call": "activate", "fault": "create_then_drop", "user": "frank", "count": 1}'
+    one_card frank
+}
+
+at_adyen() {
+    chapter 'Particular to Adyen: no key that could be relied on. After a lost create nothing is sent again before the account was looked through.'
+    fault '{"target": "issuer", "call": "create", "fault": "drop", "user": "frank", "count": 1}'
+    one_card frank
+    case $(calls_of frank) in "create (no answer), lookup 200, lookup 200"*"create 200, lookup 200"*) ;; *) broken "a repeat without a look-up" ;; esac
 }
 
 an_outage() {
-    chapter '5. The issuer is down. Requests are accepted all the same; nothing fails, nothing is thrown away.'
+    chapter 'The issuer is down. Requests are accepted all the same; nothing fails, nothing is thrown away.'
     sandbox /down '{"target": "issuer", "down": true}' >/dev/null || broken "the sandbox cannot go down"
     waiting=
     for user in carol dave erin; do
@@ -140,17 +203,23 @@ an_outage() {
 }
 
 an_operator() {
-    chapter '6. What an operator sees.'
+    chapter 'What an operator sees.'
     for words in status list "explain $bob"; do
         line "issuing-ctl $words"
         # shellcheck disable=SC2086 # two words
         ctl $words >"$run/ctl.out" 2>&1 || { cat "$run/ctl.out"; broken "issuing-ctl $words failed"; }
         indent <"$run/ctl.out"
     done
+    [ "$issuer" != generic ] || return 0
+    line 'issuing-ctl doctor --issuer --user alice   (the lines about the issuer)'
+    ctl doctor --issuer --user alice >"$run/ctl.out" 2>&1
+    sed -n '/^[a-zA-Z]*  *profile /,/^[a-z]*  *not checked /p' "$run/ctl.out" >"$run/findings.out"
+    indent <"$run/findings.out"
+    grep -q '^ok  *look-up ' "$run/findings.out" || { cat "$run/ctl.out"; broken "doctor does not reach the issuer"; }
 }
 
 the_count() {
-    chapter '7. Nothing lost, nothing twice.'
+    chapter 'Nothing lost, nothing twice.'
     sandbox /ledger/summary >"$run/summary.json" || broken "no ledger"
     cards=$(value "$run/summary.json" cards)
     links=$(value "$run/summary.json" links)
@@ -162,15 +231,18 @@ the_count() {
 
 demo() {
     at_end() {
-        [ "$final" -ne 0 ] || say "all as promised; everything is stopped again. To play with it: ./dev up"
+        [ "$final" -ne 0 ] || say "all as promised; everything is stopped again. To play with it: ./dev up$in_dialect"
     }
-    say "starting PostgreSQL, sandbox, worker and api in ${run#"$top/"}"
+    in_dialect=
+    [ "$issuer" = generic ] || in_dialect=" --issuer=$issuer"
+    say "starting PostgreSQL, sandbox$in_dialect, worker and api in ${run#"$top/"}"
     start_stack '' limit.window=10s retry.base=200ms retry.cap=2s breaker.failures=3 breaker.probe_interval=500ms
     a_card
     a_double_submit
     a_repeat
     a_lost_answer
     an_outage
+    [ "$issuer" = generic ] || "at_$issuer"
     an_operator
     the_count
     printf '\n'

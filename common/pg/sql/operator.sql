@@ -375,6 +375,21 @@ WHERE p.id = ANY ($1::uuid[]);
 -- result, which is returned. $1 mark.
 SELECT issuing.withdraw_check($1::uuid);
 
+-- name: operator_ask_issuer_check :one
+-- why: a check for a worker, and its audit row: issuing.ask_issuer_check in migrations/0015_issuer_checks.sql. $1 user or
+-- null, $2 time in ms, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT check_id, refused
+FROM issuing.ask_issuer_check($1::text, $2::int8, $3::text, $4::text, $5::text, $6::text);
+
+-- name: operator_issuer_check :many
+-- why: the result of a check, a row a finding, in their order; by the primary key. No row: there is no result yet. No
+-- lock. $1 check.
+SELECT c.worker, c.result, f.finding ->> 'check', f.finding ->> 'level', f.finding ->> 'found', f.finding ->> 'fix'
+FROM issuing.issuer_checks c
+LEFT JOIN LATERAL jsonb_array_elements(c.detail) WITH ORDINALITY AS f (finding, place) ON true
+WHERE c.id = $1::uuid AND c.ended_at IS NOT NULL
+ORDER BY f.place;
+
 -- name: operator_doctor :one
 -- why: the facts that doctor judges: settings and catalogue rows that every role may read. It touches no table of ours,
 -- so it works on an empty database. A backend much older than the connection means that a pooler is in between.

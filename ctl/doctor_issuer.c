@@ -1,0 +1,119 @@
+/* The check of doctor that asks a worker to call the issuer (doctor.h). issuing-ctl itself calls nobody: it leaves a
+ * question in issuing.issuer_checks, and prints what a worker has found with the worker's own configuration. What comes
+ * back is text of a worker, which holds words of the issuer: it is printed as text of others. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "ctl/action.h"
+#include "ctl/doctor.h"
+#include "ctl/marks.h"
+#include "ctl/print.h"
+#include "statements.h"
+
+#define REASON "doctor --issuer"
+
+/* Columns of operator_issuer_check. */
+enum { COL_WORKER, COL_RESULT, COL_CHECK, COL_LEVEL, COL_FOUND, COL_FIX };
+
+static const char *text_of(const struct pg_rows *rows, int row, int column)
+{
+    const char *text = pg_bytes(rows, row, column).bytes;
+    return text ? text : "?";
+}
+
+/* *ret_refused: "" = it was asked. */
+static bool ask(struct doctor *doctor, const char *user, int64_t timeout_ms, struct uuid *ret_id, char ret_refused[32],
+                struct err *err)
+{
+    struct action action;
+    struct pg_param params[2 + ACTION_PARAMS] = {user ? pg_param_text(user, strlen(user)) : pg_param_null(),
+                                                 pg_param_int8(timeout_ms)};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!action_init(&action, REASON, err))
+        return false;
+    action_params(&action, params + 2);
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_ask_issuer_check, params, &rows, err)) {
+        if (strcmp(pg_sync_sqlstate(doctor->ctl->db), "42501") != 0)
+            return false;
+        snprintf(ret_refused, 32, "role");
+        return true;
+    }
+    bool was_asked = pg_is_null(rows, 0, 1);
+    snprintf(ret_refused, 32, "%s", was_asked ? "" : text_of(rows, 0, 1));
+    if (was_asked)
+        *ret_id = pg_uuid(rows, 0, 0);
+    return true;
+}
+
+static void report_refused(struct doctor *doctor, const char *refused)
+{
+    static const struct {
+        const char *word, *found, *fix;
+    } refusals[] = {
+        {"role", "this role may not ask workers for a check", "connect as issuing_operator"},
+        {"paused", "the issuer is paused, so it was not called", "issuing-ctl resume issuer, then ask again"},
+        {"busy", "20 checks wait for a worker already", "start issuing-worker, or wait until they are over"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
+        if (strcmp(refusals[i].word, refused) == 0) {
+            doctor_report(doctor, "issuer", false, refusals[i].fix, "%s", refusals[i].found);
+            return;
+        }
+    doctor_report(doctor, "issuer", false, "use the issuing-ctl of this release", "the check was refused: %s", refused);
+}
+
+static void report_finding(struct doctor *doctor, const struct pg_rows *rows, int row)
+{
+    const char *check = text_of(rows, row, COL_CHECK), *level = text_of(rows, row, COL_LEVEL);
+    const char *found = text_of(rows, row, COL_FOUND), *fix = text_of(rows, row, COL_FIX);
+    if (strcmp(level, "warn") == 0)
+        doctor_warn(doctor, check, fix, "%s", found);
+    else if (strcmp(level, "note") == 0)
+        doctor_note(doctor, check, "%s", found);
+    else
+        doctor_report(doctor, check, strcmp(level, "ok") == 0, fix, "%s", found);
+}
+
+static void report_unanswered(struct doctor *doctor, int64_t timeout_ms)
+{
+    char span[PRINT_SPAN_SIZE];
+    doctor_report(
+        doctor, "issuer", false,
+        "look at the lines \"workers\" and \"targets\" above, and into the log of issuing-worker; a check may "
+        "take 20 s",
+        "no worker answered within %s", print_span(timeout_ms * 1000, span));
+}
+
+bool doctor_check_issuer(struct doctor *doctor, const char *user, int64_t timeout_ms, bool *ret_is_answered,
+                         struct err *err)
+{
+    struct uuid id;
+    char refused[32];
+    int64_t deadline_ms = clock_mono_ms() + timeout_ms, pause_ms = 0;
+    *ret_is_answered = true;
+    if (!ask(doctor, user, timeout_ms, &id, refused, err))
+        return false;
+    if (refused[0]) {
+        report_refused(doctor, refused);
+        return true;
+    }
+    const struct pg_param params[] = {pg_param_uuid(&id)};
+    for (bool is_last = false;; marks_pause(&pause_ms)) {
+        pg_rows_scope struct pg_rows *rows = NULL;
+        is_last = clock_mono_ms() >= deadline_ms;
+        if (!pg_sync_query(doctor->ctl->db, &sql_operator_issuer_check, params, &rows, err))
+            return false;
+        bool is_over = pg_rows_count(rows) > 0;
+        for (int row = 0; is_over && row < pg_rows_count(rows) && !pg_is_null(rows, row, COL_CHECK); row++)
+            report_finding(doctor, rows, row);
+        if (is_over && !pg_is_null(rows, 0, COL_CHECK))
+            return true;
+        if (is_over || is_last) {
+            *ret_is_answered = false;
+            report_unanswered(doctor, timeout_ms);
+            return true;
+        }
+    }
+}

@@ -1,0 +1,188 @@
+/* The story: an operator asks whether the issuer is reached as it should be, and a worker answers. The check is one
+ * worker's at a time, its answer is written once, a worker that died is replaced, and whoever asked is on record. What
+ * waits is bounded, and a clock that was ahead keeps no check from being taken. */
+#include "tests/db/database.h"
+
+#include "common/pg/sql/statements.h"
+#include "tests/unit/suite.h"
+
+static struct pg_sync *owner, *operating, *worker;
+static struct uuid check, token;
+
+static void set_up(void)
+{
+    owner = database_open(NULL);
+    operating = database_open("issuing_operator");
+    worker = database_open("issuing_worker");
+    database_run(owner, "TRUNCATE issuing.issuer_checks, issuing.operator_actions, issuing.target_controls");
+}
+
+static void tear_down(void)
+{
+    pg_sync_closep(&owner);
+    pg_sync_closep(&operating);
+    pg_sync_closep(&worker);
+}
+
+static char refused[32];
+
+/* Why it was refused; "" = it was not, and `check` is its id. */
+static const char *ask(const char *user, int64_t within_ms)
+{
+    const struct pg_param params[] = {user ? pg_param_text(user, strlen(user)) : pg_param_null(),
+                                      pg_param_int8(within_ms),
+                                      pg_param_text("olga", 4),
+                                      pg_param_text("root", 4),
+                                      pg_param_text("olga", 4),
+                                      pg_param_text("doctor --issuer", 15)};
+    pg_rows_scope struct pg_rows *rows = database_query(operating, &sql_operator_ask_issuer_check, params);
+    const char *why = pg_bytes(rows, 0, 1).bytes;
+    snprintf(refused, sizeof(refused), "%s", why ? why : "");
+    if (!why)
+        check = pg_uuid(rows, 0, 0);
+    return refused;
+}
+
+/* Whether there was one; `check` and `token` are its. */
+static bool take(void)
+{
+    struct uuid fresh = uuid4_make();
+    const struct pg_param params[] = {pg_param_uuid(&fresh), pg_param_int8(10000), pg_param_text("host:1", 6)};
+    pg_rows_scope struct pg_rows *rows = database_query(worker, &sql_issuer_check_take, params);
+    if (pg_rows_count(rows) == 0)
+        return false;
+    check = pg_uuid(rows, 0, 0);
+    token = fresh;
+    return true;
+}
+
+static bool end(const char *result, const char *findings)
+{
+    const struct pg_param params[] = {pg_param_uuid(&check), pg_param_uuid(&token),
+                                      pg_param_text(result, strlen(result)), pg_param_text(findings, strlen(findings))};
+    pg_rows_scope struct pg_rows *rows = database_query(worker, &sql_issuer_check_end, params);
+    return pg_bool(rows, 0, 0);
+}
+
+#define ONE_FINDING "[{\"check\": \"issuer\", \"level\": \"ok\", \"found\": \"it answers\", \"fix\": null}]"
+
+START_TEST(a_check_is_asked_taken_and_answered_once_and_is_on_record)
+{
+    ck_assert_str_eq(ask("alice", 30000), "");
+    struct uuid asked = check;
+    ck_assert(take());
+    ck_assert(uuid_equal(&asked, &check));
+    ck_assert(!take());
+    struct uuid first = token;
+    token = uuid4_make();
+    ck_assert(!end("ok", ONE_FINDING)); /* not with another's token */
+    token = first;
+    ck_assert(end("ok", ONE_FINDING));
+    ck_assert(!end("fail", ONE_FINDING));
+    const struct pg_param params[] = {pg_param_uuid(&check)};
+    pg_rows_scope struct pg_rows *rows = database_query(operating, &sql_operator_issuer_check, params);
+    ck_assert_int_eq(pg_rows_count(rows), 1);
+    ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "host:1");
+    ck_assert_str_eq(pg_bytes(rows, 0, 1).bytes, "ok");
+    ck_assert_str_eq(pg_bytes(rows, 0, 2).bytes, "issuer");
+    ck_assert_str_eq(pg_bytes(rows, 0, 4).bytes, "it answers");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'check_issuer' AND actor"
+                                         " = 'olga' AND os_user = 'root' AND after ->> 'user_id' = 'alice'"),
+                     1);
+}
+END_TEST
+
+START_TEST(a_check_of_a_worker_that_died_or_drains_is_taken_by_another)
+{
+    ck_assert_str_eq(ask(NULL, 30000), "");
+    ck_assert(take());
+    struct uuid dead = token;
+    database_run(owner, "UPDATE issuer_checks SET lease_until = now() - interval '1 ms'");
+    ck_assert(take());
+    const struct pg_param params[] = {pg_param_uuid(&check), pg_param_uuid(&dead)};
+    pg_rows_free(database_query(worker, &sql_issuer_check_put_back, params)); /* has no effect any more */
+    ck_assert(!take());
+    const struct pg_param drains[] = {pg_param_uuid(&check), pg_param_uuid(&token)};
+    pg_rows_free(database_query(worker, &sql_issuer_check_put_back, drains));
+    ck_assert(take());
+    struct uuid alive = token;
+    token = dead;
+    ck_assert(!end("ok", ONE_FINDING));
+    token = alive;
+    ck_assert(end("ok", ONE_FINDING));
+}
+END_TEST
+
+START_TEST(a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_week)
+{
+    ck_assert_str_eq(ask(NULL, 0), "");
+    ck_assert(!take());
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuer_checks WHERE result = 'unanswered'"), 1);
+    database_run(owner, "UPDATE issuer_checks SET ended_at = now() - interval '8 days'");
+    ck_assert(!take());
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuer_checks"), 0);
+}
+END_TEST
+
+START_TEST(no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait)
+{
+    database_run(owner, "INSERT INTO target_controls (target, paused_at, paused_by, paused_why)"
+                        " VALUES ('issuer', now(), 'olga', 'maintenance')");
+    ck_assert_str_eq(ask(NULL, 30000), "paused");
+    database_run(owner, "DELETE FROM target_controls");
+    for (int i = 0; i < 20; i++)
+        ck_assert_str_eq(ask(NULL, 30000), "");
+    ck_assert_str_eq(ask(NULL, 30000), "busy");
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions"), 20);
+    database_run(owner, "UPDATE issuer_checks SET deadline_at = now()");
+    ck_assert_str_eq(ask(NULL, 30000), "");
+}
+END_TEST
+
+/* The story: the database's clock was six hours ahead when a worker took the check and died, and is right again. */
+START_TEST(a_lease_or_a_question_by_a_clock_that_was_ahead_holds_nothing_up)
+{
+    ck_assert_str_eq(ask(NULL, 30000), "");
+    ck_assert(take());
+    database_run(owner, "UPDATE issuer_checks SET asked_at = asked_at + interval '6 h', deadline_at = deadline_at +"
+                        " interval '6 h', lease_until = lease_until + interval '6 h'");
+    ck_assert(take());
+    for (int i = 0; i < 20; i++)
+        ck_assert_str_eq(ask(NULL, 30000), "");
+}
+END_TEST
+
+START_TEST(what_a_worker_writes_is_bounded)
+{
+    struct err err;
+    char *text = NULL;
+    ck_assert_str_eq(ask(NULL, 30000), "");
+    ck_assert(take());
+    ck_assert_int_ge(asprintf(&text, "[\"%070000d\"]", 0), 0);
+    const char *const unusable[] = {"{}", "77", text};
+    for (size_t i = 0; i < ARRAY_SIZE(unusable); i++) {
+        const struct pg_param params[] = {pg_param_uuid(&check), pg_param_uuid(&token), pg_param_text("ok", 2),
+                                          pg_param_text(unusable[i], strlen(unusable[i]))};
+        struct pg_rows *rows = NULL;
+        ck_assert(!pg_sync_query(worker, &sql_issuer_check_end, params, &rows, &err));
+        ck_assert_msg(strstr(err.message, "23514"), "%s", err.message);
+    }
+    free(text);
+    ck_assert(end("fail", "[]"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("issuer_checks");
+    TCase *tcase = tcase_create("issuer_checks");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, a_check_is_asked_taken_and_answered_once_and_is_on_record);
+    tcase_add_test(tcase, a_check_of_a_worker_that_died_or_drains_is_taken_by_another);
+    tcase_add_test(tcase, a_check_that_nobody_took_in_time_ends_unanswered_and_is_removed_after_a_week);
+    tcase_add_test(tcase, no_check_is_asked_while_the_issuer_is_paused_or_too_many_wait);
+    tcase_add_test(tcase, a_lease_or_a_question_by_a_clock_that_was_ahead_holds_nothing_up);
+    tcase_add_test(tcase, what_a_worker_writes_is_bounded);
+    suite_add_tcase(suite, tcase);
+    return suite_run(suite);
+}

@@ -1,0 +1,255 @@
+"""The first hour at a real issuer: doctor --issuer, and what the pages of docs/issuers/ tell to paste.
+
+Story: somebody has an account, a key and a page of documentation. The first card fails with a deferral, and whether it
+is the key, the path, the holder or a name in core-api's answer is to be guessed from one code in a log.
+"""
+import json
+import re
+import signal
+import subprocess
+
+import harness
+from harness import assert_equal, assert_true, EVERY, slow, slow_but_at, test, those, VENDORS, wait_until
+from operators import lines
+
+LISTED = those(lambda issuer: issuer.profile in ("stripe", "adyen"))  # a look-up needs the holder
+ABOUT = ("profile", "core-api", "parameters", "issuer", "credential", "look-up", "not checked")
+
+
+def asked(world, *words, code=1):
+    """The findings by their check: (level, what was found, what to do). The cluster of the tests runs without fsync, so
+    the exit code of the whole is never 0."""
+    done = world.ctl("doctor", "--issuer", *words, "--json")
+    assert_equal(done.returncode, code, done.stdout + done.stderr)
+    credential = world.issuer.credential
+    assert_true(not credential or credential not in done.stdout, "the credential is not shown")
+    found = {}
+    for row in lines(done, code):
+        if row["check"] in ABOUT:
+            level = "fail" if not row["ok"] else "warn" if row["warning"] else "ok"
+            found.setdefault(row["check"], []).append((level, row["found"], row["fix"]))
+    return found
+
+
+def levels(found):
+    return {check: rows[0][0] for check, rows in found.items()}
+
+
+def fine(world):
+    return {check: "ok" for check in ABOUT}
+
+
+def started(world, *words):
+    flags = ["--config=%s" % world.suite.empty_file, "--database.url=" + world.conninfo("issuing_operator")]
+    return subprocess.Popen([str(harness.BUILD / "issuing-ctl"), *flags, "doctor", "--issuer", *words],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=harness.ENVIRONMENT)
+
+
+@slow_but_at("stripe")
+@test(issuers=EVERY)
+def all_is_well_and_nothing_notices_the_check(world):
+    world.up()
+    found = asked(world, "--user", "alice")
+    assert_equal(levels(found), fine(world), "findings: %r" % found)
+    assert_true(world.issuer.profile in found["profile"][0][1] and world.settings["issuer.url"] in found["issuer"][0][1],
+                "profile and url: %r" % found)
+    calls = [call["call"] for call in world.sandbox.calls()]
+    assert_equal((calls, world.sandbox.cards()), (["check", "lookup"], []), "calls and cards at the issuer")
+    assert_equal(world.sql("SELECT action, after ->> 'user_id', db_role FROM operator_actions"),
+                 "check_issuer|alice|issuing_operator", "on record")
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events"), "0", "events")
+    world.issue("alice")
+
+
+@slow
+@test(issuers=EVERY)
+def without_a_user_it_says_what_was_not_checked(world):
+    world.up()
+    found = asked(world)
+    expected = {**fine(world), "core-api": "warn"}
+    if world.issuer.profile in ("stripe", "lithic", "adyen", "marqeta"):
+        expected["parameters"] = "warn"
+    assert_equal(levels(found), expected, "findings: %r" % found)
+    call = "retrieve" if world.issuer.name in LISTED else "lookup"
+    assert_true(call in [row["call"] for row in world.sandbox.calls()], "calls: %r" % world.sandbox.calls())
+    assert_true("--user" in found["core-api"][0][2], "what to do: %r" % found)
+
+
+@slow_but_at("marqeta")
+@test(issuers=VENDORS)
+def a_wrong_key_is_named_with_its_file_and_form_and_not_shown(world):
+    world.start_sandbox()
+    file = world.dir / "wrong.credential"
+    file.write_text("wrong:wrong-secret\n")
+    file.chmod(0o600)
+    world.start_worker(issuer__credential_file=file)
+    found = asked(world, "--user", "alice")
+    level, said, fix = found["credential"][0]
+    assert_equal((levels(found)["issuer"], level), ("ok", "fail"), "findings: %r" % found)
+    assert_true(" 401" in said and str(file) in fix, "%s / %s" % (said, fix))
+    form = {"stripe": "Authorization: Bearer ", "lithic": "Authorization: ", "marqeta": "Authorization: Basic ",
+            "adyen": "X-API-Key: "}[world.issuer.profile]
+    assert_true('"%s..."' % form in fix, "the form: " + fix)
+    assert_true("wrong-secret" not in "%r" % found, "the key is shown: %r" % found)
+    # Corrected, and read again.
+    file.write_text(world.issuer.credential + "\n")
+    world.workers()[0].signal(signal.SIGHUP)
+    wait_until(lambda: levels(asked(world, "--user", "alice"))["credential"] == "ok", "the right key is accepted")
+
+
+@slow
+@test(issuers=EVERY)
+def a_wrong_url_is_named(world):
+    """Story: a path without its version is 404 for everything. Marqeta answers so for a card that does not exist, too:
+    there the words of the answer are shown, and tell."""
+    world.start_sandbox()
+    right = world.settings["issuer.url"]
+    wrong = {right + "/v9": ("look-up", "404"), "http://127.0.0.1:%d" % harness.free_port(): ("issuer", "nothing was sent"),
+             right.replace("http://", "https://"): ("issuer", ""), "https://no-such-host.invalid": ("issuer", "")}
+    for url, (check, words) in wrong.items():
+        worker = world.start_worker(issuer__url=url)
+        level, said, fix = asked(world, "--user", "alice")[check][0]
+        worker.stop()
+        if world.issuer.profile == "marqeta" and words == "404":
+            assert_true("no such path" in said and "not about the path" in said, said)
+            continue
+        assert_equal((level, words in said), ("fail", True), "%s: %s / %s" % (url, said, fix))
+        assert_true("issuer.url" in fix or "tls.ca_file" in fix, "what to do about %s: %s" % (url, fix))
+
+
+@slow
+@test(issuers=LISTED)
+def a_holder_that_the_issuer_does_not_know_is_named(world):
+    world.up()
+    issuer = dict(world.issuer.holder(world, "alice"))
+    issuer[{"stripe": "cardholder", "adyen": "balanceAccountId"}[world.issuer.profile]] = "ich_unknown"
+    world.sandbox.fault("check", "answer", body=json.dumps({"eligible": True, "issuer": issuer}))
+    found = asked(world, "--user", "alice")
+    level, said, fix = found["look-up"][0]
+    assert_equal((levels(found)["parameters"], level), ("ok", "fail"), "findings: %r" % found)
+    assert_true("holder" in fix, "%s / %s" % (said, fix))
+
+
+@slow
+@test(issuers=LISTED)
+def a_name_that_core_api_does_not_give_or_misspells_is_named(world):
+    world.up()
+    name = {"stripe": "cardholder", "adyen": "balanceAccountId"}[world.issuer.profile]
+    for body, word in (({"eligible": True}, None), ({"eligible": True, "issuer": {name.upper(): "x"}}, name.upper())):
+        world.sandbox.clear()
+        world.sandbox.fault("check", "answer", body=json.dumps(body))
+        rows = asked(world, "--user", "alice")["parameters"]
+        missing = [row for row in rows if row[0] == "fail"][0]
+        assert_true(name in missing[1] and '"%s"' % name in missing[2], "missing: %r" % rows)
+        ignored = [row[1] for row in rows if row[0] == "warn"]
+        assert_equal(bool(ignored) and word in ignored[0], bool(word), "ignored: %r" % rows)
+    world.sandbox.clear()
+    for fault, check in (({"fault": "ineligible"}, "warn"), ({"fault": "user_not_found"}, "fail"),
+                         ({"fault": "garbage"}, "fail"), ({"fault": "status", "status": 403}, "fail")):
+        world.sandbox.faults([{"target": "core", "call": "check", "count": 1, **fault}])
+        assert_equal(levels(asked(world, "--user", "alice"))["core-api"], check, "core-api: %r" % fault)
+
+
+@test(breaker__failures="1", breaker__probe_interval="30s")
+def the_check_is_made_while_the_breaker_is_open_and_leaves_it_as_it_is(world):
+    """An open breaker is when the question comes up. The answer is no evidence: an event still waits for its probe."""
+    world.up()
+    world.sandbox.down()
+    request = world.accept("alice")
+    worker = world.workers()[0]
+    wait_until(lambda: worker.metric('issuing_breaker_state{target="issuer"}') == 2, "the breaker is open")
+    found = asked(world, "--user", "alice")
+    assert_equal((found["issuer"][0][0], "credential" in found), ("fail", False), "while it is down: %r" % found)
+    world.sandbox.down(down=False)
+    assert_equal(levels(asked(world, "--user", "alice")), fine(world), "when it is back")
+    assert_equal((worker.metric('issuing_breaker_state{target="issuer"}'), world.status(request)), (2, "PENDING"),
+                 "breaker and event")
+    assert_equal(world.sandbox.calls("create"), [], "creates")
+    world.ctl("probe", "issuer", "--reason", "it is back")
+    world.settle()
+
+
+@slow
+@test
+def a_paused_issuer_is_not_called_by_a_check(world):
+    world.up()
+    assert_equal(world.ctl("pause", "issuer", "--reason", "maintenance").returncode, 0, "pause")
+    found = asked(world, "--user", "alice")
+    assert_equal((list(found), found["issuer"][0][0], "paused" in found["issuer"][0][1]), (["issuer"], "fail", True),
+                 "refused: %r" % found)
+    assert_equal((world.sandbox.calls(), world.sql("SELECT count(*) FROM issuer_checks")), ([], "0"), "calls and checks")
+    world.ctl("resume", "issuer", "--reason", "over")
+    world.ctl("pause", "core", "--reason", "maintenance")
+    wait_until(lambda: levels(asked(world, "--user", "alice"))["core-api"] == "warn", "core-api is paused, and not asked")
+    world.ctl("resume", "core", "--reason", "over")
+
+
+@test
+def without_a_worker_the_answer_is_to_try_again_later(world):
+    world.up(workers=0)
+    done = world.ctl("doctor", "--issuer", "--timeout", "300ms")
+    assert_equal((done.returncode, "no worker answered within 300 ms" in done.stdout), (75, True), done.stdout)
+    world.start_worker()
+    wait_until(lambda: world.sql("SELECT result FROM issuer_checks") == "unanswered", "the check is over")
+    assert_equal(world.sandbox.calls(), [], "nobody waits for it, so nothing is called")
+    refused = world.ctl("doctor", "--issuer", "--json", role="issuing_viewer")
+    assert_true("connect as issuing_operator" in refused.stdout, "a viewer may not ask: " + refused.stdout)
+    for words in (("--user", "alice"), ("--issuer", "--user", ""), ("--issuer", "--since", "1h"),
+                  ("--issuer", "--timeout", "2h"), ("--timeout", "1s")):
+        assert_equal(world.ctl("doctor", *words).returncode, 2, "%r" % (words,))
+
+
+@slow
+@test
+def a_worker_that_dies_in_the_middle_is_replaced_by_another(world):
+    world.up()
+    world.sandbox.fault("lookup", "hang", count=1)
+    doctor = started(world, "--user", "alice", "--json")
+    wait_until(lambda: world.sandbox.calls("lookup"), "the look-up is under way")
+    world.workers()[0].kill()
+    world.start_worker()
+    said, wrong = doctor.communicate(timeout=harness.STUCK_AFTER_S)
+    rows = {row["check"]: row for row in map(json.loads, said.splitlines())}
+    assert_equal((rows["look-up"]["ok"], len(world.sandbox.calls("lookup"))), (True, 2), said + wrong)
+    # One that drains gives its check away, or ends it, and does not wait.
+    world.sandbox.fault("check", "delay", delay_ms=500, count=1)
+    doctor = started(world, "--user", "alice", "--json")
+    wait_until(lambda: len(world.sandbox.calls("check")) == 3, "core-api is asked")
+    second = world.start_worker()
+    assert_equal(world.workers()[1].stop(), 0, "the drain")
+    said, wrong = doctor.communicate(timeout=harness.STUCK_AFTER_S)
+    rows = {row["check"]: row for row in map(json.loads, said.splitlines())}
+    assert_true(rows["look-up"]["ok"] and ":%d" % second.popen.pid in rows["profile"]["found"], said + wrong)
+
+
+@slow
+@test
+def what_an_issuer_answers_in_trouble_is_no_fault_of_the_settings(world):
+    world.up()
+    for fault, check, level in (({"fault": "status", "status": 503}, "look-up", "fail"),
+                                ({"fault": "status", "status": 429}, "look-up", "warn"),
+                                ({"fault": "garbage"}, "look-up", "fail"), ({"fault": "redirect"}, "look-up", "fail"),
+                                ({"fault": "wrong_reference"}, "look-up", "ok"),
+                                ({"fault": "huge"}, "issuer", "fail"), ({"fault": "hang"}, "issuer", "fail"),
+                                ({"fault": "drop"}, "issuer", "fail"), ({"fault": "truncated"}, "issuer", "fail")):
+        world.sandbox.faults([{"target": "issuer", "call": "lookup", **fault}])
+        found = asked(world, "--user", "alice")
+        assert_equal(levels(found)[check], level, "%r: %r" % (fault, found))
+        world.sandbox.clear()
+
+
+@test
+def what_the_pages_tell_to_paste_is_a_configuration(world):
+    pages = sorted((harness.ROOT / "docs" / "issuers").glob("*.md"))
+    checked = []
+    for page in pages:
+        for block in re.findall(r"<!-- config -->\n```ini\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+            file = world.dir / (page.stem + ".conf")
+            file.write_text(block)
+            done = harness.run([harness.BUILD / "issuing-worker", "--config=%s" % file, "--check-config"], 20)
+            assert_equal(done.returncode, 0, "%s: %s" % (page.name, done.stdout + done.stderr))
+            shown = harness.run([harness.BUILD / "issuing-worker", "--config=%s" % file, "--show-config"], 20).stdout
+            assert_true("issuer.profile = %s " % page.stem in shown, "%s: %s" % (page.name, shown))
+            checked.append(page.stem)
+    assert_equal(checked, sorted({issuer.profile for issuer in harness.PROFILES.values()}), "pages with a configuration")

@@ -1,0 +1,242 @@
+/* The story: the findings of a check go to a terminal, into a ticket and into the database. They must say what is wrong
+ * and what to do about it, must not call right what nobody saw, and must hold no key, no card number and nobody's name,
+ * whatever the peers answer. */
+#include "worker/issuer_findings.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json/json_strict.h"
+#include "tests/unit/suite.h"
+
+#define KEY "sk_test_51Hsecret"
+
+static struct http_call call;
+static struct issuer_findings findings;
+static struct issuer_findings_facts facts;
+static struct issuer_parameters given, fixed, known, nothing;
+
+static void begin(const struct issuer_profile *profile)
+{
+    memset(&fixed, 0, sizeof(fixed));
+    facts = (struct issuer_findings_facts){
+        .profile = profile,
+        .fixed = &fixed,
+        .worker = "host:17",
+        .user_id = "alice",
+        .issuer = {.url = "https://issuer.example", .credential_file = "/etc/issuer.credential"},
+        .core = {.url = "https://core.example"},
+        .issuer_header = "Authorization: Bearer " KEY,
+    };
+    issuer_findings_begin(&findings, &facts);
+}
+
+static void set_up(void)
+{
+    http_call_init(&call, 64 * 1024);
+    issuer_findings_init(&findings);
+    begin(&issuer_stripe);
+}
+
+static void tear_down(void)
+{
+    http_call_done(&call);
+    issuer_findings_done(&findings);
+}
+
+static void answered(int status, const char *text)
+{
+    call.result = HTTP_ANSWERED;
+    call.status = status;
+    call.retry_after_ms = -1;
+    buf_reset(&call.answer);
+    ck_assert(buf_put_text(&call.answer, text));
+}
+
+static void expect(const char *text)
+{
+    ck_assert_msg(strstr(findings.text.bytes, text), "no %s in %s", text, findings.text.bytes);
+}
+
+static void expect_not(const char *text)
+{
+    ck_assert_msg(!strstr(findings.text.bytes, text), "%s in %s", text, findings.text.bytes);
+}
+
+static void end(enum issuer_call which)
+{
+    ck_assert(issuer_findings_end(&findings, &facts, which, &known));
+    ck_assert_msg(json_strict_check(findings.text.bytes, findings.text.length, NULL), "%s", findings.text.bytes);
+}
+
+static void answer(enum issuer_call which, int status, const char *text)
+{
+    struct issuer_lookup lookup = {0};
+    struct outcome outcome = {0};
+    struct uuid event = uuid4_make();
+    answered(status, text);
+    if (which == ISSUER_LOOKUP)
+        issuer_read_lookup(facts.profile, &call, &event, &lookup, &outcome);
+    issuer_findings_add_answer(&findings, &facts, which, &call, &lookup, &outcome);
+    issuer_lookup_forget(&lookup);
+}
+
+START_TEST(a_look_up_that_finds_nothing_is_right)
+{
+    answer(ISSUER_LOOKUP, 200, "{\"data\":[],\"has_more\":false}");
+    expect("\"check\":\"credential\",\"level\":\"ok\"");
+    expect("\"check\":\"look-up\",\"level\":\"ok\"");
+    end(ISSUER_LOOKUP);
+    ck_assert(!findings.has_failure);
+}
+END_TEST
+
+START_TEST(a_refused_credential_names_file_and_form_and_shows_no_word_of_the_peer)
+{
+    answer(ISSUER_LOOKUP, 401,
+           "{\"error\":{\"type\":\"invalid_request_error\",\"message\":\"Invalid API Key provided: " KEY "\"}}");
+    expect("\"check\":\"credential\",\"level\":\"fail\"");
+    expect("/etc/issuer.credential");
+    expect("Authorization: Bearer ...");
+    expect("invalid_request_error");
+    expect_not("Invalid API Key");
+    expect_not(KEY);
+    end(ISSUER_LOOKUP);
+    ck_assert(findings.has_failure);
+}
+END_TEST
+
+START_TEST(words_in_which_our_credential_may_be_are_left_out_whatever_the_status)
+{
+    static const int statuses[] = {400, 402, 404, 422, 500};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        begin(&issuer_stripe);
+        answer(ISSUER_LOOKUP, statuses[i], "{\"error\":{\"code\":\"odd\",\"message\":\"you sent " KEY "\"}}");
+        expect("odd");
+        expect_not(KEY);
+    }
+    begin(&issuer_adyen);
+    facts.issuer_header = "X-API-Key: " KEY;
+    answer(ISSUER_RETRIEVE, 422, "{\"errorCode\":\"30_031\",\"detail\":\"" KEY "\"}");
+    expect("30_031");
+    expect_not(KEY);
+}
+END_TEST
+
+START_TEST(numbers_of_cards_and_control_characters_of_a_peer_are_harmless)
+{
+    answer(ISSUER_LOOKUP, 400, "{\"error\":{\"message\":\"card 4000003212345674 \\u001b[31m\\u0000 \\\"x\"}}");
+    expect_not("4000003212345674");
+    expect_not("\\u001b");
+    expect_not("\\u0000");
+    end(ISSUER_LOOKUP);
+}
+END_TEST
+
+START_TEST(a_404_is_no_such_card_only_in_the_issuers_own_words)
+{
+    begin(&issuer_marqeta);
+    answer(ISSUER_LOOKUP, 404, "{\"error_code\":\"404001\",\"error_message\":\"card not found\"}");
+    expect("\"check\":\"look-up\",\"level\":\"ok\"");
+    begin(&issuer_marqeta);
+    answer(ISSUER_LOOKUP, 404, "<html>not found</html>");
+    expect("\"check\":\"look-up\",\"level\":\"fail\"");
+    expect_not("\"check\":\"credential\"");
+    begin(&issuer_stripe); /* a list is there, also when it is empty */
+    answer(ISSUER_LOOKUP, 404, "{\"error\":{\"code\":\"resource_missing\",\"message\":\"No such cardholder\"}}");
+    expect("\"check\":\"look-up\",\"level\":\"fail\"");
+    begin(&issuer_stripe);
+    answer(ISSUER_RETRIEVE, 404, "{\"error\":{\"code\":\"resource_missing\",\"message\":\"No such card\"}}");
+    expect("\"check\":\"look-up\",\"level\":\"ok\"");
+}
+END_TEST
+
+START_TEST(an_answer_that_shows_nothing_of_the_credential_does_not_call_it_right)
+{
+    static const int statuses[] = {302, 400, 404, 405, 418, 429, 500, 503};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        begin(&issuer_lithic);
+        answer(ISSUER_LOOKUP, statuses[i], "");
+        expect_not("\"check\":\"credential\"");
+        ck_assert_int_eq(findings.has_failure, statuses[i] != 429);
+    }
+    call.result = HTTP_LOST;
+    snprintf(call.error, sizeof(call.error), "Timeout was reached");
+    begin(&issuer_lithic);
+    issuer_findings_add_answer(&findings, &facts, ISSUER_LOOKUP, &call, NULL, NULL);
+    expect("issuer.timeout");
+    expect_not("\"check\":\"credential\"");
+}
+END_TEST
+
+START_TEST(a_card_for_a_reference_that_was_never_used_is_a_failure)
+{
+    struct issuer_lookup found = {.live = 1};
+    struct outcome executed;
+    answered(200, "{}");
+    outcome_executed(&executed);
+    issuer_findings_add_answer(&findings, &facts, ISSUER_LOOKUP, &call, &found, &executed);
+    expect("\"check\":\"look-up\",\"level\":\"fail\"");
+    begin(&issuer_stripe);
+    answer(ISSUER_RETRIEVE, 200, "{\"id\":\"ic_1\"}");
+    expect("\"check\":\"look-up\",\"level\":\"fail\"");
+}
+END_TEST
+
+START_TEST(parameters_are_named_with_their_origin_and_never_shown)
+{
+    begin(&issuer_adyen);
+    answered(200, "{\"eligible\":true,\"issuer\":{\"balanceAccountId\":\"BA1\",\"cardholderName\":\"S. Hopper\","
+                  "\"cardholdername\":\"x\"}}");
+    issuer_findings_add_core(&findings, &facts, &call, &given);
+    expect("alice may have a card");
+    expect("ignores: cardholdername");
+    known = given;
+    issuer_findings_add_parameters(&findings, &facts, &given, &known);
+    expect("missing: issuingCountryCode, brand, brandVariant; balanceAccountId, cardholderName from core-api");
+    ck_assert(findings.has_failure);
+    ck_assert_int_eq(issuer_findings_call(&issuer_adyen, &known), ISSUER_LOOKUP);
+    ck_assert_int_eq(issuer_findings_call(&issuer_adyen, &nothing), ISSUER_RETRIEVE);
+    expect_not("Hopper");
+    expect_not("BA1");
+    end(ISSUER_LOOKUP);
+    expect("whether the issuer takes the values of cardholderName; ");
+}
+END_TEST
+
+START_TEST(many_names_and_long_ones_end_in_a_text_that_is_still_json)
+{
+    char text[4096] = "{\"eligible\":false,\"reason\":\"blocked\",\"issuer\":{";
+    for (int i = 0; i < 16; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s\"%c%039d\":\"v\"", i ? "," : "", 'a' + i, 0);
+    for (char *byte = strchr(text, '0'); byte; byte = strchr(byte, '0'))
+        *byte = '_';
+    strcat(text, "}}");
+    answered(200, text);
+    issuer_findings_add_core(&findings, &facts, &call, &given);
+    expect("may not have a card: blocked");
+    expect("ignores: a____");
+    issuer_findings_add_core_unasked(&findings, "x", "y");
+    issuer_findings_add_uncalled(&findings, "x", "y");
+    end(ISSUER_CALLS);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("issuer_findings");
+    TCase *tcase = tcase_create("issuer_findings");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, a_look_up_that_finds_nothing_is_right);
+    tcase_add_test(tcase, a_refused_credential_names_file_and_form_and_shows_no_word_of_the_peer);
+    tcase_add_test(tcase, words_in_which_our_credential_may_be_are_left_out_whatever_the_status);
+    tcase_add_test(tcase, numbers_of_cards_and_control_characters_of_a_peer_are_harmless);
+    tcase_add_test(tcase, a_404_is_no_such_card_only_in_the_issuers_own_words);
+    tcase_add_test(tcase, an_answer_that_shows_nothing_of_the_credential_does_not_call_it_right);
+    tcase_add_test(tcase, a_card_for_a_reference_that_was_never_used_is_a_failure);
+    tcase_add_test(tcase, parameters_are_named_with_their_origin_and_never_shown);
+    tcase_add_test(tcase, many_names_and_long_ones_end_in_a_text_that_is_still_json);
+    suite_add_tcase(suite, tcase);
+    return suite_run(suite);
+}

@@ -1,0 +1,426 @@
+/* See issuer_findings.h. */
+#include "worker/issuer_findings.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/json/json_value.h"
+#include "worker/core_api.h"
+#include "worker/issuer/issuer_rules.h"
+
+#define FINDINGS_MAX (32 * 1024)
+#define FOUND_SIZE 500
+#define FIX_SIZE 500
+#define NAMES_SIZE 400
+
+enum level { OK, NOTE, WARN, FAIL };
+
+void issuer_findings_init(struct issuer_findings *findings)
+{
+    *findings = (struct issuer_findings){0};
+    buf_init(&findings->text, FINDINGS_MAX);
+}
+
+void issuer_findings_done(struct issuer_findings *findings)
+{
+    buf_done(&findings->text);
+}
+
+/* fix: NULL where there is nothing to do. */
+static void __attribute__((format(printf, 5, 6)))
+add(struct issuer_findings *findings, const char *check, enum level level, const char *fix, const char *format, ...)
+{
+    static const char *const words[] = {[OK] = "ok", [NOTE] = "note", [WARN] = "warn", [FAIL] = "fail"};
+    char found[FOUND_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(found, sizeof(found), format, arguments);
+    va_end(arguments);
+    log_redact(found);
+    findings->has_failure |= level == FAIL;
+    json_open_object(&findings->writer, NULL);
+    json_add_text(&findings->writer, "check", check);
+    json_add_text(&findings->writer, "level", words[level]);
+    json_add_text(&findings->writer, "found", found);
+    json_add_text(&findings->writer, "fix", fix);
+    json_close_object(&findings->writer);
+}
+
+/* ", " between them. What does not fit is left out. */
+static void add_name(char names[NAMES_SIZE], const char *name)
+{
+    size_t length = strlen(names);
+    snprintf(names + length, NAMES_SIZE - length, "%s%s", length > 0 ? ", " : "", name);
+}
+
+/* The name without the mark of what is not required. */
+static const char *bare_name(const char *parameter)
+{
+    return parameter[0] == '?' ? parameter + 1 : parameter;
+}
+
+void issuer_findings_begin(struct issuer_findings *findings, const struct issuer_findings_facts *facts)
+{
+    buf_reset(&findings->text);
+    findings->writer = json_writer_of(&findings->text);
+    findings->has_failure = false;
+    json_open_array(&findings->writer, NULL);
+    add(findings, "profile", OK, NULL, "%s, written from: %s. Asked by worker %s", facts->profile->name,
+        facts->profile->documents, facts->worker);
+}
+
+/* ---- a call that was not answered ---- */
+
+static bool says(const char *error, const char *const *words)
+{
+    while (*words && !strcasestr(error, *words))
+        words++;
+    return *words != NULL;
+}
+
+/* section: of the options of this peer. */
+static void add_unanswered(struct issuer_findings *findings, const char *check, const char *section, const char *url,
+                           const struct http_call *call)
+{
+    static const char *const names[] = {"resolve", NULL};
+    static const char *const tls[] = {"SSL", "TLS", "certificate", NULL};
+    static const char *const late[] = {"time", NULL};
+    char fix[FIX_SIZE];
+    const char *error = call->error[0] ? call->error : "no answer";
+    if (says(error, names))
+        snprintf(fix, sizeof(fix), "correct the host in %s.url; does this host resolve names? (getent hosts NAME)",
+                 section);
+    else if (says(error, tls))
+        snprintf(fix, sizeof(fix),
+                 "is the host in %s.url the one of the certificate? A private authority goes into tls.ca_file, a "
+                 "certificate of ours into %s.client_cert_file (docs/https.md)",
+                 section, section);
+    else if (says(error, late))
+        snprintf(fix, sizeof(fix), "look for a firewall or a proxy on the way; is %s.timeout long enough?", section);
+    else
+        snprintf(fix, sizeof(fix), "correct host and port in %s.url, or look for a firewall on the way", section);
+    add(findings, check, FAIL, fix, "%s: %s, after %" PRId64 " ms (%s)", url, error, call->took_us / 1000,
+        call->result == HTTP_NOT_SENT ? "nothing was sent" : "sent, and not answered");
+}
+
+/* ---- core-api ---- */
+
+static void add_core_status(struct issuer_findings *findings, const struct issuer_findings_facts *facts, int status)
+{
+    char fix[FIX_SIZE];
+    if (status == 401 || status == 403)
+        snprintf(fix, sizeof(fix), "core.credential_file (%s): one line, the token that core-api expects; then SIGHUP",
+                 facts->core.credential_file ? facts->core.credential_file : "not set");
+    else if (status >= 500)
+        snprintf(fix, sizeof(fix), "tell the team of core-api; it is no setting of the worker");
+    else
+        snprintf(fix, sizeof(fix),
+                 "correct core.url: core-api answers .../v1/users/{id}/card-eligibility "
+                 "(docs/peers.md)");
+    add(findings, "core-api", FAIL, fix, "%s answered %d", facts->core.url, status);
+}
+
+/* Names that the profile does not know: ignored by the worker, and often misspelled. */
+static void add_unknown_names(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+                              struct json_value object)
+{
+    char unknown[NAMES_SIZE] = "", known[NAMES_SIZE] = "", fix[FIX_SIZE];
+    const char *const *parameters = facts->profile->parameters;
+    struct json_value value;
+    struct slice raw;
+    size_t cursor = 0;
+    for (int i = 0; parameters && parameters[i]; i++)
+        add_name(known, bare_name(parameters[i]));
+    while (json_next_member(object, &cursor, &raw, &value)) {
+        char name[ISSUER_PARAMETER_NAME_MAX + 1];
+        bool is_known = false;
+        if (!json_string((struct json_value){.kind = JSON_STRING, .raw = raw}, name, sizeof(name), NULL))
+            continue;
+        for (int i = 0; parameters && parameters[i]; i++)
+            is_known |= strcmp(name, bare_name(parameters[i])) == 0;
+        if (!is_known)
+            add_name(unknown, name);
+    }
+    snprintf(fix, sizeof(fix), "nothing, or spell them as the profile does: %.400s", known[0] ? known : "it has none");
+    if (unknown[0])
+        add(findings, "parameters", WARN, fix, "core-api's \"issuer\" has names that the profile %s ignores: %s",
+            facts->profile->name, unknown);
+}
+
+void issuer_findings_add_core(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+                              const struct http_call *call, struct issuer_parameters *ret_given)
+{
+    struct outcome outcome;
+    struct core_eligibility answer;
+    int64_t took_ms = call->took_us / 1000;
+    *ret_given = (struct issuer_parameters){0};
+    if (call->result != HTTP_ANSWERED) {
+        add_unanswered(findings, "core-api", "core", facts->core.url, call);
+        return;
+    }
+    core_read_check(call, facts->profile, &answer, &outcome);
+    if (outcome.kind == OUTCOME_EXECUTED)
+        add(findings, "core-api", OK, NULL, "%s may have a card; answered in %" PRId64 " ms", facts->user_id, took_ms);
+    else if (outcome.kind == OUTCOME_REFUSED && call->status == 404)
+        add(findings, "core-api", FAIL, "ask with a user that core-api knows, or correct core.url",
+            "%s answered 404: it does not know the user %s", facts->core.url, facts->user_id);
+    else if (outcome.kind == OUTCOME_REFUSED && outcome.advice == ADVICE_REJECT)
+        add(findings, "core-api", WARN, "ask with a user who may have a card",
+            "%s may not have a card: %s (answered in %" PRId64 " ms)", facts->user_id, outcome.code, took_ms);
+    else if (call->status == 200)
+        add(findings, "core-api", FAIL, "core-api answers {\"eligible\": true, \"issuer\": {...}} (docs/peers.md)",
+            "%s answered 200 with what cannot be read: %s", facts->core.url, outcome.detail);
+    else
+        add_core_status(findings, facts, call->status);
+    bool is_read = outcome.kind == OUTCOME_EXECUTED || outcome.kind == OUTCOME_REFUSED;
+    if (call->status != 200 || !is_read)
+        return;
+    *ret_given = answer.parameters;
+    add_unknown_names(findings, facts, json_member(json_value_of(call->answer.bytes, call->answer.length), "issuer"));
+}
+
+void issuer_findings_add_core_unasked(struct issuer_findings *findings, const char *why, const char *fix)
+{
+    add(findings, "core-api", WARN, fix, "not asked: %s", why);
+}
+
+/* ---- parameters ---- */
+
+static bool has_value(const struct issuer_profile *profile, const struct issuer_parameters *parameters,
+                      const char *name)
+{
+    const char *value = issuer_parameters_value(profile, parameters, name);
+    return value && value[0];
+}
+
+/* From where the parameters have their values, and the required ones that have none. */
+struct origins {
+    char core[NAMES_SIZE], fixed[NAMES_SIZE], user[NAMES_SIZE], missing[NAMES_SIZE];
+    const char *first_missing; /* NULL = none */
+};
+
+static void find_origins(const struct issuer_findings_facts *facts, const struct issuer_parameters *given,
+                         const struct issuer_parameters *known, struct origins *origins)
+{
+    const struct issuer_profile *profile = facts->profile;
+    for (int i = 0; profile->parameters && profile->parameters[i]; i++) {
+        const char *name = bare_name(profile->parameters[i]);
+        if (has_value(profile, given, name))
+            add_name(origins->core, name);
+        else if (has_value(profile, facts->fixed, name))
+            add_name(origins->fixed, name);
+        else if (has_value(profile, known, name))
+            add_name(origins->user, name);
+        else if (profile->parameters[i][0] != '?') {
+            add_name(origins->missing, name);
+            origins->first_missing = origins->first_missing ? origins->first_missing : name;
+        }
+    }
+}
+
+static void write_origins(const struct origins *origins, char *text, size_t size)
+{
+    const struct {
+        const char *names, *from;
+    } groups[] = {{origins->core, "from core-api"},
+                  {origins->fixed, "from issuer.parameters"},
+                  {origins->user, "is the user id"}};
+    size_t length = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < ARRAY_SIZE(groups); i++)
+        if (groups[i].names[0] && length < size)
+            length += (size_t)snprintf(text + length, size - length, "%s%.200s %s", length > 0 ? "; " : "",
+                                       groups[i].names, groups[i].from);
+}
+
+void issuer_findings_add_parameters(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+                                    const struct issuer_parameters *given, const struct issuer_parameters *known)
+{
+    struct origins origins = {0};
+    char there[FOUND_SIZE], fix[FIX_SIZE];
+    find_origins(facts, given, known, &origins);
+    write_origins(&origins, there, sizeof(there));
+    const char *first = origins.first_missing, *profile = facts->profile->name;
+    if (!first) {
+        add(findings, "parameters", OK, NULL, "%s", there[0] ? there : "the profile needs none");
+        return;
+    }
+    if (facts->user_id)
+        snprintf(
+            fix, sizeof(fix),
+            "core-api answers \"issuer\": {\"%s\": \"...\"} for this user; or, where it is the same for everybody, "
+            "issuer.parameters = %s=... (docs/issuers/%s.md)",
+            first, first, profile);
+    else
+        snprintf(fix, sizeof(fix),
+                 "add --user USER to ask core-api; or issuer.parameters = %s=... where it is the same for everybody "
+                 "(docs/issuers/%s.md)",
+                 first, profile);
+    add(findings, "parameters", facts->user_id ? FAIL : WARN, fix, "missing: %s%s%s", origins.missing,
+        there[0] ? "; " : "", there);
+}
+
+enum issuer_call issuer_findings_call(const struct issuer_profile *profile, const struct issuer_parameters *known)
+{
+    static const enum issuer_call calls[] = {ISSUER_LOOKUP, ISSUER_RETRIEVE};
+    for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+        if (issuer_profile_has(profile, calls[i]) && !issuer_parameters_missing_for(profile, known, calls[i]))
+            return calls[i];
+    return ISSUER_CALLS;
+}
+
+/* ---- the issuer ---- */
+
+/* How the credential file of this profile looks. */
+static void write_form(const struct issuer_findings_facts *facts, char *fix, size_t size)
+{
+    const struct credential_form *form = &facts->profile->credential;
+    snprintf(fix, size,
+             "issuer.credential_file (%s): one line, %s, sent as \"%s...\"; then SIGHUP to the workers. A key of the "
+             "test host is none of the live host. Its rights: docs/issuers/%s.md",
+             facts->issuer.credential_file ? facts->issuer.credential_file : "not set",
+             form->is_base64 ? "name:password (it is encoded by the worker)" : "the key and nothing else", form->prefix,
+             facts->profile->name);
+}
+
+/* The peer's words, unless our credential may be among them: ": code: words", or "". */
+static void write_words(const struct issuer_findings_facts *facts, const struct http_call *call,
+                        const struct issuer_words *words, char *text, size_t size)
+{
+    const char *code = issuer_words_code(words), *secret = facts->issuer_header, *detail = words->detail;
+    bool is_credential = call->status == 401 || call->status == 403;
+    const char *value = secret ? strrchr(secret, ' ') : NULL;
+    if (is_credential || (value && value[1] && strstr(detail, value + 1)))
+        detail = "";
+    snprintf(text, size, "%s%s%s%s", code[0] ? ": " : "", code, detail[0] ? ": " : "", detail);
+}
+
+static void add_reached(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+                        const struct http_call *call)
+{
+    add(findings, "issuer", OK, NULL, "%s answered in %" PRId64 " ms", facts->issuer.url, call->took_us / 1000);
+}
+
+static void add_accepted(struct issuer_findings *findings, const struct issuer_findings_facts *facts)
+{
+    if (facts->issuer.credential_file)
+        add(findings, "credential", OK, NULL, "accepted: %s", facts->issuer.credential_file);
+    else
+        add(findings, "credential", NOTE, NULL, "none is configured, and the issuer asks for none");
+}
+
+static void add_refused_credential(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+                                   const struct http_call *call, const struct issuer_words *words)
+{
+    char fix[FIX_SIZE], text[FOUND_SIZE];
+    write_form(facts, fix, sizeof(fix));
+    write_words(facts, call, words, text, sizeof(text));
+    add(findings, "credential", FAIL, fix, "refused: the issuer answered %d%s%s", call->status, text,
+        call->status == 403 ? " (it may know the key, and not allow it this)" : "");
+}
+
+/* Why an answer that does not fit came, by its status. */
+static const char *fix_of_status(int status)
+{
+    if (status >= 300 && status < 400)
+        return "issuer.url must be the final address: redirects are never followed";
+    if (status == 404)
+        return "correct the path of issuer.url, its version included; the issuer's own error would have its own form";
+    if (status == 429)
+        return "nothing is wrong with the settings: wait a moment, and ask again";
+    if (status >= 500)
+        return "it is no setting of the worker: look at the vendor's status page, and ask again";
+    return "look the issuer's words up: a parameter that it does not know (holder, account), another version of its "
+           "API, or another path in issuer.url";
+}
+
+/* The look-up was answered 200. */
+static void add_looked_up(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+                          const struct issuer_lookup *found, const struct outcome *outcome)
+{
+    add_accepted(findings, facts);
+    if (outcome->kind != OUTCOME_EXECUTED)
+        add(findings, "look-up", FAIL,
+            "is issuer.profile the issuer's, and issuer.url its API (no page of a proxy or a console)?",
+            "answered 200 with what the profile %s cannot read: %s", facts->profile->name, outcome->detail);
+    else if (found->live > 0 || found->gone > 0)
+        add(findings, "look-up", FAIL, "ask the issuer: a look-up by reference must show cards of that reference only",
+            "a reference that was never used is answered with a card");
+    else
+        add(findings, "look-up", OK, NULL, "a reference that does not exist is not found, as it should be");
+}
+
+void issuer_findings_add_answer(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+                                enum issuer_call which, const struct http_call *call, const struct issuer_lookup *found,
+                                const struct outcome *outcome)
+{
+    struct issuer_words words;
+    char text[FOUND_SIZE];
+    if (call->result != HTTP_ANSWERED) {
+        add_unanswered(findings, "issuer", "issuer", facts->issuer.url, call);
+        return;
+    }
+    add_reached(findings, facts, call);
+    issuer_words_read(facts->profile, call, &words);
+    write_words(facts, call, &words, text, sizeof(text));
+    bool is_worded = issuer_words_code(&words)[0] || words.detail[0];
+    bool is_about_one = which == ISSUER_RETRIEVE || facts->profile->list.paging == PAGING_ONE_CARD;
+    bool is_no_such = call->status == 404 || (which == ISSUER_RETRIEVE && (call->status == 400 || call->status == 422));
+    if (call->status == 401 || call->status == 403) {
+        add_refused_credential(findings, facts, call, &words);
+    } else if (call->status == 200 && which == ISSUER_LOOKUP) {
+        add_looked_up(findings, facts, found, outcome);
+    } else if (is_about_one && is_no_such && is_worded) {
+        add_accepted(findings, facts);
+        add(findings, "look-up", OK, NULL,
+            "a card that does not exist is not found: right, if these words are about a card and not about the path: "
+            "%d%s",
+            call->status, text);
+    } else if (call->status == 200) {
+        add(findings, "look-up", FAIL, "is issuer.profile the issuer's, and issuer.url its API?",
+            "a card that does not exist is answered with 200");
+    } else {
+        add(findings, "look-up", call->status == 429 ? WARN : FAIL, fix_of_status(call->status),
+            "answered %d%s%s; whether the credential is right does not show", call->status, text,
+            is_worded ? "" : ", without an error of the issuer's form");
+    }
+}
+
+void issuer_findings_add_uncalled(struct issuer_findings *findings, const char *why, const char *fix)
+{
+    add(findings, "issuer", FAIL, fix, "not called: %s", why);
+}
+
+/* ---- the end ---- */
+
+/* Whether this call is built from that parameter. */
+static bool uses(const struct issuer_profile *profile, enum issuer_call which, const char *name)
+{
+    struct issuer_parameters all;
+    for (int i = 0; i < ISSUER_PARAMETERS_MAX; i++)
+        snprintf(all.values[i], sizeof(all.values[i]), "x");
+    for (int i = 0; profile->parameters[i]; i++)
+        if (strcmp(bare_name(profile->parameters[i]), name) == 0)
+            all.values[i][0] = '\0';
+    const char *missing = issuer_parameters_missing_for(profile, &all, which);
+    return missing && strcmp(bare_name(missing), name) == 0;
+}
+
+bool issuer_findings_end(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
+                         enum issuer_call which, const struct issuer_parameters *known)
+{
+    const struct issuer_profile *profile = facts->profile;
+    char unseen[NAMES_SIZE] = "";
+    for (int i = 0; profile->parameters && profile->parameters[i]; i++) {
+        const char *name = bare_name(profile->parameters[i]);
+        if (has_value(profile, known, name) && (which == ISSUER_CALLS || !uses(profile, which, name)))
+            add_name(unseen, name);
+    }
+    add(findings, "not checked", NOTE, NULL, "%s%s%sthe right to make, show and close cards. The first card shows it",
+        unseen[0] ? "whether the issuer takes the values of " : "", unseen, unseen[0] ? "; " : "");
+    json_close_array(&findings->writer);
+    return !findings->text.failed;
+}
