@@ -2475,6 +2475,8 @@ GUARDS = [
         line="    if (flow->card.state == ISSUER_CARD_INACTIVE && step_has_call(flow, ISSUER_ACTIVATE))\n",
         becomes="    if (false)\n",
         test="e2e/a card is active before it is linked or it must go",
+    ),
+    dict(
         name="a check of the issuer shows no words of a peer in which our credential may be",
         file="worker/issuer_findings.c",
         line="if (is_credential || (value && value[1] && strstr(detail, value + 1)))",
