@@ -1034,7 +1034,7 @@ GUARDS = [
     ),
     dict(
         name="a question comes up also where the key lives for ever",
-        file="worker/flow_verdict.c",
+        file="worker/flow.c",
         line="    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : QUESTION_LIFETIME_MS;",
         becomes="    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : INT64_MAX - QUESTION_LIFETIME_MS;",
         test="unit/flow_verdict",
@@ -1721,8 +1721,8 @@ GUARDS = [
     dict(
         name="a look-up that cannot be read is a question in the end",
         file="worker/flow_verdict.c",
-        line='    if (is_open && purpose == STEP_LOOKUP && is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
-        becomes='    if (false && is_long_unknown(flow, now_ms))',
+        line='    if (is_open && purpose == STEP_LOOKUP && flow_is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
+        becomes='    if (false && flow_is_long_unknown(flow, now_ms))',
         test='e2e/an unreadable look up',
     ),
     dict(
