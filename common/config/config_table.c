@@ -114,8 +114,8 @@ const struct config_option config_options[] = {
      .programs = WORKER | CTL,
      .help = "Whose API the worker speaks to the issuer: generic is our own. Defaults of other options depend on it."},
     {"issuer", "parameters", OPTION_TEXT, TO(issuer.parameters), .programs = WORKER,
-     .help = "What the issuer must be told with every card, as name=value with blanks between; the names depend on "
-             "issuer.profile."},
+     .help = "What the issuer must be told with every card, as name=value with blanks between, or "
+             "name=\"value with blanks\"; the names depend on issuer.profile."},
     {"issuer", "url", OPTION_URL, TO(issuer.url), .programs = WORKER,
      .help = "Where the issuer is. Required by the worker."},
     {"issuer", "credential_file", OPTION_FILE, TO(issuer.credential_file), .credential = "issuer_credential",
