@@ -230,7 +230,6 @@ void dialect_take(struct sandbox_call *call, const struct dialect_order *order)
         return;
     bool takes_key = call->fault->is_at_work && order->card.key.length &&
                      !ledger_key_find(sandbox->ledger, order->card.key, sandbox_now_ms(sandbox));
-    buf_reset(&sandbox->altered);
     if (takes_key && !ledger_key_put(sandbox->ledger,
                                      &(struct ledger_answer){.key = order->card.key, .fingerprint = order->fingerprint},
                                      sandbox_now_ms(sandbox)))

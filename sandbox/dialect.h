@@ -6,7 +6,7 @@
  *
  *     static void create(struct sandbox *sandbox, struct http_request *request)
  *     {
- *         struct dialect_order order = {.body = request->body};
+ *         struct dialect_order order = {.card.body = request->body};
  *         const char *wrong = read_create(sandbox, request, &order);    reads what it can, also of a bad body
  *         struct sandbox_call call;
  *         if (dialect_begin(&call, sandbox, request, CALL_CREATE, &order)) {
@@ -18,8 +18,8 @@
  *         sandbox_call_finish(&call);
  *     }
  *
- * Calls that change nothing (lookup, reveal, retrieve) write their answer into sandbox->body and call.status between
- * dialect_begin() and sandbox_call_finish(); they set call.card, where the answer is about one card.
+ * Calls that change nothing (lookup, reveal, retrieve) write their answer with dialect_begin_answer() between the two;
+ * they set call.answer.card where the answer is about one card.
  *
  * dialect_begin() counts and notes the call, finds its fault, and checks the credential. False: there is nothing left to
  * do but sandbox_call_finish(). Scripted faults then work without a line in the dialect: `status` and its like use

@@ -210,6 +210,7 @@ static void finish_step(struct flow *flow)
 {
     struct flow_verdict verdict = flow_steps[flow->step].read(flow, &flow->outcome);
     http_call_forget(&flow->call); /* it may hold a card number, and waiting attempts should be small */
+    event_parameters_hide(&flow->parameters, flow->outcome.detail);
     count_step(flow);
     if (flow->holds_ticket)
         leave_target(flow, &verdict);

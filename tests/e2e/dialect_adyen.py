@@ -198,6 +198,7 @@ def a_walk_by_offsets_sees_rows_twice_and_may_miss_one(world):
                  "rows have moved: one is seen twice")
     last = page(world, "?limit=2&offset=4")
     assert_equal((references(last), last["hasNext"]), (["event-1"], False))
+    assert_equal([page(world, "?limit=%d" % limit)["hasNext"] for limit in (4, 5)], [True, False], "it just fits")
     assert_equal(references(page(world, "?limit=100")), ["event-%d" % number for number in (5, 4, 3, 2, 1)])
     assert_equal((references(page(world, "?offset=5")), references(page(world, user="bob"))), ([], ["event-b"]))
     box.fault("lookup", "skip_row", count=1, skip=1)

@@ -1,6 +1,7 @@
 // clients.js PROFILE CONFIG: the vendor's own SDK as a client of issuing-sandbox --issuer=PROFILE. CONFIG is JSON: the
-// URLs `issuer`, `core` and `control`, and the `credential` that the sandbox wants. Prints a JSON object a line: {story,
-// complaints} for a story, which is named by its sentence and fails by throwing, and {answer} for what the sandbox said.
+// URLs `issuer`, `core` and `control`, and the `credential` that the sandbox wants. Prints a JSON object a line:
+// {story, complaints} for a story, which is named by its sentence and fails by throwing, and {answer} for what the
+// sandbox said.
 'use strict';
 const { randomUUID } = require('node:crypto');
 
@@ -32,7 +33,8 @@ async function control(path, body) {
 
 const fault = (rule) => control('/faults', { target: 'issuer', count: 1, ...rule });
 
-// The parameters of a user whom no other story has: core-api answers them, and the issuer knows that holder from then on.
+// The parameters of a user whom no other story has: core-api answers them, and the issuer knows that holder from then
+// on.
 let users = 0;
 async function parameters() {
   users++;
@@ -54,7 +56,6 @@ async function tell(stories) {
       await story();
     } catch (error) {
       row.complaints = String(error.stack || error).split('\n');
-      process.exitCode = 1;
     }
     console.log(JSON.stringify(row));
   }

@@ -1,8 +1,8 @@
 """The worker's requests against those of the vendors' own SDKs: method, path, query, credential, headers and body, both
 byte for byte and decoded. A request is a dict: method, target, headers (names in lower case), body.
 
-Byte for byte means: after the differences in ALLOWED are taken out. Each of them is a choice of an SDK that the vendor's
-server reads alike; an entry that no request needs is a failure, so that the list stays true.
+Byte for byte means: after the differences in ALLOWED are taken out. Each of them is a choice of an SDK, and its vendor
+reads both alike. An entry that no request needs is a failure, so that the list stays true.
 """
 import copy
 import json

@@ -112,8 +112,8 @@ def pointers(table):
         yield types["card"], card["number"], "string"
     if table.get("revealed_number"):
         yield types["revealed"], table["revealed_number"], "string"
-    yield types["list"], table["list"], "Array<%s>" % types["row"]
-    yield types["list"], table["more"], "boolean"
+    yield types["list"], table["list"]["cards"], "Array<%s>" % types["row"]
+    yield types["list"], table["list"]["more"], "boolean"
     if types["error"]:
         for pointer in [*table["error_codes"], table["error_detail"]]:
             yield types["error"], pointer, None
@@ -184,7 +184,7 @@ def judge(found, lines, output):
     complained = {}
     stray = []
     for row in output.splitlines():
-        match = re.match(r"(\w+\.ts)\((\d+),\d+\): (error .*)", row)
+        match = re.match(r"types/(\w+\.ts)\((\d+),\d+\): (error .*)", row)
         where = match and (match[1], int(match[2]))
         if where in lines:
             complained[where] = match[3]

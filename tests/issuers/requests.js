@@ -1,24 +1,34 @@
-// requests.js VALUES: makes the calls of the worker's profiles by the vendors' own SDKs, each against a recorder on
+// requests.js VALUES MEMOS: makes the calls of the worker's profiles by the vendors' own SDKs against a recorder on
 // 127.0.0.1, and prints what arrived there: one JSON object a line, {profile, call, method, target, headers, body}.
-// VALUES is the JSON that issuer_requests.c prints under that name.
+// VALUES is the JSON that issuer_requests.c prints under that name; MEMOS are further creates, by the name of the call.
 //
 // What is called here, and with which members, is written from the vendors' references, not from the profiles.
 'use strict';
 const http = require('node:http');
 const sdk = require('./sdk');
 
-const values = JSON.parse(process.argv[2]);
+const [values, memos] = process.argv.slice(2).map((text) => JSON.parse(text));
+
+// One call for each memo. An empty one is none.
+const withMemos = (create) => Object.fromEntries(
+  Object.entries(memos).map(([call, memo]) => [call, () => create(memo || undefined)]));
 
 function stripe(url) {
-  const { cards } = sdk.stripe(url, values.credential, values.stripe.stripe_account).issuing;
-  const { cardholder, currency, card, replaces, cursor } = values.stripe;
-  const metadata = { issuing_reference: values.event, memo: values.memo, program: values.program };
-  const create = { cardholder, currency, type: 'virtual', status: 'active', metadata };
+  const { cardholder, currency, stripe_account, card, replaces, cursor } = values.stripe;
+  const { cards } = sdk.stripe(url, values.credential, stripe_account).issuing;
+  const plain = sdk.stripe(url, values.credential).issuing.cards;
+  const body = (memo, program) => ({
+    cardholder, currency, type: 'virtual', status: 'active',
+    metadata: { issuing_reference: values.event, memo, program },
+  });
+  const full = body(values.memo, values.program);
   const list = { cardholder, type: 'virtual', created: { gte: values.since_unix }, limit: 10 };
   const key = (suffix = '') => ({ idempotencyKey: values.event + suffix });
   return {
-    create_new: () => cards.create(create, key()),
-    create_reissue: () => cards.create({ ...create, replacement_for: replaces, replacement_reason: 'damaged' }, key()),
+    create_new: () => cards.create(full, key()),
+    create_reissue: () => cards.create({ ...full, replacement_for: replaces, replacement_reason: 'damaged' }, key()),
+    create_plain: () => plain.create(body(), key()),
+    ...withMemos((memo) => cards.create(body(memo, values.program), key())),
     lookup: () => cards.list(list),
     lookup_next: () => cards.list({ ...list, starting_after: cursor }),
     activate: () => cards.update(card, { status: 'active' }, key(':activate')),
@@ -32,16 +42,20 @@ function stripe(url) {
 function lithic(url) {
   const { cards } = sdk.lithic(url, values.credential);
   const { account_token, card_program_token, card, replaces, cursor } = values.lithic;
-  const create = {
-    type: 'VIRTUAL', state: 'OPEN', account_token, card_program_token, memo: values.event,
+  const body = (program) => ({
+    type: 'VIRTUAL', state: 'OPEN', account_token, card_program_token: program,
+    memo: values.event, // so that a request's own memo is not sent
     'Idempotency-Key': values.event,
-  };
+  });
+  const full = body(card_program_token);
   const list = { memo: values.event, begin: values.since_rfc3339, page_size: 20 };
   return {
-    create_new: () => cards.create(create),
+    create_new: () => cards.create(full),
     create_reissue: () => cards.create({
-      ...create, replacement_for: replaces, replacement_substatus: 'END_USER_REQUEST',
+      ...full, replacement_for: replaces, replacement_substatus: 'END_USER_REQUEST',
     }),
+    create_plain: () => cards.create(body()),
+    ...withMemos(() => cards.create(full)),
     lookup: () => cards.list(list),
     lookup_next: () => cards.list({ ...list, starting_after: cursor }),
     cancel: () => cards.update(card, { state: 'CLOSED' }),
@@ -54,25 +68,24 @@ function lithic(url) {
 function adyen(url) {
   const { cards, accounts } = sdk.adyen(url + '/bcl/v2', values.credential);
   const { balanceAccountId, issuingCountryCode, cardholderName, brand, brandVariant, phone } = values.adyen;
-  const { card, replaces, cursor } = values.adyen;
-  const create = {
-    type: 'card', balanceAccountId, issuingCountryCode, reference: values.event, description: values.memo,
-    status: 'active',
-    card: {
-      cardholderName, brand, brandVariant, formFactor: 'virtual',
-      authentication: { phone: { type: 'mobile', number: phone } },
-    },
-  };
-  const close = (statusComment) => ({ status: 'closed', statusReason: 'other', statusComment });
+  const { card, replaces } = values.adyen;
+  const create = (description, authentication) => cards.createPaymentInstrument({
+    type: 'card', balanceAccountId, issuingCountryCode, reference: values.event, description, status: 'active',
+    card: { cardholderName, brand, brandVariant, formFactor: 'virtual', authentication },
+  }, { idempotencyKey: values.event });
+  const authentication = { phone: { type: 'mobile', number: phone } };
+  const close = { status: 'closed', statusReason: 'other', statusComment: values.adyen.close_comment };
   return {
-    create_new: () => cards.createPaymentInstrument(create, { idempotencyKey: values.event }),
-    create_reissue: () => cards.createPaymentInstrument(create, { idempotencyKey: values.event }),
+    create_new: () => create(values.memo, authentication),
+    create_reissue: () => create(values.memo, authentication),
+    create_plain: () => create(),
+    ...withMemos((memo) => create(memo, authentication)),
     lookup: () => accounts.getPaymentInstrumentsLinkedToBalanceAccount(balanceAccountId, undefined, 50),
-    lookup_next: () => accounts.getPaymentInstrumentsLinkedToBalanceAccount(balanceAccountId, Number(cursor), 50),
+    lookup_next: () => accounts.getPaymentInstrumentsLinkedToBalanceAccount(balanceAccountId, 50, 50),
     activate: () => cards.updatePaymentInstrument(card, { status: 'active' }),
     reveal: () => cards.getPanOfPaymentInstrument(card),
-    cancel: () => cards.updatePaymentInstrument(card, close('not linked')),
-    retire: () => cards.updatePaymentInstrument(replaces, close('replaced')),
+    cancel: () => cards.updatePaymentInstrument(card, close),
+    retire: () => cards.updatePaymentInstrument(replaces, close),
     retrieve: () => cards.getPaymentInstrument(card),
   };
 }

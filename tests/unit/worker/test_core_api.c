@@ -334,6 +334,55 @@ START_TEST(what_does_not_fit_is_no_call)
 }
 END_TEST
 
+/* ---- what core-api tells of the user, for the issuer ---- */
+
+#define ALLOWED(object) "{\"eligible\":true,\"issuer\":" object "}"
+
+START_TEST(parameters_are_read_beside_either_answer)
+{
+    profile = &issuer_stripe;
+    check(200, ALLOWED("{\"cardholder\":\"ich_1\",\"other\":\"x\"}"));
+    ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
+    ck_assert(eligibility.has_parameters);
+    ck_assert_str_eq(issuer_parameters_value(profile, &eligibility.parameters, "cardholder"), "ich_1");
+    check(200, "{\"eligible\":false,\"reason\":\"blocked\",\"issuer\":{\"cardholder\":\"ich_2\"}}");
+    ck_assert_int_eq(outcome.kind, OUTCOME_REFUSED);
+    ck_assert_str_eq(outcome.code, "blocked");
+    ck_assert_str_eq(issuer_parameters_value(profile, &eligibility.parameters, "cardholder"), "ich_2");
+    check(200, "{\"eligible\":true}");
+    ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
+    ck_assert(!eligibility.has_parameters);
+    check(404, "{\"issuer\":{\"cardholder\":\"ich_3\"}}");
+    ck_assert_str_eq(outcome.code, "user_not_found");
+    ck_assert(!eligibility.has_parameters);
+}
+END_TEST
+
+/* A holder that is cut, or of another type, is not the user's: nothing may be sent for it. */
+static const char *const broken[] = {
+    ALLOWED("[]"),
+    ALLOWED("null"),
+    ALLOWED("\"ich_1\""),
+    ALLOWED("{\"cardholder\":1}"),
+    ALLOWED("{\"cardholder\":\"\"}"),
+    ALLOWED("{\"cardholder\":\"a\\nb\"}"),
+    ALLOWED("{\"card-holder\":\"x\"}"),
+    "{\"eligible\":false,\"issuer\":[]}",
+};
+
+START_TEST(parameters_that_break_their_limits_make_the_answer_unreadable)
+{
+    profile = &issuer_stripe;
+    check(200, broken[_i]);
+    ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
+    ck_assert_str_eq(outcome.code, "core_unreadable");
+    profile = &issuer_generic; /* has none, and ignores the member */
+    check(200, broken[_i]);
+    ck_assert_int_ne(outcome.kind, OUTCOME_UNKNOWN);
+    ck_assert(!eligibility.has_parameters);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core_api");
@@ -355,6 +404,8 @@ int main(void)
     tcase_add_test(tcase, an_unlink_names_the_card_and_has_a_key_of_its_own);
     tcase_add_test(tcase, only_a_core_api_without_the_link_ends_an_unlink);
     tcase_add_test(tcase, what_does_not_fit_is_no_call);
+    tcase_add_test(tcase, parameters_are_read_beside_either_answer);
+    tcase_add_loop_test(tcase, parameters_that_break_their_limits_make_the_answer_unreadable, 0, ARRAY_SIZE(broken));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

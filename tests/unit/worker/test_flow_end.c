@@ -1,6 +1,7 @@
 /* The row of an event is all that the next attempt knows. An end that forgets an unknown outcome, gives back an attempt
  * that counts, or drops a held end, makes a second card or a false answer out of a fault. */
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,43 @@ START_TEST(a_completed_reissue_replaces_the_old_card)
 }
 END_TEST
 
+/* The old card of a reissue could not be closed: COMPLETED all the same, and the operators see it. */
+START_TEST(a_completion_with_a_note_says_what_the_issuer_said)
+{
+    flow.step = STEP_RETIRE;
+    flow.is_saved = true;
+    set_outcome("issuer_http_403", "not this card");
+    struct write_end end = build((struct flow_verdict){.kind = FLOW_COMPLETE, .code = "retire_refused"});
+    ck_assert_int_eq(end.status, OUTBOX_COMPLETED);
+    ck_assert_str_eq(end.reason_code, "");
+    ck_assert_str_eq(end.cause, "retire_refused");
+    ck_assert_str_eq(end.detail, "issuer_http_403: not this card");
+    ck_assert_str_eq(end.last_error, "retire: retire_refused: issuer_http_403: not this card");
+    ck_assert_int_eq(write_end_kind(&end), WRITE_END);
+    ck_assert_int_eq(flow_end_level(&flow, &end), LOG_WARNING);
+    end = build((struct flow_verdict){.kind = FLOW_COMPLETE}); /* closed at last */
+    ck_assert(!end.cause[0] && !end.last_error[0]);
+    ck_assert_int_eq(flow_end_level(&flow, &end), LOG_DEBUG);
+}
+END_TEST
+
+START_TEST(a_card_that_was_seen_keeps_its_outcome_unknown)
+{
+    flow.step = STEP_REVEAL;
+    flow.unknown = flow.card_is_seen = true;
+    struct write_end end = build((struct flow_verdict){.kind = FLOW_FAIL, .code = "reveal_refused"});
+    ck_assert(end.unknown && !end.clear_sent);
+}
+END_TEST
+
+START_TEST(an_end_over_an_unknown_outcome_needs_a_look_up_or_the_card)
+{
+    flow.step = STEP_REVEAL;
+    flow.unknown = true;
+    (void)build((struct flow_verdict){.kind = FLOW_FAIL, .code = "reveal_refused"}); /* an assertion fails */
+}
+END_TEST
+
 START_TEST(a_saved_card_that_was_cancelled_is_marked_so)
 {
     flow.is_saved = flow.was_cancelled = true;
@@ -176,6 +214,9 @@ int main(void)
     tcase_add_test(tcase, a_failure_has_its_reason_and_the_peers_answer_as_its_cause);
     tcase_add_test(tcase, the_usual_end_has_nothing_beside_its_status);
     tcase_add_test(tcase, a_completed_reissue_replaces_the_old_card);
+    tcase_add_test(tcase, a_completion_with_a_note_says_what_the_issuer_said);
+    tcase_add_test(tcase, a_card_that_was_seen_keeps_its_outcome_unknown);
+    tcase_add_test_raise_signal(tcase, an_end_over_an_unknown_outcome_needs_a_look_up_or_the_card, SIGABRT);
     tcase_add_test(tcase, a_saved_card_that_was_cancelled_is_marked_so);
     tcase_add_test(tcase, only_a_completion_with_nothing_to_add_is_written_by_the_short_statement);
     suite_add_tcase(suite, tcase);

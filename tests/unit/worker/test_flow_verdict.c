@@ -288,6 +288,102 @@ START_TEST(used_up_attempts_end_an_event_only_when_its_outcome_is_known)
 }
 END_TEST
 
+/* The steps of a profile that activates, reveals, retires and verifies. asks_for: CHECK only asks for the parameters of
+ * that step. */
+static const struct {
+    enum flow_step step, asks_for, verifies;
+    bool unknown, is_saved, is_expired;
+    enum flow_verdict_kind exhausted;
+    const char *exhausted_code;
+    enum flow_verdict_kind refused; /* three times, with other events answered well */
+    const char *refused_code;
+} purposes[] = {
+    {STEP_ACTIVATE, STEP_COUNT, STEP_COUNT, true, false, false, FLOW_FAIL, "attempts_exhausted", FLOW_FAIL,
+     "issuer_http_403"},
+    {STEP_REVEAL, STEP_COUNT, STEP_COUNT, true, false, false, FLOW_FAIL, "attempts_exhausted", FLOW_FAIL,
+     "reveal_refused"},
+    {STEP_RETIRE, STEP_COUNT, STEP_COUNT, false, true, false, FLOW_COMPLETE, "retire_refused", FLOW_COMPLETE,
+     "retire_refused"},
+    {STEP_VERIFY, STEP_COUNT, STEP_RETIRE, false, true, false, FLOW_COMPLETE, "retire_refused", FLOW_COMPLETE,
+     "retire_refused"},
+    {STEP_CHECK, STEP_RETIRE, STEP_COUNT, false, true, false, FLOW_COMPLETE, "retire_refused", FLOW_COMPLETE,
+     "retire_refused"},
+    {STEP_VERIFY, STEP_COUNT, STEP_CANCEL, true, false, false, FLOW_FAIL, "attempts_exhausted", FLOW_FAIL,
+     "cancel_failed"},
+    {STEP_CHECK, STEP_LOOKUP, STEP_COUNT, true, false, false, FLOW_RETRY, NULL, FLOW_DEFER, NULL},
+    {STEP_CHECK, STEP_LOOKUP, STEP_COUNT, true, false, true, FLOW_FAIL, "outcome_unknown", FLOW_FAIL,
+     "outcome_unknown"},
+};
+
+static void take_purpose(int i)
+{
+    flow.step = purposes[i].step;
+    flow.asks_for = purposes[i].asks_for;
+    flow.verifies = purposes[i].verifies;
+    flow.unknown = purposes[i].unknown;
+    flow.is_saved = purposes[i].is_saved;
+    flow.sent_age_ms = purposes[i].is_expired ? 24 * HOUR : HOUR;
+    if (purposes[i].asks_for == STEP_LOOKUP)
+        flow.lookup_reason = LOOKUP_EXHAUSTED;
+}
+
+START_TEST(a_step_that_fails_to_the_end_ends_as_its_purpose_does)
+{
+    take_purpose(_i);
+    flow.attempt = 10;
+    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_ANSWERED};
+    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_unreadable");
+    struct flow_verdict verdict = settle(FLOW_RETRY);
+    ck_assert_int_eq(verdict.kind, purposes[_i].exhausted);
+    if (purposes[_i].exhausted_code)
+        ck_assert_str_eq(verdict.code, purposes[_i].exhausted_code);
+}
+END_TEST
+
+START_TEST(an_outage_ends_no_step)
+{
+    take_purpose(_i);
+    flow.attempt = 10;
+    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
+    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_503");
+    enum flow_verdict_kind kind = settle(FLOW_RETRY).kind;
+    ck_assert(kind == FLOW_DEFER || kind == FLOW_RETRY);
+}
+END_TEST
+
+START_TEST(a_third_refusal_of_a_step_ends_as_its_purpose_does)
+{
+    take_purpose(_i);
+    refuse(403);
+    flow.step = purposes[_i].step;
+    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_403");
+    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "issuer_http_403");
+    flow.deferral_count = 1;
+    ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_DEFER);
+    flow.deferral_count = 2;
+    struct target *target = flow.step == STEP_CHECK ? &peers.core.target : &peers.issuer.target;
+    target->good[flow.step].last = (struct target_answer){.event_id = another, .at_ms = flow.claimed_ms};
+    struct flow_verdict verdict = settle(FLOW_DEFER);
+    ck_assert_int_eq(verdict.kind, purposes[_i].refused);
+    if (purposes[_i].refused_code)
+        ck_assert_str_eq(verdict.code, purposes[_i].refused_code);
+}
+END_TEST
+
+/* A credential that may not close cards refuses every event, so there is no evidence, and the user has the card. */
+START_TEST(a_retire_that_is_refused_to_everybody_ends_too)
+{
+    take_purpose(2);
+    refuse(403);
+    flow.step = STEP_RETIRE;
+    flow.deferral_count = 2;
+    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_403");
+    ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_COMPLETE);
+    take_purpose(1); /* a number that nobody may read stops no event for good */
+    ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_DEFER);
+}
+END_TEST
+
 START_TEST(an_end_that_is_decided_passes_unchanged)
 {
     static const enum flow_verdict_kind kinds[] = {FLOW_GO, FLOW_COMPLETE, FLOW_REJECT, FLOW_FAIL, FLOW_DROP};
@@ -319,6 +415,10 @@ int main(void)
     tcase_add_loop_test(tcase, a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_ever, 0, 2);
     tcase_add_loop_test(tcase, an_outcome_that_no_look_up_tells_is_a_question_after_a_day_where_the_key_lives_for_ever, 0, 2);
     tcase_add_loop_test(tcase, used_up_attempts_end_an_event_only_when_its_outcome_is_known, 0, ARRAY_SIZE(exhausted));
+    tcase_add_loop_test(tcase, a_step_that_fails_to_the_end_ends_as_its_purpose_does, 0, ARRAY_SIZE(purposes));
+    tcase_add_loop_test(tcase, an_outage_ends_no_step, 0, ARRAY_SIZE(purposes));
+    tcase_add_loop_test(tcase, a_third_refusal_of_a_step_ends_as_its_purpose_does, 0, ARRAY_SIZE(purposes));
+    tcase_add_test(tcase, a_retire_that_is_refused_to_everybody_ends_too);
     tcase_add_loop_test(tcase, an_end_that_is_decided_passes_unchanged, 0, 5);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

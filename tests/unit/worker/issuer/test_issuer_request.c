@@ -10,6 +10,7 @@
 #include "common/json/json_strict.h"
 #include "golden_requests.h"
 #include "suite.h"
+#include "worker/issuer/profile_rows.h"
 
 static struct http_call call;
 
@@ -202,6 +203,41 @@ START_TEST(only_a_create_whose_key_is_not_trusted_is_never_sent_twice)
 }
 END_TEST
 
+/* A table that no vendor has, with objects between other members, and rows that are left out. */
+static const struct issuer_field nested[] = {
+    TEXT("a/b", "1"),
+    FIELD("a/c/d", FROM_MEMO, .when = IF_GIVEN),
+    TEXT("a/c/d2", "with d", .when = WITH_LAST),
+    TEXT("a/c/e", "2"),
+    TEXT("a/f", "3"),
+    TEXT("ab", "4"),
+    FIELD("o/p/q", FROM_PROGRAM, .when = IF_GIVEN),
+    TEXT("h/i/j", "5"),
+    TEXT("h/k", "6"),
+    {0},
+};
+
+START_TEST(objects_open_and_close_as_their_rows_stand)
+{
+    struct issuer_profile profile = {.calls[ISSUER_CREATE] = {.method = "POST", .path = "/x", .body = nested}};
+    struct outbox_payload payload = {0};
+    struct issuer_subject subject = {.base = "https://x.example", .payload = &payload};
+    profile.calls[ISSUER_CREATE].encoding = ENCODING_JSON;
+    ck_assert(issuer_build(&profile, ISSUER_CREATE, &subject, &call));
+    ck_assert_str_eq(call.body.bytes, "{\"a\":{\"b\":\"1\",\"c\":{\"e\":\"2\"},\"f\":\"3\"},\"ab\":\"4\","
+                                      "\"h\":{\"i\":{\"j\":\"5\"},\"k\":\"6\"}}");
+    payload = (struct outbox_payload){.has_memo = true, .memo = "m", .has_program = true, .program = "p"};
+    ck_assert(issuer_build(&profile, ISSUER_CREATE, &subject, &call));
+    ck_assert_str_eq(call.body.bytes,
+                     "{\"a\":{\"b\":\"1\",\"c\":{\"d\":\"m\",\"d2\":\"with d\",\"e\":\"2\"},\"f\":\"3\"},\"ab\":\"4\","
+                     "\"o\":{\"p\":{\"q\":\"p\"}},\"h\":{\"i\":{\"j\":\"5\"},\"k\":\"6\"}}");
+    profile.calls[ISSUER_CREATE].encoding = ENCODING_FORM;
+    ck_assert(issuer_build(&profile, ISSUER_CREATE, &subject, &call));
+    ck_assert_str_eq(call.body.bytes,
+                     "a[b]=1&a[c][d]=m&a[c][d2]=with%20d&a[c][e]=2&a[f]=3&ab=4&o[p][q]=p&h[i][j]=5&h[k]=6");
+}
+END_TEST
+
 START_TEST(a_time_before_1970_is_1970)
 {
     struct issuer_parameters parameters = {.values = {"ich_1", "eur"}};
@@ -226,6 +262,7 @@ int main(void)
     tcase_add_test(tests, a_call_that_lacks_what_it_must_have_is_not_built);
     tcase_add_test(tests, a_reissue_names_the_old_card_or_is_not_sent);
     tcase_add_test(tests, only_a_create_whose_key_is_not_trusted_is_never_sent_twice);
+    tcase_add_test(tests, objects_open_and_close_as_their_rows_stand);
     tcase_add_test(tests, a_time_before_1970_is_1970);
     suite_add_tcase(suite, tests);
     return suite_run(suite);

@@ -7,7 +7,7 @@ import json
 import urllib.parse
 
 import client
-from harness import assert_equal, assert_true, test, wait_until
+from harness import assert_equal, assert_true, slow, test, wait_until
 
 HOUR_MS = 3600000
 KEY = "sk_test_of_the_sandbox"
@@ -176,6 +176,7 @@ def stripe_says_that_a_key_is_in_use_until_its_late_execution(world):
     assert_equal(cards_made(world), 2, "cards")
 
 
+@slow
 @test
 def stripe_keeps_a_late_refusal(world):
     start(world)
@@ -211,6 +212,7 @@ def stripe_lists_a_holders_cards_newest_first_in_pages(world):
         assert_equal((answer.status, error(answer)[3]), (400, param), text)
 
 
+@slow
 @test
 def stripe_refuses_what_it_does_not_know(world):
     start(world)
@@ -238,6 +240,7 @@ def stripe_refuses_what_it_does_not_know(world):
     assert_equal(error(get(world, "/v1/issuing/strange"))[0], 404, "a strange path")
 
 
+@slow
 @test
 def stripe_wants_its_credential_and_a_version(world):
     start(world)
@@ -251,6 +254,7 @@ def stripe_wants_its_credential_and_a_version(world):
     assert_equal(get(world, CARDS, {"Authorization": HEADERS["Authorization"]}).status, 400, "no version")
 
 
+@slow
 @test
 def stripe_replaces_a_card_and_leaves_the_old_one_as_it_is(world):
     start(world)
@@ -260,6 +264,7 @@ def stripe_replaces_a_card_and_leaves_the_old_one_as_it_is(world):
     assert_equal(get(world, "%s/%s" % (CARDS, old)).json()["status"], "active", "the old card")
 
 
+@slow
 @test
 def stripe_faults_change_the_members_of_its_own_answers(world):
     start(world)
@@ -311,6 +316,7 @@ def the_control_listener_tells_the_issuer_of_a_holder(world):
         assert_equal(answer.status, 400, repr(body))
 
 
+@slow
 @test
 def the_ledger_counts_the_live_cards_of_a_reference(world):
     start(world)

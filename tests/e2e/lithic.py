@@ -7,7 +7,7 @@ import datetime
 import uuid
 
 import client
-from harness import assert_equal, assert_true, test
+from harness import assert_equal, assert_true, slow, test
 
 HOUR_MS = 3600000
 KEY = "a-key-of-the-api"
@@ -77,6 +77,7 @@ def lithic_makes_a_card_and_shows_its_number_at_once(world):
     assert_true("pan" not in page(world, "memo=" + event(1))["data"][0], "no number in a list")
 
 
+@slow
 @test
 def lithic_shows_no_number_to_a_program_that_may_not_see_it(world):
     start(world, "--hide-numbers")
@@ -100,6 +101,7 @@ def lithic_finds_cards_whose_memo_only_contains_the_text(world):
     assert_equal(len(page(world, "page_size=100")["data"]), 5, "all")
 
 
+@slow
 @test
 def lithic_lists_by_time_and_refuses_a_time_that_is_none(world):
     start(world)
@@ -130,6 +132,7 @@ def lithic_keeps_the_first_answer_of_a_key_without_a_mark(world):
     assert_equal(world.sandbox.summary()["references_with_two_live_cards"], 1, "and there are two cards")
 
 
+@slow
 @test
 def lithic_makes_a_second_card_where_keys_are_ignored(world):
     start(world, "--ignore-keys")
@@ -155,6 +158,7 @@ def lithic_wants_a_key_that_is_a_uuid_and_an_account_that_it_knows(world):
     assert_equal(call(world, "POST", "/v1/cards", {**good, "spend_limit": 5}, event(1)).status, 200, "more members")
 
 
+@slow
 @test
 def lithic_closes_a_card_for_ever(world):
     start(world)
@@ -172,6 +176,7 @@ def lithic_closes_a_card_for_ever(world):
     assert_equal(kinds[:4], ["create", "activate", "activate", "cancel"], "calls by kind")
 
 
+@slow
 @test
 def lithic_limits_writes_as_its_sandbox_does(world):
     start(world)
@@ -182,6 +187,7 @@ def lithic_limits_writes_as_its_sandbox_does(world):
     assert_equal(create(world, 2).status, 200, "a 429 is not kept")
 
 
+@slow
 @test
 def lithic_wants_its_key_bare(world):
     start(world)
@@ -191,6 +197,7 @@ def lithic_wants_its_key_bare(world):
     assert_equal(call(world, "GET", "/v1/cards").status, 200, "bare")
 
 
+@slow
 @test
 def lithic_executes_late_and_its_faults_change_its_own_members(world):
     start(world)

@@ -1,0 +1,179 @@
+/* The last moment before a create leaves. What is let through here wrongly is a second card. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/suite.h"
+#include "tests/unit/worker/fake_profile.h"
+#include "worker/flow_before.h"
+
+#define SECOND INT64_C(1000)
+#define HOUR (3600 * SECOND)
+#define NOW_MS (100 * HOUR)
+
+static struct config config;
+static struct issuer_profile profile;
+static struct parameters_env parameters;
+static struct flow_env env;
+static struct flow flow;
+static struct outcome outcome;
+static int64_t wall_us;
+
+static void set_up(void)
+{
+    config = (struct config){
+        .issuer = {.timeout_ms = 3 * SECOND, .key_lifetime_ms = 24 * HOUR, .settle_time_ms = 30 * SECOND},
+        .retry = {.max_attempts = 10},
+    };
+    profile = fake_profile;
+    parameters = (struct parameters_env){.profile = &profile};
+    env = (struct flow_env){.config = &config, .parameters = &parameters};
+    flow = (struct flow){.env = &env, .event_id = uuid7_make(), .attempt = 1, .step = STEP_ISSUE};
+    flow.claimed_ms = flow.checked_ms = NOW_MS - SECOND;
+    flow.sent_age_ms = flow.deferred_age_ms = flow.settle_age_ms = -1;
+    int64_t made_ms;
+    ck_assert(uuid7_time_ms(&flow.event_id, &made_ms));
+    wall_us = (made_ms + SECOND) * 1000;
+    flow.wall_offset_us = wall_us - NOW_MS * 1000;
+}
+
+static void sent_before(int64_t age_ms)
+{
+    flow.sent_age_ms = age_ms;
+    flow.unknown = true;
+}
+
+static void expect(enum flow_verdict_kind kind, enum flow_step step, enum lookup_reason reason)
+{
+    struct flow_verdict verdict = flow_before_create(&flow, NOW_MS, wall_us);
+    ck_assert_int_eq(verdict.kind, kind);
+    ck_assert_int_eq(verdict.step, step);
+    ck_assert_int_eq(verdict.reason, reason);
+}
+
+/* A first create leaves, whatever the profile declares. A repeat is looked up first by those profiles that ask for
+ * it, once, and with a key that is not trusted the look-up must settle. */
+START_TEST(a_repeat_is_looked_up_first_where_the_profile_asks_for_it)
+{
+    profile.looks_first = _i & 1;
+    profile.key_is_trusted = !(_i & 2);
+    expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
+    sent_before(HOUR);
+    if (!profile.key_is_trusted)
+        expect(FLOW_GO, STEP_LOOKUP, LOOKUP_BEFORE_SENDING);
+    else if (profile.looks_first)
+        expect(FLOW_GO, STEP_LOOKUP, LOOKUP_FIRST);
+    else
+        expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
+    flow.is_looked_up = true;
+    expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
+}
+END_TEST
+
+START_TEST(past_its_lifetime_a_key_is_looked_up_and_never_sent)
+{
+    profile.looks_first = _i;
+    sent_before(24 * HOUR);
+    expect(FLOW_GO, STEP_LOOKUP, LOOKUP_KEY_EXPIRED);
+    flow.is_looked_up = true; /* by a profile that looks first */
+    expect(FLOW_GO, STEP_LOOKUP, LOOKUP_KEY_EXPIRED);
+    flow.deferred_age_ms = HOUR;
+    expect(FLOW_GO, STEP_LOOKUP, LOOKUP_EXHAUSTED);
+}
+END_TEST
+
+START_TEST(an_event_that_is_older_than_its_key_may_be_is_looked_up_first)
+{
+    sent_before(HOUR);
+    wall_us += 48 * HOUR * 1000;
+    flow.wall_offset_us += 48 * HOUR * 1000;
+    expect(FLOW_GO, STEP_LOOKUP, LOOKUP_BEFORE_SENDING);
+    profile.looks_first = true;
+    expect(FLOW_GO, STEP_LOOKUP, LOOKUP_BEFORE_SENDING);
+}
+END_TEST
+
+START_TEST(an_attempt_too_many_is_looked_up_once_and_to_the_end)
+{
+    profile.looks_first = _i;
+    sent_before(HOUR);
+    flow.attempt = 11;
+    expect(FLOW_GO, STEP_LOOKUP, LOOKUP_EXHAUSTED);
+}
+END_TEST
+
+START_TEST(no_create_leaves_after_a_step_of_a_clock)
+{
+    wall_us += _i ? 1000001 : -1000001;
+    expect(FLOW_DEFER, 0, LOOKUP_NONE);
+    wall_us -= _i ? 2 : -2;
+    expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
+}
+END_TEST
+
+START_TEST(an_old_eligibility_is_asked_for_again)
+{
+    flow.checked_ms = NOW_MS - 3 * SECOND;
+    expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
+    flow.checked_ms--;
+    expect(FLOW_GO, STEP_CHECK, LOOKUP_NONE);
+}
+END_TEST
+
+/* ---- what the call is built from ---- */
+
+static struct flow_verdict before_call(void)
+{
+    return flow_before_call(&flow, NOW_MS, &outcome);
+}
+
+START_TEST(core_api_is_asked_first_and_once)
+{
+    flow.step = STEP_LOOKUP;
+    ck_assert_int_eq(before_call().step, STEP_CHECK);
+    (void)snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "h");
+    ck_assert_int_eq(before_call().step, STEP_CHECK); /* a value of the configuration is no word of core-api */
+    flow.parameters.was_asked = true;
+    ck_assert_int_eq(before_call().kind, FLOW_GO);
+    ck_assert_int_eq(before_call().step, STEP_LOOKUP);
+}
+END_TEST
+
+START_TEST(a_look_up_without_its_holder_is_retried_while_the_key_lives_and_then_a_question)
+{
+    flow.step = STEP_LOOKUP;
+    flow.lookup_reason = LOOKUP_EXHAUSTED;
+    flow.parameters.was_asked = true;
+    sent_before(_i ? 24 * HOUR : HOUR);
+    struct flow_verdict verdict = before_call();
+    ck_assert_int_eq(verdict.kind, _i ? FLOW_FAIL : FLOW_RETRY);
+    ck_assert_str_eq(verdict.code, _i ? "outcome_unknown" : "core_unreadable");
+    ck_assert_str_eq(outcome.detail, "no issuer.holder");
+}
+END_TEST
+
+START_TEST(a_call_without_parameters_needs_nobody)
+{
+    flow.step = STEP_CANCEL;
+    ck_assert_int_eq(before_call().step, STEP_CANCEL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("flow_before");
+    TCase *tcase = tcase_create("flow_before");
+    tcase_add_checked_fixture(tcase, set_up, NULL);
+    tcase_add_loop_test(tcase, a_repeat_is_looked_up_first_where_the_profile_asks_for_it, 0, 4);
+    tcase_add_loop_test(tcase, past_its_lifetime_a_key_is_looked_up_and_never_sent, 0, 2);
+    tcase_add_test(tcase, an_event_that_is_older_than_its_key_may_be_is_looked_up_first);
+    tcase_add_loop_test(tcase, an_attempt_too_many_is_looked_up_once_and_to_the_end, 0, 2);
+    tcase_add_loop_test(tcase, no_create_leaves_after_a_step_of_a_clock, 0, 2);
+    tcase_add_test(tcase, an_old_eligibility_is_asked_for_again);
+    tcase_add_test(tcase, core_api_is_asked_first_and_once);
+    tcase_add_loop_test(tcase, a_look_up_without_its_holder_is_retried_while_the_key_lives_and_then_a_question, 0, 2);
+    tcase_add_test(tcase, a_call_without_parameters_needs_nobody);
+    suite_add_tcase(suite, tcase);
+    return suite_run(suite);
+}
