@@ -34,7 +34,7 @@ static const struct option_row {
     {"--hide-numbers", AT(hides_numbers), OPTION_SWITCH, false, NULL, NULL,
      "the issuer's program may not see card numbers (lithic)"},
     {"--credential-file", AT(credential_file), OPTION_TEXT, false, NULL, "FILE",
-     "the bearer token that the issuer wants to see"},
+     "what the issuer wants to see, in its own form; Basic: name:password"},
     {"--core-credential-file", AT(core_credential_file), OPTION_TEXT, false, NULL, "FILE", "the same for core-api"},
     {"--latency-ms", AT(latency_ms), OPTION_NUMBER, false, "0", "N", "before every answer of issuer and core-api"},
     {"--quiet", AT(quiet), OPTION_SWITCH, false, NULL, NULL, "log only what goes wrong"},
