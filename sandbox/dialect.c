@@ -228,7 +228,7 @@ void dialect_take(struct sandbox_call *call, const struct dialect_order *order)
         (void)execute(sandbox, call->kind, order, false, &call->answer); /* the answer says it */
     if (!sandbox_call_executes_late(call))
         return;
-    bool takes_key = call->fault->is_at_work && order->card.key.length &&
+    bool takes_key = call->fault->is_at_work && sandbox->dialect->stores_answers && order->card.key.length &&
                      !ledger_key_find(sandbox->ledger, order->card.key, sandbox_now_ms(sandbox));
     if (takes_key && !ledger_key_put(sandbox->ledger,
                                      &(struct ledger_answer){.key = order->card.key, .fingerprint = order->fingerprint},

@@ -182,12 +182,15 @@ void adyen_put_updated(struct json_writer *writer, struct json_value request, st
 {
     static const char *const kept[] = {"balanceAccountId",         "card",      "description", "issuingCountryCode",
                                        "paymentInstrumentGroupId", "reference", "type"};
-    bool has_status = json_member(update, "status").kind != JSON_MISSING;
-    struct json_value reason = json_member(update, "statusReason");
+    static const char *const of_status[] = {"status", "statusComment", "statusReason"};
+    struct json_value source = request;
     json_open_object(writer, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         copy(writer, request, kept[i]);
-    struct json_value source = has_status || reason.kind != JSON_MISSING ? update : request;
+    for (size_t i = 0; i < ARRAY_SIZE(of_status); i++) {
+        if (json_member(update, of_status[i]).kind != JSON_MISSING)
+            source = update;
+    }
     copy(writer, source, "statusComment");
     copy(writer, source, "statusReason");
     json_close_object(writer);

@@ -44,8 +44,7 @@ static const char *read_transition(const struct sandbox *sandbox, const struct h
         words->kind = CALL_ACTIVATE;
     if (marqeta_token(body, "card_token", words->card_token)) {
         order->card.reference = slice_of(words->card_token);
-        (void)!dialect_find_card(sandbox, order->card.reference, order,
-                                 &card); /* execution answers for a missing one */
+        (void)!dialect_find_card(sandbox, order->card.reference, order, &card); /* a missing one is refused later */
     }
     if (marqeta_token(body, "token", words->token)) {
         write_transition_key(words->token, words->key);

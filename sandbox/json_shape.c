@@ -21,7 +21,8 @@ static void add_flaw(struct flaws *flaws, const char *path, const char *why, str
     flaw->value = value;
 }
 
-size_t json_shape_characters(struct json_value string)
+/* Code points. */
+static size_t count_characters(struct json_value string)
 {
     size_t count = 0;
     for (size_t i = 1; i + 1 < string.raw.length; i++) {
@@ -74,7 +75,7 @@ static void check_value(struct json_value value, const struct json_shape *row, c
         if (row->members)
             check_object(value, row->members, path, flaws);
     } else if (row->kind == JSON_STRING) {
-        size_t length = json_shape_characters(value);
+        size_t length = count_characters(value);
         if (length < row->shortest)
             add_flaw(flaws, path, "is too short", value);
         else if (row->longest && length > row->longest)

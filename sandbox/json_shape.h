@@ -36,7 +36,5 @@ struct json_shape_flaw {
  * many it filled in: 0 = the object has this shape. `object` may be any value; one that is no object is a flaw. */
 size_t json_shape_check(struct json_value object, const struct json_shape *shape, struct json_shape_flaw *ret_flaws,
                         size_t max);
-/* The characters (code points) of a string value. */
-size_t json_shape_characters(struct json_value string);
 
 #endif

@@ -251,6 +251,8 @@ def closed_is_final(world):
     moved = change(balanceAccountId="BAother")
     assert_equal((verdict(moved), "only be changed when the status is Inactive" in moved.json()["detail"]),
                  ((422, "30_031"), True))
+    assert_equal(change(status="suspended", statusReason="lost").json()["statusReason"], "lost")
+    assert_equal("statusReason" in change(status="active").json(), False, "the reason of another status")
     closed = change(status="closed", statusReason="other", statusComment="not linked")
     assert_equal((closed.status, [closed.json()[name] for name in ("status", "statusReason", "statusComment")]),
                  (200, ["closed", "other", "not linked"]))

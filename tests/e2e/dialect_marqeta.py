@@ -187,6 +187,9 @@ def calls_are_executed_late_and_answers_are_lost(world):
     assert_equal((verdict(create(world)), verdict(call(world, "GET", "/cards/card-1"))), (504, 404), "not yet")
     box.fault("create", "execute_twice", count=1, late_ms=HOUR_MS)
     assert_equal((create(world).status, box.run_late(), len(box.cards())), (201, 2, 1), "one card in any order")
+    box.fault("create", "status_then_execute", count=1, late_ms=HOUR_MS, at_work=True)
+    statuses = [create(world, "card-w").status for _ in range(2)]
+    assert_equal((statuses, box.run_late(), create(world, "card-w").status), ([504, 201], 1, 201), "never at work")
     box.fault("activate", "status_then_execute", count=1, late_ms=HOUR_MS)
     box.fault("cancel", "execute_then_status", count=1, status=500)
     assert_equal((verdict(transition(world, "act-1", "ACTIVE")), state(world)), (504, "UNACTIVATED"))
@@ -198,7 +201,7 @@ def calls_are_executed_late_and_answers_are_lost(world):
     create(world, "card-2")
     assert_equal((box.run_late(), create(world, "card-2").json()["error_code"]), (1, "400099"), "a late refusal")
     assert_equal([(row["call"], row["result"]) for row in box.late()],
-                 [("create", "same"), ("create", "same"), ("activate", "made"), ("create", "refused")])
+                 [("create", "same")] * 3 + [("activate", "made"), ("create", "refused")])
     box.fault("lookup", "stale", stale_ms=5000)
     box.fault("create", "wrong_reference", count=1)
     assert_true(create(world, "card-3").json()["token"] != "card-3", "another token")
