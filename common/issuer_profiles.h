@@ -14,4 +14,13 @@
     X(marqeta, "30s", "90s", "60s", "3660d") \
     X(adyen, "30s", "90s", "90s", "168h")
 
+/* name, an unknown outcome is looked up before its create is repeated, the card that a reissue replaces is closed: what
+ * the profiles of the worker declare, for programs that tell what happens next. */
+#define ISSUER_PROFILE_STEPS(X) \
+    X(generic, false, false)    \
+    X(stripe, false, true)      \
+    X(lithic, true, true)       \
+    X(marqeta, false, true)     \
+    X(adyen, true, true)
+
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/issuer_key.h"
+#include "common/issuer_profiles.h"
 
 #define OVERDUE_US (INT64_C(60) * 1000 * 1000)
 #define CLAUSE_SIZE 440
@@ -160,6 +161,38 @@ static enum outlook_action held_clause(const struct event *event, const struct c
     return OUTLOOK_LOOK_UP;
 }
 
+/* What the issuer's profile adds to an attempt. */
+struct profile_steps {
+    const char *name;
+    bool looks_first, closes_replaced;
+};
+
+static const struct profile_steps *steps_of(const struct config *config)
+{
+    static const struct profile_steps profiles[] = {
+#define X(name, looks_first, closes_replaced) {#name, looks_first, closes_replaced},
+        ISSUER_PROFILE_STEPS(X)
+#undef X
+    };
+    for (size_t i = 1; i < ARRAY_SIZE(profiles); i++)
+        if (strcmp(profiles[i].name, config->issuer.profile) == 0)
+            return &profiles[i];
+    return &profiles[0];
+}
+
+/* The card is stored. */
+static enum outlook_action link_clause(const struct event *event, const struct config *config,
+                                       char ret_text[CLAUSE_SIZE])
+{
+    snprintf(ret_text, CLAUSE_SIZE, "%s",
+             event->replaces && steps_of(config)->closes_replaced
+                 ? "the link in core-api is made, and the card that it replaces is closed at the issuer, since the "
+                   "card is stored; no card is asked for"
+                 : "only the link in core-api is left to make, since the card is stored; the issuer is not asked "
+                   "again");
+    return OUTLOOK_LINK;
+}
+
 /* What the coming attempt does, as a clause. any_attempt: one was made before, or may have been; at_us: when the coming
  * one would be made. */
 static enum outlook_action attempt_clause(const struct event *event, bool any_attempt, const struct config *config,
@@ -169,11 +202,8 @@ static enum outlook_action attempt_clause(const struct event *event, bool any_at
     bool is_unknown = event->first_sent_us != 0 && !event->has_card;
     if (event->cancel_code)
         return cancel_clause(event, ret_text);
-    if (event->has_card) {
-        snprintf(ret_text, CLAUSE_SIZE,
-                 "only the link in core-api is left to make, since the card is stored; the issuer is not asked again");
-        return OUTLOOK_LINK;
-    }
+    if (event->has_card)
+        return link_clause(event, config, ret_text);
     if (event->held_end && is_unknown)
         return held_clause(event, config, ret_text);
     if (is_unknown && event->lost_count >= OUTBOX_LOST_LOOKUP) {
@@ -195,8 +225,10 @@ static enum outlook_action attempt_clause(const struct event *event, bool any_at
     int64_t until_us = sendable_until_us(event, config);
     if (at_us < until_us) {
         snprintf(ret_text, CLAUSE_SIZE,
-                 "it is sent again with the same issuer key, which gives the same card, since an earlier send may have "
-                 "arrived; that is safe %s%s",
+                 "%sit is sent again with the same issuer key, which gives the same card, since an earlier send may "
+                 "have arrived; that is safe %s%s",
+                 steps_of(config)->looks_first ? "the issuer is asked whether there is a card, and where there is none "
+                                               : "",
                  until_us == INT64_MAX ? "without a time limit" : "until ",
                  until_us == INT64_MAX ? "" : print_time(until_us, until));
         return OUTLOOK_ATTEMPT;
@@ -422,7 +454,10 @@ void outlook_of(const struct event *event, const struct outlook_past *past, cons
         processing(event, cluster, ret_outlook);
         return;
     case OUTBOX_COMPLETED:
-        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the card is stored and linked");
+        /* The last error of a completed event is the note of its last step. */
+        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the card is stored and linked%s%s",
+                 event->last_error ? "; " : "",
+                 event->last_error ? outbox_code_text(outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED)) : "");
         return;
     case OUTBOX_REJECTED:
         snprintf(ret_outlook->why, sizeof(ret_outlook->why), "%s",

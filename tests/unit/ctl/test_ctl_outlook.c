@@ -21,7 +21,7 @@ static const struct outlook_past nothing = {0};
 
 static void set_up(void)
 {
-    config = (struct config){.issuer = {.timeout_ms = 3000, .key_lifetime_ms = 24 * 3600 * 1000},
+    config = (struct config){.issuer = {.profile = "generic", .timeout_ms = 3000, .key_lifetime_ms = 24 * 3600 * 1000},
                              .retry = {.max_attempts = 10}};
     workers[0] = (struct cluster_worker){
         .name = "host-a:17", .host = "host-a", .seen_us = NOW - 3 * SECOND, .is_alive = true, .slots = 128};
@@ -429,6 +429,40 @@ START_TEST(a_final_event_has_no_future)
 }
 END_TEST
 
+/* The steps that the issuer's profile adds. */
+START_TEST(what_comes_next_depends_on_the_issuer)
+{
+    static const struct {
+        const char *profile;
+        bool looks_first, closes_replaced;
+    } profiles[] = {{"generic", false, false}, {"stripe", false, true}, {"adyen", true, true}};
+    for (size_t i = 0; i < ARRAY_SIZE(profiles); i++) {
+        config.issuer.profile = (char *)profiles[i].profile;
+        struct event event = event_of(OUTBOX_PENDING);
+        event.first_sent_us = event.now_us;
+        look(&event, &nothing);
+        ck_assert_int_eq(strstr(outlook.why, "is asked whether there is a card") != NULL, profiles[i].looks_first);
+        event.has_card = true;
+        look(&event, &nothing);
+        expect_why("only the link in core-api");
+        event.replaces = "01890a5d-ac96-774b-bcce-b302099a8057";
+        look(&event, &nothing);
+        expect_why(profiles[i].closes_replaced ? "is closed at the issuer" : "only the link in core-api");
+    }
+}
+END_TEST
+
+START_TEST(a_completed_event_tells_of_the_card_that_is_still_open)
+{
+    struct event event = event_of(OUTBOX_COMPLETED);
+    look(&event, &nothing);
+    ck_assert_str_eq(outlook.why, "it is completed: the card is stored and linked");
+    event.last_error = "retire: retire_refused: issuer_http_403";
+    look(&event, &nothing);
+    expect_why("could not be closed at the issuer");
+}
+END_TEST
+
 /* Story: an attempt was put off because the database was slow (lease_too_short), and explain showed the operator that
  * the code came from the issuer. */
 START_TEST(no_code_that_the_worker_writes_is_taken_for_a_peers_own)
@@ -488,6 +522,8 @@ int main(void)
     tcase_add_test(cases, a_final_event_has_no_future);
     tcase_add_test(cases, no_code_that_the_worker_writes_is_taken_for_a_peers_own);
     tcase_add_test(cases, every_reason_of_ours_has_words);
+    tcase_add_test(cases, what_comes_next_depends_on_the_issuer);
+    tcase_add_test(cases, a_completed_event_tells_of_the_card_that_is_still_open);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
