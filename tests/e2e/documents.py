@@ -196,6 +196,11 @@ def the_drills_are_what_the_programs_print(world):
     read(world.up(), "docs/drills.md")
 
 
+@test(**AS_UP)
+def the_example_of_the_issuers_is_what_the_programs_print(world):
+    read(world.up(), "docs/issuers/README.md")
+
+
 class Night:
     """What an operator may meet: requests in many states. Gives a command of the page the words that it leaves open."""
 
