@@ -40,7 +40,7 @@ import troubles  # noqa: E402
 
 CLIENTS = 8
 SHORT_SEED = 1
-SHORT_SECONDS = 8  # of each issuer's phases
+SHORT_SECONDS = 5  # of each issuer's phases
 SETTINGS = {
     "issuer.timeout": "500ms", "issuer.settle_time": "3s", "core.timeout": "500ms", "worker.lease": "2s",
             "retry.max_attempts": "8",

@@ -21,8 +21,8 @@ from world import ms, World
 
 __all__ = ["assert_equal", "assert_true", "BUILD", "Clock", "CLOCKS", "CLUSTER", "Daemon", "ENVIRONMENT", "environment",
            "EVERY", "Failed", "free_port", "http_date", "ms", "PROFILES", "Program", "psql", "psql_program",
-           "release_ports", "ROOT", "run", "Sandbox", "Skipped", "slow", "slow_but_at", "STUCK_AFTER_S", "Suite", "test", "TESTS", "those",
-           "VENDORS", "wait_until", "World"]
+           "release_ports", "ROOT", "run", "Sandbox", "Skipped", "slow", "slow_but_at", "STUCK_AFTER_S", "Suite",
+           "test", "TESTS", "those", "VENDORS", "wait_until", "World"]
 
 
 def http_date(seconds_from_now):

@@ -3,22 +3,15 @@
 Story: the worker spoke to an issuer of its own invention only. A real one has requests, credentials, steps and answers
 of its own, and each must keep the promise.
 """
-import json
-
 import client
-from harness import assert_equal, assert_true, EVERY, PROFILES, slow, slow_but_at, test, those, VENDORS, wait_until
+from harness import assert_equal, assert_true, EVERY, slow_but_at, test, those
 
 PAGED = those(lambda issuer: issuer.page)
-DUPLICABLE = those(lambda issuer: issuer.profile != "marqeta")  # there a reference is the card itself
 
 
 def cards(world, reference):
     """The states at the issuer of the cards of that event."""
     return [card["status"] for card in world.sandbox.cards(reference=reference)]
-
-
-def kinds(world, reference):
-    return [call["call"] for call in world.sandbox.calls(reference=reference)]
 
 
 def ended(world, event):

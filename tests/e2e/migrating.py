@@ -354,9 +354,10 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
     assert_equal(world.ctl("migrate", "--plan", role="postgres").stdout.split(),
                  ["roles.sql", "0005_schema.sql", "0006_accept.sql", "0007_attempts.sql", "0008_housekeeping.sql",
                   "0009_operators.sql", "0010_card_numbers.sql", "0011_limits.sql",
-                  "0012_refused_tries.sql", "0013_workers.sql", "grants.sql"], "--plan")
+                  "0012_refused_tries.sql", "0013_workers.sql", "0014_issuer_parameters.sql",
+                  "0015_issuer_checks.sql", "grants.sql"], "--plan")
     assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
-                 ["applied"] * 4 + ["pending"] * 9, "--status")
+                 ["applied"] * 4 + ["pending"] * 11, "--status")
 
     holder = Old(world, "issuing_worker")
     load = Load(world)
@@ -469,7 +470,7 @@ def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
         assert_true(done.returncode != 0 and words in done.stderr, done.stderr)
         assert_equal(schema_dump(world), dump, "the schema after " + words)
         assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
-                     ["applied"] * 4 + ["pending"] * 9, "--status")
+                     ["applied"] * 4 + ["pending"] * 11, "--status")
         event = uuid7()
         assert_equal(Old(world, "issuing_api").accept(event, "alice", event), ["accepted", event],
                      "the old release goes on")

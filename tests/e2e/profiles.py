@@ -12,8 +12,6 @@ import uuid
 import client
 from assertions import Failed
 
-CREATE_TO_LINK = ("create", "lookup", "cancel")
-
 
 class Generic:
     """The issuer of docs/peers.md."""
@@ -22,12 +20,11 @@ class Generic:
     credential = None     # what the credential's file holds
     parameters = None     # issuer.parameters
     settings = {}         # more options of the worker
-    calls = CREATE_TO_LINK  # that the worker makes, by the sandbox's names
+    calls = ("create", "lookup", "cancel")  # that the worker makes, by the sandbox's names
     closes_replaced = False  # the worker closes the card that a reissue replaces
     trusts_key = True     # a create that is repeated under its key makes no second card
     looks_first = False   # an unknown outcome is looked up before each repeat
     page = None           # rows of a look-up's page; None = there are no pages
-    gone, live = "cancelled", "active"  # a card's words here
     refused = (400, 410, 422)  # what a create is refused with, for good
     unforeseen = (402, 406, 418, 451)  # what an operator must look at
     code, reason = "bin_closed", "bin_closed"  # of a refusal, and what the request's owner reads of it

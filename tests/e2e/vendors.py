@@ -183,6 +183,10 @@ def without_keys_a_second_card_is_a_question_at_once(world):
     assert_equal(world.sandbox.calls("link", user="twice"), [], "links")
 
 
+SETTLES_SOON = {"retry__max_attempts": "20", "issuer__timeout": "500ms", "core__timeout": "500ms",
+                "worker__lease": "2s", "issuer__settle_time": "1s"}
+
+
 def scripted_lookup(world, user, pages, rest):
     """A create of that user is executed and lost; look-ups fail until the send has settled; then these pages are
     shown, made of the card, and after them what is true. Returns the event."""
@@ -191,8 +195,8 @@ def scripted_lookup(world, user, pages, rest):
     world.sandbox.fault("lookup", "status", user=user, status=503)
     event = world.accept(user)
     card = wait_until(lambda: world.sandbox.cards(reference=event), "the card")[0]["id"]
-    wait_until(lambda: world.sql("SELECT clock_timestamp() - first_sent_at > '3s' FROM outbox_events WHERE id = '%s'" %
-                                 event) == "t", "the send has settled")
+    wait_until(lambda: world.sql("SELECT clock_timestamp() - first_sent_at > '4s' FROM outbox_events WHERE id = '%s'" %
+                                 event) == "t", "the send has settled, and a lease has passed")
     shown = world.issuer.call(world, "GET", "/paymentInstruments/" + card).json()
     other = {**shown, "id": "PI0000000000000000000001", "reference": "another one"}
     world.sandbox.clear()
@@ -205,7 +209,7 @@ def scripted_lookup(world, user, pages, rest):
 
 
 @slow
-@test(issuers=("adyen",), retry__max_attempts="20")
+@test(issuers=("adyen",), **SETTLES_SOON)
 def a_card_that_shifts_to_the_next_page_is_one_card(world):
     """A card that is made while the list is read moves all others by one."""
     scripted_lookup(world, "shifted", [(["other", "ours"], True), (["ours", "other"], False)],
@@ -213,7 +217,7 @@ def a_card_that_shifts_to_the_next_page_is_one_card(world):
 
 
 @slow
-@test(issuers=("adyen", "adyen-without-keys"), retry__max_attempts="20")
+@test(issuers=("adyen", "adyen-without-keys"), **SETTLES_SOON)
 def a_card_that_was_skipped_between_two_pages_is_found_by_the_second_walk(world):
     scripted_lookup(world, "skipped", [(["other"], True), (["other"], False)], "found by the second walk")
     assert_equal(creates(world, "skipped"), 1, "creates")

@@ -1782,6 +1782,49 @@ GUARDS = [
         becomes="if (may_be_older(flow, wall_us) && !profile->key_is_trusted)",
         test="e2e/prolongs no key",
     ),
+    # ---- what an issuer's profile declares ----
+    dict(
+        name="a repeat whose key is not trusted is looked up first, and settles",
+        file="worker/flow_before.c",
+        line="if (may_be_older(flow, wall_us) || !profile->key_is_trusted)",
+        becomes="if (may_be_older(flow, wall_us))",
+        test="unit/flow_before",
+    ),
+    dict(
+        name="a create that succeeds behind an unknown one is looked up once more",
+        file="worker/issue_card.c",
+        line="    if (was_unknown && !step_profile(flow)->key_is_trusted)",
+        becomes="    if (false && was_unknown)",
+        test="unit/step",
+    ),
+    dict(
+        name="a create whose key is not trusted is sent once by the HTTP client",
+        file="worker/step.c",
+        line="    flow->call.must_not_resend = flow->step == STEP_ISSUE && !profile->key_is_trusted;",
+        becomes="    flow->call.must_not_resend = false;",
+        test="unit/step",
+    ),
+    dict(
+        name="no parameter that was only guessed is kept",
+        file="worker/event_parameters.c",
+        line="(is_eligible || answer->has_parameters) && ",
+        becomes="",
+        test="unit/event_parameters",
+    ),
+    dict(
+        name="the parameters that are kept first stay",
+        file="migrations/0014_issuer_parameters.sql",
+        line="coalesce(e.issuer_parameters, a.parameters::jsonb)",
+        becomes="coalesce(a.parameters::jsonb, e.issuer_parameters)",
+        test="db/outbox_ends",
+    ),
+    dict(
+        name="a retire that fails to the end does not fail the request",
+        file="worker/flow_verdict.c",
+        line="    if (purpose == STEP_RETIRE)\n        return complete_unretired();\n",
+        becomes="",
+        test="unit/flow_verdict",
+    ),
     # ---- proxies ----
     dict(
         name="the shipped nginx.conf refuses a large body by itself",
@@ -2475,6 +2518,13 @@ GUARDS = [
         line="        return step_look_up(LOOKUP_AFTER_REPEAT, NULL);",
         becomes="        return use_card(flow);",
         test="e2e/without keys a second card is a question at once",
+    ),
+    dict(
+        name="where keys are not trusted, the HTTP library sends a create once",
+        file="worker/step.c",
+        line="flow->call.must_not_resend = flow->step == STEP_ISSUE && !profile->key_is_trusted;",
+        becomes="flow->call.must_not_resend = false;",
+        test="e2e/a create with any fault ends as one card at adyen without keys",
     ),
     dict(
         name="an event keeps what the issuer was told",

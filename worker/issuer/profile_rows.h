@@ -20,6 +20,6 @@
 #define ANY_CALL 0u
 #define CALL(call) (1u << ISSUER_##call)
 /* A 404 to these is about the one card that they name, not about our settings. */
-#define CALLS_OF_A_CARD (CALL(CANCEL) | CALL(RETIRE) | CALL(RETRIEVE))
+#define CALLS_OF_A_CARD (1u << ISSUER_CANCEL | 1u << ISSUER_RETIRE | 1u << ISSUER_RETRIEVE)
 
 #endif

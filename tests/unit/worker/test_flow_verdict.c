@@ -227,7 +227,7 @@ START_TEST(a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_eve
 }
 END_TEST
 
-START_TEST(an_outcome_that_no_look_up_tells_is_a_question_after_a_day_where_the_key_lives_for_ever)
+START_TEST(an_unknown_outcome_is_a_question_after_a_day_where_the_key_lives_for_ever)
 {
     flow.step = STEP_LOOKUP;
     flow.lookup_reason = LOOKUP_EXHAUSTED;
@@ -413,7 +413,7 @@ int main(void)
     tcase_add_test(tcase, a_deferral_of_our_own_keeps_the_streak_of_409_answers);
     tcase_add_loop_test(tcase, a_streak_of_409_answers_ends_with_the_keys_lifetime, 0, 2);
     tcase_add_loop_test(tcase, a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_ever, 0, 2);
-    tcase_add_loop_test(tcase, an_outcome_that_no_look_up_tells_is_a_question_after_a_day_where_the_key_lives_for_ever, 0, 2);
+    tcase_add_loop_test(tcase, an_unknown_outcome_is_a_question_after_a_day_where_the_key_lives_for_ever, 0, 2);
     tcase_add_loop_test(tcase, used_up_attempts_end_an_event_only_when_its_outcome_is_known, 0, ARRAY_SIZE(exhausted));
     tcase_add_loop_test(tcase, a_step_that_fails_to_the_end_ends_as_its_purpose_does, 0, ARRAY_SIZE(purposes));
     tcase_add_loop_test(tcase, an_outage_ends_no_step, 0, ARRAY_SIZE(purposes));

@@ -9,7 +9,7 @@ import json
 import re
 
 import client
-from dialect_adyen import GARBAGE, HOUR_MS, spoiled
+from adyen import GARBAGE, HOUR_MS, spoiled
 from harness import assert_equal, assert_true, test
 
 CREDENTIAL = "application:access-token"
