@@ -151,16 +151,18 @@ static enum outlook_action link_clause(const struct event *event, const struct c
 static enum outlook_action repeat_clause(const struct event *event, const struct config *config, int64_t until_us,
                                          char ret_text[CLAUSE_SIZE])
 {
-    char until[PRINT_TIME_SIZE], settled[PRINT_TIME_SIZE], limit[PRINT_TIME_SIZE + 8] = "without a time limit";
+    char until[PRINT_TIME_SIZE + 8] = "", settled[PRINT_TIME_SIZE], time[PRINT_TIME_SIZE];
     unsigned facts = issuer_facts(config);
     if (until_us != INT64_MAX)
-        snprintf(limit, sizeof(limit), "until %s", print_time(until_us, until));
+        snprintf(until, sizeof(until), "until %s", print_time(until_us, time));
+    const char *limit = until[0] ? until : "without a time limit";
     if (!(facts & ISSUER_TRUSTS_KEY))
         snprintf(ret_text, CLAUSE_SIZE,
                  "the issuer is asked whether there is a card, since an earlier send may have arrived and the issuer "
                  "key does not make a repeat harmless there: a card that is found is stored and linked; none found, it "
-                 "is sent again, not before %s, when the last send has settled, and only %s",
-                 print_time(event->last_sent_us + config->issuer.settle_time_ms * 1000, settled), limit);
+                 "is sent again, not before %s, when the last send has settled%s%s",
+                 print_time(event->last_sent_us + config->issuer.settle_time_ms * 1000, settled),
+                 until[0] ? ", and only " : "", until);
     else if (facts & ISSUER_LOOKS_FIRST)
         snprintf(ret_text, CLAUSE_SIZE,
                  "the issuer is asked whether there is a card, since an earlier send may have arrived: a card that is "
@@ -175,7 +177,7 @@ static enum outlook_action repeat_clause(const struct event *event, const struct
     return OUTLOOK_ATTEMPT;
 }
 
-/* What is known of a card that no look-up has to find: the last attempt was shown it. "" = nothing. */
+/* How far the last attempt came with a card that the issuer has made and that is not stored yet; "" = it saw none. */
 static const char *shown_clause(const struct event *event, const struct outlook_past *past)
 {
     if (!past->last_step || event->first_sent_us == 0 || event->has_card)

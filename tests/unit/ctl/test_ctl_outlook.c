@@ -96,6 +96,11 @@ START_TEST(what_the_profile_declares_decides_what_is_said_of_a_repeat)
         event.status = OUTBOX_FAILED; /* and of a replay */
         look(&event, &nothing);
         ck_assert_int_eq(strstr(outlook.why, "after a replay the issuer is asked whether") != NULL, rows[i].looks);
+        config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
+        look(&event, &nothing);
+        expect_why(rows[i].trusts ? "that is safe without a time limit" : "when the last send has settled");
+        ck_assert_ptr_null(strstr(outlook.why, "until 20"));
+        config.issuer.key_lifetime_ms = 24 * 3600 * 1000;
         event.first_sent_us = NOW - 25 * HOUR;
         look(&event, &nothing);
         expect_why("nothing is sent, since an earlier send may have arrived and the issuer key is past its lifetime");
