@@ -590,7 +590,7 @@ def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
                     while not select.select([wire.socket], [], [], 0.2)[0]:
                         most = max(most, sessions())
                     answers.append(wire.answer())
-        wait_until(lambda: why_not_ready() == "commits wait for a synchronous standby", "the cause is reported")
+        wait_until(lambda: why_not_ready() == "commits wait for a synchronous standby", "the cause is reported", 90)
         most = max(most, sessions())
         assert_true({answer.status for answer in answers} <= {409, 503},
                     "answers")  # 409: its first try is still at work
