@@ -35,6 +35,9 @@ void event_parameters_take(struct event_parameters *parameters, const struct par
 /* core-api must be asked before this call can be made. */
 bool event_parameters_must_ask(const struct event_parameters *parameters, const struct parameters_env *env,
                                enum issuer_call call);
+/* The event must keep them before a create leaves: a look-up is built from them, and one with other values would not see
+ * the card. */
+bool event_parameters_must_keep(const struct event_parameters *parameters, const struct parameters_env *env);
 /* What the event should keep, as JSON; nothing where it keeps them already, or where they may not be kept. False: out
  * of memory. */
 must_check bool event_parameters_write(const struct event_parameters *parameters, const struct parameters_env *env,

@@ -39,6 +39,9 @@ const char *issuer_parameters_missing(const struct issuer_profile *profile, cons
 /* The same for what one call is built from: a look-up needs less than a create. */
 const char *issuer_parameters_missing_for(const struct issuer_profile *profile,
                                           const struct issuer_parameters *parameters, enum issuer_call call);
+/* The call is built from parameters, also from ones that need not be given: in its path, query, body, or in the headers of
+ * all calls. False for a call that the issuer does not have. */
+bool issuer_call_has_parameters(const struct issuer_profile *profile, enum issuer_call call);
 const char *issuer_parameters_value(const struct issuer_profile *profile, const struct issuer_parameters *parameters,
                                     const char *name);
 /* {"name":"value",...} of those that have a value; nothing is appended where none has. False: out of memory. */

@@ -228,6 +228,19 @@ START_TEST(what_is_written_is_read_again)
 }
 END_TEST
 
+/* By the tables: whose look-up would not see a card that was made with other values. */
+START_TEST(the_look_ups_of_stripe_and_adyen_are_built_from_parameters)
+{
+    for (int i = 0; issuer_profiles[i]; i++) {
+        const struct issuer_profile *profile = issuer_profiles[i];
+        bool is_wanted = profile == &issuer_stripe || profile == &issuer_adyen;
+        ck_assert_msg(issuer_call_has_parameters(profile, ISSUER_LOOKUP) == is_wanted, "%s", profile->name);
+        ck_assert_msg(issuer_call_has_parameters(profile, ISSUER_CREATE) == (profile->parameters != NULL), "%s",
+                      profile->name);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("parameters");
@@ -243,6 +256,7 @@ int main(void)
     tcase_add_test(tests, marqetas_user_is_ours_where_our_id_can_be_theirs);
     tcase_add_test(tests, what_is_missing_is_named_and_a_look_up_needs_less);
     tcase_add_test(tests, what_is_written_is_read_again);
+    tcase_add_test(tests, the_look_ups_of_stripe_and_adyen_are_built_from_parameters);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }
