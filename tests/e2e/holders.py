@@ -88,7 +88,7 @@ def another_holder_on_the_second_attempt_changes_nothing(world):
     assert_equal(owners, set(requests), "whose cards they are")
 
 
-@slow_but_at("stripe", "adyen-without-keys")
+@slow_but_at("stripe")
 @test(issuers=VENDORS, issuer__timeout="1s", core__timeout="500ms", worker__lease="3s", retry__max_attempts="20",
       issuer__key_lifetime="30s")
 def a_worker_that_dies_over_its_create_leaves_no_card_behind_another_holder(world):
@@ -127,7 +127,7 @@ def a_worker_that_dies_over_its_create_leaves_no_card_behind_another_holder(worl
     assert_equal({card["user_id"] for card in world.sandbox.cards()}, set(users), "whose cards they are")
 
 
-@slow_but_at("stripe")
+@slow
 @test(issuers=TOLD, retry__max_attempts="6")
 def a_create_that_was_not_sent_binds_nobody(world):
     """Another attempt asks core-api anew, which was wrong about the holder and has been corrected meanwhile."""
