@@ -188,7 +188,10 @@ BEGIN
             reason_code = a.reason_code,
             reason_detail = a.reason_detail,
             last_error = a.last_error,
-            issuer_parameters = coalesce(e.issuer_parameters, a.parameters::jsonb),
+            -- Before another attempt core-api is asked anew, where certainly nothing was sent with these.
+            issuer_parameters = CASE WHEN a.clear_sent AND a.status <> 'REJECTED' AND e.last_sent_at IS NULL
+                                         AND e.first_sent_at = e.updated_at
+                                     THEN NULL ELSE coalesce(e.issuer_parameters, a.parameters::jsonb) END,
             completed_at = CASE WHEN a.status <> 'PENDING' THEN now() END,
             updated_at = now()
         FROM asked a

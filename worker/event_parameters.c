@@ -51,32 +51,6 @@ void event_parameters_take(struct event_parameters *parameters, const struct par
 
 /* ---- what a call is built from ---- */
 
-static bool has_parameter(const struct issuer_field *field)
-{
-    for (; field && field->name; field++)
-        if (field->source == FROM_PARAMETER)
-            return true;
-    return false;
-}
-
-/* A segment {name} that is neither {card} nor {event}. */
-static bool path_has_parameter(const char *path)
-{
-    while ((path = strchr(path, '{'))) {
-        if (strncmp(path, "{card}", strlen("{card}")) != 0 && strncmp(path, "{event}", strlen("{event}")) != 0)
-            return true;
-        path++;
-    }
-    return false;
-}
-
-static bool call_has_parameters(const struct issuer_profile *profile, enum issuer_call call)
-{
-    const struct issuer_call_shape *shape = &profile->calls[call];
-    return shape->path && (path_has_parameter(shape->path) || has_parameter(profile->headers) ||
-                           has_parameter(shape->query) || has_parameter(shape->body));
-}
-
 bool event_parameters_must_ask(const struct event_parameters *parameters, const struct parameters_env *env,
                                enum issuer_call call)
 {
@@ -84,7 +58,12 @@ bool event_parameters_must_ask(const struct event_parameters *parameters, const 
         return false;
     if (parameters->is_kept)
         return issuer_parameters_missing_for(env->profile, &parameters->values, call) != NULL;
-    return call_has_parameters(env->profile, call);
+    return issuer_call_has_parameters(env->profile, call);
+}
+
+bool event_parameters_must_keep(const struct event_parameters *parameters, const struct parameters_env *env)
+{
+    return !parameters->is_kept && parameters->is_told && issuer_call_has_parameters(env->profile, ISSUER_LOOKUP);
 }
 
 bool event_parameters_write(const struct event_parameters *parameters, const struct parameters_env *env,
@@ -92,7 +71,10 @@ bool event_parameters_write(const struct event_parameters *parameters, const str
 {
     if (parameters->is_kept || !parameters->is_told)
         return true;
-    return issuer_parameters_write(env->profile, &parameters->values, out);
+    if (!issuer_parameters_write(env->profile, &parameters->values, out))
+        return false;
+    /* Only optional ones, and none of them is given: neither has a repeat. */
+    return out->length > 0 || !env->profile->parameters || buf_put_text(out, "{}");
 }
 
 void event_parameters_hide(const struct event_parameters *parameters, char *text)

@@ -4,7 +4,8 @@
  * A repeat of a create must be the same request as the first, so what the event keeps wins. It keeps what core-api gave
  * with an answer of its own, whole, and nothing that was only guessed from the configuration. A call that could be
  * built from parameters of core-api is not made before core-api was asked, since a look-up at another holder, or in
- * another account, would find nothing and prove nothing. Pure. */
+ * another account, would find nothing and prove nothing. For the same reason the event keeps them before a create leaves
+ * where the look-up is built from any: core-api may name another holder once the worker is dead. Pure. */
 #ifndef ISSUING_EVENT_PARAMETERS_H
 #define ISSUING_EVENT_PARAMETERS_H
 
@@ -35,6 +36,9 @@ void event_parameters_take(struct event_parameters *parameters, const struct par
 /* core-api must be asked before this call can be made. */
 bool event_parameters_must_ask(const struct event_parameters *parameters, const struct parameters_env *env,
                                enum issuer_call call);
+/* The event must keep them before a create leaves: a look-up is built from them, and one with other values would not see
+ * the card. */
+bool event_parameters_must_keep(const struct event_parameters *parameters, const struct parameters_env *env);
 /* What the event should keep, as JSON; nothing where it keeps them already, or where they may not be kept. False: out
  * of memory. */
 must_check bool event_parameters_write(const struct event_parameters *parameters, const struct parameters_env *env,

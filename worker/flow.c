@@ -58,6 +58,12 @@ enum write_kind flow_step_write(enum flow_step step)
     return steps[step].write;
 }
 
+bool flow_step_is_aside(enum flow_step step)
+{
+    return step == STEP_LOOKUP || step == STEP_ACTIVATE || step == STEP_REVEAL || step == STEP_RETIRE ||
+           step == STEP_VERIFY;
+}
+
 struct peer *flow_peer(const struct flow *flow)
 {
     switch (steps[flow->step].peer) {

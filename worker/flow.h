@@ -1,13 +1,14 @@
 /* One attempt over one event: its data, its steps by name, and what is known of its sends and its key.
  *
- *     claim -> check -> issue -> activate -> reveal -> save -> link -> retire -> end
+ *     claim -> check -> keep -> issue -> activate -> reveal -> save -> link -> retire -> end
  *                  \-> lookup -> (the same) | mark -> cancel -> unlink -> end
  *
- * Activate, reveal, retire and verify are steps of profiles that declare their calls (issuer/profile.h); nothing else
- * here depends on the issuer. A step starts exactly one asynchronous operation and reads its one outcome; its verdict
- * names the next step or the end. The steps are issue_card.[ch]. flow_run.[ch] moves an attempt through them and is the
- * only code that changes `step` and `wait`; flow_verdict.[ch] decides when an attempt that did not succeed is over;
- * flow_end.[ch] describes the end to the writer. */
+ * Activate, reveal, retire and verify are steps of profiles that declare their calls (issuer/profile.h), keep is a step
+ * of profiles whose look-up is built from parameters; nothing else here depends on the issuer. A step starts exactly one
+ * asynchronous operation and reads its one outcome; its verdict names the next step or the end. The steps are
+ * issue_card.[ch]. flow_run.[ch] moves an attempt through them and is the only code that changes `step` and `wait`;
+ * flow_verdict.[ch] decides when an attempt that did not succeed is over; flow_end.[ch] describes the end to the
+ * writer. */
 #ifndef ISSUING_FLOW_H
 #define ISSUING_FLOW_H
 
@@ -36,6 +37,8 @@ struct worker_series;
       FLOW_WRITES_NOTHING)                                                                                            \
     X(LOOKUP, lookup, "ask the issuer what exists under our reference", FLOW_PEER_ISSUER, ISSUER_LOOKUP,              \
       FLOW_WRITES_NOTHING)                                                                                            \
+    X(KEEP, keep, "keep what the issuer is told, so that a look-up finds the card", FLOW_PEER_NONE, ISSUER_CALLS,     \
+      WRITE_KEEP)                                                                                                     \
     X(ISSUE, issue, "create the card, same key on every attempt", FLOW_PEER_ISSUER, ISSUER_CREATE,                    \
       FLOW_WRITES_NOTHING)                                                                                            \
     X(ACTIVATE, activate, "activate the card, which was made inactive", FLOW_PEER_ISSUER, ISSUER_ACTIVATE,            \
@@ -78,8 +81,8 @@ enum flow_wait {
     /* The HTTP call is in flight, and the attempt holds the peer's ticket. The answer gives the verdict: the next step,
      * or the end. */
     FLOW_WAIT_CALL,
-    /* The write of a step (save, mark) is in flight. When it is done, the next step begins. If the lease is lost, the
-     * attempt is over; if the write was given up, the attempt ends as a retry (FLOW_WAIT_END). */
+    /* The write of a step (keep, save, mark) is in flight. When it is done, the next step begins. If the lease is lost,
+     * the attempt is over; if the write was given up, the attempt ends as a retry (FLOW_WAIT_END). */
     FLOW_WAIT_WRITE,
     /* The write that ends the attempt is in flight. Whatever comes of it, the slot is free afterwards: where nothing
      * was written, the lease runs out, and another attempt follows. */
@@ -235,6 +238,8 @@ const char *flow_step_text(enum flow_step step);
 enum issuer_call flow_step_call(enum flow_step step);
 /* FLOW_WRITES_NOTHING: it calls a peer. */
 enum write_kind flow_step_write(enum flow_step step);
+/* What the step's call is refused for, such as a credential that may not read numbers, proves nothing about creates. */
+bool flow_step_is_aside(enum flow_step step);
 /* The peer that the current step calls; NULL: it writes to the database. */
 struct peer *flow_peer(const struct flow *flow);
 /* What the current step is for: a CHECK that only asks for parameters, and a VERIFY, serve another step. */

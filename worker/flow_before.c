@@ -54,10 +54,20 @@ struct flow_verdict flow_before_create(const struct flow *flow, int64_t now_ms, 
     /* It waited too long: the user may have been blocked meanwhile. */
     if (now_ms - flow->checked_ms > config->issuer.timeout_ms)
         return go(STEP_CHECK);
-    return go(STEP_ISSUE);
+    return go(event_parameters_must_keep(&flow->parameters, flow->env->parameters) ? STEP_KEEP : STEP_ISSUE);
 }
 
-struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, struct outcome *ret_outcome)
+/* The create is next, and what it is built from must be kept first. */
+static bool keeps_first(const struct flow *flow, int64_t now_ms, int64_t wall_us)
+{
+    if (flow->step != STEP_ISSUE)
+        return false;
+    struct flow_verdict verdict = flow_before_create(flow, now_ms, wall_us);
+    return verdict.kind == FLOW_GO && verdict.step == STEP_KEEP;
+}
+
+struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, int64_t wall_us,
+                                     struct outcome *ret_outcome)
 {
     const struct parameters_env *env = flow->env->parameters;
     enum issuer_call call = flow_step_call(flow->step);
@@ -65,7 +75,7 @@ struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, st
         return go(STEP_CHECK);
     const char *missing = issuer_parameters_missing_for(env->profile, &flow->parameters.values, call);
     if (!missing)
-        return go(flow->step);
+        return go(keeps_first(flow, now_ms, wall_us) ? STEP_KEEP : flow->step);
     event_parameters_missing(missing, ret_outcome);
     /* Nobody tells whose card it is: after so long a question for a person, also where the key lives for ever. */
     if (flow->step == STEP_LOOKUP && flow_is_long_unknown(flow, now_ms))

@@ -14,7 +14,6 @@
 #include "worker/worker_metrics.h"
 
 #define LEASE_SLACK_MAX_MS 500
-#define KEPT_MAX 4096 /* as outbox_events.issuer_parameters */
 
 static void start_step(struct flow *flow);
 static void send_call(struct flow *flow, bool is_extended);
@@ -66,10 +65,10 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
 static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
 {
     bool is_over = flow->end.status == OUTBOX_COMPLETED || flow->end.status == OUTBOX_REJECTED;
-    if (kind != WRITE_MARK && (kind != WRITE_END || is_over || (!flow->unknown && !flow->is_saved)))
+    if (kind != WRITE_KEEP && kind != WRITE_MARK &&
+        (kind != WRITE_END || is_over || (!flow->unknown && !flow->is_saved)))
         return NULL;
-    buf_init(&flow->kept, KEPT_MAX);
-    if (event_parameters_write(&flow->parameters, flow->env->parameters, &flow->kept))
+    if (kind == WRITE_KEEP || step_write_parameters(flow)) /* the step of that write has prepared them */
         return flow->kept.bytes;
     log_warning("no memory to keep what the issuer was told of the user", LOG_TEXT("event_id", flow->event_text));
     return NULL; /* core-api is asked again */
@@ -180,7 +179,7 @@ static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
         write_end(flow, &verdict);
         return;
     case FLOW_DROP:
-        end_with_lost_lease(flow, "save");
+        end_with_lost_lease(flow, flow_step_name(flow->step));
         return;
     }
 }
@@ -369,19 +368,12 @@ static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
     }
 }
 
-/* What these calls are refused for, such as a credential that may not read numbers, proves nothing about creates. */
-static bool is_aside(enum flow_step step)
-{
-    return step == STEP_LOOKUP || step == STEP_ACTIVATE || step == STEP_REVEAL || step == STEP_RETIRE ||
-           step == STEP_VERIFY;
-}
-
 static void enter_target(struct flow *flow)
 {
     static_assert(STEP_COUNT <= TARGET_KINDS, "a step is a kind of call");
     flow->ticket.on_admitted = on_admitted;
     flow->ticket.kind = (int)flow->step;
-    flow->ticket.is_aside = is_aside(flow->step);
+    flow->ticket.is_aside = flow_step_is_aside(flow->step);
     flow->ticket.event_id = flow->event_id;
     switch (target_enter(&flow_peer(flow)->target, &flow->ticket)) {
     case TARGET_ADMITTED:
@@ -415,19 +407,21 @@ static void start_write(struct flow *flow)
 {
     if (flow_steps[flow->step].prepare(flow))
         submit_write(flow, flow_step_write(flow->step), FLOW_WAIT_WRITE, on_step_written);
+    else if (flow->step == STEP_KEEP)
+        defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_OUT_OF_MEMORY));
     else /* sealing failed; the card is at the issuer and will be found there by the next attempt */
         apply_verdict(flow, (struct flow_verdict){.kind = FLOW_RETRY,
                                                   .code = outbox_cause_name(OUTBOX_CAUSE_SEAL_FAILED),
                                                   .wait_ms = -1});
 }
 
-/* What the call to the issuer is built from is known; false: the attempt went elsewhere. */
+/* What the call to the issuer is built from is known, and kept where it must be; false: the attempt went elsewhere. */
 static bool has_parameters(struct flow *flow)
 {
-    struct flow_verdict verdict = flow_before_call(flow, clock_mono_ms(), &flow->outcome);
+    struct flow_verdict verdict = flow_before_call(flow, clock_mono_ms(), clock_wall_us(), &flow->outcome);
     if (verdict.kind == FLOW_GO && verdict.step == flow->step)
         return true;
-    if (verdict.kind == FLOW_GO)
+    if (verdict.kind == FLOW_GO && verdict.step == STEP_CHECK)
         flow->asks_for = flow->step;
     apply_verdict(flow, verdict);
     return false;

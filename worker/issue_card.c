@@ -189,6 +189,19 @@ struct flow_verdict step_lookup_read(struct flow *flow, struct outcome *ret_outc
     return verdict;
 }
 
+/* ---- keep: a card that this worker makes, and dies, is found by what the look-up is built from ---- */
+
+bool step_keep_prepare(struct flow *flow)
+{
+    return step_write_parameters(flow);
+}
+
+struct flow_verdict step_keep_read(struct flow *flow, struct outcome *ret_outcome)
+{
+    flow->parameters.is_kept |= flow->write_result == WRITE_DONE;
+    return step_read_write(flow, STEP_ISSUE, ret_outcome);
+}
+
 /* ---- issue: the call that must not happen twice ---- */
 
 bool step_issue_prepare(struct flow *flow)

@@ -6,6 +6,8 @@
 
 #include "common/base/trace.h"
 
+#define KEPT_MAX 4096 /* as outbox_events.issuer_parameters */
+
 const struct flow_step_row flow_steps[STEP_COUNT] = {
 #define X(name, word, text, peer, call, write) [STEP_##name] = {step_##word##_prepare, step_##word##_read},
     FLOW_STEPS(X)
@@ -65,6 +67,12 @@ struct flow_verdict step_read_write(struct flow *flow, enum flow_step next, stru
     }
     assert(!"write results are covered above");
     return (struct flow_verdict){.kind = FLOW_DROP};
+}
+
+bool step_write_parameters(struct flow *flow)
+{
+    buf_init(&flow->kept, KEPT_MAX);
+    return event_parameters_write(&flow->parameters, flow->env->parameters, &flow->kept);
 }
 
 const struct issuer_profile *step_profile(const struct flow *flow)

@@ -37,6 +37,9 @@ struct flow_verdict step_retry_or_defer(const struct outcome *outcome);
 /* The result of a step's write; `next` when it is done. */
 struct flow_verdict step_read_write(struct flow *flow, enum flow_step next, struct outcome *ret_outcome);
 
+/* Puts into flow->kept what the event should keep of the parameters. False: out of memory. */
+bool step_write_parameters(struct flow *flow);
+
 /* ---- calls ---- */
 
 const struct issuer_profile *step_profile(const struct flow *flow);

@@ -51,7 +51,7 @@ enum worker_metric {
 #undef X
 };
 
-#define WORKER_STEPS_MAX 12
+#define WORKER_STEPS_MAX 13
 #define WORKER_OUTCOMES 4
 #define WORKER_CALL_CODES 32
 

@@ -76,6 +76,14 @@ static void add_extend(void *context, struct pg_columns *columns, const struct p
     pg_columns_set_scalar(columns, pg_param_int8(lane->writer->options.lease_ms));
 }
 
+static void add_keep(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
+{
+    (void)context;
+    const struct write_op *op = op_of(item);
+    add_guard(columns, op);
+    pg_columns_add_text(columns, op->parameters);
+}
+
 static void add_mark(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
 {
     (void)context;
@@ -203,6 +211,7 @@ static const struct {
 } kinds[WRITE_KINDS] = {
     [WRITE_SAVE] = {&sql_outbox_save, {add_save, on_done, on_refused, on_given_up}},
     [WRITE_EXTEND] = {&sql_outbox_extend, {add_extend, on_done, on_refused, on_given_up}},
+    [WRITE_KEEP] = {&sql_outbox_keep, {add_keep, on_done, on_refused, on_given_up}},
     [WRITE_MARK] = {&sql_outbox_mark, {add_mark, on_done, on_refused, on_given_up}},
     [WRITE_END] = {&sql_outbox_end, {add_end, on_done, on_refused, on_given_up}},
     [WRITE_COMPLETE] = {&sql_outbox_complete, {add_complete, on_done, on_refused, on_given_up}},

@@ -19,6 +19,7 @@
 enum write_kind {
     WRITE_SAVE,
     WRITE_EXTEND,
+    WRITE_KEEP,
     WRITE_MARK,
     WRITE_END,
     WRITE_COMPLETE, /* as WRITE_END, by a statement that is cheaper: see write_end_kind() */
@@ -78,7 +79,8 @@ struct write_op {
     int64_t deadline_ms;     /* monotonic: the lease's end */
     struct write_save *save; /* WRITE_SAVE */
     const char *cancel_code; /* WRITE_MARK */
-    const char *parameters;  /* WRITE_MARK, WRITE_END: issuer parameters, as JSON, for the event to keep; NULL = none */
+    /* WRITE_KEEP, WRITE_MARK, WRITE_END: issuer parameters, as JSON, for the event to keep; NULL = none */
+    const char *parameters;
     const struct write_end *end; /* WRITE_END, WRITE_COMPLETE */
     void (*on_written)(struct write_op *op, enum write_result result, const char *why);
     /* private */

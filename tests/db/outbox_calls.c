@@ -157,6 +157,28 @@ int mark(const struct sql_statement *statement, const struct uuid *event, const 
     return count;
 }
 
+int keep(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token,
+         const char *parameters)
+{
+    struct buf bufs[3];
+    struct pg_array ids, tokens, objects;
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_init(&bufs[i], 4096);
+    pg_array_start(&ids, &bufs[0], PG_UUID);
+    pg_array_start(&tokens, &bufs[1], PG_UUID);
+    pg_array_start(&objects, &bufs[2], PG_TEXT);
+    pg_array_add_uuid(&ids, event);
+    pg_array_add_uuid(&tokens, token);
+    pg_array_add(&objects, parameters, strlen(parameters));
+    struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_array_param(&objects)};
+    struct pg_rows *rows = database_query(worker, statement, params);
+    int count = pg_rows_count(rows);
+    pg_rows_free(rows);
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_done(&bufs[i]);
+    return count;
+}
+
 static void add_text(struct pg_array *array, const char *text)
 {
     pg_array_add(array, text, text ? strlen(text) : 0);

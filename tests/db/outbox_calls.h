@@ -49,6 +49,9 @@ int save_one(const struct card *card, struct uuid *ret_id);
 int extend(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, int64_t lease_ms);
 int mark(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token, const char *code,
          const char *parameters);
+int keep(const struct sql_statement *statement, const struct uuid *event, const struct uuid *token,
+         const char *parameters);
+#define HOLDER(number) "{\"cardholder\":\"ich_" number "\"}" /* parameters */
 
 /* The end of one attempt. */
 struct end {

@@ -146,6 +146,42 @@ START_TEST(a_mark_with_a_stale_token_changes_nothing)
 }
 END_TEST
 
+/* Before a create leaves. A worker that has lost its lease writes nothing, and so sends nothing. */
+START_TEST(parameters_are_kept_by_the_one_who_holds_the_lease)
+{
+    struct uuid token, stale = uuid4_make();
+    struct uuid id = claimed_event("lola", &token);
+    ck_assert_int_eq(keep(&sql_outbox_keep, &id, &stale, HOLDER("1")), 0);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters IS NULL"), 1);
+    expect_unchanged(&id, &token);
+    struct sql_statement mutant = without_fence(&sql_outbox_keep);
+    database_run(worker, "BEGIN");
+    ck_assert_int_eq(keep(&mutant, &id, &stale, HOLDER("1")), 1);
+    database_run(worker, "ROLLBACK");
+    free((void *)mutant.text);
+    ck_assert_int_eq(keep(&sql_outbox_keep, &id, &token, HOLDER("1")), 1);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" HOLDER("1") "'"), 1);
+    expect_unchanged(&id, &token); /* but for them */
+}
+END_TEST
+
+/* A repeat must be the same request. */
+START_TEST(the_parameters_that_are_kept_before_a_create_stay)
+{
+    struct uuid token;
+    struct uuid id = claimed_event("luca", &token);
+    ck_assert_int_eq(keep(&sql_outbox_keep, &id, &token, HOLDER("1")), 1);
+    ck_assert_int_eq(keep(&sql_outbox_keep, &id, &token, HOLDER("2")), 1);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" HOLDER("1") "'"), 1);
+    database_exec(owner, "UPDATE outbox_events SET lease_until = now() - interval '1 s' WHERE id = '%s'", text_of(&id));
+    ck_assert_int_eq(sweep(worker, 10), 1);
+    token = uuid4_make();
+    ck_assert_int_eq(claim_all(&token), 1);
+    ck_assert_int_eq(keep(&sql_outbox_keep, &id, &token, HOLDER("2")), 1);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" HOLDER("1") "'"), 1);
+}
+END_TEST
+
 START_TEST(a_state_that_cannot_be_is_refused_by_the_table)
 {
     static const char *const impossible[] = {
@@ -183,6 +219,8 @@ int main(void)
     tcase_add_test(tcase, an_extension_with_a_stale_token_changes_nothing);
     tcase_add_test(tcase, the_intention_to_cancel_outlives_its_worker);
     tcase_add_test(tcase, a_mark_with_a_stale_token_changes_nothing);
+    tcase_add_test(tcase, parameters_are_kept_by_the_one_who_holds_the_lease);
+    tcase_add_test(tcase, the_parameters_that_are_kept_before_a_create_stay);
     tcase_add_test(tcase, a_state_that_cannot_be_is_refused_by_the_table);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

@@ -393,6 +393,41 @@ START_TEST(a_mark_keeps_the_parameters_too)
 }
 END_TEST
 
+/* Nothing was sent with them, so another attempt, or a replay, asks core-api anew: it may have been corrected. What an
+ * earlier attempt may have sent binds all later ones. */
+START_TEST(parameters_with_which_certainly_nothing_was_sent_are_forgotten)
+{
+    static const struct {
+        const char *status;
+        bool clear_sent, may_arrive;
+        int forgotten;
+    } cases[] = {{"PENDING", true, false, 1},
+                 {"FAILED", true, false, 1},
+                 {"REJECTED", true, false, 0},
+                 {"PENDING", false, false, 0},
+                 {"PENDING", false, true, 0}};
+    struct uuid token;
+    struct uuid id = claimed_event("pepe", &token);
+    ck_assert_int_eq(keep(&sql_outbox_keep, &id, &token, FIRST), 1);
+    struct end end = {.event = id,
+                      .token = token,
+                      .status = cases[_i].status,
+                      .clear_sent = cases[_i].clear_sent,
+                      .may_arrive = cases[_i].may_arrive};
+    end.reason_code = strcmp(end.status, "PENDING") == 0 ? NULL : "issuer_http_418";
+    ck_assert_int_eq(finish(&end), 1);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters IS NULL"), cases[_i].forgotten);
+    if (cases[_i].clear_sent || strcmp(end.status, "PENDING") != 0)
+        return;
+    end.token = uuid4_make();
+    end.clear_sent = true; /* by this attempt */
+    end.may_arrive = false;
+    ck_assert_int_eq(claim_all(&end.token), 1);
+    ck_assert_int_eq(finish(&end), 1);
+    ck_assert_int_eq(fact(&id, "e.issuer_parameters = '" FIRST "'"), 1);
+}
+END_TEST
+
 /* During an upgrade workers of the release before go on. */
 START_TEST(the_end_of_a_program_of_the_release_before_leaves_the_parameters)
 {
@@ -434,6 +469,7 @@ int main(void)
     tcase_add_test(tcase, an_end_never_replaces_the_card_of_another_user);
     tcase_add_test(tcase, the_parameters_that_are_kept_first_stay_and_come_back_with_the_claim);
     tcase_add_test(tcase, a_mark_keeps_the_parameters_too);
+    tcase_add_loop_test(tcase, parameters_with_which_certainly_nothing_was_sent_are_forgotten, 0, 5);
     tcase_add_test(tcase, the_end_of_a_program_of_the_release_before_leaves_the_parameters);
     tcase_add_test(tcase, many_ends_in_one_statement_are_each_judged_by_their_own_token);
     suite_add_tcase(suite, tcase);

@@ -1847,6 +1847,42 @@ GUARDS = [
         test="db/outbox_ends",
     ),
     dict(
+        name="what a look-up is built from is kept before the create leaves",
+        file="worker/event_parameters.c",
+        line="!parameters->is_kept && parameters->is_told && issuer_call_has_parameters(env->profile, ISSUER_LOOKUP);",
+        becomes="false && issuer_call_has_parameters(env->profile, ISSUER_LOOKUP);",
+        test="e2e/behind another holder at stripe",
+    ),
+    dict(
+        name="the same at an issuer whose key is not trusted",
+        file="worker/event_parameters.c",
+        line="!parameters->is_kept && parameters->is_told && issuer_call_has_parameters(env->profile, ISSUER_LOOKUP);",
+        becomes="false && issuer_call_has_parameters(env->profile, ISSUER_LOOKUP);",
+        test="e2e/behind another holder at adyen without keys",
+    ),
+    dict(
+        name="parameters are kept before a create only by the one who holds the lease",
+        file="common/pg/sql/outbox.sql",
+        line="AS a (id, token, parameters)\nWHERE e.id = a.id AND e.lease_token = a.token",
+        becomes="AS a (id, token, parameters)\nWHERE e.id = a.id",
+        test="db/outbox",
+    ),
+    dict(
+        name="the parameters that are kept before the first create stay",
+        file="common/pg/sql/outbox.sql",
+        line="SET issuer_parameters = coalesce(e.issuer_parameters, a.parameters::jsonb)\nFROM",
+        becomes="SET issuer_parameters = coalesce(a.parameters::jsonb, e.issuer_parameters)\nFROM",
+        test="db/outbox",
+    ),
+    dict(
+        name="what was kept for a create that may have left is never forgotten",
+        file="migrations/0014_issuer_parameters.sql",
+        line="CASE WHEN a.clear_sent AND a.status <> 'REJECTED' AND e.last_sent_at IS NULL\n"
+             "                                         AND e.first_sent_at = e.updated_at\n",
+        becomes="CASE WHEN a.clear_sent AND a.status <> 'REJECTED'\n",
+        test="db/outbox_ends",
+    ),
+    dict(
         name="a retire that fails to the end does not fail the request",
         file="worker/flow_verdict.c",
         line="    if (purpose == STEP_RETIRE)\n        return complete_unretired();\n",

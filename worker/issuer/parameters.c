@@ -246,6 +246,32 @@ static const char *missing_in_path(const struct issuer_profile *profile, const s
     return NULL;
 }
 
+static bool has_parameter(const struct issuer_field *field)
+{
+    for (; field && field->name; field++)
+        if (field->source == FROM_PARAMETER)
+            return true;
+    return false;
+}
+
+/* A segment {name} that is neither {card} nor {event}. */
+static bool path_has_parameter(const char *path)
+{
+    while ((path = strchr(path, '{'))) {
+        if (strncmp(path, "{card}", strlen("{card}")) != 0 && strncmp(path, "{event}", strlen("{event}")) != 0)
+            return true;
+        path++;
+    }
+    return false;
+}
+
+bool issuer_call_has_parameters(const struct issuer_profile *profile, enum issuer_call call)
+{
+    const struct issuer_call_shape *shape = &profile->calls[call];
+    return shape->path && (path_has_parameter(shape->path) || has_parameter(profile->headers) ||
+                           has_parameter(shape->query) || has_parameter(shape->body));
+}
+
 const char *issuer_parameters_missing_for(const struct issuer_profile *profile,
                                           const struct issuer_parameters *parameters, enum issuer_call call)
 {

@@ -1,7 +1,7 @@
 /* What an issuer must be told of a user or of a whole installation, beside the request itself: a holder, a product, a
  * currency. Names are the profile's (profile.h). Values come from three places, and the later one wins:
- * issuer.parameters (the same for everybody), core-api's `issuer` object (this user), and what the event keeps from the
- * first attempt that left an outcome unknown, since a repeat must be the same as the first. */
+ * issuer.parameters (the same for everybody), core-api's `issuer` object (this user), and what the event keeps from before
+ * its first create, or from the first attempt that left an outcome unknown, since a repeat must be the same. */
 #ifndef ISSUING_ISSUER_PARAMETERS_H
 #define ISSUING_ISSUER_PARAMETERS_H
 
@@ -40,6 +40,9 @@ const char *issuer_parameters_missing(const struct issuer_profile *profile, cons
 /* The same for what one call is built from: a look-up needs less than a create. */
 const char *issuer_parameters_missing_for(const struct issuer_profile *profile,
                                           const struct issuer_parameters *parameters, enum issuer_call call);
+/* The call is built from parameters, also from ones that need not be given: in its path, query, body, or in the headers of
+ * all calls. False for a call that the issuer does not have. */
+bool issuer_call_has_parameters(const struct issuer_profile *profile, enum issuer_call call);
 const char *issuer_parameters_value(const struct issuer_profile *profile, const struct issuer_parameters *parameters,
                                     const char *name);
 /* {"name":"value",...} of those that have a value; nothing is appended where none has. False: out of memory. */

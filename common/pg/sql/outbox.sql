@@ -109,6 +109,15 @@ FROM unnest($1::uuid[], $2::uuid[]) AS a (id, token)
 WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
+-- name: outbox_keep :many
+-- why: what the issuer is told of the user outlives a worker that dies with its create, so that the card is looked up
+-- where it was made; same fence. What was kept first stays. $1 ids, $2 tokens, $3 the parameters, as JSON.
+UPDATE issuing.outbox_events e
+SET issuer_parameters = coalesce(e.issuer_parameters, a.parameters::jsonb)
+FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS a (id, token, parameters)
+WHERE e.id = a.id AND e.lease_token = a.token
+RETURNING e.id;
+
 -- name: outbox_mark :many
 -- why: the intention to cancel a card outlives the worker, so that no later attempt links or completes a card that may
 -- be cancelled already; same fence. The parameters that the first one kept stay. $1 ids, $2 tokens, $3 codes, $4 what

@@ -164,6 +164,22 @@ START_TEST(a_parameter_in_a_header_or_in_a_path_counts)
 }
 END_TEST
 
+/* Only optional ones, and none is given: that, too, is what the first request was. */
+START_TEST(that_nothing_was_given_is_kept)
+{
+    static const char *const optional[] = {"?holder", "?account", NULL};
+    profile.parameters = optional;
+    start(NULL);
+    take(true, NULL, NULL);
+    ck_assert(event_parameters_must_keep(&parameters, &env));
+    ck_assert_str_eq(written(), "{}");
+    start("{}");
+    take(true, "h-2", "a-2");
+    expect("", "");
+    ck_assert(!event_parameters_must_keep(&parameters, &env));
+}
+END_TEST
+
 START_TEST(an_issuer_without_parameters_is_never_asked_about)
 {
     env.profile = &issuer_generic;
@@ -173,6 +189,7 @@ START_TEST(an_issuer_without_parameters_is_never_asked_about)
         ck_assert(!event_parameters_must_ask(&parameters, &env, (enum issuer_call)call));
     take(true, NULL, NULL);
     ck_assert_str_eq(written(), "");
+    ck_assert(!event_parameters_must_keep(&parameters, &env));
 }
 END_TEST
 
@@ -198,6 +215,7 @@ int main(void)
     tcase_add_test(tcase, a_guess_is_never_kept);
     tcase_add_test(tcase, core_api_is_asked_once_before_a_call_that_it_could_change);
     tcase_add_test(tcase, a_parameter_in_a_header_or_in_a_path_counts);
+    tcase_add_test(tcase, that_nothing_was_given_is_kept);
     tcase_add_test(tcase, an_issuer_without_parameters_is_never_asked_about);
     tcase_add_test(tcase, a_peers_words_do_not_repeat_the_holder);
     suite_add_tcase(suite, tcase);

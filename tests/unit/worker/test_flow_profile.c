@@ -8,6 +8,9 @@
 #define TOLD(eligible) "{\"eligible\":" eligible ",\"issuer\":{\"holder\":\"h-1\"}}"
 #define CHECK "/v1/users/user-0/card-eligibility"
 
+/* A look-up that needs no parameter. */
+static const struct issuer_field reference_query[] = {FIELD("reference", FROM_EVENT), {0}};
+
 static struct issuer_profile profile;
 static char card_text[300], page_text[400];
 
@@ -46,12 +49,99 @@ static void write_done(enum write_kind kind)
     op->on_written(op, WRITE_DONE, "");
 }
 
-START_TEST(a_card_is_activated_before_it_is_stored)
+/* Up to the create, whose request is the second. */
+static void begin(void)
 {
     flow_run_start(&world.flow, true);
     expect_request(0, CHECK);
     answer(0, 200, TOLD("true"));
+    write_done(WRITE_KEEP);
     expect_request(1, "/cards");
+}
+
+/* A worker that dies from here on leaves a card that is found where it was made. */
+START_TEST(what_the_look_up_is_built_from_is_kept_before_the_create_leaves)
+{
+    flow_run_start(&world.flow, true);
+    expect_request(0, CHECK);
+    answer(0, 200, TOLD("true"));
+    struct write_op *op = expect_write(WRITE_KEEP);
+    ck_assert_str_eq(op->parameters, "{\"holder\":\"h-1\"}");
+    ck_assert_int_eq(world.request_count, 1);
+    ck_assert(!world.flow.holds_ticket);
+    write_done(WRITE_KEEP);
+    ck_assert_ptr_null(world.flow.kept.bytes);
+    expect_request(1, "/cards");
+    answer(1, 500, "{}");
+    op = expect_write(WRITE_END);
+    ck_assert_ptr_null(op->parameters); /* once is enough */
+    op->on_written(op, WRITE_DONE, "");
+}
+END_TEST
+
+/* The write took so long that the user may have been blocked since; what was kept stays, and is not written again. */
+START_TEST(a_slow_write_is_followed_by_another_check_and_by_no_other_write)
+{
+    flow_run_start(&world.flow, true);
+    expect_request(0, CHECK);
+    answer(0, 200, TOLD("true"));
+    (void)expect_write(WRITE_KEEP);
+    world.flow.checked_ms -= 4 * SECOND;
+    write_done(WRITE_KEEP);
+    expect_request(1, CHECK);
+    answer(1, 200, "{\"eligible\":true,\"issuer\":{\"holder\":\"h-2\"}}");
+    expect_request(2, "/cards");
+    ck_assert_int_eq(world.write_count, 0);
+    struct slice body = world.requests[2]->body;
+    ck_assert_ptr_nonnull(memmem(body.bytes, body.length, "h-1", 3));
+    answer(2, 422, "{\"code\":\"no\"}");
+    expect_end(OUTBOX_REJECTED, "no");
+}
+END_TEST
+
+/* Nothing has left: another worker has the event, or the next attempt tries again. */
+START_TEST(without_the_write_no_create_leaves)
+{
+    flow_run_start(&world.flow, true);
+    expect_request(0, CHECK);
+    answer(0, 200, TOLD("true"));
+    struct write_op *op = expect_write(WRITE_KEEP);
+    world.write_count = 0;
+    op->on_written(op, _i ? WRITE_GIVEN_UP : WRITE_FENCED, "");
+    if (_i) {
+        op = expect_write(WRITE_END);
+        ck_assert(op->end->clear_sent);
+        ck_assert_str_eq(op->end->step, "keep");
+        expect_end(OUTBOX_PENDING, "write_failed");
+    } else {
+        ck_assert_int_eq(world.ended, 1);
+        ck_assert_int_eq(world.write_count, 0);
+    }
+    ck_assert_int_eq(world.reported, 0);
+    ck_assert_int_eq(world.request_count, 1);
+}
+END_TEST
+
+START_TEST(a_holder_that_the_event_keeps_is_not_written_again)
+{
+    static const char kept[] = "{\"holder\":\"h-first\"}";
+    struct flow *flow = &world.flow;
+    event_parameters_start(&flow->parameters, &world.parameters, "user-0", (struct slice){kept, strlen(kept)});
+    flow_run_start(flow, true);
+    expect_request(0, CHECK);
+    answer(0, 200, TOLD("true"));
+    expect_request(1, "/cards");
+    ck_assert_int_eq(world.write_count, 0);
+    struct slice body = world.requests[1]->body;
+    ck_assert_ptr_nonnull(memmem(body.bytes, body.length, "h-first", 7));
+    answer(1, 422, "{\"code\":\"no\"}");
+    expect_end(OUTBOX_REJECTED, "no");
+}
+END_TEST
+
+START_TEST(a_card_is_activated_before_it_is_stored)
+{
+    begin();
     answer(1, 200, card("card-1", "new"));
     expect_request(2, "/cards/card-1/activate");
     answer(2, 200, "{}");
@@ -66,6 +156,7 @@ END_TEST
 /* The repeat must be the same request. */
 START_TEST(what_the_issuer_was_told_is_kept_with_an_unknown_outcome)
 {
+    profile.calls[ISSUER_LOOKUP].query = reference_query;
     flow_run_start(&world.flow, true);
     expect_request(0, CHECK);
     answer(0, 200, TOLD("true"));
@@ -83,6 +174,7 @@ END_TEST
 
 START_TEST(what_the_issuer_was_told_is_kept_with_the_mark)
 {
+    profile.calls[ISSUER_LOOKUP].query = reference_query;
     flow_run_start(&world.flow, true);
     expect_request(0, CHECK);
     answer(0, 200, TOLD("true"));
@@ -156,6 +248,7 @@ START_TEST(an_unknown_outcome_is_looked_up_before_the_create_is_repeated)
     expect_request(1, "/cards");
     ck_assert(world.requests[1]->query.length > 0);
     answer(1, 200, page("", false));
+    write_done(WRITE_KEEP);
     expect_request(2, "/cards"); /* at once, without another question to core-api */
     ck_assert(world.requests[2]->query.length == 0);
     answer(2, 422, "{\"code\":\"no\"}");
@@ -180,6 +273,7 @@ START_TEST(without_a_trusted_key_a_repeat_waits_until_the_last_send_has_settled)
     }
     expect_request(2, CHECK);
     answer(2, 200, TOLD("true"));
+    write_done(WRITE_KEEP);
     expect_request(3, "/cards");
     answer(3, 200, card("card-1", "live"));
     expect_request(4, "/cards"); /* are there two now? */
@@ -224,10 +318,7 @@ END_TEST
 
 START_TEST(an_answer_that_would_stay_the_same_leads_to_a_look_up)
 {
-    flow_run_start(&world.flow, true);
-    expect_request(0, CHECK);
-    answer(0, 200, TOLD("true"));
-    expect_request(1, "/cards");
+    begin();
     answer(1, 409, "{\"code\":\"taken\"}");
     expect_request(2, "/cards");
     answer(2, 200, page(_i ? card("card-1", "live") : "", false));
@@ -252,6 +343,10 @@ int main(void)
     TCase *tcase = tcase_create("flow_profile");
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up_fake, tear_down);
+    tcase_add_test(tcase, what_the_look_up_is_built_from_is_kept_before_the_create_leaves);
+    tcase_add_test(tcase, a_slow_write_is_followed_by_another_check_and_by_no_other_write);
+    tcase_add_loop_test(tcase, without_the_write_no_create_leaves, 0, 2);
+    tcase_add_test(tcase, a_holder_that_the_event_keeps_is_not_written_again);
     tcase_add_test(tcase, a_card_is_activated_before_it_is_stored);
     tcase_add_loop_test(tcase, what_the_issuer_was_told_is_kept_with_an_unknown_outcome, 0, 2);
     tcase_add_test(tcase, what_the_issuer_was_told_is_kept_with_the_mark);

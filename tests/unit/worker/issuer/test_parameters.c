@@ -289,6 +289,33 @@ START_TEST(what_is_written_is_read_again)
 }
 END_TEST
 
+/* By the tables: whose look-up would not see a card that was made with other values. */
+START_TEST(the_look_ups_of_stripe_and_adyen_are_built_from_parameters)
+{
+    for (int i = 0; issuer_profiles[i]; i++) {
+        const struct issuer_profile *profile = issuer_profiles[i];
+        bool is_wanted = profile == &issuer_stripe || profile == &issuer_adyen;
+        ck_assert_msg(issuer_call_has_parameters(profile, ISSUER_LOOKUP) == is_wanted, "%s", profile->name);
+        ck_assert_msg(issuer_call_has_parameters(profile, ISSUER_CREATE) == (profile->parameters != NULL), "%s",
+                      profile->name);
+    }
+}
+END_TEST
+
+/* All else that a look-up is built from never changes for an event: its id and when it was made. The replaced card's id
+ * comes from another row, and a card of ours is not known yet. */
+START_TEST(nothing_but_parameters_can_lead_a_look_up_elsewhere)
+{
+    for (int i = 0; issuer_profiles[i]; i++) {
+        const struct issuer_field *field = issuer_profiles[i]->calls[ISSUER_LOOKUP].query;
+        for (; field && field->name; field++)
+            ck_assert_msg(field->source != FROM_REPLACES && field->source != FROM_CARD, "%s: %s",
+                          issuer_profiles[i]->name, field->name);
+        ck_assert_ptr_null(strstr(issuer_profiles[i]->calls[ISSUER_LOOKUP].path, "{card}"));
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("parameters");
@@ -306,6 +333,8 @@ int main(void)
     tcase_add_test(tests, marqetas_user_is_ours_where_our_id_can_be_theirs);
     tcase_add_test(tests, what_is_missing_is_named_and_a_look_up_needs_less);
     tcase_add_test(tests, what_is_written_is_read_again);
+    tcase_add_test(tests, the_look_ups_of_stripe_and_adyen_are_built_from_parameters);
+    tcase_add_test(tests, nothing_but_parameters_can_lead_a_look_up_elsewhere);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }
