@@ -95,13 +95,28 @@ bool event_parameters_write(const struct event_parameters *parameters, const str
     return issuer_parameters_write(env->profile, &parameters->values, out);
 }
 
+/* How many bytes of `text` repeat the value: the whole value, or its beginning where the text was cut. A detail has a '?'
+ * in the place of each byte that is no ASCII (outcome_read_detail()). */
+static size_t repeated_length(const char *text, const char *value)
+{
+    size_t length = 0;
+    while (value[length] &&
+           (text[length] == value[length] || ((unsigned char)value[length] > 0x7e && text[length] == '?')))
+        length++;
+    bool is_repeated = !value[length] || !text[length];
+    return is_repeated && length >= HIDDEN_MIN ? length : 0;
+}
+
 void event_parameters_hide(const struct event_parameters *parameters, char *text)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(parameters->values.values); i++) {
-        const char *value = parameters->values.values[i];
-        size_t length = strlen(value);
-        for (char *at = text; length >= HIDDEN_MIN && (at = strstr(at, value)); at += length)
-            memset(at, '*', length);
+    for (char *at = text; *at; at++) {
+        size_t longest = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(parameters->values.values); i++) {
+            size_t length = repeated_length(at, parameters->values.values[i]);
+            longest = length > longest ? length : longest;
+        }
+        memset(at, '*', longest);
+        at += longest > 0 ? longest - 1 : 0;
     }
 }
 

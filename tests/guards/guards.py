@@ -2499,6 +2499,20 @@ GUARDS = [
         test="e2e/a failure that the key keeps leads to the lookup at stripe",
     ),
     dict(
+        name="a name that was cut is hidden",
+        file="worker/event_parameters.c",
+        line="    bool is_repeated = !value[length] || !text[length];\n",
+        becomes="    bool is_repeated = !value[length];\n",
+        test="unit/event_parameters",
+    ),
+    dict(
+        name="a name that was made ASCII is hidden",
+        file="worker/event_parameters.c",
+        line="           (text[length] == value[length] || ((unsigned char)value[length] > 0x7e && text[length] == '?')))\n",
+        becomes="           text[length] == value[length])\n",
+        test="unit/event_parameters",
+    ),
+    dict(
         name="an unknown outcome is looked up before the create is repeated",
         file="worker/issuer/profile_lithic.c",
         line="    .looks_first = true,\n",
