@@ -79,6 +79,27 @@ def a_cardholder_that_stripe_does_not_know_is_that_users_refusal(world):
                  "times that the breaker opened")
 
 
+@slow
+@test(issuers=("stripe",), retry__max_attempts="5")
+def a_failure_that_stripe_would_keep_holds_no_card_back(world):
+    """An error 500 to a close or an activation would be the answer under its key for a day: the card that must go
+    stayed, and a reissue that is done was never said to be."""
+    world.up()
+    old = world.issue("again")["card"]["id"]
+    once = {"count": 1, "status": 500, "stored": True}
+    world.sandbox.fault("cancel", "status", user="again", **once)
+    new = world.accept("again", "2", {"kind": "reissue", "replaces": old})
+    requests = run_cases(world, {
+        "refused": Case([fault("link", "link_refused", None), fault("cancel", "status", **once)], "REJECTED",
+                        "card_limit_reached", ("cancelled",)),
+        "inactive": Case([fault("create", "answer", None, card={"status": "inactive"}),
+                          fault("activate", "status", **once)], "COMPLETED"),
+    })
+    assert_equal(world.wait_status(new, "COMPLETED")["last_error"], None, "no note of a card that stayed")
+    assert_equal([card["status"] for card in world.sandbox.cards(user="again")], ["cancelled", "active"], "cards")
+    assert_equal(len(world.sandbox.calls("activate", reference=requests["inactive"])), 2, "activations")
+
+
 # ---- Lithic ----------------------------------------------------------------------------------------------------------
 
 

@@ -2499,6 +2499,15 @@ GUARDS = [
         test="e2e/a failure that the key keeps leads to the lookup at stripe",
     ),
     dict(
+        name="Stripe closes a card without a key",
+        file="worker/issuer/profile_stripe.c",
+        line="            [ISSUER_CANCEL] = CHANGE(cancel_body),\n",
+        becomes="            [ISSUER_CANCEL] = {.method = \"POST\", .path = CARD, .body = cancel_body,\n"
+                "                               .encoding = ENCODING_FORM, .has_key = true, .key_suffix = \":cancel\",\n"
+                "                               .answered_state = \"/status\"},\n",
+        test="e2e/a failure that stripe would keep holds no card back",
+    ),
+    dict(
         name="a name that was cut is hidden",
         file="worker/event_parameters.c",
         line="    bool is_repeated = !value[length] || !text[length];\n",
