@@ -3,12 +3,13 @@ codes that turn a refusal into "in progress", lists that shift while they are re
 """
 import json
 
-from harness import assert_equal, assert_true, slow, test, those, wait_until
+from harness import assert_equal, assert_true, slow, slow_but_at, test, those, wait_until
 from outcomes import Case, fault, run_cases
 
 LOST, NOT_MADE = fault("create", "execute_then_status", status=503), fault("create", "status", status=503)
 KEYED = those(lambda issuer: issuer.profile != "marqeta" and issuer.trusts_key)
 DUPLICABLE = those(lambda issuer: issuer.profile != "marqeta")  # there a reference is one card
+PAGED = those(lambda issuer: issuer.page)
 LOOKS_FIRST = those(lambda issuer: issuer.looks_first)
 
 
@@ -245,6 +246,22 @@ def a_card_that_was_skipped_between_two_pages_is_found_by_the_second_walk(world)
 
 
 # ---- several ---------------------------------------------------------------------------------------------------------
+
+
+@slow_but_at("lithic")
+@test(issuers=PAGED, retry__max_attempts="6")
+def a_lookup_of_more_pages_than_the_limit_of_calls_ends(world):
+    """A look-up that began anew with each 429 would not: a 429 uses no attempt."""
+    world.up(workers=0)
+    event = world.accept("alice")
+    world.make_foreign("alice", event, 3 * world.issuer.page + 3)
+    for status in (503, 422):
+        world.sandbox.fault("create", "execute_then_status" if status == 503 else "status", user="alice", count=1,
+                            status=status, code=world.issuer.code)
+    world.sandbox.fault("lookup", "limited", per_second=2, retry_after="1")
+    world.start_worker()
+    row = world.wait_status(event, "COMPLETED", "REJECTED", "FAILED")
+    assert_equal((row["status"], live(world, event)), ("COMPLETED", ["active"]), "the end")
 
 
 @slow

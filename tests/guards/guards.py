@@ -2508,6 +2508,13 @@ GUARDS = [
         test="e2e/a failure that stripe would keep holds no card back",
     ),
     dict(
+        name="a page that is answered 429 is asked for again",
+        file="worker/issue_card.c",
+        line="    if (may_repeat_page(flow, ret_outcome))\n        return step_go(STEP_LOOKUP);\n",
+        becomes="",
+        test="e2e/a lookup of more pages than the limit of calls ends at lithic",
+    ),
+    dict(
         name="a name that was cut is hidden",
         file="worker/event_parameters.c",
         line="    bool is_repeated = !value[length] || !text[length];\n",
