@@ -7,8 +7,6 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 
-#define HIDDEN_MIN 6 /* bytes of a value; shorter ones, such as a currency, name nobody */
-
 void event_parameters_start(struct event_parameters *parameters, const struct parameters_env *env, const char *user_id,
                             struct slice kept)
 {
@@ -95,29 +93,12 @@ bool event_parameters_write(const struct event_parameters *parameters, const str
     return issuer_parameters_write(env->profile, &parameters->values, out);
 }
 
-/* How many bytes of `text` repeat the value: the whole value, or its beginning where the text was cut. A detail has a '?'
- * in the place of each byte that is no ASCII (outcome_read_detail()). */
-static size_t repeated_length(const char *text, const char *value)
-{
-    size_t length = 0;
-    while (value[length] &&
-           (text[length] == value[length] || ((unsigned char)value[length] > 0x7e && text[length] == '?')))
-        length++;
-    bool is_repeated = !value[length] || !text[length];
-    return is_repeated && length >= HIDDEN_MIN ? length : 0;
-}
-
 void event_parameters_hide(const struct event_parameters *parameters, char *text)
 {
-    for (char *at = text; *at; at++) {
-        size_t longest = 0;
-        for (size_t i = 0; i < ARRAY_SIZE(parameters->values.values); i++) {
-            size_t length = repeated_length(at, parameters->values.values[i]);
-            longest = length > longest ? length : longest;
-        }
-        memset(at, '*', longest);
-        at += longest > 0 ? longest - 1 : 0;
-    }
+    const char *values[ISSUER_PARAMETERS_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(values); i++)
+        values[i] = parameters->values.values[i];
+    outcome_hide(ARRAY_SIZE(values), values, text);
 }
 
 void event_parameters_missing(const char *name, struct outcome *ret_outcome)

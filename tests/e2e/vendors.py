@@ -1,9 +1,10 @@
 """What only some issuers do: keys that replay a failure for ever, keys that are at work, references that are cards,
 codes that turn a refusal into "in progress", lists that shift while they are read.
 """
+import base64
 import json
 
-from harness import assert_equal, assert_true, slow, slow_but_at, test, those, wait_until
+from harness import assert_equal, assert_true, EVERY, slow, slow_but_at, test, those, wait_until
 from outcomes import Case, fault, run_cases
 
 LOST, NOT_MADE = fault("create", "execute_then_status", status=503), fault("create", "status", status=503)
@@ -316,3 +317,26 @@ def two_live_cards_of_one_event_are_a_question(world):
     found = {user: (world.status(event), world.event(event)["reason_code"]) for user, event in events.items()}
     assert_equal(found, {"two": ("FAILED", "issuer_duplicate"), "one-closed": ("COMPLETED", None),
                          "closed": ("REJECTED", "card_cancelled")}, "ends")
+
+
+@slow_but_at("generic")
+@test(issuers=EVERY, retry__max_attempts="3")
+def no_credential_comes_into_logs_by_a_peers_words(world):
+    """An issuer, or a proxy before it, says which key it does not know. Operators' logs and the database must not."""
+    if not world.issuer.credential:
+        file = world.dir / "generic.credential"
+        file.write_text("key-of-the-generic-issuer\n")
+        file.chmod(0o600)
+        world.settings["issuer.credential_file"] = file
+    key = world.issuer.credential or "key-of-the-generic-issuer"
+    world.up()
+    encoded = base64.b64encode(key.encode()).decode()
+    for user, words in {"whole": "no such key: %s." % key, "cut": "x" * 186 + key, "basic": "no: " + encoded}.items():
+        if user != "basic" or world.issuer.profile == "marqeta":
+            world.sandbox.fault("create", "status", user=user, status=401, count=1, detail=words)
+            world.accept(user)
+    world.settle()
+    seen = world.sql("SELECT string_agg(code || ': ' || detail, ' ') FROM outbox_attempts")
+    seen += "".join(log.read_text(errors="replace") for log in world.dir.glob("worker*.log"))
+    assert_true("*" * 12 in seen, "the words came: " + seen[:500])
+    assert_equal([part for part in (key, key[:10], encoded) if part in seen], [], "what was shown of the credential")
