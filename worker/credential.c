@@ -6,13 +6,16 @@
 #include <string.h>
 
 #include "common/base/secret.h"
+#include "worker/outcome.h"
 
 #define CREDENTIAL_MAX 4096
 #define PREFIX_MAX 64
 
 struct credential {
     int uses;
+    size_t prefix_length; /* of the header's line */
     struct secret header;
+    struct secret text; /* the file's line */
 };
 
 const struct credential_form credential_bearer = {.prefix = "Authorization: Bearer "};
@@ -53,14 +56,18 @@ bool credential_load(const char *path, const struct credential_form *form, struc
     if (!secret_load(&text, path, err))
         return false;
     struct credential *credential = calloc(1, sizeof(*credential));
-    bool ok = credential ? check_line(&text, form, path, err) && make_header(&text, form, &credential->header, err)
+    bool ok = credential ? check_line(&text, form, path, err) && make_header(&text, form, &credential->header, err) &&
+                               secret_copy(&credential->text, text.bytes, text.length, err)
                          : err_set(err, ERR_MEMORY, "no memory for a credential");
     secret_done(&text);
     if (!ok) {
+        if (credential)
+            secret_done(&credential->header);
         free(credential);
         return false;
     }
     credential->uses = 1;
+    credential->prefix_length = strlen(form->prefix);
     *ret_credential = credential;
     return true;
 }
@@ -77,10 +84,21 @@ void credential_release(struct credential *credential)
     if (!credential || --credential->uses > 0)
         return;
     secret_done(&credential->header);
+    secret_done(&credential->text);
     free(credential);
 }
 
 const char *credential_header(const struct credential *credential)
 {
     return credential ? (const char *)credential->header.bytes : NULL;
+}
+
+void credential_hide(const struct credential *credential, char *text)
+{
+    if (!credential)
+        return;
+    const char *line = (const char *)credential->text.bytes, *colon = strchr(line, ':');
+    const char *const values[] = {(const char *)credential->header.bytes + credential->prefix_length, line,
+                                  colon ? colon + 1 : ""};
+    outcome_hide(ARRAY_SIZE(values), values, text);
 }

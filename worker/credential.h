@@ -25,5 +25,7 @@ struct credential *credential_hold(struct credential *credential); /* NULL = NUL
 void credential_release(struct credential *credential);
 /* The whole line, "Authorization: Bearer ...", borrowed; NULL for NULL. */
 const char *credential_header(const struct credential *credential);
+/* Overwrites with '*' what a peer's words repeat of the credential. NULL is accepted. */
+void credential_hide(const struct credential *credential, char *text);
 
 #endif

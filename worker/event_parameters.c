@@ -7,8 +7,6 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 
-#define HIDDEN_MIN 6 /* bytes of a value; shorter ones, such as a currency, name nobody */
-
 void event_parameters_start(struct event_parameters *parameters, const struct parameters_env *env, const char *user_id,
                             struct slice kept)
 {
@@ -79,12 +77,10 @@ bool event_parameters_write(const struct event_parameters *parameters, const str
 
 void event_parameters_hide(const struct event_parameters *parameters, char *text)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(parameters->values.values); i++) {
-        const char *value = parameters->values.values[i];
-        size_t length = strlen(value);
-        for (char *at = text; length >= HIDDEN_MIN && (at = strstr(at, value)); at += length)
-            memset(at, '*', length);
-    }
+    const char *values[ISSUER_PARAMETERS_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(values); i++)
+        values[i] = parameters->values.values[i];
+    outcome_hide(ARRAY_SIZE(values), values, text);
 }
 
 void event_parameters_missing(const char *name, struct outcome *ret_outcome)

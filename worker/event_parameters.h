@@ -43,8 +43,8 @@ bool event_parameters_must_keep(const struct event_parameters *parameters, const
  * of memory. */
 must_check bool event_parameters_write(const struct event_parameters *parameters, const struct parameters_env *env,
                                        struct buf *out);
-/* Overwrites what `text` repeats of the values with '*': a peer's words are written to logs and to attempts, which leave
- * the team that may know the user's holder. */
+/* Overwrites what `text` repeats of the values with '*', also the beginning of a value where the text was cut: a peer's
+ * words are written to logs and to attempts, which leave the team that may know the user's holder. */
 void event_parameters_hide(const struct event_parameters *parameters, char *text);
 /* The answer of core-api gives no parameter of this name, and the call needs it. */
 void event_parameters_missing(const char *name, struct outcome *ret_outcome);

@@ -210,6 +210,9 @@ static void finish_step(struct flow *flow)
     struct flow_verdict verdict = flow_steps[flow->step].read(flow, &flow->outcome);
     http_call_forget(&flow->call); /* it may hold a card number, and waiting attempts should be small */
     event_parameters_hide(&flow->parameters, flow->outcome.detail);
+    credential_hide(flow->credential, flow->outcome.detail);
+    credential_release(flow->credential);
+    flow->credential = NULL;
     count_step(flow);
     if (flow->holds_ticket)
         leave_target(flow, &verdict);
@@ -281,8 +284,6 @@ static void on_call_done(struct http_call *call)
     struct flow *flow = container_of(call, struct flow, call);
     end_wait(flow, FLOW_WAIT_CALL);
     peer_note_call(flow_peer(flow), call);
-    credential_release(flow->credential);
-    flow->credential = NULL;
     finish_step(flow);
 }
 

@@ -7,6 +7,8 @@
 #include "worker/core_api.h"
 #include "worker/step.h"
 
+#define PAGE_REPEATS_MAX 4 /* of a look-up's page that is answered 429 */
+
 /* ---- check: in every attempt, right before the issuer is called ---- */
 
 bool step_check_prepare(struct flow *flow)
@@ -177,9 +179,18 @@ static struct flow_verdict read_found(struct flow *flow)
     return not_found(flow);
 }
 
+/* A look-up that began anew at each 429 would never end where it has more pages than the issuer allows calls. The page
+ * waits for the end of the target's rest. */
+static bool may_repeat_page(const struct flow *flow, const struct outcome *outcome)
+{
+    return outcome->advice == ADVICE_WAIT && flow->lookup.pages > 0 && flow->lookup.busy <= PAGE_REPEATS_MAX;
+}
+
 struct flow_verdict step_lookup_read(struct flow *flow, struct outcome *ret_outcome)
 {
     issuer_read_lookup(step_profile(flow), &flow->call, &flow->event_id, &flow->lookup, ret_outcome);
+    if (may_repeat_page(flow, ret_outcome))
+        return step_go(STEP_LOOKUP);
     if (ret_outcome->kind != OUTCOME_EXECUTED)
         return step_retry_or_defer(ret_outcome);
     if (!flow->lookup.is_done)

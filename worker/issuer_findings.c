@@ -290,11 +290,14 @@ static void write_form(const struct issuer_findings_facts *facts, char *fix, siz
 static void write_words(const struct issuer_findings_facts *facts, const struct http_call *call,
                         const struct issuer_words *words, char *text, size_t size)
 {
-    const char *code = issuer_words_code(words), *secret = facts->issuer_header, *detail = words->detail;
-    bool is_credential = call->status == 401 || call->status == 403;
+    const char *code = issuer_words_code(words), *secret = facts->issuer_header;
     const char *value = secret ? strrchr(secret, ' ') : NULL;
-    if (is_credential || (value && value[1] && strstr(detail, value + 1)))
-        detail = "";
+    char detail[sizeof(words->detail)];
+    memcpy(detail, words->detail, sizeof(detail));
+    if (value)
+        outcome_hide(1, &(const char *){value + 1}, detail);
+    if (call->status == 401 || call->status == 403 || strcmp(detail, words->detail) != 0)
+        detail[0] = '\0';
     snprintf(text, size, "%s%s%s%s", code[0] ? ": " : "", code, detail[0] ? ": " : "", detail);
 }
 

@@ -10,6 +10,8 @@
 #include "common/card.h"
 #include "common/json/json_strict.h"
 
+#define HIDDEN_MIN 6 /* bytes of a value; shorter ones, such as a currency, name nobody */
+
 const struct outcome_peer outcome_issuer = {
     .http_prefix = "issuer_http_",
     .refused = "issuer_refused",
@@ -89,6 +91,34 @@ void outcome_read_detail(struct json_value value, char *ret_detail, size_t detai
                 *byte = '?';
     }
     secret_wipe(detail, sizeof(detail));
+}
+
+/* How many bytes of `text` repeat the value: the whole value, or its beginning where the text was cut. In a detail a byte
+ * that is no ASCII is a '?', and a digit may be a '*'. */
+static size_t repeated_length(const char *text, const char *value)
+{
+    size_t length = 0;
+    for (; value[length]; length++) {
+        unsigned char byte = (unsigned char)value[length], is = (unsigned char)text[length];
+        bool is_digit = byte >= '0' && byte <= '9';
+        if (is != byte && !(is == '?' && byte > 0x7e) && !(is == '*' && is_digit))
+            break;
+    }
+    bool is_repeated = !value[length] || !text[length];
+    return is_repeated && length >= HIDDEN_MIN ? length : 0;
+}
+
+void outcome_hide(size_t count, const char *const *values, char *text)
+{
+    for (char *at = text; *at; at++) {
+        size_t longest = 0;
+        for (size_t i = 0; i < count; i++) {
+            size_t length = repeated_length(at, values[i]);
+            longest = length > longest ? length : longest;
+        }
+        memset(at, '*', longest);
+        at += longest > 0 ? longest - 1 : 0;
+    }
 }
 
 void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,

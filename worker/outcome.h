@@ -66,6 +66,9 @@ bool outcome_code_is_usable(const char *code, size_t length);
 /* A peer's words as operators may read them: without card numbers, in ASCII, cut. "" where the value is no text, or a
  * very long one. */
 void outcome_read_detail(struct json_value value, char *ret_detail, size_t detail_size);
+/* Overwrites with '*' what a detail repeats of any of these values, also the beginning of one where the detail was cut.
+ * Values of less than six bytes stay. */
+void outcome_hide(size_t count, const char *const *values, char *text);
 /* The members "code" and "detail" of an error answer; empty texts where they are absent or unusable. */
 void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,
                           size_t detail_size);

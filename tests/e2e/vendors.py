@@ -1,14 +1,16 @@
 """What only some issuers do: keys that replay a failure for ever, keys that are at work, references that are cards,
 codes that turn a refusal into "in progress", lists that shift while they are read.
 """
+import base64
 import json
 
-from harness import assert_equal, assert_true, slow, test, those, wait_until
+from harness import assert_equal, assert_true, EVERY, slow, slow_but_at, test, those, wait_until
 from outcomes import Case, fault, run_cases
 
 LOST, NOT_MADE = fault("create", "execute_then_status", status=503), fault("create", "status", status=503)
 KEYED = those(lambda issuer: issuer.profile != "marqeta" and issuer.trusts_key)
 DUPLICABLE = those(lambda issuer: issuer.profile != "marqeta")  # there a reference is one card
+PAGED = those(lambda issuer: issuer.page)
 LOOKS_FIRST = those(lambda issuer: issuer.looks_first)
 
 
@@ -77,6 +79,27 @@ def a_cardholder_that_stripe_does_not_know_is_that_users_refusal(world):
     run_cases(world, cases)
     assert_equal(world.workers()[0].metric('issuing_breaker_transitions_total{target="issuer",state="open"}'), 0.0,
                  "times that the breaker opened")
+
+
+@slow
+@test(issuers=("stripe",), retry__max_attempts="5")
+def a_failure_that_stripe_would_keep_holds_no_card_back(world):
+    """An error 500 to a close or an activation would be the answer under its key for a day: the card that must go
+    stayed, and a reissue that is done was never said to be."""
+    world.up()
+    old = world.issue("again")["card"]["id"]
+    once = {"count": 1, "status": 500, "stored": True}
+    world.sandbox.fault("cancel", "status", user="again", **once)
+    new = world.accept("again", "2", {"kind": "reissue", "replaces": old})
+    requests = run_cases(world, {
+        "refused": Case([fault("link", "link_refused", None), fault("cancel", "status", **once)], "REJECTED",
+                        "card_limit_reached", ("cancelled",)),
+        "inactive": Case([fault("create", "answer", None, card={"status": "inactive"}),
+                          fault("activate", "status", **once)], "COMPLETED"),
+    })
+    assert_equal(world.wait_status(new, "COMPLETED")["last_error"], None, "no note of a card that stayed")
+    assert_equal([card["status"] for card in world.sandbox.cards(user="again")], ["cancelled", "active"], "cards")
+    assert_equal(len(world.sandbox.calls("activate", reference=requests["inactive"])), 2, "activations")
 
 
 # ---- Lithic ----------------------------------------------------------------------------------------------------------
@@ -226,6 +249,22 @@ def a_card_that_was_skipped_between_two_pages_is_found_by_the_second_walk(world)
 # ---- several ---------------------------------------------------------------------------------------------------------
 
 
+@slow_but_at("lithic")
+@test(issuers=PAGED, retry__max_attempts="6")
+def a_lookup_of_more_pages_than_the_limit_of_calls_ends(world):
+    """A look-up that began anew with each 429 would not: a 429 uses no attempt."""
+    world.up(workers=0)
+    event = world.accept("alice")
+    world.make_foreign("alice", event, 3 * world.issuer.page + 3)
+    for status in (503, 422):
+        world.sandbox.fault("create", "execute_then_status" if status == 503 else "status", user="alice", count=1,
+                            status=status, code=world.issuer.code)
+    world.sandbox.fault("lookup", "limited", per_second=2, retry_after="1")
+    world.start_worker()
+    row = world.wait_status(event, "COMPLETED", "REJECTED", "FAILED")
+    assert_equal((row["status"], live(world, event)), ("COMPLETED", ["active"]), "the end")
+
+
 @slow
 @test(issuers=LOOKS_FIRST, retry__max_attempts="6")
 def an_unknown_outcome_is_looked_up_before_the_create_is_repeated(world):
@@ -278,3 +317,26 @@ def two_live_cards_of_one_event_are_a_question(world):
     found = {user: (world.status(event), world.event(event)["reason_code"]) for user, event in events.items()}
     assert_equal(found, {"two": ("FAILED", "issuer_duplicate"), "one-closed": ("COMPLETED", None),
                          "closed": ("REJECTED", "card_cancelled")}, "ends")
+
+
+@slow_but_at("generic")
+@test(issuers=EVERY, retry__max_attempts="3")
+def no_credential_comes_into_logs_by_a_peers_words(world):
+    """An issuer, or a proxy before it, says which key it does not know. Operators' logs and the database must not."""
+    if not world.issuer.credential:
+        file = world.dir / "generic.credential"
+        file.write_text("key-of-the-generic-issuer\n")
+        file.chmod(0o600)
+        world.settings["issuer.credential_file"] = file
+    key = world.issuer.credential or "key-of-the-generic-issuer"
+    world.up()
+    encoded = base64.b64encode(key.encode()).decode()
+    for user, words in {"whole": "no such key: %s." % key, "cut": "x" * 186 + key, "basic": "no: " + encoded}.items():
+        if user != "basic" or world.issuer.profile == "marqeta":
+            world.sandbox.fault("create", "status", user=user, status=401, count=1, detail=words)
+            world.accept(user)
+    world.settle()
+    seen = world.sql("SELECT string_agg(code || ': ' || detail, ' ') FROM outbox_attempts")
+    seen += "".join(log.read_text(errors="replace") for log in world.dir.glob("worker*.log"))
+    assert_true("*" * 12 in seen, "the words came: " + seen[:500])
+    assert_equal([part for part in (key, key[:10], encoded) if part in seen], [], "what was shown of the credential")

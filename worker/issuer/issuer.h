@@ -33,6 +33,7 @@ struct issuer_lookup {
     char cursor[CARD_ISSUER_ID_MAX + 1]; /* PAGING_LAST_ID; "" = the first page */
     int rows;                            /* seen in this walk; PAGING_OFFSET begins the next page with it */
     int pages;                           /* read in this look-up */
+    int busy;                            /* answers in a row that were ADVICE_WAIT */
     int empty_walks;                     /* that found nothing of ours */
     int live, gone;                      /* cards of ours in this walk; a card that is seen twice counts once */
     struct issuer_card card;             /* the first live one; wiped by issuer_lookup_forget() */
@@ -67,7 +68,8 @@ void issuer_read_create(const struct issuer_profile *profile, const struct http_
 enum issuer_found { ISSUER_FOUND_NONE, ISSUER_FOUND_ONE, ISSUER_FOUND_MORE, ISSUER_FOUND_CANCELLED };
 /* One page. EXECUTED: it was read into *lookup; is_done tells whether there is another one to ask for. Too many pages,
  * or a page that does not go on, are unreadable. A refusal of the look-up itself decides nothing: UNKNOWN with
- * ADVICE_RETRY. Any outcome but EXECUTED begins the look-up anew. */
+ * ADVICE_RETRY. ADVICE_WAIT leaves the look-up where it is, so the same page may be asked for again; any other outcome
+ * but EXECUTED begins it anew. */
 void issuer_read_lookup(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
                         struct issuer_lookup *lookup, struct outcome *ret_outcome);
 /* Precondition: is_done. ONE: lookup->card is the card, active or inactive. */

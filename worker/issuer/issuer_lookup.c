@@ -135,6 +135,10 @@ void issuer_read_lookup(const struct issuer_profile *profile, const struct http_
         return;
     }
     if (issuer_outcome_of_call(profile, ISSUER_LOOKUP, call, ret_outcome)) {
+        if (ret_outcome->advice == ADVICE_WAIT) {
+            lookup->busy++;
+            return;
+        }
         issuer_lookup_forget(lookup);
         if (ret_outcome->kind == OUTCOME_REFUSED) { /* decides nothing */
             ret_outcome->kind = OUTCOME_UNKNOWN;
@@ -149,5 +153,6 @@ void issuer_read_lookup(const struct issuer_profile *profile, const struct http_
         outcome_unreadable(&outcome_issuer, wrong, ret_outcome);
         return;
     }
+    lookup->busy = 0;
     outcome_executed(ret_outcome);
 }

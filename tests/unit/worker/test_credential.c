@@ -130,6 +130,31 @@ START_TEST(a_credential_lives_as_long_as_its_last_user)
 }
 END_TEST
 
+static void expect_hidden(const struct credential_form *form, const char *file, const char *words, const char *wanted)
+{
+    struct credential *credential = NULL;
+    struct err err = {0};
+    char text[200];
+    write_file(file, strlen(file));
+    ck_assert_msg(credential_load(path, form, &credential, &err), "%s", err.message);
+    (void)snprintf(text, sizeof(text), "%s", words);
+    credential_hide(credential, text);
+    ck_assert_str_eq(text, wanted);
+    credential_release(credential);
+}
+
+START_TEST(a_peers_words_do_not_repeat_it)
+{
+    expect_hidden(&bare, SECRET, "no such key: " SECRET "!", "no such key: **************!");
+    expect_hidden(&api_key, SECRET, "cut: sk_never_s", "cut: **********");
+    expect_hidden(&bare, "key_123456789012", "its digits went: key_************", "its digits went: ****************");
+    expect_hidden(&basic, "user:pass-word", "dXNlcjpwYXNzLXdvcmQ= is user:pass-word, pass-word",
+                  "******************** is **************, *********");
+    expect_hidden(&bare, SECRET, "sk_ne", "sk_ne");
+    credential_hide(NULL, (char[]){"nothing"});
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("credential");
@@ -140,6 +165,7 @@ int main(void)
     tcase_add_test(tcase, basic_needs_a_name_and_a_password_with_a_colon_between);
     tcase_add_test(tcase, the_largest_credential_has_room_in_every_form);
     tcase_add_test(tcase, a_credential_lives_as_long_as_its_last_user);
+    tcase_add_test(tcase, a_peers_words_do_not_repeat_it);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

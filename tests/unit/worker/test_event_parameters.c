@@ -202,6 +202,20 @@ START_TEST(a_peers_words_do_not_repeat_the_holder)
 }
 END_TEST
 
+/* A detail is ASCII, and at most so long (outcome_read_detail()). */
+START_TEST(a_name_that_was_made_ascii_or_cut_is_not_repeated_either)
+{
+    start("{\"holder\":\"J\u00fcrgen Gro\u00df\",\"account\":\"J\u00fcrgen\"}");
+    char whole[] = "J??rgen Gro?? may not have a card, J??rgen", cut[] = "refused for J??rgen G", begun[] = "J??rg, or";
+    event_parameters_hide(&parameters, whole);
+    ck_assert_str_eq(whole, "************* may not have a card, *******");
+    event_parameters_hide(&parameters, cut);
+    ck_assert_str_eq(cut, "refused for *********");
+    event_parameters_hide(&parameters, begun);
+    ck_assert_str_eq(begun, "J??rg, or");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("event_parameters");
@@ -218,6 +232,7 @@ int main(void)
     tcase_add_test(tcase, that_nothing_was_given_is_kept);
     tcase_add_test(tcase, an_issuer_without_parameters_is_never_asked_about);
     tcase_add_test(tcase, a_peers_words_do_not_repeat_the_holder);
+    tcase_add_test(tcase, a_name_that_was_made_ascii_or_cut_is_not_repeated_either);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);
 }

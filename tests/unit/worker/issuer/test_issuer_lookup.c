@@ -216,6 +216,25 @@ START_TEST(a_fault_on_a_later_page_forgets_the_card_of_an_earlier_one)
 }
 END_TEST
 
+START_TEST(a_page_that_is_answered_429_may_be_asked_for_again)
+{
+    add_row(&issuer_stripe, "ic_1", OURS, "active");
+    read_page(&issuer_stripe, true);
+    for (int busy = 1; busy <= 3; busy++) {
+        set_answer(&call, 429, "{\"error\":{\"code\":\"rate_limit\"}}");
+        read_answer(&issuer_stripe, ISSUER_LOOKUP, &call, &reading);
+        ck_assert_int_eq(reading.outcome.advice, ADVICE_WAIT);
+        ck_assert_int_eq(reading.lookup.busy, busy);
+        ck_assert_str_eq(reading.lookup.cursor, "ic_1");
+    }
+    add_row(&issuer_stripe, "ic_2", FOREIGN, "active");
+    read_page(&issuer_stripe, false);
+    ck_assert(reading.lookup.is_done);
+    ck_assert_int_eq(reading.lookup.busy, 0);
+    ck_assert_int_eq(issuer_lookup_found(&reading.lookup), ISSUER_FOUND_ONE);
+}
+END_TEST
+
 START_TEST(one_card_by_its_token_is_found_or_is_not_there)
 {
     set_answer(&call, 200, MARQETA_CARD);
@@ -275,6 +294,7 @@ int main(void)
     tcase_add_test(tests, a_page_that_leads_nowhere_makes_the_look_up_unreadable);
     tcase_add_test(tests, a_look_up_has_an_end_whatever_the_issuer_says);
     tcase_add_test(tests, a_fault_on_a_later_page_forgets_the_card_of_an_earlier_one);
+    tcase_add_test(tests, a_page_that_is_answered_429_may_be_asked_for_again);
     tcase_add_test(tests, one_card_by_its_token_is_found_or_is_not_there);
     tcase_add_test(tests, a_404_that_is_not_the_issuers_own_is_no_answer_to_a_look_up);
     tcase_add_test(tests, a_forgotten_look_up_holds_nothing);
