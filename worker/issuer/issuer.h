@@ -1,6 +1,6 @@
-/* The issuer as the worker sees it, whichever it is: calls are built and answers are read by the tables of its profile
+/* Builds the calls to the issuer and reads its answers, for any issuer, by the tables of its profile
  * (profile.h). Answers are read in place (json_value.h), so that a card number is never copied to another library's
- * heap. The security code, which an issuer may send along, is never read. */
+ * heap. The security code, which some issuers send as well, is never read. */
 #ifndef ISSUING_ISSUER_ISSUER_H
 #define ISSUING_ISSUER_ISSUER_H
 
@@ -34,7 +34,7 @@ struct issuer_lookup {
     int rows;                            /* seen in this walk; PAGING_OFFSET begins the next page with it */
     int pages;                           /* read in this look-up */
     int empty_walks;                     /* that found nothing of ours */
-    int live, gone;                      /* cards of ours in this walk; a card that is seen twice counts once */
+    int live, gone;                      /* cards of ours in this walk; a card that comes twice counts once */
     struct issuer_card card;             /* the first live one; wiped by issuer_lookup_forget() */
     char gone_id[CARD_ISSUER_ID_MAX + 1];
     bool is_done; /* every page of every walk was read */
@@ -54,7 +54,7 @@ struct issuer_subject {
 };
 
 /* Method, URL, headers and body of one call; the caller may add header lines. False: out of memory, or a value that the
- * call must have is missing (issuer_parameters_missing_for() tells it before). */
+ * call must have is missing (issuer_parameters_missing_for() says so in advance). */
 must_check bool issuer_build(const struct issuer_profile *profile, enum issuer_call which,
                              const struct issuer_subject *subject, struct http_call *call);
 
@@ -65,25 +65,25 @@ void issuer_read_create(const struct issuer_profile *profile, const struct http_
                         struct issuer_card *ret_card, struct outcome *ret_outcome);
 
 enum issuer_found { ISSUER_FOUND_NONE, ISSUER_FOUND_ONE, ISSUER_FOUND_MORE, ISSUER_FOUND_CANCELLED };
-/* One page. EXECUTED: it was read into *lookup; is_done tells whether there is another one to ask for. Too many pages,
- * or a page that does not go on, are unreadable. A refusal of the look-up itself decides nothing: UNKNOWN with
- * ADVICE_RETRY. Any outcome but EXECUTED begins the look-up anew. */
+/* One page. EXECUTED: it was read into *lookup; if is_done is false, there is another page to ask for. Too many pages,
+ * or a page that does not lead to the next one, are unreadable. A refusal of the look-up itself decides nothing:
+ * UNKNOWN with ADVICE_RETRY. After any outcome but EXECUTED the look-up starts again at its first page. */
 void issuer_read_lookup(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
                         struct issuer_lookup *lookup, struct outcome *ret_outcome);
 /* Precondition: is_done. ONE: lookup->card is the card, active or inactive. */
 enum issuer_found issuer_lookup_found(const struct issuer_lookup *lookup);
-/* Wipes it; it has not begun then. */
+/* Wipes the look-up; it can be started again. */
 void issuer_lookup_forget(struct issuer_lookup *lookup);
 
-/* EXECUTED: active now, by this call or before. REFUSED: it cannot be, with the issuer's code. */
+/* EXECUTED: the card is active, by this call or an earlier one. REFUSED: it cannot be, with the issuer's code. */
 void issuer_read_activate(const struct issuer_profile *profile, const struct http_call *call,
                           struct outcome *ret_outcome);
 /* EXECUTED: the number is in *card, and its last digits are those of card->last4. REFUSED: the issuer will not show
  * it. */
 void issuer_read_reveal(const struct issuer_profile *profile, const struct http_call *call, struct issuer_card *card,
                         struct outcome *ret_outcome);
-/* which: ISSUER_CANCEL or ISSUER_RETIRE. EXECUTED: cancelled, by this call or before. REFUSED: it is not, as far as
- * this answer tells (cancel_failed); a profile with ISSUER_RETRIEVE can be asked. */
+/* which: ISSUER_CANCEL or ISSUER_RETIRE. EXECUTED: cancelled, by this call or earlier. REFUSED: not cancelled, by this
+ * answer (cancel_failed); with ISSUER_RETRIEVE the card itself can be read. */
 void issuer_read_cancel(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,
                         struct outcome *ret_outcome);
 /* EXECUTED: *ret_state is the state of the card with that issuer's id. REFUSED: the issuer does not know the card. */

@@ -1,7 +1,7 @@
-/* What an issuer must be told of a user or of a whole installation, beside the request itself: a holder, a product, a
- * currency. Names are the profile's (profile.h). Values come from three places, and the later one wins:
- * issuer.parameters (the same for everybody), core-api's `issuer` object (this user), and what the event keeps from the
- * first attempt that left an outcome unknown, since a repeat must be the same as the first. */
+/* The parameters of a card: what an issuer needs beside the request itself, such as a holder, a product, a currency.
+ * The profile has their names (profile.h). Values come from three places, and a later one wins: issuer.parameters (the
+ * same for everybody), core-api's `issuer` object (for this user), and what the event keeps from the first attempt that
+ * left an outcome unknown, since a repeat must be the same request as the first. */
 #ifndef ISSUING_ISSUER_PARAMETERS_H
 #define ISSUING_ISSUER_PARAMETERS_H
 
@@ -36,7 +36,7 @@ void issuer_parameters_default(const struct issuer_profile *profile, const char 
                                struct issuer_parameters *parameters);
 /* The name of the first required parameter without a value; NULL = none. */
 const char *issuer_parameters_missing(const struct issuer_profile *profile, const struct issuer_parameters *parameters);
-/* The same for what one call is built from: a look-up needs less than a create. */
+/* The same for one call: a look-up needs fewer parameters than a create. */
 const char *issuer_parameters_missing_for(const struct issuer_profile *profile,
                                           const struct issuer_parameters *parameters, enum issuer_call call);
 const char *issuer_parameters_value(const struct issuer_profile *profile, const struct issuer_parameters *parameters,
