@@ -7,7 +7,7 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 
-#define HIDDEN_MIN 6 /* bytes of a value; shorter ones, such as a currency, name nobody */
+#define HIDDEN_MIN 6 /* bytes of a value; shorter ones, such as a currency, identify nobody */
 
 void event_parameters_start(struct event_parameters *parameters, const struct parameters_env *env, const char *user_id,
                             struct slice kept)
@@ -24,7 +24,7 @@ void event_parameters_start(struct event_parameters *parameters, const struct pa
     issuer_parameters_default(env->profile, user_id, &parameters->values);
 }
 
-/* Only what is required: an optional parameter that the first request did not have, its repeat has not either. */
+/* Only required parameters: if the first request did not have an optional one, its repeat must not have it either. */
 static void fill_required(const struct issuer_profile *profile, struct issuer_parameters *into,
                           const struct issuer_parameters *from)
 {
