@@ -67,8 +67,8 @@ struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, st
     if (!missing)
         return go(flow->step);
     event_parameters_missing(missing, ret_outcome);
-    /* The key is past its lifetime and the look-up cannot be built, so the outcome will never be known. */
-    if (flow->step == STEP_LOOKUP && flow->unknown && flow_is_expired(flow, now_ms))
+    /* The look-up cannot be built: after so long it is a question for a person, also where the key lives for ever. */
+    if (flow->step == STEP_LOOKUP && flow_is_long_unknown(flow, now_ms))
         return (struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"};
     return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};
 }
