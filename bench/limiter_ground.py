@@ -115,6 +115,9 @@ class Ground:
         return f"{self.base} dbname={self.database(limiter)}"
 
     def prepare(self, limiter):
+        """An empty database, and an empty Redis: keys of another limiter may have the same names."""
+        if limiter.has_redis and self.redis:
+            self.redis.command("FLUSHALL")
         self.sql(f"DROP DATABASE IF EXISTS {self.database(limiter)} WITH (FORCE)")
         self.sql(f"CREATE DATABASE {self.database(limiter)}")
         subprocess.run([self.program, "setup", limiter.path, self.conninfo(limiter)], check=True)

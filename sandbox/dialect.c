@@ -1,5 +1,5 @@
-/* What the dialects have in common: admission, credentials, keys with stored answers, execution now and later. Left out:
- * what a call or an answer looks like (dialect_NAME.c). */
+/* What the dialects have in common: credentials, keys with stored answers, execution now and later. What a call or an
+ * answer looks like is in dialect_NAME.c. */
 #include "sandbox/dialect.h"
 
 #include <stdio.h>
@@ -176,7 +176,7 @@ static enum ledger_result replay(struct sandbox *sandbox, enum call_kind kind, c
     return is_refusal ? LEDGER_REFUSED : LEDGER_SAME;
 }
 
-/* What the dialect's execute() answers is kept under the key, also an error. */
+/* Keeps the answer of the dialect's execute() under the key, also an error. */
 static enum ledger_result execute_and_keep(struct sandbox *sandbox, enum call_kind kind,
                                            const struct dialect_order *order, struct sandbox_answer *answer)
 {

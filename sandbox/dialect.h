@@ -1,5 +1,5 @@
-/* How one issuer speaks: what its calls, answers, errors, ids, credentials and keys look like. A dialect is a table of
- * this form and the functions it names, in a file of its own (dialect_NAME.c); `--issuer=NAME` chooses it. The ledger
+/* One issuer's API: what its calls, answers, errors, ids, credentials and keys look like. A dialect is a table of this
+ * form and the functions that it names, in a file of its own (dialect_NAME.c); `--issuer=NAME` chooses it. The ledger
  * (what calls do), the faults (what goes wrong), and the control listener are the same for every dialect.
  *
  * A handler of a dialect is written like this (dialect_lithic.c is a short example):
@@ -21,10 +21,10 @@
  * Calls that change nothing (lookup, reveal, retrieve) write their answer with dialect_begin_answer() between the two;
  * they set call.answer.card where the answer is about one card.
  *
- * dialect_begin() counts and notes the call, finds its fault, and checks the credential. False: there is nothing left to
- * do but sandbox_call_finish(). Scripted faults then work without a line in the dialect: `status` and its like use
+ * dialect_begin() counts and notes the call, finds its fault, and checks the credential. False: call
+ * sandbox_call_finish() and nothing else. Scripted faults need no code in the dialect: `status` and similar ones use
  * put_error, late executions use execute(), `wrong_reference`, `contradictory` and `answer` use the members below. Only
- * `stale` is the look-up's own: show cards as they were at dialect_shown_ms(). */
+ * `stale` does: the look-up shows cards as they were at dialect_shown_ms(). */
 #ifndef ISSUING_SANDBOX_DIALECT_H
 #define ISSUING_SANDBOX_DIALECT_H
 
@@ -54,12 +54,12 @@ struct dialect_refusal {
  * until execution; a late execution gets copies.
  *
  * create: key, reference, user_id, holder, replaces, body, details, status, is_reissue. activate, cancel: card_id, key,
- * body, and reference and user_id of the card, which reports and rules name. `key` is what stored answers belong to;
- * empty = the call has none. */
+ * body, and the card's reference and user_id, which reports and rules need. Stored answers belong to `key`; empty = the
+ * call has none. */
 struct dialect_order {
     struct ledger_order card;
     struct slice card_id;
-    uint64_t fingerprint; /* of path and body, set by dialect_begin(): a key stands for one fingerprint */
+    uint64_t fingerprint; /* of path and body, set by dialect_begin(): a key belongs to one fingerprint */
 };
 
 struct dialect {
@@ -72,18 +72,18 @@ struct dialect {
 
     /* ---- holders; NULL where the issuer has none ---- */
 
-    /* The holder that core-api knows this user's cards by: the same for the same user, always. */
+    /* The holder that core-api names for this user: always the same one. */
     void (*write_holder)(const char *user_id, char ret_holder[HOLDER_SIZE]);
     /* The members of core-api's `issuer` object. */
     void (*put_parameters)(struct json_writer *writer, const char *user_id, const char *holder);
 
     /* ---- keys ---- */
 
-    bool
-        stores_answers; /* the first answer to a key is kept and given again. False: the dialect asks the ledger itself */
+    /* The first answer to a key is kept and given again. False: the dialect asks the ledger itself. */
+    bool stores_answers;
     const char *replayed_header;         /* of an answer that is given again, value "true"; NULL = none */
     struct dialect_refusal key_mismatch; /* the key was used with another fingerprint */
-    struct dialect_refusal key_at_work;  /* a call with this key is being executed */
+    struct dialect_refusal key_at_work;  /* a call with this key is still being executed */
     int refused_status;                  /* of a late refusal (late_code), which the key keeps */
 
     /* ---- answers ---- */
@@ -97,7 +97,7 @@ struct dialect {
                                   struct sandbox_answer *answer);
     const char *list;            /* the member of a list answer that holds the cards; NULL = there are no lists */
     const char *other_reference; /* for wrong_reference: JSON that is merged into the answer or into its cards */
-    const char *last4_before, *last4_after; /* for contradictory: the same; four digits stand between the two */
+    const char *last4_before, *last4_after; /* for contradictory: the same; four digits are written between the two */
 };
 
 extern const struct dialect dialect_generic, dialect_stripe, dialect_lithic, dialect_marqeta, dialect_adyen;
@@ -106,7 +106,7 @@ extern const struct dialect dialect_generic, dialect_stripe, dialect_lithic, dia
 const struct dialect *dialect_find(const char *name);
 void dialect_put_names(struct buf *out); /* "generic|stripe|..." */
 
-/* Counts and notes a call, finds its fault, checks the credential. Sets order->fingerprint. */
+/* See the head of this file. Sets order->fingerprint. */
 must_check bool dialect_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
                               enum call_kind kind, struct dialect_order *order);
 /* Refuses a malformed call: counted, and kept under no key. */
@@ -127,14 +127,14 @@ void dialect_stray(struct sandbox *sandbox, struct http_request *request);
 struct json_writer dialect_begin_answer(struct sandbox *sandbox, struct sandbox_answer *answer, int status);
 void dialect_answer_error(struct sandbox *sandbox, struct sandbox_answer *answer, int status, const char *code,
                           const char *detail);
-/* The user of a holder; NULL = the issuer was never told of this holder. */
+/* The user of a holder; NULL = the issuer does not know this holder. */
 const char *dialect_user_of(const struct sandbox *sandbox, struct slice holder);
 /* The card of that id. Fills in the reference and the user of the order, for reports and rules. */
 must_check bool dialect_find_card(const struct sandbox *sandbox, struct slice id, struct dialect_order *order,
                                   uint32_t *ret_card);
 /* The time whose cards a look-up shows: now, or earlier by the fault `stale`. */
 int64_t dialect_shown_ms(const struct sandbox_call *call);
-/* A number of the query: *number where there is none. false: what is there is no decimal number from min to max. */
+/* A number of the query; *number is unchanged if the query has none. False: it is no decimal number from min to max. */
 must_check bool dialect_query_number(struct slice query, const char *name, size_t min, size_t max, size_t *number);
 /* Made-up details of a card: the same for the same card, for ever. */
 struct dialect_expiry {
@@ -142,7 +142,7 @@ struct dialect_expiry {
 };
 struct dialect_expiry dialect_expiry(const char *number);
 void dialect_cvc(const char *number, char ret_cvc[4]);
-/* When the card was made, on the wall's clock. */
+/* When the card was made, by the wall clock. */
 int64_t dialect_made_us(const struct sandbox *sandbox, const struct ledger_card *card);
 
 /* An id of letters after a prefix, or a UUID of letters, as a function of a text: for holders. */

@@ -1,13 +1,13 @@
 /* The dialect `adyen`: payment instruments by Adyen's Configuration API v2 (docs.adyen.com, Balance Platform). Texts
- * are in dialect_adyen_words.c. What hurts in it: unknown members are refused, numbers are masked, a reference is no
- * key (any number of instruments may have it), a look-up is a walk by offsets over a balance account, newest first,
- * whose rows move while cards are made (the fault `skip_row` lets a walk miss one), and keys may be ignored
- * (--ignore-keys): Adyen documents keys in general and declares none for this API.
+ * are in dialect_adyen_words.c. Pitfalls: unknown members are refused, numbers are masked, a reference is no key (any
+ * number of instruments may have it), a look-up reads a balance account by offsets, newest first, and its rows move
+ * while cards are made (the fault `skip_row` makes a walk miss one), and keys may be ignored (--ignore-keys): Adyen
+ * documents keys in general and declares none for this API.
  *
  * Not known from the documents, and decided here: an unknown balance account or instrument is 422, as is every change
- * of a closed instrument; a key that was used with another body is 704 like one at work; brandVariant has at most 64
- * characters, a phone number 40. Left out: bank accounts, physical cards, changes of a card or of its balance account,
- * webhooks. */
+ * of a closed instrument; a key that was used with another body is 704, like a key that is in use; brandVariant has at
+ * most 64 characters, a phone number 40. Left out: bank accounts, physical cards, changes of a card or of its balance
+ * account, webhooks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static struct slice slice_of(const char *text)
 static void put_error(struct json_writer *writer, int status, const char *code, const char *detail)
 {
     char own[16];
-    /* A code of a rule that is none of Adyen's becomes that of the status. */
+    /* A rule's code that Adyen does not have becomes the code of the status. */
     snprintf(own, sizeof(own), "00_%d", status);
     bool is_adyens = strspn(code, "0123456789_") == strlen(code);
     adyen_put_error(writer, &(struct adyen_error){.status = status, .code = is_adyens ? code : own, .detail = detail});
@@ -140,7 +140,7 @@ static enum ledger_result execute_create(struct sandbox *sandbox, const struct d
     return LEDGER_MADE;
 }
 
-/* What every call with a body must have. */
+/* Checks what every call with a body must have. */
 static must_check bool has_json(struct sandbox_call *call, const struct words *words)
 {
     if (!sandbox_call_is_json(call->request))
@@ -258,7 +258,7 @@ static void show(struct sandbox *sandbox, struct http_request *request, enum cal
 
 /* ---- GET /balanceAccounts/{id}/paymentInstruments ---- */
 
-/* What a list is asked for. */
+/* The query of a list. */
 struct range {
     const char *account;
     int64_t then_ms;
@@ -267,7 +267,7 @@ struct range {
     enum ledger_card_status status;
 };
 
-/* The members of a page, which show the cards from the newest to the oldest. */
+/* Writes the members of a page, with the cards from the newest to the oldest. */
 static void put_page(struct json_writer *writer, const struct sandbox *sandbox, const struct range *range)
 {
     size_t found = 0, end = range->offset + range->limit;

@@ -289,7 +289,7 @@ static void put_flaw(struct json_writer *writer, const struct json_shape_flaw *f
     char value[FLAW_VALUE_SIZE];
     json_open_object(writer, NULL);
     json_add_text(writer, "name", flaw->path);
-    /* A short text is shown; of other values their kind was wrong. */
+    /* Shows a short text; other values have the wrong type. */
     json_add_text(writer, "value", json_string(flaw->value, value, sizeof(value), NULL) ? value : "");
     json_add_text(writer, "message", flaw->why);
     json_close_object(writer);

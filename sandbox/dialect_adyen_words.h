@@ -15,16 +15,15 @@
 
 /* ---- requests ---- */
 
-/* What is wrong with the body of a create or of an update: unknown, missing and unusable members, and what this
- * stand-in leaves out. Returns the number of flaws that it filled in. */
+/* Finds what is wrong with the body of a create or of an update: unknown, missing and invalid members, and what this
+ * stand-in does not do. Returns the number of flaws that it filled in. */
 size_t adyen_create_flaws(struct json_value body, struct json_shape_flaw ret_flaws[ADYEN_FLAWS_MAX]);
 size_t adyen_update_flaws(struct json_value body, struct json_shape_flaw ret_flaws[ADYEN_FLAWS_MAX]);
 /* The `status` of a body, or `otherwise` where it has none. */
 enum ledger_card_status adyen_wanted_status(struct json_value body, enum ledger_card_status otherwise);
 /* false: `name` is none of the four statuses. */
 must_check bool adyen_status_of(const char *name, enum ledger_card_status *ret_status);
-/* Writes the request that an instrument was made with, changed by an update: the status and its reason are those of the
- * update. */
+/* Writes the request that an instrument was made with, with the status and its reason of an update. */
 void adyen_put_updated(struct json_writer *writer, struct json_value request, struct json_value update);
 
 /* ---- answers ---- */

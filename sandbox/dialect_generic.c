@@ -1,10 +1,9 @@
 /* The dialect `generic`: makes cards under idempotency keys, looks them up by reference, cancels them (docs/peers.md).
  *
- * The dialect is as strict as an issuer
- * may be: a body has exactly the documented members, "same body" means the same bytes, and a key is forgotten when its
- * lifetime is over, so that a program that retries too late gets its second card here and not at a real issuer. Every
- * card answer carries a "cvc" that no program may store. Its keys are the ledger's own: no answer is stored, and a
- * repeat is answered with the key's card. Left out: money, limits, expiry, webhooks. */
+ * The dialect is as strict as an issuer may be: a body has exactly the documented members, "same body" means the same
+ * bytes, and a key is forgotten after its lifetime, so that a program that retries too late gets its second card here
+ * and not at a real issuer. Every card answer has a "cvc" that no program may store. The ledger keeps the keys: no
+ * answer is stored, and a repeat is answered with the key's card. Left out: money, limits, expiry, webhooks. */
 #include <string.h>
 
 #include "common/http_server/http_path.h"
@@ -24,7 +23,7 @@ static bool is_shown(const char *text, size_t length)
     return length > 0;
 }
 
-/* A create call's body. The strings live here because the slices of the order point into them. */
+/* A create call's body. The strings are here because the slices of the order point to them. */
 struct create_words {
     char reference[LEDGER_TEXT_MAX + 1], user_id[USER_SIZE], replaces[LEDGER_TEXT_MAX + 1];
     struct dialect_order order;
@@ -56,8 +55,8 @@ static int member_count(struct json_value object)
     return count;
 }
 
-/* NULL if the body is good, else what is wrong. Fills in what it can, so that a fault for one user is found for a bad
- * body as well. */
+/* NULL if the body is good, else what is wrong. Fills in what it can, so that a fault for one user also fires on a bad
+ * body. */
 static const char *read_create(const struct http_request *request, struct create_words *words)
 {
     words->order = (struct dialect_order){.card.body = request->body};
@@ -139,7 +138,7 @@ static enum ledger_result execute_create(struct sandbox *sandbox, const struct l
         answer_card(sandbox, answer, 201, card, "active");
         break;
     case LEDGER_SAME:
-        /* The first answer, also when the card has been cancelled since. */
+        /* The first answer, also if the card has been cancelled since. */
         answer_card(sandbox, answer, 200, card, "active");
         break;
     case LEDGER_MISMATCH:
@@ -196,7 +195,7 @@ static struct slice slice_of(const char *text)
     return (struct slice){.bytes = text, .length = strlen(text)};
 }
 
-/* The cards of a reference as they were then. */
+/* The cards of a reference as they were at then_ms. */
 static void answer_cards(struct sandbox_call *call, struct slice reference, int64_t then_ms)
 {
     struct sandbox *sandbox = call->sandbox;

@@ -1,6 +1,6 @@
-/* The dialect `lithic`: cards by https://docs.lithic.com. What hurts in it: a `memo` filter that also finds cards whose
- * memo only contains the text, answers of 5xx that a key keeps without a mark on their repeats, months and years as
- * texts, errors without codes, and two writes a second (fault `limited` with "per_second":2,"retry_after":"1").
+/* The dialect `lithic`: cards by https://docs.lithic.com. Pitfalls: a `memo` filter that also finds cards whose memo
+ * only contains the text, 5xx that are stored under a key while their repeats have no mark, months and years as texts,
+ * errors without codes, and two writes a second (fault `limited` with "per_second":2,"retry_after":"1").
  *
  * Not known from the documents, and decided here: a closed card that is closed again is refused with 400, an unknown
  * account with 400; a replaced card stays as it is. Left out: limits of spending, webhooks. */
@@ -27,7 +27,7 @@ static must_check bool is_uuid(struct slice text)
 
 /* ---- answers ---- */
 
-/* There are no codes. The one of a rule is put before its text, so that a test sees what it scripted. */
+/* Lithic has no codes. A rule's code is written before its text, so that a test sees what it scripted. */
 static void put_error(struct json_writer *writer, int status, const char *code, const char *detail)
 {
     char message[400], id[UUID_TEXT_SIZE];
@@ -71,7 +71,7 @@ static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, 
     return changed ? LEDGER_MADE : LEDGER_SAME;
 }
 
-/* As every answer of theirs. */
+/* Every answer of Lithic has it. */
 bool lithic_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request, enum call_kind kind,
                   struct dialect_order *order)
 {
@@ -82,7 +82,7 @@ bool lithic_begin(struct sandbox_call *call, struct sandbox *sandbox, struct htt
 
 /* ---- create ---- */
 
-/* The texts of a create, which the order points into. */
+/* The texts of a create; the order points to them. */
 struct create_words {
     char memo[LITHIC_MEMO_SIZE], account[UUID_TEXT_SIZE], replaces[UUID_TEXT_SIZE];
     struct buf details;
@@ -99,7 +99,7 @@ static must_check bool is_one_of(struct json_value value, const char *const *wor
     return *words != NULL;
 }
 
-/* A member that may be left out: "" then. false: it is there and of no use. */
+/* An optional member; "" if it is missing. False: it is there and invalid. */
 static must_check bool read_optional(struct json_value value, char *text, size_t size, struct slice *ret_slice)
 {
     size_t length = 0;
@@ -143,7 +143,7 @@ static const char *read_members(struct sandbox *sandbox, struct json_value body,
     return NULL;
 }
 
-/* What the answers repeat. */
+/* Keeps what the answers repeat. */
 static void keep_details(struct json_value body, struct buf *details)
 {
     static const char *const names[] = {"memo", "type", "card_program_token", "replacement_for"};
@@ -157,8 +157,8 @@ static void keep_details(struct json_value body, struct buf *details)
     json_close_object(&writer);
 }
 
-/* NULL if the call is good, else what is wrong; fills in what it can, so that a fault for one user is found for a bad
- * body as well. Members that are not read are not refused: their document does not forbid them. */
+/* NULL if the call is good, else what is wrong. Fills in what it can, so that a fault for one user also fires on a bad
+ * body. Members that are not read are not refused: Lithic's document does not forbid them. */
 static const char *read_create(struct sandbox *sandbox, const struct http_request *request, struct create_words *words)
 {
     int keys;
@@ -225,7 +225,7 @@ static const char *read_update(const struct http_request *request, struct ledger
                                                                          : "state is neither OPEN, PAUSED nor CLOSED";
 }
 
-/* PATCH has no key: the same again changes nothing. */
+/* PATCH has no key: a repeat changes nothing. */
 static void update(struct sandbox *sandbox, struct http_request *request, struct slice id)
 {
     uint32_t card;

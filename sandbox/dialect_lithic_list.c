@@ -22,7 +22,7 @@ struct filter {
     uint32_t from; /* rows below this one are candidates */
 };
 
-/* RFC 3339, as their document wants it; the fraction counts to the microsecond. */
+/* RFC 3339, as Lithic's document demands; the fraction is read to the microsecond. */
 static must_check bool read_time(const char *text, int64_t *ret_us)
 {
     struct tm tm = {0};

@@ -1,12 +1,12 @@
 /* The dialect `marqeta`: cards by Marqeta's Core API (www.marqeta.com/docs/core-api). Transitions are in
- * dialect_marqeta_transitions.c, texts in dialect_marqeta_words.c. What hurts in it: the caller's token is the card's
- * id and its key for ever, so that other content under it is 409; numbers are masked; a card begins UNACTIVATED unless
- * its card product activates it.
+ * dialect_marqeta_transitions.c, texts in dialect_marqeta_words.c. Pitfalls: the caller's token is the card's id and
+ * its key for ever, so that other content under it is 409; a wrong path is 404 with a code, like a missing card;
+ * numbers are masked; a card begins UNACTIVATED unless its card product activates it.
  *
  * The card products are `virtual` and, with activate_upon_issue, `virtual_activated`. GET /cards/{token} is a `lookup`
- * for rules of faults, also where the caller only reads a card that it knows. Not known from the documents, and
- * decided here: an unknown user or product is 400; a repeat shows the card as it is now; the card that
- * new_pan_from_card_token names stays as it is. Left out: users and products by call, controls, webhooks. */
+ * for rules of faults, also where the caller only reads a card that it knows. Not known from the documents, and decided
+ * here: an unknown user or product is 400; a repeat shows the card as it is now; the card that new_pan_from_card_token
+ * names stays as it is. Left out: users and products by call, controls, webhooks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -91,7 +91,7 @@ static must_check bool read_product(struct json_value body, enum ledger_card_sta
     return *ret_status == LEDGER_INACTIVE || strcmp(product, "virtual_activated") == 0;
 }
 
-/* The old card of a reissue, by whichever member names it. */
+/* The old card of a reissue, from the member that names it. */
 static const char *read_replaced(const struct sandbox *sandbox, struct json_value body, struct create_words *words)
 {
     uint32_t replaced;
@@ -113,8 +113,8 @@ static void read_token(struct json_value body, struct create_words *words)
     words->order.card.key = words->order.card.reference = slice_of(words->token);
 }
 
-/* NULL if the body is good, else what is wrong. Fills in what it can, so that a fault for one user is found for a bad
- * body as well. */
+/* NULL if the body is good, else what is wrong. Fills in what it can, so that a fault for one user also fires on a bad
+ * body. */
 static const char *read_create(const struct sandbox *sandbox, const struct http_request *request,
                                struct create_words *words)
 {
@@ -272,7 +272,7 @@ static void list_of_user(struct sandbox *sandbox, struct http_request *request, 
 
 /* ---- the dialect ---- */
 
-/* A user has the user id itself as token, as where a company made its users so; a longer one has another token. */
+/* A user's token is the user id, as a company may choose it; a user id that is too long has another token. */
 static void write_holder(const char *user_id, char ret_holder[HOLDER_SIZE])
 {
     if (strlen(user_id) < MARQETA_TOKEN_SIZE && strspn(user_id, TOKEN_CHARACTERS) == strlen(user_id))
@@ -287,7 +287,7 @@ static void put_parameters(struct json_writer *writer, const char *user_id, cons
         json_add_text(writer, "user_token", holder);
 }
 
-/* A code that is no number, such as that of a rule, becomes the status. */
+/* A code that is no number, such as a rule's, becomes the status. */
 static void put_error(struct json_writer *writer, int status, const char *code, const char *detail)
 {
     char number[12];

@@ -17,7 +17,7 @@ static struct slice slice_of(const char *text)
     return (struct slice){.bytes = text, .length = strlen(text)};
 }
 
-/* Tokens of transitions and of cards are different names. */
+/* A transition and a card may have the same token. */
 static void write_transition_key(const char *token, char ret_key[KEY_SIZE])
 {
     snprintf(ret_key, KEY_SIZE, "transition %s", token);
@@ -58,7 +58,7 @@ static const char *read_transition(const struct sandbox *sandbox, const struct h
     return NULL;
 }
 
-/* The answer of a transition that was made belongs to its token from now on; a refused one leaves the token free. */
+/* The answer to a transition that was made is kept under its token; a refused one leaves the token free. */
 static must_check bool keep_transition(struct sandbox *sandbox, const struct dialect_order *order)
 {
     struct ledger_answer answer = {

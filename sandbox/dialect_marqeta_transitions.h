@@ -2,8 +2,8 @@
  * /cardtransitions/{token} shows what was done.
  *
  * The token of a transition that was made is its key: the same content again gets the same answer, other content 409. A
- * refused one leaves its token free. A transition to the state that the card has is refused with 400, any of a
- * TERMINATED card with 409; Marqeta does not document which. */
+ * refused one leaves its token free. A transition to the card's own state is refused with 400, any transition of a
+ * TERMINATED card with 409; Marqeta does not document these statuses. */
 #ifndef ISSUING_SANDBOX_DIALECT_MARQETA_TRANSITIONS_H
 #define ISSUING_SANDBOX_DIALECT_MARQETA_TRANSITIONS_H
 

@@ -1,7 +1,7 @@
 /* The texts of Marqeta's Core API: which members a request may have, and how a card, a transition and an error are
  * written. Names, lengths and states are those that Marqeta documents (www.marqeta.com/docs/core-api, 3.0.39). Pure.
  *
- * Only the first three digits of an error_code are certain, since they are the status; tests must not rest on the
+ * Only the first three digits of an error_code are certain, since they are the status; tests must not rely on the
  * others. Left out: fulfillment, controls, PINs, wallets, the state LIMITED. */
 #ifndef ISSUING_SANDBOX_DIALECT_MARQETA_WORDS_H
 #define ISSUING_SANDBOX_DIALECT_MARQETA_WORDS_H
@@ -29,8 +29,8 @@ void marqeta_new_token(char ret_token[MARQETA_TOKEN_SIZE]);
 /* NULL if the body is good, else what is wrong, static or written into text. */
 const char *marqeta_create_flaw(struct json_value body, char text[MARQETA_FLAW_SIZE]);
 const char *marqeta_transition_flaw(struct json_value body, char text[MARQETA_FLAW_SIZE]);
-/* Writes the members of a good body into an empty buffer, in one order and without white space, so that bodies with the
- * same content give the same text. The members of metadata are in the order of the body. */
+/* Writes the members of a good body into an empty buffer, in a fixed order and without white space, so that bodies with
+ * the same content give the same text. The members of metadata are in the order of the body. */
 void marqeta_put_create_content(struct json_value body, struct buf *out);
 void marqeta_put_transition_content(struct json_value body, struct buf *out);
 /* The `state` of a good transition. */

@@ -1,8 +1,9 @@
-/* The dialect `stripe`: cards by https://docs.stripe.com/api/issuing/cards. What hurts in it: forms instead of JSON,
- * cards that begin inactive, no look-up by a reference, answers that a key keeps for a day, errors of 5xx among them,
- * a number that only a second call shows, and a cardholder's personal data in each answer.
+/* The dialect `stripe`: cards by https://docs.stripe.com/api/issuing/cards. Pitfalls: forms instead of JSON,
+ * cards that begin inactive, no look-up by a reference, answers that are stored under a key for a day (5xx as well), a
+ * number that only a second call shows, and a cardholder's personal data in each answer.
  *
- * A key's answer is kept once execution began: a refusal of a malformed call, a 401 and a 429 are not kept. "The same
+ * The answer is stored under the key once execution has begun, so a 401, a 429 and the refusal of a malformed call are
+ * not. "The same
  * parameters" means the same path and the same bytes. Decided here, since the documents do not say it: an unknown
  * cardholder is 400 resource_missing, and a cancel of a cancelled card is 400. A replaced card stays as it is.
  * Left out: other API versions, Connect accounts, webhooks. */
@@ -27,11 +28,11 @@ static struct slice slice_of(const char *text)
 
 /* ---- errors ---- */
 
-bool stripe_blame(struct stripe_trouble *ret_trouble, const char *code, const char *param, const char *message)
+bool stripe_set_error(struct stripe_error *ret_error, const char *code, const char *param, const char *message)
 {
-    ret_trouble->code = code;
-    ret_trouble->message = message;
-    snprintf(ret_trouble->param, sizeof(ret_trouble->param), "%s", param);
+    ret_error->code = code;
+    ret_error->message = message;
+    snprintf(ret_error->param, sizeof(ret_error->param), "%s", param);
     return false;
 }
 
@@ -68,11 +69,11 @@ static void put_error(struct json_writer *writer, int status, const char *code, 
     put_error_of(writer, status, code, "", detail);
 }
 
-void stripe_refuse(struct sandbox_call *call, int status, const struct stripe_trouble *trouble)
+void stripe_refuse(struct sandbox_call *call, int status, const struct stripe_error *error)
 {
-    dialect_refuse(call, status, trouble->code, trouble->message);
+    dialect_refuse(call, status, error->code, error->message);
     struct json_writer writer = dialect_begin_answer(call->sandbox, &call->answer, status);
-    put_error_of(&writer, status, trouble->code, trouble->param, trouble->message);
+    put_error_of(&writer, status, error->code, error->param, error->message);
 }
 
 /* ---- what every call has ---- */
@@ -84,7 +85,7 @@ static must_check bool is_form(const struct http_request *request)
     return type.length >= form.length && strncasecmp(type.bytes, form.bytes, form.length) == 0;
 }
 
-/* The version is echoed; without one the account's own would decide the shape of the answers. */
+/* The answer repeats the version. Without one, the account's own would decide the shape of the answers. */
 bool stripe_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request, enum call_kind kind,
                   struct dialect_order *order)
 {
@@ -99,7 +100,7 @@ bool stripe_begin(struct sandbox_call *call, struct sandbox *sandbox, struct htt
         sandbox_answer_header(&call->answer, "Stripe-Version", version);
     if (!goes_on || header.length)
         return goes_on;
-    dialect_refuse(call, 400, "invalid_request_error", "this sandbox wants a pinned Stripe-Version");
+    dialect_refuse(call, 400, "invalid_request_error", "this sandbox needs a Stripe-Version");
     return false;
 }
 
@@ -118,7 +119,7 @@ bool stripe_is_listed(const char *const *names, const char *name)
 
 /* ---- create ---- */
 
-/* The texts of a create or an update, which the order points into. */
+/* The texts of a create or an update; the order points to them. */
 struct words {
     char holder[FORM_VALUE_SIZE], reference[METADATA_VALUE_MAX + 1], replaces[FORM_VALUE_SIZE];
     char currency[8], type[16], status[16], reason[16];
@@ -142,16 +143,18 @@ static void words_done(struct words *words)
 }
 
 static must_check bool keep_metadata(struct words *words, struct slice name, const struct form_pair *pair,
-                                     struct stripe_trouble *ret_trouble)
+                                     struct stripe_error *ret_error)
 {
     size_t length = strlen(pair->value);
     if (!name.length || name.length > METADATA_NAME_MAX)
-        return stripe_blame(ret_trouble, "invalid_request_error", pair->name, "a metadata key has 1 to 40 characters");
+        return stripe_set_error(ret_error, "invalid_request_error", pair->name,
+                                "a metadata key has 1 to 40 characters");
     if (length > METADATA_VALUE_MAX)
-        return stripe_blame(ret_trouble, "invalid_request_error", pair->name,
-                            "a metadata value has at most 500 characters");
+        return stripe_set_error(ret_error, "invalid_request_error", pair->name,
+                                "a metadata value has at most 500 characters");
     if (words->metadata_count++ == METADATA_MAX)
-        return stripe_blame(ret_trouble, "invalid_request_error", "metadata", "an object has at most 50 metadata keys");
+        return stripe_set_error(ret_error, "invalid_request_error", "metadata",
+                                "an object has at most 50 metadata keys");
     if (words->metadata.length)
         buf_put_byte(&words->metadata, ',');
     json_put_string(&words->metadata, name.bytes, name.length);
@@ -162,7 +165,7 @@ static must_check bool keep_metadata(struct words *words, struct slice name, con
     return true;
 }
 
-/* Parameters that the documents name and this dialect does nothing with. */
+/* Documented parameters that this dialect ignores. */
 static const char *const unused_of_create[] = {"exp_month",
                                                "exp_year",
                                                "financial_account",
@@ -178,7 +181,7 @@ static const char *const unused_of_update[] = {"cancellation_reason", "personali
                                                "shipping[",           "spending_controls[",     NULL};
 
 static must_check bool read_pair(struct words *words, const struct form_pair *pair, bool is_create,
-                                 struct stripe_trouble *ret_trouble)
+                                 struct stripe_error *ret_error)
 {
     const struct {
         const char *name;
@@ -197,31 +200,31 @@ static must_check bool read_pair(struct words *words, const struct form_pair *pa
         if ((!is_create && !texts[i].of_update) || strcmp(texts[i].name, pair->name) != 0)
             continue;
         if (strlen(pair->value) >= texts[i].size)
-            return stripe_blame(ret_trouble, "invalid_request_error", pair->name, "the value is too long");
+            return stripe_set_error(ret_error, "invalid_request_error", pair->name, "the value is too long");
         memcpy(texts[i].text, pair->value, strlen(pair->value) + 1);
         return true;
     }
     struct slice name;
     if (form_is_element(pair->name, "metadata", &name))
-        return keep_metadata(words, name, pair, ret_trouble);
+        return keep_metadata(words, name, pair, ret_error);
     if (stripe_is_listed(is_create ? unused_of_create : unused_of_update, pair->name))
         return true;
-    return stripe_blame(ret_trouble, "parameter_unknown", pair->name, "received an unknown parameter");
+    return stripe_set_error(ret_error, "parameter_unknown", pair->name, "received an unknown parameter");
 }
 
 static must_check bool read_pairs(struct words *words, const struct http_request *request, bool is_create,
-                                  struct stripe_trouble *ret_trouble)
+                                  struct stripe_error *ret_error)
 {
     struct slice rest = request->body;
     struct form_pair pair;
     bool wrong;
     if (request->body.length && !is_form(request))
-        return stripe_blame(ret_trouble, "invalid_request_error", "", "the body must be a form");
+        return stripe_set_error(ret_error, "invalid_request_error", "", "the body must be a form");
     while (form_next(&rest, &pair, &wrong)) {
-        if (!read_pair(words, &pair, is_create, ret_trouble))
+        if (!read_pair(words, &pair, is_create, ret_error))
             return false;
     }
-    return !wrong || stripe_blame(ret_trouble, "invalid_request_error", "", "the form cannot be decoded");
+    return !wrong || stripe_set_error(ret_error, "invalid_request_error", "", "the form cannot be decoded");
 }
 
 static must_check bool is_word(const char *text, const char *const *words)
@@ -232,7 +235,7 @@ static must_check bool is_word(const char *text, const char *const *words)
 }
 
 static must_check bool check_replacement(const struct sandbox *sandbox, struct words *words,
-                                         struct stripe_trouble *ret_trouble)
+                                         struct stripe_error *ret_error)
 {
     static const char *const reasons[] = {"damaged", "expired", "lost", "stolen", NULL};
     struct ledger_order *order = &words->order.card;
@@ -240,38 +243,37 @@ static must_check bool check_replacement(const struct sandbox *sandbox, struct w
     order->replaces = slice_of(words->replaces);
     order->is_reissue = order->replaces.length > 0;
     if (order->is_reissue && !ledger_card_of_id(sandbox->ledger, order->replaces, &card))
-        return stripe_blame(ret_trouble, "resource_missing", "replacement_for", "no such issuing card");
+        return stripe_set_error(ret_error, "resource_missing", "replacement_for", "no such issuing card");
     if (order->is_reissue != (*words->reason != '\0'))
-        return stripe_blame(ret_trouble, "parameter_missing", "replacement_reason",
-                            "replacement_for and replacement_reason belong together");
+        return stripe_set_error(ret_error, "parameter_missing", "replacement_reason",
+                                "replacement_for and replacement_reason belong together");
     return !order->is_reissue || is_word(words->reason, reasons) ||
-           stripe_blame(ret_trouble, "invalid_request_error", "replacement_reason", "no such reason");
+           stripe_set_error(ret_error, "invalid_request_error", "replacement_reason", "no such reason");
 }
 
-static must_check bool check_create(const struct sandbox *sandbox, struct words *words,
-                                    struct stripe_trouble *ret_trouble)
+static must_check bool check_create(const struct sandbox *sandbox, struct words *words, struct stripe_error *ret_error)
 {
     static const char *const types[] = {"virtual", "physical", NULL};
     static const char *const currencies[] = {"eur", "usd", "gbp", NULL};
     static const char *const statuses[] = {"active", "inactive", "", NULL};
     if (!*words->currency)
-        return stripe_blame(ret_trouble, "parameter_missing", "currency", "missing required param: currency");
+        return stripe_set_error(ret_error, "parameter_missing", "currency", "missing required param: currency");
     if (!*words->type)
-        return stripe_blame(ret_trouble, "parameter_missing", "type", "missing required param: type");
+        return stripe_set_error(ret_error, "parameter_missing", "type", "missing required param: type");
     if (!*words->holder)
-        return stripe_blame(ret_trouble, "parameter_missing", "cardholder", "missing required param: cardholder");
+        return stripe_set_error(ret_error, "parameter_missing", "cardholder", "missing required param: cardholder");
     if (!is_word(words->currency, currencies))
-        return stripe_blame(ret_trouble, "invalid_request_error", "currency", "no currency of Issuing");
+        return stripe_set_error(ret_error, "invalid_request_error", "currency", "no currency of Issuing");
     if (!is_word(words->type, types))
-        return stripe_blame(ret_trouble, "invalid_request_error", "type", "must be virtual or physical");
+        return stripe_set_error(ret_error, "invalid_request_error", "type", "must be virtual or physical");
     if (!is_word(words->status, statuses))
-        return stripe_blame(ret_trouble, "invalid_request_error", "status", "must be active or inactive");
+        return stripe_set_error(ret_error, "invalid_request_error", "status", "must be active or inactive");
     if (!words->order.card.user_id.length)
-        return stripe_blame(ret_trouble, "resource_missing", "cardholder", "no such issuing cardholder");
-    return check_replacement(sandbox, words, ret_trouble);
+        return stripe_set_error(ret_error, "resource_missing", "cardholder", "no such issuing cardholder");
+    return check_replacement(sandbox, words, ret_error);
 }
 
-/* What the answers repeat. */
+/* Keeps what the answers repeat. */
 static void keep_details(struct words *words)
 {
     struct json_writer writer = json_writer_of(&words->details);
@@ -290,34 +292,34 @@ static void keep_details(struct words *words)
 }
 
 static must_check bool read_key(const struct http_request *request, struct ledger_order *order,
-                                struct stripe_trouble *ret_trouble)
+                                struct stripe_error *ret_error)
 {
     int keys;
     order->body = request->body;
     order->key = http_header(request, "Idempotency-Key", &keys);
     return (keys <= 1 && order->key.length <= KEY_MAX) ||
-           stripe_blame(ret_trouble, "invalid_request_error", "",
-                        "a call has at most one Idempotency-Key of 255 characters");
+           stripe_set_error(ret_error, "invalid_request_error", "",
+                            "a call has at most one Idempotency-Key of 255 characters");
 }
 
 static void read_create(struct sandbox *sandbox, const struct http_request *request, struct words *words,
-                        struct stripe_trouble *ret_trouble)
+                        struct stripe_error *ret_error)
 {
     struct ledger_order *order = &words->order.card;
-    bool good = read_pairs(words, request, true, ret_trouble);
+    bool good = read_pairs(words, request, true, ret_error);
     order->holder = slice_of(words->holder);
     order->reference = slice_of(words->reference);
     const char *user = dialect_user_of(sandbox, order->holder);
     order->user_id = slice_of(user ? user : "");
     order->status = strcmp(words->status, "active") == 0 ? LEDGER_ACTIVE : LEDGER_INACTIVE;
-    if (read_key(request, order, ret_trouble) && good && check_create(sandbox, words, ret_trouble))
+    if (read_key(request, order, ret_error) && good && check_create(sandbox, words, ret_error))
         keep_details(words);
 }
 
-static void finish(struct sandbox_call *call, struct words *words, const struct stripe_trouble *trouble)
+static void finish(struct sandbox_call *call, struct words *words, const struct stripe_error *error)
 {
-    if (trouble->code)
-        stripe_refuse(call, 400, trouble);
+    if (error->code)
+        stripe_refuse(call, 400, error);
     else if (words->details.failed)
         dialect_refuse(call, 500, "api_error", "the sandbox has no memory left");
     else
@@ -327,43 +329,43 @@ static void finish(struct sandbox_call *call, struct words *words, const struct 
 static void create(struct sandbox *sandbox, struct http_request *request)
 {
     struct words words;
-    struct stripe_trouble trouble = {.code = NULL};
+    struct stripe_error error = {.code = NULL};
     struct sandbox_call call;
     words_init(&words);
-    read_create(sandbox, request, &words, &trouble);
+    read_create(sandbox, request, &words, &error);
     if (stripe_begin(&call, sandbox, request, CALL_CREATE, &words.order))
-        finish(&call, &words, &trouble);
+        finish(&call, &words, &error);
     sandbox_call_finish(&call);
     words_done(&words);
 }
 
 /* ---- update: activate, deactivate, cancel ---- */
 
-static must_check bool check_update(const struct words *words, struct stripe_trouble *ret_trouble)
+static must_check bool check_update(const struct words *words, struct stripe_error *ret_error)
 {
     static const char *const statuses[] = {"active", "inactive", "canceled", NULL};
-    return is_word(words->status, statuses) || stripe_blame(ret_trouble, "invalid_request_error", "status",
-                                                            "this sandbox updates the status, and only that");
+    return is_word(words->status, statuses) || stripe_set_error(ret_error, "invalid_request_error", "status",
+                                                                "this sandbox updates the status, and only that");
 }
 
 static void update(struct sandbox *sandbox, struct http_request *request, struct slice id)
 {
     uint32_t card;
     struct words words;
-    struct stripe_trouble trouble = {.code = NULL};
+    struct stripe_error error = {.code = NULL};
     struct sandbox_call call;
     words_init(&words);
     bool known = dialect_find_card(sandbox, id, &words.order, &card);
-    bool good = read_pairs(&words, request, false, &trouble);
+    bool good = read_pairs(&words, request, false, &error);
     bool cancels = strcmp(words.status, "canceled") == 0;
     words.order.card.status = cancels                               ? LEDGER_CANCELLED
                               : strcmp(words.status, "active") == 0 ? LEDGER_ACTIVE
                                                                     : LEDGER_INACTIVE;
-    if (!read_key(request, &words.order.card, &trouble) || !good || !check_update(&words, &trouble))
-        known = true; /* the trouble comes first */
+    if (!read_key(request, &words.order.card, &error) || !good || !check_update(&words, &error))
+        known = true; /* the error comes first */
     if (stripe_begin(&call, sandbox, request, cancels ? CALL_CANCEL : CALL_ACTIVATE, &words.order)) {
         if (known)
-            finish(&call, &words, &trouble);
+            finish(&call, &words, &error);
         else
             dialect_refuse(&call, 404, "resource_missing", "no such issuing card");
     }
@@ -413,7 +415,7 @@ static void retrieve(struct sandbox *sandbox, struct http_request *request, stru
     bool wrong;
     struct dialect_order order = {.card.is_late = false};
     struct stripe_expansion expansion = {.number = false};
-    struct stripe_trouble trouble = {.code = NULL};
+    struct stripe_error error = {.code = NULL};
     struct slice rest = request->query, element;
     struct form_pair pair;
     while (form_next(&rest, &pair, &wrong)) {
@@ -421,14 +423,14 @@ static void retrieve(struct sandbox *sandbox, struct http_request *request, stru
         expansion.number |= is_expand && strcmp(pair.value, "number") == 0;
         expansion.cvc |= is_expand && strcmp(pair.value, "cvc") == 0;
         if (!is_expand)
-            (void)!stripe_blame(&trouble, "parameter_unknown", pair.name, "received an unknown parameter");
+            (void)!stripe_set_error(&error, "parameter_unknown", pair.name, "received an unknown parameter");
     }
     bool known = dialect_find_card(sandbox, id, &order, &card);
     struct sandbox_call call;
     if (stripe_begin(&call, sandbox, request, expansion.number || expansion.cvc ? CALL_REVEAL : CALL_RETRIEVE,
                      &order)) {
-        if (trouble.code)
-            stripe_refuse(&call, 400, &trouble);
+        if (error.code)
+            stripe_refuse(&call, 400, &error);
         else if (known)
             answer_card(sandbox, &call.answer, card, &expansion);
         else

@@ -1,4 +1,4 @@
-/* Private to the files of the dialect `stripe`: dialect_stripe.c (calls), dialect_stripe_list.c, dialect_stripe_card.c. */
+/* For the files of the dialect `stripe` only: dialect_stripe.c, dialect_stripe_list.c, dialect_stripe_card.c. */
 #ifndef ISSUING_SANDBOX_DIALECT_STRIPE_H
 #define ISSUING_SANDBOX_DIALECT_STRIPE_H
 
@@ -6,16 +6,17 @@
 #include "sandbox/dialect.h"
 #include "sandbox/form.h"
 
-/* What is wrong with a call. A code that is a type of error, such as "invalid_request_error", is shown as the type only. */
-struct stripe_trouble {
+/* What is wrong with a call. A code that is a type of error, such as "invalid_request_error", is shown as the type
+ * only. */
+struct stripe_error {
     const char *code, *message; /* code NULL = nothing is wrong */
     char param[FORM_NAME_SIZE]; /* "" = none */
 };
 
-/* Fills in the trouble and returns false. */
-must_check bool stripe_blame(struct stripe_trouble *ret_trouble, const char *code, const char *param,
-                             const char *message);
-void stripe_refuse(struct sandbox_call *call, int status, const struct stripe_trouble *trouble);
+/* Fills in the error and returns false. */
+must_check bool stripe_set_error(struct stripe_error *ret_error, const char *code, const char *param,
+                                 const char *message);
+void stripe_refuse(struct sandbox_call *call, int status, const struct stripe_error *error);
 /* dialect_begin(), and what every call of this dialect has: a version, and the headers of the answer. */
 must_check bool stripe_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
                              enum call_kind kind, struct dialect_order *order);
@@ -30,8 +31,8 @@ struct stripe_expansion {
 };
 
 const char *stripe_status_word(enum ledger_card_status status);
-/* About 3 kB, with the whole cardholder, whose name, address, birthday and mail are personal data that our side must not
- * keep. Tests look for "Kastenweg" and "@holder.example". */
+/* About 3 kB, with the whole cardholder, whose name, address, birthday and mail are personal data that our
+ * programs must not store. Tests look for "Kastenweg" and "@holder.example". */
 void stripe_card_add(struct json_writer *writer, const struct sandbox *sandbox, uint32_t card,
                      enum ledger_card_status status, const struct stripe_expansion *expansion);
 

@@ -52,7 +52,7 @@ static must_check bool read_filter_text(const struct form_pair *pair, char *text
 }
 
 static must_check bool read_filter_pair(const struct sandbox *sandbox, const struct form_pair *pair,
-                                        struct filter *filter, struct stripe_trouble *ret_trouble)
+                                        struct filter *filter, struct stripe_error *ret_error)
 {
     static const char *const unused[] = {"exp_month", "exp_year", "personalization_design", NULL};
     const char *name = pair->name;
@@ -60,7 +60,7 @@ static must_check bool read_filter_pair(const struct sandbox *sandbox, const str
     bool good = true;
     if (strcmp(name, "cardholder") == 0) {
         if (!dialect_user_of(sandbox, slice_of(pair->value)))
-            return stripe_blame(ret_trouble, "resource_missing", name, "no such issuing cardholder");
+            return stripe_set_error(ret_error, "resource_missing", name, "no such issuing cardholder");
         good = read_filter_text(pair, filter->holder, sizeof(filter->holder));
     } else if (strcmp(name, "status") == 0) {
         good = read_filter_text(pair, filter->status, sizeof(filter->status));
@@ -73,25 +73,25 @@ static must_check bool read_filter_pair(const struct sandbox *sandbox, const str
         filter->limit = good ? (size_t)number : LIST_DEFAULT;
     } else if (strcmp(name, "starting_after") == 0) {
         if (!ledger_card_of_id(sandbox->ledger, slice_of(pair->value), &filter->from))
-            return stripe_blame(ret_trouble, "resource_missing", name, "no such issuing card");
+            return stripe_set_error(ret_error, "resource_missing", name, "no such issuing card");
     } else if (strncmp(name, "created[", 8) == 0) {
         good = read_created(filter, name + 8, pair->value);
     } else if (!stripe_is_listed(unused, name)) {
-        return stripe_blame(ret_trouble, "parameter_unknown", name, "received an unknown parameter");
+        return stripe_set_error(ret_error, "parameter_unknown", name, "received an unknown parameter");
     }
-    return good || stripe_blame(ret_trouble, "invalid_request_error", name, "the value is of no use");
+    return good || stripe_set_error(ret_error, "invalid_request_error", name, "the value is of no use");
 }
 
 static void read_filter(const struct sandbox *sandbox, struct slice query, struct filter *ret_filter,
-                        struct stripe_trouble *ret_trouble)
+                        struct stripe_error *ret_error)
 {
     struct form_pair pair;
     bool wrong, good = true;
     *ret_filter = (struct filter){.most_s = INT64_MAX, .limit = LIST_DEFAULT, .from = ledger_cards(sandbox->ledger)};
     while (good && form_next(&query, &pair, &wrong))
-        good = read_filter_pair(sandbox, &pair, ret_filter, ret_trouble);
+        good = read_filter_pair(sandbox, &pair, ret_filter, ret_error);
     if (good && wrong)
-        (void)!stripe_blame(ret_trouble, "invalid_request_error", "", "the query cannot be decoded");
+        (void)!stripe_set_error(ret_error, "invalid_request_error", "", "the query cannot be decoded");
 }
 
 static must_check bool fits(const struct sandbox *sandbox, const struct filter *filter, uint32_t card,
@@ -146,14 +146,14 @@ static void answer_list(struct sandbox_call *call, const struct filter *filter)
 void stripe_look_up(struct sandbox *sandbox, struct http_request *request)
 {
     struct filter filter;
-    struct stripe_trouble trouble = {.code = NULL};
-    read_filter(sandbox, request->query, &filter, &trouble);
+    struct stripe_error error = {.code = NULL};
+    read_filter(sandbox, request->query, &filter, &error);
     const char *user = dialect_user_of(sandbox, slice_of(filter.holder));
     struct dialect_order order = {.card.user_id = slice_of(user ? user : "")};
     struct sandbox_call call;
     if (stripe_begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
-        if (trouble.code)
-            stripe_refuse(&call, 400, &trouble);
+        if (error.code)
+            stripe_refuse(&call, 400, &error);
         else
             answer_list(&call, &filter);
     }

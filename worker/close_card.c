@@ -14,14 +14,14 @@ static struct flow_verdict closed(struct flow *flow, enum flow_step purpose)
         return step_end(FLOW_COMPLETE, NULL);
     flow->was_cancelled = true;
     flow->unknown = false;
-    /* A link of this card may have reached core-api, or still be on its way there: once the card was stored. */
+    /* If the card was stored, a link of it may have reached core-api, or may still be on its way. */
     return flow->is_saved ? step_go(STEP_UNLINK) : step_end(FLOW_REJECT, flow->pending_code);
 }
 
-/* The card of `purpose` is not closed, and will not be. */
+/* The issuer will not close the card of `purpose`. */
 static struct flow_verdict not_closed(enum flow_step purpose)
 {
-    /* The new card is linked, so that the request is done: a note for operators. */
+    /* The new card is linked, so the request is completed, with a note for operators. */
     return purpose == STEP_RETIRE ? step_end(FLOW_COMPLETE, outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED))
                                   : step_end(FLOW_FAIL, "cancel_failed");
 }
@@ -55,7 +55,7 @@ struct flow_verdict step_retire_read(struct flow *flow, struct outcome *ret_outc
     return close_read(flow, ret_outcome);
 }
 
-/* ---- mark: from here on the card goes, even if this worker dies or core-api changes its answer ---- */
+/* ---- mark: from now on the card must go, even if this worker dies or core-api changes its answer ---- */
 
 bool step_mark_prepare(struct flow *flow)
 {
@@ -68,7 +68,7 @@ struct flow_verdict step_mark_read(struct flow *flow, struct outcome *ret_outcom
     return step_read_write(flow, STEP_CANCEL, ret_outcome);
 }
 
-/* ---- cancel: the card may not be used ---- */
+/* ---- cancel: the issuer closes a card of this event ---- */
 
 bool step_cancel_prepare(struct flow *flow)
 {
@@ -80,7 +80,7 @@ struct flow_verdict step_cancel_read(struct flow *flow, struct outcome *ret_outc
     return close_read(flow, ret_outcome);
 }
 
-/* ---- verify: a card that was closed before cannot be closed again, so it is read ---- */
+/* ---- verify: the close was refused, perhaps because the card is closed already, so the card is read ---- */
 
 bool step_verify_prepare(struct flow *flow)
 {
@@ -89,7 +89,7 @@ bool step_verify_prepare(struct flow *flow)
 
 struct flow_verdict step_verify_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    const struct outcome refusal = *ret_outcome; /* of the step before */
+    const struct outcome refusal = *ret_outcome; /* of the previous step */
     const char *card_id = flow->verifies == STEP_RETIRE ? flow->replaces_issuer_id : flow->card.id;
     enum issuer_card_state state;
     issuer_read_retrieve(step_profile(flow), &flow->call, card_id, &state, ret_outcome);
@@ -109,7 +109,7 @@ struct flow_verdict step_verify_read(struct flow *flow, struct outcome *ret_outc
     return step_retry_or_defer(ret_outcome);
 }
 
-/* ---- unlink: core-api forgets the card, and remembers that a link that comes later is void ---- */
+/* ---- unlink: core-api removes the link, and refuses a link of this card that comes later ---- */
 
 bool step_unlink_prepare(struct flow *flow)
 {

@@ -22,7 +22,7 @@ void event_parameters_start(struct event_parameters *parameters, const struct pa
     issuer_parameters_default(env->profile, user_id, &parameters->values);
 }
 
-/* Only what is required: an optional parameter that the first request did not have, its repeat has not either. */
+/* Only required parameters: if the first request did not have an optional one, its repeat must not have it either. */
 static void fill_required(const struct issuer_profile *profile, struct issuer_parameters *into,
                           const struct issuer_parameters *from)
 {

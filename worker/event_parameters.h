@@ -1,5 +1,5 @@
-/* The issuer parameters of one event (issuer/parameters.h): from where an attempt, or a mark, has them, and whether the
- * event may keep them.
+/* The issuer parameters of one event (issuer/parameters.h): where an attempt, or a mark, gets them from, and whether
+ * the event may keep them.
  *
  * A repeat of a create must be the same request as the first, so what the event keeps wins. It keeps what core-api gave
  * with an answer of its own, whole, and nothing that was only guessed from the configuration. A call that could be
@@ -14,7 +14,7 @@
 #include "worker/core_api.h"
 #include "worker/issuer/parameters.h"
 
-/* What all events of a worker share. Outlives them. */
+/* Shared by all events of a worker; lives longer than any of them. */
 struct parameters_env {
     const struct issuer_profile *profile;
     struct issuer_parameters fixed; /* issuer.parameters */
@@ -23,11 +23,11 @@ struct parameters_env {
 struct event_parameters {
     struct issuer_parameters values;
     bool is_kept;   /* the event keeps them */
-    bool was_asked; /* core-api, by this attempt or mark */
-    bool is_told;   /* core-api gave them, and nothing that a create needs is missing */
+    bool was_asked; /* this attempt or mark has asked core-api */
+    bool is_told;   /* core-api has answered, and no parameter that a create needs is missing */
 };
 
-/* kept: outbox_events.issuer_parameters; without bytes = none. What cannot be read counts as none. */
+/* kept: outbox_events.issuer_parameters; without bytes = none. Text that cannot be read counts as none. */
 void event_parameters_start(struct event_parameters *parameters, const struct parameters_env *env, const char *user_id,
                             struct slice kept);
 /* core-api has answered whether the user is eligible. */
@@ -46,7 +46,7 @@ must_check bool event_parameters_write(const struct event_parameters *parameters
 /* Overwrites what `text` repeats of the values with '*', also the beginning of a value where the text was cut: a peer's
  * words are written to logs and to attempts, which leave the team that may know the user's holder. */
 void event_parameters_hide(const struct event_parameters *parameters, char *text);
-/* The answer of core-api gives no parameter of this name, and the call needs it. */
+/* Sets the outcome for a call that needs a parameter of this name when core-api does not give it. */
 void event_parameters_missing(const char *name, struct outcome *ret_outcome);
 
 #endif

@@ -1,7 +1,7 @@
 /* See flow_before.h. */
 #include "worker/flow_before.h"
 
-#define CLOCK_STEP_US 1000000 /* our two clocks may drift apart by so much during an attempt */
+#define CLOCK_STEP_US 1000000 /* how far our two clocks may drift apart during an attempt */
 
 static struct flow_verdict go(enum flow_step step)
 {
@@ -13,9 +13,9 @@ static struct flow_verdict look_up(enum lookup_reason reason)
     return (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP, .reason = reason};
 }
 
-/* The age of the first send comes from the database's clock, which may have been set back since. The event's id bears
- * the time of another clock: where the event itself is younger than its key may be, the key is alive whatever the
- * database's clock shows. Ids of other kinds bear no time. */
+/* The age of the first send comes from the database's clock, which may have been set back since. A UUIDv7 as the
+ * event's id contains the time of another clock. If the event is younger by that clock than a key may be, the key is
+ * alive whatever the database's clock shows. False as well if the id contains no time. */
 static bool may_be_older(const struct flow *flow, int64_t wall_us)
 {
     const struct config *config = flow->env->config;
@@ -40,7 +40,7 @@ struct flow_verdict flow_before_create(const struct flow *flow, int64_t now_ms, 
 {
     const struct config *config = flow->env->config;
     int64_t drift_us = wall_us - now_ms * 1000 - flow->wall_offset_us;
-    /* One of our clocks was set, or stood still while the machine was suspended: the lease may be over. */
+    /* One of our clocks was set, or stopped while the machine was suspended: the lease may be over. */
     if (drift_us > CLOCK_STEP_US || drift_us < -CLOCK_STEP_US)
         return (struct flow_verdict){.kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_CLOCK_STEPPED)};
     /* Past its lifetime the key may be forgotten, and the same POST would make a second card: look up, never send. */
@@ -51,7 +51,7 @@ struct flow_verdict flow_before_create(const struct flow *flow, int64_t now_ms, 
     enum lookup_reason reason = reason_to_look(flow, wall_us);
     if (reason != LOOKUP_NONE)
         return look_up(reason);
-    /* It waited too long: the user may have been blocked meanwhile. */
+    /* The check is too old: the user may have been blocked meanwhile. */
     if (now_ms - flow->checked_ms > config->issuer.timeout_ms)
         return go(STEP_CHECK);
     return go(event_parameters_must_keep(&flow->parameters, flow->env->parameters) ? STEP_KEEP : STEP_ISSUE);
@@ -77,7 +77,7 @@ struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, in
     if (!missing)
         return go(keeps_first(flow, now_ms, wall_us) ? STEP_KEEP : flow->step);
     event_parameters_missing(missing, ret_outcome);
-    /* Nobody tells whose card it is: after so long a question for a person, also where the key lives for ever. */
+    /* The look-up cannot be built: after so long it is a question for a person, also where the key lives for ever. */
     if (flow->step == STEP_LOOKUP && flow_is_long_unknown(flow, now_ms))
         return (struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"};
     return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};

@@ -1,4 +1,4 @@
-/* What must hold before a call leaves. Pure. */
+/* What must hold before a call is sent. Pure. */
 #ifndef ISSUING_FLOW_BEFORE_H
 #define ISSUING_FLOW_BEFORE_H
 

@@ -16,8 +16,8 @@
 #define QUERY_TIMEOUT_MS 5000
 #define ANSWER_MAX (64 * 1024)
 #define CALL_MAX_MS 10000    /* somebody waits for the answer */
-#define LEASE_MORE_MS 2000   /* than the two calls may take */
-#define SINCE_MS (60 * 1000) /* a look-up sees cards from then on: there are few to read */
+#define LEASE_MORE_MS 2000   /* that the lease is longer than the two calls may take */
+#define SINCE_MS (60 * 1000) /* the look-up lists the cards of this time only, so there are few to read */
 
 /* What a check waits for. One operation is in flight unless it is IDLE. */
 enum phase {
@@ -39,12 +39,12 @@ struct issuer_check {
     bool is_draining;
     uv_timer_t timer;
     struct pg_query query;
-    struct uuid id, token, event_id; /* event_id: of no event */
+    struct uuid id, token, event_id; /* event_id: made up, no event has it */
     char user_id[OUTBOX_USER_ID_MAX + 1];
     struct issuer_findings_facts facts;
     struct issuer_findings findings;
-    struct issuer_parameters known; /* all that there is for this user */
-    enum issuer_call which;         /* of the issuer was called; ISSUER_CALLS = none */
+    struct issuer_parameters known; /* all parameters that are known for this user */
+    enum issuer_call which;         /* the call that was made to the issuer; ISSUER_CALLS = none */
     struct issuer_lookup lookup;
     struct http_call call;
     struct credential *credential; /* that the call was sent with; NULL = none */
@@ -54,7 +54,7 @@ struct issuer_check {
 static void on_statement_done(struct pg_query *query, const struct pg_query_result *result)
 {
     struct issuer_check *check = container_of(query, struct issuer_check, query);
-    if (result->kind != PG_DONE) /* the lease runs out, and the check is made once more */
+    if (result->kind != PG_DONE) /* the lease runs out, and the check is made again */
         log_warning("a check of the issuer was not written", LOG_TEXT("why", result->message));
     issuer_lookup_forget(&check->lookup);
     check->phase = PHASE_IDLE;
@@ -209,7 +209,7 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
     struct issuer_check *check = container_of(query, struct issuer_check, query);
     check->phase = PHASE_IDLE;
     if (result->kind != PG_DONE || pg_rows_count(result->rows) == 0)
-        return; /* a lease that may be there runs out */
+        return; /* if the statement was executed after all, the lease runs out */
     struct slice user = pg_bytes(result->rows, 0, 1);
     bool has_user = user.bytes && user.length < sizeof(check->user_id);
     check->id = pg_uuid(result->rows, 0, 0);

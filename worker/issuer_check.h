@@ -1,12 +1,12 @@
-/* Answers the question of somebody who has just set the worker up: is the issuer reached as it should be? An operator
- * leaves a check (issuing-ctl doctor --issuer, issuing.issuer_checks); one worker takes it and makes harmless calls:
+/* Checks whether the issuer is configured correctly, for somebody who has just set up the worker. An operator leaves a
+ * check (issuing-ctl doctor --issuer, issuing.issuer_checks); one worker takes it and makes harmless calls:
  *
- *     take -> [GET core-api: what must the issuer be told of this user?] -> GET issuer: a card that does not exist -> end
+ *     take -> [GET core-api: the parameters of this user] -> GET issuer: a card that does not exist -> end
  *
- * Checks are polled for every second, under a lease and a token, one at a time, so a worker that dies leaves a check
- * that another one takes up. The calls do not go through the targets (target.h): they are made while a breaker is open,
- * which is when the question comes up, and neither their failure nor their success is evidence for or against events.
- * While the issuer is paused no check is taken, and while core-api is paused it is not asked. */
+ * A worker polls for checks every second and holds one at a time, under a lease and a token, so another worker takes
+ * over the check of a worker that died. The calls do not go through the targets (target.h): they are also made while a
+ * breaker is open, which is when operators ask, and their results are no evidence for or against events. While the
+ * issuer is paused no check is taken; while core-api is paused it is not asked. */
 #ifndef ISSUING_ISSUER_CHECK_H
 #define ISSUING_ISSUER_CHECK_H
 
@@ -33,7 +33,7 @@ struct issuer_check_options {
 
 must_check bool issuer_check_open(const struct issuer_check_options *options, struct issuer_check **ret_check,
                                   struct err *err);
-/* No check is taken after it; one that is held is put back before its next call. */
+/* After this no check is taken; one that is held is put back before its next call. */
 void issuer_check_stop(struct issuer_check *check);
 /* No check is held and no statement is in flight. */
 bool issuer_check_is_idle(const struct issuer_check *check);

@@ -56,7 +56,7 @@ static void add_name(char names[NAMES_SIZE], const char *name)
     snprintf(names + length, NAMES_SIZE - length, "%s%s", length > 0 ? ", " : "", name);
 }
 
-/* The name without the mark of what is not required. */
+/* The name without the mark of an optional parameter. */
 static const char *bare_name(const char *parameter)
 {
     return parameter[0] == '?' ? parameter + 1 : parameter;
@@ -123,7 +123,7 @@ static void add_core_status(struct issuer_findings *findings, const struct issue
     add(findings, "core-api", FAIL, fix, "%s answered %d", facts->core.url, status);
 }
 
-/* Names that the profile does not know: ignored by the worker, and often misspelled. */
+/* Names that the profile does not know: the worker ignores them, and they are often spelled wrongly. */
 static void add_unknown_names(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
                               struct json_value object)
 {
@@ -196,7 +196,7 @@ static bool has_value(const struct issuer_profile *profile, const struct issuer_
     return value && value[0];
 }
 
-/* From where the parameters have their values, and the required ones that have none. */
+/* The sources of the parameters' values, and the required parameters that have none. */
 struct origins {
     char core[NAMES_SIZE], fixed[NAMES_SIZE], user[NAMES_SIZE], missing[NAMES_SIZE];
     const char *first_missing; /* NULL = none */
@@ -274,19 +274,19 @@ enum issuer_call issuer_findings_call(const struct issuer_profile *profile, cons
 
 /* ---- the issuer ---- */
 
-/* How the credential file of this profile looks. */
+/* The form of this profile's credential file. */
 static void write_form(const struct issuer_findings_facts *facts, char *fix, size_t size)
 {
     const struct credential_form *form = &facts->profile->credential;
     snprintf(fix, size,
              "issuer.credential_file (%s): one line, %s, sent as \"%s...\"; then SIGHUP to the workers. A key of the "
-             "test host is none of the live host. Its rights: docs/issuers/%s.md",
+             "test host is not valid at the live host. Its rights: docs/issuers/%s.md",
              facts->issuer.credential_file ? facts->issuer.credential_file : "not set",
              form->is_base64 ? "name:password (it is encoded by the worker)" : "the key and nothing else", form->prefix,
              facts->profile->name);
 }
 
-/* The peer's words, unless our credential may be among them: ": code: words", or "". */
+/* ": code: detail" of the peer, without a detail that may contain our credential; or "". */
 static void write_words(const struct issuer_findings_facts *facts, const struct http_call *call,
                         const struct issuer_words *words, char *text, size_t size)
 {
@@ -325,7 +325,7 @@ static void add_refused_credential(struct issuer_findings *findings, const struc
         call->status == 403 ? " (it may know the key, and not allow it this)" : "");
 }
 
-/* Why an answer that does not fit came, by its status. */
+/* What to do about an unexpected answer, by its status. */
 static const char *fix_of_status(int status)
 {
     if (status >= 300 && status < 400)

@@ -1,9 +1,9 @@
-/* What a check of the issuer found (issuer_check.h), in words for the person who set the worker up: one finding for
- * each thing that can be wrong, with what to do. issuing-ctl doctor --issuer prints them. Pure.
+/* Writes the findings of a check of the issuer (issuer_check.h): one for each thing that can be wrong, with what to do.
+ * issuing-ctl doctor --issuer prints them. Pure.
  *
- * Invariants: no finding has a secret, a card number, or a value of a parameter, which may be somebody's name; words of
- * a peer are harmless text, and are left out where our credential is in them. Nothing is called right that was not
- * seen to be. */
+ * Invariants: no finding has a secret, a card number, or a value of a parameter, which may be somebody's name. A peer's
+ * text is made harmless, and is left out if our credential is in it. A finding is `ok` only if an answer has shown it.
+ * */
 #ifndef ISSUING_ISSUER_FINDINGS_H
 #define ISSUING_ISSUER_FINDINGS_H
 
@@ -18,11 +18,11 @@ struct issuer_findings_facts {
     const struct issuer_profile *profile;
     const struct issuer_parameters *fixed; /* issuer.parameters */
     const char *worker;                    /* host:pid */
-    const char *user_id;                   /* core-api is asked about; NULL = about nobody */
+    const char *user_id;                   /* whom core-api is asked about; NULL = nobody */
     struct {
         const char *url, *credential_file; /* file NULL = none */
     } issuer, core;
-    const char *issuer_header; /* with our credential, that the call was sent with; NULL = none */
+    const char *issuer_header; /* the header with our credential in the call that was sent; NULL = none */
 };
 
 struct issuer_findings {
@@ -33,14 +33,14 @@ struct issuer_findings {
 
 void issuer_findings_init(struct issuer_findings *findings);
 void issuer_findings_done(struct issuer_findings *findings);
-/* Forgets what was found before, and says who checks what. */
+/* Drops earlier findings, and adds the one that names profile and worker. */
 void issuer_findings_begin(struct issuer_findings *findings, const struct issuer_findings_facts *facts);
 /* core-api's answer about the user, its `issuer` object included, which is read into *ret_given. */
 void issuer_findings_add_core(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
                               const struct http_call *call, struct issuer_parameters *ret_given);
 /* core-api was not asked: why, and what to do. */
 void issuer_findings_add_core_unasked(struct issuer_findings *findings, const char *why, const char *fix);
-/* What the issuer must be told of the user. given: by core-api. known: all that there is together. */
+/* The parameters of the user. given: those from core-api. known: all of them. */
 void issuer_findings_add_parameters(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
                                     const struct issuer_parameters *given, const struct issuer_parameters *known);
 /* The issuer's answer to a call about something that does not exist. which: ISSUER_LOOKUP, whose answer was read into
@@ -50,13 +50,13 @@ void issuer_findings_add_answer(struct issuer_findings *findings, const struct i
                                 const struct outcome *outcome);
 /* The issuer was not called. */
 void issuer_findings_add_uncalled(struct issuer_findings *findings, const char *why, const char *fix);
-/* What no check without a card can show. which: the call that was made; ISSUER_CALLS = none. Then closes the array.
+/* Adds what no check without a card can show, and closes the array. which: the call that was made; ISSUER_CALLS = none.
  * False: out of memory. */
 must_check bool issuer_findings_end(struct issuer_findings *findings, const struct issuer_findings_facts *facts,
                                     enum issuer_call which, const struct issuer_parameters *known);
 
-/* The call for a check: the look-up, or where it needs what is not known, reading a card that does not exist.
- * ISSUER_CALLS: neither can be built. */
+/* The call for a check: the look-up; if a parameter for it is not known, the retrieve of a card that does not exist;
+ * ISSUER_CALLS if neither can be built. */
 enum issuer_call issuer_findings_call(const struct issuer_profile *profile, const struct issuer_parameters *known);
 
 #endif

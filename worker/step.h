@@ -1,20 +1,21 @@
-/* The steps of an attempt: what each prepares, what its answer means, and what all of them share. The steps that lead to a
- * card are in issue_card.c, those that close one in close_card.c.
+/* The steps of an attempt: what each prepares, what its answer means, and what all of them share. The steps that lead
+ * to a card are in issue_card.c, those that close one in close_card.c.
  *
- * Any attempt may die after any line. So every attempt starts at check (or at link once the card is stored) and sends
- * the same key again; nothing here depends on what an earlier attempt had in memory. Steps never call each other and
- * never touch timers, leases or tickets. */
+ * An attempt may die after any line. So every attempt starts at check (at link once the card is stored) and sends the
+ * same key again; nothing here depends on what an earlier attempt had in memory. Steps never call each other and never
+ * touch timers, leases or tickets. */
 #ifndef ISSUING_STEP_H
 #define ISSUING_STEP_H
 
 #include "worker/flow.h"
 
 struct flow_step_row {
-    /* Builds the call in flow->call, or fills what flow_step_write() writes. False: memory, or the card cannot be
-     * sealed; nothing is sent. Precondition: nothing is in flight, and no parameter that the call needs is missing. */
+    /* Builds the call in flow->call, or fills in what flow_step_write() writes. False: out of memory, or the card
+     * number cannot be encrypted; nothing is sent. Precondition: nothing is in flight, and no parameter that the call
+     * needs is missing. */
     bool (*prepare)(struct flow *flow);
-    /* Reads the finished call or flow->write_result. Sets *ret_outcome, which holds the outcome of the step before, and
-     * returns what to do. */
+    /* Reads the finished call or flow->write_result. *ret_outcome holds the outcome of the previous step and gets that
+     * of this one. Returns what to do next. */
     struct flow_verdict (*read)(struct flow *flow, struct outcome *ret_outcome);
 };
 extern const struct flow_step_row flow_steps[STEP_COUNT];
@@ -32,9 +33,9 @@ struct flow_verdict step_go(enum flow_step step);
 struct flow_verdict step_end(enum flow_verdict_kind kind, const char *code);
 /* A look-up before the end; `code` is the reason to end with if nothing is found. */
 struct flow_verdict step_look_up(enum lookup_reason reason, const char *code);
-/* What every step returns when the peer has neither executed nor refused the call. */
+/* For every step whose call was neither executed nor refused by the peer. */
 struct flow_verdict step_retry_or_defer(const struct outcome *outcome);
-/* The result of a step's write; `next` when it is done. */
+/* The verdict on a step's write; `next` follows if it was written. */
 struct flow_verdict step_read_write(struct flow *flow, enum flow_step next, struct outcome *ret_outcome);
 
 /* Puts into flow->kept what the event should keep of the parameters. False: out of memory. */

@@ -1,5 +1,5 @@
 -- limiter: advisory lock of the session (as GET_LOCK of MySQL)
--- needs: a connection of its own for the whole time, and no pooler by transactions
+-- needs: a connection of its own for the whole time, and no pooler in transaction mode
 -- limit: any
 
 -- setup:

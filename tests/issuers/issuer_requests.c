@@ -52,16 +52,16 @@ static void print_values(struct buf *line)
     json_add_integer(&writer, "since_unix", GOLDEN_SINCE_UNIX);
     json_add_text(&writer, "since_rfc3339", GOLDEN_SINCE_RFC3339);
     json_add_text(&writer, "credential", CREDENTIAL);
-    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++) {
-        struct json_value parameters = json_value_of(nouns->parameters, strlen(nouns->parameters)), value;
+    for (const struct golden_values *values = golden_values; values->profile; values++) {
+        struct json_value parameters = json_value_of(values->parameters, strlen(values->parameters)), value;
         struct slice raw;
         size_t cursor = 0;
-        json_open_object(&writer, nouns->profile->name);
-        json_add_text(&writer, "url", nouns->base);
-        json_add_text(&writer, "card", nouns->card);
-        json_add_text(&writer, "replaces", nouns->replaces);
-        json_add_text(&writer, "cursor", nouns->cursor);
-        for (const struct issuer_field *row = nouns->profile->calls[ISSUER_CANCEL].body; row && row->name; row++)
+        json_open_object(&writer, values->profile->name);
+        json_add_text(&writer, "url", values->base);
+        json_add_text(&writer, "card", values->card);
+        json_add_text(&writer, "replaces", values->replaces);
+        json_add_text(&writer, "cursor", values->cursor);
+        for (const struct issuer_field *row = values->profile->calls[ISSUER_CANCEL].body; row && row->name; row++)
             if (strcmp(row->name, "statusComment") == 0)
                 json_add_text(&writer, "close_comment", row->text);
         while (json_next_member(parameters, &cursor, &raw, &value)) {
@@ -96,22 +96,22 @@ static void put_headers(struct json_writer *writer, const struct credential_form
     json_close_object(writer);
 }
 
-static void print_request(struct buf *line, const struct golden_nouns *nouns, const struct request_case *request)
+static void print_request(struct buf *line, const struct golden_values *values, const struct request_case *request)
 {
     struct http_call call;
     http_call_init(&call, 0);
-    if (!request_case_make(nouns, request, &call))
+    if (!request_case_make(values, request, &call))
         exit(1);
     struct json_writer writer = begin_line(line, request->is_odd || request->is_plain ? "more" : "request");
     const char *url = call.lines.bytes;
-    json_add_text(&writer, "profile", nouns->profile->name);
+    json_add_text(&writer, "profile", values->profile->name);
     json_add_text(&writer, "call", request->name);
     json_add_text(&writer, "method", call.method);
-    json_add_text(&writer, "path", url + strlen(nouns->base));
+    json_add_text(&writer, "path", url + strlen(values->base));
     json_add_text(&writer, "target", strchr(strstr(url, "://") + 3, '/'));
     if (request->memo)
         json_add_text(&writer, "memo", request->memo);
-    put_headers(&writer, &nouns->profile->credential, &call);
+    put_headers(&writer, &values->profile->credential, &call);
     json_add_text(&writer, "body", call.body.length ? call.body.bytes : "");
     end_line(&writer);
     http_call_done(&call);
@@ -155,11 +155,11 @@ int main(void)
     struct buf line;
     buf_init(&line, LINE_SIZE);
     print_values(&line);
-    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++) {
+    for (const struct golden_values *values = golden_values; values->profile; values++) {
         for (const struct request_case *request = request_cases; request->name; request++)
-            if (request_case_applies(nouns, request))
-                print_request(&line, nouns, request);
-        print_table(&line, nouns->profile);
+            if (request_case_applies(values, request))
+                print_request(&line, values, request);
+        print_table(&line, values->profile);
     }
     buf_done(&line);
     return 0;

@@ -14,7 +14,7 @@
 #define LONG_MEMO \
     X10(X10("\xc3\xa9")) X10("\xc3\xa9") X10("\xc3\xa9") "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9."
 
-const struct golden_nouns golden_nouns[] = {
+const struct golden_values golden_values[] = {
     {
         .profile = &issuer_generic,
         .base = "https://issuer.example",
@@ -82,37 +82,37 @@ const struct request_case request_cases[] = {
     {0},
 };
 
-bool request_case_applies(const struct golden_nouns *nouns, const struct request_case *request)
+bool request_case_applies(const struct golden_values *values, const struct request_case *request)
 {
-    return issuer_profile_has(nouns->profile, request->call) &&
-           (!request->is_next_page || nouns->profile->list.paging == PAGING_LAST_ID ||
-            nouns->profile->list.paging == PAGING_OFFSET);
+    return issuer_profile_has(values->profile, request->call) &&
+           (!request->is_next_page || values->profile->list.paging == PAGING_LAST_ID ||
+            values->profile->list.paging == PAGING_OFFSET);
 }
 
-bool request_case_make(const struct golden_nouns *nouns, const struct request_case *request, struct http_call *call)
+bool request_case_make(const struct golden_values *values, const struct request_case *request, struct http_call *call)
 {
-    const char *given = request->is_plain ? nouns->required : nouns->parameters;
+    const char *given = request->is_plain ? values->required : values->parameters;
     struct issuer_parameters parameters = {0};
     bool is_json = json_strict_check(given, strlen(given), NULL);
     assert(is_json);
-    const char *wrong = issuer_parameters_read(nouns->profile, json_value_of(given, strlen(given)), &parameters);
+    const char *wrong = issuer_parameters_read(values->profile, json_value_of(given, strlen(given)), &parameters);
     assert(!wrong);
     struct outbox_payload payload = {
         .is_reissue = request->is_reissue, .has_memo = !request->is_plain, .has_program = !request->is_plain};
     snprintf(payload.memo, sizeof(payload.memo), "%s", request->memo ? request->memo : GOLDEN_MEMO);
     snprintf(payload.program, sizeof(payload.program), "%s", GOLDEN_PROGRAM);
     struct issuer_lookup lookup = {.rows = request->is_next_page ? 50 : 0};
-    if (request->is_next_page && nouns->cursor)
-        snprintf(lookup.cursor, sizeof(lookup.cursor), "%s", nouns->cursor);
+    if (request->is_next_page && values->cursor)
+        snprintf(lookup.cursor, sizeof(lookup.cursor), "%s", values->cursor);
     bool is_of_old = request->call == ISSUER_RETIRE;
     struct issuer_subject subject = {
-        .base = nouns->base,
+        .base = values->base,
         .user_id = GOLDEN_USER,
         .payload = &payload,
-        .replaces = nouns->replaces,
-        .card_id = is_of_old         ? nouns->replaces
+        .replaces = values->replaces,
+        .card_id = is_of_old         ? values->replaces
                    : request->is_odd ? ODD_CARD
-                                     : nouns->card,
+                                     : values->card,
         .since_ms = GOLDEN_SINCE_UNIX * 1000LL,
         .parameters = &parameters,
         .lookup = &lookup,
@@ -120,5 +120,5 @@ bool request_case_make(const struct golden_nouns *nouns, const struct request_ca
     bool is_id = uuid_parse(GOLDEN_EVENT, strlen(GOLDEN_EVENT), &subject.event_id);
     assert(is_id);
     (void)(is_json && !wrong && is_id); /* without assertions */
-    return issuer_build(nouns->profile, request->call, &subject, call);
+    return issuer_build(values->profile, request->call, &subject, call);
 }

@@ -1,4 +1,4 @@
-/* Every request that the worker makes of an issuer, with fixed nouns: what issuer_requests prints, and what
+/* Every request that the worker makes of an issuer, with fixed values: what issuer_requests prints, and what
  * tests/unit/worker/issuer/test_issuer_request.c compares byte for byte. */
 #ifndef ISSUING_REQUEST_CASES_H
 #define ISSUING_REQUEST_CASES_H
@@ -13,7 +13,7 @@
 #define GOLDEN_SINCE_RFC3339 "2026-11-20T10:00:00.000000Z"
 
 /* What one issuer has made up: ids and parameters. */
-struct golden_nouns {
+struct golden_values {
     const struct issuer_profile *profile;
     const char *base;       /* issuer.url */
     const char *parameters; /* a JSON object of all that the profile knows */
@@ -21,7 +21,7 @@ struct golden_nouns {
     const char *card, *replaces, *cursor;
 };
 /* Ended by .profile NULL. */
-extern const struct golden_nouns golden_nouns[];
+extern const struct golden_values golden_values[];
 
 /* A case of one call. */
 struct request_case {
@@ -30,16 +30,16 @@ struct request_case {
     bool is_plain;    /* without memo, program and parameters that are not required */
     bool is_reissue;
     bool is_next_page;
-    bool is_odd; /* with nouns that must be escaped; the vendors' documents do not allow all of them */
+    bool is_odd; /* with values that must be escaped; the vendors' documents do not allow all of them */
     const char *memo;
 };
 /* Ended by .name NULL. */
 extern const struct request_case request_cases[];
 
 /* Whether the profile has such a call. */
-bool request_case_applies(const struct golden_nouns *nouns, const struct request_case *request);
+bool request_case_applies(const struct golden_values *values, const struct request_case *request);
 /* Precondition: it applies. */
-must_check bool request_case_make(const struct golden_nouns *nouns, const struct request_case *request,
+must_check bool request_case_make(const struct golden_values *values, const struct request_case *request,
                                   struct http_call *call);
 
 #endif

@@ -114,23 +114,30 @@ a_repeat() {
     [ "$(header Idempotent-Replayed)" = true ] && [ "$id" = "$alice" ] || broken "this was no replay"
 }
 
+fault() { sandbox /faults "$1" >/dev/null || broken "the sandbox took no fault"; }
+
+times_of() { if [ "$1" = 1 ]; then echo once; else echo "$1 times"; fi; }
+
 a_lost_answer() {
-    chapter 'The issuer makes a card for Bob and the connection breaks before the answer, twice. "Failed" would be a lie, a new key a second card.'
-    sandbox /faults '{"target": "issuer", "call": "create", "fault": "create_then_drop", "count": 2}' >/dev/null ||
-        broken "the sandbox took no fault"
+    # A create of Adyen is never sent again before a look-up, so a second fault would be left for Carol.
+    times=2
+    [ "$issuer" != adyen ] || times=1
+    twice=
+    [ "$times" = 1 ] || twice=', twice'
+    chapter "The issuer makes a card for Bob and the connection breaks before the answer$twice. \"Failed\" would be a lie, a new key a second card."
+    fault "{\"target\": \"issuer\", \"call\": \"create\", \"fault\": \"create_then_drop\", \"count\": $times}"
     request_card bob tap-1 202
     bob=$id
     completed bob "$bob"
     show_card
     made=$(cards_of bob)
-    line "the issuer's ledger: $made card for bob, requested $(value "$run/ledger.json" cards 0 sends) times with one key"
+    sends=$(value "$run/ledger.json" cards 0 sends)
+    line "the issuer's ledger: $made card for bob, requested $(times_of "$sends") with one key"
     [ "$made" = 1 ] || broken "$made cards for bob"
     [ "$issuer" = generic ] || line "$issuer was asked: $(calls_of bob)"
 }
 
 # ---- what is particular at one issuer ----
-
-fault() { sandbox /faults "$1" >/dev/null || broken "the sandbox took no fault"; }
 
 # one_card USER: a request that must end with one card at the issuer.
 one_card() {
@@ -143,7 +150,7 @@ one_card() {
 }
 
 at_stripe() {
-    chapter 'Particular to Stripe: an error 500 is stored under the key and comes again for ever. The repeat shows it; then the worker looks.'
+    chapter 'Particular to Stripe: an error 500 is stored under the key, and each repeat gets it. The worker sees that, and looks the card up.'
     fault '{"target": "issuer", "call": "create", "fault": "execute_then_status", "status": 500, "stored": true, "user": "frank", "count": 1}'
     one_card frank
     case $(calls_of frank) in *"create 500, create 500, lookup 200"*) ;; *) broken "no look-up after a stored 500" ;; esac
@@ -165,13 +172,13 @@ at_lithic() {
 }
 
 at_marqeta() {
-    chapter 'Particular to Marqeta: a card is made inactive; it is activated, then its number is read. Here the answer to the activation is lost.'
+    chapter 'Particular to Marqeta: a new card is inactive. It is activated, then its number is read. Here the answer to the activation is lost.'
     fault '{"target": "issuer", "call": "activate", "fault": "create_then_drop", "user": "frank", "count": 1}'
     one_card frank
 }
 
 at_adyen() {
-    chapter 'Particular to Adyen: no key that could be relied on. After a lost create nothing is sent again before the account was looked through.'
+    chapter 'Particular to Adyen: no key to rely on. After a lost create the worker reads the whole account before it sends a create again.'
     fault '{"target": "issuer", "call": "create", "fault": "drop", "user": "frank", "count": 1}'
     one_card frank
     case $(calls_of frank) in "create (no answer), lookup 200, lookup 200"*"create 200, lookup 200"*) ;; *) broken "a repeat without a look-up" ;; esac

@@ -1,6 +1,6 @@
-/* The issuer as the worker sees it, whichever it is: calls are built and answers are read by the tables of its profile
+/* Builds the calls to the issuer and reads its answers, for any issuer, by the tables of its profile
  * (profile.h). Answers are read in place (json_value.h), so that a card number is never copied to another library's
- * heap. The security code, which an issuer may send along, is never read. */
+ * heap. The security code, which some issuers send as well, is never read. */
 #ifndef ISSUING_ISSUER_ISSUER_H
 #define ISSUING_ISSUER_ISSUER_H
 
@@ -35,7 +35,7 @@ struct issuer_lookup {
     int pages;                           /* read in this look-up */
     int busy;                            /* answers in a row that were ADVICE_WAIT */
     int empty_walks;                     /* that found nothing of ours */
-    int live, gone;                      /* cards of ours in this walk; a card that is seen twice counts once */
+    int live, gone;                      /* cards of ours in this walk; a card that comes twice counts once */
     struct issuer_card card;             /* the first live one; wiped by issuer_lookup_forget() */
     char gone_id[CARD_ISSUER_ID_MAX + 1];
     bool is_done; /* every page of every walk was read */
@@ -55,7 +55,7 @@ struct issuer_subject {
 };
 
 /* Method, URL, headers and body of one call; the caller may add header lines. False: out of memory, or a value that the
- * call must have is missing (issuer_parameters_missing_for() tells it before). */
+ * call must have is missing (issuer_parameters_missing_for() says so in advance). */
 must_check bool issuer_build(const struct issuer_profile *profile, enum issuer_call which,
                              const struct issuer_subject *subject, struct http_call *call);
 
@@ -74,18 +74,18 @@ void issuer_read_lookup(const struct issuer_profile *profile, const struct http_
                         struct issuer_lookup *lookup, struct outcome *ret_outcome);
 /* Precondition: is_done. ONE: lookup->card is the card, active or inactive. */
 enum issuer_found issuer_lookup_found(const struct issuer_lookup *lookup);
-/* Wipes it; it has not begun then. */
+/* Wipes the look-up; it can be started again. */
 void issuer_lookup_forget(struct issuer_lookup *lookup);
 
-/* EXECUTED: active now, by this call or before. REFUSED: it cannot be, with the issuer's code. */
+/* EXECUTED: the card is active, by this call or an earlier one. REFUSED: it cannot be, with the issuer's code. */
 void issuer_read_activate(const struct issuer_profile *profile, const struct http_call *call,
                           struct outcome *ret_outcome);
 /* EXECUTED: the number is in *card, and its last digits are those of card->last4. REFUSED: the issuer will not show
  * it. */
 void issuer_read_reveal(const struct issuer_profile *profile, const struct http_call *call, struct issuer_card *card,
                         struct outcome *ret_outcome);
-/* which: ISSUER_CANCEL or ISSUER_RETIRE. EXECUTED: cancelled, by this call or before. REFUSED: it is not, as far as
- * this answer tells (cancel_failed); a profile with ISSUER_RETRIEVE can be asked. */
+/* which: ISSUER_CANCEL or ISSUER_RETIRE. EXECUTED: cancelled, by this call or earlier. REFUSED: not cancelled, by this
+ * answer (cancel_failed); with ISSUER_RETRIEVE the card itself can be read. */
 void issuer_read_cancel(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,
                         struct outcome *ret_outcome);
 /* EXECUTED: *ret_state is the state of the card with that issuer's id. REFUSED: the issuer does not know the card. */

@@ -1,5 +1,5 @@
-/* See issuer.h: the answers to create, activate, reveal, cancel, retire and retrieve. A card is believed whole or not at
- * all: what is missing, of another type, or contradicts itself or us makes the answer unreadable. */
+/* See issuer.h: the answers to create, activate, reveal, cancel, retire and retrieve. A card is believed whole or not
+ * at all: a value that is missing, has another type, or contradicts another value makes the answer unreadable. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "worker/issuer/issuer_card.h"
 #include "worker/issuer/issuer_rules.h"
 
-/* What an answer's body is; false: no JSON. */
+/* The body of an answer; false: it is not JSON. */
 static bool body_of(const struct http_call *call, struct json_value *ret_body)
 {
     if (!json_strict_check(call->answer.bytes, call->answer.length, NULL))
@@ -43,7 +43,7 @@ void issuer_read_create(const struct issuer_profile *profile, const struct http_
     outcome_executed(ret_outcome);
 }
 
-/* The answer to a call that was to change a card's state, and was executed. */
+/* The answer to an executed call that changes a card's state. */
 static void read_change(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,
                         enum issuer_card_state wanted, struct outcome *ret_outcome)
 {

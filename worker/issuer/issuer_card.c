@@ -21,7 +21,7 @@ bool issuer_card_id_read(struct json_value value, char ret_id[CARD_ISSUER_ID_MAX
     for (size_t i = 0; i < length; i++)
         if (ret_id[i] < 0x21 || ret_id[i] > 0x7e)
             return false;
-    return strcmp(ret_id, ".") != 0 && strcmp(ret_id, "..") != 0; /* no path can name these */
+    return strcmp(ret_id, ".") != 0 && strcmp(ret_id, "..") != 0; /* cannot be a segment of a path */
 }
 
 static bool is_reference(struct json_value value, const struct uuid *event_id)
@@ -90,7 +90,7 @@ static bool is_absent(struct json_value value)
     return value.kind == JSON_MISSING || value.kind == JSON_NULL;
 }
 
-/* A text with something else in it than digits, such as 411111******1111. */
+/* A text that has other characters than digits, such as 411111******1111. */
 static bool is_masked(struct json_value value)
 {
     if (value.kind != JSON_STRING)

@@ -1,5 +1,5 @@
-/* Reading one card of an issuer's answer by the pointers of its profile. Of the engine; the flow asks the readers of
- * issuer.h. */
+/* Reads one card of an issuer's answer by the pointers of its profile. For the engine only; the flow calls the readers
+ * of issuer.h. */
 #ifndef ISSUING_ISSUER_CARD_H
 #define ISSUING_ISSUER_CARD_H
 
@@ -7,17 +7,17 @@
 #include "worker/issuer/issuer.h"
 #include "worker/issuer/json_pointer.h"
 
-/* Returns what is wrong with the card, NULL = nothing. `card` is zeros before; after a fault its content means nothing
- * and is the caller's to wipe. ret_is_foreign may be NULL; where it is not, a card with another reference or none is no
- * fault: it is foreign, and not read any further. */
+/* Returns what is wrong with the card, NULL = nothing. `card` is zeros before; after a fault its content means nothing,
+ * and the caller wipes it. ret_is_foreign may be NULL. If it is not, a card with another reference, or with none, is no
+ * fault: the card is foreign, and is not read any further. */
 const char *issuer_card_read(const struct issuer_profile *profile, struct json_value object,
                              const struct uuid *event_id, struct issuer_card *card, bool *ret_is_foreign);
-/* 1 to CARD_ISSUER_ID_MAX bytes that a path can name. */
+/* 1 to CARD_ISSUER_ID_MAX bytes that can be part of a path. */
 must_check bool issuer_card_id_read(struct json_value value, char ret_id[CARD_ISSUER_ID_MAX + 1]);
-/* ISSUER_CARD_NONE: it is no word of the table. */
+/* ISSUER_CARD_NONE: the table does not have this word. */
 enum issuer_card_state issuer_card_state_read(const struct issuer_card_shape *shape, struct json_value value);
-/* A missing number is none. Otherwise it must be one, agree with card->last4 where that is set, and not be part of the
- * card's id. */
+/* The number may be missing. If it is there it must be valid, end with card->last4 where that is set, and not be part
+ * of the card's id. */
 const char *issuer_card_read_number(struct json_value value, struct issuer_card *card);
 
 #endif

@@ -1,5 +1,5 @@
-/* See issuer.h: a look-up over its pages and walks. A card that the issuer has is found only if every page was read: a
- * page that is missing, or that does not lead on, makes the whole look-up unreadable. */
+/* See issuer.h: reads a look-up, page by page and walk by walk. "Not found" is only true if every page was read: a page
+ * that is missing, or that does not lead to the next one, makes the whole look-up unreadable. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,8 +22,8 @@ enum issuer_found issuer_lookup_found(const struct issuer_lookup *lookup)
     return lookup->gone > 0 ? ISSUER_FOUND_CANCELLED : ISSUER_FOUND_NONE;
 }
 
-/* Pages overlap where cards are made meanwhile, so a card may come twice. Only the first live one and the first gone
- * one are kept: a third one that is counted twice changes nothing. */
+/* Pages overlap when cards are made meanwhile, so a card may come twice. Only the ids of the first live and the first
+ * gone card are remembered. A third card may be counted twice, which changes no result. */
 static void count_card(struct issuer_lookup *lookup, const struct issuer_card *card)
 {
     if (strcmp(card->id, lookup->card.id) == 0 || strcmp(card->id, lookup->gone_id) == 0)
@@ -61,7 +61,7 @@ static void end_walk(const struct issuer_profile *profile, struct issuer_lookup 
     lookup->rows = 0;
 }
 
-/* There is another page behind this one, which ended with `last`. */
+/* There is another page after this one, which ended with `last`. */
 static const char *turn_page(const struct issuer_profile *profile, struct json_value last, struct issuer_lookup *lookup)
 {
     char id[CARD_ISSUER_ID_MAX + 1];
@@ -114,8 +114,7 @@ static const char *read_page(const struct issuer_profile *profile, const struct 
     return wrong;
 }
 
-/* Whether this 404 is the issuer's word that there is no such card. A 404 without a code of the issuer's may be a wrong
- * address. */
+/* Whether this 404 means that the issuer has no such card. Without a code of the issuer, the address may be wrong. */
 static bool is_none(const struct issuer_profile *profile, const struct http_call *call)
 {
     struct issuer_words words;

@@ -1,5 +1,5 @@
-/* See issuer.h: the calls. A row of a table becomes a parameter of the query, a member of the body or a header; this file
- * knows how each of them is escaped. What every row shares is its value (value_of) and whether it is written
+/* See issuer.h: the calls. A row of a table becomes a parameter of the query, a member of the body or a header; this
+ * file knows how each of them is escaped. What every row shares is its value (value_of) and whether it is written
  * (is_written). */
 #include <assert.h>
 #include <inttypes.h>
@@ -59,7 +59,7 @@ static bool is_reissue(const struct request *request)
     return request->subject->payload && request->subject->payload->is_reissue;
 }
 
-/* NULL = the source has none. `text` is the room for a value that is made here. */
+/* NULL = the source has none. `text` is the buffer for a value that is made here. */
 static const char *value_of(const struct request *request, const struct issuer_field *field, char text[VALUE_SIZE])
 {
     const struct issuer_subject *subject = request->subject;
@@ -96,7 +96,7 @@ static const char *value_of(const struct request *request, const struct issuer_f
     return NULL;
 }
 
-/* Whether the row becomes a field. Marks the request where the row must, and cannot. */
+/* Whether the row becomes a field. Marks the request as incomplete if the row must become one and cannot. */
 static bool is_written(struct request *request, const struct issuer_field *field, const char *value, bool was_last)
 {
     switch (field->when) {
@@ -147,7 +147,7 @@ static void put_path(struct request *request, const char *path)
 
 /* ---- forms, and queries, which look the same ---- */
 
-/* card/brand -> card[brand]. The brackets stand as they are, as in the vendors' own clients. */
+/* card/brand -> card[brand]. The brackets are not percent-encoded, as in the vendors' own clients. */
 static void put_form_name(struct buf *out, const char *name)
 {
     size_t length = strcspn(name, "/");
@@ -160,7 +160,7 @@ static void put_form_name(struct buf *out, const char *name)
     }
 }
 
-/* `first` stands before the first field: '?' of a query, '\0' = nothing. */
+/* `first` is written before the first field: '?' of a query, '\0' = nothing. */
 static void put_form(struct request *request, const struct issuer_field *fields, char first, struct buf *out)
 {
     bool was_written = false, is_first = true;
@@ -184,7 +184,7 @@ static void put_form(struct request *request, const struct issuer_field *fields,
 
 /* ---- JSON ---- */
 
-/* How many bytes of `name` name objects that are open already: those of `open`, up to a slash. */
+/* The length of the part of `name`, up to a slash, whose objects are open already. */
 static size_t shared_length(const char *open, size_t open_length, const char *name)
 {
     size_t shared = 0;
@@ -194,7 +194,7 @@ static size_t shared_length(const char *open, size_t open_length, const char *na
     return shared;
 }
 
-/* The objects of the path `open` that begin behind its first `kept` bytes end. */
+/* Closes the objects of the path `open` that begin after its first `kept` bytes. */
 static void close_objects(struct json_writer *body, const char *open, size_t open_length, size_t kept)
 {
     for (size_t i = kept; i < open_length; i++)

@@ -1,5 +1,5 @@
-/* What an issuer's answer means: the rules of its profile, and behind them the table in outcome.c. Of the engine; the
- * flow asks the readers of issuer.h. */
+/* What an issuer's answer means: by the rules of its profile, else by the table in outcome.c. For the engine only; the
+ * flow calls the readers of issuer.h. */
 #ifndef ISSUING_ISSUER_RULES_H
 #define ISSUING_ISSUER_RULES_H
 
@@ -8,7 +8,7 @@
 #include "worker/issuer/profile.h"
 #include "worker/outcome.h"
 
-/* The words of an error answer, checked and made harmless. */
+/* Codes and detail of an error answer, checked and made harmless. */
 struct issuer_words {
     char codes[ISSUER_CODES_MAX][OUTBOX_REASON_CODE_SIZE]; /* by the index in profile->error_codes; "" = none */
     char detail[200];                                      /* as in struct outcome */
@@ -20,8 +20,8 @@ void issuer_words_read(const struct issuer_profile *profile, const struct http_c
 /* The first usable code; "" = none. */
 const char *issuer_words_code(const struct issuer_words *words);
 
-/* False: the answer says that the call was executed, or is what was asked for, and the caller reads it: 200, 201 of a
- * create, and what a rule calls executed. *ret_outcome is then untouched. */
+/* False: the call was executed, and the caller reads the answer: a 200, a 201 to a create, and what a rule calls
+ * executed. *ret_outcome is then untouched. */
 bool issuer_outcome_of_call(const struct issuer_profile *profile, enum issuer_call which, const struct http_call *call,
                             struct outcome *ret_outcome);
 

@@ -37,7 +37,7 @@ void issuer_parameters_default(const struct issuer_profile *profile, const char 
                                struct issuer_parameters *parameters);
 /* The name of the first required parameter without a value; NULL = none. */
 const char *issuer_parameters_missing(const struct issuer_profile *profile, const struct issuer_parameters *parameters);
-/* The same for what one call is built from: a look-up needs less than a create. */
+/* The same for one call: a look-up needs fewer parameters than a create. */
 const char *issuer_parameters_missing_for(const struct issuer_profile *profile,
                                           const struct issuer_parameters *parameters, enum issuer_call call);
 /* The call is built from parameters, also from ones that need not be given: in its path, query, body, or in the headers of

@@ -1,7 +1,7 @@
-/* What one issuer's API looks like, as data: how our nouns become its calls, how its answers become our nouns, what an
+/* What one issuer's API looks like, as data: what its calls are built from, where each value is in its answers, what an
  * answer means, and what the promise may rest on there. A profile has no code of its own: issuer_request.c builds
- * calls, issuer_answer.c reads cards and lists, issuer_rules.c finds the meaning of an answer. The flow asks a profile
- * only what is declared here and never which issuer it is.
+ * calls, issuer_answer.c and issuer_lookup.c read cards and lists, issuer_rules.c finds the meaning of an answer. The
+ * flow reads only what is declared here and never asks which issuer it is.
  *
  * Tables end with a row of zeros, lists of texts with NULL. Everything is static. */
 #ifndef ISSUING_ISSUER_PROFILE_H
@@ -36,8 +36,8 @@ enum issuer_source {
     FROM_PARAMETER,     /* the parameter that the row's text names */
     FROM_USER,          /* our user id */
     FROM_KIND,          /* "new" or "reissue" */
-    FROM_MEMO,          /* absent where the client gave none */
-    FROM_PROGRAM,       /* as above */
+    FROM_MEMO,          /* absent if the client gave none */
+    FROM_PROGRAM,       /* the same */
     FROM_REPLACES,      /* the issuer's id of the replaced card; absent unless it is a reissue */
     FROM_CARD,          /* the issuer's id of the card that the call is about */
     FROM_SINCE_UNIX,    /* the time from which on a look-up sees cards, in seconds */
@@ -45,7 +45,7 @@ enum issuer_source {
     FROM_CURSOR,        /* where the last page ended; absent on the first page */
 };
 
-/* What happens to a field whose source has no value, and which kind of request has it. */
+/* What becomes of a field whose source has no value, and which kind of request has the field. */
 enum issuer_when {
     ALWAYS,       /* no value: the call cannot be built (issuer_parameters_missing()) */
     IF_GIVEN,     /* no value, or an empty one: no field */
@@ -56,7 +56,7 @@ enum issuer_when {
 
 struct issuer_field {
     const char *name; /* a path: "card/brand" is {"card":{"brand":..}} in JSON and card[brand] in a form or a query.
-                       * The rows of one object stand together. */
+                       * The rows of one object follow each other. */
     enum issuer_source source;
     const char *text; /* FROM_TEXT, FROM_EVENT_HEX, FROM_PARAMETER */
     enum issuer_when when;
@@ -66,13 +66,13 @@ enum issuer_encoding { ENCODING_NONE, ENCODING_JSON, ENCODING_FORM };
 
 struct issuer_call_shape {
     const char *method; /* NULL: this issuer has no such call */
-    const char *path;   /* behind issuer.url. {card}, {event} and {name of a parameter} are percent-encoded segments */
+    const char *path;   /* after issuer.url. {card}, {event} and {name of a parameter} are percent-encoded segments */
     const struct issuer_field *query, *body; /* NULL = none */
     enum issuer_encoding encoding;
     bool has_key;           /* Idempotency-Key: the event's id */
-    const char *key_suffix; /* behind the id, such as ":cancel"; NULL = none */
-    /* Activate, cancel, retire: where the answer says the card's state, which must be what was asked for. NULL =
-     * nowhere: the status is enough. */
+    const char *key_suffix; /* after the id, such as ":cancel"; NULL = none */
+    /* Activate, cancel, retire: the pointer to the card's state in the answer, which must be the requested one. NULL =
+     * none: the status is enough. */
     const char *answered_state;
 };
 
@@ -90,7 +90,7 @@ struct issuer_state_word {
     enum issuer_card_state state;
 };
 
-/* Where an answer has what, as JSON pointers (RFC 6901); NULL = nowhere. */
+/* Where each value is in an answer, as JSON pointers (RFC 6901); NULL = nowhere. */
 struct issuer_card_shape {
     const char *id, *reference, *last4, *number;
     const char *exp_month, *exp_year; /* an integer, or a text of digits unless the profile is_exact */
@@ -103,7 +103,7 @@ struct issuer_card_shape {
 enum issuer_paging {
     PAGING_ONE_CARD, /* the answer is the card itself; 404 with one of the issuer's codes = there is none */
     PAGING_NONE,     /* one list, always whole */
-    PAGING_LAST_ID,  /* the next page begins behind the last card's id */
+    PAGING_LAST_ID,  /* the next page begins after the last card's id */
     PAGING_OFFSET,   /* the next page begins at the number of rows seen so far */
 };
 
@@ -111,7 +111,7 @@ struct issuer_list_shape {
     enum issuer_paging paging;
     const char *cards, *more; /* pointers: the array, and the boolean that says whether there is another page */
     bool has_foreign_rows;    /* rows with another reference, or with none, are skipped; else they are unreadable */
-    int walks;                /* so many walks over all pages in a row must find nothing; 0 = 1 */
+    int walks;                /* how many walks over all pages in a row must find nothing; 0 = 1 */
 };
 
 /* ---- the meaning of an answer ---- */
@@ -122,14 +122,14 @@ enum issuer_meaning {
     MEANS_REFUSED,       /* REFUSED, with the issuer's code */
     MEANS_UNFORESEEN,    /* REFUSED, and an operator decides */
     MEANS_WAIT,          /* NOT_EXECUTED: rest and repeat */
-    MEANS_IN_PROGRESS,   /* NOT_EXECUTED by this call: another one with our key is at work */
+    MEANS_IN_PROGRESS,   /* NOT_EXECUTED by this call: another one with our key is being executed */
     MEANS_CONFIGURATION, /* NOT_EXECUTED: our credential or configuration, or this event */
-    MEANS_UNKNOWN,       /* UNKNOWN: the same again */
-    MEANS_LOOK_UP,       /* UNKNOWN: look up, since the same again would be answered the same */
+    MEANS_UNKNOWN,       /* UNKNOWN: repeat the call */
+    MEANS_LOOK_UP,       /* UNKNOWN: look up, since a repeat would get the same answer */
 };
 
-/* The first row that fits decides; where none fits, the table in outcome.c. A row fits when each of its conditions
- * does. A call that was not answered fits no row, nor does a 200, nor a create's 201: the body of these is read. */
+/* The first row that fits decides; if none fits, the table in outcome.c. A row fits when each of its conditions does.
+ * No row fits a call without an answer, a 200, or a create's 201: the body of the last two is read. */
 struct issuer_rule {
     unsigned calls;             /* bits 1u << enum issuer_call; 0 = any call */
     int status_min, status_max; /* both included */
@@ -147,7 +147,7 @@ struct issuer_profile {
     struct credential_form credential;
     const struct issuer_field *headers; /* of every call; name = the header's name. NULL = none */
     const char *const *noted_headers;   /* answer headers that rules look at, in lower case; at most HTTP_NOTED_MAX */
-    bool sends_trace;                   /* traceparent: our client's trace, not for third parties */
+    bool sends_trace;                   /* traceparent: our client's trace; false for a third party */
 
     /* Names that core-api's `issuer` object or issuer.parameters may give; "?name" = not required. */
     const char *const *parameters;
@@ -170,7 +170,7 @@ struct issuer_profile {
     bool looks_first;    /* an event with an unknown outcome is looked up before each repeat */
     bool key_is_trusted; /* a repeat of a create under its key makes no second card. False: a create is never sent
                              * twice by the HTTP client, "not found" must have settled before a repeat, and a create
-                             * that succeeds behind an unknown one is looked up once more */
+                             * that succeeds after an unknown one is looked up once more */
 };
 
 /* Every profile, ended by NULL; generic is the first. */

@@ -1,5 +1,5 @@
-/* Adyen Balance Platform, Configuration API 2. What hurts: the API's own document declares no key, so the promise rests
- * on the look-up alone; pages are counted by rows, so a card may be passed over while others are made. */
+/* Adyen Balance Platform, Configuration API 2. Pitfalls: the API's own document declares no key, so the promise rests
+ * on the look-up alone; a page begins at a number of rows, so a walk can miss a card while others are made. */
 #include "worker/issuer/profile_rows.h"
 
 static const struct issuer_field create_body[] = {
@@ -44,7 +44,7 @@ static const struct issuer_rule rules[] = {
     RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .code = "704"),
     RULE(ANY_CALL, 409, 409, MEANS_IN_PROGRESS, .header = "transient-error: true"),
     RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .header = "transient-error: true"),
-    RULE(ANY_CALL, 503, 503, MEANS_UNKNOWN, .code = "703"), /* the store of the keys is away */
+    RULE(ANY_CALL, 503, 503, MEANS_UNKNOWN, .code = "703"), /* the store of the keys is unavailable */
     /* This card, not our settings. */
     RULE(CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED),
     {0},

@@ -1,5 +1,5 @@
-/* Lithic, docs.lithic.com. What hurts: an error may be stored under the key, and no header of the answer tells it from
- * a new one, so the card is looked up before each repeat; `memo` is a search for parts of texts. */
+/* Lithic, docs.lithic.com. Pitfalls: an error may be stored under the key, and no answer says whether it is a stored
+ * one, so the card is looked up before each repeat; the filter `memo` also finds longer texts that contain it. */
 #include "worker/issuer/profile_rows.h"
 
 static const struct issuer_field create_body[] = {

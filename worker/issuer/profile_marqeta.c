@@ -1,5 +1,6 @@
-/* Marqeta Core API 3. The event's id is the card's token there, so a repeat never makes a second card, for ever, and the
- * look-up is exact. What hurts: a card must be activated, and its number comes by a call of its own. */
+/* Marqeta Core API 3. The event's id is the card's token there, so a repeat never makes a second card, for ever, and
+ * the look-up is exact. Pitfalls: a card must be activated, its number is read by a call of its own, and a wrong path
+ * also answers 404. */
 #include "worker/issuer/profile_rows.h"
 
 static const struct issuer_field create_body[] = {
@@ -11,7 +12,7 @@ static const struct issuer_field create_body[] = {
     {0},
 };
 
-/* A transition's token is its key, of at most 36 characters: one for each change that an event may ask for. */
+/* A transition's token is its key, of at most 36 characters: one for each change that an event may need. */
 #define TRANSITION(prefix, state, reason)                                                                   \
     FIELD("token", FROM_EVENT_HEX, .text = prefix), FIELD("card_token", FROM_CARD), TEXT("channel", "API"), \
         TEXT("state", state), TEXT("reason_code", reason)
@@ -27,7 +28,7 @@ static const struct issuer_field retire_body[] = {TRANSITION("old-", "TERMINATED
     }
 
 static const struct issuer_rule rules[] = {
-    /* A card has our token, made by another request of ours. */
+    /* The token was used before, with other content: a card or a transition of ours exists. */
     RULE(CALL(CREATE) | CALL(ACTIVATE), 409, 409, MEANS_LOOK_UP),
     RULE(CALL(CANCEL) | CALL(RETIRE), 409, 409, MEANS_UNFORESEEN),
     RULE(ANY_CALL, 412, 412, MEANS_REFUSED),

@@ -1,5 +1,5 @@
-/* Short forms for the rows of the tables in profile_<name>.c. What stands behind the named arguments are further
- * members, such as `.when = IF_GIVEN`. */
+/* Short forms for the rows of the tables in profile_<name>.c. After the named arguments come further members, such as
+ * `.when = IF_GIVEN`. */
 #ifndef ISSUING_ISSUER_PROFILE_ROWS_H
 #define ISSUING_ISSUER_PROFILE_ROWS_H
 

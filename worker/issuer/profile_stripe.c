@@ -1,5 +1,5 @@
-/* Stripe Issuing, docs.stripe.com/api/issuing/cards. What hurts: it has no look-up by our reference, so the cards of the
- * holder are listed and compared here; an error of its own is stored under the key and repeated for ever. */
+/* Stripe Issuing, docs.stripe.com/api/issuing/cards. Pitfalls: there is no look-up by our reference, so the worker
+ * lists the holder's cards and compares; a 5xx is stored under the key, and every repeat gets it. */
 #include "worker/issuer/profile_rows.h"
 
 #define REFERENCE "metadata/issuing_reference"
@@ -8,7 +8,7 @@ static const struct issuer_field create_body[] = {
     PARAMETER("cardholder", "cardholder"),
     PARAMETER("currency", "currency"),
     TEXT("type", "virtual"),
-    TEXT("status", "active"), /* inactive where it is left out */
+    TEXT("status", "active"), /* without it the card is inactive */
     FIELD(REFERENCE, FROM_EVENT),
     FIELD("metadata/memo", FROM_MEMO, .when = IF_GIVEN),
     FIELD("metadata/program", FROM_PROGRAM, .when = IF_GIVEN),
@@ -46,8 +46,8 @@ static const struct issuer_rule rules[] = {
     RULE(ANY_CALL, 402, 402, MEANS_REFUSED),
     /* This user's holder, or this card, not our settings. */
     RULE(CALL(CREATE) | CALLS_OF_A_CARD, 404, 404, MEANS_REFUSED, .code = "resource_missing"),
-    RULE(ANY_CALL, 424, 424, MEANS_UNKNOWN), /* something that it depends on failed */
-    /* Stored under the key: the same answer for ever. */
+    RULE(ANY_CALL, 424, 424, MEANS_UNKNOWN), /* something that Stripe depends on failed */
+    /* Stored under the key: every repeat gets this answer. */
     RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = "idempotent-replayed: true"),
     RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = "stripe-should-retry: false"),
     {0},
@@ -59,7 +59,7 @@ const struct issuer_profile issuer_stripe = {
     .credential = {.prefix = "Authorization: Bearer "},
     .headers =
         (const struct issuer_field[]){
-            TEXT("Stripe-Version", "2026-10-28.endive"), /* the shape of the answers stays */
+            TEXT("Stripe-Version", "2026-10-28.endive"), /* fixes the shape of the answers */
             PARAMETER("Stripe-Account", "stripe_account", .when = IF_GIVEN),
             {0},
         },

@@ -40,14 +40,14 @@ static void header_lines(char *text, size_t size)
         length += (size_t)snprintf(text + length, size - length, "%s\n", line);
 }
 
-static void expect_golden(const struct golden_nouns *nouns, const struct request_case *request)
+static void expect_golden(const struct golden_values *values, const struct request_case *request)
 {
-    const struct golden *expected = golden_of(nouns->profile->name, request->name);
+    const struct golden *expected = golden_of(values->profile->name, request->name);
     char headers[1024], url[1024];
-    ck_assert_msg(expected != NULL, "%s %s has no golden request", nouns->profile->name, request->name);
-    ck_assert(request_case_make(nouns, request, &call));
+    ck_assert_msg(expected != NULL, "%s %s has no golden request", values->profile->name, request->name);
+    ck_assert(request_case_make(values, request, &call));
     header_lines(headers, sizeof(headers));
-    snprintf(url, sizeof(url), "%s%s", nouns->base, expected->path);
+    snprintf(url, sizeof(url), "%s%s", values->base, expected->path);
     ck_assert_str_eq(call.method, expected->method);
     ck_assert_str_eq(call.lines.bytes, url);
     ck_assert_str_eq(headers, expected->headers);
@@ -62,22 +62,22 @@ static bool is_long(const struct request_case *request)
 START_TEST(every_request_of_every_profile_is_the_golden_one)
 {
     size_t count = 0;
-    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++)
+    for (const struct golden_values *values = golden_values; values->profile; values++)
         for (const struct request_case *request = request_cases; request->name; request++)
-            if (request_case_applies(nouns, request) && !is_long(request)) {
-                expect_golden(nouns, request);
+            if (request_case_applies(values, request) && !is_long(request)) {
+                expect_golden(values, request);
                 count++;
             }
     ck_assert_uint_eq(count, ARRAY_SIZE(golden));
 }
 END_TEST
 
-static const struct golden_nouns *nouns_of(const struct issuer_profile *profile)
+static const struct golden_values *values_of(const struct issuer_profile *profile)
 {
-    const struct golden_nouns *nouns = golden_nouns;
-    while (nouns->profile != profile)
-        nouns++;
-    return nouns;
+    const struct golden_values *values = golden_values;
+    while (values->profile != profile)
+        values++;
+    return values;
 }
 
 static const struct request_case *case_of(const char *name)
@@ -93,13 +93,13 @@ START_TEST(the_longest_memo_arrives_whole)
     const struct request_case *request = case_of("create_long_memo");
     char expected[1024] = "&metadata[memo]=", memo[512];
     ck_assert_uint_eq(strlen(request->memo), OUTBOX_MEMO_MAX);
-    ck_assert(request_case_make(nouns_of(&issuer_generic), request, &call));
+    ck_assert(request_case_make(values_of(&issuer_generic), request, &call));
     ck_assert(json_strict_check(call.body.bytes, call.body.length, NULL));
     struct json_value body = json_value_of(call.body.bytes, call.body.length);
     ck_assert(json_string(json_member(body, "memo"), memo, sizeof(memo), NULL));
     ck_assert_str_eq(memo, request->memo);
 
-    ck_assert(request_case_make(nouns_of(&issuer_stripe), request, &call));
+    ck_assert(request_case_make(values_of(&issuer_stripe), request, &call));
     for (int i = 0; i < 127; i++)
         strcat(expected, "%C3%A9");
     strcat(expected, ".&metadata[program]=");
@@ -111,12 +111,12 @@ START_TEST(a_json_body_is_json_whatever_the_client_wrote)
 {
     static const char *const memos[] = {"\"",           "\\",           "}",        "\"}", "\xff", "\xc3",
                                         "\xed\xa0\x80", "\x01\x1f\x7f", "</script>"};
-    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++) {
-        if (nouns->profile->calls[ISSUER_CREATE].encoding != ENCODING_JSON)
+    for (const struct golden_values *values = golden_values; values->profile; values++) {
+        if (values->profile->calls[ISSUER_CREATE].encoding != ENCODING_JSON)
             continue;
         for (size_t i = 0; i < ARRAY_SIZE(memos); i++) {
             struct request_case request = {.call = ISSUER_CREATE, .name = "", .is_odd = true, .memo = memos[i]};
-            ck_assert(request_case_make(nouns, &request, &call));
+            ck_assert(request_case_make(values, &request, &call));
             ck_assert_msg(json_strict_check(call.body.bytes, call.body.length, NULL), "%s", call.body.bytes);
         }
     }
@@ -129,7 +129,7 @@ START_TEST(a_form_has_as_many_fields_whatever_the_client_wrote)
     for (size_t i = 0; i < ARRAY_SIZE(memos); i++) {
         struct request_case request = {.call = ISSUER_CREATE, .name = "", .is_odd = true, .memo = memos[i]};
         size_t fields = 1, equals = 0;
-        ck_assert(request_case_make(nouns_of(&issuer_stripe), &request, &call));
+        ck_assert(request_case_make(values_of(&issuer_stripe), &request, &call));
         for (const char *byte = call.body.bytes; *byte; byte++) {
             fields += *byte == '&';
             equals += *byte == '=';
@@ -144,12 +144,12 @@ END_TEST
 START_TEST(a_card_whose_id_would_change_the_path_is_not_asked_about)
 {
     static const char *const ids[] = {"", ".", ".."};
-    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++) {
-        if (!strstr(nouns->profile->calls[ISSUER_CANCEL].path, "{card}"))
+    for (const struct golden_values *values = golden_values; values->profile; values++) {
+        if (!strstr(values->profile->calls[ISSUER_CANCEL].path, "{card}"))
             continue;
         for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
-            struct issuer_subject subject = {.base = nouns->base, .card_id = ids[i]};
-            ck_assert_msg(!issuer_build(nouns->profile, ISSUER_CANCEL, &subject, &call), "%s", ids[i]);
+            struct issuer_subject subject = {.base = values->base, .card_id = ids[i]};
+            ck_assert_msg(!issuer_build(values->profile, ISSUER_CANCEL, &subject, &call), "%s", ids[i]);
             ck_assert(!http_call_is_made(&call));
         }
     }
@@ -184,21 +184,21 @@ START_TEST(a_reissue_names_the_old_card_or_is_not_sent)
 {
     static const struct issuer_profile *const naming[] = {&issuer_stripe, &issuer_lithic, &issuer_marqeta};
     for (size_t i = 0; i < ARRAY_SIZE(naming); i++) {
-        struct golden_nouns nouns = *nouns_of(naming[i]);
-        nouns.replaces = NULL;
-        ck_assert(!request_case_make(&nouns, case_of("create_reissue"), &call));
+        struct golden_values values = *values_of(naming[i]);
+        values.replaces = NULL;
+        ck_assert(!request_case_make(&values, case_of("create_reissue"), &call));
     }
 }
 END_TEST
 
 START_TEST(only_a_create_whose_key_is_not_trusted_is_never_sent_twice)
 {
-    for (const struct golden_nouns *nouns = golden_nouns; nouns->profile; nouns++)
+    for (const struct golden_values *values = golden_values; values->profile; values++)
         for (const struct request_case *request = request_cases; request->name; request++)
-            if (request_case_applies(nouns, request)) {
-                ck_assert(request_case_make(nouns, request, &call));
-                ck_assert(call.must_not_resend == (nouns->profile == &issuer_adyen && request->call == ISSUER_CREATE));
-                ck_assert_ptr_eq(call.noted_headers, nouns->profile->noted_headers);
+            if (request_case_applies(values, request)) {
+                ck_assert(request_case_make(values, request, &call));
+                ck_assert(call.must_not_resend == (values->profile == &issuer_adyen && request->call == ISSUER_CREATE));
+                ck_assert_ptr_eq(call.noted_headers, values->profile->noted_headers);
             }
 }
 END_TEST
