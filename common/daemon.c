@@ -123,6 +123,15 @@ static int print_error(const struct daemon *daemon, const struct err *err)
     return err_exit_code(err->kind);
 }
 
+static bool check_options(const struct daemon *daemon, struct err *err)
+{
+    const struct config *config = &daemon->config;
+    if (!config_check(config, daemon->program, err))
+        return false;
+    apply_log_options(daemon); /* what follows may warn */
+    return !config->check_only || !daemon->check_more || daemon->check_more(config, err);
+}
+
 /* true: the daemon shall run. false: the program is done, with *ret_exit_code (--help, --check-config, errors). */
 static bool read_options(struct daemon *daemon, int *ret_exit_code)
 {
@@ -139,8 +148,7 @@ static bool read_options(struct daemon *daemon, int *ret_exit_code)
         printf("%s %s\n", daemon->name, ISSUING_VERSION);
     } else if (config->show) {
         config_show(config, stdout);
-    } else if (!config_check(config, daemon->program, &err) ||
-               (config->check_only && daemon->check_more && !daemon->check_more(config, &err))) {
+    } else if (!check_options(daemon, &err)) {
         *ret_exit_code = print_error(daemon, &err);
     } else if (config->check_only) {
         printf("%s: the configuration is fine\n", daemon->name);
@@ -479,7 +487,6 @@ int daemon_main(struct daemon *daemon, int argc, char **argv)
         config_done(&daemon->config);
         return exit_code;
     }
-    apply_log_options(daemon);
     signal(SIGPIPE, SIG_IGN);
     raise_file_limit();
     if (uv_loop_init(&daemon->loop) != 0)

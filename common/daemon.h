@@ -27,7 +27,7 @@ struct daemon {
     struct metrics *(*new_metrics)(void); /* begins with DAEMON_METRICS; NULL when memory is out */
     int pipeline, waiting_max;            /* of the pool (pg_pool.h) */
     /* --check-config only: what open() would refuse and config_check() does not see, such as the files that the options
-     * name. NULL = nothing. */
+     * name, and the warnings of a start. NULL = nothing. */
     bool (*check_more)(const struct config *config, struct err *err);
     /* Opens the modules of the program; loop, metrics and pool are there. On failure the process ends, with the exit
      * code of the error. */

@@ -223,6 +223,12 @@ static void print_names(const struct event *event)
     }
 }
 
+/* We hold no card, and the issuer has one: its number was refused. */
+static bool is_card_known(const struct event *event)
+{
+    return event->outcome_unknown && event->reason_code && strcmp(event->reason_code, "reveal_refused") == 0;
+}
+
 static void print_head(const struct event *event)
 {
     char time[PRINT_TIME_SIZE];
@@ -246,6 +252,8 @@ static void print_head(const struct event *event)
     fputs(".\n", stdout);
     if (event->has_card)
         printf("Its card is %s, ending in %s, %s.\n", event->card_id_text, event->last4, event->card_status);
+    else if (is_card_known(event))
+        puts("The issuer has made a card for it, which is not stored here.");
     else if (event->outcome_unknown)
         puts("Whether the issuer made a card for it is unknown.");
     print_names(event);
@@ -324,8 +332,8 @@ const struct ctl_command ctl_explain = {
     .summary = "what happened to an event, what happens next, and why",
     .help =
         "Shows every attempt for one event and every operator's action in order, then what happens next, when,\n"
-        "and why. Whether an event may be sent again depends on issuer.key_lifetime, issuer.timeout and\n"
-        "issuer.settle_time: give issuing-ctl the worker's configuration.\n\n"
+        "and why. Whether an event may be sent again depends on issuer.profile, issuer.key_lifetime,\n"
+        "issuer.timeout and issuer.settle_time: give issuing-ctl the worker's configuration.\n\n"
         "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"},\n"
         "\"waits_for\" (null, or what keeps every worker from it: \"what\" is worker, pause, breaker or rest, with "
         "the\n"

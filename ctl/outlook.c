@@ -51,52 +51,6 @@ const char *outlook_wait_name(enum outlook_wait wait)
     return "nothing";
 }
 
-/* ---- what a code means ---- */
-
-/* Of "issuer_http_503": the peer in words and 503; 0 if it is no such code. */
-static int http_status(const char *code, const char **ret_peer)
-{
-    static const struct {
-        const char *prefix, *peer;
-    } peers[] = {{"issuer_http_", "the issuer"}, {"core_http_", "core-api"}};
-    for (size_t i = 0; i < ARRAY_SIZE(peers); i++) {
-        size_t length = strlen(peers[i].prefix);
-        if (strncmp(code, peers[i].prefix, length) == 0 && code[length] >= '1' && code[length] <= '9' &&
-            strlen(code + length) == 3) {
-            *ret_peer = peers[i].peer;
-            return atoi(code + length);
-        }
-    }
-    return 0;
-}
-
-static const char *status_text(int status)
-{
-    if (status == 429)
-        return "asks us to slow down";
-    if (status == 408)
-        return "gave up waiting for our request";
-    if (status == 409 || status == 425)
-        return "is still busy with an earlier call for this event";
-    if (status == 401 || status == 403)
-        return "does not accept our credentials: check the credential file";
-    if (status == 404 || status == 405 || (status >= 300 && status < 400))
-        return "is not what we expect at that address: check the url";
-    if (status >= 500)
-        return "failed, and may have acted before it did";
-    return "gave an answer that was not foreseen";
-}
-
-void outlook_code(const char *code, char ret_text[OUTLOOK_CODE_SIZE])
-{
-    const char *peer, *text = outbox_code_text(code);
-    int status = http_status(code, &peer);
-    if (status != 0)
-        snprintf(ret_text, OUTLOOK_CODE_SIZE, "%s answered %d: it %s", peer, status, status_text(status));
-    else
-        snprintf(ret_text, OUTLOOK_CODE_SIZE, "%s", text ? text : "the code is the issuer's or core-api's own");
-}
-
 /* ---- the coming attempt ---- */
 
 /* Until when an event that may have been sent may be sent again with the same issuer key; INT64_MAX = without limit. */
@@ -105,6 +59,23 @@ static int64_t sendable_until_us(const struct event *event, const struct config 
     int64_t sendable_ms = issuer_key_sendable_ms(config->issuer.key_lifetime_ms, config->issuer.timeout_ms,
                                                  config->issuer.settle_time_ms);
     return sendable_ms == INT64_MAX ? INT64_MAX : event->first_sent_us + 1000 * sendable_ms;
+}
+
+/* Bits of enum issuer_fact. Of a profile that is not known nothing is promised. */
+static unsigned issuer_facts(const struct config *config)
+{
+    static const struct {
+        const char *name;
+        unsigned facts;
+    } rows[] = {
+#define X(name, timeout, lease, settle_time, key_lifetime, facts) {#name, facts},
+        ISSUER_PROFILES(X)
+#undef X
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if (strcmp(config->issuer.profile, rows[i].name) == 0)
+            return rows[i].facts;
+    return 0;
 }
 
 /* The card will be cancelled (worker/issue_card.c, "mark"): no answer of core-api changes that, nor does a replay. */
@@ -161,36 +132,61 @@ static enum outlook_action held_clause(const struct event *event, const struct c
     return OUTLOOK_LOOK_UP;
 }
 
-/* What the issuer's profile adds to an attempt. */
-struct profile_steps {
-    const char *name;
-    bool looks_first, closes_replaced;
-};
-
-static const struct profile_steps *steps_of(const struct config *config)
-{
-    static const struct profile_steps profiles[] = {
-#define X(name, looks_first, closes_replaced) {#name, looks_first, closes_replaced},
-        ISSUER_PROFILE_STEPS(X)
-#undef X
-    };
-    for (size_t i = 1; i < ARRAY_SIZE(profiles); i++)
-        if (strcmp(profiles[i].name, config->issuer.profile) == 0)
-            return &profiles[i];
-    return &profiles[0];
-}
-
 /* The card is stored. */
 static enum outlook_action link_clause(const struct event *event, const struct config *config,
                                        char ret_text[CLAUSE_SIZE])
 {
-    snprintf(ret_text, CLAUSE_SIZE, "%s",
-             event->replaces && steps_of(config)->closes_replaced
-                 ? "the link in core-api is made, and the card that it replaces is closed at the issuer, since the "
-                   "card is stored; no card is asked for"
-                 : "only the link in core-api is left to make, since the card is stored; the issuer is not asked "
-                   "again");
+    bool is_reissue = event->kind && strcmp(event->kind, "reissue") == 0;
+    if (is_reissue && issuer_facts(config) & ISSUER_CLOSES_REPLACED)
+        snprintf(ret_text, CLAUSE_SIZE,
+                 "the link in core-api is made, since the card is stored, and the card that it replaces is closed at "
+                 "the issuer; no card is asked for");
+    else
+        snprintf(ret_text, CLAUSE_SIZE,
+                 "only the link in core-api is left to make, since the card is stored; the issuer is not asked again");
     return OUTLOOK_LINK;
+}
+
+/* An earlier send may have arrived, and the create may be repeated until until_us. */
+static enum outlook_action repeat_clause(const struct event *event, const struct config *config, int64_t until_us,
+                                         char ret_text[CLAUSE_SIZE])
+{
+    char until[PRINT_TIME_SIZE + 8] = "", settled[PRINT_TIME_SIZE], time[PRINT_TIME_SIZE];
+    unsigned facts = issuer_facts(config);
+    if (until_us != INT64_MAX)
+        snprintf(until, sizeof(until), "until %s", print_time(until_us, time));
+    const char *limit = until[0] ? until : "without a time limit";
+    if (!(facts & ISSUER_TRUSTS_KEY))
+        snprintf(ret_text, CLAUSE_SIZE,
+                 "the issuer is asked whether there is a card, since an earlier send may have arrived and the issuer "
+                 "key does not make a repeat harmless there: a card that is found is stored and linked; none found, it "
+                 "is sent again, not before %s, when the last send has settled%s%s",
+                 print_time(event->last_sent_us + config->issuer.settle_time_ms * 1000, settled),
+                 until[0] ? ", and only " : "", until);
+    else if (facts & ISSUER_LOOKS_FIRST)
+        snprintf(ret_text, CLAUSE_SIZE,
+                 "the issuer is asked whether there is a card, since an earlier send may have arrived: a card that is "
+                 "found is stored and linked; none found, it is sent again with the same issuer key, which gives the "
+                 "same card; that is safe %s",
+                 limit);
+    else
+        snprintf(ret_text, CLAUSE_SIZE,
+                 "it is sent again with the same issuer key, which gives the same card, since an earlier send may have "
+                 "arrived; that is safe %s",
+                 limit);
+    return OUTLOOK_ATTEMPT;
+}
+
+/* How far the last attempt came with a card that the issuer has made and that is not stored yet; "" = it saw none. */
+static const char *shown_clause(const struct event *event, const struct outlook_past *past)
+{
+    if (!past->last_step || event->first_sent_us == 0 || event->has_card)
+        return "";
+    if (strcmp(past->last_step, "activate") == 0)
+        return "; the last attempt was shown the card and could not activate it, which is tried again";
+    if (strcmp(past->last_step, "reveal") == 0)
+        return "; the last attempt was shown the card and could not read its number, which is tried again";
+    return "";
 }
 
 /* What the coming attempt does, as a clause. any_attempt: one was made before, or may have been; at_us: when the coming
@@ -223,16 +219,8 @@ static enum outlook_action attempt_clause(const struct event *event, bool any_at
         return OUTLOOK_ATTEMPT;
     }
     int64_t until_us = sendable_until_us(event, config);
-    if (at_us < until_us) {
-        snprintf(ret_text, CLAUSE_SIZE,
-                 "%sit is sent again with the same issuer key, which gives the same card, since an earlier send may "
-                 "have arrived; that is safe %s%s",
-                 steps_of(config)->looks_first ? "the issuer is asked whether there is a card, and where there is none "
-                                               : "",
-                 until_us == INT64_MAX ? "without a time limit" : "until ",
-                 until_us == INT64_MAX ? "" : print_time(until_us, until));
-        return OUTLOOK_ATTEMPT;
-    }
+    if (at_us < until_us)
+        return repeat_clause(event, config, until_us, ret_text);
     snprintf(
         ret_text, CLAUSE_SIZE,
         "the issuer is asked whether there is a card and nothing is sent, since an earlier send may have arrived and "
@@ -387,7 +375,7 @@ static void pending(const struct event *event, const struct outlook_past *past, 
         wait_clause(out, cluster, schedule, sizeof(schedule));
     else
         schedule_clause(event, past, cluster, config, schedule, sizeof(schedule));
-    snprintf(out->why, sizeof(out->why), "%s; then %s", schedule, clause);
+    snprintf(out->why, sizeof(out->why), "%s; then %s%s", schedule, clause, shown_clause(event, past));
 }
 
 /* What is known of the worker that holds the event, as a clause that follows its name. */
@@ -436,6 +424,9 @@ static void failed(const struct event *event, const struct config *config, struc
         first = "its payload must be corrected first, or it fails again; ";
     else if (strcmp(code, "issuer_duplicate") == 0)
         first = "all but one of the cards must be cancelled at the issuer first, or it fails again; ";
+    else if (strcmp(code, "reveal_refused") == 0)
+        first = "the issuer has the card and refuses to show its number: our credential must get that right there "
+                "first, or card.store = never must be set, or it fails again; ";
     out->action = OUTLOOK_OPERATOR;
     snprintf(out->why, sizeof(out->why),
              "no worker touches it until an operator replays, reconciles, reissues or resolves it; %safter a replay %s",
@@ -454,10 +445,10 @@ void outlook_of(const struct event *event, const struct outlook_past *past, cons
         processing(event, cluster, ret_outlook);
         return;
     case OUTBOX_COMPLETED:
-        /* The last error of a completed event is the note of its last step. */
-        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the card is stored and linked%s%s",
-                 event->last_error ? "; " : "",
-                 event->last_error ? outbox_code_text(outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED)) : "");
+        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the card is stored and linked%s",
+                 past->last_code && strcmp(past->last_code, outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED)) == 0
+                     ? "; the card that it replaces could not be closed at the issuer: close it there"
+                     : "");
         return;
     case OUTBOX_REJECTED:
         snprintf(ret_outlook->why, sizeof(ret_outlook->why), "%s",

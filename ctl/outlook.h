@@ -56,6 +56,7 @@ struct outlook_past {
     /* How the last one ended, and why. last_code NULL: there was none since the last replay, or it ended well. */
     enum outbox_attempt last;
     const char *last_code;
+    const char *last_step; /* where it ended; NULL as last_code */
 };
 
 /* cluster must live as long as the outlook. */

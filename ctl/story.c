@@ -34,6 +34,8 @@ bool story_read(struct ctl *ctl, const struct uuid *id, struct story *ret_story,
     if (past.any && (ret_story->event.retry_count > 0 || ret_story->event.last_error) &&
         outbox_attempt_parse(story_text(ret_story->attempts, 0, OUTCOME), &past.last))
         past.last_code = story_text(ret_story->attempts, 0, CODE);
+    if (past.last_code)
+        past.last_step = story_text(ret_story->attempts, 0, STEP);
     outlook_of(&ret_story->event, &past, &ret_story->cluster, ctl->config, &ret_story->outlook);
     return true;
 }

@@ -8,6 +8,7 @@
 
 #define ANSWER_MAX (64 * 1024)
 #define SINCE_MARGIN_MS (2 * 24 * 3600 * INT64_C(1000))
+#define QUESTION_LIFETIME_MS (24 * 3600 * INT64_C(1000))
 
 void flow_init(struct flow *flow, const struct flow_env *env)
 {
@@ -142,6 +143,20 @@ bool flow_is_expired(const struct flow *flow, int64_t now_ms)
     const struct config *config = flow->env->config;
     return flow->sent_age_ms >= 0 &&
            flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, config->issuer.key_lifetime_ms,
+                            config->issuer.timeout_ms, config->issuer.settle_time_ms);
+}
+
+int64_t flow_question_lifetime_ms(const struct flow *flow)
+{
+    int64_t lifetime_ms = flow->env->config->issuer.key_lifetime_ms;
+    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : QUESTION_LIFETIME_MS;
+}
+
+bool flow_is_long_unknown(const struct flow *flow, int64_t now_ms)
+{
+    const struct config *config = flow->env->config;
+    return flow->unknown && flow->sent_age_ms >= 0 &&
+           flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, flow_question_lifetime_ms(flow),
                             config->issuer.timeout_ms, config->issuer.settle_time_ms);
 }
 

@@ -252,6 +252,10 @@ enum lookup_reason lookup_reason_parse(const char *name);
 
 /* An earlier attempt may have sent a create, and the issuer may have forgotten its key by now, or soon will. */
 bool flow_is_expired(const struct flow *flow, int64_t now_ms);
+/* After so long an unknown outcome becomes a question: the lifetime of its key, or a day where the key lives for ever. */
+int64_t flow_question_lifetime_ms(const struct flow *flow);
+/* The outcome has been unknown for so long, less the key's margin. */
+bool flow_is_long_unknown(const struct flow *flow, int64_t now_ms);
 /* So long no look-up that finds nothing may decide; 0 = it may. */
 int64_t flow_unsettled_ms(const struct flow *flow, int64_t now_ms);
 

@@ -77,8 +77,8 @@ struct flow_verdict flow_before_call(const struct flow *flow, int64_t now_ms, in
     if (!missing)
         return go(keeps_first(flow, now_ms, wall_us) ? STEP_KEEP : flow->step);
     event_parameters_missing(missing, ret_outcome);
-    /* Without a key that settles it, the outcome will never be known. */
-    if (flow->step == STEP_LOOKUP && flow->unknown && flow_is_expired(flow, now_ms))
+    /* Nobody tells whose card it is: after so long a question for a person, also where the key lives for ever. */
+    if (flow->step == STEP_LOOKUP && flow_is_long_unknown(flow, now_ms))
         return (struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"};
     return (struct flow_verdict){.kind = FLOW_RETRY, .code = ret_outcome->code, .wait_ms = -1};
 }

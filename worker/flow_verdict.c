@@ -4,10 +4,8 @@
 #include <string.h>
 
 #include "common/base/backoff.h"
-#include "common/issuer_key.h"
 
 #define DEFERRAL_MIN_MS 50
-#define QUESTION_LIFETIME_MS (24 * 60 * 60 * 1000)
 #define DEFERRALS_PROVE 3 /* so many in a row for one cause, while others are answered well, are the event's fault */
 
 static struct flow_verdict fail(const char *code)
@@ -115,26 +113,11 @@ static bool others_fare_better(const struct flow *flow)
     return answers_others(flow, (int)flow->step, flow->claimed_ms) || is_third_beside_good_ones(flow, (int)flow->step);
 }
 
-/* After so long an unknown outcome becomes a question: the lifetime of its key, or a day where the key lives for ever. */
-static int64_t question_lifetime_ms(const struct flow *flow)
-{
-    int64_t lifetime_ms = flow->env->config->issuer.key_lifetime_ms;
-    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : QUESTION_LIFETIME_MS;
-}
-
-static bool is_long_unknown(const struct flow *flow, int64_t now_ms)
-{
-    const struct config *config = flow->env->config;
-    return flow->unknown && flow->sent_age_ms >= 0 &&
-           flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, question_lifetime_ms(flow),
-                            config->issuer.timeout_ms, config->issuer.settle_time_ms);
-}
-
 /* Look-ups are refused three times in a row while the issuer answers others, and the send is long past: the
  * outcome will never be known, so it is a question for a person. */
 static bool lookup_is_hopeless(const struct flow *flow, int64_t now_ms)
 {
-    return is_long_unknown(flow, now_ms) && is_third_beside_good_ones(flow, -1);
+    return flow_is_long_unknown(flow, now_ms) && is_third_beside_good_ones(flow, -1);
 }
 
 /* ---- decisions ---- */
@@ -154,7 +137,7 @@ static struct flow_verdict settle_exhausted(const struct flow *flow, const char 
     if (purpose == STEP_RETIRE)
         return complete_unretired();
     /* The outcome cannot be known any more, and no key settles it: a question for a person. */
-    if (is_open && purpose == STEP_LOOKUP && is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)
+    if (is_open && purpose == STEP_LOOKUP && flow_is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)
         return fail("outcome_unknown");
     /* The look-up itself got no answer: no end over an unknown outcome. */
     if (is_open && purpose == STEP_LOOKUP)
@@ -213,7 +196,7 @@ static struct flow_verdict settle_deferral(const struct flow *flow, struct flow_
     if (flow->lookup_reason == LOOKUP_IN_OUTAGE &&
         flow->outcome.kind == OUTCOME_EXECUTED) /* looked up, and not found */
         return settle_in_outage(flow, flow->pending_code, now_ms);
-    if (verdict.in_progress && flow->deferred_age_ms >= question_lifetime_ms(flow))
+    if (verdict.in_progress && flow->deferred_age_ms >= flow_question_lifetime_ms(flow))
         return settle_exhausted(flow, verdict.code, now_ms);
     struct flow_verdict refused;
     if (flow->outcome.advice == ADVICE_CONFIGURATION && settle_refused(flow, now_ms, &refused))

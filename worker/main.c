@@ -151,10 +151,22 @@ static void warn_of_missing_credential(const char *peer, const char *file, const
                     LOG_TEXT("missing", name));
 }
 
-/* What the options' table does not know: the parameters of the issuer's profile. */
-static bool check_parameters(const struct config *config, struct err *err)
+static void warn_of_missing_credentials(const struct config *config)
+{
+    if (issuer_profile_find(config->issuer.profile) != &issuer_generic && !config->issuer.credential_file)
+        log_warning("there is no credential for the issuer: a vendor refuses calls that carry none; only a proxy in "
+                    "between could add it",
+                    LOG_TEXT("profile", config->issuer.profile), LOG_TEXT("missing", "issuer.credential_file"));
+    else
+        warn_of_missing_credential("issuer", config->issuer.credential_file, config->issuer.client_cert_file);
+    warn_of_missing_credential("core", config->core.credential_file, config->core.client_cert_file);
+}
+
+/* What the options' table does not know: the parameters of the issuer's profile, and that vendors want a credential. */
+static bool check_more(const struct config *config, struct err *err)
 {
     struct issuer_parameters parameters;
+    warn_of_missing_credentials(config);
     return issuer_parameters_parse(issuer_profile_find(config->issuer.profile), config->issuer.parameters, &parameters,
                                    err);
 }
@@ -163,8 +175,7 @@ static void on_started(void *context)
 {
     struct program *program = context;
     const struct config *config = &program->daemon.config;
-    warn_of_missing_credential("issuer", config->issuer.credential_file, config->issuer.client_cert_file);
-    warn_of_missing_credential("core", config->core.credential_file, config->core.client_cert_file);
+    warn_of_missing_credentials(config);
     log_info("started", LOG_TEXT("worker", program->name), LOG_TEXT("admin", config->worker.admin_listen),
              LOG_TEXT("issuer", config->issuer.url), LOG_TEXT("core", config->core.url),
              LOG_NUMBER("max_in_flight", config->worker.max_in_flight));
@@ -179,7 +190,7 @@ int main(int argc, char **argv)
         .new_metrics = worker_metrics_new,
         .pipeline = PIPELINE,
         .waiting_max = WAITING_MAX,
-        .check_more = check_parameters,
+        .check_more = check_more,
         .open = open_modules,
         .on_started = on_started,
         .on_database_ready = on_wakeup,

@@ -23,11 +23,11 @@ static const char *const words_store[] = {"encrypted", "never", NULL};
 static const char *const words_level[] = {"debug", "info", "warning", "error", NULL};
 static const char *const words_format[] = {"text", "json", NULL};
 
-#define NAME(name, timeout, lease, settle_time, key_lifetime) #name,
-#define TIMEOUT(name, timeout, lease, settle_time, key_lifetime) timeout,
-#define LEASE(name, timeout, lease, settle_time, key_lifetime) lease,
-#define SETTLE_TIME(name, timeout, lease, settle_time, key_lifetime) settle_time,
-#define KEY_LIFETIME(name, timeout, lease, settle_time, key_lifetime) key_lifetime,
+#define NAME(name, timeout, lease, settle_time, key_lifetime, facts) #name,
+#define TIMEOUT(name, timeout, lease, settle_time, key_lifetime, facts) timeout,
+#define LEASE(name, timeout, lease, settle_time, key_lifetime, facts) lease,
+#define SETTLE_TIME(name, timeout, lease, settle_time, key_lifetime, facts) settle_time,
+#define KEY_LIFETIME(name, timeout, lease, settle_time, key_lifetime, facts) key_lifetime,
 
 const char *const config_profiles[] = {ISSUER_PROFILES(NAME) NULL};
 static const char *const timeouts[] = {ISSUER_PROFILES(TIMEOUT)};
@@ -114,8 +114,8 @@ const struct config_option config_options[] = {
      .programs = WORKER | CTL,
      .help = "Whose API the worker speaks to the issuer: generic is our own. Defaults of other options depend on it."},
     {"issuer", "parameters", OPTION_TEXT, TO(issuer.parameters), .programs = WORKER,
-     .help = "What the issuer must be told with every card, as name=value with blanks between; the names depend on "
-             "issuer.profile."},
+     .help = "What the issuer must be told with every card, as name=value with blanks between, or "
+             "name=\"value with blanks\"; the names depend on issuer.profile."},
     {"issuer", "url", OPTION_URL, TO(issuer.url), .programs = WORKER,
      .help = "Where the issuer is. Required by the worker."},
     {"issuer", "credential_file", OPTION_FILE, TO(issuer.credential_file), .credential = "issuer_credential",

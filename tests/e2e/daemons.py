@@ -160,6 +160,27 @@ def a_number_that_an_issuer_puts_elsewhere_goes_nowhere(world):
 
 
 @test
+def a_vendor_without_a_credential_is_warned_of(world):
+    """Story: the file was configured under another name, the check said that all is well, and the first sign of it was
+    an open breaker. It is no refusal: a proxy may add the credential."""
+    key = world.dir / "key"
+    key.write_text("sk_test_1\n")
+    key.chmod(0o600)
+    world.reserve_peers(1, 2)
+
+    def warned(text):
+        return [line for line in text.splitlines() if "warning" in line and "issuer.credential_file" in line]
+    for flags, wanted in ((("--issuer.profile=stripe",), 1), (("--issuer.profile=generic",), 0),
+                          (("--issuer.profile=stripe", "--issuer.credential_file=%s" % key), 0)):
+        checked = harness.run([harness.BUILD / "issuing-worker", *world.flags("issuing_worker", {}), "--check-config",
+                               *flags], 20)
+        assert_equal((checked.returncode, len(warned(checked.stderr))), (0, wanted), "%s: %s" % (flags, checked.stderr))
+    for own, wanted in (({"issuer__profile": "stripe"}, 1), ({}, 0)):
+        worker = world.start_worker(worker__lease="90s", **own)
+        assert_equal(len(warned(worker.text())), wanted, "lines of the log with %r" % own)
+
+
+@test
 def a_wrong_configuration_is_reported_before_anything_starts(world):
     def run_program(program, *flags, environment=None, base=True):
         role = "issuing_api" if program == "issuing-api" else "issuing_worker"

@@ -185,6 +185,10 @@ class World:
         return wait_until(lambda: self.status(event_id) in wanted and self.event(event_id),
                           "%s of %s" % ("/".join(wanted), event_id), seconds, 0.05)
 
+    def wait_attempt(self, event_id):
+        """Until an attempt for that event has ended."""
+        return wait_until(lambda: self.attempts(event_id), "an attempt for " + event_id)
+
     def settle(self, seconds=STUCK_AFTER_S):
         """Until no event is open any more."""
         wait_until(lambda: self.sql("SELECT count(*) FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING') AND"

@@ -1034,7 +1034,7 @@ GUARDS = [
     ),
     dict(
         name="a question comes up also where the key lives for ever",
-        file="worker/flow_verdict.c",
+        file="worker/flow.c",
         line="    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : QUESTION_LIFETIME_MS;",
         becomes="    return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : INT64_MAX - QUESTION_LIFETIME_MS;",
         test="unit/flow_verdict",
@@ -1143,6 +1143,34 @@ GUARDS = [
         line="attempt_clause(event, past->any || event->retry_count > 0 || event->lost_count > 0, config,",
         becomes="attempt_clause(event, false, config,",
         test="unit/ctl_outlook",
+    ),
+    dict(
+        name="explain does not rely on a key that the worker does not trust",
+        file="common/issuer_profiles.h",
+        line="\"168h\", ISSUER_LOOKS_FIRST | ISSUER_CLOSES_REPLACED)",
+        becomes="\"168h\", ISSUER_LOOKS_FIRST | ISSUER_TRUSTS_KEY | ISSUER_CLOSES_REPLACED)",
+        test="unit/profiles",
+    ),
+    dict(
+        name="explain announces the look-up before a repeat",
+        file="ctl/outlook.c",
+        line="    else if (facts & ISSUER_LOOKS_FIRST)",
+        becomes="    else if (facts == ISSUER_LOOKS_FIRST)",
+        test="unit/ctl_outlook",
+    ),
+    dict(
+        name="a look-up without its holder is a question also where keys live for ever",
+        file="worker/flow_before.c",
+        line="    if (flow->step == STEP_LOOKUP && flow_is_long_unknown(flow, now_ms))",
+        becomes="    if (flow->step == STEP_LOOKUP && flow->unknown && flow_is_expired(flow, now_ms))",
+        test="unit/flow_before",
+    ),
+    dict(
+        name="a quote within a value is no value",
+        file="worker/issuer/parameters.c",
+        line="    return *quote && is_end(quote[1]) ? quote + 1 : NULL;",
+        becomes="    return *quote ? quote + 1 : NULL;",
+        test="unit/parameters",
     ),
     dict(
         name="explain says that a card will be cancelled",
@@ -1721,8 +1749,8 @@ GUARDS = [
     dict(
         name="a look-up that cannot be read is a question in the end",
         file="worker/flow_verdict.c",
-        line='    if (is_open && purpose == STEP_LOOKUP && is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
-        becomes='    if (false && is_long_unknown(flow, now_ms))',
+        line='    if (is_open && purpose == STEP_LOOKUP && flow_is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)',
+        becomes='    if (false && flow_is_long_unknown(flow, now_ms))',
         test='e2e/an unreadable look up',
     ),
     dict(

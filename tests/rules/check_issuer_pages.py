@@ -72,7 +72,7 @@ def check_documents(name, page):
 
 def check_defaults(names, readme):
     header = pathlib.Path("common/issuer_profiles.h").read_text(encoding="utf-8")
-    rows = {row[0]: row[1:] for row in re.findall(r'X\((\w+), "(\w+)", "(\w+)", "(\w+)", "(\w+)"\)', header)}
+    rows = {row[0]: row[1:] for row in re.findall(r'X\((\w+), "(\w+)", "(\w+)", "(\w+)", "(\w+)",', header)}
     section = readme.split("\n## Options by profile\n", 1)[1].split("\n## ", 1)[0]
     lines = [[cell.strip().strip("`") for cell in line.strip("| ").split("|")]
              for line in section.splitlines() if line.startswith("|")]

@@ -51,6 +51,8 @@ static bool is_name(const char *name, size_t length)
 
 /* ---- issuer.parameters ---- */
 
+static const char space[] = " \t\r\n";
+
 static bool refuse_name(const struct issuer_profile *profile, const char *name, struct err *err)
 {
     const char *const *parameters = profile->parameters, *nearest = NULL;
@@ -68,16 +70,34 @@ static bool refuse_name(const struct issuer_profile *profile, const char *name, 
                    profile->name, name, nearest);
 }
 
-/* `word` is name=value. */
-static bool parse_word(const struct issuer_profile *profile, struct slice word, struct issuer_parameters *parameters,
+static bool is_end(char byte)
+{
+    return byte == '\0' || strchr(space, byte) != NULL;
+}
+
+/* Double quotes stand around a whole value or nowhere: there is no way to write one within a value. Returns the end of
+ * what was read; NULL: quotes stand elsewhere, or are not closed. */
+static const char *cut_value(const char *text, struct slice *ret_value)
+{
+    if (text[0] != '"') {
+        *ret_value = (struct slice){.bytes = text, .length = strcspn(text, space)};
+        return memchr(text, '"', ret_value->length) ? NULL : text + ret_value->length;
+    }
+    *ret_value = (struct slice){.bytes = text + 1, .length = strcspn(text + 1, "\"")};
+    const char *quote = ret_value->bytes + ret_value->length;
+    return *quote && is_end(quote[1]) ? quote + 1 : NULL;
+}
+
+/* Reads one name=value and moves *text behind it. */
+static bool parse_pair(const struct issuer_profile *profile, const char **text, struct issuer_parameters *parameters,
                        struct err *err)
 {
-    const char *equals = memchr(word.bytes, '=', word.length);
+    const char *equals = *text + strcspn(*text, "= \t\r\n");
     char name[ISSUER_PARAMETER_NAME_MAX + 2];
-    if (!equals)
-        return err_set(err, ERR_CONFIG, "issuer.parameters: each is name=value");
-    snprintf(name, sizeof(name), "%.*s", (int)(equals - word.bytes), word.bytes);
-    size_t length = word.length - (size_t)(equals + 1 - word.bytes);
+    struct slice value;
+    if (*equals != '=')
+        return err_set(err, ERR_CONFIG, "issuer.parameters: each is name=value, or name=\"value with blanks\"");
+    snprintf(name, sizeof(name), "%.*s", (int)(equals - *text), *text);
     if (!is_name(name, strlen(name)))
         return err_set(err, ERR_CONFIG, "issuer.parameters: a name is 1 to %d letters and _",
                        ISSUER_PARAMETER_NAME_MAX);
@@ -86,25 +106,27 @@ static bool parse_word(const struct issuer_profile *profile, struct slice word, 
         return refuse_name(profile, name, err);
     if (parameters->values[index][0])
         return err_set(err, ERR_CONFIG, "issuer.parameters: %s is there twice", name);
-    if (!is_value(equals + 1, length))
+    *text = cut_value(equals + 1, &value);
+    if (!*text)
+        return err_set(err, ERR_CONFIG,
+                       "issuer.parameters: double quotes may only be around the whole value of %s, with a blank behind "
+                       "them",
+                       name);
+    if (!is_value(value.bytes, value.length))
         return err_set(err, ERR_CONFIG,
                        "issuer.parameters: the value of %s must be 1 to %d bytes of UTF-8 without control characters",
                        name, ISSUER_PARAMETER_VALUE_MAX);
-    memcpy(parameters->values[index], equals + 1, length);
+    memcpy(parameters->values[index], value.bytes, value.length);
     return true;
 }
 
 bool issuer_parameters_parse(const struct issuer_profile *profile, const char *text,
                              struct issuer_parameters *ret_parameters, struct err *err)
 {
-    static const char space[] = " \t\r\n";
     struct issuer_parameters parameters = {0};
-    for (text = text ? text + strspn(text, space) : ""; *text; text += strspn(text, space)) {
-        struct slice word = {.bytes = text, .length = strcspn(text, space)};
-        if (!parse_word(profile, word, &parameters, err))
+    for (text = text ? text + strspn(text, space) : ""; *text; text += strspn(text, space))
+        if (!parse_pair(profile, &text, &parameters, err))
             return false;
-        text += word.length;
-    }
     *ret_parameters = parameters;
     return true;
 }

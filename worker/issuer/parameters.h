@@ -20,8 +20,9 @@ struct issuer_parameters {
     char values[ISSUER_PARAMETERS_MAX][ISSUER_PARAMETER_VALUE_MAX + 1];
 };
 
-/* `name=value name=value`, white space between them. ERR_CONFIG: a name that the profile does not know (the nearest one
- * is suggested), a name twice, a value that is empty, too long or no UTF-8 without control characters. NULL = none. */
+/* `name=value name="value with blanks"`, white space between them. ERR_CONFIG: a name that the profile does not know (the
+ * nearest one is suggested), a name twice, a value that is empty, too long or no UTF-8 without control characters, double
+ * quotes that are not around a whole value. NULL = none. */
 must_check bool issuer_parameters_parse(const struct issuer_profile *profile, const char *text,
                                         struct issuer_parameters *ret_parameters, struct err *err);
 /* Reads a JSON object, strictly checked before. Returns what is wrong with it, NULL = nothing: at most 16 members,

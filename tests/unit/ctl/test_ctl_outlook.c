@@ -68,6 +68,122 @@ START_TEST(the_key_may_be_used_until_its_lifetime_less_the_margin)
 }
 END_TEST
 
+/* Story: at an issuer that looks an event up before each repeat, explain announced a send; where no key makes a repeat
+ * harmless, it said that the key gives the same card. */
+START_TEST(what_the_profile_declares_decides_what_is_said_of_a_repeat)
+{
+    static const struct {
+        const char *profile;
+        bool looks, trusts;
+    } rows[] = {{"generic", false, true}, {"stripe", false, true}, {"lithic", true, true},
+                {"marqeta", false, true}, {"adyen", true, false},  {"unheard of", true, false}};
+    config.issuer.settle_time_ms = 90000;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct event event = event_of(OUTBOX_PENDING);
+        config.issuer.profile = (char *)rows[i].profile;
+        look(&event, &(struct outlook_past){.any = true});
+        expect_why("the issuer is asked for the card; no earlier request"); /* no look-up where nothing is unknown */
+        event.first_sent_us = NOW - HOUR;
+        event.last_sent_us = NOW - 10 * SECOND;
+        look(&event, &nothing);
+        ck_assert_int_eq(outlook.action, OUTLOOK_ATTEMPT);
+        expect_why("until 2023-11-15T21:08:20Z"); /* the key's day, less five minutes */
+        ck_assert_int_eq(strstr(outlook.why, "asked whether there is a card, since an earlier send") != NULL,
+                         rows[i].looks);
+        ck_assert_int_eq(strstr(outlook.why, "which gives the same card") != NULL, rows[i].trusts);
+        ck_assert_int_eq(strstr(outlook.why, "not before 2023-11-14T22:14:40Z, when the last send has settled") != NULL,
+                         !rows[i].trusts);
+        event.status = OUTBOX_FAILED; /* and of a replay */
+        look(&event, &nothing);
+        ck_assert_int_eq(strstr(outlook.why, "after a replay the issuer is asked whether") != NULL, rows[i].looks);
+        config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
+        look(&event, &nothing);
+        expect_why(rows[i].trusts ? "that is safe without a time limit" : "when the last send has settled");
+        ck_assert_ptr_null(strstr(outlook.why, "until 20"));
+        config.issuer.key_lifetime_ms = 24 * 3600 * 1000;
+        event.first_sent_us = NOW - 25 * HOUR;
+        look(&event, &nothing);
+        expect_why("nothing is sent, since an earlier send may have arrived and the issuer key is past its lifetime");
+    }
+}
+END_TEST
+
+START_TEST(the_close_of_a_replaced_card_is_announced_where_the_profile_has_it)
+{
+    static const struct {
+        const char *profile, *kind;
+        bool closes;
+    } rows[] = {{"generic", "reissue", false}, {"stripe", "reissue", true}, {"lithic", "reissue", true},
+                {"marqeta", "reissue", true},  {"adyen", "reissue", true},  {"stripe", "new", false},
+                {"stripe", NULL, false}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct event event = event_of(OUTBOX_PENDING);
+        config.issuer.profile = (char *)rows[i].profile;
+        event.kind = rows[i].kind;
+        event.first_sent_us = NOW - HOUR;
+        event.has_card = true;
+        event.card_status = "active";
+        look(&event, &nothing);
+        ck_assert_int_eq(outlook.action, OUTLOOK_LINK);
+        expect_why(rows[i].closes ? "the card that it replaces is closed at the issuer; no card is asked for"
+                                  : "only the link in core-api is left to make");
+        ck_assert_int_eq(strstr(outlook.why, "the issuer is not asked again") == NULL, rows[i].closes);
+    }
+}
+END_TEST
+
+START_TEST(a_card_that_the_last_attempt_was_shown_is_told_of)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    struct outlook_past past = {.any = true, .last = OUTBOX_ATTEMPT_RETRY, .last_code = "issuer_http_503"};
+    event.first_sent_us = NOW - HOUR;
+    past.last_step = flow_step_name(STEP_ACTIVATE);
+    look(&event, &past);
+    expect_why("; the last attempt was shown the card and could not activate it, which is tried again");
+    past.last_step = flow_step_name(STEP_REVEAL);
+    look(&event, &past);
+    expect_why("; the last attempt was shown the card and could not read its number, which is tried again");
+    for (int step = 0; step < STEP_COUNT; step++) {
+        past.last_step = flow_step_name((enum flow_step)step);
+        look(&event, &past);
+        ck_assert_int_eq(strstr(outlook.why, "was shown") != NULL, step == STEP_ACTIVATE || step == STEP_REVEAL);
+    }
+    past.last_step = flow_step_name(STEP_REVEAL);
+    event.has_card = true; /* stored meanwhile */
+    event.card_status = "active";
+    look(&event, &past);
+    ck_assert_ptr_null(strstr(outlook.why, "was shown"));
+}
+END_TEST
+
+START_TEST(a_number_that_is_refused_needs_a_right_before_a_replay_helps)
+{
+    struct event event = event_of(OUTBOX_FAILED);
+    event.reason_code = "reveal_refused";
+    event.first_sent_us = NOW - HOUR;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_OPERATOR);
+    expect_why("the issuer has the card and refuses to show its number");
+    expect_why("card.store = never must be set, or it fails again; after a replay it is sent again");
+    event.reason_code = "attempts_exhausted";
+    look(&event, &nothing);
+    ck_assert_ptr_null(strstr(outlook.why, "number"));
+}
+END_TEST
+
+START_TEST(a_replaced_card_that_stays_open_is_told_of)
+{
+    struct event event = event_of(OUTBOX_COMPLETED);
+    look(&event, &(struct outlook_past){.any = true});
+    ck_assert_str_eq(outlook.why, "it is completed: the card is stored and linked");
+    look(&event,
+         &(struct outlook_past){
+             .any = true, .last = OUTBOX_ATTEMPT_COMPLETED, .last_code = "retire_refused", .last_step = "verify"});
+    ck_assert_int_eq(outlook.action, OUTLOOK_NONE);
+    expect_why("linked; the card that it replaces could not be closed at the issuer: close it there");
+}
+END_TEST
+
 START_TEST(a_key_without_a_lifetime_may_be_used_at_any_time)
 {
     struct event event = event_of(OUTBOX_PENDING);
@@ -429,40 +545,6 @@ START_TEST(a_final_event_has_no_future)
 }
 END_TEST
 
-/* The steps that the issuer's profile adds. */
-START_TEST(what_comes_next_depends_on_the_issuer)
-{
-    static const struct {
-        const char *profile;
-        bool looks_first, closes_replaced;
-    } profiles[] = {{"generic", false, false}, {"stripe", false, true}, {"adyen", true, true}};
-    for (size_t i = 0; i < ARRAY_SIZE(profiles); i++) {
-        config.issuer.profile = (char *)profiles[i].profile;
-        struct event event = event_of(OUTBOX_PENDING);
-        event.first_sent_us = event.now_us;
-        look(&event, &nothing);
-        ck_assert_int_eq(strstr(outlook.why, "is asked whether there is a card") != NULL, profiles[i].looks_first);
-        event.has_card = true;
-        look(&event, &nothing);
-        expect_why("only the link in core-api");
-        event.replaces = "01890a5d-ac96-774b-bcce-b302099a8057";
-        look(&event, &nothing);
-        expect_why(profiles[i].closes_replaced ? "is closed at the issuer" : "only the link in core-api");
-    }
-}
-END_TEST
-
-START_TEST(a_completed_event_tells_of_the_card_that_is_still_open)
-{
-    struct event event = event_of(OUTBOX_COMPLETED);
-    look(&event, &nothing);
-    ck_assert_str_eq(outlook.why, "it is completed: the card is stored and linked");
-    event.last_error = "retire: retire_refused: issuer_http_403";
-    look(&event, &nothing);
-    expect_why("could not be closed at the issuer");
-}
-END_TEST
-
 /* Story: an attempt was put off because the database was slow (lease_too_short), and explain showed the operator that
  * the code came from the issuer. */
 START_TEST(no_code_that_the_worker_writes_is_taken_for_a_peers_own)
@@ -502,6 +584,11 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, NULL);
     tcase_add_test(cases, the_key_may_be_used_until_its_lifetime_less_the_margin);
     tcase_add_test(cases, a_key_without_a_lifetime_may_be_used_at_any_time);
+    tcase_add_test(cases, what_the_profile_declares_decides_what_is_said_of_a_repeat);
+    tcase_add_test(cases, the_close_of_a_replaced_card_is_announced_where_the_profile_has_it);
+    tcase_add_test(cases, a_card_that_the_last_attempt_was_shown_is_told_of);
+    tcase_add_test(cases, a_number_that_is_refused_needs_a_right_before_a_replay_helps);
+    tcase_add_test(cases, a_replaced_card_that_stays_open_is_told_of);
     tcase_add_test(cases, each_word_of_a_held_end_that_the_worker_writes_is_known);
     tcase_add_test(cases, an_end_that_is_held_is_explained_and_nothing_is_sent);
     tcase_add_test(cases, a_card_that_will_be_cancelled_is_announced_also_for_a_replay);
@@ -522,8 +609,6 @@ int main(void)
     tcase_add_test(cases, a_final_event_has_no_future);
     tcase_add_test(cases, no_code_that_the_worker_writes_is_taken_for_a_peers_own);
     tcase_add_test(cases, every_reason_of_ours_has_words);
-    tcase_add_test(cases, what_comes_next_depends_on_the_issuer);
-    tcase_add_test(cases, a_completed_event_tells_of_the_card_that_is_still_open);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/issuer_key.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/worker/fake_profile.h"
 #include "worker/flow_before.h"
@@ -208,6 +209,22 @@ START_TEST(a_look_up_without_its_holder_is_retried_while_the_key_lives_and_then_
 }
 END_TEST
 
+/* A day, less the margin, where issuer.key_lifetime says that keys live for ever: else it would be retried for ever. */
+START_TEST(a_look_up_without_its_holder_is_a_question_after_a_day_where_keys_live_for_ever)
+{
+    config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
+    flow.step = STEP_LOOKUP;
+    flow.lookup_reason = LOOKUP_REFUSED;
+    flow.parameters.was_asked = true;
+    sent_before(24 * HOUR - 5 * 60 * SECOND - SECOND - (_i ? 0 : 1)); /* claimed a second ago */
+    struct flow_verdict verdict = before_call();
+    ck_assert_int_eq(verdict.kind, _i ? FLOW_FAIL : FLOW_RETRY);
+    ck_assert_str_eq(verdict.code, _i ? "outcome_unknown" : "core_unreadable");
+    flow.unknown = false; /* only a question where a card may be */
+    ck_assert_int_eq(before_call().kind, FLOW_RETRY);
+}
+END_TEST
+
 START_TEST(a_call_without_parameters_needs_nobody)
 {
     flow.step = STEP_CANCEL;
@@ -231,6 +248,7 @@ int main(void)
     tcase_add_test(tcase, nothing_is_kept_before_the_create_where_the_reference_finds_the_card);
     tcase_add_test(tcase, core_api_is_asked_first_and_once);
     tcase_add_loop_test(tcase, a_look_up_without_its_holder_is_retried_while_the_key_lives_and_then_a_question, 0, 2);
+    tcase_add_loop_test(tcase, a_look_up_without_its_holder_is_a_question_after_a_day_where_keys_live_for_ever, 0, 2);
     tcase_add_test(tcase, a_call_without_parameters_needs_nobody);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/issuer_profiles.h"
 #include "common/keyring.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/worker/fake_profile.h"
@@ -367,24 +366,6 @@ START_TEST(a_retire_is_of_the_old_card_and_all_else_of_ours)
 }
 END_TEST
 
-/* issuing-ctl explain knows the profiles by that table only. */
-START_TEST(the_table_of_what_happens_next_is_what_the_profiles_declare)
-{
-    int count = 0;
-#define X(word, looks_first_, closes_replaced)                                        \
-    {                                                                                 \
-        const struct issuer_profile *known = issuer_profile_find(#word);              \
-        ck_assert_ptr_nonnull(known);                                                 \
-        ck_assert_int_eq(known->looks_first || !known->key_is_trusted, looks_first_); \
-        ck_assert_int_eq(issuer_profile_has(known, ISSUER_RETIRE), closes_replaced);  \
-        count++;                                                                      \
-    }
-    ISSUER_PROFILE_STEPS(X)
-#undef X
-    ck_assert_ptr_null(issuer_profiles[count]);
-}
-END_TEST
-
 /* No vendor's step may lead to one that the vendor has no call for. */
 START_TEST(every_profile_has_the_calls_that_its_declarations_lead_to)
 {
@@ -416,7 +397,6 @@ int main(void)
     tcase_add_loop_test(tcase, a_check_for_the_parameters_leads_to_the_step_that_needs_them, 0, ARRAY_SIZE(asked));
     tcase_add_loop_test(tcase, a_create_with_an_untrusted_key_is_never_sent_twice_by_the_client, 0, 4);
     tcase_add_test(tcase, a_retire_is_of_the_old_card_and_all_else_of_ours);
-    tcase_add_test(tcase, the_table_of_what_happens_next_is_what_the_profiles_declare);
     tcase_add_test(tcase, every_profile_has_the_calls_that_its_declarations_lead_to);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

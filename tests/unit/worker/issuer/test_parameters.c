@@ -55,6 +55,25 @@ START_TEST(an_operators_line_is_read)
 }
 END_TEST
 
+/* Story: the name on a company's cards has a blank in it, and could not be configured. */
+START_TEST(a_value_with_blanks_stands_between_double_quotes)
+{
+    ck_assert(issuer_parameters_parse(&issuer_adyen, "brand=mc cardholderName=\"Example Travel\" phone=\"+31 6\"",
+                                      &parameters, &err));
+    ck_assert_str_eq(value(&issuer_adyen, "cardholderName"), "Example Travel");
+    ck_assert_str_eq(value(&issuer_adyen, "phone"), "+31 6");
+    ck_assert(issuer_parameters_parse(&issuer_adyen, "\tcardholderName=\" a=\\ '# \"\n", &parameters, &err));
+    ck_assert_str_eq(value(&issuer_adyen, "cardholderName"), " a=\\ '# "); /* as it is: nothing else is special */
+    ck_assert(issuer_parameters_parse(&issuer_adyen, "brand=\"mc\"", &parameters, &err));
+    ck_assert_str_eq(value(&issuer_adyen, "brand"), "mc");
+    char text[160] = "cardholderName=\"";
+    for (int length = 128; length <= 129; length++) {
+        snprintf(text, sizeof(text), "cardholderName=\"%0*d\"", length, 0);
+        ck_assert_int_eq(issuer_parameters_parse(&issuer_adyen, text, &parameters, &err), length == 128);
+    }
+}
+END_TEST
+
 START_TEST(no_line_is_no_parameters)
 {
     static const char *const none[] = {NULL, "", " ", "\t\n"};
@@ -82,6 +101,22 @@ START_TEST(a_line_that_is_wrong_is_refused_with_what_is_wrong)
         {&issuer_stripe, "currency=a\x7f", "the value of currency"},
         {&issuer_stripe, "currency=\xc2\x85", "the value of currency"},
         {&issuer_stripe, long_value, "the value of currency"},
+        {&issuer_stripe, "currency=\"\"", "the value of currency must be 1 to 128"},
+        {&issuer_stripe, "currency=\"a\nb\"", "the value of currency must be 1 to 128"},
+        {&issuer_stripe, "currency=\"a\tb\"", "the value of currency must be 1 to 128"},
+        {&issuer_stripe, "currency=\"", "double quotes may only be around the whole value of currency"},
+        {&issuer_stripe, "currency=\"eur", "double quotes may only be"},
+        {&issuer_stripe, "currency=\"eur\"x", "double quotes may only be"},
+        {&issuer_stripe, "currency=\"eur\"cardholder=ich_1", "double quotes may only be"},
+        {&issuer_stripe, "currency=\"e\"\"r\"", "double quotes may only be"},
+        {&issuer_stripe, "currency=\"e\\\"r\"", "double quotes may only be"}, /* a backslash hides nothing */
+        {&issuer_stripe, "currency=e\"u\"r", "double quotes may only be"},
+        {&issuer_stripe, "currency=eur\"", "double quotes may only be"},
+        {&issuer_stripe, "currency=\"eur\" currency=usd", "currency is there twice"},
+        {&issuer_stripe, "currency=eur cardholder=a b", "name=\"value with blanks\""},
+        {&issuer_stripe, "currency =eur", "name=value"},
+        {&issuer_stripe, "\"currency=eur\"", "a name is"},
+        {&issuer_stripe, "\"currency\"=eur", "a name is"},
         {&issuer_stripe, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa=b", "a name is"},
         {&issuer_generic, "currency=eur", "the profile generic has no parameters"},
     };
@@ -93,6 +128,32 @@ START_TEST(a_line_that_is_wrong_is_refused_with_what_is_wrong)
         ck_assert_msg(strstr(err.message, lines[i].says) != NULL, "%s", err.message);
         ck_assert_str_eq(value(&issuer_stripe, "currency"), "chf"); /* untouched */
     }
+}
+END_TEST
+
+/* Whatever is typed is refused or read whole, and nothing behind its end is looked at (ASan). */
+START_TEST(any_line_of_quotes_blanks_and_names_is_refused_or_read)
+{
+    static const char *const parts[] = {"currency", "cardholder", "=", "\"", " ", "\t", "a", "\\", "\xff", "\xc3\xbc"};
+    char text[64];
+    unsigned accepted = 0, seed = 1;
+    for (int round = 0; round < 20000; round++) {
+        size_t length = 0;
+        for (int count = 0; count < 5; count++) {
+            seed = seed * 1103515245U + 12345U;
+            length +=
+                (size_t)snprintf(text + length, sizeof(text) - length, "%s", parts[(seed >> 16) % ARRAY_SIZE(parts)]);
+        }
+        char *copy = strndup(text, length); /* its end is the end of the memory */
+        ck_assert_ptr_nonnull(copy);
+        memset(&parameters, 0, sizeof(parameters));
+        bool is_read = issuer_parameters_parse(&issuer_stripe, copy, &parameters, &err);
+        for (int i = 0; i < ISSUER_PARAMETERS_MAX; i++)
+            ck_assert_msg(!strchr(parameters.values[i], '"') && (is_read || !parameters.values[i][0]), "%s", text);
+        accepted += is_read && strchr(text, '"');
+        free(copy);
+    }
+    ck_assert_uint_gt(accepted, 0);
 }
 END_TEST
 
@@ -261,8 +322,10 @@ int main(void)
     TCase *tests = tcase_create("parameters");
     tcase_add_checked_fixture(tests, set_up, NULL);
     tcase_add_test(tests, an_operators_line_is_read);
+    tcase_add_test(tests, a_value_with_blanks_stands_between_double_quotes);
     tcase_add_test(tests, no_line_is_no_parameters);
     tcase_add_test(tests, a_line_that_is_wrong_is_refused_with_what_is_wrong);
+    tcase_add_test(tests, any_line_of_quotes_blanks_and_names_is_refused_or_read);
     tcase_add_test(tests, core_apis_object_is_read_and_what_the_profile_does_not_know_is_ignored);
     tcase_add_test(tests, an_object_that_breaks_the_rules_is_unreadable_as_a_whole);
     tcase_add_test(tests, values_of_128_bytes_and_16_members_fit_and_no_more);
