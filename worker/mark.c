@@ -306,6 +306,7 @@ static bool build_call(struct mark *mark)
         .event_id = mark->event_id,
         .user_id = mark->user_id,
         .card_id = mark->card.id,
+        .attempt = mark->attempts,
         .since_ms = flow_lookup_since_ms(&mark->event_id, mark->made_ms),
         .parameters = &mark->parameters.values,
         .lookup = &mark->lookup,

@@ -106,6 +106,7 @@ bool step_prepare_issuer_call(struct flow *flow)
         .payload = &flow->payload,
         .replaces = flow->payload.is_reissue ? flow->replaces_issuer_id : NULL,
         .card_id = is_of_old_card ? flow->replaces_issuer_id : flow->card.id,
+        .attempt = flow->attempt,
         .since_ms = flow_lookup_since_ms(&flow->event_id, flow->made_ms),
         .parameters = &flow->parameters.values,
         .lookup = &flow->lookup,

@@ -23,7 +23,7 @@ function stripe(url) {
   });
   const full = body(values.memo, values.program);
   const list = { cardholder, type: 'virtual', created: { gte: values.since_unix }, limit: 10 };
-  const key = () => ({ idempotencyKey: values.event });
+  const key = (suffix = '') => ({ idempotencyKey: values.event + suffix });
   return {
     create_new: () => cards.create(full, key()),
     create_reissue: () => cards.create({ ...full, replacement_for: replaces, replacement_reason: 'damaged' }, key()),
@@ -31,10 +31,10 @@ function stripe(url) {
     ...withMemos((memo) => cards.create(body(memo, values.program), key())),
     lookup: () => cards.list(list),
     lookup_next: () => cards.list({ ...list, starting_after: cursor }),
-    activate: () => cards.update(card, { status: 'active' }),
+    activate: () => cards.update(card, { status: 'active' }, key(':activate')),
     reveal: () => cards.retrieve(card, { expand: ['number'] }),
-    cancel: () => cards.update(card, { status: 'canceled' }),
-    retire: () => cards.update(replaces, { status: 'canceled' }),
+    cancel: () => cards.update(card, { status: 'canceled' }, key(':cancel')),
+    retire: () => cards.update(replaces, { status: 'canceled' }, key(':retire')),
     retrieve: () => cards.retrieve(card),
   };
 }

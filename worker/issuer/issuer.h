@@ -49,6 +49,7 @@ struct issuer_subject {
     const struct outbox_payload *payload;
     const char *replaces; /* the issuer's id of the replaced card */
     const char *card_id;  /* the issuer's id of the card that the call is about */
+    int attempt;          /* which attempt of the event, or of the mark, this is; 0 and 1 are the same */
     int64_t since_ms;     /* Unix time; look-ups see cards that were made since */
     const struct issuer_parameters *parameters;
     const struct issuer_lookup *lookup;

@@ -233,10 +233,13 @@ static void put_json(struct request *request, const struct issuer_field *fields,
 
 /* ---- headers ---- */
 
-static void put_key(struct request *request, const char *suffix)
+static void put_key(struct request *request, const struct issuer_call_shape *shape)
 {
-    char key[UUID_TEXT_SIZE + ISSUER_NAME_MAX];
-    snprintf(key, sizeof(key), "%s%s", request->event, suffix ? suffix : "");
+    char key[UUID_TEXT_SIZE + ISSUER_NAME_MAX + 16];
+    int attempt = shape->has_key_of_attempt ? request->subject->attempt : 0;
+    int length = snprintf(key, sizeof(key), "%s%s", request->event, shape->key_suffix ? shape->key_suffix : "");
+    if (attempt > 1)
+        snprintf(key + length, sizeof(key) - (size_t)length, ":%d", attempt);
     http_call_header(request->call, "Idempotency-Key", key);
 }
 
@@ -281,7 +284,7 @@ bool issuer_build(const struct issuer_profile *profile, enum issuer_call which, 
     put_path(&request, shape->path);
     put_form(&request, shape->query, '?', &call->lines);
     if (shape->has_key)
-        put_key(&request, shape->key_suffix);
+        put_key(&request, shape);
     put_body(&request, shape);
     put_headers(&request, profile->headers);
     call->lines.failed |= request.is_incomplete; /* so that it cannot be started either */

@@ -71,6 +71,9 @@ struct issuer_call_shape {
     enum issuer_encoding encoding;
     bool has_key;           /* Idempotency-Key: the event's id */
     const char *key_suffix; /* after the id, such as ":cancel"; NULL = none */
+    /* A later attempt has a key of its own: this issuer repeats a failure under the key of the first one. Only for calls
+     * that may be executed twice. */
+    bool has_key_of_attempt;
     /* Activate, cancel, retire: the pointer to the card's state in the answer, which must be the requested one. NULL =
      * none: the status is enough. */
     const char *answered_state;

@@ -32,10 +32,12 @@ static const struct issuer_field activate_body[] = {TEXT("status", "active"), {0
 static const struct issuer_field cancel_body[] = {TEXT("status", "canceled"), {0}};
 
 #define CARD "/v1/issuing/cards/{card}"
-/* Without a key: a status may be set again, and a failure that was stored under a key would be the answer for a day. */
-#define CHANGE(fields)                                                                                         \
-    {                                                                                                          \
-        .method = "POST", .path = CARD, .body = fields, .encoding = ENCODING_FORM, .answered_state = "/status" \
+/* A status may be set twice, so each attempt has a key of its own: a failure that is stored under one key would be the
+ * answer to every repeat for a day. */
+#define CHANGE(fields, suffix)                                                                      \
+    {                                                                                               \
+        .method = "POST", .path = CARD, .body = fields, .encoding = ENCODING_FORM, .has_key = true, \
+        .key_suffix = suffix, .has_key_of_attempt = true, .answered_state = "/status"               \
     }
 
 static const struct issuer_rule rules[] = {
@@ -73,10 +75,10 @@ const struct issuer_profile issuer_stripe = {
                                .encoding = ENCODING_FORM,
                                .has_key = true},
             [ISSUER_LOOKUP] = {.method = "GET", .path = "/v1/issuing/cards", .query = lookup_query},
-            [ISSUER_ACTIVATE] = CHANGE(activate_body),
+            [ISSUER_ACTIVATE] = CHANGE(activate_body, ":activate"),
             [ISSUER_REVEAL] = {.method = "GET", .path = CARD, .query = reveal_query},
-            [ISSUER_CANCEL] = CHANGE(cancel_body),
-            [ISSUER_RETIRE] = CHANGE(cancel_body),
+            [ISSUER_CANCEL] = CHANGE(cancel_body, ":cancel"),
+            [ISSUER_RETIRE] = CHANGE(cancel_body, ":retire"),
             [ISSUER_RETRIEVE] = {.method = "GET", .path = CARD},
         },
     .card =

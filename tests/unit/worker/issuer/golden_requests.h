@@ -49,10 +49,11 @@ static const struct golden {
     {"stripe", "lookup_next", "GET",
      "/v1/issuing/cards?cardholder=ich_1Mzf0a&type=virtual&created[gte]=1795168800&limit=10&starting_after=ic_1Mzf0e",
      VERSION ACCOUNT, ""},
-    {"stripe", "activate", "POST", "/v1/issuing/cards/ic_1Mzf0c", FORM VERSION ACCOUNT, "status=active"},
+    {"stripe", "activate", "POST", "/v1/issuing/cards/ic_1Mzf0c", KEY(":activate") FORM VERSION ACCOUNT,
+     "status=active"},
     {"stripe", "reveal", "GET", "/v1/issuing/cards/ic_1Mzf0c?expand[0]=number", VERSION ACCOUNT, ""},
-    {"stripe", "cancel", "POST", "/v1/issuing/cards/ic_1Mzf0c", FORM VERSION ACCOUNT, "status=canceled"},
-    {"stripe", "retire", "POST", "/v1/issuing/cards/ic_1Mzf0d", FORM VERSION ACCOUNT, "status=canceled"},
+    {"stripe", "cancel", "POST", "/v1/issuing/cards/ic_1Mzf0c", KEY(":cancel") FORM VERSION ACCOUNT, "status=canceled"},
+    {"stripe", "retire", "POST", "/v1/issuing/cards/ic_1Mzf0d", KEY(":retire") FORM VERSION ACCOUNT, "status=canceled"},
     {"stripe", "retrieve", "GET", "/v1/issuing/cards/ic_1Mzf0c", VERSION ACCOUNT, ""},
     {"stripe", "create_plain", "POST", "/v1/issuing/cards", KEY("") FORM VERSION,
      "cardholder=ich_1Mzf0a&currency=eur&type=virtual&status=active&metadata[issuing_reference]=" EVENT},
@@ -64,7 +65,7 @@ static const struct golden {
      "&metadata[memo]=%22a%22%5C%2F%20%26%20b%3Dc%20%5Bd%5D%20%2541%2B%C3%A9%E2%82%AC%F0%9F%92%B3&metadata[program]="
      "travel"},
     {"stripe", "cancel_odd_card", "POST", "/v1/issuing/cards/a%2Fb%3Fc%23d%26e%20%252F%22%7Bcard%7D",
-     FORM VERSION ACCOUNT, "status=canceled"},
+     KEY(":cancel") FORM VERSION ACCOUNT, "status=canceled"},
     /* ---- lithic ---- */
     {"lithic", "create_new", "POST", "/v1/cards", KEY("") JSON,
      "{\"type\":\"VIRTUAL\",\"state\":\"OPEN\",\"account_token\":\"b68b7424-aa69-4cbc-a946-30d90181b621\",\"card_"

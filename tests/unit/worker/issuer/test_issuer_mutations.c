@@ -209,7 +209,10 @@ static const char *fault_of_failure(enum issuer_call which)
         call.result == HTTP_LOST || (call.result == HTTP_ANSWERED && (call.status >= 500 || call.status < 300));
     if (is_open && outcome->kind != OUTCOME_UNKNOWN)
         return "an open outcome that is definite";
-    if (which == ISSUER_LOOKUP && !is_zero(&reading.lookup, sizeof(reading.lookup)))
+    struct issuer_lookup begun = reading.lookup;
+    if (outcome->advice == ADVICE_WAIT) /* the page is asked for again: nothing but the count of such answers is left */
+        begun.busy = 0;
+    if (which == ISSUER_LOOKUP && !is_zero(&begun, sizeof(begun)))
         return "a look-up that goes on";
     if (which == ISSUER_REVEAL && !is_zero(reading.card.number, sizeof(reading.card.number)))
         return "a number that is left";
