@@ -20,6 +20,26 @@ enum config_link_refused { LINK_REFUSED_CANCEL, LINK_REFUSED_KEEP };
 enum config_proxy_protocol { PROXY_PROTOCOL_OFF, PROXY_PROTOCOL_V2 };
 enum config_card_store { CARD_STORE_ENCRYPTED, CARD_STORE_NEVER };
 
+#define CONFIG_ROUTES_MAX 32
+#define CONFIG_ROUTE_TYPE_SIZE 65 /* [A-Z][A-Z0-9_]{0,63} */
+
+/* One section [route.TYPE]: how events of another type than CARD_ISSUE are delivered. */
+struct config_route {
+    char type[CONFIG_ROUTE_TYPE_SIZE];
+    char *url;    /* required */
+    char *method; /* "POST" or "PUT"; never NULL */
+    char *credential_file;
+    int64_t timeout_ms;
+    int64_t key_lifetime_ms;
+    int64_t max_concurrency;
+    int64_t max_attempts; /* default: retry.max_attempts */
+    char *lookup_url;     /* contains "{id}" once; NULL = there is no look-up */
+    bool ordered;
+    char *sign_secret_file;
+    bool keep_result;
+    bool allow_http;
+};
+
 /* Texts are owned by the configuration; an unset text is NULL. Durations are in milliseconds. */
 struct config {
     struct {
@@ -102,6 +122,8 @@ struct config {
         char *keys_file;
         int64_t reveal_limit;
     } card;
+    struct config_route routes[CONFIG_ROUTES_MAX]; /* route_count of them, ordered by type */
+    int route_count;
     struct {
         int64_t level;  /* enum log_level */
         int64_t format; /* enum log_format; default by isatty(2) */

@@ -16,7 +16,7 @@ enum http_result {
     HTTP_LOST,     /* something was sent and no complete answer came: timeout, reset, answer too large, garbage */
 };
 
-#define HTTP_CALL_HEADERS_MAX 8
+#define HTTP_CALL_HEADERS_MAX 16
 #define HTTP_CALL_TEXT_MAX 8192 /* bytes of URL and headers together, and of a body */
 #define HTTP_NOTED_MAX 4        /* answer headers that one call may ask for */
 #define HTTP_NOTED_NAME_MAX 40  /* bytes of such a header's name */

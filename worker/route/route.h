@@ -1,0 +1,38 @@
+/* The routes of a worker: for each configured event type its peer (target, breaker, credential, limit of calls) and the
+ * key that signs its deliveries.
+ *
+ * A route's peer is named after its event type: in worker_targets, in target_controls, in metrics and in the log. */
+#ifndef ISSUING_ROUTE_H
+#define ISSUING_ROUTE_H
+
+#include "common/base/err.h"
+#include "common/config/config.h"
+#include "worker/peer.h"
+#include "worker/route/route_sign.h"
+
+struct route {
+    const struct config_route *config; /* borrowed */
+    struct peer peer;
+    struct route_signer *signer; /* NULL = deliveries are not signed; replaced by a reload */
+    /* So long after it was sent a delivery may still arrive: 30 s or 2 x timeout, the longer, but at most the longer of a
+     * quarter of the key's lifetime and 2 x timeout. */
+    int64_t settle_time_ms;
+};
+
+struct routes {
+    struct route *routes; /* count of them, in the order of config->routes */
+    int count;
+    struct closing closing; /* private */
+};
+
+/* NULL: no route delivers this type. */
+struct route *routes_find(const struct routes *routes, const char *type);
+
+/* Reads no files: peer_load_credential() of each route's peer and route_load_secret() do. options as for peers_open(). */
+must_check bool routes_open(struct routes *routes, const struct peers_options *options, struct err *err);
+/* Reads the secrets that sign; a file that cannot be used leaves the old ones in force. */
+must_check bool route_load_secret(struct route *route, struct err *err);
+/* Precondition and callback as peers_close(). */
+void routes_close(struct routes *routes, void (*on_closed)(void *context), void *context);
+
+#endif

@@ -1,0 +1,44 @@
+/* The calls of a route: builds the delivery and the look-up, and reads their answers. Pure; the flow sends them.
+ *
+ * A delivery carries the payload as its body, `Idempotency-Key: <event id>` (the same on every attempt), CloudEvents 1.0
+ * in binary mode (ce-specversion, ce-id, ce-type, ce-source: issuing, ce-time, ce-subject: <user id>), and traceparent.
+ * A signed route adds the headers of Standard Webhooks. */
+#ifndef ISSUING_ROUTE_CALL_H
+#define ISSUING_ROUTE_CALL_H
+
+#include "common/base/uuid7.h"
+#include "common/http_client/http_call.h"
+#include "worker/outcome.h"
+#include "worker/route/route.h"
+
+#define ROUTE_PAYLOAD_MAX (64 * 1024) /* bytes of a payload as text; a longer one is FAILED payload_invalid */
+#define ROUTE_RESULT_MAX (8 * 1024)   /* bytes of an answer that is kept */
+
+/* What is delivered. Borrowed during the build. */
+struct route_event {
+    struct uuid event_id;
+    const char *user_id;
+    struct slice payload;    /* JSON, as PostgreSQL writes it */
+    int64_t created_ms;      /* Unix time: ce-time */
+    const char *traceparent; /* of this attempt; "" = none */
+};
+
+/* The codes of routes' answers: route_http_<n>, route_refused, route_unreachable, route_no_answer, route_unreadable. */
+extern const struct outcome_peer outcome_route;
+
+/* now_ms: Unix time, for the signature. False: out of memory, or a part does not fit. */
+must_check bool route_build_deliver(const struct route *route, const struct route_event *event, int64_t now_ms,
+                                    struct http_call *call);
+/* Any 2xx is EXECUTED; everything else is the table of outcome.h. */
+void route_read_deliver(const struct http_call *call, struct outcome *ret_outcome);
+/* The answer that the event keeps: well-formed JSON (object, array, string, number...) of at most ROUTE_RESULT_MAX
+ * bytes that PostgreSQL takes as jsonb. Empty slice: there is none, or the route keeps none. Lives as long as the call's
+ * answer. */
+struct slice route_read_result(const struct http_call *call, const struct route *route);
+
+/* Precondition: the route has a lookup_url. */
+must_check bool route_build_lookup(const struct route *route, const struct route_event *event, struct http_call *call);
+/* EXECUTED with *ret_was_executed: 200 = true, 404 = false. Anything else: a retry or a deferral, as in outcome.h. */
+void route_read_lookup(const struct http_call *call, bool *ret_was_executed, struct outcome *ret_outcome);
+
+#endif
