@@ -86,10 +86,18 @@ static void start_ends(struct metrics *metrics)
     (void)ended(metrics, OUTBOX_EVENT_TYPE, OUTBOX_FAILED, "other");
 }
 
+static void start_transitions(struct metrics *metrics, const char *target)
+{
+    static const char *const states[] = {"closed", "half_open", "open"};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        (void)metrics_series(metrics, WORKER_METRIC_BREAKER_TRANSITIONS, target, states[i]);
+}
+
 /* Few, since there may be many routes: what has no series begins with its first count. */
 void worker_metrics_start_route(struct metrics *metrics, const char *type)
 {
     static const char *const failures[] = {"attempts_exhausted", "route_key_expired", "worker_lost", "payload_invalid"};
+    start_transitions(metrics, type);
     (void)ended(metrics, type, OUTBOX_COMPLETED, "");
     (void)ended(metrics, type, OUTBOX_REJECTED, "route_refused");
     (void)ended(metrics, type, OUTBOX_REJECTED, "other");
@@ -110,12 +118,10 @@ static void start_words(struct metrics *metrics)
 {
     static const char *const results[] = {"ok",      "found",     "not_found",        "cancelled_at_issuer",
                                           "missing", "duplicate", "orphan_cancelled", "orphan_left"};
-    static const char *const targets[] = {"issuer", "core"}, *const states[] = {"closed", "half_open", "open"};
     for (size_t i = 0; i < ARRAY_SIZE(results); i++)
         (void)metrics_series(metrics, WORKER_METRIC_CHECKS, results[i], NULL);
-    for (size_t i = 0; i < ARRAY_SIZE(targets) * ARRAY_SIZE(states); i++)
-        (void)metrics_series(metrics, WORKER_METRIC_BREAKER_TRANSITIONS, targets[i / ARRAY_SIZE(states)],
-                             states[i % ARRAY_SIZE(states)]);
+    start_transitions(metrics, "issuer");
+    start_transitions(metrics, "core");
     for (int i = OUTBOX_ATTEMPT_COMPLETED; i < OUTBOX_ATTEMPT_LOST; i++)
         (void)metrics_series(metrics, WORKER_METRIC_ATTEMPTS, outbox_attempt_name((enum outbox_attempt)i), NULL);
     (void)metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_FAILURES, "all", NULL);

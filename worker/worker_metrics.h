@@ -82,7 +82,7 @@ void worker_series_count_step(struct worker_series *series, int step, const char
  * known. */
 void worker_series_count_end(struct worker_series *series, const char *type, enum outbox_status status,
                              const char *reason, int64_t age_ms);
-/* The ends of a route's events exist from the start too. */
+/* The ends of a route's events and the states of its breaker exist from the start too. */
 void worker_metrics_start_route(struct metrics *metrics, const char *type);
 /* A call has ended (http_call.h). */
 void call_series_count(struct call_series *series, struct metrics *metrics, const char *target,

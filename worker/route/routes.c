@@ -29,6 +29,7 @@ static void open_route(struct route *route, const struct config_route *config, c
     };
     *route = (struct route){.config = config, .settle_time_ms = settle_time_ms(config)};
     peer_open(&route->peer, &peer, options);
+    worker_metrics_start_route(options->metrics, config->type);
 }
 
 bool routes_open(struct routes *routes, const struct peers_options *options, struct err *err)
@@ -65,6 +66,12 @@ bool route_load_secret(struct route *route, struct err *err)
     route_signer_free(route->signer);
     route->signer = fresh;
     return true;
+}
+
+void routes_update_metrics(struct routes *routes)
+{
+    for (int i = 0; i < routes->count; i++)
+        peer_update_metrics(&routes->routes[i].peer);
 }
 
 static void release(void *module)
