@@ -79,10 +79,6 @@ CREATE FUNCTION issuing.note_routes(
 -- was parked. The claim only tries the lock, and leaves the event where it cannot have it. Whoever ends events takes
 -- all locks in their order, before it locks any row.
 
-CREATE FUNCTION issuing.order_key(event_type text, user_id text) RETURNS int4
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN hashtext(event_type || user_id);
-
 -- Precedes, as a statement of its own, everything that may end one of these events COMPLETED or REJECTED, in the same
 -- transaction and before any of their rows is locked.
 CREATE FUNCTION issuing.lock_order(events uuid[]) RETURNS void
@@ -92,7 +88,7 @@ CREATE FUNCTION issuing.lock_order(events uuid[]) RETURNS void
     BEGIN
         IF EXISTS (SELECT FROM routes r WHERE r.is_ordered) THEN
             PERFORM pg_advisory_xact_lock(4712, k.key)
-            FROM (SELECT DISTINCT issuing.order_key(e.event_type, e.user_id) AS key
+            FROM (SELECT DISTINCT hashtext(e.event_type || e.user_id) AS key
                   FROM unnest(events) AS a (id)
                   JOIN outbox_events e ON e.id = a.id
                   JOIN routes r ON r.event_type = e.event_type AND r.is_ordered
@@ -167,7 +163,7 @@ CREATE FUNCTION issuing.park(of_type text, most int8, since timestamptz)
               LIMIT looks
               FOR UPDATE SKIP LOCKED) d;
         -- In statements of their own: what comes next must see every end that gave its lock back before.
-        SELECT array_agg(NOT pg_try_advisory_xact_lock(4712, issuing.order_key(of_type, a.user_id)) ORDER BY a.n)
+        SELECT array_agg(NOT pg_try_advisory_xact_lock(4712, hashtext(of_type || a.user_id)) ORDER BY a.n)
         INTO waits
         FROM unnest(users) WITH ORDINALITY AS a (user_id, n);
         RETURN QUERY
