@@ -431,9 +431,5 @@ int main(void)
     tcase_add_loop_test(tcase, no_delivery_leaves_when_a_clock_was_set, 0, 2);
     tcase_add_test(tcase, an_unsteady_clock_of_the_database_settles_nothing);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }
