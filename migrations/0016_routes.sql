@@ -1,0 +1,1 @@
+-- Why: a placeholder until the migration of routes is merged; the version must not be missing. Nothing here.
