@@ -132,9 +132,9 @@ RETURNING e.id;
 
 -- name: outbox_complete :many
 -- why: the usual end, guarded by the tokens: issuing.complete in migrations/0007_attempts.sql; 0017 has its newest
--- definition. $1 ids, $2 tokens, $3 worker, $4 durations in ms.
+-- definition. $1 ids, $2 tokens, $3 worker, $4 durations in ms, $5 the step, $6 answers to keep, as JSON, or null.
 SELECT id
-FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
+FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[], $5::text, $6::text[]);
 
 -- name: outbox_end :many
 -- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql; 0017
@@ -143,7 +143,7 @@ SELECT id
 FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[],
                           $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
                           $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[], $21::text[],
-                          $22::text[], $23::text[]);
+                          $22::text[], $23::text[], $24::text[]);
 
 -- name: keep_rows :many
 -- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are
