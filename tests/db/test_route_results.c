@@ -36,13 +36,75 @@ static const char *const seeds[] = {
 };
 
 static const char *const pieces[] = {
-    "\\u0000", "\\ud800", "\\udc00", "\\ud800\\udc00", "\\uffff", "\\u0001", "\\u", "\\x", "\x00",  "\x01", "\x7f",
-    "\x80", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xef\xbf\xbf", "\xff", "1e200000", "1e-200000",
-    "1e16383", "1e-16383", "1e-16384", "1e308", "1e309", "1e131071", "1e131072", "1e999999999999", "1e-999999999999",
-    "0e999999", "0.0e-99999", "9223372036854775808", "-9223372036854775809", "0.1234567890123456789e400", "1e0000100",
-    "1e+4000", "1E-4000", "01", "-", "-0", "+1", ".5", "5.", "Infinity", "NaN", "nan", "null", "[", "]", "{", "}",
-    "\"", ",", ":", "{\"a\":1,\"a\":2}", "[[[[[[[[[[[[[[[[[", "//", "/**/", "'", "\t", "\n", "\v", "\f", "\xc2\xa0",
-    "\xef\xbb\xbf", "\xe2\x80\xa8", "1,", "\"\",", "e100", "\\\"",
+    "\\u0000",
+    "\\ud800",
+    "\\udc00",
+    "\\ud800\\udc00",
+    "\\uffff",
+    "\\u0001",
+    "\\u",
+    "\\x",
+    "\x00",
+    "\x01",
+    "\x7f",
+    "\x80",
+    "\xc0\x80",
+    "\xed\xa0\x80",
+    "\xf4\x90\x80\x80",
+    "\xef\xbf\xbf",
+    "\xff",
+    "1e200000",
+    "1e-200000",
+    "1e16383",
+    "1e-16383",
+    "1e-16384",
+    "1e308",
+    "1e309",
+    "1e131071",
+    "1e131072",
+    "1e999999999999",
+    "1e-999999999999",
+    "0e999999",
+    "0.0e-99999",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "0.1234567890123456789e400",
+    "1e0000100",
+    "1e+4000",
+    "1E-4000",
+    "01",
+    "-",
+    "-0",
+    "+1",
+    ".5",
+    "5.",
+    "Infinity",
+    "NaN",
+    "nan",
+    "null",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\"",
+    ",",
+    ":",
+    "{\"a\":1,\"a\":2}",
+    "[[[[[[[[[[[[[[[[[",
+    "//",
+    "/**/",
+    "'",
+    "\t",
+    "\n",
+    "\v",
+    "\f",
+    "\xc2\xa0",
+    "\xef\xbb\xbf",
+    "\xe2\x80\xa8",
+    "1,",
+    "\"\",",
+    "e100",
+    "\\\"",
 };
 
 static size_t random_below(size_t limit)
@@ -65,15 +127,17 @@ static void put(size_t at, size_t removed, const char *bytes, size_t count)
 static void put_number(size_t at, size_t removed)
 {
     char number[80];
-    int written = snprintf(number, sizeof(number), "%s%zu.%zue%s%zu", random_below(2) ? "-" : "", random_below(1000),
-                           random_below(1000000), random_below(2) ? "-" : "", random_below(random_below(2) ? 320 : 20000));
+    int written =
+        snprintf(number, sizeof(number), "%s%zu.%zue%s%zu", random_below(2) ? "-" : "", random_below(1000),
+                 random_below(1000000), random_below(2) ? "-" : "", random_below(random_below(2) ? 320 : 20000));
     put(at, removed, number, (size_t)written);
 }
 
 /* The same piece again and again, until the answer is about as large as it may be. */
 static void fill(size_t at)
 {
-    static const char *const fillers[] = {"1,", "1e100,", "1e-300,", "\"\\u001f\",", "\"\\n\",", "[],", "{},", "\"\xc3\xa9\","};
+    static const char *const fillers[] = {"1,",       "1e100,", "1e-300,", "\"\\u001f\",",
+                                          "\"\\n\",", "[],",    "{},",     "\"\xc3\xa9\","};
     const char *filler = fillers[random_below(ARRAY_SIZE(fillers))];
     for (size_t times = random_below(ROUTE_RESULT_MAX / strlen(filler) + 2); times > 0; times--)
         put(at, 0, filler, strlen(filler));
@@ -194,7 +258,8 @@ END_TEST
 
 START_TEST(the_largest_answers_that_are_kept_fit_into_a_row)
 {
-    static const char *const fillers[] = {"1,", "[],", "1e9,", "1e-9,", "0.1e99,", "\"\",", "\"\\u0001\",", "\"\\n\",", "{\"a\":0},"};
+    static const char *const fillers[] = {"1,",    "[],",          "1e9,",     "1e-9,",     "0.1e99,",
+                                          "\"\",", "\"\\u0001\",", "\"\\n\",", "{\"a\":0},"};
     for (size_t i = 0; i < ARRAY_SIZE(fillers); i++) {
         struct pg_array array;
         struct buf buf;
