@@ -54,6 +54,9 @@ enum outbox_status {
     X(CORE_UNREACHABLE, core_unreachable, "core-api could not be reached")                                            \
     X(CORE_NO_ANSWER, core_no_answer, "core-api did not answer in time")                                              \
     X(CORE_UNREADABLE, core_unreadable, "core-api's answer could not be understood")                                  \
+    X(ROUTE_UNREACHABLE, route_unreachable, "the receiver could not be reached, so this delivery was not sent")       \
+    X(ROUTE_NO_ANSWER, route_no_answer, "the receiver did not answer in time; it may have taken the event")           \
+    X(ROUTE_UNREADABLE, route_unreadable, "the receiver's answer could not be understood")                            \
     X(BREAKER_OPEN, breaker_open, "calls are paused, because calls failed in a row, for this or other events")        \
     X(TARGET_RESTING, target_resting,                                                                                 \
       "the issuer or core-api answered that it gets too many requests, so nothing is sent there for a while")         \

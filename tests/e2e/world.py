@@ -53,6 +53,7 @@ class World:
         self.secret = suite.secret
         self.tokens = {}
         self.sandbox = None
+        self.receivers = []  # of receiver.py
         self.base = None  # the conninfo of a cluster of its own
         self.checks_end = True
 
@@ -240,7 +241,10 @@ class World:
     def start_worker(self, wait_ready=True, clock=None, **own):
         name = "worker-%d" % (1 + sum(program.name.startswith("worker") for program in self.programs))
         admin = free_port()
-        own = {"worker__admin_listen": "127.0.0.1:%d" % admin, **own}
+        # Without a sandbox nobody is there; a worker of routes alone does not mind.
+        nobody = {peer + "__url": "http://127.0.0.1:9" for peer in ("issuer", "core")
+                  if peer + ".url" not in self.settings}
+        own = {"worker__admin_listen": "127.0.0.1:%d" % admin, **nobody, **own}
         return self._start(Daemon(name, [BUILD / "issuing-worker", *self.flags("issuing_worker", own)], self._log(name),
                                   admin, clock=clock), wait_ready)
 
