@@ -201,8 +201,8 @@ class World:
     def _log(self, name):
         return self.dir / (name + ".log")
 
-    def start_sandbox(self, *options, issuer=None, core=None):
-        ports = [issuer or free_port(), core or free_port(), free_port()]
+    def start_sandbox(self, *options, issuer=None, core=None, route=None):
+        ports = [issuer or free_port(), core or free_port(), free_port(), route or free_port()]
         self.reserve_peers(*ports[:2])
         if self.issuer.profile != "generic":
             options = ("--issuer=" + self.issuer.profile,
@@ -210,7 +210,8 @@ class World:
         self.sandbox = Sandbox("sandbox", [BUILD / "issuing-sandbox", "--seed", "7", "--issuer-listen",
                                            "127.0.0.1:%d" % ports[0],
                                            "--core-listen", "127.0.0.1:%d" % ports[1], "--control-listen",
-                                           "127.0.0.1:%d" % ports[2], *options],
+                                           "127.0.0.1:%d" % ports[2], "--route-listen",
+                                           "127.0.0.1:%d" % ports[3], *options],
                                self._log("sandbox"), *ports)
         self.programs.append(self.sandbox)
         return self.sandbox.wait_ready()

@@ -72,17 +72,18 @@ sandbox() { fetch "http://127.0.0.1:$control_port$1" ${2:+-d "$2"}; }
 # start_stack PORTS SECTION.KEY=VALUE...
 start_stack() {
     # shellcheck disable=SC2086 # a list
-    ports=$(free_ports 6 $1) || die "no free ports"
+    ports=$(free_ports 7 $1) || die "no free ports"
     shift
     # shellcheck disable=SC2086
-    read -r api_port api_admin_port worker_admin_port issuer_port core_port control_port <<PORTS
+    read -r api_port api_admin_port worker_admin_port issuer_port core_port control_port route_port <<PORTS
 $ports
 PORTS
     conninfo=$("$top/tests/support/cluster" start "$run/pg") || die "PostgreSQL did not start"
     write_configuration "$@"
     ctl "--database.url=$conninfo user=postgres" migrate >"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
     ctl keys generate "$run/card.keys" >"$run/keys.log" 2>&1 || failed_start "no key for the card numbers" "$run/keys.log"
-    set -- --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" --control-listen "127.0.0.1:$control_port"
+    set -- --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" \
+        --control-listen "127.0.0.1:$control_port" --route-listen "127.0.0.1:$route_port"
     [ "$issuer" = generic ] || set -- "$@" "--issuer=$issuer" --credential-file "$run/issuer.credential"
     start_daemon sandbox "$build/issuing-sandbox" "$@"
     start_daemon worker "$build/issuing-worker" --config="$run/issuing.conf" "--database.url=$conninfo user=issuing_worker"
@@ -98,7 +99,7 @@ token() { # USER [TIME]
 
 up() {
     trap 'exit 0' INT TERM
-    start_stack '8080 8081 8091 8070 8071 8072'
+    start_stack '8080 8081 8091 8070 8071 8072 8073'
     folder=${run#"$top/"}
     cat <<UP
 
@@ -106,7 +107,7 @@ issuing is up, with the issuer $issuer; Ctrl-C stops all of it.
 
   api          http://127.0.0.1:$api_port/v1/card-requests   (what it can: http://127.0.0.1:$api_port/openapi.json)
   admin        http://127.0.0.1:$api_admin_port/metrics   http://127.0.0.1:$worker_admin_port/metrics   (also /livez, /readyz)
-  sandbox      http://127.0.0.1:$control_port/   (faults on demand; issuer on $issuer_port, core-api on $core_port)
+  sandbox      http://127.0.0.1:$control_port/   (faults on demand; issuer on $issuer_port, core-api on $core_port, payments and webhooks on $route_port)
   database     psql '$conninfo user=issuing_operator'
   logs         $folder/api.log  $folder/worker.log  $folder/sandbox.log  $folder/pg/log
 
