@@ -19,6 +19,7 @@
 #include "worker/reconcile.h"
 #include "worker/route/route.h"
 #include "worker/slots.h"
+#include "worker/statistics.h"
 #include "worker/sweep.h"
 #include "worker/worker_metrics.h"
 #include "worker/writer.h"
@@ -36,6 +37,7 @@ struct worker {
     struct claim *claim;
     struct sweep *sweep;
     struct housekeeping *housekeeping;
+    struct statistics *statistics;
     struct reconcile *reconcile;
     struct issuer_check *issuer_check;
     struct heartbeat *heartbeat;
@@ -102,8 +104,9 @@ static bool is_rest_idle(void *context)
 {
     const struct worker *worker = context;
     return worker->slots.in_flight == 0 && claim_is_idle(worker->claim) && sweep_is_idle(worker->sweep) &&
-           housekeeping_is_idle(worker->housekeeping) && reconcile_is_idle(worker->reconcile) &&
-           issuer_check_is_idle(worker->issuer_check) && wakeup_is_idle(&worker->final_wakeup);
+           housekeeping_is_idle(worker->housekeeping) && statistics_is_idle(worker->statistics) &&
+           reconcile_is_idle(worker->reconcile) && issuer_check_is_idle(worker->issuer_check) &&
+           wakeup_is_idle(&worker->final_wakeup);
 }
 
 /* ---- files ---- */
@@ -289,6 +292,12 @@ static bool open_sweep_and_housekeeping(struct worker *worker, struct err *err)
     return sweep_open(&sweep, &worker->sweep, err) && housekeeping_open(&housekeeping, &worker->housekeeping, err);
 }
 
+static bool open_statistics(struct worker *worker, struct err *err)
+{
+    struct statistics_options statistics = {.loop = worker->options.loop, .pool = worker->options.pool};
+    return statistics_open(&statistics, &worker->statistics, err);
+}
+
 static bool open_reconcile(struct worker *worker, struct err *err)
 {
     struct reconcile_options reconcile = {
@@ -348,8 +357,8 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
         return false;
     if (!wakeup_open(&worker->final_wakeup, options->loop, options->pool, &sql_notify_final, err) ||
         !open_slots(worker, err) || !open_writer(worker, err) || !open_claim(worker, err) ||
-        !open_sweep_and_housekeeping(worker, err) || !open_reconcile(worker, err) || !open_issuer_check(worker, err) ||
-        !open_heartbeat(worker, err))
+        !open_sweep_and_housekeeping(worker, err) || !open_statistics(worker, err) || !open_reconcile(worker, err) ||
+        !open_issuer_check(worker, err) || !open_heartbeat(worker, err))
         return false;
     *ret_worker = worker;
     return true;
@@ -388,6 +397,7 @@ void worker_drain(struct worker *worker)
     claim_stop(worker->claim);
     sweep_stop(worker->sweep);
     housekeeping_stop(worker->housekeeping);
+    statistics_stop(worker->statistics);
     reconcile_stop(worker->reconcile);
     issuer_check_stop(worker->issuer_check);
     heartbeat_stop(worker->heartbeat); /* idle last */
@@ -413,6 +423,7 @@ void worker_close(struct worker *worker, void (*on_closed)(void *context), void 
     claim_close(worker->claim, closing_part_closed, closing_part(closing));
     sweep_close(worker->sweep, closing_part_closed, closing_part(closing));
     housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
+    statistics_close(worker->statistics, closing_part_closed, closing_part(closing));
     reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));
     issuer_check_close(worker->issuer_check, closing_part_closed, closing_part(closing));
     heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));
