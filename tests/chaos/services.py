@@ -132,7 +132,7 @@ def check_notes(world, together):
 
 
 def check_told(world):
-    """Of each request that has ended, an end was told as it stands. (Which one is the newest, clocks that step hide.)"""
+    """Of each request that has ended, an end was told as it stands. Clocks that step hide which one is the newest."""
     _, rows = all_rows(world.sandbox, "/hooks", "hooks")
     arrived = {row["id"] for row in rows if row["name"] == "ended"}
     told, wrong = collections.defaultdict(set), []
