@@ -2,6 +2,7 @@
  * real socket, and the writes go to the test. */
 #include "tests/unit/suite.h"
 #include "tests/unit/worker/flow_world.h"
+#include "worker/route/route_call.h"
 
 #define BODY "{\"amount\": 7, \"to\": \"Zo\u00eb\"}"
 
