@@ -101,6 +101,7 @@ enum {
     COL_HELD_END_CODE,
     COL_PARAMETERS,
     COL_MADE,
+    COL_FILLED, /* of the last row: there may be more that is due */
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -273,7 +274,7 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
     if (count > 0)
         metric_observe(claim->options.series->claim_batch_size, count);
     note_last_row(claim, result->rows, count);
-    claim->has_backlog = !claim->is_alone && count >= claim->limit;
+    claim->has_backlog = !claim->is_alone && pg_bool(result->rows, count, COL_FILLED);
     if ((claim->has_backlog || claim->is_alone) && claim->demand == DEMAND_NONE)
         claim->demand = DEMAND_DUE;
     for (int row = 0; row < count; row++)
@@ -302,6 +303,8 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
     query->params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
     query->params[5] = pg_param_int8(claim->slack_ms);
     query->params[6] = pg_param_bool(is_alone);
+    query->params[7] = pg_param_text(OUTBOX_EVENT_TYPE, strlen(OUTBOX_EVENT_TYPE));
+    query->params[8] = pg_param_bool(false);
     query->timeout_ms = CLAIM_TIMEOUT_MS;
     query->on_result = on_claimed;
     pg_pool_submit(options->pool, query);

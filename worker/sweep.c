@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/closing.h"
@@ -170,6 +171,7 @@ static void rebase(struct sweep *sweep)
     sweep->is_in_flight = true;
     sweep->query.statement = &sql_outbox_rebase;
     sweep->query.params[0] = pg_param_int8(FREED_MAX);
+    sweep->query.params[1] = pg_param_text(OUTBOX_EVENT_TYPE, strlen(OUTBOX_EVENT_TYPE));
     sweep->query.timeout_ms = SWEEP_TIMEOUT_MS;
     sweep->query.is_slow = true;
     sweep->query.on_result = on_rebased;
@@ -199,6 +201,7 @@ static void look(struct sweep *sweep, int64_t now_ms)
     query->params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
     query->params[3] = pg_param_int8(FREED_MAX);
     query->params[4] = pg_param_int8(FLOW_LOST_MAX);
+    query->params[5] = pg_param_text(OUTBOX_EVENT_TYPE, strlen(OUTBOX_EVENT_TYPE));
     query->timeout_ms = SWEEP_TIMEOUT_MS;
     query->is_slow = true;
     query->on_result = on_looked;
