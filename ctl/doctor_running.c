@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/uuid7.h"
 #include "ctl/cluster.h"
 #include "ctl/doctor.h"
 #include "ctl/print.h"
-#include "common/base/uuid7.h"
 #include "statements.h"
 
 #define TYPE_EVENTS_MAX 10000
