@@ -66,7 +66,7 @@ const char *marks_text(const char *result, const char *detail)
         },
       details[] = {
           {"not_found", "there is no such event"},
-          {"other_type", "no worker has a route for its type, so nobody can be asked about it"},
+          {"other_type", "only card requests, and events of a route with a lookup_url, can be looked up"},
           {"no_route", "no worker has a route for its type, so nobody can be asked about it"},
           {"no_lookup", "its route has no lookup_url, so its receiver cannot be asked: find out there whether it was "
                         "executed, then replay or resolve it"},

@@ -102,3 +102,9 @@ void credential_hide(const struct credential *credential, char *text)
                                   colon ? colon + 1 : ""};
     outcome_hide(ARRAY_SIZE(values), values, text);
 }
+
+bool credential_is_in(const struct credential *credential, struct slice text)
+{
+    return credential && text.length > 0 &&
+           memmem(text.bytes, text.length, credential->text.bytes, credential->text.length);
+}

@@ -27,5 +27,7 @@ void credential_release(struct credential *credential);
 const char *credential_header(const struct credential *credential);
 /* Overwrites with '*' what a peer's words repeat of the credential. NULL is accepted. */
 void credential_hide(const struct credential *credential, char *text);
+/* Whether the file's line is in the text. NULL is in none. */
+bool credential_is_in(const struct credential *credential, struct slice text);
 
 #endif

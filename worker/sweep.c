@@ -114,7 +114,7 @@ static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
     if (!pg_is_null(rows, 0, COL_LATE))
         claim_go_back(claim, pg_int8(rows, 0, COL_LATE));
     for (int64_t i = 0; i < ended; i++)
-        worker_series_count_end(sweep->options.series, OUTBOX_FAILED, "worker_lost", -1);
+        worker_series_count_end(sweep->options.series, OUTBOX_EVENT_TYPE, OUTBOX_FAILED, "worker_lost", -1);
     if (ended > 0)
         log_warning("events that lost their worker again and again are FAILED worker_lost",
                     LOG_NUMBER("events", ended));

@@ -17,7 +17,9 @@
 #include "worker/issuer_check.h"
 #include "worker/peer.h"
 #include "worker/reconcile.h"
+#include "worker/route/route.h"
 #include "worker/slots.h"
+#include "worker/statistics.h"
 #include "worker/sweep.h"
 #include "worker/worker_metrics.h"
 #include "worker/writer.h"
@@ -25,6 +27,7 @@
 struct worker {
     struct worker_options options;
     struct peers peers;
+    struct routes routes;
     struct worker_series series;
     struct db_clock db_clock; /* noted by the claims */
     struct parameters_env parameters;
@@ -34,6 +37,7 @@ struct worker {
     struct claim *claim;
     struct sweep *sweep;
     struct housekeeping *housekeeping;
+    struct statistics *statistics;
     struct reconcile *reconcile;
     struct issuer_check *issuer_check;
     struct heartbeat *heartbeat;
@@ -100,8 +104,9 @@ static bool is_rest_idle(void *context)
 {
     const struct worker *worker = context;
     return worker->slots.in_flight == 0 && claim_is_idle(worker->claim) && sweep_is_idle(worker->sweep) &&
-           housekeeping_is_idle(worker->housekeeping) && reconcile_is_idle(worker->reconcile) &&
-           issuer_check_is_idle(worker->issuer_check) && wakeup_is_idle(&worker->final_wakeup);
+           housekeeping_is_idle(worker->housekeeping) && statistics_is_idle(worker->statistics) &&
+           reconcile_is_idle(worker->reconcile) && issuer_check_is_idle(worker->issuer_check) &&
+           wakeup_is_idle(&worker->final_wakeup);
 }
 
 /* ---- files ---- */
@@ -152,13 +157,43 @@ static bool (*const loads[])(struct worker *worker,
                              struct err *err) = {load_keyring,     load_issuer_credential,  load_core_credential,
                                                  load_authorities, load_issuer_certificate, load_core_certificate};
 
+static bool load_route_credential(struct route *route, struct err *err)
+{
+    return peer_load_credential(&route->peer, err);
+}
+
+/* The same for each route. */
+static bool (*const route_loads[])(struct route *route, struct err *err) = {load_route_credential, route_load_secret};
+
+static void note_load(bool is_loaded, const struct err *err)
+{
+    if (!is_loaded)
+        log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err->message));
+}
+
 void worker_reload(struct worker *worker)
 {
     for (size_t i = 0; i < ARRAY_SIZE(loads); i++) {
         struct err err = {0};
-        if (!loads[i](worker, &err))
-            log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
+        note_load(loads[i](worker, &err), &err);
     }
+    for (int route = 0; route < worker->routes.count; route++)
+        for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++) {
+            struct err err = {0};
+            note_load(route_loads[i](&worker->routes.routes[route], &err), &err);
+        }
+}
+
+static bool load_all(struct worker *worker, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
+        if (!loads[i](worker, err))
+            return false;
+    for (int route = 0; route < worker->routes.count; route++)
+        for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++)
+            if (!route_loads[i](&worker->routes.routes[route], err))
+                return false;
+    return true;
 }
 
 /* ---- open ---- */
@@ -174,7 +209,7 @@ static bool read_profile(struct worker *worker, struct err *err)
                                    err);
 }
 
-static void open_peers(struct worker *worker)
+static bool open_peers(struct worker *worker, struct err *err)
 {
     const struct worker_options *options = &worker->options;
     struct peers_options peers = {
@@ -187,6 +222,7 @@ static void open_peers(struct worker *worker)
         .context = worker,
     };
     peers_open(&worker->peers, &peers);
+    return routes_open(&worker->routes, &peers, err);
 }
 
 static bool open_slots(struct worker *worker, struct err *err)
@@ -195,6 +231,7 @@ static bool open_slots(struct worker *worker, struct err *err)
     struct flow_env *env = &worker->flow_env;
     env->config = options->config;
     env->peers = &worker->peers;
+    env->routes = &worker->routes;
     env->db_clock = &worker->db_clock;
     env->parameters = &worker->parameters;
     env->series = &worker->series;
@@ -255,6 +292,12 @@ static bool open_sweep_and_housekeeping(struct worker *worker, struct err *err)
     return sweep_open(&sweep, &worker->sweep, err) && housekeeping_open(&housekeeping, &worker->housekeeping, err);
 }
 
+static bool open_statistics(struct worker *worker, struct err *err)
+{
+    struct statistics_options statistics = {.loop = worker->options.loop, .pool = worker->options.pool};
+    return statistics_open(&statistics, &worker->statistics, err);
+}
+
 static bool open_reconcile(struct worker *worker, struct err *err)
 {
     struct reconcile_options reconcile = {
@@ -294,6 +337,7 @@ static bool open_heartbeat(struct worker *worker, struct err *err)
         .worker_name = worker->options.name,
         .version = ISSUING_VERSION,
         .peers = &worker->peers,
+        .routes = &worker->routes,
         .slots = &worker->slots,
         .on_obeyed = on_control_obeyed,
         .is_rest_idle = is_rest_idle,
@@ -309,16 +353,12 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
         return err_set(err, ERR_MEMORY, "no memory for the worker");
     worker->options = *options;
     worker_series_open(&worker->series, options->metrics);
-    if (!read_profile(worker, err))
+    if (!read_profile(worker, err) || !open_peers(worker, err) || !load_all(worker, err))
         return false;
-    open_peers(worker);
-    for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
-        if (!loads[i](worker, err))
-            return false;
     if (!wakeup_open(&worker->final_wakeup, options->loop, options->pool, &sql_notify_final, err) ||
         !open_slots(worker, err) || !open_writer(worker, err) || !open_claim(worker, err) ||
-        !open_sweep_and_housekeeping(worker, err) || !open_reconcile(worker, err) || !open_issuer_check(worker, err) ||
-        !open_heartbeat(worker, err))
+        !open_sweep_and_housekeeping(worker, err) || !open_statistics(worker, err) || !open_reconcile(worker, err) ||
+        !open_issuer_check(worker, err) || !open_heartbeat(worker, err))
         return false;
     *ret_worker = worker;
     return true;
@@ -341,6 +381,7 @@ void worker_update_metrics(struct worker *worker)
 {
     metric_set(metrics_series(worker->options.metrics, WORKER_METRIC_IN_FLIGHT, NULL, NULL), worker->slots.in_flight);
     peers_update_metrics(&worker->peers);
+    routes_update_metrics(&worker->routes);
 }
 
 /* ---- drain, close ---- */
@@ -356,6 +397,7 @@ void worker_drain(struct worker *worker)
     claim_stop(worker->claim);
     sweep_stop(worker->sweep);
     housekeeping_stop(worker->housekeeping);
+    statistics_stop(worker->statistics);
     reconcile_stop(worker->reconcile);
     issuer_check_stop(worker->issuer_check);
     heartbeat_stop(worker->heartbeat); /* idle last */
@@ -376,10 +418,12 @@ void worker_close(struct worker *worker, void (*on_closed)(void *context), void 
     closing_start(closing, release, worker, on_closed, context);
     wakeup_close(&worker->final_wakeup);
     peers_close(&worker->peers, closing_part_closed, closing_part(closing));
+    routes_close(&worker->routes, closing_part_closed, closing_part(closing));
     writer_close(worker->writer, closing_part_closed, closing_part(closing));
     claim_close(worker->claim, closing_part_closed, closing_part(closing));
     sweep_close(worker->sweep, closing_part_closed, closing_part(closing));
     housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
+    statistics_close(worker->statistics, closing_part_closed, closing_part(closing));
     reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));
     issuer_check_close(worker->issuer_check, closing_part_closed, closing_part(closing));
     heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));

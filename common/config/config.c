@@ -18,17 +18,21 @@
 
 /* ---- setting one option ---- */
 
-static bool is_text_type(enum config_type type)
-{
-    return type <= OPTION_URL;
-}
-
 static void free_text(char **text)
 {
     if (*text)
         explicit_bzero(*text, strlen(*text)); /* a conninfo may hold a password */
     free(*text);
     *text = NULL;
+}
+
+static bool read_url(const struct config_option *option, const char *text, char **ret_url, struct err *err)
+{
+    if (option->type == OPTION_FULL_URL)
+        return config_value_full_url(text, ret_url, err);
+    if (option->type == OPTION_ID_URL)
+        return config_value_id_url(text, ret_url, err);
+    return config_value_url(text, ret_url, err);
 }
 
 /* Replaces the text only when the new one is valid. */
@@ -39,8 +43,8 @@ static bool set_text(char **place, const struct config_option *option, const cha
     int64_t index;
     int port;
 
-    if (option->type == OPTION_URL) {
-        if (!config_value_url(text, &copy, err))
+    if (option->type == OPTION_URL || option->type == OPTION_FULL_URL || option->type == OPTION_ID_URL) {
+        if (!read_url(option, text, &copy, err))
             return false;
     } else {
         if ((option->type == OPTION_ADDRESS && !config_value_address(text, host, &port, err)) ||
@@ -65,10 +69,8 @@ static bool read_choice(const struct config_option *option, const char *text, in
     return true;
 }
 
-static bool read_value(struct config *config, const struct config_option *option, const char *text, struct err *err)
+bool config_read_value(void *place, const struct config_option *option, const char *text, struct err *err)
 {
-    void *place = config_place_of(config, option);
-
     if (*text == '\0')
         return err_set(err, ERR_CONFIG, "the value is empty");
     if (strlen(text) > CONFIG_VALUE_MAX)
@@ -82,6 +84,8 @@ static bool read_value(struct config *config, const struct config_option *option
     case OPTION_CONNINFO:
     case OPTION_FILE:
     case OPTION_ADDRESS:
+    case OPTION_FULL_URL:
+    case OPTION_ID_URL:
     case OPTION_URL:
         return set_text(place, option, text, err);
     case OPTION_INTEGER:
@@ -100,7 +104,9 @@ static bool read_value(struct config *config, const struct config_option *option
 
 bool config_set_option(struct config_loading *loading, size_t index, const char *text, enum config_origin origin)
 {
-    if (!read_value(&loading->config, &config_options[index], text, loading->err))
+    const struct config_option *option = &config_options[index];
+
+    if (!config_read_value(config_place_of(&loading->config, option), option, text, loading->err))
         return false;
     loading->config.origins->of[index] = origin;
     return true;
@@ -161,6 +167,8 @@ static bool take_option_flag(struct config_loading *loading, int argc, char **ar
     size_t found;
 
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
+    if (strncmp(name, "route.", 6) == 0)
+        return config_take_route_flag(loading, name, flag_value(argc, argv, index));
     found = config_find_option(name, config_option_name, nearest);
     if (found == config_option_count)
         return err_set(loading->err, ERR_USAGE, "unknown option --%s; the nearest is --%s", name, nearest);
@@ -229,7 +237,8 @@ static bool take_arguments(struct config_loading *loading, int argc, char **argv
     bool options_end = false, taken = false;
 
     config->arguments = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*config->arguments));
-    if (!config->arguments)
+    loading->route_flags = calloc((size_t)(argc > 0 ? argc : 0) + 1, sizeof(*loading->route_flags));
+    if (!config->arguments || !loading->route_flags)
         return err_set(loading->err, ERR_MEMORY, "no memory for the command line");
     for (int i = 1; i < argc; i++) {
         if (!options_end && strncmp(argv[i], "--", 2) == 0 && looks_like_option(argv[i])) {
@@ -255,7 +264,7 @@ static bool set_from_flags(struct config_loading *loading)
     for (size_t i = 0; i < config_option_count; i++)
         if (loading->flags[i] && !config_set_option(loading, i, loading->flags[i], ORIGIN_FLAG))
             return err_prefix(loading->err, "--%s.%s", config_options[i].section, config_options[i].key);
-    return true;
+    return config_set_routes_from_flags(loading);
 }
 
 /* ---- the environment ---- */
@@ -271,6 +280,11 @@ static bool set_from_environment(struct config_loading *loading)
         if (strncmp(*variable, "ISSUING_", 8) != 0 || strncmp(*variable, "ISSUING_TEST_", 13) == 0 || !equals)
             continue;
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *variable), *variable);
+        if (strncmp(name, "ISSUING_ROUTE_", 14) == 0) {
+            if (!config_set_route_from_variable(loading, name, equals + 1))
+                return false;
+            continue;
+        }
         found = config_find_option(name, config_variable_name, nearest);
         if (found == config_option_count)
             return err_set(loading->err, ERR_CONFIG, "unknown environment variable %s; the nearest is %s", name,
@@ -303,7 +317,7 @@ static bool set_from_credentials(struct config_loading *loading)
         if (!config_set_option(loading, i, path, ORIGIN_CREDENTIAL))
             return err_prefix(loading->err, "the credential %s", config_options[i].credential);
     }
-    return true;
+    return config_set_routes_from_credentials(loading, directory);
 }
 
 /* ---- the whole ---- */
@@ -326,10 +340,14 @@ bool config_load(struct config *ret_config, enum config_program program, int arg
 {
     struct config_loading loading = {.program = program, .path = CONFIG_DEFAULT_PATH, .err = err};
 
-    if (!load(&loading, argc, argv)) {
+    bool is_loaded = load(&loading, argc, argv);
+
+    free(loading.route_flags);
+    if (!is_loaded) {
         config_done(&loading.config);
         return false;
     }
+    config_finish_routes(&loading.config);
     *ret_config = loading.config;
     return true;
 }
@@ -337,8 +355,9 @@ bool config_load(struct config *ret_config, enum config_program program, int arg
 void config_done(struct config *config)
 {
     for (size_t i = 0; i < config_option_count; i++)
-        if (is_text_type(config_options[i].type))
+        if (config_is_text(&config_options[i]))
             free_text(config_place_of(config, &config_options[i]));
+    config_routes_done(config);
     if (config->origins)
         free(config->origins->path);
     free(config->origins);

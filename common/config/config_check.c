@@ -9,7 +9,7 @@
 
 #include "common/base/backoff.h"
 #include "common/base/ip_address.h"
-#include "common/config/config.h"
+#include "common/config/config_loading.h"
 #include "common/config/config_value.h"
 
 static bool check_key_source(const struct config *config, struct err *err)
@@ -97,6 +97,90 @@ static bool check_target(const char *section, const char *url, bool allow_http, 
                    section, section);
 }
 
+/* ---- routes ---- */
+
+/* Puts the place of a route's option before the message: its line in the file, or the source that has none. An option
+ * that no source has set stands at the line of its section. */
+static bool fail_route(const struct config *config, int index, const char *key, struct err *err)
+{
+    const struct config_route_origins *origins = &config->origins->routes[index];
+    const char *nearest, *type = config->routes[index].type;
+    const struct config_option *option = config_find_route_option(key, &nearest);
+    size_t place = (size_t)(option - config_route_options);
+    int line = origins->of[place] == ORIGIN_FILE      ? origins->lines[place]
+               : origins->of[place] == ORIGIN_DEFAULT ? origins->section_line
+                                                      : 0;
+    char variable[CONFIG_NAME_SIZE];
+
+    if (line > 0)
+        return err_prefix(err, "%.150s:%d", config->origins->path, line);
+    config_route_variable_name(type, option, variable);
+    if (origins->of[place] == ORIGIN_ENVIRONMENT)
+        return err_prefix(err, "%s", variable);
+    if (origins->of[place] == ORIGIN_FLAG)
+        return err_prefix(err, "--route.%s.%s", type, key);
+    return false;
+}
+
+static bool is_set(const struct config *config, int index, const char *key)
+{
+    const char *nearest;
+    return config->origins->routes[index].of[config_find_route_option(key, &nearest) - config_route_options] !=
+           ORIGIN_DEFAULT;
+}
+
+static bool check_route_url(const struct config *config, int index, const char *key, const char *url, struct err *err)
+{
+    const struct config_route *route = &config->routes[index];
+
+    if (config_value_url_is_https(url) || config_value_url_is_loopback(url) || route->allow_http)
+        return true;
+    (void)err_set(err, ERR_CONFIG,
+                  "route.%s.%s is http:// to another machine; use https:// or set route.%s.allow_http = true",
+                  route->type, key, route->type);
+    return fail_route(config, index, key, err);
+}
+
+static bool check_route_times(const struct config *config, int index, struct err *err)
+{
+    const struct config_route *route = &config->routes[index];
+    char lifetime[CONFIG_VALUE_SIZE], least[CONFIG_VALUE_SIZE], lease[CONFIG_VALUE_SIZE], timeout[CONFIG_VALUE_SIZE];
+
+    config_value_write_duration(route->timeout_ms, timeout);
+    if (route->key_lifetime_ms < 4 * route->timeout_ms) {
+        config_value_write_duration(route->key_lifetime_ms, lifetime);
+        config_value_write_duration(4 * route->timeout_ms, least);
+        (void)err_set(err, ERR_CONFIG, "route.%s.key_lifetime is %s, below 4 x route.%s.timeout = %s", route->type,
+                      lifetime, route->type, least);
+        return fail_route(config, index, is_set(config, index, "key_lifetime") ? "key_lifetime" : "timeout", err);
+    }
+    if (config->worker.lease_ms >= 2 * route->timeout_ms)
+        return true;
+    config_value_write_duration(config->worker.lease_ms, lease);
+    config_value_write_duration(2 * route->timeout_ms, least);
+    (void)err_set(err, ERR_CONFIG, "worker.lease is %s, below 2 x route.%s.timeout = %s; issuer.profile is %s", lease,
+                  route->type, least, config->issuer.profile);
+    return fail_route(config, index, "timeout", err);
+}
+
+static bool check_routes(const struct config *config, struct err *err)
+{
+    for (int i = 0; i < config->route_count; i++) {
+        const struct config_route *route = &config->routes[i];
+        if (!route->url) {
+            (void)err_set(err, ERR_CONFIG, "the worker needs route.%s.url", route->type);
+            return fail_route(config, i, "url", err);
+        }
+        if (!check_route_url(config, i, "url", route->url, err) ||
+            (route->lookup_url && !check_route_url(config, i, "lookup_url", route->lookup_url, err)) ||
+            !check_route_times(config, i, err))
+            return false;
+    }
+    return true;
+}
+
+/* ---- peers ---- */
+
 static bool check_client_pair(const char *section, const char *cert_file, const char *key_file, struct err *err)
 {
     if (!cert_file == !key_file)
@@ -161,7 +245,7 @@ bool config_check(const struct config *config, enum config_program program, stru
                check_client_pair("issuer", config->issuer.client_cert_file, config->issuer.client_key_file, err) &&
                check_client_pair("core", config->core.client_cert_file, config->core.client_key_file, err) &&
                check_issuer(config, err) && check_lease(config, err) && check_retention(config, err) &&
-               check_card_keys(config, err);
+               check_card_keys(config, err) && check_routes(config, err);
     case CONFIG_CTL:
         return true;
     }

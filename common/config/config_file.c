@@ -59,6 +59,26 @@ static bool set_from_line(struct config_loading *loading, const char *section, c
            err_prefix(loading->err, "%s", name);
 }
 
+/* inih cuts a section's name at 50 bytes, so the route is the one whose header was checked last. */
+static bool set_route_from_line(struct config_loading *loading, const char *key, const char *value)
+{
+    const char *nearest;
+    const struct config_option *option = config_find_route_option(key, &nearest);
+    char name[CONFIG_NAME_SIZE];
+    int line;
+
+    if (!option)
+        return err_set(loading->err, ERR_CONFIG, "unknown option %.60s in [route.%s]; the nearest is %s", key,
+                       loading->route, nearest);
+    config_route_option_name(loading->route, option, name);
+    line = loading->config.origins->routes[config_find_route(&loading->config, loading->route)]
+               .lines[option - config_route_options];
+    if (line > 0)
+        return err_set(loading->err, ERR_CONFIG, "%s is set a second time; the first is line %d", name, line);
+    return config_set_route_option(loading, loading->route, option, value, ORIGIN_FILE, loading->line) ||
+           err_prefix(loading->err, "%s", name);
+}
+
 static int on_pair(void *user, const char *section, const char *key, const char *value)
 {
     struct config_loading *loading = user;
@@ -66,7 +86,25 @@ static int on_pair(void *user, const char *section, const char *key, const char 
     /* inih continues after a fault; only the first one is reported. */
     if (loading->has_failed)
         return 0;
-    return set_from_line(loading, section, key, value) || fail_line(loading);
+    return (loading->route[0] ? set_route_from_line(loading, key, value)
+                              : set_from_line(loading, section, key, value)) ||
+           fail_line(loading);
+}
+
+/* type: what stands behind "route.". */
+static bool open_route(struct config_loading *loading, const char *type)
+{
+    const char *wrong = config_check_route_type(type, strlen(type));
+
+    if (wrong)
+        return err_set(loading->err, ERR_CONFIG, "[route.%.64s]: %s", type, wrong);
+    if (config_find_route(&loading->config, type) >= 0)
+        return err_set(loading->err, ERR_CONFIG, "the section [route.%s] for the second time", type);
+    if (!config_add_route(loading, type))
+        return false;
+    loading->config.origins->routes[config_find_route(&loading->config, type)].section_line = loading->line;
+    snprintf(loading->route, sizeof(loading->route), "%s", type);
+    return true;
 }
 
 /* inih does not report sections, accepts any text behind ']' and cuts long names, so section headers are checked
@@ -79,6 +117,11 @@ static bool check_header(struct config_loading *loading, const char *line)
     if (line[1 + length] != ']' || line[2 + length + strspn(line + 2 + length, " \t\r")] != '\0')
         return err_set(loading->err, ERR_CONFIG, "a section is [name] and nothing else on its line");
     snprintf(name, sizeof(name), "%.*s", (int)length, line + 1);
+    loading->route[0] = '\0';
+    if (strncmp(name, "route.", 6) == 0)
+        return open_route(loading, name + 6);
+    if (strcmp(name, "route") == 0)
+        return err_set(loading->err, ERR_CONFIG, "a route is [route.TYPE], TYPE being the type of its events");
     for (size_t i = 0; i < config_option_count; i++) {
         size_t distance = config_value_distance(config_options[i].section, name);
         if (distance < least) {

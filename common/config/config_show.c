@@ -7,9 +7,8 @@
 #include "common/config/config_table.h"
 #include "common/config/config_value.h"
 
-static void write_value(const struct config *config, const struct config_option *option, FILE *out)
+static void write_value(const void *place, const struct config_option *option, FILE *out)
 {
-    const void *place = config_place_of(config, option);
     char text[CONFIG_VALUE_SIZE];
     struct buf masked;
 
@@ -18,6 +17,8 @@ static void write_value(const struct config *config, const struct config_option 
     case OPTION_WORD:
     case OPTION_FILE:
     case OPTION_ADDRESS:
+    case OPTION_FULL_URL:
+    case OPTION_ID_URL:
     case OPTION_URL:
         fputs(*(char *const *)place ? *(char *const *)place : "", out);
         break;
@@ -47,12 +48,11 @@ static void write_value(const struct config *config, const struct config_option 
     }
 }
 
-static bool is_same(const struct config *left, const struct config *right, const struct config_option *option)
+static bool is_same(const void *one, const void *other, const struct config_option *option)
 {
-    const void *one = config_place_of(left, option), *other = config_place_of(right, option);
     if (option->type == OPTION_BOOL)
         return *(const bool *)one == *(const bool *)other;
-    if (option->type > OPTION_URL)
+    if (!config_is_text(option))
         return *(const int64_t *)one == *(const int64_t *)other;
     const char *text = *(char *const *)one, *other_text = *(char *const *)other;
     return text && other_text ? strcmp(text, other_text) == 0 : text == other_text;
@@ -69,19 +69,56 @@ bool config_is_set(const struct config *config, const char *name)
     return false;
 }
 
+static void compare_route(const struct config_route *left, const struct config_route *right,
+                          void (*on_difference)(void *context, const char *name), void *context)
+{
+    char name[CONFIG_NAME_SIZE];
+    for (size_t i = 0; i < config_route_option_count; i++) {
+        const struct config_option *option = &config_route_options[i];
+        if (is_same(config_route_place_of(left, option), config_route_place_of(right, option), option))
+            continue;
+        config_route_option_name(left->type, option, name);
+        on_difference(context, name);
+    }
+}
+
+/* Both are ordered by type. A route that only one of them has is named as a whole. */
+static void compare_routes(const struct config *left, const struct config *right,
+                           void (*on_difference)(void *context, const char *name), void *context)
+{
+    int i = 0, j = 0;
+    while (i < left->route_count || j < right->route_count) {
+        char name[CONFIG_NAME_SIZE];
+        int order = i == left->route_count    ? 1
+                    : j == right->route_count ? -1
+                                              : strcmp(left->routes[i].type, right->routes[j].type);
+        if (order == 0) {
+            compare_route(&left->routes[i++], &right->routes[j++], on_difference, context);
+            continue;
+        }
+        snprintf(name, sizeof(name), "route.%s", order < 0 ? left->routes[i++].type : right->routes[j++].type);
+        on_difference(context, name);
+    }
+}
+
 void config_compare(const struct config *left, const struct config *right, enum config_program program,
                     void (*on_difference)(void *context, const char *name), void *context)
 {
     char name[CONFIG_NAME_SIZE];
     for (size_t i = 0; i < config_option_count; i++) {
-        if (!(config_options[i].programs & (int)program) || is_same(left, right, &config_options[i]))
+        const struct config_option *option = &config_options[i];
+        if (!(option->programs & (int)program) ||
+            is_same(config_place_of(left, option), config_place_of(right, option), option))
             continue;
-        config_option_name(&config_options[i], name);
+        config_option_name(option, name);
         on_difference(context, name);
     }
+    if (program & CONFIG_WORKER)
+        compare_routes(left, right, on_difference, context);
 }
 
-void config_show(const struct config *config, FILE *out)
+static void write_line(const struct config *config, const char *name, const void *place,
+                       const struct config_option *option, enum config_origin origin, int line, FILE *out)
 {
     static const char *const origins[] = {
         [ORIGIN_DEFAULT] = "default", [ORIGIN_PROFILE] = "default of profile",
@@ -89,25 +126,50 @@ void config_show(const struct config *config, FILE *out)
         [ORIGIN_FLAG] = "flag",       [ORIGIN_CREDENTIAL] = "credential",
     };
 
-    for (size_t i = 0; i < config_option_count; i++) {
-        enum config_origin origin = config->origins->of[i];
-        fprintf(out, "%s.%s = ", config_options[i].section, config_options[i].key);
-        write_value(config, &config_options[i], out);
-        fprintf(out, "  # %s", origins[origin]);
-        if (origin == ORIGIN_FILE)
-            fprintf(out, " %s:%d", config->origins->path, config->origins->lines[i]);
-        if (origin == ORIGIN_PROFILE)
-            fprintf(out, " %s", config->issuer.profile);
-        fputc('\n', out);
+    fprintf(out, "%s = ", name);
+    write_value(place, option, out);
+    fprintf(out, "  # %s", origins[origin]);
+    if (origin == ORIGIN_FILE)
+        fprintf(out, " %s:%d", config->origins->path, line);
+    if (origin == ORIGIN_PROFILE)
+        fprintf(out, " %s", config->issuer.profile);
+    fputc('\n', out);
+}
+
+static void show_route(const struct config *config, int index, FILE *out)
+{
+    const struct config_route *route = &config->routes[index];
+    const struct config_route_origins *origins = &config->origins->routes[index];
+    char name[CONFIG_NAME_SIZE];
+
+    for (size_t i = 0; i < config_route_option_count; i++) {
+        const struct config_option *option = &config_route_options[i];
+        config_route_option_name(route->type, option, name);
+        write_line(config, name, config_route_place_of(route, option), option, origins->of[i], origins->lines[i], out);
     }
+}
+
+void config_show(const struct config *config, FILE *out)
+{
+    char name[CONFIG_NAME_SIZE];
+
+    for (size_t i = 0; i < config_option_count; i++) {
+        const struct config_option *option = &config_options[i];
+        config_option_name(option, name);
+        write_line(config, name, config_place_of(config, option), option, config->origins->of[i],
+                   config->origins->lines[i], out);
+    }
+    for (int i = 0; i < config->route_count; i++)
+        show_route(config, i, out);
 }
 
 static void write_type(const struct config_option *option, FILE *out)
 {
     static const char *const types[] = {
         [OPTION_TEXT] = "TEXT",         [OPTION_CONNINFO] = "CONNINFO", [OPTION_FILE] = "FILE",
-        [OPTION_ADDRESS] = "HOST:PORT", [OPTION_URL] = "URL",           [OPTION_INTEGER] = "NUMBER",
-        [OPTION_DURATION] = "DURATION", [OPTION_SIZE] = "SIZE",         [OPTION_BOOL] = "true|false",
+        [OPTION_ADDRESS] = "HOST:PORT", [OPTION_FULL_URL] = "URL",      [OPTION_ID_URL] = "URL",
+        [OPTION_URL] = "URL",           [OPTION_INTEGER] = "NUMBER",    [OPTION_DURATION] = "DURATION",
+        [OPTION_SIZE] = "SIZE",         [OPTION_BOOL] = "true|false",
     };
 
     if (!option->words) {
@@ -160,6 +222,35 @@ static void write_default(const struct config_option *option, FILE *out)
     fputc('.', out);
 }
 
+/* The option, its type and what it is for: two lines, which install/programs.py reads. */
+static void write_help(const struct config_option *option, const char *section, const char *credential, FILE *out)
+{
+    fprintf(out, "  --%s.%s=", section, option->key);
+    write_type(option, out);
+    fprintf(out, "\n        %s", option->help);
+    write_range(option, out);
+    if (credential)
+        fprintf(out, " Credential of systemd: %s.", credential);
+    write_default(option, out);
+    fputc('\n', out);
+}
+
+static void write_routes_help(FILE *out)
+{
+    fprintf(out,
+            "\nRoutes: how events of other types than CARD_ISSUE are delivered over HTTP. Each has a section "
+            "[route.TYPE], at most\n%d; TYPE is the event_type of its events. In the environment its options are "
+            "ISSUING_ROUTE_TYPE_KEY.\n",
+            CONFIG_ROUTES_MAX);
+    for (size_t i = 0; i < config_route_option_count; i++) {
+        char credential[CONFIG_NAME_SIZE];
+        const struct config_option *option = &config_route_options[i];
+        snprintf(credential, sizeof(credential), "route_<type in small letters>_%s",
+                 option->credential ? option->credential : "");
+        write_help(option, "route.TYPE", option->credential ? credential : NULL, out);
+    }
+}
+
 void config_help(enum config_program program, FILE *out)
 {
     fputs("  --config=FILE\n        The configuration file. Default: " CONFIG_DEFAULT_PATH ", which may be absent.\n"
@@ -168,21 +259,13 @@ void config_help(enum config_program program, FILE *out)
           "  --version\n        Print the version and end.\n"
           "  -h, --help\n        Print this and end.\n",
           out);
-    for (size_t i = 0; i < config_option_count; i++) {
-        const struct config_option *option = &config_options[i];
-        if (!(option->programs & (int)program))
-            continue;
-        fprintf(out, "  --%s.%s=", option->section, option->key);
-        write_type(option, out);
-        fprintf(out, "\n        %s", option->help);
-        write_range(option, out);
-        if (option->credential)
-            fprintf(out, " Credential of systemd: %s.", option->credential);
-        write_default(option, out);
-        fputc('\n', out);
-    }
+    for (size_t i = 0; i < config_option_count; i++)
+        if (config_options[i].programs & (int)program)
+            write_help(&config_options[i], config_options[i].section, config_options[i].credential, out);
     fputs("Each --section.key is also ISSUING_SECTION_KEY in the environment and `key = value` under [section] in the "
           "file.\n"
           "Durations have a unit: ms, s, m, h, d.\n",
           out);
+    if (program & CONFIG_WORKER)
+        write_routes_help(out);
 }

@@ -231,6 +231,11 @@ const char *config_default_of(const struct config_option *option)
     return option->by_profile ? option->by_profile[0] : option->default_text;
 }
 
+bool config_is_text(const struct config_option *option)
+{
+    return option->type <= OPTION_URL;
+}
+
 void *config_place_of(const struct config *config, const struct config_option *option)
 {
     return (char *)(uintptr_t)config + option->offset;

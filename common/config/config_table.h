@@ -6,8 +6,9 @@
 #include "common/config/config.h"
 
 #define CONFIG_OPTIONS_MAX 64 /* at least the number of rows; the compiler checks it */
-#define CONFIG_NAME_SIZE 96
+#define CONFIG_NAME_SIZE 128
 #define CONFIG_VALUE_MAX 4096 /* bytes of one value */
+#define CONFIG_ROUTE_OPTIONS_MAX 16
 
 enum config_type {
     OPTION_TEXT,
@@ -15,7 +16,9 @@ enum config_type {
     OPTION_CONNINFO, /* may hold a password: never shown as it is */
     OPTION_FILE,
     OPTION_ADDRESS,
-    OPTION_URL,
+    OPTION_FULL_URL, /* of one resource, kept as it is written */
+    OPTION_ID_URL,   /* the same with {id} in its path, once */
+    OPTION_URL,      /* the last one of the texts */
     OPTION_INTEGER,
     OPTION_DURATION,
     OPTION_SIZE,
@@ -32,14 +35,14 @@ struct config_synonym {
 struct config_option {
     const char *section, *key;
     enum config_type type;
-    size_t offset;                 /* into struct config */
+    size_t offset;                 /* into struct config; an option of a route: into struct config_route */
     const char *default_text;      /* as a person would write it; NULL = unset */
     const char *const *by_profile; /* the defaults in the order of config_profiles, in place of one for all */
     const char *note;              /* --help shows it as the default, where that is not a text */
     int64_t min, max;              /* numbers, durations (ms), sizes (bytes) */
     const char *const *words;      /* OPTION_WORD; OPTION_CHOICE: the value is the index. NULL ends the list */
     struct config_synonym synonym;
-    const char *credential; /* its name under $CREDENTIALS_DIRECTORY */
+    const char *credential; /* its name under $CREDENTIALS_DIRECTORY; an option of a route: what its name ends in */
     int programs;           /* that have it: a set of enum config_program */
     const char *help;
 };
@@ -57,10 +60,17 @@ enum config_origin {
     ORIGIN_CREDENTIAL,
 };
 
+struct config_route_origins {
+    enum config_origin of[CONFIG_ROUTE_OPTIONS_MAX];
+    int lines[CONFIG_ROUTE_OPTIONS_MAX];
+    int section_line; /* 0 = the file does not have the route */
+};
+
 struct config_origins {
     char *path; /* of the file that was read; owned */
     enum config_origin of[CONFIG_OPTIONS_MAX];
     int lines[CONFIG_OPTIONS_MAX]; /* in the file; 0 = not in it */
+    struct config_route_origins routes[CONFIG_ROUTES_MAX]; /* by the index of config->routes */
 };
 
 /* "section.key" and "ISSUING_SECTION_KEY". */
@@ -74,5 +84,18 @@ size_t config_find_option(const char *name, void (*name_of)(const struct config_
 const char *config_default_of(const struct config_option *option);
 /* Where the option's value is: a char *, int64_t or bool, depending on its type. */
 void *config_place_of(const struct config *config, const struct config_option *option);
+bool config_is_text(const struct config_option *option);
+
+/* ---- the options of a route (config_routes.c) ---- */
+
+extern const struct config_option config_route_options[]; /* their section is "route" */
+extern const size_t config_route_option_count;
+
+/* "route.TYPE.key", "ISSUING_ROUTE_TYPE_KEY" and "route_type_credential". */
+void config_route_option_name(const char *type, const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
+void config_route_variable_name(const char *type, const struct config_option *option, char ret_name[CONFIG_NAME_SIZE]);
+void config_route_credential_name(const char *type, const struct config_option *option,
+                                  char ret_name[CONFIG_NAME_SIZE]);
+void *config_route_place_of(const struct config_route *route, const struct config_option *option);
 
 #endif

@@ -224,6 +224,50 @@ bool config_value_url(const char *text, char **ret_url, struct err *err)
     return true;
 }
 
+bool config_value_full_url(const char *text, char **ret_url, struct err *err)
+{
+    char *checked = NULL, *copy;
+    size_t size = strlen(text) + sizeof("/");
+
+    if (!config_value_url(text, &checked, err))
+        return false;
+    free(checked);
+    copy = malloc(size);
+    if (!copy)
+        return err_set(err, ERR_MEMORY, "no memory for an option");
+    snprintf(copy, size, "%s%s", text, strchr(text + scheme_length(text), '/') ? "" : "/");
+    *ret_url = copy;
+    return true;
+}
+
+bool config_value_id_url(const char *text, char **ret_url, struct err *err)
+{
+    static const char id[] = "{id}";
+    const char *place = strstr(text, id), *path = strchr(text + scheme_length(text), '/');
+    size_t before, length = strlen(text);
+    char *copy, *checked = NULL;
+    bool good;
+
+    if (!place || strstr(place + 1, id))
+        return err_set(err, ERR_CONFIG, "{id}, the place of the event's id, must be in it exactly once");
+    if (scheme_length(text) > 0 && (!path || path > place))
+        return err_set(err, ERR_CONFIG, "{id} must be in its path");
+    before = (size_t)(place - text);
+    copy = strdup(text);
+    if (!copy)
+        return err_set(err, ERR_MEMORY, "no memory for an option");
+    memmove(copy + before, place + sizeof(id) - 1, length - before - (sizeof(id) - 1) + 1);
+    good = config_value_url(copy, &checked, err);
+    free(checked);
+    if (good)
+        memcpy(copy, text, length + 1);
+    else
+        free(copy);
+    if (good)
+        *ret_url = copy;
+    return good;
+}
+
 bool config_value_url_is_https(const char *url)
 {
     return scheme_length(url) == 8;

@@ -31,6 +31,10 @@ must_check bool config_value_address(const char *text, char ret_host[CONFIG_HOST
 /* http:// or https://, host, port, path; no credentials, query or fragment. Trailing slashes are removed. The caller
  * frees the result. */
 must_check bool config_value_url(const char *text, char **ret_url, struct err *err);
+/* The same, but kept as it is written, so that a slash at its end stays; without a path it gets "/". */
+must_check bool config_value_full_url(const char *text, char **ret_url, struct err *err);
+/* The same with "{id}" in its path, once. */
+must_check bool config_value_id_url(const char *text, char **ret_url, struct err *err);
 /* Of a checked URL: whether it is https, and whether its host is 127.0.0.0/8, [::1] or localhost. */
 bool config_value_url_is_https(const char *url);
 bool config_value_url_is_loopback(const char *url);

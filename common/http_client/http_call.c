@@ -52,7 +52,15 @@ void http_call_make(struct http_call *call, const char *method, const char *base
     call->noted_headers = NULL;
     buf_reset(&call->lines);
     buf_reset(&call->body);
+    if (call->body.max > HTTP_CALL_TEXT_MAX) /* the call before was allowed more */
+        call->body.max = HTTP_CALL_TEXT_MAX;
     buf_put_text(&call->lines, base);
+}
+
+void http_call_allow_body(struct http_call *call, size_t body_max)
+{
+    assert(body_max <= HTTP_CALL_BODY_MAX);
+    call->body.max = body_max;
 }
 
 void http_call_url(struct http_call *call, const char *text)

@@ -17,16 +17,17 @@ enum http_result {
 };
 
 #define HTTP_CALL_HEADERS_MAX 16
-#define HTTP_CALL_TEXT_MAX 8192 /* bytes of URL and headers together, and of a body */
+#define HTTP_CALL_TEXT_MAX 8192      /* bytes of URL and headers together, and of a body */
+#define HTTP_CALL_BODY_MAX (64 * 1024) /* of a body for which http_call_allow_body() was called */
 #define HTTP_NOTED_MAX 4        /* answer headers that one call may ask for */
 #define HTTP_NOTED_NAME_MAX 40  /* bytes of such a header's name */
 #define HTTP_NOTED_SIZE 17      /* of its value, with its NUL */
 
 struct http_call {
     /* in; borrowed until on_done. The first two are filled by http_call_make() and the functions below it. */
-    const char *method; /* "GET", "POST", "PATCH" or "DELETE" */
+    const char *method; /* "GET", "POST", "PUT", "PATCH" or "DELETE" */
     struct buf lines;   /* the URL, then each header as "Name: value", with a NUL between them */
-    struct buf body;    /* of a POST or PATCH, may be empty; the others have none */
+    struct buf body;    /* of a POST, PUT or PATCH, may be empty; the others have none */
     /* A further header line that must not be copied around ("Authorization: Bearer ..."), or NULL. */
     const char *secret_header;
     int64_t timeout_ms;                     /* for the whole call, connecting included */
@@ -70,9 +71,11 @@ void http_call_forget(struct http_call *call);
 /* ---- making a request ---- */
 
 /* Starts a new request, and its URL with `base`. The rest of the URL follows, then the headers; the body is written
- * into `body` at any time. All of it is freed when the call ends. It may be sent again and notes no headers, until the
- * caller says otherwise. */
+ * into `body` at any time. All of it is freed when the call ends. It may be sent again, notes no headers and has a body
+ * of at most HTTP_CALL_TEXT_MAX bytes, until the caller says otherwise. */
 void http_call_make(struct http_call *call, const char *method, const char *base);
+/* The body of this request may have body_max bytes, at most HTTP_CALL_BODY_MAX. */
+void http_call_allow_body(struct http_call *call, size_t body_max);
 /* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment().
  * Precondition: no header yet. */
 void http_call_url(struct http_call *call, const char *text);

@@ -19,5 +19,13 @@ void route_signer_free(struct route_signer *signer);
 /* The value of webhook-signature. timestamp_s: Unix time. False: the digest failed. */
 must_check bool route_sign(const struct route_signer *signer, const char *id, int64_t timestamp_s, struct slice body,
                            char ret_signature[ROUTE_SIGNATURE_SIZE]);
+/* Overwrites with '*' what a peer's words repeat of the secrets. NULL is accepted. */
+void route_signer_hide(const struct route_signer *signer, char *text);
+/* Whether one of the secrets is in the text. NULL has none. */
+bool route_signer_is_in(const struct route_signer *signer, struct slice text);
+/* Overwrites with '*' what a peer's words repeat of the secrets. NULL is accepted. */
+void route_signer_hide(const struct route_signer *signer, char *text);
+/* Whether one of the secrets is in the text. NULL has none. */
+bool route_signer_is_in(const struct route_signer *signer, struct slice text);
 
 #endif

@@ -118,5 +118,8 @@ bool http_pooled_conn_write_more(struct http_pooled_conn *conn)
     if (count < 0)
         return false;
     buf_consume(&conn->unsent, (size_t)count); /* also overwrites what was sent */
-    return conn->unsent.length > 0 || watch(conn, false);
+    if (conn->unsent.length > 0)
+        return true;
+    buf_done(&conn->unsent); /* a pool of idle connections needs no memory of large bodies */
+    return watch(conn, false);
 }

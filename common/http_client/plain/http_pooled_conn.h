@@ -6,7 +6,8 @@
 #include "common/http_client/plain/http_answer.h"
 #include "common/http_client/plain/http_plain.h"
 
-#define HTTP_REQUEST_MAX (2 * HTTP_CALL_TEXT_MAX + 72 * 1024) /* a credential may have 64 KiB */
+/* A credential may have 64 KiB. */
+#define HTTP_REQUEST_MAX (HTTP_CALL_TEXT_MAX + HTTP_CALL_BODY_MAX + 72 * 1024)
 
 struct http_pooled_conn {
     uv_poll_t poll;

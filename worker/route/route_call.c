@@ -1,0 +1,171 @@
+/* See route_call.h. */
+#include "worker/route/route_call.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/json/json_strict.h"
+#include "common/json/json_text.h"
+
+#define ID_PLACE "{id}" /* in lookup_url; common/config has checked that it stands there once */
+
+const struct outcome_peer outcome_route = {
+    .http_prefix = "route_http_",
+    .refused = "route_refused",
+    .unreachable = OUTBOX_CAUSE_ROUTE_UNREACHABLE,
+    .no_answer = OUTBOX_CAUSE_ROUTE_NO_ANSWER,
+    .unreadable = OUTBOX_CAUSE_ROUTE_UNREADABLE,
+};
+
+/* ---- the delivery ---- */
+
+/* The value of an attribute as CloudEvents' binding to HTTP writes it into a header (version 1.0.2, 3.1.3.2): each byte
+ * outside the printable ASCII characters, the blank, the quote and the percent sign as %XX. */
+static void put_attribute(struct http_call *call, const char *name, const char *value)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    http_call_header(call, name, "");
+    for (; *value; value++) {
+        unsigned char byte = (unsigned char)*value;
+        if (byte > ' ' && byte <= '~' && byte != '"' && byte != '%') {
+            buf_put_byte(&call->lines, (char)byte);
+        } else {
+            const char escaped[3] = {'%', hex[byte >> 4], hex[byte & 15]};
+            buf_put(&call->lines, escaped, sizeof(escaped));
+        }
+    }
+}
+
+/* RFC 3339 in UTC, with milliseconds: what the clock writes, less three digits. */
+static void put_time(struct http_call *call, int64_t created_ms)
+{
+    enum { MS_LENGTH = sizeof("2026-11-20T10:39:57.123") - 1 };
+    char text[CLOCK_RFC3339_SIZE];
+    int64_t created_us;
+    if (__builtin_mul_overflow(created_ms, INT64_C(1000), &created_us))
+        created_us = created_ms < 0 ? INT64_MIN : INT64_MAX;
+    clock_format(created_us, text);
+    memcpy(text + MS_LENGTH, "Z", sizeof("Z"));
+    put_attribute(call, "ce-time", text);
+}
+
+static bool put_signature(struct http_call *call, const struct route_signer *signer, const char *id, int64_t now_ms,
+                          struct slice body)
+{
+    char timestamp[24], signature[ROUTE_SIGNATURE_SIZE];
+    int64_t now_s = now_ms / 1000;
+    if (!signer || !route_sign(signer, id, now_s, body, signature))
+        return false;
+    snprintf(timestamp, sizeof(timestamp), "%" PRId64, now_s);
+    http_call_header(call, "webhook-id", id);
+    http_call_header(call, "webhook-timestamp", timestamp);
+    http_call_header(call, "webhook-signature", signature);
+    return true;
+}
+
+bool route_build_deliver(const struct route *route, const struct route_event *event, int64_t now_ms,
+                         struct http_call *call)
+{
+    char id[UUID_TEXT_SIZE];
+    uuid_format(&event->event_id, id);
+    http_call_make(call, route->config->method, route->config->url);
+    http_call_allow_body(call, ROUTE_PAYLOAD_MAX);
+    http_call_header(call, "Content-Type", "application/json");
+    http_call_header(call, "Idempotency-Key", id);
+    http_call_header(call, "ce-specversion", "1.0");
+    http_call_header(call, "ce-id", id);
+    http_call_header(call, "ce-type", route->config->type);
+    http_call_header(call, "ce-source", "issuing");
+    put_time(call, event->created_ms);
+    put_attribute(call, "ce-subject", event->user_id);
+    if (event->traceparent[0])
+        http_call_header(call, "traceparent", event->traceparent);
+    buf_put(&call->body, event->payload.bytes, event->payload.length);
+    /* Never unsigned where a secret is configured. */
+    if (route->config->sign_secret_file && !put_signature(call, route->signer, id, now_ms, event->payload))
+        call->lines.failed = true; /* so that it cannot be started either */
+    return http_call_is_made(call);
+}
+
+void route_read_deliver(const struct http_call *call, struct outcome *ret_outcome)
+{
+    if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 299)
+        outcome_executed(ret_outcome);
+    else
+        (void)outcome_of_call(call, &outcome_route, false, ret_outcome); /* false only for 200 and 201 */
+}
+
+/* ---- the kept result ---- */
+
+/* The digits that the exponents of a checked JSON text stand for. PostgreSQL writes a number of jsonb without an
+ * exponent: 1e300 becomes 300 bytes longer. */
+static size_t exponents_of(const char *text, size_t length)
+{
+    size_t digits = 0;
+    bool is_string = false;
+    for (size_t i = 0; i < length; i++) {
+        if (is_string && text[i] == '\\') {
+            i++;
+        } else if (text[i] == '"') {
+            is_string = !is_string;
+        } else if (!is_string && (text[i] | 0x20) == 'e' && i > 0 && json_text_is_digit((unsigned char)text[i - 1])) {
+            size_t power = 0;
+            if (text[i + 1] == '+' || text[i + 1] == '-') /* a digit follows: the text was checked */
+                i++;
+            while (i + 1 < length && json_text_is_digit((unsigned char)text[i + 1]) && power <= ROUTE_RESULT_MAX)
+                power = power * 10 + (size_t)(text[++i] - '0');
+            digits += power;
+        }
+    }
+    return digits;
+}
+
+struct slice route_read_result(const struct http_call *call, const struct route *route)
+{
+    const struct slice none = {.bytes = "", .length = 0}, answer = buf_slice(&call->answer);
+    if (!route->config->keep_result || call->result != HTTP_ANSWERED || call->status < 200 || call->status > 299)
+        return none;
+    if (answer.length == 0 || answer.length > ROUTE_RESULT_MAX ||
+        !json_strict_check(answer.bytes, answer.length, NULL) ||
+        answer.length + exponents_of(answer.bytes, answer.length) > ROUTE_RESULT_MAX)
+        return none;
+    /* A peer that repeats what is secret must not get it into the database. */
+    bool is_secret = credential_is_in(route->peer.credential, answer) || route_signer_is_in(route->signer, answer);
+    return is_secret ? none : answer;
+}
+
+/* ---- the look-up ---- */
+
+bool route_build_lookup(const struct route *route, const struct route_event *event, struct http_call *call)
+{
+    const char *url = route->config->lookup_url, *place = strstr(url, ID_PLACE);
+    char id[UUID_TEXT_SIZE];
+    assert(place);
+    uuid_format(&event->event_id, id);
+    http_call_make(call, "GET", "");
+    buf_put(&call->lines, url, (size_t)(place - url));
+    http_call_url(call, id);
+    http_call_url(call, place + sizeof(ID_PLACE) - 1);
+    if (event->traceparent[0])
+        http_call_header(call, "traceparent", event->traceparent);
+    return http_call_is_made(call);
+}
+
+/* A refusal of the look-up says nothing about the delivery. */
+void route_read_lookup(const struct http_call *call, bool *ret_was_executed, struct outcome *ret_outcome)
+{
+    if (outcome_of_call(call, &outcome_route, true, ret_outcome)) {
+        if (ret_outcome->kind == OUTCOME_REFUSED) {
+            ret_outcome->kind = OUTCOME_UNKNOWN;
+            ret_outcome->advice = ADVICE_RETRY;
+        }
+    } else if (call->status == 201) {
+        outcome_unreadable(&outcome_route, "the look-up was answered with 201", ret_outcome);
+    } else {
+        *ret_was_executed = call->status == 200;
+        outcome_executed(ret_outcome);
+    }
+}
