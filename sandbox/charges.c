@@ -13,7 +13,7 @@ struct charges {
     struct store_rows rows;
     struct store_index by_key;
     uint64_t executions, calls;
-    uint32_t executed_twice;
+    int64_t executed_twice;
 };
 
 static uint32_t hash_of(struct slice key)
@@ -132,6 +132,14 @@ enum ledger_result charges_execute(struct charges *charges, struct charge *charg
     charges->executions++;
     charges->executed_twice += charge->executions == 2;
     return LEDGER_MADE;
+}
+
+void charges_restore(struct charges *charges, struct charge *charge, uint32_t executions, int64_t now_ms)
+{
+    charges->executions += executions - charge->executions;
+    charges->executed_twice += (executions > 1) - (charge->executions > 1);
+    charge->executions = executions;
+    charge->executed_ms = now_ms;
 }
 
 void charges_begin_work(struct charges *charges, struct charge *charge, uint64_t fingerprint, int64_t now_ms)

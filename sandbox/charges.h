@@ -54,6 +54,9 @@ must_check bool charges_is_known(const struct charges *charges, const struct cha
 must_check bool charges_keep(struct charges *charges, struct charge *charge, uint64_t fingerprint, int status,
                              struct slice body, int64_t now_ms);
 
+/* For charges_file.c: so many executions happened before this process began. */
+void charges_restore(struct charges *charges, struct charge *charge, uint32_t executions, int64_t now_ms);
+
 /* Which charges a report shows. */
 struct charges_range {
     const char *key, *user_id; /* NULL = any */

@@ -13,6 +13,7 @@
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
 #include "sandbox/charges.h"
+#include "sandbox/charges_file.h"
 #include "sandbox/core.h"
 #include "sandbox/delivery.h"
 #include "sandbox/dialect.h"
@@ -266,8 +267,9 @@ static void show_calls(struct sandbox *sandbox, struct http_request *request)
 static void reset(struct sandbox *sandbox, struct http_request *request)
 {
     postponed_drop(sandbox);
-    if (!ledger_reset(sandbox->ledger) || !charges_reset(sandbox->charges) || !hooks_reset(sandbox->hooks)) {
-        answer_error(request, 500, "out_of_memory", "the sandbox has no memory left");
+    if (!ledger_reset(sandbox->ledger) || !charges_reset(sandbox->charges) ||
+        !charges_file_reset(sandbox->charges_file) || !hooks_reset(sandbox->hooks)) {
+        answer_error(request, 500, "not_reset", "the sandbox has no memory left, or its file cannot be written");
         return;
     }
     calls_clear(sandbox->calls);

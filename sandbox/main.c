@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/base/sd.h"
 #include "common/config/config_value.h"
+#include "sandbox/charges_file.h"
 #include "sandbox/control.h"
 #include "sandbox/core.h"
 #include "sandbox/delivery.h"
@@ -153,6 +154,9 @@ static must_check bool start(struct program *program, const struct options *opti
     if (options->core_credential_file && !secret_load(&sandbox->core_credential, options->core_credential_file, err))
         return false;
     if (options->route_credential_file && !secret_load(&sandbox->route_credential, options->route_credential_file, err))
+        return false;
+    if (options->charges_file && !charges_file_open(options->charges_file, sandbox->charges, sandbox_now_ms(sandbox),
+                                                    &sandbox->charges_file, err))
         return false;
     return open_listeners(program, options, err) &&
            (!options->ports_file || write_ports(sandbox, options->ports_file, err));

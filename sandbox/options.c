@@ -42,6 +42,8 @@ static const struct option_row {
      "the same for what routes call, as Bearer"},
     {"--route-key-lifetime", AT(route_key_lifetime_ms), OPTION_DURATION, false, "24h", "TIME",
      "how long the payment service knows a key"},
+    {"--charges-file", AT(charges_file), OPTION_TEXT, false, NULL, "FILE",
+     "where the payment service keeps its charges, so that it knows them after a crash"},
     {"--latency-ms", AT(latency_ms), OPTION_NUMBER, false, "0", "N", "before every answer but those of control"},
     {"--quiet", AT(quiet), OPTION_SWITCH, false, NULL, NULL, "log only what goes wrong"},
     {"--user", AT(user), OPTION_TEXT, true, NULL, "ID", "required: who the token is for"},

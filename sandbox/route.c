@@ -16,6 +16,7 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
+#include "sandbox/charges_file.h"
 #include "sandbox/dialect.h"
 #include "sandbox/hooks.h"
 #include "sandbox/postponed.h"
@@ -98,6 +99,14 @@ static void write_charge(struct sandbox *sandbox, const struct charge *charge, s
     json_close_object(&writer);
 }
 
+/* The answer in sandbox->body. */
+static must_check bool keep(struct sandbox *sandbox, struct charge *charge, uint64_t fingerprint, int status)
+{
+    return charges_keep(sandbox->charges, charge, fingerprint, status, buf_slice(&sandbox->body),
+                        sandbox_now_ms(sandbox)) &&
+           charges_file_add(sandbox->charges_file, charge);
+}
+
 static void replay(struct sandbox *sandbox, const struct charge *charge, struct sandbox_answer *answer)
 {
     answer->status = charge->status;
@@ -124,10 +133,9 @@ static enum ledger_result execute(struct sandbox *sandbox, struct charge *charge
         ledger_add(sandbox->ledger, LEDGER_COUNT_ROUTE_CHARGED);
         answer->status = 201;
         write_charge(sandbox, charge, order->body);
-        if (!sandbox->body.failed && charges_keep(sandbox->charges, charge, order->fingerprint, answer->status,
-                                                  buf_slice(&sandbox->body), now_ms))
+        if (!sandbox->body.failed && keep(sandbox, charge, order->fingerprint, answer->status))
             return result;
-        sandbox_write_error(sandbox, answer, 500, "out_of_memory", "the sandbox has no memory for the answer");
+        sandbox_write_error(sandbox, answer, 500, "not_kept", "the sandbox could not keep the answer");
         return LEDGER_FULL;
     case LEDGER_SAME:
         replay(sandbox, charge, answer);
@@ -199,18 +207,15 @@ enum ledger_result route_charge_late(struct sandbox *sandbox, const struct charg
     if (charges_is_known(sandbox->charges, charge, now_ms) && charge->status)
         return LEDGER_SAME;
     sandbox_write_error(sandbox, &answer, REFUSED_STATUS, late_code, "a scripted fault");
-    return charges_keep(sandbox->charges, charge, order->fingerprint, answer.status, buf_slice(&sandbox->body), now_ms)
-               ? LEDGER_REFUSED
-               : LEDGER_FULL;
+    return keep(sandbox, charge, order->fingerprint, answer.status) ? LEDGER_REFUSED : LEDGER_FULL;
 }
 
 void route_store(struct sandbox_call *call)
 {
     struct sandbox *sandbox = call->sandbox;
     struct charge *charge = call->key.length ? charges_of(sandbox->charges, call->key, call->user) : NULL;
-    if (call->key.length && (!charge || !charges_keep(sandbox->charges, charge, call->fingerprint, call->answer.status,
-                                                      buf_slice(&sandbox->body), sandbox_now_ms(sandbox))))
-        sandbox_call_refuse(call, 500, "out_of_memory", "the sandbox has no memory left");
+    if (call->key.length && (!charge || !keep(sandbox, charge, call->fingerprint, call->answer.status)))
+        sandbox_call_refuse(call, 500, "not_kept", "the sandbox could not keep the answer");
 }
 
 static must_check bool was_charged(const struct sandbox_call *call, const struct charge *charge)

@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "sandbox/charges.h"
+#include "sandbox/charges_file.h"
 #include "sandbox/dialect.h"
 #include "sandbox/holders.h"
 #include "sandbox/hooks.h"
@@ -36,6 +37,7 @@ void sandbox_done(struct sandbox *sandbox)
     ledger_free(sandbox->ledger);
     holders_free(sandbox->holders);
     charges_free(sandbox->charges);
+    charges_file_close(sandbox->charges_file);
     hooks_free(sandbox->hooks);
     calls_free(sandbox->calls);
     faults_done(&sandbox->faults);

@@ -18,6 +18,7 @@ struct listener;
 struct dialect;
 struct holders;
 struct charges;
+struct charges_file;
 struct hooks;
 
 /* The first ones are those of the targets, in their order. */
@@ -35,6 +36,7 @@ struct sandbox {
     struct ledger *ledger;
     struct holders *holders;
     struct charges *charges;
+    struct charges_file *charges_file; /* NULL = none */
     struct hooks *hooks;
     struct calls *calls;
     struct faults faults;

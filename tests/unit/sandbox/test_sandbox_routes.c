@@ -3,11 +3,14 @@
  * a delivery, makes a wrong worker look right. */
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "sandbox/charges.h"
+#include "sandbox/charges_file.h"
 #include "sandbox/hooks.h"
 #include "tests/unit/suite.h"
 
@@ -159,6 +162,63 @@ START_TEST(a_kept_refusal_is_no_execution)
 }
 END_TEST
 
+static void open_file(const char *path, struct charges_file **ret_file)
+{
+    struct err err = {0};
+    ck_assert_msg(charges_file_open(path, charges, 0, ret_file, &err), "%s", err.message);
+}
+
+START_TEST(charges_are_known_after_a_crash_in_the_middle_of_a_line)
+{
+    char path[] = "/tmp/charges-XXXXXX";
+    int descriptor = mkstemp(path);
+    ck_assert_int_ge(descriptor, 0);
+    struct charges_file *file;
+    open_file(path, &file);
+    ck_assert_int_eq(call("k", UINT64_MAX, false, 0), LEDGER_MADE);
+    ck_assert(charges_file_add(file, charge_of("k")));
+    ck_assert_int_eq(call("\"other\n", 5, false, 0), LEDGER_MADE);
+    ck_assert(charges_file_add(file, charge_of("\"other\n")));
+    ck_assert_int_eq(call("k", UINT64_MAX, false, LIFETIME_MS), LEDGER_MADE);
+    ck_assert(charges_file_add(file, charge_of("k")));
+    charges_file_close(file);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(lseek(descriptor, 0, SEEK_END) > 0, 1);
+        ck_assert_int_eq(write(descriptor, "{\"key\":\"k", 9), 9); /* never answered */
+        ck_assert(charges_reset(charges));
+        open_file(path, &file);
+        charges_file_close(file);
+        struct json_value report = charges_report(&(struct charges_range){.limit = 10});
+        ck_assert_int_eq(number(report, "keys"), 2);
+        ck_assert_int_eq(number(report, "executions"), 3);
+        ck_assert_int_eq(number(report, "executed_twice"), 1);
+    }
+    ck_assert_int_eq(call("k", UINT64_MAX, false, 1), LEDGER_SAME);
+    ck_assert_int_eq(call("k", 5, false, 1), LEDGER_MISMATCH);
+    open_file(path, &file);
+    ck_assert(charges_file_reset(file));
+    charges_file_close(file);
+    ck_assert_int_eq(lseek(descriptor, 0, SEEK_END), 0);
+    close(descriptor);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(a_file_that_is_no_list_of_charges_is_refused)
+{
+    char path[] = "/tmp/charges-XXXXXX";
+    int descriptor = mkstemp(path);
+    struct charges_file *file;
+    struct err err = {0};
+    ck_assert_int_eq(write(descriptor, "{}\n", 3), 3);
+    ck_assert(!charges_file_open(path, charges, 0, &file, &err));
+    ck_assert_ptr_nonnull(strstr(err.message, "line 1"));
+    close(descriptor);
+    unlink(path);
+    ck_assert(!charges_file_open("/nonexistent/charges", charges, 0, &file, &err));
+}
+END_TEST
+
 START_TEST(a_report_of_charges_is_chosen_by_key_user_and_range)
 {
     char key[24];
@@ -264,6 +324,8 @@ int main(void)
     tcase_add_test(tcase, a_call_that_comes_after_the_lifetime_of_its_key_charges_a_second_time_and_is_counted);
     tcase_add_test(tcase, while_a_call_is_at_work_only_that_call_may_charge);
     tcase_add_test(tcase, a_kept_refusal_is_no_execution);
+    tcase_add_test(tcase, charges_are_known_after_a_crash_in_the_middle_of_a_line);
+    tcase_add_test(tcase, a_file_that_is_no_list_of_charges_is_refused);
     tcase_add_test(tcase, a_report_of_charges_is_chosen_by_key_user_and_range);
     tcase_add_test(tcase, a_reset_forgets_charges_and_deliveries);
     tcase_add_test(tcase, deliveries_are_counted_by_hook_and_id_in_the_order_of_first_arrivals);
