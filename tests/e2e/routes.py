@@ -266,9 +266,12 @@ def a_bad_route_on_the_command_line_is_exit_2_and_names_it(world):
         done = check(world, empty, word)
         assert_true(done.returncode == 2 and word.split("=")[0].lstrip("-") in done.stderr,
                     "%s: exit %d: %s" % (word, done.returncode, done.stderr.strip()))
-    done = check(world, empty, "--route.PAYMENT_CHARGE.url=http://127.0.0.1:9/",
-                 "--route.PAYMENT_CHARGE.sign_secret_file=/nonexistent")
-    assert_equal(done.returncode, 78, "a file of secrets that is not there: " + done.stderr)
+    for option in ("sign_secret_file", "credential_file"):
+        done = run([BUILD / "issuing-worker", empty, "--database.url=" + world.conninfo("issuing_worker"),
+                    "--issuer.url=http://127.0.0.1:9", "--core.url=http://127.0.0.1:9", "--card.store=never",
+                    "--route.PAYMENT_CHARGE.url=http://127.0.0.1:9/", "--route.PAYMENT_CHARGE.%s=/nonexistent" % option])
+        assert_true(done.returncode == 78 and "/nonexistent" in done.stderr,
+                    "a file that is not there: exit %d: %s" % (done.returncode, done.stderr))
     routes = ["--route.TYPE_%d.url=http://127.0.0.1:9/" % i for i in range(33)]
     assert_equal(check(world, empty, *routes[:32]).returncode, 0, "32 routes")
     assert_true(check(world, empty, *routes).returncode in (2, 78), "33 routes")
