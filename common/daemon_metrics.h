@@ -22,6 +22,8 @@
     X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE, "0 closed, 1 half-open, 2 open.", NULL, "target")          \
     X(TARGET_PAUSED, "issuing_target_paused", METRIC_GAUGE, "1 while an operator has paused the target.", NULL,        \
       "target")                                                                                                        \
+    X(STATISTICS_LAG, "issuing_statistics_lag_seconds", METRIC_GAUGE,                                                  \
+      "Age of the oldest end that outbox_statistics does not have yet.", NULL, NULL)                                   \
     X(GAUGES_AGE, "issuing_outbox_gauges_age_seconds", METRIC_GAUGE,                                                   \
       "Since the gauges of outbox, workers and targets were all read.", NULL, NULL)                                    \
     X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", NULL,             \

@@ -1,5 +1,5 @@
 /* See outbox_gauges.h. Two questions with a pace of their own, so that a slow count does not delay the other: the events,
- * and the workers with their targets. Each has at most one statement in flight.
+ * and the workers with their targets and the lag of the statistics. Each has at most one statement in flight.
  *
  * The count starts at a bookmark, the oldest due time of what was open at the last count. What is behind the bookmark
  * should not be there, which is what a gauge is for: it is counted now and then, and the figure stays in between. */
@@ -224,6 +224,7 @@ static void show_targets(struct outbox_gauges *gauges, const struct pg_rows *row
     for (int row = 0; row < pg_rows_count(rows); row++) {
         if (pg_is_null(rows, row, 0)) {
             set(gauges, DAEMON_METRIC_WORKERS_ALIVE, NULL, (double)pg_int8(rows, row, 1));
+            set(gauges, DAEMON_METRIC_STATISTICS_LAG, NULL, (double)pg_int8(rows, row, 3) / 1e3);
             continue;
         }
         const char *target = pg_bytes(rows, row, 0).bytes;

@@ -28,6 +28,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]), issuing.reveal_number(uuid, text, int8[], int8) TO issuing_api;
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes TO issuing_api;
+        GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.mend_tries(text) TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
@@ -53,6 +54,8 @@ BEGIN
             TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text), issuing.put_issuer_check_back(uuid, uuid),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
+        GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[]) TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
@@ -70,6 +73,8 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.issuer_checks TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, int8, text, text, text, text) TO issuing_operator;
+        GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
@@ -81,6 +86,7 @@ BEGIN
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_viewer;
         GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
+        GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
     END IF;
 END
 $$;

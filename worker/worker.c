@@ -19,6 +19,7 @@
 #include "worker/reconcile.h"
 #include "worker/route/route.h"
 #include "worker/slots.h"
+#include "worker/statistics.h"
 #include "worker/worker_metrics.h"
 #include "worker/writer.h"
 
@@ -34,6 +35,7 @@ struct worker {
     struct writer *writer;
     struct claims *claims;
     struct housekeeping *housekeeping;
+    struct statistics *statistics;
     struct reconcile *reconcile;
     struct issuer_check *issuer_check;
     struct heartbeat *heartbeat;
@@ -94,8 +96,9 @@ static bool is_rest_idle(void *context)
 {
     const struct worker *worker = context;
     return worker->slots.in_flight == 0 && claims_are_idle(worker->claims) &&
-           housekeeping_is_idle(worker->housekeeping) && reconcile_is_idle(worker->reconcile) &&
-           issuer_check_is_idle(worker->issuer_check) && wakeup_is_idle(&worker->final_wakeup);
+           housekeeping_is_idle(worker->housekeeping) && statistics_is_idle(worker->statistics) &&
+           reconcile_is_idle(worker->reconcile) && issuer_check_is_idle(worker->issuer_check) &&
+           wakeup_is_idle(&worker->final_wakeup);
 }
 
 /* ---- files ---- */
@@ -273,6 +276,12 @@ static bool open_housekeeping(struct worker *worker, struct err *err)
     return housekeeping_open(&housekeeping, &worker->housekeeping, err);
 }
 
+static bool open_statistics(struct worker *worker, struct err *err)
+{
+    struct statistics_options statistics = {.loop = worker->options.loop, .pool = worker->options.pool};
+    return statistics_open(&statistics, &worker->statistics, err);
+}
+
 static bool open_reconcile(struct worker *worker, struct err *err)
 {
     struct reconcile_options reconcile = {
@@ -332,8 +341,8 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
         return false;
     if (!wakeup_open(&worker->final_wakeup, options->loop, options->pool, &sql_notify_final, err) ||
         !open_slots(worker, err) || !open_writer(worker, err) || !open_claims(worker, err) ||
-        !open_housekeeping(worker, err) || !open_reconcile(worker, err) || !open_issuer_check(worker, err) ||
-        !open_heartbeat(worker, err))
+        !open_housekeeping(worker, err) || !open_statistics(worker, err) || !open_reconcile(worker, err) ||
+        !open_issuer_check(worker, err) || !open_heartbeat(worker, err))
         return false;
     *ret_worker = worker;
     return true;
@@ -372,6 +381,7 @@ void worker_drain(struct worker *worker)
     worker->flow_env.is_draining = true;
     claims_stop(worker->claims);
     housekeeping_stop(worker->housekeeping);
+    statistics_stop(worker->statistics);
     reconcile_stop(worker->reconcile);
     issuer_check_stop(worker->issuer_check);
     heartbeat_stop(worker->heartbeat); /* idle last */
@@ -396,6 +406,7 @@ void worker_close(struct worker *worker, void (*on_closed)(void *context), void 
     writer_close(worker->writer, closing_part_closed, closing_part(closing));
     claims_close(worker->claims, closing_part_closed, closing_part(closing));
     housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
+    statistics_close(worker->statistics, closing_part_closed, closing_part(closing));
     reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));
     issuer_check_close(worker->issuer_check, closing_part_closed, closing_part(closing));
     heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));

@@ -21,6 +21,7 @@ void status_done(struct status *status)
     pg_rows_free(status->failed.rows);
     pg_rows_free(status->flow.rows);
     pg_rows_free(status->day.rows);
+    pg_rows_free(status->days.rows);
     *status = (struct status){.open = {.rows = NULL}};
 }
 
@@ -71,6 +72,15 @@ bool status_read_flow(struct console *console, int64_t part_s, int64_t parts, co
     if (!keep(console, kept, &sql_console_flow, params, err))
         return false;
     *ret_rows = kept->rows;
+    return true;
+}
+
+bool status_read_days(struct console *console, int64_t days, const struct pg_rows **ret_rows, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_int8(days)};
+    if (!keep(console, &console->status.days, &sql_console_days, params, err))
+        return false;
+    *ret_rows = console->status.days.rows;
     return true;
 }
 

@@ -59,3 +59,15 @@ CROSS JOIN LATERAL (
           LIMIT $3::int8) r
 ) b
 ORDER BY p.from_at;
+
+-- name: console_days :many
+-- why: how many events ended in each of the last $1 days (UTC), by outbox_statistics; its primary key begins with the
+-- hour.
+SELECT d.from_at, coalesce(sum(s.count) FILTER (WHERE s.status = 'COMPLETED'), 0)::int8,
+       coalesce(sum(s.count) FILTER (WHERE s.status = 'REJECTED'), 0)::int8,
+       coalesce(sum(s.count) FILTER (WHERE s.status = 'FAILED'), 0)::int8
+FROM generate_series($1::int8 - 1, 0, -1) AS g (i)
+CROSS JOIN LATERAL (SELECT date_bin('1 day', now(), 'epoch') - g.i * interval '1 day' AS from_at) d
+LEFT JOIN issuing.outbox_statistics s ON s.hour >= d.from_at AND s.hour < d.from_at + interval '1 day'
+GROUP BY d.from_at
+ORDER BY d.from_at;

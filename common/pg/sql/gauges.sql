@@ -43,11 +43,14 @@ SELECT 'now', 0, 0, 0, 0, 0, 0, (extract(epoch FROM now()) * 1000000)::int8;
 -- why: how many workers live, and what they and the operators say of each target: the worst state of its breaker over
 -- the living workers (null = none of them calls it), and whether it is paused. The first row has no target. A worker
 -- that was not seen for 60 s is dead, and so is one whose time is far ahead of the clock: it was seen before the clock
--- was set back (issuing.heartbeat). At most 50 targets, issuer and core among them. No lock.
+-- was set back (issuing.heartbeat). At most 50 targets, issuer and core among them. The first row also says how old the
+-- oldest change is that the statistics do not have yet, in ms, among 10000 of them; 0 = they have all. No lock.
 SELECT NULL::text, (SELECT count(*) FROM issuing.workers w
-                    WHERE w.seen_at BETWEEN now() - interval '60 s' AND now() + interval '60 s'), NULL::bool
+                    WHERE w.seen_at BETWEEN now() - interval '60 s' AND now() + interval '60 s'), NULL::bool,
+       (SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - min(c.at)) * 1000, 0), 0)::int8
+        FROM (SELECT x.at FROM issuing.statistics_changes x WHERE x.refused IS NULL LIMIT 10000) c)
 UNION ALL
-(SELECT coalesce(s.target, c.target), s.state, c.paused_at IS NOT NULL
+(SELECT coalesce(s.target, c.target), s.state, c.paused_at IS NOT NULL, NULL
  FROM (SELECT t.target, max(CASE t.state WHEN 'closed' THEN 0 WHEN 'half_open' THEN 1 ELSE 2 END)::int8 AS state
        FROM issuing.worker_targets t
        JOIN issuing.workers w ON w.name = t.worker

@@ -13,11 +13,11 @@ FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $
 -- connection), and PENDING ones that became visible late. The former return to PENDING. The lost attempt counts as lost
 -- and not as an attempt of the event, first_sent_at stays, and a row of outbox_attempts records the loss for its
 -- worker. An event that keeps losing its worker ends FAILED `worker_lost` here, where no worker touches it: its outcome
--- stays unknown. Of the PENDING ones the oldest time is returned, so that the bookmark moves back to it. One call
--- covers one range of time, by outbox_events_due. SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for
--- each other. $1 from this age in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no
--- bound), $4 limit, $5 number of attempts lost in a row that ends an event,
--- $6 event type.
+-- stays unknown. The row of the loss makes a trigger do what belongs to that end (migrations/0017_ends.sql). Of the
+-- PENDING ones the oldest time is returned, so that the bookmark moves back to it. One call covers one range of time, by
+-- outbox_events_due. SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this age
+-- in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number of
+-- attempts lost in a row that ends an event, $6 event type.
 WITH lost AS MATERIALIZED (
     SELECT e.id, e.lease_token, e.lease_owner, e.updated_at
     FROM issuing.outbox_events e
@@ -131,19 +131,19 @@ WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
 -- name: outbox_complete :many
--- why: the usual end, guarded by the tokens: issuing.complete in migrations/0007_attempts.sql. $1 ids, $2 tokens, $3
--- worker, $4 durations in ms.
+-- why: the usual end, guarded by the tokens: issuing.complete in migrations/0007_attempts.sql; 0017 has its newest
+-- definition. $1 ids, $2 tokens, $3 worker, $4 durations in ms, $5 the step, $6 answers to keep, as JSON, or null.
 SELECT id
-FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
+FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[], $5::text, $6::text[]);
 
 -- name: outbox_end :many
--- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql; 0014
+-- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql; 0017
 -- has its newest definition.
 SELECT id
 FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[],
                           $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
                           $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[], $21::text[],
-                          $22::text[], $23::text[]);
+                          $22::text[], $23::text[], $24::text[]);
 
 -- name: keep_rows :many
 -- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are
