@@ -10,10 +10,17 @@
 
 /* Id, name, type, help, buckets, labels. */
 #define DAEMON_METRICS(X)                                                                                              \
-    X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE, "Open and failed events by status.", NULL, "status")       \
-    X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE, "Age of the oldest PENDING event.", NULL, \
-      NULL)                                                                                                            \
-    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at the issuer is unknown.",      \
+    X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE, "Open and failed events by status, of all delivered types.", \
+      NULL, "status")                                                                                                  \
+    X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE,                                           \
+      "Age of the oldest PENDING event of all delivered types.", NULL, NULL)                                                                                                            \
+    X(TYPE_EVENTS, "issuing_outbox_type_events", METRIC_GAUGE,                                                         \
+      "Open and failed events by type: card requests, each route, and other.", NULL, "type", "status")                 \
+    X(TYPE_OLDEST, "issuing_outbox_type_oldest_pending_seconds", METRIC_GAUGE,                                         \
+      "Age of the oldest PENDING event of a type that is delivered.", NULL, "type")                                    \
+    X(UNDELIVERED, "issuing_outbox_undelivered_events", METRIC_GAUGE,                                                  \
+      "Open events of types that nobody delivers.", NULL, NULL)                                                        \
+    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at their peer is unknown.",      \
       NULL, NULL)                                                                                                      \
     X(UNKNOWN_OLDEST, "issuing_outcome_unknown_oldest_seconds", METRIC_GAUGE,                                          \
       "Since the first send of the event whose outcome is unknown for longest.", NULL, NULL)                           \

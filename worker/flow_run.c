@@ -86,6 +86,7 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
         .save = &flow->save,
         .cancel_code = flow->pending_code,
         .parameters = parameters_to_keep(flow, kind),
+        .result = flow->result.bytes,
         .end = &flow->end,
         .on_written = on_written,
     };

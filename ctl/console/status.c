@@ -99,7 +99,7 @@ static void write_target_state(struct buf *out, const struct cluster_target *tar
         {"half_open", "failed", "\xE2\x96\xB3", "breaker half open"},
         {"resting", "processing", "\xE2\x97\x90", "resting after 429"},
         {"closed", "completed", "\xE2\x9C\x93", "breaker closed"},
-        {"no_worker", "rejected", "?", "no worker runs"},
+        {"no_worker", "rejected", "?", "no worker calls it"},
     };
     const char *state = cluster_state(target);
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
