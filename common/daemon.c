@@ -375,18 +375,25 @@ static void extend_timeout(struct daemon *daemon)
     sd_extend_timeout((left_ms > 0 ? left_ms : 0) + EXTEND_EXTRA_MS);
 }
 
+static int64_t longest_call_ms(const struct config *config)
+{
+    int64_t longest_ms =
+        config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
+    for (int i = 0; i < config->route_count; i++)
+        if (config->routes[i].timeout_ms > longest_ms)
+            longest_ms = config->routes[i].timeout_ms;
+    return longest_ms;
+}
+
 static void stop(struct daemon *daemon, int signal_number)
 {
-    const struct config *config = &daemon->config;
     if (daemon->is_stopping)
         return;
     daemon->is_stopping = true;
     log_info("draining", LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"));
     sd_stopping();
     tell_status(daemon);
-    int64_t call_ms =
-        config->issuer.timeout_ms > config->core.timeout_ms ? config->issuer.timeout_ms : config->core.timeout_ms;
-    daemon->drain_until_ms = clock_mono_ms() + call_ms + DRAIN_EXTRA_MS;
+    daemon->drain_until_ms = clock_mono_ms() + longest_call_ms(&daemon->config) + DRAIN_EXTRA_MS;
     extend_timeout(daemon);
     daemon->on_stop(daemon->context);
     outbox_gauges_stop(daemon->gauges);

@@ -10,10 +10,17 @@
 
 /* Id, name, type, help, buckets, labels. */
 #define DAEMON_METRICS(X)                                                                                              \
-    X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE, "Open and failed events by status.", NULL, "status")       \
-    X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE, "Age of the oldest PENDING event.", NULL, \
-      NULL)                                                                                                            \
-    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at the issuer is unknown.",      \
+    X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE, "Open and failed events by status, of all delivered types.", \
+      NULL, "status")                                                                                                  \
+    X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE,                                           \
+      "Age of the oldest PENDING event of all delivered types.", NULL, NULL)                                                                                                            \
+    X(TYPE_EVENTS, "issuing_outbox_type_events", METRIC_GAUGE,                                                         \
+      "Open and failed events by type: card requests, each route, and other.", NULL, "type", "status")                 \
+    X(TYPE_OLDEST, "issuing_outbox_type_oldest_pending_seconds", METRIC_GAUGE,                                         \
+      "Age of the oldest PENDING event of a type that is delivered.", NULL, "type")                                    \
+    X(UNDELIVERED, "issuing_outbox_undelivered_events", METRIC_GAUGE,                                                  \
+      "Open events of types that nobody delivers.", NULL, NULL)                                                        \
+    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at their peer is unknown.",      \
       NULL, NULL)                                                                                                      \
     X(UNKNOWN_OLDEST, "issuing_outcome_unknown_oldest_seconds", METRIC_GAUGE,                                          \
       "Since the first send of the event whose outcome is unknown for longest.", NULL, NULL)                           \
@@ -22,6 +29,8 @@
     X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE, "0 closed, 1 half-open, 2 open.", NULL, "target")          \
     X(TARGET_PAUSED, "issuing_target_paused", METRIC_GAUGE, "1 while an operator has paused the target.", NULL,        \
       "target")                                                                                                        \
+    X(STATISTICS_LAG, "issuing_statistics_lag_seconds", METRIC_GAUGE,                                                  \
+      "Age of the oldest end that outbox_statistics does not have yet.", NULL, NULL)                                   \
     X(GAUGES_AGE, "issuing_outbox_gauges_age_seconds", METRIC_GAUGE,                                                   \
       "Since the gauges of outbox, workers and targets were all read.", NULL, NULL)                                    \
     X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", NULL,             \

@@ -84,6 +84,8 @@ const char *outbox_reason_detail(const char *code)
         return "The card issuer gave an answer that was not expected.";
     if (code && strncmp(code, "core_http_", 10) == 0)
         return "The account service gave an answer that was not expected.";
+    if (code && strncmp(code, "route_http_", 11) == 0)
+        return "The receiver of the request gave an answer that was not expected.";
     return "The request was refused.";
 }
 

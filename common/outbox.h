@@ -35,6 +35,9 @@ enum outbox_status {
     X(reveal_refused, "The card's number could not be read.",                                                         \
       "the issuer has made the card and refuses to show its number")                                                  \
     X(payload_invalid, "The request could not be read.", "the payload is not a valid request body")                   \
+    X(route_refused, "The request was refused.", "the receiver of a route refused, without a code of its own")        \
+    X(route_key_expired, "It could not be established in time whether the request was executed.",                     \
+      "whether the receiver of a route executed it could not be established within the lifetime of its key")          \
     X(cancelled, "The request was cancelled.", "an operator cancelled it")                                            \
     X(reissued, "The request was replaced by a new one.", "an operator replaced it by a new event")                   \
     X(resolved, "The request was ended without a card.", "an operator ended it: no card")                             \
@@ -44,9 +47,9 @@ enum outbox_status {
       "attempts for it were lost with their worker again and again: this event may be what stops the worker")
 
 /* The codes that we give to attempts which did not end as they should, and what they mean to an operator. A cause that
- * begins with "issuer_" or "core_" is an answer of that peer to this event, and the database counts such answers in a
- * row (issuing.end_attempts); every other cause is ours. Beside these there are issuer_http_<status> and
- * core_http_<status>. */
+ * begins with "issuer_", "core_" or "route_" is an answer of that peer to this event, and the database counts such
+ * answers in a row (issuing.end_attempts); every other cause is ours. Beside these there are issuer_http_<status>,
+ * core_http_<status> and route_http_<status>. */
 #define OUTBOX_CAUSES(X)                                                                                              \
     X(ISSUER_UNREACHABLE, issuer_unreachable, "the issuer could not be reached, so this call was not sent")           \
     X(ISSUER_NO_ANSWER, issuer_no_answer, "the issuer did not answer in time; it may have made the card")             \
@@ -54,9 +57,10 @@ enum outbox_status {
     X(CORE_UNREACHABLE, core_unreachable, "core-api could not be reached")                                            \
     X(CORE_NO_ANSWER, core_no_answer, "core-api did not answer in time")                                              \
     X(CORE_UNREADABLE, core_unreadable, "core-api's answer could not be understood")                                  \
-    X(ROUTE_UNREACHABLE, route_unreachable, "the receiver could not be reached, so this delivery was not sent")       \
-    X(ROUTE_NO_ANSWER, route_no_answer, "the receiver did not answer in time; it may have taken the event")           \
-    X(ROUTE_UNREADABLE, route_unreadable, "the receiver's answer could not be understood")                            \
+    X(ROUTE_UNREACHABLE, route_unreachable, "the receiver could not be reached, so this call was not sent")           \
+    X(ROUTE_NO_ANSWER, route_no_answer, "the receiver did not answer in time; it may have executed the request")      \
+    X(ROUTE_UNREADABLE, route_unreadable,                                                                             \
+      "the receiver's answer could not be understood; it may have executed the request")                              \
     X(BREAKER_OPEN, breaker_open, "calls are paused, because calls failed in a row, for this or other events")        \
     X(TARGET_RESTING, target_resting,                                                                                 \
       "the issuer or core-api answered that it gets too many requests, so nothing is sent there for a while")         \

@@ -1,18 +1,23 @@
 /* See outbox_gauges.h. Two questions with a pace of their own, so that a slow count does not delay the other: the events,
- * and the workers with their targets. Each has at most one statement in flight.
+ * and the workers with their targets and the lag of the statistics. Each has at most one statement in flight. The events
+ * are counted in rounds: first the types that are delivered, what is FAILED and what nobody delivers; then the open events
+ * of each type. The figures are shown when a round ends.
  *
- * The count starts at a bookmark, the oldest due time of what was open at the last count. What is behind the bookmark
- * should not be there, which is what a gauge is for: it is counted now and then, and the figure stays in between. */
+ * The count of a type starts at a bookmark, the oldest due time of what was open at the last count. What is behind the
+ * bookmark should not be there, which is what a gauge is for: it is counted now and then, and the figure stays in
+ * between. */
 #include "common/outbox_gauges.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/daemon_metrics.h"
+#include "common/outbox.h"
 #include "common/pg/sql/statements.h"
 
 #define FIRST_MS 200
@@ -22,19 +27,41 @@
 #define ONLY_CONNECTION_TIMEOUT_MS 500
 #define QUICK_PART 5 /* of the timeout: a count that takes less may go over more rows */
 #define ROWS_MOST 1000000
+#define ROWS_MOST_OF_ROUTE 100000 /* so that the backlogs of many routes do not delay the count of card requests */
 #define ROWS_LEAST 1000
 #define ROWS_STEP 8       /* when a count is late; when it is quick they double */
 #define SLACK_US 10000000 /* a transaction may become visible so long after its time */
 #define BEHIND_EVERY 12   /* counts; doubled by each that is not answered in time */
 #define BEHIND_EVERY_MOST 1536
+#define UNDELIVERED_MOST 10000 /* counted between two delivered types */
+#define TYPES_MAX 65 /* card requests, and as many routes as the statement returns */
+#define TYPE_SIZE 65
+#define OTHER_TYPE "other"
 
 /* The rows of outbox_gauges. */
-enum part { PART_FRONT, PART_BEHIND, PART_FAILED, PART_NOW, PART_COUNT };
+enum part { PART_FRONT, PART_BEHIND, PART_NOW, PART_COUNT };
 
 struct count {
-    int64_t pending, processing, failed, unknown;
+    int64_t pending, processing, unknown;
     int64_t oldest_ms, unknown_oldest_ms; /* 0 = there is none */
     int64_t due_us;
+};
+
+struct failed {
+    int64_t events, unknown, unknown_oldest_ms;
+};
+
+/* The events of one type. */
+struct type_count {
+    char type[TYPE_SIZE];
+    int64_t bookmark_us; /* -1 = not known */
+    int64_t rows;        /* of a part */
+    int until_behind;    /* so many counts, then what lies behind the bookmark is counted again */
+    int behind_every;
+    bool counts_behind;         /* the count in flight does it */
+    struct count front, behind; /* when they were last counted */
+    int64_t behind_counted_ms;
+    struct failed failed;
 };
 
 /* One question, asked again and again. */
@@ -42,21 +69,22 @@ struct question {
     struct outbox_gauges *gauges;
     uv_timer_t timer;
     struct pg_query query;
-    int64_t sent_ms, answered_ms; /* answered_ms: when it was last answered well */
+    int64_t begun_ms, answered_ms; /* answered_ms: when it was last answered well */
+    int64_t sent_ms;               /* the statement in flight */
 };
 
 struct outbox_gauges {
     struct outbox_gauges_options options;
     struct question events, workers;
-    int64_t timeout_ms;  /* of a statement */
-    int64_t bookmark_us; /* -1 = not known */
-    int64_t rows;        /* of a part */
-    int until_behind;    /* so many counts, then what lies behind the bookmark is counted again */
-    int behind_every;
-    bool counts_behind;  /* the count in flight does it */
-    bool is_counted;     /* at least once */
-    struct count behind; /* when it was last counted */
-    int64_t behind_counted_ms;
+    int64_t timeout_ms;                 /* of a statement */
+    struct type_count types[TYPES_MAX]; /* card requests first, then the routes by type */
+    int type_count;
+    int at;                /* of types: the one that is being counted */
+    bool is_whole;         /* each statement of this round was answered */
+    struct failed other;   /* FAILED events of types that nobody delivers now */
+    int64_t undelivered;   /* open ones */
+    int64_t failed_rows;   /* so many are counted */
+    bool is_counted;       /* at least one round was */
     bool is_stopped;
     struct closing closing;
 };
@@ -87,74 +115,73 @@ static void ask(struct question *question, const struct sql_statement *statement
 /* When the next one is due, by what this one has cost. */
 static int64_t pause_ms(const struct question *question)
 {
-    int64_t cost_ms = (clock_mono_ms() - question->sent_ms) * COST_FACTOR;
+    int64_t cost_ms = (clock_mono_ms() - question->begun_ms) * COST_FACTOR;
     return cost_ms > INTERVAL_MS ? cost_ms : INTERVAL_MS;
 }
 
-/* ---- events ---- */
+/* ---- events: the figures ---- */
 
-static enum part part_of(const char *word)
+static void set_type(struct outbox_gauges *gauges, const char *type, const char *status, int64_t events)
 {
-    static const char *const words[PART_COUNT] = {"front", "behind", "failed", "now"};
-    int part = PART_FRONT;
-    while (part < PART_NOW && strcmp(word, words[part]) != 0)
-        part++;
-    return (enum part)part;
+    metric_set(metrics_series(gauges->options.metrics, DAEMON_METRIC_TYPE_EVENTS, type, status), (double)events);
 }
 
-static void read_counts(const struct pg_rows *rows, struct count counts[PART_COUNT])
+static int64_t longest(int64_t left, int64_t right)
 {
-    for (int row = 0; row < pg_rows_count(rows); row++)
-        counts[part_of(pg_bytes(rows, row, 0).bytes)] = (struct count){
-            .pending = pg_int8(rows, row, 1),
-            .processing = pg_int8(rows, row, 2),
-            .failed = pg_int8(rows, row, 3),
-            .oldest_ms = pg_int8(rows, row, 4),
-            .unknown = pg_int8(rows, row, 5),
-            .unknown_oldest_ms = pg_int8(rows, row, 6),
-            .due_us = pg_is_null(rows, row, 7) ? 0 : pg_int8(rows, row, 7),
-        };
+    return left > right ? left : right;
 }
 
-static bool is_any(const struct count *count)
+/* As they were counted last; `behind` has grown older since. */
+static struct count open_of(const struct type_count *type)
 {
-    return count->pending > 0 || count->processing > 0;
+    const struct count *front = &type->front, *behind = &type->behind;
+    int64_t since_ms = clock_mono_ms() - type->behind_counted_ms;
+    return (struct count){
+        .pending = front->pending + behind->pending,
+        .processing = front->processing + behind->processing,
+        .unknown = front->unknown + behind->unknown,
+        .oldest_ms = longest(front->oldest_ms, behind->pending > 0 ? behind->oldest_ms + since_ms : 0),
+        .unknown_oldest_ms =
+            longest(front->unknown_oldest_ms, behind->unknown > 0 ? behind->unknown_oldest_ms + since_ms : 0),
+    };
 }
 
-/* Behind a snapshot that another session holds open the index is long: what cannot be counted in time is counted less
- * often. counts: NULL = it was not counted. */
-static void note_behind(struct outbox_gauges *gauges, const struct count *counts, bool was_sent)
+static void show_type(struct outbox_gauges *gauges, const struct type_count *type, const struct count *open)
 {
-    if (counts) {
-        gauges->behind = counts[PART_BEHIND];
-        gauges->behind_counted_ms = clock_mono_ms();
-        gauges->behind_every = BEHIND_EVERY;
-    } else if (was_sent && gauges->behind_every < BEHIND_EVERY_MOST) {
-        gauges->behind_every *= 2;
+    set_type(gauges, type->type, "PENDING", open->pending);
+    set_type(gauges, type->type, "PROCESSING", open->processing);
+    set_type(gauges, type->type, "FAILED", type->failed.events);
+    set(gauges, DAEMON_METRIC_TYPE_OLDEST, type->type, (double)open->oldest_ms / 1e3);
+}
+
+static void show_figures(struct outbox_gauges *gauges)
+{
+    struct count all = {0};
+    struct failed failed = gauges->other;
+    metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TYPE_EVENTS, 0); /* what is no route any more */
+    metrics_set_all(gauges->options.metrics, DAEMON_METRIC_TYPE_OLDEST, 0);
+    for (int i = 0; i < gauges->type_count; i++) {
+        const struct type_count *type = &gauges->types[i];
+        struct count open = open_of(type);
+        show_type(gauges, type, &open);
+        all.pending += open.pending;
+        all.processing += open.processing;
+        all.unknown += open.unknown;
+        all.oldest_ms = longest(all.oldest_ms, open.oldest_ms);
+        all.unknown_oldest_ms = longest(all.unknown_oldest_ms, open.unknown_oldest_ms);
+        failed.events += type->failed.events;
+        failed.unknown += type->failed.unknown;
+        failed.unknown_oldest_ms = longest(failed.unknown_oldest_ms, type->failed.unknown_oldest_ms);
     }
-    /* While something is there, it is counted each time. */
-    gauges->until_behind = counts && is_any(&gauges->behind) ? 0 : gauges->behind_every;
-}
-
-static double oldest_s(int64_t front_ms, int64_t behind_ms, int64_t failed_ms)
-{
-    int64_t oldest_ms = front_ms > behind_ms ? front_ms : behind_ms;
-    return (double)(oldest_ms > failed_ms ? oldest_ms : failed_ms) / 1e3;
-}
-
-static void show_counts(struct outbox_gauges *gauges, const struct count counts[PART_COUNT])
-{
-    const struct count *front = &counts[PART_FRONT], *failed = &counts[PART_FAILED], *behind = &gauges->behind;
-    int64_t since_ms = clock_mono_ms() - gauges->behind_counted_ms;
-    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", (double)(front->pending + behind->pending));
-    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PROCESSING", (double)(front->processing + behind->processing));
-    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", (double)failed->failed);
-    set(gauges, DAEMON_METRIC_OLDEST_PENDING, NULL,
-        oldest_s(front->oldest_ms, behind->pending > 0 ? behind->oldest_ms + since_ms : 0, 0));
-    set(gauges, DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, (double)(front->unknown + behind->unknown + failed->unknown));
+    set_type(gauges, OTHER_TYPE, "FAILED", gauges->other.events);
+    set(gauges, DAEMON_METRIC_UNDELIVERED, NULL, (double)gauges->undelivered);
+    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", (double)all.pending);
+    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "PROCESSING", (double)all.processing);
+    set(gauges, DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", (double)failed.events);
+    set(gauges, DAEMON_METRIC_OLDEST_PENDING, NULL, (double)all.oldest_ms / 1e3);
+    set(gauges, DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, (double)(all.unknown + failed.unknown));
     set(gauges, DAEMON_METRIC_UNKNOWN_OLDEST, NULL,
-        oldest_s(front->unknown_oldest_ms, behind->unknown > 0 ? behind->unknown_oldest_ms + since_ms : 0,
-                 failed->unknown_oldest_ms));
+        (double)longest(all.unknown_oldest_ms, failed.unknown_oldest_ms) / 1e3);
 }
 
 bool outbox_gauges_backlog(const struct outbox_gauges *gauges, int64_t *ret_pending, int64_t *ret_oldest_ms)
@@ -167,53 +194,190 @@ bool outbox_gauges_backlog(const struct outbox_gauges *gauges, int64_t *ret_pend
     return true;
 }
 
-/* Where the next count begins: at the oldest that is open now, or at this moment. */
-static void move_bookmark(struct outbox_gauges *gauges, const struct count counts[PART_COUNT])
+/* ---- events: a round ---- */
+
+static void adapt_rows(int64_t *rows, int64_t most, int64_t took_ms, int64_t timeout_ms, bool is_done)
 {
-    bool has_front = is_any(&counts[PART_FRONT]);
-    gauges->bookmark_us = counts[has_front ? PART_FRONT : PART_NOW].due_us - SLACK_US;
+    if (!is_done && took_ms >= timeout_ms)
+        *rows = *rows / ROWS_STEP > ROWS_LEAST ? *rows / ROWS_STEP : ROWS_LEAST;
+    else if (is_done && took_ms < timeout_ms / QUICK_PART)
+        *rows = *rows * 2 < most ? *rows * 2 : most;
 }
 
-static void adapt_rows(struct outbox_gauges *gauges, bool is_done)
+static void on_round_timer(uv_timer_t *timer);
+
+static void end_round(struct outbox_gauges *gauges)
 {
-    int64_t took_ms = clock_mono_ms() - gauges->events.sent_ms;
-    if (!is_done && took_ms >= gauges->timeout_ms)
-        gauges->rows = gauges->rows / ROWS_STEP > ROWS_LEAST ? gauges->rows / ROWS_STEP : ROWS_LEAST;
-    else if (is_done && took_ms < gauges->timeout_ms / QUICK_PART)
-        gauges->rows = gauges->rows * 2 < ROWS_MOST ? gauges->rows * 2 : ROWS_MOST;
+    if (gauges->is_whole) {
+        gauges->is_counted = true;
+        gauges->events.answered_ms = clock_mono_ms();
+    }
+    show_figures(gauges);
+    ask_after(&gauges->events, pause_ms(&gauges->events), on_round_timer);
 }
 
-static void on_events_timer(uv_timer_t *timer);
+static enum part part_of(const char *word)
+{
+    static const char *const words[PART_COUNT] = {"front", "behind", "now"};
+    int part = PART_FRONT;
+    while (part < PART_NOW && strcmp(word, words[part]) != 0)
+        part++;
+    return (enum part)part;
+}
 
-static void on_events(struct pg_query *query, const struct pg_query_result *result)
+static void read_counts(const struct pg_rows *rows, struct count counts[PART_COUNT])
+{
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        counts[part_of(pg_bytes(rows, row, 0).bytes)] = (struct count){
+            .pending = pg_int8(rows, row, 1),
+            .processing = pg_int8(rows, row, 2),
+            .oldest_ms = pg_int8(rows, row, 3),
+            .unknown = pg_int8(rows, row, 4),
+            .unknown_oldest_ms = pg_int8(rows, row, 5),
+            .due_us = pg_is_null(rows, row, 6) ? 0 : pg_int8(rows, row, 6),
+        };
+}
+
+static bool is_any(const struct count *count)
+{
+    return count->pending > 0 || count->processing > 0;
+}
+
+/* Behind a snapshot that another session holds open the index is long: what cannot be counted in time is counted less
+ * often. counts: NULL = it was not counted. */
+static void note_behind(struct type_count *type, const struct count *counts, bool was_sent)
+{
+    if (counts) {
+        type->behind = counts[PART_BEHIND];
+        type->behind_counted_ms = clock_mono_ms();
+        type->behind_every = BEHIND_EVERY;
+    } else if (was_sent && type->behind_every < BEHIND_EVERY_MOST) {
+        type->behind_every *= 2;
+    }
+    /* While something is there, it is counted each time. */
+    type->until_behind = counts && is_any(&type->behind) ? 0 : type->behind_every;
+}
+
+static void count_next(struct outbox_gauges *gauges);
+
+static void on_type(struct pg_query *query, const struct pg_query_result *result)
 {
     struct question *question = container_of(query, struct question, query);
     struct outbox_gauges *gauges = question->gauges;
+    struct type_count *type = &gauges->types[gauges->at];
     bool is_done = result->kind == PG_DONE;
     struct count counts[PART_COUNT] = {{0}};
     if (is_done)
         read_counts(result->rows, counts);
-    adapt_rows(gauges, is_done);
-    if (gauges->counts_behind)
-        note_behind(gauges, is_done ? counts : NULL, result->kind != PG_NOT_SENT);
+    adapt_rows(&type->rows, gauges->at == 0 ? ROWS_MOST : ROWS_MOST_OF_ROUTE, clock_mono_ms() - question->sent_ms,
+               gauges->timeout_ms, is_done);
+    if (type->counts_behind)
+        note_behind(type, is_done ? counts : NULL, result->kind != PG_NOT_SENT);
     if (is_done) {
-        show_counts(gauges, counts);
-        gauges->is_counted = true;
-        move_bookmark(gauges, counts);
-        question->answered_ms = clock_mono_ms();
+        type->front = counts[PART_FRONT];
+        /* The next count begins at the oldest that is open now, or at this moment. */
+        type->bookmark_us = counts[is_any(&type->front) ? PART_FRONT : PART_NOW].due_us - SLACK_US;
     }
-    ask_after(question, pause_ms(question), on_events_timer);
+    gauges->is_whole = gauges->is_whole && is_done;
+    gauges->at++;
+    count_next(gauges);
 }
 
-static void on_events_timer(uv_timer_t *timer)
+static void count_next(struct outbox_gauges *gauges)
+{
+    struct question *question = &gauges->events;
+    if (gauges->at == gauges->type_count) {
+        end_round(gauges);
+        return;
+    }
+    if (gauges->is_stopped)
+        return;
+    struct type_count *type = &gauges->types[gauges->at];
+    type->counts_behind = type->until_behind-- <= 0;
+    question->query.params[0] = type->bookmark_us >= 0 ? pg_param_int8(type->bookmark_us) : pg_param_null();
+    question->query.params[1] = pg_param_bool(type->counts_behind);
+    question->query.params[2] = pg_param_int8(type->rows);
+    question->query.params[3] = pg_param_text(type->type, strlen(type->type));
+    ask(question, &sql_outbox_gauges, on_type);
+}
+
+static struct type_count *find_type(struct outbox_gauges *gauges, const char *name)
+{
+    for (int i = 0; i < gauges->type_count; i++)
+        if (strcmp(gauges->types[i].type, name) == 0)
+            return &gauges->types[i];
+    return NULL;
+}
+
+static void start_type(struct type_count *type, const char *name, int64_t rows)
+{
+    *type = (struct type_count){.bookmark_us = -1, .rows = rows, .behind_every = BEHIND_EVERY};
+    snprintf(type->type, sizeof(type->type), "%s", name);
+}
+
+/* The types of this round; those that were there before go on where they were. Both lists are ordered by type behind
+ * the first one, so what stays moves to its place from below or from above. */
+static void take_types(struct outbox_gauges *gauges, const struct pg_rows *rows)
+{
+    struct type_count before[TYPES_MAX];
+    int before_count = gauges->type_count;
+    memcpy(before, gauges->types, sizeof(before));
+    gauges->type_count = 1;
+    for (int row = 0; row < pg_rows_count(rows) && gauges->type_count < TYPES_MAX; row++) {
+        if (strcmp(pg_bytes(rows, row, 0).bytes, "route") != 0)
+            continue;
+        struct type_count *type = &gauges->types[gauges->type_count++];
+        const char *name = pg_bytes(rows, row, 1).bytes;
+        start_type(type, name, ROWS_MOST_OF_ROUTE);
+        for (int i = 1; i < before_count; i++)
+            if (strcmp(before[i].type, type->type) == 0)
+                *type = before[i];
+    }
+}
+
+static void take_others(struct outbox_gauges *gauges, const struct pg_rows *rows)
+{
+    gauges->other = (struct failed){0};
+    for (int i = 0; i < gauges->type_count; i++)
+        gauges->types[i].failed = (struct failed){0};
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        const char *what = pg_bytes(rows, row, 0).bytes;
+        if (strcmp(what, "undelivered") == 0)
+            gauges->undelivered = pg_int8(rows, row, 2);
+        if (strcmp(what, "failed") != 0)
+            continue;
+        struct type_count *type =
+            pg_is_null(rows, row, 1) ? NULL : find_type(gauges, pg_bytes(rows, row, 1).bytes);
+        *(type ? &type->failed : &gauges->other) =
+            (struct failed){pg_int8(rows, row, 2), pg_int8(rows, row, 3), pg_int8(rows, row, 4)};
+    }
+}
+
+static void on_types(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct question *question = container_of(query, struct question, query);
+    struct outbox_gauges *gauges = question->gauges;
+    bool is_done = result->kind == PG_DONE;
+    adapt_rows(&gauges->failed_rows, ROWS_MOST, clock_mono_ms() - question->sent_ms, gauges->timeout_ms, is_done);
+    if (!is_done) {
+        ask_after(question, pause_ms(question), on_round_timer);
+        return;
+    }
+    take_types(gauges, result->rows);
+    take_others(gauges, result->rows);
+    gauges->at = 0;
+    count_next(gauges);
+}
+
+static void on_round_timer(uv_timer_t *timer)
 {
     struct question *question = container_of(timer, struct question, timer);
     struct outbox_gauges *gauges = question->gauges;
-    gauges->counts_behind = gauges->until_behind-- <= 0;
-    question->query.params[0] = gauges->bookmark_us >= 0 ? pg_param_int8(gauges->bookmark_us) : pg_param_null();
-    question->query.params[1] = pg_param_bool(gauges->counts_behind);
-    question->query.params[2] = pg_param_int8(gauges->rows);
-    ask(question, &sql_outbox_gauges, on_events);
+    gauges->is_whole = true;
+    question->begun_ms = clock_mono_ms();
+    question->query.params[0] = pg_param_int8(gauges->failed_rows);
+    question->query.params[1] = pg_param_int8(UNDELIVERED_MOST);
+    ask(question, &sql_outbox_gauges_types, on_types);
 }
 
 /* ---- workers and targets ---- */
@@ -224,6 +388,7 @@ static void show_targets(struct outbox_gauges *gauges, const struct pg_rows *row
     for (int row = 0; row < pg_rows_count(rows); row++) {
         if (pg_is_null(rows, row, 0)) {
             set(gauges, DAEMON_METRIC_WORKERS_ALIVE, NULL, (double)pg_int8(rows, row, 1));
+            set(gauges, DAEMON_METRIC_STATISTICS_LAG, NULL, (double)pg_int8(rows, row, 3) / 1e3);
             continue;
         }
         const char *target = pg_bytes(rows, row, 0).bytes;
@@ -256,7 +421,9 @@ static void on_workers(struct pg_query *query, const struct pg_query_result *res
 
 static void on_workers_timer(uv_timer_t *timer)
 {
-    ask(container_of(timer, struct question, timer), &sql_worker_gauges, on_workers);
+    struct question *question = container_of(timer, struct question, timer);
+    question->begun_ms = clock_mono_ms();
+    ask(question, &sql_worker_gauges, on_workers);
 }
 
 /* ---- open, stop, close ---- */
@@ -276,12 +443,12 @@ bool outbox_gauges_open(const struct outbox_gauges_options *options, struct outb
         return err_set(err, ERR_MEMORY, "no memory for the gauges");
     gauges->options = *options;
     gauges->timeout_ms = options->has_one_connection ? ONLY_CONNECTION_TIMEOUT_MS : QUERY_TIMEOUT_MS;
-    gauges->bookmark_us = -1;
-    gauges->rows = ROWS_MOST;
-    gauges->behind_every = BEHIND_EVERY;
+    gauges->failed_rows = ROWS_MOST;
+    start_type(&gauges->types[0], OUTBOX_EVENT_TYPE, ROWS_MOST);
+    gauges->type_count = 1;
     set(gauges, DAEMON_METRIC_TARGET_PAUSED, "issuer", 0);
     set(gauges, DAEMON_METRIC_TARGET_PAUSED, "core", 0);
-    open_question(gauges, &gauges->events, on_events_timer);
+    open_question(gauges, &gauges->events, on_round_timer);
     open_question(gauges, &gauges->workers, on_workers_timer);
     *ret_gauges = gauges;
     return true;

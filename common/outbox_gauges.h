@@ -1,8 +1,9 @@
-/* The gauges of what is in the database: open and failed events, the age of the oldest, unknown outcomes, living workers,
- * the state of each target, pauses. Both daemons show them, so that an alert works also while no worker runs.
+/* The gauges of what is in the database: open and failed events, of all and of each type that is delivered, the age of
+ * the oldest, unknown outcomes, events that nobody delivers, living workers, the state of each target, pauses. Both daemons show them, so that an alert works also while no worker runs.
  *
  * They are asked for every 5 s at most, and take two per cent of the time of one connection at most: counting goes over
- * at most a million events, fewer where that takes long, and starts where open events can be. While the database does
+ * at most a million card requests and 100000 events of each route, fewer where that takes long, and starts where open
+ * events can be. While the database does
  * not answer, the old values stay, and issuing_outbox_gauges_age_seconds grows. */
 #ifndef ISSUING_OUTBOX_GAUGES_H
 #define ISSUING_OUTBOX_GAUGES_H

@@ -39,10 +39,11 @@ struct bulk {
     struct filter filter;
     struct action action;
     bool dry_run;
-    bool confirms_no_card; /* resolve */
-    const char *rate;      /* as given; NULL = as fast as it goes */
-    int64_t interval_us;   /* between two events, by the rate */
-    int64_t limit;         /* events acted on at most; 0 = all */
+    /* resolve: of card requests, of events of routes */
+    bool confirms_no_card, confirms_not_executed;
+    const char *rate;    /* as given; NULL = as fast as it goes */
+    int64_t interval_us; /* between two events, by the rate */
+    int64_t limit;       /* events acted on at most; 0 = all */
     const char *reason;
     /* progress */
     int64_t total;      /* matched at the start, or the limit */

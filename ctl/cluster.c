@@ -58,6 +58,22 @@ static struct cluster_target target_at(const struct pg_rows *rows, int row)
     };
 }
 
+static struct cluster_route route_at(const struct pg_rows *rows, int row)
+{
+    enum { TYPE, ORDERED, LOOKUP, LIFETIME, ATTEMPTS, SIGNED, WORKER, ROUTE_SEEN, LIVE };
+    return (struct cluster_route){
+        .type = pg_bytes(rows, row, TYPE).bytes,
+        .is_ordered = pg_bool(rows, row, ORDERED),
+        .has_lookup = pg_bool(rows, row, LOOKUP),
+        .key_lifetime_ms = pg_int8(rows, row, LIFETIME),
+        .max_attempts = pg_int8(rows, row, ATTEMPTS),
+        .is_signed = pg_bool(rows, row, SIGNED),
+        .worker = pg_bytes(rows, row, WORKER).bytes,
+        .seen_us = pg_time_us(rows, row, ROUTE_SEEN),
+        .is_live = pg_bool(rows, row, LIVE),
+    };
+}
+
 static struct cluster_worker worker_at(const struct pg_rows *rows, int row)
 {
     return (struct cluster_worker){
@@ -109,13 +125,26 @@ static void find_last(struct cluster *cluster)
     }
 }
 
+bool cluster_read_routes(struct pg_sync *db, struct cluster *ret_cluster, struct err *err)
+{
+    struct pg_rows *rows = NULL;
+    if (!pg_sync_query(db, &sql_operator_routes, NULL, &rows, err))
+        return false;
+    ret_cluster->route_rows = rows;
+    ret_cluster->route_count = pg_rows_count(rows);
+    for (int i = 0; i < ret_cluster->route_count; i++)
+        ret_cluster->routes[i] = route_at(rows, i);
+    return true;
+}
+
 bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err)
 {
     struct cluster cluster = {0};
     const struct pg_param most = pg_param_int8(CLUSTER_WORKERS_MAX + 1);
     if (!pg_sync_query(db, &sql_operator_workers, &most, &cluster.worker_rows, err) ||
         !pg_sync_query(db, &sql_operator_last_worker, NULL, &cluster.last_rows, err) ||
-        !pg_sync_query(db, &sql_operator_targets, NULL, &cluster.target_rows, err) || !read_workers(&cluster, err)) {
+        !pg_sync_query(db, &sql_operator_targets, NULL, &cluster.target_rows, err) ||
+        !cluster_read_routes(db, &cluster, err) || !read_workers(&cluster, err)) {
         cluster_done(&cluster);
         return false;
     }
@@ -133,6 +162,7 @@ void cluster_done(struct cluster *cluster)
     pg_rows_free(cluster->worker_rows);
     pg_rows_free(cluster->last_rows);
     pg_rows_free(cluster->target_rows);
+    pg_rows_free(cluster->route_rows);
     free(cluster->workers);
     *cluster = (struct cluster){0};
 }
@@ -143,6 +173,19 @@ const struct cluster_worker *cluster_find_worker(const struct cluster *cluster, 
         if (strcmp(cluster->workers[i].name, name) == 0)
             return &cluster->workers[i];
     return NULL;
+}
+
+const struct cluster_route *cluster_find_route(const struct cluster *cluster, const char *type)
+{
+    for (int i = 0; i < cluster->route_count; i++)
+        if (strcmp(cluster->routes[i].type, type) == 0)
+            return &cluster->routes[i];
+    return NULL;
+}
+
+bool cluster_is_of_cards(const struct cluster_target *target)
+{
+    return strcmp(target->name, "issuer") == 0 || strcmp(target->name, "core") == 0;
 }
 
 const struct cluster_target *cluster_find_target(const struct cluster *cluster, const char *name)

@@ -8,6 +8,7 @@
 
 #define CLUSTER_TARGETS_MAX 64
 #define CLUSTER_WORKERS_MAX 1000
+#define CLUSTER_ROUTES_MAX 64
 
 /* Times in microseconds since 1970, 0 = none; texts are borrowed from the rows, NULL = none. */
 struct cluster_worker {
@@ -17,6 +18,16 @@ struct cluster_worker {
     int64_t in_flight, slots;
     bool is_draining;
     bool is_alive; /* seen within the last minute */
+};
+
+/* What workers deliver besides card requests, as the last one that named it has told (issuing.routes). */
+struct cluster_route {
+    const char *type;
+    bool is_ordered, has_lookup, is_signed;
+    int64_t key_lifetime_ms, max_attempts;
+    const char *worker;
+    int64_t seen_us;
+    bool is_live; /* a worker has named it within the last minute */
 };
 
 /* One target, as all living workers see it together. */
@@ -38,7 +49,7 @@ struct cluster_target {
 
 /* All zeros is an empty one. */
 struct cluster {
-    struct pg_rows *worker_rows, *last_rows, *target_rows; /* owned */
+    struct pg_rows *worker_rows, *last_rows, *target_rows, *route_rows; /* owned */
     struct cluster_worker *workers;                        /* owned; the living ones first, then those seen last */
     int worker_count, alive_count;
     bool has_more_workers; /* than CLUSTER_WORKERS_MAX */
@@ -48,18 +59,26 @@ struct cluster {
     int64_t in_flight, slots; /* of the living ones */
     struct cluster_target targets[CLUSTER_TARGETS_MAX];
     int target_count;
+    struct cluster_route routes[CLUSTER_ROUTES_MAX]; /* by type */
+    int route_count;
     int64_t now_us; /* of the database */
 };
 
 must_check bool cluster_read(struct pg_sync *db, struct cluster *ret_cluster, struct err *err);
+/* Only the routes; everything else stays empty. */
+must_check bool cluster_read_routes(struct pg_sync *db, struct cluster *ret_cluster, struct err *err);
 void cluster_done(struct cluster *cluster);
 /* NULL: it has no row. */
 const struct cluster_worker *cluster_find_worker(const struct cluster *cluster, const char *name);
+/* NULL: nobody delivers this type. */
+const struct cluster_route *cluster_find_route(const struct cluster *cluster, const char *type);
 /* NULL: no worker has such a target. */
 const struct cluster_target *cluster_find_target(const struct cluster *cluster, const char *name);
 
 /* paused, open, half_open, resting, closed, or no_worker. */
 const char *cluster_state(const struct cluster_target *target);
+/* Whether card requests wait for it: the issuer or core-api. Every other target is a route's, named after its type. */
+bool cluster_is_of_cards(const struct cluster_target *target);
 /* No living worker sends anything there. */
 bool cluster_is_shut(const struct cluster_target *target);
 /* The target for programs; the caller may add members and prints it. NULL: out of memory. */

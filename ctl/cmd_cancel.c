@@ -34,7 +34,9 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
     else if (event->status == OUTBOX_PROCESSING)
         snprintf(ret_text, size, "a worker holds it; try again when it is PENDING");
     else if (strcmp(code, "sent") == 0)
-        snprintf(ret_text, size, "a request may have reached the issuer at %s, so a card may exist",
+        snprintf(ret_text, size,
+                 event_is_card(event) ? "a request may have reached the issuer at %s, so a card may exist"
+                                      : "a request may have reached the receiver at %s, so it may have been executed",
                  print_time(event->first_sent_us, time));
 }
 
@@ -61,9 +63,10 @@ static int run_cancel(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_cancel = {
     .word = "cancel",
     .usage = "ID... | FILTERS [--dry-run] [--rate N] [--limit N] --reason TEXT",
-    .summary = "end PENDING events that cannot have a card",
-    .help = "Makes PENDING events REJECTED with reason `cancelled`, where no request can have made a card; refused\n"
-            "otherwise (exit 1, nothing changed). Given filters, at least one, the oldest event comes first:\n\n"
+    .summary = "end PENDING events that were not sent",
+    .help = "Makes PENDING events REJECTED with reason `cancelled`, where no request can have made a card or have\n"
+            "been executed; refused otherwise (exit 1, nothing changed). Events of a type that nobody delivers can be\n"
+            "cancelled too. Given filters, at least one, the oldest event comes first:\n\n"
             "  --status S     PENDING, the only status that can be cancelled\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_cancel,
 };

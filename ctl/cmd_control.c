@@ -172,7 +172,7 @@ static int run_control(struct ctl *ctl, enum control control, char **arguments, 
     if (!options_read(specs, arguments, count, &count, &err))
         return ctl_fail(&err);
     if (count != 1) {
-        err_set(&err, ERR_USAGE, "%s takes one target: issuer or core", controls[control].word);
+        err_set(&err, ERR_USAGE, "%s takes one target: issuer, core, or the type of a route", controls[control].word);
         return ctl_fail(&err);
     }
     if (!action_init(&action, reason, &err) || !run(ctl, control, arguments[0], &action, &cluster, &code, &err))
@@ -204,9 +204,10 @@ static int run_probe(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_pause = {
     .word = "pause",
     .usage = "TARGET --reason TEXT",
-    .summary = "stop calls to the issuer or core-api",
-    .help = "Stops all new calls to a target (issuer or core) at all workers, until it is resumed. Calls in flight\n"
-            "end as usual. Events wait without using up an attempt; requests are accepted as before.\n" CONTROL_HELP,
+    .summary = "stop calls to the issuer, core-api or the receiver of a route",
+    .help = "Stops all new calls to a target (issuer, core, or the type of a route) at all workers, until it is\n"
+            "resumed. Calls in flight end as usual. Events wait without using up an attempt; requests are accepted as\n"
+            "before.\n" CONTROL_HELP,
     .run = run_pause,
 };
 

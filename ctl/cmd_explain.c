@@ -88,13 +88,42 @@ static bool set_next(struct json *object, const struct outlook *outlook)
     return false;
 }
 
+/* The event that must end before this one, and the first one that must. */
+static bool set_holder(struct json *object, const struct event *event)
+{
+    return json_set_text(object, "event", event->held_behind_text) &&
+           json_set_text(object, "status", event->holder_status) &&
+           json_set_text(object, "first", event->first_text[0] ? event->first_text : NULL) &&
+           json_set_text(object, "first_status", event->first_status);
+}
+
+/* What its route is, as workers have told it; null: a card request, or nobody delivers its type. */
+static bool set_route(struct json *object, const struct story *story)
+{
+    const struct cluster_route *route =
+        story->event.type ? cluster_find_route(&story->cluster, story->event.type) : NULL;
+    if (!route)
+        return json_set(object, "route", NULL);
+    struct json *value = json_new_object();
+    if (value && json_set(value, "ordered", json_new_bool(route->is_ordered)) &&
+        json_set(value, "lookup", json_new_bool(route->has_lookup)) &&
+        json_set(value, "signed", json_new_bool(route->is_signed)) &&
+        json_set_integer(value, "key_lifetime_ms", route->key_lifetime_ms) &&
+        json_set_integer(value, "max_attempts", route->max_attempts) &&
+        print_set_time(value, "seen_at", route->seen_us) && json_set(value, "alive", json_new_bool(route->is_live)))
+        return json_set(object, "route", value);
+    json_free(value);
+    return false;
+}
+
 /* What keeps every worker from a PENDING event: null, or what it is and, of a target, its state. */
-static bool set_waits_for(struct json *object, const struct outlook *outlook)
+static bool set_waits_for(struct json *object, const struct event *event, const struct outlook *outlook)
 {
     if (outlook->wait == OUTLOOK_WAIT_FOR_NOTHING)
         return json_set(object, "waits_for", NULL);
     struct json *waits_for = outlook->target ? cluster_target_json(outlook->target) : json_new_object();
-    if (waits_for && json_set_text(waits_for, "what", outlook_wait_name(outlook->wait)))
+    if (waits_for && json_set_text(waits_for, "what", outlook_wait_name(outlook->wait)) &&
+        (outlook->wait != OUTLOOK_WAIT_FOR_EVENT || set_holder(waits_for, event)))
         return json_set(object, "waits_for", waits_for);
     json_free(waits_for);
     return false;
@@ -121,7 +150,8 @@ static bool print_as_json(const struct story *story)
     struct json *object = event_json(&story->event);
     if (object && set_rows(object, "attempts", story->attempts, true, attempt_json) &&
         set_rows(object, "actions", story->actions, false, action_json) && set_next(object, &story->outlook) &&
-        set_waits_for(object, &story->outlook) && set_held_by(object, story))
+        set_waits_for(object, &story->event, &story->outlook) && set_held_by(object, story) &&
+        set_route(object, story))
         return print_json(object, stdout);
     json_free(object);
     return false;
@@ -131,7 +161,7 @@ static bool print_as_json(const struct story *story)
 
 #define INDENT "\n                          "
 
-static void print_attempt(const struct pg_rows *rows, int row)
+static void print_attempt(const struct event *event, const struct pg_rows *rows, int row)
 {
     char time[PRINT_TIME_SIZE], code_text[OUTLOOK_CODE_SIZE], ended[STORY_WORDS_SIZE];
     const char *code = story_text(rows, row, CODE), *detail = story_text(rows, row, DETAIL),
@@ -142,7 +172,7 @@ static void print_attempt(const struct pg_rows *rows, int row)
     story_outcome(rows, row, ended);
     printf(" %s", ended);
     if (code) {
-        outlook_code(code, code_text);
+        outlook_code(event, code, code_text);
         fputs(INDENT, stdout);
         print_text(code, stdout);
         printf(": %s", code_text);
@@ -152,7 +182,7 @@ static void print_attempt(const struct pg_rows *rows, int row)
         print_text(detail, stdout);
     }
     if (story_becomes_unknown(rows, row))
-        fputs(INDENT "from here on the issuer may have made a card that we do not hold", stdout);
+        printf(INDENT "from here on %s", story_unknown_words(event));
     putchar('\n');
 }
 
@@ -190,7 +220,7 @@ static void print_history(const struct story *story)
             print_action(actions, action++);
             continue;
         }
-        print_attempt(attempts, attempt);
+        print_attempt(&story->event, attempts, attempt);
         int more = story_like_this(attempts, attempt, action_us);
         if (more > 1) {
             attempt -= more;
@@ -233,7 +263,9 @@ static void print_head(const struct event *event)
 {
     char time[PRINT_TIME_SIZE];
     printf("Event %s: ", event->id_text);
-    if (event->kind)
+    if (!event_is_card(event))
+        print_text(event->type, stdout);
+    else if (event->kind)
         print_text(strcmp(event->kind, "reissue") == 0 ? "a replacement card"
                    : strcmp(event->kind, "new") == 0   ? "a new card"
                                                        : event->kind,
@@ -255,11 +287,44 @@ static void print_head(const struct event *event)
     else if (is_card_known(event))
         puts("The issuer has made a card for it, which is not stored here.");
     else if (event->outcome_unknown)
-        puts("Whether the issuer made a card for it is unknown.");
+        puts(event_is_card(event) ? "Whether the issuer made a card for it is unknown."
+                                  : "Whether the receiver has executed it is unknown.");
     print_names(event);
 }
 
-static void print_next(const struct event *event, const struct outlook *outlook)
+/* What an operator can do with a FAILED one. */
+static void print_verbs(const struct event *event, const struct cluster_route *route)
+{
+    bool is_card = event_is_card(event);
+    printf("  To replay it: issuing-ctl replay %s --reason TEXT\n", event->id_text);
+    if (event->outcome_unknown && (is_card || (route && route->has_lookup)))
+        printf("  To ask the %s: issuing-ctl reconcile %s\n", is_card ? "issuer" : "receiver", event->id_text);
+    if (!is_card)
+        printf("  If it was not executed: issuing-ctl resolve %s%s --reason TEXT\n", event->id_text,
+               event->outcome_unknown ? " --confirm-not-executed" : "");
+    else if (!event->has_card)
+        printf("  If there is no card: issuing-ctl reissue or resolve %s --reason TEXT\n", event->id_text);
+}
+
+/* What is known of its route. */
+static void print_route(const struct event *event, const struct cluster_route *route)
+{
+    char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
+    if (event_is_card(event))
+        return;
+    if (!route) {
+        puts("Nobody delivers events of this type; it waits.");
+        return;
+    }
+    printf("Its route: the key lives %s, at most %" PRId64 " attempts, %s%s%s.\n",
+           print_span(route->key_lifetime_ms * 1000, span), route->max_attempts,
+           route->has_lookup ? "the receiver can be asked (lookup_url)" : "no lookup_url",
+           route->is_ordered ? ", ordered by user" : "", route->is_signed ? ", signed" : "");
+    if (!route->is_live)
+        printf("No living worker has this route; it was last named at %s.\n", print_time(route->seen_us, time));
+}
+
+static void print_next(const struct event *event, const struct outlook *outlook, const struct cluster_route *route)
 {
     char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
     printf("\nWhat happens next\n  %s", outlook_action_text(outlook->action));
@@ -270,18 +335,16 @@ static void print_next(const struct event *event, const struct outlook *outlook)
     puts(".");
     if (event->status != OUTBOX_FAILED)
         return;
-    printf("  To replay it: issuing-ctl replay %s --reason TEXT\n", event->id_text);
-    if (event->outcome_unknown)
-        printf("  To ask the issuer: issuing-ctl reconcile %s\n", event->id_text);
-    if (!event->has_card)
-        printf("  If there is no card: issuing-ctl reissue or resolve %s --reason TEXT\n", event->id_text);
+    print_verbs(event, route);
 }
 
 static void print_story(const struct story *story)
 {
     const struct event *event = &story->event;
+    const struct cluster_route *route = event->type ? cluster_find_route(&story->cluster, event->type) : NULL;
     char time[PRINT_TIME_SIZE];
     print_head(event);
+    print_route(event, route);
     printf("\nWhat happened\n  %s  recorded", print_time(event->created_us, time));
     if (event->client_key) {
         fputs(" under the client's key ", stdout);
@@ -294,7 +357,7 @@ static void print_story(const struct story *story)
         print_text(event->lease_owner ? event->lease_owner : "?", stdout);
         printf(" for attempt %" PRId64 "\n", event->retry_count);
     }
-    print_next(event, &story->outlook);
+    print_next(event, &story->outlook, route);
 }
 
 static int run_explain(struct ctl *ctl, char **arguments, int count)
@@ -333,11 +396,12 @@ const struct ctl_command ctl_explain = {
     .help =
         "Shows every attempt for one event and every operator's action in order, then what happens next, when,\n"
         "and why. Whether an event may be sent again depends on issuer.profile, issuer.key_lifetime,\n"
-        "issuer.timeout and issuer.settle_time: give issuing-ctl the worker's configuration.\n\n"
+        "issuer.timeout and issuer.settle_time, and on the timeout of a route: give issuing-ctl the worker's\n"
+        "configuration. What else a route is, workers have left in the database.\n\n"
         "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"},\n"
-        "\"waits_for\" (null, or what keeps every worker from it: \"what\" is worker, pause, breaker or rest, with "
-        "the\n"
-        "state of the target) and \"held_by\" (null, or the worker: \"name\", \"seen_at\", \"alive\").\n"
+        "\"waits_for\" (null, or what keeps every worker from it: \"what\" is worker, route (nobody delivers the\n"
+        "type), event (an earlier one of its user), pause, breaker or rest, with the state of the target),\n"
+        "\"held_by\" (null, or the worker: \"name\", \"seen_at\", \"alive\") and \"route\" (null, or what it is).\n"
         "action is one of\n" OUTLOOK_ACTIONS(ACTION_HELP),
     .run = run_explain,
 };

@@ -1,4 +1,4 @@
-/* issuing-ctl reconcile: compares what the issuer has for these events with what we have.
+/* issuing-ctl reconcile: compares what the issuer, or the receiver of a route, has for these events with what we have.
  *
  * Leaves marks, at most MARKS_MAX at a time, and waits for what workers make of them. An event that another operator
  * reconciles at the same time has one mark, and both get its result. A command that is stopped or killed leaves its
@@ -247,7 +247,7 @@ static bool is_meant(struct reconcile *reconcile)
     char question[100], number[PRINT_NUMBER_SIZE];
     if (reconcile->dry_run || reconcile->limit > 0 || reconcile->total == 0)
         return true;
-    snprintf(question, sizeof(question), "Look up %s %s event%s at the issuer?", print_number(reconcile->total, number),
+    snprintf(question, sizeof(question), "Look up %s %s event%s at the peer?", print_number(reconcile->total, number),
              reconcile->filter.status, reconcile->total == 1 ? "" : "s");
     reconcile->is_declined = !confirm_ask(question);
     return !reconcile->is_declined;
@@ -275,7 +275,8 @@ static bool run_matches(struct reconcile *reconcile, struct err *err)
     return wait_for_marks(reconcile, 0, err);
 }
 
-/* What may be looked up: card requests that ended; of the FAILED ones those whose outcome is unknown. */
+/* What may be looked up: what has ended, card requests unless a type is given; of the FAILED ones those whose outcome
+ * is unknown. */
 static bool complete_filter(struct filter *filter, bool all, struct err *err)
 {
     filter->unknown = filter->unknown || all;
@@ -285,8 +286,6 @@ static bool complete_filter(struct filter *filter, bool all, struct err *err)
     }
     if (!filter->type)
         filter->type = OUTBOX_EVENT_TYPE;
-    if (strcmp(filter->type, OUTBOX_EVENT_TYPE) != 0)
-        return err_set(err, ERR_USAGE, "only %s events have cards to look up", OUTBOX_EVENT_TYPE);
     if (strcasecmp(filter->status, "FAILED") == 0)
         filter->unknown = true;
     else if (all)
@@ -360,7 +359,7 @@ static void print_summary(const struct reconcile *reconcile, bool by_filter)
                 reconcile->open);
     else if (reconcile->open > 0)
         fprintf(stderr, "issuing-ctl: no result in time; issuing-ctl workers and targets show whether a worker can ask "
-                        "the issuer\n");
+                        "the peer\n");
 }
 
 static int run_reconcile(struct ctl *ctl, char **arguments, int count)
@@ -395,17 +394,20 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_reconcile = {
     .word = "reconcile",
     .usage = "ID... | --all | FILTERS [--dry-run] [--rate N] [--limit N] [--timeout D] [--reason TEXT]",
-    .summary = "compare events with what the issuer has",
+    .summary = "compare events with what the issuer or a receiver has",
     .help =
-        "Lets workers look up events at the issuer, and prints what they found, one line for each:\n"
+        "Lets workers look up events at the issuer, and prints what they found, one line for each. Card requests:\n"
         "  FAILED     a card: PENDING again, so that it is stored and linked (found); none: unchanged (not_found);\n"
         "             only a cancelled one: REJECTED card_cancelled; several: FAILED issuer_duplicate\n"
         "  REJECTED   a live card is an orphan: it is cancelled, and core-api is notified (orphan_cancelled); else ok\n"
         "  COMPLETED  exactly our card: ok; else missing, cancelled_at_issuer or duplicate, and nothing is changed\n"
         "  PENDING, PROCESSING  open: workers process them\n"
         "A look-up that finds no card counts only when issuer.settle_time has passed since the last request that\n"
-        "may still arrive.\n\n"
-        "  --all          all FAILED events whose outcome is unknown; with --status REJECTED or COMPLETED, those\n"
+        "may still arrive.\n"
+        "Events of a route are looked up at its lookup_url: FAILED and executed there: COMPLETED (executed); else\n"
+        "unchanged (not_executed). Refused where the route has no lookup_url.\n\n"
+        "  --all          all FAILED events whose outcome is unknown; with --status REJECTED or COMPLETED, those.\n"
+        "                 Card requests; with --type the events of that route\n"
         "  --status S     FAILED (the default), REJECTED or COMPLETED\n" FILTER_HELP
         "  --dry-run      show how many there are and the first 20 (with --limit N the first N, with --json all)\n"
         "  --rate N       at most N events a second; also 0.2, 10/m, 100/h\n"

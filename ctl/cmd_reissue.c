@@ -27,7 +27,9 @@ struct reissue {
 static int report_refused(const struct reissue *reissue, const char *code)
 {
     struct err err;
-    const char *words = marks_text("refused", code);
+    const char *words = strcmp(code, "other_type") == 0
+                            ? "only card requests can be reissued; an event of a route can be replayed or resolved"
+                            : marks_text("refused", code);
     return action_report(reissue->ctl, reissue->id_text, ACTION_REFUSED, NULL, words[0] ? words : code, &err)
                ? CTL_REFUSED
                : ctl_fail(&err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ctl/bulk.h"
+#include "ctl/cluster.h"
 #include "ctl/outlook.h"
 #include "statements.h"
 
@@ -24,26 +25,31 @@ static bool preview(struct bulk *bulk, const struct event *event, const char **r
     pg_rows_scope struct pg_rows *rows = NULL;
     struct event whole = *event;
     const char *refused;
+    struct cluster cluster = {0};
     if (!event_read_prospect(bulk->ctl->db, &whole, &rows, &refused, err))
+        return false;
+    /* What a route is, the database knows. */
+    if (!refused && !event_is_card(event) && !cluster_read_routes(bulk->ctl->db, &cluster, err))
         return false;
     *ret_code = NULL;
     for (size_t i = 0; refused && i < ARRAY_SIZE(codes); i++)
         if (!*ret_code && (strcmp(codes[i], refused) == 0 || i + 1 == ARRAY_SIZE(codes)))
             *ret_code = codes[i];
     if (!refused)
-        outlook_replay(&whole, bulk->ctl->config, ret_text, size);
+        outlook_replay(&whole, &cluster, bulk->ctl->config, ret_text, size);
+    cluster_done(&cluster);
     return true;
 }
 
 static void why_refused(const struct event *event, const char *code, char *ret_text, size_t size)
 {
-    (void)event;
     if (strcmp(code, "place_taken") == 0)
         snprintf(ret_text, size, "another reissue of its card was accepted meanwhile; `resolve` ends this one");
     else if (strcmp(code, "out_of_range") == 0)
         snprintf(ret_text, size,
                  "its payload is larger than 64 KiB or its user id longer than 128 bytes, so no worker may take it; "
-                 "`resolve` ends it, or, where a card was made, have that cancelled at the issuer and `reconcile`");
+                 "%s", event_is_card(event) ? "`resolve` ends it, or, where a card was made, have that cancelled at the "
+                                    "issuer and `reconcile`" : "`resolve` ends it");
 }
 
 const struct bulk_verb bulk_replay = {
@@ -70,9 +76,10 @@ const struct ctl_command ctl_replay = {
     .word = "replay",
     .usage = "ID... | FILTERS [--dry-run] [--rate N] [--limit N] --reason TEXT",
     .summary = "let workers try FAILED events again",
-    .help = "Makes FAILED events PENDING again: same issuer key, so the same card; attempts start at 0, the\n"
-            "history stays. An event that may have been sent and whose issuer key is past its lifetime is looked\n"
-            "up at the issuer, never sent. Given ids, each one is reported, and exit 1 means that some were refused.\n"
+    .help = "Makes FAILED events PENDING again: same key, so the same card or the same delivery; attempts start at\n"
+            "0, the history stays. An event that may have been sent and whose key is past its lifetime is looked up\n"
+            "at its peer, never sent; where a route has no look-up it is FAILED again. Given ids, each one is\n"
+            "reported, and exit 1 means that some were refused.\n"
             "Given filters, at least one, the oldest event comes first:\n\n"
             "  --status S     FAILED, the only status that can be replayed\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_replay,

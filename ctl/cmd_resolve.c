@@ -4,17 +4,48 @@
 #include <string.h>
 
 #include "ctl/bulk.h"
+#include "ctl/outlook_route.h"
 #include "statements.h"
+
+#define ROUTE_DETAIL "The request was ended without being executed."
+
+/* How long a delivery may still arrive, for each route of the configuration. */
+static void add_settle_times(const struct config *config, struct pg_array *types, struct pg_array *settles)
+{
+    for (int i = 0; i < config->route_count; i++) {
+        pg_array_add(types, config->routes[i].type, strlen(config->routes[i].type));
+        pg_array_add_int8(settles, outlook_route_settle_ms(config, config->routes[i].type));
+    }
+}
 
 static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
 {
     const char *detail = outbox_reason_detail("resolved");
-    struct pg_param params[5 + ACTION_PARAMS] = {
+    const struct config *config = bulk->ctl->config;
+    struct buf type_buf, settle_buf;
+    struct pg_array types, settles;
+    buf_init(&type_buf, 64 + (size_t)CONFIG_ROUTES_MAX * 96);
+    buf_init(&settle_buf, 64 + (size_t)CONFIG_ROUTES_MAX * 32);
+    pg_array_start(&types, &type_buf, PG_TEXT);
+    pg_array_start(&settles, &settle_buf, PG_INT8);
+    add_settle_times(config, &types, &settles);
+    struct pg_param params[5 + ACTION_PARAMS + 5] = {
         pg_param_uuid(id), seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
-        pg_param_bool(bulk->confirms_no_card), pg_param_int8(bulk->ctl->config->issuer.settle_time_ms),
+        pg_param_bool(bulk->confirms_no_card), pg_param_int8(config->issuer.settle_time_ms),
         pg_param_text(detail, strlen(detail))};
     action_params(&bulk->action, params + 5);
-    return pg_sync_query(bulk->ctl->db, &sql_operator_resolve, params, ret_rows, err);
+    struct pg_param *of_routes = params + 5 + ACTION_PARAMS;
+    of_routes[0] = pg_param_bool(bulk->confirms_not_executed);
+    of_routes[1] = pg_array_param(&types);
+    of_routes[2] = pg_array_param(&settles);
+    of_routes[3] = pg_param_int8(OUTLOOK_ROUTE_SETTLE_MAX_MS);
+    of_routes[4] = pg_param_text(ROUTE_DETAIL, strlen(ROUTE_DETAIL));
+    bool done = type_buf.failed || settle_buf.failed
+                    ? err_set(err, ERR_MEMORY, "out of memory")
+                    : pg_sync_query(bulk->ctl->db, &sql_operator_resolve, params, ret_rows, err);
+    buf_done(&type_buf);
+    buf_done(&settle_buf);
+    return done;
 }
 
 static bool has_live_card(const struct event *event)
@@ -28,13 +59,33 @@ static bool preview(struct bulk *bulk, const struct event *event, const char **r
     (void)ret_text;
     (void)size;
     (void)err;
-    *ret_code = has_live_card(event) ? "card" : event->first_sent_us != 0 && !bulk->confirms_no_card ? "unknown" : NULL;
+    bool is_confirmed = event_is_card(event) ? bulk->confirms_no_card : bulk->confirms_not_executed;
+    *ret_code = has_live_card(event) ? "card" : event->first_sent_us != 0 && !is_confirmed ? "unknown" : NULL;
     return true;
+}
+
+static void why_route_refused(const struct event *event, const char *code, char *ret_text, size_t size)
+{
+    char span[PRINT_SPAN_SIZE];
+    if (strcmp(code, "unknown") == 0)
+        snprintf(ret_text, size,
+                 "the receiver may have executed it: `reconcile` asks the receiver, where the route has a look-up. If "
+                 "it is certain that it was not executed, add --confirm-not-executed");
+    else if (strcmp(code, "settling") == 0)
+        snprintf(ret_text, size,
+                 "a request that was sent for it may still arrive at the receiver (first sent %s ago): for 2 x the "
+                 "route's timeout, 30s at the least; for 20m where the configuration of issuing-ctl does not have the "
+                 "route; try again then",
+                 print_span(event->now_us - event->first_sent_us, span));
 }
 
 static void why_refused(const struct event *event, const char *code, char *ret_text, size_t size)
 {
     char span[PRINT_SPAN_SIZE];
+    if (!event_is_card(event)) {
+        why_route_refused(event, code, ret_text, size);
+        return;
+    }
     if (strcmp(code, "card") == 0)
         snprintf(ret_text, size,
                  "its card ending in %s is stored and may be in use: `replay` links it; or have it cancelled at the "
@@ -68,21 +119,28 @@ static int run_resolve(struct ctl *ctl, char **arguments, int count)
 {
     struct bulk bulk = {.ctl = ctl, .verb = &bulk_resolve};
     const struct option_spec specs[] = {
-        BULK_OPTIONS(&bulk), {.name = "confirm-no-card", .flag = &bulk.confirms_no_card}, {.name = NULL}};
+        BULK_OPTIONS(&bulk),
+        {.name = "confirm-no-card", .flag = &bulk.confirms_no_card},
+        {.name = "confirm-not-executed", .flag = &bulk.confirms_not_executed},
+        {.name = NULL}};
     return bulk_run(&bulk, specs, arguments, count);
 }
 
 const struct ctl_command ctl_resolve = {
     .word = "resolve",
-    .usage = "ID... | FILTERS [--confirm-no-card] [--dry-run] [--rate N] [--limit N] --reason TEXT",
-    .summary = "end FAILED events: there will be no card",
+    .usage = "ID... | FILTERS [--confirm-no-card] [--confirm-not-executed] [--dry-run] [--rate N] [--limit N] "
+             "--reason TEXT",
+    .summary = "end FAILED events: there will be no card, nothing will be executed",
     .help =
         "Makes FAILED events REJECTED with reason `resolved`: the user gets no card for them and may request another\n"
         "one. The card that a reissue was to replace can be reissued again. Refused while a card is stored. If a\n"
         "request may have reached the issuer: only with --confirm-no-card, and not before issuer.settle_time has\n"
-        "passed since the last one.\n"
+        "passed since the last one. An event of a route that may have reached its receiver: only with\n"
+        "--confirm-not-executed, and not before 2 x the route's timeout (30s at the least) has passed. Later events\n"
+        "of an ordered type that waited for it follow.\n"
         "Given filters, at least one, the oldest event comes first:\n\n"
         "  --status S     FAILED, the only status that can be resolved\n" FILTER_HELP BULK_HELP
-        "  --confirm-no-card  it is certain that the issuer has no card for any of them\n" BULK_NOTE,
+        "  --confirm-no-card  it is certain that the issuer has no card for any of them\n"
+        "  --confirm-not-executed  it is certain that the receiver has executed none of them\n" BULK_NOTE,
     .run = run_resolve,
 };

@@ -21,8 +21,13 @@ struct counts {
     bool estimated[STATUSES];
     int64_t oldest_pending_s; /* of those that were counted */
     struct pg_rows *failed;   /* owned: operator_status_failed */
+    struct pg_rows *types;    /* owned: operator_status_types */
     int64_t failed_counted;   /* the sum of `failed` */
 };
+
+/* Columns of operator_status_types and operator_status_failed. */
+enum type_column { TYPE, TYPE_PENDING, TYPE_PROCESSING, TYPE_HELD, TYPE_OLDEST, TYPE_IS_LIVE };
+enum failed_column { FAILED_CODE, FAILED_EVENTS, FAILED_SINCE, FAILED_ALL, FAILED_TYPE };
 
 /* Rows of (status, count, age of the oldest). */
 static bool take_counts(const struct pg_rows *rows, struct counts *counts, struct err *err)
@@ -92,8 +97,14 @@ static bool read_failed(struct ctl *ctl, int64_t most, struct counts *counts, st
     const struct pg_param params[] = {pg_param_int8(most)};
     if (!pg_sync_query(ctl->db, &sql_operator_status_failed, params, &counts->failed, err))
         return false;
-    counts->failed_counted = pg_rows_count(counts->failed) > 0 ? pg_int8(counts->failed, 0, 3) : 0;
+    counts->failed_counted = pg_rows_count(counts->failed) > 0 ? pg_int8(counts->failed, 0, FAILED_ALL) : 0;
     return true;
+}
+
+static bool read_types(struct ctl *ctl, struct counts *counts, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_int8(COUNT_MAX + 1)};
+    return pg_sync_query(ctl->db, &sql_operator_status_types, params, &counts->types, err);
 }
 
 static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
@@ -123,7 +134,7 @@ static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
 static bool read_counts(struct ctl *ctl, bool exact, struct counts *counts, struct err *err)
 {
     int64_t total = 0;
-    if (!read_failed(ctl, exact ? INT64_MAX : COUNT_MAX + 1, counts, err))
+    if (!read_failed(ctl, exact ? INT64_MAX : COUNT_MAX + 1, counts, err) || !read_types(ctl, counts, err))
         return false;
     if (exact)
         return count(ctl, &sql_operator_status_exact, 0, counts, err);
@@ -134,6 +145,16 @@ static bool read_counts(struct ctl *ctl, bool exact, struct counts *counts, stru
     return total <= COUNT_MAX || read_large(ctl, counts, err);
 }
 
+/* FAILED events of this type, among those that were counted. */
+static int64_t failed_of(const struct counts *counts, const char *type)
+{
+    int64_t failed = 0;
+    for (int row = 0; row < pg_rows_count(counts->failed); row++)
+        if (strcmp(pg_bytes(counts->failed, row, FAILED_TYPE).bytes, type) == 0)
+            failed += pg_int8(counts->failed, row, FAILED_EVENTS);
+    return failed;
+}
+
 /* ---- JSON ---- */
 
 static struct json *failed_json(const struct pg_rows *rows)
@@ -142,9 +163,10 @@ static struct json *failed_json(const struct pg_rows *rows)
     bool whole = failed != NULL;
     for (int row = 0; whole && row < pg_rows_count(rows); row++) {
         struct json *line = json_new_object();
-        whole = line && json_set_text(line, "code", pg_bytes(rows, row, 0).bytes) &&
-                json_set_integer(line, "events", pg_int8(rows, row, 1)) &&
-                print_set_time(line, "since", pg_time_us(rows, row, 2));
+        whole = line && json_set_text(line, "code", pg_bytes(rows, row, FAILED_CODE).bytes) &&
+                json_set_text(line, "type", pg_bytes(rows, row, FAILED_TYPE).bytes) &&
+                json_set_integer(line, "events", pg_int8(rows, row, FAILED_EVENTS)) &&
+                print_set_time(line, "since", pg_time_us(rows, row, FAILED_SINCE));
         if (!whole)
             json_free(line);
         else
@@ -153,6 +175,34 @@ static struct json *failed_json(const struct pg_rows *rows)
     if (whole)
         return failed;
     json_free(failed);
+    return NULL;
+}
+
+static struct json *types_json(const struct counts *counts)
+{
+    const struct pg_rows *rows = counts->types;
+    struct json *types = json_new_array();
+    bool whole = types != NULL;
+    for (int row = 0; whole && row < pg_rows_count(rows); row++) {
+        const char *type = pg_bytes(rows, row, TYPE).bytes;
+        bool is_delivered = !pg_is_null(rows, row, TYPE_IS_LIVE);
+        struct json *line = json_new_object();
+        whole = line && json_set_text(line, "type", type) &&
+                json_set(line, "delivered", json_new_bool(is_delivered)) &&
+                json_set(line, "alive", json_new_bool(is_delivered && pg_bool(rows, row, TYPE_IS_LIVE))) &&
+                json_set_integer(line, "pending", pg_int8(rows, row, TYPE_PENDING)) &&
+                json_set_integer(line, "processing", pg_int8(rows, row, TYPE_PROCESSING)) &&
+                json_set_integer(line, "held_back", pg_int8(rows, row, TYPE_HELD)) &&
+                json_set_integer(line, "failed", failed_of(counts, type)) &&
+                json_set_integer(line, "oldest_pending_seconds", pg_int8(rows, row, TYPE_OLDEST));
+        if (!whole)
+            json_free(line);
+        else
+            whole = json_append(types, line);
+    }
+    if (whole)
+        return types;
+    json_free(types);
     return NULL;
 }
 
@@ -191,7 +241,7 @@ static bool print_as_json(const struct counts *counts)
     struct json *object = json_new_object();
     if (object && set_whole(object, "events", events_json(counts)) &&
         json_set_integer(object, "oldest_pending_seconds", counts->oldest_pending_s) &&
-        set_whole(object, "failed", failed_json(counts->failed)) &&
+        set_whole(object, "failed", failed_json(counts->failed)) && set_whole(object, "types", types_json(counts)) &&
         set_whole(object, "estimated", estimated_json(counts)))
         return print_json(object, stdout);
     json_free(object);
@@ -214,9 +264,9 @@ static const char *meaning(enum outbox_status status, const struct counts *count
     case OUTBOX_PROCESSING:
         return "a worker holds it";
     case OUTBOX_COMPLETED:
-        return "card stored and linked";
+        return "card stored and linked, or executed by the receiver";
     case OUTBOX_REJECTED:
-        return "definitely refused, no usable card";
+        return "definitely refused: no usable card, or not executed";
     case OUTBOX_FAILED:
         return counts->events[status] > 0 ? "waits for an operator: see below" : "waits for an operator";
     }
@@ -242,13 +292,14 @@ static void add_count(struct table *table, int64_t events, bool estimated)
 
 static bool print_failed(const struct counts *counts, struct table *table, struct err *err)
 {
-    static const char *const heads[] = {"FAILED BECAUSE", "EVENTS", "SINCE", NULL};
+    static const char *const heads[] = {"FAILED BECAUSE", "TYPE", "EVENTS", "SINCE", NULL};
     char time[PRINT_TIME_SIZE];
     table_init(table, heads);
     for (int row = 0; row < pg_rows_count(counts->failed); row++) {
-        table_add(table, pg_bytes(counts->failed, row, 0).bytes);
-        add_count(table, pg_int8(counts->failed, row, 1), false);
-        table_add(table, print_time(pg_time_us(counts->failed, row, 2), time));
+        table_add(table, pg_bytes(counts->failed, row, FAILED_CODE).bytes);
+        table_add(table, pg_bytes(counts->failed, row, FAILED_TYPE).bytes);
+        add_count(table, pg_int8(counts->failed, row, FAILED_EVENTS), false);
+        table_add(table, print_time(pg_time_us(counts->failed, row, FAILED_SINCE), time));
     }
     putchar('\n');
     bool whole = table_flush(table, stdout);
@@ -256,6 +307,42 @@ static bool print_failed(const struct counts *counts, struct table *table, struc
     if (counts->estimated[OUTBOX_FAILED])
         printf("(of the first %d)\n", COUNT_MAX + 1);
     puts("\nWhich: issuing-ctl list --status FAILED --code CODE    One of them: issuing-ctl explain ID");
+    return whole || err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static void add_open(struct table *table, int64_t events)
+{
+    char number[PRINT_NUMBER_SIZE], text[PRINT_NUMBER_SIZE + 16];
+    snprintf(text, sizeof(text), "%s%s", events > COUNT_MAX ? "more than " : "",
+             print_number(events > COUNT_MAX ? COUNT_MAX : events, number));
+    table_add(table, text);
+}
+
+/* Only where there is another type than that of card requests. */
+static bool print_types(const struct counts *counts, struct table *table, struct err *err)
+{
+    static const char *const heads[] = {"TYPE",   "PENDING", "HELD BACK", "PROCESSING",
+                                        "FAILED", "OLDEST",  "DELIVERED", NULL};
+    const struct pg_rows *rows = counts->types;
+    char span[PRINT_SPAN_SIZE];
+    table_init(table, heads);
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        const char *type = pg_bytes(rows, row, TYPE).bytes;
+        table_add(table, type);
+        add_open(table, pg_int8(rows, row, TYPE_PENDING));
+        add_open(table, pg_int8(rows, row, TYPE_HELD));
+        add_open(table, pg_int8(rows, row, TYPE_PROCESSING));
+        add_open(table, failed_of(counts, type));
+        table_add(table, pg_int8(rows, row, TYPE_PENDING) > 0
+                             ? print_span(pg_int8(rows, row, TYPE_OLDEST) * 1000000, span)
+                             : NULL);
+        table_add(table, pg_is_null(rows, row, TYPE_IS_LIVE)   ? "by nobody: no worker has a route for it"
+                         : pg_bool(rows, row, TYPE_IS_LIVE) ? "yes"
+                                                            : "no living worker");
+    }
+    putchar('\n');
+    bool whole = table_flush(table, stdout);
+    table_done(table);
     return whole || err_set(err, ERR_MEMORY, "out of memory");
 }
 
@@ -276,7 +363,8 @@ static bool print_as_table(const struct counts *counts, struct err *err)
         return err_set(err, ERR_MEMORY, "out of memory");
     if (counts->estimated[OUTBOX_COMPLETED])
         puts("\nabout: estimated from the statistics of the database; `status --exact` counts all events");
-    return pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err);
+    return (pg_rows_count(counts->types) <= 1 || print_types(counts, &table, err)) &&
+           (pg_rows_count(counts->failed) == 0 || print_failed(counts, &table, err));
 }
 
 static int run_status(struct ctl *ctl, char **arguments, int count)
@@ -297,6 +385,7 @@ static int run_status(struct ctl *ctl, char **arguments, int count)
     else if (done)
         done = print_as_table(&counts, &err);
     pg_rows_free(counts.failed);
+    pg_rows_free(counts.types);
     return done ? CTL_DONE : ctl_fail(&err);
 }
 
@@ -308,9 +397,12 @@ const struct ctl_command ctl_status = {
         "Counts the events by status, and shows how old the oldest PENDING one is and why FAILED ones failed.\n"
         "It takes the same time however many events there are: where there are more than 100,000, COMPLETED and\n"
         "REJECTED are estimated from the statistics of the database (\"about\"); PENDING, PROCESSING and FAILED are\n"
-        "counted up to 100,000.\n\n"
+        "counted up to 100,000. Where there are routes, or events of a type that nobody delivers, a second table\n"
+        "has each type: what waits, what is held back behind an earlier event of its user, and who delivers it.\n\n"
         "  --exact        count all events: seconds for each million\n\n"
         "--json: {\"events\": {STATUS: n, ...}, \"oldest_pending_seconds\": n,\n"
-        "\"failed\": [{\"code\": C, \"events\": n, \"since\": TIME}, ...], \"estimated\": [STATUS, ...]}\n",
+        "\"failed\": [{\"code\": C, \"type\": T, \"events\": n, \"since\": TIME}, ...],\n"
+        "\"types\": [{\"type\": T, \"delivered\": B, \"alive\": B, \"pending\": n, \"processing\": n, \"held_back\": n,\n"
+        "\"failed\": n, \"oldest_pending_seconds\": n}, ...], \"estimated\": [STATUS, ...]}\n",
     .run = run_status,
 };

@@ -1,4 +1,5 @@
-/* issuing-ctl targets: what the workers see of the issuer and core-api, and what operators have paused. */
+/* issuing-ctl targets: what the workers see of the issuer, core-api and the receivers of routes, and what operators have
+ * paused. */
 #include <stdio.h>
 
 #include "ctl/cluster_show.h"
@@ -65,16 +66,16 @@ static int run_targets(struct ctl *ctl, char **arguments, int count)
 const struct ctl_command ctl_targets = {
     .word = "targets",
     .usage = "",
-    .summary = "the state of the issuer and core-api: breakers, pauses, events behind",
-    .help = "Shows each target (issuer, core) as all living workers see it together:\n\n"
+    .summary = "the state of the issuer, core-api and routes: breakers, pauses, events behind",
+    .help = "Shows each target (issuer, core, and each route by its type) as all living workers see it together:\n\n"
             "  STATE          closed: calls are made; open: calls failed, and only probes are sent;\n"
             "                 half_open: a probe is under way; resting: it answered 429 (too many requests);\n"
-            "                 paused: an operator has stopped calls; no_worker: no worker runs\n"
+            "                 paused: an operator has stopped calls; no_worker: no living worker calls it\n"
             "  SHUT AT        how many of the living workers send nothing\n"
             "  SINCE, CAUSE   since when, and the last failure that opened the breaker or kept it open\n"
             "  NEXT CALL      the next probe, or the end of the rest after a 429\n"
             "  EVENTS BEHIND  PENDING events that wait because no worker sends anything there; counted among\n"
-            "                 100000 open events at most\n\n"
+            "                 100000 open events of each type at most\n\n"
             "With --json also who paused it and why (paused_at, paused_by, paused_why), and how many workers obey\n"
             "(paused_workers).\n",
     .run = run_targets,

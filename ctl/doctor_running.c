@@ -3,10 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/uuid7.h"
 #include "ctl/cluster.h"
 #include "ctl/doctor.h"
 #include "ctl/print.h"
 #include "statements.h"
+
+#define TYPE_EVENTS_MAX 10000
+#define HELD_BACK_SHOWN 5
 
 /* No worker is a failure as soon as an event waits for one. */
 static bool check_no_worker(struct doctor *doctor, const struct cluster *cluster, struct err *err)
@@ -64,6 +68,77 @@ static void check_targets(struct doctor *doctor, const struct cluster *cluster)
         doctor_report(doctor, "targets", true, NULL, "none is paused, every breaker is closed");
 }
 
+/* Events of types that nobody delivers, by name. *ret_any: there are some. */
+static bool check_types(struct doctor *doctor, bool *ret_any, struct err *err)
+{
+    enum { TYPE, PENDING, PROCESSING, HELD, OLDEST, IS_LIVE };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_int8(TYPE_EVENTS_MAX)};
+    char span[PRINT_SPAN_SIZE];
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_status_types, params, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        int64_t pending = pg_int8(rows, row, PENDING);
+        if (!pg_is_null(rows, row, IS_LIVE) || pending == 0)
+            continue;
+        *ret_any = true;
+        doctor_warn(doctor, "routes",
+                    "configure a route for it at the workers (docs/routes.md), or issuing-ctl cancel --type TYPE",
+                    "nobody delivers %.64s: %s%" PRId64 " event%s wait%s, the oldest for %s",
+                    pg_bytes(rows, row, TYPE).bytes, pending == TYPE_EVENTS_MAX ? "at least " : "", pending,
+                    pending == 1 ? "" : "s", pending == 1 ? "s" : "",
+                    print_span(pg_int8(rows, row, OLDEST) * 1000000, span));
+    }
+    return true;
+}
+
+/* FAILED events that hold back later ones. */
+static bool check_held_back(struct doctor *doctor, bool *ret_any, struct err *err)
+{
+    enum { ID, TYPE, WAITING, ALL };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_int8(HELD_BACK_SHOWN)};
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_held_back, params, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        char id_text[UUID_TEXT_SIZE];
+        struct uuid id = pg_uuid(rows, row, ID);
+        int64_t waiting = pg_int8(rows, row, WAITING);
+        uuid_format(&id, id_text);
+        *ret_any = true;
+        doctor_warn(doctor, "order", "issuing-ctl explain it, then replay or resolve it",
+                    "%s (%.64s) is FAILED and holds back %s%" PRId64 " later event%s of its user", id_text,
+                    pg_bytes(rows, row, TYPE).bytes, waiting == 1000 ? "at least " : "", waiting,
+                    waiting == 1 ? "" : "s");
+    }
+    if (pg_rows_count(rows) == HELD_BACK_SHOWN && pg_int8(rows, 0, ALL) > HELD_BACK_SHOWN)
+        doctor_note(doctor, "order", "%" PRId64 " more hold back others: issuing-ctl list --status FAILED",
+                    pg_int8(rows, 0, ALL) - HELD_BACK_SHOWN);
+    return true;
+}
+
+/* What card requests do not have: routes, and order. */
+static bool check_routes(struct doctor *doctor, const struct cluster *cluster, struct err *err)
+{
+    bool any = false;
+    char time[PRINT_TIME_SIZE];
+    for (int i = 0; i < cluster->route_count; i++) {
+        const struct cluster_route *route = &cluster->routes[i];
+        if (route->is_live)
+            continue;
+        any = true;
+        doctor_warn(doctor, "routes", "start a worker that has this route, or cancel its events",
+                    "no living worker has the route %.64s: %.100s named it last, at %s", route->type, route->worker,
+                    print_time(route->seen_us, time));
+    }
+    if (!check_types(doctor, &any, err) || !check_held_back(doctor, &any, err))
+        return false;
+    if (!any && cluster->route_count > 0)
+        doctor_report(doctor, "routes", true, NULL, "%d, each with a living worker; every type of event is delivered",
+                      cluster->route_count);
+    return true;
+}
+
 bool doctor_check_running(struct doctor *doctor, struct err *err)
 {
     struct cluster cluster = {0};
@@ -75,6 +150,7 @@ bool doctor_check_running(struct doctor *doctor, struct err *err)
     else
         check_versions(doctor, &cluster);
     check_targets(doctor, &cluster);
+    done = done && check_routes(doctor, &cluster, err);
     cluster_done(&cluster);
     return done;
 }

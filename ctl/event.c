@@ -39,9 +39,21 @@ enum column {
     NOW,
     TRACEPARENT,
     ISSUER_CARD_ID,
+    HELD_BEHIND,
+    RESULT,
     REPLACED_LAST4,
     REPLACED_STATUS
 };
+
+bool event_is_card(const struct event *event)
+{
+    return !event->type || strcmp(event->type, OUTBOX_EVENT_TYPE) == 0;
+}
+
+const char *event_kind(const struct event *event)
+{
+    return event_is_card(event) ? event->kind : event->type;
+}
 
 bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err)
 {
@@ -75,6 +87,7 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
         .now_us = pg_time_us(rows, row, NOW),
         .traceparent = pg_bytes(rows, row, TRACEPARENT).bytes,
         .issuer_card_id = pg_bytes(rows, row, ISSUER_CARD_ID).bytes,
+        .result = pg_bytes(rows, row, RESULT).bytes,
         .replaced_last4 = pg_bytes(rows, row, REPLACED_LAST4).bytes,
         .replaced_status = pg_bytes(rows, row, REPLACED_STATUS).bytes,
     };
@@ -85,6 +98,10 @@ bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, st
     if (event.has_card) {
         struct uuid card_id = pg_uuid(rows, row, CARD_ID);
         uuid_format(&card_id, event.card_id_text);
+    }
+    if (!pg_is_null(rows, row, HELD_BEHIND)) {
+        struct uuid holder = pg_uuid(rows, row, HELD_BEHIND);
+        uuid_format(&holder, event.held_behind_text);
     }
     *ret_event = event;
     return true;
@@ -128,7 +145,7 @@ bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_
 bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows **ret_rows, const char **ret_refused,
                          struct err *err)
 {
-    enum { CANCEL_CODE, HELD_END, HELD_END_CODE, LOST_COUNT, LAST_SENT_AT, REFUSED };
+    enum { CANCEL_CODE, HELD_END, HELD_END_CODE, LOST_COUNT, LAST_SENT_AT, REFUSED, HOLDER_STATUS, FIRST_ID, FIRST_STATUS, WAITING };
     const struct pg_param params[] = {pg_param_uuid(&event->id)};
     struct pg_rows *rows = NULL;
     if (!pg_sync_query(db, &sql_operator_prospect, params, &rows, err))
@@ -142,6 +159,13 @@ bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows
     event->held_end_code = pg_bytes(rows, 0, HELD_END_CODE).bytes;
     event->lost_count = pg_int8(rows, 0, LOST_COUNT);
     event->last_sent_us = pg_time_us(rows, 0, LAST_SENT_AT);
+    event->holder_status = pg_bytes(rows, 0, HOLDER_STATUS).bytes;
+    if (!pg_is_null(rows, 0, FIRST_ID)) {
+        struct uuid first = pg_uuid(rows, 0, FIRST_ID);
+        uuid_format(&first, event->first_text);
+    }
+    event->first_status = pg_bytes(rows, 0, FIRST_STATUS).bytes;
+    event->waiting_count = pg_int8(rows, 0, WAITING);
     *ret_refused = pg_bytes(rows, 0, REFUSED).bytes;
     *ret_rows = rows;
     return true;
@@ -167,6 +191,17 @@ static struct json *reason_json(const struct event *event)
         return reason;
     json_free(reason);
     return NULL;
+}
+
+/* What is stored as jsonb. */
+static bool set_document(struct json *object, const char *name, const char *text)
+{
+    struct json *document;
+    if (!text)
+        return json_set(object, name, NULL);
+    if (!json_parse(text, strlen(text), &document, NULL))
+        return json_set_text(object, name, text);
+    return json_set(object, name, document);
 }
 
 /* A member that is an object, or null where there is none to show. */
@@ -195,7 +230,9 @@ struct json *event_json(const struct event *event)
         print_set_time(object, "lease_until", event->lease_until_us) &&
         print_set_time(object, "first_sent_at", event->first_sent_us) &&
         json_set(object, "outcome_unknown", json_new_bool(event->outcome_unknown)) &&
-        set_object(object, "card", event->has_card, event->has_card ? card_json(event) : NULL);
+        set_object(object, "card", event->has_card, event->has_card ? card_json(event) : NULL) &&
+        json_set_text(object, "held_behind", event->held_behind_text[0] ? event->held_behind_text : NULL) &&
+        set_document(object, "kept_result", event->result);
     if (whole)
         return object;
     json_free(object);
@@ -207,16 +244,19 @@ const char *const event_heads[] = {"ID",      "STATUS",       "KIND", "USER",   
 
 void event_add_row(const struct event *event, struct table *table)
 {
-    char time[PRINT_TIME_SIZE];
+    char time[PRINT_TIME_SIZE], held[sizeof("held behind ") + UUID_TEXT_SIZE];
+    bool is_held = event->held_behind_text[0] && event->status == OUTBOX_PENDING;
+    snprintf(held, sizeof(held), "held behind %s", event->held_behind_text);
     table_add(table, event->id_text);
     table_add(table, event->status_text);
-    table_add(table, event->kind);
+    table_add(table, event_kind(event));
     table_add(table, event->user_id);
     table_add_number(table, event->retry_count);
     table_add(table, print_time(event->created_us, time));
     table_add(table, event->status == OUTBOX_PENDING ? print_time(event->next_attempt_us, time) : NULL);
     table_add(table, event->has_card ? event->last4 : event->outcome_unknown ? "unknown" : NULL);
     table_add(table, event->reason_code                ? event->reason_code
+                     : is_held                         ? held
                      : event->status == OUTBOX_PENDING ? event->last_error
                                                        : NULL);
 }
@@ -250,7 +290,7 @@ void event_print(const struct event *event, FILE *out)
     print_fact("user", event->user_id, out);
     print_fact("kind", event->kind, out);
     print_replaced(event, out);
-    if (event->type && strcmp(event->type, OUTBOX_EVENT_TYPE) != 0)
+    if (!event_is_card(event))
         print_fact("type", event->type, out);
     print_fact("status", event->status_text, out);
     if (event->reason_code)
@@ -265,8 +305,14 @@ void event_print(const struct event *event, FILE *out)
     print_when("lease until", event->lease_until_us, out);
     print_fact(event->status == OUTBOX_PROCESSING ? "held by" : "last held by", event->lease_owner, out);
     print_when("first sent", event->first_sent_us, out);
+    if (event->held_behind_text[0])
+        print_fact("held behind", event->held_behind_text, out);
     if (event->outcome_unknown)
-        print_fact("outcome", "unknown: the issuer may have made a card, and none is stored here", out);
+        print_fact("outcome",
+                   event_is_card(event) ? "unknown: the issuer may have made a card, and none is stored here"
+                                        : "unknown: the receiver may have executed it",
+                   out);
+    print_fact("kept result", event->result, out);
     print_fact("last error", event->last_error, out);
     print_fact("client's key", event->client_key, out);
     print_fact("traceparent", event->traceparent, out);

@@ -28,7 +28,7 @@ struct event {
     const char *reason_code, *reason_detail;
     const char *last_error;
     const char *replaces; /* card id, of a reissue */
-    bool outcome_unknown; /* the issuer may have made a card, and we hold none */
+    bool outcome_unknown; /* the issuer may have made a card, and we hold none; the receiver may have executed it */
     bool has_card;
     char card_id_text[UUID_TEXT_SIZE];
     const char *last4;
@@ -37,17 +37,27 @@ struct event {
     int64_t now_us;                               /* of the database, when it answered */
     const char *traceparent;                      /* of the client */
     const char *issuer_card_id;                   /* what the issuer calls the card */
+    char held_behind_text[UUID_TEXT_SIZE];        /* the event that must end before this one; "" = none */
+    const char *result;                           /* the answer that a route with keep_result has kept, JSON */
     const char *replaced_last4, *replaced_status; /* of the card that is replaced; NULL in what an action returns */
     /* Read by event_read_prospect() only: what decides about the next attempt. */
     const char *cancel_code;              /* the card will be cancelled, and the event ends REJECTED with this code */
     const char *held_end, *held_end_code; /* the end that waits until no create can arrive any more (worker/flow.h) */
     int64_t lost_count;                   /* attempts in a row that were lost with their worker */
     int64_t last_sent_us;                 /* from when on the settling time counts */
+    const char *holder_status;            /* of the event held_behind; NULL = there is none, or it is gone */
+    char first_text[UUID_TEXT_SIZE];      /* held back: the first of its user and type that must end; "" = none */
+    const char *first_status;             /* of that one */
+    int64_t waiting_count;                /* of an ordered type: events of its user that come after it; 1000 at most */
 };
 
 /* Of the statements that act on an event, behind its columns: why it was refused, NULL = it was done. */
-#define EVENT_REFUSED_COLUMN 30
+#define EVENT_REFUSED_COLUMN 32
 
+/* A card request; every other event is delivered by a route, if there is one. */
+bool event_is_card(const struct event *event);
+/* What the event is, in a word: "new", "reissue", or its type. NULL: a card request whose payload says neither. */
+const char *event_kind(const struct event *event);
 /* ERR_DATABASE when the status is none of outbox.h: a schema of another release. */
 must_check bool event_read(const struct pg_rows *rows, int row, struct event *ret_event, struct err *err);
 /* Reads one event. *ret_rows is owned by the caller; the event borrows from it. ERR_NOT_FOUND. */

@@ -49,22 +49,27 @@ const char *marks_text(const char *result, const char *detail)
         const char *result, *words;
     } results[] =
         {
-            {"ok", "the issuer has what it should have"},
+            {"ok", "the peer has what it should have"},
             {"open", "it is open: a worker has it or will take it"},
             {"found", "the issuer has a card: the event is PENDING again, a worker stores and links the card"},
             {"not_found", "the issuer has no card; the event is unchanged"},
             {"cancelled_at_issuer", "the issuer has only a cancelled card"},
             {"duplicate", "the issuer has more than one card, or another than ours"},
             {"missing", "the issuer does not know our card"},
+            {"executed", "the receiver has executed it: the event is COMPLETED"},
+            {"not_executed", "the receiver has not executed it; the event is unchanged"},
             {"orphan_cancelled", "the issuer had a live card of this rejected request: it is cancelled"},
             {"orphan_left", "the issuer has a live card of this rejected request and refuses to cancel it"},
-            {"undecided", "the issuer did not decide it in time"},
+            {"undecided", "the peer did not decide it in time"},
             {"withdrawn", "withdrawn by an operator"},
             {"gone", "the event is no longer there"},
         },
       details[] = {
           {"not_found", "there is no such event"},
-          {"other_type", "only events of the type CARD_ISSUE are looked up at the issuer"},
+          {"other_type", "only card requests, and events of a route with a lookup_url, can be looked up"},
+          {"no_route", "no worker has a route for its type, so nobody can be asked about it"},
+          {"no_lookup", "its route has no lookup_url, so its receiver cannot be asked: find out there whether it was "
+                        "executed, then replay or resolve it"},
           {"not_failed", "only FAILED events can be reissued"},
           {"reissued", "it was reissued already"},
           {"card", "its card is stored: replay it instead"},

@@ -11,9 +11,11 @@
 
 #include "common/issuer_key.h"
 #include "common/issuer_profiles.h"
+#include "ctl/outlook_route.h"
+#include "ctl/outlook_wait.h"
 
 #define OVERDUE_US (INT64_C(60) * 1000 * 1000)
-#define CLAUSE_SIZE 440
+#define CLAUSE_SIZE OUTLOOK_CLAUSE_SIZE
 
 const char *outlook_action_name(enum outlook_action action)
 {
@@ -229,103 +231,34 @@ static enum outlook_action attempt_clause(const struct event *event, bool any_at
     return OUTLOOK_LOOK_UP;
 }
 
-void outlook_replay(const struct event *event, const struct config *config, char *ret_text, size_t size)
+#define NO_ROUTE "nobody delivers events of this type, so it waits until a worker has a route for it"
+
+void outlook_replay(const struct event *event, const struct cluster *cluster, const struct config *config,
+                    char *ret_text, size_t size)
 {
-    char clause[CLAUSE_SIZE];
+    char clause[CLAUSE_SIZE] = NO_ROUTE;
     struct event reopened = *event; /* what a replay resets; that the card will be cancelled stays */
+    const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(cluster, event->type);
     reopened.held_end = reopened.held_end_code = NULL;
     reopened.lost_count = 0;
-    (void)attempt_clause(&reopened, true, config, event->now_us, clause);
+    if (event_is_card(event))
+        (void)attempt_clause(&reopened, true, config, event->now_us, clause);
+    else if (route)
+        (void)outlook_route_attempt(&reopened, route, true, config, event->now_us, clause, sizeof(clause));
     snprintf(ret_text, size, "%s", clause);
-}
-
-/* ---- what keeps every worker from the event ---- */
-
-/* The one that ends last: a pause ends when somebody ends it. */
-static const struct cluster_target *shut_target(const struct cluster *cluster)
-{
-    const struct cluster_target *found = NULL;
-    for (int i = 0; i < cluster->target_count; i++) {
-        const struct cluster_target *target = &cluster->targets[i];
-        if (target->workers == 0 || !cluster_is_shut(target)) /* what no living worker calls keeps none from an event */
-            continue;
-        if (target->paused_us != 0)
-            return target;
-        if (!found || (found->open + found->half_open == 0 && target->open + target->half_open > 0))
-            found = target;
-    }
-    return found;
-}
-
-static void find_wait(const struct cluster *cluster, struct outlook *out)
-{
-    if (cluster->alive_count == 0) {
-        out->wait = OUTLOOK_WAIT_FOR_WORKER;
-        return;
-    }
-    out->target = shut_target(cluster);
-    if (out->target)
-        out->wait = out->target->paused_us != 0                      ? OUTLOOK_WAIT_FOR_PAUSE
-                    : out->target->open + out->target->half_open > 0 ? OUTLOOK_WAIT_FOR_BREAKER
-                                                                     : OUTLOOK_WAIT_FOR_REST;
-}
-
-static void breaker_clause(const struct cluster_target *target, int64_t now_us, char *ret_text, size_t size)
-{
-    char since[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE], probe[64];
-    if (target->half_open > 0)
-        snprintf(probe, sizeof(probe), "a probe under way");
-    else if (target->next_us > now_us)
-        snprintf(probe, sizeof(probe), "next probe in %s", print_span(target->next_us - now_us, span));
-    else
-        snprintf(probe, sizeof(probe), "next probe with the next event that is due");
-    snprintf(ret_text, size,
-             "it waits behind the open breaker of %.64s since %s, cause %.64s, %s, %lld event%s behind it",
-             target->name, print_time(target->since_us, since), target->cause ? target->cause : "unknown", probe,
-             (long long)target->backlog, target->backlog == 1 ? "" : "s");
-}
-
-static void wait_clause(const struct outlook *out, const struct cluster *cluster, char *ret_text, size_t size)
-{
-    const struct cluster_target *target = out->target;
-    char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
-    switch (out->wait) {
-    case OUTLOOK_WAIT_FOR_NOTHING:
-        ret_text[0] = '\0';
-        return;
-    case OUTLOOK_WAIT_FOR_WORKER:
-        if (cluster->last_us == 0) {
-            snprintf(ret_text, size, "no worker runs, and none was seen so far");
-            return;
-        }
-        snprintf(ret_text, size, "no worker runs: the last one was seen at %s on host %.64s",
-                 print_time(cluster->last_us, time), cluster->last_host);
-        return;
-    case OUTLOOK_WAIT_FOR_PAUSE:
-        snprintf(ret_text, size, "%.64s is paused by %.100s since %s because: %.200s", target->name, target->paused_by,
-                 print_time(target->paused_us, time), target->paused_why);
-        return;
-    case OUTLOOK_WAIT_FOR_BREAKER:
-        breaker_clause(target, cluster->now_us, ret_text, size);
-        return;
-    case OUTLOOK_WAIT_FOR_REST:
-        snprintf(ret_text, size, "%.64s gets too many requests, so it rests for another %s", target->name,
-                 print_span(target->next_us > cluster->now_us ? target->next_us - cluster->now_us : 0, span));
-        return;
-    }
 }
 
 /* ---- each status ---- */
 
 /* Why the event is not worked on now, where nothing keeps the workers from it. */
 static void schedule_clause(const struct event *event, const struct outlook_past *past, const struct cluster *cluster,
-                            const struct config *config, char *ret_text, size_t size)
+                            int64_t max_attempts, char *ret_text, size_t size)
 {
     char code_text[OUTLOOK_CODE_SIZE], span[PRINT_SPAN_SIZE];
     int64_t late_us = event->now_us - event->next_attempt_us;
     bool is_alone = event->lost_count >= OUTBOX_LOST_ALONE;
     if (past->last_code)
-        outlook_code(past->last_code, code_text);
+        outlook_code(event, past->last_code, code_text);
     if (late_us > OVERDUE_US)
         snprintf(
             ret_text, size,
@@ -347,13 +280,14 @@ static void schedule_clause(const struct event *event, const struct outlook_past
         snprintf(ret_text, size, "it waits for a cause outside this event (%s: %s)", past->last_code, code_text);
     else
         snprintf(ret_text, size, "it waits after attempt %lld of %lld (%s: %s)", (long long)event->retry_count,
-                 (long long)config->retry.max_attempts, past->last_code, code_text);
+                 (long long)max_attempts, past->last_code, code_text);
 }
 
 /* The earliest time of the coming attempt; 0 = nobody knows. */
 static int64_t earliest_us(const struct event *event, const struct outlook *out)
 {
-    if (out->wait == OUTLOOK_WAIT_FOR_WORKER || out->wait == OUTLOOK_WAIT_FOR_PAUSE)
+    if (out->wait == OUTLOOK_WAIT_FOR_WORKER || out->wait == OUTLOOK_WAIT_FOR_PAUSE ||
+        out->wait == OUTLOOK_WAIT_FOR_EVENT)
         return 0;
     return out->target && out->target->next_us > event->next_attempt_us ? out->target->next_us : event->next_attempt_us;
 }
@@ -362,19 +296,22 @@ static void pending(const struct event *event, const struct outlook_past *past, 
                     const struct config *config, struct outlook *out)
 {
     char clause[CLAUSE_SIZE], schedule[560];
-    if (event->type && strcmp(event->type, OUTBOX_EVENT_TYPE) != 0) {
-        snprintf(out->why, sizeof(out->why), "no worker takes events of this type, only " OUTBOX_EVENT_TYPE);
+    const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(cluster, event->type);
+    int64_t at_us = event->now_us > event->next_attempt_us ? event->now_us : event->next_attempt_us;
+    bool any_attempt = past->any || event->retry_count > 0 || event->lost_count > 0;
+    outlook_wait_find(event, cluster, out);
+    if (out->wait == OUTLOOK_WAIT_FOR_ROUTE) {
+        outlook_wait_clause(event, out, cluster, out->why, sizeof(out->why));
         return;
     }
-    bool is_late = event->now_us > event->next_attempt_us;
-    find_wait(cluster, out);
     out->at_us = earliest_us(event, out);
-    out->action = attempt_clause(event, past->any || event->retry_count > 0 || event->lost_count > 0, config,
-                                 is_late ? event->now_us : event->next_attempt_us, clause);
+    out->action = route ? outlook_route_attempt(event, route, any_attempt, config, at_us, clause, sizeof(clause))
+                        : attempt_clause(event, any_attempt, config, at_us, clause);
     if (out->wait != OUTLOOK_WAIT_FOR_NOTHING)
-        wait_clause(out, cluster, schedule, sizeof(schedule));
+        outlook_wait_clause(event, out, cluster, schedule, sizeof(schedule));
     else
-        schedule_clause(event, past, cluster, config, schedule, sizeof(schedule));
+        schedule_clause(event, past, cluster, route ? route->max_attempts : config->retry.max_attempts, schedule,
+                        sizeof(schedule));
     snprintf(out->why, sizeof(out->why), "%s; then %s%s", schedule, clause, shown_clause(event, past));
 }
 
@@ -415,11 +352,25 @@ static void processing(const struct event *event, const struct cluster *cluster,
                                                : "takes it over");
 }
 
-static void failed(const struct event *event, const struct config *config, struct outlook *out)
+/* What an operator can do with it. */
+static const char *verbs_of(const struct event *event, const struct cluster *cluster)
 {
-    char clause[CLAUSE_SIZE];
+    if (event_is_card(event))
+        return "replays, reconciles, reissues or resolves";
+    const struct cluster_route *route = cluster_find_route(cluster, event->type);
+    return route && route->has_lookup ? "replays, reconciles or resolves" : "replays or resolves";
+}
+
+static void failed(const struct event *event, const struct cluster *cluster, const struct config *config,
+                   struct outlook *out)
+{
+    char clause[CLAUSE_SIZE], behind[120] = "";
     const char *code = event->reason_code ? event->reason_code : "", *first = "";
-    outlook_replay(event, config, clause, sizeof(clause));
+    outlook_replay(event, cluster, config, clause, sizeof(clause));
+    if (event->waiting_count > 0)
+        snprintf(behind, sizeof(behind), "%s%lld later event%s of this user wait%s for that; ",
+                 event->waiting_count >= 1000 ? "at least " : "", (long long)event->waiting_count,
+                 event->waiting_count == 1 ? "" : "s", event->waiting_count == 1 ? "s" : "");
     if (strcmp(code, "payload_invalid") == 0)
         first = "its payload must be corrected first, or it fails again; ";
     else if (strcmp(code, "issuer_duplicate") == 0)
@@ -429,8 +380,17 @@ static void failed(const struct event *event, const struct config *config, struc
                 "first, or card.store = never must be set, or it fails again; ";
     out->action = OUTLOOK_OPERATOR;
     snprintf(out->why, sizeof(out->why),
-             "no worker touches it until an operator replays, reconciles, reissues or resolves it; %safter a replay %s",
+             "no worker touches it until an operator %s it; %s%safter a replay %s", verbs_of(event, cluster), behind,
              first, clause);
+}
+
+static const char *rejected_route(const struct event *event)
+{
+    if (event->reason_code && strcmp(event->reason_code, "cancelled") == 0)
+        return "an operator cancelled it before it was sent";
+    if (event->reason_code && strcmp(event->reason_code, "resolved") == 0)
+        return "an operator ended it: it counts as not executed";
+    return "the receiver refused it, and has not executed it";
 }
 
 void outlook_of(const struct event *event, const struct outlook_past *past, const struct cluster *cluster,
@@ -445,19 +405,21 @@ void outlook_of(const struct event *event, const struct outlook_past *past, cons
         processing(event, cluster, ret_outlook);
         return;
     case OUTBOX_COMPLETED:
-        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the card is stored and linked%s",
+        snprintf(ret_outlook->why, sizeof(ret_outlook->why), "it is completed: the %s%s",
+                 event_is_card(event) ? "card is stored and linked" : "receiver has executed it",
                  past->last_code && strcmp(past->last_code, outbox_cause_name(OUTBOX_CAUSE_RETIRE_REFUSED)) == 0
                      ? "; the card that it replaces could not be closed at the issuer: close it there"
                      : "");
         return;
     case OUTBOX_REJECTED:
         snprintf(ret_outlook->why, sizeof(ret_outlook->why), "%s",
-                 event->reason_code && strcmp(event->reason_code, "reissued") == 0
+                 !event_is_card(event) ? rejected_route(event)
+                 : event->reason_code && strcmp(event->reason_code, "reissued") == 0
                      ? "it was replaced by a new event, which its reason names"
                      : "it was definitely refused, and no usable card exists");
         return;
     case OUTBOX_FAILED:
-        failed(event, config, ret_outlook);
+        failed(event, cluster, config, ret_outlook);
         return;
     }
 }

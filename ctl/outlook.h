@@ -15,6 +15,9 @@
     X(LINK, link, "A worker links the card")                        \
     X(LOOK_UP, look_up, "A worker looks the card up at the issuer") \
     X(CANCEL, cancel, "A worker cancels the card")                  \
+    X(DELIVER, deliver, "A worker delivers it")                     \
+    X(ASK, ask, "A worker asks the receiver about it")              \
+    X(END, end, "A worker ends it")                                 \
     X(WAIT, wait, "A worker is working on it")                      \
     X(TAKE_OVER, take_over, "Another worker takes over")            \
     X(OPERATOR, operator, "An operator decides")                    \
@@ -26,12 +29,15 @@ enum outlook_action {
 #undef X
 };
 
-#define OUTLOOK_CODE_SIZE 200
+#define OUTLOOK_CODE_SIZE 240
+#define OUTLOOK_CLAUSE_SIZE 440
 
 /* What keeps every worker from the event: for programs. */
 #define OUTLOOK_WAITS(X) \
     X(NOTHING, nothing)  \
     X(WORKER, worker)    \
+    X(ROUTE, route)      \
+    X(EVENT, event)      \
     X(PAUSE, pause)      \
     X(BREAKER, breaker)  \
     X(REST, rest)
@@ -44,7 +50,9 @@ enum outlook_wait {
 
 struct outlook {
     enum outlook_action action;
-    enum outlook_wait wait;              /* of a PENDING event: what must end before an attempt can begin */
+    /* Of a PENDING event: what must end before an attempt can begin. EVENT: event->held_behind_text; ROUTE: nobody
+     * delivers its type. */
+    enum outlook_wait wait;
     const struct cluster_target *target; /* of a pause, breaker or rest; borrowed from the cluster */
     int64_t at_us;                       /* 0 = no time is set */
     char why[1200];
@@ -66,8 +74,9 @@ const char *outlook_wait_name(enum outlook_wait wait);
 const char *outlook_action_name(enum outlook_action action);
 const char *outlook_action_text(enum outlook_action action);
 /* What a replay of this event would lead to, as a clause. */
-void outlook_replay(const struct event *event, const struct config *config, char *ret_text, size_t size);
-/* A code of an attempt or a reason, in words for an operator. */
-void outlook_code(const char *code, char ret_text[OUTLOOK_CODE_SIZE]);
+void outlook_replay(const struct event *event, const struct cluster *cluster, const struct config *config,
+                    char *ret_text, size_t size);
+/* A code of an attempt of this event, or its reason, in words for an operator. */
+void outlook_code(const struct event *event, const char *code, char ret_text[OUTLOOK_CODE_SIZE]);
 
 #endif

@@ -90,6 +90,12 @@ bool story_becomes_unknown(const struct pg_rows *attempts, int row)
            (row + 1 == pg_rows_count(attempts) || !pg_bool(attempts, row + 1, UNKNOWN));
 }
 
+const char *story_unknown_words(const struct event *event)
+{
+    return event_is_card(event) ? "the issuer may have made a card that we do not hold"
+                                : "the receiver may have executed it";
+}
+
 const char *story_action_words(const char *action)
 {
     static const struct {
@@ -98,7 +104,7 @@ const char *story_action_words(const char *action)
         {"replay", "replayed by"},
         {"cancel", "cancelled by"},
         {"resolve", "resolved by"},
-        {"reconcile", "reconciled with the issuer for"},
+        {"reconcile", "looked up at its peer for"},
         {"reissue", "replaced by a new event for"},
         {"number_revealed", "card number shown to"},
     };

@@ -34,6 +34,8 @@ const char *story_text(const struct pg_rows *rows, int row, int column);
 void story_outcome(const struct pg_rows *attempts, int row, char ret_words[STORY_WORDS_SIZE]);
 /* From this attempt on the issuer may have made a card that we do not hold. */
 bool story_becomes_unknown(const struct pg_rows *attempts, int row);
+/* What that means: "the issuer may have made a card that we do not hold". */
+const char *story_unknown_words(const struct event *event);
 /* How many attempts after attempt `row` ended in the same way, in a row and before until_us. Rows are newest first, so
  * the next in time is row - 1. */
 int story_like_this(const struct pg_rows *attempts, int row, int64_t until_us);

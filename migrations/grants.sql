@@ -27,7 +27,8 @@ BEGIN
         -- The first is for programs of the release before that are still connected.
         GRANT EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]), issuing.reveal_number(uuid, text, int8[], int8) TO issuing_api;
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls TO issuing_api;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes TO issuing_api;
+        GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.mend_tries(text) TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
@@ -36,7 +37,7 @@ BEGIN
         GRANT SELECT ON issuing.outbox_events TO issuing_worker;
         GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at, deferred_since,
                       last_sent_at, lost_count, deferral_count, deferral_code, held_end, held_end_code, cancel_code, reason_code,
-                      reason_detail, last_error, issuer_parameters, completed_at, updated_at) ON issuing.outbox_events TO issuing_worker;
+                      reason_detail, last_error, issuer_parameters, held_behind, result, completed_at, updated_at) ON issuing.outbox_events TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.lost_events TO issuing_worker;
         GRANT SELECT, INSERT ON issuing.outbox_attempts TO issuing_worker;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status), INSERT
@@ -45,6 +46,7 @@ BEGIN
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.workers, issuing.worker_targets TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE ON issuing.last_worker TO issuing_worker;
         GRANT SELECT ON issuing.target_controls TO issuing_worker;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.routes TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text),
@@ -52,6 +54,8 @@ BEGIN
             TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text), issuing.put_issuer_check_back(uuid, uuid),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
+        GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[]) TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
@@ -65,10 +69,12 @@ BEGIN
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
             issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.last_worker TO issuing_operator;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.issuer_checks TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, int8, text, text, text, text) TO issuing_operator;
+        GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
@@ -78,8 +84,9 @@ BEGIN
             TO issuing_viewer;
         GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_viewer;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.last_worker TO issuing_viewer;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_viewer;
         GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
+        GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
     END IF;
 END
 $$;

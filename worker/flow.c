@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/issuer_key.h"
+#include "worker/route/route_call.h"
 
 #define ANSWER_MAX (64 * 1024)
 #define SINCE_MARGIN_MS (2 * 24 * 3600 * INT64_C(1000))
@@ -17,12 +18,109 @@ void flow_init(struct flow *flow, const struct flow_env *env)
     http_call_init(&flow->call, ANSWER_MAX);
 }
 
-void flow_done(struct flow *flow)
+void flow_forget(struct flow *flow)
 {
-    http_call_done(&flow->call);
     issuer_card_wipe(&flow->card);
     issuer_lookup_forget(&flow->lookup);
     buf_done(&flow->kept);
+    buf_done(&flow->body);
+    buf_done(&flow->result);
+}
+
+void flow_done(struct flow *flow)
+{
+    http_call_done(&flow->call);
+    flow_forget(flow);
+}
+
+bool flow_take_delivery(struct flow *flow, struct route *route, struct slice user_id, struct slice payload)
+{
+    flow->route = route;
+    flow->payload = (struct outbox_payload){0};
+    flow->parameters = (struct event_parameters){0};
+    flow->save = (struct write_save){0};
+    flow->replaces_issuer_id[0] = flow->user_id[0] = '\0';
+    flow->is_saved = false;
+    buf_init(&flow->body, ROUTE_PAYLOAD_MAX);
+    if (!user_id.bytes || user_id.length == 0 || user_id.length > OUTBOX_USER_ID_MAX ||
+        memchr(user_id.bytes, '\0', user_id.length) || !payload.bytes || payload.length > ROUTE_PAYLOAD_MAX)
+        return false;
+    memcpy(flow->user_id, user_id.bytes, user_id.length);
+    flow->user_id[user_id.length] = '\0';
+    (void)buf_put(&flow->body, payload.bytes, payload.length); /* ignoring: the step sees that it failed */
+    return true;
+}
+
+/* ---- the two flows ---- */
+
+const struct flow_kind *flow_kind(const struct flow *flow)
+{
+    static const struct flow_kind card = {
+        .first = STEP_CHECK,
+        .send = STEP_ISSUE,
+        .lookup = STEP_LOOKUP,
+        .key_expired = "issuer_key_expired",
+        .unreadable = OUTBOX_CAUSE_ISSUER_UNREADABLE,
+    };
+    static const struct flow_kind delivery = {
+        .first = STEP_DELIVER,
+        .send = STEP_DELIVER,
+        .lookup = STEP_COUNT,
+        .key_expired = "route_key_expired",
+        .unreadable = OUTBOX_CAUSE_ROUTE_UNREADABLE,
+    };
+    static const struct flow_kind asked_delivery = {
+        .first = STEP_DELIVER,
+        .send = STEP_DELIVER,
+        .lookup = STEP_ASK,
+        .key_expired = "route_key_expired",
+        .unreadable = OUTBOX_CAUSE_ROUTE_UNREADABLE,
+    };
+    if (!flow->route)
+        return &card;
+    return flow->route->config->lookup_url ? &asked_delivery : &delivery;
+}
+
+struct flow_limits flow_limits(const struct flow *flow)
+{
+    const struct config *config = flow->env->config;
+    const struct route *route = flow->route;
+    if (route)
+        return (struct flow_limits){.key_lifetime_ms = route->config->key_lifetime_ms,
+                                    .timeout_ms = route->config->timeout_ms,
+                                    .settle_time_ms = route->settle_time_ms,
+                                    .max_attempts = route->config->max_attempts};
+    return (struct flow_limits){.key_lifetime_ms = config->issuer.key_lifetime_ms,
+                                .timeout_ms = config->issuer.timeout_ms,
+                                .settle_time_ms = config->issuer.settle_time_ms,
+                                .max_attempts = config->retry.max_attempts};
+}
+
+bool flow_has_lookup(const struct flow *flow)
+{
+    return flow_kind(flow)->lookup != STEP_COUNT;
+}
+
+const char *flow_event_type(const struct flow *flow)
+{
+    return flow->route ? flow->route->config->type : OUTBOX_EVENT_TYPE;
+}
+
+const char *flow_end_code(const struct flow *flow, enum lookup_reason reason, const char *pending_code)
+{
+    if (reason == LOOKUP_EXHAUSTED)
+        return "attempts_exhausted";
+    if (reason == LOOKUP_KEY_EXPIRED)
+        return flow_kind(flow)->key_expired;
+    return reason == LOOKUP_WORKER_LOST ? "worker_lost" : pending_code;
+}
+
+struct flow_verdict flow_look_up(const struct flow *flow, enum lookup_reason reason, const char *code)
+{
+    if (flow_has_lookup(flow))
+        return (struct flow_verdict){
+            .kind = FLOW_GO, .step = flow_kind(flow)->lookup, .reason = reason, .code = code};
+    return (struct flow_verdict){.kind = FLOW_FAIL, .code = flow_end_code(flow, reason, code)};
 }
 
 /* ---- names and tables ---- */
@@ -61,7 +159,7 @@ enum write_kind flow_step_write(enum flow_step step)
 bool flow_step_is_aside(enum flow_step step)
 {
     return step == STEP_LOOKUP || step == STEP_ACTIVATE || step == STEP_REVEAL || step == STEP_RETIRE ||
-           step == STEP_VERIFY;
+           step == STEP_VERIFY || step == STEP_ASK;
 }
 
 struct peer *flow_peer(const struct flow *flow)
@@ -73,6 +171,8 @@ struct peer *flow_peer(const struct flow *flow)
         return &flow->env->peers->issuer;
     case FLOW_PEER_CORE:
         return &flow->env->peers->core;
+    case FLOW_PEER_ROUTE:
+        return &flow->route->peer;
     }
     return NULL;
 }
@@ -138,34 +238,36 @@ int64_t flow_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle_ms
     return left_ms > 0 ? left_ms : 0;
 }
 
+/* lifetime_ms: of the key. */
+static bool is_sent_before(const struct flow *flow, int64_t lifetime_ms, int64_t now_ms)
+{
+    struct flow_limits limits = flow_limits(flow);
+    return flow->sent_age_ms >= 0 && flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, lifetime_ms,
+                                                      limits.timeout_ms, limits.settle_time_ms);
+}
+
 bool flow_is_expired(const struct flow *flow, int64_t now_ms)
 {
-    const struct config *config = flow->env->config;
-    return flow->sent_age_ms >= 0 &&
-           flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, config->issuer.key_lifetime_ms,
-                            config->issuer.timeout_ms, config->issuer.settle_time_ms);
+    return is_sent_before(flow, flow_limits(flow).key_lifetime_ms, now_ms);
 }
 
 int64_t flow_question_lifetime_ms(const struct flow *flow)
 {
-    int64_t lifetime_ms = flow->env->config->issuer.key_lifetime_ms;
+    int64_t lifetime_ms = flow_limits(flow).key_lifetime_ms;
     return lifetime_ms < ISSUER_KEY_FOREVER_MS ? lifetime_ms : QUESTION_LIFETIME_MS;
 }
 
 bool flow_is_long_unknown(const struct flow *flow, int64_t now_ms)
 {
-    const struct config *config = flow->env->config;
-    return flow->unknown && flow->sent_age_ms >= 0 &&
-           flow_key_expired(flow->sent_age_ms + now_ms - flow->claimed_ms, flow_question_lifetime_ms(flow),
-                            config->issuer.timeout_ms, config->issuer.settle_time_ms);
+    return flow->unknown && is_sent_before(flow, flow_question_lifetime_ms(flow), now_ms);
 }
 
 int64_t flow_unsettled_ms(const struct flow *flow, int64_t now_ms)
 {
-    const struct config *config = flow->env->config;
+    int64_t settle_ms = flow_limits(flow).settle_time_ms;
     if (flow->may_arrive)
-        return config->issuer.settle_time_ms;
+        return settle_ms;
     int64_t age_ms = flow->settle_age_ms < 0 ? -1 : flow->settle_age_ms + now_ms - flow->claimed_ms;
-    return flow_settle_left_ms(age_ms, db_clock_steady_ms(flow->env->db_clock, clock_mono_us()),
-                               config->issuer.settle_time_ms, config->worker.lease_ms);
+    return flow_settle_left_ms(age_ms, db_clock_steady_ms(flow->env->db_clock, clock_mono_us()), settle_ms,
+                               flow->env->config->worker.lease_ms);
 }

@@ -1,12 +1,18 @@
-/* One attempt over one event: its data, its steps by name, and what is known of its sends and its key.
+/* One attempt over one event: its data, its steps by name, and what is known of its sends and its key. The steps of a
+ * card request:
  *
  *     claim -> check -> keep -> issue -> activate -> reveal -> save -> link -> retire -> end
  *                  \-> lookup -> (the same) | mark -> cancel -> unlink -> end
  *
+ * The steps of a delivery, an event of another type that a route (route/route.h) has:
+ *
+ *     claim -> deliver -> end
+ *          \-> ask -> (the same)
+ *
  * Activate, reveal, retire and verify are steps of profiles that declare their calls (issuer/profile.h), keep is a step
  * of profiles whose look-up is built from parameters; nothing else here depends on the issuer. A step starts exactly one
  * asynchronous operation and reads its one outcome; its verdict names the next step or the end. The steps are
- * issue_card.[ch]. flow_run.[ch] moves an attempt through them and is the only code that changes `step` and `wait`;
+ * step.[ch]. What differs between the two flows is asked through flow_kind() and flow_limits(). flow_run.[ch] moves an attempt through them and is the only code that changes `step` and `wait`;
  * flow_verdict.[ch] decides when an attempt that did not succeed is over; flow_end.[ch] describes the end to the
  * writer. */
 #ifndef ISSUING_FLOW_H
@@ -25,10 +31,12 @@
 #include "worker/issuer/issuer.h"
 #include "worker/outcome.h"
 #include "worker/peer.h"
+#include "worker/route/route.h"
 #include "worker/target.h"
 #include "worker/writer.h"
 
 struct flow;
+struct slots_share;
 struct worker_series;
 
 /* name, word, what it does, the peer that it calls, the call where that is the issuer, what it writes to the database */
@@ -52,7 +60,11 @@ struct worker_series;
     X(CANCEL, cancel, "cancel the card at the issuer", FLOW_PEER_ISSUER, ISSUER_CANCEL, FLOW_WRITES_NOTHING)          \
     X(VERIFY, verify, "read whether the card is gone, although its end was refused", FLOW_PEER_ISSUER,                \
       ISSUER_RETRIEVE, FLOW_WRITES_NOTHING)                                                                           \
-    X(UNLINK, unlink, "remove the card from core-api", FLOW_PEER_CORE, ISSUER_CALLS, FLOW_WRITES_NOTHING)
+    X(UNLINK, unlink, "remove the card from core-api", FLOW_PEER_CORE, ISSUER_CALLS, FLOW_WRITES_NOTHING)             \
+    X(DELIVER, deliver, "deliver the event to its route, same key on every attempt", FLOW_PEER_ROUTE, ISSUER_CALLS,   \
+      FLOW_WRITES_NOTHING)                                                                                            \
+    X(ASK, ask, "ask the route's receiver whether the event was executed", FLOW_PEER_ROUTE, ISSUER_CALLS,             \
+      FLOW_WRITES_NOTHING)
 
 enum flow_step {
 #define X(name, word, text, peer, call, write) STEP_##name,
@@ -61,7 +73,7 @@ enum flow_step {
         STEP_COUNT
 };
 
-enum flow_peer { FLOW_PEER_NONE, FLOW_PEER_ISSUER, FLOW_PEER_CORE };
+enum flow_peer { FLOW_PEER_NONE, FLOW_PEER_ISSUER, FLOW_PEER_CORE, FLOW_PEER_ROUTE };
 #define FLOW_WRITES_NOTHING WRITE_KINDS
 
 /* What the running step waits for. An attempt waits for one thing at a time, and each wait ends with exactly one
@@ -94,10 +106,10 @@ enum flow_wait {
 enum lookup_reason {
     LOOKUP_NONE,
     LOOKUP_EXHAUSTED,     /* not found: FAILED attempts_exhausted */
-    LOOKUP_KEY_EXPIRED,   /* not found: FAILED issuer_key_expired */
+    LOOKUP_KEY_EXPIRED,   /* not found: FAILED issuer_key_expired, route_key_expired */
     LOOKUP_INELIGIBLE,    /* found: cancel; not found: REJECTED with pending_code */
     LOOKUP_REFUSED,       /* not found: REJECTED with the issuer's code */
-    LOOKUP_UNFORESEEN,    /* not found: FAILED issuer_http_<n> */
+    LOOKUP_UNFORESEEN,    /* not found: FAILED issuer_http_<n>, route_http_<n> */
     LOOKUP_WORKER_LOST,   /* not found: FAILED worker_lost */
     LOOKUP_CONTRADICTION, /* not found: decides nothing, retry */
     /* No attempts are left, but the peer answers no other event either. Not found decides nothing: a deferral for
@@ -140,6 +152,7 @@ struct flow_verdict {
 struct flow_env {
     const struct config *config;
     struct peers *peers;
+    struct routes *routes;
     const struct db_clock *db_clock;
     const struct parameters_env *parameters; /* with the issuer's profile */
     struct keyring *keyring;                 /* NULL = card numbers are not stored; replaced by a reload */
@@ -157,13 +170,16 @@ struct flow_env {
 
 struct flow {
     const struct flow_env *env;
-    struct flow *next; /* slots.c: the next free slot */
+    struct flow *next;   /* slots.c: the next free slot */
+    struct slots_share *share; /* slots.c: of its type */
+    struct route *route; /* that delivers the event; NULL = the event is a card request */
 
     /* The event, as claimed. Ages are in ms, at the claim. */
     struct uuid event_id, token;
     char event_text[UUID_TEXT_SIZE];
     char user_id[OUTBOX_USER_ID_MAX + 1];
-    struct outbox_payload payload;
+    struct outbox_payload payload; /* of a card request */
+    struct buf body;               /* of a delivery: the payload as PostgreSQL writes it */
     char replaces_issuer_id[CARD_ISSUER_ID_MAX + 1];
     char traceparent[TRACE_SIZE]; /* "" = none */
     int attempt;
@@ -192,6 +208,7 @@ struct flow {
     bool sent_create;   /* a create of this attempt has left */
     bool is_readable;   /* the payload */
     bool is_saved;      /* there is a row in cards */
+    bool is_delivered;  /* the route's receiver has executed the event */
     bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */
     int64_t checked_ms; /* when core-api agreed */
     int64_t step_started_us;
@@ -220,16 +237,42 @@ struct flow {
     struct write_op write;
     enum write_result write_result;
     struct write_end end;
-    struct buf kept; /* the parameters that are being written; empty = none */
+    struct buf kept;   /* the parameters that are being written; empty = none */
+    struct buf result; /* the answer of the route's receiver, which the event keeps; empty = none */
 };
 
 /* So many attempts lost in a row with their worker: a look-up comes first; the event ends (outbox_sweep). */
 #define FLOW_LOST_LOOKUP OUTBOX_LOST_LOOKUP
 #define FLOW_LOST_MAX OUTBOX_LOST_MAX
 
+/* What differs between card requests and deliveries, with a look-up or without one. */
+struct flow_kind {
+    enum flow_step first, send; /* the first step, and the one whose call must not happen twice */
+    enum flow_step lookup;      /* settles an unknown outcome; STEP_COUNT = nothing does but the answer to a repeat */
+    const char *key_expired;    /* the reason */
+    enum outbox_cause unreadable;
+};
+
+/* What bounds the attempts of an event: options of the issuer, or of the route. */
+struct flow_limits {
+    int64_t key_lifetime_ms, timeout_ms, settle_time_ms;
+    int64_t max_attempts;
+};
+
 /* Sets up a slot once / frees what it owns. env must outlive it. */
 void flow_init(struct flow *flow, const struct flow_env *env);
 void flow_done(struct flow *flow);
+/* The slot is for an event of this route: user_id and payload are what is delivered, any bytes. False: they cannot be
+ * delivered (payload_invalid). Without memory for the body it is true, and the attempt is given back. */
+bool flow_take_delivery(struct flow *flow, struct route *route, struct slice user_id, struct slice payload);
+/* Frees what the slot holds of its event. */
+void flow_forget(struct flow *flow);
+
+const struct flow_kind *flow_kind(const struct flow *flow);
+struct flow_limits flow_limits(const struct flow *flow);
+bool flow_has_lookup(const struct flow *flow);
+/* As outbox_events.event_type. */
+const char *flow_event_type(const struct flow *flow);
 
 const char *flow_step_name(enum flow_step step);
 /* What the step does, for the log. */
@@ -258,6 +301,13 @@ int64_t flow_question_lifetime_ms(const struct flow *flow);
 bool flow_is_long_unknown(const struct flow *flow, int64_t now_ms);
 /* So long no look-up that finds nothing may decide; 0 = it may. */
 int64_t flow_unsettled_ms(const struct flow *flow, int64_t now_ms);
+
+/* An unknown outcome is settled for this reason: GO to the look-up; where there is none, the end that is a question, since
+ * an earlier send may have been executed. code: what REFUSED, INELIGIBLE, UNFORESEEN, IN_OUTAGE and BY_ANSWER end
+ * with; NULL for the others. */
+struct flow_verdict flow_look_up(const struct flow *flow, enum lookup_reason reason, const char *code);
+/* The reason code of the end that belongs to a look-up for this reason; pending_code where it has none of its own. */
+const char *flow_end_code(const struct flow *flow, enum lookup_reason reason, const char *pending_code);
 
 /* The time from which on a look-up must see cards: well before the event, since our clocks and the issuer's may differ by
  * hours. made_ms: by the database's clock; the id bears the time of another one. Pure. */

@@ -1,7 +1,7 @@
 /* See flow_end.h.
  *
- * Invariants: no end is written over an unknown outcome without a look-up, unless the issuer has just shown the card;
- * only a deferral gives the attempt back; an attempt that provably sent nothing sets clear_sent. */
+ * Invariants: no end is written over an unknown outcome without a look-up, unless the issuer has just shown the card, or
+ * nothing can be looked up and the end is a question (FAILED); only a deferral gives the attempt back; an attempt that provably sent nothing sets clear_sent. */
 #include "worker/flow_end.h"
 
 #include <assert.h>
@@ -62,14 +62,20 @@ static bool is_known(const struct flow *flow)
            !flow->is_readable;
 }
 
+/* A route without a look-up: what an earlier delivery has done stays unknown, for an operator to find out. */
+static bool is_question(const struct flow *flow, const struct flow_verdict *verdict)
+{
+    return verdict->kind == FLOW_FAIL && !flow_has_lookup(flow);
+}
+
 struct write_end flow_end_build(const struct flow *flow, const struct flow_verdict *verdict, int64_t now_ms)
 {
     assert(verdict->kind != FLOW_GO && verdict->kind != FLOW_DROP);
-    assert(ends[verdict->kind].status == OUTBOX_PENDING || is_known(flow));
+    assert(ends[verdict->kind].status == OUTBOX_PENDING || is_known(flow) || is_question(flow, verdict));
     struct write_end end = {
         .status = ends[verdict->kind].status,
         .outcome = outbox_attempt_name(ends[verdict->kind].attempt),
-        .clear_sent = !flow->unknown && !flow->is_saved,
+        .clear_sent = !flow->unknown && !flow->is_saved && !flow->is_delivered,
         .may_arrive = flow->may_arrive,
         .unknown = flow->unknown && !flow->is_saved,
         .step = flow_step_name(flow->step),

@@ -40,9 +40,7 @@ static void end_wait(struct flow *flow, enum flow_wait wait)
 static void free_slot(struct flow *flow)
 {
     assert(!flow->holds_ticket && flow->wait == FLOW_WAIT_NONE);
-    issuer_card_wipe(&flow->card);
-    issuer_lookup_forget(&flow->lookup);
-    buf_done(&flow->kept);
+    flow_forget(flow);
     flow->is_busy = false;
     flow->env->on_ended(flow->env->context, flow);
 }
@@ -64,6 +62,8 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
  * same ones, and so is what is left to do for a stored card. NULL = none. */
 static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
 {
+    if (flow->route)
+        return NULL;
     bool is_over = flow->end.status == OUTBOX_COMPLETED || flow->end.status == OUTBOX_REJECTED;
     if (kind != WRITE_KEEP && kind != WRITE_MARK &&
         (kind != WRITE_END || is_over || (!flow->unknown && !flow->is_saved)))
@@ -86,6 +86,7 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
         .save = &flow->save,
         .cancel_code = flow->pending_code,
         .parameters = parameters_to_keep(flow, kind),
+        .result = flow->result.bytes,
         .end = &flow->end,
         .on_written = on_written,
     };
@@ -99,7 +100,7 @@ static void count_end(struct flow *flow)
     int64_t held_ms = clock_mono_ms() - flow->claimed_ms;
     worker_metrics_count(series->metrics, WORKER_METRIC_ATTEMPTS, flow->end.outcome, NULL);
     if (outbox_status_is_final(flow->end.status))
-        worker_series_count_end(series, flow->end.status, flow->end.reason_code,
+        worker_series_count_end(series, flow_event_type(flow), flow->end.status, flow->end.reason_code,
                                 flow->accepted_age_ms < 0 ? -1 : flow->accepted_age_ms + held_ms);
 }
 
@@ -236,13 +237,6 @@ static void defer_unsent(struct flow *flow, const char *cause)
     apply_verdict(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = -1});
 }
 
-/* Leaves the target without having sent anything, for another step. */
-static void divert_to(struct flow *flow, enum flow_step step, enum lookup_reason reason)
-{
-    return_ticket(flow);
-    apply_verdict(flow, (struct flow_verdict){.kind = FLOW_GO, .step = step, .reason = reason});
-}
-
 /* ---- a call to a peer ---- */
 
 /* For the write that follows a call; never so much that a short lease could not hold it. */
@@ -256,16 +250,18 @@ static bool lease_lasts(const struct flow *flow, int64_t for_ms)
     return clock_mono_ms() + for_ms + slack_ms(flow->env->config) <= flow->lease_until_ms;
 }
 
-/* The last checks before a create leaves; false: the attempt went elsewhere. */
-static bool may_create(struct flow *flow)
+/* The last checks before a create or a delivery leaves; false: the attempt went elsewhere. */
+static bool may_send(struct flow *flow)
 {
-    struct flow_verdict verdict = flow_before_create(flow, clock_mono_ms(), clock_wall_us());
-    if (verdict.kind == FLOW_GO && verdict.step == STEP_ISSUE)
+    struct flow_verdict verdict = flow_before_send(flow, clock_mono_ms(), clock_wall_us());
+    if (verdict.kind == FLOW_GO && verdict.step == flow->step)
         return true;
-    if (verdict.kind == FLOW_DEFER)
+    if (verdict.kind == FLOW_DEFER) {
         defer_unsent(flow, verdict.code);
-    else
-        divert_to(flow, verdict.step, verdict.reason);
+    } else { /* leaves the target without having sent anything */
+        return_ticket(flow);
+        apply_verdict(flow, verdict);
+    }
     return false;
 }
 
@@ -331,7 +327,7 @@ static void send_call(struct flow *flow, bool is_extended)
     }
     if (flow->step == STEP_CHECK && issuer_is_closed(flow)) /* since the call was queued */
         return;
-    if (flow->step == STEP_ISSUE && !may_create(flow))
+    if (flow->step == flow_kind(flow)->send && !may_send(flow))
         return;
     if (!lease_lasts(flow, peer->timeout_ms)) { /* never start a call that could outlast the lease */
         if (is_extended)                        /* the database took too long for it */
@@ -447,13 +443,17 @@ static void start_step(struct flow *flow)
 }
 
 /* Where the attempt starts, by what earlier ones have left in the row. */
-static void choose_first_step(struct flow *flow)
+static struct flow_verdict choose_first_step(struct flow *flow)
 {
-    flow->step = flow->is_saved ? STEP_LINK : STEP_CHECK;
+    const struct flow_kind *kind = flow_kind(flow);
+    flow->step = flow->is_saved ? STEP_LINK : kind->first;
     if (flow->held_end[0] && flow->unknown && lookup_reason_parse(flow->held_end) != LOOKUP_NONE) {
-        flow->lookup_reason = lookup_reason_parse(flow->held_end);
+        enum lookup_reason reason = lookup_reason_parse(flow->held_end);
+        if (!flow_has_lookup(flow)) /* any more */
+            return flow_look_up(flow, reason, flow->pending_code);
+        flow->lookup_reason = reason;
         flow->end_is_held = true;
-        flow->step = STEP_LOOKUP;
+        flow->step = kind->lookup;
     } else if (flow->held_end[0]) { /* a card was stored meanwhile */
         flow->pending_code[0] = '\0';
     } else if (flow->pending_code[0]) {
@@ -462,9 +462,12 @@ static void choose_first_step(struct flow *flow)
         flow->step = flow->is_saved ? STEP_CANCEL : STEP_LOOKUP;
     } else if (flow->unknown && flow->lost_count >= FLOW_LOST_LOOKUP) {
         /* What a lost attempt has done is looked up, not done again. */
+        if (!flow_has_lookup(flow))
+            return flow_look_up(flow, LOOKUP_WORKER_LOST, NULL);
         flow->lookup_reason = LOOKUP_WORKER_LOST;
-        flow->step = STEP_LOOKUP;
+        flow->step = kind->lookup;
     }
+    return (struct flow_verdict){.kind = FLOW_GO, .step = flow->step};
 }
 
 void flow_run_start(struct flow *flow, bool payload_is_usable)
@@ -475,20 +478,20 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
     flow->is_readable = payload_is_usable;
     flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
     flow->was_cancelled = flow->may_arrive = flow->sent_create = flow->is_looked_up = flow->end_is_held = false;
-    flow->card_is_seen = false;
+    flow->card_is_seen = flow->is_delivered = false;
     flow->asks_for = flow->verifies = STEP_COUNT;
     issuer_lookup_forget(&flow->lookup);
     flow->wall_offset_us = clock_wall_us() - clock_mono_us();
     flow->lookup_reason = LOOKUP_NONE;
     flow->outcome = (struct outcome){0};
-    choose_first_step(flow);
-    /* One attempt too many: the last one was lost with its worker. What may be at the issuer is looked up (may_create),
+    struct flow_verdict first = choose_first_step(flow);
+    /* One attempt too many: the last one was lost with its worker. What may have been executed is looked up (may_send),
      * the rest is a question. */
-    bool is_one_too_many = flow->attempt > flow->env->config->retry.max_attempts && !flow->unknown;
+    bool is_one_too_many = flow->attempt > flow_limits(flow).max_attempts && !flow->unknown;
     if (!payload_is_usable)
         apply_verdict(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "payload_invalid"});
     else if (is_one_too_many)
         apply_verdict(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "attempts_exhausted"});
     else
-        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_GO, .step = flow->step});
+        apply_verdict(flow, first);
 }

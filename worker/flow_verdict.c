@@ -13,11 +13,6 @@ static struct flow_verdict fail(const char *code)
     return (struct flow_verdict){.kind = FLOW_FAIL, .code = code};
 }
 
-static struct flow_verdict look_up(enum lookup_reason reason, const char *code)
-{
-    return (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP, .reason = reason, .code = code};
-}
-
 /* The new card is linked, so the request is done; that the old one may still be open is a note for operators. */
 static struct flow_verdict complete_unretired(void)
 {
@@ -84,8 +79,11 @@ static int64_t short_ms(const struct flow *flow, bool in_progress)
     return jitter_ms(most_ms);
 }
 
+/* Of the peers that the event needs. */
 static int64_t longer_rest_ms(const struct flow *flow, int64_t now_ms)
 {
+    if (flow->route)
+        return target_rest_ms(&flow->route->peer.target, now_ms);
     int64_t issuer_ms = target_rest_ms(&flow->env->peers->issuer.target, now_ms);
     int64_t core_ms = target_rest_ms(&flow->env->peers->core.target, now_ms);
     return issuer_ms > core_ms ? issuer_ms : core_ms;
@@ -122,6 +120,12 @@ static bool lookup_is_hopeless(const struct flow *flow, int64_t now_ms)
 
 /* ---- decisions ---- */
 
+/* The current step is the look-up, or serves it. */
+static bool is_looking_up(const struct flow *flow)
+{
+    return flow_purpose(flow) == flow_kind(flow)->lookup;
+}
+
 /* The issuer showed the card in this attempt, or it is looked up and found in every such attempt. */
 static bool card_is_at_hand(const struct flow *flow)
 {
@@ -133,17 +137,16 @@ static bool card_is_at_hand(const struct flow *flow)
 static struct flow_verdict settle_exhausted(const struct flow *flow, const char *code, int64_t now_ms)
 {
     bool is_open = flow->unknown && !flow->is_saved;
-    enum flow_step purpose = flow_purpose(flow);
-    if (purpose == STEP_RETIRE)
+    if (flow_purpose(flow) == STEP_RETIRE)
         return complete_unretired();
     /* The outcome cannot be known any more, and no key settles it: a question for a person. */
-    if (is_open && purpose == STEP_LOOKUP && flow_is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)
+    if (is_open && is_looking_up(flow) && flow_is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)
         return fail("outcome_unknown");
     /* The look-up itself got no answer: no end over an unknown outcome. */
-    if (is_open && purpose == STEP_LOOKUP)
+    if (is_open && is_looking_up(flow))
         return retry(flow, code, -1);
     if (is_open && !card_is_at_hand(flow) && flow->lookup_reason != LOOKUP_EXHAUSTED)
-        return look_up(LOOKUP_EXHAUSTED, NULL);
+        return flow_look_up(flow, LOOKUP_EXHAUSTED, NULL);
     return fail("attempts_exhausted");
 }
 
@@ -151,17 +154,18 @@ static struct flow_verdict settle_exhausted(const struct flow *flow, const char 
  * made is looked up all the same. */
 static struct flow_verdict settle_in_outage(const struct flow *flow, const char *code, int64_t now_ms)
 {
-    if (flow->step == STEP_ISSUE && flow->unknown && flow->lookup_reason == LOOKUP_NONE)
-        return look_up(LOOKUP_IN_OUTAGE, code);
+    const struct flow_kind *kind = flow_kind(flow);
+    if (flow->step == kind->send && flow_has_lookup(flow) && flow->unknown && flow->lookup_reason == LOOKUP_NONE)
+        return flow_look_up(flow, LOOKUP_IN_OUTAGE, code);
     return defer(code, grown_ms(flow, flow->attempt + deferral_number(flow, code), now_ms), false);
 }
 
 static struct flow_verdict settle_retry(const struct flow *flow, struct flow_verdict verdict, int64_t now_ms)
 {
-    if (flow->attempt < flow->env->config->retry.max_attempts)
+    if (flow->attempt < flow_limits(flow).max_attempts)
         return retry(flow, verdict.code, verdict.wait_ms);
     /* A last look-up is repeated until it is answered (see settle_exhausted()). */
-    bool is_last_lookup = flow_purpose(flow) == STEP_LOOKUP && flow->lookup_reason != LOOKUP_IN_OUTAGE;
+    bool is_last_lookup = is_looking_up(flow) && flow->lookup_reason != LOOKUP_IN_OUTAGE;
     if (flow->outcome.health == BREAKER_BAD && !is_last_lookup && !others_fare_better(flow))
         return settle_in_outage(flow, flow->outcome.code, now_ms);
     return settle_exhausted(flow, verdict.code, now_ms);
@@ -172,20 +176,20 @@ static bool settle_refused(const struct flow *flow, int64_t now_ms, struct flow_
 {
     enum flow_step purpose = flow_purpose(flow);
     bool is_third = purpose == STEP_RETIRE   ? deferral_number(flow, flow->outcome.code) >= DEFERRALS_PROVE
-                    : purpose == STEP_LOOKUP ? lookup_is_hopeless(flow, now_ms)
+                    : is_looking_up(flow)    ? lookup_is_hopeless(flow, now_ms)
                                              : is_third_beside_good_ones(flow, (int)flow->step);
     if (!is_third)
         return false;
     if (purpose == STEP_RETIRE) /* whoever is to blame, the user has the new card */
         *ret_verdict = complete_unretired();
-    else if (purpose == STEP_LOOKUP)
+    else if (is_looking_up(flow))
         *ret_verdict = fail("outcome_unknown");
     else if (purpose == STEP_CANCEL)
         *ret_verdict = fail("cancel_failed");
     else if (purpose == STEP_REVEAL)
         *ret_verdict = fail("reveal_refused");
     else if (flow->unknown && !flow->is_saved && !card_is_at_hand(flow))
-        *ret_verdict = look_up(LOOKUP_UNFORESEEN, flow->outcome.code);
+        *ret_verdict = flow_look_up(flow, LOOKUP_UNFORESEEN, flow->outcome.code);
     else
         *ret_verdict = fail(flow->outcome.code);
     return true;

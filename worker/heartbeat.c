@@ -1,4 +1,5 @@
-/* See heartbeat.h. One statement is in flight at a time: a heartbeat, or at the end the removal of the row. */
+/* See heartbeat.h. One statement is in flight at a time: the note of the routes, the heartbeat that follows it, or at the
+ * end the removal of the row. */
 #include "worker/heartbeat.h"
 
 #include <assert.h>
@@ -15,7 +16,7 @@
 #define LEAVE_TIMEOUT_MS 1500
 #define FIRST_PAUSE_MS 500 /* after a first heartbeat that failed */
 #define IDLE_POLL_MS 20
-#define TARGETS 2
+#define TARGETS_MAX (2 + CONFIG_ROUTES_MAX)
 #define ARRAY_MAX 4096 /* bytes of one parameter */
 
 /* The parameters that have one element for each target, from $9 on. */
@@ -34,6 +35,11 @@ enum array {
     ARRAYS,
 };
 #define FIRST_ARRAY 8 /* the index of its parameter */
+
+/* The parameters of note_routes that have one element for each route, from $2 on. */
+enum route_array { TYPES, ORDERED, LOOKUPS, LIFETIMES, ATTEMPTS, SIGNED, ROUTE_ARRAYS };
+#define FIRST_ROUTE_ARRAY 1
+static_assert((int)ROUTE_ARRAYS <= (int)ARRAYS, "the buffers serve both statements");
 
 /* Columns of heartbeat. */
 enum { COL_TARGET, COL_IS_PAUSED, COL_PAUSED_BY, COL_PAUSED_WHY, COL_PROBE_NUMBER, COL_IS_NOTED };
@@ -54,9 +60,10 @@ enum phase {
 
 struct heartbeat {
     struct heartbeat_options options;
-    struct peer *peers[TARGETS];
-    enum breaker_state sent_states[TARGETS];
-    int64_t probes[TARGETS]; /* the last one that was obeyed; -1 = the controls are not known */
+    struct peer *peers[TARGETS_MAX]; /* target_count of them, as of the next two */
+    int target_count;
+    enum breaker_state sent_states[TARGETS_MAX];
+    int64_t probes[TARGETS_MAX]; /* the last one that was obeyed; -1 = the controls are not known */
     uv_timer_t timer;
     int64_t started_ms, sent_ms;
     char host[64];
@@ -143,7 +150,7 @@ static bool fill_arrays(struct heartbeat *heartbeat, int64_t now_ms)
     bool is_whole = true;
     for (int i = 0; i < ARRAYS; i++)
         pg_array_start(&arrays[i], &heartbeat->arrays[i], types[i]);
-    for (int i = 0; i < TARGETS; i++)
+    for (int i = 0; i < heartbeat->target_count; i++)
         add_target(heartbeat, i, arrays, now_ms);
     for (int i = 0; i < ARRAYS; i++) {
         heartbeat->query.params[FIRST_ARRAY + i] = pg_array_param(&arrays[i]);
@@ -154,6 +161,22 @@ static bool fill_arrays(struct heartbeat *heartbeat, int64_t now_ms)
 
 static void on_beat(struct pg_query *query, const struct pg_query_result *result);
 
+/* Nobody waits behind a heartbeat, nor for its connection. */
+static void submit(struct heartbeat *heartbeat, const struct sql_statement *statement,
+                   void (*on_result)(struct pg_query *query, const struct pg_query_result *result))
+{
+    const struct heartbeat_options *options = &heartbeat->options;
+    struct pg_query *query = &heartbeat->query;
+    heartbeat->is_in_flight = true;
+    query->statement = statement;
+    query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    query->timeout_ms = QUERY_TIMEOUT_MS;
+    query->is_slow = true;
+    query->yields = true;
+    query->on_result = on_result;
+    pg_pool_submit(options->pool, query);
+}
+
 static void send_beat(struct heartbeat *heartbeat)
 {
     const struct heartbeat_options *options = &heartbeat->options;
@@ -163,12 +186,9 @@ static void send_beat(struct heartbeat *heartbeat)
         beat_in(heartbeat, HEARTBEAT_INTERVAL_MS);
         return;
     }
-    heartbeat->is_in_flight = true;
     heartbeat->is_wanted = false;
     heartbeat->shows_drain = heartbeat->phase == PHASE_DRAINING;
     heartbeat->sent_ms = now_ms;
-    query->statement = &sql_heartbeat;
-    query->params[0] = pg_param_text(options->worker_name, strlen(options->worker_name));
     query->params[1] = pg_param_text(heartbeat->host, strlen(heartbeat->host));
     query->params[2] = pg_param_int8(getpid());
     query->params[3] = pg_param_text(options->version, strlen(options->version));
@@ -176,18 +196,68 @@ static void send_beat(struct heartbeat *heartbeat)
     query->params[5] = pg_param_int8(options->slots->in_flight);
     query->params[6] = pg_param_int8(options->slots->count);
     query->params[7] = pg_param_bool(heartbeat->shows_drain);
-    query->timeout_ms = QUERY_TIMEOUT_MS;
-    query->is_slow = true; /* nobody waits behind it, */
-    query->yields = true;  /* nor for its connection */
-    query->on_result = on_beat;
-    pg_pool_submit(options->pool, query);
+    submit(heartbeat, &sql_heartbeat, on_beat);
+}
+
+/* ---- the routes ---- */
+
+/* False: out of memory. */
+static bool fill_route_arrays(struct heartbeat *heartbeat)
+{
+    static const enum pg_type types[ROUTE_ARRAYS] = {
+        [TYPES] = PG_TEXT,     [ORDERED] = PG_BOOL,  [LOOKUPS] = PG_BOOL,
+        [LIFETIMES] = PG_INT8, [ATTEMPTS] = PG_INT8, [SIGNED] = PG_BOOL,
+    };
+    const struct routes *routes = heartbeat->options.routes;
+    struct pg_array arrays[ROUTE_ARRAYS];
+    bool is_whole = true;
+    for (int i = 0; i < ROUTE_ARRAYS; i++)
+        pg_array_start(&arrays[i], &heartbeat->arrays[i], types[i]);
+    for (int i = 0; i < routes->count; i++) {
+        const struct config_route *route = routes->routes[i].config;
+        add_text(&arrays[TYPES], route->type);
+        pg_array_add_bool(&arrays[ORDERED], route->ordered);
+        pg_array_add_bool(&arrays[LOOKUPS], route->lookup_url != NULL);
+        pg_array_add_int8(&arrays[LIFETIMES], route->key_lifetime_ms);
+        pg_array_add_int8(&arrays[ATTEMPTS], route->max_attempts);
+        pg_array_add_bool(&arrays[SIGNED], route->sign_secret_file != NULL);
+    }
+    for (int i = 0; i < ROUTE_ARRAYS; i++) {
+        heartbeat->query.params[FIRST_ROUTE_ARRAY + i] = pg_array_param(&arrays[i]);
+        is_whole &= !heartbeat->arrays[i].failed;
+    }
+    return is_whole;
+}
+
+static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result);
+
+/* Until the routes are noted once, no event is claimed: an end acts by what is noted. Later a note that fails changes
+ * nothing. */
+static void on_routes_noted(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
+    heartbeat->is_in_flight = false;
+    if (result->kind == PG_DONE || heartbeat->phase != PHASE_STARTING) {
+        send_beat(heartbeat);
+        return;
+    }
+    note_failure(heartbeat, result);
+    beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
+}
+
+static void note_routes(struct heartbeat *heartbeat)
+{
+    if (fill_route_arrays(heartbeat))
+        submit(heartbeat, &sql_heartbeat_routes, on_routes_noted);
+    else
+        beat_in(heartbeat, heartbeat->phase == PHASE_STARTING ? FIRST_PAUSE_MS : HEARTBEAT_INTERVAL_MS);
 }
 
 /* ---- what comes back ---- */
 
 static struct peer *peer_named(struct heartbeat *heartbeat, struct slice name, int *ret_index)
 {
-    for (int i = 0; i < TARGETS; i++)
+    for (int i = 0; i < heartbeat->target_count; i++)
         if (name.bytes && strlen(heartbeat->peers[i]->name) == name.length &&
             memcmp(heartbeat->peers[i]->name, name.bytes, name.length) == 0) {
             *ret_index = i;
@@ -235,7 +305,7 @@ static void work_without_controls(struct heartbeat *heartbeat)
 {
     log_warning("what operators have paused cannot be read: nothing counts as paused");
     heartbeat->phase = PHASE_WORKING;
-    for (int i = 0; i < TARGETS; i++)
+    for (int i = 0; i < heartbeat->target_count; i++)
         target_set_paused(&heartbeat->peers[i]->target, false);
     heartbeat->options.on_obeyed(heartbeat->options.context);
 }
@@ -329,7 +399,7 @@ static void on_timer(uv_timer_t *timer)
     if (heartbeat->is_in_flight)
         return;
     if (heartbeat->phase != PHASE_DRAINING) {
-        send_beat(heartbeat);
+        note_routes(heartbeat);
     } else if (options->is_rest_idle(options->context)) {
         leave(heartbeat);
     } else if (!heartbeat->shows_drain && pg_pool_ready(options->pool)) {
@@ -357,14 +427,16 @@ bool heartbeat_open(const struct heartbeat_options *options, struct heartbeat **
     if (!heartbeat)
         return err_set(err, ERR_MEMORY, "no memory for the heartbeat");
     heartbeat->options = *options;
-    heartbeat->peers[0] = &options->peers->issuer;
-    heartbeat->peers[1] = &options->peers->core;
+    heartbeat->peers[heartbeat->target_count++] = &options->peers->issuer;
+    heartbeat->peers[heartbeat->target_count++] = &options->peers->core;
+    for (int i = 0; i < options->routes->count; i++)
+        heartbeat->peers[heartbeat->target_count++] = &options->routes->routes[i].peer;
     heartbeat->started_ms = clock_mono_ms();
     heartbeat->was_noted = true;
     copy_host(heartbeat, options->worker_name);
     for (int i = 0; i < ARRAYS; i++)
         buf_init(&heartbeat->arrays[i], ARRAY_MAX);
-    for (int i = 0; i < TARGETS; i++) {
+    for (int i = 0; i < heartbeat->target_count; i++) {
         heartbeat->probes[i] = -1;
         target_set_paused(&heartbeat->peers[i]->target, true);
     }
@@ -386,7 +458,7 @@ void heartbeat_wake(struct heartbeat *heartbeat)
 
 void heartbeat_target_changed(struct heartbeat *heartbeat)
 {
-    for (int i = 0; i < TARGETS; i++)
+    for (int i = 0; i < heartbeat->target_count; i++)
         if (heartbeat->peers[i]->target.breaker.state != heartbeat->sent_states[i])
             heartbeat_wake(heartbeat);
 }

@@ -1,6 +1,7 @@
 /* What this worker tells the others about itself, and what operators ask of it: one statement every few seconds writes
  * the worker's row and one row for each target (issuing.workers, issuing.worker_targets), and returns the controls of
- * the targets (issuing.target_controls): paused or not, and the number of probes asked for. A wakeup makes the next
+ * the targets (issuing.target_controls): paused or not, and the number of probes asked for. A statement before it notes
+ * the routes (issuing.routes), also before the first claim, since functions of the database act by them. A wakeup makes the next
  * heartbeat come at once, so that a control is obeyed within a second.
  *
  * The targets are paused until the first heartbeat is answered, so that a worker which starts while a target is paused
@@ -19,6 +20,7 @@
 #include "common/base/err.h"
 #include "common/pg/pg_pool.h"
 #include "worker/peer.h"
+#include "worker/route/route.h"
 #include "worker/slots.h"
 
 #define HEARTBEAT_INTERVAL_MS 5000
@@ -34,6 +36,7 @@ struct heartbeat_options {
     const char *worker_name; /* host:pid, as in leases */
     const char *version;
     struct peers *peers;
+    struct routes *routes;
     const struct slots *slots;
     /* A target was paused, resumed or probed. From the loop. */
     void (*on_obeyed)(void *context);

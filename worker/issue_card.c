@@ -54,10 +54,10 @@ struct flow_verdict step_check_read(struct flow *flow, struct outcome *ret_outco
         return check_agreed(flow, ret_outcome);
     case OUTCOME_REFUSED:
         if (ret_outcome->advice == ADVICE_FAIL)
-            return flow->unknown ? step_look_up(LOOKUP_UNFORESEEN, ret_outcome->code)
+            return flow->unknown ? flow_look_up(flow, LOOKUP_UNFORESEEN, ret_outcome->code)
                                  : step_end(FLOW_FAIL, ret_outcome->code);
         /* The user may not have a card, but an earlier attempt may have made one. */
-        return flow->unknown ? step_look_up(LOOKUP_INELIGIBLE, ret_outcome->code)
+        return flow->unknown ? flow_look_up(flow, LOOKUP_INELIGIBLE, ret_outcome->code)
                              : step_end(FLOW_REJECT, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* a GET changes nothing at core-api */
@@ -86,57 +86,11 @@ bool step_lookup_prepare(struct flow *flow)
     return step_prepare_issuer_call(flow);
 }
 
-/* What "not found" means for this reason must hold also when a create arrives later. */
-static bool must_settle(enum lookup_reason reason)
-{
-    return reason != LOOKUP_CARD_SEEN && reason != LOOKUP_IN_OUTAGE && reason != LOOKUP_FIRST &&
-           reason != LOOKUP_BY_ANSWER && reason != LOOKUP_AFTER_REPEAT;
-}
-
 static struct flow_verdict not_found(struct flow *flow)
 {
-    int64_t unsettled_ms = flow_unsettled_ms(flow, clock_mono_ms());
-    if (unsettled_ms > 0 && must_settle(flow->lookup_reason)) {
-        /* A create may still be on its way, and would make a card behind any end. */
-        flow->end_is_held = lookup_reason_name(flow->lookup_reason) != NULL;
-        return (struct flow_verdict){
-            .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_SETTLING), .wait_ms = unsettled_ms};
-    }
-    switch (flow->lookup_reason) {
-    case LOOKUP_EXHAUSTED:
-        return step_end(FLOW_FAIL, "attempts_exhausted");
-    case LOOKUP_KEY_EXPIRED:
-        return step_end(FLOW_FAIL, "issuer_key_expired");
-    case LOOKUP_INELIGIBLE:
-    case LOOKUP_REFUSED:
-        return step_end(FLOW_REJECT, flow->pending_code);
-    case LOOKUP_UNFORESEEN:
-        return step_end(FLOW_FAIL, flow->pending_code);
-    case LOOKUP_WORKER_LOST:
-        return step_end(FLOW_FAIL, "worker_lost");
-    case LOOKUP_BEFORE_SENDING:
-        flow->lookup_reason = LOOKUP_NONE;
-        flow->is_looked_up = true;
-        return step_go(STEP_CHECK);
-    case LOOKUP_FIRST:
-        flow->lookup_reason = LOOKUP_NONE;
-        flow->is_looked_up = true;
-        return step_go(STEP_ISSUE);
-    case LOOKUP_AFTER_REPEAT: /* it does not show our card yet; once that is stored, no create follows */
+    if (flow->lookup_reason == LOOKUP_AFTER_REPEAT) /* it does not show our card yet; once stored, no create follows */
         return use_card(flow);
-    case LOOKUP_BY_ANSWER:
-        return (struct flow_verdict){.kind = FLOW_RETRY, .code = flow->pending_code, .wait_ms = -1};
-    case LOOKUP_IN_OUTAGE:
-        return (struct flow_verdict){.kind = FLOW_DEFER, .code = flow->pending_code, .wait_ms = -1};
-    case LOOKUP_NONE:
-    case LOOKUP_CONTRADICTION:
-    case LOOKUP_CARD_SEEN:
-    case LOOKUP_REASONS:
-        return (struct flow_verdict){
-            .kind = FLOW_RETRY, .code = outbox_cause_name(OUTBOX_CAUSE_ISSUER_UNREADABLE), .wait_ms = -1};
-    }
-    assert(!"reasons are covered above");
-    return step_end(FLOW_FAIL, "attempts_exhausted");
+    return step_not_found(flow);
 }
 
 /* One live card. */
@@ -225,10 +179,10 @@ static struct flow_verdict issue_executed(struct flow *flow)
     bool was_unknown = flow->unknown;
     flow->unknown = true; /* only this process knows of the card until it is stored */
     if (flow->card.state == ISSUER_CARD_GONE)
-        return step_look_up(LOOKUP_CONTRADICTION, "");
+        return flow_look_up(flow, LOOKUP_CONTRADICTION, "");
     flow->card_is_seen = true;
     if (was_unknown && !step_profile(flow)->key_is_trusted)
-        return step_look_up(LOOKUP_AFTER_REPEAT, NULL); /* an earlier create may have made another one */
+        return flow_look_up(flow, LOOKUP_AFTER_REPEAT, NULL); /* an earlier create may have made another one */
     return use_card(flow);
 }
 
@@ -245,9 +199,9 @@ struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outco
         return issue_executed(flow);
     case OUTCOME_REFUSED:
         if (ret_outcome->advice == ADVICE_FAIL)
-            return flow->unknown ? step_look_up(LOOKUP_UNFORESEEN, ret_outcome->code)
+            return flow->unknown ? flow_look_up(flow, LOOKUP_UNFORESEEN, ret_outcome->code)
                                  : step_end(FLOW_FAIL, ret_outcome->code);
-        return flow->unknown ? step_look_up(LOOKUP_REFUSED, ret_outcome->code)
+        return flow->unknown ? flow_look_up(flow, LOOKUP_REFUSED, ret_outcome->code)
                              : step_end(FLOW_REJECT, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED: /* proves nothing about earlier attempts: unknown stays as it is */
         if (ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS)
@@ -256,7 +210,7 @@ struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outco
     case OUTCOME_UNKNOWN:
         flow->unknown = true;
         if (ret_outcome->advice == ADVICE_LOOK_UP)
-            return step_look_up(LOOKUP_BY_ANSWER, ret_outcome->code);
+            return flow_look_up(flow, LOOKUP_BY_ANSWER, ret_outcome->code);
         return step_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");

@@ -1,5 +1,5 @@
-/* issuing-worker: takes PENDING events, checks them with core-api, calls the issuer, stores and links the card. Any
- * number may run.
+/* issuing-worker: takes PENDING events, checks them with core-api, calls the issuer, stores and links the card; events of
+ * other types are delivered to their routes. Any number may run.
  *
  * The order: options, loop, database, HTTP client, worker, admin listener (daemon_main()); then the loop; then the
  * drain in the opposite order. */
@@ -49,7 +49,7 @@ static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
     status->knows_backlog = pg_pool_ready(program->daemon.pool) &&
                             outbox_gauges_backlog(program->daemon.gauges, &status->pending, &status->oldest_ms);
     worker_update_metrics(program->worker);
-    for (size_t i = 0; i < ARRAY_SIZE(status->targets); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(status->targets) && status->targets[i].name; i++) {
         const struct metric_series *breaker =
             metrics_series(program->daemon.metrics, DAEMON_METRIC_BREAKER_STATE, status->targets[i].name, NULL);
         worker_status_note(&status->targets[i], metric_value(breaker) == BREAKER_CLOSED, now_us);
@@ -57,11 +57,16 @@ static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
     worker_status_line(status, now_us, ret_text, DAEMON_STATUS_SIZE);
 }
 
-/* The database is back, or the api accepted a request. */
-static void on_wakeup(void *context)
+/* The api accepted a request, a service inserted events of a type, or it begins to listen. */
+static void on_wakeup(void *context, const char *payload)
 {
     struct program *program = context;
-    worker_wake(program->worker);
+    worker_wake(program->worker, payload);
+}
+
+static void on_database_ready(void *context)
+{
+    on_wakeup(context, NULL);
 }
 
 static void on_reload(void *context)
@@ -107,11 +112,24 @@ static void set_name(struct program *program)
     snprintf(program->name, sizeof(program->name), "%s:%ld", host, (long)getpid());
 }
 
+static void name_targets(struct program *program)
+{
+    const struct config *config = &program->daemon.config;
+    struct worker_status_target *targets = program->status.targets;
+    targets[0].name = "issuer";
+    targets[1].name = "core";
+    for (int i = 0; i < config->route_count; i++)
+        targets[2 + i].name = config->routes[i].type;
+}
+
 static bool open_http(struct program *program, struct err *err)
 {
     const struct config *config = &program->daemon.config;
+    int64_t calls_max = config->issuer.max_concurrency + config->core.max_concurrency;
+    for (int i = 0; i < config->route_count; i++)
+        calls_max += config->routes[i].max_concurrency;
     struct http_client_options options = {
-        .connections_max = (int)(config->issuer.max_concurrency + config->core.max_concurrency),
+        .connections_max = (int)calls_max,
         .answer_max = ANSWER_MAX,
     };
     return http_client_open(&program->daemon.loop, &options, &program->http, err);
@@ -135,6 +153,7 @@ static bool open_modules(void *context, struct err *err)
     struct program *program = context;
     struct daemon *daemon = &program->daemon;
     set_name(program);
+    name_targets(program);
     return open_http(program, err) && open_worker(program, err) &&
            pg_listen_open(&daemon->loop, daemon->config.database.url, OUTBOX_WAKE_CHANNEL, on_wakeup, program,
                           &program->listen, err);
@@ -178,12 +197,12 @@ static void on_started(void *context)
     warn_of_missing_credentials(config);
     log_info("started", LOG_TEXT("worker", program->name), LOG_TEXT("admin", config->worker.admin_listen),
              LOG_TEXT("issuer", config->issuer.url), LOG_TEXT("core", config->core.url),
-             LOG_NUMBER("max_in_flight", config->worker.max_in_flight));
+             LOG_NUMBER("routes", config->route_count), LOG_NUMBER("max_in_flight", config->worker.max_in_flight));
 }
 
 int main(int argc, char **argv)
 {
-    static struct program program = {.status = {.targets = {{.name = "issuer"}, {.name = "core"}}}};
+    static struct program program;
     program.daemon = (struct daemon){
         .name = "issuing-worker",
         .program = CONFIG_WORKER,
@@ -193,7 +212,7 @@ int main(int argc, char **argv)
         .check_more = check_more,
         .open = open_modules,
         .on_started = on_started,
-        .on_database_ready = on_wakeup,
+        .on_database_ready = on_database_ready,
         .on_scrape = on_scrape,
         .on_reload = on_reload,
         .on_stop = on_stop,

@@ -70,15 +70,26 @@ static void on_target_change(struct target *target)
     peer->on_capacity_changed(peer->context);
 }
 
-static void open_peer(struct peer *peer, const struct peers_options *options, int64_t concurrency_max)
+void peer_open(struct peer *peer, const struct peer_options *peer_options, const struct peers_options *options)
 {
     const struct config *config = options->config;
-    peer->http = options->http;
-    peer->metrics = options->metrics;
-    peer->on_capacity_changed = options->on_capacity_changed;
-    peer->context = options->context;
-    target_init(&peer->target, (int)config->breaker.failures, config->breaker.probe_interval_ms, (int)concurrency_max,
-                on_target_change);
+    *peer = (struct peer){
+        .name = peer_options->name,
+        .url = peer_options->url,
+        .timeout_ms = peer_options->timeout_ms,
+        .may_be_http2 = peer_options->may_be_http2,
+        .section_prefix = peer_options->section_prefix,
+        .credential_file = peer_options->credential_file,
+        .certificate_file = peer_options->certificate_file,
+        .key_file = peer_options->key_file,
+        .credential_form = peer_options->credential_form,
+        .http = options->http,
+        .metrics = options->metrics,
+        .on_capacity_changed = options->on_capacity_changed,
+        .context = options->context,
+    };
+    target_init(&peer->target, (int)config->breaker.failures, config->breaker.probe_interval_ms,
+                (int)peer_options->max_concurrency, on_target_change);
     metric_set(breaker_gauge(peer), BREAKER_CLOSED);
     uv_timer_init(options->loop, &peer->rest_timer);
 }
@@ -98,32 +109,33 @@ void peers_open(struct peers *peers, const struct peers_options *options)
 {
     const struct config *config = options->config;
     bool may_be_http2 = has_http2(config);
-    *peers = (struct peers){
-        .issuer =
-            {
-                .name = "issuer",
-                .url = config->issuer.url,
-                .timeout_ms = config->issuer.timeout_ms,
-                .may_be_http2 = may_be_http2 && config->issuer.http2,
-                .credential_file = config->issuer.credential_file,
-                .credential_form = options->issuer_credential ? options->issuer_credential : &credential_bearer,
-                .certificate_file = config->issuer.client_cert_file,
-                .key_file = config->issuer.client_key_file,
-            },
-        .core =
-            {
-                .name = "core",
-                .url = config->core.url,
-                .timeout_ms = config->core.timeout_ms,
-                .may_be_http2 = may_be_http2 && config->core.http2,
-                .credential_file = config->core.credential_file,
-                .credential_form = &credential_bearer,
-                .certificate_file = config->core.client_cert_file,
-                .key_file = config->core.client_key_file,
-            },
+    const struct peer_options issuer = {
+        .name = "issuer",
+        .section_prefix = "",
+        .url = config->issuer.url,
+        .timeout_ms = config->issuer.timeout_ms,
+        .max_concurrency = config->issuer.max_concurrency,
+        .may_be_http2 = may_be_http2 && config->issuer.http2,
+        .credential_form = options->issuer_credential ? options->issuer_credential : &credential_bearer,
+        .credential_file = config->issuer.credential_file,
+        .certificate_file = config->issuer.client_cert_file,
+        .key_file = config->issuer.client_key_file,
     };
-    open_peer(&peers->issuer, options, config->issuer.max_concurrency);
-    open_peer(&peers->core, options, config->core.max_concurrency);
+    const struct peer_options core = {
+        .name = "core",
+        .section_prefix = "",
+        .url = config->core.url,
+        .timeout_ms = config->core.timeout_ms,
+        .max_concurrency = config->core.max_concurrency,
+        .may_be_http2 = may_be_http2 && config->core.http2,
+        .credential_form = &credential_bearer,
+        .credential_file = config->core.credential_file,
+        .certificate_file = config->core.client_cert_file,
+        .key_file = config->core.client_key_file,
+    };
+    *peers = (struct peers){0};
+    peer_open(&peers->issuer, &issuer, options);
+    peer_open(&peers->core, &core, options);
 }
 
 bool peer_load_credential(struct peer *peer, struct err *err)
@@ -132,7 +144,7 @@ bool peer_load_credential(struct peer *peer, struct err *err)
     if (!peer->credential_file)
         return true;
     if (!credential_load(peer->credential_file, peer->credential_form, &fresh, err))
-        return err_prefix(err, "%s.credential_file", peer->name);
+        return err_prefix(err, "%s%s.credential_file", peer->section_prefix, peer->name);
     credential_release(peer->credential); /* calls in flight hold theirs */
     peer->credential = fresh;
     return true;
@@ -177,13 +189,23 @@ void peer_note_call(struct peer *peer, const struct http_call *call)
     call_series_count(&peer->calls, peer->metrics, peer->name, call);
 }
 
+void peer_update_metrics(struct peer *peer)
+{
+    show_state(peer);
+}
+
 void peers_update_metrics(struct peers *peers)
 {
     show_state(&peers->issuer);
     show_state(&peers->core);
 }
 
-static void release_peer(struct peer *peer)
+void peer_close(struct peer *peer, struct closing *closing)
+{
+    closing_handle(closing, &peer->rest_timer);
+}
+
+void peer_release(struct peer *peer)
 {
     credential_release(peer->credential);
     client_certificate_release(peer->certificate);
@@ -194,14 +216,14 @@ static void release_peer(struct peer *peer)
 static void release(void *module)
 {
     struct peers *peers = module;
-    release_peer(&peers->issuer);
-    release_peer(&peers->core);
+    peer_release(&peers->issuer);
+    peer_release(&peers->core);
 }
 
 void peers_close(struct peers *peers, void (*on_closed)(void *context), void *context)
 {
     closing_start(&peers->closing, release, peers, on_closed, context);
-    closing_handle(&peers->closing, &peers->issuer.rest_timer);
-    closing_handle(&peers->closing, &peers->core.rest_timer);
+    peer_close(&peers->issuer, &peers->closing);
+    peer_close(&peers->core, &peers->closing);
     closing_end(&peers->closing);
 }

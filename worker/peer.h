@@ -1,5 +1,5 @@
-/* The two peers that the worker calls, issuer and core-api: where each is, what it may cost, what the worker shows to
- * it, and its target (target.h: breaker, limit of calls, rest, evidence).
+/* A peer that the worker calls, issuer, core-api or the receiver of a route: where it is, what it may cost, what the
+ * worker shows to it, and its target (target.h: breaker, limit of calls, rest, evidence).
  *
  * A call goes through three steps: target_enter() queues it, peer_send() sends it once it is admitted, target_leave()
  * ends it with what the answer shows of the peer. After a rest the peer admits waiting calls by its own timer. */
@@ -20,12 +20,15 @@
 struct client_certificate;
 
 struct peer {
-    const char *name; /* "issuer", "core": the section of its options, and its label in metrics and logs */
-    const char *url;  /* no slash at its end; borrowed from the configuration */
+    /* "issuer", "core" or the type of a route's events: its label in metrics and logs, and its name in worker_targets
+     * and target_controls. */
+    const char *name;
+    const char *url; /* no slash at its end; borrowed from the configuration */
     int64_t timeout_ms;
     bool may_be_http2;
     struct target target;
     /* private */
+    const char *section_prefix; /* of its options: "" or "route." comes before its name */
     const char *credential_file, *certificate_file, *key_file; /* NULL = none; borrowed from the configuration */
     const struct credential_form *credential_form;
     struct credential *credential;          /* NULL = none */
@@ -56,7 +59,25 @@ struct peers_options {
     void *context;
 };
 
-/* Reads no files: peers_load() does. */
+/* One peer. All texts are borrowed. */
+struct peer_options {
+    const char *name, *section_prefix, *url;
+    int64_t timeout_ms, max_concurrency;
+    bool may_be_http2;
+    const struct credential_form *credential_form;             /* static */
+    const char *credential_file, *certificate_file, *key_file; /* NULL = none */
+};
+
+/* Reads no files: peer_load_credential() and peer_load_certificate() do. */
+void peer_open(struct peer *peer, const struct peer_options *peer_options, const struct peers_options *options);
+/* Sets issuing_breaker_state of the peer to what it is now. */
+void peer_update_metrics(struct peer *peer);
+/* Closes what the loop holds of the peer, as a part of the module that has it; peer_release() follows once that is
+ * closed. Precondition: no call is in flight, none waits. */
+void peer_close(struct peer *peer, struct closing *closing);
+void peer_release(struct peer *peer);
+
+/* Reads no files, as peer_open(). */
 void peers_open(struct peers *peers, const struct peers_options *options);
 /* Reads the credential and the certificate of each peer, where it has such options. A file that cannot be used leaves
  * the old one in force; calls in flight keep what they were sent with. peer_load_*: one of them. */

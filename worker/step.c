@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "common/base/clock.h"
 #include "common/base/trace.h"
 
 #define KEPT_MAX 4096 /* as outbox_events.issuer_parameters */
@@ -24,9 +25,57 @@ struct flow_verdict step_end(enum flow_verdict_kind kind, const char *code)
     return (struct flow_verdict){.kind = kind, .code = code};
 }
 
-struct flow_verdict step_look_up(enum lookup_reason reason, const char *code)
+/* What "not found" means for this reason must hold also when a create or a delivery arrives later. */
+static bool must_settle(enum lookup_reason reason)
 {
-    return (struct flow_verdict){.kind = FLOW_GO, .step = STEP_LOOKUP, .reason = reason, .code = code};
+    return reason != LOOKUP_CARD_SEEN && reason != LOOKUP_IN_OUTAGE && reason != LOOKUP_FIRST &&
+           reason != LOOKUP_BY_ANSWER && reason != LOOKUP_AFTER_REPEAT;
+}
+
+/* What was looked for is not there, and will not come. */
+static struct flow_verdict settled_not_found(struct flow *flow)
+{
+    const struct flow_kind *kind = flow_kind(flow);
+    enum lookup_reason reason = flow->lookup_reason;
+    switch (reason) {
+    case LOOKUP_EXHAUSTED:
+    case LOOKUP_KEY_EXPIRED:
+    case LOOKUP_UNFORESEEN:
+    case LOOKUP_WORKER_LOST:
+        return step_end(FLOW_FAIL, flow_end_code(flow, reason, flow->pending_code));
+    case LOOKUP_INELIGIBLE:
+    case LOOKUP_REFUSED:
+        return step_end(FLOW_REJECT, flow_end_code(flow, reason, flow->pending_code));
+    case LOOKUP_BEFORE_SENDING:
+    case LOOKUP_FIRST:
+        flow->lookup_reason = LOOKUP_NONE;
+        flow->is_looked_up = true;
+        return step_go(reason == LOOKUP_FIRST ? kind->send : kind->first);
+    case LOOKUP_BY_ANSWER:
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = flow->pending_code, .wait_ms = -1};
+    case LOOKUP_IN_OUTAGE:
+        return (struct flow_verdict){.kind = FLOW_DEFER, .code = flow->pending_code, .wait_ms = -1};
+    case LOOKUP_NONE:
+    case LOOKUP_CONTRADICTION:
+    case LOOKUP_CARD_SEEN:
+    case LOOKUP_AFTER_REPEAT:
+    case LOOKUP_REASONS:
+        return (struct flow_verdict){
+            .kind = FLOW_RETRY, .code = outbox_cause_name(kind->unreadable), .wait_ms = -1};
+    }
+    assert(!"reasons are covered above");
+    return step_end(FLOW_FAIL, "attempts_exhausted");
+}
+
+struct flow_verdict step_not_found(struct flow *flow)
+{
+    int64_t unsettled_ms = flow_unsettled_ms(flow, clock_mono_ms());
+    if (unsettled_ms == 0 || !must_settle(flow->lookup_reason))
+        return settled_not_found(flow);
+    /* A send may still be on its way, and would be executed behind any end. */
+    flow->end_is_held = lookup_reason_name(flow->lookup_reason) != NULL;
+    return (struct flow_verdict){
+        .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_SETTLING), .wait_ms = unsettled_ms};
 }
 
 struct flow_verdict step_retry_or_defer(const struct outcome *outcome)

@@ -1,8 +1,8 @@
 /* The steps of an attempt: what each prepares, what its answer means, and what all of them share. The steps that lead
- * to a card are in issue_card.c, those that close one in close_card.c.
+ * to a card are in issue_card.c, those that close one in close_card.c, those of a route in route/deliver_event.c.
  *
- * An attempt may die after any line. So every attempt starts at check (at link once the card is stored) and sends the
- * same key again; nothing here depends on what an earlier attempt had in memory. Steps never call each other and never
+ * An attempt may die after any line. So every attempt starts at check (at link once the card is stored, at deliver for a
+ * route) and sends the same key again; nothing here depends on what an earlier attempt had in memory. Steps never call each other and never
  * touch timers, leases or tickets. */
 #ifndef ISSUING_STEP_H
 #define ISSUING_STEP_H
@@ -31,8 +31,8 @@ FLOW_STEPS(X)
 struct flow_verdict step_go(enum flow_step step);
 /* code: the reason, or the note of a completion; NULL = none. */
 struct flow_verdict step_end(enum flow_verdict_kind kind, const char *code);
-/* A look-up before the end; `code` is the reason to end with if nothing is found. */
-struct flow_verdict step_look_up(enum lookup_reason reason, const char *code);
+/* A look-up was answered: nothing was made, nothing was executed. Decides by the reason of the look-up. */
+struct flow_verdict step_not_found(struct flow *flow);
 /* For every step whose call was neither executed nor refused by the peer. */
 struct flow_verdict step_retry_or_defer(const struct outcome *outcome);
 /* The verdict on a step's write; `next` follows if it was written. */

@@ -9,7 +9,7 @@
 #include "common/keyring.h"
 #include "common/pg/sql/statements.h"
 #include "common/pg/wakeup.h"
-#include "worker/claim.h"
+#include "worker/claims.h"
 #include "worker/db_clock.h"
 #include "worker/flow.h"
 #include "worker/heartbeat.h"
@@ -17,23 +17,25 @@
 #include "worker/issuer_check.h"
 #include "worker/peer.h"
 #include "worker/reconcile.h"
+#include "worker/route/route.h"
 #include "worker/slots.h"
-#include "worker/sweep.h"
+#include "worker/statistics.h"
 #include "worker/worker_metrics.h"
 #include "worker/writer.h"
 
 struct worker {
     struct worker_options options;
     struct peers peers;
+    struct routes routes;
     struct worker_series series;
     struct db_clock db_clock; /* noted by the claims */
     struct parameters_env parameters;
     struct flow_env flow_env; /* owns the keyring */
     struct slots slots;
     struct writer *writer;
-    struct claim *claim;
-    struct sweep *sweep;
+    struct claims *claims;
     struct housekeeping *housekeeping;
+    struct statistics *statistics;
     struct reconcile *reconcile;
     struct issuer_check *issuer_check;
     struct heartbeat *heartbeat;
@@ -46,7 +48,7 @@ struct worker {
 static void on_capacity_changed(void *context)
 {
     struct worker *worker = context;
-    claim_capacity_changed(worker->claim);
+    claims_capacity_changed(worker->claims);
     if (worker->heartbeat) /* it is opened last, and pauses the targets */
         heartbeat_target_changed(worker->heartbeat);
 }
@@ -55,7 +57,7 @@ static void on_flow_ended(void *context, struct flow *flow)
 {
     struct worker *worker = context;
     slots_give_back(&worker->slots, flow);
-    claim_capacity_changed(worker->claim);
+    claims_event_ended(worker->claims, flow->share);
 }
 
 static void on_create_lost(void *context, const struct uuid *event_id)
@@ -76,32 +78,27 @@ static void on_final(void *context)
     wakeup_send(&worker->final_wakeup);
 }
 
-static void on_clock_set_back(void *context)
-{
-    struct worker *worker = context;
-    sweep_rebase(worker->sweep);
-}
-
 static void on_mark_result(void *context)
 {
     struct worker *worker = context;
     wakeup_send(&worker->final_wakeup);
-    claim_wake(worker->claim); /* an event may be PENDING now */
+    claims_wake(worker->claims, NULL); /* an event may be PENDING now */
 }
 
 static void on_control_obeyed(void *context)
 {
     struct worker *worker = context;
-    claim_wake(worker->claim);
+    claims_wake(worker->claims, NULL);
 }
 
 /* All but the heartbeat, whose last statement waits for the others. */
 static bool is_rest_idle(void *context)
 {
     const struct worker *worker = context;
-    return worker->slots.in_flight == 0 && claim_is_idle(worker->claim) && sweep_is_idle(worker->sweep) &&
-           housekeeping_is_idle(worker->housekeeping) && reconcile_is_idle(worker->reconcile) &&
-           issuer_check_is_idle(worker->issuer_check) && wakeup_is_idle(&worker->final_wakeup);
+    return worker->slots.in_flight == 0 && claims_are_idle(worker->claims) &&
+           housekeeping_is_idle(worker->housekeeping) && statistics_is_idle(worker->statistics) &&
+           reconcile_is_idle(worker->reconcile) && issuer_check_is_idle(worker->issuer_check) &&
+           wakeup_is_idle(&worker->final_wakeup);
 }
 
 /* ---- files ---- */
@@ -152,13 +149,43 @@ static bool (*const loads[])(struct worker *worker,
                              struct err *err) = {load_keyring,     load_issuer_credential,  load_core_credential,
                                                  load_authorities, load_issuer_certificate, load_core_certificate};
 
+static bool load_route_credential(struct route *route, struct err *err)
+{
+    return peer_load_credential(&route->peer, err);
+}
+
+/* The same for each route. */
+static bool (*const route_loads[])(struct route *route, struct err *err) = {load_route_credential, route_load_secret};
+
+static void note_load(bool is_loaded, const struct err *err)
+{
+    if (!is_loaded)
+        log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err->message));
+}
+
 void worker_reload(struct worker *worker)
 {
     for (size_t i = 0; i < ARRAY_SIZE(loads); i++) {
         struct err err = {0};
-        if (!loads[i](worker, &err))
-            log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
+        note_load(loads[i](worker, &err), &err);
     }
+    for (int route = 0; route < worker->routes.count; route++)
+        for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++) {
+            struct err err = {0};
+            note_load(route_loads[i](&worker->routes.routes[route], &err), &err);
+        }
+}
+
+static bool load_all(struct worker *worker, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
+        if (!loads[i](worker, err))
+            return false;
+    for (int route = 0; route < worker->routes.count; route++)
+        for (size_t i = 0; i < ARRAY_SIZE(route_loads); i++)
+            if (!route_loads[i](&worker->routes.routes[route], err))
+                return false;
+    return true;
 }
 
 /* ---- open ---- */
@@ -174,7 +201,7 @@ static bool read_profile(struct worker *worker, struct err *err)
                                    err);
 }
 
-static void open_peers(struct worker *worker)
+static bool open_peers(struct worker *worker, struct err *err)
 {
     const struct worker_options *options = &worker->options;
     struct peers_options peers = {
@@ -187,6 +214,7 @@ static void open_peers(struct worker *worker)
         .context = worker,
     };
     peers_open(&worker->peers, &peers);
+    return routes_open(&worker->routes, &peers, err);
 }
 
 static bool open_slots(struct worker *worker, struct err *err)
@@ -195,6 +223,7 @@ static bool open_slots(struct worker *worker, struct err *err)
     struct flow_env *env = &worker->flow_env;
     env->config = options->config;
     env->peers = &worker->peers;
+    env->routes = &worker->routes;
     env->db_clock = &worker->db_clock;
     env->parameters = &worker->parameters;
     env->series = &worker->series;
@@ -202,7 +231,8 @@ static bool open_slots(struct worker *worker, struct err *err)
     env->on_ended = on_flow_ended;
     env->on_create_lost = on_create_lost;
     env->context = worker;
-    return slots_init(&worker->slots, (int)options->config->worker.max_in_flight, env, err);
+    return slots_init(&worker->slots, (int)options->config->worker.max_in_flight, claims_types(&worker->routes), env,
+                      err);
 }
 
 static bool open_writer(struct worker *worker, struct err *err)
@@ -218,41 +248,38 @@ static bool open_writer(struct worker *worker, struct err *err)
     return writer_open(&writer, &worker->writer, err);
 }
 
-static bool open_claim(struct worker *worker, struct err *err)
+static bool open_claims(struct worker *worker, struct err *err)
 {
-    struct claim_options claim = {
+    struct claims_options claims = {
         .loop = worker->options.loop,
         .pool = worker->options.pool,
         .config = worker->options.config,
         .worker_name = worker->options.name,
         .slots = &worker->slots,
         .peers = &worker->peers,
+        .routes = &worker->routes,
         .series = &worker->series,
         .db_clock = &worker->db_clock,
-        .on_clock_set_back = on_clock_set_back,
-        .context = worker,
     };
-    return claim_open(&claim, &worker->claim, err);
+    return claims_open(&claims, &worker->claims, err);
 }
 
-/* Precondition: the claims are open. */
-static bool open_sweep_and_housekeeping(struct worker *worker, struct err *err)
+static bool open_housekeeping(struct worker *worker, struct err *err)
 {
     const struct worker_options *options = &worker->options;
-    struct sweep_options sweep = {
-        .loop = options->loop,
-        .pool = options->pool,
-        .claim = worker->claim,
-        .series = &worker->series,
-        .poll_interval_ms = options->config->worker.poll_interval_ms,
-    };
     struct housekeeping_options housekeeping = {
         .loop = options->loop,
         .pool = options->pool,
         .config = options->config,
         .metrics = options->metrics,
     };
-    return sweep_open(&sweep, &worker->sweep, err) && housekeeping_open(&housekeeping, &worker->housekeeping, err);
+    return housekeeping_open(&housekeeping, &worker->housekeeping, err);
+}
+
+static bool open_statistics(struct worker *worker, struct err *err)
+{
+    struct statistics_options statistics = {.loop = worker->options.loop, .pool = worker->options.pool};
+    return statistics_open(&statistics, &worker->statistics, err);
 }
 
 static bool open_reconcile(struct worker *worker, struct err *err)
@@ -294,6 +321,7 @@ static bool open_heartbeat(struct worker *worker, struct err *err)
         .worker_name = worker->options.name,
         .version = ISSUING_VERSION,
         .peers = &worker->peers,
+        .routes = &worker->routes,
         .slots = &worker->slots,
         .on_obeyed = on_control_obeyed,
         .is_rest_idle = is_rest_idle,
@@ -309,16 +337,12 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
         return err_set(err, ERR_MEMORY, "no memory for the worker");
     worker->options = *options;
     worker_series_open(&worker->series, options->metrics);
-    if (!read_profile(worker, err))
+    if (!read_profile(worker, err) || !open_peers(worker, err) || !load_all(worker, err))
         return false;
-    open_peers(worker);
-    for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
-        if (!loads[i](worker, err))
-            return false;
     if (!wakeup_open(&worker->final_wakeup, options->loop, options->pool, &sql_notify_final, err) ||
-        !open_slots(worker, err) || !open_writer(worker, err) || !open_claim(worker, err) ||
-        !open_sweep_and_housekeeping(worker, err) || !open_reconcile(worker, err) || !open_issuer_check(worker, err) ||
-        !open_heartbeat(worker, err))
+        !open_slots(worker, err) || !open_writer(worker, err) || !open_claims(worker, err) ||
+        !open_housekeeping(worker, err) || !open_statistics(worker, err) || !open_reconcile(worker, err) ||
+        !open_issuer_check(worker, err) || !open_heartbeat(worker, err))
         return false;
     *ret_worker = worker;
     return true;
@@ -326,10 +350,11 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
 
 /* ---- run ---- */
 
-void worker_wake(struct worker *worker)
+void worker_wake(struct worker *worker, const char *type)
 {
-    claim_wake(worker->claim);
-    heartbeat_wake(worker->heartbeat);
+    claims_wake(worker->claims, type);
+    if (!type || type[0] == '\0')
+        heartbeat_wake(worker->heartbeat);
 }
 
 int worker_in_flight(const struct worker *worker)
@@ -341,6 +366,7 @@ void worker_update_metrics(struct worker *worker)
 {
     metric_set(metrics_series(worker->options.metrics, WORKER_METRIC_IN_FLIGHT, NULL, NULL), worker->slots.in_flight);
     peers_update_metrics(&worker->peers);
+    routes_update_metrics(&worker->routes);
 }
 
 /* ---- drain, close ---- */
@@ -353,9 +379,9 @@ bool worker_is_idle(const struct worker *worker)
 void worker_drain(struct worker *worker)
 {
     worker->flow_env.is_draining = true;
-    claim_stop(worker->claim);
-    sweep_stop(worker->sweep);
+    claims_stop(worker->claims);
     housekeeping_stop(worker->housekeeping);
+    statistics_stop(worker->statistics);
     reconcile_stop(worker->reconcile);
     issuer_check_stop(worker->issuer_check);
     heartbeat_stop(worker->heartbeat); /* idle last */
@@ -376,10 +402,11 @@ void worker_close(struct worker *worker, void (*on_closed)(void *context), void 
     closing_start(closing, release, worker, on_closed, context);
     wakeup_close(&worker->final_wakeup);
     peers_close(&worker->peers, closing_part_closed, closing_part(closing));
+    routes_close(&worker->routes, closing_part_closed, closing_part(closing));
     writer_close(worker->writer, closing_part_closed, closing_part(closing));
-    claim_close(worker->claim, closing_part_closed, closing_part(closing));
-    sweep_close(worker->sweep, closing_part_closed, closing_part(closing));
+    claims_close(worker->claims, closing_part_closed, closing_part(closing));
     housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
+    statistics_close(worker->statistics, closing_part_closed, closing_part(closing));
     reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));
     issuer_check_close(worker->issuer_check, closing_part_closed, closing_part(closing));
     heartbeat_close(worker->heartbeat, closing_part_closed, closing_part(closing));

@@ -19,7 +19,7 @@ static const struct metric_family families[] = {WORKER_METRICS(METRIC_FAMILY)};
     peer "_http_3xx", peer "_http_401", peer "_http_403", peer "_http_404", peer "_http_405", peer "_http_408",     \
         peer "_http_409", peer "_http_425", peer "_http_429", peer "_http_4xx", peer "_http_500", peer "_http_502", \
         peer "_http_503", peer "_http_504", peer "_http_5xx"
-static const char *const answers[] = {ANSWERS("issuer"), ANSWERS("core")};
+static const char *const answers[] = {ANSWERS("issuer"), ANSWERS("core"), ANSWERS("route")};
 
 static const char *const causes[] = {
 #define X(name, word, text) #word,
@@ -66,23 +66,43 @@ const char *worker_metrics_reason(const char *code)
 
 /* ---- the series that exist from the start ---- */
 
-static struct metric_series *ended(struct metrics *metrics, enum outbox_status status, const char *reason)
+static struct metric_series *ended(struct metrics *metrics, const char *type, enum outbox_status status,
+                                   const char *reason)
 {
-    const char *const values[METRIC_LABELS_MAX] = {OUTBOX_EVENT_TYPE, outbox_status_name(status), reason};
+    const char *const values[METRIC_LABELS_MAX] = {type, outbox_status_name(status), reason};
     return metrics_series_of(metrics, WORKER_METRIC_ENDED, values);
 }
 
 static void start_ends(struct metrics *metrics)
 {
-    (void)ended(metrics, OUTBOX_COMPLETED, "");
+    (void)ended(metrics, OUTBOX_EVENT_TYPE, OUTBOX_COMPLETED, "");
     for (size_t i = 0; i < ARRAY_SIZE(reasons); i++) {
-        (void)ended(metrics, OUTBOX_REJECTED, reasons[i]);
-        (void)ended(metrics, OUTBOX_FAILED, reasons[i]);
+        (void)ended(metrics, OUTBOX_EVENT_TYPE, OUTBOX_REJECTED, reasons[i]);
+        (void)ended(metrics, OUTBOX_EVENT_TYPE, OUTBOX_FAILED, reasons[i]);
     }
     for (size_t i = 0; i < ARRAY_SIZE(answers); i++)
-        (void)ended(metrics, OUTBOX_FAILED, answers[i]);
-    (void)ended(metrics, OUTBOX_REJECTED, "other");
-    (void)ended(metrics, OUTBOX_FAILED, "other");
+        (void)ended(metrics, OUTBOX_EVENT_TYPE, OUTBOX_FAILED, answers[i]);
+    (void)ended(metrics, OUTBOX_EVENT_TYPE, OUTBOX_REJECTED, "other");
+    (void)ended(metrics, OUTBOX_EVENT_TYPE, OUTBOX_FAILED, "other");
+}
+
+static void start_transitions(struct metrics *metrics, const char *target)
+{
+    static const char *const states[] = {"closed", "half_open", "open"};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        (void)metrics_series(metrics, WORKER_METRIC_BREAKER_TRANSITIONS, target, states[i]);
+}
+
+/* Few, since there may be many routes: what has no series begins with its first count. */
+void worker_metrics_start_route(struct metrics *metrics, const char *type)
+{
+    static const char *const failures[] = {"attempts_exhausted", "route_key_expired", "worker_lost", "payload_invalid"};
+    start_transitions(metrics, type);
+    (void)ended(metrics, type, OUTBOX_COMPLETED, "");
+    (void)ended(metrics, type, OUTBOX_REJECTED, "route_refused");
+    (void)ended(metrics, type, OUTBOX_REJECTED, "other");
+    for (size_t i = 0; i < ARRAY_SIZE(failures); i++)
+        (void)ended(metrics, type, OUTBOX_FAILED, failures[i]);
 }
 
 static void start_causes(struct metrics *metrics, enum worker_metric metric)
@@ -98,12 +118,10 @@ static void start_words(struct metrics *metrics)
 {
     static const char *const results[] = {"ok",      "found",     "not_found",        "cancelled_at_issuer",
                                           "missing", "duplicate", "orphan_cancelled", "orphan_left"};
-    static const char *const targets[] = {"issuer", "core"}, *const states[] = {"closed", "half_open", "open"};
     for (size_t i = 0; i < ARRAY_SIZE(results); i++)
         (void)metrics_series(metrics, WORKER_METRIC_CHECKS, results[i], NULL);
-    for (size_t i = 0; i < ARRAY_SIZE(targets) * ARRAY_SIZE(states); i++)
-        (void)metrics_series(metrics, WORKER_METRIC_BREAKER_TRANSITIONS, targets[i / ARRAY_SIZE(states)],
-                             states[i % ARRAY_SIZE(states)]);
+    start_transitions(metrics, "issuer");
+    start_transitions(metrics, "core");
     for (int i = OUTBOX_ATTEMPT_COMPLETED; i < OUTBOX_ATTEMPT_LOST; i++)
         (void)metrics_series(metrics, WORKER_METRIC_ATTEMPTS, outbox_attempt_name((enum outbox_attempt)i), NULL);
     (void)metrics_series(metrics, WORKER_METRIC_HOUSEKEEPING_FAILURES, "all", NULL);
@@ -152,11 +170,11 @@ void worker_series_count_step(struct worker_series *series, int step, const char
     metric_add(series->steps[step][outcome], 1);
 }
 
-void worker_series_count_end(struct worker_series *series, enum outbox_status status, const char *reason,
-                             int64_t age_ms)
+void worker_series_count_end(struct worker_series *series, const char *type, enum outbox_status status,
+                             const char *reason, int64_t age_ms)
 {
-    metric_add(ended(series->metrics, status, reason[0] ? worker_metrics_reason(reason) : ""), 1);
-    if (age_ms >= 0)
+    metric_add(ended(series->metrics, type, status, reason[0] ? worker_metrics_reason(reason) : ""), 1);
+    if (age_ms >= 0 && strcmp(type, OUTBOX_EVENT_TYPE) == 0)
         metric_observe(series->request_seconds, (double)age_ms / 1e3);
 }
 

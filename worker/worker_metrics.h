@@ -51,7 +51,7 @@ enum worker_metric {
 #undef X
 };
 
-#define WORKER_STEPS_MAX 13
+#define WORKER_STEPS_MAX 15
 #define WORKER_OUTCOMES 4
 #define WORKER_CALL_CODES 32
 
@@ -78,9 +78,12 @@ void worker_series_open(struct worker_series *series, struct metrics *metrics);
 /* A step has ended. step, outcome: their places; the words are their labels. */
 void worker_series_count_step(struct worker_series *series, int step, const char *step_word, int outcome,
                               const char *outcome_word, int64_t took_us);
-/* An event has reached a final status. reason: "" = it has none; age_ms: since it was accepted, -1 = not known. */
-void worker_series_count_end(struct worker_series *series, enum outbox_status status, const char *reason,
-                             int64_t age_ms);
+/* An event of this type has reached a final status. reason: "" = it has none; age_ms: since it was accepted, -1 = not
+ * known. */
+void worker_series_count_end(struct worker_series *series, const char *type, enum outbox_status status,
+                             const char *reason, int64_t age_ms);
+/* The ends of a route's events and the states of its breaker exist from the start too. */
+void worker_metrics_start_route(struct metrics *metrics, const char *type);
 /* A call has ended (http_call.h). */
 void call_series_count(struct call_series *series, struct metrics *metrics, const char *target,
                        const struct http_call *call);

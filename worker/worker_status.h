@@ -3,11 +3,12 @@
 #define ISSUING_WORKER_STATUS_H
 
 #include "common/base/base.h"
+#include "common/config/config.h"
 
-#define WORKER_STATUS_TARGETS 2
+#define WORKER_STATUS_TARGETS (2 + CONFIG_ROUTES_MAX)
 
 struct worker_status_target {
-    const char *name;
+    const char *name;      /* NULL = there is no such target */
     int64_t open_since_us; /* wall clock; 0 = its breaker is closed */
 };
 

@@ -1,4 +1,5 @@
-/* See writer.h. A lane for each kind of write: a batcher with its statement. */
+/* See writer.h. A lane for each kind of write: a batcher with its statement. Completions have two lanes, one for cards and
+ * one for deliveries, since all rows of a batch have the same step, and so that neither waits for the other's locks. */
 #include "worker/writer.h"
 
 #include <assert.h>
@@ -13,6 +14,8 @@
 #define ARRAY_BYTES_MAX (1024 * 1024)
 #define TIMEOUT_MS 5000
 
+enum { LANE_DELIVERED = WRITE_KINDS, LANES };
+
 struct lane {
     struct writer *writer;
     struct pg_batcher *batcher;
@@ -20,7 +23,7 @@ struct lane {
 
 struct writer {
     struct writer_options options;
-    struct lane lanes[WRITE_KINDS];
+    struct lane lanes[LANES];
     struct closing closing;
 };
 
@@ -32,7 +35,8 @@ static struct write_op *op_of(const struct pg_batch_item *item)
 void writer_submit(struct writer *writer, struct write_op *op)
 {
     op->item.deadline_ms = op->deadline_ms;
-    pg_batcher_add(writer->lanes[op->kind].batcher, &op->item);
+    bool is_delivery = op->kind == WRITE_COMPLETE && strcmp(op->end->step, "link") != 0;
+    pg_batcher_add(writer->lanes[is_delivery ? LANE_DELIVERED : (int)op->kind].batcher, &op->item);
 }
 
 /* ---- the parameters, in the order of the statements in outbox.sql ---- */
@@ -48,10 +52,9 @@ static void add_guard(struct pg_columns *columns, const struct write_op *op)
     pg_columns_add_uuid(columns, &op->token);
 }
 
-static void set_worker_name(struct pg_columns *columns, const struct writer *writer)
+static void set_text(struct pg_columns *columns, const char *text)
 {
-    const char *name = writer->options.worker_name;
-    pg_columns_set_scalar(columns, pg_param_text(name, strlen(name)));
+    pg_columns_set_scalar(columns, pg_param_text(text, strlen(text)));
 }
 
 static void add_save(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
@@ -112,7 +115,7 @@ static void add_end(void *context, struct pg_columns *columns, const struct pg_b
     add_text_or_null(columns, end->cause);
     add_text_or_null(columns, end->detail);
     pg_columns_add_bool(columns, end->unknown);
-    set_worker_name(columns, lane->writer);
+    set_text(columns, lane->writer->options.worker_name);
     pg_columns_add_int8(columns, end->took_ms);
     pg_columns_add_text(columns, end->card_status);
     pg_columns_add_uuid(columns, end->replaces ? &end->replaced : NULL);
@@ -120,6 +123,7 @@ static void add_end(void *context, struct pg_columns *columns, const struct pg_b
     pg_columns_add_text(columns, end->held_end);
     add_text_or_null(columns, end->held_end_code);
     pg_columns_add_text(columns, op->parameters);
+    pg_columns_add_text(columns, op->result);
 }
 
 static void add_complete(void *context, struct pg_columns *columns, const struct pg_batch_item *item)
@@ -127,11 +131,12 @@ static void add_complete(void *context, struct pg_columns *columns, const struct
     const struct lane *lane = context;
     const struct write_op *op = op_of(item);
     const struct write_end *end = op->end;
-    /* The statement writes none of these: a completion comes from a link that succeeded. */
-    assert(strcmp(end->step, "link") == 0 && !end->clear_sent && !end->unknown && !end->cause[0] && !end->detail[0]);
+    assert(write_end_kind(end) == WRITE_COMPLETE); /* the statement writes nothing of what makes another end */
     add_guard(columns, op);
-    set_worker_name(columns, lane->writer);
+    set_text(columns, lane->writer->options.worker_name);
     pg_columns_add_int8(columns, end->took_ms);
+    set_text(columns, end->step);
+    pg_columns_add_text(columns, op->result);
 }
 
 /* ---- the results ---- */
@@ -208,13 +213,14 @@ static void on_given_up(void *context, struct pg_batch_item *item, const char *w
 static const struct {
     const struct sql_statement *statement;
     struct pg_batcher_hooks hooks;
-} kinds[WRITE_KINDS] = {
+} lanes[LANES] = {
     [WRITE_SAVE] = {&sql_outbox_save, {add_save, on_done, on_refused, on_given_up}},
     [WRITE_EXTEND] = {&sql_outbox_extend, {add_extend, on_done, on_refused, on_given_up}},
     [WRITE_KEEP] = {&sql_outbox_keep, {add_keep, on_done, on_refused, on_given_up}},
     [WRITE_MARK] = {&sql_outbox_mark, {add_mark, on_done, on_refused, on_given_up}},
     [WRITE_END] = {&sql_outbox_end, {add_end, on_done, on_refused, on_given_up}},
     [WRITE_COMPLETE] = {&sql_outbox_complete, {add_complete, on_done, on_refused, on_given_up}},
+    [LANE_DELIVERED] = {&sql_outbox_complete, {add_complete, on_done, on_refused, on_given_up}},
 };
 
 bool writer_open(const struct writer_options *options, struct writer **ret_writer, struct err *err)
@@ -223,13 +229,13 @@ bool writer_open(const struct writer_options *options, struct writer **ret_write
     if (!writer)
         return err_set(err, ERR_MEMORY, "no memory for the writer");
     writer->options = *options;
-    for (int kind = 0; kind < WRITE_KINDS; kind++) {
-        struct lane *lane = &writer->lanes[kind];
+    for (int i = 0; i < LANES; i++) {
+        struct lane *lane = &writer->lanes[i];
         struct pg_batcher_options batcher = {
             .loop = options->loop,
             .pool = options->pool,
-            .statement = kinds[kind].statement,
-            .hooks = &kinds[kind].hooks,
+            .statement = lanes[i].statement,
+            .hooks = &lanes[i].hooks,
             .context = lane,
             .batch_count = BATCHES,
             .items_max = BATCH_MAX,
@@ -252,8 +258,8 @@ bool writer_open(const struct writer_options *options, struct writer **ret_write
 void writer_close(struct writer *writer, void (*on_closed)(void *context), void *context)
 {
     closing_start(&writer->closing, free, writer, on_closed, context);
-    for (int kind = 0; kind < WRITE_KINDS; kind++)
-        if (writer->lanes[kind].batcher)
-            pg_batcher_close(writer->lanes[kind].batcher, closing_part_closed, closing_part(&writer->closing));
+    for (int i = 0; i < LANES; i++)
+        if (writer->lanes[i].batcher)
+            pg_batcher_close(writer->lanes[i].batcher, closing_part_closed, closing_part(&writer->closing));
     closing_end(&writer->closing);
 }

@@ -64,12 +64,14 @@ struct write_end {
     struct uuid replaced;
 };
 
-/* How the end of an attempt is written. Nearly all ends are WRITE_COMPLETE, a completion with the link and nothing
- * else: no card to mark as replaced or cancelled, and no create that may still arrive. */
+/* How the end of an attempt is written. Nearly all ends are WRITE_COMPLETE, a completion with the link or the delivery
+ * and nothing else: no card to mark as replaced or cancelled, and no send that may still arrive. */
 static inline enum write_kind write_end_kind(const struct write_end *end)
 {
-    bool is_plain = end->status == OUTBOX_COMPLETED && strcmp(end->step, "link") == 0 && !end->detail[0] &&
-                    !end->cause[0] && !end->clear_sent && !end->replaces && !end->card_status && !end->may_arrive;
+    bool is_plain = end->status == OUTBOX_COMPLETED &&
+                    (strcmp(end->step, "link") == 0 || strcmp(end->step, "deliver") == 0) && !end->unknown &&
+                    !end->detail[0] && !end->cause[0] && !end->clear_sent && !end->replaces && !end->card_status &&
+                    !end->may_arrive;
     return is_plain ? WRITE_COMPLETE : WRITE_END;
 }
 
@@ -82,6 +84,9 @@ struct write_op {
     /* WRITE_KEEP, WRITE_MARK, WRITE_END: issuer parameters, as JSON, for the event to keep; NULL = none */
     const char *parameters;
     const struct write_end *end; /* WRITE_END, WRITE_COMPLETE */
+    /* WRITE_END, WRITE_COMPLETE: the answer that the event keeps, at most 8 KiB; NULL = none. What the database cannot
+     * store as JSON is left out, and the event ends all the same. */
+    const char *result;
     void (*on_written)(struct write_op *op, enum write_result result, const char *why);
     /* private */
     struct pg_batch_item item;

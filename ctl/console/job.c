@@ -70,6 +70,7 @@ static bool read_job(struct job *job, struct err *err)
     if (!bulk->verb)
         return err_set(err, ERR_USAGE, "the action must be replay, cancel or resolve");
     bulk->confirms_no_card = form_get(&job->form, "confirm_no_card") != NULL;
+    bulk->confirms_not_executed = form_get(&job->form, "confirm_not_executed") != NULL;
     bulk->rate = form_get(&job->form, "rate");
     if (bulk->rate && !options_rate(bulk->rate, &bulk->interval_us))
         return err_set(err, ERR_USAGE,

@@ -22,9 +22,9 @@ static void write_preview_row(struct buf *out, const struct event *event, const 
              event->id_text);
     html_status(out, event->status_text);
     html_put(out,
-             "</td><td class=\"user\">{}</td><td class=\"short\">{}</td><td class=\"short\">{}</td><td "
+             "</td><td>{}</td><td class=\"user\">{}</td><td class=\"short\">{}</td><td class=\"short\">{}</td><td "
              "class=\"why\">{}</td></tr>\n",
-             4, event->user_id, event->reason_code, would, why);
+             5, event_kind(event), event->user_id, event->reason_code, would, why);
 }
 
 /* One event as the preview shows it, like a dry run of the command. */
@@ -37,7 +37,7 @@ static bool preview_event(struct page *page, struct job *job, const struct uuid 
     char why[640] = "", would[40];
     if (!event_find(page->console->ctl->db, id, &rows, &event, err)) {
         if (err->kind == ERR_NOT_FOUND)
-            html_put(page->out, "<tr><td colspan=\"6\">{}</td></tr>\n", 1, err->message);
+            html_put(page->out, "<tr><td colspan=\"7\">{}</td></tr>\n", 1, err->message);
         return err->kind == ERR_NOT_FOUND;
     }
     bool is_right = strcmp(event.status_text, verb->status) == 0;
@@ -58,7 +58,8 @@ static bool write_preview_rows(struct page *page, struct job *job, struct err *e
     html_put(out,
              "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Preview\"><table><caption>{}</caption>"
              "<thead><tr><th scope=\"col\">Event</th><th scope=\"col\">Status</th>"
-             "<th scope=\"col\">User</th><th scope=\"col\">Reason</th><th scope=\"col\">Result</th>"
+             "<th scope=\"col\">Kind</th><th scope=\"col\">User</th><th scope=\"col\">Reason</th>"
+             "<th scope=\"col\">Result</th>"
              "<th scope=\"col\">What happens then, or why not</th></tr></thead><tbody>\n",
              1, job->bulk.total > PREVIEW_ROWS ? "The first 20 of them, oldest first" : "All of them, oldest first");
     for (int shown = 0; shown < PREVIEW_ROWS; shown++) {
@@ -118,7 +119,10 @@ static void write_start_form(struct page *page, const struct job *job)
                  "autocomplete=\"off\"></p>\n");
     if (job->bulk.verb == &bulk_resolve)
         buf_put_text(out, "<p><label><input type=\"checkbox\" name=\"confirm_no_card\" value=\"1\"> It is certain that "
-                          "the issuer has no card for any of them (required if an outcome is unknown)</label></p>\n");
+                          "the issuer has no card for any of them (required if an outcome is unknown)</label></p>\n"
+                          "<p><label><input type=\"checkbox\" name=\"confirm_not_executed\" value=\"1\"> Events of routes: "
+                          "it is certain that the receiver has executed none of them (required if an outcome is "
+                          "unknown)</label></p>\n");
     if (job->bulk.total > TICK_MAX)
         buf_put_format(out,
                        "<p class=\"field\"><label for=\"typed\">Type the number of events, %" PRId64

@@ -32,6 +32,8 @@ static void write_card(struct buf *out, const struct event *event)
         buf_put_format(out, "%02" PRId64 "/%" PRId64 "</dd></div>\n", event->exp_month, event->exp_year);
         write_fact(out, "Card id", event->card_id_text);
         write_fact(out, "Card id at the issuer", event->issuer_card_id);
+    } else if (event->outcome_unknown && !event_is_card(event)) {
+        buf_put_text(out, "<div><dt>Outcome</dt><dd>unknown: the receiver may have executed it</dd></div>\n");
     } else if (event->outcome_unknown) {
         buf_put_text(out, "<div><dt>Card</dt><dd>unknown: the issuer may have made one, and none is stored here</dd>"
                           "</div>\n");
@@ -42,6 +44,17 @@ static void write_card(struct buf *out, const struct event *event)
             html_put(out, ", ends in {}, {}", 2, event->replaced_last4, event->replaced_status);
         buf_put_text(out, "</dd></div>\n");
     }
+}
+
+static void write_holder(struct buf *out, const struct event *event)
+{
+    if (event->held_behind_text[0])
+        html_put(out, "<div><dt>Held behind</dt><dd><a class=\"id\" href=\"/events/{}\">{}</a></dd></div>\n", 2,
+                 event->held_behind_text, event->held_behind_text);
+    if (event->first_text[0] && strcmp(event->first_text, event->held_behind_text) != 0)
+        html_put(out,
+                 "<div><dt>First that must end</dt><dd><a class=\"id\" href=\"/events/{}\">{}</a>, {}</dd></div>\n",
+                 3, event->first_text, event->first_text, event->first_status);
 }
 
 static void write_facts(struct buf *out, const struct event *event)
@@ -62,6 +75,7 @@ static void write_facts(struct buf *out, const struct event *event)
     html_put(out, "\">{}</a></dd></div>\n", 1, event->user_id);
     write_fact(out, "Type", event->type);
     write_fact(out, "Kind", event->kind);
+    write_holder(out, event);
     write_fact(out, "Attempts", attempts);
     write_card(out, event);
     write_when(out, "Created", event->created_us);
@@ -72,6 +86,7 @@ static void write_facts(struct buf *out, const struct event *event)
     write_when(out, "Lease until", event->lease_until_us);
     write_fact(out, event->status == OUTBOX_PROCESSING ? "Held by" : "Last held by", event->lease_owner);
     write_fact(out, "Last error", event->last_error);
+    write_fact(out, "Kept result", event->result);
     write_fact(out, "Client's key", event->client_key);
     write_fact(out, "Trace", event->traceparent);
     buf_put_text(out, "</dl></section>\n");
@@ -102,7 +117,7 @@ static void write_button(struct buf *out, const struct event *event, const char 
              3, event->id_text, verb, text);
 }
 
-static void write_actions(struct page *page, const struct event *event)
+static void write_actions(struct page *page, const struct event *event, const struct cluster_route *route)
 {
     struct buf *out = page->out;
     if (event->status != OUTBOX_FAILED && event->status != OUTBOX_PENDING)
@@ -118,7 +133,11 @@ static void write_actions(struct page *page, const struct event *event)
         }
         buf_put_text(out, "</p>\n<p class=\"hint\">Each first shows a preview, and asks for a reason.</p>\n");
     }
-    if (event->status == OUTBOX_FAILED && !event->has_card)
+    if (event->status == OUTBOX_FAILED && route && route->has_lookup)
+        html_put(out,
+                 "<p class=\"hint\">On the command line: <code>issuing-ctl reconcile {}</code> asks the receiver.</p>\n",
+                 1, event->id_text);
+    else if (event->status == OUTBOX_FAILED && !event->has_card && event_is_card(event))
         html_put(
             out,
             "<p class=\"hint\">On the command line: <code>issuing-ctl reconcile {}</code> looks it up at the issuer, "
@@ -129,7 +148,7 @@ static void write_actions(struct page *page, const struct event *event)
 
 /* ---- the past ---- */
 
-static void write_attempt(struct buf *out, const struct pg_rows *rows, int row)
+static void write_attempt(struct buf *out, const struct event *event, const struct pg_rows *rows, int row)
 {
     char words[STORY_WORDS_SIZE], meaning[OUTLOOK_CODE_SIZE];
     const char *code = story_text(rows, row, CODE), *detail = story_text(rows, row, DETAIL);
@@ -139,14 +158,13 @@ static void write_attempt(struct buf *out, const struct pg_rows *rows, int row)
     buf_put_format(out, " <div><p>Attempt %" PRId64 " by ", pg_int8(rows, row, ATTEMPT));
     html_put(out, "{} {}</p>", 2, story_text(rows, row, WORKER), words);
     if (code) {
-        outlook_code(code, meaning);
+        outlook_code(event, code, meaning);
         html_put(out, "<p><code>{}</code> {}</p>", 2, code, meaning);
     }
     if (detail && detail[0])
         html_put(out, "<p class=\"detail\">{}</p>", 1, detail);
     if (story_becomes_unknown(rows, row))
-        buf_put_text(out,
-                     "<p><strong>From here on the issuer may have made a card that is not stored here.</strong></p>");
+        html_put(out, "<p><strong>From here on {}.</strong></p>", 1, story_unknown_words(event));
     buf_put_text(out, "</div></li>\n");
 }
 
@@ -178,14 +196,14 @@ static void write_past(struct buf *out, const struct story *story)
     buf_put_text(out, "<section aria-labelledby=\"past-title\"><h2 id=\"past-title\">What happened</h2>\n"
                       "<ol class=\"story\">\n<li>");
     html_time(out, story->event.created_us);
-    buf_put_text(out, " <div><p>Accepted</p></div></li>\n");
+    buf_put_text(out, " <div><p>Recorded</p></div></li>\n");
     while ((attempt >= 0 || action < pg_rows_count(actions)) && lines++ < LINES_MAX) {
         int64_t action_us = action < pg_rows_count(actions) ? pg_time_us(actions, action, AT) : INT64_MAX;
         if (attempt < 0 || action_us < pg_time_us(attempts, attempt, ENDED_AT)) {
             write_action(out, actions, action++);
             continue;
         }
-        write_attempt(out, attempts, attempt);
+        write_attempt(out, &story->event, attempts, attempt);
         int more = story_like_this(attempts, attempt, action_us);
         if (more > 1) {
             attempt -= more;
@@ -220,7 +238,7 @@ bool page_event(struct page *page, struct err *err)
         html_put(out, "<h1 class=\"event\">{} <code>{}</code></h1>\n<div class=\"columns event\">\n<div>\n", 2,
                  event->kind && strcmp(event->kind, "reissue") == 0 ? "Replacement card" : "Event", event->id_text);
         write_next(out, event, &story.outlook);
-        write_actions(page, event);
+        write_actions(page, event, event->type ? cluster_find_route(&story.cluster, event->type) : NULL);
         write_past(out, &story);
         buf_put_text(out, "</div>\n");
         write_facts(out, event);

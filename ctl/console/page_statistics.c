@@ -1,6 +1,8 @@
-/* The last day by the hour, as plots: what was accepted, how it ended, how long that took.
+/* The last day by the hour, as plots: what was accepted, how it ended, how long that took. Then the last 30 days.
  *
- * An event counts in the hour in which it was accepted, whenever it ended, so that the lines of one hour add up. */
+ * In the plots of the last day an event counts in the hour in which it was accepted, whenever it ended, so that the
+ * lines of one hour add up. The plot of the days is that of `issuing-ctl stats --by day`: an event counts in the day in
+ * which it ended. */
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"
@@ -9,8 +11,31 @@
 
 #define HOUR_S 3600
 #define HOURS 24
+#define DAYS 30
 
 enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, STILL_OPEN, P50, P99, IS_CUT };
+
+static bool write_days(struct page *page, struct err *err)
+{
+    enum days_column { DAY_FROM_AT, DAY_COMPLETED, DAY_REJECTED, DAY_FAILED };
+    static const struct plot_series ends[] = {{DAY_COMPLETED, "completed", "line completed"},
+                                              {DAY_REJECTED, "rejected", "line rejected"},
+                                              {DAY_FAILED, "failed", "line failed"}};
+    const struct plot plot = {.id = "days",
+                              .title = "Events by the day in which they ended",
+                              .series = ends,
+                              .series_count = ARRAY_SIZE(ends),
+                              .is_by_day = true};
+    const struct pg_rows *rows;
+    if (!status_read_days(page->console, DAYS, &rows, err))
+        return false;
+    buf_put_text(page->out, "<section aria-labelledby=\"days-h\"><h2 id=\"days-h\">The last 30 days</h2>\n"
+                            "<p>An event counts in the day (UTC) in which it ended. These figures follow the events by "
+                            "a few seconds; <code>issuing-ctl stats</code> shows them by type and reason.</p>\n");
+    plot_write(page->out, &plot, rows);
+    buf_put_text(page->out, "</section>\n");
+    return true;
+}
 
 bool page_statistics(struct page *page, struct err *err)
 {
@@ -46,5 +71,5 @@ bool page_statistics(struct page *page, struct err *err)
                  "</section>\n<section aria-labelledby=\"spans-h\"><h2 id=\"spans-h\">Time to the final status</h2>\n");
     plot_write(page->out, &spans, rows);
     buf_put_text(page->out, "</section>\n");
-    return true;
+    return write_days(page, err);
 }

@@ -89,7 +89,7 @@ static void write_axes(struct buf *out, const struct plot *plot, const struct pg
         char text[CLOCK_RFC3339_SIZE];
         clock_format(pg_time_us(rows, row, 0), text);
         buf_put_format(out, "<text class=\"axis\" x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%.5s</text>\n",
-                       x_of(row, count), height - 6, row == 0 ? "start" : "middle", text + 11);
+                       x_of(row, count), height - 6, row == 0 ? "start" : "middle", text + (plot->is_by_day ? 5 : 11));
     }
 }
 

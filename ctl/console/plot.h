@@ -18,6 +18,7 @@ struct plot {
     const struct plot_series *series;
     int series_count;
     bool is_duration; /* the values are ms; else numbers */
+    bool is_by_day;   /* the axis shows days; else times of the day */
     bool is_small;
 };
 

@@ -21,6 +21,7 @@ void status_done(struct status *status)
     pg_rows_free(status->failed.rows);
     pg_rows_free(status->flow.rows);
     pg_rows_free(status->day.rows);
+    pg_rows_free(status->days.rows);
     *status = (struct status){.open = {.rows = NULL}};
 }
 
@@ -74,6 +75,15 @@ bool status_read_flow(struct console *console, int64_t part_s, int64_t parts, co
     return true;
 }
 
+bool status_read_days(struct console *console, int64_t days, const struct pg_rows **ret_rows, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_int8(days)};
+    if (!keep(console, &console->status.days, &sql_console_days, params, err))
+        return false;
+    *ret_rows = console->status.days.rows;
+    return true;
+}
+
 static void write_pill(struct buf *out, const char *class, const char *sign, const char *text)
 {
     html_put(out, "<span class=\"status {}\"><span aria-hidden=\"true\">{}</span> {}</span>", 3, class, sign, text);
@@ -89,7 +99,7 @@ static void write_target_state(struct buf *out, const struct cluster_target *tar
         {"half_open", "failed", "\xE2\x96\xB3", "breaker half open"},
         {"resting", "processing", "\xE2\x97\x90", "resting after 429"},
         {"closed", "completed", "\xE2\x9C\x93", "breaker closed"},
-        {"no_worker", "rejected", "?", "no worker runs"},
+        {"no_worker", "rejected", "?", "no worker calls it"},
     };
     const char *state = cluster_state(target);
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)

@@ -22,7 +22,7 @@ struct status_kept {
 };
 
 struct status {
-    struct status_kept open, failed, flow, day;
+    struct status_kept open, failed, flow, day, days;
 };
 
 void status_done(struct status *status);
@@ -32,6 +32,9 @@ must_check bool status_read_open(struct console *console, struct status_open *re
 must_check bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err);
 must_check bool status_read_flow(struct console *console, int64_t part_s, int64_t parts,
                                  const struct pg_rows **ret_rows, struct err *err);
+/* *ret_rows are those of console_days. */
+must_check bool status_read_days(struct console *console, int64_t days, const struct pg_rows **ret_rows,
+                                 struct err *err);
 /* Tables. has_actions: with the forms that pause, resume and probe. */
 void status_write_targets(struct page *page, const struct cluster *cluster, bool has_actions);
 void status_write_workers(struct buf *out, const struct cluster *cluster);

@@ -43,9 +43,10 @@ struct uuid add_event(const char *user, int due_s)
 
 struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limit)
 {
-    struct pg_param params[] = {pg_param_uuid(token),         pg_param_int8(limit), pg_param_int8(LEASE_MS),
-                                pg_param_text("worker-1", 8), pg_param_null(),      pg_param_int8(100),
-                                pg_param_bool(false)};
+    struct pg_param params[] = {
+        pg_param_uuid(token), pg_param_int8(limit), pg_param_int8(LEASE_MS), pg_param_text("worker-1", 8),
+        pg_param_null(),      pg_param_int8(100),   pg_param_bool(false),    pg_param_text("CARD_ISSUE", 10),
+        pg_param_bool(false)};
     return database_query(db, &sql_outbox_claim, params);
 }
 
@@ -208,13 +209,14 @@ static void add_end(struct pg_array *arrays, const struct end *end)
     add_text(&arrays[20], NULL);
     add_text(&arrays[21], NULL);
     add_text(&arrays[22], end->parameters);
+    add_text(&arrays[23], end->result);
 }
 
 int finish_many(const struct end *ends, int count)
 {
     static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL, PG_TEXT,
                                 PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_BOOL, 0 /* a scalar */,
-                                PG_INT8, PG_TEXT, PG_UUID, PG_BOOL, PG_TEXT, PG_TEXT, PG_TEXT};
+                                PG_INT8, PG_TEXT, PG_UUID, PG_BOOL, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT};
     struct buf bufs[ARRAY_SIZE(types)];
     struct pg_array arrays[ARRAY_SIZE(types)];
     struct pg_param params[ARRAY_SIZE(types)];
@@ -242,20 +244,22 @@ int finish(const struct end *end)
     return finish_many(end, 1);
 }
 
-int complete(const struct uuid *event, const struct uuid *token)
+static int complete_with(const struct uuid *event, const struct uuid *token, const char *step, const char *result)
 {
-    struct buf bufs[3];
-    struct pg_array ids, tokens, tooks;
+    struct buf bufs[4];
+    struct pg_array ids, tokens, tooks, results;
     for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
-        buf_init(&bufs[i], 4096);
+        buf_init(&bufs[i], 1 << 16);
     pg_array_start(&ids, &bufs[0], PG_UUID);
     pg_array_start(&tokens, &bufs[1], PG_UUID);
     pg_array_start(&tooks, &bufs[2], PG_INT8);
+    pg_array_start(&results, &bufs[3], PG_TEXT);
     pg_array_add_uuid(&ids, event);
     pg_array_add_uuid(&tokens, token);
     pg_array_add_int8(&tooks, 250);
-    struct pg_param params[] = {pg_array_param(&ids), pg_array_param(&tokens), pg_param_text("worker-1", 8),
-                                pg_array_param(&tooks)};
+    add_text(&results, result);
+    struct pg_param params[] = {pg_array_param(&ids),   pg_array_param(&tokens),           pg_param_text("worker-1", 8),
+                                pg_array_param(&tooks), pg_param_text(step, strlen(step)), pg_array_param(&results)};
     struct pg_rows *rows = database_query(worker, &sql_outbox_complete, params);
     int count = pg_rows_count(rows);
     pg_rows_free(rows);
@@ -264,10 +268,20 @@ int complete(const struct uuid *event, const struct uuid *token)
     return count;
 }
 
+int complete(const struct uuid *event, const struct uuid *token)
+{
+    return complete_with(event, token, "link", NULL);
+}
+
+int deliver(const struct uuid *event, const struct uuid *token, const char *result)
+{
+    return complete_with(event, token, "deliver", result);
+}
+
 int sweep(struct pg_sync *db, int64_t limit)
 {
-    struct pg_param params[] = {pg_param_null(), pg_param_int8(0), pg_param_null(), pg_param_int8(limit),
-                                pg_param_int8(LOST_MAX)};
+    struct pg_param params[] = {pg_param_null(),      pg_param_int8(0),        pg_param_null(),
+                                pg_param_int8(limit), pg_param_int8(LOST_MAX), pg_param_text("CARD_ISSUE", 10)};
     struct pg_rows *rows = database_query(db, &sql_outbox_sweep, params);
     int freed = (int)pg_int8(rows, 0, 0);
     pg_rows_free(rows);

@@ -62,12 +62,14 @@ struct end {
     const char *reason_code, *cause, *card_status;
     const struct uuid *replaced;
     const char *parameters; /* JSON */
+    const char *result;     /* JSON to keep */
 };
 
-/* Return the number of ended attempts. complete() is the narrow statement for the usual end. */
+/* Return the number of ended attempts. complete() and deliver() are the narrow statement for the usual ends. */
 int finish_many(const struct end *ends, int count);
 int finish(const struct end *end);
 int complete(const struct uuid *event, const struct uuid *token);
+int deliver(const struct uuid *event, const struct uuid *token, const char *result);
 
 /* From the beginning of time to now, without a bookmark; returns the number of leases that were taken back. */
 int sweep(struct pg_sync *db, int64_t limit);

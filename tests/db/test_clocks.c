@@ -35,16 +35,18 @@ static void add(const char *user)
 static int64_t claimed(const char *expression)
 {
     return database_int(worker,
-                        "SELECT %s FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, 100, false) WHERE id IS "
+                        "SELECT %s FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, 100, false, "
+                        "'CARD_ISSUE', false) WHERE id IS "
                         "NOT NULL",
                         expression);
 }
 
 static int claim_number(bool alone)
 {
-    return (int)database_int(worker,
-                             "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, 100, %s)",
-                             alone ? "true" : "false");
+    return (int)database_int(
+        worker,
+        "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, 100, %s, 'CARD_ISSUE', false)",
+        alone ? "true" : "false");
 }
 
 /* Like the end of an attempt that is tried again at once; clear: nothing was sent in it. */
@@ -77,7 +79,7 @@ static int64_t fact(const char *expression)
 
 static int64_t rebase(void)
 {
-    const struct pg_param params[] = {pg_param_int8(100)};
+    const struct pg_param params[] = {pg_param_int8(100), pg_param_text("CARD_ISSUE", 10)};
     struct pg_rows *rows = database_query(worker, &sql_outbox_rebase, params);
     int64_t moved = pg_int8(rows, 0, 0);
     pg_rows_free(rows);
@@ -86,8 +88,8 @@ static int64_t rebase(void)
 
 static int64_t sweep(int64_t lost_max)
 {
-    const struct pg_param params[] = {pg_param_null(), pg_param_int8(0), pg_param_null(), pg_param_int8(100),
-                                      pg_param_int8(lost_max)};
+    const struct pg_param params[] = {pg_param_null(),    pg_param_int8(0),        pg_param_null(),
+                                      pg_param_int8(100), pg_param_int8(lost_max), pg_param_text("CARD_ISSUE", 10)};
     struct pg_rows *rows = database_query(worker, &sql_outbox_sweep, params);
     int64_t freed = pg_int8(rows, 0, 0);
     pg_rows_free(rows);
@@ -97,8 +99,8 @@ static int64_t sweep(int64_t lost_max)
 /* Whether a sweep sends the claims back to an event. */
 static bool sweep_names_one(void)
 {
-    const struct pg_param params[] = {pg_param_null(), pg_param_int8(0), pg_param_null(), pg_param_int8(100),
-                                      pg_param_int8(5)};
+    const struct pg_param params[] = {pg_param_null(),    pg_param_int8(0), pg_param_null(),
+                                      pg_param_int8(100), pg_param_int8(5), pg_param_text("CARD_ISSUE", 10)};
     struct pg_rows *rows = database_query(worker, &sql_outbox_sweep, params);
     bool is_named = !pg_is_null(rows, 0, 1);
     pg_rows_free(rows);
@@ -235,7 +237,7 @@ START_TEST(an_event_that_lost_two_attempts_is_claimed_alone)
     ck_assert_int_eq(claim_number(false), 1); /* carol; the others are not passed by silently: */
     ck_assert_int_eq(database_int(worker,
                                   "SELECT lost_count FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, "
-                                  "100, false) WHERE id IS NULL"),
+                                  "100, false, 'CARD_ISSUE', false) WHERE id IS NULL"),
                      1);
     ck_assert_int_eq(claim_number(true), 1);
     ck_assert_int_eq(claim_number(true), 1);
@@ -243,7 +245,7 @@ START_TEST(an_event_that_lost_two_attempts_is_claimed_alone)
     /* While none of them is due, no claim is held back for them. */
     ck_assert_int_eq(database_int(worker,
                                   "SELECT lost_count FROM issuing.claim(gen_random_uuid(), 10, 60000, 'w', NULL, "
-                                  "100, false) WHERE id IS NULL"),
+                                  "100, false, 'CARD_ISSUE', false) WHERE id IS NULL"),
                      0);
     database_run(owner, "UPDATE outbox_events SET status = 'FAILED', lease_token = NULL, lease_until = NULL");
     ck_assert_int_eq(claim_number(true), 0);

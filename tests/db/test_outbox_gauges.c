@@ -38,7 +38,8 @@ static void set_up(void)
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     metrics = metrics_new(families, ARRAY_SIZE(families));
     db = database_open(NULL);
-    database_run(db, "DELETE FROM outbox_events; DELETE FROM cards; DELETE FROM workers; DELETE FROM target_controls");
+    database_run(db, "DELETE FROM outbox_events; DELETE FROM cards; DELETE FROM workers; "
+                     "DELETE FROM target_controls; DELETE FROM routes");
     ck_assert_msg(pg_pool_open(&loop, &options, &pool, &err), "%s", err.message);
     run_until(pg_pool_ready(pool));
 }
@@ -277,12 +278,13 @@ struct counted {
 static struct counted count(struct pg_sync *as, const char *part, struct pg_param from, bool counts_behind,
                             int64_t rows)
 {
-    struct pg_param params[] = {from, pg_param_bool(counts_behind), pg_param_int8(rows)};
+    struct pg_param params[] = {from, pg_param_bool(counts_behind), pg_param_int8(rows),
+                                pg_param_text("CARD_ISSUE", strlen("CARD_ISSUE"))};
     struct pg_rows *found = database_query(as, &sql_outbox_gauges, params);
     struct counted counted = {0};
     for (int row = 0; row < pg_rows_count(found); row++)
         if (strcmp(pg_bytes(found, row, 0).bytes, part) == 0)
-            counted = (struct counted){pg_int8(found, row, 1), pg_int8(found, row, 4), pg_int8(found, row, 5)};
+            counted = (struct counted){pg_int8(found, row, 1), pg_int8(found, row, 3), pg_int8(found, row, 4)};
     pg_rows_free(found);
     return counted;
 }
@@ -323,6 +325,93 @@ START_TEST(a_large_backlog_is_counted_up_to_a_limit_the_oldest_first)
 }
 END_TEST
 
+static double of_type(const char *type, const char *status)
+{
+    return metric_value(metrics_series(metrics, DAEMON_METRIC_TYPE_EVENTS, type, status));
+}
+
+static void add_of(const char *type, const char *more_columns, const char *more_values)
+{
+    database_exec(db, "INSERT INTO outbox_events (event_type, user_id, payload%s) VALUES ('%s', 'u', '{}'%s)",
+                  more_columns, type, more_values);
+}
+
+static void add_route(const char *type)
+{
+    database_exec(db,
+                  "INSERT INTO routes (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed, "
+                  "worker, seen_at) VALUES ('%s', false, false, 86400000, 10, false, 'w', now())",
+                  type);
+}
+
+/* A route's backlog is what the routes' alerts look at; it must neither be taken for late cards nor stay unseen. */
+START_TEST(each_type_that_is_delivered_is_counted)
+{
+    add_route("CHARGE");
+    add_route("NOTE");
+    add("a", ", created_at", ", now() - interval '50 s'");
+    add_of("CHARGE", ", created_at", ", now() - interval '500 s'");
+    add_of("CHARGE", ", first_sent_at", ", now() - interval '70 s'");
+    add_of("CHARGE", ", status, lease_token, lease_until", ", 'PROCESSING', gen_random_uuid(), now() + interval '1 m'");
+    add_of("CHARGE", ", status, first_sent_at", ", 'FAILED', now() - interval '90 s'");
+    add_of("CHARGE", ", status, completed_at", ", 'COMPLETED', now()");
+    start_gauges(true);
+    ck_assert_int_eq((int)of_type("CARD_ISSUE", "PENDING"), 1);
+    ck_assert_int_eq((int)of_type("CHARGE", "PENDING"), 2);
+    ck_assert_int_eq((int)of_type("CHARGE", "PROCESSING"), 1);
+    ck_assert_int_eq((int)of_type("CHARGE", "FAILED"), 1);
+    ck_assert_int_eq((int)of_type("NOTE", "PENDING"), 0);
+    ck_assert(value(DAEMON_METRIC_TYPE_OLDEST, "CARD_ISSUE") < 110);
+    ck_assert(value(DAEMON_METRIC_TYPE_OLDEST, "CHARGE") >= 500);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", 3);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", 1);
+    expect_int(DAEMON_METRIC_OUTCOME_UNKNOWN, NULL, 2);
+    ck_assert(value(DAEMON_METRIC_OLDEST_PENDING, NULL) >= 500);
+    ck_assert(value(DAEMON_METRIC_UNKNOWN_OLDEST, NULL) >= 90 && value(DAEMON_METRIC_UNKNOWN_OLDEST, NULL) < 150);
+    expect_int(DAEMON_METRIC_UNDELIVERED, NULL, 0);
+}
+END_TEST
+
+/* Other services write the types: they are as many as there are, and none of their names may become a label. */
+START_TEST(what_nobody_delivers_is_one_figure)
+{
+    struct buf text;
+    add_route("NOTE");
+    add_of("AAA", "", "");
+    add_of("MIDDLE", "", "");
+    add_of("ZZZ", "", "");
+    add_of("ZZZ", ", status", ", 'FAILED'");
+    add_of("CHARGE \\\" {x=''y''}", "", "");
+    add("a", "", "");
+    add_of("NOTE", "", "");
+    start_gauges(true);
+    expect_int(DAEMON_METRIC_UNDELIVERED, NULL, 4);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", 2);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "FAILED", 1);
+    ck_assert_int_eq((int)of_type("other", "FAILED"), 1);
+    buf_init(&text, 1 << 20);
+    metrics_render(metrics, &text);
+    ck_assert_ptr_nonnull(strstr(text.bytes, "issuing_outbox_type_events{type=\"NOTE\",status=\"PENDING\"} 1"));
+    ck_assert_ptr_null(strstr(text.bytes, "ZZZ"));
+    ck_assert_ptr_null(strstr(text.bytes, "MIDDLE"));
+    ck_assert_ptr_null(strstr(text.bytes, "CHARGE"));
+    buf_done(&text);
+}
+END_TEST
+
+START_TEST(a_route_that_is_gone_is_zero_and_its_events_are_nobodys)
+{
+    add_route("CHARGE");
+    add_of("CHARGE", "", "");
+    start_gauges(true);
+    ck_assert_int_eq((int)of_type("CHARGE", "PENDING"), 1);
+    database_run(db, "DELETE FROM routes");
+    run_until(value(DAEMON_METRIC_UNDELIVERED, NULL) > 0);
+    ck_assert_int_eq((int)of_type("CHARGE", "PENDING"), 0);
+    expect_int(DAEMON_METRIC_OUTBOX_EVENTS, "PENDING", 0);
+}
+END_TEST
+
 START_TEST(both_daemons_may_ask)
 {
     static const char *const roles[] = {"issuing_api", "issuing_worker"};
@@ -358,6 +447,9 @@ int main(void)
     tcase_add_test(tcase, on_an_only_connection_figures_that_cannot_be_read_keep_nobody_waiting);
     tcase_add_test(tcase, open_events_far_behind_the_bookmark_are_counted_apart);
     tcase_add_test(tcase, a_large_backlog_is_counted_up_to_a_limit_the_oldest_first);
+    tcase_add_test(tcase, each_type_that_is_delivered_is_counted);
+    tcase_add_test(tcase, what_nobody_delivers_is_one_figure);
+    tcase_add_test(tcase, a_route_that_is_gone_is_zero_and_its_events_are_nobodys);
     tcase_add_test(tcase, both_daemons_may_ask);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

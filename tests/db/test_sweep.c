@@ -95,9 +95,10 @@ static struct pg_param bound(int64_t bookmark)
 static int claim(struct pg_sync *db, int64_t limit, int64_t *bookmark)
 {
     struct uuid token = uuid4_make();
-    struct pg_param params[] = {pg_param_uuid(&token),        pg_param_int8(limit), pg_param_int8(LEASE_MS),
-                                pg_param_text("worker-1", 8), bound(*bookmark),     pg_param_int8(SLACK_MS),
-                                pg_param_bool(false)};
+    struct pg_param params[] = {
+        pg_param_uuid(&token), pg_param_int8(limit),    pg_param_int8(LEASE_MS), pg_param_text("worker-1", 8),
+        bound(*bookmark),      pg_param_int8(SLACK_MS), pg_param_bool(false),    pg_param_text("CARD_ISSUE", 10),
+        pg_param_bool(false)};
     struct pg_rows *rows = database_query(db, &sql_outbox_claim, params);
     int last = pg_rows_count(rows) - 1;
     ck_assert_int_ge(last, 0);
@@ -121,8 +122,12 @@ struct found {
 /* from_ms -1 = from the beginning. */
 static struct found sweep(struct pg_sync *db, int64_t from_ms, int64_t to_ms, int64_t bookmark, int64_t limit)
 {
-    struct pg_param params[] = {from_ms >= 0 ? pg_param_int8(from_ms) : pg_param_null(), pg_param_int8(to_ms),
-                                bound(bookmark), pg_param_int8(limit), pg_param_int8(5)};
+    struct pg_param params[] = {from_ms >= 0 ? pg_param_int8(from_ms) : pg_param_null(),
+                                pg_param_int8(to_ms),
+                                bound(bookmark),
+                                pg_param_int8(limit),
+                                pg_param_int8(5),
+                                pg_param_text("CARD_ISSUE", 10)};
     struct pg_rows *rows = database_query(db, &sql_outbox_sweep, params);
     ck_assert_int_eq(pg_rows_count(rows), 1);
     struct found found = {.freed = (int)pg_int8(rows, 0, 0),
@@ -592,12 +597,13 @@ START_TEST(a_claim_from_its_bookmark_visits_nothing_of_what_was_finished_before)
 {
     char query[200];
     int64_t bookmark = finish_many("1 minute");
-    snprintf(query, sizeof query,
-             "SELECT * FROM issuing.claim(gen_random_uuid(), 100, 1000, 'worker-1', %lld, 100, false)",
-             (long long)bookmark);
+    snprintf(
+        query, sizeof query,
+        "SELECT * FROM issuing.claim(gen_random_uuid(), 100, 1000, 'worker-1', %lld, 100, false, 'CARD_ISSUE', false)",
+        (long long)bookmark);
     int64_t with = buffers_of(query);
-    int64_t without =
-        buffers_of("SELECT * FROM issuing.claim(gen_random_uuid(), 100, 1000, 'worker-1', NULL, 100, false)");
+    int64_t without = buffers_of(
+        "SELECT * FROM issuing.claim(gen_random_uuid(), 100, 1000, 'worker-1', NULL, 100, false, 'CARD_ISSUE', false)");
     ck_assert_int_lt(with, 40);
     ck_assert_int_gt(without, 10 * with); /* or nothing was there to be passed by */
     ck_assert_int_gt(without, MANY / 40);
@@ -613,9 +619,9 @@ START_TEST(a_sweep_of_one_stretch_visits_nothing_of_an_older_one)
     char query[100];
     database_exec(worker, "PREPARE looked AS %s", sql_outbox_sweep.text);
     for (int i = 0; i < 2; i++) {
-        snprintf(query, sizeof query, "EXECUTE looked(2000, 0, %lld, 500, 5)", (long long)bookmark);
+        snprintf(query, sizeof query, "EXECUTE looked(2000, 0, %lld, 500, 5, 'CARD_ISSUE')", (long long)bookmark);
         int64_t young = buffers_of(query);
-        snprintf(query, sizeof query, "EXECUTE looked(NULL, 2000000, %lld, 500, 5)", (long long)bookmark);
+        snprintf(query, sizeof query, "EXECUTE looked(NULL, 2000000, %lld, 500, 5, 'CARD_ISSUE')", (long long)bookmark);
         int64_t old = buffers_of(query);
         ck_assert_int_lt(young, 40);
         ck_assert_int_gt(old, 10 * young);

@@ -20,7 +20,7 @@ WORKER = ("issuing_step_seconds", "issuing_step_total", "issuing_attempts_total"
 BOTH = ("issuing_db_errors_total", "issuing_loop_lag_seconds", "issuing_build_info", "issuing_outbox_events",
         "issuing_outbox_oldest_pending_seconds", "issuing_outcome_unknown", "issuing_outcome_unknown_oldest_seconds",
         "issuing_breaker_state", "issuing_target_paused", "issuing_workers_alive", "issuing_db_pool_waiting",
-        "issuing_outbox_gauges_age_seconds", "issuing_ready",
+        "issuing_outbox_gauges_age_seconds", "issuing_statistics_lag_seconds", "issuing_ready",
         "process_start_time_seconds", "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds",
         "process_max_fds")
 

@@ -200,14 +200,14 @@ GUARDS = [
     dict(
         name="a worker that was not seen for a minute is not alive",
         file="common/pg/sql/gauges.sql",
-        line="w.seen_at BETWEEN now() - interval '60 s' AND now() + interval '60 s'), NULL::bool\n",
-        becomes="w.seen_at < now() + interval '60 s'), NULL::bool\n",
+        line="w.seen_at BETWEEN now() - interval '60 s' AND now() + interval '60 s'), NULL::bool,\n",
+        becomes="w.seen_at < now() + interval '60 s'), NULL::bool,\n",
         test="db/outbox_gauges",
     ),
     dict(
         name="a worker that was seen before the clock was set back is not alive",
         file="common/pg/sql/gauges.sql",
-        line="w.seen_at BETWEEN now() - interval '60 s' AND now() + interval '60 s'), NULL::bool\n",
+        line="w.seen_at BETWEEN now() - interval '60 s' AND now() + interval '60 s'), NULL::bool,\n",
         becomes="w.seen_at > now() - interval '60 s'), NULL::bool\n",
         test="db/outbox_gauges",
     ),
@@ -216,6 +216,20 @@ GUARDS = [
         file="common/outbox_gauges.c",
         line="options->has_one_connection ? ONLY_CONNECTION_TIMEOUT_MS : QUERY_TIMEOUT_MS",
         becomes="QUERY_TIMEOUT_MS",
+        test="db/outbox_gauges",
+    ),
+    dict(
+        name="what nobody delivers is counted apart",
+        file="common/pg/sql/gauges.sql",
+        line="          WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next) AND x.due_at IS NOT NULL\n",
+        becomes="          WHERE x.event_type > d.type AND x.due_at IS NOT NULL\n",
+        test="db/outbox_gauges",
+    ),
+    dict(
+        name="no type that a user's service wrote becomes a label",
+        file="common/pg/sql/gauges.sql",
+        line="LEFT JOIN delivered d ON d.type = f.event_type\n",
+        becomes="LEFT JOIN LATERAL (SELECT f.event_type AS type) d ON true\n",
         test="db/outbox_gauges",
     ),
     dict(
@@ -235,13 +249,13 @@ GUARDS = [
     dict(
         name="what lies behind the bookmark is counted",
         file="common/pg/sql/gauges.sql",
-        line="             WHERE $2::bool AND e.event_type = 'CARD_ISSUE'\n",
-        becomes="             WHERE false AND $2::bool AND e.event_type = 'CARD_ISSUE'\n",
+        line="             WHERE $2::bool AND e.event_type = $4::text\n",
+        becomes="             WHERE false AND $2::bool AND e.event_type = $4::text\n",
         test="db/outbox_gauges",
     ),
     dict(
         name="a repeated deferral is no further row of attempts",
-        file="migrations/0014_issuer_parameters.sql",
+        file="migrations/0017_ends.sql",
         line="        WHERE NOT (a.give_back AND (d.deferral_count > 1 OR d.deferral_code IS DISTINCT FROM a.code))\n",
         becomes="",
         test="db/outbox_ends",
@@ -487,14 +501,14 @@ GUARDS = [
     # ---- the lease token ----
     dict(
         name="the end of an attempt names its token",
-        file="migrations/0014_issuer_parameters.sql",
+        file="migrations/0017_ends.sql",
         line="        WHERE e.id = a.id AND e.lease_token = a.token\n        RETURNING e.id, e.user_id, e.retry_count, e.deferral_count",
         becomes="        WHERE e.id = a.id\n        RETURNING e.id, e.user_id, e.retry_count, e.deferral_count",
         test="db/outbox_ends",
     ),
     dict(
         name="the usual end names its token",
-        file="migrations/0007_attempts.sql",
+        file="migrations/0017_ends.sql",
         line="        WHERE e.id = a.id AND e.lease_token = a.token\n        RETURNING e.id, e.user_id, e.retry_count, a.token",
         becomes="        WHERE e.id = a.id\n        RETURNING e.id, e.user_id, e.retry_count, a.token",
         test="db/outbox_ends",
@@ -724,7 +738,7 @@ GUARDS = [
     ),
     dict(
         name="a deferral gives the attempt back",
-        file="migrations/0014_issuer_parameters.sql",
+        file="migrations/0017_ends.sql",
         line="            retry_count = e.retry_count - CASE WHEN a.give_back THEN 1 ELSE 0 END,\n",
         becomes="",
         test="db/outbox_ends",
@@ -1467,9 +1481,9 @@ GUARDS = [
     ),
     dict(
         name="a replay forgets what was counted",
-        file="migrations/0009_operators.sql",
-        line="retry_count = 0, lost_count = 0, deferral_count = 0, deferral_code = NULL, deferred_since = NULL,",
-        becomes="retry_count = 0, deferred_since = NULL,",
+        file="migrations/0017_ends.sql",
+        line="retry_count = 0, lost_count = 0, deferral_count = 0, deferral_code = NULL,",
+        becomes="retry_count = 0,",
         test="db/operator",
     ),
     dict(
@@ -1523,9 +1537,9 @@ GUARDS = [
     ),
     dict(
         name="the end of a mark names its token",
-        file="migrations/0009_operators.sql",
-        line="WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL FOR UPDATE;",
-        becomes="WHERE p.id = check_id AND p.finished_at IS NULL FOR UPDATE;",
+        file="migrations/0017_ends.sql",
+        line="WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL\n    FOR UPDATE;",
+        becomes="WHERE p.id = check_id AND p.finished_at IS NULL\n    FOR UPDATE;",
         test="db/operator",
     ),
     dict(
@@ -1537,15 +1551,15 @@ GUARDS = [
     ),
     dict(
         name="a mark is ended over the state that was judged",
-        file="migrations/0009_operators.sql",
+        file="migrations/0017_ends.sql",
         line="    IF FOUND AND (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN\n",
         becomes="    IF false THEN\n",
         test="db/operator",
     ),
     dict(
         name="an event whose card was found counts as sent",
-        file="migrations/0009_operators.sql",
-        line="first_sent_at = CASE WHEN was_found THEN coalesce(o.first_sent_at, o.created_at) ELSE o.first_sent_at END",
+        file="migrations/0017_ends.sql",
+        line="first_sent_at = CASE WHEN was_found THEN coalesce(o.first_sent_at, o.created_at)\n                                 ELSE o.first_sent_at END",
         becomes="first_sent_at = o.first_sent_at",
         test="db/operator",
     ),
@@ -1629,21 +1643,21 @@ GUARDS = [
     ),
     dict(
         name='an attempt forgets no send of an earlier one',
-        file='migrations/0014_issuer_parameters.sql',
+        file="migrations/0017_ends.sql",
         line='a.clear_sent AND e.first_sent_at = e.updated_at AND',
         becomes='a.clear_sent AND',
         test='db/clocks',
     ),
     dict(
         name='an attempt forgets no send that was reported meanwhile',
-        file='migrations/0014_issuer_parameters.sql',
+        file="migrations/0017_ends.sql",
         line='AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL\n',
         becomes='AND e.first_sent_at = e.updated_at\n',
         test='db/clocks',
     ),
     dict(
         name='the last send that may arrive is written down',
-        file='migrations/0014_issuer_parameters.sql',
+        file="migrations/0017_ends.sql",
         line='last_sent_at = CASE WHEN a.may_arrive THEN now() ELSE e.last_sent_at END,',
         becomes='last_sent_at = e.last_sent_at,',
         test='db/clocks',
@@ -1841,7 +1855,7 @@ GUARDS = [
     ),
     dict(
         name="the parameters that are kept first stay",
-        file="migrations/0014_issuer_parameters.sql",
+        file="migrations/0017_ends.sql",
         line="coalesce(e.issuer_parameters, a.parameters::jsonb)",
         becomes="coalesce(a.parameters::jsonb, e.issuer_parameters)",
         test="db/outbox_ends",
@@ -1876,7 +1890,7 @@ GUARDS = [
     ),
     dict(
         name="what was kept for a create that may have left is never forgotten",
-        file="migrations/0014_issuer_parameters.sql",
+        file="migrations/0017_ends.sql",
         line="CASE WHEN a.clear_sent AND a.status <> 'REJECTED' AND e.last_sent_at IS NULL\n"
              "                                         AND e.first_sent_at = e.updated_at\n",
         becomes="CASE WHEN a.clear_sent AND a.status <> 'REJECTED'\n",
@@ -2680,5 +2694,33 @@ GUARDS = [
         line="IF EXISTS (SELECT FROM target_controls t WHERE t.target = 'issuer' AND t.paused_at IS NOT NULL) THEN",
         becomes="IF false THEN",
         test="db/issuer_checks",
+    ),
+    dict(
+        name="a replay takes back what the statistics have counted",
+        file="migrations/0017_ends.sql",
+        line="        PERFORM count_end(e, -1);",
+        becomes="        PERFORM count_end(e, 0);",
+        test="db/statistics",
+    ),
+    dict(
+        name="a change of the statistics is folded once",
+        file="migrations/0017_ends.sql",
+        line="                DELETE FROM statistics_changes c\n                WHERE c.ctid = ANY",
+        becomes="                UPDATE statistics_changes c SET at = c.at\n                WHERE c.ctid = ANY",
+        test="db/statistics",
+    ),
+    dict(
+        name="a rebuild of the statistics knows the changes that wait",
+        file="migrations/0017_ends.sql",
+        line="FROM statistics_changes c WHERE c.hour >= since AND c.refused IS NULL) d",
+        becomes="FROM statistics_changes c WHERE false) d",
+        test="db/statistics",
+    ),
+    dict(
+        name="the statistics count an event that a sweep gives up",
+        file="migrations/0017_ends.sql",
+        line="AND e.completed_at >= statement_timestamp();",
+        becomes="AND false;",
+        test="db/statistics",
     ),
 ]

@@ -32,6 +32,8 @@ struct route *routes_find(const struct routes *routes, const char *type);
 must_check bool routes_open(struct routes *routes, const struct peers_options *options, struct err *err);
 /* Reads the secrets that sign; a file that cannot be used leaves the old ones in force. */
 must_check bool route_load_secret(struct route *route, struct err *err);
+/* Sets issuing_breaker_state of each route. */
+void routes_update_metrics(struct routes *routes);
 /* Precondition and callback as peers_close(). */
 void routes_close(struct routes *routes, void (*on_closed)(void *context), void *context);
 

@@ -16,22 +16,26 @@ SELECT set_config('statement_timeout', $1::int8 || 's', false), set_config('lock
        set_config('default_transaction_read_only', CASE WHEN $2::bool THEN 'on' ELSE 'off' END, false);
 
 -- name: console_open :one
--- why: the open events: number, how many a worker holds, how many are overdue and how many have an unknown outcome, and
--- the time of the oldest one. By outbox_events_due, at most $1 rows: a count of $1 means "or more".
+-- why: the open events: number, how many a worker holds, how many are overdue (of types that are delivered) and how
+-- many have an unknown outcome, and the time of the oldest one. By outbox_events_due, at most $1 rows: a count of $1 means "or more".
 SELECT count(*), count(*) FILTER (WHERE b.status = 'PROCESSING'),
-       count(*) FILTER (WHERE b.next_attempt_at < now() - interval '60 s' AND b.status = 'PENDING'),
+       count(*) FILTER (WHERE b.next_attempt_at < now() - interval '60 s' AND b.status = 'PENDING'
+                          AND (b.event_type = 'CARD_ISSUE'
+                               OR b.event_type IN (SELECT r.event_type FROM issuing.routes r))),
        count(*) FILTER (WHERE b.first_sent_at IS NOT NULL AND b.status = 'PENDING'),
        min(b.created_at), clock_timestamp()
-FROM (SELECT e.status, e.next_attempt_at, e.first_sent_at, e.created_at
+FROM (SELECT e.event_type, e.status, e.next_attempt_at, e.first_sent_at, e.created_at
       FROM issuing.outbox_events e WHERE e.due_at IS NOT NULL LIMIT $1::int8) b;
 
 -- name: console_failed :many
--- why: the FAILED events by reason, most frequent first, by outbox_events_failed, at most $1 rows: a total of $1 means
--- "or more".
-SELECT coalesce(b.reason_code, '-'), count(*), min(b.completed_at), max(b.completed_at), sum(count(*)) OVER ()::int8
-FROM (SELECT e.reason_code, e.completed_at FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL LIMIT $1::int8) b
-GROUP BY 1
-ORDER BY 2 DESC, 1
+-- why: the FAILED events by reason and type, most frequent first, by outbox_events_failed, at most $1 rows: a total of
+-- $1 means "or more".
+SELECT coalesce(b.reason_code, '-'), count(*), min(b.completed_at), max(b.completed_at), sum(count(*)) OVER ()::int8,
+       b.event_type
+FROM (SELECT e.reason_code, e.completed_at, e.event_type FROM issuing.outbox_events e
+      WHERE e.failed_at IS NOT NULL LIMIT $1::int8) b
+GROUP BY 1, 6
+ORDER BY 2 DESC, 1, 6
 LIMIT 20;
 
 -- name: console_flow :many
@@ -59,3 +63,15 @@ CROSS JOIN LATERAL (
           LIMIT $3::int8) r
 ) b
 ORDER BY p.from_at;
+
+-- name: console_days :many
+-- why: how many events ended in each of the last $1 days (UTC), by outbox_statistics; its primary key begins with the
+-- hour.
+SELECT d.from_at, coalesce(sum(s.count) FILTER (WHERE s.status = 'COMPLETED'), 0)::int8,
+       coalesce(sum(s.count) FILTER (WHERE s.status = 'REJECTED'), 0)::int8,
+       coalesce(sum(s.count) FILTER (WHERE s.status = 'FAILED'), 0)::int8
+FROM generate_series($1::int8 - 1, 0, -1) AS g (i)
+CROSS JOIN LATERAL (SELECT date_bin('1 day', now(), 'epoch') - g.i * interval '1 day' AS from_at) d
+LEFT JOIN issuing.outbox_statistics s ON s.hour >= d.from_at AND s.hour < d.from_at + interval '1 day'
+GROUP BY d.from_at
+ORDER BY d.from_at;

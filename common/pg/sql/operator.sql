@@ -4,12 +4,14 @@
 
 -- part: event_columns
 -- The columns of ctl/event.h, in its order, but the last ones.
-e.id, e.user_id, e.payload ->> 'kind', e.status, e.event_type, e.retry_count, e.next_attempt_at, e.created_at,
+e.id, e.user_id, CASE WHEN e.event_type = 'CARD_ISSUE' THEN e.payload ->> 'kind' END, e.status, e.event_type, e.retry_count,
+e.next_attempt_at, e.created_at,
 e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
-e.reason_code, e.reason_detail, e.last_error, e.payload ->> 'replaces',
+e.reason_code, e.reason_detail, e.last_error,
+CASE WHEN e.event_type = 'CARD_ISSUE' THEN e.payload ->> 'replaces' END,
 e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
 c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
-e.traceparent, c.issuer_card_id,
+e.traceparent, c.issuer_card_id, e.held_behind, e.result::text,
 
 -- part: event_filters
 -- ctl/filter.h, $1 to $14.
@@ -24,7 +26,7 @@ AND ($7::int8 IS NULL OR e.status = 'FAILED'
         >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
 AND ($8::text IS NULL OR e.idempotency_key = $8::text)
 AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
-     OR lower(e.payload ->> 'replaces') = lower($9::text))
+     OR e.event_type = 'CARD_ISSUE' AND lower(e.payload ->> 'replaces') = lower($9::text))
 AND ($10::text IS NULL OR c.last4 = $10::text)
 AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
 AND ($12::bool IS NOT TRUE
@@ -69,13 +71,82 @@ FROM (SELECT x.status, x.created_at FROM issuing.outbox_events x WHERE x.due_at 
 GROUP BY e.status;
 
 -- name: operator_status_failed :many
--- why: at most $1 FAILED events by reason, most frequent first, by outbox_events_failed; the last column is the number
--- of them all. No lock. $1 how many.
-SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at), (sum(count(*)) OVER ())::int8
-FROM (SELECT x.reason_code, x.completed_at FROM issuing.outbox_events x WHERE x.failed_at IS NOT NULL LIMIT $1::int8) e
-GROUP BY 1
-ORDER BY 2 DESC, 1
+-- why: at most $1 FAILED events by reason and type, most frequent first, by outbox_events_failed; the fourth column is
+-- the number of them all. No lock. $1 how many.
+SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at), (sum(count(*)) OVER ())::int8, e.event_type
+FROM (SELECT x.reason_code, x.completed_at, x.event_type FROM issuing.outbox_events x
+      WHERE x.failed_at IS NOT NULL LIMIT $1::int8) e
+GROUP BY 1, 5
+ORDER BY 2 DESC, 1, 5
 LIMIT 100;
+
+-- name: operator_status_types :many
+-- why: the open events of each type: at most $1 of a type that is delivered (card requests, and what issuing.routes
+-- names), and at most $1 of all types between two of these, which nobody delivers. Each by a range of
+-- outbox_events_due, so that no other type is read. The last column: whether a living worker has the route; null =
+-- nobody has one. No lock. $1 how many.
+WITH delivered AS MATERIALIZED (
+    SELECT d.type, d.is_live, lead(d.type) OVER (ORDER BY d.type) AS next
+    FROM (SELECT '' AS type, NULL::bool AS is_live
+          UNION ALL SELECT 'CARD_ISSUE', EXISTS (SELECT FROM issuing.workers w
+                                                 WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s'
+                                                                     AND clock_timestamp() + interval '60 s')
+          UNION ALL SELECT r.event_type, r.seen_at BETWEEN clock_timestamp() - interval '60 s'
+                                                       AND clock_timestamp() + interval '60 s'
+          FROM issuing.routes r WHERE r.event_type <> 'CARD_ISSUE') d
+)
+SELECT d.type, n.pending, n.processing, n.held, n.oldest_s, d.is_live
+FROM delivered d
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
+           count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
+           count(*) FILTER (WHERE e.held_behind IS NOT NULL) AS held,
+           coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)
+                                                            FILTER (WHERE e.status = 'PENDING')), 0), 0)::int8 AS oldest_s
+    FROM (SELECT x.status, x.created_at, x.held_behind FROM issuing.outbox_events x
+          WHERE x.event_type = d.type AND x.due_at IS NOT NULL LIMIT $1::int8) e
+) n
+WHERE d.type <> ''
+UNION ALL
+SELECT n.* FROM delivered d
+CROSS JOIN LATERAL (
+    SELECT e.event_type, count(*) FILTER (WHERE e.status = 'PENDING'), count(*) FILTER (WHERE e.status = 'PROCESSING'),
+           0::int8, coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8, NULL::bool
+    FROM (SELECT x.event_type, x.status, x.created_at FROM issuing.outbox_events x
+          WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next) AND x.due_at IS NOT NULL
+          LIMIT $1::int8) e
+    GROUP BY e.event_type
+) n
+ORDER BY 6 DESC NULLS LAST, 1
+LIMIT 200;
+
+-- name: operator_routes :many
+-- why: what workers deliver besides card requests, as they have told it (issuing.note_routes). A route that no worker
+-- has refreshed for 60 s has no living worker. No lock.
+SELECT r.event_type, r.is_ordered, r.has_lookup, r.key_lifetime_ms::int8, r.max_attempts::int8, r.is_signed, r.worker,
+       r.seen_at,
+       r.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s'
+FROM issuing.routes r
+ORDER BY r.event_type
+LIMIT 64;
+
+-- name: operator_held_back :many
+-- why: the FAILED events of ordered types that hold back later ones of their user, with how many wait, 1000 at most;
+-- the greatest number first. 2000 FAILED events are looked at, by outbox_events_failed; what waits, by
+-- outbox_events_order. No lock. $1 how many to return.
+SELECT f.id, f.event_type, w.n, count(*) OVER ()
+FROM (SELECT x.id, x.event_type, x.user_id FROM issuing.outbox_events x
+      WHERE x.failed_at IS NOT NULL AND x.event_type IN (SELECT r.event_type FROM issuing.routes r WHERE r.is_ordered)
+      LIMIT 2000) f
+CROSS JOIN LATERAL (SELECT count(*) AS n
+                    FROM (SELECT FROM issuing.outbox_events o
+                          WHERE o.event_type = f.event_type AND o.event_type <> 'CARD_ISSUE' AND o.user_id = f.user_id
+                            AND o.id > f.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
+                            AND o.due_at IS NOT NULL
+                          LIMIT 1000) b) w
+WHERE w.n > 0
+ORDER BY w.n DESC, f.id
+LIMIT $1::int8;
 
 -- name: operator_status_estimate :one
 -- why: how many events there are, by the planner: the sum over the partitions of the rows by the statistics. A plan
@@ -315,7 +386,9 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 -- name: operator_prospect :many
 -- why: what decides about the next attempt of one event beside the columns of ctl/event.h, and why a replay of it would
 -- be refused, by the conditions of issuing.replay (migrations/0009_operators.sql), which locks the row and may find it
--- changed. Primary key. No lock. No row = no such event. $1 event.
+-- changed; then, of an ordered type, the status of the event that it waits for, the first one of its user that is open
+-- or FAILED, and how many of that user come after it, 1000 at most. Primary key and outbox_events_order. No lock. No row
+-- = no such event. $1 event.
 SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last_sent_at, e.first_sent_at),
        CASE WHEN e.status <> 'FAILED' THEN 'not_failed'
             WHEN octet_length(e.payload::text) > 65536 OR octet_length(e.user_id) NOT BETWEEN 1 AND 128
@@ -323,8 +396,20 @@ SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last
             WHEN e.event_type = 'CARD_ISSUE' AND e.payload ->> 'kind' = 'reissue'
                  AND EXISTS (SELECT FROM issuing.card_reissues r
                              WHERE r.user_id = e.user_id AND r.card_id = lower(e.payload ->> 'replaces')
-                               AND r.event_id <> e.id) THEN 'place_taken' END
+                               AND r.event_id <> e.id) THEN 'place_taken' END,
+       (SELECT o.status FROM issuing.outbox_events o WHERE o.id = e.held_behind),
+       f.id, f.status,
+       (SELECT count(*)
+        FROM (SELECT FROM issuing.outbox_events o
+              WHERE e.event_type IN (SELECT r.event_type FROM issuing.routes r WHERE r.is_ordered)
+                AND o.event_type = e.event_type AND o.event_type <> 'CARD_ISSUE' AND o.user_id = e.user_id
+                AND o.id > e.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL) AND o.due_at IS NOT NULL
+              LIMIT 1000) w)
 FROM issuing.outbox_events e
+LEFT JOIN LATERAL (SELECT o.id, o.status FROM issuing.outbox_events o
+                   WHERE e.held_behind IS NOT NULL AND o.event_type = e.event_type AND o.event_type <> 'CARD_ISSUE'
+                     AND o.user_id = e.user_id AND o.id < e.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
+                   ORDER BY o.id LIMIT 1) f ON true
 WHERE e.id = $1::uuid;
 
 -- name: operator_cancel :many
@@ -341,11 +426,19 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 -- name: operator_resolve :many
 -- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve in migrations/0009_operators.sql. $1 event, $2
 -- updated_at as seen in us or null, $3 the operator confirms that there is no card, $4 issuer.settle_time in ms, $5 the
--- text for the user, $6 actor, $7 user of the operating system, $8 SUDO_USER, $9 reason.
+-- text for the user, $6 actor, $7 user of the operating system, $8 SUDO_USER, $9 reason. For an event of a route in the
+-- place of $3 to $5: $10 the operator confirms that it was not executed; $11 types and $12 their settling times in ms,
+-- $13 that of all other types; $14 the text.
 SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
-FROM issuing.resolve($1::uuid, $2::int8, $3::bool, $4::int8, $5::text, $6::text, $7::text, $8::text, $9::text) AS r
+FROM (SELECT o.event_type = 'CARD_ISSUE' AS is_card,
+             (SELECT s.ms FROM unnest($11::text[], $12::int8[]) AS s (type, ms) WHERE s.type = o.event_type) AS settle_ms
+      FROM issuing.outbox_events o WHERE o.id = $1::uuid) t
+CROSS JOIN LATERAL issuing.resolve($1::uuid, $2::int8, CASE WHEN t.is_card THEN $3::bool ELSE $10::bool END,
+                                   CASE WHEN t.is_card THEN $4::int8 ELSE coalesce(t.settle_ms, $13::int8) END,
+                                   CASE WHEN t.is_card THEN $5::text ELSE $14::text END,
+                                   $6::text, $7::text, $8::text, $9::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
@@ -839,14 +932,16 @@ FROM issuing.last_worker l;
 -- name: operator_targets :many
 -- why: each target as all living workers see it together, what an operator asked of it, and how many events wait
 -- behind it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits,
--- since an event is claimed only when every target takes calls, and so does one that was deferred because of a target.
--- At most 100000 open events are looked at, by outbox_events_due. No lock.
+-- since an event is claimed only when every target that it needs takes calls, and so does one that was deferred because
+-- of a target. Card requests need the issuer and core-api; an event of a route needs the target of its type. At most
+-- 100000 open events of a type are looked at, by outbox_events_due. No lock.
 WITH living AS MATERIALIZED (
     SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_shut
     FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
     WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s'
 ), names AS MATERIALIZED (
     SELECT 'issuer' AS target UNION SELECT 'core' UNION SELECT t.target FROM issuing.worker_targets t
+    UNION SELECT r.event_type FROM issuing.routes r
     UNION SELECT c.target FROM issuing.target_controls c WHERE c.paused_at IS NOT NULL
 ), seen AS MATERIALIZED (
     SELECT n.target, count(l.worker) AS workers, count(*) FILTER (WHERE l.is_shut) AS shut,
@@ -868,9 +963,11 @@ SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s
        CASE WHEN s.paused_at IS NULL AND (s.workers = 0 OR s.shut < s.workers) THEN 0 ELSE (
            SELECT count(*)
            FROM (SELECT e.status, e.due_at, e.deferral_code FROM issuing.outbox_events e
-                 WHERE e.event_type = 'CARD_ISSUE' AND e.due_at IS NOT NULL LIMIT 100000) e
+                 WHERE e.event_type = CASE WHEN s.target IN ('issuer', 'core') THEN 'CARD_ISSUE' ELSE s.target END
+                   AND e.due_at IS NOT NULL LIMIT 100000) e
            WHERE e.status = 'PENDING'
              AND (e.due_at <= clock_timestamp() OR e.deferral_code LIKE s.target || '\_%'
+                  OR e.deferral_code LIKE 'route\_%' AND s.target NOT IN ('issuer', 'core')
                   OR e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused'))) END,
        clock_timestamp()
 FROM seen s
@@ -884,8 +981,64 @@ LIMIT 64;
 SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text);
 
 -- name: operator_due :one
--- why: how many events are due that no worker has taken, among 100000 open ones at most; outbox_events_due. No lock.
+-- why: how many card requests and events of routes are due that no worker has taken, among 100000 open ones of each type
+-- at most; outbox_events_due. No lock.
 SELECT count(*)
-FROM (SELECT e.status, e.due_at FROM issuing.outbox_events e
-      WHERE e.event_type = 'CARD_ISSUE' AND e.due_at IS NOT NULL LIMIT 100000) e
+FROM (SELECT 'CARD_ISSUE' AS type UNION SELECT r.event_type FROM issuing.routes r) t
+CROSS JOIN LATERAL (SELECT o.status, o.due_at FROM issuing.outbox_events o
+                    WHERE o.event_type = t.type AND o.due_at IS NOT NULL LIMIT 100000) e
 WHERE e.status = 'PENDING' AND e.due_at <= clock_timestamp();
+
+-- ---- statistics ----
+
+-- part: stats_groups
+-- The columns of ctl/cmd_stats.c. A percentile is the bound below which that share of the times lies. Changes that are
+-- below 0 until their counterpart is folded show nothing. $1 type, $2 length of a part in s; null = any, one part.
+SELECT g.part_at, g.event_type, g.status, nullif(g.reason_code, ''), sum(g.count)::int8,
+       (sum(g.sum_ms) / sum(g.count))::int8, min(g.below_ms) FILTER (WHERE g.up_to >= g.total * 0.5),
+       min(g.below_ms) FILTER (WHERE g.up_to >= g.total * 0.95),
+       min(g.below_ms) FILTER (WHERE g.up_to >= g.total * 0.99)
+FROM (SELECT b.*, sum(b.count) OVER (bound ORDER BY b.below_ms) AS up_to, sum(b.count) OVER bound AS total
+      FROM (SELECT CASE WHEN $2::int8 IS NOT NULL THEN date_bin($2::int8 * interval '1 s', s.hour, 'epoch') END
+                       AS part_at, s.event_type, s.status, s.reason_code, s.below_ms, sum(s.count) AS count,
+                   sum(s.sum_ms) AS sum_ms
+            FROM counted s
+            WHERE $1::text IS NULL OR s.event_type = $1::text
+            GROUP BY 1, 2, 3, 4, 5) b
+      WINDOW bound AS (PARTITION BY b.part_at, b.event_type, b.status, b.reason_code)) g
+GROUP BY g.part_at, g.event_type, g.status, g.reason_code
+HAVING sum(g.count) > 0
+ORDER BY g.part_at, g.event_type, g.status, g.reason_code;
+
+-- name: operator_stats :many
+-- why: what ended, how, and how long it took, by outbox_statistics, which follows the events by seconds; primary key.
+-- No lock. $1 and $2 stats_groups, $3 the first hour, in us since 1970; null = all.
+WITH counted AS MATERIALIZED (
+    SELECT t.hour, t.event_type, t.status, t.reason_code, t.below_ms, t.count, t.sum_ms
+    FROM issuing.outbox_statistics t
+    WHERE t.hour >= coalesce(timestamptz 'epoch' + $3::int8 * interval '1 microsecond', '-infinity')
+)
+-- insert: stats_groups
+
+-- name: operator_stats_exact :many
+-- why: the same, counted from the rows that are there: reads the whole outbox. No lock.
+WITH counted AS MATERIALIZED (
+    SELECT t.hour, t.event_type, t.status, t.reason_code, t.below_ms, t.count, t.sum_ms
+    FROM issuing.count_events(coalesce(timestamptz 'epoch' + $3::int8 * interval '1 microsecond', '-infinity')) t
+)
+-- insert: stats_groups
+
+-- name: operator_stats_state :one
+-- why: the clock that "ago" counts from; how old the oldest change is that waits to be folded, in ms, among 10000; and
+-- how many changes could not be folded. No lock.
+SELECT clock_timestamp(),
+       (SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - min(c.at)) * 1000, 0), 0)::int8
+        FROM (SELECT x.at FROM issuing.statistics_changes x WHERE x.refused IS NULL LIMIT 10000) c),
+       (SELECT count(*) FROM issuing.statistics_changes c WHERE c.refused IS NOT NULL);
+
+-- name: operator_stats_rebuild :one
+-- why: makes the statistics what the rows say, with its audit row: issuing.rebuild_statistics in
+-- migrations/0017_ends.sql. $1 the first hour, in us since 1970, null = all; $2 actor, $3 user of the operating
+-- system, $4 SUDO_USER, $5 reason.
+SELECT refused, corrected
+FROM issuing.rebuild_statistics($1::int8, $2::text, $3::text, $4::text, $5::text);

@@ -1,25 +1,27 @@
 -- name: outbox_claim :many
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
--- issuing.claim in migrations/0007_attempts.sql; 0014 has its newest definition. The last row has no id. $1 token, $2
--- limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone.
+-- issuing.claim in migrations/0007_attempts.sql; 0016 has its newest definition. The last row has no id. $1 token, $2
+-- limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone, $8 event type, $9 whether it is
+-- ordered.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,
        exp_month, exp_year, card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count,
-       now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms
-FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool);
+       now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms, is_filled
+FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool, $8::text, $9::bool);
 
 -- name: outbox_sweep :one
 -- why: finds events behind the claims' bookmark: events whose lease ran out (their worker died, hung or lost its
 -- connection), and PENDING ones that became visible late. The former return to PENDING. The lost attempt counts as lost
 -- and not as an attempt of the event, first_sent_at stays, and a row of outbox_attempts records the loss for its
 -- worker. An event that keeps losing its worker ends FAILED `worker_lost` here, where no worker touches it: its outcome
--- stays unknown. Of the PENDING ones the oldest time is returned, so that the bookmark moves back to it. One call
--- covers one range of time, by outbox_events_due. SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for
--- each other. $1 from this age in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no
--- bound), $4 limit, $5 number of attempts lost in a row that ends an event.
+-- stays unknown. The row of the loss makes a trigger do what belongs to that end (migrations/0017_ends.sql). Of the
+-- PENDING ones the oldest time is returned, so that the bookmark moves back to it. One call covers one range of time, by
+-- outbox_events_due. SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this age
+-- in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number of
+-- attempts lost in a row that ends an event, $6 event type.
 WITH lost AS MATERIALIZED (
     SELECT e.id, e.lease_token, e.lease_owner, e.updated_at
     FROM issuing.outbox_events e
-    WHERE e.event_type = 'CARD_ISSUE'
+    WHERE e.event_type = $6::text
       AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
       AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
                             timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
@@ -56,7 +58,7 @@ WITH lost AS MATERIALIZED (
     -- A locked row is being claimed at this moment.
     SELECT e.due_at
     FROM issuing.outbox_events e
-    WHERE e.event_type = 'CARD_ISSUE'
+    WHERE e.event_type = $6::text
       AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
       AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
                             timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
@@ -75,11 +77,11 @@ SELECT (SELECT count(*) FROM freed),
 -- why: after the database's clock was set back: open events with times in the future, which were written while the
 -- clock was ahead. All times of such a row move back by as much as its last write is ahead, so each wait and each lease
 -- lasts as long as intended. A difference of one second is ignored, because the clocks of a cluster differ by that
--- much. One pass reads the open events once, in pieces. SKIP LOCKED. $1 limit.
+-- much. One pass reads the open events of one type once, in pieces. SKIP LOCKED. $1 limit, $2 event type.
 WITH ahead AS MATERIALIZED (
     SELECT e.id, least(e.updated_at, now() + interval '1000 years') - now() AS by
     FROM issuing.outbox_events e
-    WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE' AND (e.due_at > now() OR e.status = 'PROCESSING')
+    WHERE e.due_at IS NOT NULL AND e.event_type = $2::text AND (e.due_at > now() OR e.status = 'PROCESSING')
       AND e.updated_at > now() + interval '1 second'
     LIMIT $1::int8
     FOR UPDATE SKIP LOCKED
@@ -129,19 +131,19 @@ WHERE e.id = a.id AND e.lease_token = a.token
 RETURNING e.id;
 
 -- name: outbox_complete :many
--- why: the usual end, guarded by the tokens: issuing.complete in migrations/0007_attempts.sql. $1 ids, $2 tokens, $3
--- worker, $4 durations in ms.
+-- why: the usual end, guarded by the tokens: issuing.complete in migrations/0007_attempts.sql; 0017 has its newest
+-- definition. $1 ids, $2 tokens, $3 worker, $4 durations in ms, $5 the step, $6 answers to keep, as JSON, or null.
 SELECT id
-FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[]);
+FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[], $5::text, $6::text[]);
 
 -- name: outbox_end :many
--- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql; 0014
+-- why: every other end of attempts, guarded by their tokens: issuing.end_attempts in migrations/0007_attempts.sql; 0017
 -- has its newest definition.
 SELECT id
 FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[],
                           $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
                           $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[], $21::text[],
-                          $22::text[], $23::text[]);
+                          $22::text[], $23::text[], $24::text[]);
 
 -- name: keep_rows :many
 -- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are

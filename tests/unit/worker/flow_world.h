@@ -1,4 +1,4 @@
-/* One attempt, a peer of ours on a real socket that plays the issuer and core-api, and the writes of the attempt, which go
+/* One attempt, a peer of ours on a real socket that plays the issuer, core-api and the receiver of a route, and the writes of the attempt, which go
  * to the test. What the tests of flow_run.c share. */
 #ifndef ISSUING_FLOW_WORLD_H
 #define ISSUING_FLOW_WORLD_H
@@ -30,6 +30,7 @@ static struct {
     struct worker_series series;
     struct metrics *metrics;
     struct peers peers;
+    struct routes routes; /* one, of the type PAYMENT_CHARGE */
     struct db_clock db_clock;
     struct parameters_env parameters;
     struct flow_env env;
@@ -39,7 +40,7 @@ static struct {
     int ended;    /* attempts */
     int reported; /* events that should be looked up */
     int open;
-    char url[64];
+    char url[64], route_url[80], lookup_url[80];
 } world;
 
 static void submit_write(void *context, struct write_op *op)
@@ -118,6 +119,25 @@ static void open_peers(void)
         .on_capacity_changed = on_capacity_changed,
     };
     peers_open(&world.peers, &peers);
+    ck_assert(routes_open(&world.routes, &peers, NULL));
+}
+
+static void configure_route(struct config_route *route)
+{
+    static char post[] = "POST";
+    (void)snprintf(world.route_url, sizeof(world.route_url), "%s/charges", world.url);
+    (void)snprintf(world.lookup_url, sizeof(world.lookup_url), "%s/charges/{id}", world.url);
+    *route = (struct config_route){
+        .type = "PAYMENT_CHARGE",
+        .url = world.route_url,
+        .method = post,
+        .timeout_ms = 3 * SECOND,
+        .key_lifetime_ms = 24 * HOUR,
+        .max_concurrency = 1,
+        .max_attempts = 10,
+        .lookup_url = world.lookup_url,
+        .keep_result = true,
+    };
 }
 
 static void set_up(void)
@@ -136,6 +156,8 @@ static void set_up(void)
     config->retry.max_attempts = 10;
     config->retry.base_ms = config->retry.cap_ms = SECOND;
     config->worker.lease_ms = 30 * SECOND;
+    configure_route(&config->routes[0]);
+    config->route_count = 1;
     world.db_clock = (struct db_clock){.is_known = true}; /* steady since long */
     world.metrics = worker_metrics_new();
     worker_series_open(&world.series, world.metrics);
@@ -145,6 +167,7 @@ static void set_up(void)
         .config = config,
         .parameters = &world.parameters,
         .peers = &world.peers,
+        .routes = &world.routes,
         .db_clock = &world.db_clock,
         .series = &world.series,
         .submit_write = submit_write,
@@ -170,8 +193,9 @@ static void on_closed(void *context)
 
 static void tear_down(void)
 {
-    world.open = 3;
+    world.open = 4;
     peers_close(&world.peers, on_closed, NULL);
+    routes_close(&world.routes, on_closed, NULL);
     http_client_close(world.http, on_closed, NULL);
     http_server_close(world.server, on_closed, NULL);
     run_until(world.open == 0);

@@ -48,7 +48,7 @@ static void sent_before(int64_t age_ms)
 
 static void expect(enum flow_verdict_kind kind, enum flow_step step, enum lookup_reason reason)
 {
-    struct flow_verdict verdict = flow_before_create(&flow, NOW_MS, wall_us);
+    struct flow_verdict verdict = flow_before_send(&flow, NOW_MS, wall_us);
     ck_assert_int_eq(verdict.kind, kind);
     ck_assert_int_eq(verdict.step, step);
     ck_assert_int_eq(verdict.reason, reason);

@@ -98,7 +98,7 @@ START_TEST(words_of_a_peer_make_no_series)
     for (int i = 0; i < 1000; i++) {
         char code[32];
         snprintf(code, sizeof(code), "word_%d", i);
-        worker_series_count_end(&series, OUTBOX_REJECTED, code, -1);
+        worker_series_count_end(&series, OUTBOX_EVENT_TYPE, OUTBOX_REJECTED, code, -1);
         worker_metrics_count(metrics, WORKER_METRIC_RETRIES, worker_metrics_reason(code), NULL);
     }
     ck_assert_uint_eq(lines(), before);
@@ -110,8 +110,8 @@ END_TEST
 
 START_TEST(an_end_counts_its_time_since_the_acceptance)
 {
-    worker_series_count_end(&series, OUTBOX_COMPLETED, "", 40);
-    worker_series_count_end(&series, OUTBOX_FAILED, "issuer_http_418", 90000);
+    worker_series_count_end(&series, OUTBOX_EVENT_TYPE, OUTBOX_COMPLETED, "", 40);
+    worker_series_count_end(&series, OUTBOX_EVENT_TYPE, OUTBOX_FAILED, "issuer_http_418", 90000);
     ck_assert(shows("issuing_events_ended_total{type=\"CARD_ISSUE\",status=\"COMPLETED\",reason=\"\"} 1"));
     ck_assert(shows("issuing_events_ended_total{type=\"CARD_ISSUE\",status=\"FAILED\",reason=\"issuer_http_4xx\"} 1"));
     ck_assert(shows("issuing_request_seconds_bucket{le=\"0.05\"} 1"));

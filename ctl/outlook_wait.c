@@ -1,0 +1,116 @@
+/* See outlook_wait.h. */
+#include "ctl/outlook_wait.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl/outlook_route.h"
+#include "ctl/print.h"
+
+static bool needs(const struct event *event, const struct cluster_target *target)
+{
+    return event_is_card(event) ? cluster_is_of_cards(target) : strcmp(target->name, event->type) == 0;
+}
+
+/* The one that ends last: a pause ends when somebody ends it. */
+static const struct cluster_target *shut_target(const struct event *event, const struct cluster *cluster)
+{
+    const struct cluster_target *found = NULL;
+    for (int i = 0; i < cluster->target_count; i++) {
+        const struct cluster_target *target = &cluster->targets[i];
+        /* What no living worker calls keeps none from an event. */
+        if (!needs(event, target) || target->workers == 0 || !cluster_is_shut(target))
+            continue;
+        if (target->paused_us != 0)
+            return target;
+        if (!found || (found->open + found->half_open == 0 && target->open + target->half_open > 0))
+            found = target;
+    }
+    return found;
+}
+
+void outlook_wait_find(const struct event *event, const struct cluster *cluster, struct outlook *out)
+{
+    const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(cluster, event->type);
+    if (!event_is_card(event) && !route) {
+        out->wait = OUTLOOK_WAIT_FOR_ROUTE;
+        return;
+    }
+    if (event->held_behind_text[0]) {
+        out->wait = OUTLOOK_WAIT_FOR_EVENT;
+        return;
+    }
+    if (cluster->alive_count == 0 || (route && !route->is_live)) {
+        out->wait = OUTLOOK_WAIT_FOR_WORKER;
+        return;
+    }
+    out->target = shut_target(event, cluster);
+    if (out->target)
+        out->wait = out->target->paused_us != 0                      ? OUTLOOK_WAIT_FOR_PAUSE
+                    : out->target->open + out->target->half_open > 0 ? OUTLOOK_WAIT_FOR_BREAKER
+                                                                     : OUTLOOK_WAIT_FOR_REST;
+}
+
+static void breaker_clause(const struct cluster_target *target, int64_t now_us, char *ret_text, size_t size)
+{
+    char since[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE], probe[64];
+    if (target->half_open > 0)
+        snprintf(probe, sizeof(probe), "a probe under way");
+    else if (target->next_us > now_us)
+        snprintf(probe, sizeof(probe), "next probe in %s", print_span(target->next_us - now_us, span));
+    else
+        snprintf(probe, sizeof(probe), "next probe with the next event that is due");
+    snprintf(ret_text, size,
+             "it waits behind the open breaker of %.64s since %s, cause %.64s, %s, %lld event%s behind it",
+             target->name, print_time(target->since_us, since), target->cause ? target->cause : "unknown", probe,
+             (long long)target->backlog, target->backlog == 1 ? "" : "s");
+}
+
+static void no_worker_clause(const struct event *event, const struct cluster *cluster, char *ret_text, size_t size)
+{
+    char time[PRINT_TIME_SIZE];
+    const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(cluster, event->type);
+    if (route && cluster->alive_count > 0)
+        snprintf(ret_text, size,
+                 "no living worker has a route for this type: the last one that had it, %.100s, was seen at %s",
+                 route->worker ? route->worker : "?", print_time(route->seen_us, time));
+    else if (cluster->last_us == 0)
+        snprintf(ret_text, size, "no worker runs, and none was seen so far");
+    else
+        snprintf(ret_text, size, "no worker runs: the last one was seen at %s on host %.64s",
+                 print_time(cluster->last_us, time), cluster->last_host);
+}
+
+void outlook_wait_clause(const struct event *event, const struct outlook *out, const struct cluster *cluster,
+                         char *ret_text, size_t size)
+{
+    const struct cluster_target *target = out->target;
+    char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
+    switch (out->wait) {
+    case OUTLOOK_WAIT_FOR_NOTHING:
+        ret_text[0] = '\0';
+        return;
+    case OUTLOOK_WAIT_FOR_WORKER:
+        no_worker_clause(event, cluster, ret_text, size);
+        return;
+    case OUTLOOK_WAIT_FOR_ROUTE:
+        snprintf(ret_text, size,
+                 "nobody delivers events of this type: no worker has a section [route.%.64s]. It waits until one has",
+                 event->type);
+        return;
+    case OUTLOOK_WAIT_FOR_EVENT:
+        outlook_route_held(event, ret_text, size);
+        return;
+    case OUTLOOK_WAIT_FOR_PAUSE:
+        snprintf(ret_text, size, "%.64s is paused by %.100s since %s because: %.200s", target->name, target->paused_by,
+                 print_time(target->paused_us, time), target->paused_why);
+        return;
+    case OUTLOOK_WAIT_FOR_BREAKER:
+        breaker_clause(target, cluster->now_us, ret_text, size);
+        return;
+    case OUTLOOK_WAIT_FOR_REST:
+        snprintf(ret_text, size, "%.64s gets too many requests, so it rests for another %s", target->name,
+                 print_span(target->next_us > cluster->now_us ? target->next_us - cluster->now_us : 0, span));
+        return;
+    }
+}

@@ -1,0 +1,94 @@
+/* The steps of a delivery (step.h): deliver sends the event to its route under the event's key, ask looks up whether it was
+ * executed. */
+#include <assert.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/trace.h"
+#include "worker/route/route_call.h"
+#include "worker/step.h"
+
+static struct route_event event_of(const struct flow *flow, char ret_trace[TRACE_SIZE])
+{
+    trace_make_child(flow->traceparent, ret_trace);
+    return (struct route_event){
+        .event_id = flow->event_id,
+        .user_id = flow->user_id,
+        .payload = buf_slice(&flow->body),
+        .created_ms = flow->made_ms,
+        .traceparent = ret_trace,
+    };
+}
+
+/* Some receivers repeat what an earlier answer was, so the event keeps the last one. */
+static void keep_result(struct flow *flow)
+{
+    struct slice result = route_read_result(&flow->call, flow->route);
+    buf_done(&flow->result);
+    buf_init(&flow->result, ROUTE_RESULT_MAX);
+    if (result.length > 0 && !buf_put(&flow->result, result.bytes, result.length))
+        log_warning("no memory to keep the answer to a delivery", LOG_TEXT("event_id", flow->event_text));
+}
+
+static struct flow_verdict complete(struct flow *flow)
+{
+    flow->unknown = flow->may_arrive = flow->end_is_held = false;
+    flow->is_delivered = true;
+    keep_result(flow);
+    return step_end(FLOW_COMPLETE, NULL);
+}
+
+/* ---- deliver: the call that must not be executed twice ---- */
+
+bool step_deliver_prepare(struct flow *flow)
+{
+    char trace[TRACE_SIZE];
+    const struct route_event event = event_of(flow, trace);
+    return !flow->body.failed && route_build_deliver(flow->route, &event, clock_wall_us() / 1000, &flow->call);
+}
+
+struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_outcome)
+{
+    route_read_deliver(&flow->call, ret_outcome);
+    flow->unknown |= flow->call.was_resent; /* the answer is to the second sending */
+    flow->may_arrive =
+        flow->call.was_resent || ret_outcome->kind == OUTCOME_UNKNOWN || ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS;
+    switch (ret_outcome->kind) {
+    case OUTCOME_EXECUTED:
+        return complete(flow);
+    case OUTCOME_REFUSED: {
+        bool is_foreseen = ret_outcome->advice == ADVICE_REJECT;
+        /* An earlier delivery may have been executed. */
+        if (flow->unknown)
+            return flow_look_up(flow, is_foreseen ? LOOKUP_REFUSED : LOOKUP_UNFORESEEN, ret_outcome->code);
+        return step_end(is_foreseen ? FLOW_REJECT : FLOW_FAIL, ret_outcome->code);
+    }
+    case OUTCOME_NOT_EXECUTED: /* proves nothing about earlier attempts: unknown stays as it is */
+        if (ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS)
+            flow->unknown = true; /* a delivery with our key is being executed */
+        return step_retry_or_defer(ret_outcome);
+    case OUTCOME_UNKNOWN:
+        flow->unknown = true;
+        return step_retry_or_defer(ret_outcome);
+    }
+    assert(!"outcome kinds are covered above");
+    return step_retry_or_defer(ret_outcome);
+}
+
+/* ---- ask: only this, or the receiver's answer to the same key, ends an unknown outcome ---- */
+
+bool step_ask_prepare(struct flow *flow)
+{
+    char trace[TRACE_SIZE];
+    const struct route_event event = event_of(flow, trace);
+    return route_build_lookup(flow->route, &event, &flow->call);
+}
+
+struct flow_verdict step_ask_read(struct flow *flow, struct outcome *ret_outcome)
+{
+    bool was_executed = false;
+    route_read_lookup(&flow->call, &was_executed, ret_outcome);
+    if (ret_outcome->kind != OUTCOME_EXECUTED)
+        return step_retry_or_defer(ret_outcome);
+    return was_executed ? complete(flow) : step_not_found(flow);
+}

@@ -1,0 +1,94 @@
+/* See route.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/route/route.h"
+
+#define SETTLE_TIME_MS 30000
+
+/* A delivery may be on its way for so long, but not for a large part of its key's life: else no delivery could be
+ * repeated. */
+static int64_t settle_time_ms(const struct config_route *config)
+{
+    int64_t twice_ms = 2 * config->timeout_ms;
+    int64_t settle_ms = SETTLE_TIME_MS > twice_ms ? SETTLE_TIME_MS : twice_ms;
+    int64_t most_ms = config->key_lifetime_ms / 4 > twice_ms ? config->key_lifetime_ms / 4 : twice_ms;
+    return settle_ms < most_ms ? settle_ms : most_ms;
+}
+
+static void open_route(struct route *route, const struct config_route *config, const struct peers_options *options)
+{
+    const struct peer_options peer = {
+        .name = config->type,
+        .section_prefix = "route.",
+        .url = config->url,
+        .timeout_ms = config->timeout_ms,
+        .max_concurrency = config->max_concurrency,
+        .credential_form = &credential_bearer,
+        .credential_file = config->credential_file,
+    };
+    *route = (struct route){.config = config, .settle_time_ms = settle_time_ms(config)};
+    peer_open(&route->peer, &peer, options);
+    worker_metrics_start_route(options->metrics, config->type);
+}
+
+bool routes_open(struct routes *routes, const struct peers_options *options, struct err *err)
+{
+    int count = options->config->route_count;
+    *routes = (struct routes){0};
+    if (count == 0)
+        return true;
+    routes->routes = calloc((size_t)count, sizeof(*routes->routes));
+    if (!routes->routes)
+        return err_set(err, ERR_MEMORY, "no memory for %d routes", count);
+    routes->count = count;
+    for (int i = 0; i < count; i++)
+        open_route(&routes->routes[i], &options->config->routes[i], options);
+    return true;
+}
+
+struct route *routes_find(const struct routes *routes, const char *type)
+{
+    for (int i = 0; i < routes->count; i++)
+        if (strcmp(routes->routes[i].config->type, type) == 0)
+            return &routes->routes[i];
+    return NULL;
+}
+
+bool route_load_secret(struct route *route, struct err *err)
+{
+    const struct config_route *config = route->config;
+    struct route_signer *fresh = NULL;
+    if (!config->sign_secret_file)
+        return true;
+    if (!route_signer_load(config->sign_secret_file, &fresh, err))
+        return err_prefix(err, "route.%s.sign_secret_file", config->type);
+    route_signer_free(route->signer);
+    route->signer = fresh;
+    return true;
+}
+
+void routes_update_metrics(struct routes *routes)
+{
+    for (int i = 0; i < routes->count; i++)
+        peer_update_metrics(&routes->routes[i].peer);
+}
+
+static void release(void *module)
+{
+    struct routes *routes = module;
+    for (int i = 0; i < routes->count; i++) {
+        peer_release(&routes->routes[i].peer);
+        route_signer_free(routes->routes[i].signer);
+    }
+    free(routes->routes);
+    *routes = (struct routes){0};
+}
+
+void routes_close(struct routes *routes, void (*on_closed)(void *context), void *context)
+{
+    closing_start(&routes->closing, release, routes, on_closed, context);
+    for (int i = 0; i < routes->count; i++)
+        peer_close(&routes->routes[i].peer, &routes->closing);
+    closing_end(&routes->closing);
+}
