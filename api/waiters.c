@@ -290,8 +290,9 @@ bool waiters_is_idle(const struct waiters *waiters)
     return !waiters->first && !waiters->is_querying;
 }
 
-static void on_wakeup(void *context)
+static void on_wakeup(void *context, const char *payload)
 {
+    (void)payload;
     struct waiters *waiters = context;
     waiters->has_wakeup = true;
 }

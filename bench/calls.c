@@ -1,8 +1,10 @@
 /* What a card costs in HTTP alone: the worker's three calls (check, issue, link) against a running issuing-sandbox,
- * without a database. The client, the requests and the reading of the answers are the worker's own; what is missing is
- * the flow around them, so the difference to a whole worker is what PostgreSQL and the flow cost.
+ * without a database; or what an event of a route costs: one delivery. The client, the requests and the reading of the
+ * answers are the worker's own; what is missing is the flow around them, so the difference to a whole worker is what
+ * PostgreSQL and the flow cost.
  *
  *     bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS [CA_FILE [http2]]
+ *     bench_calls deliver URL IN_FLIGHT SECONDS
  *
  * https peers need a certificate that an authority in CA_FILE signed; with http2 they may choose HTTP/2, and where
  * libcurl is too old for it the output is one line, UNSOUND version. One line: RESULT events seconds cpu_us_per_event
@@ -19,12 +21,13 @@
 #include "common/http_client/http_client.h"
 #include "worker/core_api.h"
 #include "worker/issuer/issuer.h"
+#include "worker/route/route_call.h"
 
 #define ANSWER_MAX (64 * 1024)
 #define TIMEOUT_MS 30000
 #define WARM_US 1000000
 
-enum step { CHECK, ISSUE, LINK };
+enum step { CHECK, ISSUE, LINK, DELIVER };
 
 struct event {
     struct http_call call;
@@ -38,6 +41,7 @@ static struct {
     uv_loop_t loop;
     struct http_client *client;
     const char *core, *issuer;
+    struct config_route route_config;                    /* url NULL = cards */
     int64_t started_us, run_us, warm_us, end_us, cpu_us; /* cpu_us: used before it was warm */
     bool is_over, http2;
     long users, done, in_flight, places;
@@ -79,6 +83,20 @@ static void trust(const char *ca_file)
     authorities_release(authorities);
 }
 
+static bool build_delivery(struct event *event)
+{
+    static const char payload[] = "{\"order\": \"order\", \"amount\": 12.50}";
+    const struct route route = {.config = &bench.route_config};
+    const struct route_event delivered = {
+        .event_id = event->id,
+        .user_id = event->user_id,
+        .payload = {payload, sizeof(payload) - 1},
+        .created_ms = clock_wall_us() / 1000,
+        .traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    };
+    return route_build_deliver(&route, &delivered, delivered.created_ms, &event->call);
+}
+
 static void send_step(struct event *event)
 {
     bool made = false;
@@ -99,6 +117,9 @@ static void send_step(struct event *event)
         link.exp_year = event->card.exp_year;
         made = core_build_link(&event->call, bench.core, event->user_id, &link);
         break;
+    case DELIVER:
+        made = build_delivery(event);
+        break;
     }
     if (!made)
         die("a request", "out of memory");
@@ -109,7 +130,7 @@ static void begin(struct event *event)
 {
     event->id = uuid7_make();
     event->card_id = uuid7_make();
-    event->step = CHECK;
+    event->step = bench.route_config.url ? DELIVER : CHECK;
     snprintf(event->user_id, sizeof event->user_id, "user-%ld", ++bench.users);
     send_step(event);
 }
@@ -139,11 +160,14 @@ static void on_done(struct http_call *call)
     case LINK:
         core_read_link(call, &outcome);
         break;
+    case DELIVER:
+        route_read_deliver(call, &outcome);
+        break;
     }
     http_call_forget(call);
     if (outcome.kind != OUTCOME_EXECUTED)
         die(outcome.code, outcome.detail);
-    if (event->step != LINK) {
+    if (event->step < LINK) {
         event->step++;
         send_step(event);
         return;
@@ -172,7 +196,8 @@ static void on_closed(void *context)
 int main(int argc, char **argv)
 {
     if (argc < 5 || argc > 7 || atoi(argv[3]) < 1 || atof(argv[4]) <= 0)
-        die("usage", "bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS [CA_FILE [http2]]");
+        die("usage",
+            "bench_calls CORE_URL ISSUER_URL IN_FLIGHT SECONDS [CA_FILE [http2]] | deliver URL IN_FLIGHT SECONDS");
     const char *version = "";
     bench.http2 = argc == 7 && strcmp(argv[6], "http2") == 0;
     if (bench.http2 && !http_client_http2_is_sound(&version)) {
@@ -186,6 +211,8 @@ int main(int argc, char **argv)
     }
     bench.core = argv[1];
     bench.issuer = argv[2];
+    if (strcmp(argv[1], "deliver") == 0)
+        bench.route_config = (struct config_route){.type = "BENCH_NOTE", .url = argv[2], .method = "POST"};
     bench.in_flight = bench.places = atoi(argv[3]);
     bench.started_us = clock_mono_us();
     bench.run_us = (int64_t)(atof(argv[4]) * 1e6);

@@ -32,6 +32,13 @@ GOALS = {
     "slow.500.slots": (AT_LEAST, 0.9),       # of what the time of an event allows: slots are not left empty
     "slow.5000": (AT_LEAST, 0.9),
     "slow.5000.slots": (AT_LEAST, 0.9),
+    "routes.1.http": (AT_LEAST, 0.25),       # of wrk, which stores nothing
+    "routes.1.cards": (AT_LEAST, 1.0),       # one call instead of three
+    "routes.dead.cards": (AT_LEAST, 0.95),   # of the same without the bad route
+    "routes.dead.notes": (AT_LEAST, 0.95),
+    "routes.slow.cards": (AT_LEAST, 0.95),
+    "routes.slow.notes": (AT_LEAST, 0.95),
+    "routes.back": (AT_LEAST, 0.9),          # of a backlog that never had to wait
     "growth.stale.drain": (AT_LEAST, 0.8),
     "growth.stale.drain.cpu": (AT_MOST, 1.25),
     "growth.pending.drain.cpu": (AT_MOST, 1.25),

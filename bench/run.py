@@ -24,6 +24,7 @@ import latency
 import limiters
 import memory
 import plots
+import routes
 import slow
 import snapshot
 import soak
@@ -33,7 +34,7 @@ from statements import SETTINGS
 from table import Table
 
 PARTS = {"accept": accept, "issue": issue, "latency": latency, "fair": fair, "memory": memory, "slow": slow,
-         "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak,
+         "routes": routes, "growth": growth, "snapshot": snapshot, "wal": wal, "soak": soak,
          "limiters": limiters}
 
 
@@ -74,7 +75,7 @@ def read_options():
     parser.add_argument("names", nargs="*", metavar="PART", help="all of them, or some of: " + " ".join(PARTS))
     parser.add_argument("--seconds", type=int, default=5, help="of each measurement (5)")
     parser.add_argument("--runs", type=int, default=3, help="of each measurement (3)")
-    parser.add_argument("--events", type=int, default=120000, help="of one drain in issue (120000)")
+    parser.add_argument("--events", type=int, default=120000, help="of one drain in issue; routes takes half of it (120000)")
     parser.add_argument("--waiting", type=int, default=10000,
                         help="clients that wait, and events in flight, in memory (10000)")
     parser.add_argument("--pending", type=sizes, help="growth: backlogs of due events (100k; with --full 100k,1M)")

@@ -205,6 +205,7 @@ class Stack:
         ports = RUN / f"{name}-ports.json"
         ports.unlink(missing_ok=True)
         self.start(name, [BUILD / "issuing-sandbox", "--issuer-listen", "127.0.0.1:0", "--core-listen", "127.0.0.1:0",
+                          "--route-listen", "127.0.0.1:0",
                           "--control-listen", "127.0.0.1:0", "--ports-file", str(ports), "--quiet", *options])
         self.until(ports.exists)
         return json.loads(ports.read_text())

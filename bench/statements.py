@@ -147,6 +147,17 @@ SELECT card_id, id, at, at, 12, 2030, user_id, 'card_' || id, '4242', decode(rep
 """
 
 
+def routed(event_type, first, last, total):
+    """Due events of a route, as another service inserts them, spread over the last ten minutes."""
+    return f"""
+INSERT INTO outbox_events (id, created_at, updated_at, next_attempt_at, event_type, user_id, payload)
+SELECT {UUID7.format(at="t.at")}, t.at, t.at, t.at, '{event_type}', 'past-' || t.g,
+       jsonb_build_object('order', 'order-' || t.g, 'amount', 12.50)
+FROM (SELECT g, now() - ({total} - g) * (interval '600 seconds' / {total}) - interval '1 second' AS at
+      FROM generate_series({first}, {last}) g) t
+"""
+
+
 # The tables with rows in them.
 FILLED = """
 SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c
@@ -165,6 +176,19 @@ WITH middle AS (SELECT percentile_disc(0.25) WITHIN GROUP (ORDER BY completed_at
                 FROM outbox_events WHERE status = 'COMPLETED')
 SELECT count(*) / extract(epoch FROM max(last) - max(first)), avg(extract(epoch FROM completed_at - first_sent_at))
 FROM outbox_events, middle WHERE status = 'COMPLETED' AND completed_at > first AND completed_at <= last
+"""
+
+# The same two of one event type: {type}.
+RATE_OF = """
+SELECT count(*) / extract(epoch FROM max(completed_at) - min(first_sent_at)) FROM outbox_events
+WHERE event_type = '{type}' AND status = 'COMPLETED'
+"""
+STEADY_OF = """
+WITH middle AS (SELECT percentile_disc(0.25) WITHIN GROUP (ORDER BY completed_at) AS first,
+                       percentile_disc(0.75) WITHIN GROUP (ORDER BY completed_at) AS last
+                FROM outbox_events WHERE event_type = '{type}' AND status = 'COMPLETED')
+SELECT count(*) / extract(epoch FROM max(last) - max(first))
+FROM outbox_events, middle WHERE event_type = '{type}' AND completed_at > first AND completed_at <= last
 """
 
 LATENCY = """

@@ -46,9 +46,26 @@ enum call_target call_kind_target(enum call_kind kind)
     return TARGET_ISSUER;
 }
 
+static const char *const target_names[] = {
+    [TARGET_ISSUER] = "issuer",
+    [TARGET_CORE] = "core",
+    [TARGET_ROUTE] = "route",
+};
+
 const char *call_target_name(enum call_target target)
 {
-    return target == TARGET_ISSUER ? "issuer" : "core";
+    return target_names[target];
+}
+
+bool call_target_of_name(const char *name, enum call_target *ret_target)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(target_names); i++) {
+        if (strcmp(name, target_names[i]) == 0) {
+            *ret_target = (enum call_target)i;
+            return true;
+        }
+    }
+    return false;
 }
 
 struct calls *calls_new(void)

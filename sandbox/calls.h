@@ -5,7 +5,7 @@
 #include "common/base/base.h"
 #include "common/base/buf.h"
 
-enum call_target { TARGET_ISSUER, TARGET_CORE };
+enum call_target { TARGET_ISSUER, TARGET_CORE, TARGET_ROUTE };
 
 /* kind, its name in rules and in GET /calls, the target */
 #define CALL_KINDS(X)                                                                                      \
@@ -19,7 +19,11 @@ enum call_target { TARGET_ISSUER, TARGET_CORE };
     X(LINK, "link", CORE)                                                                                  \
     X(UNLINK, "unlink", CORE)                                                                              \
     X(STRAY_ISSUER, "stray", ISSUER) /* a path that does not exist, such as one that follows a redirect */ \
-    X(STRAY_CORE, "stray", CORE)
+    X(STRAY_CORE, "stray", CORE)                                                                           \
+    X(CHARGE, "charge", ROUTE)                                                                             \
+    X(CHARGE_LOOKUP, "charge_lookup", ROUTE)                                                               \
+    X(HOOK, "hook", ROUTE)                                                                                 \
+    X(STRAY_ROUTE, "stray", ROUTE)
 
 enum call_kind {
 #define X(kind, name, target) CALL_##kind,
@@ -30,6 +34,8 @@ enum call_kind {
 const char *call_kind_name(enum call_kind kind);
 enum call_target call_kind_target(enum call_kind kind);
 const char *call_target_name(enum call_target target);
+/* False: there is no target of that name. */
+must_check bool call_target_of_name(const char *name, enum call_target *ret_target);
 
 #define CALLS_MAX 10000
 

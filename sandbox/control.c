@@ -12,9 +12,12 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
+#include "sandbox/charges.h"
+#include "sandbox/charges_file.h"
 #include "sandbox/core.h"
 #include "sandbox/delivery.h"
 #include "sandbox/dialect.h"
+#include "sandbox/hooks.h"
 #include "sandbox/ledger_report.h"
 #include "sandbox/listener.h"
 #include "sandbox/postponed.h"
@@ -127,18 +130,18 @@ static void on_down(void *context)
     free(call);
 }
 
-static void take_down(struct sandbox *sandbox, enum sandbox_listener which, struct http_request *request)
+static void take_down(struct sandbox *sandbox, enum call_target target, struct http_request *request)
 {
     struct down_call *call = malloc(sizeof(*call));
     if (!call) {
         answer_error(request, 500, "out_of_memory", "the sandbox has no memory left");
         return;
     }
-    *call = (struct down_call){.request = request, .listener = sandbox->listeners[which]};
-    delivery_reset_held(sandbox, which == LISTENER_ISSUER ? TARGET_ISSUER : TARGET_CORE);
-    if (!listener_down(sandbox->listeners[which], on_down, call)) {
+    *call = (struct down_call){.request = request, .listener = sandbox->listeners[target]};
+    delivery_reset_held(sandbox, target);
+    if (!listener_down(sandbox->listeners[target], on_down, call)) {
         free(call);
-        answer_down(request, sandbox->listeners[which]);
+        answer_down(request, sandbox->listeners[target]);
     }
 }
 
@@ -150,18 +153,18 @@ static void put_down(struct sandbox *sandbox, struct http_request *request)
         return;
     }
     struct json_value body = json_value_of(request->body.bytes, request->body.length), down = json_member(body, "down");
-    char target[8] = "";
-    bool has_target = json_string(json_member(body, "target"), target, sizeof(target), NULL);
-    bool is_core = strcmp(target, "core") == 0;
-    if (!has_target || (!is_core && strcmp(target, "issuer") != 0) || down.kind != JSON_BOOL) {
-        answer_error(request, 400, "bad_request", "want {\"target\": \"issuer\" or \"core\", \"down\": true or false}");
+    char name[8] = "";
+    enum call_target target;
+    if (!json_string(json_member(body, "target"), name, sizeof(name), NULL) || !call_target_of_name(name, &target) ||
+        down.kind != JSON_BOOL) {
+        answer_error(request, 400, "bad_request",
+                     "want {\"target\": \"issuer\", \"core\" or \"route\", \"down\": true or false}");
         return;
     }
-    enum sandbox_listener which = is_core ? LISTENER_CORE : LISTENER_ISSUER;
     if (json_is_true(down))
-        take_down(sandbox, which, request);
-    else if (listener_up(sandbox->listeners[which], &err))
-        answer_down(request, sandbox->listeners[which]);
+        take_down(sandbox, target, request);
+    else if (listener_up(sandbox->listeners[target], &err))
+        answer_down(request, sandbox->listeners[target]);
     else
         answer_error(request, 409, "not_opened", err.message);
 }
@@ -213,6 +216,45 @@ static void show_summary(struct sandbox *sandbox, struct http_request *request)
     buf_done(&out);
 }
 
+/* A text of the query, or NULL. */
+static const char *query_text(const struct http_request *request, const char *name, char text[LEDGER_TEXT_MAX + 1])
+{
+    return http_query_text(request->query, name, text, LEDGER_TEXT_MAX + 1) ? text : NULL;
+}
+
+static void show_charges(struct sandbox *sandbox, struct http_request *request)
+{
+    char key[LEDGER_TEXT_MAX + 1], user[LEDGER_TEXT_MAX + 1];
+    struct charges_range range = {
+        .key = query_text(request, "key", key),
+        .user_id = query_text(request, "user", user),
+        .from = http_query_number(request->query, "from", 0),
+        .limit = http_query_number(request->query, "limit", ROWS_DEFAULT),
+    };
+    struct buf out;
+    buf_init(&out, OUT_MAX);
+    charges_write(sandbox->charges, &range, &out);
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
+static void show_hooks(struct sandbox *sandbox, struct http_request *request)
+{
+    char name[LEDGER_TEXT_MAX + 1], id[LEDGER_TEXT_MAX + 1], user[LEDGER_TEXT_MAX + 1];
+    struct hooks_range range = {
+        .name = query_text(request, "name", name),
+        .id = query_text(request, "id", id),
+        .user_id = query_text(request, "user", user),
+        .from = http_query_number(request->query, "from", 0),
+        .limit = http_query_number(request->query, "limit", ROWS_DEFAULT),
+    };
+    struct buf out;
+    buf_init(&out, OUT_MAX);
+    hooks_write(sandbox->hooks, &range, &out);
+    answer(request, 200, "application/json", &out);
+    buf_done(&out);
+}
+
 static void show_calls(struct sandbox *sandbox, struct http_request *request)
 {
     struct buf out;
@@ -225,14 +267,16 @@ static void show_calls(struct sandbox *sandbox, struct http_request *request)
 static void reset(struct sandbox *sandbox, struct http_request *request)
 {
     postponed_drop(sandbox);
-    if (!ledger_reset(sandbox->ledger)) {
-        answer_error(request, 500, "out_of_memory", "the sandbox has no memory left");
+    if (!ledger_reset(sandbox->ledger) || !charges_reset(sandbox->charges) ||
+        !charges_file_reset(sandbox->charges_file) || !hooks_reset(sandbox->hooks)) {
+        answer_error(request, 500, "not_reset", "the sandbox has no memory left, or its file cannot be written");
         return;
     }
     calls_clear(sandbox->calls);
     faults_clear(&sandbox->faults);
     delivery_reset_held(sandbox, TARGET_ISSUER);
     delivery_reset_held(sandbox, TARGET_CORE);
+    delivery_reset_held(sandbox, TARGET_ROUTE);
     sandbox->clock_advance_ms = 0;
     answer_number(request, "cards", 0);
 }
@@ -328,6 +372,10 @@ static const struct {
      "cards, links, unlinks, late executions, counts, leaks; ?user= ?reference= ?from= ?limit="},
     {HTTP_GET, "GET", "/ledger/summary", show_summary, NULL, "numbers only, cheap"},
     {HTTP_GET, "GET", "/calls", show_calls, NULL, "the newest calls of the last 10000; ?limit="},
+    {HTTP_GET, "GET", "/charges", show_charges, NULL,
+     "keys of charges with their calls and executions; ?key= ?user= ?from= ?limit="},
+    {HTTP_GET, "GET", "/hooks", show_hooks, NULL,
+     "deliveries of webhooks by id, with headers and body; ?name= ?id= ?user= ?from= ?limit="},
     {HTTP_GET, "GET", "/numbers", show_numbers, NULL,
      "the card numbers made, to look for leaks; ?from= ?limit= ?user= ?reference="},
     {HTTP_POST, "POST", "/clock", advance_clock, "{\"advance_ms\":86400000}", "makes keys older"},
@@ -340,9 +388,11 @@ static void put_help(struct sandbox *sandbox, struct buf *out)
 {
     const char *address = listener_address(sandbox->listeners[LISTENER_CONTROL]);
     buf_put_format(out,
-                   "issuing-sandbox: a stand-in card issuer (%s) on http://%s, a stand-in core-api on http://%s.\n\n",
+                   "issuing-sandbox: a stand-in card issuer (%s) on http://%s, a stand-in core-api on http://%s,\n"
+                   "a payment service (/v1/charges) and a receiver of webhooks (/hooks/NAME) on http://%s.\n\n",
                    sandbox->dialect->name, listener_address(sandbox->listeners[LISTENER_ISSUER]),
-                   listener_address(sandbox->listeners[LISTENER_CORE]));
+                   listener_address(sandbox->listeners[LISTENER_CORE]),
+                   listener_address(sandbox->listeners[LISTENER_ROUTE]));
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
         buf_put_format(out, "%-6s %-16s %s\n", paths[i].method_name, paths[i].path, paths[i].help);
         if (paths[i].data)
@@ -353,10 +403,10 @@ static void put_help(struct sandbox *sandbox, struct buf *out)
             buf_put_format(out, "       curl -X %s http://%s%s\n", paths[i].method_name, address, paths[i].path);
     }
     buf_put_text(
-        out, "\nA rule: {\"target\":\"issuer\"|\"core\", "
+        out, "\nA rule: {\"target\":\"issuer\"|\"core\"|\"route\", "
              "\"call\":\"create\"|\"lookup\"|\"activate\"|\"reveal\"|\"retrieve\"|\"cancel\"|\"check\"|\"link\"|"
-             "\"unlink\"|\"any\", "
-             "\"user\":exact, \"fault\":..., \"count\":n,\n"
+             "\"unlink\"|\"charge\"|\"charge_lookup\"|\"hook\"|\"any\", "
+             "\"user\":exact, \"path\":exact, \"fault\":..., \"count\":n,\n"
              "\"skip\":calls that pass first, \"rate\":0..1, \"status\":n, \"code\":text, \"detail\":text, "
              "\"retry_after\":text, "
              "\"delay_ms\":n, \"late_ms\":n,\n"

@@ -18,14 +18,14 @@ static bool read_target(struct json_value value, struct fault *rule)
     char text[8];
     if (!json_string(value, text, sizeof(text), NULL))
         return false;
-    rule->target = strcmp(text, "core") == 0 ? TARGET_CORE : TARGET_ISSUER;
-    return rule->target == TARGET_CORE || strcmp(text, "issuer") == 0;
+    return call_target_of_name(text, &rule->target);
 }
 
 static bool read_call(struct json_value value, struct fault *rule)
 {
-    static const enum call_kind calls[] = {CALL_CREATE,   CALL_LOOKUP, CALL_CANCEL, CALL_ACTIVATE, CALL_REVEAL,
-                                           CALL_RETRIEVE, CALL_CHECK,  CALL_LINK,   CALL_UNLINK};
+    static const enum call_kind calls[] = {CALL_CREATE, CALL_LOOKUP,   CALL_CANCEL,        CALL_ACTIVATE,
+                                           CALL_REVEAL, CALL_RETRIEVE, CALL_CHECK,         CALL_LINK,
+                                           CALL_UNLINK, CALL_CHARGE,   CALL_CHARGE_LOOKUP, CALL_HOOK};
     char text[16];
     if (!json_string(value, text, sizeof(text), NULL))
         return false;
@@ -43,6 +43,11 @@ static bool read_user(struct json_value value, struct fault *rule)
 {
     rule->any_user = false;
     return json_string(value, rule->user, sizeof(rule->user), NULL);
+}
+
+static bool read_path(struct json_value value, struct fault *rule)
+{
+    return json_string(value, rule->path, sizeof(rule->path), NULL) && *rule->path == '/';
 }
 
 static bool read_fault(struct json_value value, struct fault *rule)
@@ -212,28 +217,14 @@ static const struct {
     const char *name;
     bool (*read)(struct json_value value, struct fault *rule);
 } members[] = {
-    {"target", read_target},
-    {"call", read_call},
-    {"user", read_user},
-    {"fault", read_fault},
-    {"count", read_count},
-    {"skip", read_skip},
-    {"rate", read_rate},
-    {"status", read_status},
-    {"code", read_code},
-    {"detail", read_detail},
-    {"retry_after", read_retry_after},
-    {"delay_ms", read_delay},
-    {"late_ms", read_late},
-    {"late_from", read_late_from},
-    {"late_code", read_late_code},
-    {"stored", read_stored},
-    {"at_work", read_at_work},
-    {"headers", read_headers},
-    {"stale_ms", read_stale},
-    {"per_second", read_per_second},
-    {"card", read_card},
-    {"body", read_body},
+    {"target", read_target},       {"call", read_call},      {"user", read_user},
+    {"path", read_path},           {"fault", read_fault},    {"count", read_count},
+    {"skip", read_skip},           {"rate", read_rate},      {"status", read_status},
+    {"code", read_code},           {"detail", read_detail},  {"retry_after", read_retry_after},
+    {"delay_ms", read_delay},      {"late_ms", read_late},   {"late_from", read_late_from},
+    {"late_code", read_late_code}, {"stored", read_stored},  {"at_work", read_at_work},
+    {"headers", read_headers},     {"stale_ms", read_stale}, {"per_second", read_per_second},
+    {"card", read_card},           {"body", read_body},
 };
 
 /* Members that make no sense together, or for that target or call. */
@@ -253,21 +244,23 @@ static must_check bool check_sense(const struct fault *rule, const char **ret_wh
         why = "this fault is for call link";
     bool changes_card =
         !rule->any_call && (rule->call == CALL_CREATE || rule->call == CALL_ACTIVATE || rule->call == CALL_CANCEL);
-    bool changes = changes_card || (!rule->any_call && (rule->call == CALL_LINK || rule->call == CALL_UNLINK));
+    bool charges = !rule->any_call && rule->call == CALL_CHARGE, keeps_keys = changes_card || charges;
+    bool changes = keeps_keys || (!rule->any_call && (rule->call == CALL_LINK || rule->call == CALL_UNLINK));
     if (fault_executes_late(rule) && !changes)
-        why = "this fault is for call create, activate, cancel, link or unlink";
-    if (rule->is_stored && (!changes_card || (rule->kind != FAULT_status && rule->kind != FAULT_execute_then_status)))
-        why = "stored is for status and execute_then_status, of call create, activate or cancel";
-    if (rule->is_at_work && (!changes_card || !fault_executes_late(rule)))
-        why = "at_work is for faults that execute late, of call create, activate or cancel";
+        why = "this fault is for call create, activate, cancel, link, unlink or charge";
+    if (rule->is_stored && (!keeps_keys || (rule->kind != FAULT_status && rule->kind != FAULT_execute_then_status)))
+        why = "stored is for status and execute_then_status, of call create, activate, cancel or charge";
+    if (rule->is_at_work && (!keeps_keys || !fault_executes_late(rule)))
+        why = "at_work is for faults that execute late, of call create, activate, cancel or charge";
     if (!fault_executes_late(rule) && (rule->late_ms >= 0 || rule->late_from_gone || *rule->late_code))
         why = "late_ms, late_from and late_code are for faults that execute late";
     if (rule->late_from_gone && rule->kind != FAULT_hang_then_execute)
         why = "late_from gone is for hang_then_execute";
-    if (*rule->late_code && (rule->any_call || rule->call != CALL_CREATE))
-        why = "late_code is for call create";
-    if (rule->kind == FAULT_stale && (rule->any_call || rule->call != CALL_LOOKUP || !rule->stale_ms))
-        why = "this fault is for call lookup, and needs stale_ms";
+    if (*rule->late_code && (rule->any_call || (rule->call != CALL_CREATE && !charges)))
+        why = "late_code is for call create or charge";
+    bool looks_up = !rule->any_call && (rule->call == CALL_LOOKUP || rule->call == CALL_CHARGE_LOOKUP);
+    if (rule->kind == FAULT_stale && (!looks_up || !rule->stale_ms))
+        why = "this fault is for call lookup or charge_lookup, and needs stale_ms";
     if (rule->kind == FAULT_skip_row && (rule->any_call || rule->call != CALL_LOOKUP))
         why = "this fault is for call lookup";
     if ((rule->kind == FAULT_limited) != (rule->per_second > 0))
@@ -355,6 +348,7 @@ void fault_rule_write(struct json_writer *writer, const struct fault *rule)
     json_add_text(writer, "fault", fault_kind_name(rule->kind));
     if (!rule->any_user)
         json_add_text(writer, "user", rule->user);
+    add_text_given(writer, "path", rule->path);
     if (rule->skip)
         json_add_integer(writer, "skip", rule->skip);
     if (rule->rate < 1)

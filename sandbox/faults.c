@@ -104,11 +104,11 @@ bool faults_add(struct faults *faults, const char *text, size_t length, struct e
     return fine;
 }
 
-static bool fits(const struct fault *rule, enum call_kind call, struct slice user)
+static bool fits(const struct fault *rule, enum call_kind call, struct slice user, struct slice path)
 {
     if (rule->target != call_kind_target(call) || (!rule->any_call && rule->call != call))
         return false;
-    return rule->any_user || slice_is(user, rule->user);
+    return (rule->any_user || slice_is(user, rule->user)) && (!*rule->path || slice_is(path, rule->path));
 }
 
 /* A bucket of one second's calls, and of one call at least, which fills by per_second. */
@@ -126,11 +126,12 @@ static must_check bool grants(struct fault *rule, int64_t now_ms)
     return true;
 }
 
-const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user, int64_t now_ms)
+const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user, struct slice path,
+                                 int64_t now_ms)
 {
     for (size_t i = 0; i < faults->count; i++) {
         struct fault *rule = &faults->rules[i];
-        if ((rule->count >= 0 && rule->fired >= rule->count) || !fits(rule, call, user))
+        if ((rule->count >= 0 && rule->fired >= rule->count) || !fits(rule, call, user, path))
             continue;
         if (rule->fits++ < rule->skip)
             continue;

@@ -38,7 +38,7 @@ struct answer_header {
     X(wrong_reference, true, "executes, answers with another reference")                                              \
     X(contradictory, true, "executes, answers with a last4 that is not the pan's")                                    \
     X(limited, false, "answers status (default 429) to what exceeds per_second; the rest goes on to the next rule")   \
-    X(stale, true, "lookup: answers what was true stale_ms ago")                                                      \
+    X(stale, true, "lookup, charge_lookup: answers what was true stale_ms ago")                                       \
     X(skip_row, true, "lookup: a list by offset begins one row later, as when rows moved meanwhile (adyen)")          \
     X(answer, true, "executes, answers with the members of card put over the true ones (null removes), or with body") \
     X(redirect, false, "answers 302 to /redirected")                                                                  \
@@ -59,10 +59,11 @@ struct fault {
     enum call_kind call; /* if not any_call */
     bool any_user;
     char user[256];
-    int64_t count; /* calls it fires on; -1 = without end */
-    int64_t skip;  /* calls that fit and pass first */
-    double rate;   /* chance to fire, 1 = always */
-    int status;    /* 0 = none given */
+    char path[256]; /* of the request, without its query; "" = any */
+    int64_t count;  /* calls it fires on; -1 = without end */
+    int64_t skip;   /* calls that fit and pass first */
+    double rate;    /* chance to fire, 1 = always */
+    int status;     /* 0 = none given */
     char code[65], detail[256], retry_after[64];
     int64_t delay_ms;    /* -1 = none given */
     int64_t late_ms;     /* how long a late execution waits; -1 = none given */
@@ -99,7 +100,8 @@ void faults_clear(struct faults *faults);
 must_check bool faults_add(struct faults *faults, const char *text, size_t length, struct err *err);
 /* The rule that fires on this call, or NULL; counts the call. now_ms: monotonic, above 0; `limited` counts by it. Valid
  * until the rules change. */
-const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user, int64_t now_ms);
+const struct fault *faults_match(struct faults *faults, enum call_kind call, struct slice user, struct slice path,
+                                 int64_t now_ms);
 /* {"rules":[...]}, with fired and left (null = without end). */
 bool faults_write(const struct faults *faults, struct buf *out);
 

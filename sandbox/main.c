@@ -1,5 +1,5 @@
-/* issuing-sandbox: a stand-in card issuer and core-api (docs/peers.md) with faults on demand and a ledger of what it
- * did, for development, demos, tests and benches. Nothing here is ever needed in production.
+/* issuing-sandbox: a stand-in card issuer, a stand-in core-api (docs/peers.md), and a payment service and a receiver of
+ * webhooks for routes, with faults on demand and a ledger of what they did, for development, demos, tests and benches. Nothing here is ever needed in production.
  *
  * README.md in this folder names the modules. */
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/base/sd.h"
 #include "common/config/config_value.h"
+#include "sandbox/charges_file.h"
 #include "sandbox/control.h"
 #include "sandbox/core.h"
 #include "sandbox/delivery.h"
@@ -21,6 +22,7 @@
 #include "sandbox/listener.h"
 #include "sandbox/options.h"
 #include "sandbox/postponed.h"
+#include "sandbox/route.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/token_command.h"
 
@@ -47,6 +49,7 @@ static void stop(struct program *program)
     postponed_drop(&program->sandbox);
     delivery_reset_held(&program->sandbox, TARGET_ISSUER);
     delivery_reset_held(&program->sandbox, TARGET_CORE);
+    delivery_reset_held(&program->sandbox, TARGET_ROUTE);
     for (int i = 0; i < LISTENERS; i++) {
         if (program->sandbox.listeners[i])
             (void)!listener_down(program->sandbox.listeners[i], NULL, NULL); /* false: it is going down already */
@@ -73,6 +76,10 @@ static must_check bool open_listeners(struct program *program, const struct opti
                            .listen = options->core_listen,
                            .body_max = BODY_MAX,
                            .on_request = core_on_request},
+        [LISTENER_ROUTE] = {.name = "route",
+                            .listen = options->route_listen,
+                            .body_max = BODY_MAX,
+                            .on_request = route_on_request},
         [LISTENER_CONTROL] = {.name = "control",
                               .listen = options->control_listen,
                               .body_max = CONTROL_BODY_MAX,
@@ -100,8 +107,10 @@ static must_check bool write_ports(const struct sandbox *sandbox, const char *pa
     FILE *file = fopen(aside, "we");
     if (!file)
         return err_set(err, ERR_SYSTEM, "ports file: %s", strerror(errno));
-    fprintf(file, "{\"issuer\":%d,\"core\":%d,\"control\":%d}\n", listener_port(sandbox->listeners[LISTENER_ISSUER]),
-            listener_port(sandbox->listeners[LISTENER_CORE]), listener_port(sandbox->listeners[LISTENER_CONTROL]));
+    for (int i = 0; i < LISTENERS; i++)
+        fprintf(file, "%s\"%s\":%d", i ? "," : "{", listener_name(sandbox->listeners[i]),
+                listener_port(sandbox->listeners[i]));
+    fputs("}\n", file);
     bool written = !ferror(file);
     written &= fclose(file) == 0;
     if (written && rename(aside, path) == 0)
@@ -135,7 +144,7 @@ static must_check bool start(struct program *program, const struct options *opti
     const struct dialect *dialect = NULL;
     int64_t key_lifetime_ms = 0;
     if (!choose_dialect(options, &dialect, &key_lifetime_ms, err) ||
-        !sandbox_init(sandbox, &program->loop, dialect, seed, key_lifetime_ms, err))
+        !sandbox_init(sandbox, &program->loop, dialect, seed, key_lifetime_ms, options->route_key_lifetime_ms, err))
         return false;
     sandbox->ignores_keys = options->ignores_keys;
     sandbox->hides_numbers = options->hides_numbers;
@@ -143,6 +152,11 @@ static must_check bool start(struct program *program, const struct options *opti
     if (options->credential_file && !secret_load(&sandbox->issuer_credential, options->credential_file, err))
         return false;
     if (options->core_credential_file && !secret_load(&sandbox->core_credential, options->core_credential_file, err))
+        return false;
+    if (options->route_credential_file && !secret_load(&sandbox->route_credential, options->route_credential_file, err))
+        return false;
+    if (options->charges_file && !charges_file_open(options->charges_file, sandbox->charges, sandbox_now_ms(sandbox),
+                                                    &sandbox->charges_file, err))
         return false;
     return open_listeners(program, options, err) &&
            (!options->ports_file || write_ports(sandbox, options->ports_file, err));

@@ -22,8 +22,10 @@ static const struct option_row {
     {"--core-listen", AT(core_listen), OPTION_TEXT, false, "127.0.0.1:8071", "HOST:PORT", "core-api"},
     {"--control-listen", AT(control_listen), OPTION_TEXT, false, "127.0.0.1:8072", "HOST:PORT",
      "faults and ledger; GET / explains it"},
+    {"--route-listen", AT(route_listen), OPTION_TEXT, false, "127.0.0.1:8073", "HOST:PORT",
+     "a payment service and a receiver of webhooks, for routes"},
     {"--ports-file", AT(ports_file), OPTION_TEXT, false, NULL, "FILE",
-     "gets {\"issuer\":n,\"core\":n,\"control\":n} once all listen"},
+     "gets {\"issuer\":n,\"core\":n,\"route\":n,\"control\":n} once all listen"},
     {"--seed", AT(seed), OPTION_NUMBER, false, NULL, "N", "same seed, same cards and same luck of faults with a rate"},
     {"--issuer", AT(dialect), OPTION_TEXT, false, "generic", "NAME",
      "whose API the issuer speaks: generic, stripe, lithic, marqeta or adyen"},
@@ -36,7 +38,13 @@ static const struct option_row {
     {"--credential-file", AT(credential_file), OPTION_TEXT, false, NULL, "FILE",
      "what the issuer wants to see, in its own form; Basic: name:password"},
     {"--core-credential-file", AT(core_credential_file), OPTION_TEXT, false, NULL, "FILE", "the same for core-api"},
-    {"--latency-ms", AT(latency_ms), OPTION_NUMBER, false, "0", "N", "before every answer of issuer and core-api"},
+    {"--route-credential-file", AT(route_credential_file), OPTION_TEXT, false, NULL, "FILE",
+     "the same for what routes call, as Bearer"},
+    {"--route-key-lifetime", AT(route_key_lifetime_ms), OPTION_DURATION, false, "24h", "TIME",
+     "how long the payment service knows a key"},
+    {"--charges-file", AT(charges_file), OPTION_TEXT, false, NULL, "FILE",
+     "where the payment service keeps its charges, so that it knows them after a crash"},
+    {"--latency-ms", AT(latency_ms), OPTION_NUMBER, false, "0", "N", "before every answer but those of control"},
     {"--quiet", AT(quiet), OPTION_SWITCH, false, NULL, NULL, "log only what goes wrong"},
     {"--user", AT(user), OPTION_TEXT, true, NULL, "ID", "required: who the token is for"},
     {"--secret-file", AT(secret_file), OPTION_TEXT, true, NULL, "FILE",
@@ -150,7 +158,9 @@ static void put_rows(struct buf *out, bool is_token)
 
 void options_put_help(struct buf *out)
 {
-    buf_put_text(out, "issuing-sandbox [OPTIONS]: a stand-in card issuer and core-api, with faults on demand\n\n");
+    buf_put_text(out,
+                 "issuing-sandbox [OPTIONS]: a stand-in card issuer and core-api, a payment service and a receiver of\n"
+                 "webhooks, with faults on demand\n\n");
     put_rows(out, false);
     buf_put_text(out,
                  "\nissuing-sandbox token --user ID --secret-file FILE [OPTIONS]: prints a token for issuing-api\n\n");

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sandbox/route.h"
+
 #define LATE_DEFAULT_MS 1000
 
 enum word {
@@ -74,13 +76,30 @@ static enum ledger_result execute_order(const struct postponed *postponed)
     return dialect_execute_late(postponed->sandbox, postponed->kind, &order, postponed->code);
 }
 
+static enum ledger_result execute_charge(const struct postponed *postponed)
+{
+    struct charge_order order = {
+        .key = postponed->words[WORD_KEY],
+        .user_id = postponed->words[WORD_USER],
+        .body = postponed->words[WORD_BODY],
+        .fingerprint = postponed->fingerprint,
+        .is_late = true,
+    };
+    return route_charge_late(postponed->sandbox, &order, postponed->code);
+}
+
 static enum ledger_result execute(const struct postponed *postponed)
 {
     struct ledger *ledger = postponed->sandbox->ledger;
-    bool is_issuers = call_kind_target(postponed->kind) == TARGET_ISSUER;
-    ledger_add(ledger, is_issuers ? LEDGER_COUNT_ISSUER_LATE : LEDGER_COUNT_CORE_LATE);
-    if (is_issuers)
+    static const enum ledger_count counts[] = {[TARGET_ISSUER] = LEDGER_COUNT_ISSUER_LATE,
+                                               [TARGET_CORE] = LEDGER_COUNT_CORE_LATE,
+                                               [TARGET_ROUTE] = LEDGER_COUNT_ROUTE_LATE};
+    enum call_target target = call_kind_target(postponed->kind);
+    ledger_add(ledger, counts[target]);
+    if (target == TARGET_ISSUER)
         return execute_order(postponed);
+    if (target == TARGET_ROUTE)
+        return execute_charge(postponed);
     struct ledger_link_order link = {
         .request_id = postponed->words[WORD_REFERENCE],
         .user_id = postponed->words[WORD_USER],
@@ -111,23 +130,44 @@ static void start(struct postponed *postponed)
                          0); /* fails only without a callback */
 }
 
+static void name_words(const struct postponed_execution *execution, enum call_target target, struct slice words[WORDS])
+{
+    const struct ledger_order *order = &execution->order.card;
+    const struct ledger_link_order *link = &execution->link;
+    const struct charge_order *charge = &execution->charge;
+    memset(words, 0, WORDS * sizeof(*words));
+    switch (target) {
+    case TARGET_ISSUER:
+        words[WORD_KEY] = order->key;
+        words[WORD_REFERENCE] = order->reference;
+        words[WORD_USER] = order->user_id;
+        words[WORD_CARD] = execution->order.card_id;
+        words[WORD_REPLACES] = order->replaces;
+        words[WORD_BODY] = order->body;
+        words[WORD_HOLDER] = order->holder;
+        words[WORD_DETAILS] = order->details;
+        return;
+    case TARGET_CORE:
+        words[WORD_REFERENCE] = link->request_id;
+        words[WORD_USER] = link->user_id;
+        words[WORD_CARD] = link->card_id;
+        words[WORD_BODY] = link->body;
+        return;
+    case TARGET_ROUTE:
+        words[WORD_KEY] = words[WORD_REFERENCE] = charge->key;
+        words[WORD_USER] = charge->user_id;
+        words[WORD_BODY] = charge->body;
+        return;
+    }
+}
+
 void postponed_add(struct sandbox_call *call, const struct postponed_execution *execution)
 {
     struct sandbox *sandbox = call->sandbox;
     const struct fault *fault = call->fault;
     const struct ledger_order *order = &execution->order.card;
-    const struct ledger_link_order *link = &execution->link;
-    bool is_issuers = call_kind_target(call->kind) == TARGET_ISSUER;
-    struct slice words[WORDS] = {
-        [WORD_KEY] = order->key,
-        [WORD_REFERENCE] = is_issuers ? order->reference : link->request_id,
-        [WORD_USER] = is_issuers ? order->user_id : link->user_id,
-        [WORD_CARD] = is_issuers ? execution->order.card_id : link->card_id,
-        [WORD_REPLACES] = order->replaces,
-        [WORD_BODY] = is_issuers ? order->body : link->body,
-        [WORD_HOLDER] = order->holder,
-        [WORD_DETAILS] = order->details,
-    };
+    struct slice words[WORDS];
+    name_words(execution, call_kind_target(call->kind), words);
     size_t length = 0;
     for (size_t i = 0; i < WORDS; i++)
         length += words[i].length;
@@ -145,7 +185,7 @@ void postponed_add(struct sandbox_call *call, const struct postponed_execution *
         .waits_for_caller = fault->late_from_gone,
         .is_reissue = order->is_reissue,
         .status = order->status,
-        .fingerprint = execution->order.fingerprint,
+        .fingerprint = call->fingerprint,
     };
     memcpy(postponed->code, fault->late_code, sizeof(postponed->code));
     char *at = postponed->text;

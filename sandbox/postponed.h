@@ -4,17 +4,19 @@
 #define ISSUING_SANDBOX_POSTPONED_H
 
 #include "common/base/base.h"
+#include "sandbox/charges.h"
 #include "sandbox/dialect.h"
 #include "sandbox/ledger.h"
 #include "sandbox/sandbox_call.h"
 
 struct postponed;
 
-/* What is to be executed: the issuer's calls have order, a link and an unlink link. All texts are copied. A call that
+/* What is to be executed: the issuer's calls have order, a link and an unlink link, a charge charge. All texts are copied. A call that
  * arrives refused is not postponed. */
 struct postponed_execution {
     struct dialect_order order;
     struct ledger_link_order link;
+    struct charge_order charge;
 };
 
 /* Executes the call again or for the first time, at the time that its fault sets. Without memory it answers 500. */

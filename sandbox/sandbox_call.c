@@ -1,4 +1,4 @@
-/* See sandbox_call.h. Left out: what the true answer is (the dialects, core.c), what a fault makes of it (fault_answer.c),
+/* See sandbox_call.h. Left out: what the true answer is (the dialects, core.c, route.c), what a fault makes of it (fault_answer.c),
  * how it is sent (delivery.c). */
 #include "sandbox/sandbox_call.h"
 
@@ -10,6 +10,7 @@
 #include "sandbox/delivery.h"
 #include "sandbox/dialect.h"
 #include "sandbox/fault_answer.h"
+#include "sandbox/route.h"
 
 bool sandbox_call_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
                         enum call_kind kind, const struct call_words *words)
@@ -25,7 +26,7 @@ bool sandbox_call_begin(struct sandbox_call *call, struct sandbox *sandbox, stru
     if (sandbox->faults.count) {
         /* A look-up names no user; an earlier call may have named the user of its reference. */
         struct slice user = words->user.length ? words->user : calls_user_of(sandbox->calls, words->reference);
-        call->fault = faults_match(&sandbox->faults, kind, user, clock_mono_ms());
+        call->fault = faults_match(&sandbox->faults, kind, user, request->path, clock_mono_ms());
     }
     struct call_words noted = *words;
     noted.traceparent = http_header(request, "traceparent", NULL);
@@ -53,9 +54,15 @@ void sandbox_call_refuse(struct sandbox_call *call, int status, const char *code
         dialect_answer_error(call->sandbox, &call->answer, status, code, detail);
         return;
     }
-    struct json_writer writer = json_writer_of(&call->sandbox->body);
-    call->answer.status = status;
-    buf_reset(&call->sandbox->body);
+    sandbox_write_error(call->sandbox, &call->answer, status, code, detail);
+}
+
+void sandbox_write_error(struct sandbox *sandbox, struct sandbox_answer *answer, int status, const char *code,
+                         const char *detail)
+{
+    struct json_writer writer = json_writer_of(&sandbox->body);
+    answer->status = status;
+    buf_reset(&sandbox->body);
     json_open_object(&writer, NULL);
     json_add_text(&writer, "code", code);
     json_add_text(&writer, "detail", detail);
@@ -84,7 +91,7 @@ void sandbox_call_finish(struct sandbox_call *call)
     if (sandbox->body.failed)
         sandbox_call_refuse(call, 500, "out_of_memory", "the sandbox has no memory left");
     if (call->fault && call->fault->is_stored)
-        dialect_store(call);
+        delivery.target == TARGET_ROUTE ? route_store(call) : dialect_store(call);
     memcpy(delivery.headers, call->answer.headers, sizeof(delivery.headers));
     delivery.status = call->answer.status;
     delivery.body = buf_slice(&sandbox->body);

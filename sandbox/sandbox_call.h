@@ -26,7 +26,7 @@ struct sandbox_call {
     uint64_t number;           /* calls.h */
     const struct fault *fault; /* NULL = none */
     struct slice user, key;    /* as in call_words */
-    uint64_t fingerprint;      /* of the issuer's calls: dialect.h */
+    uint64_t fingerprint;      /* of the issuer's calls (dialect.h) and of charges */
     struct sandbox_answer answer;
 };
 
@@ -38,12 +38,15 @@ must_check bool sandbox_call_begin(struct sandbox_call *call, struct sandbox *sa
  * fault that executes twice it does both. */
 must_check bool sandbox_call_executes_now(const struct sandbox_call *call);
 must_check bool sandbox_call_executes_late(const struct sandbox_call *call);
-/* The true answer is an error: core-api's {"code","detail"}, or the form that the issuer's dialect has. */
+/* The true answer is an error: {"code","detail"}, or the form that the issuer's dialect has. */
 void sandbox_call_refuse(struct sandbox_call *call, int status, const char *code, const char *detail);
+/* The same for an answer of core-api or of a route, without a call. */
+void sandbox_write_error(struct sandbox *sandbox, struct sandbox_answer *answer, int status, const char *code,
+                         const char *detail);
 /* Answers, now or later, or never. The request and the call may not be used after it. */
 void sandbox_call_finish(struct sandbox_call *call);
 
-/* ---- checks that both peers make ---- */
+/* ---- checks that several peers make ---- */
 
 must_check bool sandbox_call_is_json(const struct http_request *request);
 /* Authorization: Bearer. An empty credential lets anybody in. */

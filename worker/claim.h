@@ -1,4 +1,4 @@
-/* Claims due events into free slots. Polling finds every due event; a wakeup, which may be lost, only saves time.
+/* Claims due events of one type into free slots. Polling finds every due event; a wakeup, which may be lost, only saves time.
  *
  * One claim is in flight at a time, for as many events as can start now (slots_capacity). A claim that was filled is
  * followed by the next one at once; otherwise the next one waits for a wakeup, for a free slot after a claim that was
@@ -7,8 +7,8 @@
  * A claim begins at the bookmark, where the last one ended, and so never walks over what was finished before. What
  * becomes visible behind the bookmark is found by the sweep (sweep.h).
  *
- * Events that were lost with their worker more than once are claimed one by one, while the worker holds nothing
- * else. */
+ * Events that were lost with their worker more than once are claimed one by one, while the worker holds nothing else
+ * (turns.h). What an ordered type's claim looks at before its turn is parked by the database, not handed out. */
 #ifndef ISSUING_CLAIM_H
 #define ISSUING_CLAIM_H
 
@@ -17,8 +17,9 @@
 #include "common/config/config.h"
 #include "common/pg/pg_pool.h"
 #include "worker/db_clock.h"
-#include "worker/peer.h"
+#include "worker/route/route.h"
 #include "worker/slots.h"
+#include "worker/turns.h"
 #include "worker/worker_metrics.h"
 
 struct claim;
@@ -29,8 +30,12 @@ struct claim_options {
     struct pg_pool *pool;
     const struct config *config;
     const char *worker_name; /* of the lease */
+    const char *event_type;
+    struct route *route; /* that delivers the type; NULL = CARD_ISSUE */
     struct slots *slots;
-    const struct peers *peers;
+    struct slots_share *share; /* of the type */
+    struct turns *turns;       /* of all types */
+    int64_t first_poll_ms;     /* the claims of several types poll one after the other */
     struct worker_series *series;
     struct db_clock *db_clock; /* notes the database's time of each claim */
     /* The database's clock was set back. From the loop. */

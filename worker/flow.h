@@ -36,6 +36,7 @@
 #include "worker/writer.h"
 
 struct flow;
+struct slots_share;
 struct worker_series;
 
 /* name, word, what it does, the peer that it calls, the call where that is the issuer, what it writes to the database */
@@ -170,6 +171,7 @@ struct flow_env {
 struct flow {
     const struct flow_env *env;
     struct flow *next;   /* slots.c: the next free slot */
+    struct slots_share *share; /* slots.c: of its type */
     struct route *route; /* that delivers the event; NULL = the event is a card request */
 
     /* The event, as claimed. Ages are in ms, at the claim. */

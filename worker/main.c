@@ -57,11 +57,16 @@ static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
     worker_status_line(status, now_us, ret_text, DAEMON_STATUS_SIZE);
 }
 
-/* The database is back, or the api accepted a request. */
-static void on_wakeup(void *context)
+/* The api accepted a request, a service inserted events of a type, or it begins to listen. */
+static void on_wakeup(void *context, const char *payload)
 {
     struct program *program = context;
-    worker_wake(program->worker);
+    worker_wake(program->worker, payload);
+}
+
+static void on_database_ready(void *context)
+{
+    on_wakeup(context, NULL);
 }
 
 static void on_reload(void *context)
@@ -207,7 +212,7 @@ int main(int argc, char **argv)
         .check_more = check_more,
         .open = open_modules,
         .on_started = on_started,
-        .on_database_ready = on_wakeup,
+        .on_database_ready = on_database_ready,
         .on_scrape = on_scrape,
         .on_reload = on_reload,
         .on_stop = on_stop,

@@ -2,18 +2,24 @@
 #include "worker/slots.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #define CLAIM_THRESHOLD_MAX 32
 #define CLAIM_THRESHOLD_PART 8 /* of the slots */
+#define SURE_PART 4            /* of an equal share; and of all slots, what is left free for types without events */
 
-bool slots_init(struct slots *slots, int count, const struct flow_env *env, struct err *err)
+bool slots_init(struct slots *slots, int count, int shares_count, const struct flow_env *env, struct err *err)
 {
     *slots = (struct slots){0};
     slots->flows = calloc((size_t)count, sizeof(*slots->flows));
-    if (!slots->flows)
+    slots->shares = calloc((size_t)shares_count, sizeof(*slots->shares));
+    if (!slots->flows || !slots->shares) {
+        slots_done(slots);
         return err_set(err, ERR_MEMORY, "no memory for %d slots", count);
+    }
     slots->count = count;
+    slots->shares_count = shares_count;
     for (int i = count; i-- > 0;) {
         flow_init(&slots->flows[i], env);
         slots->flows[i].next = slots->free;
@@ -27,15 +33,18 @@ void slots_done(struct slots *slots)
     for (int i = 0; i < slots->count; i++)
         flow_done(&slots->flows[i]);
     free(slots->flows);
+    free(slots->shares);
     *slots = (struct slots){0};
 }
 
-struct flow *slots_take(struct slots *slots)
+struct flow *slots_take(struct slots *slots, struct slots_share *share)
 {
     struct flow *flow = slots->free;
     if (flow) {
         slots->free = flow->next;
         slots->in_flight++;
+        share->in_flight++;
+        flow->share = share;
     }
     return flow;
 }
@@ -45,12 +54,39 @@ void slots_give_back(struct slots *slots, struct flow *flow)
     flow->next = slots->free;
     slots->free = flow;
     slots->in_flight--;
-    assert(slots->in_flight >= 0);
+    flow->share->in_flight--;
+    assert(slots->in_flight >= 0 && flow->share->in_flight >= 0);
 }
 
-/* While the peer recovers, no more events than it is offered calls; while it is away, one for the probe, and only when
+int slots_held(const struct slots_share *share)
+{
+    return share->in_flight + share->granted;
+}
+
+bool slots_are_empty(const struct slots *slots)
+{
+    return slots->in_flight == 0 && slots->granted == 0;
+}
+
+void slots_grant(struct slots *slots, struct slots_share *share, int count)
+{
+    assert(share->granted == 0 && count > 0 && slots->in_flight + slots->granted + count <= slots->count);
+    share->granted = count;
+    share->served = ++slots->grants;
+    slots->granted += count;
+}
+
+void slots_settle(struct slots *slots, struct slots_share *share)
+{
+    slots->granted -= share->granted;
+    share->granted = 0;
+}
+
+/* ---- what targets can take ---- */
+
+/* While the target recovers, no more events than it is offered calls; while it is away, one for the probe, and only when
  * that is due; while it rests or is paused, none, and after a rest one. */
-static int peer_capacity(const struct target *target, int in_flight, int64_t now_ms)
+static int room_of(const struct target *target, int in_flight, int64_t now_ms)
 {
     const struct breaker *breaker = &target->breaker;
     if (target->is_paused || target_rest_ms(target, now_ms) > 0)
@@ -69,23 +105,103 @@ static int peer_capacity(const struct target *target, int in_flight, int64_t now
     return 0;
 }
 
-int slots_capacity(const struct slots *slots, const struct peers *peers, int64_t now_ms)
+int slots_target_room(const struct slots_share *share, int64_t now_ms)
 {
-    int capacity = slots->count - slots->in_flight;
-    int issuer = peer_capacity(&peers->issuer.target, slots->in_flight, now_ms);
-    int core = peer_capacity(&peers->core.target, slots->in_flight, now_ms);
-    if (issuer < capacity)
-        capacity = issuer;
-    if (core < capacity)
-        capacity = core;
-    return capacity > 0 ? capacity : 0;
+    int least = INT_MAX;
+    for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++) {
+        int room = room_of(share->targets[i], slots_held(share), now_ms);
+        if (room < least)
+            least = room;
+    }
+    return least > 0 ? least : 0;
 }
 
-int slots_claim_threshold(const struct slots *slots, const struct peers *peers)
+bool slots_target_is_open(const struct slots_share *share, int64_t now_ms)
 {
-    const struct breaker *issuer = &peers->issuer.target.breaker, *core = &peers->core.target.breaker;
-    if (issuer->limit < issuer->limit_max || core->limit < core->limit_max)
-        return 1; /* recovering: the limit of calls, not the slots, bounds the claim */
-    int threshold = slots->count / CLAIM_THRESHOLD_PART;
-    return threshold > CLAIM_THRESHOLD_MAX ? CLAIM_THRESHOLD_MAX : threshold > 1 ? threshold : 1;
+    for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++)
+        if (room_of(share->targets[i], 0, now_ms) <= 0)
+            return false;
+    return true;
+}
+
+/* ---- what each type may take ---- */
+
+static int at_least(int number, int least)
+{
+    return number > least ? number : least;
+}
+
+static int at_most(int number, int most)
+{
+    return number < most ? number : most;
+}
+
+static int sure_part(const struct slots *slots)
+{
+    return at_least(slots->count / slots->shares_count / SURE_PART, 1);
+}
+
+/* Of the slots, by the types that have events now, this one included. */
+static int equal_share(const struct slots *slots, const struct slots_share *share)
+{
+    int types = 1;
+    for (const struct slots_share *other = slots->shares; other < slots->shares + slots->shares_count; other++)
+        types += other != share && (other->is_hungry || slots_held(other) > 0);
+    return at_least(slots->count / types, 1);
+}
+
+/* Slots that the others need before this type takes more than ... */
+struct needs {
+    int first; /* anything: their sure parts, where they were served longer ago */
+    int sure;  /* its own sure part: all their sure parts */
+    int equal; /* an equal share: the rest of their equal shares */
+};
+
+static struct needs needs_of_others(const struct slots *slots, const struct slots_share *share, int equal,
+                                    int64_t now_ms)
+{
+    struct needs needs = {0};
+    int sure = sure_part(slots), idle = 0;
+    for (const struct slots_share *other = slots->shares; other < slots->shares + slots->shares_count; other++) {
+        int held = slots_held(other);
+        if (other == share || (held >= sure && !other->is_hungry))
+            continue;
+        int room = slots_target_room(other, now_ms);
+        int to_sure = at_most(at_least(sure - held, 0), room);
+        if (!other->is_hungry) {
+            idle += to_sure;
+            continue;
+        }
+        needs.sure += to_sure;
+        needs.equal += at_most(at_least(equal - held, 0), room) - to_sure;
+        if (other->served < share->served)
+            needs.first += to_sure;
+    }
+    needs.sure += at_most(idle, slots->count / SURE_PART);
+    return needs;
+}
+
+int slots_capacity(const struct slots *slots, const struct slots_share *share, int64_t now_ms)
+{
+    int free = slots->count - slots->in_flight - slots->granted;
+    int wanted = at_most(slots_target_room(share, now_ms), free);
+    if (wanted <= 0 || slots->shares_count == 1)
+        return at_least(wanted, 0);
+    int sure = sure_part(slots), equal = at_least(equal_share(slots, share), sure), held = slots_held(share);
+    struct needs needs = needs_of_others(slots, share, equal, now_ms);
+    int capacity = at_least(free - needs.sure - needs.equal, at_most(equal - held, free - needs.sure));
+    capacity = at_least(capacity, at_most(sure - held, free - needs.first));
+    /* How many are due is not known before a claim was filled, and a claim that finds nothing keeps them from others. */
+    if (!share->has_backlog)
+        capacity = at_most(capacity, sure);
+    return at_least(at_most(capacity, wanted), 0);
+}
+
+int slots_claim_threshold(const struct slots *slots, const struct slots_share *share)
+{
+    for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++)
+        if (share->targets[i]->breaker.limit < share->targets[i]->breaker.limit_max)
+            return 1; /* recovering: the limit of calls, not the slots, bounds the claim */
+    int threshold = at_most(slots->count / CLAIM_THRESHOLD_PART, equal_share(slots, share) / 2);
+    return at_least(at_most(threshold, CLAIM_THRESHOLD_MAX), 1);
 }

@@ -21,6 +21,7 @@
 #define WIDTH_MOST_MS (24 * 3600 * 1000)
 #define AGE_MOST_MS (40LL * 24 * 3600 * 1000)
 #define SWEEP_TIMEOUT_MS 10000
+#define TURN_MS 20 /* until it asks again whether the sweeps of other types leave it a statement */
 
 /* A statement that began before the clock was set back may commit old times after the first rebase. So the rebase is
  * repeated until every such statement is over (the roles' statement_timeout). */
@@ -102,22 +103,41 @@ static void wait_for_next(struct sweep *sweep, int64_t now_ms)
     uv_timer_start(&sweep->timer, on_timer, due_ms > now_ms ? (uint64_t)(due_ms - now_ms) : 0, 0);
 }
 
+static struct pg_param type_param(const struct sweep *sweep)
+{
+    return pg_param_text(sweep->options.event_type, strlen(sweep->options.event_type));
+}
+
+static void submit(struct sweep *sweep)
+{
+    sweep->is_in_flight = true;
+    ++*sweep->options.in_flight;
+    pg_pool_submit(sweep->options.pool, &sweep->query);
+}
+
+static void note_answered(struct sweep *sweep)
+{
+    sweep->is_in_flight = false;
+    --*sweep->options.in_flight;
+}
+
 /* What a look found. Returns whether there may be more where it looked. */
 static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
 {
     struct claim *claim = sweep->options.claim;
     int64_t freed = pg_int8(rows, 0, COL_FREED), ended = pg_int8(rows, 0, COL_ENDED);
     if (freed > 0) {
-        log_warning("leases ran out; their events are PENDING again", LOG_NUMBER("events", freed));
+        log_warning("leases ran out; their events are PENDING again", LOG_TEXT("type", sweep->options.event_type),
+                    LOG_NUMBER("events", freed));
         claim_wake(claim);
     }
     if (!pg_is_null(rows, 0, COL_LATE))
         claim_go_back(claim, pg_int8(rows, 0, COL_LATE));
     for (int64_t i = 0; i < ended; i++)
-        worker_series_count_end(sweep->options.series, OUTBOX_EVENT_TYPE, OUTBOX_FAILED, "worker_lost", -1);
+        worker_series_count_end(sweep->options.series, sweep->options.event_type, OUTBOX_FAILED, "worker_lost", -1);
     if (ended > 0)
         log_warning("events that lost their worker again and again are FAILED worker_lost",
-                    LOG_NUMBER("events", ended));
+                    LOG_TEXT("type", sweep->options.event_type), LOG_NUMBER("events", ended));
     return freed == FREED_MAX;
 }
 
@@ -127,7 +147,7 @@ static void on_looked(struct pg_query *query, const struct pg_query_result *resu
     int64_t now_ms = clock_mono_ms(), poll_ms = sweep->options.poll_interval_ms;
     bool is_done = result->kind == PG_DONE;
     int64_t cost_ms = is_done ? pg_int8(result->rows, 0, COL_COST) : 0;
-    sweep->is_in_flight = false;
+    note_answered(sweep);
     bool was_full = is_done && note_look(sweep, result->rows);
     /* Too many entries to look through, or no database: the look did not happen. (PG_NOT_SENT, after waiting for a
      * connection, proves nothing about the width.) */
@@ -148,7 +168,7 @@ static void on_looked(struct pg_query *query, const struct pg_query_result *resu
 static void on_rebased(struct pg_query *query, const struct pg_query_result *result)
 {
     struct sweep *sweep = container_of(query, struct sweep, query);
-    sweep->is_in_flight = false;
+    note_answered(sweep);
     int64_t moved = result->kind == PG_DONE ? pg_int8(result->rows, 0, 0) : 0;
     int64_t now_ms = clock_mono_ms();
     sweep->rebase_pending |= result->kind != PG_DONE || moved == FREED_MAX;
@@ -159,7 +179,8 @@ static void on_rebased(struct pg_query *query, const struct pg_query_result *res
     if (result->kind != PG_DONE)
         sweep->rebase_due_ms = now_ms + sweep->options.poll_interval_ms;
     if (moved > 0) {
-        log_warning("events bore times of a clock that was ahead; their waits begin now", LOG_NUMBER("events", moved));
+        log_warning("events bore times of a clock that was ahead; their waits begin now",
+                    LOG_TEXT("type", sweep->options.event_type), LOG_NUMBER("events", moved));
         claim_go_back(sweep->options.claim, -1);
     }
     wait_for_next(sweep, now_ms);
@@ -168,14 +189,13 @@ static void on_rebased(struct pg_query *query, const struct pg_query_result *res
 static void rebase(struct sweep *sweep)
 {
     sweep->rebase_pending = false;
-    sweep->is_in_flight = true;
     sweep->query.statement = &sql_outbox_rebase;
     sweep->query.params[0] = pg_param_int8(FREED_MAX);
-    sweep->query.params[1] = pg_param_text(OUTBOX_EVENT_TYPE, strlen(OUTBOX_EVENT_TYPE));
+    sweep->query.params[1] = type_param(sweep);
     sweep->query.timeout_ms = SWEEP_TIMEOUT_MS;
     sweep->query.is_slow = true;
     sweep->query.on_result = on_rebased;
-    pg_pool_submit(sweep->options.pool, &sweep->query);
+    submit(sweep);
 }
 
 void sweep_rebase(struct sweep *sweep)
@@ -193,7 +213,6 @@ static void look(struct sweep *sweep, int64_t now_ms)
     int64_t to_ms = sweep->is_young ? 0 : sweep->age_ms;
     bool is_last = !sweep->is_young && sweep->width_ms == SWEEP_UNBOUNDED;
     struct pg_query *query = &sweep->query;
-    sweep->is_in_flight = true;
     sweep->sent_ms = now_ms;
     query->statement = &sql_outbox_sweep;
     query->params[0] = is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? YOUNG_MS : to_ms + sweep->width_ms);
@@ -201,11 +220,11 @@ static void look(struct sweep *sweep, int64_t now_ms)
     query->params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
     query->params[3] = pg_param_int8(FREED_MAX);
     query->params[4] = pg_param_int8(FLOW_LOST_MAX);
-    query->params[5] = pg_param_text(OUTBOX_EVENT_TYPE, strlen(OUTBOX_EVENT_TYPE));
+    query->params[5] = type_param(sweep);
     query->timeout_ms = SWEEP_TIMEOUT_MS;
     query->is_slow = true;
     query->on_result = on_looked;
-    pg_pool_submit(sweep->options.pool, query);
+    submit(sweep);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -214,6 +233,10 @@ static void on_timer(uv_timer_t *timer)
     int64_t now_ms = clock_mono_ms();
     if (sweep->is_in_flight)
         return;
+    if (*sweep->options.in_flight >= SWEEP_MOST) {
+        uv_timer_start(timer, on_timer, TURN_MS, 0);
+        return;
+    }
     if (sweep->rebase_pending && sweep->rebase_due_ms <= now_ms) {
         rebase(sweep);
         return;
@@ -235,7 +258,7 @@ bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, s
     sweep->rebase_pending = true; /* the clock may have been set back while no worker ran */
     begin_pass(sweep, clock_mono_ms());
     uv_timer_init(options->loop, &sweep->timer);
-    uv_timer_start(&sweep->timer, on_timer, 1, 0);
+    uv_timer_start(&sweep->timer, on_timer, (uint64_t)options->first_ms, 0);
     *ret_sweep = sweep;
     return true;
 }

@@ -9,7 +9,7 @@
 #include "common/keyring.h"
 #include "common/pg/sql/statements.h"
 #include "common/pg/wakeup.h"
-#include "worker/claim.h"
+#include "worker/claims.h"
 #include "worker/db_clock.h"
 #include "worker/flow.h"
 #include "worker/heartbeat.h"
@@ -20,7 +20,6 @@
 #include "worker/route/route.h"
 #include "worker/slots.h"
 #include "worker/statistics.h"
-#include "worker/sweep.h"
 #include "worker/worker_metrics.h"
 #include "worker/writer.h"
 
@@ -34,8 +33,7 @@ struct worker {
     struct flow_env flow_env; /* owns the keyring */
     struct slots slots;
     struct writer *writer;
-    struct claim *claim;
-    struct sweep *sweep;
+    struct claims *claims;
     struct housekeeping *housekeeping;
     struct statistics *statistics;
     struct reconcile *reconcile;
@@ -50,7 +48,7 @@ struct worker {
 static void on_capacity_changed(void *context)
 {
     struct worker *worker = context;
-    claim_capacity_changed(worker->claim);
+    claims_capacity_changed(worker->claims);
     if (worker->heartbeat) /* it is opened last, and pauses the targets */
         heartbeat_target_changed(worker->heartbeat);
 }
@@ -59,7 +57,7 @@ static void on_flow_ended(void *context, struct flow *flow)
 {
     struct worker *worker = context;
     slots_give_back(&worker->slots, flow);
-    claim_capacity_changed(worker->claim);
+    claims_event_ended(worker->claims, flow->share);
 }
 
 static void on_create_lost(void *context, const struct uuid *event_id)
@@ -80,30 +78,24 @@ static void on_final(void *context)
     wakeup_send(&worker->final_wakeup);
 }
 
-static void on_clock_set_back(void *context)
-{
-    struct worker *worker = context;
-    sweep_rebase(worker->sweep);
-}
-
 static void on_mark_result(void *context)
 {
     struct worker *worker = context;
     wakeup_send(&worker->final_wakeup);
-    claim_wake(worker->claim); /* an event may be PENDING now */
+    claims_wake(worker->claims, NULL); /* an event may be PENDING now */
 }
 
 static void on_control_obeyed(void *context)
 {
     struct worker *worker = context;
-    claim_wake(worker->claim);
+    claims_wake(worker->claims, NULL);
 }
 
 /* All but the heartbeat, whose last statement waits for the others. */
 static bool is_rest_idle(void *context)
 {
     const struct worker *worker = context;
-    return worker->slots.in_flight == 0 && claim_is_idle(worker->claim) && sweep_is_idle(worker->sweep) &&
+    return worker->slots.in_flight == 0 && claims_are_idle(worker->claims) &&
            housekeeping_is_idle(worker->housekeeping) && statistics_is_idle(worker->statistics) &&
            reconcile_is_idle(worker->reconcile) && issuer_check_is_idle(worker->issuer_check) &&
            wakeup_is_idle(&worker->final_wakeup);
@@ -239,7 +231,8 @@ static bool open_slots(struct worker *worker, struct err *err)
     env->on_ended = on_flow_ended;
     env->on_create_lost = on_create_lost;
     env->context = worker;
-    return slots_init(&worker->slots, (int)options->config->worker.max_in_flight, env, err);
+    return slots_init(&worker->slots, (int)options->config->worker.max_in_flight, claims_types(&worker->routes), env,
+                      err);
 }
 
 static bool open_writer(struct worker *worker, struct err *err)
@@ -255,41 +248,32 @@ static bool open_writer(struct worker *worker, struct err *err)
     return writer_open(&writer, &worker->writer, err);
 }
 
-static bool open_claim(struct worker *worker, struct err *err)
+static bool open_claims(struct worker *worker, struct err *err)
 {
-    struct claim_options claim = {
+    struct claims_options claims = {
         .loop = worker->options.loop,
         .pool = worker->options.pool,
         .config = worker->options.config,
         .worker_name = worker->options.name,
         .slots = &worker->slots,
         .peers = &worker->peers,
+        .routes = &worker->routes,
         .series = &worker->series,
         .db_clock = &worker->db_clock,
-        .on_clock_set_back = on_clock_set_back,
-        .context = worker,
     };
-    return claim_open(&claim, &worker->claim, err);
+    return claims_open(&claims, &worker->claims, err);
 }
 
-/* Precondition: the claims are open. */
-static bool open_sweep_and_housekeeping(struct worker *worker, struct err *err)
+static bool open_housekeeping(struct worker *worker, struct err *err)
 {
     const struct worker_options *options = &worker->options;
-    struct sweep_options sweep = {
-        .loop = options->loop,
-        .pool = options->pool,
-        .claim = worker->claim,
-        .series = &worker->series,
-        .poll_interval_ms = options->config->worker.poll_interval_ms,
-    };
     struct housekeeping_options housekeeping = {
         .loop = options->loop,
         .pool = options->pool,
         .config = options->config,
         .metrics = options->metrics,
     };
-    return sweep_open(&sweep, &worker->sweep, err) && housekeeping_open(&housekeeping, &worker->housekeeping, err);
+    return housekeeping_open(&housekeeping, &worker->housekeeping, err);
 }
 
 static bool open_statistics(struct worker *worker, struct err *err)
@@ -356,9 +340,15 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
     if (!read_profile(worker, err) || !open_peers(worker, err) || !load_all(worker, err))
         return false;
     if (!wakeup_open(&worker->final_wakeup, options->loop, options->pool, &sql_notify_final, err) ||
+<<<<<<< HEAD
         !open_slots(worker, err) || !open_writer(worker, err) || !open_claim(worker, err) ||
         !open_sweep_and_housekeeping(worker, err) || !open_statistics(worker, err) || !open_reconcile(worker, err) ||
         !open_issuer_check(worker, err) || !open_heartbeat(worker, err))
+=======
+        !open_slots(worker, err) || !open_writer(worker, err) || !open_claims(worker, err) ||
+        !open_housekeeping(worker, err) || !open_reconcile(worker, err) || !open_issuer_check(worker, err) ||
+        !open_heartbeat(worker, err))
+>>>>>>> ab327436ee45415d1eb1fdf54cb687df23ac2ba5
         return false;
     *ret_worker = worker;
     return true;
@@ -366,10 +356,11 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
 
 /* ---- run ---- */
 
-void worker_wake(struct worker *worker)
+void worker_wake(struct worker *worker, const char *type)
 {
-    claim_wake(worker->claim);
-    heartbeat_wake(worker->heartbeat);
+    claims_wake(worker->claims, type);
+    if (!type || type[0] == '\0')
+        heartbeat_wake(worker->heartbeat);
 }
 
 int worker_in_flight(const struct worker *worker)
@@ -394,8 +385,7 @@ bool worker_is_idle(const struct worker *worker)
 void worker_drain(struct worker *worker)
 {
     worker->flow_env.is_draining = true;
-    claim_stop(worker->claim);
-    sweep_stop(worker->sweep);
+    claims_stop(worker->claims);
     housekeeping_stop(worker->housekeeping);
     statistics_stop(worker->statistics);
     reconcile_stop(worker->reconcile);
@@ -420,8 +410,7 @@ void worker_close(struct worker *worker, void (*on_closed)(void *context), void 
     peers_close(&worker->peers, closing_part_closed, closing_part(closing));
     routes_close(&worker->routes, closing_part_closed, closing_part(closing));
     writer_close(worker->writer, closing_part_closed, closing_part(closing));
-    claim_close(worker->claim, closing_part_closed, closing_part(closing));
-    sweep_close(worker->sweep, closing_part_closed, closing_part(closing));
+    claims_close(worker->claims, closing_part_closed, closing_part(closing));
     housekeeping_close(worker->housekeeping, closing_part_closed, closing_part(closing));
     statistics_close(worker->statistics, closing_part_closed, closing_part(closing));
     reconcile_close(worker->reconcile, closing_part_closed, closing_part(closing));

@@ -51,8 +51,8 @@ const char *config_check_route_type(const char *type, size_t length);
 must_check bool config_add_route(struct config_loading *loading, const char *type);
 /* Sets an option of a route, which is added where it is not there yet. line: in the file, or 0. */
 must_check bool config_set_route_option(struct config_loading *loading, const char *type,
-                                        const struct config_option *option, const char *text,
-                                        enum config_origin origin, int line);
+                                        const struct config_option *option, const char *text, enum config_origin origin,
+                                        int line);
 /* Takes "route.TYPE.key", the name of a flag, apart. ERR_USAGE. */
 must_check bool config_take_route_flag(struct config_loading *loading, const char *name, const char *value);
 must_check bool config_set_routes_from_flags(struct config_loading *loading);

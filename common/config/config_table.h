@@ -69,7 +69,7 @@ struct config_route_origins {
 struct config_origins {
     char *path; /* of the file that was read; owned */
     enum config_origin of[CONFIG_OPTIONS_MAX];
-    int lines[CONFIG_OPTIONS_MAX]; /* in the file; 0 = not in it */
+    int lines[CONFIG_OPTIONS_MAX];                         /* in the file; 0 = not in it */
     struct config_route_origins routes[CONFIG_ROUTES_MAX]; /* by the index of config->routes */
 };
 

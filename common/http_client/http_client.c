@@ -111,7 +111,7 @@ static void on_close_timer(uv_timer_t *timer);
 
 static bool is_known(const char *method)
 {
-    static const char *const methods[] = {"GET", "POST", "PATCH", "DELETE"};
+    static const char *const methods[] = {"GET", "POST", "PUT", "PATCH", "DELETE"};
     size_t i = 0;
     while (i < ARRAY_SIZE(methods) && strcmp(method, methods[i]) != 0)
         i++;

@@ -26,7 +26,7 @@ struct pg_connection_hooks {
     void (*on_down)(struct pg_connection *connection, const char *reason);
     void (*on_result)(struct pg_connection *connection, struct pg_query *query,
                       const struct pg_query_result *result); /* never PG_NOT_SENT */
-    void (*on_notify)(struct pg_connection *connection);
+    void (*on_notify)(struct pg_connection *connection, const char *payload);
     void (*on_closed)(struct pg_connection *connection);
 };
 

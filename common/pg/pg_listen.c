@@ -1,8 +1,7 @@
 /* See pg_listen.h.
  *
  * Invariants: whenever it starts to listen it gives one hint, because earlier notifications are lost. After
- * pg_listen_close() no callback is called except on_closed. Left out: the payload; a hint only means that the tables
- * should be read. */
+ * pg_listen_close() no callback is called except on_closed. */
 #include "common/pg/pg_listen.h"
 
 #include <assert.h>
@@ -24,16 +23,16 @@ struct pg_listen {
     bool is_wanted;
     bool is_listening; /* the session listens, or will when `query` is done */
     bool is_closing;
-    void (*on_hint)(void *context);
+    void (*on_hint)(void *context, const char *payload);
     void *context;
     void (*on_closed)(void *context);
     void *closed_context;
 };
 
-static void hint(struct pg_listen *listen)
+static void hint(struct pg_listen *listen, const char *payload)
 {
     if (!listen->is_closing)
-        listen->on_hint(listen->context);
+        listen->on_hint(listen->context, payload);
 }
 
 /* Makes the session do what is wanted. One change at a time; its result checks again. */
@@ -76,7 +75,7 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
     case PG_DONE:
         pg_connection_settle(connection);
         if (listen->is_listening)
-            hint(listen);
+            hint(listen, NULL);
         apply_wanted(listen);
         break;
     case PG_REFUSED:
@@ -88,9 +87,9 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
     }
 }
 
-static void on_notify(struct pg_connection *connection)
+static void on_notify(struct pg_connection *connection, const char *payload)
 {
-    hint(container_of(connection, struct pg_listen, connection));
+    hint(container_of(connection, struct pg_listen, connection), payload);
 }
 
 static void free_listen(struct pg_listen *listen)
@@ -123,8 +122,9 @@ static bool is_identifier(const char *text)
     return length > 0 && length <= CHANNEL_MAX && text[length] == '\0' && !(text[0] >= '0' && text[0] <= '9');
 }
 
-bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel, void (*on_hint)(void *context),
-                    void *context, struct pg_listen **ret_listen, struct err *err)
+bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel,
+                    void (*on_hint)(void *context, const char *payload), void *context, struct pg_listen **ret_listen,
+                    struct err *err)
 {
     if (!pg_conninfo_check(conninfo, err))
         return false;

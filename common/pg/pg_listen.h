@@ -10,11 +10,11 @@
 
 struct pg_listen;
 
-/* channel: a lower-case identifier. on_hint is called from the loop for each notification, and once whenever it starts
- * to listen. It may close the listener. */
+/* channel: a lower-case identifier. on_hint is called from the loop for each notification, with its payload ("" = none),
+ * and once whenever it starts to listen, with NULL. It may close the listener. */
 must_check bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel,
-                               void (*on_hint)(void *context), void *context, struct pg_listen **ret_listen,
-                               struct err *err);
+                               void (*on_hint)(void *context, const char *payload), void *context,
+                               struct pg_listen **ret_listen, struct err *err);
 /* Whether to listen; at first it does. For each NOTIFY, on whatever channel, the server wakes every session of the
  * database that listens to anything, so a session that does not need hints should not listen. */
 void pg_listen_want(struct pg_listen *listen, bool is_wanted);

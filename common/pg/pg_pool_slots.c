@@ -239,8 +239,9 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
 }
 
 /* Behind a pooler that mixes clients up, notifications may arrive; the pool does not use them. */
-static void on_notify(struct pg_connection *connection)
+static void on_notify(struct pg_connection *connection, const char *payload)
 {
+    (void)payload;
     (void)connection;
 }
 

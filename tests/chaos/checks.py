@@ -11,11 +11,16 @@ import time
 import client
 import harness
 import invariants
+import services
 
 # Questions that a campaign may lead to. Every other reason of FAILED is a failure of the campaign: issuer_duplicate
 # (two cards), payload_invalid (clients send none such).
 QUESTIONS = re.compile(r"worker_lost|outcome_unknown|attempts_exhausted|issuer_key_expired|cancel_failed|"
-                       r"reveal_refused|(issuer|core)_http_\d+")
+                       r"reveal_refused|(issuer|core)_http_\d+|route_(http_\d+|key_expired|refused)|" +
+                       "|".join(services.REFUSALS))
+# Of an ordered route, what waits behind a question waits for an operator.
+OPEN = "status IN ('PENDING', 'PROCESSING')"
+OPEN_AND_FREE = OPEN + " AND held_behind IS NULL"
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STORIES = 4  # on standard output; all are in stories.txt
 ROUNDS = 5
@@ -92,11 +97,11 @@ def check_repeats(checks, world, answers, accepted, seed):
 # ---- settling --------------------------------------------------------------------------------------------------------
 
 
-def settle(checks, world, when):
+def settle(checks, world, when, which=OPEN_AND_FREE):
     """No fault is left: what is open ends, what is late arrives, what is marked is looked up."""
     begun, wrong = time.monotonic(), []
     for condition, what in (
-            ("SELECT count(*) FROM outbox_events WHERE status IN ('PENDING', 'PROCESSING')", "every event is final"),
+            ("SELECT count(*) FROM outbox_events WHERE " + which, "every event is final"),
             ("SELECT count(*) FROM issuing.peer_checks WHERE finished_at IS NULL", "no mark is unfinished")):
         try:
             world.sandbox.wait_late(SETTLE_SECONDS)
@@ -106,18 +111,18 @@ def settle(checks, world, when):
     wrong += ["event %s is %s, due %s, now is %s: %s" % (row["id"], row["status"],
                                                          row["next_attempt_at"] or row["lease_until"],
                                                          row["now"], row["last_error"])
-              for row in world.rows("SELECT *, clock_timestamp() AS now FROM outbox_events WHERE status IN"
-                                    " ('PENDING', 'PROCESSING')")]
+              for row in world.rows("SELECT *, clock_timestamp() AS now FROM outbox_events WHERE " + which)]
     wrong += ["mark of event %s: %s, due %s" % (row["event_id"], row["detail"], row["due_at"])
               for row in world.rows("SELECT * FROM issuing.peer_checks WHERE finished_at IS NULL")]
     checks.one("%s: nothing is stuck (settled in %.1f s)" % (when, time.monotonic() - begun), wrong)
 
 
-def ends(world):
+def ends(world, event_type=None):
     return collections.Counter({"%s %s" % (row["status"], row["reason_code"]) if row["reason_code"]
                                 else row["status"]: row["n"]
                                 for row in world.rows("SELECT status, reason_code, count(*) AS n FROM outbox_events"
-                                                      " GROUP BY 1, 2")})
+                                                      " WHERE event_type = coalesce(%s, event_type) GROUP BY 1, 2" %
+                                                      ("'%s'" % event_type if event_type else "NULL"))})
 
 
 def check_ends(checks, world, when):
@@ -172,7 +177,8 @@ class Operators:
         return lines(done)
 
     def failed(self):
-        rows = self.world.rows("SELECT id, reason_code FROM outbox_events WHERE status = 'FAILED' ORDER BY id")
+        rows = self.world.rows("SELECT id, reason_code, event_type FROM outbox_events WHERE status = 'FAILED'"
+                               " ORDER BY id")
         self.random.shuffle(rows)
         return rows
 
@@ -184,26 +190,31 @@ class Operators:
         # Refused requests have no card, neither here nor at the issuer.
         if self.world.sql("SELECT count(*) < 800 FROM outbox_events WHERE status = 'REJECTED'") == "t":
             self.wrong += ["event %s: reconcile of what is REJECTED: %s" % (row["id"], row["result"])
-                           for row in self.verb("reconcile", "--all", "--status", "REJECTED", "--timeout",
-                                                "5m") if row["result"] != "ok"]
+                           for row in self.verb("reconcile", "--all", "--type", "CARD_ISSUE", "--status", "REJECTED",
+                                                "--timeout", "5m") if row["result"] != "ok"]
 
     def turn(self, turn):
         """Looks up at the issuer, which completes the requests that have a card there. The rest is tried again,
         replaced or given up."""
-        for row in self.verb("reconcile", "--all", "--status", "FAILED", "--timeout", "3m"):
-            if row["result"] not in ("found", "not_found", "cancelled_at_issuer", "open", "ok"):
-                self.wrong.append("event %s: reconcile of what is FAILED: %s %s" %
-                                  (row["id"], row["result"], row.get("why")))
+        failed = {row["event_type"] for row in self.failed()}
+        for event_type in [each for each in ("CARD_ISSUE", services.CHARGE) if each in failed]:
+            for row in self.verb("reconcile", "--all", "--type", event_type, "--status", "FAILED", "--timeout", "3m"):
+                if row["result"] not in ("found", "not_found", "cancelled_at_issuer", "open", "ok", "executed",
+                                         "not_executed"):
+                    self.wrong.append("event %s: reconcile of what is FAILED: %s %s" %
+                                      (row["id"], row["result"], row.get("why")))
         if not self.wait_for_ends():
             return False
         groups = {"replay": [], "resolve": [], "reissue": []}
         for row in self.failed():
             verb = self.random.choice(("replay", "replay", "resolve", "reissue"))
-            if row["reason_code"] == "issuer_key_expired" and verb == "replay":  # a replay would only look it up again
-                verb = "resolve"
-            if verb == "reissue" and len(groups["reissue"]) >= 8:
+            if verb == "reissue" and (len(groups["reissue"]) >= 8 or row["event_type"] != "CARD_ISSUE"):
                 verb = "replay"
-            groups["replay" if turn == 1 else verb].append(row["id"])
+            if turn == 1:
+                verb = "replay"
+            if row["reason_code"] in ("issuer_key_expired", "route_key_expired") and verb == "replay":
+                verb = "resolve"  # a replay would only look it up again, or not even that
+            groups[verb].append(row["id"])
         for at in range(0, len(groups["replay"]), 100):
             self.verb("replay", *groups["replay"][at:at + 100], "--reason", "the peers are well again")
         for at in range(0, len(groups["resolve"]), 100):
@@ -216,8 +227,8 @@ class Operators:
     def wait_for_ends(self):
         """False: something does not end and is reported; nothing more is started."""
         try:
-            harness.wait_until(lambda: self.world.sql("SELECT (SELECT count(*) FROM outbox_events WHERE status IN"
-                                                      " ('PENDING', 'PROCESSING')) +"
+            harness.wait_until(lambda: self.world.sql("SELECT (SELECT count(*) FROM outbox_events WHERE " +
+                                                      OPEN_AND_FREE + ") +"
                                                       " (SELECT count(*) FROM issuing.peer_checks WHERE finished_at"
                                                       " IS NULL)") == "0",
                                "what operators began is done", SETTLE_SECONDS, 0.1)
@@ -231,7 +242,7 @@ def check_operators(checks, world, history, seed):
     operators = Operators(world, history, seed)
     operators.answer_all()
     checks.one("operators answer every question with replay, reconcile, reissue and resolve", operators.wrong)
-    settle(checks, world, "after the operators")
+    settle(checks, world, "after the operators", OPEN)
     check_ends(checks, world, "after the operators")
     chains = world.rows("SELECT old_id, o.status AS old_status, o.reason_code, n.status FROM issuing.event_reissues r"
                         " LEFT JOIN outbox_events o ON o.id = r.old_id LEFT JOIN outbox_events n ON n.id = r.new_id")

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""run.py [SECONDS] [--seed N] [--issuer NAME]: the long campaign. Load from clients that repeat themselves, while
-programs are killed with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers and apis are set by
-hours, the database is restarted or crashed, its synchronous standby goes away, its sessions are ended, and issuer and
-core-api misbehave, also late.
+"""run.py [SECONDS] [--seed N] [--issuer NAME] [--routes]: the long campaign. Load from clients that repeat themselves,
+while programs are killed with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers and apis are
+set by hours, the database is restarted or crashed, its synchronous standby goes away, its sessions are ended, and issuer
+and core-api misbehave, also late.
 
 The choices follow the seed: same seed, same phases, each with the same faults and the same incident (how long a machine
 takes for them is the machine's). They are printed as they happen, and are in history.jsonl with every answer to
@@ -14,9 +14,13 @@ one card, one refusal or one question; every answer to a key is the same; nothin
 complaint about an event is followed by its story.
 
 Two parts: "drops" (the issuer makes the card and drops the connection on three of ten calls, while the worker is killed
-every second) and "everything". The issuer is the one that --issuer names, or one that the seed chooses. --short is for
-./dev test: each incident once with the issuer of the project's own, in an order that the seed chooses, and some phases
-with each of the others.
+every second) and "everything". With --routes another service inserts charges, which can be looked up, and notes, whose
+order matters, and the ends of card requests are told to it; the receiver misbehaves, too, and its ledger is compared
+with the tables: each charge once, notes in order, no type starved (services.py).
+
+The issuer is the one that --issuer names, or one that the seed chooses. --short is for ./dev test: each incident once
+with the issuer of the project's own, in an order that the seed chooses, some phases with each of the others, and some
+with routes.
 
 The last line is "chaos: N passed, N failed", counting checks. The files stay in <build>/run/chaos-<pid>
 until the next run.
@@ -36,6 +40,7 @@ import checks as ends  # noqa: E402
 import harness  # noqa: E402
 import invariants  # noqa: E402
 import load  # noqa: E402
+import services  # noqa: E402
 import troubles  # noqa: E402
 
 CLIENTS = 8
@@ -54,13 +59,15 @@ SETTINGS = {
 class Campaign:
     """One world, from its start to the last check."""
 
-    def __init__(self, suite, seed, checks, name, workers, pace, issuer="generic"):
+    def __init__(self, suite, seed, checks, name, workers, pace, issuer="generic", has_routes=False):
         self.suite, self.seed, self.checks, self.name = suite, seed, checks, name
         self.world = suite.world({**SETTINGS, "issuer": issuer}, label="%s_%s" % (name, issuer.replace("-", "_")))
         self.world.tokens = load.Tokens(self.world.secret)
         self.history = load.History(self.world.dir / "history.jsonl")
         self.clocks = {"database": self.world.own_database()}
         self.world.start_sandbox()
+        if has_routes:
+            self.world.settings.update(services.settings(self.world.sandbox.route))
         for number in range(2):
             self.world.start_api(wait_ready=False, clock=self.world.clock("api-%d" % (number + 1)))
         for number in range(workers):
@@ -69,7 +76,13 @@ class Campaign:
             daemon.wait_ready()
         self.recorder = load.Recorder(self.world.sandbox)
         self.clients = [load.Client(number, seed, self.world, self.history, pace) for number in range(CLIENTS)]
-        self.troubles = troubles.Troubles(seed, self.world, self.history, self.clients, self.clocks, load.USERS)
+        self.service = services.Service(seed, self.world, self.history, 2 * pace, load.USERS) if has_routes else None
+        if has_routes:
+            self.clients.append(self.service)
+            harness.wait_until(lambda: self.world.sql("SELECT count(*) FROM issuing.routes") ==
+                               str(len(services.TYPES)), "the workers have told of their routes")
+        self.troubles = troubles.Troubles(seed, self.world, self.history, self.clients, self.clocks, load.USERS,
+                                          has_routes)
 
     def daemons(self):
         return [*self.world.apis(), *self.world.workers()]
@@ -90,14 +103,17 @@ class Campaign:
             each.may_send.set()
         for each in self.clients:
             each.join(60)
+        ended = services.ended_by_type(self.world) if self.service else None
         self.calm()
+        if self.service:
+            services.check_no_type_starved(self.checks, ended)
         self.check(wrong + self.troubles.wrong)
 
     def calm(self):
         """Trouble is over: everything runs. The clocks stay as wrong as they are."""
         self.history.trouble("trouble is over")
         self.world.sandbox.clear()
-        for target in ("issuer", "core"):
+        for target in ("issuer", "core", "route"):
             self.world.sandbox.down(target, False)
         self.troubles.standby(None)
         for daemon in self.daemons():
@@ -115,10 +131,12 @@ class Campaign:
             answers = ends.check_history(checks, world, self.history)
             ends.check_ends(checks, world, "after the trouble")
             ends.check_operators(checks, world, self.history, self.seed)
+            if self.service:
+                services.check(checks, world, self.service, "after the operators")
             ends.check_repeats(checks, world, answers, [each for client in self.clients for each in client.accepted],
                                self.seed)
             if self.name == "drops":
-                completed, summary = ends.ends(world)["COMPLETED"], world.sandbox.summary()
+                completed, summary = ends.ends(world, "CARD_ISSUE")["COMPLETED"], world.sandbox.summary()
                 checks.one("%d completed, %d cards, %d links" % (completed, summary["cards"], summary["links"]),
                            [] if completed == summary["cards"] == summary["links"] else ["they differ"])
             checks.one("no card number in metrics or database", invariants.check_metrics_and_dump(world))
@@ -183,6 +201,7 @@ def main():
     parser.add_argument("--phase", type=int, default=None, help="only this phase of the seed, again and again")
     parser.add_argument("--issuer", choices=(*harness.EVERY, "random"), default="random",
                         help="random (the default): the seed chooses")
+    parser.add_argument("--routes", action="store_true", help="three other event types beside the cards")
     parser.add_argument("--short", action="store_true", help="each incident once (some 40 s), then each issuer")
     options = parser.parse_args()
     seed = options.seed
@@ -201,12 +220,13 @@ def main():
                     Campaign(suite, seed, checks, "tour", 3, 0.15, name).run(40, tour)
                 else:
                     Campaign(suite, seed, checks, "phases", 2, 0.15, name).run(SHORT_SECONDS, everything(None))
+            Campaign(suite, seed, checks, "routes", 3, 0.15, has_routes=True).run(4 * SHORT_SECONDS, everything(None))
         else:
             drops = 0 if options.phase is not None else max(1, min(60, options.seconds // 6))
             if drops:
-                Campaign(suite, seed, checks, "drops", 1, 0.1, issuer).run(drops, drops_and_kills)
-            Campaign(suite, seed, checks, "everything", 3, 0.15, issuer).run(max(1, options.seconds - drops),
-                                                                             everything(options.phase))
+                Campaign(suite, seed, checks, "drops", 1, 0.1, issuer, options.routes).run(drops, drops_and_kills)
+            Campaign(suite, seed, checks, "everything", 3, 0.15, issuer, options.routes).run(
+                max(1, options.seconds - drops), everything(options.phase))
     print("chaos: %d passed, %d failed" % (checks.passed, checks.failed))
     return 1 if checks.failed else 0
 

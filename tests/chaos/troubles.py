@@ -12,6 +12,7 @@ import time
 
 import client
 import harness
+import services
 
 HOUR = 3600
 FAR = 6 * HOUR  # no clock is further off than that
@@ -79,7 +80,8 @@ def summary(rules):
 class Troubles:
     """One world's. Each incident takes all its choices from `chance` before it looks at anything."""
 
-    def __init__(self, seed, world, history, clients, clocks, users):
+    def __init__(self, seed, world, history, clients, clocks, users, has_routes=False):
+        self.has_routes = has_routes
         self.seed, self.world, self.history, self.clients = seed, world, history, clients
         self.clocks, self.users = clocks, users
         self.phase, self.rules, self.wrong = 0, [], []
@@ -96,6 +98,8 @@ class Troubles:
         faults = chance.choice(("new", "new", "new", "none", "unchanged"))
         rules = rules_of(chance, self.users, self.world.issuer)
         drawn = chance.choices([kind for kind, _ in self.kinds], [weight for _, weight in self.kinds])[0]
+        if self.has_routes:  # with choices of their own, so that the others stay what they are without routes
+            rules += services.rules_of(random.Random("%s-routes-%d" % (self.seed, number)))
         if faults != "unchanged":
             self.set_rules(rules if faults == "new" else [])
         self.history.trouble("phase", number=number, faults=summary(self.rules))
@@ -224,7 +228,8 @@ class Troubles:
         time.sleep(3)
 
     def peer_away(self, chance):
-        self.away(chance.choice(("issuer", "issuer", "core")), chance.uniform(0.3, 3))
+        target, seconds = chance.choice(("issuer", "issuer", "core")), chance.uniform(0.3, 3)
+        self.away("route" if self.has_routes and self.phase % 2 else target, seconds)
 
     def away(self, target, seconds):
         self.say("down", target=target, seconds=seconds)

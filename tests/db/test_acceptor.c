@@ -60,8 +60,9 @@ static void expect(int index, enum acceptance_verdict verdict)
     ck_assert_int_eq(requests[index].verdict, verdict);
 }
 
-static void on_hint(void *context)
+static void on_hint(void *context, const char *payload)
 {
+    (void)payload;
     (void)context;
     hints++;
 }

@@ -11,10 +11,12 @@
 static struct pg_sync *db;
 static struct pg_listen *listener;
 static int hints;
+static char last_payload[64];
 static bool closed;
 
-static void on_hint(void *context)
+static void on_hint(void *context, const char *payload)
 {
+    snprintf(last_payload, sizeof(last_payload), "%s", payload ? payload : "(starts to listen)");
     ck_assert_ptr_eq(context, &hints);
     hints++;
 }
@@ -158,9 +160,9 @@ START_TEST(a_change_on_its_way_does_not_delay_the_end)
 }
 END_TEST
 
-static void on_hint_stop(void *context)
+static void on_hint_stop(void *context, const char *payload)
 {
-    on_hint(context);
+    on_hint(context, payload);
     pg_listen_want(listener, false);
 }
 
@@ -196,9 +198,9 @@ START_TEST(a_hint_follows_each_connect_and_each_notification)
 }
 END_TEST
 
-static void on_hint_close(void *context)
+static void on_hint_close(void *context, const char *payload)
 {
-    on_hint(context);
+    on_hint(context, payload);
     pg_listen_close(listener, on_closed, &closed);
     listener = NULL;
 }
@@ -229,6 +231,21 @@ START_TEST(a_channel_has_a_plain_name)
 }
 END_TEST
 
+START_TEST(a_hint_brings_its_payload_and_none_when_it_starts_to_listen)
+{
+    open_listener();
+    run_until(hints >= 1);
+    ck_assert_str_eq(last_payload, "(starts to listen)");
+    database_run(db, "NOTIFY test_pg_listen");
+    run_until(hints >= 2);
+    ck_assert_str_eq(last_payload, "");
+    database_run(db, "NOTIFY test_pg_listen, 'PAYMENT_CHARGE'");
+    run_until(hints >= 3);
+    ck_assert_str_eq(last_payload, "PAYMENT_CHARGE");
+    close_listener();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pg_listen");
@@ -245,6 +262,7 @@ int main(void)
     tcase_add_test(tcase, a_hint_follows_each_connect_and_each_notification);
     tcase_add_test(tcase, a_listener_may_be_closed_from_a_hint);
     tcase_add_test(tcase, a_channel_has_a_plain_name);
+    tcase_add_test(tcase, a_hint_brings_its_payload_and_none_when_it_starts_to_listen);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -61,8 +61,9 @@ static void close_pool(void)
     pool = NULL;
 }
 
-static void on_hint(void *context)
+static void on_hint(void *context, const char *payload)
 {
+    (void)payload;
     (void)context;
     hints++;
 }

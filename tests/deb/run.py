@@ -111,7 +111,8 @@ def the_packages_have_what_a_host_needs_where_the_fhs_says():
               for path in (TOP / "systemd").glob(pattern)}
     wanted |= {"usr/share/issuing/" + path.name for path in (TOP / "monitoring").glob("issuing-*")}
     wanted |= {"usr/share/doc/issuing/docs/" + path.name for path in (TOP / "docs").glob("*.md")}
-    wanted |= {"usr/share/doc/issuing/examples/" + path.name for path in (TOP / "examples").iterdir()}
+    wanted |= {"usr/share/doc/issuing/" + str(path.relative_to(TOP)) for path in (TOP / "examples").rglob("*")
+               if path.is_file()}
     wanted |= {"usr/share/doc/issuing/" + name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "copyright",
                                                             "changelog.gz", "examples/issuing.conf")}
     wanted |= {"etc/issuing/issuing.conf", "usr/lib/sysusers.d/issuing.conf", "usr/lib/tmpfiles.d/issuing.conf",

@@ -20,7 +20,8 @@ from reconciling import failed
 
 LIMIT_S = 30  # for what hangs
 # Ports of ./dev up, as the pages show them.
-PORTS = {"api": 8080, "api admin": 8081, "worker admin": 8091, "issuer": 8070, "core": 8071, "control": 8072}
+PORTS = {"api": 8080, "api admin": 8081, "worker admin": 8091, "issuer": 8070, "core": 8071, "control": 8072,
+         "route": 8073}
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 MASKS = [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
@@ -116,7 +117,7 @@ class Reader:
         self.world, self.ids, self.assignments = world, {}, []
         api, worker, sandbox = world.apis()[0], world.workers()[0], world.sandbox
         ports = {"api": api.port, "api admin": api.admin, "worker admin": worker.admin,
-                 "issuer": sandbox.issuer, "core": sandbox.core, "control": sandbox.control}
+                 "issuer": sandbox.issuer, "core": sandbox.core, "control": sandbox.control, "route": sandbox.route}
         self.ports = [("127.0.0.1:%d" % PORTS[name], "127.0.0.1:%d" % port) for name, port in ports.items()]
         self.folder = world.dir / "clone"
         up = self.folder / "build" / "run" / "up"

@@ -63,7 +63,7 @@ def _check_event(event, cards, issued, links, complain, allowed):
     elif status == "FAILED":
         if not event["reason_code"] or not event["completed_at"]:
             complain("FAILED without a reason or an end")
-    elif event["event_type"] == "CARD_ISSUE":
+    else:
         if status == "PENDING" and not event["next_attempt_at"]:
             complain("PENDING and not scheduled")
         if status == "PROCESSING" and not event["lease_until"]:
@@ -88,6 +88,10 @@ def check_ledgers(world):
             target[row[key]].append(row)
     if world.sandbox and world.sandbox.alive():
         for event in events:
+            if event["event_type"] != "CARD_ISSUE":
+                if by_request[event["id"]] or by_reference[event["id"]] or by_link[event["id"]]:
+                    complaints.append("event %s of type %s has a card" % (event["id"], event["event_type"]))
+                continue
             _check_event(event, by_request[event["id"]], by_reference[event["id"]], by_link[event["id"]],
                          lambda text, event=event: complaints.append("event %s of %s (%s): %s" % (event["id"],
                                                                                                   event["user_id"],
@@ -100,6 +104,8 @@ def check_ledgers(world):
                            for reference in by_reference if reference not in known | world.foreign]
             complaints += ["core-api has a link for %s, which was never accepted" % request for request in by_link
                            if request not in known]
+    for receiver in world.receivers:
+        complaints += receiver.complaints(world)
     if ledger["leaks"]:
         complaints.append("core-api was sent %d card numbers" % ledger["leaks"])
     linked = collections.Counter(link["card_id"] for link in ledger["links"])

@@ -10,6 +10,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import urllib.parse
 
 import client
 from assertions import Failed, STUCK_AFTER_S, wait_until
@@ -212,11 +213,14 @@ class Daemon(Program):
         return sum(value for name, value in self.metrics().items() if name == prefix or name.startswith(prefix + "{"))
 
 
+TARGETS = {"core": ("check", "link", "unlink"), "route": ("charge", "charge_lookup", "hook")}
+
+
 class Sandbox(Program):
     is_peer = True
 
-    def __init__(self, name, argv, log, issuer, core, control):
-        self.issuer, self.core, self.control = issuer, core, control
+    def __init__(self, name, argv, log, issuer, core, control, route):
+        self.issuer, self.core, self.control, self.route = issuer, core, control, route
         super().__init__(name, argv, log)
 
     def control_call(self, method, path, body=None):
@@ -231,10 +235,11 @@ class Sandbox(Program):
         return self
 
     def fault(self, call, fault, **members):
-        """call: create, lookup, cancel (issuer), check, link, unlink (core); or "issuer" or "core" for any call of
-        it."""
-        rule = {"target": "core" if call in ("check", "link", "unlink", "core") else "issuer", "fault": fault}
-        if call not in ("issuer", "core"):
+        """call: create, lookup, cancel (issuer), check, link, unlink (core), charge, charge_lookup, hook (route); or
+        "issuer", "core" or "route" for any call of it."""
+        target = next((name for name, calls in TARGETS.items() if call == name or call in calls), "issuer")
+        rule = {"target": target, "fault": fault}
+        if call != target:
             rule["call"] = call
         rule.update(members)
         self.control_call("POST", "/faults", rule)
@@ -264,6 +269,18 @@ class Sandbox(Program):
         return [row for row in found
                 if (call is None or row["call"] == call) and (user is None or row["user"] == user) and
                 (reference is None or row["reference"] == reference)]
+
+    def charges(self, **query):
+        """Of the payment stand-in: keys, executions, executed_twice, calls, and a row for each key under "charges"."""
+        return self._report("/charges", query)
+
+    def hooks(self, **query):
+        """Deliveries of webhooks, a row for each hook and id, in the order of first arrivals."""
+        return self._report("/hooks", query)["hooks"]
+
+    def _report(self, path, query):
+        text = urllib.parse.urlencode(query)
+        return self.control_call("GET", path + ("?" + text if text else ""))
 
     def late_outstanding(self):
         """How many calls wait for their late execution (faults drop_then_execute and the like)."""

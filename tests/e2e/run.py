@@ -27,7 +27,7 @@ import invariants  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "processes", "profiles",
-            "suite", "terminator",
+            "receiver", "suite", "terminator",
             "world")
 PR_SET_PDEATHSIG = 1
 TAIL = 25  # lines of each log that a failure shows

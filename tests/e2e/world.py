@@ -53,6 +53,7 @@ class World:
         self.secret = suite.secret
         self.tokens = {}
         self.sandbox = None
+        self.receivers = []  # of receiver.py
         self.base = None  # the conninfo of a cluster of its own
         self.checks_end = True
 
@@ -200,8 +201,8 @@ class World:
     def _log(self, name):
         return self.dir / (name + ".log")
 
-    def start_sandbox(self, *options, issuer=None, core=None):
-        ports = [issuer or free_port(), core or free_port(), free_port()]
+    def start_sandbox(self, *options, issuer=None, core=None, route=None):
+        ports = [issuer or free_port(), core or free_port(), free_port(), route or free_port()]
         self.reserve_peers(*ports[:2])
         if self.issuer.profile != "generic":
             options = ("--issuer=" + self.issuer.profile,
@@ -209,7 +210,8 @@ class World:
         self.sandbox = Sandbox("sandbox", [BUILD / "issuing-sandbox", "--seed", "7", "--issuer-listen",
                                            "127.0.0.1:%d" % ports[0],
                                            "--core-listen", "127.0.0.1:%d" % ports[1], "--control-listen",
-                                           "127.0.0.1:%d" % ports[2], *options],
+                                           "127.0.0.1:%d" % ports[2], "--route-listen",
+                                           "127.0.0.1:%d" % ports[3], *options],
                                self._log("sandbox"), *ports)
         self.programs.append(self.sandbox)
         return self.sandbox.wait_ready()
@@ -239,7 +241,10 @@ class World:
     def start_worker(self, wait_ready=True, clock=None, **own):
         name = "worker-%d" % (1 + sum(program.name.startswith("worker") for program in self.programs))
         admin = free_port()
-        own = {"worker__admin_listen": "127.0.0.1:%d" % admin, **own}
+        # Without a sandbox nobody is there; a worker of routes alone does not mind.
+        nobody = {peer + "__url": "http://127.0.0.1:9" for peer in ("issuer", "core")
+                  if peer + ".url" not in self.settings}
+        own = {"worker__admin_listen": "127.0.0.1:%d" % admin, **nobody, **own}
         return self._start(Daemon(name, [BUILD / "issuing-worker", *self.flags("issuing_worker", own)], self._log(name),
                                   admin, clock=clock), wait_ready)
 

@@ -60,6 +60,7 @@ CONF
         section=${option_name%%.*}
         printf '%s = %s\n' "${option_name#*.}" "${option#*=}" >>"$run/issuing.conf"
     done
+    [ -z "$example" ] || sed "s/127\.0\.0\.1:8073/127.0.0.1:$route_port/" "$top/examples/$example/issuing.conf" >>"$run/issuing.conf"
 }
 
 ctl() { "$build/issuing-ctl" --config="$run/issuing.conf" "$@"; }
@@ -72,17 +73,18 @@ sandbox() { fetch "http://127.0.0.1:$control_port$1" ${2:+-d "$2"}; }
 # start_stack PORTS SECTION.KEY=VALUE...
 start_stack() {
     # shellcheck disable=SC2086 # a list
-    ports=$(free_ports 6 $1) || die "no free ports"
+    ports=$(free_ports 7 $1) || die "no free ports"
     shift
     # shellcheck disable=SC2086
-    read -r api_port api_admin_port worker_admin_port issuer_port core_port control_port <<PORTS
+    read -r api_port api_admin_port worker_admin_port issuer_port core_port control_port route_port <<PORTS
 $ports
 PORTS
     conninfo=$("$top/tests/support/cluster" start "$run/pg") || die "PostgreSQL did not start"
     write_configuration "$@"
     ctl "--database.url=$conninfo user=postgres" migrate >"$run/migrate.log" 2>&1 || failed_start "migrate failed" "$run/migrate.log"
     ctl keys generate "$run/card.keys" >"$run/keys.log" 2>&1 || failed_start "no key for the card numbers" "$run/keys.log"
-    set -- --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" --control-listen "127.0.0.1:$control_port"
+    set -- --issuer-listen "127.0.0.1:$issuer_port" --core-listen "127.0.0.1:$core_port" \
+        --control-listen "127.0.0.1:$control_port" --route-listen "127.0.0.1:$route_port"
     [ "$issuer" = generic ] || set -- "$@" "--issuer=$issuer" --credential-file "$run/issuer.credential"
     start_daemon sandbox "$build/issuing-sandbox" "$@"
     start_daemon worker "$build/issuing-worker" --config="$run/issuing.conf" "--database.url=$conninfo user=issuing_worker"
@@ -92,13 +94,36 @@ PORTS
     await 10 fetch "http://127.0.0.1:$api_admin_port/readyz" || failed_start "the api did not get ready" "$run/api.log"
 }
 
+# start_example: the service in examples/$example, with its tables.
+start_example() {
+    python3 -c 'import psycopg2' 2>/dev/null || die "the example needs the package python3-psycopg2"
+    psql -Xq -v ON_ERROR_STOP=1 -d "$conninfo user=postgres" -f "$top/examples/orders/orders.sql" \
+        >"$run/orders.sql.log" 2>&1 || failed_start "the tables of the example were not made" "$run/orders.sql.log"
+    orders_port=$(free_ports 1 8074) || die "no free ports"
+    start_daemon orders python3 -B "$top/examples/orders/orders.py" --listen "127.0.0.1:$orders_port" \
+        --database "$conninfo user=orders"
+    await 10 curl -s --noproxy '*' -o /dev/null "http://127.0.0.1:$orders_port/" || failed_start "the example did not start" "$run/orders.log"
+}
+
 token() { # USER [TIME]
     "$build/issuing-sandbox" token --user "$1" --secret-file "$run/secret" --expires "${2:-1h}"
 }
 
+show_example() {
+    cat <<EXAMPLE
+The example $example, an order service beside issuing (examples/orders/README.md), log $folder/orders.log:
+
+  curl -i http://127.0.0.1:$orders_port/orders -d '{"number": "A-1", "customer": "alice", "amount": 1999, "currency": "EUR"}'
+  curl http://127.0.0.1:$orders_port/orders/A-1
+  curl http://127.0.0.1:$control_port/charges
+
+EXAMPLE
+}
+
 up() {
     trap 'exit 0' INT TERM
-    start_stack '8080 8081 8091 8070 8071 8072'
+    start_stack '8080 8081 8091 8070 8071 8072 8073'
+    [ -z "$example" ] || start_example
     folder=${run#"$top/"}
     cat <<UP
 
@@ -106,7 +131,7 @@ issuing is up, with the issuer $issuer; Ctrl-C stops all of it.
 
   api          http://127.0.0.1:$api_port/v1/card-requests   (what it can: http://127.0.0.1:$api_port/openapi.json)
   admin        http://127.0.0.1:$api_admin_port/metrics   http://127.0.0.1:$worker_admin_port/metrics   (also /livez, /readyz)
-  sandbox      http://127.0.0.1:$control_port/   (faults on demand; issuer on $issuer_port, core-api on $core_port)
+  sandbox      http://127.0.0.1:$control_port/   (faults on demand; issuer on $issuer_port, core-api on $core_port, payments and webhooks on $route_port)
   database     psql '$conninfo user=issuing_operator'
   logs         $folder/api.log  $folder/worker.log  $folder/sandbox.log  $folder/pg/log
 
@@ -130,6 +155,7 @@ What an operator sees (also: list, explain ID, doctor, help), and whether the is
   build/issuing-ctl --config=$folder/issuing.conf doctor --issuer --user alice
 
 UP
+    [ -z "$example" ] || show_example
     while :; do
         for name in $daemons; do
             alive "$(daemon_pid "$name")" || failed_start "$name ended by itself" "$run/$name.log"

@@ -14,7 +14,7 @@
 
 #include "tests/unit/certificate.h"
 
-#define HTTP_PEER_REQUEST_MAX 20000 /* also of a frame of HTTP/2 */
+#define HTTP_PEER_REQUEST_MAX 80000 /* also of a frame of HTTP/2 */
 #define HTTP2_ACTS_MAX 64
 
 enum http_peer_kind {

@@ -194,6 +194,72 @@ START_TEST(a_patch_of_eight_kib_is_whole_also_when_it_is_sent_a_second_time)
 }
 END_TEST
 
+/* ---- PUT, and large bodies ---- */
+
+START_TEST(a_put_carries_its_headers_and_its_body)
+{
+    struct http_call call;
+    init(&call);
+    make_path(&call, "PUT", "/ok");
+    http_call_header(&call, "Content-Type", "application/json");
+    ck_assert(buf_put_text(&call.body, "{\"amount\": 100}"));
+    run(&call);
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    const char *request = peer.last_request;
+    ck_assert_ptr_eq(strstr(request, "PUT /ok HTTP/1.1\r\n"), request);
+    ck_assert_ptr_nonnull(strstr(request, "\r\nContent-Type: application/json\r\n"));
+    ck_assert_ptr_nonnull(strstr(request, "\r\nContent-Length: 15\r\n"));
+    ck_assert_ptr_nonnull(strstr(request, "\r\n\r\n{\"amount\": 100}"));
+    ck_assert_ptr_null(strstr(request, "Expect"));
+    ck_assert_ptr_null(strstr(request, "Transfer-Encoding"));
+    http_call_done(&call);
+}
+END_TEST
+
+START_TEST(a_body_of_64_kib_is_whole_where_it_was_allowed_also_when_it_is_sent_a_second_time)
+{
+    static const char *const methods[] = {"POST", "PUT"};
+    static char body[HTTP_CALL_BODY_MAX + 1];
+    memset(body, 'b', sizeof(body));
+    for (size_t i = 0; i < ARRAY_SIZE(methods); i++) {
+        struct http_call call;
+        init(&call);
+        pool_one_connection(&call);
+        make_path(&call, methods[i], i == 0 ? "/close-once" : "/ok");
+        http_call_allow_body(&call, HTTP_CALL_BODY_MAX);
+        ck_assert(buf_put(&call.body, body, HTTP_CALL_BODY_MAX));
+        run(&call);
+        ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+        ck_assert_int_eq(call.was_resent, i == 0);
+        const char *begin = strstr(peer.last_request, "\r\n\r\n");
+        ck_assert_ptr_nonnull(begin);
+        ck_assert_uint_eq(strspn(begin + 4, "b"), HTTP_CALL_BODY_MAX);
+        ck_assert_ptr_nonnull(strstr(peer.last_request, "\r\nContent-Length: 65536\r\n"));
+        ck_assert_ptr_null(strstr(peer.last_request, "Expect"));
+        http_call_done(&call);
+    }
+}
+END_TEST
+
+START_TEST(a_body_is_bounded_by_what_its_own_call_was_allowed)
+{
+    static char body[HTTP_CALL_BODY_MAX + 1];
+    struct http_call call;
+    init(&call);
+    make_path(&call, "PUT", "/ok");
+    http_call_allow_body(&call, HTTP_CALL_BODY_MAX);
+    ck_assert(!buf_put(&call.body, body, sizeof(body)));
+    run(&call);
+    ck_assert_int_eq(call.result, HTTP_NOT_SENT);
+    make_path(&call, "PUT", "/ok"); /* the next one is allowed what any call is */
+    ck_assert(!buf_put(&call.body, body, HTTP_CALL_TEXT_MAX + 1));
+    run(&call);
+    ck_assert_int_eq(call.result, HTTP_NOT_SENT);
+    ck_assert_int_eq(peer.requests, 0);
+    http_call_done(&call);
+}
+END_TEST
+
 /* ---- HTTP/2 ---- */
 
 static void expect_lost_over_http2(enum http2_act act)
@@ -234,6 +300,17 @@ START_TEST(a_stream_on_a_pooled_connection_that_dies_is_lost_and_not_sent_again)
 }
 END_TEST
 
+START_TEST(a_put_goes_over_http2_too)
+{
+    struct http_call call;
+    init(&call);
+    run_once(&call, "PUT", "/ok");
+    ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+    ck_assert_int_eq(peer.http2_requests, 1);
+    http_call_done(&call);
+}
+END_TEST
+
 START_TEST(a_patch_goes_over_http2_too)
 {
     struct http_call call;
@@ -262,6 +339,9 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, a_call_that_may_be_sent_again_is_so_after_one_that_must_not);
     tcase_add_test(tests, a_patch_carries_its_headers_and_its_body);
     tcase_add_test(tests, a_patch_of_eight_kib_is_whole_also_when_it_is_sent_a_second_time);
+    tcase_add_test(tests, a_put_carries_its_headers_and_its_body);
+    tcase_add_test(tests, a_body_of_64_kib_is_whole_where_it_was_allowed_also_when_it_is_sent_a_second_time);
+    tcase_add_test(tests, a_body_is_bounded_by_what_its_own_call_was_allowed);
 }
 
 int main(void)
@@ -273,6 +353,7 @@ int main(void)
     tcase_add_test(http2, a_stream_that_http2_gives_back_is_lost_and_not_sent_again);
     tcase_add_test(http2, a_stream_on_a_pooled_connection_that_dies_is_lost_and_not_sent_again);
     tcase_add_test(http2, a_patch_goes_over_http2_too);
+    tcase_add_test(http2, a_put_goes_over_http2_too);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

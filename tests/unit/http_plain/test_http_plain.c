@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/http_client/http_client.h"
+#include "common/http_client/plain/http_pooled_conn.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/http_plain/expecting.h"
 #include "tests/unit/scripted_peer.h"
@@ -227,7 +228,7 @@ END_TEST
 
 START_TEST(a_request_that_is_too_large_is_not_sent_and_costs_no_other_call)
 {
-    static char header[100000];
+    static char header[HTTP_REQUEST_MAX];
     memset(header, 'x', sizeof(header) - 1);
     memcpy(header, "Authorization: ", 15);
     int fd = pool_one_connection();

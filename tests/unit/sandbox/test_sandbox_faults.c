@@ -39,7 +39,7 @@ static void add(const char *text)
 /* The name of the fault that fires, or "". */
 static const char *match(enum call_kind call, const char *user)
 {
-    const struct fault *fault = faults_match(&faults, call, slice_of(user), now_ms);
+    const struct fault *fault = faults_match(&faults, call, slice_of(user), SLICE("/v1"), now_ms);
     return fault ? fault_kind_name(fault->kind) : "";
 }
 
@@ -66,6 +66,20 @@ START_TEST(any_call_means_every_call_of_the_target)
     add("{\"target\":\"core\",\"call\":\"any\",\"fault\":\"hang\"}");
     ck_assert_str_eq(match(CALL_CHECK, "alice"), "hang");
     ck_assert_str_eq(match(CALL_LINK, "bob"), "hang");
+    ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
+}
+END_TEST
+
+START_TEST(a_rule_with_a_path_fires_for_that_webhook_only)
+{
+    add("[{\"target\":\"route\",\"call\":\"hook\",\"path\":\"/hooks/audit\",\"fault\":\"drop\"},"
+        "{\"target\":\"route\",\"call\":\"charge\",\"fault\":\"hang\"}]");
+    const struct fault *fault = faults_match(&faults, CALL_HOOK, SLICE("alice"), SLICE("/hooks/audit"), 1);
+    ck_assert_ptr_nonnull(fault);
+    ck_assert_str_eq(fault_kind_name(fault->kind), "drop");
+    ck_assert_ptr_null(faults_match(&faults, CALL_HOOK, SLICE("alice"), SLICE("/hooks/audits"), 1));
+    ck_assert_str_eq(match(CALL_CHARGE, "alice"), "hang");
+    ck_assert_str_eq(match(CALL_CHARGE_LOOKUP, "alice"), "");
     ck_assert_str_eq(match(CALL_CREATE, "alice"), "");
 }
 END_TEST
@@ -257,9 +271,12 @@ START_TEST(a_bad_rule_is_refused_with_its_reason_and_adds_nothing)
         {"{\"target\":\"issuer\",\"fault\":\"delay\",\"delay_ms\":99999999}", "delay_ms"},
         {"{\"target\":\"issuer\",\"fault\":\"status\",\"status\":429,\"retry_after\":\"1\\r\\nX: y\"}", "retry_after"},
         {"{\"target\":\"issuer\",\"fault\":\"answer\"}", "needs a card"},
-        {"{\"target\":\"issuer\",\"fault\":\"execute_twice\"}", "create, activate, cancel, link or unlink"},
+        {"{\"target\":\"issuer\",\"call\":\"charge\",\"fault\":\"drop\"}", "the target does not have this call"},
+        {"{\"target\":\"route\",\"fault\":\"drop\",\"path\":\"hooks\"}", "\"path\" has no usable value"},
+        {"{\"target\":\"route\",\"call\":\"hook\",\"fault\":\"drop_then_execute\"}", "link, unlink or charge"},
+        {"{\"target\":\"issuer\",\"fault\":\"execute_twice\"}", "create, activate, cancel, link, unlink or charge"},
         {"{\"target\":\"issuer\",\"call\":\"lookup\",\"fault\":\"drop_then_execute\"}",
-         "create, activate, cancel, link or unlink"},
+         "create, activate, cancel, link, unlink or charge"},
         {"{\"target\":\"issuer\",\"fault\":\"drop\",\"late_ms\":1}", "execute late"},
         {"{\"target\":\"issuer\",\"call\":\"create\",\"fault\":\"drop\",\"stored\":true}", "stored is for"},
         {"{\"target\":\"issuer\",\"fault\":\"status\",\"status\":500,\"stored\":true}", "stored is for"},
@@ -398,6 +415,7 @@ int main(void)
     tcase_add_test(tcase, without_rules_nothing_fires);
     tcase_add_test(tcase, a_rule_fires_for_its_target_call_and_user_only);
     tcase_add_test(tcase, any_call_means_every_call_of_the_target);
+    tcase_add_test(tcase, a_rule_with_a_path_fires_for_that_webhook_only);
     tcase_add_test(tcase, a_count_is_used_up_and_the_next_rule_follows);
     tcase_add_test(tcase, skip_lets_calls_that_fit_pass_first);
     tcase_add_test(tcase, a_rule_that_is_skipped_leaves_the_call_to_the_next_one);

@@ -106,11 +106,11 @@ static void take_answer(struct event *event, const struct issuer_profile *profil
 
 static void claim(void)
 {
-    int count = slots_capacity(&slots, &peers, now_ms());
+    int count = slots_capacity(&slots, &slots.shares[0], now_ms());
     for (struct event *event = events; count > 0 && event < events + EVENTS; event++) {
         if (event->flow || event->is_done || event->due_ms > now_ms())
             continue;
-        event->flow = slots_take(&slots);
+        event->flow = slots_take(&slots, &slots.shares[0]);
         count--;
         enum target_entry entry = target_enter(&peers.issuer.target, &event->ticket);
         if (entry != TARGET_QUEUED)
@@ -145,7 +145,9 @@ static void set_up(void)
         events[i] = (struct event){.ticket = {.on_admitted = on_admitted, .event_id = uuid4_make()}};
     target_init(&peers.issuer.target, 5, 2000, SLOTS, on_change);
     target_init(&peers.core.target, 5, 2000, SLOTS, on_change);
-    ck_assert(slots_init(&slots, SLOTS, &env, NULL));
+    ck_assert(slots_init(&slots, SLOTS, 1, &env, NULL));
+    slots.shares[0].targets[0] = &peers.issuer.target;
+    slots.shares[0].targets[1] = &peers.core.target;
     http_call_init(&call, 65536);
 }
 

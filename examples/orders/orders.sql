@@ -1,0 +1,44 @@
+-- The tables and the role of the example. Run by a superuser, or by a role that may create roles and schemas and may
+-- read issuing.outbox_events; may be run again.
+
+DO $$ BEGIN
+    CREATE ROLE orders LOGIN; -- pg_hba.conf says how it logs in
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$;
+
+CREATE SCHEMA IF NOT EXISTS orders;
+
+CREATE TABLE IF NOT EXISTS orders.orders (
+    number    text PRIMARY KEY,
+    customer  text NOT NULL,
+    amount    int8 NOT NULL CHECK (amount > 0), -- in the smallest unit of the currency
+    currency  text NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
+    taken_at  timestamptz NOT NULL DEFAULT now(),
+    -- The event that charges this order. One event charges one order.
+    charge_id uuid NOT NULL UNIQUE,
+    -- How the charge ended, copied from the event, which is removed after outbox.retention.
+    state     text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'charged', 'refused')),
+    reason    text,
+    result    jsonb
+);
+CREATE INDEX IF NOT EXISTS orders_pending ON orders.orders (charge_id) WHERE state = 'pending';
+
+-- What became of a charge. The service has no right to read the events: it runs this function with the rights of its
+-- owner, and sees no events of other types.
+CREATE OR REPLACE FUNCTION orders.charge_of(event uuid) RETURNS TABLE (state text, reason text, result jsonb)
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+    SELECT CASE e.status WHEN 'COMPLETED' THEN 'charged' WHEN 'REJECTED' THEN 'refused' WHEN 'FAILED' THEN 'in question'
+                         ELSE 'pending' END,
+           e.reason_code, e.result
+    FROM issuing.outbox_events e
+    WHERE e.id = event AND e.event_type = 'PAYMENT_CHARGE'
+    $$;
+REVOKE ALL ON FUNCTION orders.charge_of(uuid) FROM PUBLIC;
+
+GRANT USAGE ON SCHEMA orders, issuing TO orders;
+GRANT SELECT, INSERT ON orders.orders TO orders;
+GRANT UPDATE (state, reason, result) ON orders.orders TO orders;
+GRANT EXECUTE ON FUNCTION orders.charge_of(uuid) TO orders;
+GRANT INSERT (event_type, user_id, payload) ON issuing.outbox_events TO orders;
+GRANT SELECT (id) ON issuing.outbox_events TO orders; -- for RETURNING id

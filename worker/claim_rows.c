@@ -1,0 +1,157 @@
+/* See claim_rows.h. */
+#include "worker/claim_rows.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/base/trace.h"
+
+#define REPLAY_LEAST_MS 60000 /* a first attempt of an event that is older by so much is a replay */
+
+/* Columns of outbox_claim. */
+enum {
+    COL_ID,
+    COL_USER,
+    COL_PAYLOAD,
+    COL_TRACEPARENT,
+    COL_ATTEMPT,
+    COL_SENT_AGE,
+    COL_DEFERRED_AGE,
+    COL_CARD,
+    COL_CARD_ISSUER_ID,
+    COL_CARD_LAST4,
+    COL_CARD_MONTH,
+    COL_CARD_YEAR,
+    COL_CARD_STATUS,
+    COL_REPLACES_ISSUER_ID,
+    COL_CANCEL_CODE,
+    COL_BOOKMARK,
+    COL_SETTLE_AGE,
+    COL_LOST,
+    COL_NOW,
+    COL_DEFERRAL_COUNT,
+    COL_DEFERRAL_CODE,
+    COL_CHANGED_AGE,
+    COL_HELD_END,
+    COL_HELD_END_CODE,
+    COL_PARAMETERS,
+    COL_MADE,
+    COL_FILLED,
+};
+
+static void copy_text(char *to, size_t size, struct slice from)
+{
+    size_t length = from.bytes && from.length < size ? from.length : 0;
+    if (length)
+        memcpy(to, from.bytes, length);
+    to[length] = '\0';
+}
+
+static void read_card(struct flow *flow, const struct pg_rows *rows, int row)
+{
+    flow->is_saved = !pg_is_null(rows, row, COL_CARD);
+    flow->save = (struct write_save){0};
+    if (!flow->is_saved)
+        return;
+    flow->save.card_id = pg_uuid(rows, row, COL_CARD);
+    copy_text(flow->card.id, sizeof(flow->card.id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
+    copy_text(flow->save.last4, sizeof(flow->save.last4), pg_bytes(rows, row, COL_CARD_LAST4));
+    flow->save.exp_month = (int)pg_int8(rows, row, COL_CARD_MONTH);
+    flow->save.exp_year = (int)pg_int8(rows, row, COL_CARD_YEAR);
+}
+
+/* Another service may have written anything: false = payload_invalid. */
+static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
+{
+    struct slice user = pg_bytes(rows, row, COL_USER), payload = pg_bytes(rows, row, COL_PAYLOAD);
+    struct outbox_fault faults[OUTBOX_FAULTS_MAX];
+    copy_text(flow->user_id, sizeof(flow->user_id), user);
+    copy_text(flow->replaces_issuer_id, sizeof(flow->replaces_issuer_id), pg_bytes(rows, row, COL_REPLACES_ISSUER_ID));
+    if (!outbox_user_id_is_valid(user.bytes, user.length) ||
+        outbox_payload_read(payload.bytes, payload.length, &flow->payload, faults) != 0)
+        return false;
+    return !flow->payload.is_reissue || flow->replaces_issuer_id[0] != '\0';
+}
+
+/* Since the acceptance, for the metrics. Of a first attempt the database measures it. Later the id tells, which bears the
+ * time of the api's clock; an id of another kind tells nothing. A replay is a first attempt by its count only. */
+static int64_t accepted_age_ms(const struct flow *flow, int64_t db_ms)
+{
+    if (flow->route) /* the row says it, and no api's clock */
+        return db_ms > flow->made_ms ? db_ms - flow->made_ms : 0;
+    int64_t made_ms;
+    bool has_time = uuid7_time_ms(&flow->event_id, &made_ms);
+    bool is_first = flow->attempt <= 1 && flow->deferral_count == 0 && flow->lost_count == 0;
+    if (is_first && (!has_time || db_ms - made_ms < flow->changed_age_ms + REPLAY_LEAST_MS))
+        return flow->changed_age_ms;
+    if (!has_time)
+        return -1;
+    return db_ms > made_ms ? db_ms - made_ms : 0;
+}
+
+static int64_t age_of(const struct pg_rows *rows, int row, int column)
+{
+    return pg_is_null(rows, row, column) ? -1 : pg_int8(rows, row, column);
+}
+
+static void read_attempts(struct flow *flow, const struct pg_rows *rows, int row)
+{
+    flow->attempt = (int)pg_int8(rows, row, COL_ATTEMPT);
+    flow->sent_age_ms = age_of(rows, row, COL_SENT_AGE);
+    flow->deferred_age_ms = age_of(rows, row, COL_DEFERRED_AGE);
+    flow->settle_age_ms = age_of(rows, row, COL_SETTLE_AGE);
+    flow->lost_count = (int)pg_int8(rows, row, COL_LOST);
+    flow->deferral_count = (int)pg_int8(rows, row, COL_DEFERRAL_COUNT);
+    copy_text(flow->deferral_code, sizeof(flow->deferral_code), pg_bytes(rows, row, COL_DEFERRAL_CODE));
+    flow->changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
+    flow->made_ms = pg_int8(rows, row, COL_MADE);
+    copy_text(flow->held_end, sizeof(flow->held_end), pg_bytes(rows, row, COL_HELD_END));
+    if (!pg_is_null(rows, row, COL_CANCEL_CODE))
+        flow->held_end[0] = '\0'; /* its card was seen, and must go */
+    copy_text(flow->pending_code, sizeof(flow->pending_code),
+              pg_bytes(rows, row, flow->held_end[0] ? COL_HELD_END_CODE : COL_CANCEL_CODE));
+}
+
+bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, struct flow *flow)
+{
+    struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);
+    flow->route = route;
+    flow->event_id = pg_uuid(rows, row, COL_ID);
+    uuid_format(&flow->event_id, flow->event_text);
+    copy_text(flow->traceparent, sizeof(flow->traceparent), trace_is_valid(trace) ? trace : (struct slice){0});
+    read_attempts(flow, rows, row);
+    flow->accepted_age_ms = accepted_age_ms(flow, claim_rows_now_us(rows) / 1000);
+    if (route)
+        return flow_take_delivery(flow, route, pg_bytes(rows, row, COL_USER), pg_bytes(rows, row, COL_PAYLOAD));
+    read_card(flow, rows, row);
+    bool is_readable = read_request(flow, rows, row);
+    event_parameters_start(&flow->parameters, flow->env->parameters, flow->user_id,
+                           pg_bytes(rows, row, COL_PARAMETERS));
+    return is_readable;
+}
+
+int claim_rows_count(const struct pg_rows *rows)
+{
+    assert(pg_rows_count(rows) > 0);
+    return pg_rows_count(rows) - 1;
+}
+
+int64_t claim_rows_bookmark_us(const struct pg_rows *rows)
+{
+    return pg_int8(rows, claim_rows_count(rows), COL_BOOKMARK);
+}
+
+bool claim_rows_has_lost(const struct pg_rows *rows)
+{
+    return pg_int8(rows, claim_rows_count(rows), COL_LOST) > 0;
+}
+
+bool claim_rows_is_filled(const struct pg_rows *rows)
+{
+    return pg_bool(rows, claim_rows_count(rows), COL_FILLED);
+}
+
+int64_t claim_rows_now_us(const struct pg_rows *rows)
+{
+    return pg_int8(rows, claim_rows_count(rows), COL_NOW);
+}

@@ -1,0 +1,175 @@
+/* See claims.h. */
+#include "worker/claims.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/closing.h"
+#include "worker/sweep.h"
+
+/* One type. */
+struct kind {
+    struct route *route; /* NULL = CARD_ISSUE */
+    const char *event_type;
+    struct slots_share *share;
+    struct claim *claim;
+    struct sweep *sweep;
+};
+
+struct claims {
+    struct claims_options options;
+    struct turns turns;
+    int sweeps_in_flight;
+    struct kind kinds[1 + CONFIG_ROUTES_MAX]; /* count of them; the first is card requests */
+    int count;
+    struct closing closing;
+};
+
+int claims_types(const struct routes *routes)
+{
+    return 1 + routes->count;
+}
+
+static void on_clock_set_back(void *context)
+{
+    struct claims *claims = context;
+    for (int i = 0; i < claims->count; i++)
+        sweep_rebase(claims->kinds[i].sweep);
+}
+
+/* ---- open ---- */
+
+static void set_targets(struct claims *claims, struct kind *kind)
+{
+    if (kind->route) {
+        kind->share->targets[0] = &kind->route->peer.target;
+        return;
+    }
+    kind->share->targets[0] = &claims->options.peers->issuer.target;
+    kind->share->targets[1] = &claims->options.peers->core.target;
+}
+
+/* So long after the first type: the statements of a poll interval do not come all at once. */
+static int64_t turn_ms(const struct claims *claims, int number)
+{
+    return 1 + claims->options.config->worker.poll_interval_ms * number / claims_types(claims->options.routes);
+}
+
+static bool open_claim(struct claims *claims, struct kind *kind, int64_t first_ms, struct err *err)
+{
+    const struct claims_options *options = &claims->options;
+    struct claim_options claim = {
+        .loop = options->loop,
+        .pool = options->pool,
+        .config = options->config,
+        .worker_name = options->worker_name,
+        .event_type = kind->event_type,
+        .route = kind->route,
+        .slots = options->slots,
+        .share = kind->share,
+        .turns = &claims->turns,
+        .first_poll_ms = first_ms,
+        .series = options->series,
+        .db_clock = options->db_clock,
+        .on_clock_set_back = on_clock_set_back,
+        .context = claims,
+    };
+    return claim_open(&claim, &kind->claim, err);
+}
+
+static bool open_sweep(struct claims *claims, struct kind *kind, int64_t first_ms, struct err *err)
+{
+    struct sweep_options sweep = {
+        .loop = claims->options.loop,
+        .pool = claims->options.pool,
+        .claim = kind->claim,
+        .event_type = kind->event_type,
+        .in_flight = &claims->sweeps_in_flight,
+        .first_ms = first_ms,
+        .series = claims->options.series,
+        .poll_interval_ms = claims->options.config->worker.poll_interval_ms,
+    };
+    return sweep_open(&sweep, &kind->sweep, err);
+}
+
+static bool open_kind(struct claims *claims, struct route *route, struct err *err)
+{
+    int64_t first_ms = turn_ms(claims, claims->count);
+    struct kind *kind = &claims->kinds[claims->count];
+    *kind = (struct kind){
+        .route = route,
+        .event_type = route ? route->config->type : OUTBOX_EVENT_TYPE,
+        .share = &claims->options.slots->shares[claims->count],
+    };
+    claims->count++;
+    set_targets(claims, kind);
+    return open_claim(claims, kind, first_ms, err) && open_sweep(claims, kind, first_ms, err);
+}
+
+bool claims_open(const struct claims_options *options, struct claims **ret_claims, struct err *err)
+{
+    struct claims *claims = calloc(1, sizeof(*claims));
+    if (!claims)
+        return err_set(err, ERR_MEMORY, "no memory for the claims");
+    claims->options = *options;
+    turns_init(&claims->turns, options->slots);
+    if (!open_kind(claims, NULL, err))
+        return false;
+    for (int i = 0; i < options->routes->count; i++)
+        if (!open_kind(claims, &options->routes->routes[i], err))
+            return false;
+    *ret_claims = claims;
+    return true;
+}
+
+/* ---- run ---- */
+
+void claims_wake(struct claims *claims, const char *type)
+{
+    for (int i = 0; i < claims->count; i++)
+        if (!type || strcmp(type, claims->kinds[i].event_type) == 0 || (i == 0 && type[0] == '\0'))
+            claim_wake(claims->kinds[i].claim);
+}
+
+void claims_capacity_changed(struct claims *claims)
+{
+    for (int i = 0; i < claims->count; i++)
+        claim_capacity_changed(claims->kinds[i].claim);
+}
+
+void claims_event_ended(struct claims *claims, const struct slots_share *share)
+{
+    const struct kind *kind = &claims->kinds[share - claims->options.slots->shares];
+    claims_capacity_changed(claims);
+    /* The next event of its user may be due now. */
+    if (kind->route && kind->route->config->ordered)
+        claim_wake(kind->claim);
+}
+
+/* ---- drain, close ---- */
+
+void claims_stop(struct claims *claims)
+{
+    for (int i = 0; i < claims->count; i++) {
+        claim_stop(claims->kinds[i].claim);
+        sweep_stop(claims->kinds[i].sweep);
+    }
+}
+
+bool claims_are_idle(const struct claims *claims)
+{
+    for (int i = 0; i < claims->count; i++)
+        if (!claim_is_idle(claims->kinds[i].claim) || !sweep_is_idle(claims->kinds[i].sweep))
+            return false;
+    return true;
+}
+
+void claims_close(struct claims *claims, void (*on_closed)(void *context), void *context)
+{
+    closing_start(&claims->closing, free, claims, on_closed, context);
+    for (int i = 0; i < claims->count; i++) {
+        claim_close(claims->kinds[i].claim, closing_part_closed, closing_part(&claims->closing));
+        sweep_close(claims->kinds[i].sweep, closing_part_closed, closing_part(&claims->closing));
+    }
+    closing_end(&claims->closing);
+}

@@ -1,0 +1,37 @@
+/* The claims and the sweep of each type of events that the worker handles: card requests, and the type of each route. */
+#ifndef ISSUING_CLAIMS_H
+#define ISSUING_CLAIMS_H
+
+#include "worker/claim.h"
+
+struct claims;
+
+/* All pointers are borrowed until the claims are closed. */
+struct claims_options {
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    const struct config *config;
+    const char *worker_name; /* of the leases */
+    struct slots *slots;     /* with claims_types() shares */
+    const struct peers *peers;
+    struct routes *routes;
+    struct worker_series *series;
+    struct db_clock *db_clock; /* noted by the claims */
+};
+
+/* The number of types. */
+int claims_types(const struct routes *routes);
+must_check bool claims_open(const struct claims_options *options, struct claims **ret_claims, struct err *err);
+/* New events may be due: of this type; "" = card requests; NULL = of any type. A type without a route is nobody's. */
+void claims_wake(struct claims *claims, const char *type);
+/* A peer takes more calls. */
+void claims_capacity_changed(struct claims *claims);
+/* An event ended, and its slot, which was this type's, is free. */
+void claims_event_ended(struct claims *claims, const struct slots_share *share);
+/* No claim and no sweep starts after it. */
+void claims_stop(struct claims *claims);
+bool claims_are_idle(const struct claims *claims);
+/* Precondition: claims_are_idle(). on_closed is called from the loop. */
+void claims_close(struct claims *claims, void (*on_closed)(void *context), void *context);
+
+#endif
