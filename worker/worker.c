@@ -340,15 +340,9 @@ bool worker_open(const struct worker_options *options, struct worker **ret_worke
     if (!read_profile(worker, err) || !open_peers(worker, err) || !load_all(worker, err))
         return false;
     if (!wakeup_open(&worker->final_wakeup, options->loop, options->pool, &sql_notify_final, err) ||
-<<<<<<< HEAD
-        !open_slots(worker, err) || !open_writer(worker, err) || !open_claim(worker, err) ||
-        !open_sweep_and_housekeeping(worker, err) || !open_statistics(worker, err) || !open_reconcile(worker, err) ||
-        !open_issuer_check(worker, err) || !open_heartbeat(worker, err))
-=======
         !open_slots(worker, err) || !open_writer(worker, err) || !open_claims(worker, err) ||
-        !open_housekeeping(worker, err) || !open_reconcile(worker, err) || !open_issuer_check(worker, err) ||
-        !open_heartbeat(worker, err))
->>>>>>> ab327436ee45415d1eb1fdf54cb687df23ac2ba5
+        !open_housekeeping(worker, err) || !open_statistics(worker, err) || !open_reconcile(worker, err) ||
+        !open_issuer_check(worker, err) || !open_heartbeat(worker, err))
         return false;
     *ret_worker = worker;
     return true;
