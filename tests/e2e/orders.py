@@ -18,8 +18,8 @@ import threading
 import time
 
 import client
-from harness import (assert_equal, assert_true, BUILD, ENVIRONMENT, Failed, free_port, Program, psql, psql_program, ROOT, run, Skipped,
-                     slow, test, wait_until)
+from harness import (assert_equal, assert_true, BUILD, ENVIRONMENT, Failed, free_port, Program, psql, psql_program,
+                     ROOT, run, Skipped, slow, test, wait_until)
 
 EXAMPLE = ROOT / "examples" / "orders"
 PATIENCE_S = 60  # of a client that repeats an order until it is answered
@@ -139,7 +139,8 @@ def how_a_charge_ended_outlives_its_event(world):
     assert_equal(shop.wait_state("A-1", "refused")["reason"], "card_declined", "why")
     shop.place("A-2")
     shown = shop.wait_state("A-2", "charged")
-    wait_until(lambda: world.sql("SELECT count(*) FROM orders.orders WHERE state = 'pending'") == "0", "both are copied")
+    wait_until(lambda: world.sql("SELECT count(*) FROM orders.orders WHERE state = 'pending'") == "0",
+               "both are copied")
     world.sql("DELETE FROM outbox_attempts; DELETE FROM outbox_events")
     assert_equal(shop.get("A-2"), shown, "the charged order")
     assert_equal((shop.get("A-1")["state"], shop.get("A-1")["reason"]), ("refused", "card_declined"), "the refused one")
@@ -223,7 +224,8 @@ def what_a_service_inserts_wrongly_stops_no_order(world):
                  [{"event_type": "CARD_ISSUE", "user_id": "none", "status": "FAILED", "reason_code": "payload_invalid"},
                   {"event_type": "PAYMENT_CHARGE", "user_id": "huge", "status": "FAILED",
                    "reason_code": "payload_invalid"},
-                  {"event_type": "PAYMENT_CHARGE", "user_id": "none", "status": "REJECTED", "reason_code": "bad_request"}],
+                  {"event_type": "PAYMENT_CHARGE", "user_id": "none", "status": "REJECTED",
+                   "reason_code": "bad_request"}],
                  "what was wrong")
     assert_equal(shop.get("A-1")["state"], "charged", "the order")
     assert_equal(world.sandbox.charges()["executions"], 1, "charges")
