@@ -10,7 +10,7 @@ from harness import assert_equal, assert_true, slow, test, wait_until
 from receiver import (event_ids, insert, is_held, is_silent, others, receiver, resets, route, says, waits, wait_ends)
 
 DONE = ("COMPLETED", None)
-SHORT = {"worker__lease": "2s", "retry__max_attempts": "20"}
+SHORT = {"worker__lease": "2s", "issuer__timeout": "500ms", "core__timeout": "500ms", "retry__max_attempts": "20"}
 
 
 def killed_during(world, service, plan, looks=False, event_count=1):
@@ -102,7 +102,7 @@ def a_worker_that_slept_through_its_lease_writes_nothing(world):
 
 
 @slow
-@test(worker__lease="2s", retry__max_attempts="3")
+@test(**SHORT)
 def a_delivery_of_a_worker_that_stood_still_finds_its_key_executed(world):
     """It arrives after the other worker's, under the same key: nothing is executed twice."""
     with receiver(world) as service:
@@ -197,7 +197,7 @@ def lost_answers_and_a_kill_every_second_under_load(world):
 
 
 @slow
-@test(worker__lease="1300ms", retry__max_attempts="20")
+@test(**{**SHORT, "worker__lease": "1300ms", "issuer__timeout": "300ms", "core__timeout": "300ms"})
 def an_event_that_kills_its_worker_does_not_take_its_neighbours_along(world):
     """The worker dies whenever the receiver sees the poisonous event. It ends as a question; the others arrive."""
     with receiver(world) as service:
