@@ -26,13 +26,14 @@ CREATE TABLE issuing.outbox_statistics (
 );
 
 -- A change is of events, or of one row of outbox_statistics. To write it must cost nearly nothing, so whoever ends
--- events writes one row for all that ended alike in one call, and leaves all computation to the fold, which does it for
+-- events writes one row for all that ended alike in one call. All computation is left to the fold, which does it for
 -- thousands of events at once. No index: rows are inserted at every end and read only all together. Vacuum keeps the
 -- table as small as it is empty.
 CREATE TABLE issuing.statistics_changes (
     at          timestamptz NOT NULL DEFAULT now(),
     ended_at    timestamptz NOT NULL, -- when they reached the status; of a row: its hour
     event_type  text NOT NULL,
+    event_types text[],               -- one for each event, where they differ
     status      text NOT NULL,
     reason_code text NOT NULL,
     created_ats timestamptz[],        -- of the events
@@ -40,7 +41,9 @@ CREATE TABLE issuing.statistics_changes (
     below_ms    int8,                 -- of a row
     sum_ms      int8,                 -- of a row
     refused     text                  -- why the change cannot be added, as a number that is too large; it is left out
-) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
+-- Compression is not worth its time in rows that live for a second.
+ALTER TABLE issuing.statistics_changes ALTER created_ats SET STORAGE EXTERNAL, ALTER event_types SET STORAGE EXTERNAL;
 
 -- The bounds of the times, in ms; a time that is longer than the last bound counts as a little less than it.
 CREATE FUNCTION issuing.statistics_bounds() RETURNS float8[]
@@ -82,10 +85,11 @@ SELECT g.place, g.hour, g.event_type, g.status, g.reason_code,
        g.count, g.count * g.age_ms AS sum_ms
 FROM (SELECT c.ctid AS place,
              date_bin('1 hour', least(greatest(c.ended_at, 'epoch'), '2500-01-01 00:00:00+00'), 'epoch') AS hour,
-             c.event_type, c.status, c.reason_code, c.count,
+             left(coalesce(u.event_type, c.event_type), 64) AS event_type, c.status, c.reason_code, c.count,
              (least(greatest(date_part('epoch', c.ended_at) - date_part('epoch', u.created_at), 0), 999999999)
               * 1000)::int8 AS age_ms
-      FROM issuing.statistics_changes c CROSS JOIN LATERAL unnest(c.created_ats) AS u (created_at)
+      FROM issuing.statistics_changes c
+      CROSS JOIN LATERAL unnest(c.created_ats, c.event_types) AS u (created_at, event_type)
       WHERE c.refused IS NULL) g
 UNION ALL
 SELECT c.ctid, c.ended_at, c.event_type, c.status, c.reason_code, c.below_ms, c.count, c.sum_ms
@@ -97,7 +101,7 @@ CREATE FUNCTION issuing.count_end(e issuing.outbox_events, sign int) RETURNS voi
     LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
     AS $$
         INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
-        SELECT coalesce(e.completed_at, e.updated_at), left(e.event_type, 64), e.status, coalesce(e.reason_code, ''),
+        SELECT coalesce(e.completed_at, e.updated_at), e.event_type, e.status, coalesce(e.reason_code, ''),
                ARRAY[e.created_at], sign
         WHERE e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
     $$;
@@ -121,7 +125,10 @@ CREATE OR REPLACE FUNCTION issuing.uuid7() RETURNS uuid
 -- among them leaves such an event, with what `GET /v1/card-requests/{id}` says from now on (api/card_requests.c). What
 -- a row of another service may hold beyond all measure must not fail the ends: long texts are cut as nobody's request
 -- has them, times are those that the api can write, and a user id that no event may have gets none.
-CREATE FUNCTION issuing.tell_ends(events uuid[]) RETURNS void
+CREATE FUNCTION issuing.tell_ends(
+    events uuid[],
+    at timestamptz) -- others than those that ended then are left out; null = none is
+    RETURNS void
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan SET jit = off
@@ -153,10 +160,10 @@ CREATE FUNCTION issuing.tell_ends(events uuid[]) RETURNS void
         JOIN outbox_events e ON e.id = a.id
         LEFT JOIN cards c ON c.request_id = e.id
         WHERE e.event_type = 'CARD_ISSUE' AND e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
-          AND octet_length(e.user_id) BETWEEN 1 AND 128;
+          AND octet_length(e.user_id) BETWEEN 1 AND 128 AND (at IS NULL OR e.completed_at = at);
     END
     $$;
-REVOKE ALL ON FUNCTION issuing.tell_ends(uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.tell_ends(uuid[], timestamptz) FROM PUBLIC;
 
 -- ---- the ends of attempts ----
 
@@ -190,7 +197,7 @@ CREATE FUNCTION issuing.follow_lost() RETURNS trigger
         WHERE o.id = NEW.event_id AND o.status = 'FAILED' AND o.reason_code = 'worker_lost'
           AND o.completed_at >= statement_timestamp();
         IF FOUND THEN
-            PERFORM count_end(e, 1), tell_ends(ARRAY[e.id]);
+            PERFORM count_end(e, 1), tell_ends(ARRAY[e.id], NULL);
         END IF;
         RETURN NULL;
     END
@@ -199,8 +206,8 @@ REVOKE ALL ON FUNCTION issuing.follow_lost() FROM PUBLIC;
 CREATE TRIGGER outbox_attempts_lost AFTER INSERT ON issuing.outbox_attempts
     FOR EACH ROW WHEN (NEW.outcome = 'lost') EXECUTE FUNCTION issuing.follow_lost();
 
--- issuing.complete of 0007_attempts.sql, where it is explained, with the step and with the answers that events keep.
--- Only where there are routes that need it, the locks of an order precede the end, and what follows from it is written.
+-- issuing.complete of 0007_attempts.sql, where it is explained, with the step and with the answers that events keep. Card
+-- requests, whose last step is the link, are in no order; all others are told to nobody.
 CREATE FUNCTION issuing.complete(
     ids uuid[], tokens uuid[], worker text, tooks_ms int8[],
     step text,      -- of all of them
@@ -214,15 +221,11 @@ SET plan_cache_mode = force_generic_plan
 SET jit = off
 AS $$
 #variable_conflict use_column
-DECLARE
-    are_ordered bool;
-    are_told bool;
-    ended uuid[];
 BEGIN
-    SELECT bool_or(r.is_ordered), bool_or(r.event_type = 'CARD_REQUEST_ENDED') INTO are_ordered, are_told FROM routes r;
-    IF are_ordered THEN
+    IF step <> 'link' THEN
         PERFORM lock_order(ids);
     END IF;
+    RETURN QUERY
     WITH completed AS (
         UPDATE outbox_events e
         SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, deferral_count = 0,
@@ -239,19 +242,20 @@ BEGIN
                worker, step, 'completed'
         FROM completed d
     ), counted AS (
-        INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
-        SELECT now(), left(d.event_type, 64), 'COMPLETED', '', array_agg(d.created_at), 1
+        -- One row, because a group for each type costs more than all else here.
+        INSERT INTO statistics_changes (ended_at, event_type, event_types, status, reason_code, created_ats, count)
+        SELECT now(), min(d.event_type),
+               CASE WHEN min(d.event_type) <> max(d.event_type) THEN array_agg(d.event_type) END,
+               'COMPLETED', '', array_agg(d.created_at), 1
         FROM completed d
-        GROUP BY d.event_type
+        HAVING count(*) > 0
     )
-    SELECT array_agg(d.id) INTO ended FROM completed d;
-    IF are_ordered THEN
-        PERFORM wake_held(ended);
+    SELECT d.id FROM completed d;
+    IF step <> 'link' THEN
+        PERFORM wake_held(ids);
+    ELSIF EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
+        PERFORM tell_ends(ids, now());
     END IF;
-    IF are_told THEN
-        PERFORM tell_ends(ended);
-    END IF;
-    RETURN QUERY SELECT unnest(ended);
 END
 $$;
 
@@ -289,17 +293,9 @@ SET plan_cache_mode = force_generic_plan
 SET jit = off
 AS $$
 #variable_conflict use_column
-DECLARE
-    are_ordered bool;
-    are_told bool;
-    written uuid[];
-    ended uuid[];
-    settled uuid[]; -- not FAILED
 BEGIN
-    SELECT bool_or(r.is_ordered), bool_or(r.event_type = 'CARD_REQUEST_ENDED') INTO are_ordered, are_told FROM routes r;
-    IF are_ordered THEN
-        PERFORM lock_order(ids);
-    END IF;
+    PERFORM lock_order(ids);
+    RETURN QUERY
     WITH asked AS MATERIALIZED (
         SELECT *, a.code !~ '^(issuer|core|route)_' AS is_ours
         FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details,
@@ -355,7 +351,7 @@ BEGIN
         ON CONFLICT DO NOTHING
     ), counted AS (
         INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
-        SELECT now(), left(d.event_type, 64), d.status, coalesce(d.reason_code, ''), array_agg(d.created_at), 1
+        SELECT now(), d.event_type, d.status, coalesce(d.reason_code, ''), array_agg(d.created_at), 1
         FROM changed d
         WHERE d.status <> 'PENDING'
         GROUP BY d.event_type, d.status, d.reason_code
@@ -368,17 +364,12 @@ BEGIN
         FROM changed d JOIN asked a ON a.id = d.id
         WHERE a.replaced IS NOT NULL AND c.id = a.replaced AND c.user_id = d.user_id AND c.status = 'active'
     )
-    SELECT array_agg(d.id), array_agg(d.id) FILTER (WHERE d.status <> 'PENDING'),
-           array_agg(d.id) FILTER (WHERE d.status IN ('COMPLETED', 'REJECTED'))
-    INTO written, ended, settled
-    FROM changed d;
-    IF are_ordered AND settled IS NOT NULL THEN
-        PERFORM wake_held(settled);
+    SELECT d.id FROM changed d;
+    IF EXISTS (SELECT FROM routes) THEN
+        PERFORM wake_held(ARRAY(SELECT u.id FROM unnest(ids, statuses) AS u (id, status)
+                                WHERE u.status IN ('COMPLETED', 'REJECTED')));
+        PERFORM tell_ends(ids, now());
     END IF;
-    IF are_told AND ended IS NOT NULL THEN
-        PERFORM tell_ends(ended);
-    END IF;
-    RETURN QUERY SELECT unnest(written);
 END
 $$;
 
@@ -428,7 +419,7 @@ CREATE FUNCTION issuing.follow_end(before issuing.outbox_events, after issuing.o
     BEGIN
         PERFORM count_end(before, -1), count_end(after, 1);
         PERFORM wake_held(ARRAY[after.id]);
-        PERFORM tell_ends(ARRAY[after.id]);
+        PERFORM tell_ends(ARRAY[after.id], NULL);
     END
     $$;
 
@@ -720,7 +711,7 @@ FROM PUBLIC;
 -- A status can be taken back from FAILED only, so the events that are FAILED now are counted now, by
 -- outbox_events_failed. What ended otherwise before this release, `issuing-ctl stats --rebuild` counts.
 INSERT INTO issuing.statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
-SELECT coalesce(e.completed_at, e.updated_at), left(e.event_type, 64), e.status, coalesce(e.reason_code, ''),
+SELECT coalesce(e.completed_at, e.updated_at), e.event_type, e.status, coalesce(e.reason_code, ''),
        ARRAY[e.created_at], 1
 FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL;
 
@@ -731,7 +722,7 @@ BEGIN
         GRANT INSERT ON issuing.statistics_changes TO issuing_worker;
         GRANT SELECT ON issuing.routes TO issuing_worker;
         GRANT UPDATE (result, held_behind) ON issuing.outbox_events TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.tell_ends(uuid[]) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.tell_ends(uuid[], timestamptz) TO issuing_worker;
     END IF;
 END
 $$;

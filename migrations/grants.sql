@@ -55,7 +55,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text), issuing.put_issuer_check_back(uuid, uuid),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
         GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[]) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz) TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;

@@ -1,12 +1,14 @@
 #!/usr/bin/python3
-"""run.py [PART...]: the worker's issuer profiles, and the sandbox's dialects, against the vendors' own SDKs.
+"""run.py [PART...]: the worker's issuer profiles, the sandbox's dialects and signed deliveries, against the libraries
+that vendors and receivers use.
 
 requests  each call of each profile is what the SDK puts on the wire (compare.py, requests.js)
 clients   the SDKs are clients of issuing-sandbox --issuer=... (clients.js)
 types     what the worker sends and reads, and what the sandbox answered to the clients, is in the SDK's types
           (literals.py, tsc)
+webhooks  the stock library of Standard Webhooks accepts what the worker signs, and nothing else (webhooks.js)
 
-The SDKs of Stripe, Lithic and Adyen are installed from package-lock.json into <build>/issuer-sdks; where node, npm or
+The SDKs of Stripe, Lithic and Adyen, and that library, are installed from package-lock.json into <build>/issuer-sdks; where node, npm or
 its registry is not there, the group is skipped with the reason. Marqeta has no SDK at npm: its requests are compared
 with its documents by unit tests only.
 
@@ -31,7 +33,7 @@ FILES = ("package.json", "package-lock.json")
 NODE_MIN = 18  # of Adyen's SDK; all of them work with it
 CREDENTIAL = "golden-credential"
 NOT_COMPARED = ("cancel_odd_card",)  # no vendor makes such an id
-PARTS = ("requests", "clients", "types")
+PARTS = ("requests", "clients", "types", "webhooks")
 
 
 def skip(reason):
@@ -187,6 +189,17 @@ def check_types(results, node, requests, tables, answers):
         results.add("types: " + label, complaints)
 
 
+# ---- webhooks --------------------------------------------------------------------------------------------------------
+
+def check_webhooks(results, node):
+    done = node.run(HERE / "webhooks.js", str(BUILD / "tests" / "issuers" / "webhook_deliveries"))
+    stories = [json.loads(line) for line in done.stdout.splitlines()]
+    for row in stories:
+        results.add("webhooks: " + row["story"], row["complaints"])
+    results.add("webhooks: the receiver ends well", [done.stderr] * bool(done.returncode) +
+                ["no story was told"] * (not stories))
+
+
 def main():
     wanted = sys.argv[1:] or PARTS
     if not set(wanted) <= set(PARTS):
@@ -208,6 +221,8 @@ def main():
     answers = check_clients(results, node) if "clients" in wanted else []
     if "types" in wanted:
         check_types(results, node, requests, tables, answers)
+    if "webhooks" in wanted:
+        check_webhooks(results, node)
     print("issuers: %d passed, %d failed" % (results.passed, results.failed))
     return 1 if results.failed else 0
 

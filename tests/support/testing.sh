@@ -22,7 +22,7 @@ NAME is one of:
   e2e        every end-to-end story
   monitoring metrics, alert rules and dashboard, by promtool and a Prometheus server
   console    the operators' pages in a real browser (chromium, and packages of npm below build/)
-  issuers    profiles and dialects of issuers against the vendors' own SDKs (packages of npm below build/)
+  issuers    profiles, dialects and signed deliveries against the libraries of vendors and receivers (npm, below build/)
   chaos      each kind of trouble once
   asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
   guards     the guards of the tests that are listed as SHORT in tests/guards/run.py
