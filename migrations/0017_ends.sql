@@ -175,7 +175,7 @@ CREATE FUNCTION issuing.kept_result(answer text) RETURNS jsonb
     DECLARE
         kept jsonb;
     BEGIN
-        IF octet_length(answer) > 8192 OR answer ~ '[0-9][eE][+-]?0*[1-9][0-9]{2}' THEN
+        IF octet_length(answer) > 8192 OR answer ~ '[0-9][eE][+-]?0*[1-9][0-9]{3}' THEN
             RETURN NULL;
         END IF;
         kept := answer::jsonb;
