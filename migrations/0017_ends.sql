@@ -26,13 +26,14 @@ CREATE TABLE issuing.outbox_statistics (
 );
 
 -- A change is of events, or of one row of outbox_statistics. To write it must cost nearly nothing, so whoever ends
--- events writes one row for all that ended alike in one call, and leaves all computation to the fold, which does it for
+-- events writes one row for all that ended alike in one call. All computation is left to the fold, which does it for
 -- thousands of events at once. No index: rows are inserted at every end and read only all together. Vacuum keeps the
 -- table as small as it is empty.
 CREATE TABLE issuing.statistics_changes (
     at          timestamptz NOT NULL DEFAULT now(),
     ended_at    timestamptz NOT NULL, -- when they reached the status; of a row: its hour
     event_type  text NOT NULL,
+    event_types text[],               -- one for each event, where they differ
     status      text NOT NULL,
     reason_code text NOT NULL,
     created_ats timestamptz[],        -- of the events
@@ -40,7 +41,9 @@ CREATE TABLE issuing.statistics_changes (
     below_ms    int8,                 -- of a row
     sum_ms      int8,                 -- of a row
     refused     text                  -- why the change cannot be added, as a number that is too large; it is left out
-) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
+-- Compression is not worth its time in rows that live for a second.
+ALTER TABLE issuing.statistics_changes ALTER created_ats SET STORAGE EXTERNAL, ALTER event_types SET STORAGE EXTERNAL;
 
 -- The bounds of the times, in ms; a time that is longer than the last bound counts as a little less than it.
 CREATE FUNCTION issuing.statistics_bounds() RETURNS float8[]
@@ -82,10 +85,11 @@ SELECT g.place, g.hour, g.event_type, g.status, g.reason_code,
        g.count, g.count * g.age_ms AS sum_ms
 FROM (SELECT c.ctid AS place,
              date_bin('1 hour', least(greatest(c.ended_at, 'epoch'), '2500-01-01 00:00:00+00'), 'epoch') AS hour,
-             c.event_type, c.status, c.reason_code, c.count,
+             left(coalesce(u.event_type, c.event_type), 64) AS event_type, c.status, c.reason_code, c.count,
              (least(greatest(date_part('epoch', c.ended_at) - date_part('epoch', u.created_at), 0), 999999999)
               * 1000)::int8 AS age_ms
-      FROM issuing.statistics_changes c CROSS JOIN LATERAL unnest(c.created_ats) AS u (created_at)
+      FROM issuing.statistics_changes c
+      CROSS JOIN LATERAL unnest(c.created_ats, c.event_types) AS u (created_at, event_type)
       WHERE c.refused IS NULL) g
 UNION ALL
 SELECT c.ctid, c.ended_at, c.event_type, c.status, c.reason_code, c.below_ms, c.count, c.sum_ms
@@ -97,7 +101,7 @@ CREATE FUNCTION issuing.count_end(e issuing.outbox_events, sign int) RETURNS voi
     LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
     AS $$
         INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
-        SELECT coalesce(e.completed_at, e.updated_at), left(e.event_type, 64), e.status, coalesce(e.reason_code, ''),
+        SELECT coalesce(e.completed_at, e.updated_at), e.event_type, e.status, coalesce(e.reason_code, ''),
                ARRAY[e.created_at], sign
         WHERE e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
     $$;
@@ -121,7 +125,10 @@ CREATE OR REPLACE FUNCTION issuing.uuid7() RETURNS uuid
 -- among them leaves such an event, with what `GET /v1/card-requests/{id}` says from now on (api/card_requests.c). What
 -- a row of another service may hold beyond all measure must not fail the ends: long texts are cut as nobody's request
 -- has them, times are those that the api can write, and a user id that no event may have gets none.
-CREATE FUNCTION issuing.tell_ends(events uuid[]) RETURNS void
+CREATE FUNCTION issuing.tell_ends(
+    events uuid[],
+    at timestamptz) -- others than those that ended then are left out; null = none is
+    RETURNS void
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan SET jit = off
@@ -153,10 +160,10 @@ CREATE FUNCTION issuing.tell_ends(events uuid[]) RETURNS void
         JOIN outbox_events e ON e.id = a.id
         LEFT JOIN cards c ON c.request_id = e.id
         WHERE e.event_type = 'CARD_ISSUE' AND e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
-          AND octet_length(e.user_id) BETWEEN 1 AND 128;
+          AND octet_length(e.user_id) BETWEEN 1 AND 128 AND (at IS NULL OR e.completed_at = at);
     END
     $$;
-REVOKE ALL ON FUNCTION issuing.tell_ends(uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.tell_ends(uuid[], timestamptz) FROM PUBLIC;
 
 -- ---- the ends of attempts ----
 
@@ -168,7 +175,7 @@ CREATE FUNCTION issuing.kept_result(answer text) RETURNS jsonb
     DECLARE
         kept jsonb;
     BEGIN
-        IF octet_length(answer) > 8192 OR answer ~ '[0-9][eE][+-]?0*[1-9][0-9]{2}' THEN
+        IF octet_length(answer) > 8192 OR answer ~ '[0-9][eE][+-]?0*[1-9][0-9]{3}' THEN
             RETURN NULL;
         END IF;
         kept := answer::jsonb;
@@ -190,7 +197,7 @@ CREATE FUNCTION issuing.follow_lost() RETURNS trigger
         WHERE o.id = NEW.event_id AND o.status = 'FAILED' AND o.reason_code = 'worker_lost'
           AND o.completed_at >= statement_timestamp();
         IF FOUND THEN
-            PERFORM count_end(e, 1), tell_ends(ARRAY[e.id]);
+            PERFORM count_end(e, 1), tell_ends(ARRAY[e.id], NULL);
         END IF;
         RETURN NULL;
     END
@@ -199,8 +206,8 @@ REVOKE ALL ON FUNCTION issuing.follow_lost() FROM PUBLIC;
 CREATE TRIGGER outbox_attempts_lost AFTER INSERT ON issuing.outbox_attempts
     FOR EACH ROW WHEN (NEW.outcome = 'lost') EXECUTE FUNCTION issuing.follow_lost();
 
--- issuing.complete of 0007_attempts.sql, where it is explained, with the step and with the answers that events keep.
--- Only where there are routes that need it, the locks of an order precede the end, and what follows from it is written.
+-- issuing.complete of 0007_attempts.sql, where it is explained, with the step and with the answers that events keep. Card
+-- requests, whose last step is the link, are in no order; all others are told to nobody.
 CREATE FUNCTION issuing.complete(
     ids uuid[], tokens uuid[], worker text, tooks_ms int8[],
     step text,      -- of all of them
@@ -214,15 +221,11 @@ SET plan_cache_mode = force_generic_plan
 SET jit = off
 AS $$
 #variable_conflict use_column
-DECLARE
-    are_ordered bool;
-    are_told bool;
-    ended uuid[];
 BEGIN
-    SELECT bool_or(r.is_ordered), bool_or(r.event_type = 'CARD_REQUEST_ENDED') INTO are_ordered, are_told FROM routes r;
-    IF are_ordered THEN
+    IF step <> 'link' THEN
         PERFORM lock_order(ids);
     END IF;
+    RETURN QUERY
     WITH completed AS (
         UPDATE outbox_events e
         SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, deferral_count = 0,
@@ -239,19 +242,20 @@ BEGIN
                worker, step, 'completed'
         FROM completed d
     ), counted AS (
-        INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
-        SELECT now(), left(d.event_type, 64), 'COMPLETED', '', array_agg(d.created_at), 1
+        -- One row, because a group for each type costs more than all else here.
+        INSERT INTO statistics_changes (ended_at, event_type, event_types, status, reason_code, created_ats, count)
+        SELECT now(), min(d.event_type),
+               CASE WHEN min(d.event_type) <> max(d.event_type) THEN array_agg(d.event_type) END,
+               'COMPLETED', '', array_agg(d.created_at), 1
         FROM completed d
-        GROUP BY d.event_type
+        HAVING count(*) > 0
     )
-    SELECT array_agg(d.id) INTO ended FROM completed d;
-    IF are_ordered THEN
-        PERFORM wake_held(ended);
+    SELECT d.id FROM completed d;
+    IF step <> 'link' THEN
+        PERFORM wake_held(ids);
+    ELSIF EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
+        PERFORM tell_ends(ids, now());
     END IF;
-    IF are_told THEN
-        PERFORM tell_ends(ended);
-    END IF;
-    RETURN QUERY SELECT unnest(ended);
 END
 $$;
 
@@ -289,17 +293,9 @@ SET plan_cache_mode = force_generic_plan
 SET jit = off
 AS $$
 #variable_conflict use_column
-DECLARE
-    are_ordered bool;
-    are_told bool;
-    written uuid[];
-    ended uuid[];
-    settled uuid[]; -- not FAILED
 BEGIN
-    SELECT bool_or(r.is_ordered), bool_or(r.event_type = 'CARD_REQUEST_ENDED') INTO are_ordered, are_told FROM routes r;
-    IF are_ordered THEN
-        PERFORM lock_order(ids);
-    END IF;
+    PERFORM lock_order(ids);
+    RETURN QUERY
     WITH asked AS MATERIALIZED (
         SELECT *, a.code !~ '^(issuer|core|route)_' AS is_ours
         FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details,
@@ -355,7 +351,7 @@ BEGIN
         ON CONFLICT DO NOTHING
     ), counted AS (
         INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
-        SELECT now(), left(d.event_type, 64), d.status, coalesce(d.reason_code, ''), array_agg(d.created_at), 1
+        SELECT now(), d.event_type, d.status, coalesce(d.reason_code, ''), array_agg(d.created_at), 1
         FROM changed d
         WHERE d.status <> 'PENDING'
         GROUP BY d.event_type, d.status, d.reason_code
@@ -368,17 +364,12 @@ BEGIN
         FROM changed d JOIN asked a ON a.id = d.id
         WHERE a.replaced IS NOT NULL AND c.id = a.replaced AND c.user_id = d.user_id AND c.status = 'active'
     )
-    SELECT array_agg(d.id), array_agg(d.id) FILTER (WHERE d.status <> 'PENDING'),
-           array_agg(d.id) FILTER (WHERE d.status IN ('COMPLETED', 'REJECTED'))
-    INTO written, ended, settled
-    FROM changed d;
-    IF are_ordered AND settled IS NOT NULL THEN
-        PERFORM wake_held(settled);
+    SELECT d.id FROM changed d;
+    IF EXISTS (SELECT FROM routes) THEN
+        PERFORM wake_held(ARRAY(SELECT u.id FROM unnest(ids, statuses) AS u (id, status)
+                                WHERE u.status IN ('COMPLETED', 'REJECTED')));
+        PERFORM tell_ends(ids, now());
     END IF;
-    IF are_told AND ended IS NOT NULL THEN
-        PERFORM tell_ends(ended);
-    END IF;
-    RETURN QUERY SELECT unnest(written);
 END
 $$;
 
@@ -428,7 +419,7 @@ CREATE FUNCTION issuing.follow_end(before issuing.outbox_events, after issuing.o
     BEGIN
         PERFORM count_end(before, -1), count_end(after, 1);
         PERFORM wake_held(ARRAY[after.id]);
-        PERFORM tell_ends(ARRAY[after.id]);
+        PERFORM tell_ends(ARRAY[after.id], NULL);
     END
     $$;
 
@@ -600,6 +591,169 @@ BEGIN
 END
 $$;
 
+-- ---- marks of events that routes deliver ----
+
+-- Marks of events of these types only: a worker takes what it can look up. What has no worker ends at its deadline all
+-- the same, and so does a mark whose event is gone. 0009_operators.sql explains the rest.
+CREATE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text, types text[])
+RETURNS TABLE (
+    id uuid, event_id uuid, action text, attempts int4, has_orphan bool,
+    status text, user_id text,  -- null = the event is gone
+    seen_us int8,               -- updated_at of the state that is judged
+    sent_age_ms int8,           -- of the last send that may still arrive; null = certainly nothing was sent
+    card_id uuid, issuer_card_id text, card_status text, -- the stored card
+    issuer_parameters text,     -- null = none are kept
+    made_ms int8,               -- when the event was made: milliseconds since 1970, at least 0
+    event_type text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    due uuid[];
+BEGIN
+    DELETE FROM peer_checks p
+    WHERE p.id IN (SELECT o.id FROM peer_checks o
+                   WHERE o.finished_at < now() - interval '7 days' LIMIT 100 FOR UPDATE SKIP LOCKED);
+    -- A mark that a clock set which was ahead: due as much earlier, or nobody would look at it until that time has
+    -- come.
+    UPDATE peer_checks p SET due_at = p.due_at - (p.due_set_at - now()), due_set_at = now()
+    WHERE p.id IN (SELECT o.id FROM peer_checks o
+                   WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second'
+                   FOR UPDATE SKIP LOCKED);
+    due := ARRAY(SELECT p.id FROM peer_checks p
+                 WHERE p.finished_at IS NULL AND p.due_at <= now()
+                   -- A value and not EXISTS: this is asked once for each mark that is taken, not joined with all
+                   -- events.
+                   AND (SELECT (e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
+                               OR (e.event_type <> ALL (types) AND p.deadline_at > now())
+                        FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE
+                 ORDER BY p.due_at
+                 LIMIT most
+                 FOR UPDATE SKIP LOCKED);
+    -- A send that bears a time still to come was noted by a clock that was ahead: it counts as sent now, so that it
+    -- settles.
+    UPDATE outbox_events e
+    SET last_sent_at = least(e.last_sent_at, now()), first_sent_at = least(e.first_sent_at, now())
+    WHERE e.id = ANY (ARRAY(SELECT p.event_id FROM peer_checks p WHERE p.id = ANY (due))) AND e.due_at IS NULL
+      AND (e.last_sent_at > now() + interval '1 second' OR e.first_sent_at > now() + interval '1 second');
+    RETURN QUERY
+    WITH ended AS (
+        UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
+        WHERE p.id = ANY (due) AND p.deadline_at <= now()
+    ), held AS (
+        UPDATE peer_checks p
+        SET lease_token = new_token, due_at = now() + lease_ms * interval '1 millisecond', due_set_at = now(),
+            attempts = p.attempts + 1, worker = worker_name
+        WHERE p.id = ANY (due) AND p.deadline_at > now()
+        RETURNING p.*
+    )
+    SELECT h.id, h.event_id, h.action, h.attempts, h.orphan_at IS NOT NULL, e.status, e.user_id,
+           (extract(epoch FROM e.updated_at) * 1000000)::int8,
+           issuing.sent_age_ms(e), (c.card).id, (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
+           (extract(epoch FROM least(greatest(e.created_at, 'epoch'), now())) * 1000)::int8, e.event_type
+    FROM held h
+    LEFT JOIN outbox_events e ON e.id = h.event_id
+    CROSS JOIN LATERAL (SELECT issuing.card_of(h.event_id) AS card OFFSET 0) c;
+END
+$$;
+
+-- For older workers, which know cards only.
+CREATE OR REPLACE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text)
+RETURNS TABLE (
+    id uuid, event_id uuid, action text, attempts int4, has_orphan bool, status text, user_id text, seen_us int8,
+    sent_age_ms int8, card_id uuid, issuer_card_id text, card_status text, issuer_parameters text, made_ms int8)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT t.id, t.event_id, t.action, t.attempts, t.has_orphan, t.status, t.user_id, t.seen_us, t.sent_age_ms,
+           t.card_id, t.issuer_card_id, t.card_status, t.issuer_parameters, t.made_ms
+    FROM take_checks(new_token, most, lease_ms, worker_name, ARRAY['CARD_ISSUE']) t;
+END
+$$;
+
+-- issuing.ask_reconcile of 0009_operators.sql, also for the events of routes that have a look-up.
+CREATE OR REPLACE FUNCTION issuing.ask_reconcile(
+    event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, check_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    deadline timestamptz := now() + least(greatest(within_ms, 0), 86400000) * interval '1 millisecond';
+    kind text;
+    can_be_asked bool;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    SELECT e.event_type, e.event_type = 'CARD_ISSUE' OR r.has_lookup INTO kind, can_be_asked
+    FROM outbox_events e LEFT JOIN routes r ON r.event_type = e.event_type
+    WHERE e.id = event;
+    IF kind IS NULL THEN
+        refused := 'not_found';
+    ELSIF can_be_asked IS NOT TRUE THEN
+        refused := 'other_type';
+    ELSE
+        INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason)
+        VALUES (event, deadline, 'reconcile', actor, os_user, sudo_user, why)
+        ON CONFLICT (event_id) WHERE finished_at IS NULL
+        DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at),
+                      due_at = CASE WHEN p.lease_token IS NULL THEN least(p.due_at, now()) ELSE p.due_at END,
+                      due_set_at = CASE WHEN p.lease_token IS NULL THEN now() ELSE p.due_set_at END
+        RETURNING p.id INTO check_id;
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- The receiver of a route says that it has executed the event: a FAILED one is COMPLETED, with this answer where the
+-- route keeps answers. A REJECTED one stays: that it was executed is for people to know. Guarded as end_check is.
+CREATE FUNCTION issuing.end_executed_check(check_id uuid, token uuid, seen_us int8, answer text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    c peer_checks;
+    before outbox_events;
+    after outbox_events;
+BEGIN
+    SELECT p.* INTO c FROM peer_checks p
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL AND p.action = 'reconcile'
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'fenced';
+    END IF;
+    PERFORM lock_order(ARRAY[c.event_id]);
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
+    IF NOT FOUND OR before.event_type = 'CARD_ISSUE'
+       OR (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        UPDATE peer_checks p
+        SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
+        WHERE p.id = check_id;
+        RETURN 'changed';
+    END IF;
+    IF before.status = 'FAILED' THEN
+        UPDATE outbox_events e
+        SET status = 'COMPLETED', reason_code = NULL, reason_detail = NULL, held_behind = NULL,
+            result = coalesce(kept_result(answer), e.result),
+            completed_at = clock_timestamp(), updated_at = clock_timestamp()
+        WHERE e.id = before.id
+        RETURNING e.* INTO after;
+        PERFORM follow_end(before, after);
+        PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', 'executed'));
+    END IF;
+    UPDATE peer_checks p
+    SET finished_at = clock_timestamp(), result = 'executed', lease_token = NULL, detail = NULL
+    WHERE p.id = check_id;
+    RETURN 'done';
+END
+$$;
+REVOKE ALL ON FUNCTION issuing.take_checks(uuid, int8, int8, text, text[]),
+    issuing.end_executed_check(uuid, uuid, int8, text) FROM PUBLIC;
+
 -- ---- changes become statistics ----
 
 -- What the fold does with the changes at these places; returns their number. Only the fold deletes changes, one fold
@@ -720,7 +874,7 @@ FROM PUBLIC;
 -- A status can be taken back from FAILED only, so the events that are FAILED now are counted now, by
 -- outbox_events_failed. What ended otherwise before this release, `issuing-ctl stats --rebuild` counts.
 INSERT INTO issuing.statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
-SELECT coalesce(e.completed_at, e.updated_at), left(e.event_type, 64), e.status, coalesce(e.reason_code, ''),
+SELECT coalesce(e.completed_at, e.updated_at), e.event_type, e.status, coalesce(e.reason_code, ''),
        ARRAY[e.created_at], 1
 FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL;
 
@@ -731,7 +885,7 @@ BEGIN
         GRANT INSERT ON issuing.statistics_changes TO issuing_worker;
         GRANT SELECT ON issuing.routes TO issuing_worker;
         GRANT UPDATE (result, held_behind) ON issuing.outbox_events TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.tell_ends(uuid[]) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.tell_ends(uuid[], timestamptz) TO issuing_worker;
     END IF;
 END
 $$;

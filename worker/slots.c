@@ -173,7 +173,8 @@ static struct needs needs_of_others(const struct slots *slots, const struct slot
             continue;
         }
         needs.sure += to_sure;
-        needs.equal += at_most(at_least(equal - held, 0), room) - to_sure;
+        if (other->has_backlog)
+            needs.equal += at_most(at_least(equal - held, 0), room) - to_sure;
         if (other->served < share->served)
             needs.first += to_sure;
     }

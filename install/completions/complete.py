@@ -219,6 +219,7 @@ def main():
     shell, program, tables = sys.argv[1:]
     with open(tables, encoding="utf-8") as file:
         said = json.load(file)["programs"][program]
+    said["flags"] = [flag for flag in said["flags"] if ".TYPE." not in flag["name"]]  # nobody knows the types
     print({"bash": bash, "zsh": zsh}[shell](program, said), end="")
 
 

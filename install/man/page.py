@@ -99,18 +99,19 @@ def setting_lines(said):
 
 
 def configuration_lines(tables):
-    """Sections and options in the order of the table; each option with the programs that read it."""
+    """Sections and options in the order of the table; each option with the programs that read it. A route's section is
+    the last one: what has no value by default is in no list but the worker's help."""
     described, readers = {}, {}
     for program, said in tables["programs"].items():
         for flag in said["flags"]:
             described[flag["name"][2:]] = flag
             readers.setdefault(flag["name"][2:], []).append(program.removeprefix("issuing-"))
     lines, section = [], ""
-    for name in tables["options"]:
-        if name.split(".")[0] != section:
-            section = name.split(".")[0]
+    for name in tables["options"] + [name for name in described if name.startswith("route.TYPE.")]:
+        if name.rpartition(".")[0] != section:
+            section = name.rpartition(".")[0]
             lines += [f"## [{section}]", ""]
-        term = f"*{plain(name.split('.')[1])}* = {value_of(described[name])}"
+        term = f"*{plain(name.rpartition('.')[2])}* = {value_of(described[name])}"
         lines += definition(term, f"{flow([described[name]['help']])} Read by {', '.join(readers[name])}.")
     return lines
 

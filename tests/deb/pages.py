@@ -5,7 +5,7 @@ import pathlib
 import re
 
 from checks import check, output, run
-from sources import TOP, commands, configuration, sandbox_options
+from sources import TOP, commands, configuration, route_options, sandbox_options
 
 PAGES = {"issuing": ("man8/issuing-api.8", "man8/issuing-worker.8", "man1/issuing-ctl.1", "man5/issuing.conf.5"),
          "issuing-sandbox": ("man1/issuing-sandbox.1",)}
@@ -48,8 +48,8 @@ def tests(packages, folder):
                       "%s: %s is missing" % (word, option))
 
     def issuing_conf_5_has_every_option_of_every_program():
-        sections = dict(re.findall(r"^   \[(\w+)\]\n(.*?)(?=^   \[|^[A-Z])", rendered("issuing.conf.5"), re.M | re.S))
-        for section, key in configuration():
+        sections = dict(re.findall(r"^   \[([\w.]+)\]\n(.*?)(?=^   \[|^[A-Z])", rendered("issuing.conf.5"), re.M | re.S))
+        for section, key in configuration() + [("route.TYPE", key) for key in route_options()]:
             check(re.search(r"^ +%s = \S" % key, sections.get(section, ""), re.M),
                   "[%s] %s is missing" % (section, key))
 

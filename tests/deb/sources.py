@@ -45,6 +45,12 @@ def configuration():
     return found(rows, "common/config/config_table.c")
 
 
+def route_options():
+    """The keys of a route's options."""
+    rows = re.findall(r'^    \{"route", "(\w+)", OPTION_', (TOP / "common/config/config_routes.c").read_text(), re.M)
+    return found(rows, "common/config/config_routes.c")
+
+
 def sandbox_options():
     return found(re.findall(r'^    \{"(--[a-z-]+)", AT', (TOP / "sandbox/options.c").read_text(), re.M),
                  "sandbox/options.c")

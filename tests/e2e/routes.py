@@ -22,7 +22,7 @@ def header(call, name):
 
 @test
 def an_event_arrives_as_it_was_written_with_its_id_as_the_key(world):
-    with receiver(world, "/v2/charges?source=outbox&x=%2F") as service:
+    with receiver(world, "/v2/charges/~outbox%2F1") as service:
         route(world, service)
         world.start_worker()
         payload = ('{"z": 1, "a": {"b": [1, 2.50, null, "\\u00e9\\n\\"\\ud83d\\ude00"]},'
@@ -32,7 +32,7 @@ def an_event_arrives_as_it_was_written_with_its_id_as_the_key(world):
         assert_equal(wait_ends(world, [event])[event], DONE, "the end")
         call, = service.deliveries()
         row = world.event(event)
-        assert_equal((call.method, call.path), ("POST", "/v2/charges?source=outbox&x=%2F"), "the request")
+        assert_equal((call.method, call.path), ("POST", "/v2/charges/~outbox%2F1"), "the request")
         assert_equal(call.body.decode(), world.sql("SELECT payload::text FROM outbox_events"), "the body")
         assert_equal(json.loads(call.body), json.loads(payload), "the body, as JSON")
         assert_equal({name: header(call, name) for name in (
@@ -59,7 +59,7 @@ def every_attempt_carries_the_same_key_and_body_and_a_span_of_its_own(world):
     with receiver(world) as service:
         route(world, service, method="PUT")
         event = event_ids(world, 1)[0]
-        service.plan(event, says(503), resets(executes=True), says(500, executes=True), says(429))
+        service.plan(event, says(503), resets(executes=True), says(500, executes=True), says(408))
         insert(world, "alice", ids=[event], traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
         world.start_worker()
         assert_equal(wait_ends(world, [event])[event], DONE, "the end")

@@ -39,7 +39,7 @@ def sentence(test):
 
 
 def full_name(test):
-    return "%s: %s" % (test.__module__, sentence(test))
+    return "%s: %s" % (test.__module__.replace("_", " "), sentence(test))
 
 
 def chosen(test, filters):

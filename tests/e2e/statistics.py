@@ -95,7 +95,7 @@ def stats_says_what_it_does_not_take(world):
         assert_equal(world.ctl("stats", *words).returncode, 2, repr(words))
     done = world.ctl("stats")
     assert_equal((done.returncode, done.stdout, done.stderr), (0, "", "No event has ended in this time.\n"), "empty")
-    world.sql("INSERT INTO issuing.statistics_changes (at, hour, event_type, status, reason_code, below_ms, count,"
+    world.sql("INSERT INTO issuing.statistics_changes (at, ended_at, event_type, status, reason_code, below_ms, count,"
               " sum_ms) VALUES (now() - interval '1 h', now(), 'T', 'FAILED', '', 10, 1, 1)")
     assert_true("1 h" in world.ctl("stats").stderr, "no worker folds, and stats says so")
 
@@ -104,7 +104,7 @@ def stats_says_what_it_does_not_take(world):
 def the_lag_of_the_statistics_is_a_metric_also_while_no_worker_runs(world):
     world.up(workers=0)
     api = world.apis()[0]
-    world.sql("INSERT INTO issuing.statistics_changes (at, hour, event_type, status, reason_code, below_ms, count,"
+    world.sql("INSERT INTO issuing.statistics_changes (at, ended_at, event_type, status, reason_code, below_ms, count,"
               " sum_ms) VALUES (now() - interval '1 h', now(), 'T', 'FAILED', '', 10, 1, 1)")
     wait_until(lambda: api.metric("issuing_statistics_lag_seconds") >= 3600, "the lag, as the api shows it")
     world.start_worker()

@@ -38,9 +38,10 @@ may_include() {
     ctl) echo common 'common/*' ctl/console ;; # only cmd_console.c, see below
     ctl/console) echo common 'common/*' ctl ;;
     api | sandbox) echo common 'common/*' ;;
-    worker) echo common 'common/*' worker/issuer ;;
+    worker) echo common 'common/*' worker/issuer worker/route ;;
     worker/issuer) echo common 'common/*' worker ;; # outcome.h and credential.h
-    bench | bench/limiters) echo common 'common/*' bench worker worker/issuer ;; # the loop without a database makes the worker's own calls
+    worker/route) echo common 'common/*' worker ;; # a route is a peer, and its deliveries are steps of a flow
+    bench | bench/limiters) echo common 'common/*' bench worker worker/issuer worker/route ;; # the loop without a database makes the worker's own calls
     *) echo "no rule for $1" ;;
     esac
 }
@@ -64,7 +65,8 @@ look_at() {
     llhttp.h | llhttp/*) only_in "$1" "$2" llhttp 'common/http_client/plain/*' 'common/http_server/*' ;;
     openssl/*)
         only_in "$1" "$2" OpenSSL 'api/auth*.c' common/keyring.c common/token.c common/base/secret.c common/base/digest.c \
-            common/http_client/authorities.c common/http_client/client_certificate.c common/http_client/http_tls.c
+            common/http_client/authorities.c common/http_client/client_certificate.c common/http_client/http_tls.c \
+            worker/route/route_sign.c
         ;;
     ini.h) only_in "$1" "$2" inih common/config/config_file.c ;;
     esac
