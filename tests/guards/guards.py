@@ -1,6 +1,7 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
+from route_guards import ROUTE_GUARDS
 
-GUARDS = [
+GUARDS = [*ROUTE_GUARDS,
     dict(
         name="a request that was queried goes to the end of the line",
         file="api/waiters.c",
@@ -21,6 +22,14 @@ GUARDS = [
         line="if (was == old->active && (!is || is->entry.state == KEYRING_RETIRED))",
         becomes="if (false)",
         test="unit/keyring",
+    ),
+    dict(
+        name="an order and its charge are one transaction",
+        file="examples/orders/orders.py",
+        line="            cursor.execute(ORDER, {**order, **cursor.fetchone()})",
+        becomes="            event = cursor.fetchone()\n            cursor.connection.commit()\n"
+                "            cursor.execute(ORDER, {**order, **event})",
+        test="e2e/dies in its transaction",
     ),
     dict(
         name="a connection is not used again with other authorities than its own",
