@@ -23,6 +23,14 @@ GUARDS = [
         test="unit/keyring",
     ),
     dict(
+        name="an order and its charge are one transaction",
+        file="examples/orders/orders.py",
+        line="            cursor.execute(ORDER, {**order, **cursor.fetchone()})",
+        becomes="            event = cursor.fetchone()\n            cursor.connection.commit()\n"
+                "            cursor.execute(ORDER, {**order, **event})",
+        test="e2e/dies in its transaction",
+    ),
+    dict(
         name="a connection is not used again with other authorities than its own",
         file="common/http_client/http_transfer.c",
         line="SET(CURLOPT_CAPATH, transfer->authorities->marker)",
