@@ -594,6 +594,169 @@ BEGIN
 END
 $$;
 
+-- ---- marks of events that routes deliver ----
+
+-- Marks of events of these types only: a worker takes what it can look up. What has no worker ends at its deadline all
+-- the same, and so does a mark whose event is gone. 0009_operators.sql explains the rest.
+CREATE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text, types text[])
+RETURNS TABLE (
+    id uuid, event_id uuid, action text, attempts int4, has_orphan bool,
+    status text, user_id text,  -- null = the event is gone
+    seen_us int8,               -- updated_at of the state that is judged
+    sent_age_ms int8,           -- of the last send that may still arrive; null = certainly nothing was sent
+    card_id uuid, issuer_card_id text, card_status text, -- the stored card
+    issuer_parameters text,     -- null = none are kept
+    made_ms int8,               -- when the event was made: milliseconds since 1970, at least 0
+    event_type text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    due uuid[];
+BEGIN
+    DELETE FROM peer_checks p
+    WHERE p.id IN (SELECT o.id FROM peer_checks o
+                   WHERE o.finished_at < now() - interval '7 days' LIMIT 100 FOR UPDATE SKIP LOCKED);
+    -- A mark that a clock set which was ahead: due as much earlier, or nobody would look at it until that time has
+    -- come.
+    UPDATE peer_checks p SET due_at = p.due_at - (p.due_set_at - now()), due_set_at = now()
+    WHERE p.id IN (SELECT o.id FROM peer_checks o
+                   WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second'
+                   FOR UPDATE SKIP LOCKED);
+    due := ARRAY(SELECT p.id FROM peer_checks p
+                 WHERE p.finished_at IS NULL AND p.due_at <= now()
+                   -- A value and not EXISTS: this is asked once for each mark that is taken, not joined with all
+                   -- events.
+                   AND (SELECT (e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
+                               OR (e.event_type <> ALL (types) AND p.deadline_at > now())
+                        FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE
+                 ORDER BY p.due_at
+                 LIMIT most
+                 FOR UPDATE SKIP LOCKED);
+    -- A send that bears a time still to come was noted by a clock that was ahead: it counts as sent now, so that it
+    -- settles.
+    UPDATE outbox_events e
+    SET last_sent_at = least(e.last_sent_at, now()), first_sent_at = least(e.first_sent_at, now())
+    WHERE e.id = ANY (ARRAY(SELECT p.event_id FROM peer_checks p WHERE p.id = ANY (due))) AND e.due_at IS NULL
+      AND (e.last_sent_at > now() + interval '1 second' OR e.first_sent_at > now() + interval '1 second');
+    RETURN QUERY
+    WITH ended AS (
+        UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
+        WHERE p.id = ANY (due) AND p.deadline_at <= now()
+    ), held AS (
+        UPDATE peer_checks p
+        SET lease_token = new_token, due_at = now() + lease_ms * interval '1 millisecond', due_set_at = now(),
+            attempts = p.attempts + 1, worker = worker_name
+        WHERE p.id = ANY (due) AND p.deadline_at > now()
+        RETURNING p.*
+    )
+    SELECT h.id, h.event_id, h.action, h.attempts, h.orphan_at IS NOT NULL, e.status, e.user_id,
+           (extract(epoch FROM e.updated_at) * 1000000)::int8,
+           issuing.sent_age_ms(e), (c.card).id, (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
+           (extract(epoch FROM least(greatest(e.created_at, 'epoch'), now())) * 1000)::int8, e.event_type
+    FROM held h
+    LEFT JOIN outbox_events e ON e.id = h.event_id
+    CROSS JOIN LATERAL (SELECT issuing.card_of(h.event_id) AS card OFFSET 0) c;
+END
+$$;
+
+-- For older workers, which know cards only.
+CREATE OR REPLACE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text)
+RETURNS TABLE (
+    id uuid, event_id uuid, action text, attempts int4, has_orphan bool, status text, user_id text, seen_us int8,
+    sent_age_ms int8, card_id uuid, issuer_card_id text, card_status text, issuer_parameters text, made_ms int8)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT t.id, t.event_id, t.action, t.attempts, t.has_orphan, t.status, t.user_id, t.seen_us, t.sent_age_ms,
+           t.card_id, t.issuer_card_id, t.card_status, t.issuer_parameters, t.made_ms
+    FROM take_checks(new_token, most, lease_ms, worker_name, ARRAY['CARD_ISSUE']) t;
+END
+$$;
+
+-- issuing.ask_reconcile of 0009_operators.sql, also for the events of routes that have a look-up.
+CREATE OR REPLACE FUNCTION issuing.ask_reconcile(
+    event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, check_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    deadline timestamptz := now() + least(greatest(within_ms, 0), 86400000) * interval '1 millisecond';
+    kind text;
+    can_be_asked bool;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    SELECT e.event_type, e.event_type = 'CARD_ISSUE' OR r.has_lookup INTO kind, can_be_asked
+    FROM outbox_events e LEFT JOIN routes r ON r.event_type = e.event_type
+    WHERE e.id = event;
+    IF kind IS NULL THEN
+        refused := 'not_found';
+    ELSIF can_be_asked IS NOT TRUE THEN
+        refused := 'other_type';
+    ELSE
+        INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason)
+        VALUES (event, deadline, 'reconcile', actor, os_user, sudo_user, why)
+        ON CONFLICT (event_id) WHERE finished_at IS NULL
+        DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at),
+                      due_at = CASE WHEN p.lease_token IS NULL THEN least(p.due_at, now()) ELSE p.due_at END,
+                      due_set_at = CASE WHEN p.lease_token IS NULL THEN now() ELSE p.due_set_at END
+        RETURNING p.id INTO check_id;
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- The receiver of a route says that it has executed the event: a FAILED one is COMPLETED, with this answer where the
+-- route keeps answers. A REJECTED one stays: that it was executed is for people to know. Guarded as end_check is.
+CREATE FUNCTION issuing.end_executed_check(check_id uuid, token uuid, seen_us int8, answer text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    c peer_checks;
+    before outbox_events;
+    after outbox_events;
+BEGIN
+    SELECT p.* INTO c FROM peer_checks p
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL AND p.action = 'reconcile'
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'fenced';
+    END IF;
+    PERFORM lock_order(ARRAY[c.event_id]);
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
+    IF NOT FOUND OR before.event_type = 'CARD_ISSUE'
+       OR (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        UPDATE peer_checks p
+        SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
+        WHERE p.id = check_id;
+        RETURN 'changed';
+    END IF;
+    IF before.status = 'FAILED' THEN
+        UPDATE outbox_events e
+        SET status = 'COMPLETED', reason_code = NULL, reason_detail = NULL, held_behind = NULL,
+            result = coalesce(kept_result(answer), e.result),
+            completed_at = clock_timestamp(), updated_at = clock_timestamp()
+        WHERE e.id = before.id
+        RETURNING e.* INTO after;
+        PERFORM follow_end(before, after);
+        PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', 'executed'));
+    END IF;
+    UPDATE peer_checks p
+    SET finished_at = clock_timestamp(), result = 'executed', lease_token = NULL, detail = NULL
+    WHERE p.id = check_id;
+    RETURN 'done';
+END
+$$;
+REVOKE ALL ON FUNCTION issuing.take_checks(uuid, int8, int8, text, text[]),
+    issuing.end_executed_check(uuid, uuid, int8, text) FROM PUBLIC;
+
 -- ---- changes become statistics ----
 
 -- What the fold does with the changes at these places; returns their number. Only the fold deletes changes, one fold

@@ -52,6 +52,8 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text),
             issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid, uuid, int8, text, text)
             TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.take_checks(uuid, int8, int8, text, text[]),
+            issuing.end_executed_check(uuid, uuid, int8, text) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text), issuing.put_issuer_check_back(uuid, uuid),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
         GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;

@@ -2,8 +2,8 @@
  * turns calls into orders and results into answers.
  *
  * A key is known for key_lifetime_ms from the first call that was executed or set to work under it; the first answer is
- * kept as long. A call with the same key that comes later charges a SECOND time, which the charge counts. That a key was
- * charged is known for ever. Pure: the caller passes the time. Only charges_reset() removes rows. */
+ * kept as long. A call with the same key that comes later charges a SECOND time, which the charge counts. That a key
+ * was charged is known for ever. Pure: the caller passes the time. Only charges_reset() removes rows. */
 #ifndef ISSUING_SANDBOX_CHARGES_H
 #define ISSUING_SANDBOX_CHARGES_H
 

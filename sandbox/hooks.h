@@ -32,8 +32,8 @@ struct hooks_range {
     size_t from, limit;
 };
 
-/* {"hooks":[...],"ids":n,"deliveries":n,"truncated":bool}, in the order of the first arrivals, which `order` counts from
- * 0. The counts are of all. */
+/* {"hooks":[...],"ids":n,"deliveries":n,"truncated":bool}, in the order of the first arrivals, which `order` counts
+ * from 0. The counts are of all. */
 bool hooks_write(const struct hooks *hooks, const struct hooks_range *range, struct buf *out);
 
 #endif

@@ -1,5 +1,6 @@
 /* issuing-sandbox: a stand-in card issuer, a stand-in core-api (docs/peers.md), and a payment service and a receiver of
- * webhooks for routes, with faults on demand and a ledger of what they did, for development, demos, tests and benches. Nothing here is ever needed in production.
+ * webhooks for routes, with faults on demand and a ledger of what they did, for development, demos, tests and benches.
+ * Nothing here is ever needed in production.
  *
  * README.md in this folder names the modules. */
 #include <errno.h>

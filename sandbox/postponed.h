@@ -11,8 +11,8 @@
 
 struct postponed;
 
-/* What is to be executed: the issuer's calls have order, a link and an unlink link, a charge charge. All texts are copied. A call that
- * arrives refused is not postponed. */
+/* What is to be executed: the issuer's calls have order, a link and an unlink link, a charge charge. All texts are
+ * copied. A call that arrives refused is not postponed. */
 struct postponed_execution {
     struct dialect_order order;
     struct ledger_link_order link;

@@ -1,4 +1,5 @@
-/* What issuer, core, the stand-ins of routes, and control have in common: one ledger, one list of faults, one ring of calls, one clock. */
+/* What issuer, core, the stand-ins of routes, and control have in common: one ledger, one list of faults, one ring of
+ * calls, one clock. */
 #ifndef ISSUING_SANDBOX_SANDBOX_H
 #define ISSUING_SANDBOX_SANDBOX_H
 

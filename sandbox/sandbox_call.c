@@ -1,5 +1,5 @@
-/* See sandbox_call.h. Left out: what the true answer is (the dialects, core.c, route.c), what a fault makes of it (fault_answer.c),
- * how it is sent (delivery.c). */
+/* See sandbox_call.h. Left out: what the true answer is (the dialects, core.c, route.c), what a fault makes of it
+ * (fault_answer.c), how it is sent (delivery.c). */
 #include "sandbox/sandbox_call.h"
 
 #include <stdio.h>

@@ -118,8 +118,7 @@ const char *flow_end_code(const struct flow *flow, enum lookup_reason reason, co
 struct flow_verdict flow_look_up(const struct flow *flow, enum lookup_reason reason, const char *code)
 {
     if (flow_has_lookup(flow))
-        return (struct flow_verdict){
-            .kind = FLOW_GO, .step = flow_kind(flow)->lookup, .reason = reason, .code = code};
+        return (struct flow_verdict){.kind = FLOW_GO, .step = flow_kind(flow)->lookup, .reason = reason, .code = code};
     return (struct flow_verdict){.kind = FLOW_FAIL, .code = flow_end_code(flow, reason, code)};
 }
 

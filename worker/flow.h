@@ -170,9 +170,9 @@ struct flow_env {
 
 struct flow {
     const struct flow_env *env;
-    struct flow *next;   /* slots.c: the next free slot */
+    struct flow *next;         /* slots.c: the next free slot */
     struct slots_share *share; /* slots.c: of its type */
-    struct route *route; /* that delivers the event; NULL = the event is a card request */
+    struct route *route;       /* that delivers the event; NULL = the event is a card request */
 
     /* The event, as claimed. Ages are in ms, at the claim. */
     struct uuid event_id, token;

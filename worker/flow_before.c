@@ -16,8 +16,7 @@ static bool may_be_older(const struct flow *flow, int64_t wall_us)
     struct flow_limits limits = flow_limits(flow);
     int64_t made_ms;
     return uuid7_time_ms(&flow->event_id, &made_ms) &&
-           flow_key_expired(wall_us / 1000 - made_ms, limits.key_lifetime_ms, limits.timeout_ms,
-                            limits.settle_time_ms);
+           flow_key_expired(wall_us / 1000 - made_ms, limits.key_lifetime_ms, limits.timeout_ms, limits.settle_time_ms);
 }
 
 /* An unknown outcome is looked up before its create or delivery is repeated. LOOKUP_NONE: it need not be, or cannot: then

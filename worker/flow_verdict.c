@@ -175,9 +175,9 @@ static struct flow_verdict settle_retry(const struct flow *flow, struct flow_ver
 static bool settle_refused(const struct flow *flow, int64_t now_ms, struct flow_verdict *ret_verdict)
 {
     enum flow_step purpose = flow_purpose(flow);
-    bool is_third = purpose == STEP_RETIRE   ? deferral_number(flow, flow->outcome.code) >= DEFERRALS_PROVE
-                    : is_looking_up(flow)    ? lookup_is_hopeless(flow, now_ms)
-                                             : is_third_beside_good_ones(flow, (int)flow->step);
+    bool is_third = purpose == STEP_RETIRE ? deferral_number(flow, flow->outcome.code) >= DEFERRALS_PROVE
+                    : is_looking_up(flow)  ? lookup_is_hopeless(flow, now_ms)
+                                           : is_third_beside_good_ones(flow, (int)flow->step);
     if (!is_third)
         return false;
     if (purpose == STEP_RETIRE) /* whoever is to blame, the user has the new card */

@@ -12,6 +12,7 @@
 #include "common/pg/sql/statements.h"
 #include "worker/core_api.h"
 #include "worker/flow.h"
+#include "worker/route/route_call.h"
 #include "worker/worker_metrics.h"
 
 #define CANCELS_MAX 8 /* cards of one event cancelled before its mark is put back */
@@ -21,24 +22,6 @@
 #define BACKOFF_CAP_MS 30000
 #define PROBE_REST_MS 1000
 #define ATTEMPTS_COUNTED 16 /* for the backoff */
-
-/* Columns of reconcile_take. */
-enum {
-    COL_ID,
-    COL_EVENT,
-    COL_ACTION,
-    COL_ATTEMPTS,
-    COL_HAS_ORPHAN,
-    COL_STATUS,
-    COL_USER,
-    COL_SEEN,
-    COL_SENT_AGE,
-    COL_CARD,
-    COL_CARD_ISSUER_ID,
-    COL_CARD_STATUS,
-    COL_PARAMETERS,
-    COL_MADE,
-};
 
 static void apply_verdict(struct mark *mark, struct mark_verdict verdict);
 static void enter_target(struct mark *mark, enum mark_call kind);
@@ -53,6 +36,12 @@ void mark_done(struct mark *mark)
 {
     http_call_done(&mark->call);
     issuer_lookup_forget(&mark->lookup);
+    buf_done(&mark->answer);
+}
+
+int64_t mark_settle_ms(const struct mark *mark)
+{
+    return mark->route ? mark->route->settle_time_ms : mark->env->config->issuer.settle_time_ms;
 }
 
 static const struct issuer_profile *profile_of(const struct mark *mark)
@@ -64,6 +53,7 @@ static void release(struct mark *mark)
 {
     issuer_card_wipe(&mark->card);
     issuer_lookup_forget(&mark->lookup);
+    buf_done(&mark->answer);
     mark->is_busy = false;
     mark->env->on_released(mark->env->context);
 }
@@ -138,6 +128,15 @@ static void end(struct mark *mark, const char *result, const char *detail)
     submit(mark, &sql_reconcile_end, on_ended);
 }
 
+static void end_executed(struct mark *mark)
+{
+    mark->result = "executed";
+    mark->detail = NULL;
+    mark->query.params[2] = pg_param_int8(mark->seen_us);
+    mark->query.params[3] = text_or_null(mark->answer.bytes);
+    submit(mark, &sql_reconcile_end_executed, on_ended);
+}
+
 static void on_orphan_noted(struct pg_query *query, const struct pg_query_result *result)
 {
     struct mark *mark = container_of(query, struct mark, query);
@@ -195,9 +194,23 @@ static void read_verify(struct mark *mark, struct outcome *ret_outcome)
         outcome_refused(ADVICE_FAIL, "cancel_failed", ret_outcome);
 }
 
+static void read_ask(struct mark *mark, struct outcome *ret_outcome)
+{
+    route_read_lookup(&mark->call, &mark->was_executed, ret_outcome);
+    struct slice answer = route_read_result(&mark->call, mark->route);
+    buf_done(&mark->answer);
+    buf_init(&mark->answer, ROUTE_RESULT_MAX);
+    if (ret_outcome->kind == OUTCOME_EXECUTED && mark->was_executed && answer.length > 0)
+        (void)buf_put(&mark->answer, answer.bytes,
+                      answer.length); /* ignoring: without it the event ends all the same */
+}
+
 static void read_answer(struct mark *mark, struct outcome *ret_outcome)
 {
     switch (mark->call_kind) {
+    case MARK_CALL_ASK:
+        read_ask(mark, ret_outcome);
+        return;
     case MARK_CALL_CHECK:
         read_check(mark, ret_outcome);
         return;
@@ -245,6 +258,9 @@ static void follow_outcome(struct mark *mark, const struct outcome *outcome)
         return;
     }
     switch (mark->call_kind) {
+    case MARK_CALL_ASK:
+        apply_verdict(mark, mark_verdict_after_ask(&mark->facts, mark->was_executed));
+        return;
     case MARK_CALL_CHECK:
         enter_target(mark, mark->asks_for);
         return;
@@ -289,14 +305,23 @@ static enum issuer_call issuer_call_of(enum mark_call kind)
         return ISSUER_RETRIEVE;
     case MARK_CALL_CHECK:
     case MARK_CALL_UNLINK:
+    case MARK_CALL_ASK:
         break;
     }
     return ISSUER_CALLS;
 }
 
+static bool build_ask(struct mark *mark)
+{
+    const struct route_event event = {.event_id = mark->event_id, .user_id = mark->user_id, .traceparent = ""};
+    return route_build_lookup(mark->route, &event, &mark->call);
+}
+
 static bool build_call(struct mark *mark)
 {
     const char *url = mark->peer->url;
+    if (mark->call_kind == MARK_CALL_ASK)
+        return build_ask(mark);
     if (mark->call_kind == MARK_CALL_CHECK)
         return core_build_check(&mark->call, url, mark->user_id, false);
     if (mark->call_kind == MARK_CALL_UNLINK)
@@ -370,6 +395,8 @@ static enum flow_step step_of(enum mark_call kind)
         return STEP_VERIFY;
     case MARK_CALL_UNLINK:
         return STEP_UNLINK;
+    case MARK_CALL_ASK:
+        return STEP_ASK;
     }
     return STEP_LOOKUP;
 }
@@ -392,17 +419,24 @@ static bool has_parameters(struct mark *mark, enum mark_call *kind)
     return false;
 }
 
-static void enter_target(struct mark *mark, enum mark_call kind)
+static struct peer *peer_of(const struct mark *mark, enum mark_call kind)
 {
     struct peers *peers = mark->env->peers;
+    if (kind == MARK_CALL_ASK)
+        return &mark->route->peer;
+    return kind == MARK_CALL_UNLINK || kind == MARK_CALL_CHECK ? &peers->core : &peers->issuer;
+}
+
+static void enter_target(struct mark *mark, enum mark_call kind)
+{
     if (!has_parameters(mark, &kind))
         return;
     mark->call_kind = kind;
-    mark->peer = kind == MARK_CALL_UNLINK || kind == MARK_CALL_CHECK ? &peers->core : &peers->issuer;
+    mark->peer = peer_of(mark, kind);
     mark->ticket.on_admitted = on_admitted;
     mark->ticket.event_id = mark->event_id;
     mark->ticket.kind = (int)step_of(kind);
-    mark->ticket.is_aside = kind == MARK_CALL_LOOKUP || kind == MARK_CALL_VERIFY;
+    mark->ticket.is_aside = flow_step_is_aside(step_of(kind));
     mark->ticket.is_repeated = mark->attempts > 1;
     if (mark->env->is_draining) {
         put_back(mark, outbox_cause_name(OUTBOX_CAUSE_DRAIN), 0);
@@ -424,10 +458,10 @@ static void enter_target(struct mark *mark, enum mark_call kind)
 
 static void apply_verdict(struct mark *mark, struct mark_verdict verdict)
 {
-    int64_t settle_ms = mark->env->config->issuer.settle_time_ms;
+    int64_t settle_ms = mark_settle_ms(mark);
     switch (verdict.step) {
     case MARK_LOOK_UP:
-        enter_target(mark, MARK_CALL_LOOKUP);
+        enter_target(mark, mark->route ? MARK_CALL_ASK : MARK_CALL_LOOKUP);
         return;
     case MARK_WAIT:
         put_back(mark, outbox_cause_name(OUTBOX_CAUSE_SETTLING),
@@ -443,62 +477,20 @@ static void apply_verdict(struct mark *mark, struct mark_verdict verdict)
         enter_target(mark, MARK_CALL_UNLINK);
         return;
     case MARK_END:
-        end(mark, verdict.result, verdict.detail);
+        if (strcmp(verdict.result, "executed") == 0)
+            end_executed(mark);
+        else
+            end(mark, verdict.result, verdict.detail);
         return;
     }
-}
-
-/* ---- a row that was taken ---- */
-
-static void copy_text(char *to, size_t size, struct slice from)
-{
-    size_t length = from.bytes && from.length < size ? from.length : 0;
-    if (length)
-        memcpy(to, from.bytes, length);
-    to[length] = '\0';
-}
-
-static bool text_is(struct slice text, const char *expected)
-{
-    return text.bytes && text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
-}
-
-static void read_facts(struct mark *mark, const struct pg_rows *rows, int row)
-{
-    const struct config *config = mark->env->config;
-    struct slice status = pg_bytes(rows, row, COL_STATUS);
-    int64_t steady_ms = db_clock_steady_ms(mark->env->db_clock, clock_mono_us());
-    bool clock_stepped = !pg_is_null(rows, row, COL_SENT_AGE) && mark->age_ms < 0;
-    mark->facts = (struct mark_facts){
-        .is_reissue = text_is(pg_bytes(rows, row, COL_ACTION), "reissue"),
-        .is_settled = !clock_stepped && flow_settle_left_ms(mark->age_ms, steady_ms, config->issuer.settle_time_ms,
-                                                            config->worker.lease_ms) == 0,
-        .has_card = !pg_is_null(rows, row, COL_CARD),
-        .card_is_active = text_is(pg_bytes(rows, row, COL_CARD_STATUS), "active"),
-        .has_orphan = pg_bool(rows, row, COL_HAS_ORPHAN),
-    };
-    mark->facts.is_there = status.bytes && outbox_status_parse(status.bytes, status.length, &mark->facts.status);
 }
 
 void mark_start(struct mark *mark, const struct uuid *token, const struct pg_rows *rows, int row)
 {
     assert(!mark->is_busy);
     mark->is_busy = true;
-    mark->id = pg_uuid(rows, row, COL_ID);
-    mark->event_id = pg_uuid(rows, row, COL_EVENT);
-    uuid_format(&mark->event_id, mark->event_text);
     mark->token = *token;
-    mark->attempts = (int)pg_int8(rows, row, COL_ATTEMPTS);
     mark->cancels = 0;
-    mark->seen_us = pg_is_null(rows, row, COL_SEEN) ? 0 : pg_int8(rows, row, COL_SEEN);
-    mark->age_ms = pg_is_null(rows, row, COL_SENT_AGE) ? -1 : pg_int8(rows, row, COL_SENT_AGE);
-    copy_text(mark->user_id, sizeof(mark->user_id), pg_bytes(rows, row, COL_USER));
-    copy_text(mark->stored_issuer_id, sizeof(mark->stored_issuer_id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
-    mark->made_ms = pg_int8(rows, row, COL_MADE);
-    event_parameters_start(&mark->parameters, mark->env->parameters, mark->user_id,
-                           pg_bytes(rows, row, COL_PARAMETERS));
-    read_facts(mark, rows, row);
-    if (mark->facts.has_card)
-        mark->card_id = pg_uuid(rows, row, COL_CARD);
+    mark_row_read(rows, row, mark);
     apply_verdict(mark, mark_verdict_first(&mark->facts));
 }

@@ -16,6 +16,7 @@
 #include "worker/issuer/issuer.h"
 #include "worker/mark_verdict.h"
 #include "worker/peer.h"
+#include "worker/route/route.h"
 #include "worker/target.h"
 
 struct mark;
@@ -24,6 +25,7 @@ struct mark;
 struct mark_env {
     const struct config *config;
     struct peers *peers;
+    const struct routes *routes;
     struct pg_pool *pool;
     const struct db_clock *db_clock;
     const struct parameters_env *parameters; /* with the issuer's profile */
@@ -43,11 +45,13 @@ enum mark_call {
     MARK_CALL_CANCEL,
     MARK_CALL_VERIFY, /* after a cancel that was refused: is the card gone? */
     MARK_CALL_UNLINK,
+    MARK_CALL_ASK, /* the receiver of the event's route */
 };
 
 struct mark {
     struct mark_env *env;
     bool is_busy;
+    struct route *route; /* that delivers the event; NULL = the event is a card request */
     struct uuid id, event_id, token, card_id;
     char event_text[UUID_TEXT_SIZE];
     char user_id[OUTBOX_USER_ID_MAX + 1];
@@ -62,6 +66,8 @@ struct mark {
     enum issuer_found found;
     bool is_ours;
     struct issuer_card card; /* that was found */
+    bool was_executed;       /* as the receiver of the route says */
+    struct buf answer;       /* its answer, which the event keeps; empty = none */
     /* the one operation in flight */
     enum mark_call call_kind;
     enum mark_call asks_for; /* MARK_CALL_CHECK: the call that comes next */
@@ -78,6 +84,10 @@ struct mark {
 /* Sets up a slot for a mark once / frees what it owns. */
 void mark_init(struct mark *mark, struct mark_env *env);
 void mark_done(struct mark *mark);
+/* So long after it was sent a create or a delivery may still arrive. */
+int64_t mark_settle_ms(const struct mark *mark);
+/* mark_row.c: what a row of reconcile_take tells of a mark and its event. The token stays. */
+void mark_row_read(const struct pg_rows *rows, int row, struct mark *mark);
 /* Starts work on a mark that was taken (a row of reconcile_take) under this token. Ends exactly once, from the loop,
  * with env->on_released. */
 void mark_start(struct mark *mark, const struct uuid *token, const struct pg_rows *rows, int row);

@@ -114,3 +114,12 @@ struct mark_verdict mark_verdict_after_lookup(const struct mark_facts *facts, en
     }
     return end_with("open", NULL);
 }
+
+struct mark_verdict mark_verdict_after_ask(const struct mark_facts *facts, bool was_executed)
+{
+    if (facts->is_reissue) /* a delivery has no other key to be sent with */
+        return end_with("refused", "no_card_request");
+    if (was_executed)
+        return end_with("executed", NULL);
+    return facts->is_settled ? end_with("not_executed", NULL) : go(MARK_WAIT);
+}

@@ -1,4 +1,4 @@
-/* What to do with a mark (reconcile.h), by what we have and what the issuer shows. Pure.
+/* What to do with a mark (reconcile.h), by what we have and what the issuer, or the receiver of a route, shows. Pure.
  *
  * "Not found" decides nothing while a create may still be under way (is_settled). */
 #ifndef ISSUING_MARK_VERDICT_H
@@ -39,5 +39,7 @@ struct mark_verdict {
 struct mark_verdict mark_verdict_first(const struct mark_facts *facts);
 /* After the look-up. is_ours: the one card that was found is the stored one. */
 struct mark_verdict mark_verdict_after_lookup(const struct mark_facts *facts, enum issuer_found found, bool is_ours);
+/* After the receiver of a route was asked: WAIT or END. */
+struct mark_verdict mark_verdict_after_ask(const struct mark_facts *facts, bool was_executed);
 
 #endif

@@ -12,11 +12,13 @@
 
 #define MARKS_MAX 4 /* at a time */
 #define QUERY_TIMEOUT_MS 5000
+#define TYPES_BYTES_MAX 4096
 
 struct reconcile {
     struct reconcile_options options;
     uv_timer_t timer;
     struct pg_query query; /* that takes marks */
+    struct buf types;      /* its parameter: what this worker can look up now */
     struct uuid token;
     bool is_taking;
     int taking_count; /* so many may be taken */
@@ -53,13 +55,42 @@ static void on_taken(struct pg_query *query, const struct pg_query_result *resul
     }
 }
 
+static void add_type(struct pg_array *types, const char *type)
+{
+    pg_array_add(types, type, strlen(type));
+}
+
+/* Every mark begins with a look-up, so those of a paused target stay where they are. False: nothing can be looked up, or
+ * out of memory. */
+static bool fill_types(struct reconcile *reconcile)
+{
+    const struct reconcile_options *options = &reconcile->options;
+    const struct routes *routes = options->routes;
+    struct pg_array types;
+    int count = 0;
+    pg_array_start(&types, &reconcile->types, PG_TEXT);
+    if (!options->peers->issuer.target.is_paused) {
+        add_type(&types, OUTBOX_EVENT_TYPE);
+        count++;
+    }
+    for (int i = 0; i < routes->count; i++) {
+        const struct route *route = &routes->routes[i];
+        if (!route->config->lookup_url || route->peer.target.is_paused)
+            continue;
+        add_type(&types, route->config->type);
+        count++;
+    }
+    reconcile->query.params[4] = pg_array_param(&types);
+    return count > 0 && !reconcile->types.failed;
+}
+
 static void take(struct reconcile *reconcile)
 {
     const struct reconcile_options *options = &reconcile->options;
     struct pg_query *query = &reconcile->query;
     if (reconcile->is_taking || reconcile->env.is_draining || reconcile->busy_count >= MARKS_MAX)
         return;
-    if (options->peers->issuer.target.is_paused) /* every mark begins with a look-up there */
+    if (!fill_types(reconcile))
         return;
     reconcile->is_taking = true;
     reconcile->token = uuid4_make();
@@ -112,6 +143,7 @@ bool reconcile_open(const struct reconcile_options *options, struct reconcile **
     reconcile->env = (struct mark_env){
         .config = options->config,
         .peers = options->peers,
+        .routes = options->routes,
         .pool = options->pool,
         .db_clock = options->db_clock,
         .parameters = options->parameters,
@@ -121,6 +153,7 @@ bool reconcile_open(const struct reconcile_options *options, struct reconcile **
         .context = reconcile,
     };
     lost_creates_init(&reconcile->lost_creates, options->pool);
+    buf_init(&reconcile->types, TYPES_BYTES_MAX);
     for (int i = 0; i < MARKS_MAX; i++)
         mark_init(&reconcile->marks[i], &reconcile->env);
     uv_timer_init(options->loop, &reconcile->timer);
@@ -146,6 +179,7 @@ static void release(void *module)
     struct reconcile *reconcile = module;
     for (int i = 0; i < MARKS_MAX; i++)
         mark_done(&reconcile->marks[i]);
+    buf_done(&reconcile->types);
     free(reconcile);
 }
 

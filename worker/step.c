@@ -60,8 +60,7 @@ static struct flow_verdict settled_not_found(struct flow *flow)
     case LOOKUP_CARD_SEEN:
     case LOOKUP_AFTER_REPEAT:
     case LOOKUP_REASONS:
-        return (struct flow_verdict){
-            .kind = FLOW_RETRY, .code = outbox_cause_name(kind->unreadable), .wait_ms = -1};
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = outbox_cause_name(kind->unreadable), .wait_ms = -1};
     }
     assert(!"reasons are covered above");
     return step_end(FLOW_FAIL, "attempts_exhausted");

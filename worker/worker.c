@@ -290,6 +290,7 @@ static bool open_reconcile(struct worker *worker, struct err *err)
         .config = worker->options.config,
         .worker_name = worker->options.name,
         .peers = &worker->peers,
+        .routes = &worker->routes,
         .db_clock = &worker->db_clock,
         .parameters = &worker->parameters,
         .metrics = worker->options.metrics,

@@ -43,9 +43,8 @@ def rules_of(chance):
         fault, more = chance.choice(ANSWERS)
         rules.append((call, fault, {**more, "rate": chance.choice((0.1, 0.3, 0.6))}))
     if chance.random() < 0.5:
-        call = chance.choice(("charge", "charge", "hook"))
-        rules.append((call, chance.choice(LATE), {"rate": chance.choice((0.1, 0.3)),
-                                                  "late_ms": chance.randrange(100, 1200)}))
+        rules.append(("charge", chance.choice(LATE), {"rate": chance.choice((0.1, 0.3, 0.6)),
+                                                      "late_ms": chance.randrange(100, 1200)}))
     if chance.random() < 0.4:
         call, code = chance.choice((("charge", REFUSALS[0]), ("hook", REFUSALS[1])))
         rules.append((call, "status", {"status": 422, "code": code, "rate": 0.1}))

@@ -19,6 +19,7 @@ static struct metrics *metrics;
 static struct config config;
 static struct peers peers;
 static struct slots slots;
+static struct routes routes; /* none */
 static struct heartbeat *heartbeat;
 static int obeyed, open_count;
 static bool is_rest_idle_now;
@@ -105,6 +106,7 @@ static void start(void)
         .worker_name = NAME,
         .version = "1.2.3",
         .peers = &peers,
+        .routes = &routes,
         .slots = &slots,
         .on_obeyed = on_obeyed,
         .is_rest_idle = is_rest_idle,

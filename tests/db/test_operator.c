@@ -349,10 +349,18 @@ static const char *leave_mark(const struct sql_statement *statement)
 static int take(void)
 {
     token = uuid4_make();
+    static const char *const types[] = {"CARD_ISSUE", "SHOUT"};
+    struct buf buf;
+    struct pg_array array;
+    buf_init(&buf, 100);
+    pg_array_start(&array, &buf, PG_TEXT);
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        pg_array_add(&array, types[i], strlen(types[i]));
     const struct pg_param params[] = {pg_param_uuid(&token), pg_param_int8(4), pg_param_int8(30000),
-                                      pg_param_text("w1", 2)};
+                                      pg_param_text("w1", 2), pg_array_param(&array)};
     pg_rows_scope struct pg_rows *rows = NULL;
     ck_assert_msg(pg_sync_query(worker, &sql_reconcile_take, params, &rows, &err), "%s", err.message);
+    buf_done(&buf);
     if (pg_rows_count(rows) > 0) {
         mark = pg_uuid(rows, 0, 0);
         seen_us = pg_int8(rows, 0, 7);
@@ -620,6 +628,85 @@ START_TEST(a_reconcile_cannot_end_as_a_reissue)
 }
 END_TEST
 
+/* ---- marks of events that routes deliver ---- */
+
+static const char *end_executed(const char *answer)
+{
+    const struct pg_param params[] = {pg_param_uuid(&mark), pg_param_uuid(&token), pg_param_int8(seen_us),
+                                      pg_param_text(answer, answer ? strlen(answer) : 0)};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    ck_assert_msg(pg_sync_query(worker, &sql_reconcile_end_executed, params, &rows, &err), "%s", err.message);
+    snprintf(came_to, sizeof(came_to), "%s", pg_bytes(rows, 0, 0).bytes);
+    return came_to;
+}
+
+static void insert_shout(const char *status)
+{
+    char values[200];
+    snprintf(values, sizeof(values), "'SHOUT', '%s', 'route_key_expired', now() - interval '1 hour', now()", status);
+    insert("event_type, status, reason_code, first_sent_at, completed_at", values);
+}
+
+START_TEST(an_event_that_its_receiver_has_executed_is_completed_once)
+{
+    open_worker();
+    change("INSERT INTO routes VALUES ('SHOUT', true, true, 86400000, 10, false, 'w1', now())");
+    insert_shout("FAILED");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    change("INSERT INTO outbox_events (event_type, user_id, payload, held_behind, next_attempt_at) "
+           "SELECT 'SHOUT', 'alice', '{}', id, now() + interval '1 hour' FROM outbox_events");
+    ck_assert_str_eq(end_executed("{\"id\": 7}"), "done");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED' AND reason_code IS NULL AND "
+                            "result = '{\"id\": 7}' AND first_sent_at IS NOT NULL"),
+                     1);
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE held_behind IS NULL AND next_attempt_at <= "
+                            "clock_timestamp() AND status = 'PENDING'"),
+                     1); /* what waited behind it */
+    ck_assert_int_eq(number("SELECT count(*) FROM operator_actions WHERE action = 'reconcile'"), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'executed'"), 1);
+    ck_assert_str_eq(end_executed(NULL), "fenced");
+    change("DELETE FROM routes");
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(an_event_that_changed_meanwhile_or_is_rejected_is_not_completed)
+{
+    open_worker();
+    change("INSERT INTO routes VALUES ('SHOUT', false, true, 86400000, 10, false, 'w1', now())");
+    insert_shout(_i ? "REJECTED" : "FAILED");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    ck_assert_int_eq(take(), 1);
+    if (!_i)
+        change("UPDATE outbox_events SET updated_at = clock_timestamp()");
+    ck_assert_str_eq(end_executed("{}"), _i ? "done" : "changed");
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), 0);
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'executed'"), _i);
+    change("DELETE FROM routes");
+    pg_sync_closep(&worker);
+}
+END_TEST
+
+START_TEST(a_mark_waits_for_a_worker_that_can_look_its_event_up)
+{
+    open_worker();
+    insert_shout("FAILED");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "other_type");
+    change("INSERT INTO routes VALUES ('SHOUT', false, false, 86400000, 10, false, 'w1', now())");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "other_type");
+    change("UPDATE routes SET has_lookup = true");
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
+    static const char others[] = "SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 4, 30000, 'old')";
+    ck_assert_int_eq(number(others), 0); /* an older worker, which knows cards only */
+    change("UPDATE peer_checks SET deadline_at = now()");
+    ck_assert_int_eq(number(others), 0);
+    ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'undecided'"), 1);
+    change("DELETE FROM routes");
+    pg_sync_closep(&worker);
+}
+END_TEST
+
 START_TEST(a_mark_ends_at_its_deadline_and_an_old_one_is_removed)
 {
     open_worker();
@@ -746,6 +833,9 @@ int main(void)
     tcase_add_test(cases, the_place_of_a_card_moves_to_the_event_that_a_reissue_makes);
     tcase_add_test(cases, a_card_that_was_found_does_not_open_an_event_whose_place_is_taken);
     tcase_add_test(cases, a_reconcile_cannot_end_as_a_reissue);
+    tcase_add_test(cases, an_event_that_its_receiver_has_executed_is_completed_once);
+    tcase_add_loop_test(cases, an_event_that_changed_meanwhile_or_is_rejected_is_not_completed, 0, 2);
+    tcase_add_test(cases, a_mark_waits_for_a_worker_that_can_look_its_event_up);
     tcase_add_test(cases, a_mark_ends_at_its_deadline_and_an_old_one_is_removed);
     tcase_add_test(cases, an_action_without_an_actor_or_a_reason_is_no_action);
     tcase_add_test(cases, the_operator_sees_the_card_and_never_its_number);

@@ -233,7 +233,6 @@ END_TEST
 
 START_TEST(a_hint_brings_its_payload_and_none_when_it_starts_to_listen)
 {
-    open_listener();
     run_until(hints >= 1);
     ck_assert_str_eq(last_payload, "(starts to listen)");
     database_run(db, "NOTIFY test_pg_listen");
@@ -242,7 +241,6 @@ START_TEST(a_hint_brings_its_payload_and_none_when_it_starts_to_listen)
     database_run(db, "NOTIFY test_pg_listen, 'PAYMENT_CHARGE'");
     run_until(hints >= 3);
     ck_assert_str_eq(last_payload, "PAYMENT_CHARGE");
-    close_listener();
 }
 END_TEST
 

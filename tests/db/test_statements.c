@@ -156,6 +156,9 @@ static void fill(struct values *values, const struct sql_statement *statement, c
         values->params[n] = value_of(type, values, n);
     if (strcmp(statement->name, "operator_migrate_as") == 0)
         values->params[0] = pg_param_text("none", 4);
+    if (strcmp(statement->name, "heartbeat_routes") == 0)
+        for (int i = 1; i < n; i++)
+            values->params[i] = pg_param_null(); /* no route: the text is not the name of a type */
     if (strcmp(statement->name, "operator_rights") == 0)
         values->params[0] = pg_param_text(migrations_rights, strlen(migrations_rights));
 }

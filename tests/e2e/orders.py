@@ -12,13 +12,14 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
 
 import client
-from harness import (assert_equal, assert_true, BUILD, ENVIRONMENT, Failed, free_port, Program, psql, ROOT, run, Skipped,
-                     slow, test, wait_until)
+from harness import (assert_equal, assert_true, BUILD, ENVIRONMENT, Failed, free_port, Program, psql, psql_program,
+                     ROOT, run, Skipped, slow, test, wait_until)
 
 EXAMPLE = ROOT / "examples" / "orders"
 PATIENCE_S = 60  # of a client that repeats an order until it is answered
@@ -61,12 +62,13 @@ class Shop(Program):
 
 
 def shipped_route(port):
-    """The section that the example ships, with the sandbox's port."""
+    """The section that the example ships, with the sandbox's port, and the short time limit of stories."""
     file = configparser.ConfigParser(interpolation=None)
     file.read_string((EXAMPLE / "issuing.conf").read_text())
     section, = file.sections()
-    return {"%s.%s" % (section, name): value.replace("127.0.0.1:8073", "127.0.0.1:%d" % port)
-            for name, value in file[section].items()}
+    found = {"%s.%s" % (section, name): value.replace("127.0.0.1:8073", "127.0.0.1:%d" % port)
+             for name, value in file[section].items()}
+    return {**found, section + ".timeout": "1s"}
 
 
 def open_shop(world, workers=1, has_route=True, sandbox=(), **route):
@@ -114,7 +116,7 @@ def check_books(world, wanted):
 def an_order_is_charged_once_and_shown_with_the_answer_of_the_payment_service(world):
     shop = open_shop(world)
     first = shop.post("A-1", "o'brien \"x\" 100%", 1999)
-    assert_equal((first.status, first.json()["state"]), (201, "pending"), "the answer")
+    assert_equal(first.status, 201, "the answer")
     shown = shop.wait_state("A-1", "charged")
     charge, = world.sandbox.charges()["charges"]
     assert_equal((charge["key"], charge["user_id"], charge["executions"]),
@@ -137,19 +139,20 @@ def how_a_charge_ended_outlives_its_event(world):
     assert_equal(shop.wait_state("A-1", "refused")["reason"], "card_declined", "why")
     shop.place("A-2")
     shown = shop.wait_state("A-2", "charged")
-    wait_until(lambda: world.sql("SELECT count(*) FROM orders.orders WHERE state = 'pending'") == "0", "both are copied")
+    wait_until(lambda: world.sql("SELECT count(*) FROM orders.orders WHERE state = 'pending'") == "0",
+               "both are copied")
     world.sql("DELETE FROM outbox_attempts; DELETE FROM outbox_events")
     assert_equal(shop.get("A-2"), shown, "the charged order")
     assert_equal((shop.get("A-1")["state"], shop.get("A-1")["reason"]), ("refused", "card_declined"), "the refused one")
 
 
 @test
-def a_charge_that_nobody_can_settle_is_shown_as_a_question_until_a_person_decides(world):
-    shop = open_shop(world, lookup_url=None, max_attempts="2")
-    world.sandbox.fault("charge", "execute_then_status", status=500, count=2)
+def a_charge_that_no_program_can_settle_is_shown_as_a_question_until_a_person_decides(world):
+    shop = open_shop(world)
+    world.sandbox.fault("charge", "status", status=418, count=1)
     event = shop.place("A-1")
-    assert_equal(shop.wait_state("A-1", "in question")["reason"], "attempts_exhausted", "why")
-    done = world.ctl("replay", event, "--yes", "--reason", "the payment service is well again")
+    assert_equal(shop.wait_state("A-1", "in question")["reason"], "route_http_418", "why")
+    done = world.ctl("replay", event, "--reason", "the payment service is well again")
     assert_equal(done.returncode, 0, "replay: " + done.stderr)
     shop.wait_state("A-1", "charged")
     check_books(world, {"A-1": event})
@@ -221,7 +224,8 @@ def what_a_service_inserts_wrongly_stops_no_order(world):
                  [{"event_type": "CARD_ISSUE", "user_id": "none", "status": "FAILED", "reason_code": "payload_invalid"},
                   {"event_type": "PAYMENT_CHARGE", "user_id": "huge", "status": "FAILED",
                    "reason_code": "payload_invalid"},
-                  {"event_type": "PAYMENT_CHARGE", "user_id": "none", "status": "REJECTED", "reason_code": "bad_request"}],
+                  {"event_type": "PAYMENT_CHARGE", "user_id": "none", "status": "REJECTED",
+                   "reason_code": "bad_request"}],
                  "what was wrong")
     assert_equal(shop.get("A-1")["state"], "charged", "the order")
     assert_equal(world.sandbox.charges()["executions"], 1, "charges")
@@ -290,10 +294,10 @@ def the_statements_of_the_page_take_an_order(world):
     open_shop(world)
     statements = shown_in_docs("sql")
     # Not with -c: that would be one transaction, and the page's NOTIFY comes after it.
-    done = run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", world.conninfo("orders")], stdin=statements)
+    done = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", world.conninfo("orders")], stdin=statements)
     assert_equal((done.returncode, done.stderr), (0, ""), "the statements")
     check_shown(world, "A-1001")
-    again = run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", world.conninfo("orders")], stdin=statements)
+    again = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", world.conninfo("orders")], stdin=statements)
     assert_true(again.returncode != 0 and "orders_pkey" in again.stderr, "the same order again: " + again.stderr)
     check_shown(world, "A-1001")
 
@@ -318,20 +322,43 @@ def node_packages():
     return folder
 
 
+def pump(source, sink):
+    with contextlib.suppress(OSError):
+        while piece := source.recv(65536):
+            sink.sendall(piece)
+        sink.shutdown(socket.SHUT_WR)
+
+
+def bridge(listener, words):
+    """Passes connections on to the cluster's abstract socket, whose name the package pg cannot write."""
+    while True:
+        try:
+            client_side, _ = listener.accept()
+        except OSError:
+            return
+        server_side = socket.socket(socket.AF_UNIX)
+        server_side.connect("\0%s/.s.PGSQL.%s" % (words["host"][1:], words["port"]))
+        for pair in ((client_side, server_side), (server_side, client_side)):
+            threading.Thread(target=pump, args=pair, daemon=True).start()
+
+
 @slow
 @test
 def the_ten_lines_of_node_take_an_order(world):
     folder = node_packages()
     open_shop(world)
     words = dict(pair.split("=", 1) for pair in world.conninfo("orders").split())
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=bridge, args=(listener, words), daemon=True).start()
     program = folder / ("orders-%d.js" % os.getpid())
     program.write_text(shown_in_docs("js"))
     try:
         done = subprocess.run(["node", program], cwd=folder, capture_output=True, text=True, timeout=60,
-                              env={**ENVIRONMENT, "PGHOST": words["host"], "PGPORT": words["port"],
-                                   "PGDATABASE": words["dbname"], "PGUSER": words["user"]})
+                              env={**ENVIRONMENT, "PGHOST": "127.0.0.1", "PGDATABASE": words["dbname"],
+                                   "PGUSER": words["user"], "PGPORT": str(listener.getsockname()[1])})
     finally:
         program.unlink()
+        listener.close()
     assert_equal(done.returncode, 0, "the program: " + done.stderr)
     check_shown(world, "A-1002")
 
@@ -393,7 +420,7 @@ def kill_all_under_load(world, kills, seed):
     load = Load(shop, 5)
     for target in targets:
         before = len(load.told)
-        wait_until(lambda: len(load.told) >= before + 20 or load.wrong, "twenty more orders are taken", PATIENCE_S)
+        wait_until(lambda: len(load.told) >= before + 12 or load.wrong, "a dozen more orders are taken", PATIENCE_S)
         if target == "database":
             kill_database(world)
             continue
@@ -411,7 +438,7 @@ def kill_all_under_load(world, kills, seed):
                "the service knows that all are charged", PATIENCE_S)
 
 
-KILLED = {"worker__lease": "2s", "limit__count": "100000", "retry__cap": "300ms"}
+KILLED = {"worker__lease": "2s", "issuer__timeout": "400ms", "core__timeout": "400ms", "retry__cap": "300ms"}
 
 
 @test(**KILLED)

@@ -228,3 +228,93 @@ def late_executions_are_given_up_by_a_reset_and_at_the_end(world):
     box.fault("create", "drop_then_execute", late_ms=HOUR_MS)
     create(world, 2)
     assert_equal(box.late_outstanding(), 1, "left for the end")
+
+
+# ---- what routes call ----
+
+def charge(world, key, amount=1999, method="POST", timeout=15):
+    """A charge; None: no answer."""
+    return send(world.sandbox.route, method, "/v1/charges", key, {"amount": amount}, timeout)
+
+
+def was_charged(world, key):
+    return client.call(world.sandbox.route, "GET", "/v1/charges/" + key).status
+
+
+def counts(world, *names):
+    found = world.sandbox.charges()
+    return tuple(found[name] for name in names)
+
+
+@test
+def a_key_is_charged_once_whatever_became_of_the_answer(world):
+    world.start_sandbox()
+    first = charge(world, "k")
+    assert_equal((first.status, first.json()["amount"], was_charged(world, "k")), (201, 1999, 200), "a charge")
+    repeat = charge(world, "k", method="PUT")
+    assert_equal((repeat.status, repeat.body, repeat.header("Idempotent-Replayed")), (201, first.body, "true"),
+                 "the same again")
+    assert_equal(charge(world, "k", 2000).json()["code"], "idempotency_mismatch", "the key with another body")
+    for fault, is_charged in (("create_then_drop", True), ("drop", False)):
+        world.sandbox.fault("charge", fault, count=1)
+        assert_equal((charge(world, fault), was_charged(world, fault)), (None, 200 if is_charged else 404), fault)
+        assert_equal((charge(world, fault).status, was_charged(world, fault)), (201, 200), fault + ", repeated")
+    world.sandbox.fault("charge", "execute_then_status", status=500, stored=True, count=1)
+    assert_equal([charge(world, "kept").status for _ in range(2)], [500, 500], "a kept answer")
+    assert_equal(was_charged(world, "kept"), 200, "it was charged all the same")
+    assert_equal(counts(world, "keys", "executions", "executed_twice", "calls"), (4, 4, 0, 9), "the report")
+
+
+@test
+def a_charge_at_work_is_neither_charged_nor_not_charged(world):
+    world.start_sandbox()
+    world.sandbox.fault("charge", "hang_then_execute", count=1, at_work=True, late_ms=HOUR_MS)
+    assert_equal(charge(world, "k", timeout=0.3), None, "the first call")
+    for answer in (charge(world, "k"), client.call(world.sandbox.route, "GET", "/v1/charges/k")):
+        assert_equal((answer.status, answer.header("Retry-After")), (409, "1"), "while it is at work")
+    assert_equal((world.sandbox.run_late(), was_charged(world, "k")), (1, 200), "the late execution")
+    assert_equal(charge(world, "k").header("Idempotent-Replayed"), "true", "a repeat after it")
+    world.sandbox.fault("charge", "drop_then_execute", count=1, late_ms=HOUR_MS)
+    assert_equal((charge(world, "queued"), was_charged(world, "queued")), (None, 404), "a call that only waits")
+    assert_equal(charge(world, "queued").status, 201, "is overtaken by a repeat")
+    world.sandbox.run_late()
+    assert_equal(counts(world, "executions", "executed_twice"), (2, 0), "charges")
+
+
+@test
+def a_key_that_is_used_after_its_lifetime_charges_again_and_that_is_reported(world):
+    world.start_sandbox("--route-key-lifetime", "1h")
+    charge(world, "k")
+    world.sandbox.advance(HOUR_MS)
+    assert_equal((charge(world, "k").header("Idempotent-Replayed"), was_charged(world, "k")), (None, 200), "too late")
+    assert_equal(counts(world, "executions", "executed_twice"), (2, 1), "charges")
+
+
+@test
+def charges_are_known_after_the_death_of_the_payment_service(world):
+    world.start_sandbox("--charges-file", str(world.dir / "charges"))
+    first = charge(world, "k")
+    world.sandbox.kill()
+    world.sandbox.start().wait_ready()
+    assert_equal((was_charged(world, "k"), charge(world, "k").body), (200, first.body), "the charge")
+    assert_equal(counts(world, "executions", "executed_twice"), (1, 0), "charges")
+
+
+@test
+def a_webhook_is_kept_as_it_came_and_counted_by_its_id(world):
+    world.start_sandbox()
+    body = json.dumps({"text": "x" * 65000})
+    headers = {"webhook-id": "1", "ce-subject": "al%20ice", "ce-type": "T", "X-Two": "a"}
+    world.sandbox.fault("hook", "drop", count=1, path="/hooks/audit")
+    for name, more in (("audit", ""), ("other", ""), ("audit", body), ("audit", body)):
+        try:
+            client.call(world.sandbox.route, "PUT", "/hooks/" + name, [*headers.items(), ("x-two", "b")], more or body)
+        except client.Closed:
+            assert_equal((name, more), ("audit", ""), "the call that is dropped")
+    found = world.sandbox.hooks(name="audit")
+    assert_equal([(row["id"], row["user_id"], row["type"], row["deliveries"], row["order"]) for row in found],
+                 [("1", "al ice", "T", 2, 1)], "the deliveries to one hook")
+    assert_equal((found[0]["body"], found[0]["headers"]["x-two"], found[0]["body_changed"]), (body, "a, b", False),
+                 "what came")
+    assert_equal(client.call(world.sandbox.route, "POST", "/hooks/audit", {}, "{}").status, 400, "without an id")
+    assert_equal(client.call(world.sandbox.route, "POST", "/hooks/audit", headers, "x" * 65537).status, 413, "too long")

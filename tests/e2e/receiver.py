@@ -22,6 +22,7 @@ from assertions import Failed, STUCK_AFTER_S, wait_until
 Call = collections.namedtuple("Call", "kind event method path headers body at")
 Behaviour = collections.namedtuple("Behaviour", "executes act")
 LONGEST_S = 60
+ROWS = 300  # more are no argument of psql
 
 
 def _answer(status, body=b"", headers=()):
@@ -294,22 +295,25 @@ def quoted(text):
 
 
 def insert(world, users, event_type="PAYMENT_CHARGE", ids=None, payload=None, traceparent=None):
-    """One event for each user, in one transaction, as another service does it. Returns their ids, in the order of
-    users."""
+    """One event for each user, as another service does it, up to ROWS of them in one transaction. Returns their ids, in
+    the order of users."""
     users = [users] if isinstance(users, str) else users
     ids = ids or event_ids(world, len(users))
-    rows = ", ".join("('%s', '%s', %s, %s, %s)" % (
+    rows = ["('%s', '%s', %s, %s, %s)" % (
         event, event_type, quoted(user), quoted(payload or '{"order": "%s", "amount": 12.50}' % event),
-        quoted(traceparent) if traceparent else "NULL") for event, user in zip(ids, users))
-    world.sql("INSERT INTO outbox_events (id, event_type, user_id, payload, traceparent) VALUES " + rows)
+        quoted(traceparent) if traceparent else "NULL") for event, user in zip(ids, users)]
+    for first in range(0, len(rows), ROWS):
+        world.sql("INSERT INTO outbox_events (id, event_type, user_id, payload, traceparent) VALUES " +
+                  ", ".join(rows[first:first + ROWS]))
     return ids
 
 
 def wait_ends(world, ids, seconds=STUCK_AFTER_S):
-    """{id: (status, reason code)} once all of them are final."""
+    """{id: (status, reason code)} once all of them are final, in the order of ids."""
     world.wait_final(ids, seconds)
-    return {row["id"]: (row["status"], row["reason_code"]) for row in world.rows(
+    found = {row["id"]: (row["status"], row["reason_code"]) for row in world.rows(
         "SELECT id, status, reason_code FROM outbox_events WHERE id IN ('%s')" % "', '".join(ids))}
+    return {event: found[event] for event in ids}
 
 
 @contextlib.contextmanager

@@ -246,14 +246,30 @@ def past_the_keys_lifetime_the_lookup_decides(world):
             "made": Case([], then=says(503, executes=True)),
             "made-silent": Case([], then=is_silent(True)),
             "not-made": Case([], "FAILED", "route_key_expired", False, then=says(503)),
-            "unreadable": Case([], "FAILED", "outcome_unknown", True, then=resets(True), lookups=[says(500)] * 1000),
         }, among_others=True)
         for name, event in events.items():
             check_sends(service, event, 8, name)
             assert_true(service.lookups(event), "look-ups of " + name)
+
+
+@slow
+@test(retry__max_attempts="3")
+def a_lookup_that_nobody_can_read_ends_as_a_question_and_a_replay_looks_again(world):
+    with receiver(world) as service:
+        route(world, service, lookup=True, **LIFETIME)
+        world.start_worker()
+        events = run_cases(world, service, {
+            "204": Case([], "FAILED", "outcome_unknown", True, then=resets(True), lookups=[says(204)] * 1000),
+            "418": Case([], "FAILED", "outcome_unknown", False, then=resets(), lookups=[says(418)] * 1000),
+        }, among_others=True)
+        check_sends(service, events["204"], 8, "204")
+        sends = {event: len(service.deliveries(event)) for event in events.values()}
         service.clear()
-        world.ctl("replay", events["unreadable"], "--reason", "it can be read now")
-        assert_equal(wait_ends(world, [events["unreadable"]])[events["unreadable"]], ("COMPLETED", None), "a replay")
+        for event in events.values():
+            assert_equal(world.ctl("replay", event, "--reason", "it can be read now").returncode, 0, "replay")
+        assert_equal(list(wait_ends(world, list(events.values())).values()),
+                     [("COMPLETED", None), ("FAILED", "route_key_expired")], "replays")
+        assert_equal({event: len(service.deliveries(event)) for event in sends}, sends, "deliveries, replays included")
 
 
 def ended(world):

@@ -156,7 +156,7 @@ def two_types_of_a_user_do_not_wait_for_each_other(world):
 
 
 @slow
-@test(worker__lease="2s", retry__max_attempts="20")
+@test(worker__lease="2s", issuer__timeout="500ms", core__timeout="500ms", retry__max_attempts="20")
 def the_order_outlives_workers_that_die_or_stand_still(world):
     """Each worker is killed or stopped while deliveries are unanswered, for longer than its lease."""
     with receiver(world) as service:

@@ -114,8 +114,9 @@ def a_probe_by_an_operator_closes_the_breaker_of_a_route_before_its_time(world):
         route(world, service)
         world.start_worker()
         service.down()
-        events = insert(world, ["user-%d" % i for i in range(4)])
+        events = insert(world, "first")
         wait_until(lambda: targets(world).get("PAYMENT_CHARGE", {}).get("state") == "open", "the breaker is open")
+        events += insert(world, ["user-%d" % i for i in range(3)])
         seen = targets(world)["PAYMENT_CHARGE"]
         assert_equal((seen["cause"], seen["backlog"]), ("route_unreachable", 4), "targets")
         service.up()

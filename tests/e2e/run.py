@@ -45,7 +45,7 @@ def full_name(test):
 def chosen(test, filters):
     for wanted in filters:
         wanted = wanted.replace("_", " ")
-        if wanted == "=" + sentence(test) or (not wanted.startswith("=") and wanted in full_name(test)):
+        if wanted == "=" + sentence(test) or (not wanted.startswith("=") and wanted in full_name(test).replace("_", " ")):
             return True
     return not filters
 

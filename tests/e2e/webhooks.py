@@ -204,7 +204,7 @@ def the_ends_of_a_user_are_told_in_their_order_where_asked(world):
 
 
 @slow
-@test(worker__lease="2s", retry__max_attempts="20")
+@test(worker__lease="2s", issuer__timeout="500ms", core__timeout="500ms", retry__max_attempts="20")
 def kills_and_lost_answers_change_neither_the_number_of_ends_nor_of_cards(world):
     with receiver(world, "/hook") as service:
         route(world, service, TYPE)

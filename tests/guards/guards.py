@@ -1,6 +1,7 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
+from route_guards import ROUTE_GUARDS
 
-GUARDS = [
+GUARDS = [*ROUTE_GUARDS,
     dict(
         name="a request that was queried goes to the end of the line",
         file="api/waiters.c",
@@ -21,6 +22,14 @@ GUARDS = [
         line="if (was == old->active && (!is || is->entry.state == KEYRING_RETIRED))",
         becomes="if (false)",
         test="unit/keyring",
+    ),
+    dict(
+        name="an order and its charge are one transaction",
+        file="examples/orders/orders.py",
+        line="            cursor.execute(ORDER, {**order, **cursor.fetchone()})",
+        becomes="            event = cursor.fetchone()\n            cursor.connection.commit()\n"
+                "            cursor.execute(ORDER, {**order, **event})",
+        test="e2e/dies in its transaction",
     ),
     dict(
         name="a connection is not used again with other authorities than its own",
@@ -171,7 +180,7 @@ GUARDS = [
     ),
     dict(
         name='what was settled in a time to come is settled anew',
-        file='migrations/0011_limits.sql',
+        file='migrations/0016_routes.sql',
         line="        UPDATE partitions q SET settled_at = NULL, still_open = '{}' WHERE q.settled_at > t;\n",
         becomes='',
         test='db/housekeeping_clock',
@@ -424,14 +433,14 @@ GUARDS = [
     ),
     dict(
         name="the retention of what was open when its partition was settled counts from its own end",
-        file="migrations/0011_limits.sql",
+        file="migrations/0016_routes.sql",
         line="SET settled_at = t, still_open = open_ids WHERE",
         becomes="SET settled_at = t WHERE",
         test="db/housekeeping_drops",
     ),
     dict(
         name="nothing unfinished is in a settled partition",
-        file="migrations/0011_limits.sql",
+        file="migrations/0016_routes.sql",
         line="            ELSIF NOT has_open THEN\n",
         becomes="            ELSE\n",
         test="db/housekeeping_drops",
@@ -472,7 +481,7 @@ GUARDS = [
     ),
     dict(
         name='rows that cannot be deleted do not keep the others',
-        file='migrations/0011_limits.sql',
+        file='migrations/0016_routes.sql',
         line="            EXCEPTION WHEN OTHERS THEN\n                RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;",
         becomes="            EXCEPTION WHEN division_by_zero THEN\n                RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;",
         test='db/housekeeping_drops',
@@ -536,14 +545,14 @@ GUARDS = [
     ),
     dict(
         name="the attempt is counted when it is claimed",
-        file="migrations/0014_issuer_parameters.sql",
-        line="retry_count = least(e.retry_count + 1, 1000000), lease_token",
+        file="migrations/0016_routes.sql",
+        line="retry_count = least(e.retry_count + 1, 1000000),\n            lease_token",
         becomes="retry_count = e.retry_count, lease_token",
         test="db/outbox_claim",
     ),
     dict(
         name="a claim notes that something may be sent",
-        file="migrations/0014_issuer_parameters.sql",
+        file="migrations/0016_routes.sql",
         line="first_sent_at = least(coalesce(e.first_sent_at - due.ahead, now()), now())",
         becomes="first_sent_at = e.first_sent_at",
         test="db/outbox_claim",
@@ -602,35 +611,35 @@ GUARDS = [
     # ---- the bookmark of the claims ----
     dict(
         name="a claim begins at its bookmark, not after it",
-        file="migrations/0014_issuer_parameters.sql",
-        line="e.due_at >= since AND",
-        becomes="e.due_at > since AND",
+        file="migrations/0016_routes.sql",
+        line="NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND",
+        becomes="NOT is_ordered AND e.event_type = of_type AND e.due_at > since AND",
         test="db/sweep",
     ),
     dict(
         name="a claim begins at its bookmark, not before it",
-        file="migrations/0014_issuer_parameters.sql",
-        line="e.due_at >= since AND",
-        becomes="e.due_at >= least(since, e.due_at) AND",
+        file="migrations/0016_routes.sql",
+        line="NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND",
+        becomes="NOT is_ordered AND e.event_type = of_type AND e.due_at >= least(since, e.due_at) AND",
         test="db/sweep",
     ),
     dict(
         name="the bookmark lies the slack before now",
-        file="migrations/0014_issuer_parameters.sql",
-        line="CASE WHEN count(*) < most THEN now() - slack_ms * interval '1 millisecond'",
-        becomes="CASE WHEN count(*) < most THEN now()",
+        file="migrations/0016_routes.sql",
+        line="WHEN count(*) < most THEN now() - slack\n",
+        becomes="WHEN count(*) < most THEN now()\n",
         test="db/sweep",
     ),
     dict(
         name="a full answer leaves its bookmark at the last time taken",
-        file="migrations/0014_issuer_parameters.sql",
-        line="CASE WHEN count(*) < most THEN now()",
-        becomes="CASE WHEN count(*) <= most THEN now()",
+        file="migrations/0016_routes.sql",
+        line="WHEN count(*) < most THEN now()",
+        becomes="WHEN count(*) <= most THEN now()",
         test="db/sweep",
     ),
     dict(
         name="a bookmark before 1970 is the beginning",
-        file="migrations/0014_issuer_parameters.sql",
+        file="migrations/0016_routes.sql",
         line="                                              ELSE max(greatest(h.due_at,\n                                         "
              "                       timestamptz 'epoch' - interval '1 microsecond')) END)",
         becomes="ELSE max(h.due_at) END)",
@@ -667,8 +676,8 @@ GUARDS = [
     dict(
         name="the stretches of the sweep meet",
         file="common/pg/sql/outbox.sql",
-        line="    SELECT e.due_at\n    FROM issuing.outbox_events e\n    WHERE e.event_type = 'CARD_ISSUE'\n      AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')\n      AND e.due_at <= least(now() -",
-        becomes="    SELECT e.due_at\n    FROM issuing.outbox_events e\n    WHERE e.event_type = 'CARD_ISSUE'\n      AND e.due_at > coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')\n      AND e.due_at < least(now() -",
+        line="    SELECT e.due_at\n    FROM issuing.outbox_events e\n    WHERE e.event_type = $6::text\n      AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')\n      AND e.due_at <= least(now() -",
+        becomes="    SELECT e.due_at\n    FROM issuing.outbox_events e\n    WHERE e.event_type = $6::text\n      AND e.due_at > coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')\n      AND e.due_at < least(now() -",
         test="db/sweep",
     ),
     dict(
@@ -843,7 +852,7 @@ GUARDS = [
     ),
     dict(
         name="the intention to cancel outlives the worker",
-        file="migrations/0014_issuer_parameters.sql",
+        file="migrations/0016_routes.sql",
         line="           r.issuer_card_id, h.cancel_code, NULL::int8,\n",
         becomes="           r.issuer_card_id, NULL::text, NULL::int8,\n",
         test="e2e/a card that was begun to be cancelled",
@@ -1629,14 +1638,14 @@ GUARDS = [
     ),
     dict(
         name='the age of a send stays what it was when the clock is set back',
-        file='migrations/0014_issuer_parameters.sql',
+        file='migrations/0016_routes.sql',
         line='least(coalesce(e.first_sent_at - due.ahead, now()), now())',
         becomes='least(coalesce(e.first_sent_at, now()), now())',
         test='db/clocks',
     ),
     dict(
         name='no send is of a time to come',
-        file='migrations/0014_issuer_parameters.sql',
+        file='migrations/0016_routes.sql',
         line='least(coalesce(e.first_sent_at - due.ahead, now()), now())',
         becomes='coalesce(e.first_sent_at - due.ahead, now())',
         test='db/clocks',
@@ -1685,9 +1694,9 @@ GUARDS = [
     ),
     dict(
         name='an event that lost its worker twice is claimed with no other',
-        file='migrations/0014_issuer_parameters.sql',
-        line="e.status = 'PENDING' AND e.lost_count < 2\n",
-        becomes="e.status = 'PENDING'\n",
+        file='migrations/0016_routes.sql',
+        line="e.status = 'PENDING' AND e.lost_count < 2\n        ORDER BY e.due_at\n        LIMIT most",
+        becomes="e.status = 'PENDING'\n        ORDER BY e.due_at\n        LIMIT most",
         test='db/clocks',
     ),
     dict(
@@ -1706,7 +1715,7 @@ GUARDS = [
     ),
     dict(
         name='no event is taken from those that are tried alone while a sweep may put it there',
-        file='migrations/0014_issuer_parameters.sql',
+        file='migrations/0016_routes.sql',
         line="        WHERE l.since < now() - interval '1 minute'\n          AND NOT EXISTS",
         becomes='        WHERE NOT EXISTS',
         test='db/clocks',
@@ -1721,7 +1730,7 @@ GUARDS = [
     dict(
         name='a claim for one event alone that fails is followed by one for the others',
         file='worker/claim.c',
-        line="        if (claim->is_alone) /* ordinary events are next, also when such a claim always fails */\n            end_turn(claim);\n",
+        line="        if (claim->is_alone) /* ordinary events are next, also when such a claim always fails */\n            turns_end(claim->options.turns, clock_mono_ms());\n",
         becomes='',
         test='e2e/an event that no worker can claim alone',
     ),
@@ -1776,9 +1785,9 @@ GUARDS = [
     ),
     dict(
         name='a clock that is set back is answered by a rebase',
-        file="worker/worker.c",
-        line='    sweep_rebase(worker->sweep);\n',
-        becomes='    (void)worker;\n',
+        file="worker/claims.c",
+        line='        sweep_rebase(claims->kinds[i].sweep);\n',
+        becomes='        (void)claims;\n',
         test='e2e/what a clock that was ahead has written',
     ),
     dict(
@@ -1812,10 +1821,80 @@ GUARDS = [
     ),
     dict(
         name='a time that no clock has shown stops no claim',
-        file='migrations/0014_issuer_parameters.sql',
+        file='migrations/0016_routes.sql',
         line="now() - greatest(h.first_sent_at, 'epoch')",
         becomes='now() - h.first_sent_at',
         test='db/clocks',
+    ),
+    dict(
+        name="what waits for an event that ended is due",
+        file="migrations/0016_routes.sql",
+        line="        SET next_attempt_at = clock_timestamp(), held_behind = NULL,\n",
+        becomes="        SET held_behind = NULL,\n",
+        test="db/ordered",
+    ),
+    dict(
+        name="an end of an ordered type excludes claims",
+        file="migrations/0016_routes.sql",
+        line="            PERFORM pg_advisory_xact_lock(4712, k.key)\n",
+        becomes="            PERFORM k.key\n",
+        test="db/ordered",
+    ),
+    dict(
+        name="a claim of an ordered type excludes ends",
+        file="migrations/0016_routes.sql",
+        line="NOT pg_try_advisory_xact_lock(4712, hashtext(of_type || a.user_id))",
+        becomes="false",
+        test="db/ordered",
+    ),
+    dict(
+        name="a failed event holds back what comes after it",
+        file="migrations/0016_routes.sql",
+        line="AND o.id < a.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)",
+        becomes="AND o.id < a.id AND o.due_at IS NOT NULL",
+        test="db/ordered",
+    ),
+    dict(
+        name="an open event of a route keeps its partition unsettled",
+        file="migrations/0016_routes.sql",
+        line="FROM (SELECT %2$L UNION ALL SELECT r.event_type FROM routes r) t (type)",
+        becomes="FROM (SELECT %2$L) t (type)",
+        test="db/housekeeping_drops",
+    ),
+    dict(
+        name="a type above its equal share leaves the others theirs",
+        file="worker/slots.c",
+        line="at_least(free - needs.sure - needs.equal, at_most(equal - held, free - needs.sure))",
+        becomes="free - needs.sure",
+        test="unit/slots",
+    ),
+    dict(
+        name="every type is sure of its small part",
+        file="worker/slots.c",
+        line="    needs.sure += at_most(idle, slots->count / SURE_PART);\n",
+        becomes="    (void)idle;\n",
+        test="unit/slots",
+    ),
+    dict(
+        name="with fewer slots than types the one that waits longest goes first",
+        file="worker/slots.c",
+        line="        if (other->served < share->served)\n",
+        becomes="        if (false)\n",
+        test="unit/slots",
+    ),
+    dict(
+        name="nobody waits for a lost event whose target is away",
+        file="worker/turns.c",
+        line=" && slots_target_is_open(member->share, now_ms))",
+        becomes=")",
+        test="unit/turns",
+    ),
+    dict(
+        name="a claim that is in flight may bring events beside the one that is tried alone",
+        file="worker/slots.c",
+        line="    return slots->in_flight == 0 && slots->granted == 0;",
+        becomes="    return slots->in_flight == 0;",
+        test="unit/turns",
     ),
     dict(
         name="a clock that was set back prolongs no key",
@@ -2340,7 +2419,7 @@ GUARDS = [
     ),
     dict(
         name="a worker makes no event old",
-        file="migrations/0011_limits.sql",
+        file="migrations/0016_routes.sql",
         line="r.updated_at < $1 AND r.created_at < $1'),",
         becomes="r.updated_at < $1'),",
         test="db/housekeeping",

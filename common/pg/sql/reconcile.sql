@@ -1,5 +1,5 @@
--- Marks of operators and of workers: "look this event up at the issuer, and act". The functions are in
--- migrations/0009_operators.sql; the role is issuing_worker, which has no right on the table. Each statement may run
+-- Marks of operators and of workers: "look this event up at the issuer, or at the receiver of its route, and act". The
+-- functions are in migrations/0009_operators.sql and 0017_ends.sql; the role is issuing_worker, which has no right on the table. Each statement may run
 -- again: the token makes all runs but the first ineffective.
 
 -- name: reconcile_ask :many
@@ -10,10 +10,10 @@ FROM unnest($1::uuid[]) AS i (id);
 
 -- name: reconcile_take :many
 -- why: leases marks that are due, under a token, by peer_checks_due. SKIP LOCKED: two workers never get the same mark.
--- $1 token, $2 limit, $3 lease in ms, $4 worker.
+-- $1 token, $2 limit, $3 lease in ms, $4 worker, $5 types of events that this worker can look up now.
 SELECT id, event_id, action, attempts, has_orphan, status, user_id, seen_us, sent_age_ms, card_id, issuer_card_id,
-       card_status, issuer_parameters, made_ms
-FROM issuing.take_checks($1::uuid, $2::int8, $3::int8, $4::text);
+       card_status, issuer_parameters, made_ms, event_type
+FROM issuing.take_checks($1::uuid, $2::int8, $3::int8, $4::text, $5::text[]);
 
 -- name: reconcile_put_back :many
 -- why: the try decided nothing, or the worker drains. Guarded by the token. $1 mark, $2 token, $3 delay in ms, $4 why.
@@ -28,3 +28,8 @@ SELECT issuing.note_orphan($1::uuid, $2::uuid);
 -- why: the result and its consequences are one transaction. Guarded by the token and by the state of the event that was
 -- judged. $1 mark, $2 token, $3 updated_at of that state in us, $4 result, $5 detail.
 SELECT issuing.end_check($1::uuid, $2::uuid, $3::int8, $4::text, $5::text);
+
+-- name: reconcile_end_executed :one
+-- why: the same where the receiver of a route says that it has executed the event. $1 mark, $2 token, $3 updated_at of
+-- that state in us, $4 its answer or null.
+SELECT issuing.end_executed_check($1::uuid, $2::uuid, $3::int8, $4::text);

@@ -339,7 +339,10 @@ static const struct {
      FLOW_FAIL,
      "route_key_expired"},
     {{.attempt = 2, .has_lookup = true, .is_unknown = true, .is_expired = true}, 1, 404, FLOW_DEFER, "settling"},
-    {{.attempt = 4, .has_lookup = true, .is_unknown = true, .is_settled = true}, 1, 404, FLOW_FAIL,
+    {{.attempt = 4, .has_lookup = true, .is_unknown = true, .is_settled = true},
+     1,
+     404,
+     FLOW_FAIL,
      "attempts_exhausted"},
 };
 

@@ -123,6 +123,21 @@ START_TEST(a_reissue_is_made_over_nothing_but_a_settled_nothing)
 }
 END_TEST
 
+/* The receiver of a route says whether it has executed the event; "no" counts once no delivery can arrive any more. */
+START_TEST(a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled)
+{
+    struct mark_facts facts = facts_of(OUTBOX_FAILED);
+    expect(mark_verdict_first(&facts), MARK_LOOK_UP, NULL);
+    expect(mark_verdict_after_ask(&facts, true), MARK_END, "executed");
+    expect(mark_verdict_after_ask(&facts, false), MARK_END, "not_executed");
+    facts.is_settled = false;
+    expect(mark_verdict_after_ask(&facts, true), MARK_END, "executed");
+    expect(mark_verdict_after_ask(&facts, false), MARK_WAIT, NULL);
+    facts.is_reissue = true;
+    expect(mark_verdict_after_ask(&facts, false), MARK_END, "refused");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("mark_verdict");
@@ -132,6 +147,7 @@ int main(void)
     tcase_add_test(tcase, a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked);
     tcase_add_test(tcase, a_completed_event_is_only_compared);
     tcase_add_test(tcase, a_reissue_is_made_over_nothing_but_a_settled_nothing);
+    tcase_add_test(tcase, a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
