@@ -174,8 +174,11 @@ CREATE FUNCTION issuing.kept_result(answer text) RETURNS jsonb
     AS $$
     DECLARE
         kept jsonb;
+        long_number CONSTANT text := '[0-9][eE][+-]?0*[1-9][0-9]{2}';
     BEGIN
-        IF octet_length(answer) > 8192 OR answer ~ '[0-9][eE][+-]?0*[1-9][0-9]{3}' THEN
+        -- Ids in hexadecimal digits look like such numbers, so texts do not count.
+        IF octet_length(answer) > 8192 OR
+           (answer ~ long_number AND regexp_replace(answer, '"(?:[^"\\]|\\.)*"', '""', 'g') ~ long_number) THEN
             RETURN NULL;
         END IF;
         kept := answer::jsonb;

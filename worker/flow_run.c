@@ -212,6 +212,8 @@ static void finish_step(struct flow *flow)
     http_call_forget(&flow->call); /* it may hold a card number, and waiting attempts should be small */
     event_parameters_hide(&flow->parameters, flow->outcome.detail);
     credential_hide(flow->credential, flow->outcome.detail);
+    if (flow->route)
+        route_signer_hide(flow->route->signer, flow->outcome.detail);
     credential_release(flow->credential);
     flow->credential = NULL;
     count_step(flow);

@@ -144,9 +144,8 @@ static bool check_route_url(const struct config *config, int index, const char *
 static bool check_route_times(const struct config *config, int index, struct err *err)
 {
     const struct config_route *route = &config->routes[index];
-    char lifetime[CONFIG_VALUE_SIZE], least[CONFIG_VALUE_SIZE], lease[CONFIG_VALUE_SIZE], timeout[CONFIG_VALUE_SIZE];
+    char lifetime[CONFIG_VALUE_SIZE], least[CONFIG_VALUE_SIZE], lease[CONFIG_VALUE_SIZE];
 
-    config_value_write_duration(route->timeout_ms, timeout);
     if (route->key_lifetime_ms < 4 * route->timeout_ms) {
         config_value_write_duration(route->key_lifetime_ms, lifetime);
         config_value_write_duration(4 * route->timeout_ms, least);

@@ -49,6 +49,7 @@ void http_call_make(struct http_call *call, const char *method, const char *base
     assert(!call->client);
     call->method = method;
     call->must_not_resend = false;
+    call->status_is_enough = false;
     call->noted_headers = NULL;
     buf_reset(&call->lines);
     buf_reset(&call->body);

@@ -36,6 +36,8 @@ struct http_call {
     /* The request is never sent a second time: a pooled connection that turns out dead once a byte may have left makes
      * the call HTTP_LOST. */
     bool must_not_resend;
+    /* An answer whose body is too large is an answer all the same, with an empty body: what the status says counts. */
+    bool status_is_enough;
     const char *const *noted_headers; /* names in lower case, ended by NULL; at most HTTP_NOTED_MAX. NULL = none */
     void (*on_done)(struct http_call *call);
 
@@ -71,8 +73,8 @@ void http_call_forget(struct http_call *call);
 /* ---- making a request ---- */
 
 /* Starts a new request, and its URL with `base`. The rest of the URL follows, then the headers; the body is written
- * into `body` at any time. All of it is freed when the call ends. It may be sent again, notes no headers and has a body
- * of at most HTTP_CALL_TEXT_MAX bytes, until the caller says otherwise. */
+ * into `body` at any time. All of it is freed when the call ends. It may be sent again, notes no headers, needs the
+ * whole answer and has a body of at most HTTP_CALL_TEXT_MAX bytes, until the caller says otherwise. */
 void http_call_make(struct http_call *call, const char *method, const char *base);
 /* The body of this request may have body_max bytes, at most HTTP_CALL_BODY_MAX. */
 void http_call_allow_body(struct http_call *call, size_t body_max);

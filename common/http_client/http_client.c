@@ -21,7 +21,7 @@
  * (curl/curl#10627). */
 #define HTTP2_SOUND_SINCE 0x081700
 
-#define ORIGINS_MAX 8
+#define ORIGINS_MAX 72 /* issuer, core-api, and 32 routes, each with a look-up of its own; some to spare */
 
 /* An origin without calls is given up when another one is needed. */
 struct origin_slot {

@@ -38,6 +38,7 @@ struct http_transfer {
     size_t header_bytes;
     bool header_is_whole;
     bool header_is_last; /* it was not that of an interim answer */
+    bool is_enough;      /* the header is all that is taken of the answer */
     char problem[CURL_ERROR_SIZE];
 };
 
@@ -87,7 +88,8 @@ static void on_transfer_done(CURL *easy, CURLcode code)
     http_lane_stop(transfer->lane, easy);
     struct http_call *call = transfer->call;
     /* curl accepts a header that a close cut off; and a 1xx at the end is an upgrade that was not requested. */
-    bool is_answered = code == CURLE_OK && transfer->header_is_whole && status >= 200 && status <= 999;
+    bool is_answered =
+        (code == CURLE_OK || transfer->is_enough) && transfer->header_is_whole && status >= 200 && status <= 999;
     char problem[CURL_ERROR_SIZE];
     snprintf(problem, sizeof(problem), "%s", problem_of(transfer, code));
     free_transfer(transfer);
@@ -116,7 +118,7 @@ static int on_request_starts(void *context, char *peer, char *local, int peer_po
     transfer->objection = http_tls_begin_call(transfer->easy, transfer->tls.call_max, transfer->call->may_be_http2);
     if (transfer->objection)
         return CURL_PREREQFUNC_ABORT;
-    transfer->header_is_whole = transfer->header_is_last = false;
+    transfer->header_is_whole = transfer->header_is_last = transfer->is_enough = false;
     http_call_leaves(transfer->call);
     return CURL_PREREQFUNC_OK;
 }
@@ -128,6 +130,8 @@ static size_t on_body(char *bytes, size_t one, size_t length, void *context)
     struct buf *answer = &transfer->call->answer;
     if (length > transfer->transfers->answer_max - answer->length || length > answer->max - answer->length) {
         transfer->objection = "the answer is too large";
+        transfer->is_enough = transfer->call->status_is_enough;
+        buf_wipe(answer);
         return 0;
     }
     if (!buf_put(answer, bytes, length)) {

@@ -288,6 +288,26 @@ START_TEST(the_largest_answers_that_are_kept_fit_into_a_row)
 }
 END_TEST
 
+START_TEST(only_numbers_with_many_digits_cost_a_result)
+{
+    static const struct {
+        const char *answer;
+        bool is_kept;
+    } rows[] = {
+        {"{\"id\": \"01890a5d-4e123\", \"n\": 1e99}", true},
+        {"{\"5e100\": \"a\\\"5e100\\\\\"}", true},
+        {"{\"a\": \"\\\\\", \"b\": 5e100}", false},
+        {"[1e-0100]", false},
+        {"5E+100", false},
+        {"{", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        ck_assert_msg(database_int(db, "issuing.kept_result($json$%s$json$) IS NOT NULL", rows[i].answer) ==
+                          rows[i].is_kept,
+                      "%s", rows[i].answer);
+}
+END_TEST
+
 static void set_up(void)
 {
     db = database_open(NULL);
@@ -308,6 +328,7 @@ int main(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, what_is_kept_of_an_answer_is_jsonb);
     tcase_add_test(tests, the_largest_answers_that_are_kept_fit_into_a_row);
+    tcase_add_test(tests, only_numbers_with_many_digits_cost_a_result);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

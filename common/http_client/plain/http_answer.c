@@ -166,12 +166,22 @@ static int on_headers_complete(llhttp_t *parser)
     return has_no_body(parser) ? WITHOUT_BODY : 0;
 }
 
+/* The rest of the body is not read, so the connection cannot be used again. */
+static int end_without_body(llhttp_t *parser)
+{
+    struct http_answer *answer = parser->data;
+    buf_wipe(&answer->call->answer);
+    answer->is_whole = true;
+    answer->call->status = parser->status_code;
+    return HPE_PAUSED;
+}
+
 static int on_body(llhttp_t *parser, const char *at, size_t length)
 {
     struct http_answer *answer = parser->data;
     struct buf *body = &answer->call->answer;
     if (length > answer->body_max - body->length)
-        return reject(answer, "the answer is too large");
+        return answer->call->status_is_enough ? end_without_body(parser) : reject(answer, "the answer is too large");
     return buf_put(body, at, length) ? 0 : reject(answer, "out of memory for the answer");
 }
 

@@ -12,6 +12,7 @@
 
 #define PEERS "[issuer]\nurl = https://issuer\n[core]\nurl = https://core\n[card]\nstore = never\n"
 #define PEERS_LINES 6
+#define SPOILT_FILES 2000
 #define TYPE_64 "A23456789012345678901234567890123456789012345678901234567890_234"
 
 static char path[64];
@@ -472,6 +473,98 @@ START_TEST(there_are_at_most_32_routes)
 }
 END_TEST
 
+/* ---- spoilt files ---- */
+
+static uint64_t state = 88172645463325252u;
+
+static size_t random_below(size_t limit)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return limit ? (size_t)(state >> 11) % limit : 0;
+}
+
+static void assert_sound(const struct config_route *route)
+{
+    size_t length = strlen(route->type);
+    ck_assert(length > 0 && length < CONFIG_ROUTE_TYPE_SIZE && route->type[0] >= 'A' && route->type[0] <= 'Z');
+    ck_assert_uint_eq(strspn(route->type, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"), length);
+    ck_assert_str_ne(route->type, "CARD_ISSUE");
+    ck_assert(!route->url || strncasecmp(route->url, "http", 4) == 0);
+    ck_assert(!route->url || strchr(strstr(route->url, "://") + 3, '/'));
+    ck_assert(strcmp(route->method, "POST") == 0 || strcmp(route->method, "PUT") == 0);
+    ck_assert(route->timeout_ms >= 10 && route->timeout_ms <= 600000);
+    ck_assert(route->max_concurrency >= 1 && route->max_concurrency <= 10000);
+    ck_assert(route->max_attempts >= 1 && route->max_attempts <= 1000);
+    const char *place = route->lookup_url ? strstr(route->lookup_url, "{id}") : NULL;
+    ck_assert(!route->lookup_url || (place && !strstr(place + 1, "{id}")));
+    ck_assert(!place || place > strchr(strstr(route->lookup_url, "://") + 3, '/'));
+}
+
+/* Cut, doubled, with bytes and pieces where they do not belong: it is refused with a line, or it is sound. */
+START_TEST(a_spoilt_file_is_refused_with_its_line_or_is_sound)
+{
+    static const char whole[] = "[route.PAYMENT_CHARGE]\nurl = https://a/b\nlookup_url = https://a/{id}\ntimeout = 3s\n"
+                                "[log]\nlevel = info\n[route.B]\nmethod = PUT\nordered = true\nmax_attempts = 3\n";
+    static const char *const pieces[] = {
+        "[",
+        "]",
+        "[route.",
+        "[route.B]\n",
+        "\n",
+        "=",
+        "{id}",
+        "/",
+        "{",
+        ".",
+        "_",
+        "CARD_ISSUE",
+        "0",
+        "\"",
+        "\xff",
+        "\x01",
+        "\r",
+        ";",
+        "#",
+        "A23456789012345678901234567890123456789012345678901234567890",
+        "url = https://",
+        " ",
+        "\t",
+    };
+    char place[96];
+    int loaded = 0;
+    snprintf(place, sizeof(place), "%s:", path);
+    for (int i = 0; i < SPOILT_FILES; i++) {
+        char text[1024];
+        size_t length = sizeof(whole) - 1;
+        memcpy(text, whole, sizeof(whole));
+        for (size_t faults = 1 + random_below(3); faults > 0; faults--) {
+            size_t at = random_below(length + 1), removed = random_below(random_below(2) ? 2 : length - at + 1);
+            const char *piece = random_below(3) ? pieces[random_below(ARRAY_SIZE(pieces))] : "";
+            removed = removed > length - at ? length - at : removed;
+            memmove(text + at + strlen(piece), text + at + removed, length - at - removed + 1);
+            memcpy(text + at, piece, strlen(piece));
+            length = strlen(text);
+        }
+        if (load_text(text)) {
+            loaded++;
+            for (int j = 0; j < config.route_count; j++) {
+                assert_sound(&config.routes[j]);
+                ck_assert(j == 0 || strcmp(config.routes[j - 1].type, config.routes[j].type) < 0);
+            }
+            ck_assert(config_check(&config, CONFIG_WORKER, &err) || err.message[0]);
+            config_done(&config);
+        } else {
+            ck_assert_int_eq(err.kind, ERR_CONFIG);
+            ck_assert_msg(strncmp(err.message, place, strlen(place)) == 0, "%s", err.message);
+        }
+    }
+    ck_assert_int_gt(loaded, SPOILT_FILES / 100);
+    ck_assert_int_lt(loaded, SPOILT_FILES * 99 / 100);
+}
+END_TEST
+
 /* ---- a reload, and the help ---- */
 
 static char differences[1024];
@@ -533,6 +626,7 @@ int main(void)
     Suite *suite = suite_create("config_routes");
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_route_has_the_documented_defaults);
     tcase_add_test(tests, every_option_of_a_route_is_read);
     tcase_add_test(tests, a_url_without_a_path_names_the_root);
@@ -547,6 +641,7 @@ int main(void)
     tcase_add_test(tests, a_flag_of_a_route_that_cannot_be_is_a_fault_of_usage);
     tcase_add_test(tests, a_variable_of_a_route_that_cannot_be_is_refused);
     tcase_add_test(tests, there_are_at_most_32_routes);
+    tcase_add_test(tests, a_spoilt_file_is_refused_with_its_line_or_is_sound);
     tcase_add_test(tests, a_route_that_was_added_removed_or_changed_is_named);
     tcase_add_test(tests, the_help_of_the_worker_lists_the_options_of_a_route);
     suite_add_tcase(suite, tests);

@@ -606,24 +606,28 @@ static const char *nth_url(int n, const char *path)
     return url;
 }
 
+#define ADDRESSES 80
+#define ADDRESSES_AT_ONCE \
+    72 /* so that 32 routes, each with a look-up elsewhere, the issuer and core-api have one each */
+
 START_TEST(an_idle_address_gives_its_place_to_a_new_one_and_a_busy_one_does_not)
 {
-    static struct http_call hanging[20];
+    static struct http_call hanging[ADDRESSES];
     struct http_call call;
     prepare(&call, "GET", url_of("/ok"));
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < ADDRESSES; i++) {
         make(&call, "GET", nth_url(i, "/ok"));
         run(&call);
         ck_assert_int_eq(call.result, HTTP_ANSWERED);
     }
     int lost = 0;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < ADDRESSES; i++) {
         prepare(&hanging[i], "GET", nth_url(i, "/hang"));
         hanging[i].timeout_ms = is_tls() ? 3000 : 300; /* handshakes are in it */
         start(&hanging[i]);
     }
     uv_run(&loop, UV_RUN_DEFAULT);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < ADDRESSES; i++) {
         lost += hanging[i].result == HTTP_LOST;
         if (hanging[i].result != HTTP_LOST) {
             ck_assert_int_eq(hanging[i].result, HTTP_NOT_SENT);
@@ -631,8 +635,8 @@ START_TEST(an_idle_address_gives_its_place_to_a_new_one_and_a_busy_one_does_not)
         }
         http_call_done(&hanging[i]);
     }
-    ck_assert_int_eq(lost, 8);
-    ck_assert_int_eq(peer.requests, 28);
+    ck_assert_int_eq(lost, ADDRESSES_AT_ONCE);
+    ck_assert_int_eq(peer.requests, ADDRESSES + ADDRESSES_AT_ONCE);
     make_and_run(&call, "GET", "/ok");
     ck_assert_int_eq(call.result, HTTP_ANSWERED);
     http_call_done(&call);

@@ -241,6 +241,31 @@ START_TEST(a_body_of_64_kib_is_whole_where_it_was_allowed_also_when_it_is_sent_a
 }
 END_TEST
 
+START_TEST(an_answer_that_is_too_large_is_one_without_a_body_where_the_status_is_enough)
+{
+    static const char *const paths[] = {"/large", "/largest", "/ok"};
+    struct http_call call;
+    init(&call);
+    for (int i = 0; i < 2; i++) { /* again: the connection before is not used any more */
+        make_path(&call, "POST", "/large");
+        call.status_is_enough = true;
+        run(&call);
+        ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
+        ck_assert_int_eq(call.status, 200);
+        ck_assert_uint_eq(call.answer.length, 0);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        make_path(&call, "POST", paths[i]); /* the flag is the call's, and is gone */
+        run(&call);
+        ck_assert_int_eq(call.result, i == 0 ? HTTP_LOST : HTTP_ANSWERED);
+        ck_assert(i == 0 || call.answer.length > 0);
+    }
+    ck_assert(!call.was_resent);
+    ck_assert_int_eq(peer.requests, 5);
+    http_call_done(&call);
+}
+END_TEST
+
 START_TEST(a_body_is_bounded_by_what_its_own_call_was_allowed)
 {
     static char body[HTTP_CALL_BODY_MAX + 1];
@@ -342,6 +367,7 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, a_put_carries_its_headers_and_its_body);
     tcase_add_test(tests, a_body_of_64_kib_is_whole_where_it_was_allowed_also_when_it_is_sent_a_second_time);
     tcase_add_test(tests, a_body_is_bounded_by_what_its_own_call_was_allowed);
+    tcase_add_test(tests, an_answer_that_is_too_large_is_one_without_a_body_where_the_status_is_enough);
 }
 
 int main(void)

@@ -289,6 +289,8 @@ START_TEST(many_calls_to_a_peer_that_refuses_connections_all_fail)
 }
 END_TEST
 
+#define OTHER_ADDRESSES 73 /* one more than a client has at once */
+
 START_TEST(an_address_is_given_up_with_the_connections_that_were_on_their_way_to_it)
 {
     /* The call that waited for one was given another; then other addresses need the place. */
@@ -310,8 +312,8 @@ START_TEST(an_address_is_given_up_with_the_connections_that_were_on_their_way_to
     expect(&first, HTTP_ANSWERED);
     expect(&second, HTTP_ANSWERED);
     scripted_empty_backlog();
-    for (int i = 1; i <= 9; i++) {
-        char url[64];
+    for (int i = 1; i <= OTHER_ADDRESSES; i++) {
+        char url[160];
         snprintf(url, sizeof(url), "http://127.0.0.1:%0*d/other", 5 + i, scripted.port);
         struct scripted_call call;
         scripted_prepare(&call, "GET", url);

@@ -95,6 +95,7 @@ START_TEST(a_delivery_has_the_headers_of_cloudevents_in_binary_mode)
     expect_line(9, "traceparent: " TRACEPARENT);
     expect_line(10, NULL);
     ck_assert_str_eq(call.body.bytes, "{\"amount\": 100}");
+    ck_assert(call.status_is_enough);
     ck_assert_ptr_null(http_call_check(&call));
 }
 END_TEST
