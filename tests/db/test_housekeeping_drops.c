@@ -66,6 +66,27 @@ START_TEST(nothing_is_settled_while_something_of_its_time_is_unfinished)
 }
 END_TEST
 
+START_TEST(an_open_event_of_a_type_that_is_delivered_keeps_its_partition_and_of_another_type_only_itself)
+{
+    ck_assert_int_eq(passes(&usual), 4);
+    add_partition("outbox_events", 120, 110);
+    struct uuid id = add_event("alice", 115, "PENDING", "114 days");
+    database_run(owner, "UPDATE outbox_events SET event_type = 'ORDER', idempotency_key = NULL");
+    database_run(worker, "SELECT issuing.note_routes('w', '{ORDER}', '{f}', '{f}', '{1}', '{1}', '{f}')");
+    expect_pass("");
+    ck_assert_int_eq(settled("outbox_events"), 0);
+    database_run(owner, "DELETE FROM routes"); /* nobody delivers it any more */
+    expect_pass("");
+    ck_assert_int_eq(settled("outbox_events"), 1);
+    settle("91 days");
+    expect_pass("dropped outbox_events 1");
+    ck_assert_int_eq(database_int(owner,
+                                  "SELECT count(*) FROM outbox_events_rest WHERE id = '%s' AND status = 'PENDING'",
+                                  text_of(&id)),
+                     1);
+}
+END_TEST
+
 START_TEST(nothing_is_settled_before_what_was_begun_in_its_time_can_have_committed)
 {
     ck_assert_int_eq(passes(&usual), 4);
@@ -312,6 +333,8 @@ int main(void)
     tcase_add_test(tcase, an_event_without_a_key_or_of_another_time_does_not_keep_keys);
     tcase_add_test(tcase, a_partition_is_dropped_when_it_is_settled_and_its_retention_is_over);
     tcase_add_test(tcase, nothing_is_settled_while_something_of_its_time_is_unfinished);
+    tcase_add_test(tcase,
+                   an_open_event_of_a_type_that_is_delivered_keeps_its_partition_and_of_another_type_only_itself);
     tcase_add_test(tcase, nothing_is_settled_before_what_was_begun_in_its_time_can_have_committed);
     tcase_add_test(tcase, what_is_open_survives_the_drop_whole_with_its_history_and_its_key);
     tcase_add_test(tcase, an_open_question_that_ended_lately_is_kept_for_the_retention_of_its_own_end);
