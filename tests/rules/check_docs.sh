@@ -359,4 +359,7 @@ PYTHON
 # What the pages of issuers say against the profiles.
 python3 -B tests/rules/check_issuer_pages.py || missing=$((missing + 1))
 
+# What the page of routes says against the options of a route.
+python3 -B tests/rules/check_routes_page.py || missing=$((missing + 1))
+
 [ "$missing" -eq 0 ]
