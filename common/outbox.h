@@ -28,7 +28,7 @@ enum outbox_status {
       "whether the card was made could not be established within the lifetime of the issuer key")                     \
     X(issuer_duplicate, "The card issuer shows more than one card for this request.",                                 \
       "the issuer shows more than one active card for this event")                                                    \
-    X(attempts_exhausted, "The card could not be issued after several attempts.", "all attempts were used up")        \
+    X(attempts_exhausted, "The request could not be completed after several attempts.", "all attempts were used up")  \
     X(link_refused, "The card could not be linked to the account.", "core-api refused to link the card")              \
     X(card_cancelled, "The card was cancelled by the issuer.", "the issuer has only a cancelled card for this event") \
     X(cancel_failed, "The card could not be cancelled.", "the issuer refused to cancel the card")                     \
@@ -41,45 +41,44 @@ enum outbox_status {
     X(cancelled, "The request was cancelled.", "an operator cancelled it")                                            \
     X(reissued, "The request was replaced by a new one.", "an operator replaced it by a new event")                   \
     X(resolved, "The request was ended without a card.", "an operator ended it: no card")                             \
-    X(outcome_unknown, "It could not be established whether the card was made.",                                      \
-      "whether the card was made could not be established: look-ups stayed unreadable or were refused")               \
-    X(worker_lost, "The card could not be issued because of a fault on our side.",                                    \
+    X(outcome_unknown, "It could not be established whether the request was executed.",                               \
+      "whether it was executed could not be established: look-ups stayed unreadable or were refused")                 \
+    X(worker_lost, "The request could not be completed because of a fault on our side.",                              \
       "attempts for it were lost with their worker again and again: this event may be what stops the worker")
 
 /* The codes that we give to attempts which did not end as they should, and what they mean to an operator. A cause that
  * begins with "issuer_", "core_" or "route_" is an answer of that peer to this event, and the database counts such
  * answers in a row (issuing.end_attempts); every other cause is ours. Beside these there are issuer_http_<status>,
  * core_http_<status> and route_http_<status>. */
-#define OUTBOX_CAUSES(X)                                                                                              \
-    X(ISSUER_UNREACHABLE, issuer_unreachable, "the issuer could not be reached, so this call was not sent")           \
-    X(ISSUER_NO_ANSWER, issuer_no_answer, "the issuer did not answer in time; it may have made the card")             \
-    X(ISSUER_UNREADABLE, issuer_unreadable, "the issuer's answer could not be understood; it may have made the card") \
-    X(CORE_UNREACHABLE, core_unreachable, "core-api could not be reached")                                            \
-    X(CORE_NO_ANSWER, core_no_answer, "core-api did not answer in time")                                              \
-    X(CORE_UNREADABLE, core_unreadable, "core-api's answer could not be understood")                                  \
-    X(ROUTE_UNREACHABLE, route_unreachable, "the receiver could not be reached, so this call was not sent")           \
-    X(ROUTE_NO_ANSWER, route_no_answer, "the receiver did not answer in time; it may have executed the request")      \
-    X(ROUTE_UNREADABLE, route_unreadable,                                                                             \
-      "the receiver's answer could not be understood; it may have executed the request")                              \
-    X(BREAKER_OPEN, breaker_open, "calls are paused, because calls failed in a row, for this or other events")        \
-    X(TARGET_RESTING, target_resting,                                                                                 \
-      "the issuer or core-api answered that it gets too many requests, so nothing is sent there for a while")         \
-    X(TARGET_PAUSED, target_paused,                                                                                   \
-      "an operator has paused the issuer or core-api, so nothing is sent there until it is resumed")                  \
-    X(SETTLING, settling,                                                                                             \
-      "a request that was sent may still arrive at the issuer, so finding no card there decides nothing yet")         \
-    X(DRAIN, drain, "the worker was shutting down")                                                                   \
-    X(CLOCK_STEPPED, clock_stepped,                                                                                   \
-      "a clock of the worker's machine was set, or the machine was suspended, so the card was not asked for")         \
-    X(LEASE_TOO_SHORT, lease_too_short,                                                                               \
-      "our database was slow to extend the lease, so a call that could have outlasted it was not made")               \
-    X(WRITE_FAILED, write_failed,                                                                                     \
-      "our database did not take the write in time; if the write was a card, the issuer has that card")               \
-    X(SEAL_FAILED, seal_failed,                                                                                       \
-      "the card number could not be encrypted: check card.keys_file; the issuer has the card")                        \
-    X(OUT_OF_MEMORY, out_of_memory, "the worker ran out of memory")                                                   \
-    X(RETIRE_REFUSED, retire_refused, "the card that was replaced could not be closed at the issuer: close it there") \
-    X(LEASE_EXPIRED, lease_expired, "the worker died, hung or was cut off; another one took over")                    \
+#define OUTBOX_CAUSES(X)                                                                                               \
+    X(ISSUER_UNREACHABLE, issuer_unreachable, "the issuer could not be reached, so this call was not sent")            \
+    X(ISSUER_NO_ANSWER, issuer_no_answer, "the issuer did not answer in time; it may have made the card")              \
+    X(ISSUER_UNREADABLE, issuer_unreadable, "the issuer's answer could not be understood; it may have made the card")  \
+    X(CORE_UNREACHABLE, core_unreachable, "core-api could not be reached")                                             \
+    X(CORE_NO_ANSWER, core_no_answer, "core-api did not answer in time")                                               \
+    X(CORE_UNREADABLE, core_unreadable, "core-api's answer could not be understood")                                   \
+    X(ROUTE_UNREACHABLE, route_unreachable, "the receiver could not be reached, so this call was not sent")            \
+    X(ROUTE_NO_ANSWER, route_no_answer, "the receiver did not answer in time; it may have executed the request")       \
+    X(ROUTE_UNREADABLE, route_unreadable,                                                                              \
+      "the receiver's answer could not be understood; it may have executed the request")                               \
+    X(BREAKER_OPEN, breaker_open, "calls are paused, because calls failed in a row, for this or other events")         \
+    X(TARGET_RESTING, target_resting,                                                                                  \
+      "the peer answered that it gets too many requests, so nothing is sent there for a while")                        \
+    X(TARGET_PAUSED, target_paused, "an operator has paused the target, so nothing is sent there until it is resumed") \
+    X(SETTLING, settling,                                                                                              \
+      "a request that was sent may still arrive, so a look-up that finds nothing decides nothing yet")                 \
+    X(DRAIN, drain, "the worker was shutting down")                                                                    \
+    X(CLOCK_STEPPED, clock_stepped,                                                                                    \
+      "a clock of the worker's machine was set, or the machine was suspended, so nothing was sent")                    \
+    X(LEASE_TOO_SHORT, lease_too_short,                                                                                \
+      "our database was slow to extend the lease, so a call that could have outlasted it was not made")                \
+    X(WRITE_FAILED, write_failed,                                                                                      \
+      "our database did not take the write in time; if the write was a card, the issuer has that card")                \
+    X(SEAL_FAILED, seal_failed,                                                                                        \
+      "the card number could not be encrypted: check card.keys_file; the issuer has the card")                         \
+    X(OUT_OF_MEMORY, out_of_memory, "the worker ran out of memory")                                                    \
+    X(RETIRE_REFUSED, retire_refused, "the card that was replaced could not be closed at the issuer: close it there")  \
+    X(LEASE_EXPIRED, lease_expired, "the worker died, hung or was cut off; another one took over")                     \
     X(BUG, bug, "the worker met a case that it does not know: please report it")
 
 enum outbox_cause {
