@@ -34,7 +34,7 @@
 #define BEHIND_EVERY 12   /* counts; doubled by each that is not answered in time */
 #define BEHIND_EVERY_MOST 1536
 #define UNDELIVERED_MOST 10000 /* counted between two delivered types */
-#define TYPES_MAX 65 /* card requests, and as many routes as the statement returns */
+#define TYPES_MAX 65           /* card requests, and as many routes as the statement returns */
 #define TYPE_SIZE 65
 #define OTHER_TYPE "other"
 
@@ -79,12 +79,12 @@ struct outbox_gauges {
     int64_t timeout_ms;                 /* of a statement */
     struct type_count types[TYPES_MAX]; /* card requests first, then the routes by type */
     int type_count;
-    int at;                /* of types: the one that is being counted */
-    bool is_whole;         /* each statement of this round was answered */
-    struct failed other;   /* FAILED events of types that nobody delivers now */
-    int64_t undelivered;   /* open ones */
-    int64_t failed_rows;   /* so many are counted */
-    bool is_counted;       /* at least one round was */
+    int at;              /* of types: the one that is being counted */
+    bool is_whole;       /* each statement of this round was answered */
+    struct failed other; /* FAILED events of types that nobody delivers now */
+    int64_t undelivered; /* open ones */
+    int64_t failed_rows; /* so many are counted */
+    bool is_counted;     /* at least one round was */
     bool is_stopped;
     struct closing closing;
 };
@@ -346,8 +346,7 @@ static void take_others(struct outbox_gauges *gauges, const struct pg_rows *rows
             gauges->undelivered = pg_int8(rows, row, 2);
         if (strcmp(what, "failed") != 0)
             continue;
-        struct type_count *type =
-            pg_is_null(rows, row, 1) ? NULL : find_type(gauges, pg_bytes(rows, row, 1).bytes);
+        struct type_count *type = pg_is_null(rows, row, 1) ? NULL : find_type(gauges, pg_bytes(rows, row, 1).bytes);
         *(type ? &type->failed : &gauges->other) =
             (struct failed){pg_int8(rows, row, 2), pg_int8(rows, row, 3), pg_int8(rows, row, 4)};
     }

@@ -50,7 +50,7 @@ struct cluster_target {
 /* All zeros is an empty one. */
 struct cluster {
     struct pg_rows *worker_rows, *last_rows, *target_rows, *route_rows; /* owned */
-    struct cluster_worker *workers;                        /* owned; the living ones first, then those seen last */
+    struct cluster_worker *workers; /* owned; the living ones first, then those seen last */
     int worker_count, alive_count;
     bool has_more_workers; /* than CLUSTER_WORKERS_MAX */
     /* When a worker was last seen, or ended, and on which host; 0 = never within a day. */

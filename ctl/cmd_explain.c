@@ -150,8 +150,7 @@ static bool print_as_json(const struct story *story)
     struct json *object = event_json(&story->event);
     if (object && set_rows(object, "attempts", story->attempts, true, attempt_json) &&
         set_rows(object, "actions", story->actions, false, action_json) && set_next(object, &story->outlook) &&
-        set_waits_for(object, &story->event, &story->outlook) && set_held_by(object, story) &&
-        set_route(object, story))
+        set_waits_for(object, &story->event, &story->outlook) && set_held_by(object, story) && set_route(object, story))
         return print_json(object, stdout);
     json_free(object);
     return false;

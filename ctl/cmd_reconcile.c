@@ -47,7 +47,9 @@ static bool is_problem(const char *result, const char *status)
     for (size_t i = 0; i < ARRAY_SIZE(problems); i++)
         if (strcmp(result, problems[i]) == 0)
             return true;
-    return strcmp(result, "cancelled_at_issuer") == 0 && status && strcmp(status, "COMPLETED") == 0;
+    bool is_completed = status && strcmp(status, "COMPLETED") == 0;
+    return (is_completed && (strcmp(result, "cancelled_at_issuer") == 0 || strcmp(result, "not_executed") == 0)) ||
+           (!is_completed && strcmp(result, "executed") == 0);
 }
 
 static void show_progress(const struct reconcile *reconcile, bool last)
@@ -404,8 +406,9 @@ const struct ctl_command ctl_reconcile = {
         "  PENDING, PROCESSING  open: workers process them\n"
         "A look-up that finds no card counts only when issuer.settle_time has passed since the last request that\n"
         "may still arrive.\n"
-        "Events of a route are looked up at its lookup_url: FAILED and executed there: COMPLETED (executed); else\n"
-        "unchanged (not_executed). Refused where the route has no lookup_url.\n\n"
+        "Events of a route are looked up at its lookup_url: FAILED and executed there: COMPLETED (executed); REJECTED\n"
+        "and executed there: unchanged, and exit 1; else unchanged (not_executed). Refused where the route has no\n"
+        "lookup_url.\n\n"
         "  --all          all FAILED events whose outcome is unknown; with --status REJECTED or COMPLETED, those.\n"
         "                 Card requests; with --type the events of that route\n"
         "  --status S     FAILED (the default), REJECTED or COMPLETED\n" FILTER_HELP

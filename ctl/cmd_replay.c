@@ -48,8 +48,10 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
     else if (strcmp(code, "out_of_range") == 0)
         snprintf(ret_text, size,
                  "its payload is larger than 64 KiB or its user id longer than 128 bytes, so no worker may take it; "
-                 "%s", event_is_card(event) ? "`resolve` ends it, or, where a card was made, have that cancelled at the "
-                                    "issuer and `reconcile`" : "`resolve` ends it");
+                 "%s",
+                 event_is_card(event) ? "`resolve` ends it, or, where a card was made, have that cancelled at the "
+                                        "issuer and `reconcile`"
+                                      : "`resolve` ends it");
 }
 
 const struct bulk_verb bulk_replay = {

@@ -118,11 +118,10 @@ const struct bulk_verb bulk_resolve = {
 static int run_resolve(struct ctl *ctl, char **arguments, int count)
 {
     struct bulk bulk = {.ctl = ctl, .verb = &bulk_resolve};
-    const struct option_spec specs[] = {
-        BULK_OPTIONS(&bulk),
-        {.name = "confirm-no-card", .flag = &bulk.confirms_no_card},
-        {.name = "confirm-not-executed", .flag = &bulk.confirms_not_executed},
-        {.name = NULL}};
+    const struct option_spec specs[] = {BULK_OPTIONS(&bulk),
+                                        {.name = "confirm-no-card", .flag = &bulk.confirms_no_card},
+                                        {.name = "confirm-not-executed", .flag = &bulk.confirms_not_executed},
+                                        {.name = NULL}};
     return bulk_run(&bulk, specs, arguments, count);
 }
 

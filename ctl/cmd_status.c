@@ -187,8 +187,7 @@ static struct json *types_json(const struct counts *counts)
         const char *type = pg_bytes(rows, row, TYPE).bytes;
         bool is_delivered = !pg_is_null(rows, row, TYPE_IS_LIVE);
         struct json *line = json_new_object();
-        whole = line && json_set_text(line, "type", type) &&
-                json_set(line, "delivered", json_new_bool(is_delivered)) &&
+        whole = line && json_set_text(line, "type", type) && json_set(line, "delivered", json_new_bool(is_delivered)) &&
                 json_set(line, "alive", json_new_bool(is_delivered && pg_bool(rows, row, TYPE_IS_LIVE))) &&
                 json_set_integer(line, "pending", pg_int8(rows, row, TYPE_PENDING)) &&
                 json_set_integer(line, "processing", pg_int8(rows, row, TYPE_PROCESSING)) &&
@@ -336,9 +335,9 @@ static bool print_types(const struct counts *counts, struct table *table, struct
         table_add(table, pg_int8(rows, row, TYPE_PENDING) > 0
                              ? print_span(pg_int8(rows, row, TYPE_OLDEST) * 1000000, span)
                              : NULL);
-        table_add(table, pg_is_null(rows, row, TYPE_IS_LIVE)   ? "by nobody: no worker has a route for it"
-                         : pg_bool(rows, row, TYPE_IS_LIVE) ? "yes"
-                                                            : "no living worker");
+        table_add(table, pg_is_null(rows, row, TYPE_IS_LIVE) ? "by nobody: no worker has a route for it"
+                         : pg_bool(rows, row, TYPE_IS_LIVE)  ? "yes"
+                                                             : "no living worker");
     }
     putchar('\n');
     bool whole = table_flush(table, stdout);
@@ -402,7 +401,8 @@ const struct ctl_command ctl_status = {
         "  --exact        count all events: seconds for each million\n\n"
         "--json: {\"events\": {STATUS: n, ...}, \"oldest_pending_seconds\": n,\n"
         "\"failed\": [{\"code\": C, \"type\": T, \"events\": n, \"since\": TIME}, ...],\n"
-        "\"types\": [{\"type\": T, \"delivered\": B, \"alive\": B, \"pending\": n, \"processing\": n, \"held_back\": n,\n"
+        "\"types\": [{\"type\": T, \"delivered\": B, \"alive\": B, \"pending\": n, \"processing\": n, \"held_back\": "
+        "n,\n"
         "\"failed\": n, \"oldest_pending_seconds\": n}, ...], \"estimated\": [STATUS, ...]}\n",
     .run = run_status,
 };

@@ -145,7 +145,18 @@ bool event_find(struct pg_sync *db, const struct uuid *id, struct pg_rows **ret_
 bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows **ret_rows, const char **ret_refused,
                          struct err *err)
 {
-    enum { CANCEL_CODE, HELD_END, HELD_END_CODE, LOST_COUNT, LAST_SENT_AT, REFUSED, HOLDER_STATUS, FIRST_ID, FIRST_STATUS, WAITING };
+    enum {
+        CANCEL_CODE,
+        HELD_END,
+        HELD_END_CODE,
+        LOST_COUNT,
+        LAST_SENT_AT,
+        REFUSED,
+        HOLDER_STATUS,
+        FIRST_ID,
+        FIRST_STATUS,
+        WAITING
+    };
     const struct pg_param params[] = {pg_param_uuid(&event->id)};
     struct pg_rows *rows = NULL;
     if (!pg_sync_query(db, &sql_operator_prospect, params, &rows, err))

@@ -56,7 +56,7 @@ const char *marks_text(const char *result, const char *detail)
             {"cancelled_at_issuer", "the issuer has only a cancelled card"},
             {"duplicate", "the issuer has more than one card, or another than ours"},
             {"missing", "the issuer does not know our card"},
-            {"executed", "the receiver has executed it: the event is COMPLETED"},
+            {"executed", "the receiver has executed it: a FAILED event is COMPLETED by that, a REJECTED one stays as it is"},
             {"not_executed", "the receiver has not executed it; the event is unchanged"},
             {"orphan_cancelled", "the issuer had a live card of this rejected request: it is cancelled"},
             {"orphan_left", "the issuer has a live card of this rejected request and refuses to cancel it"},

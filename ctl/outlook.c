@@ -379,9 +379,8 @@ static void failed(const struct event *event, const struct cluster *cluster, con
         first = "the issuer has the card and refuses to show its number: our credential must get that right there "
                 "first, or card.store = never must be set, or it fails again; ";
     out->action = OUTLOOK_OPERATOR;
-    snprintf(out->why, sizeof(out->why),
-             "no worker touches it until an operator %s it; %s%safter a replay %s", verbs_of(event, cluster), behind,
-             first, clause);
+    snprintf(out->why, sizeof(out->why), "no worker touches it until an operator %s it; %s%safter a replay %s",
+             verbs_of(event, cluster), behind, first, clause);
 }
 
 static const char *rejected_route(const struct event *event)

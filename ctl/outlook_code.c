@@ -50,7 +50,8 @@ static const char *route_text(const char *code)
         {"resolved", "an operator ended it: it counts as not executed"},
         {"outcome_unknown", "whether it was executed could not be established: look-ups stayed unreadable or were "
                             "refused"},
-        {"target_resting", "the receiver answered that it gets too many requests, so nothing is sent there for a while"},
+        {"target_resting",
+         "the receiver answered that it gets too many requests, so nothing is sent there for a while"},
         {"target_paused", "an operator has paused this route, so nothing is sent there until it is resumed"},
         {"settling", "a request that was sent may still arrive at the receiver, so the answer that it was not executed "
                      "decides nothing yet"},

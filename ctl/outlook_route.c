@@ -130,10 +130,11 @@ enum outlook_action outlook_route_attempt(const struct event *event, const struc
         return expired_clause(route, until_us, ret_text, size);
     if (until_us != INT64_MAX)
         snprintf(limit, sizeof(limit), "until %s at the latest", print_time(until_us, time));
-    snprintf(ret_text, size,
-             "it is sent again with the same key, since an earlier send may have been executed: a receiver that honours "
-             "the key executes it once. It may be sent %s",
-             limit);
+    snprintf(
+        ret_text, size,
+        "it is sent again with the same key, since an earlier send may have been executed: a receiver that honours "
+        "the key executes it once. It may be sent %s",
+        limit);
     return OUTLOOK_DELIVER;
 }
 

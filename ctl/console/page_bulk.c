@@ -118,11 +118,12 @@ static void write_start_form(struct page *page, const struct job *job)
                  "</label><input id=\"rate\" name=\"rate\" placeholder=\"5, 0.2, 10/m\" maxlength=\"20\" "
                  "autocomplete=\"off\"></p>\n");
     if (job->bulk.verb == &bulk_resolve)
-        buf_put_text(out, "<p><label><input type=\"checkbox\" name=\"confirm_no_card\" value=\"1\"> It is certain that "
-                          "the issuer has no card for any of them (required if an outcome is unknown)</label></p>\n"
-                          "<p><label><input type=\"checkbox\" name=\"confirm_not_executed\" value=\"1\"> Events of routes: "
-                          "it is certain that the receiver has executed none of them (required if an outcome is "
-                          "unknown)</label></p>\n");
+        buf_put_text(out,
+                     "<p><label><input type=\"checkbox\" name=\"confirm_no_card\" value=\"1\"> It is certain that "
+                     "the issuer has no card for any of them (required if an outcome is unknown)</label></p>\n"
+                     "<p><label><input type=\"checkbox\" name=\"confirm_not_executed\" value=\"1\"> Events of routes: "
+                     "it is certain that the receiver has executed none of them (required if an outcome is "
+                     "unknown)</label></p>\n");
     if (job->bulk.total > TICK_MAX)
         buf_put_format(out,
                        "<p class=\"field\"><label for=\"typed\">Type the number of events, %" PRId64

@@ -53,8 +53,8 @@ static void write_holder(struct buf *out, const struct event *event)
                  event->held_behind_text, event->held_behind_text);
     if (event->first_text[0] && strcmp(event->first_text, event->held_behind_text) != 0)
         html_put(out,
-                 "<div><dt>First that must end</dt><dd><a class=\"id\" href=\"/events/{}\">{}</a>, {}</dd></div>\n",
-                 3, event->first_text, event->first_text, event->first_status);
+                 "<div><dt>First that must end</dt><dd><a class=\"id\" href=\"/events/{}\">{}</a>, {}</dd></div>\n", 3,
+                 event->first_text, event->first_text, event->first_status);
 }
 
 static void write_facts(struct buf *out, const struct event *event)
@@ -134,9 +134,10 @@ static void write_actions(struct page *page, const struct event *event, const st
         buf_put_text(out, "</p>\n<p class=\"hint\">Each first shows a preview, and asks for a reason.</p>\n");
     }
     if (event->status == OUTBOX_FAILED && route && route->has_lookup)
-        html_put(out,
-                 "<p class=\"hint\">On the command line: <code>issuing-ctl reconcile {}</code> asks the receiver.</p>\n",
-                 1, event->id_text);
+        html_put(
+            out,
+            "<p class=\"hint\">On the command line: <code>issuing-ctl reconcile {}</code> asks the receiver.</p>\n", 1,
+            event->id_text);
     else if (event->status == OUTBOX_FAILED && !event->has_card && event_is_card(event))
         html_put(
             out,

@@ -100,8 +100,7 @@ static void write_row(struct page *page, const struct event *event)
                  2, id, id);
     html_put(out, "<th scope=\"row\"><a class=\"id\" href=\"/events/{}\">{}</a></th><td>", 2, id, id);
     html_status(out, event->status_text);
-    html_put(out, "</td><td>{}</td><td class=\"user\">{}</td>", 2,
-             event_kind(event), event->user_id);
+    html_put(out, "</td><td>{}</td><td class=\"user\">{}</td>", 2, event_kind(event), event->user_id);
     buf_put_format(out, "<td class=\"number\">%" PRId64 "</td><td class=\"when\">", event->retry_count);
     html_time(out, event->created_us);
     buf_put_text(out, "</td><td class=\"when\">");

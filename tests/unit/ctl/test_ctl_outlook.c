@@ -541,7 +541,7 @@ START_TEST(no_code_that_the_worker_writes_is_taken_for_a_peers_own)
 {
     struct event event = event_of(OUTBOX_FAILED);
     char text[OUTLOOK_CODE_SIZE];
-#define X(name, code, meaning) \
+#define X(name, code, meaning)         \
     outlook_code(&event, #code, text); \
     ck_assert_str_eq(text, meaning);
     OUTBOX_CAUSES(X)
@@ -555,7 +555,7 @@ START_TEST(every_reason_of_ours_has_words)
 {
     struct event event = event_of(OUTBOX_FAILED);
     char text[OUTLOOK_CODE_SIZE];
-#define X(code, detail, meaning) \
+#define X(code, detail, meaning)       \
     outlook_code(&event, #code, text); \
     ck_assert_str_eq(text, meaning);
     OUTBOX_REASONS(X)

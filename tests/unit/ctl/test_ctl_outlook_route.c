@@ -190,25 +190,23 @@ START_TEST(a_dead_route_keeps_no_card_and_a_dead_issuer_no_delivery)
 }
 END_TEST
 
-START_TEST(each_held_end_of_a_delivery_is_told)
-{
-#define X(name, word)                                              \
-    {                                                              \
-        struct event event = event_of(OUTBOX_PENDING);             \
-        event.first_sent_us = event.last_sent_us = NOW - SECOND;   \
-        event.held_end = #word;                                    \
-        event.held_end_code = "some_code";                         \
-        look(&event, &nothing);                                    \
-        ck_assert_int_eq(outlook.action, OUTLOOK_ASK);             \
-        expect_why("since its end is decided");                    \
-        ck_assert_ptr_null(strstr(outlook.why, "(" #word ")"));    \
+START_TEST(each_held_end_of_a_delivery_is_told){
+#define X(name, word)                                            \
+    {                                                            \
+        struct event event = event_of(OUTBOX_PENDING);           \
+        event.first_sent_us = event.last_sent_us = NOW - SECOND; \
+        event.held_end = #word;                                  \
+        event.held_end_code = "some_code";                       \
+        look(&event, &nothing);                                  \
+        ck_assert_int_eq(outlook.action, OUTLOOK_ASK);           \
+        expect_why("since its end is decided");                  \
+        ck_assert_ptr_null(strstr(outlook.why, "(" #word ")"));  \
     }
     OUTBOX_HELD_ENDS(X)
 #undef X
-}
-END_TEST
+} END_TEST
 
-START_TEST(a_failed_one_offers_what_its_route_can_do_and_tells_who_waits)
+    START_TEST(a_failed_one_offers_what_its_route_can_do_and_tells_who_waits)
 {
     struct event event = event_of(OUTBOX_FAILED);
     event.reason_code = "route_key_expired";
@@ -246,10 +244,10 @@ START_TEST(no_code_of_a_delivery_speaks_of_cards)
 {
     struct event event = event_of(OUTBOX_FAILED);
     char text[OUTLOOK_CODE_SIZE];
-    static const char *const codes[] = {"payload_invalid", "cancelled",      "resolved",      "outcome_unknown",
-                                        "worker_lost",     "target_resting", "target_paused", "settling",
-                                        "clock_stepped",   "write_failed",   "drain",         "breaker_open",
-                                        "lease_expired",   "out_of_memory",  "lease_too_short", "attempts_exhausted",
+    static const char *const codes[] = {"payload_invalid", "cancelled",         "resolved",        "outcome_unknown",
+                                        "worker_lost",     "target_resting",    "target_paused",   "settling",
+                                        "clock_stepped",   "write_failed",      "drain",           "breaker_open",
+                                        "lease_expired",   "out_of_memory",     "lease_too_short", "attempts_exhausted",
                                         "route_http_503",  "insufficient_funds"};
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
         outlook_code(&event, codes[i], text);
