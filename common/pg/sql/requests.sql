@@ -1,15 +1,17 @@
 -- name: request_get :many
--- why: one request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
--- nothing. $1 request, $2 user.
+-- why: one card request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
+-- nothing, and so does the id of an event of another type. issuing.tell_ends (migrations/0017_ends.sql) writes the same
+-- answer into an event. $1 request, $2 user.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
        e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL
            OR e.last_error IS NOT NULL
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
-WHERE e.id = $1::uuid AND e.user_id = $2::text;
+WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE';
 
 -- name: request_list :many
--- why: newest first by id (time-ordered), keyset paging on outbox_events_user. No lock. $1 user, $2 the last id of the
+-- why: newest first by id (time-ordered), keyset paging on outbox_events_user, where events of other types are passed
+-- over. No lock. $1 user, $2 the last id of the
 -- previous page or null, $3 limit.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
        e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL
@@ -17,6 +19,7 @@ SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
 WHERE e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+  AND e.event_type = 'CARD_ISSUE'
 ORDER BY e.id DESC
 LIMIT $3::int8;
 

@@ -1,0 +1,65 @@
+"""The end of a card request, told by an event: whoever ends it, each end leaves one event CARD_REQUEST_ENDED in the
+transaction of the end, and its payload is what GET answers from then on. Only the table is looked at here; how the
+events are delivered is in webhooks.py."""
+import json
+
+from harness import assert_equal, test, wait_until
+
+
+def noted(world):
+    """The database knows a route that nobody delivers, for a minute."""
+    world.sql("SELECT issuing.note_routes('nobody', ARRAY['CARD_REQUEST_ENDED'], ARRAY[false], ARRAY[false],"
+              " ARRAY[1000::int8], ARRAY[10::int8], ARRAY[false])")
+
+
+def told(world, request):
+    """The payloads of this request's events, in their order."""
+    return [json.loads(row) for row in
+            world.sql("SELECT payload FROM issuing.outbox_events WHERE event_type = 'CARD_REQUEST_ENDED' AND"
+                      " payload ->> 'id' = '%s' ORDER BY id" % request).splitlines()]
+
+
+def answer(world, user, request):
+    return world.get(user, "/v1/card-requests/" + request).json()
+
+
+def expect_told(world, user, request, status, reason, count=1):
+    """The newest event says what GET says."""
+    wait_until(lambda: answer(world, user, request)["status"] == status, "%s of %s" % (status, user))
+    payloads, body = told(world, request), answer(world, user, request)
+    assert_equal(len(payloads), count, "events of " + user)
+    assert_equal(payloads[-1], body, "payload and answer of " + user)
+    assert_equal((body["reason"] or {}).get("code"), reason, "reason of " + user)
+    assert_equal(body["card"] is not None, status == "COMPLETED", "card of " + user)
+    return body
+
+
+@test
+def the_event_of_an_end_says_what_get_says(world):
+    noted(world)
+    world.up(workers=1)
+    world.sandbox.fault("check", "ineligible", user="r1")
+    world.sandbox.fault("create", "status", user="f1", status=418)
+    world.sandbox.fault("create", "status", user="f2", status=418)
+    world.sandbox.fault("link", "link_refused", user="c1")
+    ids = {user: world.accept(user) for user in ("u1", "r1", "f1", "f2", "c1")}
+    body = expect_told(world, "u1", ids["u1"], "COMPLETED", None)
+    wait_until(lambda: answer(world, "r1", ids["r1"])["status"] == "REJECTED", "the refusal")
+    expect_told(world, "r1", ids["r1"], "REJECTED", answer(world, "r1", ids["r1"])["reason"]["code"])
+    expect_told(world, "f1", ids["f1"], "FAILED", "issuer_http_418")
+    expect_told(world, "f2", ids["f2"], "FAILED", "issuer_http_418")
+    wait_until(lambda: answer(world, "c1", ids["c1"])["status"] == "REJECTED", "the cancelled card")
+    expect_told(world, "c1", ids["c1"], "REJECTED", answer(world, "c1", ids["c1"])["reason"]["code"])
+    world.sandbox.clear()
+    noted(world)
+    assert_equal(world.ctl("replay", ids["f1"], "--reason", "x").returncode, 0, "replay")
+    expect_told(world, "f1", ids["f1"], "COMPLETED", None, 2)
+    assert_equal(world.ctl("resolve", ids["f2"], "--confirm-no-card", "--reason", "x").returncode, 0, "resolve")
+    expect_told(world, "f2", ids["f2"], "REJECTED", "resolved", 2)
+    again = world.accept("u1", key="k2", body={"kind": "reissue", "replaces": body["card"]["id"]})
+    assert_equal(expect_told(world, "u1", again, "COMPLETED", None)["kind"], "reissue", "kind")
+    # The list has card requests only, and the id of such an event finds nothing.
+    listed = world.get("u1", "/v1/card-requests").json()["items"]
+    assert_equal([item["id"] for item in listed], [again, ids["u1"]], "the list")
+    event = world.sql("SELECT id FROM issuing.outbox_events WHERE event_type = 'CARD_REQUEST_ENDED' LIMIT 1")
+    assert_equal(world.get("u1", "/v1/card-requests/" + event).status, 404, "no card request")
