@@ -11,6 +11,7 @@
 
 #define FLOW_PART_S 600
 #define FLOW_PARTS 36
+#define FAILED_TYPE 5 /* column of console_failed */
 
 enum flow_column { FROM_AT, ACCEPTED, COMPLETED, REJECTED, FAILED, STILL_OPEN, P50, P99, IS_CUT };
 
@@ -65,19 +66,57 @@ static void write_reasons(struct buf *out, const struct pg_rows *failed)
         return;
     }
     buf_put_text(out, "<table><caption class=\"unseen\">FAILED events by reason</caption><thead><tr>"
-                      "<th scope=\"col\">Reason</th><th scope=\"col\" class=\"number\">Events</th>"
+                      "<th scope=\"col\">Reason</th><th scope=\"col\">Type</th>"
+                      "<th scope=\"col\" class=\"number\">Events</th>"
                       "<th scope=\"col\">First</th><th scope=\"col\">Last</th></tr></thead><tbody>\n");
     for (int row = 0; row < pg_rows_count(failed); row++) {
-        const char *code = pg_bytes(failed, row, 0).bytes;
+        const char *code = pg_bytes(failed, row, 0).bytes, *type = pg_bytes(failed, row, FAILED_TYPE).bytes;
         buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=FAILED&amp;order=oldest&amp;code=");
         html_url(out, code);
-        html_put(out, "\">{}</a></th><td class=\"number\">", 1, code);
+        buf_put_text(out, "&amp;type=");
+        html_url(out, type);
+        html_put(out, "\">{}</a></th><td>{}</td><td class=\"number\">", 2, code, type);
         html_number(out, pg_int8(failed, row, 1));
         buf_put_text(out, "</td><td class=\"when\">");
         html_time(out, pg_time_us(failed, row, 2));
         buf_put_text(out, "</td><td class=\"when\">");
         html_time(out, pg_time_us(failed, row, 3));
         buf_put_text(out, "</td></tr>\n");
+    }
+    buf_put_text(out, "</tbody></table></section>\n");
+}
+
+/* Only where there is another type than that of card requests. */
+static void write_types(struct buf *out, const struct pg_rows *types)
+{
+    enum { TYPE, PENDING, PROCESSING, HELD, OLDEST, IS_LIVE };
+    static const int shown[] = {PENDING, HELD, PROCESSING};
+    if (pg_rows_count(types) <= 1)
+        return;
+    buf_put_text(out,
+                 "<section id=\"types\" data-live aria-labelledby=\"types-title\">"
+                 "<h2 id=\"types-title\">Types of events</h2>\n"
+                 "<table><caption class=\"unseen\">Open events by type</caption><thead><tr>"
+                 "<th scope=\"col\">Type</th><th scope=\"col\" class=\"number\">Pending</th>"
+                 "<th scope=\"col\" class=\"number\">Held back</th><th scope=\"col\" class=\"number\">Processing</th>"
+                 "<th scope=\"col\">Oldest</th><th scope=\"col\">Delivered</th></tr></thead><tbody>\n");
+    for (int row = 0; row < pg_rows_count(types); row++) {
+        const char *type = pg_bytes(types, row, TYPE).bytes;
+        buf_put_text(out, "<tr><th scope=\"row\"><a href=\"/events?status=PENDING&amp;order=oldest&amp;type=");
+        html_url(out, type);
+        html_put(out, "\">{}</a></th>", 1, type);
+        for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
+            buf_put_text(out, "<td class=\"number\">");
+            html_number(out, pg_int8(types, row, shown[i]));
+            buf_put_text(out, "</td>");
+        }
+        buf_put_text(out, "<td>");
+        if (pg_int8(types, row, PENDING) > 0)
+            html_span(out, pg_int8(types, row, OLDEST) * 1000000);
+        html_put(out, "</td><td>{}</td></tr>\n", 1,
+                 pg_is_null(types, row, IS_LIVE) ? "by nobody: no worker has a route for it"
+                 : pg_bool(types, row, IS_LIVE)  ? "yes"
+                                                 : "no living worker");
     }
     buf_put_text(out, "</tbody></table></section>\n");
 }
@@ -103,11 +142,11 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
 {
     struct console *console = page->console;
     struct buf *out = page->out;
-    const struct pg_rows *failed, *flow;
+    const struct pg_rows *failed, *flow, *types;
     struct status_open open;
     int64_t sums[IS_CUT] = {0};
     if (!status_read_open(console, &open, err) || !status_read_failed(console, &failed, err) ||
-        !status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow, err))
+        !status_read_types(console, &types, err) || !status_read_flow(console, FLOW_PART_S, FLOW_PARTS, &flow, err))
         return false;
     for (int row = 0; row < pg_rows_count(flow); row++) {
         for (int column = ACCEPTED; column <= FAILED; column++)
@@ -118,6 +157,7 @@ static bool write_overview(struct page *page, const struct cluster *cluster, str
     buf_put_text(out, "<h1>Overview</h1>\n");
     write_summary(out, &open, failed_count, cluster->alive_count);
     write_tiles(out, &open, failed_count, sums);
+    write_types(out, types);
     write_flow(out, flow);
     buf_put_text(out, "<div class=\"columns\">\n");
     write_reasons(out, failed);

@@ -18,6 +18,7 @@ enum open_column { COUNT, HELD, OVERDUE, UNKNOWN, OLDEST, NOW };
 void status_done(struct status *status)
 {
     pg_rows_free(status->open.rows);
+    pg_rows_free(status->types.rows);
     pg_rows_free(status->failed.rows);
     pg_rows_free(status->flow.rows);
     pg_rows_free(status->day.rows);
@@ -52,6 +53,15 @@ bool status_read_open(struct console *console, struct status_open *ret_open, str
                                      .unknown = pg_int8(kept->rows, 0, UNKNOWN),
                                      .oldest_us = pg_time_us(kept->rows, 0, OLDEST),
                                      .now_us = pg_time_us(kept->rows, 0, NOW)};
+    return true;
+}
+
+bool status_read_types(struct console *console, const struct pg_rows **ret_rows, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_int8(STATUS_ROWS_MAX)};
+    if (!keep(console, &console->status.types, &sql_operator_status_types, params, err))
+        return false;
+    *ret_rows = console->status.types.rows;
     return true;
 }
 

@@ -22,13 +22,15 @@ struct status_kept {
 };
 
 struct status {
-    struct status_kept open, failed, flow, day, days;
+    struct status_kept open, types, failed, flow, day, days;
 };
 
 void status_done(struct status *status);
 
 must_check bool status_read_open(struct console *console, struct status_open *ret_open, struct err *err);
 /* *ret_rows are those of console_failed, of console_flow; they stay valid until the next read. */
+/* The open events of each type: operator_status_types. */
+must_check bool status_read_types(struct console *console, const struct pg_rows **ret_rows, struct err *err);
 must_check bool status_read_failed(struct console *console, const struct pg_rows **ret_rows, struct err *err);
 must_check bool status_read_flow(struct console *console, int64_t part_s, int64_t parts,
                                  const struct pg_rows **ret_rows, struct err *err);
