@@ -64,11 +64,11 @@ def drain_notes(stack, count):
 def beside(stack, count, bad=0, port=None, *options):
     """Rates of cards and of notes that are worked off at the same time; bad: so many charges wait at that port."""
     stack.fresh_database()
-    stack.sql(PAST)
+    add_pending(stack, count)
+    add_routed(stack, NOTE, count)
     if bad:
         add_routed(stack, CHARGE, bad)
-    add_routed(stack, NOTE, count)
-    add_pending(stack, count)
+    settle(stack)
     words = route(CHARGE, port, *options) if bad else ()
     names, admins = start_workers(stack, 1, *OPTIONS, *route(NOTE, stack.ports["route"]), *words)
 

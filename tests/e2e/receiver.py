@@ -277,7 +277,7 @@ def receiver(world, path="/charges"):
 
 def route(world, to, event_type="PAYMENT_CHARGE", lookup=False, **options):
     """Configures it for the programs that start from now on. options: as in the file; a value None leaves one out."""
-    options = {"url": to.url, "timeout": "500ms", **options}
+    options = {"url": to.url, "timeout": "1s", **options}
     if lookup:
         options["lookup_url"] = to.url + "/{id}"
     for name, value in options.items():

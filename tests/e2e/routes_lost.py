@@ -120,10 +120,10 @@ def a_delivery_of_a_worker_that_stood_still_finds_its_key_executed(world):
         assert_equal(list(service.executed), [event], "executions")
 
 
-@test
+@test(worker__lease="30s")
 def two_workers_deliver_each_event_once(world):
     with receiver(world) as service:
-        route(world, service)
+        route(world, service, timeout="15s")  # on a busy machine, too
         events = insert(world, ["user-%d" % i for i in range(200)])
         world.start_worker(wait_ready=False)
         world.start_worker()
@@ -201,7 +201,7 @@ def lost_answers_and_a_kill_every_second_under_load(world):
 def an_event_that_kills_its_worker_does_not_take_its_neighbours_along(world):
     """The worker dies whenever the receiver sees the poisonous event. It ends as a question; the others arrive."""
     with receiver(world) as service:
-        route(world, service)
+        route(world, service, timeout="500ms")
         events = event_ids(world, 7)
         poison = events[0]
         service.plan(poison, then=is_silent(True))
