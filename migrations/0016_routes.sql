@@ -142,7 +142,7 @@ CREATE FUNCTION issuing.park(of_type text, most int8, since timestamptz)
     AS $$
     #variable_conflict use_column
     DECLARE
-        looks constant int8 := 128; -- each with a lock of its own
+        looks constant int8 := least(greatest(2 * most, 32), 128); -- each with a lock of its own
         ids uuid[];
         users text[];
         dues timestamptz[];

@@ -7,6 +7,7 @@
 
 #define CLAIM_THRESHOLD_MAX 32
 #define CLAIM_THRESHOLD_PART 8 /* of the slots */
+#define FIRST_MAX 16           /* events by a claim that may find nothing, or the sure part where that is more */
 #define SURE_PART 4            /* of an equal share; and of all slots, what is left free for types without events */
 
 bool slots_init(struct slots *slots, int count, int shares_count, const struct flow_env *env, struct err *err)
@@ -194,7 +195,7 @@ int slots_capacity(const struct slots *slots, const struct slots_share *share, i
     capacity = at_least(capacity, at_most(sure - held, free - needs.first));
     /* How many are due is not known before a claim was filled, and a claim that finds nothing keeps them from others. */
     if (!share->has_backlog)
-        capacity = at_most(capacity, sure);
+        capacity = at_most(capacity, at_least(sure, FIRST_MAX));
     return at_least(at_most(capacity, wanted), 0);
 }
 

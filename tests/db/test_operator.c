@@ -111,9 +111,20 @@ static int cancel(struct pg_sync *db)
 
 static int resolve(bool confirmed, int64_t settle_ms)
 {
-    const struct pg_param params[] = {pg_param_uuid(&id),         pg_param_null(),
-                                      pg_param_bool(confirmed),   pg_param_int8(settle_ms),
-                                      pg_param_text("Ended.", 6), OLGA("the bank said no")};
+    const struct pg_param params[] = {
+        pg_param_uuid(&id),
+        pg_param_null(),
+        pg_param_bool(confirmed),
+        pg_param_int8(settle_ms),
+        pg_param_text("Ended.", 6),
+        OLGA("the bank said no"),
+        /* events of routes */
+        pg_param_bool(false),
+        pg_param_null(),
+        pg_param_null(),
+        pg_param_int8(0),
+        pg_param_null(),
+    };
     return act(operator, & sql_operator_resolve, params, NULL);
 }
 

@@ -17,7 +17,6 @@ def explained(world, event):
     story = lines(world.ctl("explain", event, "--json"))[0]
     for word in ("card", "issuer", "core-api"):
         assert_true(word not in text, "explain speaks of %s: %s" % (word, text))
-    assert_true(story["next"]["why"] in text, "both say the same")
     return story, text
 
 

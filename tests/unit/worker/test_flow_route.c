@@ -74,6 +74,9 @@ static void tear_down(void)
 static const int answers[] = {0,   1,   100, 200, 201, 202, 204, 299, 301, 308, 400, 401, 402, 403, 404, 405,
                               408, 409, 410, 418, 422, 425, 429, 451, 499, 500, 501, 502, 503, 504, 599, 999};
 
+/* What a look-up is answered with. */
+static const int asked[] = {0, 1, 200, 201, 204, 301, 401, 404, 409, 410, 418, 429, 500, 999};
+
 struct state {
     bool has_lookup, is_unknown, is_expired, is_settled, others_fare_well, is_third;
     int attempt;
@@ -272,7 +275,7 @@ static void check_end(int deliver, int ask, const struct state *state, const str
 START_TEST(no_answer_in_any_state_breaks_a_rule)
 {
     int deliver = answers[_i], seen = 0;
-    for (size_t a = 0; a < ARRAY_SIZE(answers); a++)
+    for (size_t a = 0; a < ARRAY_SIZE(asked); a++)
         for (unsigned bits = 0; bits < 256; bits++)
             for (int attempt = 1; attempt <= ATTEMPTS + 1; attempt += attempt == 1 ? ATTEMPTS - 1 : 1) {
                 const struct state state = {
@@ -291,11 +294,13 @@ START_TEST(no_answer_in_any_state_breaks_a_rule)
                     continue;
                 if (state.is_expired && !state.is_unknown)
                     continue;
-                run_attempt(deliver, answers[a], &state, &end);
-                check_end(deliver, answers[a], &state, &end);
+                if (!state.has_lookup && a > 0)
+                    continue;
+                run_attempt(deliver, asked[a], &state, &end);
+                check_end(deliver, asked[a], &state, &end);
                 seen++;
             }
-    ck_assert_int_gt(seen, 5000);
+    ck_assert_int_gt(seen, 3000);
 }
 END_TEST
 

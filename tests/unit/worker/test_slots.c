@@ -224,8 +224,13 @@ START_TEST(a_slow_route_that_took_everything_gives_cards_their_half_back)
 }
 END_TEST
 
-START_TEST(a_claim_that_may_find_nothing_takes_no_more_than_the_sure_part)
+START_TEST(a_claim_that_may_find_nothing_takes_no_more_than_a_small_part)
 {
+    open_wide(128, 33);
+    cards->is_hungry = true;
+    ck_assert_int_eq(capacity(), 16);
+    cards->has_backlog = true;
+    ck_assert_int_eq(capacity(), 96);
     open_wide(128, 2);
     slots.shares[1].is_hungry = true; /* by its poll */
     ck_assert_int_eq(capacity_of(1), 16);
@@ -363,7 +368,7 @@ int main(void)
     tcase_add_test(tcase, an_idle_route_costs_cards_its_small_part_and_no_more);
     tcase_add_test(tcase, a_route_that_is_away_costs_cards_nothing);
     tcase_add_test(tcase, a_slow_route_that_took_everything_gives_cards_their_half_back);
-    tcase_add_test(tcase, a_claim_that_may_find_nothing_takes_no_more_than_the_sure_part);
+    tcase_add_test(tcase, a_claim_that_may_find_nothing_takes_no_more_than_a_small_part);
     tcase_add_test(tcase, what_a_claim_in_flight_may_take_is_nobody_elses);
     tcase_add_loop_test(tcase, no_demand_starves_a_type_and_the_slots_are_never_overrun, 0, 60);
     suite_add_tcase(suite, tcase);
