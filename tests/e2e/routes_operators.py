@@ -50,7 +50,7 @@ def a_type_that_nobody_delivers_waits_and_is_named(world):
 @test(retry__max_attempts="2", retry__base="10ms")
 def an_unknown_outcome_is_ended_only_by_who_says_that_it_was_not_executed(world):
     with receiver(world) as service:
-        route(world, service, key_lifetime="2s")
+        route(world, service, timeout="500ms", key_lifetime="2s")
         world.start_worker()
         event, = event_ids(world, 1)
         service.plan(event, *[resets()] * 50)
@@ -85,7 +85,7 @@ def an_unknown_outcome_is_ended_only_by_who_says_that_it_was_not_executed(world)
 @test(retry__max_attempts="2", retry__base="10ms")
 def a_route_with_a_look_up_is_reconciled_at_its_receiver(world):
     with receiver(world) as service:
-        route(world, service, key_lifetime="2s", lookup=True)
+        route(world, service, timeout="500ms", key_lifetime="2s", lookup=True)
         world.start_worker()
         made, lost = event_ids(world, 2)
         service.plan(made, *[says(418)] * 9)
