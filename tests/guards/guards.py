@@ -1886,7 +1886,7 @@ GUARDS = [*ROUTE_GUARDS,
         name="nobody waits for a lost event whose target is away",
         file="worker/turns.c",
         line=" && slots_target_is_open(member->share, now_ms))",
-        becomes=")",
+        becomes=" && now_ms > 0)",
         test="unit/turns",
     ),
     dict(
