@@ -483,7 +483,8 @@ RETURNS TABLE (
                                      AND e.idempotency_key IS NOT NULL
                                      AND e.created_at >= p.from_at AND e.created_at < p.to_at),
                            ARRAY (SELECT e.id FROM outbox_events e
-                                  WHERE e.failed_at IS NOT NULL AND e.idempotency_key IS NOT NULL
+                                  WHERE e.failed_at IS NOT NULL AND e.event_type = 'CARD_ISSUE'
+                                    AND e.idempotency_key IS NOT NULL
                                     AND e.created_at >= p.from_at AND e.created_at < p.to_at
                                   LIMIT 10001)
                     INTO has_open, open_ids;

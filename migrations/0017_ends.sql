@@ -124,7 +124,9 @@ CREATE OR REPLACE FUNCTION issuing.uuid7() RETURNS uuid
 -- Follows, as a statement of its own, the end of these events: where CARD_REQUEST_ENDED is delivered, each card request
 -- among them leaves such an event, with what `GET /v1/card-requests/{id}` says from now on (api/card_requests.c). What
 -- a row of another service may hold beyond all measure must not fail the ends: long texts are cut as nobody's request
--- has them, times are those that the api can write, and a user id that no event may have gets none.
+-- has them, times are those that the api can write, and a user id that no event may have gets none. The id is that of
+-- uuid7() without the call, and with the client's key the row is one of ours (outbox_events_range): both together are
+-- half of the cost.
 CREATE FUNCTION issuing.tell_ends(
     events uuid[],
     at timestamptz) -- others than those that ended then are left out; null = none is
@@ -137,8 +139,11 @@ CREATE FUNCTION issuing.tell_ends(
         IF NOT EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
             RETURN;
         END IF;
-        INSERT INTO outbox_events (event_type, user_id, payload, traceparent)
-        SELECT 'CARD_REQUEST_ENDED', e.user_id,
+        INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, traceparent, payload)
+        SELECT encode(overlay(uuid_send(gen_random_uuid())
+                              PLACING int8send((u.us / 1000) << 16 | 28672 | (u.us % 1000) * 4096 / 1000)
+                              FROM 1 FOR 8), 'hex')::uuid,
+               'CARD_REQUEST_ENDED', e.user_id, e.idempotency_key, e.traceparent,
                jsonb_build_object(
                    'id', e.id,
                    'kind', CASE WHEN pg_column_size(e.payload) <= 262144 THEN left(e.payload ->> 'kind', 64) END,
@@ -154,11 +159,11 @@ CREATE FUNCTION issuing.tell_ends(
                                                         'exp_year', c.exp_year, 'status', c.status) END,
                    'reason', CASE WHEN e.status <> 'COMPLETED'
                                   THEN jsonb_build_object('code', e.reason_code,
-                                                          'detail', left(e.reason_detail, 1000)) END),
-               e.traceparent
+                                                          'detail', left(e.reason_detail, 1000)) END)
         FROM unnest(events) AS a (id)
         JOIN outbox_events e ON e.id = a.id
         LEFT JOIN cards c ON c.request_id = e.id
+        CROSS JOIN LATERAL (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::int8 AS us OFFSET 0) u
         WHERE e.event_type = 'CARD_ISSUE' AND e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
           AND octet_length(e.user_id) BETWEEN 1 AND 128 AND (at IS NULL OR e.completed_at = at);
     END
@@ -209,8 +214,8 @@ REVOKE ALL ON FUNCTION issuing.follow_lost() FROM PUBLIC;
 CREATE TRIGGER outbox_attempts_lost AFTER INSERT ON issuing.outbox_attempts
     FOR EACH ROW WHEN (NEW.outcome = 'lost') EXECUTE FUNCTION issuing.follow_lost();
 
--- issuing.complete of 0007_attempts.sql, where it is explained, with the step and with the answers that events keep. Card
--- requests, whose last step is the link, are in no order; all others are told to nobody.
+-- issuing.complete of 0007_attempts.sql, where it is explained, with the step and with the answers that events keep.
+-- Card requests, whose last step is the link, are in no order; all others are told to nobody.
 CREATE FUNCTION issuing.complete(
     ids uuid[], tokens uuid[], worker text, tooks_ms int8[],
     step text,      -- of all of them

@@ -739,11 +739,12 @@ WITH bound AS MATERIALIZED (
 SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
 
 -- name: operator_data_keys :one
--- why: an open event or open question is never accepted a second time: its key exists. One that a reissue made bears the
+-- why: an open card request or open question is never accepted a second time: its key exists. One that a reissue made bears the
 -- key of the event that it replaces, and the key stays with that one.
 WITH bad AS MATERIALIZED (
     SELECT e.id::text AS id FROM issuing.outbox_events e
-    WHERE e.idempotency_key IS NOT NULL AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL)
+    WHERE e.event_type = 'CARD_ISSUE' AND e.idempotency_key IS NOT NULL
+      AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL)
       AND e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
                            '00000000-0000-0000-0000-000000000000')
       AND NOT EXISTS (SELECT FROM issuing.idempotency_keys k
