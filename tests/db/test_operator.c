@@ -109,23 +109,38 @@ static int cancel(struct pg_sync *db)
     return act(db, &sql_operator_cancel, params, NULL);
 }
 
+/* route_settle_ms: of a CHARGE; every other route settles in other_settle_ms. */
+static int resolve_any(bool no_card, int64_t settle_ms, bool not_executed, int64_t route_settle_ms,
+                       int64_t other_settle_ms)
+{
+    struct buf type_buf, settle_buf;
+    struct pg_array types, settles;
+    buf_init(&type_buf, 1024);
+    buf_init(&settle_buf, 1024);
+    pg_array_start(&types, &type_buf, PG_TEXT);
+    pg_array_add(&types, "CHARGE", 6);
+    pg_array_start(&settles, &settle_buf, PG_INT8);
+    pg_array_add_int8(&settles, route_settle_ms);
+    const struct pg_param params[] = {pg_param_uuid(&id),
+                                      pg_param_null(),
+                                      pg_param_bool(no_card),
+                                      pg_param_int8(settle_ms),
+                                      pg_param_text("Ended.", 6),
+                                      OLGA("the bank said no"),
+                                      pg_param_bool(not_executed),
+                                      pg_array_param(&types),
+                                      pg_array_param(&settles),
+                                      pg_param_int8(other_settle_ms),
+                                      pg_param_text("Not executed.", 13)};
+    int done = act(operator, & sql_operator_resolve, params, NULL);
+    buf_done(&type_buf);
+    buf_done(&settle_buf);
+    return done;
+}
+
 static int resolve(bool confirmed, int64_t settle_ms)
 {
-    const struct pg_param params[] = {
-        pg_param_uuid(&id),
-        pg_param_null(),
-        pg_param_bool(confirmed),
-        pg_param_int8(settle_ms),
-        pg_param_text("Ended.", 6),
-        OLGA("the bank said no"),
-        /* events of routes */
-        pg_param_bool(false),
-        pg_param_null(),
-        pg_param_null(),
-        pg_param_int8(0),
-        pg_param_null(),
-    };
-    return act(operator, & sql_operator_resolve, params, NULL);
+    return resolve_any(confirmed, settle_ms, !confirmed, 0, 0);
 }
 
 static void insert_card(const char *status)
@@ -296,6 +311,24 @@ START_TEST(what_was_surely_not_sent_needs_no_confirmation)
 {
     insert("status, reason_code, completed_at", "'FAILED', 'payload_invalid', now()");
     ck_assert_int_eq(resolve(false, 30000), 1);
+}
+END_TEST
+
+/* The story: "there is no card" was taken as "the charge was not executed", and the settling time of the issuer for that
+ * of the receiver. */
+START_TEST(an_event_of_a_route_has_a_confirmation_and_a_settling_time_of_its_own)
+{
+    insert("event_type, status, reason_code, first_sent_at, completed_at",
+           "'CHARGE', 'FAILED', 'route_key_expired', now() - interval '1 minute', now()");
+    ck_assert_int_eq(resolve_any(true, 0, false, 0, 0), 0);
+    ck_assert_str_eq(refused, "unknown");
+    ck_assert_int_eq(resolve_any(false, 0, true, 3600000, 0), 0);
+    ck_assert_str_eq(refused, "settling");
+    change("UPDATE outbox_events SET event_type = 'NOTE'"); /* which the configuration does not have */
+    ck_assert_int_eq(resolve_any(false, 0, true, 0, 3600000), 0);
+    ck_assert_str_eq(refused, "settling");
+    ck_assert_int_eq(resolve_any(false, 3600000, true, 3600000, 30000), 1);
+    ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE reason_detail = 'Not executed.'"), 1);
 }
 END_TEST
 
@@ -832,6 +865,7 @@ int main(void)
     tcase_add_test(cases, resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again);
     tcase_add_test(cases, resolve_never_ends_over_a_card_that_may_be_used);
     tcase_add_test(cases, what_was_surely_not_sent_needs_no_confirmation);
+    tcase_add_test(cases, an_event_of_a_route_has_a_confirmation_and_a_settling_time_of_its_own);
     tcase_add_test(cases, a_replay_is_refused_while_another_event_has_the_place_of_its_card);
     tcase_add_test(cases, a_mark_is_one_workers_at_a_time_and_its_end_is_written_once);
     tcase_add_test(cases, a_mark_put_back_by_a_clock_that_was_ahead_is_due_as_it_was_meant);

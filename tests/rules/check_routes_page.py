@@ -11,8 +11,7 @@ def coded():
     source = pathlib.Path("common/config/config_routes.c").read_text(encoding="utf-8")
     table = re.search(r"config_route_options\[\] = \{\n(.*?)\n\};", source, re.S).group(1)
     options = {}
-    for row in re.findall(r'\{"route", .*?\},(?=\n|$)', table, re.S):
-        name = re.search(r'\{"route", "(\w+)"', row).group(1)
+    for name, row in re.findall(r'\{"route", "(\w+)",(.*?)\},(?=\n|$)', table, re.S):
         default = re.search(r'\.(?:default_text|note) = "([^"]*)"', row)
         options[name] = default.group(1) if default else "required" if "Required." in row else "-"
     return options
