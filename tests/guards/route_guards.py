@@ -92,7 +92,7 @@ ROUTE_GUARDS = [
         file="migrations/0016_routes.sql",
         line="AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)",
         becomes="AND o.due_at IS NOT NULL",
-        test="e2e/a question holds back what is behind it and nobody else",
+        test="e2e/a thousand events behind a question cost one look each",
     ),
     dict(
         name="an event is parked behind the nearest one",
