@@ -34,7 +34,7 @@ GOALS = {
     "slow.5000.slots": (AT_LEAST, 0.9),
     "routes.1.http": (AT_LEAST, 0.25),       # of wrk, which stores nothing
     "routes.1.cards": (AT_LEAST, 1.0),       # one call instead of three
-    "routes.dead.cards": (AT_LEAST, 0.95),   # of the same without the bad route
+    "routes.dead.cards": (AT_LEAST, 0.95),   # of the same rows without a route
     "routes.dead.notes": (AT_LEAST, 0.95),
     "routes.slow.cards": (AT_LEAST, 0.95),
     "routes.slow.notes": (AT_LEAST, 0.95),

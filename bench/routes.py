@@ -1,8 +1,10 @@
 """routes: events of a route per second, on one worker, beside the card flow and beside the calls alone; and what a dead
 or a slow route takes from cards and from another route that run at the same time.
 
-The shares are ratios of rounds: in each round the same backlog of cards and notes is worked off without the bad route
-and with it, one directly after the other, and what counts is the median of the ratios.
+The shares are ratios of rounds. In each round the same backlog of cards and notes is worked off three times, directly
+after one another: alone, beside rows of a type that nobody delivers, and beside the same rows with a bad route. The
+second over the first is what rows cost that only lie in the table, the third over the second what the bad route costs.
+What counts is the median of the ratios.
 """
 import os
 import statistics
@@ -62,14 +64,15 @@ def drain_notes(stack, count):
 
 
 def beside(stack, count, bad=0, port=None, *options):
-    """Rates of cards and of notes that are worked off at the same time; bad: so many charges wait at that port."""
+    """Rates of cards and of notes that are worked off at the same time, beside so many bad charges; port: where their
+    route leads, None = they have no route."""
     stack.fresh_database()
     add_pending(stack, count)
     add_routed(stack, NOTE, count)
     if bad:
         add_routed(stack, CHARGE, bad)
     settle(stack)
-    words = route(CHARGE, port, *options) if bad else ()
+    words = route(CHARGE, port, *options) if port else ()
     names, admins = start_workers(stack, 1, *OPTIONS, *route(NOTE, stack.ports["route"]), *words)
 
     def is_done():
@@ -117,14 +120,15 @@ def one_run(stack, number, options, backlog, each):
     slow = stack.start_sandbox(name="slow")
     stack.fault({"target": "route", "fault": "delay", "delay_ms": 1000}, slow)
     for name, port in (("dead", free_port()), ("slow", slow["route"])):
-        found[name] = [beside(stack, each), beside(stack, each, backlog, port)]
+        found[name] = [beside(stack, each), beside(stack, each, backlog), beside(stack, each, backlog, port)]
     stack.stop("slow")
     found["back"] = back_again(stack, count)
     return found
 
 
-def ratios(runs, name, kind):
-    return [found[name][1][kind] / found[name][0][kind] for found in runs]
+def ratios(runs, name, kind, of=1):
+    """A round's rate over the rate of the one before it."""
+    return [found[name][of + 1][kind] / found[name][of][kind] for found in runs]
 
 
 def run(stack, table, options):
@@ -148,12 +152,16 @@ def run(stack, table, options):
     table.add("routes.1.cards", "  the same", rate, "events/s", cards, "of cards, which are three calls each")
     table.add("routes.1.cpu", "  CPU of the worker per 1000", of("notes", "cpu"), "s")
     table.add("routes.1.pg_cpu", "  CPU of PostgreSQL per 1000", of("notes", "pg_cpu"), "s")
+    for kind in ("cards", "notes"):
+        table.add(f"routes.rows.{kind}", f"{backlog:,} rows that nobody delivers: {kind}",
+                  [rate for name in ("dead", "slow") for rate in ratios(runs, name, kind, of=0)], "",
+                  note="of the same without them")
     for name, what in (("dead", "a route whose receiver is away"), ("slow", "a route that answers after 1 s")):
         for kind in ("cards", "notes"):
             table.add(f"routes.{name}.{kind}", f"{what}, {backlog:,} waiting: {kind}", ratios(runs, name, kind), "",
-                      note="of the same without it; " + ", ".join(f"{pair[1][kind]:,.0f}/{pair[0][kind]:,.0f}"
-                                                                  for pair in of(name)))
-        least = min(pair[1]["left"] for pair in of(name))
+                      note="of the same rows without a route; "
+                      + ", ".join(f"{rounds[2][kind]:,.0f}/{rounds[1][kind]:,.0f}" for rounds in of(name)))
+        least = min(rounds[2]["left"] for rounds in of(name))
         table.remark(f"events of the bad route that still waited when cards and notes were done: {least:,} or more")
     table.add("routes.back", "a backlog whose receiver is back, events in its middle half", of("back"), "events/s",
               statistics.median(of("notes", "steady")), f"of one that was never away; {os.cpu_count()} cores")
