@@ -32,7 +32,7 @@ const struct config_option config_route_options[] = {
     {"route", "method", OPTION_WORD, TO(method), .default_text = "POST", .words = words_method,
      .help = "The method of the request."},
     {"route", "credential_file", OPTION_FILE, TO(credential_file), .credential = "credential",
-     .help = "The bearer token for the receiver."},
+     .help = "The bearer token for the receiver, sent to url and lookup_url."},
     {"route", "timeout", OPTION_DURATION, TO(timeout_ms), .default_text = "3s", RANGE(10, 10 * MINUTE),
      .help = "How long one call may take; worker.lease is at least 2 x the longest one."},
     {"route", "key_lifetime", OPTION_DURATION, TO(key_lifetime_ms), .default_text = "24h", RANGE(100, 3660 * DAY),
