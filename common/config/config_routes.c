@@ -1,9 +1,9 @@
-/* Routes: the only list of their options, and how a section [route.TYPE], a flag --route.TYPE.key and a variable
- * ISSUING_ROUTE_TYPE_KEY become one.
+/* Routes: the only list of their options, and how a section [route.TYPE], a flag --route.TYPE.key or a variable
+ * ISSUING_ROUTE_TYPE_KEY becomes a route.
  *
- * Invariants: routes are ordered by type; a route has all its defaults from the moment when it is added; an option is
- * read as any other (config.c).
- * Left out: rules between options (config_check.c), printing (config_show.c), the syntax of the file (config_file.c). */
+ * Invariants: routes are ordered by type; a route has all its defaults from the moment it is added; an option of a
+ * route is read as any other (config.c). Left out: rules between options (config_check.c), printing (config_show.c),
+ * the syntax of the file (config_file.c). */
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* The story: events of a type that a route delivers are claimed by the type's own claims. Where it is ordered, one event
- * of a user follows the other, in the order of their ids: the next is parked until the one before it has ended, and no
- * interleaving of claim and end may lose that. Every statement runs as issuing_worker. */
+/* The story: events of a type that a route delivers are claimed by the type's own claims. Where it is ordered, one
+ * event of a user follows the other, in the order of their ids: the next is held until the one before it has ended, and
+ * no interleaving of claim and end may lose that. Every statement runs as issuing_worker. */
 #include "tests/db/outbox_calls.h"
 
 #include <pthread.h>
@@ -78,12 +78,12 @@ static bool is(const struct uuid *id, const char *expression)
 
 #define CLAIMED "e.status = 'PROCESSING' AND e.held_behind IS NULL"
 #define DUE "e.status = 'PENDING' AND e.held_behind IS NULL AND e.due_at <= clock_timestamp()"
-#define PARKED "e.status = 'PENDING' AND e.held_behind IS NOT NULL AND e.due_at > now() + interval '4 minutes'"
+#define HELD "e.status = 'PENDING' AND e.held_behind IS NOT NULL AND e.due_at > now() + interval '4 minutes'"
 
 static bool is_parked_behind(const struct uuid *id, const struct uuid *before)
 {
-    return is(id, PARKED) && database_int(owner, "SELECT held_behind = '%s' FROM outbox_events WHERE id = '%s'",
-                                          text_of(before), text_of(id)) == 1;
+    return is(id, HELD) && database_int(owner, "SELECT held_behind = '%s' FROM outbox_events WHERE id = '%s'",
+                                        text_of(before), text_of(id)) == 1;
 }
 
 /* ---- one type ---- */
@@ -280,7 +280,7 @@ START_TEST(a_user_with_many_events_hides_nobody_elses_for_long)
 }
 END_TEST
 
-START_TEST(times_of_a_clock_that_was_ahead_move_back_when_an_event_is_parked)
+START_TEST(times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behind_another)
 {
     struct uuid first = add("alice"), second = add("alice");
     database_exec(owner,
@@ -325,7 +325,7 @@ START_TEST(a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it)
                                   "true) WHERE id IS NULL",
                                   text_of(&second)),
                      1);
-    ck_assert(is(&second, DUE)); /* not parked behind what is ending */
+    ck_assert(is(&second, DUE)); /* not held behind what is ending */
     database_run(worker, "COMMIT");
     ck_assert_int_eq(claim_ordered(other), 1);
     ck_assert(is(&second, CLAIMED));
@@ -518,7 +518,7 @@ int main(void)
     tcase_add_test(tcase, what_was_parked_behind_one_that_ended_out_of_turn_finds_the_one_before);
     tcase_add_test(tcase, a_parked_event_is_looked_at_again_later_and_later);
     tcase_add_test(tcase, a_user_with_many_events_hides_nobody_elses_for_long);
-    tcase_add_test(tcase, times_of_a_clock_that_was_ahead_move_back_when_an_event_is_parked);
+    tcase_add_test(tcase, times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behind_another);
     tcase_add_test(tcase, a_claim_before_the_end_parks_and_the_end_sees_it);
     tcase_add_test(tcase, a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it);
     tcase_add_test(tcase, a_claim_whose_statement_began_before_the_end_committed_sees_the_end);
