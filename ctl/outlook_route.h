@@ -9,7 +9,7 @@
 #include "ctl/event.h"
 #include "ctl/outlook.h"
 
-/* For so long after it was sent a delivery may still arrive (worker/route/route.h). Of a route that the configuration
+/* For so long after it was sent a delivery may still arrive (common/issuer_key.h). Of a route that the configuration
  * does not have: the longest time that any route can have. */
 int64_t outlook_route_settle_ms(const struct config *config, const char *type);
 #define OUTLOOK_ROUTE_SETTLE_MAX_MS (INT64_C(20) * 60 * 1000)

@@ -318,9 +318,10 @@ int64_t flow_lookup_since_ms(const struct uuid *event_id, int64_t made_ms);
 /* Past the key's lifetime less its margin an UNKNOWN event is never sent again. The margin is never shorter than the
  * settling time: what is delivered late must still arrive within the lifetime. Pure. */
 bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms);
-/* How long "not found" may not be believed yet, because a create may still be on its way: 0 = it may. age_ms: of the
- * last such send, -1 = there is none; steady_ms: how long the database's clock has been seen to run evenly. A worker
- * whose lease was taken over may send until that lease would have ended, so the steady time covers it too. Pure. */
+/* How long "not found" may not be believed yet, because a create or delivery may still be on its way: 0 = it may.
+ * age_ms: of the last such send, -1 = there is none; steady_ms: how long the database's clock has been seen to run
+ * evenly. A worker whose lease was taken over may send until that lease would have ended, so the steady time covers it
+ * too. Pure. */
 int64_t flow_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle_ms, int64_t lease_ms);
 
 #endif

@@ -326,7 +326,7 @@ static bool waits(const char *text)
     return !is_done;
 }
 
-START_TEST(an_end_of_an_ordered_type_waits_for_a_claim_that_is_parking_and_no_other_end_does)
+START_TEST(an_end_of_an_ordered_type_waits_for_a_claim_that_holds_an_event_back_and_no_other_end_does)
 {
     char text[1024];
     struct uuid token, event = claimed("ORDER", "alice", &token);
@@ -404,7 +404,7 @@ int main(void)
     tcase_add_test(tcase, a_row_beyond_all_measure_fails_no_end_of_its_batch);
     tcase_add_test(tcase, ids_of_one_transaction_are_in_order);
     tcase_add_test(tcase, what_waits_for_an_event_is_due_when_that_one_is_completed_or_rejected);
-    tcase_add_test(tcase, an_end_of_an_ordered_type_waits_for_a_claim_that_is_parking_and_no_other_end_does);
+    tcase_add_test(tcase, an_end_of_an_ordered_type_waits_for_a_claim_that_holds_an_event_back_and_no_other_end_does);
     tcase_add_test(tcase, deferrals_by_a_route_are_the_peers_and_not_ours);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

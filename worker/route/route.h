@@ -14,9 +14,7 @@ struct route {
     const struct config_route *config; /* borrowed */
     struct peer peer;
     struct route_signer *signer; /* NULL = deliveries are not signed; replaced by a reload */
-    /* For so long after it was sent a delivery may still arrive: 30 s, or 2 x timeout if that is longer. At most a
-     * quarter of the key's lifetime, but never below 2 x timeout. */
-    int64_t settle_time_ms;
+    int64_t settle_time_ms;      /* for so long after it was sent a delivery may still arrive (common/issuer_key.h) */
 };
 
 struct routes {
