@@ -197,7 +197,7 @@ static void write_past(struct buf *out, const struct story *story)
     buf_put_text(out, "<section aria-labelledby=\"past-title\"><h2 id=\"past-title\">What happened</h2>\n"
                       "<ol class=\"story\">\n<li>");
     html_time(out, story->event.created_us);
-    buf_put_text(out, " <div><p>Recorded</p></div></li>\n");
+    html_put(out, " <div><p>{}</p></div></li>\n", 1, event_is_card(&story->event) ? "Accepted" : "Recorded");
     while ((attempt >= 0 || action < pg_rows_count(actions)) && lines++ < LINES_MAX) {
         int64_t action_us = action < pg_rows_count(actions) ? pg_time_us(actions, action, AT) : INT64_MAX;
         if (attempt < 0 || action_us < pg_time_us(attempts, attempt, ENDED_AT)) {

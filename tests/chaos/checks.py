@@ -69,8 +69,8 @@ def check_history(checks, world, history):
     checks.one("every answer to a key was the same, byte for byte",
                ["%s: %d answers" % (key, len(bodies)) for key, bodies in answers.items() if len(bodies) > 1])
     events = {(row["user_id"], row["idempotency_key"]): row["id"] for row in world.rows(
-        "SELECT id, user_id, idempotency_key FROM outbox_events WHERE id NOT IN (SELECT new_id FROM"
-        " issuing.event_reissues)")}
+        "SELECT id, user_id, idempotency_key FROM outbox_events WHERE event_type = 'CARD_ISSUE' AND id NOT IN (SELECT"
+        " new_id FROM issuing.event_reissues)")}
     for key, bodies in answers.items():
         answered_events[key] = json.loads(next(iter(bodies)))["id"]
     checks.one("no accepted request was lost",
