@@ -150,8 +150,8 @@ static struct flow_verdict settle_exhausted(const struct flow *flow, const char 
     return fail("attempts_exhausted");
 }
 
-/* No attempts are left, and there is no evidence against the event: it goes on as deferrals. An unknown
- * outcome is looked up all the same. */
+/* No attempts are left, and there is no evidence against the event: it goes on as deferrals. An unknown outcome
+ * is looked up all the same. */
 static struct flow_verdict settle_in_outage(const struct flow *flow, const char *code, int64_t now_ms)
 {
     const struct flow_kind *kind = flow_kind(flow);

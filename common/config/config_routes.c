@@ -2,8 +2,9 @@
  * ISSUING_ROUTE_TYPE_KEY becomes a route.
  *
  * Invariants: routes are ordered by type; a route has all its defaults from the moment it is added; an option of a
- * route is read as any other (config.c). Left out: rules between options (config_check.c), printing (config_show.c),
- * the syntax of the file (config_file.c). */
+ * route is read as any other (config.c).
+ * Left out: rules between options (config_check.c), printing (config_show.c), the syntax of the file
+ * (config_file.c). */
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
