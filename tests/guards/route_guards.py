@@ -41,8 +41,8 @@ ROUTE_GUARDS = [
     dict(
         name="the look-up of a route is believed only when the last send is settled",
         file="worker/route/routes.c",
-        line="    return settle_ms < most_ms ? settle_ms : most_ms;\n",
-        becomes="    return settle_ms < most_ms ? 0 : 0;\n",
+        line="        .settle_time_ms = issuer_key_route_settle_ms(",
+        becomes="        .settle_time_ms = 0 * issuer_key_route_settle_ms(",
         test="e2e/not found is believed only when the last send can no longer arrive",
     ),
     dict(
