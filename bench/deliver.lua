@@ -21,6 +21,7 @@ end
 
 function done(summary, latency, requests)
     io.write(string.format("RESULT %d %d %d %.3f %.3f\n", summary.requests, summary.duration,
-        summary.errors.status + summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.timeout,
+        summary.errors.status + summary.errors.connect + summary.errors.read + summary.errors.write +
+            summary.errors.timeout,
         latency:percentile(50) / 1000, latency:percentile(99) / 1000))
 end

@@ -75,7 +75,8 @@ def read_options():
     parser.add_argument("names", nargs="*", metavar="PART", help="all of them, or some of: " + " ".join(PARTS))
     parser.add_argument("--seconds", type=int, default=5, help="of each measurement (5)")
     parser.add_argument("--runs", type=int, default=3, help="of each measurement (3)")
-    parser.add_argument("--events", type=int, default=120000, help="of one drain in issue; routes takes half of it (120000)")
+    parser.add_argument("--events", type=int, default=120000,
+                        help="of one drain in issue; routes takes half of it (120000)")
     parser.add_argument("--waiting", type=int, default=10000,
                         help="clients that wait, and events in flight, in memory (10000)")
     parser.add_argument("--pending", type=sizes, help="growth: backlogs of due events (100k; with --full 100k,1M)")

@@ -1,7 +1,7 @@
-/* See outbox_gauges.h. Two questions with a pace of their own, so that a slow count does not delay the other: the events,
- * and the workers with their targets and the lag of the statistics. Each has at most one statement in flight. The events
- * are counted in rounds: first the types that are delivered, what is FAILED and what nobody delivers; then the open events
- * of each type. The figures are shown when a round ends.
+/* See outbox_gauges.h. Two questions with a pace of their own, so that a slow count does not delay the other: the
+ * events, and the workers with their targets and the lag of the statistics. Each has at most one statement in flight.
+ * The events are counted in rounds: first the types that are delivered, what is FAILED and what nobody delivers; then
+ * the open events of each type. The figures are shown when a round ends.
  *
  * The count of a type starts at a bookmark, the oldest due time of what was open at the last count. What is behind the
  * bookmark should not be there, which is what a gauge is for: it is counted now and then, and the figure stays in

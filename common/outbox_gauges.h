@@ -1,5 +1,6 @@
 /* The gauges of what is in the database: open and failed events, of all and of each type that is delivered, the age of
- * the oldest, unknown outcomes, events that nobody delivers, living workers, the state of each target, pauses. Both daemons show them, so that an alert works also while no worker runs.
+ * the oldest, unknown outcomes, events that nobody delivers, living workers, the state of each target, pauses. Both
+ * daemons show them, so that an alert works also while no worker runs.
  *
  * They are asked for every 5 s at most, and take two per cent of the time of one connection at most: counting goes over
  * at most a million card requests and 100000 events of each route, fewer where that takes long, and starts where open

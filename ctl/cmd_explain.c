@@ -396,7 +396,7 @@ const struct ctl_command ctl_explain = {
         "Shows every attempt for one event and every operator's action in order, then what happens next, when,\n"
         "and why. Whether an event may be sent again depends on issuer.profile, issuer.key_lifetime,\n"
         "issuer.timeout and issuer.settle_time, and on the timeout of a route: give issuing-ctl the worker's\n"
-        "configuration. What else a route is, workers have left in the database.\n\n"
+        "configuration. What else is known of a route, workers have written to the database.\n\n"
         "--json adds to the event: \"attempts\": [...], \"actions\": [...], \"next\": {\"action\", \"at\", \"why\"},\n"
         "\"waits_for\" (null, or what keeps every worker from it: \"what\" is worker, route (nobody delivers the\n"
         "type), event (an earlier one of its user), pause, breaker or rest, with the state of the target),\n"

@@ -28,7 +28,7 @@ static bool preview(struct bulk *bulk, const struct event *event, const char **r
     struct cluster cluster = {0};
     if (!event_read_prospect(bulk->ctl->db, &whole, &rows, &refused, err))
         return false;
-    /* What a route is, the database knows. */
+    /* The routes are in the database, where workers have written them. */
     if (!refused && !event_is_card(event) && !cluster_read_routes(bulk->ctl->db, &cluster, err))
         return false;
     *ret_code = NULL;

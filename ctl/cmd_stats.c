@@ -212,14 +212,14 @@ const struct ctl_command ctl_stats = {
     .summary = "how many events ended, how, and how long it took",
     .help =
         "Shows how many events reached each final status, by reason, with the mean time from acceptance to the final\n"
-        "status, and the bound that 50, 95 and 99 of 100 of these times are below. An event counts in the hour in\n"
-        "which it ended; one that is replayed counts no more, until it ends again. Days begin at 00:00 UTC.\n\n"
+        "status, and bounds below which 50, 95 and 99 percent of these times are. An event counts in the hour in\n"
+        "which it ended; one that is replayed is not counted until it ends again. Days begin at 00:00 UTC.\n\n"
         "  --since D      from the hour of D on: a duration back from now (90s, 12h, 4w) or a time (2026-11-20,\n"
         "                 2026-11-20T10:39:57Z)\n"
         "  --by hour|day  a row for each hour or day instead of one for the whole time\n"
         "  --type T       events of this type only\n"
         "  --exact        count the events themselves: slow where they are many\n"
-        "  --rebuild      make the statistics what --exact says; beside all other work, at any time\n"
+        "  --rebuild      make the statistics equal to --exact; possible at any time, also under load\n"
         "  --reason TEXT  why it is rebuilt; stored in operator_actions\n\n"
         "The statistics follow the events by a few seconds, and nothing decides by them. They keep the count of\n"
         "events that the housekeeping has deleted (outbox.retention). --exact counts only events that are still\n"

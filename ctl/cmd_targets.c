@@ -1,5 +1,5 @@
-/* issuing-ctl targets: what the workers see of the issuer, core-api and the receivers of routes, and what operators have
- * paused. */
+/* issuing-ctl targets: what the workers see of the issuer, core-api and the receivers of routes, and what operators
+ * have paused. */
 #include <stdio.h>
 
 #include "ctl/cluster_show.h"

@@ -11,9 +11,6 @@
 #include "common/issuer_key.h"
 #include "ctl/print.h"
 
-#define SETTLE_USUAL_MS (INT64_C(30) * 1000)
-#define SETTLE_PART 4 /* of the key's lifetime */
-
 static const struct config_route *configured(const struct config *config, const char *type)
 {
     for (int i = 0; i < config->route_count; i++)
@@ -22,17 +19,10 @@ static const struct config_route *configured(const struct config *config, const 
     return NULL;
 }
 
-static int64_t settle_ms(int64_t lifetime_ms, int64_t timeout_ms)
-{
-    int64_t wanted_ms = 2 * timeout_ms > SETTLE_USUAL_MS ? 2 * timeout_ms : SETTLE_USUAL_MS;
-    int64_t most_ms = 2 * timeout_ms > lifetime_ms / SETTLE_PART ? 2 * timeout_ms : lifetime_ms / SETTLE_PART;
-    return wanted_ms < most_ms ? wanted_ms : most_ms;
-}
-
 int64_t outlook_route_settle_ms(const struct config *config, const char *type)
 {
     const struct config_route *route = configured(config, type);
-    return route ? settle_ms(route->key_lifetime_ms, route->timeout_ms) : OUTLOOK_ROUTE_SETTLE_MAX_MS;
+    return route ? issuer_key_route_settle_ms(route->key_lifetime_ms, route->timeout_ms) : OUTLOOK_ROUTE_SETTLE_MAX_MS;
 }
 
 /* Until when it may be sent again with the same key; INT64_MAX = without limit. */
@@ -41,8 +31,8 @@ static int64_t sendable_until_us(const struct event *event, const struct cluster
 {
     const struct config_route *own = configured(config, route->type);
     int64_t timeout_ms = own ? own->timeout_ms : 0;
-    int64_t sendable_ms =
-        issuer_key_sendable_ms(route->key_lifetime_ms, timeout_ms, settle_ms(route->key_lifetime_ms, timeout_ms));
+    int64_t settle_ms = issuer_key_route_settle_ms(route->key_lifetime_ms, timeout_ms);
+    int64_t sendable_ms = issuer_key_sendable_ms(route->key_lifetime_ms, timeout_ms, settle_ms);
     return sendable_ms == INT64_MAX ? INT64_MAX : event->first_sent_us + 1000 * sendable_ms;
 }
 

@@ -18,7 +18,7 @@ static const struct cluster_target *shut_target(const struct event *event, const
     const struct cluster_target *found = NULL;
     for (int i = 0; i < cluster->target_count; i++) {
         const struct cluster_target *target = &cluster->targets[i];
-        /* What no living worker calls keeps none from an event. */
+        /* A target that no living worker calls keeps no worker from an event. */
         if (!needs(event, target) || target->workers == 0 || !cluster_is_shut(target))
             continue;
         if (target->paused_us != 0)

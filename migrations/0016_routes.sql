@@ -7,7 +7,7 @@
 SELECT pg_advisory_xact_lock(4711, 1);
 
 ALTER TABLE issuing.outbox_events
-    -- The peer's answer, where the route keeps it. The bound is of the text as PostgreSQL writes it, which may be
+    -- The receiver's answer, where the route keeps it. The bound is of the text as PostgreSQL writes it, which may be
     -- longer than the answer was.
     ADD COLUMN result jsonb,
     -- PENDING: the earlier event of its user and type that it waits for; NULL = it waits for none.
@@ -37,10 +37,11 @@ CREATE TABLE issuing.routes (
     seen_at         timestamptz NOT NULL  -- when
 ) WITH (fillfactor = 50);
 
--- Called by each worker before its first claim and with every heartbeat. Rows that it does not name go after a minute
--- in which no other worker named them. While workers disagree whether a type is ordered, it counts as ordered: a worker
--- that says so keeps the row until it has been silent for a minute. The order of the rows, and SKIP LOCKED, keep two
--- workers from a deadlock. A lost write is followed by the next, so the commit does not wait for the disk.
+-- Called by each worker before its first claim and with every heartbeat. It removes rows whose type the worker does not
+-- name, if no other worker has named it for a minute. While workers disagree whether a type is ordered, the type counts
+-- as ordered: a worker that says so keeps the row until it has been silent for a minute. The order of the rows, and
+-- SKIP LOCKED, keep two workers from a deadlock. A lost write is followed by the next, so the commit does not wait for
+-- the disk.
 CREATE FUNCTION issuing.note_routes(
     worker text, types text[], ordereds bool[], lookups bool[], lifetimes_ms int8[], attempts int8[], signeds bool[])
     RETURNS void
@@ -72,12 +73,12 @@ CREATE FUNCTION issuing.note_routes(
     $$;
 
 -- ---- order ----
--- An event of an ordered type that is due while an earlier one of its user and type is open or FAILED is parked by the
--- claim: held_behind names the nearest earlier one, and next_attempt_at lies far ahead. The end of that one, COMPLETED
--- or REJECTED, makes it due again. Claim and end exclude each other by an advisory lock on user and type, and each
--- looks only after it has the lock, in a statement of its own: so either the claim sees the end, or the end sees what
--- was parked. The claim only tries the lock, and leaves the event where it cannot have it. Whoever ends events takes
--- all locks in their order, before it locks any row.
+-- If an event of an ordered type is due while an earlier one of its user and type is open or FAILED, the claim holds it
+-- behind that one: held_behind names the nearest earlier event, and next_attempt_at lies far ahead. When the earlier
+-- event ends COMPLETED or REJECTED, the held one is due again. Claim and end exclude each other by an advisory lock on
+-- user and type, and each looks only after it has the lock, in a statement of its own: so either the claim sees the
+-- end, or the end sees the held event. The claim only tries the lock, and leaves the event if it does not get it.
+-- Whatever ends events takes all locks in their order, before it locks any row.
 
 -- Precedes, as a statement of its own, everything that may end one of these events COMPLETED or REJECTED, in the same
 -- transaction and before any of their rows is locked.
@@ -124,11 +125,12 @@ CREATE FUNCTION issuing.lost_is_due(but uuid, of_type text) RETURNS bool
     END
     $$;
 
--- The events of an ordered type that a claim may hand out, at most `most`; the others that it looked at are parked, or
--- left as they are where an end holds the lock. A parked event is looked at again without a wake-up after five minutes,
--- then after as long again as it has existed, at most an hour: so a wake-up that was lost (an older program ended the
--- event before it, or the type was not ordered for a while) costs time only, and a million parked events cost little.
-CREATE FUNCTION issuing.park(of_type text, most int8, since timestamptz)
+-- The events of an ordered type that a claim may hand out, at most `most`. The others that it looked at are held behind
+-- earlier ones, or left as they are if an end has the lock. Claims look at a held event again without a wake-up: after
+-- five minutes, then after as long again as it has existed, at most an hour. So a wake-up that was lost (an older
+-- program ended the earlier event, or the type was not ordered for a while) costs time only, and a million held events
+-- cost little.
+CREATE FUNCTION issuing.hold_behind(of_type text, most int8, since timestamptz)
     RETURNS TABLE (
         ready uuid[],
         next_since timestamptz, -- null = everything due was looked at
@@ -176,7 +178,7 @@ CREATE FUNCTION issuing.park(of_type text, most int8, since timestamptz)
                 WHERE NOT a.waits AND o.event_type = of_type AND o.event_type <> 'CARD_ISSUE'
                   AND o.user_id = a.user_id AND o.id < a.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
                 ORDER BY o.id DESC LIMIT 1) b ON true
-        ), parked AS (
+        ), held AS (
             UPDATE outbox_events e
             SET held_behind = a.behind,
                 next_attempt_at = now() + least(greatest(now() - e.created_at, interval '5 minutes'),
@@ -208,7 +210,7 @@ CREATE FUNCTION issuing.claim(
     slack_ms int8, -- so long a commit may take to become visible without being left to the sweep
     alone bool,
     of_type text,      -- event_type
-    is_ordered bool)   -- as in issuing.routes: what comes before its turn is parked
+    is_ordered bool)   -- as in issuing.routes: an event that has to wait is held behind an earlier one
 RETURNS TABLE (
     id uuid, user_id text, payload text, traceparent text, retry_count int4,
     sent_age_ms int8,     -- age of the first send that may have arrived; null = certainly none
@@ -257,7 +259,7 @@ BEGIN
         named := ARRAY[alone_id];
     ELSIF is_ordered THEN
         SELECT p.ready, p.next_since, p.is_filled INTO named, ordered_since, ordered_is_filled
-        FROM issuing.park(of_type, most, since) p;
+        FROM issuing.hold_behind(of_type, most, since) p;
     END IF;
     RETURN QUERY
     WITH due AS MATERIALIZED (
@@ -391,10 +393,10 @@ CREATE OR REPLACE FUNCTION issuing.control_target(
     END
     $$;
 
--- issuing.keep_rows of 0011_limits.sql: no partition is settled while an event of a type that is delivered is open in
--- it. An open event of a type that nobody delivers is on the list of rows that stay: the partition is settled and
--- dropped in its time, and the event moves to `_rest`, where it stays as long as it is open. More than 10000 of them
--- keep their partition, and no other.
+-- issuing.keep_rows of 0011_limits.sql, for all types: no partition is settled while an event of a type that is
+-- delivered is open in it. An open event of a type that nobody delivers is on the list of rows that stay: the partition
+-- is settled and dropped in its time, and the event moves to `_rest`, where it stays as long as it is open. More than
+-- 10000 of them keep their partition, and no other.
 CREATE OR REPLACE FUNCTION issuing.keep_rows(key_retention interval, limit_window interval, event_retention interval)
 RETURNS TABLE (
     action text,     -- expired, postponed, failed; busy: another worker is at it

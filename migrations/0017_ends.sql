@@ -1,7 +1,7 @@
 -- Why: what belongs to the end of an event happens in the transaction that ends it: the count for outbox_statistics,
 -- the event CARD_REQUEST_ENDED where a route delivers it, the answer that a route keeps, and the wake-up of the event
--- that waits for this one. Locks: SHARE ROW EXCLUSIVE on outbox_events and outbox_attempts for their triggers, for a
--- moment. Older programs go on, and all this holds for their ends too: the functions that they call by name are
+-- that is held behind this one. Locks: SHARE ROW EXCLUSIVE on outbox_events and outbox_attempts for their triggers, for
+-- a moment. Older programs go on, and all this holds for their ends too: the functions that they call by name are
 -- replaced, and the trigger sees the one end that a statement of a program makes.
 
 -- ---- statistics ----
@@ -121,14 +121,14 @@ CREATE OR REPLACE FUNCTION issuing.uuid7() RETURNS uuid
         FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::int8 AS us OFFSET 0) t
     $$;
 
--- Follows, as a statement of its own, the end of these events: where CARD_REQUEST_ENDED is delivered, each card request
--- among them leaves such an event, with what `GET /v1/card-requests/{id}` says from now on (api/card_requests.c). What
--- a row of another service may hold beyond all measure must not fail the ends: long texts are cut as nobody's request
--- has them, times are those that the api can write, and a user id that no event may have gets none. The id is that of
--- uuid7() without the call, which is a fifth of the cost.
+-- Follows, as a statement of its own, the end of these events: where CARD_REQUEST_ENDED is delivered, it inserts such
+-- an event for each card request among them, with what `GET /v1/card-requests/{id}` says from now on
+-- (api/card_requests.c). Odd values in a row of another service must not make the ends fail: texts longer than the api
+-- accepts are cut, times are limited to those that the api can write, and a request whose user id no event may have
+-- gets no event. The id is made as in uuid7(), without the call, which is a fifth of the cost.
 CREATE FUNCTION issuing.tell_ends(
     events uuid[],
-    at timestamptz) -- others than those that ended then are left out; null = none is
+    at timestamptz) -- only those that ended at this time; null = all
     RETURNS void
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -169,8 +169,8 @@ CREATE FUNCTION issuing.tell_ends(
     $$;
 REVOKE ALL ON FUNCTION issuing.tell_ends(uuid[], timestamptz) FROM PUBLIC;
 
--- The trigger of 0011_limits.sql. The rows of tell_ends are in range too, and the call is another fifth of their cost.
--- Other services have no reason to insert this type; what gets past the trigger stops no claim.
+-- The trigger of 0011_limits.sql, without the rows of tell_ends: they are in range, and the check is another fifth of
+-- their cost. Other services have no reason to insert this type, and no such row can stop a claim.
 CREATE OR REPLACE TRIGGER outbox_events_range BEFORE INSERT ON issuing.outbox_events
     FOR EACH ROW WHEN (NEW.idempotency_key IS NULL AND NEW.event_type <> 'CARD_REQUEST_ENDED'
                        OR pg_column_size(NEW.payload) > 8192)
@@ -178,8 +178,8 @@ CREATE OR REPLACE TRIGGER outbox_events_range BEFORE INSERT ON issuing.outbox_ev
 
 -- ---- the ends of attempts ----
 
--- A peer's answer as jsonb, or null where the event cannot keep it: no JSON, too long, beyond what jsonb takes, or with
--- a number whose digits would fill the memory when it is written out.
+-- A receiver's answer as jsonb, or null where the event cannot keep it: no JSON, too long, beyond what jsonb takes, or
+-- with a number whose digits would fill the memory when it is written out.
 CREATE FUNCTION issuing.kept_result(answer text) RETURNS jsonb
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
     AS $$
@@ -221,7 +221,7 @@ CREATE TRIGGER outbox_attempts_lost AFTER INSERT ON issuing.outbox_attempts
     FOR EACH ROW WHEN (NEW.outcome = 'lost') EXECUTE FUNCTION issuing.follow_lost();
 
 -- issuing.complete of 0007_attempts.sql, where it is explained, with the step and with the answers that events keep.
--- Card requests, whose last step is the link, are in no order; all others are told to nobody.
+-- Card requests, whose last step is the link, are in no order; the ends of other events insert no CARD_REQUEST_ENDED.
 CREATE FUNCTION issuing.complete(
     ids uuid[], tokens uuid[], worker text, tooks_ms int8[],
     step text,      -- of all of them
@@ -404,8 +404,8 @@ $$;
 
 -- ---- what operators end ----
 
--- The functions of 0009_operators.sql that end an event or take its end back. Whoever locks an event's row that it may
--- end has called lock_order before.
+-- The functions of 0009_operators.sql that end an event or take its end back. A function that may end an event calls
+-- lock_order before it locks the event's row.
 CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found bool) RETURNS issuing.outbox_events
     LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
     AS $$
@@ -426,7 +426,7 @@ CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found boo
     END
     $$;
 
--- What belongs to the end that an operator or a mark has given this event; `before` as it was, also FAILED.
+-- What follows from the end that an operator or a mark has given this event. before: the row as it was, also FAILED.
 CREATE FUNCTION issuing.follow_end(before issuing.outbox_events, after issuing.outbox_events) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
     AS $$
@@ -607,8 +607,8 @@ $$;
 
 -- ---- marks of events that routes deliver ----
 
--- Marks of events of these types only: a worker takes what it can look up. What has no worker ends at its deadline all
--- the same, and so does a mark whose event is gone. 0009_operators.sql explains the rest.
+-- Only marks of events of these types: a worker takes what it can look up. A mark that no worker takes ends at its
+-- deadline, and so does a mark whose event is gone. 0009_operators.sql explains the rest.
 CREATE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text, types text[])
 RETURNS TABLE (
     id uuid, event_id uuid, action text, attempts int4, has_orphan bool,
@@ -724,7 +724,7 @@ END
 $$;
 
 -- The receiver of a route says that it has executed the event: a FAILED one is COMPLETED, with this answer where the
--- route keeps answers. A REJECTED one stays: that it was executed is for people to know. Guarded as end_check is.
+-- route keeps answers. A REJECTED one stays REJECTED, and the mark tells the operator. Guarded as end_check is.
 CREATE FUNCTION issuing.end_executed_check(check_id uuid, token uuid, seen_us int8, answer text)
 RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -770,7 +770,7 @@ REVOKE ALL ON FUNCTION issuing.take_checks(uuid, int8, int8, text, text[]),
 
 -- ---- changes become statistics ----
 
--- What the fold does with the changes at these places; returns their number. Only the fold deletes changes, one fold
+-- Moves the changes at these places, as the fold does; returns their number. Only the fold deletes changes, one fold
 -- at a time, so both parts of the statement see the same.
 CREATE FUNCTION issuing.fold_changes(places tid[]) RETURNS int8
     LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
@@ -829,9 +829,9 @@ RETURNS TABLE (
     END
     $$;
 
--- Makes the statistics what count_events says, whatever they were. One statement compares the rows, the statistics and
--- the changes that wait, all at one moment, and writes the difference as further changes; so it may run beside ends and
--- folds, and every end is counted once. What the housekeeping has deleted is not counted any more.
+-- Makes the statistics equal to what count_events says, whatever they were. One statement compares the rows, the
+-- statistics and the changes that wait, all at one moment, and writes the difference as further changes; so it may run
+-- beside ends and folds, and every end is counted once. What the housekeeping has deleted is not counted any more.
 CREATE FUNCTION issuing.rebuild_statistics(
     since_us int8, -- microseconds since 1970: hours that begin before stay as they are; null = all
     actor text, os_user text, sudo_user text, why text)
@@ -875,7 +875,7 @@ RETURNS TABLE (refused text, corrected int8) -- `busy`; else how many rows of th
         INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, after)
         VALUES (actor, os_user, sudo_user, 'rebuild_statistics', why,
                 jsonb_build_object('since', CASE WHEN since_us IS NOT NULL THEN since END, 'corrected', corrected));
-        -- Whoever asked wants to see it. What does not fit in here, a worker folds.
+        -- The caller wants to see the result. A worker folds what is left after these.
         FOR i IN 1..100 LOOP
             EXIT WHEN NOT (SELECT f.has_more FROM fold_statistics(1000) f);
         END LOOP;

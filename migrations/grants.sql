@@ -37,7 +37,8 @@ BEGIN
         GRANT SELECT ON issuing.outbox_events TO issuing_worker;
         GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at, deferred_since,
                       last_sent_at, lost_count, deferral_count, deferral_code, held_end, held_end_code, cancel_code, reason_code,
-                      reason_detail, last_error, issuer_parameters, held_behind, result, completed_at, updated_at) ON issuing.outbox_events TO issuing_worker;
+                      reason_detail, last_error, issuer_parameters, held_behind, result, completed_at, updated_at)
+            ON issuing.outbox_events TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.lost_events TO issuing_worker;
         GRANT SELECT, INSERT ON issuing.outbox_attempts TO issuing_worker;
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status), INSERT
@@ -57,7 +58,8 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text), issuing.put_issuer_check_back(uuid, uuid),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
         GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz)
+            TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
@@ -71,7 +73,8 @@ BEGIN
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
             issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_operator;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
+            issuing.last_worker TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.issuer_checks TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, int8, text, text, text, text) TO issuing_operator;
@@ -86,7 +89,8 @@ BEGIN
             TO issuing_viewer;
         GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_viewer;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes, issuing.last_worker TO issuing_viewer;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
+            issuing.last_worker TO issuing_viewer;
         GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
     END IF;

@@ -160,7 +160,8 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
     pg_pool_submit(options->pool, query);
 }
 
-/* Under a backlog a claim waits until it can take a good number of events; each slot that becomes free is a new check. */
+/* Under a backlog a claim waits until it can take a good number of events; each slot that becomes free is a new
+ * check. */
 static bool is_worth_it(const struct claim *claim, int capacity, int64_t now_ms)
 {
     const struct slots_share *share = claim->options.share;

@@ -1,4 +1,5 @@
-/* Claims due events of one type into free slots. Polling finds every due event; a wakeup, which may be lost, only saves time.
+/* Claims due events of one type into free slots. Polling finds every due event; a wakeup, which may be lost, only saves
+ * time.
  *
  * One claim is in flight at a time, for as many events as can start now (slots_capacity). A claim that was filled is
  * followed by the next one at once; otherwise the next one waits for a wakeup, for a free slot after a claim that was
@@ -8,7 +9,8 @@
  * becomes visible behind the bookmark is found by the sweep (sweep.h).
  *
  * Events that were lost with their worker more than once are claimed one by one, while the worker holds nothing else
- * (turns.h). What an ordered type's claim looks at before its turn is parked by the database, not handed out. */
+ * (turns.h). In an ordered type the database holds an event behind an earlier one of its user, and does not hand it
+ * out. */
 #ifndef ISSUING_CLAIM_H
 #define ISSUING_CLAIM_H
 

@@ -73,8 +73,8 @@ static bool read_request(struct flow *flow, const struct pg_rows *rows, int row)
     return !flow->payload.is_reissue || flow->replaces_issuer_id[0] != '\0';
 }
 
-/* Since the acceptance, for the metrics. Of a first attempt the database measures it. Later the id tells, which bears the
- * time of the api's clock; an id of another kind tells nothing. A replay is a first attempt by its count only. */
+/* Since the acceptance, for the metrics. Of a first attempt the database measures it. Later the id tells, which bears
+ * the time of the api's clock; an id of another kind tells nothing. A replay is a first attempt by its count only. */
 static int64_t accepted_age_ms(const struct flow *flow, int64_t db_ms)
 {
     if (flow->route) /* the row says it, and no api's clock */

@@ -16,7 +16,7 @@ must_check bool claim_rows_read(const struct pg_rows *rows, int row, struct rout
 /* Until then everything due is claimed, in microseconds since 1970 by the database's clock. Not of a claim for an event
  * that is tried alone. */
 int64_t claim_rows_bookmark_us(const struct pg_rows *rows);
-/* There are events that are tried alone. */
+/* There are events that have to be tried alone. */
 bool claim_rows_has_lost(const struct pg_rows *rows);
 /* There may be more events that are due. */
 bool claim_rows_is_filled(const struct pg_rows *rows);

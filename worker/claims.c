@@ -49,7 +49,7 @@ static void set_targets(struct claims *claims, struct kind *kind)
     kind->share->targets[1] = &claims->options.peers->core.target;
 }
 
-/* So long after the first type: the statements of a poll interval do not come all at once. */
+/* How long after the first type this one polls first, so that the statements of all types do not come at once. */
 static int64_t turn_ms(const struct claims *claims, int number)
 {
     return 1 + claims->options.config->worker.poll_interval_ms * number / claims_types(claims->options.routes);

@@ -1,4 +1,5 @@
-/* The claims and the sweep of each type of events that the worker handles: card requests, and the type of each route. */
+/* The claims and the sweep of each type of events that the worker handles: card requests, and the type of each
+ * route. */
 #ifndef ISSUING_CLAIMS_H
 #define ISSUING_CLAIMS_H
 
@@ -22,11 +23,11 @@ struct claims_options {
 /* The number of types. */
 int claims_types(const struct routes *routes);
 must_check bool claims_open(const struct claims_options *options, struct claims **ret_claims, struct err *err);
-/* New events may be due: of this type; "" = card requests; NULL = of any type. A type without a route is nobody's. */
+/* New events of this type may be due; "" = card requests; NULL = any type. A type without a route is ignored. */
 void claims_wake(struct claims *claims, const char *type);
 /* A peer takes more calls. */
 void claims_capacity_changed(struct claims *claims);
-/* An event ended, and its slot, which was this type's, is free. */
+/* An event of the type with this share ended, and its slot is free. */
 void claims_event_ended(struct claims *claims, const struct slots_share *share);
 /* No claim and no sweep starts after it. */
 void claims_stop(struct claims *claims);

@@ -11,10 +11,10 @@
  *
  * Activate, reveal, retire and verify are steps of profiles that declare their calls (issuer/profile.h), keep is a step
  * of profiles whose look-up is built from parameters; nothing else here depends on the issuer. A step starts exactly one
- * asynchronous operation and reads its one outcome; its verdict names the next step or the end. The steps are
- * step.[ch]. What differs between the two flows is asked through flow_kind() and flow_limits(). flow_run.[ch] moves an attempt through them and is the only code that changes `step` and `wait`;
- * flow_verdict.[ch] decides when an attempt that did not succeed is over; flow_end.[ch] describes the end to the
- * writer. */
+ * asynchronous operation and reads its one outcome; its verdict names the next step or the end. The steps are in
+ * step.[ch]. flow_kind() and flow_limits() tell what differs between the two flows. flow_run.[ch] moves an attempt
+ * through the steps and is the only code that changes `step` and `wait`; flow_verdict.[ch] decides when an attempt that
+ * did not succeed is over; flow_end.[ch] describes the end to the writer. */
 #ifndef ISSUING_FLOW_H
 #define ISSUING_FLOW_H
 
@@ -61,7 +61,7 @@ struct worker_series;
     X(VERIFY, verify, "read whether the card is gone, although its end was refused", FLOW_PEER_ISSUER,                \
       ISSUER_RETRIEVE, FLOW_WRITES_NOTHING)                                                                           \
     X(UNLINK, unlink, "remove the card from core-api", FLOW_PEER_CORE, ISSUER_CALLS, FLOW_WRITES_NOTHING)             \
-    X(DELIVER, deliver, "deliver the event to its route, same key on every attempt", FLOW_PEER_ROUTE, ISSUER_CALLS,   \
+    X(DELIVER, deliver, "send the event to its receiver, same key on every attempt", FLOW_PEER_ROUTE, ISSUER_CALLS,   \
       FLOW_WRITES_NOTHING)                                                                                            \
     X(ASK, ask, "ask the route's receiver whether the event was executed", FLOW_PEER_ROUTE, ISSUER_CALLS,             \
       FLOW_WRITES_NOTHING)
@@ -108,7 +108,7 @@ enum lookup_reason {
     LOOKUP_EXHAUSTED,     /* not found: FAILED attempts_exhausted */
     LOOKUP_KEY_EXPIRED,   /* not found: FAILED issuer_key_expired, route_key_expired */
     LOOKUP_INELIGIBLE,    /* found: cancel; not found: REJECTED with pending_code */
-    LOOKUP_REFUSED,       /* not found: REJECTED with the issuer's code */
+    LOOKUP_REFUSED,       /* not found: REJECTED with the code of the issuer or receiver */
     LOOKUP_UNFORESEEN,    /* not found: FAILED issuer_http_<n>, route_http_<n> */
     LOOKUP_WORKER_LOST,   /* not found: FAILED worker_lost */
     LOOKUP_CONTRADICTION, /* not found: decides nothing, retry */
@@ -116,8 +116,8 @@ enum lookup_reason {
      * pending_code. */
     LOOKUP_IN_OUTAGE,
     LOOKUP_CARD_SEEN, /* found: cancel; not found: decides nothing, since the card was seen by an earlier attempt */
-    /* The key may be older than the database's clock shows, or is not trusted. Not found, and settled: the create is
-     * sent. */
+    /* The key may be older than the database's clock shows, or is not trusted. Not found, and settled: the create or
+     * delivery is sent. */
     LOOKUP_BEFORE_SENDING,
     LOOKUP_FIRST,        /* the profile looks before each repeat. Not found: the create is sent */
     LOOKUP_BY_ANSWER,    /* a repeat would be answered the same. Not found: decides nothing, retry for pending_code */
@@ -201,9 +201,11 @@ struct flow {
     enum flow_step step;
     enum flow_wait wait;
     bool is_busy; /* the slot holds an event */
-    bool unknown; /* the issuer may have a card for this event that we do not know; until it is stored or cancelled */
-    bool may_arrive;    /* a create of this attempt may still be on its way to the issuer */
-    bool is_looked_up;  /* nothing was found: a create makes the only card, or meets its key */
+    /* A card request: the issuer may have a card for this event that we do not know; until it is stored or cancelled.
+     * A delivery: the receiver may have executed the event. */
+    bool unknown;
+    bool may_arrive;    /* a create or delivery of this attempt may still be on its way */
+    bool is_looked_up;  /* nothing was found: the next send is the only one that acts, or meets its key */
     bool card_is_seen;  /* the issuer has shown the live card that is in `card` */
     bool sent_create;   /* a create of this attempt has left */
     bool is_readable;   /* the payload */
@@ -217,8 +219,8 @@ struct flow {
     enum flow_step asks_for;
     enum flow_step verifies; /* VERIFY: CANCEL or RETIRE, which was refused */
     enum lookup_reason lookup_reason;
-    /* A look-up found nothing, or is going to: the end that belongs to lookup_reason waits until no create can arrive
-     * any more. Meanwhile nothing else is sent, neither by this attempt nor by a later one. */
+    /* A look-up found nothing, or is going to: the end that belongs to lookup_reason waits until no create or delivery
+     * can arrive any more. Meanwhile nothing else is sent, neither by this attempt nor by a later one. */
     bool end_is_held;
     /* The reason to end with after a look-up or cancel. At the claim: cancel_code, or that of the held end; "" =
      * none. */
@@ -293,7 +295,7 @@ const char *lookup_reason_name(enum lookup_reason reason);
 /* LOOKUP_NONE: it is no such word. */
 enum lookup_reason lookup_reason_parse(const char *name);
 
-/* An earlier attempt may have sent a create, and the issuer may have forgotten its key by now, or soon will. */
+/* An earlier attempt may have sent a create or delivery, and its key may be forgotten by now, or soon will be. */
 bool flow_is_expired(const struct flow *flow, int64_t now_ms);
 /* After so long an unknown outcome becomes a question: the lifetime of its key, or a day where the key lives for ever. */
 int64_t flow_question_lifetime_ms(const struct flow *flow);
@@ -302,8 +304,8 @@ bool flow_is_long_unknown(const struct flow *flow, int64_t now_ms);
 /* So long no look-up that finds nothing may decide; 0 = it may. */
 int64_t flow_unsettled_ms(const struct flow *flow, int64_t now_ms);
 
-/* An unknown outcome is settled for this reason: GO to the look-up; where there is none, the end that is a question, since
- * an earlier send may have been executed. code: what REFUSED, INELIGIBLE, UNFORESEEN, IN_OUTAGE and BY_ANSWER end
+/* An unknown outcome is settled for this reason: GO to the look-up; where there is none, the end that is a question,
+ * since an earlier send may have been executed. code: what REFUSED, INELIGIBLE, UNFORESEEN, IN_OUTAGE and BY_ANSWER end
  * with; NULL for the others. */
 struct flow_verdict flow_look_up(const struct flow *flow, enum lookup_reason reason, const char *code);
 /* The reason code of the end that belongs to a look-up for this reason; pending_code where it has none of its own. */
@@ -316,9 +318,10 @@ int64_t flow_lookup_since_ms(const struct uuid *event_id, int64_t made_ms);
 /* Past the key's lifetime less its margin an UNKNOWN event is never sent again. The margin is never shorter than the
  * settling time: what is delivered late must still arrive within the lifetime. Pure. */
 bool flow_key_expired(int64_t age_ms, int64_t lifetime_ms, int64_t timeout_ms, int64_t settle_ms);
-/* How long "not found" may not be believed yet, because a create may still be on its way: 0 = it may. age_ms: of the
- * last such send, -1 = there is none; steady_ms: how long the database's clock has been seen to run evenly. A worker
- * whose lease was taken over may send until that lease would have ended, so the steady time covers it too. Pure. */
+/* How long "not found" may not be believed yet, because a create or delivery may still be on its way: 0 = it may.
+ * age_ms: of the last such send, -1 = there is none; steady_ms: how long the database's clock has been seen to run
+ * evenly. A worker whose lease was taken over may send until that lease would have ended, so the steady time covers it
+ * too. Pure. */
 int64_t flow_settle_left_ms(int64_t age_ms, int64_t steady_ms, int64_t settle_ms, int64_t lease_ms);
 
 #endif

@@ -19,8 +19,8 @@ static bool may_be_older(const struct flow *flow, int64_t wall_us)
            flow_key_expired(wall_us / 1000 - made_ms, limits.key_lifetime_ms, limits.timeout_ms, limits.settle_time_ms);
 }
 
-/* An unknown outcome is looked up before its create or delivery is repeated. LOOKUP_NONE: it need not be, or cannot: then
- * only the database's clock tells the age of the key. */
+/* An unknown outcome is looked up before its create or delivery is repeated. LOOKUP_NONE: it need not be, or cannot:
+ * then only the database's clock tells the age of the key. */
 static enum lookup_reason reason_to_look(const struct flow *flow, int64_t wall_us)
 {
     const struct issuer_profile *profile = flow->env->parameters->profile;

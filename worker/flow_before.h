@@ -4,8 +4,8 @@
 
 #include "worker/flow.h"
 
-/* The last checks before a create or a delivery. GO to flow_kind()->send: it may leave. Else GO to a look-up, a check or a
- * keep that comes first, DEFER, or FAIL where nothing can be looked up. now_ms by clock_mono_ms(), wall_us by
+/* The last checks before a create or a delivery. GO to flow_kind()->send: it may leave. Else GO to a look-up, a check
+ * or a keep that comes first, DEFER, or FAIL where nothing can be looked up. now_ms by clock_mono_ms(), wall_us by
  * clock_wall_us(). */
 struct flow_verdict flow_before_send(const struct flow *flow, int64_t now_ms, int64_t wall_us);
 /* What the issuer's call of the current step is built from. GO to the step itself: it is known. GO to STEP_CHECK:

@@ -1,7 +1,8 @@
 /* See flow_end.h.
  *
- * Invariants: no end is written over an unknown outcome without a look-up, unless the issuer has just shown the card, or
- * nothing can be looked up and the end is a question (FAILED); only a deferral gives the attempt back; an attempt that provably sent nothing sets clear_sent. */
+ * Invariants: no end is written over an unknown outcome without a look-up, unless the issuer has just shown the card,
+ * or nothing can be looked up and the end is FAILED, for a person to decide; only a deferral gives the attempt back; an
+ * attempt that certainly sent nothing sets clear_sent. */
 #include "worker/flow_end.h"
 
 #include <assert.h>
@@ -62,7 +63,8 @@ static bool is_known(const struct flow *flow)
            !flow->is_readable;
 }
 
-/* A route without a look-up: what an earlier delivery has done stays unknown, for an operator to find out. */
+/* A route without a look-up: what the receiver has made of an earlier delivery stays unknown, for a person to find
+ * out. */
 static bool is_question(const struct flow *flow, const struct flow_verdict *verdict)
 {
     return verdict->kind == FLOW_FAIL && !flow_has_lookup(flow);

@@ -2,8 +2,8 @@
  * and keeps the lease long enough.
  *
  * Invariants: one operation is in flight per slot; an attempt starts when its claim is committed; every write names the
- * lease token; `unknown` goes from true to false only when the card is stored or cancelled; a card that must go is
- * noted in the event before it is cancelled (mark). */
+ * lease token; `unknown` goes from true to false only when the card is stored or cancelled, or the receiver has
+ * executed the event; a card that must go is noted in the event before it is cancelled (mark). */
 #ifndef ISSUING_FLOW_RUN_H
 #define ISSUING_FLOW_RUN_H
 

@@ -111,7 +111,7 @@ static bool others_fare_better(const struct flow *flow)
     return answers_others(flow, (int)flow->step, flow->claimed_ms) || is_third_beside_good_ones(flow, (int)flow->step);
 }
 
-/* Look-ups are refused three times in a row while the issuer answers others, and the send is long past: the
+/* Look-ups are refused three times in a row while the peer answers others, and the send is long past: the
  * outcome will never be known, so it is a question for a person. */
 static bool lookup_is_hopeless(const struct flow *flow, int64_t now_ms)
 {
@@ -133,7 +133,7 @@ static bool card_is_at_hand(const struct flow *flow)
     return purpose == STEP_CANCEL || purpose == STEP_MARK || purpose == STEP_ACTIVATE || purpose == STEP_REVEAL;
 }
 
-/* No more attempts: an unknown outcome is a question for the issuer first, then for a person. code: of the retry. */
+/* No more attempts: an unknown outcome is looked up first, then it is a question for a person. code: of the retry. */
 static struct flow_verdict settle_exhausted(const struct flow *flow, const char *code, int64_t now_ms)
 {
     bool is_open = flow->unknown && !flow->is_saved;
@@ -150,8 +150,8 @@ static struct flow_verdict settle_exhausted(const struct flow *flow, const char 
     return fail("attempts_exhausted");
 }
 
-/* No attempts are left, and there is no evidence against the event: it goes on as deferrals. A card that it may have
- * made is looked up all the same. */
+/* No attempts are left, and there is no evidence against the event: it goes on as deferrals. An unknown outcome
+ * is looked up all the same. */
 static struct flow_verdict settle_in_outage(const struct flow *flow, const char *code, int64_t now_ms)
 {
     const struct flow_kind *kind = flow_kind(flow);

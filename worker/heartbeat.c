@@ -1,5 +1,5 @@
-/* See heartbeat.h. One statement is in flight at a time: the note of the routes, the heartbeat that follows it, or at the
- * end the removal of the row. */
+/* See heartbeat.h. One statement is in flight at a time: the note of the routes, the heartbeat that follows it, or at
+ * the end the removal of the row. */
 #include "worker/heartbeat.h"
 
 #include <assert.h>

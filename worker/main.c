@@ -1,5 +1,5 @@
-/* issuing-worker: takes PENDING events, checks them with core-api, calls the issuer, stores and links the card; events of
- * other types are delivered to their routes. Any number may run.
+/* issuing-worker: takes PENDING events, checks them with core-api, calls the issuer, stores and links the card; events
+ * of other types are delivered by their routes. Any number may run.
  *
  * The order: options, loop, database, HTTP client, worker, admin listener (daemon_main()); then the loop; then the
  * drain in the opposite order. */

@@ -1,6 +1,6 @@
 /* What to do with a mark (reconcile.h), by what we have and what the issuer, or the receiver of a route, shows. Pure.
  *
- * "Not found" decides nothing while a create may still be under way (is_settled). */
+ * "Not found" decides nothing while a create or delivery may still be under way (is_settled). */
 #ifndef ISSUING_MARK_VERDICT_H
 #define ISSUING_MARK_VERDICT_H
 
@@ -13,7 +13,7 @@ struct mark_facts {
     bool is_reissue; /* the mark requests a new event in its place; else it is a reconcile */
     bool is_there;   /* the event exists; the other members are about it */
     enum outbox_status status;
-    bool is_settled;     /* no create for it can still be on its way to the issuer */
+    bool is_settled;     /* no create or delivery of it can still be on its way */
     bool has_card;       /* a card is stored */
     bool card_is_active; /* and it is neither replaced nor cancelled */
     bool has_orphan; /* a live card of this REJECTED event was found and cancelled, by this worker or an earlier one */
@@ -21,7 +21,7 @@ struct mark_facts {
 };
 
 enum mark_step {
-    MARK_LOOK_UP, /* at the issuer */
+    MARK_LOOK_UP, /* at the issuer, or at the receiver */
     MARK_WAIT,    /* not settled: look up again later */
     MARK_CANCEL,  /* the card that was found, at the issuer */
     MARK_UNLINK,  /* the stored card, at core-api */

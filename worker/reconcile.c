@@ -60,8 +60,8 @@ static void add_type(struct pg_array *types, const char *type)
     pg_array_add(types, type, strlen(type));
 }
 
-/* Every mark begins with a look-up, so those of a paused target stay where they are. False: nothing can be looked up, or
- * out of memory. */
+/* Every mark begins with a look-up, so those of a paused target stay where they are. False: nothing can be looked up,
+ * or out of memory. */
 static bool fill_types(struct reconcile *reconcile)
 {
     const struct reconcile_options *options = &reconcile->options;

@@ -1,5 +1,5 @@
 /* Takes marks of operators, and of workers themselves: "look this event up at the issuer, and act"
- * (issuing.peer_checks). An event of a route is looked up at its lookup_url: executed or not.
+ * (issuing.peer_checks). An event of a route is looked up at the lookup_url: was it executed?
  *
  *     take -> [look-up] -> decide -> end
  *                            \-> note the orphan -> cancel -> look-up ... -> unlink -> end
@@ -8,11 +8,12 @@
  * the database that checks the token and the state of the event that was judged, and makes every change in one
  * transaction. So a worker that dies anywhere leaves a mark that another one takes up, and nothing is done twice. Calls
  * go through the targets as those of attempts do. While a breaker is open a mark may go as its probe, now and then,
- * because there may be no event to probe with; but its answer does not close the breaker. While the issuer or the route is
- * paused no mark of its events is taken. A worker holds few marks at a time, so that a bulk reconcile does not stop the
- * cards.
+ * because there may be no event to probe with; but its answer does not close the breaker. While the issuer or the route
+ * is paused no mark of its events is taken. A worker holds few marks at a time, so that a bulk reconcile does not stop
+ * the cards.
  *
- * mark.[ch] with mark_row.c is one mark, mark_verdict.[ch] decides, lost_creates.[ch] are the marks that a worker leaves itself. */
+ * mark.[ch] with mark_row.c is one mark, mark_verdict.[ch] decides, lost_creates.[ch] are the marks that a worker
+ * leaves itself. */
 #ifndef ISSUING_RECONCILE_H
 #define ISSUING_RECONCILE_H
 

@@ -85,8 +85,8 @@ void slots_settle(struct slots *slots, struct slots_share *share)
 
 /* ---- what targets can take ---- */
 
-/* While the target recovers, no more events than it is offered calls; while it is away, one for the probe, and only when
- * that is due; while it rests or is paused, none, and after a rest one. */
+/* While the target recovers, no more events than it is offered calls; while it is away, one for the probe, and only
+ * when that is due; while it rests or is paused, none, and after a rest one. */
 static int room_of(const struct target *target, int in_flight, int64_t now_ms)
 {
     const struct breaker *breaker = &target->breaker;
@@ -194,7 +194,8 @@ int slots_capacity(const struct slots *slots, const struct slots_share *share, i
     struct needs needs = needs_of_others(slots, share, equal, now_ms);
     int capacity = at_least(free - needs.sure - needs.equal, at_most(equal - held, free - needs.sure));
     capacity = at_least(capacity, at_most(sure - held, free - needs.first));
-    /* How many are due is not known before a claim was filled, and a claim that finds nothing keeps them from others. */
+    /* How many are due is not known before a claim was filled, and a claim that finds nothing keeps them from
+     * others. */
     if (!share->has_backlog)
         capacity = at_most(capacity, at_least(sure, FIRST_MAX));
     return at_least(at_most(capacity, wanted), 0);

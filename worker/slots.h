@@ -1,13 +1,13 @@
 /* The places for attempts in this worker (worker.max_in_flight of them), and how many events of a type it should claim
  * now.
  *
- * No more events of a type are held than its targets can soon take: as many as they work on, and as many waiting, so that
- * a wait is about one call long and the lease outlasts it.
+ * No more events of a type are held than its targets can soon take: as many as they work on, and as many waiting, so
+ * that a wait takes about one call and the lease outlasts it.
  *
- * The types share the slots. Each type is sure of a small part, which the others leave free. Beyond it each takes what is
- * free, and above an equal share (the slots divided by the types that have events now) only what no other type with due
- * events needs. Slots are not taken away: a type comes back to its equal share as its events end. Where there are fewer
- * slots than types, the type that was served longest ago goes first. */
+ * The types share the slots. Each type is sure of a small part, which the others leave free. Beyond that part a type
+ * takes what is free, and above an equal share (the slots divided by the types that have events now) only what no other
+ * type with due events needs. Slots are not taken away: a type comes back to its equal share as its events end. Where
+ * there are fewer slots than types, the type that was served longest ago goes first. */
 #ifndef ISSUING_SLOTS_H
 #define ISSUING_SLOTS_H
 
@@ -38,7 +38,7 @@ struct slots {
     int shares_count;
     /* Private: */
     int granted;    /* of all shares */
-    int64_t grants; /* so many were made */
+    int64_t grants; /* so many were made so far */
 };
 
 /* Allocates count slots, each set up with env, which must outlive them, and a share for each type. slots_done() frees
@@ -56,7 +56,7 @@ bool slots_are_empty(const struct slots *slots);
 /* A claim for so many events is sent / is answered. */
 void slots_grant(struct slots *slots, struct slots_share *share, int count);
 void slots_settle(struct slots *slots, struct slots_share *share);
-/* How many more events its targets can take; 0 = none, since one of them is away, rests or is paused. */
+/* How many more events the type's targets can take; 0 = none, since one of them is away, rests or is paused. */
 int slots_target_room(const struct slots_share *share, int64_t now_ms);
 /* None of its targets is away, rests or is paused; or a probe is due. */
 bool slots_target_is_open(const struct slots_share *share, int64_t now_ms);

@@ -1,9 +1,9 @@
 /* The steps of an attempt: what each prepares, what its answer means, and what all of them share. The steps that lead
  * to a card are in issue_card.c, those that close one in close_card.c, those of a route in route/deliver_event.c.
  *
- * An attempt may die after any line. So every attempt starts at check (at link once the card is stored, at deliver for a
- * route) and sends the same key again; nothing here depends on what an earlier attempt had in memory. Steps never call each other and never
- * touch timers, leases or tickets. */
+ * An attempt may die after any line. So every attempt starts at check (at link once the card is stored, at deliver for
+ * a route) and sends the same key again; nothing here depends on what an earlier attempt had in memory. Steps never
+ * call each other and never touch timers, leases or tickets. */
 #ifndef ISSUING_STEP_H
 #define ISSUING_STEP_H
 

@@ -7,8 +7,8 @@
  * holds open, a look visits every entry that no vacuum may remove; then a pass is cut into looks of about ten
  * milliseconds, each followed by a rest fifty times as long, so that other statements do not notice.
  *
- * The sweeps of all types have SWEEP_MOST statements in flight at most, so that they never take all connections. One that
- * is slow rests longest, and the others go on meanwhile. */
+ * The sweeps of all types have SWEEP_MOST statements in flight at most, so that they never take all connections. One
+ * that is slow rests longest, and the others go on meanwhile. */
 #ifndef ISSUING_SWEEP_H
 #define ISSUING_SWEEP_H
 

@@ -1,6 +1,7 @@
 /* Whose turn it is: events that may have killed a worker are tried alone, while the worker holds no other event of any
- * type. The ordinary events of all types wait meanwhile, then have a pause that is longer than that turn was. Types that
- * have such events take turns; one whose target takes no calls has to wait, and nobody waits for it. */
+ * type. The ordinary events of all types wait meanwhile, then have a pause that is longer than that turn was. Types
+ * that have such events take turns. A type whose target takes no calls waits, and the other types do not wait for
+ * it. */
 #ifndef ISSUING_TURNS_H
 #define ISSUING_TURNS_H
 
@@ -19,19 +20,19 @@ enum turns_state {
 
 /* Of one type. */
 struct turns_member {
-    struct turns_member *next;       /* private, as `tried` */
-    const struct slots_share *share; /* its */
-    bool has_lost;                   /* there are events of it that are tried alone */
-    int64_t tried;                   /* the number of the last turn that was its */
+    struct turns_member *next;       /* private */
+    const struct slots_share *share; /* of the type */
+    bool has_lost;                   /* there are events of it that have to be tried alone */
+    int64_t tried;                   /* private: the number of the type's last turn */
 };
 
 struct turns {
     const struct slots *slots;
     enum turns_state state;
     struct turns_member *members;
-    int64_t started_ms; /* since then the ordinary events wait */
+    int64_t started_ms; /* the ordinary events wait since then */
     int64_t due_ms;     /* the next turn of a lost event does not begin before */
-    int64_t count;
+    int64_t count;      /* of turns so far */
 };
 
 enum turns_answer {

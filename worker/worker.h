@@ -27,8 +27,8 @@ struct worker_options {
 must_check bool worker_open(const struct worker_options *options, struct worker **ret_worker, struct err *err);
 /* Reads the files again; one that cannot be used leaves the old one in force and is logged. */
 void worker_reload(struct worker *worker);
-/* New events of this type may be due; "" = card requests, or an operator asked something of a target; NULL = the database
- * is back, and anything may have happened. */
+/* New events of this type may be due; "" = card requests, or an operator asked something of a target; NULL = the
+ * database is back, and anything may have happened. */
 void worker_wake(struct worker *worker, const char *type);
 /* Events held. */
 int worker_in_flight(const struct worker *worker);

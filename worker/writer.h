@@ -48,8 +48,8 @@ struct write_end {
     int64_t delay_ms;
     bool give_back;       /* a deferral: the attempt is not counted */
     bool clear_sent;      /* nothing was ever sent that may have arrived */
-    bool may_arrive;      /* a create of this attempt may still be on its way */
-    const char *held_end; /* static: the end that waits for late creates; NULL = none */
+    bool may_arrive;      /* a create or delivery of this attempt may still be on its way */
+    const char *held_end; /* static: the end that waits for late creates or deliveries; NULL = none */
     char held_end_code[OUTBOX_REASON_CODE_SIZE];
     bool deferred;                             /* in an unbroken row of 409/425 */
     bool unknown;                              /* for the attempt's row */

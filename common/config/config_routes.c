@@ -1,9 +1,10 @@
-/* Routes: the only list of their options, and how a section [route.TYPE], a flag --route.TYPE.key and a variable
- * ISSUING_ROUTE_TYPE_KEY become one.
+/* Routes: the only list of their options, and how a section [route.TYPE], a flag --route.TYPE.key or a variable
+ * ISSUING_ROUTE_TYPE_KEY becomes a route.
  *
- * Invariants: routes are ordered by type; a route has all its defaults from the moment when it is added; an option is
- * read as any other (config.c).
- * Left out: rules between options (config_check.c), printing (config_show.c), the syntax of the file (config_file.c). */
+ * Invariants: routes are ordered by type; a route has all its defaults from the moment it is added; an option of a
+ * route is read as any other (config.c).
+ * Left out: rules between options (config_check.c), printing (config_show.c), the syntax of the file
+ * (config_file.c). */
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ const struct config_option config_route_options[] = {
     {"route", "method", OPTION_WORD, TO(method), .default_text = "POST", .words = words_method,
      .help = "The method of the request."},
     {"route", "credential_file", OPTION_FILE, TO(credential_file), .credential = "credential",
-     .help = "The bearer token for the receiver."},
+     .help = "The bearer token for the receiver, sent to url and lookup_url."},
     {"route", "timeout", OPTION_DURATION, TO(timeout_ms), .default_text = "3s", RANGE(10, 10 * MINUTE),
      .help = "How long one call may take; worker.lease is at least 2 x the longest one."},
     {"route", "key_lifetime", OPTION_DURATION, TO(key_lifetime_ms), .default_text = "24h", RANGE(100, 3660 * DAY),

@@ -10,8 +10,8 @@
 
 struct pg_listen;
 
-/* channel: a lower-case identifier. on_hint is called from the loop for each notification, with its payload ("" = none),
- * and once whenever it starts to listen, with NULL. It may close the listener. */
+/* channel: a lower-case identifier. on_hint is called from the loop for each notification, with its payload ("" =
+ * none), and once whenever it starts to listen, with NULL. It may close the listener. */
 must_check bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel,
                                void (*on_hint)(void *context, const char *payload), void *context,
                                struct pg_listen **ret_listen, struct err *err);

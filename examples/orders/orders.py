@@ -78,7 +78,7 @@ def take(conninfo, order):
 def wake_worker(conninfo):
     """In a transaction of its own, after the commit. Without it the worker finds the event within a second."""
     with contextlib.suppress(psycopg2.Error), transaction(conninfo) as cursor:
-        cursor.execute("NOTIFY issuing_wake")
+        cursor.execute("NOTIFY issuing_wake, 'PAYMENT_CHARGE'")
 
 
 def copy_ends(conninfo):

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """run.py [SECONDS] [--seed N] [--issuer NAME] [--routes]: the long campaign. Load from clients that repeat themselves,
 while programs are killed with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers and apis are
-set by hours, the database is restarted or crashed, its synchronous standby goes away, its sessions are ended, and issuer
-and core-api misbehave, also late.
+set by hours, the database is restarted or crashed, its synchronous standby goes away, its sessions are ended, and the
+issuer, core-api and with --routes the receiver misbehave, also late.
 
 The choices follow the seed: same seed, same phases, each with the same faults and the same incident (how long a machine
 takes for them is the machine's). They are printed as they happen, and are in history.jsonl with every answer to

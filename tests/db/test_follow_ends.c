@@ -1,7 +1,7 @@
 /* The story: what follows from the end of an event is written in the transaction that ends it. The event keeps the
  * answer of its peer; each end of a card request is told by an event CARD_REQUEST_ENDED, where that is delivered; and
- * the event that waits for the one that ended is due. No row, however odd, fails the ends of the others. Programs of the
- * release before, operators and sweeps end events too. */
+ * the event that waits for the one that ended is due. No row, however odd, fails the ends of the others. Programs of
+ * the release before, operators and sweeps end events too. */
 #include "tests/db/outbox_calls.h"
 #include "tests/unit/suite.h"
 
@@ -266,7 +266,7 @@ END_TEST
 /* ---- order ---- */
 
 /* Waits for `behind`. */
-static struct uuid parked(const char *user, const struct uuid *behind)
+static struct uuid held_event(const char *user, const struct uuid *behind)
 {
     struct uuid event = uuid7_make();
     database_exec(owner,
@@ -284,7 +284,7 @@ static bool is_woken(const struct uuid *event)
 START_TEST(what_waits_for_an_event_is_due_when_that_one_is_completed_or_rejected)
 {
     route("ORDER", true);
-    struct uuid token, first = claimed("ORDER", "alice", &token), second = parked("alice", &first);
+    struct uuid token, first = claimed("ORDER", "alice", &token), second = held_event("alice", &first);
     ck_assert_int_eq(deliver(&first, &token, NULL), 1);
     ck_assert(is_woken(&second));
     static const struct {
@@ -293,14 +293,14 @@ START_TEST(what_waits_for_an_event_is_due_when_that_one_is_completed_or_rejected
     } statuses[] = {{"COMPLETED", true}, {"REJECTED", true}, {"FAILED", false}, {"PENDING", false}};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
         first = claimed("ORDER", "bob", &token);
-        second = parked("bob", &first);
+        second = held_event("bob", &first);
         struct end end = {.event = first, .token = token, .status = statuses[i].status};
         ck_assert_int_eq(finish(&end), 1);
         ck_assert_msg(is_woken(&second) == statuses[i].wakes, "%s", statuses[i].status);
     }
     first = claimed("ORDER", "carol", &token);
-    second = parked("carol", &first);
-    struct uuid third = parked("carol", &second);
+    second = held_event("carol", &first);
+    struct uuid third = held_event("carol", &second);
     struct end failed = {.event = first, .token = token, .status = "FAILED"};
     ck_assert_int_eq(finish(&failed), 1);
     act("resolve", &first, "true, 0, 'detail',");
@@ -326,7 +326,7 @@ static bool waits(const char *text)
     return !is_done;
 }
 
-START_TEST(an_end_of_an_ordered_type_waits_for_a_claim_that_is_parking_and_no_other_end_does)
+START_TEST(an_end_of_an_ordered_type_waits_for_a_claim_that_holds_an_event_back_and_no_other_end_does)
 {
     char text[1024];
     struct uuid token, event = claimed("ORDER", "alice", &token);
@@ -404,7 +404,7 @@ int main(void)
     tcase_add_test(tcase, a_row_beyond_all_measure_fails_no_end_of_its_batch);
     tcase_add_test(tcase, ids_of_one_transaction_are_in_order);
     tcase_add_test(tcase, what_waits_for_an_event_is_due_when_that_one_is_completed_or_rejected);
-    tcase_add_test(tcase, an_end_of_an_ordered_type_waits_for_a_claim_that_is_parking_and_no_other_end_does);
+    tcase_add_test(tcase, an_end_of_an_ordered_type_waits_for_a_claim_that_holds_an_event_back_and_no_other_end_does);
     tcase_add_test(tcase, deferrals_by_a_route_are_the_peers_and_not_ours);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

@@ -314,8 +314,8 @@ START_TEST(what_was_surely_not_sent_needs_no_confirmation)
 }
 END_TEST
 
-/* The story: "there is no card" was taken as "the charge was not executed", and the settling time of the issuer for that
- * of the receiver. */
+/* The story: "there is no card" was taken as "the charge was not executed", and the settling time of the issuer for
+ * that of the receiver. */
 START_TEST(an_event_of_a_route_has_a_confirmation_and_a_settling_time_of_its_own)
 {
     insert("event_type, status, reason_code, first_sent_at, completed_at",

@@ -1,6 +1,6 @@
-/* The story: events of a type that a route delivers are claimed by the type's own claims. Where it is ordered, one event
- * of a user follows the other, in the order of their ids: the next is parked until the one before it has ended, and no
- * interleaving of claim and end may lose that. Every statement runs as issuing_worker. */
+/* The story: events of a type that a route delivers are claimed by the type's own claims. Where it is ordered, one
+ * event of a user follows the other, in the order of their ids: the next is held until the one before it has ended, and
+ * no interleaving of claim and end may lose that. Every statement runs as issuing_worker. */
 #include "tests/db/outbox_calls.h"
 
 #include <pthread.h>
@@ -78,12 +78,12 @@ static bool is(const struct uuid *id, const char *expression)
 
 #define CLAIMED "e.status = 'PROCESSING' AND e.held_behind IS NULL"
 #define DUE "e.status = 'PENDING' AND e.held_behind IS NULL AND e.due_at <= clock_timestamp()"
-#define PARKED "e.status = 'PENDING' AND e.held_behind IS NOT NULL AND e.due_at > now() + interval '4 minutes'"
+#define HELD "e.status = 'PENDING' AND e.held_behind IS NOT NULL AND e.due_at > now() + interval '4 minutes'"
 
-static bool is_parked_behind(const struct uuid *id, const struct uuid *before)
+static bool is_held_behind(const struct uuid *id, const struct uuid *before)
 {
-    return is(id, PARKED) && database_int(owner, "SELECT held_behind = '%s' FROM outbox_events WHERE id = '%s'",
-                                          text_of(before), text_of(id)) == 1;
+    return is(id, HELD) && database_int(owner, "SELECT held_behind = '%s' FROM outbox_events WHERE id = '%s'",
+                                        text_of(before), text_of(id)) == 1;
 }
 
 /* ---- one type ---- */
@@ -140,7 +140,7 @@ START_TEST(a_lost_event_is_tried_alone_by_the_claim_of_its_type)
     database_exec(owner, "UPDATE outbox_events SET lost_count = 2 WHERE id = '%s'", text_of(&lost));
     database_exec(owner, "INSERT INTO lost_events (event_id) VALUES ('%s')", text_of(&lost));
     ck_assert_int_eq(claim_ordered(worker), 0); /* it also holds back what comes after it */
-    ck_assert(is_parked_behind(&next, &lost));
+    ck_assert(is_held_behind(&next, &lost));
     ck_assert_int_eq(database_int(worker,
                                   "SELECT lost_count FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, "
                                   "100, false, 'PLAIN', false) WHERE id IS NULL"),
@@ -168,18 +168,18 @@ END_TEST
 
 /* ---- order ---- */
 
-START_TEST(one_event_of_a_user_is_handed_out_and_each_other_is_parked_behind_the_one_before_it)
+START_TEST(one_event_of_a_user_is_handed_out_and_each_other_is_held_behind_the_one_before_it)
 {
     struct uuid first = add("alice"), second = add("alice"), third = add("alice"), bob = add("bob");
     ck_assert_int_eq(claim_ordered(worker), 2);
     ck_assert(is(&first, CLAIMED));
     ck_assert(is(&bob, CLAIMED));
-    ck_assert(is_parked_behind(&second, &first));
-    ck_assert(is_parked_behind(&third, &second));
+    ck_assert(is_held_behind(&second, &first));
+    ck_assert(is_held_behind(&third, &second));
     ck_assert(is(&third, "e.retry_count = 0 AND e.first_sent_at IS NULL"));
     end(&first, "COMPLETED");
     ck_assert(is(&second, DUE));
-    ck_assert(is_parked_behind(&third, &second));
+    ck_assert(is_held_behind(&third, &second));
     ck_assert_int_eq(claim_ordered(worker), 1);
     ck_assert(is(&second, CLAIMED));
     end(&second, "REJECTED");
@@ -202,7 +202,7 @@ START_TEST(an_open_or_failed_event_holds_back_and_one_of_another_type_does_not)
                       text_of(&first)); /* a retry that waits */
         next = add(user);
         ck_assert_int_eq(claim_ordered(worker), 0);
-        ck_assert(is_parked_behind(&next, &first));
+        ck_assert(is_held_behind(&next, &first));
         ck_assert_int_eq(claim_ordered(worker), 0);
         end(&first, "REJECTED"); /* by an operator */
         ck_assert_int_eq(claim_ordered(worker), 1);
@@ -211,18 +211,18 @@ START_TEST(an_open_or_failed_event_holds_back_and_one_of_another_type_does_not)
 }
 END_TEST
 
-START_TEST(what_was_parked_behind_one_that_ended_out_of_turn_finds_the_one_before)
+START_TEST(what_was_held_behind_one_that_ended_out_of_turn_finds_the_one_before)
 {
     struct uuid first = add("alice"), second = add("alice"), third = add("alice");
     ck_assert_int_eq(claim_ordered(worker), 1);
     end(&second, "REJECTED"); /* cancelled */
     ck_assert(is(&third, DUE));
     ck_assert_int_eq(claim_ordered(worker), 0);
-    ck_assert(is_parked_behind(&third, &first));
+    ck_assert(is_held_behind(&third, &first));
 }
 END_TEST
 
-START_TEST(a_parked_event_is_looked_at_again_later_and_later)
+START_TEST(a_held_event_is_looked_at_again_later_and_later)
 {
     struct uuid first = add("alice"), second = add("alice");
     ck_assert_int_eq(claim_ordered(worker), 1);
@@ -231,7 +231,7 @@ START_TEST(a_parked_event_is_looked_at_again_later_and_later)
                   "WHERE id = '%s'",
                   text_of(&second));
     ck_assert_int_eq(claim_ordered(worker), 0);
-    ck_assert(is_parked_behind(&second, &first));
+    ck_assert(is_held_behind(&second, &first));
     ck_assert(is(&second, "e.due_at BETWEEN now() + interval '19 minutes' AND now() + interval '21 minutes'"));
     database_run(owner, "UPDATE outbox_events SET next_attempt_at = now(), created_at = now() - interval '20 days' "
                         "WHERE status = 'PENDING'");
@@ -280,7 +280,7 @@ START_TEST(a_user_with_many_events_hides_nobody_elses_for_long)
 }
 END_TEST
 
-START_TEST(times_of_a_clock_that_was_ahead_move_back_when_an_event_is_parked)
+START_TEST(times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behind_another)
 {
     struct uuid first = add("alice"), second = add("alice");
     database_exec(owner,
@@ -288,7 +288,7 @@ START_TEST(times_of_a_clock_that_was_ahead_move_back_when_an_event_is_parked)
                   "interval '1 day' - interval '1 minute' WHERE id = '%s'",
                   text_of(&second));
     ck_assert_int_eq(claim_ordered(worker), 1);
-    ck_assert(is_parked_behind(&second, &first));
+    ck_assert(is_held_behind(&second, &first));
     ck_assert(is(&second, "e.first_sent_at BETWEEN now() - interval '2 minutes' AND now() - interval '55 s'"));
     ck_assert(is(&second, "e.updated_at <= now()"));
 }
@@ -296,7 +296,7 @@ END_TEST
 
 /* ---- claim against end ---- */
 
-START_TEST(a_claim_before_the_end_parks_and_the_end_sees_it)
+START_TEST(a_claim_before_the_end_holds_the_event_and_the_end_sees_that)
 {
     struct uuid first = add("alice");
     ck_assert_int_eq(claim_ordered(worker), 1);
@@ -325,7 +325,7 @@ START_TEST(a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it)
                                   "true) WHERE id IS NULL",
                                   text_of(&second)),
                      1);
-    ck_assert(is(&second, DUE)); /* not parked behind what is ending */
+    ck_assert(is(&second, DUE)); /* not held behind what is ending */
     database_run(worker, "COMMIT");
     ck_assert_int_eq(claim_ordered(other), 1);
     ck_assert(is(&second, CLAIMED));
@@ -394,7 +394,7 @@ static const char work[] =
     "    END IF; "
     "END LOOP; END $do$";
 
-START_TEST(no_race_of_claims_and_ends_leaves_an_event_parked_or_breaks_the_order)
+START_TEST(no_race_of_claims_and_ends_leaves_an_event_held_or_breaks_the_order)
 {
     enum { EVENTS = 400 };
     struct running running[3];
@@ -513,16 +513,16 @@ int main(void)
     tcase_add_test(tcase, the_last_row_says_whether_more_may_be_due);
     tcase_add_test(tcase, a_lost_event_is_tried_alone_by_the_claim_of_its_type);
     tcase_add_test(tcase, a_sweep_takes_back_the_leases_of_its_own_type);
-    tcase_add_test(tcase, one_event_of_a_user_is_handed_out_and_each_other_is_parked_behind_the_one_before_it);
+    tcase_add_test(tcase, one_event_of_a_user_is_handed_out_and_each_other_is_held_behind_the_one_before_it);
     tcase_add_test(tcase, an_open_or_failed_event_holds_back_and_one_of_another_type_does_not);
-    tcase_add_test(tcase, what_was_parked_behind_one_that_ended_out_of_turn_finds_the_one_before);
-    tcase_add_test(tcase, a_parked_event_is_looked_at_again_later_and_later);
+    tcase_add_test(tcase, what_was_held_behind_one_that_ended_out_of_turn_finds_the_one_before);
+    tcase_add_test(tcase, a_held_event_is_looked_at_again_later_and_later);
     tcase_add_test(tcase, a_user_with_many_events_hides_nobody_elses_for_long);
-    tcase_add_test(tcase, times_of_a_clock_that_was_ahead_move_back_when_an_event_is_parked);
-    tcase_add_test(tcase, a_claim_before_the_end_parks_and_the_end_sees_it);
+    tcase_add_test(tcase, times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behind_another);
+    tcase_add_test(tcase, a_claim_before_the_end_holds_the_event_and_the_end_sees_that);
     tcase_add_test(tcase, a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it);
     tcase_add_test(tcase, a_claim_whose_statement_began_before_the_end_committed_sees_the_end);
-    tcase_add_test(tcase, no_race_of_claims_and_ends_leaves_an_event_parked_or_breaks_the_order);
+    tcase_add_test(tcase, no_race_of_claims_and_ends_leaves_an_event_held_or_breaks_the_order);
     tcase_add_test(tcase, a_claim_reads_the_index_of_due_events_for_each_type_however_many_wait_of_another);
     tcase_add_test(tcase, a_route_is_noted_and_stays_until_it_is_not_named_for_a_minute);
     tcase_add_test(tcase, a_type_is_ordered_while_one_worker_says_so);

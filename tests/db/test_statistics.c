@@ -1,7 +1,7 @@
-/* The story: outbox_statistics says what has ended, without a count of all events. After each way to end an event, or to
- * take its end back, the statistics with the changes that wait are what the rows say, row by row. Folds move each change
- * once, whoever dies; a change that cannot be added stops no other; a rebuild repairs everything and may run beside ends
- * and folds. */
+/* The story: outbox_statistics says what has ended, without a count of all events. After each way to end an event, or
+ * to take its end back, the statistics with the changes that wait are what the rows say, row by row. Folds move each
+ * change once, whoever dies; a change that cannot be added stops no other; a rebuild repairs everything and may run
+ * beside ends and folds. */
 #include "tests/db/outbox_calls.h"
 #include "tests/unit/suite.h"
 

@@ -44,7 +44,8 @@ def a_type_that_nobody_delivers_waits_and_is_named(world):
         listed = world.ctl("list", "--type", "SHIPMENT_NOTE").stdout
         assert_equal(listed.count("SHIPMENT_NOTE"), 3, "list names the type")
         done = lines(world.ctl("cancel", "--type", "SHIPMENT_NOTE", "--reason", "a mistake", "--json"))
-        assert_equal([(row["status"], row["reason"]["code"]) for row in done], [("REJECTED", "cancelled")] * 3, "cancel")
+        assert_equal([(row["status"], row["reason"]["code"]) for row in done],
+                     [("REJECTED", "cancelled")] * 3, "cancel")
 
 
 @test(retry__max_attempts="2", retry__base="10ms")

@@ -42,7 +42,7 @@ def prepare(world, service, user_count, each, with_faults=True):
 
 
 def held(world, ids):
-    """How many of them are parked."""
+    """How many of them are held behind another."""
     return int(world.sql("SELECT count(*) FROM outbox_events WHERE held_behind IS NOT NULL AND status = 'PENDING' AND"
                          " id IN ('%s')" % "', '".join(ids)))
 
@@ -190,7 +190,7 @@ def in_order_but_for_repeats(service, users):
 
 
 def versions(world):
-    """Where each parked row is: an update would have moved it."""
+    """Where each held row is: an update would have moved it."""
     return world.sql("SELECT md5(string_agg(ctid::text, ',' ORDER BY id)) FROM outbox_events WHERE user_id = 'hog' AND"
                      " status = 'PENDING'")
 
@@ -211,7 +211,7 @@ def a_thousand_events_behind_a_question_cost_one_look_each(world):
         insert(world, "hog", ids=[first])
         world.wait_status(first, "FAILED")
         behind = insert(world, ["hog"] * 1000)
-        wait_until(lambda: held(world, behind) == 1000, "all are parked")
+        wait_until(lambda: held(world, behind) == 1000, "all are held")
         before = versions(world)
         for number in range(5):  # many claims more
             assert_equal(set(wait_ends(world, insert(world, ["user-%d-%d" % (number, i) for i in range(20)])).values()),
@@ -235,7 +235,7 @@ def what_was_held_back_goes_on_in_order_at_a_cost_that_grows_with_its_number(wor
         insert(world, "hog", ids=[first])
         world.wait_status(first, "FAILED")
         behind = insert(world, ["hog"] * 300)
-        wait_until(lambda: held(world, behind) == 300, "all are parked")
+        wait_until(lambda: held(world, behind) == 300, "all are held")
         before = updates(world)
         world.ctl("resolve", first, "--confirm-no-card", "--reason", "done by hand")
         assert_equal(set(wait_ends(world, behind, 120).values()), {DONE}, "ends")

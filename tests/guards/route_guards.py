@@ -41,8 +41,8 @@ ROUTE_GUARDS = [
     dict(
         name="the look-up of a route is believed only when the last send is settled",
         file="worker/route/routes.c",
-        line="    return settle_ms < most_ms ? settle_ms : most_ms;\n",
-        becomes="    return settle_ms < most_ms ? 0 : 0;\n",
+        line="        .settle_time_ms = issuer_key_route_settle_ms(",
+        becomes="        .settle_time_ms = 0 * issuer_key_route_settle_ms(",
         test="e2e/not found is believed only when the last send can no longer arrive",
     ),
     dict(
@@ -95,21 +95,21 @@ ROUTE_GUARDS = [
         test="e2e/a thousand events behind a question cost one look each",
     ),
     dict(
-        name="an event is parked behind the nearest one",
+        name="an event is held behind the nearest one",
         file="migrations/0016_routes.sql",
         line="                ORDER BY o.id DESC LIMIT 1) b ON true",
         becomes="                ORDER BY o.id LIMIT 1) b ON true",
         test="e2e/what was held back goes on in order at a cost that grows with its number",
     ),
     dict(
-        name="an end wakes what is parked behind it",
+        name="an end wakes what is held behind it",
         file="migrations/0016_routes.sql",
         line="        WHERE e.held_behind = ANY (events) AND e.status = 'PENDING'\n",
         becomes="        WHERE false\n",
         test="e2e/a replay goes first and then those behind it",
     ),
     dict(
-        name="a parked event is not looked at by every claim",
+        name="a held event is not looked at by every claim",
         file="migrations/0016_routes.sql",
         line="                next_attempt_at = now() + least(greatest(now() - e.created_at, interval '5 minutes'),\n"
              "                                                interval '1 hour'),\n",

@@ -1,5 +1,5 @@
-// webhooks.js PROGRAM: the deliveries that PROGRAM (webhook_deliveries) prints, as a receiver checks them with the stock
-// library of Standard Webhooks. Prints one JSON object a line: {story, complaints}.
+// webhooks.js PROGRAM: the deliveries that PROGRAM (webhook_deliveries) prints, as a receiver checks them with the
+// stock library of Standard Webhooks. Prints one JSON object a line: {story, complaints}.
 'use strict';
 const { execFileSync } = require('node:child_process');
 const { Webhook } = require('standardwebhooks');

@@ -41,7 +41,8 @@ may_include() {
     worker) echo common 'common/*' worker/issuer worker/route ;;
     worker/issuer) echo common 'common/*' worker ;; # outcome.h and credential.h
     worker/route) echo common 'common/*' worker ;; # a route is a peer, and its deliveries are steps of a flow
-    bench | bench/limiters) echo common 'common/*' bench worker worker/issuer worker/route ;; # the loop without a database makes the worker's own calls
+    # The loop without a database makes the worker's own calls.
+    bench | bench/limiters) echo common 'common/*' bench worker worker/issuer worker/route ;;
     *) echo "no rule for $1" ;;
     esac
 }

@@ -60,7 +60,8 @@ CONF
         section=${option_name%%.*}
         printf '%s = %s\n' "${option_name#*.}" "${option#*=}" >>"$run/issuing.conf"
     done
-    [ -z "$example" ] || sed "s/127\.0\.0\.1:8073/127.0.0.1:$route_port/" "$top/examples/$example/issuing.conf" >>"$run/issuing.conf"
+    [ -z "$example" ] ||
+        sed "s/127\.0\.0\.1:8073/127.0.0.1:$route_port/" "$top/examples/$example/issuing.conf" >>"$run/issuing.conf"
 }
 
 ctl() { "$build/issuing-ctl" --config="$run/issuing.conf" "$@"; }
@@ -102,7 +103,8 @@ start_example() {
     orders_port=$(free_ports 1 8074) || die "no free ports"
     start_daemon orders python3 -B "$top/examples/orders/orders.py" --listen "127.0.0.1:$orders_port" \
         --database "$conninfo user=orders"
-    await 10 curl -s --noproxy '*' -o /dev/null "http://127.0.0.1:$orders_port/" || failed_start "the example did not start" "$run/orders.log"
+    await 10 curl -s --noproxy '*' -o /dev/null "http://127.0.0.1:$orders_port/" ||
+        failed_start "the example did not start" "$run/orders.log"
 }
 
 token() { # USER [TIME]

@@ -1,5 +1,5 @@
-/* The steps of a delivery (step.h): deliver sends the event to its route under the event's key, ask looks up whether it was
- * executed. */
+/* The steps of a delivery (step.h): deliver sends the event to its receiver under the event's key, ask looks up whether
+ * it was executed. */
 #include <assert.h>
 
 #include "common/base/clock.h"

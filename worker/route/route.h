@@ -14,9 +14,7 @@ struct route {
     const struct config_route *config; /* borrowed */
     struct peer peer;
     struct route_signer *signer; /* NULL = deliveries are not signed; replaced by a reload */
-    /* So long after it was sent a delivery may still arrive: 30 s or 2 x timeout, the longer, but at most the longer of a
-     * quarter of the key's lifetime and 2 x timeout. */
-    int64_t settle_time_ms;
+    int64_t settle_time_ms;      /* for so long after it was sent a delivery may still arrive (common/issuer_key.h) */
 };
 
 struct routes {
@@ -28,7 +26,8 @@ struct routes {
 /* NULL: no route delivers this type. */
 struct route *routes_find(const struct routes *routes, const char *type);
 
-/* Reads no files: peer_load_credential() of each route's peer and route_load_secret() do. options as for peers_open(). */
+/* Reads no files: peer_load_credential() of each route's peer, and route_load_secret(), do. options as for
+ * peers_open(). */
 must_check bool routes_open(struct routes *routes, const struct peers_options *options, struct err *err);
 /* Reads the secrets that sign; a file that cannot be used leaves the old ones in force. */
 must_check bool route_load_secret(struct route *route, struct err *err);

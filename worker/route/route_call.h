@@ -1,8 +1,8 @@
 /* The calls of a route: builds the delivery and the look-up, and reads their answers. Pure; the flow sends them.
  *
- * A delivery carries the payload as its body, `Idempotency-Key: <event id>` (the same on every attempt), CloudEvents 1.0
- * in binary mode (ce-specversion, ce-id, ce-type, ce-source: issuing, ce-time, ce-subject: <user id>), and traceparent.
- * A signed route adds the headers of Standard Webhooks. */
+ * A delivery carries the payload as its body, `Idempotency-Key: <event id>` (the same on every attempt), CloudEvents
+ * 1.0 in binary mode (ce-specversion, ce-id, ce-type, ce-source: issuing, ce-time, ce-subject: <user id>), and
+ * traceparent. A signed route adds the headers of Standard Webhooks. */
 #ifndef ISSUING_ROUTE_CALL_H
 #define ISSUING_ROUTE_CALL_H
 
@@ -32,8 +32,8 @@ must_check bool route_build_deliver(const struct route *route, const struct rout
 /* Any 2xx is EXECUTED; everything else is the table of outcome.h. */
 void route_read_deliver(const struct http_call *call, struct outcome *ret_outcome);
 /* The answer that the event keeps: well-formed JSON (object, array, string, number...) of at most ROUTE_RESULT_MAX
- * bytes that PostgreSQL takes as jsonb. Empty slice: there is none, or the route keeps none. Lives as long as the call's
- * answer. */
+ * bytes that PostgreSQL takes as jsonb. Empty slice: there is none, or the route keeps none. Lives as long as the
+ * call's answer. */
 struct slice route_read_result(const struct http_call *call, const struct route *route);
 
 /* Precondition: the route has a lookup_url. */

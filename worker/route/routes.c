@@ -2,19 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/issuer_key.h"
 #include "worker/route/route.h"
-
-#define SETTLE_TIME_MS 30000
-
-/* A delivery may be on its way for so long, but not for a large part of its key's life: else no delivery could be
- * repeated. */
-static int64_t settle_time_ms(const struct config_route *config)
-{
-    int64_t twice_ms = 2 * config->timeout_ms;
-    int64_t settle_ms = SETTLE_TIME_MS > twice_ms ? SETTLE_TIME_MS : twice_ms;
-    int64_t most_ms = config->key_lifetime_ms / 4 > twice_ms ? config->key_lifetime_ms / 4 : twice_ms;
-    return settle_ms < most_ms ? settle_ms : most_ms;
-}
 
 static void open_route(struct route *route, const struct config_route *config, const struct peers_options *options)
 {
@@ -27,7 +16,10 @@ static void open_route(struct route *route, const struct config_route *config, c
         .credential_form = &credential_bearer,
         .credential_file = config->credential_file,
     };
-    *route = (struct route){.config = config, .settle_time_ms = settle_time_ms(config)};
+    *route = (struct route){
+        .config = config,
+        .settle_time_ms = issuer_key_route_settle_ms(config->key_lifetime_ms, config->timeout_ms),
+    };
     peer_open(&route->peer, &peer, options);
     worker_metrics_start_route(options->metrics, config->type);
 }

@@ -17,7 +17,8 @@ SELECT set_config('statement_timeout', $1::int8 || 's', false), set_config('lock
 
 -- name: console_open :one
 -- why: the open events: number, how many a worker holds, how many are overdue (of types that are delivered) and how
--- many have an unknown outcome, and the time of the oldest one. By outbox_events_due, at most $1 rows: a count of $1 means "or more".
+-- many have an unknown outcome, and the time of the oldest one. By outbox_events_due, at most $1 rows: a count of $1
+-- means "or more".
 SELECT count(*), count(*) FILTER (WHERE b.status = 'PROCESSING'),
        count(*) FILTER (WHERE b.next_attempt_at < now() - interval '60 s' AND b.status = 'PENDING'
                           AND (b.event_type = 'CARD_ISSUE'

@@ -4,8 +4,8 @@
 
 -- part: event_columns
 -- The columns of ctl/event.h, in its order, but the last ones.
-e.id, e.user_id, CASE WHEN e.event_type = 'CARD_ISSUE' THEN e.payload ->> 'kind' END, e.status, e.event_type, e.retry_count,
-e.next_attempt_at, e.created_at,
+e.id, e.user_id, CASE WHEN e.event_type = 'CARD_ISSUE' THEN e.payload ->> 'kind' END, e.status, e.event_type,
+e.retry_count, e.next_attempt_at, e.created_at,
 e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
 e.reason_code, e.reason_detail, e.last_error,
 CASE WHEN e.event_type = 'CARD_ISSUE' THEN e.payload ->> 'replaces' END,
@@ -102,7 +102,8 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
            count(*) FILTER (WHERE e.held_behind IS NOT NULL) AS held,
            coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)
-                                                            FILTER (WHERE e.status = 'PENDING')), 0), 0)::int8 AS oldest_s
+                                                            FILTER (WHERE e.status = 'PENDING')), 0), 0)::int8
+               AS oldest_s
     FROM (SELECT x.status, x.created_at, x.held_behind FROM issuing.outbox_events x
           WHERE x.event_type = d.type AND x.due_at IS NOT NULL LIMIT $1::int8) e
 ) n
@@ -111,7 +112,8 @@ UNION ALL
 SELECT n.* FROM delivered d
 CROSS JOIN LATERAL (
     SELECT e.event_type, count(*) FILTER (WHERE e.status = 'PENDING'), count(*) FILTER (WHERE e.status = 'PROCESSING'),
-           0::int8, coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8, NULL::bool
+           0::int8, coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8,
+           NULL::bool
     FROM (SELECT x.event_type, x.status, x.created_at FROM issuing.outbox_events x
           WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next) AND x.due_at IS NOT NULL
           LIMIT $1::int8) e
@@ -387,8 +389,8 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 -- why: what decides about the next attempt of one event beside the columns of ctl/event.h, and why a replay of it would
 -- be refused, by the conditions of issuing.replay (migrations/0009_operators.sql), which locks the row and may find it
 -- changed; then, of an ordered type, the status of the event that it waits for, the first one of its user that is open
--- or FAILED, and how many of that user come after it, 1000 at most. Primary key and outbox_events_order. No lock. No row
--- = no such event. $1 event.
+-- or FAILED, and how many of that user come after it, 1000 at most. Primary key and outbox_events_order. No lock. No
+-- row = no such event. $1 event.
 SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last_sent_at, e.first_sent_at),
        CASE WHEN e.status <> 'FAILED' THEN 'not_failed'
             WHEN octet_length(e.payload::text) > 65536 OR octet_length(e.user_id) NOT BETWEEN 1 AND 128
@@ -433,7 +435,8 @@ SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
 FROM (SELECT o.event_type = 'CARD_ISSUE' AS is_card,
-             (SELECT s.ms FROM unnest($11::text[], $12::int8[]) AS s (type, ms) WHERE s.type = o.event_type) AS settle_ms
+             (SELECT s.ms FROM unnest($11::text[], $12::int8[]) AS s (type, ms) WHERE s.type = o.event_type)
+                 AS settle_ms
       FROM issuing.outbox_events o WHERE o.id = $1::uuid) t
 CROSS JOIN LATERAL issuing.resolve($1::uuid, $2::int8, CASE WHEN t.is_card THEN $3::bool ELSE $10::bool END,
                                    CASE WHEN t.is_card THEN $4::int8 ELSE coalesce(t.settle_ms, $13::int8) END,
@@ -981,8 +984,8 @@ LIMIT 64;
 SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text);
 
 -- name: operator_due :one
--- why: how many card requests and events of routes are due that no worker has taken, among 100000 open ones of each type
--- at most; outbox_events_due. No lock.
+-- why: how many card requests and events of routes are due that no worker has taken, among 100000 open ones of each
+-- type at most; outbox_events_due. No lock.
 SELECT count(*)
 FROM (SELECT 'CARD_ISSUE' AS type UNION SELECT r.event_type FROM issuing.routes r) t
 CROSS JOIN LATERAL (SELECT o.status, o.due_at FROM issuing.outbox_events o

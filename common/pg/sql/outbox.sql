@@ -5,7 +5,8 @@
 -- ordered.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,
        exp_month, exp_year, card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count,
-       now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms, is_filled
+       now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms,
+       is_filled
 FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool, $8::text, $9::bool);
 
 -- name: outbox_sweep :one
@@ -14,10 +15,10 @@ FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $
 -- and not as an attempt of the event, first_sent_at stays, and a row of outbox_attempts records the loss for its
 -- worker. An event that keeps losing its worker ends FAILED `worker_lost` here, where no worker touches it: its outcome
 -- stays unknown. The row of the loss makes a trigger do what belongs to that end (migrations/0017_ends.sql). Of the
--- PENDING ones the oldest time is returned, so that the bookmark moves back to it. One call covers one range of time, by
--- outbox_events_due. SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this age
--- in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number of
--- attempts lost in a row that ends an event, $6 event type.
+-- PENDING ones the oldest time is returned, so that the bookmark moves back to it. One call covers one range of time,
+-- by outbox_events_due. SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this
+-- age in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number
+-- of attempts lost in a row that ends an event, $6 event type.
 WITH lost AS MATERIALIZED (
     SELECT e.id, e.lease_token, e.lease_owner, e.updated_at
     FROM issuing.outbox_events e

@@ -1,5 +1,5 @@
-/* One attempt, a peer of ours on a real socket that plays the issuer, core-api and the receiver of a route, and the writes of the attempt, which go
- * to the test. What the tests of flow_run.c share. */
+/* One attempt, a peer of ours on a real socket that plays the issuer, core-api and the receiver of a route, and the
+ * writes of the attempt, which go to the test. What the tests of flow_run.c share. */
 #ifndef ISSUING_FLOW_WORLD_H
 #define ISSUING_FLOW_WORLD_H
 
