@@ -351,11 +351,10 @@ START_TEST(a_row_beyond_the_range_of_a_column_is_refused)
     for (size_t i = 0; i < ARRAY_SIZE(types) * ARRAY_SIZE(rows); i++) {
         char text[400];
         struct err err;
-        snprintf(
-            text, sizeof text,
-            "INSERT INTO outbox_events (event_type, user_id, payload, retry_count, next_attempt_at, updated_at, "
-            "first_sent_at, deferred_since) VALUES ('%s', %s",
-            types[i % ARRAY_SIZE(types)], rows[i / ARRAY_SIZE(types)] + 1);
+        snprintf(text, sizeof text,
+                 "INSERT INTO outbox_events (event_type, user_id, payload, retry_count, next_attempt_at, updated_at, "
+                 "first_sent_at, deferred_since) VALUES ('%s', %s",
+                 types[i % ARRAY_SIZE(types)], rows[i / ARRAY_SIZE(types)] + 1);
         ck_assert_msg(!pg_sync_exec(owner, text, &err), "%s was taken", text);
         ck_assert_str_eq(pg_sync_sqlstate(owner), "23514");
     }
