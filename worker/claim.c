@@ -161,11 +161,11 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
 }
 
 /* Under a backlog a claim waits until it can take a good number of events; each slot that becomes free is a new check. */
-static bool is_worth_it(const struct claim *claim, int capacity)
+static bool is_worth_it(const struct claim *claim, int capacity, int64_t now_ms)
 {
     const struct slots_share *share = claim->options.share;
     bool may_wait = share->has_backlog && claim->demand == DEMAND_DUE && slots_held(share) > 0;
-    return capacity >= (may_wait ? slots_claim_threshold(claim->options.slots, share) : 1);
+    return capacity >= (may_wait ? slots_claim_threshold(claim->options.slots, share, now_ms) : 1);
 }
 
 static void on_loop_turn(uv_prepare_t *prepare)
@@ -181,7 +181,7 @@ static void on_loop_turn(uv_prepare_t *prepare)
     bool is_alone = turn == TURNS_TAKE_ALONE; /* then the slots are all free */
     int capacity =
         is_alone ? slots_target_room(options->share, now_ms) : slots_capacity(options->slots, options->share, now_ms);
-    if (is_worth_it(claim, capacity)) /* else the demand stays */
+    if (is_worth_it(claim, capacity, now_ms)) /* else the demand stays */
         send_claim(claim, capacity, is_alone);
 }
 

@@ -142,12 +142,13 @@ static int sure_part(const struct slots *slots)
     return at_least(slots->count / slots->shares_count / SURE_PART, 1);
 }
 
-/* Of the slots, by the types that have events now, this one included. */
-static int equal_share(const struct slots *slots, const struct slots_share *share)
+/* Of the slots, by the types that have events which can be sent now, this one included. */
+static int equal_share(const struct slots *slots, const struct slots_share *share, int64_t now_ms)
 {
     int types = 1;
     for (const struct slots_share *other = slots->shares; other < slots->shares + slots->shares_count; other++)
-        types += other != share && (other->is_hungry || slots_held(other) > 0);
+        types +=
+            other != share && (slots_held(other) > 0 || (other->is_hungry && slots_target_room(other, now_ms) > 0));
     return at_least(slots->count / types, 1);
 }
 
@@ -189,7 +190,7 @@ int slots_capacity(const struct slots *slots, const struct slots_share *share, i
     int wanted = at_most(slots_target_room(share, now_ms), free);
     if (wanted <= 0 || slots->shares_count == 1)
         return at_least(wanted, 0);
-    int sure = sure_part(slots), equal = at_least(equal_share(slots, share), sure), held = slots_held(share);
+    int sure = sure_part(slots), equal = at_least(equal_share(slots, share, now_ms), sure), held = slots_held(share);
     struct needs needs = needs_of_others(slots, share, equal, now_ms);
     int capacity = at_least(free - needs.sure - needs.equal, at_most(equal - held, free - needs.sure));
     capacity = at_least(capacity, at_most(sure - held, free - needs.first));
@@ -199,11 +200,11 @@ int slots_capacity(const struct slots *slots, const struct slots_share *share, i
     return at_least(at_most(capacity, wanted), 0);
 }
 
-int slots_claim_threshold(const struct slots *slots, const struct slots_share *share)
+int slots_claim_threshold(const struct slots *slots, const struct slots_share *share, int64_t now_ms)
 {
     for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++)
         if (share->targets[i]->breaker.limit < share->targets[i]->breaker.limit_max)
             return 1; /* recovering: the limit of calls, not the slots, bounds the claim */
-    int threshold = at_most(slots->count / CLAIM_THRESHOLD_PART, equal_share(slots, share) / 2);
+    int threshold = at_most(slots->count / CLAIM_THRESHOLD_PART, equal_share(slots, share, now_ms) / 2);
     return at_least(at_most(threshold, CLAIM_THRESHOLD_MAX), 1);
 }

@@ -63,6 +63,6 @@ bool slots_target_is_open(const struct slots_share *share, int64_t now_ms);
 /* How many events of the type may be claimed now. */
 int slots_capacity(const struct slots *slots, const struct slots_share *share, int64_t now_ms);
 /* The least capacity that is worth a claim while a backlog keeps the type busy; up to so many slots stay empty. */
-int slots_claim_threshold(const struct slots *slots, const struct slots_share *share);
+int slots_claim_threshold(const struct slots *slots, const struct slots_share *share, int64_t now_ms);
 
 #endif

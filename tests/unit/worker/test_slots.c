@@ -141,14 +141,14 @@ END_TEST
 
 START_TEST(the_claim_threshold_is_a_part_of_the_slots_and_one_during_recovery)
 {
-    ck_assert_int_eq(slots_claim_threshold(&slots, cards), SLOTS / 8);
+    ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), SLOTS / 8);
     open_slots(4, 1, 0);
-    ck_assert_int_eq(slots_claim_threshold(&slots, cards), 1);
+    ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), 1);
     open_slots(100000, 1, 0);
-    ck_assert_int_eq(slots_claim_threshold(&slots, cards), 32);
+    ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), 32);
     open_slots(SLOTS, 1, 0);
     core.breaker.limit--;
-    ck_assert_int_eq(slots_claim_threshold(&slots, cards), 1);
+    ck_assert_int_eq(slots_claim_threshold(&slots, cards, 0), 1);
 }
 END_TEST
 
