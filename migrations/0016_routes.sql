@@ -181,8 +181,8 @@ CREATE FUNCTION issuing.hold_behind(of_type text, most int8, since timestamptz)
         ), held AS (
             UPDATE outbox_events e
             SET held_behind = a.behind,
-                next_attempt_at = now() + least(greatest(now() - e.created_at, interval '5 minutes'),
-                                                interval '1 hour'),
+                next_attempt_at = now() + least(greatest(now() - greatest(least(e.created_at, now()), 'epoch'),
+                                                         interval '5 minutes'), interval '1 hour'),
                 first_sent_at = e.first_sent_at - a.ahead, last_sent_at = e.last_sent_at - a.ahead,
                 deferred_since = e.deferred_since - a.ahead, updated_at = now()
             FROM (SELECT x.id, x.behind, CASE WHEN x.updated_at > now()

@@ -294,6 +294,24 @@ START_TEST(times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behin
 }
 END_TEST
 
+/* Rows from before the bounds of the schema, or of a superuser. */
+START_TEST(an_event_with_a_time_that_no_clock_has_shown_is_held_and_stops_no_other)
+{
+    static const char *const odd[] = {"created_at = 'infinity'", "created_at = '-infinity'",
+                                      "created_at = '4000-01-01 BC'", "updated_at = 'infinity'",
+                                      "updated_at = '-infinity', first_sent_at = '-infinity'"};
+    for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
+        database_run(owner, "TRUNCATE outbox_events");
+        struct uuid first = add("alice"), second = add("alice"), bob = add("bob");
+        database_exec(owner, "UPDATE outbox_events SET %s WHERE id = '%s'", odd[i], text_of(&second));
+        ck_assert_int_eq(claim_ordered(worker), 2);
+        ck_assert(is(&first, CLAIMED));
+        ck_assert(is(&bob, CLAIMED));
+        ck_assert(is_held_behind(&second, &first));
+    }
+}
+END_TEST
+
 /* ---- claim against end ---- */
 
 START_TEST(a_claim_before_the_end_holds_the_event_and_the_end_sees_that)
@@ -519,6 +537,7 @@ int main(void)
     tcase_add_test(tcase, a_held_event_is_looked_at_again_later_and_later);
     tcase_add_test(tcase, a_user_with_many_events_hides_nobody_elses_for_long);
     tcase_add_test(tcase, times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behind_another);
+    tcase_add_test(tcase, an_event_with_a_time_that_no_clock_has_shown_is_held_and_stops_no_other);
     tcase_add_test(tcase, a_claim_before_the_end_holds_the_event_and_the_end_sees_that);
     tcase_add_test(tcase, a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it);
     tcase_add_test(tcase, a_claim_whose_statement_began_before_the_end_committed_sees_the_end);

@@ -111,8 +111,9 @@ ROUTE_GUARDS = [
     dict(
         name="a held event is not looked at by every claim",
         file="migrations/0016_routes.sql",
-        line="                next_attempt_at = now() + least(greatest(now() - e.created_at, interval '5 minutes'),\n"
-             "                                                interval '1 hour'),\n",
+        line="                next_attempt_at = now() + least(greatest(now() - greatest(least(e.created_at, now()), "
+             "'epoch'),\n"
+             "                                                         interval '5 minutes'), interval '1 hour'),\n",
         becomes="                next_attempt_at = now(),\n",
         test="e2e/a thousand events behind a question cost one look each",
     ),

@@ -1,6 +1,8 @@
 /* The steps of a delivery (step.h): deliver sends the event to its receiver under the event's key, ask looks up whether
  * it was executed. */
 #include <assert.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -38,6 +40,14 @@ static struct flow_verdict complete(struct flow *flow)
     return step_end(FLOW_COMPLETE, NULL);
 }
 
+/* The code becomes the event's reason, which many may read. */
+static void hide_credential(const struct flow *flow, struct outcome *outcome)
+{
+    const struct slice code = {.bytes = outcome->code, .length = strlen(outcome->code)};
+    if (outcome->advice == ADVICE_REJECT && credential_is_in(flow->credential, code))
+        snprintf(outcome->code, sizeof(outcome->code), "%s", outcome_route.refused);
+}
+
 /* ---- deliver: the call that must not be executed twice ---- */
 
 bool step_deliver_prepare(struct flow *flow)
@@ -50,6 +60,7 @@ bool step_deliver_prepare(struct flow *flow)
 struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_outcome)
 {
     route_read_deliver(&flow->call, ret_outcome);
+    hide_credential(flow, ret_outcome);
     flow->unknown |= flow->call.was_resent; /* the answer is to the second sending */
     flow->may_arrive =
         flow->call.was_resent || ret_outcome->kind == OUTCOME_UNKNOWN || ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS;

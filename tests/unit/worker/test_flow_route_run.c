@@ -1,5 +1,8 @@
 /* A delivery by the runner: what leaves, under which key, and what the end writes. The receiver is a peer of ours on a
  * real socket, and the writes go to the test. */
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "tests/unit/suite.h"
 #include "tests/unit/worker/flow_world.h"
 #include "worker/route/route_call.h"
@@ -185,6 +188,26 @@ START_TEST(a_delivery_that_may_not_leave_is_given_back)
 }
 END_TEST
 
+START_TEST(a_code_that_repeats_the_credential_is_no_reason)
+{
+    struct err err = {0};
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/tmp/test_flow_route_run.%ld", (long)getpid());
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs("5ca1ab1e_c0ffee\n", file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_eq(chmod(path, 0600), 0);
+    ck_assert(credential_load(path, &credential_bearer, &world.routes.routes[0].peer.credential, &err));
+    ck_assert_int_eq(unlink(path), 0);
+    start(true);
+    expect_delivery(0);
+    answer(0, 422, "{\"code\":\"5ca1ab1e_c0ffee\",\"detail\":\"5ca1ab1e_c0ffee\"}");
+    ck_assert_ptr_null(strstr(expect_write(WRITE_END)->end->last_error, "c0ffee"));
+    expect_end(OUTBOX_REJECTED, "route_refused");
+}
+END_TEST
+
 START_TEST(a_lease_that_is_lost_drops_the_attempt)
 {
     start(true);
@@ -255,6 +278,7 @@ int main(void)
     tcase_add_loop_test(tcase, what_lost_attempts_have_done_is_asked_and_not_done_again, 0, 2);
     tcase_add_loop_test(tcase, a_held_end_that_cannot_be_asked_about_any_more_is_a_question, 0, 2);
     tcase_add_loop_test(tcase, a_delivery_that_may_not_leave_is_given_back, 0, 4);
+    tcase_add_test(tcase, a_code_that_repeats_the_credential_is_no_reason);
     tcase_add_test(tcase, a_lease_that_is_lost_drops_the_attempt);
     tcase_add_test(tcase, a_longer_lease_is_written_before_a_delivery_that_could_outlast_it);
     tcase_add_loop_test(tcase, a_payload_that_cannot_be_delivered_ends_the_event_without_a_call, 0, 2);
