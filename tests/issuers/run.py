@@ -130,13 +130,13 @@ def compare_requests(results, node, values, requests):
 # ---- clients ---------------------------------------------------------------------------------------------------------
 
 def sandbox_of(profile, folder):
-    ports = [free_port() for _ in range(3)]
+    ports = [free_port() for _ in range(4)]
     secret = folder / (profile + ".credential")
     secret.touch(0o600)
     secret.write_text(CREDENTIAL + "\n")
     return Sandbox("sandbox-" + profile, [
         BUILD / "issuing-sandbox", "--seed", "7", "--quiet", "--issuer=" + profile, "--credential-file", secret,
-        *(word for name, port in zip(("issuer", "core", "control"), ports)
+        *(word for name, port in zip(("issuer", "core", "control", "route"), ports)
           for word in ("--%s-listen" % name, "127.0.0.1:%d" % port))], folder / (profile + ".log"), *ports).wait_ready()
 
 
