@@ -95,7 +95,7 @@ def every_bulk_verb_asks_at_a_terminal_and_none_elsewhere(world):
     for verb, words, question in (
             ("cancel", ("--status", "PENDING"), "Cancel 2 PENDING events? [y/N] "),
             ("resolve", ("--code", "attempts_exhausted"), "Resolve 3 FAILED events? [y/N] "),
-            ("reconcile", ("--status", "FAILED"), "Look up 1 FAILED event at the issuer? [y/N] ")):
+            ("reconcile", ("--status", "FAILED"), "Look up 1 FAILED event at the peer? [y/N] ")):
         if verb == "cancel":
             world.sql("INSERT INTO outbox_events (user_id, payload) VALUES ('a', '{\"kind\": \"new\"}'),"
                       " ('b', '{\"kind\": \"new\"}')")

@@ -81,7 +81,7 @@ def reconcile_finds_what_the_issuer_made(world):
     assert_equal(len(world.sandbox.cards()), 3, "cards at the issuer")
     text = world.ctl("reconcile", missing)
     assert_equal((text.returncode, "not_found" in text.stdout), (0, True), text.stdout + text.stderr)
-    assert_true("reconciled with the issuer" in world.ctl("explain", dead).stdout, "explain shows it")
+    assert_true("looked up at its peer" in world.ctl("explain", dead).stdout, "explain shows it")
 
 
 @test(issuer__settle_time=SETTLE)
