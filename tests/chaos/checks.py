@@ -218,8 +218,8 @@ class Operators:
         for at in range(0, len(groups["replay"]), 100):
             self.verb("replay", *groups["replay"][at:at + 100], "--reason", "the peers are well again")
         for at in range(0, len(groups["resolve"]), 100):
-            self.verb("resolve", *groups["resolve"][at:at + 100], "--confirm-no-card", "--reason",
-                      "the issuer has no card")
+            self.verb("resolve", *groups["resolve"][at:at + 100], "--confirm-no-card", "--confirm-not-executed",
+                      "--reason", "the issuer has no card, the receiver has executed nothing")
         for event in groups["reissue"]:
             self.verb("reissue", event, "--confirm", "--timeout", "60s", "--reason", "the issuer has no card")
         return True
