@@ -103,7 +103,7 @@ static bool open_route(struct config_loading *loading, const char *type)
     if (!config_add_route(loading, type))
         return false;
     loading->config.origins->routes[config_find_route(&loading->config, type)].section_line = loading->line;
-    snprintf(loading->route, sizeof(loading->route), "%s", type);
+    snprintf(loading->route, sizeof(loading->route), "%.*s", (int)sizeof(loading->route) - 1, type);
     return true;
 }
 

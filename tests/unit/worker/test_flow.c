@@ -87,7 +87,8 @@ START_TEST(every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own)
 {
     struct peers peers;
     struct flow_env env = {.peers = &peers};
-    struct flow flow = {.env = &env};
+    struct route route;
+    struct flow flow = {.env = &env, .route = &route};
     for (int i = 0; i < STEP_COUNT; i++) {
         enum flow_step step = flow.step = (enum flow_step)i;
         ck_assert_ptr_nonnull(flow_step_name(step));
