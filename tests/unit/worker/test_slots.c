@@ -370,7 +370,7 @@ int main(void)
     tcase_add_test(tcase, a_slow_route_that_took_everything_gives_cards_their_half_back);
     tcase_add_test(tcase, a_claim_that_may_find_nothing_takes_no_more_than_a_small_part);
     tcase_add_test(tcase, what_a_claim_in_flight_may_take_is_nobody_elses);
-    tcase_add_loop_test(tcase, no_demand_starves_a_type_and_the_slots_are_never_overrun, 0, 60);
+    tcase_add_loop_test(tcase, no_demand_starves_a_type_and_the_slots_are_never_overrun, 0, 20);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
