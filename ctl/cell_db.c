@@ -53,16 +53,19 @@ bool cell_query(struct cell_db *cell, const struct sql_statement *statement, con
     return pg_sync_query(cell->ctl.db, statement, params, ret_rows, err) || err_prefix(err, "cell %s", cell->name);
 }
 
-static bool set_session(struct cells *cells, struct cell_db *cell, struct err *err)
+static bool set_session(struct cell_db *cell, struct err *err)
 {
-    const char *actor = cells->action->actor, *reason = cells->action->reason;
-    const struct pg_param params[] = {
-        pg_param_text(actor, strlen(actor)),
-        pg_param_text(reason, strlen(reason)),
-        pg_param_int8(STATEMENT_MS),
-    };
+    const struct pg_param params[] = {pg_param_int8(STATEMENT_MS)};
     pg_sync_limit(cell->ctl.db, ANSWER_MS);
     return pg_sync_query(cell->ctl.db, &sql_cell_session, params, NULL, err);
+}
+
+/* Only the owner writes audit rows by this. */
+static bool set_actor(struct cells *cells, struct cell_db *cell, struct err *err)
+{
+    struct pg_param params[ACTION_PARAMS];
+    action_params(cells->action, params);
+    return !cell->is_owner || pg_sync_query(cell->ctl.db, &sql_cell_actor, params, NULL, err);
 }
 
 bool cell_be_patient(struct cell_db *cell, bool is_patient, struct err *err)
@@ -109,7 +112,8 @@ bool cell_open(struct cells *cells, int index, struct err *err)
         return true;
     cell_close(cell);
     cell->identity[0] = '\0';
-    if (ctl_connect(&cell->ctl, err) && set_session(cells, cell, err) && check_identity(cells, cell, err))
+    if (ctl_connect(&cell->ctl, err) && set_session(cell, err) && check_identity(cells, cell, err) &&
+        set_actor(cells, cell, err))
         return true;
     cell_close(cell);
     cell->identity[0] = '\0';

@@ -13,7 +13,6 @@
 #include "ctl/print.h"
 #include "statements.h"
 
-#define STRAYS_MAX 20
 #define WHAT_SIZE 120
 
 struct verify {
@@ -73,20 +72,18 @@ static void check_strays(struct verify *verify, int index)
     char what[WHAT_SIZE], why[200];
     struct cell_db *cell = &verify->cells->list[index];
     struct err err;
-    const struct pg_param params[] = {pg_param_int8(STRAYS_MAX)};
     snprintf(what, sizeof(what), "every user with rows in %s belongs there", cell->name);
     if (!verify->view->is_read[index] || !cell->is_made)
         return;
-    bool is_asked = cell_be_patient(cell, true, &err) && cell_query(cell, &sql_cell_strays, params, &rows, &err) &&
+    bool is_asked = cell_be_patient(cell, true, &err) && cell_query(cell, &sql_cell_strays, NULL, &rows, &err) &&
                     cell_be_patient(cell, false, &err);
     if (!is_asked) {
         find(verify, IS_UNKNOWN, what, err.message);
         return;
     }
     for (int row = 0; row < pg_rows_count(rows); row++) {
-        const char *user = pg_bytes(rows, row, 1).bytes;
-        snprintf(why, sizeof(why), "bucket %" PRId64 ": %" PRId64 " users, one is %.80s", pg_int8(rows, row, 0),
-                 pg_int8(rows, row, 2), user ? user : "?");
+        snprintf(why, sizeof(why), "%" PRId64 " users of bucket %" PRId64 " do not", pg_int8(rows, row, 1),
+                 pg_int8(rows, row, 0));
         find(verify, IS_WRONG, what, why);
     }
     if (pg_rows_count(rows) == 0)
