@@ -12,6 +12,7 @@ enum ctl_exit { CTL_DONE = 0, CTL_REFUSED = 1, CTL_USAGE = 2, CTL_AWAY = 75, CTL
 
 struct ctl {
     const struct config *config;
+    const struct config_cell *cell; /* whose database ctl_connect opens; NULL = that of database.url */
     bool json;          /* --json: one object a line on standard output */
     struct pg_sync *db; /* owned; NULL until ctl_connect */
 };
@@ -28,7 +29,7 @@ struct ctl_command {
 
 extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel,
     ctl_resolve, ctl_reissue, ctl_reconcile, ctl_audit, ctl_limits, ctl_keys, ctl_console, ctl_doctor, ctl_workers,
-    ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_stats;
+    ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_stats, ctl_cell;
 
 /* Opens ctl->db, with our own search_path. A command reads its arguments before: a wrong command line is exit 2 whether
  * or not there is a database. ERR_CONFIG: the role, its password or the database's name is wrong; or the schema is
