@@ -30,6 +30,8 @@ struct pg_pool_options {
     /* The newest version of the schema must be one of these; it is checked on each new connection (sql_schema_version).
      * 0 = not checked. */
     int schema_least, schema_most;
+    /* The name that the database's cell must have (issuing.cell); checked as the schema. NULL = it is not. */
+    const char *cell;
     /* Both may be NULL; both are called from the loop, and may close the pool. on_state: the pool became ready or not
      * ready, or it is not ready for another reason than before (error_text, "" when ready). on_error: a query was
      * refused (for a metric). */
@@ -47,6 +49,8 @@ bool pg_pool_ready(const struct pg_pool *pool);
 /* The newest session that was checked runs in another process than the connection was told: a pooler is in between.
  * Only where the schema is checked. */
 bool pg_pool_is_behind_pooler(const struct pg_pool *pool);
+/* The newest session that was checked is to another cell than options.cell. */
+bool pg_pool_is_wrong_cell(const struct pg_pool *pool);
 /* Queries without a result, those that wait included. */
 int pg_pool_in_flight(const struct pg_pool *pool);
 /* Those of them that wait for a connection. */

@@ -36,6 +36,8 @@ struct slot {
     int yielding_count; /* of those in flight */
     struct pg_query schema_query, waits_query;
     struct buf pids; /* of waits_query */
+    struct pg_query cell_query;
+    bool is_right_cell; /* of this session */
 };
 
 struct pg_pool {
@@ -60,6 +62,7 @@ struct pg_pool {
     enum { REPORTED_NOTHING, REPORTED_READY, REPORTED_DOWN } reported;
     char reason[256]; /* why it is down, as reported */
     bool is_behind_pooler;
+    bool is_wrong_cell;
     bool is_closing, are_connections_closed;
     void (*on_closed)(void *context);
     void *closed_context;

@@ -10,3 +10,8 @@ WHERE a.pid = ANY ($1::int8[]);
 -- name: session_process :one
 -- why: the server's process, to be compared with the one that the connection was told when it was made. No lock.
 SELECT pg_catalog.pg_backend_pid()::pg_catalog.int8;
+
+-- name: session_cell :one
+-- why: the cell that the database is, NULL where it is none; on each new connection of a program that must not use
+-- another cell's. No lock.
+SELECT (SELECT c.name FROM issuing.cell c);
