@@ -98,8 +98,7 @@ static enum acceptance_verdict verdict_of(struct slice text)
     for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++)
         if (strlen(verdicts[i].text) == text.length && memcmp(verdicts[i].text, text.bytes, text.length) == 0)
             return verdicts[i].verdict;
-    assert(!"the function has no other verdicts");
-    return ACCEPTANCE_UNAVAILABLE;
+    return ACCEPTANCE_UNAVAILABLE; /* of a newer schema: a repeat with the same key finds out */
 }
 
 /* The columns of accept.sql. */
