@@ -22,7 +22,7 @@ BUCKETS = 1024
 ALL = "0-1023"
 OWNED = ("here", "listing", "draining", "closed")
 WRONG_CELL, MOVING = "/problems/wrong-cell", "/problems/user-moving"
-STEPS = ("list", "expect", "drain", "wait", "close", "copy", "leave", "arrive", "map", "empty")  # of a move, in order
+STEPS = ("list", "expect", "drain", "close", "copy", "leave", "arrive", "router", "empty")  # of a move, in order
 
 
 # ---- buckets ---------------------------------------------------------------------------------------------------------
