@@ -142,13 +142,17 @@ class Router:
 class Cells:
     """The cells of a world. The first one's database is the world's."""
 
-    def __init__(self, world, names=("one", "two")):
+    def __init__(self, world, names=("one", "two"), own_clusters=None):
+        """own_clusters: {name: the clock of the cell's own cluster}, in place of databases of the run's."""
         self.all = []
         self.world = world
         for name in names:
             self.all.append(Cell(world, name, world.database if not self.all else "%s_%s" % (world.database, name)))
-        for cell in self.all[1:]:
-            cell.create_database()
+        for cell in self.all:
+            if own_clusters is not None:
+                own_clusters[cell.name] = cell.own_database(cell.clock("database-" + cell.name))
+            elif cell is not self.all[0]:
+                cell.create_database()
         world.cells = self.all
         self.router = Router(self)
         self.map_file = world.dir / "cells.map"
