@@ -105,6 +105,7 @@ def main():
     parser.add_argument("--promotions", type=int)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--kinds")
     options = parser.parse_args()
     why = lab.why_not()
     if why:
@@ -117,7 +118,7 @@ def main():
     checks = ends.Checks()
     campaign = Campaign(folder, options.seed or 1, checks)
     campaign.start()
-    for kind in ("switchover", "postmaster_killed") if options.short else ("switchover", "postmaster_killed", "host_killed", "host_frozen", "host_cut"):
+    for kind in options.kinds.split(",") if options.kinds else ("switchover", "postmaster_killed") if options.short else ("switchover", "postmaster_killed", "host_killed", "host_frozen", "host_cut"):
         campaign.one(kind)
     campaign.end()
     print("failover: %d passed, %d failed" % (checks.passed, checks.failed))

@@ -5,18 +5,14 @@ machine's. Times are seconds since 1970.
 The seconds until the lock is free and the new primary is promoted and has a synchronous standby are Patroni's and
 PostgreSQL's. Those from there to the first acceptance are ours.
 """
-import base64
 import datetime
 import json
 import re
-import socket
-import statistics
 import threading
 import time
-import urllib.error
 import urllib.request
 
-LOCK = b"/service/issuing/leader"
+LOCK = "/service/issuing/leader"
 STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3})(?: UTC)? (.*)$")
 STEPS = ("noticed", "lock_free", "lock_taken", "promoted", "attached", "accepted", "issued")
 
@@ -31,25 +27,25 @@ class Lock(threading.Thread):
 
     def __init__(self, host, found):
         super().__init__(daemon=True)
-        self.host, self.found, self.is_over = host, found, threading.Event()
+        self.host, self.found, self.is_over, self.index = host, found, threading.Event(), None
 
     def run(self):
-        body = json.dumps({"create_request": {"key": base64.b64encode(LOCK).decode()}}).encode()
         while not self.is_over.is_set():
             try:
-                request = urllib.request.Request("http://%s:2379/v3/watch" % self.host.address, body)
-                with urllib.request.urlopen(request, timeout=30) as stream:
-                    for line in stream:
-                        self.take(line)
-            except (OSError, urllib.error.URLError, socket.timeout, ValueError):
+                self.wait_one()
+            except (OSError, ValueError, KeyError):
+                self.index = None
                 self.is_over.wait(0.3)
 
-    def take(self, line):
-        for event in json.loads(line).get("result", {}).get("events", []):
-            value = base64.b64decode(event.get("kv", {}).get("value", "")).decode()
-            # A host that was away is told late: of each revision the first report counts.
-            revision = event.get("kv", {}).get("mod_revision")
-            self.found.setdefault(revision, (time.time(), value if event.get("type") != "DELETE" else None))
+    def wait_one(self):
+        url = "http://%s:2379/v2/keys%s?wait=true" % (self.host.address, LOCK)
+        if self.index:
+            url += "&waitIndex=%d" % (self.index + 1)
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            event = json.load(answer)
+        self.index = event["node"]["modifiedIndex"]
+        # A host that was away is told late: of each change the first report counts.
+        self.found.setdefault(self.index, (time.time(), event["node"].get("value")))
 
 
 class Times:
@@ -144,7 +140,7 @@ def summary(rows):
 
         def middle(name):
             values = [row[name] for row in mine if row.get(name) is not None]
-            return statistics.median(values) if values else None
+            return sorted(values)[len(values) // 2] if values else None
 
         def most(name):
             return max((row[name] for row in mine if row.get(name) is not None), default=None)
