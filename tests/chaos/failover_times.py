@@ -6,6 +6,7 @@ Until the lock is free, the new primary is promoted and a standby is attached to
 PostgreSQL's; those from there to the first acceptance are ours.
 """
 import datetime
+import http.client
 import json
 import re
 import threading
@@ -54,7 +55,7 @@ class Lock(threading.Thread):
         while True:
             try:
                 self.wait_one()
-            except (OSError, ValueError, KeyError):
+            except (OSError, http.client.HTTPException, ValueError, KeyError):
                 self.index = None
                 time.sleep(0.3)
 

@@ -59,6 +59,18 @@ class Troubles:
             lambda: next((self.cluster.by_name[member["name"]] for member in self.cluster.state()
                           if member["role"] == role), None), "a host that is " + role)
 
+    def heal(self):
+        """After a trouble that did not go as it should: by hand, whatever is still wrong."""
+        for host in self.cluster.hosts:
+            host.mend(self.cluster.others(host))
+            if not host.is_on():
+                host.power_on()
+                host.start_all()
+            host.thaw()
+            host.free_disk()
+            if not host.pids("/usr/bin/etcd"):
+                host.start_etcd()
+
     # ---- another primary ----
 
     def switchover(self, primary):
@@ -78,23 +90,24 @@ class Troubles:
             without.start_etcd()
 
     def postmaster_killed(self, primary):
-        pid = primary.postmaster()
-        self.mark(primary)
-        os.kill(pid, signal.SIGKILL)
+        self.kill_postmaster(primary, [])
         self.promoted_and_accepted()
 
     def killed_with_programs(self, primary):
         """The postmaster, and an api and a worker in the same moment."""
-        pid, programs = primary.postmaster(), [self.random.choice(self.world.apis()),
-                                               self.random.choice(self.world.workers())]
-        self.mark(primary, programs=" ".join(program.name for program in programs))
-        os.kill(pid, signal.SIGKILL)
-        for program in programs:
-            program.kill()
+        programs = [self.random.choice(each) for each in (self.world.apis(), self.world.workers())]
+        self.kill_postmaster(primary, programs)
         time.sleep(self.random.uniform(0, 2))
         for program in programs:
             self.world.restart(program, wait_ready=False)
         self.promoted_and_accepted()
+
+    def kill_postmaster(self, primary, programs):
+        pid = harness.wait_until(primary.postmaster, "a postmaster")
+        self.mark(primary, **({"programs": " ".join(program.name for program in programs)} if programs else {}))
+        os.kill(pid, signal.SIGKILL)
+        for program in programs:
+            program.kill()
 
     def host_killed(self, primary):
         self.mark(primary)
