@@ -98,9 +98,9 @@ static bool hold(struct cell_db *destination, int bucket, const struct uuid *mov
 static bool is_there(struct cell_db *destination, int bucket, bool *ret_is_there, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    if (!ask_bucket(destination, &sql_cell_fingerprint, bucket, &rows, err))
+    if (!ask_bucket(destination, &sql_cell_is_copied, bucket, &rows, err))
         return false;
-    *ret_is_there = total_rows(rows) > 0;
+    *ret_is_there = pg_bool(rows, 0, 0);
     return true;
 }
 

@@ -155,6 +155,10 @@ WITH held AS (SELECT b.bucket FROM issuing.cell_buckets b
               WHERE b.bucket = $1::int8::int4 AND b.state = 'arriving' AND b.move_id = $2::uuid FOR UPDATE)
 SELECT count(*)::int8 FROM held;
 
+-- name: cell_is_copied :one
+-- why: whether an earlier mover has committed the copy: the list of users is its first table. $1 bucket.
+SELECT EXISTS (SELECT FROM issuing.cell_users u WHERE u.bucket = $1::int8::int4);
+
 -- name: cell_copy :many
 -- why: the COPY of each table, in order. $1 bucket.
 SELECT c.name::text, c.copy_out::text, c.copy_in::text FROM issuing.cell_copy($1::int8::int4) c;
