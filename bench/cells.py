@@ -198,7 +198,7 @@ def issue_together(stack, cells, seconds):
     stack.reset_sandbox()
     for cell in cells:
         cell.fresh()
-        cell.sql(PAST)
+        cell.sql("SET ROLE issuing_owner;" + PAST)
         wanted = BACKLOG * seconds * len(NAMES)
         cell.sql(pending(1, wanted, wanted, SPAN_S, cell.buckets))
         settle(cell)
