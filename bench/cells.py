@@ -25,10 +25,10 @@ import router_config  # noqa: E402
 
 NAMES = ("a", "b", "c", "d")
 COUNTS = (1, 2, 4)
-SHARE = 0.2           # of a core, for each cell
+SHARE = 0.1           # of a core, for each cell
 BUCKETS = 1024
 CONNECTIONS = 64      # clients of each cell
-BACKLOG = 500         # events for each second of a drain
+BACKLOG = 250         # events for each second of a drain
 EVENTS = "SELECT count(*) FROM outbox_events"
 ROUTED_RATE = 500     # requests a second: what the router costs
 OUTAGE_SHARE = 0.2    # of what a cell accepts at most: the load on each cell of an outage
@@ -198,7 +198,7 @@ def issue_together(stack, cells, seconds):
     stack.reset_sandbox()
     for cell in cells:
         cell.fresh()
-        cell.sql(PAST)
+        cell.sql("SET ROLE issuing_owner;" + PAST)
         wanted = BACKLOG * seconds * len(NAMES)
         cell.sql(pending(1, wanted, wanted, SPAN_S, cell.buckets))
         settle(cell)
