@@ -102,7 +102,7 @@ class Campaign:
         self.checks.one("%d troubles, %d promotions: each healed by itself" % (len(self.rows), self.promotions()), wrong)
 
     def promotions(self):
-        return sum(1 for row in self.rows if row["to"])
+        return sum(1 for row in self.rows if row["to"] not in (None, row["from"]))
 
     def one(self, kind):
         self.troubles.one(kind)

@@ -89,7 +89,7 @@ class Times:
                                   key=lambda each: each[0]):
             if value is None:
                 free = free or when
-            elif value != self.before:
+            elif free or value != self.before:
                 return free, when, value
         return free, None, None
 

@@ -12,7 +12,8 @@ import time
 import harness
 
 PROMOTION_SECONDS = 90
-FAILSAFE_SECONDS = 25  # longer than ttl: without failsafe_mode the primary would have given up
+TTL_SECONDS = 20
+FAILSAFE_SECONDS = TTL_SECONDS + 5  # without failsafe_mode the primary would have given up
 BOTH_AWAY_SECONDS = 10
 DISK_SECONDS = 15
 
@@ -41,10 +42,11 @@ class Troubles:
         self.history.trouble(self.kind, primary=primary.name, **members)
 
     def promoted_and_accepted(self):
-        before = self.times.before
-        harness.wait_until(lambda: self.cluster.leader() not in (None, before), "another primary", PROMOTION_SECONDS,
-                           0.1)
-        since = self.times.lock_moved(self.times.fault)[1] or self.times.fault
+        def is_promoted():
+            owner = self.times.lock_moved(self.times.fault)[2]
+            return owner and self.cluster.leader() == owner
+        harness.wait_until(is_promoted, "a new primary", PROMOTION_SECONDS, 0.1)
+        since = self.times.lock_moved(self.times.fault)[1]
         harness.wait_until(lambda: self.times.accepts.look().first_after(since), "a request is accepted",
                            PROMOTION_SECONDS, 0.1)
 
@@ -202,6 +204,8 @@ class Troubles:
                 host.start_etcd()
         if self.cluster.leader() != primary.name:
             raise harness.Failed("the primary gave up while etcd was away")
+        # For another ttl the standbys believe what the primary told them while etcd was away.
+        time.sleep(TTL_SECONDS)
 
     def disk_full(self, primary):
         """Whether the primary dies of it depends on whether it needs a new segment of WAL meanwhile."""
