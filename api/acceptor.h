@@ -29,8 +29,6 @@ enum acceptance_verdict {
     ACCEPTANCE_MOVING,      /* the user's bucket is being moved to another cell; nothing was recorded */
     ACCEPTANCE_ELSEWHERE,   /* the user's bucket is in another cell; nothing was recorded */
     ACCEPTANCE_IN_PROGRESS, /* another connection still records the same key */
-    ACCEPTANCE_MOVING,      /* not recorded: the user is being moved to another cell */
-    ACCEPTANCE_ELSEWHERE,   /* not recorded: the user is in another cell */
     ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */
 };
 
