@@ -26,8 +26,6 @@ enum acceptance_verdict {
     ACCEPTANCE_REUSED, /* the same key with another body */
     ACCEPTANCE_NOT_REPLACEABLE,
     ACCEPTANCE_LIMITED,
-    ACCEPTANCE_MOVING,      /* the user's bucket is being moved to another cell; nothing was recorded */
-    ACCEPTANCE_ELSEWHERE,   /* the user's bucket is in another cell; nothing was recorded */
     ACCEPTANCE_IN_PROGRESS, /* another connection still records the same key */
     ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */
 };
