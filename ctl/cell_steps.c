@@ -5,6 +5,7 @@
  * when the destination has the bucket. */
 #include "ctl/cell_steps.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const char *const state_words[] = {
@@ -79,7 +80,7 @@ static const enum cell_step steps_of_move[CELL_STATE_COUNT][TO_COUNT] = {
     [CELL_DRAINING] = { EXPECT, CLOSE,    REFUSE, WRONG},
     [CELL_CLOSED] = {   EXPECT, COPY,     REFUSE, WRONG},
     [CELL_GONE] = {     WRONG,  ARRIVE,   WRONG,  ROUTER},
-    [CELL_AWAY] = {     WRONG,  WRONG,    WRONG,  ROUTER},
+    [CELL_AWAY] = {     WRONG,  ARRIVE,   WRONG,  ROUTER}, /* emptied by somebody else, so it had left */
     [CELL_ARRIVING] = { WRONG,  WRONG,    WRONG,  WRONG},
 };
 
@@ -90,9 +91,15 @@ static const enum cell_step steps_of_undo[CELL_STATE_COUNT][TO_COUNT] = {
     [CELL_DRAINING] = { OPEN,   OPEN,     OPEN,   WRONG},
     [CELL_CLOSED] = {   OPEN,   OPEN,     OPEN,   WRONG},
     [CELL_GONE] = {     WRONG,  LATE,     WRONG,  LATE},
-    [CELL_AWAY] = {     WRONG,  WRONG,    WRONG,  LATE},
+    [CELL_AWAY] = {     WRONG,  LATE,     WRONG,  LATE},
     [CELL_ARRIVING] = { WRONG,  WRONG,    WRONG,  WRONG},
 };
+
+bool cell_is_one_move(const struct cell_side *source, const struct cell_side *destination)
+{
+    static const struct uuid none;
+    return memcmp(&source->move, &destination->move, sizeof(none)) == 0 && memcmp(&source->move, &none, sizeof(none)) != 0;
+}
 
 static int column_of(const struct cell_side *source, const struct cell_side *destination)
 {
@@ -100,7 +107,7 @@ static int column_of(const struct cell_side *source, const struct cell_side *des
     case CELL_AWAY:
         return TO_AWAY;
     case CELL_ARRIVING:
-        return memcmp(&source->move, &destination->move, sizeof(source->move)) == 0 ? TO_ARRIVING : TO_OTHER_MOVE;
+        return cell_is_one_move(source, destination) ? TO_ARRIVING : TO_OTHER_MOVE;
     case CELL_HERE:
     case CELL_LISTING: /* it gives the bucket to a third cell by now */
     case CELL_DRAINING:

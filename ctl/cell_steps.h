@@ -7,8 +7,9 @@
 
 #include "common/base/base.h"
 #include "common/base/uuid7.h"
+#include "common/config/config.h"
 
-#define CELL_NAME_SIZE 33
+#define CELL_NAME_SIZE CONFIG_CELL_NAME_SIZE
 
 #define CELL_STATES(X)       \
     X(AWAY, "away")          \
@@ -29,8 +30,8 @@ enum cell_state {
 /* A row of issuing.cell_buckets. */
 struct cell_side {
     enum cell_state state;
-    struct uuid move;           /* zeros outside of a move */
-    char other[CELL_NAME_SIZE]; /* "" = none */
+    struct uuid move;           /* of the move that is on, or was last; zeros = none */
+    char other[CELL_NAME_SIZE]; /* the other cell of that move; "" = none */
     int64_t age_us;             /* how long it has been in this state, by the database's clock */
 };
 
@@ -71,7 +72,9 @@ struct cell_memory {
     bool keeps_source; /* --keep-source */
 };
 
-/* The next step, by what both databases say now. The two sides belong to one move when they have the same move id. */
+/* Whether both sides name the same move. */
+bool cell_is_one_move(const struct cell_side *source, const struct cell_side *destination);
+/* The next step, by what both databases say now. */
 enum cell_step cell_next_step(enum cell_wish wish, const struct cell_side *source, const struct cell_side *destination,
                               const struct cell_memory *memory);
 

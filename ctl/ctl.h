@@ -14,7 +14,7 @@ struct each_cell;
 
 struct ctl {
     const struct config *config;
-    const struct config_cell *cell; /* its database instead of database.url; NULL = --cell was not given */
+    const struct config_cell *cell; /* whose database ctl_connect opens; NULL = that of database.url */
     struct each_cell *each;         /* --cell all: each_cell.h */
     bool json;                      /* --json: one object a line on standard output */
     struct pg_sync *db;             /* owned; NULL until ctl_connect */
@@ -38,10 +38,10 @@ struct ctl_command {
 
 extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel,
     ctl_resolve, ctl_reissue, ctl_reconcile, ctl_audit, ctl_limits, ctl_keys, ctl_console, ctl_doctor, ctl_workers,
-    ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_stats;
+    ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_stats, ctl_cell;
 
-/* Opens ctl->db, the database of ctl->cell or else of the configuration, with our own search_path. A command reads its arguments before: a wrong command line is exit 2 whether
- * or not there is a database. ERR_CONFIG: the role, its password or the database's name is wrong; or the schema is
+/* Opens ctl->db, the database of ctl->cell or else of the configuration, with our own search_path. A command reads its
+ * arguments before: a wrong command line is exit 2 whether or not there is a database. ERR_CONFIG: the role, its password or the database's name is wrong; or the schema is
  * missing, of another version, or not for this role; or the database is another cell than ctl->cell. */
 must_check bool ctl_connect(struct ctl *ctl, struct err *err);
 /* The same without looking at the schema. */
