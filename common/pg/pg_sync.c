@@ -3,8 +3,6 @@
  * Invariants: a connection is never opened again; when it is lost, every later call returns ERR_AWAY. A connection that
  * is lost during a call leaves the outcome unknown; the caller knows whether that matters. Left out: timeouts of
  * statements, except pg_sync_limit(); the operator has Ctrl-C. */
-#include "common/pg/pg_sync.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
@@ -12,48 +10,9 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/pg/pg_libpq.h"
+#include "common/pg/pg_dial.h"
+#include "common/pg/pg_sync_internal.h"
 #include "common/pg/sql/statements.h"
-
-struct pg_sync {
-    PGconn *connection;
-    char sqlstate[6];
-    int64_t answer_ms;     /* the longest wait for an answer; 0 = for ever */
-    bool is_late;          /* an answer did not come in time: the connection is of no use any more */
-    struct pg_doubt doubt; /* about the commit of the current call */
-};
-
-/* The SQLSTATE in a verbose message of the server, in whatever language: "...FATAL:  28P01: ..." */
-static bool find_sqlstate(const char *message, char ret_state[6])
-{
-    for (const char *at = strstr(message, ":  "); at; at = strstr(at + 1, ":  ")) {
-        const char *state = at + 3;
-        size_t length = strspn(state, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-        if (length == 5 && state[5] == ':' && state[6] == ' ') {
-            memcpy(ret_state, state, 5);
-            ret_state[5] = '\0';
-            return true;
-        }
-    }
-    return false;
-}
-
-/* libpq shows the SQLSTATE of a refused connection in verbose messages only, and verbosity can only be set on an
- * existing connection object. So it makes a second attempt, unless the server did not answer the first one in time. */
-static bool is_misconfigured(PGconn *connection, int64_t took_ms)
-{
-    char state[6] = "";
-    if (PQconnectionNeedsPassword(connection)) /* and has none; the server says nothing then */
-        return true;
-    if (took_ms > 1000)
-        return false;
-    PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);
-    PQreset(connection);
-    if (PQstatus(connection) == CONNECTION_OK || !find_sqlstate(PQerrorMessage(connection), state))
-        return false;
-    /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect */
-    return strncmp(state, "28", 2) == 0 || strcmp(state, "3D000") == 0 || strcmp(state, "42501") == 0;
-}
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
 {
@@ -62,19 +21,10 @@ bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_
     struct pg_sync *db = calloc(1, sizeof(*db));
     if (!db)
         return err_set(err, ERR_MEMORY, "out of memory");
-    struct pg_options options = pg_options_of(conninfo, application_name, NULL, NULL, NULL);
-    int64_t started_ms = clock_mono_ms();
-    db->connection = PQconnectdbParams(options.keywords, options.values, 1);
+    db->connection = pg_dial(conninfo, application_name, err);
     if (!db->connection) {
         free(db);
-        return err_set(err, ERR_MEMORY, "out of memory");
-    }
-    if (PQstatus(db->connection) != CONNECTION_OK) {
-        char line[280];
-        pg_line(line, sizeof(line), PQerrorMessage(db->connection));
-        bool misconfigured = is_misconfigured(db->connection, clock_mono_ms() - started_ms);
-        pg_sync_close(db);
-        return err_set(err, misconfigured ? ERR_CONFIG : ERR_AWAY, "%s", line);
+        return false;
     }
     pg_watch_notices(db->connection, &db->doubt);
     *ret_db = db;
@@ -95,8 +45,7 @@ void pg_sync_closep(struct pg_sync **db)
     *db = NULL;
 }
 
-/* Takes the result over when it is a success and wanted, else frees it. */
-static bool take(struct pg_sync *db, PGresult *result, const char *name, struct pg_rows **ret_rows, struct err *err)
+bool pg_sync_take(struct pg_sync *db, PGresult *result, const char *name, struct pg_rows **ret_rows, struct err *err)
 {
     db->sqlstate[0] = '\0';
     ExecStatusType status = PQresultStatus(result); /* of NULL: PGRES_FATAL_ERROR */
@@ -176,17 +125,17 @@ bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, co
         PGresult *answer = ask_in_time(db, statement, &values);
         return db->is_late ? err_set(err, ERR_AWAY, "%s: no answer within %lld s", statement->name,
                                      (long long)db->answer_ms / 1000)
-                           : take(db, answer, statement->name, ret_rows, err);
+                           : pg_sync_take(db, answer, statement->name, ret_rows, err);
     }
     PGresult *result = PQexecParams(db->connection, statement->text, statement->parameters, NULL, values.values,
                                     values.lengths, values.formats, 1);
-    return take(db, result, statement->name, ret_rows, err);
+    return pg_sync_take(db, result, statement->name, ret_rows, err);
 }
 
 bool pg_sync_exec(struct pg_sync *db, const char *text, struct err *err)
 {
     db->doubt = (struct pg_doubt){.is_there = false};
-    return take(db, PQexec(db->connection, text), "", NULL, err);
+    return pg_sync_take(db, PQexec(db->connection, text), "", NULL, err);
 }
 
 bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err)
