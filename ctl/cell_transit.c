@@ -364,6 +364,9 @@ static bool conclude_conflict(struct transit *transit, enum cell_step step)
                 transit->bucket, destination);
     else if (transit->has_begun && transit->source_side.state == CELL_AWAY)
         err_set(&err, ERR_REFUSED, "another issuing-ctl has moved the bucket elsewhere");
+    else if (transit->destination_side.state == CELL_GONE)
+        err_set(&err, ERR_REFUSED, "%s still has rows from when the bucket was there: `cell empty %d` first",
+                destination, transit->bucket);
     else
         err_set(&err, ERR_REFUSED, "the bucket is %s in %s and %s in %s: no step leads from there",
                 cell_state_word(transit->source_side.state), source,

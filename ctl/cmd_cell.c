@@ -300,7 +300,8 @@ static int run_move(struct cell_run *run)
     if (!read_order(run, &order, &err) || !open_run(run, &err))
         return ctl_fail(&err);
     order.to = -1;
-    if (run->to && (!cells_find(&run->cells, run->to, &order.to, &err) || !cell_open(&run->cells, order.to, &err)))
+    if (run->to && (!cells_find(&run->cells, run->to, &order.to, &err) || !cell_open(&run->cells, order.to, &err) ||
+                    !cell_demand_mover(&run->cells.list[order.to], &err)))
         return ctl_fail(&err);
     prepare_router(run);
     const struct cell_mover mover = {.cells = &run->cells,
@@ -496,4 +497,5 @@ const struct ctl_command ctl_cell = {
         "  --write              writes it to router.map_file and to the HAProxys of router.sockets\n\n"
         "Exit 75: a database or a part of the router was away; the same command again does the rest.\n",
     .run = run_cell,
+    .no_cell = "cell looks at all cells",
 };
