@@ -34,4 +34,5 @@ void daemon_metrics_update(struct metrics *metrics, const struct pg_pool *pool)
     set(metrics, DAEMON_METRIC_PROCESS_START, now.started_s);
     set(metrics, DAEMON_METRIC_DB_POOL_WAITING, pg_pool_waiting(pool));
     set(metrics, DAEMON_METRIC_READY, pg_pool_ready(pool));
+    set(metrics, DAEMON_METRIC_WRONG_CELL, pg_pool_is_wrong_cell(pool));
 }

@@ -33,6 +33,7 @@ struct ctl_command {
     const char *not_all; /* why --cell all makes no sense; NULL = it does */
     /* --cell all in one go; NULL: `run` in every cell. */
     int (*run_all)(struct ctl *ctl, char **arguments, int count);
+    int (*after_all)(struct ctl *ctl); /* --cell all: behind all cells; returns an exit code. NULL = nothing */
 };
 
 extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl_explain, ctl_replay, ctl_cancel,

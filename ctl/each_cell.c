@@ -85,8 +85,9 @@ bool each_cell_counted(const struct ctl *ctl, int64_t *ret_matches, int64_t *ret
 
 /* ---- one cell ---- */
 
-static int longest_name(const struct config *config)
+int each_cell_width(const struct ctl *ctl)
 {
+    const struct config *config = ctl->config;
     int longest = (int)strlen("CELL");
     for (int i = 0; i < config->cell_count; i++)
         if ((int)strlen(config->cells[i].name) > longest)
@@ -107,7 +108,7 @@ static int run_in(struct ctl *ctl, int cell, const struct ctl_command *command, 
         if (!ctl->json)
             printf("%-16s %s\n", "cell", ctl->cell->name);
     } else {
-        lines_begin(ctl->cell->name, longest_name(ctl->config), ctl->json);
+        lines_begin(ctl->cell->name, each_cell_width(ctl), ctl->json);
     }
     if (copy) {
         if (count > 0)
@@ -349,6 +350,8 @@ int each_cell_run(struct ctl *ctl, const struct ctl_command *command, char **arg
         code = run_where_ids_are(ctl, command, arguments, count);
     else if (code != CTL_USAGE)
         code = run_second(ctl, command, code, arguments, count);
+    if (code != CTL_USAGE && command->after_all)
+        code = worse(code, command->after_all(ctl));
     free(each.ids);
     ctl->each = NULL;
     return code;

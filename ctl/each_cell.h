@@ -29,6 +29,8 @@ struct each_cell {
     const char *event, *user; /* NULL = none */
 };
 
+/* How many characters the names of cells take in front of the lines. */
+int each_cell_width(const struct ctl *ctl);
 /* Runs the command in every cell. The exit code is the worst one. arguments are left as they are. */
 int each_cell_run(struct ctl *ctl, const struct ctl_command *command, char **arguments, int count);
 

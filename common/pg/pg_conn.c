@@ -14,9 +14,9 @@
  * - A success does not count when the server warned that it did not wait for a synchronous standby (pg_doubt). Such a
  *   warning comes between the rows and the confirmation of the Sync, so it belongs to the first query in flight.
  * - Hooks may lose or close the connection, so the state is read again after each of them.
+ * - PQconnectStart would resolve a host name by blocking, so it gets an address (pg_servers.h).
  * Left out: cancelling on the server (libpq 15 can only do it by blocking, so a statement that was given up runs on
- * there unless its role has a statement_timeout), and looking up host names without blocking (PQconnectStart blocks on
- * them; numeric addresses and sockets do not). */
+ * there unless its role has a statement_timeout). */
 #include "common/pg/pg_conn.h"
 
 #include <assert.h>
@@ -27,14 +27,13 @@
 #include "common/base/backoff.h"
 #include "common/base/clock.h"
 
-#define SETTLE_MS 5000
-#define RETRY_BASE_MS 100
-#define RETRY_CAP_MS 5000
 /* After a connection that lasted this long the backoff starts from the beginning. */
 #define LASTED_MS 1000
 #define REASON_SIZE 256
-/* How soon may_connect is called again after it returned false. */
+/* How soon the servers are asked again when they have nothing to try. */
 #define HELD_MS 50
+/* Connections that were lost together do not come back in the same millisecond. */
+#define SPREAD_MS 20
 
 /* The only place where the state changes. */
 static void set_state(struct pg_connection *connection, enum pg_connection_state state)
@@ -114,26 +113,21 @@ static void step_connecting(struct pg_connection *connection)
         pg_connection_lose(connection, NULL);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_timer(uv_timer_t *timer);
+
+static void start_timer(struct pg_connection *connection, int64_t delay_ms)
 {
-    struct pg_connection *connection = timer->data;
-    if (connection->state != PG_STATE_DOWN) {
-        /* libpq itself never gives up a silent host for the next one in the list. */
-        pg_hosts_rotate(&connection->hosts, connection->libpq);
-        pg_connection_lose(connection,
-                           connection->state == PG_STATE_UP
-                               ? "the server accepts connections and does not answer within 5 s (or a pooler "
-                                 "has no session left)"
-                               : "no answer from the database server within 5 s");
-        return;
-    }
-    if (connection->hooks->may_connect && !connection->hooks->may_connect(connection)) {
-        (void)uv_timer_start(timer, on_timer, HELD_MS, 0);
-        return;
-    }
-    struct pg_options options = pg_options_of(connection->conninfo, connection->application_name, &connection->hosts);
+    (void)uv_timer_start(&connection->timer, on_timer, (uint64_t)delay_ms, 0);
+}
+
+static void start_attempt(struct pg_connection *connection, int target)
+{
+    struct pg_options options = pg_servers_options(connection->servers, target);
+    struct pg_hosts *hosts = &connection->servers->hosts;
+    connection->limit_ms = pg_hosts_limit_ms(hosts, target);
     set_state(connection, PG_STATE_CONNECTING);
-    connection->attempts++;
+    connection->target = target;
+    pg_hosts_begin(hosts, target, clock_mono_ms());
     connection->settled_ms = 0;
     connection->libpq = PQconnectStartParams(options.keywords, options.values, 1);
     if (!connection->libpq || PQstatus(connection->libpq) == CONNECTION_BAD || !watch(connection, UV_WRITABLE)) {
@@ -141,9 +135,36 @@ static void on_timer(uv_timer_t *timer)
         return;
     }
     pg_watch_notices(connection->libpq, &connection->doubt);
-    /* The look-up of a host name may have blocked the loop for long. */
+    /* A list that libpq walks itself may have blocked the loop for long. */
     uv_update_time(connection->loop);
-    (void)uv_timer_start(&connection->timer, on_timer, SETTLE_MS, 0);
+    start_timer(connection, connection->limit_ms);
+}
+
+static void give_up_attempt(struct pg_connection *connection)
+{
+    char text[120];
+    (void)snprintf(text, sizeof(text),
+                   connection->state == PG_STATE_UP
+                       ? "the server accepts connections and does not answer within %g s (or a pooler has no session "
+                         "left)"
+                       : "no answer from the database server within %g s",
+                   (double)connection->limit_ms / 1000);
+    pg_connection_refuse(connection, PG_SEEN_SILENT, text);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct pg_connection *connection = timer->data;
+    if (connection->state != PG_STATE_DOWN) {
+        give_up_attempt(connection);
+        return;
+    }
+    bool is_known = pg_servers_refresh(connection->servers);
+    int target = is_known ? pg_hosts_choose(&connection->servers->hosts, clock_mono_ms()) : -1;
+    if (target < 0)
+        start_timer(connection, HELD_MS);
+    else
+        start_attempt(connection, target);
 }
 
 static void on_all_closed(void *context)
@@ -153,28 +174,29 @@ static void on_all_closed(void *context)
 }
 
 void pg_connection_init(struct pg_connection *connection, uv_loop_t *loop, const struct pg_connection_hooks *hooks,
-                        const char *conninfo, const char *application_name)
+                        struct pg_servers *servers)
 {
-    *connection = (struct pg_connection){.loop = loop,
-                                         .hooks = hooks,
-                                         .conninfo = conninfo,
-                                         .application_name = application_name,
-                                         .state = PG_STATE_DOWN};
+    *connection =
+        (struct pg_connection){.loop = loop, .hooks = hooks, .servers = servers, .target = -1, .state = PG_STATE_DOWN};
     (void)uv_timer_init(loop, &connection->timer); /* cannot fail */
     connection->timer.data = connection;
     closing_start(&connection->closing, NULL, NULL, on_all_closed, connection);
 }
 
-void pg_connection_start(struct pg_connection *connection)
+void pg_connection_wake(struct pg_connection *connection, int64_t delay_ms)
 {
-    (void)uv_timer_start(&connection->timer, on_timer, 0, 0);
+    assert(connection->state == PG_STATE_DOWN);
+    start_timer(connection, delay_ms);
 }
 
 void pg_connection_settle(struct pg_connection *connection)
 {
     assert(connection->state == PG_STATE_UP);
+    if (connection->settled_ms)
+        return;
     (void)uv_timer_stop(&connection->timer);
     connection->settled_ms = clock_mono_ms();
+    pg_hosts_settle(&connection->servers->hosts, connection->target);
 }
 
 /* name NULL: by its text. */
@@ -409,6 +431,31 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 enum ending { RECONNECT, RECONNECT_AND_LEAVE_OPEN, CLOSE };
 
+static enum pg_seen find_seen(const struct pg_connection *connection, const char *reason)
+{
+    if (connection->verdict != PG_SEEN_NOTHING)
+        return connection->verdict;
+    return connection->state == PG_STATE_CONNECTING ? pg_seen_of(connection->libpq, reason) : PG_SEEN_OTHER;
+}
+
+/* What the servers learn from the end of the attempt or session. */
+static void tell_servers(struct pg_connection *connection, const char *reason, enum ending ending)
+{
+    struct pg_hosts *hosts = &connection->servers->hosts;
+    int target = connection->target;
+    int64_t now_ms = clock_mono_ms();
+    if (target < 0)
+        return;
+    if (!connection->settled_ms && (connection->is_cut || ending == CLOSE))
+        pg_hosts_cut(hosts, target);
+    else if (!connection->settled_ms)
+        pg_hosts_fail(hosts, target, find_seen(connection, reason), reason, now_ms, backoff_random());
+    else if (ending == RECONNECT_AND_LEAVE_OPEN)
+        pg_hosts_abandon(hosts, target, reason, now_ms);
+    else
+        pg_hosts_lose(hosts, target, now_ms - connection->settled_ms >= LASTED_MS, reason, now_ms, backoff_random());
+}
+
 /* Takes what belongs to the session out of the connection. */
 static void end_session(struct pg_connection *connection, enum ending ending, int syncs)
 {
@@ -418,22 +465,18 @@ static void end_session(struct pg_connection *connection, enum ending ending, in
     connection->result = NULL;
     connection->doubt = (struct pg_doubt){0};
     PGconn *libpq = connection->libpq;
+    int target = connection->target;
     connection->libpq = NULL;
+    connection->target = -1;
+    connection->verdict = PG_SEEN_NOTHING;
+    connection->is_cut = false;
+    connection->settled_ms = 0;
     if (ending == RECONNECT_AND_LEAVE_OPEN) {
         pg_ignore_notices(libpq); /* connection->doubt is for the next session */
-        connection->hooks->on_abandoned(connection, libpq, syncs);
+        connection->hooks->on_abandoned(connection, libpq, syncs, target);
     } else {
         PQfinish(libpq);
     }
-}
-
-static void start_retry_timer(struct pg_connection *connection)
-{
-    if (connection->settled_ms && clock_mono_ms() - connection->settled_ms >= LASTED_MS)
-        connection->attempts = 0;
-    int attempt = connection->attempts > 0 ? connection->attempts : 1;
-    int64_t delay_ms = backoff_delay_ms(attempt, RETRY_BASE_MS, RETRY_CAP_MS, backoff_random());
-    (void)uv_timer_start(&connection->timer, on_timer, (uint64_t)delay_ms, 0);
 }
 
 static void end(struct pg_connection *connection, const char *reason, enum ending ending)
@@ -442,15 +485,15 @@ static void end(struct pg_connection *connection, const char *reason, enum endin
     find_reason(connection, reason, text, sizeof(text));
     struct pg_queries lost = connection->in_flight;
     connection->in_flight = (struct pg_queries){0};
+    tell_servers(connection, text, ending);
     end_session(connection, ending, lost.count);
     if (ending == CLOSE) {
         set_state(connection, PG_STATE_CLOSED);
         closing_handle(&connection->closing, &connection->timer);
         closing_end(&connection->closing);
-        pg_hosts_done(&connection->hosts);
     } else {
         set_state(connection, PG_STATE_DOWN);
-        start_retry_timer(connection);
+        start_timer(connection, (int64_t)(backoff_random() % SPREAD_MS));
         connection->hooks->on_down(connection, text);
     }
     struct pg_query_result result = {.kind = PG_UNKNOWN};
@@ -466,9 +509,23 @@ void pg_connection_lose(struct pg_connection *connection, const char *reason)
     end(connection, reason, RECONNECT);
 }
 
+void pg_connection_refuse(struct pg_connection *connection, enum pg_seen verdict, const char *reason)
+{
+    assert(!connection->settled_ms);
+    connection->verdict = verdict;
+    pg_connection_lose(connection, reason);
+}
+
+void pg_connection_cut(struct pg_connection *connection, const char *reason)
+{
+    assert(!connection->settled_ms && connection->state != PG_STATE_DOWN);
+    connection->is_cut = true;
+    pg_connection_lose(connection, reason);
+}
+
 void pg_connection_abandon(struct pg_connection *connection, const char *reason)
 {
-    assert(connection->state == PG_STATE_UP);
+    assert(connection->state == PG_STATE_UP && connection->settled_ms);
     end(connection, reason, RECONNECT_AND_LEAVE_OPEN);
 }
 

@@ -4,6 +4,7 @@
 #include "common/pg/pg_libpq.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,8 @@ static void add_option(struct pg_options *options, int *count, const char *keywo
     (*count)++;
 }
 
-struct pg_options pg_options_of(const char *conninfo, const char *application_name, const struct pg_hosts *hosts)
+struct pg_options pg_options_of(const char *conninfo, const char *application_name, const char *host,
+                                const char *hostaddr, const char *port)
 {
     struct pg_options options = {.keywords = {NULL}};
     int count = 0;
@@ -48,60 +50,89 @@ struct pg_options pg_options_of(const char *conninfo, const char *application_na
     add_option(&options, &count, "fallback_application_name", application_name);
     if (!getenv("PGCONNECT_TIMEOUT"))
         add_option(&options, &count, "connect_timeout", "5");
-    add_option(&options, &count, "keepalives_idle", "30");
-    add_option(&options, &count, "keepalives_interval", "10");
+    /* The host of an idle session dies without a word. It is noticed within 10 s, which is before a standby is promoted
+     * (Patroni's ttl is 20 s or more), so the search for the new primary has begun by then. A network that is cut for
+     * less loses no session. The kernel's own limits would be two hours, and 15 minutes for what was sent. */
+    add_option(&options, &count, "keepalives_idle", "4");
+    add_option(&options, &count, "keepalives_interval", "2");
     add_option(&options, &count, "keepalives_count", "3");
-    add_option(&options, &count, "tcp_user_timeout", "30000");
+    add_option(&options, &count, "tcp_user_timeout", "10000");
     add_option(&options, &count, "dbname", conninfo);
-    if (hosts) {
-        add_option(&options, &count, "host", hosts->host);
-        add_option(&options, &count, "hostaddr", hosts->hostaddr);
-        add_option(&options, &count, "port", hosts->port);
-    }
+    add_option(&options, &count, "host", host);
+    add_option(&options, &count, "hostaddr", hostaddr);
+    add_option(&options, &count, "port", port);
     add_option(&options, &count, "client_encoding", "UTF8");
     return options;
 }
 
-static char *rotated(const char *list)
+/* Copies the value of an option; nothing where it is not given. */
+static bool copy_option(const PQconninfoOption *option, const char *keyword, char **ret_value)
 {
-    const char *comma = list ? strchr(list, ',') : NULL;
-    if (!comma)
-        return NULL;
-    char *text = NULL;
-    if (asprintf(&text, "%s,%.*s", comma + 1, (int)(comma - list), list) < 0)
-        return NULL;
-    return text;
+    if (strcmp(option->keyword, keyword) != 0 || !option->val || !option->val[0])
+        return true;
+    free(*ret_value);
+    *ret_value = strdup(option->val);
+    return *ret_value != NULL;
 }
 
-static void replace_with_rotated(char **value, const char *list)
+bool pg_host_lists_read(const char *conninfo, struct pg_host_lists *ret_lists)
 {
-    char *text = rotated(list);
-    if (!text)
-        return;
-    free(*value);
-    *value = text;
-}
-
-void pg_hosts_rotate(struct pg_hosts *hosts, PGconn *connection)
-{
+    /* libpq tells the options in force only of a connection. An sslmode that does not exist ends this one before it
+     * begins, and with a password no file of passwords is searched. */
+    static const char *const keywords[] = {"dbname", "password", "sslmode", NULL};
+    const char *const values[] = {conninfo, "none", "none", NULL};
+    struct pg_host_lists lists = {.host = NULL};
+    char *attributes = NULL;
+    PGconn *connection = PQconnectStartParams(keywords, values, 1);
     PQconninfoOption *options = PQconninfo(connection);
-    for (PQconninfoOption *option = options; option && option->keyword; option++) {
-        if (strcmp(option->keyword, "host") == 0)
-            replace_with_rotated(&hosts->host, option->val);
-        else if (strcmp(option->keyword, "hostaddr") == 0)
-            replace_with_rotated(&hosts->hostaddr, option->val);
-        else if (strcmp(option->keyword, "port") == 0)
-            replace_with_rotated(&hosts->port, option->val);
-    }
+    bool is_copied = options != NULL;
+    for (const PQconninfoOption *option = options; is_copied && option->keyword; option++)
+        is_copied = copy_option(option, "host", &lists.host) && copy_option(option, "hostaddr", &lists.hostaddr) &&
+                    copy_option(option, "port", &lists.port) &&
+                    copy_option(option, "target_session_attrs", &attributes);
+    lists.is_whole = attributes && strcmp(attributes, "prefer-standby") == 0;
+    free(attributes);
     PQconninfoFree(options);
+    PQfinish(connection);
+    if (is_copied)
+        *ret_lists = lists;
+    else
+        pg_host_lists_done(&lists);
+    return is_copied;
 }
 
-void pg_hosts_done(struct pg_hosts *hosts)
+void pg_host_lists_done(struct pg_host_lists *lists)
 {
-    free(hosts->host);
-    free(hosts->hostaddr);
-    free(hosts->port);
-    *hosts = (struct pg_hosts){.host = NULL};
+    free(lists->host);
+    free(lists->hostaddr);
+    free(lists->port);
+}
+
+static bool is_on(PGconn *connection, const char *parameter)
+{
+    const char *value = PQparameterStatus(connection, parameter);
+    return value && strcmp(value, "on") == 0;
+}
+
+enum pg_seen pg_seen_of(PGconn *connection, const char *reason)
+{
+    static const struct {
+        int error;
+        enum pg_seen seen;
+    } errors[] = {
+        {ECONNREFUSED, PG_SEEN_REFUSED}, {ENOENT, PG_SEEN_REFUSED}, /* of a socket's path */
+        {ETIMEDOUT, PG_SEEN_SILENT},     {EHOSTUNREACH, PG_SEEN_SILENT},
+        {ENETUNREACH, PG_SEEN_SILENT},   {EHOSTDOWN, PG_SEEN_SILENT},
+    };
+    /* What the server has told of itself before libpq refused it for its target_session_attrs. */
+    if (is_on(connection, "in_hot_standby"))
+        return PG_SEEN_STANDBY;
+    if (is_on(connection, "default_transaction_read_only"))
+        return PG_SEEN_READ_ONLY;
+    for (size_t i = 0; i < ARRAY_SIZE(errors); i++)
+        if (strstr(reason, strerror(errors[i].error)))
+            return errors[i].seen;
+    return PG_SEEN_OTHER;
 }
 
 void pg_values_fill(struct pg_values *values, const struct pg_param *params, int count)

@@ -9,13 +9,9 @@
 
 #include "common/base/base.h"
 #include "common/base/err.h"
+#include "common/pg/pg_hosts.h"
 #include "common/pg/pg_param.h"
 #include "common/pg/pg_statement.h"
-
-/* The three options of libpq that may be lists of hosts; NULL = as in the conninfo. */
-struct pg_hosts {
-    char *host, *hostaddr, *port; /* owned */
-};
 
 #define PG_OPTIONS_MAX 16
 /* Arguments of PQconnectdbParams and PQconnectStartParams (expand_dbname = 1); borrowed from what they were made of. */
@@ -26,11 +22,22 @@ struct pg_options {
 
 /* ERR_CONFIG when it is malformed. The message never quotes it: it may hold a password. NULL and "" are fine. */
 must_check bool pg_conninfo_check(const char *conninfo, struct err *err);
-/* hosts may be NULL. The conninfo overrides our defaults (names, keepalives, connect_timeout); UTF-8 overrides all. */
-struct pg_options pg_options_of(const char *conninfo, const char *application_name, const struct pg_hosts *hosts);
-/* Moves the first host of this connection's list to its end. Without a list, or without memory, nothing changes. */
-void pg_hosts_rotate(struct pg_hosts *hosts, PGconn *connection);
-void pg_hosts_done(struct pg_hosts *hosts);
+/* host, hostaddr and port: NULL = as in the conninfo. The conninfo overrides our defaults (names, keepalives,
+ * connect_timeout); UTF-8 overrides all. */
+struct pg_options pg_options_of(const char *conninfo, const char *application_name, const char *host,
+                                const char *hostaddr, const char *port);
+
+/* The lists of hosts of a conninfo, as libpq has them after the service file and the environment; NULL = not given. */
+struct pg_host_lists {
+    char *host, *hostaddr, *port; /* owned */
+    bool is_whole;                /* libpq must walk the list itself: with prefer-standby it does so twice */
+};
+/* Opens no connection and resolves no name. false: no memory. */
+must_check bool pg_host_lists_read(const char *conninfo, struct pg_host_lists *ret_lists);
+void pg_host_lists_done(struct pg_host_lists *lists);
+
+/* Why libpq could not make this connection (NULL = no memory); `reason` is its text. */
+enum pg_seen pg_seen_of(PGconn *connection, const char *reason);
 
 /* Parameters in the form that libpq takes. */
 struct pg_values {

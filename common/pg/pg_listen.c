@@ -15,6 +15,7 @@
 
 struct pg_listen {
     struct pg_connection connection;
+    struct pg_servers servers;
     char *conninfo;
     char start_text[sizeof("LISTEN ") + CHANNEL_MAX], stop_text[sizeof("UNLISTEN ") + CHANNEL_MAX];
     struct sql_statement start, stop;
@@ -94,6 +95,7 @@ static void on_notify(struct pg_connection *connection, const char *payload)
 
 static void free_listen(struct pg_listen *listen)
 {
+    pg_servers_done(&listen->servers);
     free(listen->conninfo);
     free(listen);
 }
@@ -147,8 +149,9 @@ bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel,
     listen->start = (struct sql_statement){.name = "listen", .text = listen->start_text, .shape = SQL_NONE};
     listen->stop = (struct sql_statement){.name = "unlisten", .text = listen->stop_text, .shape = SQL_NONE};
     listen->is_wanted = true;
-    pg_connection_init(&listen->connection, loop, &hooks, listen->conninfo, "issuing-listen");
-    pg_connection_start(&listen->connection);
+    pg_servers_init(&listen->servers, loop, listen->conninfo, "issuing-listen", 0);
+    pg_connection_init(&listen->connection, loop, &hooks, &listen->servers);
+    pg_connection_wake(&listen->connection, 0);
     *ret_listen = listen;
     return true;
 }

@@ -114,12 +114,16 @@ static void report_rejected(struct pg_pool *pool)
 {
     /* Those that callbacks add are for the next turn. */
     struct pg_queries queries = pool->rejected;
+    if (!queries.first)
+        return;
     pool->rejected = (struct pg_queries){0};
     struct pg_query *query;
+    char hung[sizeof(pool->reason)];
+    (void)pg_pool_find_cause(pool, "", hung, sizeof(hung));
     while ((query = pg_queries_take(&queries)))
         pg_pool_report_not_sent(pool, query,
                                 pool->is_closing        ? CLOSING_TEXT
-                                : pg_pool_is_hung(pool) ? pg_pool_cause(pool, "")
+                                : pg_pool_is_hung(pool) ? hung
                                                         : "too many statements are waiting");
 }
 
@@ -218,6 +222,7 @@ static void free_pool(struct pg_pool *pool)
 {
     for (int i = 0; i < pool->options.connections; i++)
         buf_done(&pool->slots[i].pids);
+    pg_servers_done(&pool->servers);
     free(pool->abandoned);
     free((char *)pool->options.conninfo);
     free((char *)pool->options.application_name);
@@ -236,13 +241,20 @@ bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct
     pool->options = *options;
     pool->options.conninfo = strdup(options->conninfo ? options->conninfo : "");
     pool->options.application_name = strdup(options->application_name ? options->application_name : "");
-    pool->abandoned = calloc((size_t)pg_pool_sessions_max(pool), sizeof(pool->abandoned[0]));
+    pool->cause = PG_CAUSE_COUNT;
+    pool->abandoned = calloc((size_t)pg_pool_abandoned_max(pool), sizeof(pool->abandoned[0]));
     if (!pool->options.conninfo || !pool->options.application_name || !pool->abandoned) {
         free_pool(pool);
         return err_set(err, ERR_MEMORY, "out of memory");
     }
-    for (int i = 0; i < pg_pool_sessions_max(pool); i++)
+    for (int i = 0; i < pg_pool_abandoned_max(pool); i++)
         pool->abandoned[i].pool = pool;
+    pg_servers_init(&pool->servers, loop, pool->options.conninfo, pool->options.application_name,
+                    pg_pool_sessions_max(pool));
+    pool->servers.on_news = pg_pool_on_news;
+    pool->servers.context = pool;
+    if (options->resolve)
+        pool->servers.resolve = options->resolve;
     (void)uv_prepare_init(loop, &pool->turn); /* cannot fail */
     (void)uv_prepare_start(&pool->turn, on_loop_turn);
     (void)uv_idle_init(loop, &pool->keep_awake);      /* cannot fail */
@@ -250,9 +262,8 @@ bool pg_pool_open(uv_loop_t *loop, const struct pg_pool_options *options, struct
     for (int i = 0; i < options->connections; i++) {
         pool->slots[i].pool = pool;
         buf_init(&pool->slots[i].pids, PIDS_MAX);
-        pg_connection_init(&pool->slots[i].connection, loop, &pg_pool_slot_hooks, pool->options.conninfo,
-                           pool->options.application_name);
-        pg_connection_start(&pool->slots[i].connection);
+        pg_connection_init(&pool->slots[i].connection, loop, &pg_pool_slot_hooks, &pool->servers);
+        pg_connection_wake(&pool->slots[i].connection, 0);
     }
     *ret_pool = pool;
     return true;
@@ -278,7 +289,7 @@ static void close_all_sessions(struct pg_pool *pool)
         (void)closing_part(closing);
         pg_connection_close(&pool->slots[i].connection);
     }
-    for (int i = 0; i < pg_pool_sessions_max(pool); i++) {
+    for (int i = 0; i < pg_pool_abandoned_max(pool); i++) {
         struct pg_abandoned *session = &pool->abandoned[i].session;
         if (pg_abandoned_is_free(session))
             continue;

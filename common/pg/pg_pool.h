@@ -5,18 +5,23 @@
  * PG_NOT_SENT. Queries that yield are never on all connections that are up, unless there is only one; those that do not
  * yield are sent first.
  *
- * Connections connect again for ever, with full-jitter backoff (100 ms to 5 s). A connection is silent when one
+ * Connections connect again for ever. They share what they know of the hosts: while no primary is known, each host is
+ * probed by one connection at a time, at most about once a second; as soon as one has found the primary, all go there
+ * (pg_hosts.h). Sessions to a server that is no primary any more, because another was promoted after it, are given up
+ * at once. A connection is silent when one
  * statement is not answered within its time, counted from when the server had nothing to do before it. Then the
  * connection is given up and opened anew (the server may be a black hole). A query that is late behind others that are
  * answered ends PG_UNKNOWN, and its connection stays. A session that was given up is watched until the server is done
- * with it, and is counted: there are never more than 2 sessions beyond `connections`. When all of them hang, queries
- * are answered PG_NOT_SENT at once, and on_state reports the cause, until one of them ends. */
+ * with it, and is counted: there are never more than 2 sessions beyond `connections` to one server. When all of them
+ * hang, queries are answered PG_NOT_SENT at once, and on_state reports the cause, until one of them ends or another
+ * server is the primary. */
 #ifndef ISSUING_PG_POOL_H
 #define ISSUING_PG_POOL_H
 
 #include <uv.h>
 
 #include "common/base/err.h"
+#include "common/pg/pg_hosts.h"
 #include "common/pg/pg_query.h"
 
 struct pg_pool;
@@ -27,15 +32,20 @@ struct pg_pool_options {
     int connections;
     int pipeline;    /* queries in flight on one connection, >= 1 */
     int waiting_max; /* queries in the FIFO queue; one more is answered PG_NOT_SENT */
-    /* The newest version of the schema must be one of these; it is checked on each new connection (sql_schema_version).
-     * 0 = not checked. */
+    /* The newest version of the schema must be one of these, and the server a primary that can be written; both are
+     * checked on each new connection (sql_schema_version, sql_session_server). 0 = neither is checked. */
     int schema_least, schema_most;
+    /* The name that the database's cell must have (issuing.cell); checked as the schema. NULL = it is not. */
+    const char *cell;
     /* Both may be NULL; both are called from the loop, and may close the pool. on_state: the pool became ready or not
      * ready, or it is not ready for another reason than before (error_text, "" when ready). on_error: a query was
      * refused (for a metric). */
     void (*on_state)(void *context, bool ready, const char *error_text);
     void (*on_error)(void *context, const char sqlstate[6]);
     void *context;
+    /* uv_getaddrinfo, or what a test has instead; NULL = the former. */
+    int (*resolve)(uv_loop_t *loop, uv_getaddrinfo_t *request, uv_getaddrinfo_cb callback, const char *node,
+                   const char *service, const struct addrinfo *hints);
 };
 
 /* Starts connecting; never waits. */
@@ -47,6 +57,10 @@ bool pg_pool_ready(const struct pg_pool *pool);
 /* The newest session that was checked runs in another process than the connection was told: a pooler is in between.
  * Only where the schema is checked. */
 bool pg_pool_is_behind_pooler(const struct pg_pool *pool);
+/* The newest session that was checked is to another cell than options.cell. */
+bool pg_pool_is_wrong_cell(const struct pg_pool *pool);
+/* Why it is not ready; PG_CAUSE_COUNT = it is, or nothing was tried yet. */
+enum pg_cause pg_pool_cause(const struct pg_pool *pool);
 /* Queries without a result, those that wait included. */
 int pg_pool_in_flight(const struct pg_pool *pool);
 /* Those of them that wait for a connection. */

@@ -8,20 +8,20 @@
 #include "common/pg/pg_abandoned.h"
 #include "common/pg/pg_conn.h"
 #include "common/pg/pg_pool.h"
+#include "common/pg/pg_servers.h"
 
-/* So many sessions there may be beyond options.connections, to continue with while abandoned ones hang. */
+/* So many sessions there may be to one server beyond options.connections, to continue with while abandoned ones hang. */
 #define PG_POOL_SPARE 2
 
 enum slot_state {
-    /* Its connection is down or connecting; may_connect() decides whether there may be one more session. When the
-     * connection is up, the slot goes to CHECKING. */
+    /* Its connection is down or connecting. When the connection is up, the slot goes to CHECKING. */
     SLOT_DOWN,
-    /* The connection is up and belongs to the slot's own queries: the version of the schema, and, while sessions hang,
-     * what they wait for. Each waits for its result, within the connection's 5 seconds. Goes to UP when the schema
-     * fits, else back to DOWN. */
+    /* The connection is up and belongs to the slot's own queries: the version of the schema, what the server is, and,
+     * while sessions hang there, what they wait for. Each waits for its result, within the time of the attempt. Goes to
+     * UP when the schema fits and the server is the primary, else back to DOWN. */
     SLOT_CHECKING,
     /* Takes the queries of the pool. Goes to RETIRING when one of them is refused because the server is read-only, and
-     * to DOWN when the connection is lost or abandoned. */
+     * to DOWN when the connection is lost or abandoned, or another slot has found a newer primary. */
     SLOT_UP,
     /* The server became read-only (a failover): takes no more queries, and waits for the results of those in flight.
      * Then the connection is closed, and the slot goes to DOWN to find the new primary. */
@@ -34,8 +34,11 @@ struct slot {
     enum slot_state state; /* changed by slot_set_state() alone */
     bool is_unflushed;
     int yielding_count; /* of those in flight */
-    struct pg_query schema_query, waits_query;
+    int64_t timeline;   /* of the server, which each promotion raises; 0 = unknown */
+    struct pg_query schema_query, server_query, waits_query;
     struct buf pids; /* of waits_query */
+    struct pg_query cell_query;
+    bool is_right_cell; /* of this session */
 };
 
 struct pg_pool {
@@ -48,18 +51,23 @@ struct pg_pool {
     struct pg_queries waiting;
     struct pg_queries yielding; /* waiting, too */
     struct pg_queries rejected; /* answered PG_NOT_SENT in the next turn */
-    /* options.connections + PG_POOL_SPARE, of which abandoned_count are not free. Together with the connections that
-     * have a session they are never more than that. */
+    struct pg_servers servers;  /* of all slots */
+    /* pg_pool_abandoned_max() of them, of which abandoned_count are not free. Together with the connections they are never
+     * more than that, and pg_pool_sessions_max() to one server (pg_hosts.h). */
     struct pg_pool_abandoned {
         struct pg_abandoned session; /* first */
         struct pg_pool *pool;
+        int target;
+        int64_t timeline;
     } * abandoned;
     int abandoned_count;
     bool waits_for_standby; /* one of them did, when that was last checked */
     int in_flight_count;
     enum { REPORTED_NOTHING, REPORTED_READY, REPORTED_DOWN } reported;
-    char reason[256]; /* why it is down, as reported */
+    char reason[256];    /* why it is down, as reported */
+    enum pg_cause cause; /* the same in one word; PG_CAUSE_COUNT = it is ready */
     bool is_behind_pooler;
+    bool is_wrong_cell;
     bool is_closing, are_connections_closed;
     void (*on_closed)(void *context);
     void *closed_context;
@@ -79,11 +87,14 @@ void pg_pool_reject_waiting(struct pg_pool *pool);
 /* ---- pg_pool_slots.c ---- */
 extern const struct pg_connection_hooks pg_pool_slot_hooks;
 void slot_set_state(struct slot *slot, enum slot_state state);
-int pg_pool_sessions_max(const struct pg_pool *pool);
-/* Every session that there may be hangs, so no query can be sent. */
+int pg_pool_sessions_max(const struct pg_pool *pool); /* to one server */
+int pg_pool_abandoned_max(const struct pg_pool *pool);
+/* So many sessions hang as there may be to one server, and none is in use: no query can be sent. */
 bool pg_pool_is_hung(const struct pg_pool *pool);
-/* Why the pool is down: the known cause of a hang, else `reason`. */
-const char *pg_pool_cause(const struct pg_pool *pool, const char *reason);
+/* Why the pool is down: the known cause of a hang, else what the servers know, or `reason`. */
+enum pg_cause pg_pool_find_cause(const struct pg_pool *pool, const char *reason, char *ret_text, size_t size);
+/* Of pool->servers. */
+void pg_pool_on_news(void *pool);
 
 /* ---- pg_pool_deadlines.c ---- */
 /* The last moment to send a query that waits. */

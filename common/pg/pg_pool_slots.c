@@ -1,18 +1,25 @@
-/* The life of the pool's connections: who may connect, what is checked before the first query, and what becomes of a
- * session that hangs. States: pg_pool_internal.h.
+/* The life of the pool's connections: what is checked before the first query, what becomes of a session that hangs, and
+ * what follows when another server is the primary. States: pg_pool_internal.h.
  *
  * Invariants:
  * - A slot gets queries only in state UP: connected, the schema checked, not read-only.
  * - A connection that is silent is abandoned, not closed: its backend may be at work for long, and closing would not
- *   end it. Connections and abandoned sessions together are never more than options.connections + PG_POOL_SPARE, so a
- *   server on which statements hang is not filled with sessions. */
+ *   end it. Connections and abandoned sessions to one server together are never more than options.connections +
+ *   PG_POOL_SPARE, so a server on which statements hang is not filled with sessions.
+ * - Slots in use are on one timeline. Each promotion begins a new one with a higher number, so the higher one is the
+ *   primary; a session to the other, which may be frozen or not know yet, is given up. What is in flight there ends
+ *   PG_UNKNOWN: it may have been committed before the promotion. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/backoff.h"
 #include "common/pg/pg_pool_internal.h"
 #include "common/pg/sql/statements.h"
+
+/* The connections of many processes do not come to a new primary in the same millisecond. */
+#define WAKE_SPREAD_MS 50
 
 void slot_set_state(struct slot *slot, enum slot_state state)
 {
@@ -40,40 +47,111 @@ int pg_pool_sessions_max(const struct pg_pool *pool)
     return pool->options.connections + PG_POOL_SPARE;
 }
 
-bool pg_pool_is_hung(const struct pg_pool *pool)
+int pg_pool_abandoned_max(const struct pg_pool *pool)
 {
-    return pool->abandoned_count == pg_pool_sessions_max(pool);
+    return 2 * pg_pool_sessions_max(pool);
 }
 
-const char *pg_pool_cause(const struct pg_pool *pool, const char *reason)
+bool pg_pool_is_hung(const struct pg_pool *pool)
 {
-    if (pool->abandoned_count > 0 && pool->waits_for_standby)
-        return "commits wait for a synchronous standby";
-    return pg_pool_is_hung(pool) ? "statements hang: no session answers" : reason;
+    return pool->abandoned_count >= pg_pool_sessions_max(pool) && !pg_pool_ready(pool);
+}
+
+enum pg_cause pg_pool_cause(const struct pg_pool *pool)
+{
+    return pool->cause;
+}
+
+enum pg_cause pg_pool_find_cause(const struct pg_pool *pool, const char *reason, char *ret_text, size_t size)
+{
+    if (pool->abandoned_count > 0 && pool->waits_for_standby) {
+        (void)snprintf(ret_text, size, "commits wait for a synchronous standby");
+        return PG_CAUSE_STANDBY;
+    }
+    if (pg_pool_is_hung(pool) && pool->servers.hosts.count <= 1) {
+        (void)snprintf(ret_text, size, "statements hang: no session answers");
+        return PG_CAUSE_HUNG;
+    }
+    enum pg_cause cause = pg_hosts_why(&pool->servers.hosts, reason, ret_text, size);
+    return pg_pool_is_hung(pool) && cause == PG_CAUSE_OTHER ? PG_CAUSE_HUNG : cause;
 }
 
 static void report_state(struct pg_pool *pool, const char *reason)
 {
+    char text[sizeof(pool->reason)] = "";
     bool is_ready = pg_pool_ready(pool);
-    reason = pg_pool_cause(pool, reason);
+    pool->cause = is_ready ? PG_CAUSE_COUNT : pg_pool_find_cause(pool, reason, text, sizeof(text));
     bool is_same = is_ready ? pool->reported == REPORTED_READY
-                            : pool->reported == REPORTED_DOWN && strcmp(reason, pool->reason) == 0;
+                            : pool->reported == REPORTED_DOWN && strcmp(text, pool->reason) == 0;
     if (is_same)
         return;
     pool->reported = is_ready ? REPORTED_READY : REPORTED_DOWN;
-    (void)snprintf(pool->reason, sizeof(pool->reason), "%s", is_ready ? "" : reason);
+    memcpy(pool->reason, text, sizeof(pool->reason));
     if (pool->options.on_state && !pool->is_closing)
         pool->options.on_state(pool->options.context, is_ready, pool->reason);
 }
 
+bool pg_pool_is_wrong_cell(const struct pg_pool *pool)
+{
+    return pool->is_wrong_cell;
+}
+
+void pg_pool_on_news(void *context)
+{
+    struct pg_pool *pool = context;
+    if (pool->is_closing || pg_pool_ready(pool))
+        return;
+    for (int i = 0; i < pool->options.connections; i++)
+        if (pool->slots[i].connection.state == PG_STATE_DOWN)
+            pg_connection_wake(&pool->slots[i].connection, 0);
+    if (!pg_hosts_has_target(&pool->servers.hosts)) /* else attempts report what they find */
+        report_state(pool, "");
+}
+
+/* ---- another server is the primary ---- */
+
+static void wake(struct slot *slot)
+{
+    pg_connection_wake(&slot->connection, (int64_t)(backoff_random() % WAKE_SPREAD_MS));
+}
+
+/* A session is up and settled: the others have nothing to look for elsewhere. */
+static void gather(struct slot *settled)
+{
+    static const char *const why = "another server is the primary";
+    struct pg_pool *pool = settled->pool;
+    for (int i = 0; i < pool->options.connections; i++) {
+        struct slot *slot = &pool->slots[i];
+        bool is_elsewhere = slot->connection.target != settled->connection.target;
+        bool is_older = slot->timeline > 0 && slot->timeline < settled->timeline;
+        bool is_in_use = slot->state == SLOT_UP || slot->state == SLOT_RETIRING;
+        if (slot->connection.state == PG_STATE_DOWN)
+            wake(slot);
+        else if (is_in_use && is_older)
+            pg_connection_lose(&slot->connection, why);
+        else if (!is_in_use && is_elsewhere)
+            pg_connection_cut(&slot->connection, why);
+    }
+    for (int i = 0; i < pg_pool_abandoned_max(pool); i++)
+        if (pool->abandoned[i].timeline > 0 && pool->abandoned[i].timeline < settled->timeline)
+            pg_abandoned_drop(&pool->abandoned[i].session);
+}
+
 /* ---- the checks of a new session ---- */
+
+static void check_cell(struct slot *slot);
 
 static void set_up(struct slot *slot)
 {
+    if (slot->pool->options.cell && !slot->is_right_cell) {
+        check_cell(slot); /* the last check, which comes back here */
+        return;
+    }
     slot_set_state(slot, SLOT_UP);
     pg_connection_settle(&slot->connection);
     pg_pool_request_turn(slot->pool);
     report_state(slot->pool, "");
+    gather(slot);
 }
 
 /* Its deadline is the connection's, which runs until the slot is up. */
@@ -86,18 +164,53 @@ static void send_check(struct slot *slot, struct pg_query *query)
         pg_connection_lose(&slot->connection, NULL);
 }
 
-/* The schema fits. While sessions hang, this session can find out what they wait for; later it may hang itself. */
+/* A database of another cell has other users: what is recorded there for ours would be lost for them. */
+static void check_cell(struct slot *slot)
+{
+    slot->cell_query = (struct pg_query){.statement = &sql_session_cell};
+    send_check(slot, &slot->cell_query);
+}
+
+static void on_cell(struct slot *slot, const struct pg_query_result *result)
+{
+    struct pg_pool *pool = slot->pool;
+    const char *name = result->kind == PG_DONE ? pg_bytes(result->rows, 0, 0).bytes : NULL;
+    char text[200];
+    if (result->kind == PG_UNKNOWN || result->kind == PG_NOT_SENT)
+        return; /* the connection is lost already */
+    if (result->kind == PG_REFUSED) {
+        pg_connection_lose(&slot->connection, result->message);
+        return;
+    }
+    slot->is_right_cell = name && strcmp(name, pool->options.cell) == 0;
+    pool->is_wrong_cell = !slot->is_right_cell;
+    if (slot->is_right_cell) {
+        set_up(slot);
+        return;
+    }
+    (void)snprintf(text, sizeof(text), "the database is %s%.40s, and database.cell is %s: correct database.url",
+                   name ? "the cell " : "no cell", name ? name : "", pool->options.cell);
+    pg_connection_lose(&slot->connection, text);
+}
+
+/* The checks have passed. While sessions hang there, this one can find out what they wait for; later it may hang
+ * itself. */
 static void check_waits(struct slot *slot)
 {
     struct pg_pool *pool = slot->pool;
     struct pg_array pids;
+    int count = 0;
     pg_array_start(&pids, &slot->pids, PG_INT8);
-    for (int i = 0; i < pg_pool_sessions_max(pool); i++)
-        if (!pg_abandoned_is_free(&pool->abandoned[i].session))
-            pg_array_add_int8(&pids, pg_abandoned_pid(&pool->abandoned[i].session));
+    for (int i = 0; i < pg_pool_abandoned_max(pool); i++) {
+        const struct pg_pool_abandoned *it = &pool->abandoned[i];
+        if (pg_abandoned_is_free(&it->session) || it->target != slot->connection.target)
+            continue;
+        pg_array_add_int8(&pids, pg_abandoned_pid(&it->session));
+        count++;
+    }
     slot->waits_query = (struct pg_query){.statement = &sql_session_waits};
     slot->waits_query.params[0] = pg_array_param(&pids);
-    if (pool->abandoned_count == 0 || slot->pids.failed)
+    if (count == 0 || slot->pids.failed)
         set_up(slot);
     else
         send_check(slot, &slot->waits_query);
@@ -115,10 +228,8 @@ static void on_waits(struct slot *slot, const struct pg_query_result *result)
 static void check_schema(struct slot *slot, int64_t version)
 {
     const struct pg_pool_options *options = &slot->pool->options;
-    if (version >= options->schema_least && version <= options->schema_most) {
-        check_waits(slot);
-        return;
-    }
+    if (version >= options->schema_least && version <= options->schema_most)
+        return; /* the result of the server's query follows */
     char text[200];
     (void)snprintf(text, sizeof(text), "the schema is at version %lld, this program needs %d to %d: %s",
                    (long long)version, options->schema_least, options->schema_most,
@@ -152,6 +263,50 @@ static void on_schema(struct slot *slot, const struct pg_query_result *result)
     }
 }
 
+static int64_t newest_timeline(const struct pg_pool *pool)
+{
+    int64_t newest = 0;
+    for (int i = 0; i < pool->options.connections; i++) {
+        const struct slot *slot = &pool->slots[i];
+        if ((slot->state == SLOT_UP || slot->state == SLOT_RETIRING) && slot->timeline > newest)
+            newest = slot->timeline;
+    }
+    return newest;
+}
+
+static void check_server(struct slot *slot, bool is_standby, bool is_read_only)
+{
+    int64_t newest = newest_timeline(slot->pool);
+    char text[160];
+    (void)snprintf(text, sizeof(text),
+                   "an older primary: it is on timeline %lld, and sessions are in use on timeline %lld",
+                   (long long)slot->timeline, (long long)newest);
+    if (is_standby)
+        pg_connection_refuse(&slot->connection, PG_SEEN_STANDBY, "the database server is a standby");
+    else if (is_read_only)
+        pg_connection_refuse(&slot->connection, PG_SEEN_READ_ONLY, "the database is read-only");
+    else if (slot->timeline > 0 && slot->timeline < newest)
+        pg_connection_refuse(&slot->connection, PG_SEEN_OUTDATED, text);
+    else
+        check_waits(slot);
+}
+
+static void on_server(struct slot *slot, const struct pg_query_result *result)
+{
+    switch (result->kind) {
+    case PG_DONE:
+        slot->timeline = pg_int8(result->rows, 0, 0);
+        check_server(slot, pg_bool(result->rows, 0, 1), pg_bool(result->rows, 0, 2));
+        break;
+    case PG_REFUSED: /* something that is not quite PostgreSQL: its timeline stays unknown */
+        check_server(slot, false, false);
+        break;
+    case PG_NOT_SENT:
+    case PG_UNKNOWN:
+        break; /* the connection is lost already */
+    }
+}
+
 /* ---- hooks of the connection ---- */
 
 static struct slot *slot_of(struct pg_connection *connection)
@@ -163,41 +318,44 @@ static void on_up(struct pg_connection *connection)
 {
     struct slot *slot = slot_of(connection);
     slot_set_state(slot, SLOT_CHECKING);
+    slot->timeline = 0;
     if (slot->pool->options.schema_least <= 0) {
         check_waits(slot);
         return;
     }
     slot->schema_query = (struct pg_query){.statement = &sql_schema_version};
+    slot->server_query = (struct pg_query){.statement = &sql_session_server};
     send_check(slot, &slot->schema_query);
-}
-
-static bool may_connect(struct pg_connection *connection)
-{
-    const struct pg_pool *pool = slot_of(connection)->pool;
-    int sessions = pool->abandoned_count;
-    for (int i = 0; i < pool->options.connections; i++)
-        sessions += pool->slots[i].connection.libpq != NULL;
-    return sessions < pg_pool_sessions_max(pool);
+    if (slot->state == SLOT_CHECKING)
+        send_check(slot, &slot->server_query);
 }
 
 static void on_session_over(struct pg_abandoned *session)
 {
-    struct pg_pool *pool = container_of(session, struct pg_pool_abandoned, session)->pool;
+    struct pg_pool_abandoned *it = container_of(session, struct pg_pool_abandoned, session);
+    struct pg_pool *pool = it->pool;
+    it->timeline = 0;
+    pg_hosts_leave(&pool->servers.hosts, it->target);
     if (--pool->abandoned_count == 0)
         pool->waits_for_standby = false;
     if (pool->are_connections_closed)
         closing_part_closed(&pool->closing);
 }
 
-static void on_abandoned(struct pg_connection *connection, PGconn *session, int syncs)
+static void on_abandoned(struct pg_connection *connection, PGconn *session, int syncs, int target)
 {
-    struct pg_pool *pool = slot_of(connection)->pool;
+    struct slot *slot = slot_of(connection);
+    struct pg_pool *pool = slot->pool;
     int i = 0;
     while (!pg_abandoned_is_free(&pool->abandoned[i].session))
         i++; /* one is free, since this session was counted as well */
-    assert(i < pg_pool_sessions_max(pool));
+    assert(i < pg_pool_abandoned_max(pool));
+    pool->abandoned[i].target = target;
+    pool->abandoned[i].timeline = slot->timeline;
     if (pg_abandoned_take(&pool->abandoned[i].session, pool->loop, session, syncs, on_session_over))
         pool->abandoned_count++;
+    else
+        pg_hosts_leave(&pool->servers.hosts, target);
 }
 
 static void on_down(struct pg_connection *connection, const char *reason)
@@ -205,6 +363,7 @@ static void on_down(struct pg_connection *connection, const char *reason)
     struct slot *slot = slot_of(connection);
     slot_set_state(slot, SLOT_DOWN);
     slot->is_unflushed = false;
+    slot->is_right_cell = false;
     if (pg_pool_ready(slot->pool))
         return;
     report_state(slot->pool, reason);
@@ -220,8 +379,16 @@ static void on_result(struct pg_connection *connection, struct pg_query *query, 
         on_schema(slot, result);
         return;
     }
+    if (query == &slot->server_query) {
+        on_server(slot, result);
+        return;
+    }
     if (query == &slot->waits_query) {
         on_waits(slot, result);
+        return;
+    }
+    if (query == &slot->cell_query) {
+        on_cell(slot, result);
         return;
     }
     if (slot->state == SLOT_UP && result->kind == PG_REFUSED && strcmp(result->sqlstate, "25006") == 0)
@@ -251,7 +418,6 @@ static void on_connection_closed(struct pg_connection *connection)
 }
 
 const struct pg_connection_hooks pg_pool_slot_hooks = {
-    .may_connect = may_connect,
     .on_abandoned = on_abandoned,
     .on_up = on_up,
     .on_down = on_down,

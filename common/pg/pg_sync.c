@@ -52,7 +52,7 @@ bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_
     struct pg_sync *db = calloc(1, sizeof(*db));
     if (!db)
         return err_set(err, ERR_MEMORY, "out of memory");
-    struct pg_options options = pg_options_of(conninfo, application_name, NULL);
+    struct pg_options options = pg_options_of(conninfo, application_name, NULL, NULL, NULL);
     int64_t started_ms = clock_mono_ms();
     db->connection = PQconnectdbParams(options.keywords, options.values, 1);
     if (!db->connection) {

@@ -248,7 +248,8 @@ START_TEST(closing_gives_each_query_one_result)
     open_usual_pool(2, 3);
     for (int i = 0; i < 100; i++)
         (void)submit(i, &doze, 20000, 60000);
-    run_until(beats_passed(5));
+    run_until(look_up("SELECT count(*) FROM pg_stat_activity WHERE application_name = '" APPLICATION
+                      "' AND wait_event = 'PgSleep'") == 2);
     ck_assert_int_eq(done_count, 0);
     probes[0].repeats = 1; /* submitted again while closing */
     pg_pool_close(pool, on_closed, &closed);

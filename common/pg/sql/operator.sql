@@ -75,6 +75,21 @@ SELECT count(*) FILTER (WHERE b.state IN ('here', 'listing', 'draining', 'closed
        count(*) FILTER (WHERE b.state NOT IN ('here', 'away')), count(*)
 FROM issuing.cell_buckets b;
 
+-- name: operator_doctor_cell :many
+-- why: the cell that this database is (null = none), how many buckets it owns, and a row for each state of a move that a
+-- bucket is in: how many, and for how many ms the one that is in it for longest. At least one row. No lock.
+SELECT (SELECT c.name FROM issuing.cell c),
+       (SELECT count(*) FROM issuing.cell_buckets o WHERE o.state IN ('here', 'listing', 'draining', 'closed')),
+       b.state, b.buckets, b.ms
+FROM (SELECT 1) one
+LEFT JOIN (SELECT x.state, count(*) AS buckets,
+                  (extract(epoch FROM greatest(clock_timestamp() - min(x.since), interval '0')) * 1000)::int8 AS ms
+           FROM issuing.cell_buckets x WHERE x.state NOT IN ('here', 'away') GROUP BY x.state) b ON true;
+
+-- name: operator_owned_buckets :many
+-- why: the buckets that this cell owns. At most 1024 rows. No lock.
+SELECT b.bucket FROM issuing.cell_buckets b WHERE b.state IN ('here', 'listing', 'draining', 'closed');
+
 -- name: operator_status_exact :many
 -- why: the number of events in each status, and the age of the oldest in seconds. It reads the whole table. No lock.
 SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
