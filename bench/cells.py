@@ -92,7 +92,7 @@ class Cell(Stack):
     def own(self):
         """The database owns its buckets."""
         self.run([BUILD / "issuing-ctl", f"--cell.{self.name}.url={self.conninfo} user=issuing_owner", "cell", "init",
-                  self.name, "--buckets", "%d-%d" % self.buckets])
+                  self.name, "%d-%d" % self.buckets])
 
     def start(self, name, command):
         process = super().start(name, command)
