@@ -1,7 +1,8 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
 from route_guards import ROUTE_GUARDS
+from router_guards import ROUTER_GUARDS
 
-GUARDS = [*ROUTE_GUARDS,
+GUARDS = [*ROUTE_GUARDS, *ROUTER_GUARDS,
     dict(
         name="a request that was queried goes to the end of the line",
         file="api/waiters.c",
