@@ -199,9 +199,12 @@ class Cells:
     # ---- moves ----
 
     def move_words(self, buckets, to, *words):
-        """An undo leads back to where the buckets were, so it has no destination."""
+        """An undo leads back to where the buckets were, so it has no destination. A pause may be as long as a slow
+        machine makes it, unless the story is about that."""
+        if "--undo" not in words:
+            words = ["--to", to, *(words if "--max-pause" in words else ["--max-pause", "20s", *words])]
         return ["cell", "move", *([str(buckets)] if not isinstance(buckets, (list, tuple)) else map(str, buckets)),
-                *([] if "--undo" in words else ["--to", to]), *words]
+                *words]
 
     def move(self, buckets, to, *words, seconds=120, status=0):
         """status: the wanted one; None = any."""
