@@ -25,7 +25,8 @@
 #define RECONNECT_MS 30000 /* a failover in the middle of a move */
 #define RECONNECT_NAP_US 250000
 #define EMPTY_ROWS 1000 /* deleted at once */
-#define STEPS_MAX 100   /* a move has ten; more means that two movers fight for the bucket */
+#define LOCK_WAIT_MS 15000 /* a mover that was stopped in a transaction loses it after 10 s (cell_session) */
+#define STEPS_MAX 200   /* a move has ten; more means that two movers fight for the bucket */
 
 /* One bucket under way. */
 struct transit {
@@ -41,6 +42,7 @@ struct transit {
     int64_t closed_since_us; /* of the pause; 0 = clients are served */
     int64_t copy_until_us;   /* the copy's share of --max-pause */
     int64_t away_until_us;  /* 0: both databases answer */
+    int64_t lock_until_us;  /* 0: no lock of another mover was met */
     struct cell_report *report;
 };
 
@@ -314,6 +316,7 @@ static bool conclude(struct transit *transit, enum cell_result result)
 static bool recover(struct transit *transit, const struct err *err)
 {
     enum cell_state state = transit->source_side.state;
+    struct err held;
     if (err->kind == ERR_AWAY) {
         int64_t now_us = clock_mono_us();
         if (transit->away_until_us == 0)
@@ -327,6 +330,15 @@ static bool recover(struct transit *transit, const struct err *err)
     if (strstr(err->message, "(SQLSTATE IS003)")) { /* another mover took the step, or undid the move: look again */
         nap(BUSY_NAP_MS);
         return true;
+    }
+    if (is_lock_timeout(err)) { /* a copy has less time, and is then undone */
+        if (transit->lock_until_us == 0)
+            transit->lock_until_us = clock_mono_us() + LOCK_WAIT_MS * 1000;
+        if (clock_mono_us() < transit->lock_until_us)
+            return true;
+        err_set(&held, ERR_REFUSED,
+                "another session holds the bucket, such as an issuing-ctl that was stopped: end it, then repeat this");
+        err = &held;
     }
     keep_why(transit, err);
     if (transit->wish == CELL_WISH_UNDO || state == CELL_GONE || state == CELL_AWAY)
@@ -350,6 +362,11 @@ static bool conclude_conflict(struct transit *transit, enum cell_step step)
     if (step == CELL_STEP_TOO_LATE)
         err_set(&err, ERR_REFUSED, "the bucket has left %s already: `cell move %d --to %s` goes on", source,
                 transit->bucket, destination);
+    else if (transit->has_begun && transit->source_side.state == CELL_AWAY)
+        err_set(&err, ERR_REFUSED, "another issuing-ctl has moved the bucket elsewhere");
+    else if (transit->destination_side.state == CELL_GONE)
+        err_set(&err, ERR_REFUSED, "%s still has rows from when the bucket was there: `cell empty %d` first",
+                destination, transit->bucket);
     else
         err_set(&err, ERR_REFUSED, "the bucket is %s in %s and %s in %s: no step leads from there",
                 cell_state_word(transit->source_side.state), source,
@@ -382,7 +399,7 @@ static bool advance(struct transit *transit)
         return conclude_conflict(transit, step);
     if (!runs[step](transit, &err))
         return recover(transit, &err);
-    transit->away_until_us = 0;
+    transit->away_until_us = transit->lock_until_us = 0;
     note_step(transit, step);
     if (order->has_stop && step == order->stop_after && transit->wish == order->wish)
         return conclude(transit, CELL_RESULT_STOPPED);

@@ -1,14 +1,18 @@
 /* See cell_view.h.
  *
  * Invariants: a bucket has one owner or none; where two cells claim it nothing is decided.
- * Left out: a moment for all cells at once, which does not exist: a bucket may move between two reads, and then seems to
- * be nowhere. Who acts on a view looks again. */
+ * Left out: one moment for all cells, which does not exist. A bucket that moves between two reads seems to be nowhere or
+ * twice, so a view of that kind is read again, and who acts on a view looks again. */
 #include "ctl/cell_view.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-bool cell_view_read(struct cell_view *view, struct cells *cells, struct err *err)
+#define LOOKS 3
+#define LOOK_NAP_NS 100000000
+
+static bool read_once(struct cell_view *view, struct cells *cells, struct err *err)
 {
     view->count = cells->count;
     for (int i = 0; i < cells->count; i++) {
@@ -20,19 +24,6 @@ bool cell_view_read(struct cell_view *view, struct cells *cells, struct err *err
             return false;
         }
     }
-    return true;
-}
-
-bool cell_view_new(struct cells *cells, struct cell_view **ret_view, struct err *err)
-{
-    struct cell_view *view = calloc(1, sizeof(*view));
-    if (!view)
-        return err_set(err, ERR_MEMORY, "out of memory");
-    if (!cell_view_read(view, cells, err)) {
-        free(view);
-        return false;
-    }
-    *ret_view = view;
     return true;
 }
 
@@ -183,4 +174,40 @@ bool cell_view_map(const struct cell_view *view, struct cell_map *ret_map, struc
             return err_set(err, ERR_AWAY, "buckets %s may be in cell %s, which could not be read",
                            cell_buckets_text(&unknown, text), view->names[i]);
     return nowhere.count == 0 || err_set(err, ERR_REFUSED, "in no cell: %s", cell_buckets_text(&nowhere, text));
+}
+
+static bool is_consistent(const struct cell_view *view)
+{
+    for (int bucket = 0; bucket < CELL_BUCKETS; bucket++) {
+        int owner = cell_view_owner(view, bucket);
+        if (owner == CELL_TWICE || owner == CELL_NOWHERE)
+            return false;
+    }
+    return true;
+}
+
+bool cell_view_read(struct cell_view *view, struct cells *cells, struct err *err)
+{
+    for (int looks = 0; looks < LOOKS; looks++) {
+        if (looks > 0)
+            (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_NAP_NS}, NULL);
+        if (!read_once(view, cells, err))
+            return false;
+        if (is_consistent(view))
+            break;
+    }
+    return true;
+}
+
+bool cell_view_new(struct cells *cells, struct cell_view **ret_view, struct err *err)
+{
+    struct cell_view *view = calloc(1, sizeof(*view));
+    if (!view)
+        return err_set(err, ERR_MEMORY, "out of memory");
+    if (!cell_view_read(view, cells, err)) {
+        free(view);
+        return false;
+    }
+    *ret_view = view;
+    return true;
 }

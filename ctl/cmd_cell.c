@@ -300,7 +300,8 @@ static int run_move(struct cell_run *run)
     if (!read_order(run, &order, &err) || !open_run(run, &err))
         return ctl_fail(&err);
     order.to = -1;
-    if (run->to && (!cells_find(&run->cells, run->to, &order.to, &err) || !cell_open(&run->cells, order.to, &err)))
+    if (run->to && (!cells_find(&run->cells, run->to, &order.to, &err) || !cell_open(&run->cells, order.to, &err) ||
+                    !cell_demand_mover(&run->cells.list[order.to], &err)))
         return ctl_fail(&err);
     prepare_router(run);
     const struct cell_mover mover = {.cells = &run->cells,
