@@ -182,7 +182,7 @@ class Campaign:
 
 def drawn(campaign, options):
     """The kinds of trouble, until it is enough."""
-    until = campaign.begun + (options.promotions * SECONDS_A_PROMOTION if options.promotions else options.seconds)
+    until = time.monotonic() + (options.promotions * SECONDS_A_PROMOTION if options.promotions else options.seconds)
     tour = [options.only] if options.only else list(failover_troubles.KINDS)
     campaign.random.shuffle(tour)
     kinds = {options.only: 1} if options.only else failover_troubles.KINDS
