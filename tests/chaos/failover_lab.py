@@ -24,6 +24,7 @@ EXAMPLES = harness.ROOT / "examples" / "patroni"
 FRONT = "192.0.2.1"
 NOWHERE = "02:00:00:00:00:fe"  # the address of no network card
 DISK_BYTES = 2 << 30
+OFF_SECONDS = 120  # for a busy kernel to end many processes
 PROGRAMS = ("/usr/bin/etcd", "/usr/bin/patroni", "/usr/lib/postgresql/15/bin/postgres", "/usr/bin/nsenter")
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 # The first process of a system: it inherits the orphans and waits for them.
@@ -127,7 +128,7 @@ class Host:
         self.folder, self.passwords, self.names = folder, passwords, names
         self.card = "to-" + self.name
         self.machine = self.system = None
-        self.first = None  # the process id of the first process of the system
+        self.first = self.off = None  # the process ids of the first process of the system, and of the system before
         self.boots = 0
         self.logs = []
 
@@ -182,6 +183,8 @@ class Host:
 
     def power_on(self):
         """Boots: nothing runs yet but the first process."""
+        harness.wait_until(lambda: self.off is None or namespace(self.off, "pid") is None, "%s is off" % self.name,
+                           OFF_SECONDS)
         self.boots += 1
         self.plug(True)
         self.system = subprocess.Popen(["nsenter", "--target", str(self.machine.pid), "--net", "--mount", "--",
@@ -207,8 +210,7 @@ class Host:
         self.plug(False)
         self.system.kill()
         self.system.wait(30)
-        harness.wait_until(lambda: namespace(self.first, "pid") is None, "%s is off" % self.name)
-        self.first = None
+        self.off, self.first = self.first, None
 
     def is_on(self):
         return self.first is not None
