@@ -130,7 +130,7 @@ class Host:
         self.machine = self.system = None
         self.first = self.off = None  # the process ids of the first process of the system, and of the system before
         self.boots = 0
-        self.logs = []
+        self.doors = []  # processes outside that wait for a service inside
 
     # ---- the machine ----
 
@@ -208,8 +208,10 @@ class Host:
     def power_off(self):
         """As when the plug is pulled: no packet says good-bye."""
         self.plug(False)
-        self.system.kill()
-        self.system.wait(30)
+        for process in [self.system, *self.doors]:
+            process.kill()
+            process.wait(30)
+        self.doors = []
         self.off, self.first = self.first, None
 
     def is_on(self):
@@ -255,9 +257,10 @@ class Host:
 
     def start(self, name, user, argv, environment):
         with open(self.folder / (name + ".log"), "ab") as log:
-            return subprocess.Popen(self.inside("setpriv", "--reuid", user, "--regid", user, "--init-groups", "--",
-                                                *argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                    start_new_session=True, env={**ENVIRONMENT, **environment})
+            self.doors.append(subprocess.Popen(
+                self.inside("setpriv", "--reuid", user, "--regid", user, "--init-groups", "--", *argv),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**ENVIRONMENT, **environment}))
 
     def start_etcd(self):
         pairs = [line.split("=", 1) for line in self.configuration("etcd.default").splitlines()
@@ -311,6 +314,8 @@ class Host:
 
     def thaw(self):
         self.signal(signal.SIGCONT)
+        for process in self.doors:  # nsenter stops with the process that it waits for
+            process.send_signal(signal.SIGCONT)
 
     # ---- its disk ----
 
