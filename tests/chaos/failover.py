@@ -11,7 +11,7 @@ issued. "ours" are the seconds from attached to accepted. At the end the answers
 and with the issuer's and core-api's ledgers: nothing lost, no card twice, each 503 with Retry-After.
 
 The seed decides on the troubles and their order: first each kind once, then as they are drawn. --short: one switchover
-and one primary that is killed. --only repeats one kind.
+and one primary that is killed. --only takes the kinds that it names.
 
 It needs root, for network namespaces, and the packages patroni and etcd-server; elsewhere it counts as skipped. Hosts,
 their disks and the network are in namespaces that end with it. Logs, history.jsonl, times.jsonl and report.txt (written
@@ -182,10 +182,10 @@ class Campaign:
 
 def drawn(campaign, options):
     """The kinds of trouble, until it is enough."""
-    until = campaign.begun + (options.promotions * SECONDS_A_PROMOTION if options.promotions else options.seconds)
-    tour = [options.only] if options.only else list(failover_troubles.KINDS)
+    until = time.monotonic() + (options.promotions * SECONDS_A_PROMOTION if options.promotions else options.seconds)
+    kinds = {kind: failover_troubles.KINDS[kind] for kind in options.only or failover_troubles.KINDS}
+    tour = list(kinds)
     campaign.random.shuffle(tour)
-    kinds = {options.only: 1} if options.only else failover_troubles.KINDS
     while time.monotonic() < until:
         yield tour.pop() if tour else campaign.random.choices(list(kinds), list(kinds.values()))[0]
         if options.promotions and campaign.promotions() >= options.promotions:
@@ -220,7 +220,8 @@ def main():
     parser.add_argument("seconds", type=int, nargs="?", default=600, help="of trouble; 600 by default")
     parser.add_argument("--promotions", type=int, default=None, help="until so many, in place of SECONDS")
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--only", choices=sorted(failover_troubles.KINDS), default=None)
+    parser.add_argument("--only", action="append", choices=sorted(failover_troubles.KINDS), help="this kind, may be"
+                        " given several times")
     parser.add_argument("--short", action="store_true", help="one switchover and one killed primary, about a minute")
     options = parser.parse_args()
     why = lab.why_not()
@@ -241,7 +242,7 @@ def main():
         campaign.start(0.2 if options.short else 0.3)
         campaign.run(failover_troubles.SHORT if options.short else drawn(campaign, options))
         campaign.end()
-    except harness.Failed as error:
+    except (harness.Failed, OSError, client.Closed) as error:
         checks.one("the campaign went to its end", [str(error)])
     print("failover: %d passed, %d failed" % (checks.passed, checks.failed))
     return 1 if checks.failed else 0

@@ -106,7 +106,8 @@ class Times:
         quiet = accepts.longest_silence(since - 1)
         found["accepted"] = accepts.first_after(found["promoted"] or taken) if owner else quiet[1]
         served = found["accepted"] or since
-        found["issued"] = self.first_issue(min(served, found.get("promoted") or served))
+        # An end has the time of its statement: one before a standby was attached was committed only then.
+        found["issued"] = self.first_issue(found.get("attached") or found.get("promoted") or served)
         found["noticed"] = min((when for when in (first_logged(api.log, AWAY, lambda _: True, since)
                                                   for api in self.world.apis()) if when and when < served),
                                default=None)

@@ -16,12 +16,13 @@ TTL_SECONDS = 20
 FAILSAFE_SECONDS = TTL_SECONDS + 5  # without failsafe_mode the primary would have given up
 BOTH_AWAY_SECONDS = 10
 DISK_SECONDS = 15
+LAG_SECONDS = 2
 
 # kind -> how often it is drawn. PROMOTES: another host must be the primary afterwards.
-PROMOTES = {"switchover": 40, "postmaster_killed": 34, "host_killed": 5, "host_frozen": 5, "host_cut": 3,
-            "host_cut_out": 2, "host_cut_in": 2, "killed_with_programs": 5, "switchover_without_an_etcd": 3,
-            "primary_and_standby_killed": 1}
-STAYS = {"standby_away": 2, "standbys_away": 1, "etcd_away": 1, "all_etcd_away": 1, "disk_full": 1}
+PROMOTES = {"switchover": 42, "postmaster_killed": 38, "host_killed": 3, "host_frozen": 3, "host_cut": 2,
+            "host_cut_out": 1, "host_cut_in": 1, "killed_with_programs": 5, "killed_behind_standbys_that_lag": 2,
+            "switchover_without_an_etcd": 3, "primary_and_standby_killed": 1}
+STAYS = {"standby_away": 1, "standbys_away": 1, "etcd_away": 1, "all_etcd_away": 1, "disk_full": 1}
 KINDS = {**PROMOTES, **STAYS}
 SHORT = ("switchover", "postmaster_killed")
 
@@ -114,6 +115,20 @@ class Troubles:
     def host_killed(self, primary):
         self.mark(primary)
         primary.power_off()
+        self.promoted_and_accepted()
+        primary.power_on()
+        primary.start_all()
+
+    def killed_behind_standbys_that_lag(self, primary):
+        """For some seconds no standby receives anything; then the primary's host dies. What was accepted meanwhile,
+        were anything accepted, would be lost."""
+        self.mark(primary)
+        for standby in self.cluster.others(primary):
+            standby.signal(signal.SIGSTOP, "walreceiver")
+        time.sleep(LAG_SECONDS)
+        primary.power_off()
+        for standby in self.cluster.others(primary):
+            standby.signal(signal.SIGCONT, "walreceiver")
         self.promoted_and_accepted()
         primary.power_on()
         primary.start_all()

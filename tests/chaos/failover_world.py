@@ -55,7 +55,7 @@ class World(harness.World):
         """That of examples/patroni, with the password file of this run."""
         text = (lab.EXAMPLES / "issuing.conf").read_text()
         url = re.search(r"^url = (.*)$", text, re.MULTILINE).group(1)
-        return "%s user=%s" % (url.replace("passfile=/etc/issuing/pgpass", "passfile='%s'" % self.pgpass), role)
+        return "%s passfile='%s' user=%s" % (url, self.pgpass, role)
 
     def create_database(self):
         primary = self.cluster.primary()

@@ -6,6 +6,27 @@ from router_guards import ROUTER_GUARDS
 
 GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUARDS,
     dict(
+        name="a commit waits for a second host",
+        file="examples/patroni/patroni.yml",
+        line="    synchronous_mode: true\n    synchronous_mode_strict: true\n",
+        becomes="    synchronous_mode: false\n    synchronous_mode_strict: false\n",
+        test="failover/killed_behind_standbys_that_lag",
+    ),
+    dict(
+        name="without any standby nothing is accepted",
+        file="examples/patroni/patroni.yml",
+        line="    synchronous_mode_strict: true\n",
+        becomes="    synchronous_mode_strict: false\n",
+        test="failover/standbys_away",
+    ),
+    dict(
+        name="the primary goes on while all of etcd is away",
+        file="examples/patroni/patroni.yml",
+        line="    failsafe_mode: true\n",
+        becomes="    failsafe_mode: false\n",
+        test="failover/all_etcd_away",
+    ),
+    dict(
         name="a request that was queried goes to the end of the line",
         file="api/waiters.c",
         line="        unlink_leader(waiters, waiter);\n        append(waiters, waiter);\n    }\n    waiters->queried_ms",
