@@ -37,6 +37,7 @@
       "sqlstate_class")                                                                                               \
     X(DB_POOL_WAITING, "issuing_db_pool_waiting", METRIC_GAUGE, "Statements that wait for a connection.", NULL, NULL) \
     X(READY, "issuing_ready", METRIC_GAUGE, "1 while the database can be used and the schema fits.", NULL, NULL)      \
+    X(DB_AWAY, "issuing_db_away", METRIC_GAUGE, "1 for the cause why the database cannot be used.", NULL, "cause")    \
     X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                             \
       "How late the loop's timer was at its worst in the last minute.", NULL, NULL)                                   \
     X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", NULL, "program", "version")                        \
