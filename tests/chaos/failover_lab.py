@@ -287,8 +287,8 @@ class Host:
 
     def postmaster(self):
         """The process id, or None."""
-        found = self.pids("/postgres -D ")
-        return found[0] if found else None
+        found = self.pids("/postgres -D ")  # a child that is just being made looks like it
+        return next((pid for pid in found if parent(pid) not in found), None)
 
     def signal(self, number, word=None):
         for pid in self.pids(word):

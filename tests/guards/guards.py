@@ -1,7 +1,8 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
+from cell_operator_guards import CELL_OPERATOR_GUARDS
 from route_guards import ROUTE_GUARDS
 
-GUARDS = [*ROUTE_GUARDS,
+GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS,
     dict(
         name="a request that was queried goes to the end of the line",
         file="api/waiters.c",
@@ -110,7 +111,7 @@ GUARDS = [*ROUTE_GUARDS,
     ),
     dict(
         name="a commit whose wait for the standby was ended is not reported",
-        file="common/pg/pg_conn.c",
+        file="common/pg/pg_conn_queries.c",
         line="    } else if (doubt.is_there) {",
         becomes="    } else if (doubt.is_there && false) {",
         test="e2e/a commit that was cancelled while it waited for the standby is not confirmed",
@@ -2055,7 +2056,7 @@ GUARDS = [*ROUTE_GUARDS,
     ),
     dict(
         name="what was late is not sent again by its text",
-        file="common/pg/pg_conn.c",
+        file="common/pg/pg_conn_queries.c",
         line="    replacement->is_given_up = true;\n",
         becomes="",
         test="db/pg_late",
@@ -2587,15 +2588,15 @@ GUARDS = [*ROUTE_GUARDS,
     dict(
         name="a bulk action at a terminal is confirmed",
         file="ctl/bulk.c",
-        line="    bulk->is_declined = !confirm_ask(question);",
-        becomes="    bulk->is_declined = false && !confirm_ask(question);",
+        line="    bulk->is_declined = answer == CONFIRM_NO;\n",
+        becomes="    answer = answer == CONFIRM_NO ? CONFIRM_YES : answer;\n",
         test="e2e/a_bulk_action_at_a_terminal",
     ),
     dict(
         name="a script is never asked",
         file="ctl/confirm.c",
-        line="    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))\n        return true;",
-        becomes="",
+        line="    return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);\n",
+        becomes="    return true;\n",
         test="e2e/every_bulk_verb_asks",
     ),
     dict(
