@@ -92,7 +92,7 @@ class Cell(Stack):
     def own(self):
         """The database owns its buckets."""
         self.run([BUILD / "issuing-ctl", f"--cell.{self.name}.url={self.conninfo} user=issuing_owner", "cell", "init",
-                  self.name, "--buckets", "%d-%d" % self.buckets])
+                  self.name, "%d-%d" % self.buckets])
 
     def start(self, name, command):
         process = super().start(name, command)
@@ -269,10 +269,10 @@ def outage(stack, cells, rate, seconds, break_it):
         if phase == "during":
             break_it(cells[0])
         others = Load("accept", router.port, cells[0].targets, rate, seconds, "--grace", 0)
-        result = open_loop("accept", router.port, cells[1].targets, rate, seconds)
+        result, _ = Load("accept", router.port, cells[1].targets, rate, seconds).result()
         answers, _ = others.result()
         silent = answers["offered"] - answers["done"]
-        found[phase] = {"p50": result["p50_ms"], "p99": result["p99_ms"],
+        found[phase] = {"p50": result["p50_ms"], "p99": result["p99_ms"], "errors": result["errors"],
                         "others": {**answers["statuses"], **({"no answer so far": silent} if silent else {})}}
     router.stop()
     cells[0].group.signal(signal.SIGCONT)
@@ -334,6 +334,8 @@ def add_outage(table, runs, name, what):
                   [found[name]["during"][field] / found[name]["before"][field] for found in runs], "",
                   note="of before: " + ", ".join("%.2f/%.2f ms" % (found[name]["during"][field],
                                                                   found[name]["before"][field]) for found in runs))
+    table.add(f"cells.{name}.errors", "  answers to its clients that were not 2xx",
+              [found[name]["during"]["errors"] for found in runs], "")
     statuses = {}
     for found in runs:
         for status, count in found[name]["during"]["others"].items():

@@ -51,6 +51,8 @@ GOALS = {
     "cells.issue.4.full": (AT_LEAST, 0.9),
     "cells.killed.p50": (AT_MOST, 1.2),      # of the same clients before the outage
     "cells.killed.p99": (AT_MOST, 1.2),
+    "cells.killed.errors": (AT_MOST, 0),
+    "cells.frozen.errors": (AT_MOST, 0),
     "cells.frozen.p50": (AT_MOST, 1.2),
     "cells.frozen.p99": (AT_MOST, 1.2),
     "growth.stale.drain": (AT_LEAST, 0.8),

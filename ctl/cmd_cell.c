@@ -498,4 +498,5 @@ const struct ctl_command ctl_cell = {
         "  --write              writes it to router.map_file and to the HAProxys of router.sockets\n\n"
         "Exit 75: a database or a part of the router was away; the same command again does the rest.\n",
     .run = run_cell,
+    .no_cell = "cell looks at every cell by itself: leave out --cell",
 };

@@ -82,7 +82,7 @@ class RoutedCells(Cells):
 
     def init(self):
         for cell in self.all:
-            done = self.ctl("cell", "init", cell.name, "--buckets", SPLIT[cell.name])
+            done = self.ctl("cell", "init", cell.name, SPLIT[cell.name])
             assert_equal(done.returncode, 0, "cell init: " + done.stderr)
         return self
 
@@ -90,7 +90,7 @@ class RoutedCells(Cells):
         """From the databases, for each router that is known."""
         for router in self.routers if self.known is None else self.known:
             self.map_file = router.map_file
-            done = self.ctl("cell", "map")
+            done = self.ctl("cell", "map", "--write")
             assert_equal(done.returncode, 0, "cell map: " + done.stderr)
 
 

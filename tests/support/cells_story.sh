@@ -152,7 +152,7 @@ demo_cells() {
         [ "$final" -ne 0 ] || say "all as promised; everything is stopped again. To play with it: ./dev up --cells 2"
     }
     say "starting two cells (PostgreSQL, worker, api), the sandbox and HAProxy in ${run#"$top/"}"
-    start_cells 2 '' limit.window=10s retry.base=200ms retry.cap=2s breaker.failures=3 breaker.probe_interval=500ms
+    start_cells 2 '' limit.window=30s retry.base=200ms retry.cap=2s breaker.failures=3 breaker.probe_interval=500ms
     two_cells
     a_card_in_each_cell
     a_double_tap
