@@ -164,7 +164,8 @@ CELL_GUARDS = [
     dict(
         name="the keys move with their bucket",
         file=SQL,
-        line="            (4, 'idempotency_keys', users || ' JOIN issuing.idempotency_keys t ON t.user_id = u.user_id'),\n",
+        line="            (4, 'idempotency_keys', users || "
+             "' JOIN issuing.idempotency_keys t ON t.user_id = u.user_id'),\n",
         becomes="",
         test="db/cells_moves",
     ),
