@@ -19,18 +19,26 @@ struct pg_sync *cell_open(const char *cell, const char *role)
     return db;
 }
 
+/* Copies of the test's own database, which nobody is connected to at this moment. */
 void cells_make(void)
 {
     struct pg_sync *db = database_open(NULL);
-    static const char *const names[] = {"one", "two"};
+    struct err err = {.kind = ERR_NONE};
+    char *own = database_text(db, "SELECT current_database()"), conninfo[512];
+    pg_sync_close(db);
+    snprintf(conninfo, sizeof(conninfo), "%s dbname=postgres", database_conninfo());
+    ck_assert_msg(pg_sync_open(conninfo, "test", &db, &err), "%s", err.message);
+    database_run(db, "SET client_min_messages = warning");
     for (int i = 0; i < 2; i++) {
-        database_exec(db, "DROP DATABASE IF EXISTS issuing_cell_%s WITH (FORCE)", names[i]);
-        database_exec(db, "CREATE DATABASE issuing_cell_%s TEMPLATE issuing", names[i]);
-        struct pg_sync *cell = cell_open(names[i], NULL);
-        database_exec(cell, "SELECT issuing.cell_init('%s', %s)", names[i], i == 0 ? "NULL" : "'{}'");
+        const char *name = i == 0 ? "one" : "two";
+        database_exec(db, "DROP DATABASE IF EXISTS issuing_cell_%s WITH (FORCE)", name);
+        database_exec(db, "CREATE DATABASE issuing_cell_%s TEMPLATE %s", name, own);
+        struct pg_sync *cell = cell_open(name, NULL);
+        database_exec(cell, "SELECT issuing.cell_init('%s', %s)", name, i == 0 ? "NULL" : "'{}'");
         pg_sync_close(cell);
     }
     pg_sync_close(db);
+    free(own);
 }
 
 static void empty_cell(struct pg_sync *cell, const char *state)

@@ -82,18 +82,18 @@ static const struct allowed table[] = {
 static void add_events_of_alice(void)
 {
     database_run(one, "INSERT INTO outbox_events (id, user_id, payload, next_attempt_at) VALUES "
-                      "('00000000-0000-7000-8000-00000000000a', 'alice', '{\"kind\":\"new\"}', now() - interval '1 s'),"
-                      "('00000000-0000-7000-8000-00000000000b', 'alice', '{\"kind\":\"new\"}', now()), "
-                      "('00000000-0000-7000-8000-00000000000c', 'alice', '{\"kind\":\"new\"}', now()), "
-                      "('00000000-0000-7000-8000-00000000000d', 'alice', '{\"kind\":\"new\"}', now()); "
-                      "UPDATE outbox_events SET status = 'FAILED', completed_at = now() WHERE id::text ~ '[bd]$'; "
+                      "(md5('a')::uuid, 'alice', '{\"kind\":\"new\"}', now() - interval '1 s'),"
+                      "(md5('b')::uuid, 'alice', '{\"kind\":\"new\"}', now()), "
+                      "(md5('c')::uuid, 'alice', '{\"kind\":\"new\"}', now()), "
+                      "(md5('d')::uuid, 'alice', '{\"kind\":\"new\"}', now()); "
+                      "UPDATE outbox_events SET status = 'FAILED', completed_at = now() WHERE id IN (md5('b')::uuid, "
+                      "md5('d')::uuid); "
                       "UPDATE outbox_events SET status = 'PROCESSING', lease_until = now() + interval '1 h', "
-                      "lease_token = '" MOVE "' WHERE id::text ~ 'c$'");
-    database_run(one, "SELECT issuing.ask_reconcile('00000000-0000-7000-8000-00000000000d', 60000, 'a', NULL, NULL, "
+                      "lease_token = '" MOVE "' WHERE id = md5('c')::uuid");
+    database_run(one, "SELECT issuing.ask_reconcile(md5('d')::uuid, 60000, 'a', NULL, NULL, "
                       "'b')");
 }
 
-#define EVENT(digit) "'00000000-0000-7000-8000-00000000000" digit "'"
 #define WHO "'actor', NULL, NULL, 'why'"
 
 /* Rows that an UPDATE ... RETURNING changes. */
@@ -109,51 +109,54 @@ static int64_t changed(struct pg_sync *db, const char *update)
 
 static const char claim_of_old[] =
     "UPDATE outbox_events SET status = 'PROCESSING', lease_token = gen_random_uuid(), lease_until = now() "
-    "WHERE id = " EVENT("a") " AND status = 'PENDING' RETURNING 1";
+    "WHERE id = md5('a')::uuid AND status = 'PENDING' RETURNING 1";
 
-static void expect_allowed(const struct allowed *row)
+static void expect_undone(struct pg_sync *db, const char *sqlstate, const char *text)
+{
+    database_run(db, "BEGIN");
+    expect_sqlstate(db, sqlstate, "%s", text);
+    database_run(db, "ROLLBACK");
+}
+
+static void expect_allowed(const struct allowed *row, struct pg_sync *ctl)
 {
     set_state("alice", row->state);
     expect_sqlstate(api, row->read, "SELECT issuing.demand_here('alice')");
     ck_assert_msg(strcmp(accept_one(api, "alice", row->state), row->verdict) == 0, "%s", row->state);
-    expect_sqlstate(one, row->insert,
-                    "SET ROLE issuing_worker; RESET ROLE; INSERT INTO outbox_events (event_type, "
-                    "user_id, payload) VALUES ('X', 'alice', '{}')");
-    expect_sqlstate(one, row->reveal, "SELECT issuing.reveal_number(gen_random_uuid(), 'alice', '{1}', 9)");
-    expect_sqlstate(one, row->replay, "BEGIN; SELECT issuing.replay(" EVENT("b") ", NULL, " WHO "); ROLLBACK");
-    database_run(one, "ROLLBACK");
-    expect_sqlstate(one, row->replay, "BEGIN; SELECT issuing.cancel(" EVENT("a") ", NULL, 'd', " WHO "); ROLLBACK");
-    database_run(one, "ROLLBACK");
-    expect_sqlstate(one, row->ask, "BEGIN; SELECT issuing.ask_reconcile(" EVENT("b") ", 9, " WHO "); ROLLBACK");
-    database_run(one, "ROLLBACK; BEGIN");
-    ck_assert_int_eq(changed(worker, "UPDATE outbox_events SET next_attempt_at = next_attempt_at WHERE id = " EVENT(
-                                         "a") " RETURNING 1"),
-                     row->touch);
+    expect_undone(api, row->insert, "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', '{}')");
+    expect_undone(api, row->reveal, "SELECT issuing.reveal_number(gen_random_uuid(), 'alice', '{1}', 9)");
+    expect_undone(ctl, row->replay, "SELECT issuing.replay(md5('b')::uuid, NULL, " WHO ")");
+    expect_undone(ctl, row->replay, "SELECT issuing.cancel(md5('a')::uuid, NULL, 'd', " WHO ")");
+    expect_undone(ctl, row->ask, "SELECT issuing.ask_reconcile(md5('b')::uuid, 9, " WHO ")");
+    ck_assert_int_eq(
+        changed(worker,
+                "UPDATE outbox_events SET next_attempt_at = next_attempt_at WHERE id = md5('a')::uuid RETURNING 1"),
+        row->touch);
     ck_assert_int_eq(database_int(worker, "SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 9, 1, 'w', "
                                           "'{CARD_ISSUE}')"),
                      row->lease);
-    database_run(one, "ROLLBACK; UPDATE peer_checks SET lease_token = NULL, due_at = now()");
 }
 
 START_TEST(what_each_state_of_a_bucket_allows)
 {
+    struct pg_sync *ctl = cell_open("one", "issuing_operator");
     for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
         database_run(one, "UPDATE cell_buckets SET state = 'here'; "
                           "TRUNCATE outbox_events, outbox_attempts, peer_checks, idempotency_keys, "
                           "rate_limit_log");
         add_events_of_alice();
-        expect_allowed(&table[i]);
+        expect_allowed(&table[i], ctl);
         /* The claim that knows of the state, and one that does not. */
         char *users = claim_users(worker, "CARD_ISSUE", 1);
         ck_assert_str_eq(users, table[i].claim ? "alice" : "");
         free(users);
         ck_assert_int_eq(changed(worker, claim_of_old), 0);
         /* The end of a running attempt is never refused: the mover awaits it. */
-        ck_assert_int_eq(database_int(worker, "SELECT count(*) FROM issuing.complete(ARRAY[" EVENT(
-                                                  "c") "::uuid], "
-                                                       "'{" MOVE "}', 'w', '{1}', 'link', NULL)"),
+        ck_assert_int_eq(database_int(worker, "SELECT count(*) FROM issuing.complete(ARRAY[md5('c')::uuid::uuid], "
+                                              "'{" MOVE "}', 'w', '{1}', 'link', NULL)"),
                          1);
     }
+    pg_sync_close(ctl);
 }
 END_TEST
 
@@ -320,12 +323,12 @@ START_TEST(the_end_of_a_mark_in_a_closed_bucket_changes_nothing)
     add_events_of_alice();
     database_run(worker, "SELECT issuing.take_checks('" MOVE "', 9, 0, 'w', '{CARD_ISSUE}')");
     database_run(one, "INSERT INTO cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4) VALUES "
-                      "('" MOVE "', " EVENT("d") ", 1, 2030, 'alice', 'i', '1111')");
+                      "('" MOVE "', md5('d')::uuid, 1, 2030, 'alice', 'i', '1111')");
     set_state("alice", "closed");
     char *id = database_text(one, "SELECT id::text FROM peer_checks");
     expect_sqlstate(worker, "55P03",
                     "SELECT issuing.end_check('%s', '" MOVE "', (SELECT (extract(epoch FROM updated_at) * "
-                    "1000000)::int8 FROM issuing.outbox_events WHERE id = " EVENT("d") "), 'cancelled_at_issuer', '')",
+                    "1000000)::int8 FROM issuing.outbox_events WHERE id = md5('d')::uuid), 'cancelled_at_issuer', '')",
                     id);
     ck_assert_int_eq(database_int(one, "SELECT count(*) FROM cards WHERE status = 'active'"), 1);
     ck_assert_int_eq(database_int(one, "SELECT count(*) FROM peer_checks WHERE finished_at IS NULL"), 1);

@@ -6,60 +6,34 @@
 #include "tests/unit/suite.h"
 
 #define ALICE "alice"
-#define CARD "00000000-0000-7000-8000-0000000000ca"
-#define EVENT(digit) "'00000000-0000-7000-8000-00000000000" digit "'"
 
 /* Something in every table: a completed request with its card, attempts, an audit row and a reveal; a reissue of that
  * card that is waiting; a request that failed, was reissued and has a mark; one that lost its workers. */
 static void add_everything(void)
 {
     expect_verdict(api, ALICE, "before", "accepted");
-    database_run(
-        one, "UPDATE outbox_events SET status = 'COMPLETED', completed_at = now(), updated_at = now(); "
-             "SELECT issuing.count_end(e, 1) FROM outbox_events e; "
-             "INSERT INTO cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4, number_record) "
-             "SELECT '" CARD "', id, 1, 2030, 'alice', 'i', '1111', '\\x0102' FROM outbox_events; "
-             "INSERT INTO operator_actions (event_id, actor, action) SELECT id, 'a', 'replay' FROM outbox_events; "
-             "INSERT INTO number_reveals VALUES ('alice', now(), NULL, ARRAY[now(), now()]); "
-             "INSERT INTO outbox_events (id, user_id, payload) VALUES "
-             "(" EVENT("1") ", 'alice', '{\"kind\":\"reissue\",\"replaces\":\"" CARD "\"}'), "
-                            "(" EVENT("2") ", 'alice', '{\"kind\":\"new\", \"n\": 1.50}'), (" EVENT(
-                                "3") ", 'alice', '{}'), "
-                                     "(" EVENT("4") ", 'alice', '{}'); "
-                                                    "UPDATE outbox_events SET status = 'FAILED', completed_at = now(), "
-                                                    "reason_code = 'worker_lost' "
-                                                    "WHERE id IN (" EVENT(
-                                                        "2") "); SELECT issuing.count_end(e, 1) FROM "
-                                                             "outbox_events e WHERE id = " EVENT(
-                                                                 "2") "; "
-                                                                      "INSERT INTO outbox_attempts (event_id, "
-                                                                      "lease_token, started_at, ended_at, "
-                                                                      "attempt, unknown, user_id, step, "
-                                                                      "outcome) SELECT id, gen_random_uuid(), "
-                                                                      "now(), now(), 1, true, 'alice', "
-                                                                      "'unknown', 'lost' FROM outbox_events; "
-                                                                      "INSERT INTO event_reissues VALUES "
-                                                                      "(" EVENT("3") ", " EVENT(
-                                                                          "4") "); "
-                                                                               "INSERT INTO lost_events "
-                                                                               "(event_id) VALUES (" EVENT(
-                                                                                   "4") "); "
-                                                                                        "SELECT "
-                                                                                        "issuing.ask_"
-                                                                                        "reconcile(" EVENT(
-                                                                                            "2") ", 60000, 'a', "
-                                                                                                 "NULL, NULL, "
-                                                                                                 "'b'); "
-                                                                                                 "UPDATE "
-                                                                                                 "peer_checks "
-                                                                                                 "SET "
-                                                                                                 "lease_token = "
-                                                                                                 "gen_random_"
-                                                                                                 "uuid(), "
-                                                                                                 "due_at = "
-                                                                                                 "now() - "
-                                                                                                 "interval '1 "
-                                                                                                 "s'");
+    database_run(one,
+                 "UPDATE outbox_events SET status = 'COMPLETED', completed_at = now(), updated_at = now(); "
+                 "SELECT issuing.count_end(e, 1) FROM outbox_events e; "
+                 "INSERT INTO cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4, "
+                 "number_record) SELECT md5('card')::uuid, id, 1, 2030, 'alice', 'i', '1111', '\\x0102' "
+                 "FROM outbox_events; "
+                 "INSERT INTO operator_actions (event_id, actor, action) SELECT id, 'a', 'replay' FROM outbox_events; "
+                 "INSERT INTO number_reveals VALUES ('alice', now(), NULL, ARRAY[now(), now()])");
+    database_run(one,
+                 "INSERT INTO outbox_events (id, user_id, payload) VALUES (md5('1')::uuid, 'alice', "
+                 "jsonb_build_object('kind', 'reissue', 'replaces', md5('card')::uuid)), "
+                 "(md5('2')::uuid, 'alice', '{\"kind\":\"new\", \"n\": 1.50}'), "
+                 "(md5('3')::uuid, 'alice', '{}'), (md5('4')::uuid, 'alice', '{}'); "
+                 "UPDATE outbox_events SET status = 'FAILED', completed_at = now(), reason_code = 'worker_lost' "
+                 "WHERE id = md5('2')::uuid; "
+                 "INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, "
+                 "step, outcome) SELECT id, gen_random_uuid(), now(), now(), 1, true, 'alice', 'unknown', 'lost' "
+                 "FROM outbox_events"); /* whose trigger counts the end */
+    database_run(one, "INSERT INTO event_reissues VALUES (md5('3')::uuid, md5('4')::uuid); "
+                      "INSERT INTO lost_events (event_id) VALUES (md5('4')::uuid); "
+                      "SELECT issuing.ask_reconcile(md5('2')::uuid, 60000, 'a', NULL, NULL, 'b'); "
+                      "UPDATE peer_checks SET lease_token = gen_random_uuid(), due_at = now() - interval '1 s'");
 }
 
 /* Rows of each table that are not of cell_users. */
@@ -131,8 +105,8 @@ START_TEST(all_rows_of_a_bucket_move_and_no_others)
     expect_verdict(new_api, ALICE, "four", "limited"); /* three in all */
     expect_verdict(new_api, "bob", "k", "elsewhere");
     /* The place of the card is the same event's. */
-    ck_assert_int_eq(database_int(two, "SELECT count(*) FROM card_reissues WHERE event_id = " EVENT("1")), 1);
-    ck_assert_int_eq(database_int(two, "SELECT issuing.is_replaceable('alice', '" CARD "')"), 0);
+    ck_assert_int_eq(database_int(two, "SELECT count(*) FROM card_reissues WHERE event_id = md5('1')::uuid"), 1);
+    ck_assert_int_eq(database_int(two, "SELECT issuing.is_replaceable('alice', md5('card')::uuid::text)"), 0);
     /* A mark that a worker of the source had is due. */
     ck_assert_int_eq(database_int(new_worker, "SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 9, 1, 'w', "
                                               "'{CARD_ISSUE}')"),
@@ -272,17 +246,19 @@ END_TEST
 /* Rows from before the bounds, and rows that triggers would refuse, take a place for, or count. */
 START_TEST(rows_that_no_insert_could_make_move_as_they_are)
 {
-    database_run(one, "ALTER TABLE outbox_events DISABLE TRIGGER USER; "
-                      "INSERT INTO outbox_events (user_id, payload, status, completed_at, created_at) VALUES "
-                      "('alice', jsonb_build_object('x', repeat('y', 70000)), 'FAILED', now(), '-infinity'); "
-                      "INSERT INTO outbox_events (id, user_id, payload, status, completed_at, reason_code) SELECT "
-                      "gen_random_uuid(), 'alice', '{\"kind\":\"reissue\",\"replaces\":\"" CARD "\"}', 'FAILED', "
-                      "now() + interval '1 h', 'worker_lost' FROM generate_series(1, 3); "
-                      "ALTER TABLE outbox_events ENABLE TRIGGER USER; "
-                      "INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, "
-                      "user_id, step, outcome) SELECT id, gen_random_uuid(), now(), now(), 1, true, 'alice', "
-                      "'unknown', 'lost' FROM outbox_events; TRUNCATE statistics_changes; "
-                      "SELECT issuing.count_end(e, 1) FROM outbox_events e");
+    database_run(
+        one,
+        "ALTER TABLE outbox_events DISABLE TRIGGER USER; "
+        "INSERT INTO outbox_events (user_id, payload, status, completed_at, created_at) VALUES "
+        "('alice', jsonb_build_object('x', repeat('y', 70000)), 'FAILED', now(), '-infinity'); "
+        "INSERT INTO outbox_events (id, user_id, payload, status, completed_at, reason_code) SELECT "
+        "gen_random_uuid(), 'alice', jsonb_build_object('kind', 'reissue', 'replaces', md5('card')::uuid), 'FAILED', "
+        "now() + interval '1 h', 'worker_lost' FROM generate_series(1, 3); "
+        "ALTER TABLE outbox_events ENABLE TRIGGER USER; "
+        "INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, "
+        "user_id, step, outcome) SELECT id, gen_random_uuid(), now(), now(), 1, true, 'alice', "
+        "'unknown', 'lost' FROM outbox_events; TRUNCATE statistics_changes; "
+        "SELECT issuing.count_end(e, 1) FROM outbox_events e");
     move_bucket(ALICE);
     ck_assert_int_eq(database_int(two, "SELECT count(*) FROM card_reissues"), 0);
     ck_assert_int_eq(ended(two), 4);

@@ -1,31 +1,12 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
+from cell_guards import CELL_GUARDS
 from cell_operator_guards import CELL_OPERATOR_GUARDS
 from cell_story_guards import CELL_STORY_GUARDS
+from failover_guards import FAILOVER_GUARDS
 from route_guards import ROUTE_GUARDS
 from router_guards import ROUTER_GUARDS
 
-GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUARDS,
-    dict(
-        name="a commit waits for a second host",
-        file="examples/patroni/patroni.yml",
-        line="    synchronous_mode: true\n    synchronous_mode_strict: true\n",
-        becomes="    synchronous_mode: false\n    synchronous_mode_strict: false\n",
-        test="failover/killed_behind_standbys_that_lag",
-    ),
-    dict(
-        name="without any standby nothing is accepted",
-        file="examples/patroni/patroni.yml",
-        line="    synchronous_mode_strict: true\n",
-        becomes="    synchronous_mode_strict: false\n",
-        test="failover/standbys_away",
-    ),
-    dict(
-        name="the primary goes on while all of etcd is away",
-        file="examples/patroni/patroni.yml",
-        line="    failsafe_mode: true\n",
-        becomes="    failsafe_mode: false\n",
-        test="failover/all_etcd_away",
-    ),
+GUARDS = [*CELL_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *FAILOVER_GUARDS, *ROUTE_GUARDS, *ROUTER_GUARDS,
     dict(
         name="a request that was queried goes to the end of the line",
         file="api/waiters.c",
@@ -336,14 +317,14 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     # ---- acceptance ----
     dict(
         name="the user's lock comes first",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="        PERFORM pg_advisory_xact_lock(hashtextextended(user_ids[1], 4711));\n",
         becomes="        NULL;\n",
         test="db/accept_races",
     ),
     dict(
         name="acceptance only under READ COMMITTED",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="""    IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'issuing.accept needs""",
         becomes="    IF false THEN\n        RAISE EXCEPTION 'issuing.accept needs",
@@ -351,21 +332,21 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="the limit counts what is in the window",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="WHEN w.accepted + coalesce(cardinality(w.refused), 0) >= limit_count THEN 'limited'",
         becomes="WHEN w.accepted + coalesce(cardinality(w.refused), 0) > limit_count THEN 'limited'",
         test="db/accept_limits",
     ),
     dict(
         name="another body under the same key is refused",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="WHEN k.fingerprint = a.fingerprint THEN 'replayed'",
         becomes="WHEN k.fingerprint IS NOT NULL THEN 'replayed'",
         test="db/accept",
     ),
     dict(
         name="a run after an unknown COMMIT finds its own key",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="WHEN k.event_id = a.id THEN 'accepted'",
         becomes="WHEN false THEN 'accepted'",
         test="db/accept",
@@ -379,28 +360,28 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="the newest row of a key counts",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="                ORDER BY k.created_at DESC\n",
         becomes="                ORDER BY k.created_at\n",
         test="db/accept_keys",
     ),
     dict(
         name="the event that replaces a card is looked up after the lock on its place",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="        PERFORM FROM card_reissues r WHERE r.user_id = NEW.user_id AND r.card_id = replaced FOR UPDATE;\n",
         becomes="",
         test="db/accept_reissues",
     ),
     dict(
         name="a call that only found waits for the disk",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="    IF pg_current_xact_id_if_assigned() IS NULL THEN\n",
         becomes="    IF false THEN\n",
         test="db/accept",
     ),
     dict(
         name="what a standby may not have is not reported",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="    IF pg_current_xact_id_if_assigned() IS NULL THEN\n",
         becomes="    IF false THEN\n",
         test="e2e/the standby may not have is not confirmed",
@@ -569,14 +550,14 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="the attempt is counted when it is claimed",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="retry_count = least(e.retry_count + 1, 1000000),\n            lease_token",
         becomes="retry_count = e.retry_count, lease_token",
         test="db/outbox_claim",
     ),
     dict(
         name="a claim notes that something may be sent",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="first_sent_at = least(coalesce(e.first_sent_at - due.ahead, now()), now())",
         becomes="first_sent_at = e.first_sent_at",
         test="db/outbox_claim",
@@ -635,35 +616,35 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     # ---- the bookmark of the claims ----
     dict(
         name="a claim begins at its bookmark, not after it",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND",
         becomes="NOT is_ordered AND e.event_type = of_type AND e.due_at > since AND",
         test="db/sweep",
     ),
     dict(
         name="a claim begins at its bookmark, not before it",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND",
         becomes="NOT is_ordered AND e.event_type = of_type AND e.due_at >= least(since, e.due_at) AND",
         test="db/sweep",
     ),
     dict(
         name="the bookmark lies the slack before now",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="WHEN count(*) < most THEN now() - slack\n",
         becomes="WHEN count(*) < most THEN now()\n",
         test="db/sweep",
     ),
     dict(
         name="a full answer leaves its bookmark at the last time taken",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="WHEN count(*) < most THEN now()",
         becomes="WHEN count(*) <= most THEN now()",
         test="db/sweep",
     ),
     dict(
         name="a bookmark before 1970 is the beginning",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="                                              ELSE max(greatest(h.due_at,\n                                         "
              "                       timestamptz 'epoch' - interval '1 microsecond')) END)",
         becomes="ELSE max(h.due_at) END)",
@@ -679,8 +660,8 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     dict(
         name="the sweep names what became visible late",
         file="common/pg/sql/outbox.sql",
-        line="      AND e.status = 'PENDING' AND e.lost_count < 2\n    ORDER BY e.due_at",
-        becomes="      AND e.status = 'PENDING' AND e.retry_count < 0\n    ORDER BY e.due_at",
+        line="      AND e.status = 'PENDING' AND e.lost_count < 2\n      AND issuing.bucket_of",
+        becomes="      AND e.status = 'PENDING' AND e.retry_count < 0\n      AND issuing.bucket_of",
         test="db/sweep",
     ),
     dict(
@@ -876,7 +857,7 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="the intention to cancel outlives the worker",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="           r.issuer_card_id, h.cancel_code, NULL::int8,\n",
         becomes="           r.issuer_card_id, NULL::text, NULL::int8,\n",
         test="e2e/a card that was begun to be cancelled",
@@ -1456,21 +1437,21 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="a number is shown to its user only",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="WHERE c.id = card AND c.user_id = holder AND c.number_record IS NOT NULL",
         becomes="WHERE c.id = card AND c.number_record IS NOT NULL",
         test="db/card_numbers",
     ),
     dict(
         name="a record that cannot be opened stays in the database",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="found.exp_year, NULL::bytea, found.key_id, NULL::int8;\n        RETURN;",
         becomes="found.exp_year, found.number_record, found.key_id, NULL::int8;\n        RETURN;",
         test="db/card_numbers",
     ),
     dict(
         name="no audit row for what is not revealed",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="    IF (found.key_id = ANY (openable)) IS NOT TRUE THEN\n",
         becomes="    IF found.key_id IS NULL THEN\n",
         test="db/card_numbers",
@@ -1591,7 +1572,7 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="a mark that a clock set which was ahead is due as it was meant",
-        file="migrations/0017_ends.sql",
+        file="migrations/0018_cells.sql",
         line="WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second'\n",
         becomes="WHERE false\n",
         test="db/operator",
@@ -1676,14 +1657,14 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name='the age of a send stays what it was when the clock is set back',
-        file='migrations/0016_routes.sql',
+        file='migrations/0018_cells.sql',
         line='least(coalesce(e.first_sent_at - due.ahead, now()), now())',
         becomes='least(coalesce(e.first_sent_at, now()), now())',
         test='db/clocks',
     ),
     dict(
         name='no send is of a time to come',
-        file='migrations/0016_routes.sql',
+        file='migrations/0018_cells.sql',
         line='least(coalesce(e.first_sent_at - due.ahead, now()), now())',
         becomes='coalesce(e.first_sent_at - due.ahead, now())',
         test='db/clocks',
@@ -1732,9 +1713,9 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name='an event that lost its worker twice is claimed with no other',
-        file='migrations/0016_routes.sql',
-        line="e.status = 'PENDING' AND e.lost_count < 2\n        ORDER BY e.due_at\n        LIMIT most",
-        becomes="e.status = 'PENDING'\n        ORDER BY e.due_at\n        LIMIT most",
+        file='migrations/0018_cells.sql',
+        line="          AND e.status = 'PENDING' AND e.lost_count < 2\n          AND (parked",
+        becomes="          AND e.status = 'PENDING'\n          AND (parked",
         test='db/clocks',
     ),
     dict(
@@ -1753,14 +1734,14 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name='no event is taken from those that are tried alone while a sweep may put it there',
-        file='migrations/0016_routes.sql',
+        file='migrations/0018_cells.sql',
         line="        WHERE l.since < now() - interval '1 minute'\n          AND NOT EXISTS",
         becomes='        WHERE NOT EXISTS',
         test='db/clocks',
     ),
     dict(
         name="no event is held back for one that is not due",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="AND e.status = 'PENDING' AND e.due_at <= now()\n                         AND e.lost_count >= 2 AND e.id IS",
         becomes="AND e.lost_count >= 2 AND e.id IS",
         test='db/clocks',
@@ -1837,28 +1818,28 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name='a report lets an unfinished mark begin anew',
-        file='migrations/0009_operators.sql',
+        file='migrations/0018_cells.sql',
         line='    DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), lease_token = NULL;\n',
         becomes='    DO UPDATE SET deadline_at = p.deadline_at;\n',
         test='db/operator',
     ),
     dict(
         name="a mark waits for the end of an attempt that knows nothing of the send",
-        file="migrations/0017_ends.sql",
+        file="migrations/0018_cells.sql",
         line="(e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)\n                               OR",
         becomes="false OR",
         test='db/operator',
     ),
     dict(
         name='a reissue whose payload cannot be used gives its place away',
-        file='migrations/0011_limits.sql',
+        file='migrations/0018_cells.sql',
         line=" AND e.reason_code IS DISTINCT FROM 'payload_invalid')",
         becomes=')',
         test='db/clocks',
     ),
     dict(
         name='a time that no clock has shown stops no claim',
-        file='migrations/0016_routes.sql',
+        file='migrations/0018_cells.sql',
         line="now() - greatest(h.first_sent_at, 'epoch')",
         becomes='now() - h.first_sent_at',
         test='db/clocks',
@@ -1879,14 +1860,14 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="a claim of an ordered type excludes ends",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="NOT pg_try_advisory_xact_lock(4712, hashtext(of_type || a.user_id))",
         becomes="false",
         test="db/ordered",
     ),
     dict(
         name="a failed event holds back what comes after it",
-        file="migrations/0016_routes.sql",
+        file="migrations/0018_cells.sql",
         line="AND o.id < a.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)",
         becomes="AND o.id < a.id AND o.due_at IS NOT NULL",
         test="db/ordered",
@@ -2462,9 +2443,10 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="the locks of a batch come first",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="""        PERFORM pg_advisory_xact_lock(l.h)
-        FROM (SELECT hashtextextended(u.user_id, 4711) AS h FROM unnest(user_ids) AS u (user_id) ORDER BY 1 OFFSET 0) AS l;
+        FROM (SELECT hashtextextended(u.user_id, 4711) AS h
+              FROM unnest(user_ids) AS u (user_id) ORDER BY 1 OFFSET 0) AS l;
 """,
         becomes="",
         test="db/accept_races",
@@ -2492,28 +2474,28 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="the lock of the user comes before a number is counted",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="    PERFORM pg_advisory_xact_lock(hashtextextended(holder, 4712));\n",
         becomes="",
         test="db/card_numbers",
     ),
     dict(
         name="an api reveals no more than the ceiling",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="(SELECT least(c.most, reveal_number.most) FROM ceilings c",
         becomes="(SELECT coalesce(reveal_number.most, c.most) FROM ceilings c",
         test="db/card_numbers",
     ),
     dict(
         name="refused reveals are one row a minute",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="        IF before.last_at > t OR (before.refused_at > t - interval '1 minute') IS NOT TRUE THEN\n",
         becomes="        IF true THEN\n",
         test="db/card_numbers",
     ),
     dict(
         name="a reveal of a clock that was ahead counts as one of now",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="recent := ARRAY(SELECT least(a.at, t) FROM",
         becomes="recent := ARRAY(SELECT a.at FROM",
         test="db/card_numbers",
@@ -2548,21 +2530,21 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="only a card reissue takes the place of its card",
-        file="migrations/0011_limits.sql",
-        line="IF NEW.event_type <> 'CARD_ISSUE' OR NEW.payload ->> 'kind' IS DISTINCT FROM 'reissue' OR",
+        file="migrations/0018_cells.sql",
+        line="IF NEW.event_type <> 'CARD_ISSUE' OR NEW.payload ->> 'kind' IS DISTINCT FROM 'reissue'\n           OR",
         becomes="IF",
         test="db/clocks",
     ),
     dict(
         name="a rejected reissue takes no place",
-        file="migrations/0011_limits.sql",
-        line=" OR NEW.status = 'REJECTED' THEN\n            RETURN NULL;",
-        becomes=" THEN\n            RETURN NULL;",
+        file="migrations/0018_cells.sql",
+        line="           OR NEW.status = 'REJECTED' OR issuing.cell_is_copy",
+        becomes="           OR issuing.cell_is_copy",
         test="db/clocks",
     ),
     dict(
         name="a value beyond its range is refused",
-        file="migrations/0011_limits.sql",
+        file="migrations/0018_cells.sql",
         line="IF octet_length(NEW.payload::text) > 65536 OR octet_length(NEW.user_id)",
         becomes="IF false AND octet_length(NEW.payload::text) > 65536 OR octet_length(NEW.user_id)",
         test="db/clocks",
@@ -2905,7 +2887,7 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="the statistics count an event that a sweep gives up",
-        file="migrations/0017_ends.sql",
+        file="migrations/0018_cells.sql",
         line="AND o.completed_at >= statement_timestamp();",
         becomes="AND false;",
         test="db/statistics",
@@ -2934,7 +2916,7 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUAR
     ),
     dict(
         name="an end by the sweep is told",
-        file="migrations/0017_ends.sql",
+        file="migrations/0018_cells.sql",
         line="PERFORM count_end(e, 1), tell_ends(ARRAY[e.id], NULL);",
         becomes="PERFORM count_end(e, 1);",
         test="db/follow_ends",
