@@ -102,6 +102,43 @@ static void skip_results(struct pg_sync *db, int64_t until_ms)
     db->is_late = true;
 }
 
+/* The rest of the rows, which are those that were on their way when the server took notice. */
+static bool skip_rows(struct pg_sync *from, int64_t until_ms)
+{
+    struct err ignored;
+    char *row = NULL;
+    int length;
+    while ((length = PQgetCopyData(from->connection, &row, 1)) >= 0) {
+        PQfreemem(row);
+        row = NULL;
+        if (length == 0 && (!await(from, POLLIN, until_ms, "", &ignored) || !PQconsumeInput(from->connection)))
+            return false;
+    }
+    return true;
+}
+
+/* Cancels what the server does, and reads to the end of it. */
+static void end_by_cancel(struct pg_sync *db)
+{
+    int64_t until_ms = clock_mono_ms() + CLEAN_UP_MS;
+    struct err ignored;
+    PGresult *result;
+    char why[256];
+    if (pg_sync_is_lost(db))
+        return;
+    PGcancel *cancel = PQgetCancel(db->connection);
+    bool is_told = cancel && PQcancel(cancel, why, sizeof(why));
+    PQfreeCancel(cancel);
+    while (is_told && next_result(db, until_ms, "", &result, &ignored)) {
+        if (!result)
+            return;
+        ExecStatusType status = PQresultStatus(result);
+        PQclear(result);
+        is_told = status != PGRES_COPY_IN && (status != PGRES_COPY_OUT || skip_rows(db, until_ms));
+    }
+    db->is_late = true;
+}
+
 static bool begin(struct pg_sync *db, const char *text, ExecStatusType wanted, int64_t until_ms, const char *side,
                   struct err *err)
 {
@@ -112,16 +149,16 @@ static bool begin(struct pg_sync *db, const char *text, ExecStatusType wanted, i
     if (!PQsendQuery(db->connection, text))
         return fail_lost(db, side, err);
     if (!next_result(db, until_ms, side, &result, err)) {
-        db->is_late = true;
+        end_by_cancel(db);
         return false;
     }
     if (PQresultStatus(result) == wanted) {
         PQclear(result);
         return true;
     }
+    skip_results(db, clock_mono_ms() + CLEAN_UP_MS); /* first, since it finds out whether the connection is lost */
     if (pg_sync_take(db, result, "", NULL, err))
         err_set(err, ERR_DATABASE, "a statement that should be a COPY is none");
-    skip_results(db, clock_mono_ms() + CLEAN_UP_MS);
     return err_prefix(err, "%s", side);
 }
 
@@ -167,35 +204,8 @@ static bool finish(struct pg_sync *db, int64_t until_ms, const char *side, int64
         return false;
     }
     *ret_rows = strtoll(PQcmdTuples(result), NULL, 10);
-    bool is_done = pg_sync_take(db, result, "", NULL, err) || err_prefix(err, "%s", side);
     skip_results(db, clock_mono_ms() + CLEAN_UP_MS);
-    return is_done;
-}
-
-/* ---- after a failure ---- */
-
-/* The rest of the rows, which are those that were on their way when the server took notice. */
-static void end_source(struct pg_sync *from)
-{
-    int64_t until_ms = clock_mono_ms() + CLEAN_UP_MS;
-    struct err ignored;
-    char why[256], *row = NULL;
-    int length;
-    if (pg_sync_is_lost(from))
-        return;
-    PGcancel *cancel = PQgetCancel(from->connection);
-    bool is_told = cancel && PQcancel(cancel, why, sizeof(why));
-    PQfreeCancel(cancel);
-    while (is_told && (length = PQgetCopyData(from->connection, &row, 1)) >= 0) {
-        PQfreemem(row);
-        row = NULL;
-        if (length == 0 && (!await(from, POLLIN, until_ms, "", &ignored) || !PQconsumeInput(from->connection)))
-            is_told = false;
-    }
-    if (is_told)
-        skip_results(from, until_ms);
-    else
-        from->is_late = true;
+    return pg_sync_take(db, result, "", NULL, err) || err_prefix(err, "%s", side);
 }
 
 static void end_destination(struct pg_sync *into)
@@ -216,7 +226,7 @@ static bool pump_all(struct pump *pump, struct err *err)
 {
     int64_t source_rows;
     if (!pump_rows(pump, err)) {
-        end_source(pump->from);
+        end_by_cancel(pump->from);
         end_destination(pump->into);
         return false;
     }

@@ -13,7 +13,7 @@ SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', false
                              CASE WHEN pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
                                   ELSE pg_catalog.current_setting('synchronous_commit') END, false);
 
--- name: cell_actor :none
+-- name: cell_actor :one
 -- why: the second one of an owner's session: who writes the audit rows. $1 actor, $2 user of the operating system, $3
 -- SUDO_USER, $4 reason.
 SELECT issuing.cell_actor($1::text, $2::text, $3::text, $4::text);
@@ -63,7 +63,7 @@ FROM (SELECT DISTINCT u.user_id FROM issuing.cell_buckets b JOIN issuing.cell_us
       WHERE b.state = 'gone') u
 JOIN issuing.outbox_events e ON e.user_id = u.user_id;
 
--- name: cell_init :none
+-- name: cell_init :one
 -- why: makes this database a cell: issuing.cell_init. $1 name, $2 buckets.
 SELECT issuing.cell_init($1::text, $2::int8[]::int4[]);
 
@@ -81,7 +81,7 @@ SELECT s.bucket::int8, s.users::int8 FROM issuing.cell_strays() s;
 -- why: here -> listing: from now on each user who writes is recorded. $1 buckets, $2 the other cell, $3 move.
 SELECT issuing.cell_list($1::int8[]::int4[], $2::text, $3::uuid);
 
--- name: cell_list_users :none
+-- name: cell_list_users :one
 -- why: the users who are there already, by one scan for all buckets. May be repeated. $1 buckets.
 SELECT issuing.cell_list_users($1::int8[]::int4[]);
 
@@ -89,13 +89,13 @@ SELECT issuing.cell_list_users($1::int8[]::int4[]);
 -- why: the source's clock, in microseconds since 1970, for the next one.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8;
 
--- name: cell_expect :none
+-- name: cell_expect :one
 -- why: the destination: away -> arriving; refused where the two clocks differ. $1 bucket, $2 the other cell, $3 move, $4
 -- the source's clock.
 SELECT issuing.cell_expect($1::int8::int4, $2::text, $3::uuid,
                            timestamptz 'epoch' + $4::int8 * interval '1 microsecond');
 
--- name: cell_drain :none
+-- name: cell_drain :one
 -- why: listing -> draining: nothing is claimed any more. $1 bucket, $2 move.
 SELECT issuing.cell_drain($1::int8::int4, $2::uuid);
 
@@ -107,7 +107,7 @@ SELECT issuing.cell_busy($1::int8::int4)::int8;
 -- why: draining -> closed, under the bucket's exclusive lock. False: attempts are under way. $1 bucket, $2 move.
 SELECT issuing.cell_close($1::int8::int4, $2::uuid);
 
--- name: cell_leave :none
+-- name: cell_leave :one
 -- why: closed -> gone: the point of no return. $1 bucket, $2 move.
 SELECT issuing.cell_leave($1::int8::int4, $2::uuid);
 
@@ -116,15 +116,15 @@ SELECT issuing.cell_leave($1::int8::int4, $2::uuid);
 -- durable here and on the synchronous standbys, before the destination takes the bucket.
 SELECT pg_catalog.pg_logical_emit_message(true, 'issuing cell', '')::text;
 
--- name: cell_arrive :none
+-- name: cell_arrive :one
 -- why: arriving -> here. $1 bucket, $2 move.
 SELECT issuing.cell_arrive($1::int8::int4, $2::uuid);
 
--- name: cell_open :none
+-- name: cell_open :one
 -- why: undo: listing, draining or closed -> here. $1 bucket, $2 move.
 SELECT issuing.cell_open($1::int8::int4, $2::uuid);
 
--- name: cell_refuse :none
+-- name: cell_refuse :one
 -- why: undo: what was copied is deleted, arriving -> away. $1 bucket, $2 move.
 SELECT issuing.cell_refuse($1::int8::int4, $2::uuid);
 

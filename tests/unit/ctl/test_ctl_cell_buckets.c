@@ -21,9 +21,10 @@ END_TEST
 
 START_TEST(what_is_no_bucket_is_refused_and_adds_nothing_to_the_result)
 {
-    static const char *const bad[] = {"",      "-1",   "1024", "01",     "00",   "5-3",  "1-",       "-",
-                                      "1,",    ",1",   "1-2-3", "1 ",    " 1",   "0x1",  "1e2",      "17,17",
-                                      "3-5,4", "1..3", "all",  "99999999999999999999",   "1-1024",   "\xff"};
+    static const char *const bad[] = {
+        "",       "-1",  "1024", "01",  "00",  "5-3",   "1-",    "-",    "1,",  ",1",
+        "1-2-3",  "1 ",  " 1",   "0x1", "1e2", "17,17", "3-5,4", "1..3", "all", "99999999999999999999",
+        "1-1024", "\xff"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         char word[32];
         char *arguments[] = {word};

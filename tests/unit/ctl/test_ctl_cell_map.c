@@ -101,9 +101,10 @@ END_TEST
 
 START_TEST(the_map_is_found_by_its_path_or_by_the_only_file_of_its_name)
 {
-    static const char answer[] = "# id (file) description\n"
-                                 "1 (/etc/haproxy/hosts.map) pattern loaded from file '/etc/haproxy/hosts.map' used by map\n"
-                                 "2 (/etc/haproxy/cells.map) pattern loaded from file '/etc/haproxy/cells.map' used by map\n\n";
+    static const char answer[] =
+        "# id (file) description\n"
+        "1 (/etc/haproxy/hosts.map) pattern loaded from file '/etc/haproxy/hosts.map' used by map\n"
+        "2 (/etc/haproxy/cells.map) pattern loaded from file '/etc/haproxy/cells.map' used by map\n\n";
     char name[CELL_MAP_NAME_SIZE] = "";
     ck_assert_ptr_null(cell_map_find(slice_of(answer), "/etc/haproxy/cells.map", name));
     ck_assert_str_eq(name, "/etc/haproxy/cells.map");
@@ -146,7 +147,8 @@ END_TEST
 
 START_TEST(a_path_that_would_be_another_command_is_no_name)
 {
-    static const char *const bad[] = {"", "/etc/a b", "/etc/a;b", "/etc/a\nb", "/etc/#1", "/etc/a\\b", "/etc/<<", "a(b)"};
+    static const char *const bad[] = {"",        "/etc/a b",  "/etc/a;b", "/etc/a\nb",
+                                      "/etc/#1", "/etc/a\\b", "/etc/<<",  "a(b)"};
     ck_assert(cell_map_is_name("/etc/haproxy/cells-1.map"));
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         ck_assert_msg(!cell_map_is_name(bad[i]), "%s", bad[i]);

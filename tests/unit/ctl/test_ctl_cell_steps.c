@@ -9,7 +9,8 @@
 
 static const struct uuid move_1 = {.bytes = {1}}, move_2 = {.bytes = {2}};
 
-static enum cell_step step_of(enum cell_wish wish, enum cell_state source, enum cell_state destination, bool is_one_move)
+static enum cell_step step_of(enum cell_wish wish, enum cell_state source, enum cell_state destination,
+                              bool is_one_move)
 {
     struct cell_side from = {.state = source, .move = move_1};
     struct cell_side to = {.state = destination, .move = is_one_move ? move_1 : move_2};
