@@ -129,7 +129,8 @@ bool cell_view_source(const struct cell_view *view, int bucket, int to, int *ret
     }
     for (int i = 0; i < view->count; i++)
         if (!view->is_read[i])
-            return err_set(err, ERR_AWAY, "bucket %d may be in cell %s, which could not be read", bucket, view->names[i]);
+            return err_set(err, ERR_AWAY, "bucket %d may be in cell %s, which could not be read", bucket,
+                           view->names[i]);
     int arriving = only_cell(view, bucket, is_arriving);
     if (arriving >= 0)
         return err_set(err, ERR_REFUSED, "bucket %d is on its way to %s: finish that move first", bucket,
