@@ -154,7 +154,7 @@ static void print_help(FILE *out)
         "        Use the database of that cell (cell.NAME.url) in place of database.url, or all cells one after the "
         "other: "
         "each line begins with its cell, each JSON object has \"cell\", a cell that is away does not stop the others, "
-        "what is about an event or a user runs in the cell that owns it, and the exit code is the worst one.\n",
+        "what is about an event or a user runs in the cell that owns it, and the exit code is the highest one.\n",
         out);
     config_help(CONFIG_CTL, out);
 }
