@@ -37,6 +37,7 @@
       "sqlstate_class")                                                                                                \
     X(DB_POOL_WAITING, "issuing_db_pool_waiting", METRIC_GAUGE, "Statements that wait for a connection.", NULL, NULL)  \
     X(READY, "issuing_ready", METRIC_GAUGE, "1 while the database can be used and the schema fits.", NULL, NULL)       \
+    X(DB_AWAY, "issuing_db_away", METRIC_GAUGE, "1 for the cause why the database cannot be used.", NULL, "cause")     \
     X(WRONG_CELL, "issuing_wrong_cell", METRIC_GAUGE, "1 while the database is another cell than database.cell.",      \
       NULL, NULL)                                                                                                      \
     X(CELL_INFO, "issuing_cell_info", METRIC_GAUGE, "1 for the cell that the database is; since: when it became one.", \

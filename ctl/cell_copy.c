@@ -73,8 +73,7 @@ static bool begin(struct cell_db *cell, const struct sql_statement *statement, i
     const struct pg_param params[] = {pg_param_int8(left_ms)};
     if (left_ms <= 0)
         return err_set(err, ERR_REFUSED, "the rows were not copied in time");
-    return cell_query(cell, statement, NULL, NULL, err) &&
-           cell_query(cell, &sql_cell_copy_timeout, params, NULL, err);
+    return cell_query(cell, statement, NULL, NULL, err) && cell_query(cell, &sql_cell_copy_timeout, params, NULL, err);
 }
 
 static void rollback(struct cell_db *cell)

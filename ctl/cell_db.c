@@ -21,8 +21,8 @@ bool cells_init(struct cells *ret_cells, const struct config *config, const stru
         return err_set(err, ERR_CONFIG, "no cell is configured: a section [cell.NAME] with its url for each");
     *cells = (struct cells){.config = config, .action = action, .count = config->cell_count};
     for (int i = 0; i < cells->count; i++)
-        cells->list[i] = (struct cell_db){.name = config->cells[i].name,
-                                          .ctl = {.config = config, .cell = &config->cells[i]}};
+        cells->list[i] =
+            (struct cell_db){.name = config->cells[i].name, .ctl = {.config = config, .cell = &config->cells[i]}};
     return true;
 }
 
@@ -125,9 +125,9 @@ bool cell_demand_mover(const struct cell_db *cell, struct err *err)
     if (!cell->is_made)
         return err_set(err, ERR_CONFIG, "cell %s: the database is no cell yet: issuing-ctl cell init %s", cell->name,
                        cell->name);
-    return cell->is_owner || err_set(err, ERR_CONFIG,
-                                     "cell %s: only the owner of the tables may move buckets: connect as issuing_owner",
-                                     cell->name);
+    return cell->is_owner ||
+           err_set(err, ERR_CONFIG, "cell %s: only the owner of the tables may move buckets: connect as issuing_owner",
+                   cell->name);
 }
 
 /* ---- the states ---- */

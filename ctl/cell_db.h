@@ -15,10 +15,10 @@
 #define CELL_IDENTITY_SIZE 64
 
 struct cell_db {
-    const char *name;  /* borrowed from the configuration */
-    struct ctl ctl;    /* its db is NULL while there is no session */
-    bool is_made;      /* `cell init` was done: the database has a name */
-    bool is_owner;     /* the role may move buckets */
+    const char *name; /* borrowed from the configuration */
+    struct ctl ctl;   /* its db is NULL while there is no session */
+    bool is_made;     /* `cell init` was done: the database has a name */
+    bool is_owner;    /* the role may move buckets */
     char identity[CELL_IDENTITY_SIZE];
 };
 

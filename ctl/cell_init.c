@@ -83,7 +83,8 @@ static bool check_owners(const struct cell_view *view, int index, const struct c
 static bool make(struct cell_db *cell, const struct cell_buckets *buckets, struct err *err)
 {
     struct buf room;
-    const struct pg_param params[] = {pg_param_text(cell->name, strlen(cell->name)), cell_buckets_param(buckets, &room)};
+    const struct pg_param params[] = {pg_param_text(cell->name, strlen(cell->name)),
+                                      cell_buckets_param(buckets, &room)};
     bool is_done = !room.failed || err_set(err, ERR_MEMORY, "out of memory");
     is_done = is_done && cell_be_patient(cell, true, err) && cell_query(cell, &sql_cell_init, params, NULL, err) &&
               cell_be_patient(cell, false, err);
@@ -107,8 +108,9 @@ static void report(const struct ctl *ctl, const struct cell_db *cell, const stru
             json_free(object);
         return;
     }
-    printf("%s %s the buckets: %s. %s users have rows there", cell->name, is_made ? "is a cell now and has" : "would have",
-           cell_buckets_text(buckets, text), print_number(users->all, number));
+    printf("%s %s the buckets: %s. %s users have rows there", cell->name,
+           is_made ? "is a cell now and has" : "would have", cell_buckets_text(buckets, text),
+           print_number(users->all, number));
     if (users->all == 0)
         puts(".");
     else if (users->outside == 0)

@@ -51,7 +51,8 @@ static bool find_route(const struct cell_mover *mover, const struct cell_view *v
     return true;
 }
 
-static void find_routes(const struct cell_mover *mover, const struct cell_view *view, struct cell_route routes[CELL_BUCKETS])
+static void find_routes(const struct cell_mover *mover, const struct cell_view *view,
+                        struct cell_route routes[CELL_BUCKETS])
 {
     struct err err;
     for (int bucket = 0; bucket < CELL_BUCKETS; bucket++) {
@@ -64,8 +65,8 @@ static void find_routes(const struct cell_mover *mover, const struct cell_view *
 }
 
 /* One scan of each source for all buckets that leave it. */
-static bool list_all(const struct cell_mover *mover, const struct cell_view *view, struct cell_route routes[CELL_BUCKETS],
-                     struct err *err)
+static bool list_all(const struct cell_mover *mover, const struct cell_view *view,
+                     struct cell_route routes[CELL_BUCKETS], struct err *err)
 {
     struct uuid move = uuid7_make();
     const char *to = mover->cells->list[mover->order->to].name;

@@ -19,14 +19,14 @@ struct cell_order {
     int64_t drain_timeout_ms, max_pause_ms;
 };
 
-#define CELL_RESULTS(X)                                                                            \
-    X(MOVED, "moved")                 /* and nothing is left to do in the databases */             \
-    X(ALREADY, "already_there")       /* there was nothing to do */                                \
-    X(UNDONE, "undone")               /* as asked */                                               \
-    X(STOPPED, "stopped")             /* --stop-after, or a signal before this bucket began */     \
-    X(GAVE_UP, "undone_after_failure") /* the bucket is where it was, and is served there */       \
-    X(FAILED, "failed")               /* the bucket is on its way: the same command goes on */     \
-    X(UNREACHED, "away")              /* the same, since a database was away */
+#define CELL_RESULTS(X)                                                                         \
+    X(MOVED, "moved")                  /* and nothing is left to do in the databases */         \
+    X(ALREADY, "already_there")        /* there was nothing to do */                            \
+    X(UNDONE, "undone")                /* as asked */                                           \
+    X(STOPPED, "stopped")              /* --stop-after, or a signal before this bucket began */ \
+    X(GAVE_UP, "undone_after_failure") /* the bucket is where it was, and is served there */    \
+    X(FAILED, "failed")                /* the bucket is on its way: the same command goes on */ \
+    X(UNREACHED, "away")               /* the same, since a database was away */
 
 enum cell_result {
 #define X(name, word) CELL_RESULT_##name,

@@ -21,7 +21,7 @@
 
 #define LOCK_TRIES 25
 #define LOCK_NAP_NS 20000000 /* half a second in all, which is part of a pause */
-#define LINE_MAX_BYTES 8000 /* HAProxy reads a line into a buffer of 16 kB by default */
+#define LINE_MAX_BYTES 8000  /* HAProxy reads a line into a buffer of 16 kB by default */
 
 static bool fail(struct cell_place *place, const char *what, const char *why)
 {
@@ -152,8 +152,8 @@ static bool write_file(struct cell_place *place, const struct cell_map *map)
 {
     struct buf text;
     buf_init(&text, CELL_MAP_TEXT_MAX);
-    bool is_written = cell_map_put(map, &text) ? replace_file(place, buf_slice(&text))
-                                               : fail(place, "write", "out of memory");
+    bool is_written =
+        cell_map_put(map, &text) ? replace_file(place, buf_slice(&text)) : fail(place, "write", "out of memory");
     buf_done(&text);
     return is_written;
 }
@@ -196,8 +196,8 @@ static bool ask_format(struct cell_place *place, struct buf *answer, const char 
 {
     char line[2 * CELL_MAP_NAME_SIZE + 128];
     if (cell)
-        snprintf(line, sizeof(line), "%s map %s %d " CELL_BACKEND "%s; get map %s %d\n", format, place->map_name, bucket,
-                 cell, place->map_name, bucket);
+        snprintf(line, sizeof(line), "%s map %s %d " CELL_BACKEND "%s; get map %s %d\n", format, place->map_name,
+                 bucket, cell, place->map_name, bucket);
     else
         snprintf(line, sizeof(line), "%s %s\n", format, place->map_name);
     return cell_socket_ask(place, (struct slice){.bytes = line, .length = strlen(line)}, answer);

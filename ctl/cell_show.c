@@ -158,7 +158,8 @@ static bool print_ways(const struct ctl *ctl, const struct cell_view *view)
             if (!view->is_read[cell] || !is_on_its_way(view->sides[cell][bucket].state))
                 continue;
             if (!any && !ctl->json)
-                fputs("\nOn their way; `cell move BUCKET --to CELL` goes on, `cell move BUCKET --undo` goes back:\n", stdout);
+                fputs("\nOn their way; `cell move BUCKET --to CELL` goes on, `cell move BUCKET --undo` goes back:\n",
+                      stdout);
             any = true;
             whole = print_way(ctl, &table, view, cell, bucket);
         }

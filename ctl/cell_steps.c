@@ -75,30 +75,28 @@ enum { TO_AWAY, TO_ARRIVING, TO_OTHER_MOVE, TO_HERE, TO_COUNT };
 
 static const enum cell_step steps_of_move[CELL_STATE_COUNT][TO_COUNT] = {
     /* source           away    arriving  other   here */
-    [CELL_HERE] = {     LIST,   REFUSE,   REFUSE, WRONG},
-    [CELL_LISTING] = {  EXPECT, DRAIN,    REFUSE, WRONG},
-    [CELL_DRAINING] = { EXPECT, CLOSE,    REFUSE, WRONG},
-    [CELL_CLOSED] = {   EXPECT, COPY,     REFUSE, WRONG},
-    [CELL_GONE] = {     WRONG,  ARRIVE,   WRONG,  ROUTER},
-    [CELL_AWAY] = {     WRONG,  ARRIVE,   WRONG,  ROUTER}, /* emptied by somebody else, so it had left */
-    [CELL_ARRIVING] = { WRONG,  WRONG,    WRONG,  WRONG},
+    [CELL_HERE] = {LIST, REFUSE, REFUSE, WRONG},
+    [CELL_LISTING] = {EXPECT, DRAIN, REFUSE, WRONG},
+    [CELL_DRAINING] = {EXPECT, CLOSE, REFUSE, WRONG},
+    [CELL_CLOSED] = {EXPECT, COPY, REFUSE, WRONG},
+    [CELL_GONE] = {WRONG, ARRIVE, WRONG, ROUTER},
+    [CELL_AWAY] = {WRONG, ARRIVE, WRONG, ROUTER}, /* emptied by somebody else, so it had left */
+    [CELL_ARRIVING] = {WRONG, WRONG, WRONG, WRONG},
 };
 
 static const enum cell_step steps_of_undo[CELL_STATE_COUNT][TO_COUNT] = {
     /* source           away    arriving  other   here */
-    [CELL_HERE] = {     DONE,   REFUSE,   REFUSE, WRONG},
-    [CELL_LISTING] = {  OPEN,   OPEN,     OPEN,   WRONG},
-    [CELL_DRAINING] = { OPEN,   OPEN,     OPEN,   WRONG},
-    [CELL_CLOSED] = {   OPEN,   OPEN,     OPEN,   WRONG},
-    [CELL_GONE] = {     WRONG,  LATE,     WRONG,  LATE},
-    [CELL_AWAY] = {     WRONG,  LATE,     WRONG,  LATE},
-    [CELL_ARRIVING] = { WRONG,  WRONG,    WRONG,  WRONG},
+    [CELL_HERE] = {DONE, REFUSE, REFUSE, WRONG},    [CELL_LISTING] = {OPEN, OPEN, OPEN, WRONG},
+    [CELL_DRAINING] = {OPEN, OPEN, OPEN, WRONG},    [CELL_CLOSED] = {OPEN, OPEN, OPEN, WRONG},
+    [CELL_GONE] = {WRONG, LATE, WRONG, LATE},       [CELL_AWAY] = {WRONG, LATE, WRONG, LATE},
+    [CELL_ARRIVING] = {WRONG, WRONG, WRONG, WRONG},
 };
 
 bool cell_is_one_move(const struct cell_side *source, const struct cell_side *destination)
 {
     static const struct uuid none;
-    return memcmp(&source->move, &destination->move, sizeof(none)) == 0 && memcmp(&source->move, &none, sizeof(none)) != 0;
+    return memcmp(&source->move, &destination->move, sizeof(none)) == 0 &&
+           memcmp(&source->move, &none, sizeof(none)) != 0;
 }
 
 static int column_of(const struct cell_side *source, const struct cell_side *destination)

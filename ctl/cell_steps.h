@@ -11,13 +11,13 @@
 
 #define CELL_NAME_SIZE CONFIG_CELL_NAME_SIZE
 
-#define CELL_STATES(X)       \
-    X(AWAY, "away")          \
-    X(HERE, "here")          \
-    X(LISTING, "listing")    \
-    X(DRAINING, "draining")  \
-    X(CLOSED, "closed")      \
-    X(GONE, "gone")          \
+#define CELL_STATES(X)      \
+    X(AWAY, "away")         \
+    X(HERE, "here")         \
+    X(LISTING, "listing")   \
+    X(DRAINING, "draining") \
+    X(CLOSED, "closed")     \
+    X(GONE, "gone")         \
     X(ARRIVING, "arriving")
 
 enum cell_state {
@@ -35,20 +35,20 @@ struct cell_side {
     int64_t age_us;             /* how long it has been in this state, by the database's clock */
 };
 
-#define CELL_STEPS(X)                                                                                          \
-    X(LIST, "list")     /* source: here -> listing, and the scan */                                            \
-    X(EXPECT, "expect") /* destination: away -> arriving */                                                    \
-    X(DRAIN, "drain")   /* source: listing -> draining */                                                      \
-    X(CLOSE, "close")   /* source: waits for attempts under way, then draining -> closed */                    \
-    X(COPY, "copy")     /* one transaction of the destination; both sides are compared in it */                \
-    X(LEAVE, "leave")   /* source: closed -> gone; behind it there is no way back */                           \
-    X(ARRIVE, "arrive") /* destination: arriving -> here */                                                    \
-    X(ROUTER, "router") /* the map names the destination */                                                    \
-    X(EMPTY, "empty")   /* source: the rows are deleted, gone -> away */                                       \
-    X(OPEN, "open")     /* undo, source: listing, draining, closed -> here */                                  \
-    X(REFUSE, "refuse") /* undo, destination: what was copied is deleted, arriving -> away */                  \
-    X(DONE, "done")     /* nothing is left to do */                                                            \
-    X(TOO_LATE, "too_late") /* an undo behind the point of no return */                                        \
+#define CELL_STEPS(X)                                                                               \
+    X(LIST, "list")         /* source: here -> listing, and the scan */                             \
+    X(EXPECT, "expect")     /* destination: away -> arriving */                                     \
+    X(DRAIN, "drain")       /* source: listing -> draining */                                       \
+    X(CLOSE, "close")       /* source: waits for attempts under way, then draining -> closed */     \
+    X(COPY, "copy")         /* one transaction of the destination; both sides are compared in it */ \
+    X(LEAVE, "leave")       /* source: closed -> gone; behind it there is no way back */            \
+    X(ARRIVE, "arrive")     /* destination: arriving -> here */                                     \
+    X(ROUTER, "router")     /* the map names the destination */                                     \
+    X(EMPTY, "empty")       /* source: the rows are deleted, gone -> away */                        \
+    X(OPEN, "open")         /* undo, source: listing, draining, closed -> here */                   \
+    X(REFUSE, "refuse")     /* undo, destination: what was copied is deleted, arriving -> away */   \
+    X(DONE, "done")         /* nothing is left to do */                                             \
+    X(TOO_LATE, "too_late") /* an undo behind the point of no return */                             \
     X(CONFLICT, "conflict") /* the two sides contradict each other: nothing may be done by a program */
 
 enum cell_step {

@@ -20,13 +20,13 @@
 #include "ctl/stop.h"
 #include "statements.h"
 
-#define BUSY_NAP_MS 20  /* between two looks at attempts under way */
-#define LOCK_NAP_MS 500 /* after the bucket's lock was not to be had: its writers get on */
+#define BUSY_NAP_MS 20     /* between two looks at attempts under way */
+#define LOCK_NAP_MS 500    /* after the bucket's lock was not to be had: its writers get on */
 #define RECONNECT_MS 30000 /* a failover in the middle of a move */
 #define RECONNECT_NAP_US 250000
-#define EMPTY_ROWS 1000 /* deleted at once */
+#define EMPTY_ROWS 1000    /* deleted at once */
 #define LOCK_WAIT_MS 15000 /* a mover that was stopped in a transaction loses it after 10 s (cell_session) */
-#define STEPS_MAX 200   /* a move has ten; more means that two movers fight for the bucket */
+#define STEPS_MAX 200      /* a move has ten; more means that two movers fight for the bucket */
 
 /* One bucket under way. */
 struct transit {
@@ -36,13 +36,13 @@ struct transit {
     struct cell_side source_side, destination_side; /* as they were read last */
     struct cell_memory memory;
     enum cell_wish wish;
-    bool has_begun;         /* this run has listed the bucket, or found it on its way: `move` */
+    bool has_begun; /* this run has listed the bucket, or found it on its way: `move` */
     struct uuid move;
-    int64_t drain_since_us; /* 0: it does not wait for attempts */
+    int64_t drain_since_us;  /* 0: it does not wait for attempts */
     int64_t closed_since_us; /* of the pause; 0 = clients are served */
     int64_t copy_until_us;   /* the copy's share of --max-pause */
-    int64_t away_until_us;  /* 0: both databases answer */
-    int64_t lock_until_us;  /* 0: no lock of another mover was met */
+    int64_t away_until_us;   /* 0: both databases answer */
+    int64_t lock_until_us;   /* 0: no lock of another mover was met */
     struct cell_report *report;
 };
 
@@ -78,7 +78,8 @@ static bool run_list(struct transit *transit, struct err *err)
     struct cell_buckets one = {.count = 0};
     cell_buckets_put(&one, transit->bucket);
     transit->move = uuid7_make();
-    transit->has_begun = cell_list_buckets(transit->source, &one, &one, transit->destination->name, &transit->move, err);
+    transit->has_begun =
+        cell_list_buckets(transit->source, &one, &one, transit->destination->name, &transit->move, err);
     return transit->has_begun;
 }
 
@@ -89,8 +90,7 @@ static bool run_expect(struct transit *transit, struct err *err)
     if (!cell_query(transit->source, &sql_cell_clock, NULL, &clock, err))
         return false;
     const struct pg_param params[] = {pg_param_int8(transit->bucket), pg_param_text(from, strlen(from)),
-                                      pg_param_uuid(&transit->source_side.move),
-                                      pg_param_int8(pg_int8(clock, 0, 0))};
+                                      pg_param_uuid(&transit->source_side.move), pg_param_int8(pg_int8(clock, 0, 0))};
     return cell_query(transit->destination, &sql_cell_expect, params, NULL, err);
 }
 
@@ -369,8 +369,8 @@ static bool conclude_conflict(struct transit *transit, enum cell_step step)
                 destination, transit->bucket);
     else
         err_set(&err, ERR_REFUSED, "the bucket is %s in %s and %s in %s: no step leads from there",
-                cell_state_word(transit->source_side.state), source,
-                cell_state_word(transit->destination_side.state), destination);
+                cell_state_word(transit->source_side.state), source, cell_state_word(transit->destination_side.state),
+                destination);
     keep_why(transit, &err);
     return conclude(transit, CELL_RESULT_FAILED);
 }

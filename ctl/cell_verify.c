@@ -127,7 +127,8 @@ static void check_router(struct verify *verify, const struct cell_map *map)
         if (place->is_failed)
             find(verify, IS_UNKNOWN, what, place->why);
         else
-            find(verify, place->different.count > 0 ? IS_WRONG : IS_FINE, what, place->different.count > 0 ? why : NULL);
+            find(verify, place->different.count > 0 ? IS_WRONG : IS_FINE, what,
+                 place->different.count > 0 ? why : NULL);
     }
 }
 

@@ -129,8 +129,8 @@ static int run_map(struct cell_run *run)
     if (run->word_count > 0)
         return fail_usage("cell map takes no argument");
     struct cell_map *map = malloc(sizeof(*map));
-    bool is_known = map ? open_run(run, &err) && cell_view_map(run->view, map, &err)
-                        : err_set(&err, ERR_MEMORY, "out of memory");
+    bool is_known =
+        map ? open_run(run, &err) && cell_view_map(run->view, map, &err) : err_set(&err, ERR_MEMORY, "out of memory");
     int code = !is_known ? ctl_fail(&err) : run->write ? write_map(run, map) : print_map(run, map);
     free(map);
     return code;
@@ -252,8 +252,9 @@ static bool read_order(const struct cell_run *run, struct cell_order *ret_order,
         return err_set(err, ERR_USAGE, "--keep-source does not go with --undo");
     order.has_stop = run->stop_after != NULL;
     if (order.has_stop && (!cell_step_parse(run->stop_after, &order.stop_after) || order.stop_after >= CELL_STEP_DONE))
-        return err_set(err, ERR_USAGE, "--stop-after needs a step: list, expect, drain, close, copy, leave, arrive, "
-                                       "router, empty, open or refuse");
+        return err_set(err, ERR_USAGE,
+                       "--stop-after needs a step: list, expect, drain, close, copy, leave, arrive, "
+                       "router, empty, open or refuse");
     *ret_order = order;
     return true;
 }
@@ -304,11 +305,8 @@ static int run_move(struct cell_run *run)
                     !cell_demand_mover(&run->cells.list[order.to], &err)))
         return ctl_fail(&err);
     prepare_router(run);
-    const struct cell_mover mover = {.cells = &run->cells,
-                                     .router = &run->router,
-                                     .order = &order,
-                                     .on_report = on_report,
-                                     .context = &totals};
+    const struct cell_mover mover = {
+        .cells = &run->cells, .router = &run->router, .order = &order, .on_report = on_report, .context = &totals};
     if (!cell_move(&mover, run->view, &err))
         return ctl_fail(&err);
     int unrouted = settle_router(run);
@@ -317,11 +315,11 @@ static int run_move(struct cell_run *run)
         cell_show_unrouted(&run->router);
     if (stop_is_requested() && totals.stopped > 0)
         fputs("issuing-ctl: stopped; run the same command again for the rest\n", stderr);
-    return totals.away > 0                                   ? CTL_AWAY
-           : totals.failed > 0                               ? CTL_REFUSED
-           : unrouted > 0                                    ? CTL_AWAY
-           : totals.stopped > 0 && !order.has_stop           ? CTL_REFUSED
-                                                             : CTL_DONE;
+    return totals.away > 0                         ? CTL_AWAY
+           : totals.failed > 0                     ? CTL_REFUSED
+           : unrouted > 0                          ? CTL_AWAY
+           : totals.stopped > 0 && !order.has_stop ? CTL_REFUSED
+                                                   : CTL_DONE;
 }
 
 /* ---- empty ---- */
@@ -478,7 +476,8 @@ const struct ctl_command ctl_cell = {
         "                       or those given, and all its users must be in them; a later one takes none\n"
         "  --dry-run            says only what it would mean for the users who are there\n"
         "status                 each cell with its buckets, the buckets on their way, and whether the router agrees\n"
-        "move BUCKET...         moves buckets one after the other, as issuing_owner. Clients of a bucket get 503 while\n"
+        "move BUCKET...         moves buckets one after the other, as issuing_owner. Clients of a bucket get 503 "
+        "while\n"
         "                       it is paused, and everybody else is served. The same command again goes on after\n"
         "                       whatever stopped it; Ctrl-C stops after the bucket under way\n"
         "  --to NAME            the cell that gets them\n"
@@ -488,13 +487,16 @@ const struct ctl_command ctl_cell = {
         "  --keep-source        the rows stay in the old cell, unused, until `cell empty`\n"
         "  --stop-after STEP    list, expect, drain, close, copy, leave, arrive, router or empty\n"
         "  --reason TEXT        for the audit rows in both cells\n"
-        "verify                 reads all rows of all cells: each bucket is in one cell, no user's rows are in another\n"
+        "verify                 reads all rows of all cells: each bucket is in one cell, no user's rows are in "
+        "another\n"
         "                       one, copies are equal, the router agrees. Exit 1 when something is wrong\n"
         "empty [BUCKET...]      deletes the rows of buckets that have left, in pieces\n"
         "  --reason TEXT        for the audit rows\n"
-        "map                    prints the router's map, made from the databases; refused while a bucket is in no cell\n"
+        "map                    prints the router's map, made from the databases; refused while a bucket is in no "
+        "cell\n"
         "                       or in two\n"
         "  --write              writes it to router.map_file and to the HAProxys of router.sockets\n\n"
         "Exit 75: a database or a part of the router was away; the same command again does the rest.\n",
     .run = run_cell,
+    .no_cell = "cell looks at every cell by itself: leave out --cell",
 };

@@ -14,7 +14,7 @@ struct each_cell;
 
 struct ctl {
     const struct config *config;
-    const struct config_cell *cell; /* whose database ctl_connect opens; NULL = that of database.url */
+    const struct config_cell *cell; /* its database instead of database.url; NULL = --cell was not given */
     struct each_cell *each;         /* --cell all: each_cell.h */
     bool json;                      /* --json: one object a line on standard output */
     struct pg_sync *db;             /* owned; NULL until ctl_connect */

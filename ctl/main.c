@@ -29,10 +29,10 @@
 
 static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
-    &ctl_migrate, &ctl_status,  &ctl_list,    &ctl_show,      &ctl_explain,     &ctl_replay,
-    &ctl_cancel,  &ctl_resolve, &ctl_reissue, &ctl_reconcile, &ctl_workers,     &ctl_targets,
-    &ctl_pause,   &ctl_resume,  &ctl_probe,   &ctl_audit,     &ctl_limits,      &ctl_stats,
-    &ctl_keys,    &ctl_cell,    &ctl_console, &ctl_doctor,    &help_command,    &version_command,
+    &ctl_migrate, &ctl_status,  &ctl_list,    &ctl_show,      &ctl_explain,  &ctl_replay,
+    &ctl_cancel,  &ctl_resolve, &ctl_reissue, &ctl_reconcile, &ctl_workers,  &ctl_targets,
+    &ctl_pause,   &ctl_resume,  &ctl_probe,   &ctl_audit,     &ctl_limits,   &ctl_stats,
+    &ctl_keys,    &ctl_cell,    &ctl_console, &ctl_doctor,    &help_command, &version_command,
 };
 
 /* libpq takes PGUSER only where neither database.url nor a service names a user. */
@@ -146,18 +146,16 @@ static void print_commands(FILE *out)
 static void print_help(FILE *out)
 {
     print_commands(out);
-    fputs("--json prints one JSON object a line, for programs.\n"
-          "--cell NAME uses the database of that cell (cell.NAME.url) in place of database.url. --cell all goes "
-          "through all\n"
-          "cells, one after the other; each line begins with its cell, each JSON object has \"cell\". A cell that is "
-          "away\n"
-          "does not stop the others. What is about an event or a user runs in the cell that has it. The exit code is "
-          "the\n"
-          "worst one.\n"
-          "Exit codes: 0 done, 1 failed or refused, 2 usage, 75 database away (try again later), 78 configuration.\n"
-          "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH
-          " by default):\n",
-          out);
+    fputs(
+        "--json prints one JSON object a line, for programs.\n"
+        "Exit codes: 0 done, 1 failed or refused, 2 usage, 75 database away (try again later), 78 configuration.\n"
+        "\nConfiguration (--section.key=value, ISSUING_SECTION_KEY, or the file; " CONFIG_DEFAULT_PATH " by default):\n"
+        "  --cell=NAME|all\n"
+        "        Use the database of that cell (cell.NAME.url) in place of database.url, or all cells one after the "
+        "other: "
+        "each line begins with its cell, each JSON object has \"cell\", a cell that is away does not stop the others, "
+        "what is about an event or a user runs in the cell that owns it, and the exit code is the worst one.\n",
+        out);
     config_help(CONFIG_CTL, out);
 }
 

@@ -38,7 +38,10 @@ def read_flags(text):
     for line, following in zip(lines, lines[1:]):
         match = FLAG.match(line)
         if match:
-            flags.append({"name": match.group(1), "value": match.group(2), "help": following.strip()})
+            flag = {"name": match.group(1), "value": match.group(2), "help": following.strip()}
+            if flag["value"] == "NAME|all":  # one of many names, or this word
+                flag["choices"] = ["all"]
+            flags.append(flag)
     return flags
 
 

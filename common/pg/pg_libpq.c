@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CONNECT_TIMEOUT_S 5
+#define TEXT_OF(number) TEXT_OF_(number)
+#define TEXT_OF_(text) #text
+
 bool pg_conninfo_check(const char *conninfo, struct err *err)
 {
     if (!conninfo || !conninfo[0])
@@ -49,7 +53,7 @@ struct pg_options pg_options_of(const char *conninfo, const char *application_na
     /* A later option overrides an earlier one, and "dbname" is expanded where it stands. */
     add_option(&options, &count, "fallback_application_name", application_name);
     if (!getenv("PGCONNECT_TIMEOUT"))
-        add_option(&options, &count, "connect_timeout", "5");
+        add_option(&options, &count, "connect_timeout", TEXT_OF(CONNECT_TIMEOUT_S));
     /* The host of an idle session dies without a word. It is noticed within 10 s, which is before a standby is promoted
      * (Patroni's ttl is 20 s or more), so the search for the new primary has begun by then. A network that is cut for
      * less loses no session. The kernel's own limits would be two hours, and 15 minutes for what was sent. */
@@ -82,16 +86,20 @@ bool pg_host_lists_read(const char *conninfo, struct pg_host_lists *ret_lists)
     static const char *const keywords[] = {"dbname", "password", "sslmode", NULL};
     const char *const values[] = {conninfo, "none", "none", NULL};
     struct pg_host_lists lists = {.host = NULL};
-    char *attributes = NULL;
+    char *attributes = NULL, *timeout = NULL;
     PGconn *connection = PQconnectStartParams(keywords, values, 1);
     PQconninfoOption *options = PQconninfo(connection);
     bool is_copied = options != NULL;
     for (const PQconninfoOption *option = options; is_copied && option->keyword; option++)
         is_copied = copy_option(option, "host", &lists.host) && copy_option(option, "hostaddr", &lists.hostaddr) &&
                     copy_option(option, "port", &lists.port) &&
-                    copy_option(option, "target_session_attrs", &attributes);
+                    copy_option(option, "target_session_attrs", &attributes) &&
+                    copy_option(option, "connect_timeout", &timeout);
+    long seconds = timeout ? strtol(timeout, NULL, 10) : CONNECT_TIMEOUT_S;
+    lists.timeout_ms = seconds > 0 && seconds < INT32_MAX ? (int64_t)seconds * 1000 : INT32_MAX; /* 0 = no limit */
     lists.is_whole = attributes && strcmp(attributes, "prefer-standby") == 0;
     free(attributes);
+    free(timeout);
     PQconninfoFree(options);
     PQfinish(connection);
     if (is_copied)

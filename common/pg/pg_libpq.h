@@ -31,6 +31,7 @@ struct pg_options pg_options_of(const char *conninfo, const char *application_na
 struct pg_host_lists {
     char *host, *hostaddr, *port; /* owned */
     bool is_whole;                /* libpq must walk the list itself: with prefer-standby it does so twice */
+    int64_t timeout_ms;           /* connect_timeout, else our default */
 };
 /* Opens no connection and resolves no name. false: no memory. */
 must_check bool pg_host_lists_read(const char *conninfo, struct pg_host_lists *ret_lists);

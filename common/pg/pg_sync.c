@@ -10,40 +10,9 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/pg/pg_dial.h"
 #include "common/pg/pg_sync_internal.h"
 #include "common/pg/sql/statements.h"
-
-/* The SQLSTATE in a verbose message of the server, in whatever language: "...FATAL:  28P01: ..." */
-static bool find_sqlstate(const char *message, char ret_state[6])
-{
-    for (const char *at = strstr(message, ":  "); at; at = strstr(at + 1, ":  ")) {
-        const char *state = at + 3;
-        size_t length = strspn(state, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-        if (length == 5 && state[5] == ':' && state[6] == ' ') {
-            memcpy(ret_state, state, 5);
-            ret_state[5] = '\0';
-            return true;
-        }
-    }
-    return false;
-}
-
-/* libpq shows the SQLSTATE of a refused connection in verbose messages only, and verbosity can only be set on an
- * existing connection object. So it makes a second attempt, unless the server did not answer the first one in time. */
-static bool is_misconfigured(PGconn *connection, int64_t took_ms)
-{
-    char state[6] = "";
-    if (PQconnectionNeedsPassword(connection)) /* and has none; the server says nothing then */
-        return true;
-    if (took_ms > 1000)
-        return false;
-    PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);
-    PQreset(connection);
-    if (PQstatus(connection) == CONNECTION_OK || !find_sqlstate(PQerrorMessage(connection), state))
-        return false;
-    /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect */
-    return strncmp(state, "28", 2) == 0 || strcmp(state, "3D000") == 0 || strcmp(state, "42501") == 0;
-}
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
 {
@@ -52,19 +21,10 @@ bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_
     struct pg_sync *db = calloc(1, sizeof(*db));
     if (!db)
         return err_set(err, ERR_MEMORY, "out of memory");
-    struct pg_options options = pg_options_of(conninfo, application_name, NULL, NULL, NULL);
-    int64_t started_ms = clock_mono_ms();
-    db->connection = PQconnectdbParams(options.keywords, options.values, 1);
+    db->connection = pg_dial(conninfo, application_name, err);
     if (!db->connection) {
         free(db);
-        return err_set(err, ERR_MEMORY, "out of memory");
-    }
-    if (PQstatus(db->connection) != CONNECTION_OK) {
-        char line[280];
-        pg_line(line, sizeof(line), PQerrorMessage(db->connection));
-        bool misconfigured = is_misconfigured(db->connection, clock_mono_ms() - started_ms);
-        pg_sync_close(db);
-        return err_set(err, misconfigured ? ERR_CONFIG : ERR_AWAY, "%s", line);
+        return false;
     }
     pg_watch_notices(db->connection, &db->doubt);
     *ret_db = db;

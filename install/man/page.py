@@ -51,7 +51,7 @@ def value_of(flag):
     if not flag["value"]:
         return ""
     if "|" in flag["value"]:
-        return "|".join(f"*{plain(word)}*" for word in flag["value"].split("|"))
+        return "|".join(f"_{word}_" if word.isupper() else f"*{plain(word)}*" for word in flag["value"].split("|"))
     return f"_{flag['value']}_"
 
 

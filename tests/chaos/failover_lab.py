@@ -24,6 +24,7 @@ EXAMPLES = harness.ROOT / "examples" / "patroni"
 FRONT = "192.0.2.1"
 NOWHERE = "02:00:00:00:00:fe"  # the address of no network card
 DISK_BYTES = 2 << 30
+OFF_SECONDS = 120  # for a busy kernel to end many processes
 PROGRAMS = ("/usr/bin/etcd", "/usr/bin/patroni", "/usr/lib/postgresql/15/bin/postgres", "/usr/bin/nsenter")
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 # The first process of a system: it inherits the orphans and waits for them.
@@ -127,9 +128,9 @@ class Host:
         self.folder, self.passwords, self.names = folder, passwords, names
         self.card = "to-" + self.name
         self.machine = self.system = None
-        self.first = None  # the process id of the first process of the system
+        self.first = self.off = None  # the process ids of the first process of the system, and of the system before
         self.boots = 0
-        self.logs = []
+        self.doors = []  # processes outside that wait for a service inside
 
     # ---- the machine ----
 
@@ -182,6 +183,8 @@ class Host:
 
     def power_on(self):
         """Boots: nothing runs yet but the first process."""
+        harness.wait_until(lambda: self.off is None or namespace(self.off, "pid") is None, "%s is off" % self.name,
+                           OFF_SECONDS)
         self.boots += 1
         self.plug(True)
         self.system = subprocess.Popen(["nsenter", "--target", str(self.machine.pid), "--net", "--mount", "--",
@@ -205,10 +208,11 @@ class Host:
     def power_off(self):
         """As when the plug is pulled: no packet says good-bye."""
         self.plug(False)
-        self.system.kill()
-        self.system.wait(30)
-        harness.wait_until(lambda: namespace(self.first, "pid") is None, "%s is off" % self.name)
-        self.first = None
+        for process in [self.system, *self.doors]:
+            process.kill()
+            process.wait(30)
+        self.doors = []
+        self.off, self.first = self.first, None
 
     def is_on(self):
         return self.first is not None
@@ -253,9 +257,10 @@ class Host:
 
     def start(self, name, user, argv, environment):
         with open(self.folder / (name + ".log"), "ab") as log:
-            return subprocess.Popen(self.inside("setpriv", "--reuid", user, "--regid", user, "--init-groups", "--",
-                                                *argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                    start_new_session=True, env={**ENVIRONMENT, **environment})
+            self.doors.append(subprocess.Popen(
+                self.inside("setpriv", "--reuid", user, "--regid", user, "--init-groups", "--", *argv),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**ENVIRONMENT, **environment}))
 
     def start_etcd(self):
         pairs = [line.split("=", 1) for line in self.configuration("etcd.default").splitlines()
@@ -287,8 +292,8 @@ class Host:
 
     def postmaster(self):
         """The process id, or None."""
-        found = self.pids("/postgres -D ")
-        return found[0] if found else None
+        found = self.pids("/postgres -D ")  # a child that is just being made looks like it
+        return next((pid for pid in found if parent(pid) not in found), None)
 
     def signal(self, number, word=None):
         for pid in self.pids(word):
@@ -309,12 +314,14 @@ class Host:
 
     def thaw(self):
         self.signal(signal.SIGCONT)
+        for process in self.doors:  # nsenter stops with the process that it waits for
+            process.send_signal(signal.SIGCONT)
 
     # ---- its disk ----
 
     def fill_disk(self):
-        self.run("sh", "-c", "fallocate -l $(($(df -B1 --output=avail /var/lib/postgresql | tail -n 1) - 4096))"
-                 " /var/lib/postgresql/fill")
+        """To its last byte."""
+        self.run("sh", "-c", "dd if=/dev/zero of=/var/lib/postgresql/fill bs=1M 2>/dev/null; true")
 
     def free_disk(self):
         self.run("rm", "-f", "/var/lib/postgresql/fill")

@@ -1,10 +1,12 @@
 """The programs in front of the cluster: two apis, two workers and the sandbox; and the clients, whose history also says
 when each call began, and whether a 503 said when to come again."""
+import bisect
+import collections
+import json
 import pathlib
 import re
 import secrets
 
-import client
 import failover_lab as lab
 import harness
 import load
@@ -53,7 +55,7 @@ class World(harness.World):
         """That of examples/patroni, with the password file of this run."""
         text = (lab.EXAMPLES / "issuing.conf").read_text()
         url = re.search(r"^url = (.*)$", text, re.MULTILINE).group(1)
-        return "%s user=%s" % (url.replace("passfile=/etc/issuing/pgpass", "passfile='%s'" % self.pgpass), role)
+        return "%s passfile='%s' user=%s" % (url, self.pgpass, role)
 
     def create_database(self):
         primary = self.cluster.primary()
@@ -102,7 +104,7 @@ class Accepts:
         self.file = open(pathlib.Path(history.path))
         self.history = history
         self.times, self.ids = [], []  # of answers 202, in order
-        self.statuses = {}
+        self.statuses = collections.Counter()
         self.without_retry_after = []
 
     def look(self):
@@ -113,19 +115,27 @@ class Accepts:
                 self.file.seek(at)
                 return self
             if '"what": "answer"' in line:
-                self._take(client.json.loads(line))
+                self._take(json.loads(line))
 
     def _take(self, row):
         status = row["status"]
-        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.statuses[status] += 1
         if status == 202:
             self.times.append(self.history.begun_wall + row["t"])
-            self.ids.append((client.json.loads(row["body"])["id"], row["user"], row["key"]))
+            self.ids.append((json.loads(row["body"])["id"], row["user"], row["key"]))
         elif status == 503 and not re.fullmatch(r"[1-9]\d*", row["retry_after"] or ""):
             self.without_retry_after.append(row["body"])
 
     def first_after(self, moment):
-        return next((time for time in self.times if time > moment), None)
+        at = bisect.bisect_right(self.times, moment)
+        return self.times[at] if at < len(self.times) else None
 
-    def last_before(self, moment):
-        return next((time for time in reversed(self.times) if time < moment), None)
+    def longest_silence(self, since):
+        """The longest time without an acceptance that ended after that moment: its beginning and its end."""
+        longest = (since, since)
+        for at in range(len(self.times) - 1, 0, -1):
+            if self.times[at] < since:
+                break
+            if self.times[at] - self.times[at - 1] > longest[1] - longest[0]:
+                longest = self.times[at - 1], self.times[at]
+        return longest

@@ -180,8 +180,8 @@ class Cells:
     def init(self):
         """The first cell has all buckets."""
         for cell in self.all:
-            done = self.ctl("cell", "init", cell.name, *(["--buckets", ALL] if cell is self.all[0] else []))
-            assert_equal(done.returncode, 0, "cell init: " + done.stderr)
+            done = self.ctl("cell", "init", cell.name)
+            assert_equal(done.returncode, 0, "cell init: %s%s" % (done.stdout, done.stderr))
         return self
 
     def up(self, apis=1, workers=1, sandbox=(), **own):
@@ -199,8 +199,12 @@ class Cells:
     # ---- moves ----
 
     def move_words(self, buckets, to, *words):
+        """An undo leads back to where the buckets were, so it has no destination. A pause may be as long as a slow
+        machine makes it, unless the story is about that."""
+        if "--undo" not in words:
+            words = ["--to", to, *(words if "--max-pause" in words else ["--max-pause", "20s", *words])]
         return ["cell", "move", *([str(buckets)] if not isinstance(buckets, (list, tuple)) else map(str, buckets)),
-                "--to", to, *words]
+                *words]
 
     def move(self, buckets, to, *words, seconds=120, status=0):
         """status: the wanted one; None = any."""

@@ -82,8 +82,8 @@ class Cells:
         self.sql(cell)("UPDATE issuing.cell_buckets SET state = '%s', other = 'other', move_id = '%s', since ="
                        " clock_timestamp() WHERE bucket = %d" % (state, MOVE, bucket_of(user)))
 
-    def at_a_terminal(self, answer, *words):
-        """What a person sees who answers the question, and the exit code."""
+    def at_a_terminal(self, answer, *words, meanwhile=lambda: None):
+        """What a person sees who answers the question, and the exit code. meanwhile: happens before the answer."""
         argv = [str(BUILD / "issuing-ctl"), "--config=%s" % self.world.suite.empty_file, *self.flags(), *words]
         pid, screen = pty.fork()
         if pid == 0:
@@ -96,6 +96,7 @@ class Cells:
                     if piece:
                         seen += piece
                         if b"[y/N] " in seen and answer:
+                            meanwhile()
                             os.write(screen, answer)
                             answer = b""
                         continue
@@ -180,15 +181,17 @@ def a_bulk_action_asks_once_with_the_sum_and_leaves_alone_what_came_later(world)
     seen, code = cells.at_a_terminal(b"n\n", *words)
     assert_true("Replay 3 FAILED events in all cells (one 2, two 1)? [y/N]" in seen and seen.count("[y/N]") == 1, seen)
     assert_equal((code, {cells.status(*event) for event in events}), (1, {"FAILED"}), "no")
-    seen, code = cells.at_a_terminal(b"y\n", *words)
+    later = []
+    seen, code = cells.at_a_terminal(b"y\n", *words, meanwhile=lambda: later.append(cells.failed("two", 1)))
     assert_equal((code, {cells.status(*event) for event in events}), (0, {"PENDING"}), seen)
+    assert_equal(cells.status("two", later[0]), "FAILED", "nobody was asked about this one")
     assert_true("one   2 of 2 replayed." in seen and "two   1 of 1 replayed." in seen, seen)
     for number in range(3):
         cells.failed("one", number, "x"), cells.failed("two", number, "x")
     assert_equal(len(cells.lines("replay", "--cell", "all", "--code", "x", "--limit", "4", "--reason", "y")), 4,
                  "a limit holds for all cells together")
     assert_equal(sum(row["events"]["FAILED"] for row in cells.lines("status", "--cell", "all") if row["cell"] == "all"),
-                 2, "left")
+                 3, "left")
     assert_equal(cells.ctl("replay", "--cell", "all", "--reason", "x").returncode, 2, "a wrong command line")
 
 

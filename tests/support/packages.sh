@@ -11,6 +11,7 @@ packages_browser='chromium nodejs npm'
 packages_bench='wrk nginx haproxy openssl pgbouncer redis-tools'
 packages_sdks='nodejs npm'
 packages_model='spin'
+packages_failover='patroni etcd-server etcd-client iproute2'
 packages_lint='clang clang-format clang-tidy cppcheck shellcheck valgrind libc6-dbg nodejs npm systemd'
 packages_deb='build-essential debhelper dpkg-dev lintian systemd'
 packages_systemd='systemd systemd-sysv systemd-container dbus sudo postgresql-15 curl scdoc'
@@ -74,12 +75,12 @@ need() {
     }
     # Debian's PostgreSQL makes a cluster `main` on its first installation and starts it. It is not needed here.
     # Preventing it would mean a file in /etc; removing it would mean removing something we did not make; so it is only
-    # stopped, and only if this very installation has brought it. The same holds for proxies, poolers and Prometheus, which
-    # start with a configuration of their own.
+    # stopped, and only if this very installation has brought it. The same holds for proxies, poolers, Prometheus and etcd,
+    # which start with a configuration of their own. (Patroni does not start without one.)
     for package in $missing; do
-        case $package in nginx | haproxy | pgbouncer | prometheus)
+        case $package in nginx | haproxy | pgbouncer | prometheus | etcd-server)
             # shellcheck disable=SC2086
-            $root service "$package" stop >>"$build/log/install.log" 2>&1 </dev/null || say "could not stop the service $package" ;;
+            $root service "${package%-server}" stop >>"$build/log/install.log" 2>&1 </dev/null || say "could not stop the service $package" ;;
         esac
     done
     if [ -z "$had_cluster" ] && pg_lsclusters -h 2>/dev/null | grep -q '^15 *main .*online'; then

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model limiters e2e monitoring console issuers chaos asan guards deb systemd'
+test_groups='unit db model limiters e2e monitoring console issuers chaos failover asan guards deb systemd'
 default_groups='unit db model limiters e2e monitoring' # of the last two the short parts only
 passed=0
 failed=0
@@ -24,6 +24,7 @@ NAME is one of:
   console    the operators' pages in a real browser (chromium, and packages of npm below build/)
   issuers    profiles, dialects and signed deliveries against the libraries of vendors and receivers (npm, below build/)
   chaos      each kind of trouble once
+  failover   a database of three hosts with Patroni and etcd: one switchover, one killed primary; as root
   asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
   guards     the guards of the tests that are listed as SHORT in tests/guards/run.py
   deb        the Debian packages: what is in them, and the man pages and completions
@@ -64,7 +65,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | asan | guards | deb | systemd | e2e/* | asan/*) ;;
+        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -76,7 +77,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | asan | guards | deb | systemd | e2e/*) ;;
+        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -172,18 +173,19 @@ run_checks() {
     child=
 }
 
-# run_python NAME LIMIT ARGUMENTS...: tests/NAME/run.py ends with "NAME: N passed, N failed"; "NAME: N skipped" may come
+# run_python NAME LIMIT ARGUMENTS...: tests/NAME/run.py (as dev's program_of has it) ends with "NAME: N passed, N failed"; "NAME: N skipped" may come
 # before.
 run_python() {
     label=$1 limit=$2
     shift 2
     log=$run/logs/$label.log
-    if [ ! -e "tests/$label/run.py" ]; then
-        failure "$label" "tests/$label/run.py is missing"
+    program=$(program_of "$label")
+    if [ ! -e "$program" ]; then
+        failure "$label" "$program is missing"
         return
     fi
     begun=$(date +%s)
-    PYTHONDONTWRITEBYTECODE=1 limited "$limit" python3 "tests/$label/run.py" "$@" >"$log" 2>&1
+    PYTHONDONTWRITEBYTECODE=1 limited "$limit" python3 "$program" "$@" >"$log" 2>&1
     set -- $? $(sed -n "s/^$label: \([0-9]*\) passed, \([0-9]*\) failed\$/\1 \2/p" "$log" | tail -n 1)
     good=${2:-0} bad=${3:-0}
     left_out=$(sed -n "s/^$label: \([0-9]*\) skipped\$/\1/p" "$log" | tail -n 1)
@@ -244,6 +246,12 @@ testing() {
         run_python issuers 900
     fi
     ! group chaos || run_python chaos 900 --short
+    if group failover; then
+        # shellcheck disable=SC2086 # a list
+        (need $packages_failover) || say "without Patroni and etcd: the group failover counts as skipped"
+        run_python failover 300 --short
+        sed -n 's/^failover: not run: /failover not run: /p' "$run/logs/failover.log"
+    fi
     if group asan; then
         # Leaks count; the first finding of the undefined behaviour sanitizer ends the program.
         export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1

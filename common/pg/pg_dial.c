@@ -1,0 +1,231 @@
+/* See pg_dial.h.
+ *
+ * Invariants: one attempt for each host, all of them closed before it returns, except the one that is returned. Left out: a
+ * name whose first address is dead, beside other hosts. */
+#include "common/pg/pg_dial.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+
+#define STAGGER_MS 300
+/* An attempt that took longer is not made again to learn the SQLSTATE. */
+#define QUICK_MS 1000
+
+struct attempt {
+    PGconn *connection; /* NULL = not begun */
+    bool is_waiting;    /* for `events` on its socket */
+    short events;
+    int64_t begun_ms, took_ms;
+};
+
+struct dial {
+    const char *conninfo, *application_name;
+    struct pg_hosts hosts; /* without addresses: libpq resolves the names */
+    struct attempt attempts[PG_HOSTS_MAX];
+    int begun; /* attempts */
+    int64_t next_ms, limit_ms;
+};
+
+/* The SQLSTATE in a verbose message of the server, in whatever language: "...FATAL:  28P01: ..." */
+static bool find_sqlstate(const char *message, char ret_state[6])
+{
+    for (const char *at = strstr(message, ":  "); at; at = strstr(at + 1, ":  ")) {
+        const char *state = at + 3;
+        size_t length = strspn(state, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        if (length == 5 && state[5] == ':' && state[6] == ' ') {
+            memcpy(ret_state, state, 5);
+            ret_state[5] = '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+/* libpq shows the SQLSTATE of a refused connection in verbose messages only, and verbosity can only be set on an
+ * existing connection object. So it makes a second attempt, unless the server did not answer the first one in time. */
+static bool is_misconfigured(PGconn *connection, int64_t took_ms)
+{
+    char state[6] = "";
+    if (PQconnectionNeedsPassword(connection)) /* and has none; the server says nothing then */
+        return true;
+    if (took_ms > QUICK_MS)
+        return false;
+    PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);
+    PQreset(connection);
+    if (PQstatus(connection) == CONNECTION_OK || !find_sqlstate(PQerrorMessage(connection), state))
+        return false;
+    /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect */
+    return strncmp(state, "28", 2) == 0 || strcmp(state, "3D000") == 0 || strcmp(state, "42501") == 0;
+}
+
+static void stop_waiting(struct attempt *attempt)
+{
+    attempt->is_waiting = false;
+    attempt->took_ms = clock_mono_ms() - attempt->begun_ms;
+}
+
+/* Begins the next attempt. false: no memory. */
+static bool begin(struct dial *dial)
+{
+    const struct pg_host *host = &dial->hosts.list[dial->begun];
+    struct attempt *attempt = &dial->attempts[dial->begun++];
+    struct pg_options options =
+        pg_options_of(dial->conninfo, dial->application_name, host->host, host->hostaddr, host->port);
+    attempt->begun_ms = clock_mono_ms();
+    attempt->connection = PQconnectStartParams(options.keywords, options.values, 1);
+    attempt->is_waiting = true;
+    attempt->events = POLLOUT;
+    dial->next_ms = clock_mono_ms() + STAGGER_MS;
+    if (attempt->connection && PQstatus(attempt->connection) == CONNECTION_BAD)
+        stop_waiting(attempt);
+    return attempt->connection != NULL;
+}
+
+/* One step of an attempt whose socket is ready, or whose time is over. true: it is connected. */
+static bool step(struct attempt *attempt, bool is_ready, int64_t limit_ms)
+{
+    if (is_ready) {
+        switch (PQconnectPoll(attempt->connection)) {
+        case PGRES_POLLING_READING:
+            attempt->events = POLLIN;
+            break;
+        case PGRES_POLLING_ACTIVE: /* libpq never returns it */
+        case PGRES_POLLING_WRITING:
+            attempt->events = POLLOUT;
+            break;
+        case PGRES_POLLING_OK:
+            return true;
+        case PGRES_POLLING_FAILED:
+            stop_waiting(attempt);
+            return false;
+        }
+    }
+    if (clock_mono_ms() - attempt->begun_ms >= limit_ms)
+        stop_waiting(attempt);
+    return false;
+}
+
+/* Waits for a socket, for the next attempt to begin, or for the end of one. Returns the attempt that is connected. */
+static struct attempt *wait_and_step(struct dial *dial)
+{
+    struct pollfd polls[PG_HOSTS_MAX];
+    int64_t now_ms = clock_mono_ms(), until_ms = dial->begun < dial->hosts.count ? dial->next_ms : INT64_MAX;
+    for (int i = 0; i < dial->begun; i++) {
+        const struct attempt *attempt = &dial->attempts[i];
+        polls[i] =
+            (struct pollfd){.fd = attempt->is_waiting ? PQsocket(attempt->connection) : -1, .events = attempt->events};
+        if (attempt->is_waiting && attempt->begun_ms + dial->limit_ms < until_ms)
+            until_ms = attempt->begun_ms + dial->limit_ms;
+    }
+    int64_t left_ms = until_ms > now_ms ? until_ms - now_ms : 0;
+    int count = poll(polls, (nfds_t)dial->begun, left_ms > 60000 ? 60000 : (int)left_ms);
+    for (int i = 0; i < dial->begun; i++)
+        if (dial->attempts[i].is_waiting && step(&dial->attempts[i], count > 0 && polls[i].revents, dial->limit_ms))
+            return &dial->attempts[i];
+    return NULL;
+}
+
+static int count_waiting(const struct dial *dial)
+{
+    int count = 0;
+    for (int i = 0; i < dial->begun; i++)
+        count += dial->attempts[i].is_waiting;
+    return count;
+}
+
+/* The connection that is made; NULL = none, or no memory (*ret_is_memory false). */
+static PGconn *race(struct dial *dial, bool *ret_has_memory)
+{
+    int waiting;
+    *ret_has_memory = true;
+    while ((waiting = count_waiting(dial)) > 0 || dial->begun < dial->hosts.count) {
+        bool is_due = dial->begun < dial->hosts.count && (waiting == 0 || clock_mono_ms() >= dial->next_ms);
+        if (is_due && !begin(dial)) {
+            *ret_has_memory = false;
+            return NULL;
+        }
+        struct attempt *winner = wait_and_step(dial);
+        if (winner) {
+            PGconn *connection = winner->connection;
+            winner->connection = NULL;
+            return connection;
+        }
+    }
+    return NULL;
+}
+
+/* A lone host, or a list that libpq walks itself: it applies the time limit to each address. */
+static PGconn *connect_alone(struct dial *dial, bool *ret_has_memory)
+{
+    struct pg_options options = pg_options_of(dial->conninfo, dial->application_name, NULL, NULL, NULL);
+    struct attempt *attempt = &dial->attempts[dial->begun++];
+    attempt->begun_ms = clock_mono_ms();
+    attempt->connection = PQconnectdbParams(options.keywords, options.values, 1);
+    stop_waiting(attempt);
+    *ret_has_memory = attempt->connection != NULL;
+    PGconn *connection = attempt->connection;
+    if (!connection || PQstatus(connection) != CONNECTION_OK)
+        return NULL;
+    attempt->connection = NULL;
+    return connection;
+}
+
+/* Tells the hosts what came of their attempts. A name has one target here, without an address. */
+static void tell_hosts(struct dial *dial, int host, enum pg_seen seen, const char *why)
+{
+    char no_address[][PG_ADDRESS_SIZE] = {""};
+    if (dial->hosts.list[host].is_name)
+        pg_hosts_resolved(&dial->hosts, host, no_address, 1);
+    for (int i = 0; i < PG_TARGETS_MAX; i++)
+        if (dial->hosts.targets[i].is_listed && dial->hosts.targets[i].host == host) {
+            pg_hosts_begin(&dial->hosts, i, 0);
+            pg_hosts_fail(&dial->hosts, i, seen, why, 0, 0);
+        }
+}
+
+static bool explain(struct dial *dial, struct err *err)
+{
+    char line[280] = "", text[280];
+    bool misconfigured = false;
+    for (int i = 0; i < dial->begun; i++) {
+        struct attempt *attempt = &dial->attempts[i];
+        const char *said = PQerrorMessage(attempt->connection), *failed = strstr(said, " failed: ");
+        bool is_late = PQstatus(attempt->connection) != CONNECTION_BAD;
+        enum pg_seen seen = is_late ? PG_SEEN_SILENT : pg_seen_of(attempt->connection, said);
+        bool is_named =
+            dial->hosts.count > 1 && failed; /* by us, so libpq's "connection to server at ..." is left out */
+        pg_line(line, sizeof(line), is_named ? failed + strlen(" failed: ") : said);
+        tell_hosts(dial, i, seen, line);
+        misconfigured = misconfigured || (!is_late && is_misconfigured(attempt->connection, attempt->took_ms));
+    }
+    (void)pg_hosts_why(&dial->hosts, line, text, sizeof(text));
+    return err_set(err, misconfigured ? ERR_CONFIG : ERR_AWAY, "%s", text);
+}
+
+PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *err)
+{
+    struct dial dial = {.conninfo = conninfo, .application_name = application_name};
+    struct pg_host_lists lists;
+    bool has_memory = pg_host_lists_read(conninfo, &lists);
+    PGconn *connection = NULL;
+    pg_hosts_init(&dial.hosts, 0);
+    if (has_memory) {
+        dial.limit_ms = lists.timeout_ms;
+        has_memory = pg_hosts_set(&dial.hosts, lists.host, lists.hostaddr, lists.port, lists.is_whole);
+        pg_host_lists_done(&lists);
+    }
+    if (has_memory)
+        connection = dial.hosts.count > 1 ? race(&dial, &has_memory) : connect_alone(&dial, &has_memory);
+    if (!has_memory)
+        (void)err_set(err, ERR_MEMORY, "out of memory");
+    else if (!connection)
+        (void)explain(&dial, err);
+    for (int i = 0; i < dial.begun; i++)
+        PQfinish(dial.attempts[i].connection);
+    pg_hosts_done(&dial.hosts);
+    return connection;
+}
