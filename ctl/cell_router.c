@@ -48,7 +48,9 @@ bool cell_router_init(struct cell_router *ret_router, const struct config *confi
     memset(router, 0, sizeof(*router));
     router->map_file = config->router.map_file;
     if (router->map_file) {
-        if (!cell_map_is_name(router->map_file))
+        /* Commands have the name that HAProxy itself tells, see cell_map_find(); only the last part is compared. */
+        const char *slash = strrchr(router->map_file, '/');
+        if (strlen(router->map_file) >= CELL_MAP_NAME_SIZE || !cell_map_is_name(slash ? slash + 1 : router->map_file))
             return err_set(err, ERR_CONFIG, "router.map_file: HAProxy cannot be told of a path with such characters");
         struct cell_place *place = &router->places[router->count++];
         place->is_file = true;
