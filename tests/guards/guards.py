@@ -657,8 +657,8 @@ GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS,
     dict(
         name="the sweep names what became visible late",
         file="common/pg/sql/outbox.sql",
-        line="      AND e.status = 'PENDING' AND e.lost_count < 2\n    ORDER BY e.due_at",
-        becomes="      AND e.status = 'PENDING' AND e.retry_count < 0\n    ORDER BY e.due_at",
+        line="      AND e.status = 'PENDING' AND e.lost_count < 2\n      AND issuing.bucket_of",
+        becomes="      AND e.status = 'PENDING' AND e.retry_count < 0\n      AND issuing.bucket_of",
         test="db/sweep",
     ),
     dict(
