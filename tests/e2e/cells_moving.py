@@ -219,6 +219,7 @@ def a_user_who_first_comes_during_the_move_goes_along(world):
     cells.settle()
 
 
+@slow
 @test
 def odd_names_of_users_move_as_they_are(world):
     cells = Cells(world).up()
@@ -332,6 +333,7 @@ def an_insert_of_another_service_is_refused_during_the_move_and_works_in_the_new
         assert_equal(one.count("outbox_events", [other, user]), 0, "rows")
 
 
+@slow
 @test
 def a_service_that_reads_on_an_old_snapshot_gets_nothing_past_the_gate(world):
     """REPEATABLE READ began before the bucket left: what it sees still says that the bucket is here."""
@@ -370,6 +372,7 @@ def move_in_pieces(cells, pieces, to):
         cells.move(piece, to, seconds=400)
 
 
+@slow
 @test
 def many_buckets_move_in_pieces_under_load(world):
     cells = Cells(world).up()
@@ -400,6 +403,7 @@ def all_buckets_move_in_pieces_under_load(world):
     check_repeats(cells, found, 200)
 
 
+@slow
 @test
 def ended_events_are_counted_once_over_all_cells(world):
     cells = Cells(world).up()
@@ -419,6 +423,7 @@ def ended_events_are_counted_once_over_all_cells(world):
     assert_equal(cells["two"].sql("SELECT sum(count) FROM issuing.outbox_statistics"), "3", "ends in the new cell")
 
 
+@slow
 @test
 def a_kept_source_is_refused_until_it_is_emptied(world):
     cells = Cells(world).up()
