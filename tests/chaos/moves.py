@@ -91,11 +91,17 @@ class Troubles(troubles.Troubles):
 
     def __init__(self, *words):
         super().__init__(*words)
-        # The clock of a database is set seldom: while the two differ, nothing moves.
         self.kinds = [(self.kill_worker, 5), (self.kill_api, 3), (self.stop_program, 2), (self.pause_worker, 3),
                       (self.nothing, 5), (self.peer_away, 3), (self.restart_database, 1), (self.crash_database, 2),
                       (self.end_sessions, 2), (self.step_database, 1), (self.step_program, 3), (self.suspend, 3),
                       (self.standby_away, 2)]
+
+    def step(self, name, clock, chance):
+        """While the clocks of the two databases differ nothing moves, so one is set right again after a while."""
+        super().step(name, clock, chance)
+        if name == "database" and clock.real:
+            self.say("clock step", of=name, seconds=-clock.real, now_off_by=0)
+            clock.step(-clock.real)
 
 
 class Moves:
