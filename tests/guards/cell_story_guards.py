@@ -31,14 +31,6 @@ CELL_STORY_GUARDS = [
         test="e2e/a user who first comes during the move goes along",
     ),
     dict(
-        name="claims pass over events of a bucket that moves",
-        file=SQL,
-        line="        RETURN (SELECT array_agg(c.bucket::int4) FROM cell_buckets c\n"
-             "                WHERE c.state IN ('draining', 'closed', 'gone', 'arriving'));",
-        becomes="        RETURN (SELECT array_agg(c.bucket::int4) FROM cell_buckets c WHERE c.state = 'nowhere');",
-        test="e2e/events that wait for a move do not hold up others",
-    ),
-    dict(
         name="a claim that began before the bucket closed takes nothing of it",
         file=SQL,
         line="        IF found_state IN ('here', 'listing') OR found_state = 'draining' AND NEW.status <> 'PROCESSING' THEN\n"
