@@ -15,7 +15,7 @@ PROMOTION_SECONDS = 90
 TTL_SECONDS = 20
 FAILSAFE_SECONDS = TTL_SECONDS + 5  # without failsafe_mode the primary would have given up
 AWAY_SECONDS = 10
-STANDBYS_SECONDS = 20  # long enough for Patroni to give up waiting for them, were it allowed to
+STANDBYS_SECONDS = 30  # long enough for Patroni to give up waiting for them, were it allowed to
 DISK_SECONDS = 15
 LAG_SECONDS = 2
 
