@@ -28,6 +28,8 @@ bool api_open(struct api *api, struct err *err)
     api_series_open(&api->series, api->metrics);
     api->replays = metrics_series(api->metrics, API_METRIC_REPLAYS, NULL, NULL);
     api->limited = metrics_series(api->metrics, API_METRIC_LIMITED, NULL, NULL);
+    api->not_here[0].count = metrics_series(api->metrics, API_METRIC_NOT_HERE, "elsewhere", NULL);
+    api->not_here[1].count = metrics_series(api->metrics, API_METRIC_NOT_HERE, "moving", NULL);
     cards_open(api);
     refusals_open(&api->refusals, api->loop, api->metrics, API_METRIC_AUTH_FAILURES);
     if (!wakeup_open(&api->wakeup, api->loop, api->pool, &sql_notify_wake, err) ||

@@ -25,6 +25,8 @@
     X(REPLAYS, "issuing_idempotency_replays_total", METRIC_COUNTER, "Repeats answered from the stored answer.", NULL,  \
       NULL)                                                                                                            \
     X(LIMITED, "issuing_ratelimited_total", METRIC_COUNTER, "Requests refused by the rate limit.", NULL, NULL)         \
+    X(NOT_HERE, "issuing_cell_refusals_total", METRIC_COUNTER,                                                         \
+      "Calls answered 503 because the user's bucket is moving, or elsewhere.", NULL, "reason")                         \
     X(AUTH_FAILURES, "issuing_auth_failures_total", METRIC_COUNTER, "Tokens that were refused, by reason.", NULL,      \
       "reason")                                                                                                        \
     X(REVEALS, "issuing_number_reveals_total", METRIC_COUNTER,                                                         \

@@ -50,6 +50,12 @@
     X(UNAVAILABLE, 503, "unavailable", "The service cannot answer now",                                               \
       "Try again after Retry-After. Of a POST nothing was recorded, or the outcome is not known: repeat it with the " \
       "same key, and the answer tells.")                                                                              \
+    X(USER_MOVING, 503, "user-moving", "The data of this user are being moved",                                       \
+      "For a moment, usually less than two seconds, nothing can be recorded or read for this user. Nothing was "      \
+      "recorded: try again after Retry-After, a POST with the same key.")                                             \
+    X(WRONG_CELL, 503, "wrong-cell", "This server does not have the data of this user",                               \
+      "The request was sent to a server of other users, for example while a router learns that the user was moved. "  \
+      "Nothing was recorded: try again after Retry-After, a POST with the same key.")                                 \
     X(VERSION, 505, "http-version-not-supported", "This version of HTTP is not spoken here",                          \
       "HTTP/1.1 and HTTP/1.0 are.")
 

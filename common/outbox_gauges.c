@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/closing.h"
+#include "common/cell_metrics.h"
 #include "common/daemon_metrics.h"
 #include "common/outbox.h"
 #include "common/pg/sql/statements.h"
@@ -407,6 +408,14 @@ static void forget_targets(struct outbox_gauges *gauges)
 
 static void on_workers_timer(uv_timer_t *timer);
 
+static void on_cell(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct question *question = container_of(query, struct question, query);
+    if (result->kind == PG_DONE)
+        cell_metrics_show(question->gauges->options.metrics, result->rows);
+    ask_after(question, pause_ms(question), on_workers_timer);
+}
+
 static void on_workers(struct pg_query *query, const struct pg_query_result *result)
 {
     struct question *question = container_of(query, struct question, query);
@@ -415,7 +424,10 @@ static void on_workers(struct pg_query *query, const struct pg_query_result *res
         show_targets(question->gauges, result->rows);
         question->answered_ms = clock_mono_ms();
     }
-    ask_after(question, pause_ms(question), on_workers_timer);
+    if (result->kind == PG_DONE && !question->gauges->is_stopped)
+        ask(question, &sql_cell_gauges, on_cell);
+    else
+        ask_after(question, pause_ms(question), on_workers_timer);
 }
 
 static void on_workers_timer(uv_timer_t *timer)

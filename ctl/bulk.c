@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "ctl/confirm.h"
+#include "ctl/each_cell.h"
 #include "ctl/pick.h"
 #include "ctl/stop.h"
 
@@ -168,21 +169,22 @@ static bool run_page(struct bulk *bulk, const struct pg_rows *rows, struct err *
 /* "Replay 1,204 FAILED events?" A limit is an answer already. */
 static bool is_meant(struct bulk *bulk)
 {
-    char question[100], number[PRINT_NUMBER_SIZE];
     if (bulk->dry_run || bulk->limit > 0 || bulk->total == 0)
         return true;
-    snprintf(question, sizeof(question), "%s %s %s event%s?", bulk->verb->question, print_number(bulk->total, number),
-             bulk->verb->status, bulk->total == 1 ? "" : "s");
-    bulk->is_declined = !confirm_ask(question);
+    enum confirm_answer answer =
+        confirm_many(bulk->ctl, bulk->verb->question, bulk->total, bulk->verb->status, "", bulk->horizon_us);
+    bulk->is_declined = answer == CONFIRM_NO;
+    bulk->is_later = answer == CONFIRM_LATER;
     bulk->started_us = clock_mono_us();
-    return !bulk->is_declined;
+    return answer == CONFIRM_YES;
 }
 
 static bool run_matches(struct bulk *bulk, struct err *err)
 {
     struct pick pick;
     int64_t matches;
-    if (!confirm_count(bulk->ctl->db, &bulk->filter, bulk->dry_run ? 0 : bulk->limit, &matches, &bulk->horizon_us, err))
+    if (!each_cell_counted(bulk->ctl, &matches, &bulk->horizon_us) &&
+        !confirm_count(bulk->ctl->db, &bulk->filter, bulk->dry_run ? 0 : bulk->limit, &matches, &bulk->horizon_us, err))
         return false;
     bulk->total = matches;
     if (stop_is_requested() || !is_meant(bulk))
@@ -225,6 +227,8 @@ static void print_summary(const struct bulk *bulk, bool by_filter, bool went_wel
 {
     char done[PRINT_NUMBER_SIZE], total[PRINT_NUMBER_SIZE];
     fflush(stdout);
+    if (bulk->is_later)
+        return;
     if (bulk->is_declined) {
         fprintf(stderr, "%sNothing was changed.\n", stop_is_requested() ? "\n" : "");
         return;
@@ -279,7 +283,11 @@ static bool read_command(struct bulk *bulk, const struct option_spec *specs, cha
 int bulk_run(struct bulk *bulk, const struct option_spec *specs, char **arguments, int count)
 {
     struct err err;
-    if (!read_command(bulk, specs, arguments, &count, &err) || !ctl_connect(bulk->ctl, &err))
+    if (!read_command(bulk, specs, arguments, &count, &err))
+        return ctl_fail(&err);
+    if (each_cell_is_about_ids(bulk->ctl, arguments, count) || !each_cell_limit(bulk->ctl, &bulk->limit))
+        return CTL_DONE;
+    if (!ctl_connect(bulk->ctl, &err))
         return ctl_fail(&err);
     bool by_filter = count == 0;
     /* On a terminal the lines themselves show the progress. */
@@ -292,6 +300,7 @@ int bulk_run(struct bulk *bulk, const struct option_spec *specs, char **argument
     if (went_well)
         send_wakeup(bulk);
     print_summary(bulk, by_filter, went_well);
+    each_cell_acted(bulk->ctl, bulk->done + bulk->refused);
     if (!went_well)
         return ctl_fail(&err);
     return stop_is_requested() || bulk->is_declined || bulk->refused > 0 ? CTL_REFUSED : CTL_DONE;

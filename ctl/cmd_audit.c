@@ -6,6 +6,7 @@
 
 #include "ctl/audit.h"
 #include "ctl/ctl.h"
+#include "ctl/each_cell.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "ctl/stop.h"
@@ -134,7 +135,11 @@ static int run_audit(struct ctl *ctl, char **arguments, int count)
                                         "ACTION", "EVENT", "CHANGE",  "REASON",  NULL};
     struct audit audit = {.ctl = ctl, .limit = LIMIT_DEFAULT};
     struct err err;
-    if (!read_command(&audit, arguments, count, &err) || !ctl_connect(ctl, &err))
+    if (!read_command(&audit, arguments, count, &err))
+        return ctl_fail(&err);
+    if (each_cell_is_about_event(ctl, audit.filter.event))
+        return CTL_DONE;
+    if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
     stop_watch();
     table_init(&audit.table, heads);

@@ -9,6 +9,7 @@
 
 #include "ctl/action.h"
 #include "ctl/ctl.h"
+#include "ctl/each_cell.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "ctl/story.h"
@@ -371,7 +372,11 @@ static int run_explain(struct ctl *ctl, char **arguments, int count)
         err_set(&err, ERR_USAGE, "explain takes one event id");
         return ctl_fail(&err);
     }
-    if (!action_parse_id(arguments[0], &id, &err) || !ctl_connect(ctl, &err))
+    if (!action_parse_id(arguments[0], &id, &err))
+        return ctl_fail(&err);
+    if (each_cell_is_about_ids(ctl, arguments, count))
+        return CTL_DONE;
+    if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
     int code = CTL_DONE;
     if (!story_read(ctl, &id, &story, &err)) {
@@ -403,4 +408,5 @@ const struct ctl_command ctl_explain = {
         "\"held_by\" (null, or the worker: \"name\", \"seen_at\", \"alive\") and \"route\" (null, or what it is).\n"
         "action is one of\n" OUTLOOK_ACTIONS(ACTION_HELP),
     .run = run_explain,
+    .is_page = true,
 };

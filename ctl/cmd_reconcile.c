@@ -13,6 +13,7 @@
 #include "ctl/action.h"
 #include "ctl/confirm.h"
 #include "ctl/ctl.h"
+#include "ctl/each_cell.h"
 #include "ctl/event.h"
 #include "ctl/filter.h"
 #include "ctl/marks.h"
@@ -32,6 +33,7 @@ struct reconcile {
     int64_t limit;                   /* 0 = all */
     int64_t interval_us, started_us; /* between two marks, by --rate; monotonic */
     bool dry_run, is_declined;
+    bool is_later;             /* --cell all: asked when all cells have counted */
     int64_t total, horizon_us; /* matched at the start; what changes after it is left alone */
     int64_t requested, finished, undecided, problems, refused;
     bool shows_progress;
@@ -246,20 +248,21 @@ static bool run_page(struct reconcile *reconcile, const struct pg_rows *rows, st
 
 static bool is_meant(struct reconcile *reconcile)
 {
-    char question[100], number[PRINT_NUMBER_SIZE];
     if (reconcile->dry_run || reconcile->limit > 0 || reconcile->total == 0)
         return true;
-    snprintf(question, sizeof(question), "Look up %s %s event%s at the peer?", print_number(reconcile->total, number),
-             reconcile->filter.status, reconcile->total == 1 ? "" : "s");
-    reconcile->is_declined = !confirm_ask(question);
-    return !reconcile->is_declined;
+    enum confirm_answer answer = confirm_many(reconcile->ctl, "Look up", reconcile->total, reconcile->filter.status,
+                                              " at the peer", reconcile->horizon_us);
+    reconcile->is_declined = answer == CONFIRM_NO;
+    reconcile->is_later = answer == CONFIRM_LATER;
+    return answer == CONFIRM_YES;
 }
 
 static bool run_matches(struct reconcile *reconcile, struct err *err)
 {
     struct pick pick;
     int64_t most = reconcile->dry_run ? 0 : reconcile->limit;
-    if (!confirm_count(reconcile->ctl->db, &reconcile->filter, most, &reconcile->total, &reconcile->horizon_us, err))
+    if (!each_cell_counted(reconcile->ctl, &reconcile->total, &reconcile->horizon_us) &&
+        !confirm_count(reconcile->ctl->db, &reconcile->filter, most, &reconcile->total, &reconcile->horizon_us, err))
         return false;
     if (stop_is_requested() || !is_meant(reconcile))
         return true;
@@ -342,6 +345,8 @@ static void print_dry_run(const struct reconcile *reconcile)
 static void print_summary(const struct reconcile *reconcile, bool by_filter)
 {
     fflush(stdout);
+    if (reconcile->is_later)
+        return;
     if (reconcile->is_declined) {
         fprintf(stderr, "%sNothing was looked up.\n", stop_is_requested() ? "\n" : "");
         return;
@@ -368,7 +373,11 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
 {
     struct reconcile reconcile = {.ctl = ctl};
     struct err err;
-    if (!read_command(&reconcile, arguments, &count, &err) || !ctl_connect(ctl, &err))
+    if (!read_command(&reconcile, arguments, &count, &err))
+        return ctl_fail(&err);
+    if (each_cell_is_about_ids(ctl, arguments, count) || !each_cell_limit(ctl, &reconcile.limit))
+        return CTL_DONE;
+    if (!ctl_connect(ctl, &err))
         return ctl_fail(&err);
     reconcile.deadline_ms = clock_mono_ms() + reconcile.timeout_ms;
     reconcile.shows_progress = isatty(STDERR_FILENO) && !isatty(STDOUT_FILENO);
@@ -382,11 +391,12 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
         went_well = report(&reconcile, id_text, "undecided", NULL, NULL, &err);
     }
     print_summary(&reconcile, count == 0);
+    each_cell_acted(ctl, reconcile.requested);
     if (!went_well)
         return ctl_fail(&err);
     if (stop_is_requested() || reconcile.is_declined)
         return CTL_REFUSED;
-    if (reconcile.dry_run)
+    if (reconcile.dry_run || reconcile.is_later)
         return CTL_DONE;
     if (reconcile.undecided > 0 || reconcile.open > 0 || clock_mono_ms() >= reconcile.deadline_ms)
         return CTL_AWAY;

@@ -13,6 +13,12 @@ struct config_route_flag {
     const char *value;
 };
 
+/* --cell.NAME.url=value */
+struct config_cell_flag {
+    char name[CONFIG_CELL_NAME_SIZE];
+    const char *value;
+};
+
 struct config_loading {
     struct config config;
     enum config_program program;
@@ -21,6 +27,8 @@ struct config_loading {
     const char *flags[CONFIG_OPTIONS_MAX]; /* values from the command line; NULL = not given */
     struct config_route_flag *route_flags; /* as many as there are arguments, at most; owned */
     int route_flag_count;
+    struct config_cell_flag *cell_flags; /* the same */
+    int cell_flag_count;
     struct err *err;
     /* config_file.c */
     const char *at, *end; /* what is left of the file's text */
@@ -28,6 +36,7 @@ struct config_loading {
     int line;
     bool section_seen[CONFIG_OPTIONS_MAX]; /* by the index of the section's first option */
     char route[CONFIG_ROUTE_TYPE_SIZE];    /* the type of the section [route.TYPE] that is being read; "" = another */
+    char cell[CONFIG_CELL_NAME_SIZE];      /* the same of a section [cell.NAME] */
     bool has_failed;
 };
 
@@ -62,5 +71,19 @@ must_check bool config_set_routes_from_credentials(struct config_loading *loadin
 /* When everything else is read: defaults that are other options' values. */
 void config_finish_routes(struct config *config);
 void config_routes_done(struct config *config);
+
+/* ---- config_cells.c ---- */
+
+/* Adds a cell that is not there yet. Precondition: the name was checked. */
+must_check bool config_add_cell(struct config_loading *loading, const char *name);
+/* Sets the url of a cell, which is added where it is not there yet. line: in the file, or 0. */
+must_check bool config_set_cell_url(struct config_loading *loading, const char *name, const char *text,
+                                    enum config_origin origin, int line);
+/* Takes "cell.NAME.url", the name of a flag, apart. ERR_USAGE. */
+must_check bool config_take_cell_flag(struct config_loading *loading, const char *name, const char *value);
+must_check bool config_set_cells_from_flags(struct config_loading *loading);
+/* Takes "ISSUING_CELL_NAME_URL" apart. */
+must_check bool config_set_cell_from_variable(struct config_loading *loading, const char *name, const char *value);
+void config_cells_done(struct config *config);
 
 #endif

@@ -13,6 +13,8 @@
 enum config_type {
     OPTION_TEXT,
     OPTION_WORD,     /* one of the words, as a text */
+    OPTION_CELL,     /* the name of a cell */
+    OPTION_SOCKETS,  /* paths that begin with '/', or host:port; separated by blanks */
     OPTION_CONNINFO, /* may hold a password: never shown as it is */
     OPTION_FILE,
     OPTION_ADDRESS,
@@ -66,11 +68,18 @@ struct config_route_origins {
     int section_line; /* 0 = the file does not have the route */
 };
 
+struct config_cell_origin {
+    enum config_origin of;
+    int line;         /* of the url in the file; 0 = not in it */
+    int section_line; /* 0 = the file does not have the cell */
+};
+
 struct config_origins {
     char *path; /* of the file that was read; owned */
     enum config_origin of[CONFIG_OPTIONS_MAX];
     int lines[CONFIG_OPTIONS_MAX];                         /* in the file; 0 = not in it */
     struct config_route_origins routes[CONFIG_ROUTES_MAX]; /* by the index of config->routes */
+    struct config_cell_origin cells[CONFIG_CELLS_MAX];     /* by the index of config->cells */
 };
 
 /* "section.key" and "ISSUING_SECTION_KEY". */
@@ -97,5 +106,13 @@ void config_route_variable_name(const char *type, const struct config_option *op
 void config_route_credential_name(const char *type, const struct config_option *option,
                                   char ret_name[CONFIG_NAME_SIZE]);
 void *config_route_place_of(const struct config_route *route, const struct config_option *option);
+
+/* ---- the option of a cell (config_cells.c) ---- */
+
+extern const struct config_option config_cell_option; /* its section is "cell", its key "url" */
+
+/* "cell.NAME.url" and "ISSUING_CELL_NAME_URL". */
+void config_cell_option_name(const char *name, char ret_name[CONFIG_NAME_SIZE]);
+void config_cell_variable_name(const char *name, char ret_name[CONFIG_NAME_SIZE]);
 
 #endif

@@ -174,24 +174,35 @@ static PGconn *connect_alone(struct dial *dial, bool *ret_has_memory)
     return connection;
 }
 
-/* Each host's line, of those that were tried. */
+/* Tells the hosts what came of their attempts. A name has one target here, without an address. */
+static void tell_hosts(struct dial *dial, int host, enum pg_seen seen, const char *why)
+{
+    char no_address[][PG_ADDRESS_SIZE] = {""};
+    if (dial->hosts.list[host].is_name)
+        pg_hosts_resolved(&dial->hosts, host, no_address, 1);
+    for (int i = 0; i < PG_TARGETS_MAX; i++)
+        if (dial->hosts.targets[i].is_listed && dial->hosts.targets[i].host == host) {
+            pg_hosts_begin(&dial->hosts, i, 0);
+            pg_hosts_fail(&dial->hosts, i, seen, why, 0, 0);
+        }
+}
+
 static bool explain(struct dial *dial, struct err *err)
 {
-    char text[1200] = "";
+    char line[280] = "", text[280];
     bool misconfigured = false;
     for (int i = 0; i < dial->begun; i++) {
         struct attempt *attempt = &dial->attempts[i];
-        const struct pg_host *host = &dial->hosts.list[i];
-        char line[280];
-        const char *said = PQerrorMessage(attempt->connection);
+        const char *said = PQerrorMessage(attempt->connection), *failed = strstr(said, " failed: ");
         bool is_late = PQstatus(attempt->connection) != CONNECTION_BAD;
-        pg_line(line, sizeof(line), is_late || !said[0] ? "no answer in time" : said);
-        size_t length = strlen(text);
-        if (length + sizeof(line) + 100 < sizeof(text)) /* libpq's own lines name the host */
-            (void)snprintf(text + length, sizeof(text) - length, "%s%.80s%s%s", i > 0 ? "; " : "",
-                           is_late && host->host ? host->host : "", is_late && host->host ? ": " : "", line);
+        enum pg_seen seen = is_late ? PG_SEEN_SILENT : pg_seen_of(attempt->connection, said);
+        bool is_named =
+            dial->hosts.count > 1 && failed; /* by us, so libpq's "connection to server at ..." is left out */
+        pg_line(line, sizeof(line), is_named ? failed + strlen(" failed: ") : said);
+        tell_hosts(dial, i, seen, line);
         misconfigured = misconfigured || (!is_late && is_misconfigured(attempt->connection, attempt->took_ms));
     }
+    (void)pg_hosts_why(&dial->hosts, line, text, sizeof(text));
     return err_set(err, misconfigured ? ERR_CONFIG : ERR_AWAY, "%s", text);
 }
 

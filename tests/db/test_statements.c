@@ -39,6 +39,7 @@ static const struct {
     {"notify_final", {"issuing_worker"}},
     {"outbox_gauges", {"issuing_api", "issuing_worker"}},
     {"worker_gauges", {"issuing_api", "issuing_worker"}},
+    {"cell_gauges", {"issuing_api", "issuing_worker"}},
     {"outbox_", {"issuing_worker"}},
     {"keep_rows", {"issuing_worker"}},
     {"keep_house", {"issuing_worker"}},

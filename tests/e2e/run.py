@@ -26,7 +26,7 @@ import harness  # noqa: E402
 import invariants  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-NO_TESTS = ("run", "assertions", "client", "harness", "hostile", "invariants", "processes", "profiles",
+NO_TESTS = ("run", "assertions", "cells", "client", "harness", "hostile", "invariants", "processes", "profiles",
             "receiver", "suite", "terminator",
             "world")
 PR_SET_PDEATHSIG = 1

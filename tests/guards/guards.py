@@ -1,7 +1,10 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
+from cell_operator_guards import CELL_OPERATOR_GUARDS
+from cell_story_guards import CELL_STORY_GUARDS
 from route_guards import ROUTE_GUARDS
+from router_guards import ROUTER_GUARDS
 
-GUARDS = [*ROUTE_GUARDS,
+GUARDS = [*ROUTE_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *ROUTER_GUARDS,
     dict(
         name="a commit waits for a second host",
         file="examples/patroni/patroni.yml",
@@ -131,7 +134,7 @@ GUARDS = [*ROUTE_GUARDS,
     ),
     dict(
         name="a commit whose wait for the standby was ended is not reported",
-        file="common/pg/pg_conn.c",
+        file="common/pg/pg_conn_queries.c",
         line="    } else if (doubt.is_there) {",
         becomes="    } else if (doubt.is_there && false) {",
         test="e2e/a commit that was cancelled while it waited for the standby is not confirmed",
@@ -2076,7 +2079,7 @@ GUARDS = [*ROUTE_GUARDS,
     ),
     dict(
         name="what was late is not sent again by its text",
-        file="common/pg/pg_conn.c",
+        file="common/pg/pg_conn_queries.c",
         line="    replacement->is_given_up = true;\n",
         becomes="",
         test="db/pg_late",
@@ -2108,6 +2111,77 @@ GUARDS = [*ROUTE_GUARDS,
         line="        pg_queries_append(query->yields ? &pool->yielding : &pool->waiting, query);\n",
         becomes="        pg_queries_append(&pool->waiting, query);\n",
         test="db/pg_late",
+    ),
+    # ---- several hosts ----
+    dict(
+        name="one connection probes a host",
+        file="common/pg/pg_hosts.c",
+        line="if (targets[i].probes > 0 || !may_be_tried",
+        becomes="if (!may_be_tried",
+        test="unit/pg_hosts",
+    ),
+    dict(
+        name="all connections go to the host that was found good",
+        file="common/pg/pg_hosts.c",
+        line="if (best >= 0 && targets[best].seen == PG_SEEN_GOOD &&",
+        becomes="if (best >= 0 && targets[best].seen == PG_SEEN_NOTHING &&",
+        test="unit/pg_hosts",
+    ),
+    dict(
+        name="a silent host is left early where there are others",
+        file="common/pg/pg_hosts.c",
+        line="if (listed_count(hosts) < 2 || it->seen == PG_SEEN_GOOD)",
+        becomes="if (listed_count(hosts) < 20 || it->seen == PG_SEEN_GOOD)",
+        test="unit/pg_hosts",
+    ),
+    dict(
+        name="without a primary a host is tried again within a second",
+        file="common/pg/pg_hosts.c",
+        line="#define REST_CAP_MS 1000\n",
+        becomes="#define REST_CAP_MS 5000\n",
+        test="unit/pg_hosts",
+    ),
+    dict(
+        name="sessions that hang count at their own server",
+        file="common/pg/pg_hosts.c",
+        line="(target->sessions < hosts->sessions_most && all < 2 * hosts->sessions_most)",
+        becomes="all < hosts->sessions_most",
+        test="db/pg_failover",
+    ),
+    dict(
+        name="silent name servers take no address away",
+        file="common/pg/pg_hosts.c",
+        line="for (int i = 0; is_gone && i < PG_TARGETS_MAX; i++)",
+        becomes="for (int i = 0; i < PG_TARGETS_MAX; i++)",
+        test="unit/pg_hosts",
+    ),
+    dict(
+        name="libpq gets the address and resolves no name",
+        file="common/pg/pg_servers.c",
+        line="it->address[0] ? it->address : host->hostaddr",
+        becomes="host->hostaddr",
+        test="db/pg_failover",
+    ),
+    dict(
+        name="a read-only database is not ready",
+        file="common/pg/pg_pool_slots.c",
+        line="    else if (is_read_only)\n",
+        becomes="    else if (is_read_only && is_standby)\n",
+        test="db/pg_failover",
+    ),
+    dict(
+        name="sessions to a primary that was replaced are given up",
+        file="common/pg/pg_pool_slots.c",
+        line="        else if (is_in_use && is_older)\n",
+        becomes="        else if (is_in_use && is_older && is_elsewhere && false)\n",
+        test="e2e/a primary that stands still is left",
+    ),
+    dict(
+        name="ctl asks the next host before the first has answered",
+        file="common/pg/pg_dial.c",
+        line="(waiting == 0 || clock_mono_ms() >= dial->next_ms)",
+        becomes="waiting == 0",
+        test="e2e/ctl does not wait for a host",
     ),
     # ---- addresses of clients ----
     dict(
@@ -2608,15 +2682,15 @@ GUARDS = [*ROUTE_GUARDS,
     dict(
         name="a bulk action at a terminal is confirmed",
         file="ctl/bulk.c",
-        line="    bulk->is_declined = !confirm_ask(question);",
-        becomes="    bulk->is_declined = false && !confirm_ask(question);",
+        line="    bulk->is_declined = answer == CONFIRM_NO;\n",
+        becomes="    answer = answer == CONFIRM_NO ? CONFIRM_YES : answer;\n",
         test="e2e/a_bulk_action_at_a_terminal",
     ),
     dict(
         name="a script is never asked",
         file="ctl/confirm.c",
-        line="    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))\n        return true;",
-        becomes="",
+        line="    return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);\n",
+        becomes="    return true;\n",
         test="e2e/every_bulk_verb_asks",
     ),
     dict(

@@ -26,7 +26,7 @@ want() {
 
 # options PROGRAM: as `--help` lists them.
 options() {
-    "$build/$1" --help | sed -n 's/^ *--\(\(route\.TYPE\|[a-z0-9]*\)\.[a-z0-9_]*\)=.*/\1/p'
+    "$build/$1" --help | sed -n 's/^ *--\(\(route\.TYPE\|cell\.NAME\|[a-z0-9]*\)\.[a-z0-9_]*\)=.*/\1/p'
 }
 
 # metrics FILE: the names in its table.
@@ -144,8 +144,8 @@ import re
 import sys
 
 with open("docs/run.md", encoding="utf-8") as file:
-    rows = dict(re.findall(r"^\| `((?:route\.TYPE|[a-z0-9]+)\.[a-z0-9_]+)` \| ([^|]*) \|", file.read(), re.M))
-given = dict(re.findall(r"^ *--((?:route\.TYPE|[a-z0-9]+)\.[a-z0-9_]+)=.*\n(?:.* Default: (.*)\.\n)?", sys.stdin.read(), re.M))
+    rows = dict(re.findall(r"^\| `((?:route\.TYPE|cell\.NAME|[a-z0-9]+)\.[a-z0-9_]+)` \| ([^|]*) \|", file.read(), re.M))
+given = dict(re.findall(r"^ *--((?:route\.TYPE|cell\.NAME|[a-z0-9]+)\.[a-z0-9_]+)=.*\n(?:.* Default: (.*)\.\n)?", sys.stdin.read(), re.M))
 faults = [
     f"docs/run.md: the default of {option} is {default or chr(45)}, not {rows[option].strip()}"
     for option, default in given.items()

@@ -15,7 +15,7 @@ chapter() {
 
 broken() {
     say "not as expected: $*" >&2
-    for name in api worker sandbox; do
+    for name in $daemons; do
         printf -- '--- the end of %s\n' "${run#"$top/"}/$name.log" >&2
         tail -n 15 "$run/$name.log" >&2
     done

@@ -52,6 +52,44 @@ SET search_path = pg_catalog, issuing, pg_temp;
 -- operator cannot see what it waits for. migrate and the console set a shorter time.
 SET lock_timeout = '10s';
 
+-- name: operator_cell_name :many
+-- why: the name of the cell that this database is; none where users are not divided over cells. No lock.
+SELECT c.name FROM issuing.cell c;
+
+-- name: operator_cell_of_events :many
+-- why: which of these events are in this database, and the state of their bucket here, by which one cell of all owns
+-- them; NULL where the database has no buckets. $1 ids. No lock.
+SELECT e.id, b.state
+FROM issuing.outbox_events e
+LEFT JOIN issuing.cell_buckets b ON b.bucket = issuing.bucket_of(e.user_id)
+WHERE e.id = ANY ($1::uuid[]);
+
+-- name: operator_cell_of_user :one
+-- why: the state of the user's bucket in this database; NULL where the database has no buckets. $1 user id. No lock.
+SELECT (SELECT b.state FROM issuing.cell_buckets b WHERE b.bucket = issuing.bucket_of($1::text));
+
+-- name: operator_cell_counts :one
+-- why: how many buckets this cell owns, how many are in a state of a move, and how many rows there are: none in a
+-- database that is no cell. No lock.
+SELECT count(*) FILTER (WHERE b.state IN ('here', 'listing', 'draining', 'closed')),
+       count(*) FILTER (WHERE b.state NOT IN ('here', 'away')), count(*)
+FROM issuing.cell_buckets b;
+
+-- name: operator_doctor_cell :many
+-- why: the cell that this database is (null = none), how many buckets it owns, and a row for each state of a move that a
+-- bucket is in: how many, and for how many ms the one that is in it for longest. At least one row. No lock.
+SELECT (SELECT c.name FROM issuing.cell c),
+       (SELECT count(*) FROM issuing.cell_buckets o WHERE o.state IN ('here', 'listing', 'draining', 'closed')),
+       b.state, b.buckets, b.ms
+FROM (SELECT 1) one
+LEFT JOIN (SELECT x.state, count(*) AS buckets,
+                  (extract(epoch FROM greatest(clock_timestamp() - min(x.since), interval '0')) * 1000)::int8 AS ms
+           FROM issuing.cell_buckets x WHERE x.state NOT IN ('here', 'away') GROUP BY x.state) b ON true;
+
+-- name: operator_owned_buckets :many
+-- why: the buckets that this cell owns. At most 1024 rows. No lock.
+SELECT b.bucket FROM issuing.cell_buckets b WHERE b.state IN ('here', 'listing', 'draining', 'closed');
+
 -- name: operator_status_exact :many
 -- why: the number of events in each status, and the age of the oldest in seconds. It reads the whole table. No lock.
 SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
@@ -619,6 +657,7 @@ WITH ours AS MATERIALIZED (
     WHERE (p.pronamespace = o.oid OR p.prosecdef AND p.proowner = o.owner)
       AND NOT coalesce(p.proconfig && ARRAY['search_path=pg_catalog, issuing, pg_temp',
                                                 'search_path=pg_catalog, pg_temp'], false)
+      AND p.prosqlbody IS NULL -- parsed when it was made
     UNION ALL
     SELECT 5, false, format('everybody may call %s, which runs as %s', p.oid::regprocedure, o.owner_name),
            'REVOKE ALL ON FUNCTION ... FROM PUBLIC'

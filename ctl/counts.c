@@ -1,0 +1,252 @@
+/* See counts.h.
+ *
+ * It costs the same however many events there are: what is above COUNTS_MAX is estimated by the planner's statistics.
+ * The open and the FAILED ones, which an operator acts on, are counted by their indexes; their numbers are exact up to
+ * COUNTS_MAX each. */
+#include "ctl/counts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "statements.h"
+
+/* Rows of (status, count, age of the oldest). */
+static bool take_counts(const struct pg_rows *rows, struct counts *counts, struct err *err)
+{
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        struct slice text = pg_bytes(rows, row, 0);
+        enum outbox_status status;
+        if (!outbox_status_parse(text.bytes, text.length, &status))
+            return err_set(err, ERR_DATABASE,
+                           "events have the unknown status %.40s; is the schema newer than this program?", text.bytes);
+        counts->events[status] = pg_int8(rows, row, 1);
+        if (status == OUTBOX_PENDING)
+            counts->oldest_pending_s = pg_int8(rows, row, 2);
+    }
+    return true;
+}
+
+/* Counts at most `most` events by this statement. most 0 = it takes no bound. */
+static bool count(struct ctl *ctl, const struct sql_statement *statement, int64_t most, struct counts *counts,
+                  struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const struct pg_param params[] = {pg_param_int8(most)};
+    return pg_sync_query(ctl->db, statement, params, &rows, err) && take_counts(rows, counts, err);
+}
+
+/* The planner's number of rows: [{"Plan": {"Plan Rows": n, ...}}]. */
+static bool estimate(struct ctl *ctl, const struct sql_statement *statement, int64_t *ret_rows, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    json_scope struct json *plans = NULL;
+    double number;
+    if (!pg_sync_query(ctl->db, statement, NULL, &rows, err))
+        return false;
+    struct slice text = pg_bytes(rows, 0, 0);
+    if (!json_parse(text.bytes, text.length, &plans, err))
+        return false;
+    const struct json *plan = json_get(json_array_at(plans, 0), "Plan");
+    if (!plan || !json_get_number(plan, "Plan Rows", &number))
+        return err_set(err, ERR_DATABASE, "the database's plan has no number of rows");
+    *ret_rows = (int64_t)number;
+    return true;
+}
+
+static int64_t at_least(int64_t number, int64_t least)
+{
+    return number > least ? number : least;
+}
+
+static bool read_open(struct ctl *ctl, struct counts *counts, struct err *err)
+{
+    int64_t open = 0;
+    if (!count(ctl, &sql_operator_status_open, COUNTS_MAX + 1, counts, err))
+        return false;
+    if (counts->events[OUTBOX_PENDING] + counts->events[OUTBOX_PROCESSING] <= COUNTS_MAX)
+        return true;
+    if (!estimate(ctl, &sql_operator_status_estimate_open, &open, err))
+        return false;
+    /* Those that are held are due, so they are among the first by the index. */
+    counts->events[OUTBOX_PENDING] = at_least(open - counts->events[OUTBOX_PROCESSING], counts->events[OUTBOX_PENDING]);
+    counts->estimated[OUTBOX_PENDING] = counts->estimated[OUTBOX_PROCESSING] = true;
+    return true;
+}
+
+static bool read_failed(struct ctl *ctl, int64_t most, struct counts *counts, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_int8(most)};
+    if (!pg_sync_query(ctl->db, &sql_operator_status_failed, params, &counts->failed, err))
+        return false;
+    counts->failed_counted = pg_rows_count(counts->failed) > 0 ? pg_int8(counts->failed, 0, FAILED_ALL) : 0;
+    return true;
+}
+
+static bool read_types(struct ctl *ctl, struct counts *counts, struct err *err)
+{
+    const struct pg_param params[] = {pg_param_int8(COUNTS_MAX + 1)};
+    return pg_sync_query(ctl->db, &sql_operator_status_types, params, &counts->types, err);
+}
+
+static bool read_large(struct ctl *ctl, struct counts *counts, struct err *err)
+{
+    int64_t all = 0, rejected = 0, failed = counts->failed_counted, seen[COUNTS_STATUSES];
+    memcpy(seen, counts->events, sizeof(seen)); /* so many there are, whatever the statistics say */
+    memset(counts->events, 0, sizeof(counts->events));
+    counts->oldest_pending_s = 0;
+    if (!read_open(ctl, counts, err) || !estimate(ctl, &sql_operator_status_estimate, &all, err) ||
+        !estimate(ctl, &sql_operator_status_estimate_rejected, &rejected, err))
+        return false;
+    if (failed > COUNTS_MAX) {
+        if (!estimate(ctl, &sql_operator_status_estimate_failed, &failed, err))
+            return false;
+        failed = at_least(failed, counts->failed_counted);
+        counts->estimated[OUTBOX_FAILED] = true;
+    }
+    counts->events[OUTBOX_FAILED] = failed;
+    counts->events[OUTBOX_REJECTED] = at_least(rejected, seen[OUTBOX_REJECTED]);
+    counts->events[OUTBOX_COMPLETED] =
+        at_least(all - rejected - failed - counts->events[OUTBOX_PENDING] - counts->events[OUTBOX_PROCESSING],
+                 seen[OUTBOX_COMPLETED]);
+    counts->estimated[OUTBOX_REJECTED] = counts->estimated[OUTBOX_COMPLETED] = true;
+    return true;
+}
+
+bool counts_read(struct ctl *ctl, bool exact, struct counts *counts, struct err *err)
+{
+    int64_t total = 0;
+    if (!read_failed(ctl, exact ? INT64_MAX : COUNTS_MAX + 1, counts, err) || !read_types(ctl, counts, err))
+        return false;
+    if (exact)
+        return count(ctl, &sql_operator_status_exact, 0, counts, err);
+    if (!count(ctl, &sql_operator_status_small, COUNTS_MAX + 1, counts, err))
+        return false;
+    for (int status = 0; status < COUNTS_STATUSES; status++)
+        total += counts->events[status];
+    return total <= COUNTS_MAX || read_large(ctl, counts, err);
+}
+
+int64_t counts_failed_of(const struct counts *counts, const char *type)
+{
+    int64_t failed = 0;
+    for (int row = 0; row < pg_rows_count(counts->failed); row++)
+        if (strcmp(pg_bytes(counts->failed, row, FAILED_TYPE).bytes, type) == 0)
+            failed += pg_int8(counts->failed, row, FAILED_EVENTS);
+    return failed;
+}
+
+void counts_done(struct counts *counts)
+{
+    pg_rows_free(counts->failed);
+    pg_rows_free(counts->types);
+    *counts = (struct counts){0};
+}
+
+/* Two digits, and the rest zeros: an estimate has no more. */
+static int64_t rounded(int64_t number)
+{
+    int64_t unit = 1;
+    while (number / unit >= 1000)
+        unit *= 10;
+    return (number + unit / 2) / unit * unit;
+}
+
+void counts_add(struct table *table, int64_t events, bool is_estimated)
+{
+    char number[PRINT_NUMBER_SIZE], text[PRINT_NUMBER_SIZE + 8];
+    snprintf(text, sizeof(text), "%s%s", is_estimated ? "about " : "",
+             print_number(is_estimated ? rounded(events) : events, number));
+    table_add(table, text);
+}
+
+/* ---- JSON ---- */
+
+static struct json *failed_json(const struct pg_rows *rows)
+{
+    struct json *failed = json_new_array();
+    bool whole = failed != NULL;
+    for (int row = 0; whole && row < pg_rows_count(rows); row++) {
+        struct json *line = json_new_object();
+        whole = line && json_set_text(line, "code", pg_bytes(rows, row, FAILED_CODE).bytes) &&
+                json_set_text(line, "type", pg_bytes(rows, row, FAILED_TYPE).bytes) &&
+                json_set_integer(line, "events", pg_int8(rows, row, FAILED_EVENTS)) &&
+                print_set_time(line, "since", pg_time_us(rows, row, FAILED_SINCE));
+        if (!whole)
+            json_free(line);
+        else
+            whole = json_append(failed, line);
+    }
+    if (whole)
+        return failed;
+    json_free(failed);
+    return NULL;
+}
+
+static struct json *types_json(const struct counts *counts)
+{
+    const struct pg_rows *rows = counts->types;
+    struct json *types = json_new_array();
+    bool whole = types != NULL;
+    for (int row = 0; whole && row < pg_rows_count(rows); row++) {
+        const char *type = pg_bytes(rows, row, TYPE).bytes;
+        bool is_delivered = !pg_is_null(rows, row, TYPE_IS_LIVE);
+        struct json *line = json_new_object();
+        whole = line && json_set_text(line, "type", type) && json_set(line, "delivered", json_new_bool(is_delivered)) &&
+                json_set(line, "alive", json_new_bool(is_delivered && pg_bool(rows, row, TYPE_IS_LIVE))) &&
+                json_set_integer(line, "pending", pg_int8(rows, row, TYPE_PENDING)) &&
+                json_set_integer(line, "processing", pg_int8(rows, row, TYPE_PROCESSING)) &&
+                json_set_integer(line, "held_back", pg_int8(rows, row, TYPE_HELD)) &&
+                json_set_integer(line, "failed", counts_failed_of(counts, type)) &&
+                json_set_integer(line, "oldest_pending_seconds", pg_int8(rows, row, TYPE_OLDEST));
+        if (!whole)
+            json_free(line);
+        else
+            whole = json_append(types, line);
+    }
+    if (whole)
+        return types;
+    json_free(types);
+    return NULL;
+}
+
+static struct json *events_json(const struct counts *counts)
+{
+    struct json *events = json_new_object();
+    bool whole = events != NULL;
+    for (int status = 0; whole && status < COUNTS_STATUSES; status++)
+        whole = json_set_integer(events, outbox_status_name((enum outbox_status)status), counts->events[status]);
+    if (whole)
+        return events;
+    json_free(events);
+    return NULL;
+}
+
+static struct json *estimated_json(const struct counts *counts)
+{
+    struct json *names = json_new_array();
+    bool whole = names != NULL;
+    for (int status = 0; whole && status < COUNTS_STATUSES; status++)
+        if (counts->estimated[status])
+            whole = json_append(names, json_new_text(outbox_status_name((enum outbox_status)status)));
+    if (whole)
+        return names;
+    json_free(names);
+    return NULL;
+}
+
+static bool set_whole(struct json *object, const char *name, struct json *value)
+{
+    return value && json_set(object, name, value);
+}
+
+struct json *counts_json(const struct counts *counts)
+{
+    struct json *object = json_new_object();
+    if (object && set_whole(object, "events", events_json(counts)) &&
+        json_set_integer(object, "oldest_pending_seconds", counts->oldest_pending_s) &&
+        set_whole(object, "failed", failed_json(counts->failed)) && set_whole(object, "types", types_json(counts)) &&
+        set_whole(object, "estimated", estimated_json(counts)))
+        return object;
+    json_free(object);
+    return NULL;
+}

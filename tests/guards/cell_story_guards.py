@@ -1,0 +1,92 @@
+"""The guards of a move as a whole: what goes along, in which order the steps come, and what is refused meanwhile. The
+story that proves each has programs, clients and the ledger of the sandbox in it. As guards.py."""
+
+SQL, STEPS, TRANSIT = "migrations/0018_cells.sql", "ctl/cell_steps.c", "ctl/cell_transit.c"
+
+
+def left_out(table, line, test):
+    """A table that is neither copied nor compared."""
+    return dict(name="%s move with their users" % table, file=SQL, line=line, becomes=line.replace("u.user_id'", "NULL'")
+                .replace("e.id'", "NULL'"), test=test)
+
+
+CELL_STORY_GUARDS = [
+    left_out("keys", "issuing.idempotency_keys t ON t.user_id = u.user_id'",
+             "e2e/keys keep their answers while their bucket moves there and back"),
+    left_out("limit rows", "issuing.rate_limit_log t ON t.user_id = u.user_id'",
+             "e2e/the limit counts what was accepted in the other cell"),
+    left_out("cards", "issuing.cards t ON t.user_id = u.user_id'",
+             "e2e/a card is shown replaced and revealed in its new cell"),
+    left_out("reissues", "issuing.card_reissues t ON t.user_id = u.user_id'",
+             "e2e/a card is replaced once though its user asks in both cells"),
+    left_out("reveals", "issuing.number_reveals t ON t.user_id = u.user_id'",
+             "e2e/the bound of reveals holds over both cells"),
+    left_out("marks", "issuing.peer_checks t ON t.event_id = e.id'",
+             "e2e/marks that wait are done in the other cell"),
+    dict(
+        name="a user who writes while the bucket is listed is recorded",
+        file=SQL,
+        line="            PERFORM issuing.cell_note_users(users);",
+        becomes="            PERFORM 1;",
+        test="e2e/a user who first comes during the move goes along",
+    ),
+    dict(
+        name="claims pass over events of a bucket that moves",
+        file=SQL,
+        line="        RETURN (SELECT array_agg(c.bucket::int4) FROM cell_buckets c\n"
+             "                WHERE c.state IN ('draining', 'closed', 'gone', 'arriving'));",
+        becomes="        RETURN (SELECT array_agg(c.bucket::int4) FROM cell_buckets c WHERE c.state = 'nowhere');",
+        test="e2e/events that wait for a move do not hold up others",
+    ),
+    dict(
+        name="a claim that began before the bucket closed takes nothing of it",
+        file=SQL,
+        line="        IF found_state IN ('here', 'listing') OR found_state = 'draining' AND NEW.status <> 'PROCESSING' THEN\n"
+             "            RETURN NEW;",
+        becomes="        IF found_state IN ('here', 'listing') OR NEW.status IN ('PROCESSING', OLD.status) THEN\n"
+                "            RETURN NEW;",
+        test="e2e/a claim that began before the move takes nothing of the bucket",
+    ),
+    dict(
+        name="a move waits for attempts under way",
+        file=TRANSIT,
+        line="        if (busy == 0)\n            return true;",
+        becomes="        if (busy >= 0)\n            return err_set(err, ERR_REFUSED, \"busy\") || busy == 0;",
+        test="e2e/a move waits for the attempts under way",
+    ),
+    dict(
+        name="the source leaves before the destination has the bucket",
+        file=STEPS,
+        line="        return CELL_STEP_LEAVE;",
+        becomes="        return CELL_STEP_ARRIVE;",
+        test="e2e/each step of a move answers as the page says and a repeat is a replay",
+    ),
+    dict(
+        name="the router is told where the bucket is",
+        file=TRANSIT,
+        line="    transit->report->unrouted = cell_router_flip(router, transit->bucket, transit->destination->name);",
+        becomes="    transit->report->unrouted = 0;",
+        test="e2e/a wrong router is refused and nothing is recorded",
+    ),
+    dict(
+        name="a bucket that has left is not read in its old cell",
+        file="common/pg/sql/requests.sql",
+        line="AND e.event_type = 'CARD_ISSUE' AND issuing.demand_here($2::text);",
+        becomes="AND e.event_type = 'CARD_ISSUE';",
+        test="e2e/each step of a move answers as the page says and a repeat is a replay",
+    ),
+    dict(
+        name="an undo waits for the copy under way",
+        file="common/pg/sql/cells.sql",
+        line="AND b.state = 'arriving' AND b.move_id = $2::uuid FOR UPDATE)",
+        becomes="AND b.state = 'arriving' AND b.move_id = $2::uuid)",
+        test="e2e/a mover that slept in its copy does no harm after an undo",
+    ),
+    dict(
+        name="ended events are counted where they are",
+        file=SQL,
+        line="        PERFORM issuing.cell_count(events, 1);",
+        becomes="        PERFORM issuing.cell_count(events, 0);",
+        test="e2e/ended events are counted once over all cells",
+    ),
+]

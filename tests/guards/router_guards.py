@@ -1,0 +1,46 @@
+"""The guards of the router in front of cells, and the test that proves each line. As guards.py."""
+
+ROUTER_GUARDS = [
+    dict(
+        name="the router reads the escape of a slash that JSON allows",
+        file="examples/cells/haproxy.cfg",
+        line="if { var(txn.claims) -m sub '\\/' }",
+        becomes="if FALSE",
+        test="e2e/haproxy makes the databases bucket",
+    ),
+    dict(
+        name="an escaped backslash in front of a slash stays what it is",
+        file="examples/cells/haproxy.cfg",
+        line="regsub('\\\\G((?>[^\\\\\\\\]+|\\\\\\\\[^/])*+)\\\\\\\\/','\\\\1/',g)",
+        becomes="regsub('\\\\\\\\/','/',g)",
+        test="e2e/haproxy makes the databases bucket",
+    ),
+    dict(
+        name="the router knows the alphabet of tokens",
+        file="examples/cells/haproxy.cfg",
+        line="word(2,.),ub64dec\n    # json_query",
+        becomes="word(2,.),b64dec\n    # json_query",
+        test="e2e/haproxy makes the databases bucket",
+    ),
+    dict(
+        name="the router has as many buckets as the database",
+        file="examples/cells/haproxy.cfg",
+        line="mod(1024)",
+        becomes="mod(1000)",
+        test="e2e/haproxy makes the databases bucket",
+    ),
+    dict(
+        name="the router sends a user to the cell of the map",
+        file="examples/cells/haproxy.cfg",
+        line="use_backend %[var(txn.cell)] if { var(txn.cell) -m found }",
+        becomes="use_backend %[var(txn.cell)] if FALSE",
+        test="e2e/clients of both cells are served at one address",
+    ),
+    dict(
+        name="the router waits as long as a client may",
+        file="examples/cells/haproxy.cfg",
+        line="set-timeout server 12s if !{ req.hdr(prefer) -m found }",
+        becomes="set-timeout server 12s",
+        test="e2e/a whole wait is answered by the cell",
+    ),
+]
