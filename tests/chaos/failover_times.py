@@ -128,7 +128,10 @@ class Times:
 
 
 def median(values):
-    return sorted(values)[len(values) // 2] if values else None
+    ordered, half = sorted(values), len(values) // 2
+    if len(ordered) % 2 == 0:
+        return (ordered[half - 1] + ordered[half]) / 2 if ordered else None
+    return ordered[half]
 
 
 def shown(value):
