@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""failover.py [SECONDS | --promotions N] [--seed N] [--short] [--only KIND]: failover of one database. Three hosts, each
-with etcd, Patroni and PostgreSQL as examples/patroni configures them; in front two apis, two workers and the sandbox;
-and clients that repeat themselves. Primaries are killed, frozen, cut off or switched over, with their hosts or without;
-standbys and etcd go away; the disk is full.
+"""failover.py [SECONDS | --promotions N] [--seed N] [--short] [--only KIND]: failover of one database. Three hosts,
+each with etcd, Patroni and PostgreSQL as examples/patroni configures them; in front two apis, two workers and the
+sandbox; and clients that repeat themselves. Primaries are killed, frozen, cut off or switched over, with their hosts or
+without; standbys and etcd go away; the disk is full.
 
 After each trouble the cluster must be well again by itself, and what was accepted until then must be in the database.
 A time line is printed for each, in seconds since the fault: noticed by an api, lock free, lock taken, promoted, a
@@ -14,9 +14,9 @@ The seed decides on the troubles and their order: first each kind once, then as 
 and one primary that is killed. --only takes the kinds that it names.
 
 It needs root, for network namespaces, and the packages patroni and etcd-server; elsewhere it counts as skipped. Hosts,
-their disks and the network are in namespaces that end with it. Logs, history.jsonl, times.jsonl and report.txt (written
-anew after each trouble) are in <build>/run/failover-<pid> until the next run. A file named stop in it ends the run after
-the current trouble.
+their disks and the network are in namespaces that end with it. Logs, history.jsonl, times.jsonl and report.txt
+(written anew after each trouble) are in <build>/run/failover-<pid> until the next run. A file named stop in it ends the
+run after the current trouble.
 
 The last line is "failover: N passed, N failed", counting checks.
 """
@@ -81,7 +81,8 @@ class Campaign:
         print("       up in %.0f s: %s" % (time.monotonic() - self.begun, self.folder), flush=True)
 
     def run(self, kinds):
-        """kinds: an iterable of kinds of trouble. One that fails is healed by hand, and the run goes on; three end it."""
+        """kinds: an iterable of kinds of trouble. One that fails is healed by hand, and the run goes on; three end
+        it."""
         wrong = []
         try:
             for kind in kinds:
@@ -99,7 +100,8 @@ class Campaign:
                     break
         except harness.Failed as error:
             wrong.append(str(error))
-        self.checks.one("%d troubles, %d promotions: each healed by itself" % (len(self.rows), self.promotions()), wrong)
+        self.checks.one("%d troubles, %d promotions: each healed by itself" % (len(self.rows), self.promotions()),
+                        wrong)
 
     def promotions(self):
         return sum(1 for row in self.rows if row["to"] not in (None, row["from"]))

@@ -226,16 +226,18 @@ class Host:
         """direction: both, out (what it sends is lost), in (what is sent to it is lost). Nobody is told."""
         if direction == "both":
             self.plug(False)
-        for other in others if direction == "out" else ():
-            self.on_machine("ip", "neighbour", "replace", other.address, "lladdr", NOWHERE, "dev", "eth0", "nud",
-                            "permanent")
         if direction == "out":
-            self.on_machine("ip", "neighbour", "replace", FRONT, "lladdr", NOWHERE, "dev", "eth0", "nud", "permanent")
+            self.cut_from(others)
+            self.on_machine(*lose_what_is_sent_to(FRONT, "eth0"))
         if direction == "in":
             for other in others:
-                other.on_machine("ip", "neighbour", "replace", self.address, "lladdr", NOWHERE, "dev", "eth0", "nud",
-                                 "permanent")
-            command("ip", "neighbour", "replace", self.address, "lladdr", NOWHERE, "dev", "br0", "nud", "permanent")
+                other.on_machine(*lose_what_is_sent_to(self.address, "eth0"))
+            command(*lose_what_is_sent_to(self.address, "br0"))
+
+    def cut_from(self, others):
+        """What it sends to these hosts is lost."""
+        for other in others:
+            self.on_machine(*lose_what_is_sent_to(other.address, "eth0"))
 
     def mend(self, others):
         """The network is as it was."""
@@ -325,6 +327,11 @@ class Host:
 
     def free_disk(self):
         self.run("rm", "-f", "/var/lib/postgresql/fill")
+
+
+def lose_what_is_sent_to(address, card):
+    """The command for it."""
+    return ("ip", "neighbour", "replace", address, "lladdr", NOWHERE, "dev", card, "nud", "permanent")
 
 
 def processes():

@@ -12,13 +12,14 @@ import plots  # noqa: E402
 KINDS = (("switchover", "switchover"), ("postmaster_killed", "postmaster killed"), ("host_killed", "host killed"),
          ("host_frozen", "host frozen"), ("host_cut", "host cut off"), ("host_cut_out", "cut, sends nothing"),
          ("host_cut_in", "cut, hears nothing"))
-PARTS = (("until the lock is free (Patroni)", plots.BLUE), ("until promoted, with a standby (Patroni)", plots.GREEN),
-         ("until the first acceptance (ours)", plots.ORANGE))
+PARTS = (("lock free (Patroni)", plots.BLUE), ("promoted, standby attached (Patroni)", plots.GREEN),
+         ("first acceptance (ours)", plots.ORANGE))
 BAR, GAP, NAMES_PX = 15, 14, 190
 
 
 def median(values):
-    return sorted(values)[len(values) // 2]
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def parts_of(rows):
@@ -40,7 +41,7 @@ def main():
             if mine:
                 bars.append((name, label, len(mine), parts_of(mine)))
     height = 96 + sum(BAR + (GAP if at and bars[at - 1][0] != bar[0] else 2) for at, bar in enumerate(bars)) + 60
-    drawing = plots.Drawing(height, "A failover in seconds", "medians since the fault; number of failovers behind")
+    drawing = plots.Drawing(height, "A failover in seconds", "medians since the fault; in brackets how many")
     drawing.legend(60, [(text, color, "") for text, color in PARTS])
     x = plots.Scale([sum(bar[3]) for bar in bars], NAMES_PX, plots.WIDTH - plots.RIGHT - 80)
     y = 80

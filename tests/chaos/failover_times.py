@@ -33,15 +33,10 @@ def tail(path):
         return
 
 
-def first_logged(path, pattern, is_wanted, since):
-    """When such a line was first logged after that moment, or None."""
-    for line in tail(path):
-        found = pattern.match(line)
-        if found and is_wanted(line):
-            when = seconds_of(found.group(1))
-            if when >= since:
-                return when
-    return None
+def logged(path, pattern, is_wanted, since):
+    """The moments after that one at which such a line was logged."""
+    found = (pattern.match(line) for line in tail(path) if is_wanted(line))
+    return [when for when in (seconds_of(each.group(1)) for each in found if each) if when >= since]
 
 
 class Lock(threading.Thread):
@@ -98,24 +93,29 @@ class Times:
         since, accepts = self.fault, self.accepts.look()
         free, taken, owner = self.lock_moved(since)
         found = {"lock_free": free if owner else None, "lock_taken": taken}
+        quiet = accepts.longest_silence(since - 1)
         if owner:
             log = self.cluster.by_name[owner].folder / "postgresql" / "issuing.log"
-            found["promoted"] = first_logged(log, STAMP, lambda line: "archive recovery complete" in line, taken)
-            found["attached"] = first_logged(log, STAMP, lambda line: "is now a synchronous standby" in line,
-                                             found["promoted"] or taken)
-        quiet = accepts.longest_silence(since - 1)
-        found["accepted"] = accepts.first_after(found["promoted"] or taken) if owner else quiet[1]
+            found["promoted"] = min(logged(log, STAMP, lambda line: "archive recovery complete" in line, taken),
+                                    default=None)
+            found["accepted"] = accepts.first_after(found["promoted"] or taken)
+            # The last one before the acceptance: a standby that had more than the new primary attaches, must be
+            # rewound, and attaches again. (The log is written a moment after.)
+            found["attached"] = max((when for when in logged(log, STAMP, lambda line: "is now a synchronous standby" in
+                                                             line, found["promoted"] or taken)
+                                     if when <= (found["accepted"] or since) + 0.05), default=None)
+        else:
+            found["accepted"] = quiet[1]
         served = found["accepted"] or since
         # An end has the time of its statement: one before a standby was attached was committed only then.
         found["issued"] = self.first_issue(found.get("attached") or found.get("promoted") or served)
-        found["noticed"] = min((when for when in (first_logged(api.log, AWAY, lambda _: True, since)
-                                                  for api in self.world.apis()) if when and when < served),
-                               default=None)
+        noticed = [when for api in self.world.apis() for when in logged(api.log, AWAY, lambda _: True, since)]
+        found["noticed"] = min((when for when in noticed if when < served), default=None)
         row = {"number": number, "kind": kind, "at": round(since, 3), "from": self.before, "to": owner,
                "without": round(quiet[1] - quiet[0], 3)}
         row.update({step: round(found[step] - since, 3) for step in STEPS if found.get(step)})
         if row.get("accepted") and row.get("attached"):
-            row["ours"] = round(row["accepted"] - row["attached"], 3)
+            row["ours"] = round(max(0, row["accepted"] - row["attached"]), 3)
         return row
 
     def first_issue(self, since):
@@ -128,7 +128,10 @@ class Times:
 
 
 def median(values):
-    return sorted(values)[len(values) // 2] if values else None
+    ordered, half = sorted(values), len(values) // 2
+    if len(ordered) % 2 == 0:
+        return (ordered[half - 1] + ordered[half]) / 2 if ordered else None
+    return ordered[half]
 
 
 def shown(value):

@@ -14,7 +14,8 @@ import harness
 PROMOTION_SECONDS = 90
 TTL_SECONDS = 20
 FAILSAFE_SECONDS = TTL_SECONDS + 5  # without failsafe_mode the primary would have given up
-BOTH_AWAY_SECONDS = 10
+AWAY_SECONDS = 10
+STANDBYS_SECONDS = 30  # long enough for Patroni to give up waiting for them, were it allowed to
 DISK_SECONDS = 15
 LAG_SECONDS = 2
 
@@ -22,7 +23,8 @@ LAG_SECONDS = 2
 PROMOTES = {"switchover": 42, "postmaster_killed": 38, "host_killed": 3, "host_frozen": 3, "host_cut": 2,
             "host_cut_out": 1, "host_cut_in": 1, "killed_with_programs": 5, "killed_behind_standbys_that_lag": 2,
             "switchover_without_an_etcd": 3, "primary_and_standby_killed": 1}
-STAYS = {"standby_away": 1, "standbys_away": 1, "etcd_away": 1, "all_etcd_away": 1, "disk_full": 1}
+STAYS = {"standby_away": 1, "standbys_away": 1, "standby_hosts_away": 1, "etcd_away": 1, "all_etcd_away": 1,
+         "disk_full": 1}
 KINDS = {**PROMOTES, **STAYS}
 SHORT = ("switchover", "postmaster_killed")
 
@@ -80,6 +82,8 @@ class Troubles:
         candidate = self.standby("sync_standby")
         self.mark(primary, to=candidate.name)
         answer = self.cluster.switchover(primary.name, candidate.name)
+        if answer and answer[0] == 503:  # it could not write to an etcd that has just died: asked once more
+            answer = self.cluster.switchover(primary.name, candidate.name)
         if not answer or answer[0] != 200:
             raise harness.Failed("switchover: %r" % (answer,))
         self.promoted_and_accepted()
@@ -122,15 +126,14 @@ class Troubles:
     def killed_behind_standbys_that_lag(self, primary):
         """For some seconds no standby receives anything; then the primary's host dies. What was accepted meanwhile,
         were anything accepted, would be lost."""
+        others = self.cluster.others(primary)
         self.mark(primary)
-        for standby in self.cluster.others(primary):
-            standby.signal(signal.SIGSTOP, "walreceiver")
+        primary.cut_from(others)
         time.sleep(LAG_SECONDS)
         primary.power_off()
-        for standby in self.cluster.others(primary):
-            standby.signal(signal.SIGCONT, "walreceiver")
         self.promoted_and_accepted()
         primary.power_on()
+        primary.mend(others)
         primary.start_all()
 
     def primary_and_standby_killed(self, primary):
@@ -139,7 +142,7 @@ class Troubles:
         self.mark(primary, standby=standby.name)
         primary.power_off()
         standby.power_off()
-        time.sleep(BOTH_AWAY_SECONDS)
+        time.sleep(AWAY_SECONDS)
         standby.power_on()
         standby.start_all()
         self.promoted_and_accepted()
@@ -184,25 +187,42 @@ class Troubles:
         standby.start_all()
 
     def standbys_away(self, primary):
-        """Nothing may be accepted meanwhile."""
+        """The programs of both, while etcd goes on: nothing may be accepted meanwhile."""
+        standbys = self.cluster.others(primary)
         self.mark(primary)
-        for standby in self.cluster.others(primary):
-            standby.power_off()
+        for standby in standbys:
+            standby.signal(signal.SIGKILL, "/usr/bin/patroni")
+            standby.signal(signal.SIGKILL, "postgres")
         since = time.time() + 0.5  # what was committed before is still being answered
-        time.sleep(BOTH_AWAY_SECONDS)
-        accepted = self.times.accepts.look().first_after(since)
-        for standby in self.cluster.others(primary):
+        time.sleep(STANDBYS_SECONDS)
+        self.accepted_never(since)
+        for standby in standbys:
+            standby.start_patroni()
+        self.accepted_again()
+
+    def standby_hosts_away(self, primary):
+        """Of etcd, too, two of three are away: the primary steps down."""
+        standbys = self.cluster.others(primary)
+        self.mark(primary)
+        for standby in standbys:
+            standby.power_off()
+        since = time.time() + 0.5
+        time.sleep(AWAY_SECONDS)
+        self.accepted_never(since)
+        for standby in standbys:
             standby.power_on()
             standby.start_all()
-        if accepted:
-            raise harness.Failed("a request was accepted without a standby")
         self.accepted_again()
+
+    def accepted_never(self, since):
+        if self.times.accepts.look().first_after(since):
+            raise harness.Failed("a request was accepted without a standby")
 
     def etcd_away(self, primary):
         """The primary's own."""
         self.mark(primary)
         primary.signal(signal.SIGKILL, "/usr/bin/etcd")
-        time.sleep(BOTH_AWAY_SECONDS)
+        time.sleep(AWAY_SECONDS)
         primary.start_etcd()
         self.accepted_again()
 
