@@ -269,17 +269,10 @@ static void end_probe(struct pg_target *it)
     it->probes--;
 }
 
-static bool is_any_settled(const struct pg_hosts *hosts)
+static void rest(struct pg_target *it, int64_t now_ms, uint64_t random)
 {
-    for (int i = 0; i < PG_TARGETS_MAX; i++)
-        if (hosts->targets[i].settled > 0)
-            return true;
-    return false;
-}
-
-static void rest(const struct pg_hosts *hosts, struct pg_target *it, int64_t now_ms, uint64_t random)
-{
-    int64_t cap_ms = is_any_settled(hosts) ? REST_CAP_IN_USE_MS : REST_CAP_MS;
+    /* In use: the server has no session left for us. Sessions elsewhere say nothing, since they may hang. */
+    int64_t cap_ms = it->settled > 0 ? REST_CAP_IN_USE_MS : REST_CAP_MS;
     it->failures++;
     int64_t half_ms = backoff_ceiling_ms(it->failures, REST_BASE_MS, cap_ms) / 2;
     it->rest_until_ms = now_ms + half_ms + (int64_t)(random % (uint64_t)(half_ms + 1));
@@ -294,7 +287,7 @@ void pg_hosts_fail(struct pg_hosts *hosts, int target, enum pg_seen seen, const 
     it->seen = seen;
     it->silences = seen == PG_SEEN_SILENT ? it->silences + 1 : 0;
     (void)snprintf(it->why, sizeof(it->why), "%s", why);
-    rest(hosts, it, now_ms, random);
+    rest(it, now_ms, random);
 }
 
 void pg_hosts_cut(struct pg_hosts *hosts, int target)
@@ -325,7 +318,7 @@ void pg_hosts_lose(struct pg_hosts *hosts, int target, bool lasted, const char *
         (void)snprintf(it->why, sizeof(it->why), "%s", why);
     }
     if (!lasted) {
-        rest(hosts, it, now_ms, random);
+        rest(it, now_ms, random);
         return;
     }
     it->failures = 0;

@@ -144,6 +144,21 @@ START_TEST(while_a_session_is_in_use_failures_are_repeated_more_slowly)
 }
 END_TEST
 
+START_TEST(idle_sessions_on_an_old_primary_do_not_slow_down_the_search_for_the_new_one)
+{
+    use("10.0.0.1,10.0.0.2", NULL, NULL);
+    pg_hosts_settle(&hosts, begin(1000));
+    pg_hosts_settle(&hosts, begin(1000));
+    pg_hosts_abandon(&hosts, 0, "no answer", 1000);
+    hosts.targets[0].rest_until_ms = INT64_MAX;
+    for (int64_t now_ms = 2000, i = 0; i < 20; i++, now_ms += 1000) {
+        ck_assert_int_eq(begin(now_ms), 1);
+        pg_hosts_fail(&hosts, 1, PG_SEEN_STANDBY, "why", now_ms, UINT64_MAX);
+        ck_assert_int_le(hosts.targets[1].rest_until_ms, now_ms + 1000);
+    }
+}
+END_TEST
+
 START_TEST(after_a_loss_the_same_host_comes_first_and_after_silence_last)
 {
     use("10.0.0.1,10.0.0.2", NULL, NULL);
@@ -375,6 +390,7 @@ int main(void)
     tcase_add_test(tcase, a_lone_host_has_all_the_time);
     tcase_add_test(tcase, a_host_that_is_no_primary_is_tried_once_a_second_by_however_many_connections);
     tcase_add_test(tcase, while_a_session_is_in_use_failures_are_repeated_more_slowly);
+    tcase_add_test(tcase, idle_sessions_on_an_old_primary_do_not_slow_down_the_search_for_the_new_one);
     tcase_add_test(tcase, after_a_loss_the_same_host_comes_first_and_after_silence_last);
     tcase_add_test(tcase, a_session_that_is_lost_beside_others_does_not_cast_doubt_on_the_host);
     tcase_add_test(tcase, a_session_that_never_lasts_is_not_made_without_a_rest);
