@@ -3,6 +3,6 @@
 #define ISSUING_SCHEMA_H
 
 #define SCHEMA_LEAST 17
-#define SCHEMA_MOST 17
+#define SCHEMA_MOST 18
 
 #endif

@@ -1,0 +1,455 @@
+-- Why: the functions that every event passes through get a form that Citus can plan too: a time is a variable, and not
+-- now() or clock_timestamp() inside CASE, COALESCE or SET of a write; SET calls no function on columns that is not
+-- IMMUTABLE; row locks are taken in a CTE of their own; and a function with parameters that touches a table is in
+-- PL/pgSQL. What they do stays as it is, and so does what they cost on plain PostgreSQL (docs/scaling.md, Citus).
+-- Locks: none on tables; functions are replaced. Older programs go on.
+
+-- issuing.note_routes of 0016_routes.sql. The bounds are variables: the condition of ON CONFLICT may only compare.
+CREATE OR REPLACE FUNCTION issuing.note_routes(
+    worker text, types text[], ordereds bool[], lookups bool[], lifetimes_ms int8[], attempts int8[], signeds bool[])
+    RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp SET lock_timeout = '200ms'
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        at timestamptz := clock_timestamp();
+        dead_before timestamptz := at - interval '1 minute';
+        ahead_after timestamptz := at + interval '1 minute';
+    BEGIN
+        PERFORM set_config('synchronous_commit', 'off', true);
+        INSERT INTO routes AS r (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed, worker,
+                                 seen_at)
+        SELECT t.type, t.is_ordered, t.has_lookup, t.lifetime_ms, t.attempts, t.is_signed, note_routes.worker, at
+        FROM unnest(types, ordereds, lookups, lifetimes_ms, note_routes.attempts, signeds)
+            AS t (type, is_ordered, has_lookup, lifetime_ms, attempts, is_signed)
+        ORDER BY t.type
+        ON CONFLICT (event_type) DO UPDATE
+        SET is_ordered = excluded.is_ordered, has_lookup = excluded.has_lookup,
+            key_lifetime_ms = excluded.key_lifetime_ms, max_attempts = excluded.max_attempts,
+            is_signed = excluded.is_signed, worker = excluded.worker, seen_at = excluded.seen_at
+        WHERE excluded.is_ordered OR NOT r.is_ordered OR r.worker = excluded.worker
+           OR r.seen_at NOT BETWEEN dead_before AND ahead_after;
+        DELETE FROM routes r
+        WHERE r.event_type IN (SELECT o.event_type FROM routes o
+                               WHERE o.event_type <> ALL (coalesce(types, '{}'))
+                                 AND o.seen_at NOT BETWEEN dead_before AND ahead_after
+                               FOR UPDATE SKIP LOCKED);
+    END
+    $$;
+
+-- issuing.wake_held of 0016_routes.sql.
+CREATE OR REPLACE FUNCTION issuing.wake_held(events uuid[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    AS $$
+    DECLARE
+        t timestamptz := clock_timestamp();
+    BEGIN
+        UPDATE outbox_events e
+        SET next_attempt_at = t, held_behind = NULL, updated_at = greatest(e.updated_at, t)
+        WHERE e.held_behind = ANY (events) AND e.status = 'PENDING';
+    END
+    $$;
+
+-- issuing.claim of 0016_routes.sql. The times that the row gets are computed in the list of rows, not in SET.
+CREATE OR REPLACE FUNCTION issuing.claim(
+    new_token uuid, most int8, lease_ms int8, worker text,
+    since_us int8, -- the bookmark: microseconds since 1970; null = from the beginning
+    slack_ms int8, -- so long a commit may take to become visible without being left to the sweep
+    alone bool,
+    of_type text,      -- event_type
+    is_ordered bool)   -- as in issuing.routes: an event that has to wait is held behind an earlier one
+RETURNS TABLE (
+    id uuid, user_id text, payload text, traceparent text, retry_count int4,
+    sent_age_ms int8,     -- age of the first send that may have arrived; null = certainly none
+    deferred_age_ms int8, -- of the unbroken row of 409/425 answers; null = none
+    -- the card, where it is stored already
+    card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text,
+    replaces_issuer_card_id text, -- reissue: the issuer's id of the card to replace
+    cancel_code text,             -- an earlier attempt had begun to cancel the card
+    next_since_us int8,           -- of the last row: the next bookmark; null = unchanged
+    settle_age_ms int8,           -- age of the last send that may still be on its way; null = there is none
+    lost_count int4,              -- of the last row: 1 = there are events to be tried alone that are due, else 0
+    now_us int8,                  -- of the last row: the database's clock
+    deferral_count int4, deferral_code text, -- deferrals in a row for the same cause, and that cause
+    changed_age_ms int8,          -- since the row last changed: for an event that was deferred or failed, since then
+    held_end text, held_end_code text, -- the end that waits until no create can arrive any more
+    issuer_parameters text,       -- null = none are kept
+    made_ms int8,                 -- when the row was made: milliseconds since 1970, at least 0
+    is_filled bool)               -- of the last row: there may be more that is due
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := now();
+    leased_until timestamptz := t + lease_ms * interval '1 millisecond';
+    since timestamptz := coalesce(timestamptz 'epoch' + since_us * interval '1 microsecond', '-infinity');
+    alone_id uuid;
+    slack interval := slack_ms * interval '1 millisecond';
+    named uuid[]; -- the events that are handed out, where they are not simply the oldest
+    ordered_since timestamptz;
+    ordered_is_filled bool;
+BEGIN
+    IF alone THEN
+        DELETE FROM lost_events l
+        WHERE l.since < t - interval '1 minute'
+          AND NOT EXISTS (SELECT FROM outbox_events e
+                          WHERE e.id = l.event_id AND e.due_at IS NOT NULL AND e.lost_count >= 2);
+        SELECT e.id INTO alone_id
+        FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
+        WHERE e.event_type = of_type AND e.status = 'PENDING' AND e.due_at <= t AND e.lost_count >= 2
+        ORDER BY e.due_at
+        LIMIT 1
+        FOR UPDATE OF e SKIP LOCKED;
+        named := ARRAY[alone_id];
+    ELSIF is_ordered THEN
+        SELECT p.ready, p.next_since, p.is_filled INTO named, ordered_since, ordered_is_filled
+        FROM issuing.hold_behind(of_type, most, since) p;
+    END IF;
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+        SELECT e.id, e.first_sent_at, e.updated_at, e.last_sent_at, e.deferred_since,
+               CASE WHEN e.updated_at > t THEN least(e.updated_at, t + interval '1000 years') - t
+                    ELSE interval '0' END AS ahead
+        FROM outbox_events e
+        WHERE NOT alone AND NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND e.due_at <= t
+          AND e.status = 'PENDING' AND e.lost_count < 2
+        ORDER BY e.due_at
+        LIMIT most
+        FOR UPDATE SKIP LOCKED
+    ), one AS MATERIALIZED (
+        SELECT e.id, e.first_sent_at, e.updated_at, e.last_sent_at, e.deferred_since,
+               CASE WHEN e.updated_at > t THEN least(e.updated_at, t + interval '1000 years') - t
+                    ELSE interval '0' END AS ahead
+        FROM unnest(named) AS n (id) JOIN outbox_events e ON e.id = n.id
+        WHERE alone OR is_ordered
+    ), held AS (
+        UPDATE outbox_events e
+        SET status = 'PROCESSING', held_behind = NULL, retry_count = least(e.retry_count + 1, 1000000),
+            lease_token = new_token, lease_owner = worker, lease_until = leased_until, first_sent_at = due.new_first,
+            last_sent_at = due.new_last, deferred_since = due.new_deferred, updated_at = t
+        FROM (SELECT d.id, d.first_sent_at, d.updated_at,
+                     least(coalesce(d.first_sent_at - d.ahead, t), t) AS new_first,
+                     CASE WHEN d.last_sent_at IS NOT NULL THEN least(d.last_sent_at - d.ahead, t) END AS new_last,
+                     CASE WHEN d.deferred_since IS NOT NULL THEN least(d.deferred_since - d.ahead, t) END
+                         AS new_deferred
+              FROM (SELECT * FROM due UNION ALL SELECT * FROM one) d) due
+        WHERE e.id = due.id
+        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
+                  e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
+                  e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
+                  e.issuer_parameters, e.created_at
+    )
+    SELECT h.id, h.user_id,
+           -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
+           CASE WHEN pg_column_size(h.payload) <= 262144 THEN h.payload::text END,
+           h.traceparent, h.retry_count,
+           CASE WHEN h.sent_before IS NOT NULL
+                THEN (extract(epoch FROM t - greatest(h.first_sent_at, 'epoch')) * 1000)::int8 END,
+           (extract(epoch FROM t - greatest(h.deferred_since, CASE WHEN h.deferred_since IS NOT NULL
+                                                                   THEN timestamptz 'epoch' END)) * 1000)::int8,
+           (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year,
+           (c.found).status,
+           r.issuer_card_id, h.cancel_code, NULL::int8,
+           CASE WHEN h.sent_before IS NOT NULL
+                THEN (extract(epoch FROM t - greatest(coalesce(h.last_sent_at, h.first_sent_at), 'epoch'))
+                      * 1000)::int8 END,
+           h.lost_count, NULL::int8,
+           h.deferral_count, h.deferral_code,
+           (extract(epoch FROM t - least(greatest(h.changed_before, 'epoch'), t)) * 1000)::int8,
+           h.held_end, h.held_end_code, h.issuer_parameters::text,
+           (extract(epoch FROM least(greatest(h.created_at, 'epoch'), t)) * 1000)::int8, NULL::bool
+    FROM held h
+    -- Looked for only where there can be one.
+    CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL AND of_type = 'CARD_ISSUE'
+                                    THEN issuing.card_of(h.id) END AS found OFFSET 0) c
+    CROSS JOIN LATERAL (SELECT CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
+                                    THEN issuing.issuer_card_id_of(h.user_id, h.payload ->> 'replaces')
+                               END AS issuer_card_id OFFSET 0) r
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           CASE WHEN NOT alone
+                THEN (extract(epoch FROM CASE WHEN is_ordered THEN greatest(least(ordered_since, t - slack),
+                                                                       timestamptz 'epoch' - interval '1 microsecond')
+                                              WHEN count(*) < most THEN t - slack
+                                              ELSE max(greatest(h.due_at,
+                                                                timestamptz 'epoch' - interval '1 microsecond')) END)
+                      * 1000000)::int8 END,
+           NULL,
+           CASE WHEN EXISTS (SELECT FROM lost_events) AND issuing.lost_is_due(alone_id, of_type) THEN 1 ELSE 0 END,
+           (extract(epoch FROM t) * 1000000)::int8,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           CASE WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone
+    FROM held h;
+END
+$$;
+
+-- issuing.save of 0007_attempts.sql. The locks are taken by a scan that joins nothing. A token may be that of several
+-- events, so the pairs are compared after it; the scan already leaves out the rows of other tokens, so that no row is
+-- locked on which this call has no right.
+CREATE OR REPLACE FUNCTION issuing.save(
+    ids uuid[], tokens uuid[], card_ids uuid[], issuer_card_ids text[], last4s text[], exp_months int8[],
+    exp_years int8[], number_records bytea[], replaced_ids uuid[])
+RETURNS TABLE (id uuid, card_id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH locked AS MATERIALIZED (
+        SELECT e.id, e.user_id, e.lease_token
+        FROM outbox_events e
+        WHERE e.id = ANY (ids) AND e.lease_token = ANY (tokens)
+        FOR NO KEY UPDATE
+    ), held AS MATERIALIZED (
+        SELECT e.user_id, a.event_id, a.card_id, a.issuer_card_id, a.last4, a.exp_month, a.exp_year, a.number_record,
+               a.replaces
+        FROM unnest(ids, tokens, card_ids, issuer_card_ids, last4s, exp_months, exp_years, number_records, replaced_ids)
+            AS a (event_id, token, card_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
+        JOIN locked e ON e.id = a.event_id
+        WHERE e.lease_token = a.token
+    ), saved AS (
+        INSERT INTO cards (id, request_id, user_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
+        SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record,
+               h.replaces
+        FROM held h
+        ON CONFLICT (request_id) DO NOTHING
+    )
+    SELECT h.event_id, coalesce((SELECT c.id FROM cards c WHERE c.request_id = h.event_id), h.card_id)
+    FROM held h;
+END
+$$;
+
+-- issuing.complete of 0017_ends.sql. The answers are read before the UPDATE.
+CREATE OR REPLACE FUNCTION issuing.complete(
+    ids uuid[], tokens uuid[], worker text, tooks_ms int8[],
+    step text,      -- of all of them
+    results text[]) -- answers to keep; null = none
+RETURNS TABLE (id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := now();
+BEGIN
+    IF step <> 'link' THEN
+        PERFORM lock_order(ids);
+    END IF;
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (
+        SELECT a.id, a.token, a.took_ms, a.result IS NOT NULL AS has_result,
+               CASE WHEN a.result IS NOT NULL THEN kept_result(a.result) END AS result
+        FROM unnest(ids, tokens, tooks_ms, results) AS a (id, token, took_ms, result)
+    ), completed AS (
+        UPDATE outbox_events e
+        SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, deferral_count = 0,
+            deferral_code = NULL, last_error = NULL, reason_code = NULL, reason_detail = NULL, completed_at = t,
+            updated_at = t, result = CASE WHEN a.has_result THEN a.result ELSE e.result END
+        FROM asked a
+        WHERE e.id = a.id AND e.lease_token = a.token
+        RETURNING e.id, e.user_id, e.retry_count, a.token, a.took_ms, e.event_type, e.created_at
+    ), noted AS (
+        INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker,
+                                     step, outcome)
+        SELECT d.id, d.token, t - d.took_ms * interval '1 millisecond', t, d.retry_count, false, d.user_id,
+               worker, step, 'completed'
+        FROM completed d
+    ), counted AS (
+        -- One row, because a group for each type costs more than all else here.
+        INSERT INTO statistics_changes (ended_at, event_type, event_types, status, reason_code, created_ats, count)
+        SELECT t, min(d.event_type),
+               CASE WHEN min(d.event_type) <> max(d.event_type) THEN array_agg(d.event_type) END,
+               'COMPLETED', '', array_agg(d.created_at), 1
+        FROM completed d
+        HAVING count(*) > 0
+    )
+    SELECT d.id FROM completed d;
+    IF step <> 'link' THEN
+        PERFORM wake_held(ids);
+    ELSIF EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
+        PERFORM tell_ends(ids, t);
+    END IF;
+END
+$$;
+
+-- issuing.end_attempts of 0017_ends.sql. The answers are read, and the next time computed, before the UPDATE.
+CREATE OR REPLACE FUNCTION issuing.end_attempts(
+    ids uuid[], tokens uuid[], statuses text[],
+    delays_ms int8[],      -- PENDING: before the next attempt
+    give_backs bool[],     -- a deferral: the attempt is not counted
+    clear_sents bool[],    -- nothing was ever sent that may have arrived
+    deferreds bool[],      -- true: starts or continues a row of 409/425 answers
+    reason_codes text[], reason_details text[], last_errors text[],
+    steps text[], outcomes text[], codes text[], details text[], unknowns bool[], -- of the attempt's row
+    worker text, tooks_ms int8[],
+    card_statuses text[],  -- what the request's card becomes; null = leave
+    replaced_ids uuid[],   -- the card that a completed reissue replaces; null = none
+    may_arrives bool[],    -- a create of this attempt may still be on its way to the issuer
+    -- PENDING: the end that waits until no create can arrive any more; null = none does
+    held_ends text[], held_end_codes text[],
+    parameters text[],     -- JSON objects: kept where the event keeps none yet; null = none
+    results text[])        -- answers to keep; null = none
+RETURNS TABLE (id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := now();
+BEGIN
+    PERFORM lock_order(ids);
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (
+        SELECT a.*, a.code !~ '^(issuer|core|route)_' AS is_ours,
+               CASE WHEN a.status = 'PENDING' THEN t + a.delay_ms * interval '1 millisecond' END AS next_at,
+               CASE WHEN a.result IS NOT NULL THEN kept_result(a.result) END AS new_result
+        FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details,
+                    last_errors, steps, outcomes, codes, details, unknowns, tooks_ms, card_statuses, replaced_ids,
+                    may_arrives, held_ends, held_end_codes, parameters, results)
+            AS a (id, token, status, delay_ms, give_back, clear_sent, deferred, reason_code, reason_detail, last_error,
+                  step, outcome, code, detail, unknown, took_ms, card_status, replaced, may_arrive, held_end,
+                  held_end_code, parameters, result)
+    ), changed AS (
+        UPDATE outbox_events e
+        SET status = a.status,
+            lease_token = NULL,
+            lease_until = NULL,
+            retry_count = e.retry_count - CASE WHEN a.give_back THEN 1 ELSE 0 END,
+            next_attempt_at = CASE WHEN a.status = 'PENDING' THEN a.next_at ELSE e.next_attempt_at END,
+            -- Only what the claim of this attempt has set: an earlier attempt's send is not this one's to forget.
+            first_sent_at = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL
+                                 THEN NULL ELSE e.first_sent_at END,
+            last_sent_at = CASE WHEN a.may_arrive THEN t ELSE e.last_sent_at END,
+            held_end = a.held_end, held_end_code = a.held_end_code,
+            lost_count = 0,
+            deferred_since = CASE WHEN a.deferred THEN coalesce(e.deferred_since, t) END,
+            deferral_count = CASE WHEN NOT a.give_back THEN 0
+                                  WHEN a.code = e.deferral_code THEN least(e.deferral_count, 999999) + 1
+                                  WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core|route)_' THEN e.deferral_count
+                                  ELSE 1 END,
+            deferral_code = CASE WHEN NOT a.give_back THEN NULL
+                                 WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core|route)_' THEN e.deferral_code
+                                 ELSE a.code END,
+            reason_code = a.reason_code,
+            reason_detail = a.reason_detail,
+            last_error = a.last_error,
+            -- Before another attempt core-api is asked anew, where certainly nothing was sent with these.
+            issuer_parameters = CASE WHEN a.clear_sent AND a.status <> 'REJECTED' AND e.last_sent_at IS NULL
+                                         AND e.first_sent_at = e.updated_at
+                                     THEN NULL ELSE coalesce(e.issuer_parameters, a.parameters::jsonb) END,
+            result = CASE WHEN a.result IS NOT NULL THEN a.new_result ELSE e.result END,
+            completed_at = CASE WHEN a.status <> 'PENDING' THEN t END,
+            updated_at = t
+        FROM asked a
+        WHERE e.id = a.id AND e.lease_token = a.token
+        RETURNING e.id, e.user_id, e.retry_count, e.deferral_count, e.deferral_code, e.status, e.reason_code,
+                  e.event_type, e.created_at
+    ), noted AS (
+        INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker,
+                                     step, outcome, code, detail)
+        SELECT d.id, a.token, t - a.took_ms * interval '1 millisecond', t,
+               d.retry_count + CASE WHEN a.give_back THEN 1 ELSE 0 END, a.unknown, d.user_id, worker, a.step, a.outcome,
+               a.code, a.detail
+        FROM changed d JOIN asked a ON a.id = d.id
+        WHERE NOT (a.give_back AND (d.deferral_count > 1 OR d.deferral_code IS DISTINCT FROM a.code))
+        ON CONFLICT DO NOTHING
+    ), counted AS (
+        INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
+        SELECT t, d.event_type, d.status, coalesce(d.reason_code, ''), array_agg(d.created_at), 1
+        FROM changed d
+        WHERE d.status <> 'PENDING'
+        GROUP BY d.event_type, d.status, d.reason_code
+    ), card_changed AS (
+        UPDATE cards c SET status = a.card_status, updated_at = t
+        FROM changed d JOIN asked a ON a.id = d.id
+        WHERE a.card_status IS NOT NULL AND c.request_id = d.id
+    ), card_replaced AS (
+        UPDATE cards c SET status = 'replaced', updated_at = t
+        FROM changed d JOIN asked a ON a.id = d.id
+        WHERE a.replaced IS NOT NULL AND c.id = a.replaced AND c.user_id = d.user_id AND c.status = 'active'
+    )
+    SELECT d.id FROM changed d;
+    IF EXISTS (SELECT FROM routes) THEN
+        PERFORM wake_held(ARRAY(SELECT u.id FROM unnest(ids, statuses) AS u (id, status)
+                                WHERE u.status IN ('COMPLETED', 'REJECTED')));
+        PERFORM tell_ends(ids, t);
+    END IF;
+END
+$$;
+
+-- issuing.keep_clock of 0008_housekeeping.sql, in which each case is a branch now.
+CREATE OR REPLACE FUNCTION issuing.keep_clock() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        t timestamptz := now();
+        h house_clock;
+        is_step bool; -- or a pause; NULL before the first pass
+    BEGIN
+        SELECT c.* INTO h FROM house_clock c FOR UPDATE;
+        is_step := t NOT BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes';
+        IF is_step IS NULL OR h.steady_from < t - interval '1 day' AND NOT is_step THEN
+            h.believed_at := t;
+        ELSIF NOT is_step THEN
+            h.believed_at := h.believed_at + greatest(t - h.passed_at, interval '0');
+        END IF;
+        IF is_step IS NOT FALSE THEN
+            h.steady_from := t;
+        END IF;
+        UPDATE house_clock c SET passed_at = t, steady_from = h.steady_from, believed_at = h.believed_at;
+    END
+    $$;
+
+-- issuing.fold_changes of 0017_ends.sql, in three statements. All see the same changes: only the fold deletes changes
+-- that are not refused, and one fold runs at a time.
+CREATE OR REPLACE FUNCTION issuing.fold_changes(places tid[]) RETURNS int8
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        hours timestamptz[];
+        types text[];
+        statuses text[];
+        codes text[];
+        bounds int8[];
+        counts int8[];
+        sums int8[];
+        taken int8;
+    BEGIN
+        SELECT array_agg(g.hour), array_agg(g.event_type), array_agg(g.status), array_agg(g.reason_code),
+               array_agg(g.below_ms), array_agg(g.count), array_agg(g.sum_ms)
+        INTO hours, types, statuses, codes, bounds, counts, sums
+        FROM (SELECT w.hour, w.event_type, w.status, w.reason_code, w.below_ms, sum(w.count)::int8 AS count,
+                     sum(w.sum_ms)::int8 AS sum_ms
+              FROM statistics_waiting w
+              WHERE w.place = ANY (places)
+              GROUP BY 1, 2, 3, 4, 5) g;
+        INSERT INTO outbox_statistics AS s (hour, event_type, status, reason_code, below_ms, count, sum_ms)
+        SELECT u.hour, u.event_type, u.status, u.reason_code, u.below_ms, u.count, u.sum_ms
+        FROM unnest(hours, types, statuses, codes, bounds, counts, sums)
+            AS u (hour, event_type, status, reason_code, below_ms, count, sum_ms)
+        ON CONFLICT (hour, event_type, status, reason_code, below_ms)
+        DO UPDATE SET count = s.count + excluded.count, sum_ms = s.sum_ms + excluded.sum_ms;
+        DELETE FROM statistics_changes c WHERE c.ctid = ANY (places);
+        GET DIAGNOSTICS taken = ROW_COUNT;
+        RETURN taken;
+    END
+    $$;
