@@ -4,7 +4,8 @@
 -- PL/pgSQL. What they do stays as it is, and so does what they cost on plain PostgreSQL (docs/scaling.md, Citus).
 -- Locks: none on tables; functions are replaced. Older programs go on.
 
--- issuing.note_routes of 0016_routes.sql. The bounds are variables: the condition of ON CONFLICT may only compare.
+-- issuing.note_routes of 0016_routes.sql. The condition of ON CONFLICT calls nothing that is not IMMUTABLE, as the
+-- difference of two times is, and names no variable.
 CREATE OR REPLACE FUNCTION issuing.note_routes(
     worker text, types text[], ordereds bool[], lookups bool[], lifetimes_ms int8[], attempts int8[], signeds bool[])
     RETURNS void
@@ -28,7 +29,7 @@ CREATE OR REPLACE FUNCTION issuing.note_routes(
             key_lifetime_ms = excluded.key_lifetime_ms, max_attempts = excluded.max_attempts,
             is_signed = excluded.is_signed, worker = excluded.worker, seen_at = excluded.seen_at
         WHERE excluded.is_ordered OR NOT r.is_ordered OR r.worker = excluded.worker
-           OR r.seen_at NOT BETWEEN dead_before AND ahead_after;
+           OR r.seen_at - excluded.seen_at NOT BETWEEN interval '-1 minute' AND interval '1 minute';
         DELETE FROM routes r
         WHERE r.event_type IN (SELECT o.event_type FROM routes o
                                WHERE o.event_type <> ALL (coalesce(types, '{}'))
@@ -189,9 +190,8 @@ BEGIN
 END
 $$;
 
--- issuing.save of 0007_attempts.sql. The locks are taken by a scan that joins nothing. A token may be that of several
--- events, so the pairs are compared after it; the scan already leaves out the rows of other tokens, so that no row is
--- locked on which this call has no right.
+-- issuing.save of 0007_attempts.sql. The locks are taken by a scan that joins nothing, and as before only of rows on
+-- which this call has a right.
 CREATE OR REPLACE FUNCTION issuing.save(
     ids uuid[], tokens uuid[], card_ids uuid[], issuer_card_ids text[], last4s text[], exp_months int8[],
     exp_years int8[], number_records bytea[], replaced_ids uuid[])
@@ -207,9 +207,9 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH locked AS MATERIALIZED (
-        SELECT e.id, e.user_id, e.lease_token
+        SELECT e.id, e.user_id
         FROM outbox_events e
-        WHERE e.id = ANY (ids) AND e.lease_token = ANY (tokens)
+        WHERE e.id = ANY (ids) AND e.lease_token = tokens[array_position(ids, e.id)]
         FOR NO KEY UPDATE
     ), held AS MATERIALIZED (
         SELECT e.user_id, a.event_id, a.card_id, a.issuer_card_id, a.last4, a.exp_month, a.exp_year, a.number_record,
@@ -217,7 +217,6 @@ BEGIN
         FROM unnest(ids, tokens, card_ids, issuer_card_ids, last4s, exp_months, exp_years, number_records, replaced_ids)
             AS a (event_id, token, card_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
         JOIN locked e ON e.id = a.event_id
-        WHERE e.lease_token = a.token
     ), saved AS (
         INSERT INTO cards (id, request_id, user_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
         SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record,
@@ -287,7 +286,8 @@ BEGIN
 END
 $$;
 
--- issuing.end_attempts of 0017_ends.sql. The answers are read, and the next time computed, before the UPDATE.
+-- issuing.end_attempts of 0017_ends.sql. The answers are read, and the next time computed, before the UPDATE. As in
+-- issuing.complete, tell_ends is called only where its event is delivered.
 CREATE OR REPLACE FUNCTION issuing.end_attempts(
     ids uuid[], tokens uuid[], statuses text[],
     delays_ms int8[],      -- PENDING: before the next attempt
@@ -391,7 +391,9 @@ BEGIN
     IF EXISTS (SELECT FROM routes) THEN
         PERFORM wake_held(ARRAY(SELECT u.id FROM unnest(ids, statuses) AS u (id, status)
                                 WHERE u.status IN ('COMPLETED', 'REJECTED')));
-        PERFORM tell_ends(ids, t);
+        IF EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
+            PERFORM tell_ends(ids, t);
+        END IF;
     END IF;
 END
 $$;
@@ -453,3 +455,349 @@ CREATE OR REPLACE FUNCTION issuing.fold_changes(places tid[]) RETURNS int8
         RETURN taken;
     END
     $$;
+
+-- ---- what operators and marks do ----
+
+-- issuing.reopen and issuing.reject of 0017_ends.sql.
+CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found bool) RETURNS issuing.outbox_events
+    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        after outbox_events;
+        t timestamptz := clock_timestamp();
+    BEGIN
+        UPDATE outbox_events o
+        SET status = 'PENDING', retry_count = 0, lost_count = 0, deferral_count = 0, deferral_code = NULL,
+            deferred_since = NULL, held_end = NULL, held_end_code = NULL,
+            next_attempt_at = now(), updated_at = t, completed_at = NULL, reason_code = NULL,
+            reason_detail = NULL, last_error = NULL,
+            first_sent_at = CASE WHEN was_found THEN coalesce(o.first_sent_at, o.created_at)
+                                 ELSE o.first_sent_at END
+        WHERE o.id = e.id AND o.status = 'FAILED'
+        RETURNING o.* INTO STRICT after;
+        PERFORM count_end(e, -1);
+        RETURN after;
+    END
+    $$;
+
+CREATE OR REPLACE FUNCTION issuing.reject(e issuing.outbox_events, code text, detail text) RETURNS issuing.outbox_events
+    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        after outbox_events;
+        t timestamptz := clock_timestamp();
+    BEGIN
+        UPDATE outbox_events o
+        SET status = 'REJECTED', reason_code = code, reason_detail = detail, held_behind = NULL,
+            completed_at = t, updated_at = t
+        WHERE o.id = e.id AND o.status = e.status
+        RETURNING o.* INTO STRICT after;
+        PERFORM follow_end(e, after);
+        RETURN after;
+    END
+    $$;
+
+-- issuing.ask_reconcile of 0017_ends.sql.
+CREATE OR REPLACE FUNCTION issuing.ask_reconcile(
+    event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, check_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    t timestamptz := now();
+    deadline timestamptz := t + least(greatest(within_ms, 0), 86400000) * interval '1 millisecond';
+    kind text;
+    can_be_asked bool;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    SELECT e.event_type, e.event_type = 'CARD_ISSUE' OR r.has_lookup INTO kind, can_be_asked
+    FROM outbox_events e LEFT JOIN routes r ON r.event_type = e.event_type
+    WHERE e.id = event;
+    IF kind IS NULL THEN
+        refused := 'not_found';
+    ELSIF can_be_asked IS NOT TRUE THEN
+        refused := 'other_type';
+    ELSE
+        INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason)
+        VALUES (event, deadline, 'reconcile', actor, os_user, sudo_user, why)
+        ON CONFLICT (event_id) WHERE finished_at IS NULL
+        DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at),
+                      due_at = CASE WHEN p.lease_token IS NULL THEN least(p.due_at, t) ELSE p.due_at END,
+                      due_set_at = CASE WHEN p.lease_token IS NULL THEN t ELSE p.due_set_at END
+        RETURNING p.id INTO check_id;
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- issuing.withdraw_check and issuing.ask_check of 0009_operators.sql.
+CREATE OR REPLACE FUNCTION issuing.withdraw_check(check_id uuid) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    found_result text;
+    t timestamptz := clock_timestamp();
+BEGIN
+    UPDATE peer_checks p SET finished_at = t, result = 'withdrawn', lease_token = NULL
+    WHERE p.id = check_id AND p.finished_at IS NULL;
+    SELECT p.result INTO found_result FROM peer_checks p WHERE p.id = check_id;
+    RETURN found_result;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.ask_check(event uuid, why text) RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    t timestamptz := now();
+BEGIN
+    INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
+    SELECT e.id, t + interval '365 days', 'reconcile', 'worker', left(why, 1000)
+    FROM outbox_events e WHERE e.id = event AND e.event_type = 'CARD_ISSUE'
+    ON CONFLICT (event_id) WHERE finished_at IS NULL
+    DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = t, lease_token = NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- After the mark, as end_check locks the two.
+    UPDATE outbox_events e SET last_sent_at = t, first_sent_at = coalesce(e.first_sent_at, t)
+    WHERE e.id = event AND e.event_type = 'CARD_ISSUE' AND e.status <> 'COMPLETED';
+    RETURN true;
+END
+$$;
+
+-- issuing.take_checks of 0017_ends.sql.
+CREATE OR REPLACE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text, types text[])
+RETURNS TABLE (
+    id uuid, event_id uuid, action text, attempts int4, has_orphan bool,
+    status text, user_id text,  -- null = the event is gone
+    seen_us int8,               -- updated_at of the state that is judged
+    sent_age_ms int8,           -- of the last send that may still arrive; null = certainly nothing was sent
+    card_id uuid, issuer_card_id text, card_status text, -- the stored card
+    issuer_parameters text,     -- null = none are kept
+    made_ms int8,               -- when the event was made: milliseconds since 1970, at least 0
+    event_type text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    due uuid[];
+    t timestamptz := now();
+    leased_until timestamptz := t + lease_ms * interval '1 millisecond';
+    soon timestamptz := t + interval '1 second';
+BEGIN
+    WITH old AS MATERIALIZED (
+        SELECT o.id FROM peer_checks o WHERE o.finished_at < t - interval '7 days' LIMIT 100 FOR UPDATE SKIP LOCKED
+    )
+    DELETE FROM peer_checks p USING old o WHERE p.id = o.id;
+    -- A mark that a clock set which was ahead: due as much earlier, or nobody would look at it until that time has
+    -- come.
+    WITH ahead AS MATERIALIZED (
+        SELECT o.id, o.due_at - (o.due_set_at - t) AS due_at FROM peer_checks o
+        WHERE o.finished_at IS NULL AND o.due_at > t AND o.due_set_at > soon
+        FOR UPDATE SKIP LOCKED
+    )
+    UPDATE peer_checks p SET due_at = o.due_at, due_set_at = t
+    FROM ahead o
+    WHERE p.id = o.id;
+    due := ARRAY(SELECT p.id FROM peer_checks p
+                 WHERE p.finished_at IS NULL AND p.due_at <= t
+                   -- A value and not EXISTS: this is asked once for each mark that is taken, not joined with all
+                   -- events.
+                   AND (SELECT (e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
+                               OR (e.event_type <> ALL (types) AND p.deadline_at > t)
+                        FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE
+                 ORDER BY p.due_at
+                 LIMIT most
+                 FOR UPDATE SKIP LOCKED);
+    -- A send that bears a time still to come was noted by a clock that was ahead: it counts as sent now, so that it
+    -- settles.
+    UPDATE outbox_events e
+    SET last_sent_at = least(e.last_sent_at, t), first_sent_at = least(e.first_sent_at, t)
+    WHERE e.id = ANY (ARRAY(SELECT p.event_id FROM peer_checks p WHERE p.id = ANY (due))) AND e.due_at IS NULL
+      AND (e.last_sent_at > soon OR e.first_sent_at > soon);
+    RETURN QUERY
+    WITH ended AS (
+        UPDATE peer_checks p SET finished_at = t, result = 'undecided', lease_token = NULL
+        WHERE p.id = ANY (due) AND p.deadline_at <= t
+    ), held AS (
+        UPDATE peer_checks p
+        SET lease_token = new_token, due_at = leased_until, due_set_at = t,
+            attempts = p.attempts + 1, worker = worker_name
+        WHERE p.id = ANY (due) AND p.deadline_at > t
+        RETURNING p.*
+    )
+    SELECT h.id, h.event_id, h.action, h.attempts, h.orphan_at IS NOT NULL, e.status, e.user_id,
+           (extract(epoch FROM e.updated_at) * 1000000)::int8,
+           issuing.sent_age_ms(e), (c.card).id, (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
+           (extract(epoch FROM least(greatest(e.created_at, 'epoch'), t)) * 1000)::int8, e.event_type
+    FROM held h
+    LEFT JOIN outbox_events e ON e.id = h.event_id
+    CROSS JOIN LATERAL (SELECT issuing.card_of(h.event_id) AS card OFFSET 0) c;
+END
+$$;
+
+-- issuing.put_check_back and issuing.note_orphan of 0009_operators.sql.
+CREATE OR REPLACE FUNCTION issuing.put_check_back(check_id uuid, token uuid, delay_ms int8, why text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    t timestamptz := now();
+    next_at timestamptz := t + delay_ms * interval '1 millisecond';
+BEGIN
+    UPDATE peer_checks p
+    SET lease_token = NULL, due_at = next_at, due_set_at = t, detail = left(why, 1000),
+        finished_at = CASE WHEN next_at >= p.deadline_at THEN t END,
+        result = CASE WHEN next_at >= p.deadline_at THEN 'undecided' END
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.note_orphan(check_id uuid, token uuid) RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    t timestamptz := clock_timestamp();
+BEGIN
+    UPDATE peer_checks p SET orphan_at = coalesce(p.orphan_at, t)
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL;
+    RETURN FOUND;
+END
+$$;
+
+-- issuing.end_check and issuing.end_executed_check of 0017_ends.sql.
+CREATE OR REPLACE FUNCTION issuing.end_check(
+    check_id uuid, token uuid, seen_us int8, found_result text, found_detail text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    c peer_checks;
+    before outbox_events;
+    after outbox_events;
+    said text := found_detail;
+    ended text := found_result;
+    made uuid;
+    t timestamptz;
+BEGIN
+    SELECT p.* INTO c FROM peer_checks p
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'fenced';
+    END IF;
+    PERFORM lock_order(ARRAY[c.event_id]);
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
+    t := clock_timestamp();
+    IF before.id IS NOT NULL AND (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        UPDATE peer_checks p
+        SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
+        WHERE p.id = check_id;
+        RETURN 'changed';
+    END IF;
+    IF (c.action = 'reissue') <> (found_result IN ('reissued', 'refused')) AND found_result NOT IN ('gone') THEN
+        RAISE EXCEPTION 'a mark of % cannot end %', c.action, found_result USING ERRCODE = '22023';
+    END IF;
+    IF found_result = 'orphan_cancelled' AND before.status = 'REJECTED' THEN
+        UPDATE cards k SET status = 'cancelled', updated_at = now()
+        WHERE k.request_id = before.id AND k.status <> 'cancelled';
+        PERFORM note_check('reconcile', before, before, c,
+                           jsonb_build_object('result', found_result, 'detail', found_detail));
+    ELSIF before.status = 'FAILED' AND found_result IN ('found', 'cancelled_at_issuer', 'duplicate') THEN
+        after := before;
+        IF found_result = 'found' AND NOT can_be_open(before) THEN
+            ended := 'refused';
+            said := 'out_of_range';
+        ELSIF found_result = 'found' AND keeps_place(before) THEN
+            after := reopen(before, true);
+        ELSIF found_result = 'found' THEN -- two live reissues of one card: a question
+            ended := 'refused';
+            said := 'place_taken';
+        ELSIF found_result = 'cancelled_at_issuer' THEN
+            UPDATE cards k SET status = 'cancelled', updated_at = now()
+            WHERE k.request_id = before.id AND k.status <> 'cancelled';
+            after := reject(before, 'card_cancelled', found_detail);
+        ELSIF before.reason_code IS DISTINCT FROM 'issuer_duplicate' THEN
+            UPDATE outbox_events e
+            SET reason_code = 'issuer_duplicate', reason_detail = found_detail, updated_at = t
+            WHERE e.id = before.id
+            RETURNING e.* INTO after;
+            PERFORM count_end(before, -1), count_end(after, 1);
+        END IF;
+        IF after IS DISTINCT FROM before THEN
+            PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', found_result));
+        END IF;
+    ELSIF found_result = 'reissued' THEN
+        IF before.status IS DISTINCT FROM 'FAILED' OR EXISTS (SELECT FROM cards k WHERE k.request_id = before.id)
+           OR NOT keeps_place(before) THEN
+            ended := 'refused';
+            said := CASE WHEN before.status IS DISTINCT FROM 'FAILED' THEN 'not_failed'
+                         WHEN EXISTS (SELECT FROM cards k WHERE k.request_id = before.id) THEN 'card'
+                         ELSE 'place_taken' END;
+        ELSE
+            made := uuid7();
+            INSERT INTO event_reissues (old_id, new_id) VALUES (before.id, made);
+            after := reject(before, 'reissued', found_detail || ' ' || made);
+            -- Only now, when the old event is REJECTED, does the trigger give the place of its card to the new one.
+            INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent)
+            VALUES (made, before.event_type, before.user_id, before.idempotency_key, before.payload,
+                    before.traceparent);
+            PERFORM note_check('reissue', before, after, c, jsonb_build_object('new_id', made));
+            said := NULL;
+        END IF;
+    END IF;
+    UPDATE peer_checks p
+    SET finished_at = t, result = ended, detail = said, new_id = made, lease_token = NULL
+    WHERE p.id = check_id;
+    RETURN 'done';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.end_executed_check(check_id uuid, token uuid, seen_us int8, answer text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    c peer_checks;
+    before outbox_events;
+    after outbox_events;
+    t timestamptz;
+    kept jsonb;
+BEGIN
+    SELECT p.* INTO c FROM peer_checks p
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL AND p.action = 'reconcile'
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'fenced';
+    END IF;
+    PERFORM lock_order(ARRAY[c.event_id]);
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
+    t := clock_timestamp();
+    IF before.id IS NULL OR before.event_type = 'CARD_ISSUE'
+       OR (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        UPDATE peer_checks p
+        SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
+        WHERE p.id = check_id;
+        RETURN 'changed';
+    END IF;
+    IF before.status = 'FAILED' THEN
+        kept := kept_result(answer);
+        UPDATE outbox_events e
+        SET status = 'COMPLETED', reason_code = NULL, reason_detail = NULL, held_behind = NULL,
+            result = coalesce(kept, e.result),
+            completed_at = t, updated_at = t
+        WHERE e.id = before.id
+        RETURNING e.* INTO after;
+        PERFORM follow_end(before, after);
+        PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', 'executed'));
+    END IF;
+    UPDATE peer_checks p
+    SET finished_at = t, result = 'executed', lease_token = NULL, detail = NULL
+    WHERE p.id = check_id;
+    RETURN 'done';
+END
+$$;

@@ -104,7 +104,7 @@ CASES = {
         ("two users", ["ARRAY[%s, %s]" % (NEW, event(10)), "'{user-9,user-10}'", "'{k,k}'",
                        "ARRAY['\\x01'::bytea, '\\x02']", "ARRAY['{\"kind\":\"new\"}', '{\"kind\":\"new\"}']",
                        "ARRAY[NULL, NULL::text]", "10", "3600000", "false", "86400000"], "accepted"),
-        ("the same key again", accept("user-4", "'k4'"), "reused"),
+        ("another body under a key", accept("user-4", "'k4'"), "reused"),
         ("beyond the limit", accept("user-4", count="1"), "limited"),
         ("beyond a limit that counts refused tries", accept("user-4", count="1", attempts="true"), "limited"),
         ("a try from a time to come", accept("user-7", count="1"), "limited"),
@@ -166,6 +166,7 @@ CASES = {
     "console_limit": [("a session", ["5", "false"], "")],
     "operator_migrate_lock_timeout": [("a timeout", ["'1s'"], "")],
     "operator_migrate_path": [("a path", ["'issuing'"], "")],
+    "operator_rights": [("the list", ["'[]'"], "")],
     "operator_migrate_as": [("the owner", ["'issuing_owner'"], "")],
 }
 # What no statement reaches: other services, and what only the owner does.
@@ -173,7 +174,7 @@ CALLS = [
     ("another service inserts", "INSERT INTO issuing.outbox_events (event_type, user_id, payload) VALUES"
      " ('ORDER_PAID', 'user-6', '{}') RETURNING 'made'", "made"),
     ("another service inserts beyond the bounds", "INSERT INTO issuing.outbox_events (event_type, user_id, payload)"
-     " VALUES ('ORDER_PAID', repeat('x', 200), '{}')", ""),
+     " VALUES ('ORDER_PAID', repeat('x', 200), '{}')", "beyond its range"),
     ("a reissue takes its place", "INSERT INTO issuing.outbox_events (event_type, user_id, payload) VALUES"
      " ('CARD_ISSUE', 'user-4', jsonb_build_object('kind', 'reissue', 'replaces', %s)) RETURNING 'made'"
      % CARD.replace("::uuid", "::text"), "made"),
@@ -183,6 +184,10 @@ CALLS = [
     ("a partition is dropped", "SELECT issuing.partition_drop(p.name, now()) FROM issuing.partitions p"
      " WHERE p.parent = 'idempotency_keys'", ""),
 ]
+# The role that runs a statement, by how its name begins; the first match counts. Calls are the owner's.
+ROLES = [("accept_", "issuing_api"), ("request", "issuing_api"), ("card_", "issuing_api"),
+         ("notify_wake", "issuing_api"), ("owner_", "issuing_owner"), ("operator_migrate_", "issuing_owner"),
+         ("operator_", "issuing_operator"), ("console_", "issuing_viewer"), ("", "issuing_worker")]
 # Commands that begin or end a transaction, or make the first table: no statement of ours runs beside them.
 LEFT_OUT = {"operator_migrate_begin", "operator_migrate_commit", "operator_migrate_rollback", "operator_migrate_table"}
 
@@ -208,10 +213,11 @@ def script():
     for statement in statements():
         for what, given, wanted in CASES.get(statement.name, [("", None, "")]):
             name = "%s: %s" % (statement.name, what) if what else statement.name
+            role = "SET ROLE %s;\n" % next(role for start, role in ROLES if statement.name.startswith(start))
             if statement.parameters == 0:
-                found.append((name, statement.text + ";", wanted))
+                found.append((name, role + statement.text + ";", wanted))
                 continue
             values = given or [VALUES[each] for each in types(statement)]
-            found.append((name, "PREPARE tried AS %s;\nEXECUTE tried(%s);\nDEALLOCATE tried;"
+            found.append((name, role + "PREPARE tried AS %s;\nEXECUTE tried(%s);\nDEALLOCATE tried;"
                           % (statement.text, ", ".join(values)), wanted))
-    return found + [(name, sql + ";", wanted) for name, sql, wanted in CALLS]
+    return found + [(name, "SET ROLE issuing_owner;\n%s;" % sql, wanted) for name, sql, wanted in CALLS]
