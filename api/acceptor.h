@@ -27,6 +27,8 @@ enum acceptance_verdict {
     ACCEPTANCE_NOT_REPLACEABLE,
     ACCEPTANCE_LIMITED,
     ACCEPTANCE_IN_PROGRESS, /* another connection still records the same key */
+    ACCEPTANCE_MOVING,      /* not recorded: the user is being moved to another cell */
+    ACCEPTANCE_ELSEWHERE,   /* not recorded: the user is in another cell */
     ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */
 };
 

@@ -292,6 +292,8 @@ static void on_decided(struct acceptance *acceptance, enum acceptance_verdict ve
     case ACCEPTANCE_IN_PROGRESS:
         api_call_problem(call, PROBLEM_IN_PROGRESS, "A request with this key is being recorded right now.", soon);
         return;
+    case ACCEPTANCE_MOVING:
+    case ACCEPTANCE_ELSEWHERE:
     case ACCEPTANCE_UNAVAILABLE:
         api_call_problem(call, PROBLEM_UNAVAILABLE, "Not recorded, or not known to be: repeat with the same key.",
                          soon);

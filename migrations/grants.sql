@@ -30,6 +30,8 @@ BEGIN
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes TO issuing_api;
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.mend_tries(text) TO issuing_api;
+        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.cell_gate(text[]) TO issuing_api;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_worker;
@@ -60,6 +62,7 @@ BEGIN
         GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz)
             TO issuing_worker;
+        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_worker;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
@@ -80,6 +83,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
+        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_operator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
@@ -93,6 +97,7 @@ BEGIN
             issuing.last_worker TO issuing_viewer;
         GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
+        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_viewer;
     END IF;
 END
 $$;

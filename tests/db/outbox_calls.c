@@ -313,16 +313,14 @@ static const char fence[] = "e.lease_token = a.token";
 
 void begin_without_fence(const char *function)
 {
-    /* issuing.save compares where it locks, before there are pairs. */
-    const char *its = strcmp(function, "save") == 0 ? "e.lease_token = tokens[array_position(ids, e.id)]" : fence;
     ck_assert_msg(database_int(owner, "SELECT count(*) FROM pg_proc WHERE proname = '%s' AND strpos(prosrc, '%s') > 0",
-                               function, its) == 1,
+                               function, fence) == 1,
                   "%s has no fence", function);
     database_run(worker, "BEGIN; RESET ROLE");
     database_exec(worker,
                   "DO $do$ BEGIN EXECUTE (SELECT replace(pg_get_functiondef(oid), '%s', 'true') FROM pg_proc WHERE "
                   "proname = '%s' AND pronamespace = 'issuing'::regnamespace AND strpos(prosrc, '%s') > 0); END $do$",
-                  its, function, its);
+                  fence, function, fence);
     database_run(worker, "SET LOCAL ROLE issuing_worker");
 }
 

@@ -619,6 +619,7 @@ WITH ours AS MATERIALIZED (
     WHERE (p.pronamespace = o.oid OR p.prosecdef AND p.proowner = o.owner)
       AND NOT coalesce(p.proconfig && ARRAY['search_path=pg_catalog, issuing, pg_temp',
                                                 'search_path=pg_catalog, pg_temp'], false)
+      AND p.prosqlbody IS NULL -- parsed when it was made
     UNION ALL
     SELECT 5, false, format('everybody may call %s, which runs as %s', p.oid::regprocedure, o.owner_name),
            'REVOKE ALL ON FUNCTION ... FROM PUBLIC'

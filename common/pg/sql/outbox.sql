@@ -1,6 +1,6 @@
 -- name: outbox_claim :many
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
--- issuing.claim in migrations/0007_attempts.sql; 0016 has its newest definition. The last row has no id. $1 token, $2
+-- issuing.claim in migrations/0007_attempts.sql; 0018 has its newest definition. The last row has no id. $1 token, $2
 -- limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone, $8 event type, $9 whether it is
 -- ordered.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,

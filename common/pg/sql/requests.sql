@@ -7,7 +7,7 @@ SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_
            OR e.last_error IS NOT NULL
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
-WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE';
+WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE' AND issuing.demand_here($2::text);
 
 -- name: request_list :many
 -- why: newest first by id (time-ordered), keyset paging on outbox_events_user, where events of other types are passed
@@ -19,7 +19,7 @@ SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
 WHERE e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
-  AND e.event_type = 'CARD_ISSUE'
+  AND e.event_type = 'CARD_ISSUE' AND issuing.demand_here($1::text)
 ORDER BY e.id DESC
 LIMIT $3::int8;
 
@@ -38,7 +38,8 @@ SELECT c.id, c.last4, c.exp_month, c.exp_year, c.status
 FROM issuing.cards c
 WHERE c.id = $1::uuid AND c.user_id = $2::text
   AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
-                                             WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
+                                             WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
+  AND issuing.demand_here($2::text);
 
 -- name: card_list :many
 -- why: like card_get; newest first, keyset paging on the primary key. $1 user, $2 the last id of the previous page or
@@ -48,12 +49,13 @@ FROM issuing.cards c
 WHERE c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
   AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
                                              WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
+  AND issuing.demand_here($1::text)
 ORDER BY c.id DESC
 LIMIT $3::int8;
 
 -- name: card_number :many
 -- why: the encrypted number and the audit row of the disclosure, in one function: issuing.reveal_number in
--- migrations/0011_limits.sql, which explains the lock and the races. The api can read a number only through it.
+-- migrations/0018_cells.sql; 0011_limits.sql explains the lock and the races. The api can read a number only through it.
 -- number_record is null when none of the keys in $3 opens it, and when frees_in_ms is set, because too many numbers
 -- were shown to this user. $1 card, $2 user, $3 ids of the keys that this api can open, $4 the most numbers in a
 -- minute, at most the database's ceiling.
