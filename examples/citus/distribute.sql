@@ -1,10 +1,11 @@
--- Makes `issuing` a distributed schema of a Citus cluster: all its tables on one node. docs/scaling.md (Citus) says what
--- that is good for, and what it needs. On the coordinator, as a superuser, after `issuing-ctl migrate`, while no program
--- runs:
+-- Makes `issuing` a distributed schema of a Citus cluster: all its tables lie on one node. docs/scaling.md (Citus) says
+-- what that is good for, and what it needs. Run it on the coordinator, as a superuser, after `issuing-ctl migrate`, while
+-- no program runs, in the folder of this file:
 --
 --     psql -X -v ON_ERROR_STOP=1 -d issuing -f distribute.sql
 --
--- undistribute.sql takes it back, also where this file stopped half-way. Before each later `issuing-ctl migrate`, run undistribute.sql; after it, this file.
+-- undistribute.sql takes it back, also where this file stopped half-way. Before each later `issuing-ctl migrate` run
+-- undistribute.sql, and after it this file.
 
 SET client_min_messages = warning;
 
@@ -14,7 +15,7 @@ BEGIN
         RAISE EXCEPTION 'set citus.enable_unsafe_triggers = on on all nodes: events have triggers';
     END IF;
     IF current_setting('citus.allow_nested_distributed_execution', true) IS DISTINCT FROM 'on' THEN
-        RAISE EXCEPTION 'set citus.allow_nested_distributed_execution = on on all nodes: triggers and functions read tables';
+        RAISE EXCEPTION 'set citus.allow_nested_distributed_execution = on on all nodes: functions read tables';
     END IF;
     IF NOT (SELECT groupid = 0 FROM pg_dist_local_group) THEN
         RAISE EXCEPTION 'this node is not the coordinator: run the file there';
@@ -22,7 +23,9 @@ BEGIN
 END
 $$;
 
--- On every node, each table in one piece beside the others.
+\ir functions.sql
+
+-- Each table in one piece, all on the same node.
 SELECT citus_schema_distribute('issuing');
 
 -- A plan that is forced to be generic does not know the values, and Citus plans with values.
@@ -53,8 +56,8 @@ END
 $$;
 
 -- Citus copies no rights on columns. The tables of the other nodes get them as they are here, and so does the piece with
--- the rows; but Citus inserts a row with its defaults, so that there INSERT has to be a right on the whole table. Only
--- the coordinator may be reachable for the programs' roles.
+-- the rows; but Citus inserts a row together with its defaults, so there INSERT has to be a right on the whole table.
+-- Therefore the programs' roles may reach only the coordinator.
 DO $$
 DECLARE
     held record;

@@ -1,11 +1,20 @@
--- Why: the functions that every event passes through get a form that Citus can plan too: a time is a variable, and not
--- now() or clock_timestamp() inside CASE, COALESCE or SET of a write; SET calls no function on columns that is not
--- IMMUTABLE; row locks are taken in a CTE of their own; and a function with parameters that touches a table is in
--- PL/pgSQL. What they do stays as it is, and so does what they cost on plain PostgreSQL (docs/scaling.md, Citus).
--- Locks: none on tables; functions are replaced. Older programs go on.
+-- Made by tests/citus/derive.py from the migrations. Do not edit.
+--
+-- The functions of the schema that Citus 12.1 cannot plan as they are, in a form that it can: a time is a variable, and
+-- not now() or clock_timestamp() inside CASE, COALESCE or SET of a write; SET calls no function on columns that is not
+-- IMMUTABLE; row locks are taken in a CTE of their own; a function with parameters that touches a table is in PL/pgSQL.
+-- What they do is the same. distribute.sql runs this file.
 
--- issuing.note_routes of 0016_routes.sql. The condition of ON CONFLICT calls nothing that is not IMMUTABLE, as the
--- difference of two times is, and names no variable.
+DO $$
+BEGIN
+    IF (SELECT max(version) FROM issuing.schema_migration) <> 18 THEN
+        RAISE EXCEPTION 'this file belongs to version 18 of the schema, and this database has version %',
+            (SELECT max(version) FROM issuing.schema_migration);
+    END IF;
+END
+$$;
+
+-- issuing.note_routes of 0016_routes.sql.
 CREATE OR REPLACE FUNCTION issuing.note_routes(
     worker text, types text[], ordereds bool[], lookups bool[], lifetimes_ms int8[], attempts int8[], signeds bool[])
     RETURNS void
@@ -14,8 +23,6 @@ CREATE OR REPLACE FUNCTION issuing.note_routes(
     #variable_conflict use_column
     DECLARE
         at timestamptz := clock_timestamp();
-        dead_before timestamptz := at - interval '1 minute';
-        ahead_after timestamptz := at + interval '1 minute';
     BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
         INSERT INTO routes AS r (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed, worker,
@@ -33,7 +40,7 @@ CREATE OR REPLACE FUNCTION issuing.note_routes(
         DELETE FROM routes r
         WHERE r.event_type IN (SELECT o.event_type FROM routes o
                                WHERE o.event_type <> ALL (coalesce(types, '{}'))
-                                 AND o.seen_at NOT BETWEEN dead_before AND ahead_after
+                                 AND o.seen_at NOT BETWEEN at - interval '1 minute' AND at + interval '1 minute'
                                FOR UPDATE SKIP LOCKED);
     END
     $$;
@@ -47,12 +54,13 @@ CREATE OR REPLACE FUNCTION issuing.wake_held(events uuid[]) RETURNS void
         t timestamptz := clock_timestamp();
     BEGIN
         UPDATE outbox_events e
-        SET next_attempt_at = t, held_behind = NULL, updated_at = greatest(e.updated_at, t)
+        SET next_attempt_at = t, held_behind = NULL,
+            updated_at = greatest(e.updated_at, t)
         WHERE e.held_behind = ANY (events) AND e.status = 'PENDING';
     END
     $$;
 
--- issuing.claim of 0016_routes.sql. The times that the row gets are computed in the list of rows, not in SET.
+-- issuing.claim of 0018_cells.sql.
 CREATE OR REPLACE FUNCTION issuing.claim(
     new_token uuid, most int8, lease_ms int8, worker text,
     since_us int8, -- the bookmark: microseconds since 1970; null = from the beginning
@@ -95,6 +103,7 @@ DECLARE
     named uuid[]; -- the events that are handed out, where they are not simply the oldest
     ordered_since timestamptz;
     ordered_is_filled bool;
+    parked int4[] := issuing.cell_parked(); -- buckets whose events stay where they are; null = none
 BEGIN
     IF alone THEN
         DELETE FROM lost_events l
@@ -104,6 +113,7 @@ BEGIN
         SELECT e.id INTO alone_id
         FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
         WHERE e.event_type = of_type AND e.status = 'PENDING' AND e.due_at <= t AND e.lost_count >= 2
+          AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
         ORDER BY e.due_at
         LIMIT 1
         FOR UPDATE OF e SKIP LOCKED;
@@ -114,17 +124,20 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH due AS MATERIALIZED (
-        SELECT e.id, e.first_sent_at, e.updated_at, e.last_sent_at, e.deferred_since,
+        SELECT e.id, e.due_at, e.first_sent_at, e.updated_at, e.last_sent_at,
+               e.deferred_since,
                CASE WHEN e.updated_at > t THEN least(e.updated_at, t + interval '1000 years') - t
                     ELSE interval '0' END AS ahead
         FROM outbox_events e
         WHERE NOT alone AND NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND e.due_at <= t
           AND e.status = 'PENDING' AND e.lost_count < 2
+          AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
         ORDER BY e.due_at
         LIMIT most
         FOR UPDATE SKIP LOCKED
     ), one AS MATERIALIZED (
-        SELECT e.id, e.first_sent_at, e.updated_at, e.last_sent_at, e.deferred_since,
+        SELECT e.id, e.first_sent_at, e.updated_at, e.last_sent_at,
+               e.deferred_since,
                CASE WHEN e.updated_at > t THEN least(e.updated_at, t + interval '1000 years') - t
                     ELSE interval '0' END AS ahead
         FROM unnest(named) AS n (id) JOIN outbox_events e ON e.id = n.id
@@ -132,14 +145,19 @@ BEGIN
     ), held AS (
         UPDATE outbox_events e
         SET status = 'PROCESSING', held_behind = NULL, retry_count = least(e.retry_count + 1, 1000000),
-            lease_token = new_token, lease_owner = worker, lease_until = leased_until, first_sent_at = due.new_first,
-            last_sent_at = due.new_last, deferred_since = due.new_deferred, updated_at = t
+            lease_token = new_token, lease_owner = worker,
+            lease_until = leased_until,
+            first_sent_at = due.new_first,
+            last_sent_at = due.new_last,
+            deferred_since = due.new_deferred,
+            updated_at = t
         FROM (SELECT d.id, d.first_sent_at, d.updated_at,
                      least(coalesce(d.first_sent_at - d.ahead, t), t) AS new_first,
                      CASE WHEN d.last_sent_at IS NOT NULL THEN least(d.last_sent_at - d.ahead, t) END AS new_last,
                      CASE WHEN d.deferred_since IS NOT NULL THEN least(d.deferred_since - d.ahead, t) END
                          AS new_deferred
-              FROM (SELECT * FROM due UNION ALL SELECT * FROM one) d) due
+              FROM (SELECT x.id, x.first_sent_at, x.updated_at, x.last_sent_at, x.deferred_since, x.ahead FROM due x
+                    UNION ALL SELECT * FROM one) d) due
         WHERE e.id = due.id
         RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
                   e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
@@ -153,7 +171,7 @@ BEGIN
            CASE WHEN h.sent_before IS NOT NULL
                 THEN (extract(epoch FROM t - greatest(h.first_sent_at, 'epoch')) * 1000)::int8 END,
            (extract(epoch FROM t - greatest(h.deferred_since, CASE WHEN h.deferred_since IS NOT NULL
-                                                                   THEN timestamptz 'epoch' END)) * 1000)::int8,
+                                                                       THEN timestamptz 'epoch' END)) * 1000)::int8,
            (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year,
            (c.found).status,
            r.issuer_card_id, h.cancel_code, NULL::int8,
@@ -186,15 +204,14 @@ BEGIN
            (extract(epoch FROM t) * 1000000)::int8,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone
-    FROM held h;
+    -- What was looked at, not what was handed out: a trigger may leave out events whose bucket is about to be moved.
+    FROM due h;
 END
 $$;
 
--- issuing.save of 0007_attempts.sql. The locks are taken by a scan that joins nothing, and as before only of rows on
--- which this call has a right.
-CREATE OR REPLACE FUNCTION issuing.save(
-    ids uuid[], tokens uuid[], card_ids uuid[], issuer_card_ids text[], last4s text[], exp_months int8[],
-    exp_years int8[], number_records bytea[], replaced_ids uuid[])
+-- issuing.save of 0007_attempts.sql.
+CREATE OR REPLACE FUNCTION issuing.save(ids uuid[], tokens uuid[], card_ids uuid[], issuer_card_ids text[], last4s text[], exp_months int8[], exp_years int8[],
+                             number_records bytea[], replaced_ids uuid[])
 RETURNS TABLE (id uuid, card_id uuid)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
@@ -219,8 +236,7 @@ BEGIN
         JOIN locked e ON e.id = a.event_id
     ), saved AS (
         INSERT INTO cards (id, request_id, user_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
-        SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record,
-               h.replaces
+        SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record, h.replaces
         FROM held h
         ON CONFLICT (request_id) DO NOTHING
     )
@@ -229,7 +245,7 @@ BEGIN
 END
 $$;
 
--- issuing.complete of 0017_ends.sql. The answers are read before the UPDATE.
+-- issuing.complete of 0017_ends.sql.
 CREATE OR REPLACE FUNCTION issuing.complete(
     ids uuid[], tokens uuid[], worker text, tooks_ms int8[],
     step text,      -- of all of them
@@ -258,7 +274,8 @@ BEGIN
         UPDATE outbox_events e
         SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, deferral_count = 0,
             deferral_code = NULL, last_error = NULL, reason_code = NULL, reason_detail = NULL, completed_at = t,
-            updated_at = t, result = CASE WHEN a.has_result THEN a.result ELSE e.result END
+            updated_at = t,
+            result = CASE WHEN a.has_result THEN a.result ELSE e.result END
         FROM asked a
         WHERE e.id = a.id AND e.lease_token = a.token
         RETURNING e.id, e.user_id, e.retry_count, a.token, a.took_ms, e.event_type, e.created_at
@@ -286,8 +303,7 @@ BEGIN
 END
 $$;
 
--- issuing.end_attempts of 0017_ends.sql. The answers are read, and the next time computed, before the UPDATE. As in
--- issuing.complete, tell_ends is called only where its event is delivered.
+-- issuing.end_attempts of 0017_ends.sql.
 CREATE OR REPLACE FUNCTION issuing.end_attempts(
     ids uuid[], tokens uuid[], statuses text[],
     delays_ms int8[],      -- PENDING: before the next attempt
@@ -398,14 +414,14 @@ BEGIN
 END
 $$;
 
--- issuing.keep_clock of 0008_housekeeping.sql, in which each case is a branch now.
+-- issuing.keep_clock of 0008_housekeeping.sql.
 CREATE OR REPLACE FUNCTION issuing.keep_clock() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
     AS $$
     DECLARE
         t timestamptz := now();
         h house_clock;
-        is_step bool; -- or a pause; NULL before the first pass
+        is_step bool; -- or a pause; NULL = the first pass
     BEGIN
         SELECT c.* INTO h FROM house_clock c FOR UPDATE;
         is_step := t NOT BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes';
@@ -421,8 +437,7 @@ CREATE OR REPLACE FUNCTION issuing.keep_clock() RETURNS void
     END
     $$;
 
--- issuing.fold_changes of 0017_ends.sql, in three statements. All see the same changes: only the fold deletes changes
--- that are not refused, and one fold runs at a time.
+-- issuing.fold_changes of 0017_ends.sql.
 CREATE OR REPLACE FUNCTION issuing.fold_changes(places tid[]) RETURNS int8
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
     AS $$
@@ -450,15 +465,37 @@ CREATE OR REPLACE FUNCTION issuing.fold_changes(places tid[]) RETURNS int8
             AS u (hour, event_type, status, reason_code, below_ms, count, sum_ms)
         ON CONFLICT (hour, event_type, status, reason_code, below_ms)
         DO UPDATE SET count = s.count + excluded.count, sum_ms = s.sum_ms + excluded.sum_ms;
+        -- The same changes: only the fold deletes those that are not refused, and one fold runs at a time.
         DELETE FROM statistics_changes c WHERE c.ctid = ANY (places);
         GET DIAGNOSTICS taken = ROW_COUNT;
         RETURN taken;
     END
     $$;
 
--- ---- what operators and marks do ----
+-- issuing.count_end of 0017_ends.sql.
+CREATE OR REPLACE FUNCTION issuing.count_end(e issuing.outbox_events, sign int) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    BEGIN
+        INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
+        SELECT coalesce(e.completed_at, e.updated_at), e.event_type, e.status, coalesce(e.reason_code, ''),
+               ARRAY[e.created_at], sign
+        WHERE e.status IN ('COMPLETED', 'REJECTED', 'FAILED');
+    END
+    $$;
 
--- issuing.reopen and issuing.reject of 0017_ends.sql.
+-- issuing.note_check of 0009_operators.sql.
+CREATE OR REPLACE FUNCTION issuing.note_check(what text, before issuing.outbox_events, after issuing.outbox_events, c issuing.peer_checks, more jsonb) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    BEGIN
+        INSERT INTO operator_actions (event_id, actor, db_role, os_user, sudo_user, action, reason, before, after)
+        VALUES (before.id, c.actor, c.db_role, c.os_user, c.sudo_user, what, c.reason, state_of(before),
+                state_of(after) || jsonb_build_object('worker', c.worker) || coalesce(more, '{}'));
+    END
+    $$;
+
+-- issuing.reopen of 0017_ends.sql.
 CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found bool) RETURNS issuing.outbox_events
     LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
     AS $$
@@ -480,6 +517,7 @@ CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found boo
     END
     $$;
 
+-- issuing.reject of 0017_ends.sql.
 CREATE OR REPLACE FUNCTION issuing.reject(e issuing.outbox_events, code text, detail text) RETURNS issuing.outbox_events
     LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
     AS $$
@@ -530,7 +568,7 @@ BEGIN
 END
 $$;
 
--- issuing.withdraw_check and issuing.ask_check of 0009_operators.sql.
+-- issuing.withdraw_check of 0009_operators.sql.
 CREATE OR REPLACE FUNCTION issuing.withdraw_check(check_id uuid) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -545,12 +583,22 @@ BEGIN
 END
 $$;
 
+-- issuing.ask_check of 0018_cells.sql.
 CREATE OR REPLACE FUNCTION issuing.ask_check(event uuid, why text) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
 DECLARE
     t timestamptz := now();
 BEGIN
+    -- No error: a worker reports many events in one statement. While a bucket is being moved the trigger refuses the
+    -- mark, and the worker reports the event again. The other cell looks the event up before it decides anything.
+    IF EXISTS (SELECT FROM cell_buckets c
+               WHERE c.bucket = (SELECT issuing.bucket_of(e.user_id) FROM outbox_events e WHERE e.id = event)
+                 AND c.state IN ('gone', 'away')) THEN
+        RAISE LOG 'issuing: the event % is in another cell, where nobody learns of a late answer: %', event,
+            left(why, 200);
+        RETURN false;
+    END IF;
     INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
     SELECT e.id, t + interval '365 days', 'reconcile', 'worker', left(why, 1000)
     FROM outbox_events e WHERE e.id = event AND e.event_type = 'CARD_ISSUE'
@@ -566,7 +614,7 @@ BEGIN
 END
 $$;
 
--- issuing.take_checks of 0017_ends.sql.
+-- issuing.take_checks of 0018_cells.sql.
 CREATE OR REPLACE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text, types text[])
 RETURNS TABLE (
     id uuid, event_id uuid, action text, attempts int4, has_orphan bool,
@@ -585,10 +633,10 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    due uuid[];
     t timestamptz := now();
     leased_until timestamptz := t + lease_ms * interval '1 millisecond';
-    soon timestamptz := t + interval '1 second';
+    due uuid[];
+    parked int4[] := issuing.cell_parked();
 BEGIN
     WITH old AS MATERIALIZED (
         SELECT o.id FROM peer_checks o WHERE o.finished_at < t - interval '7 days' LIMIT 100 FOR UPDATE SKIP LOCKED
@@ -598,7 +646,7 @@ BEGIN
     -- come.
     WITH ahead AS MATERIALIZED (
         SELECT o.id, o.due_at - (o.due_set_at - t) AS due_at FROM peer_checks o
-        WHERE o.finished_at IS NULL AND o.due_at > t AND o.due_set_at > soon
+        WHERE o.finished_at IS NULL AND o.due_at > t AND o.due_set_at > t + interval '1 second'
         FOR UPDATE SKIP LOCKED
     )
     UPDATE peer_checks p SET due_at = o.due_at, due_set_at = t
@@ -610,6 +658,7 @@ BEGIN
                    -- events.
                    AND (SELECT (e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
                                OR (e.event_type <> ALL (types) AND p.deadline_at > t)
+                               OR issuing.bucket_of(e.user_id) = ANY (parked)
                         FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE
                  ORDER BY p.due_at
                  LIMIT most
@@ -619,7 +668,7 @@ BEGIN
     UPDATE outbox_events e
     SET last_sent_at = least(e.last_sent_at, t), first_sent_at = least(e.first_sent_at, t)
     WHERE e.id = ANY (ARRAY(SELECT p.event_id FROM peer_checks p WHERE p.id = ANY (due))) AND e.due_at IS NULL
-      AND (e.last_sent_at > soon OR e.first_sent_at > soon);
+      AND (e.last_sent_at > t + interval '1 second' OR e.first_sent_at > t + interval '1 second');
     RETURN QUERY
     WITH ended AS (
         UPDATE peer_checks p SET finished_at = t, result = 'undecided', lease_token = NULL
@@ -633,7 +682,8 @@ BEGIN
     )
     SELECT h.id, h.event_id, h.action, h.attempts, h.orphan_at IS NOT NULL, e.status, e.user_id,
            (extract(epoch FROM e.updated_at) * 1000000)::int8,
-           issuing.sent_age_ms(e), (c.card).id, (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
+           CASE WHEN e.first_sent_at IS NOT NULL
+                THEN (extract(epoch FROM t - coalesce(e.last_sent_at, e.first_sent_at)) * 1000)::int8 END, (c.card).id, (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
            (extract(epoch FROM least(greatest(e.created_at, 'epoch'), t)) * 1000)::int8, e.event_type
     FROM held h
     LEFT JOIN outbox_events e ON e.id = h.event_id
@@ -641,7 +691,7 @@ BEGIN
 END
 $$;
 
--- issuing.put_check_back and issuing.note_orphan of 0009_operators.sql.
+-- issuing.put_check_back of 0009_operators.sql.
 CREATE OR REPLACE FUNCTION issuing.put_check_back(check_id uuid, token uuid, delay_ms int8, why text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -650,13 +700,17 @@ DECLARE
     next_at timestamptz := t + delay_ms * interval '1 millisecond';
 BEGIN
     UPDATE peer_checks p
-    SET lease_token = NULL, due_at = next_at, due_set_at = t, detail = left(why, 1000),
+    SET lease_token = NULL,
+        due_at = next_at,
+        due_set_at = t,
+        detail = left(why, 1000),
         finished_at = CASE WHEN next_at >= p.deadline_at THEN t END,
         result = CASE WHEN next_at >= p.deadline_at THEN 'undecided' END
     WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL;
 END
 $$;
 
+-- issuing.note_orphan of 0009_operators.sql.
 CREATE OR REPLACE FUNCTION issuing.note_orphan(check_id uuid, token uuid) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -669,7 +723,7 @@ BEGIN
 END
 $$;
 
--- issuing.end_check and issuing.end_executed_check of 0017_ends.sql.
+-- issuing.end_check of 0017_ends.sql.
 CREATE OR REPLACE FUNCTION issuing.end_check(
     check_id uuid, token uuid, seen_us int8, found_result text, found_detail text)
 RETURNS text
@@ -757,6 +811,7 @@ BEGIN
 END
 $$;
 
+-- issuing.end_executed_check of 0017_ends.sql.
 CREATE OR REPLACE FUNCTION issuing.end_executed_check(check_id uuid, token uuid, seen_us int8, answer text)
 RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
@@ -777,6 +832,7 @@ BEGIN
     PERFORM lock_order(ARRAY[c.event_id]);
     SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
     t := clock_timestamp();
+    kept := kept_result(answer);
     IF before.id IS NULL OR before.event_type = 'CARD_ISSUE'
        OR (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
         UPDATE peer_checks p
@@ -785,7 +841,6 @@ BEGIN
         RETURN 'changed';
     END IF;
     IF before.status = 'FAILED' THEN
-        kept := kept_result(answer);
         UPDATE outbox_events e
         SET status = 'COMPLETED', reason_code = NULL, reason_detail = NULL, held_behind = NULL,
             result = coalesce(kept, e.result),
@@ -801,3 +856,104 @@ BEGIN
     RETURN 'done';
 END
 $$;
+
+-- issuing.control_target of 0016_routes.sql.
+CREATE OR REPLACE FUNCTION issuing.control_target(
+    action text, target_name text, actor text, os_user text, sudo_user text, why text)
+    RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        before target_controls;
+        after target_controls;
+        t timestamptz := clock_timestamp();
+    BEGIN
+        PERFORM check_who(actor, os_user, sudo_user, why);
+        IF target_name !~ '^[A-Za-z][A-Za-z0-9_]{0,63}$' THEN
+            RETURN 'bad_target';
+        END IF;
+        INSERT INTO target_controls (target) VALUES (target_name) ON CONFLICT (target) DO NOTHING;
+        SELECT c.* INTO STRICT before FROM target_controls c WHERE c.target = target_name FOR UPDATE;
+        CASE action
+            WHEN 'pause_target' THEN
+                IF before.paused_at IS NOT NULL THEN
+                    RETURN 'paused';
+                END IF;
+                UPDATE target_controls c SET paused_at = t, paused_by = actor, paused_why = why
+                WHERE c.target = target_name
+                RETURNING c.* INTO STRICT after;
+            WHEN 'resume_target' THEN
+                IF before.paused_at IS NULL THEN
+                    RETURN 'not_paused';
+                END IF;
+                UPDATE target_controls c SET paused_at = NULL, paused_by = NULL, paused_why = NULL
+                WHERE c.target = target_name
+                RETURNING c.* INTO STRICT after;
+            WHEN 'probe_target' THEN
+                IF before.paused_at IS NOT NULL THEN
+                    RETURN 'paused';
+                END IF;
+                UPDATE target_controls c SET probe_number = c.probe_number + 1
+                WHERE c.target = target_name
+                RETURNING c.* INTO STRICT after;
+                -- Something to probe with: where events are rare, the next one may come back much later.
+                WITH next AS MATERIALIZED (
+                              SELECT n.id FROM outbox_events n
+                              WHERE n.event_type = CASE WHEN target_name IN ('issuer', 'core') THEN 'CARD_ISSUE'
+                                                        ELSE target_name END
+                                AND n.due_at > clock_timestamp() AND n.status = 'PENDING' AND n.held_behind IS NULL
+                              ORDER BY n.due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+                UPDATE outbox_events e SET next_attempt_at = t FROM next n WHERE e.id = n.id;
+            ELSE
+                RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
+        END CASE;
+        INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, before, after)
+        VALUES (actor, os_user, sudo_user, action, why, to_jsonb(before), to_jsonb(after));
+        RETURN NULL;
+    END
+    $$;
+
+-- issuing.take_issuer_check of 0015_issuer_checks.sql.
+CREATE OR REPLACE FUNCTION issuing.take_issuer_check(new_token uuid, lease_ms int8, worker_name text)
+    RETURNS TABLE (id uuid, user_id text)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+    t timestamptz := now();
+    leased_until timestamptz := t + least(greatest(lease_ms, 0), 60000) * interval '1 millisecond';
+BEGIN
+        DELETE FROM issuer_checks c
+        WHERE c.id IN (SELECT o.id FROM issuer_checks o WHERE o.ended_at < t - interval '7 days'
+                       LIMIT 100 FOR UPDATE SKIP LOCKED);
+        UPDATE issuer_checks c
+        SET ended_at = t, result = 'unanswered', lease_until = NULL, lease_token = NULL
+        WHERE c.id IN (SELECT o.id FROM issuer_checks o WHERE o.ended_at IS NULL AND o.deadline_at <= t
+                       LIMIT 100 FOR UPDATE SKIP LOCKED);
+        RETURN QUERY
+        UPDATE issuer_checks c
+        SET lease_token = new_token, worker = worker_name,
+            lease_until = leased_until
+        WHERE c.id = (SELECT o.id FROM issuer_checks o
+                      WHERE o.ended_at IS NULL AND o.deadline_at > t
+                        AND (o.lease_until IS NULL OR o.lease_until <= t
+                             OR o.lease_until > t + interval '1 minute')
+                      ORDER BY o.asked_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+        RETURNING c.id, c.user_id;
+    END
+    $$;
+
+-- issuing.end_issuer_check of 0015_issuer_checks.sql.
+CREATE OR REPLACE FUNCTION issuing.end_issuer_check(check_id uuid, token uuid, found_result text, findings jsonb) RETURNS bool
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+    t timestamptz := clock_timestamp();
+BEGIN
+        UPDATE issuer_checks c
+        SET ended_at = t, result = found_result, detail = findings, lease_until = NULL,
+            lease_token = NULL
+        WHERE c.id = check_id AND c.lease_token = token AND c.ended_at IS NULL;
+        RETURN FOUND;
+    END
+    $$;

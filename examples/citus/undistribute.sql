@@ -1,5 +1,5 @@
--- Takes distribute.sql back: the tables of the schema `issuing` are the coordinator's own again, with all their rows. On
--- the coordinator, as a superuser, while no program runs:
+-- Takes distribute.sql back: the tables of the schema `issuing` are the coordinator's own again, with all their rows.
+-- Run it on the coordinator, as a superuser, while no program runs:
 --
 --     psql -X -v ON_ERROR_STOP=1 -d issuing -f undistribute.sql
 

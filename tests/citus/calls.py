@@ -54,7 +54,7 @@ INSERT INTO lost_events (event_id) VALUES ({lost});
 INSERT INTO cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4, number_record)
 VALUES ({card}, {completed}, 12, 2030, 'user-4', 'ic_1', '4242', '\\x0100000000000000010203');
 INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
-VALUES ({completed}, '2026-01-01 00:00:00+00', 'user-4', 'k4', '\\x04');
+VALUES ({completed}, now(), 'user-4', 'k4', '\\x04');
 INSERT INTO rate_limit_log (at, request_id, accepted, user_id)
 VALUES (now() - interval '1 minute', {completed}, true, 'user-4'), (now() + interval '1 hour', {completed}, true, 'user-7');
 INSERT INTO peer_checks (id, event_id, deadline_at, action, actor, reason, lease_token, due_at)
@@ -181,8 +181,8 @@ CALLS = [
     ("set_retention", "SELECT issuing.set_retention('keys', '2 h')", ""),
     ("set_ceiling", "SELECT issuing.set_ceiling('reveals', 5)", ""),
     ("mend_tries", "SELECT issuing.mend_tries('user-7')", ""),
-    ("a partition is dropped", "SELECT issuing.partition_drop(p.name, now()) FROM issuing.partitions p"
-     " WHERE p.parent = 'idempotency_keys'", ""),
+    ("a partition is dropped", "DO $$ BEGIN PERFORM issuing.partition_drop((SELECT p.name FROM issuing.partitions p"
+     " WHERE p.parent = 'idempotency_keys'), now()); END $$", ""),
 ]
 # The role that runs a statement, by how its name begins; the first match counts. Calls are the owner's.
 ROLES = [("accept_", "issuing_api"), ("request", "issuing_api"), ("card_", "issuing_api"),

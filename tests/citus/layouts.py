@@ -32,6 +32,6 @@ $$;
 
 LAYOUTS = {
     "local": "",  # the extension is there, and no table of ours is distributed
-    "schema": (EXAMPLES / "distribute.sql").read_text(encoding="utf-8"),
+    "schema": "\\i %s\n" % (EXAMPLES / "distribute.sql"),
     "users": BY_USER,
 }
