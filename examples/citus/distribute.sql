@@ -1,6 +1,6 @@
 -- Makes `issuing` a distributed schema of a Citus cluster: all its tables lie on one node. docs/scaling.md (Citus) says
--- what that is good for, and what it needs. Run it on the coordinator, as a superuser, after `issuing-ctl migrate`, while
--- no program runs, in the folder of this file:
+-- what that is good for, and what it needs. Run it on the coordinator, as a superuser, after `issuing-ctl migrate`,
+-- while no program runs:
 --
 --     psql -X -v ON_ERROR_STOP=1 -d issuing -f distribute.sql
 --
@@ -55,9 +55,9 @@ BEGIN
 END
 $$;
 
--- Citus copies no rights on columns. The tables of the other nodes get them as they are here, and so does the piece with
--- the rows; but Citus inserts a row together with its defaults, so there INSERT has to be a right on the whole table.
--- Therefore the programs' roles may reach only the coordinator.
+-- Citus copies no rights on columns. The tables of the other nodes get them as they are here, and so does the piece
+-- with the rows; but Citus inserts a row together with its defaults, so there INSERT has to be a right on the whole
+-- table. Therefore the programs' roles may reach only the coordinator.
 DO $$
 DECLARE
     held record;

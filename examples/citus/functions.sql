@@ -210,7 +210,8 @@ END
 $$;
 
 -- issuing.save of 0007_attempts.sql.
-CREATE OR REPLACE FUNCTION issuing.save(ids uuid[], tokens uuid[], card_ids uuid[], issuer_card_ids text[], last4s text[], exp_months int8[], exp_years int8[],
+CREATE OR REPLACE FUNCTION issuing.save(ids uuid[], tokens uuid[], card_ids uuid[], issuer_card_ids text[],
+        last4s text[], exp_months int8[], exp_years int8[],
                              number_records bytea[], replaced_ids uuid[])
 RETURNS TABLE (id uuid, card_id uuid)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
@@ -236,7 +237,8 @@ BEGIN
         JOIN locked e ON e.id = a.event_id
     ), saved AS (
         INSERT INTO cards (id, request_id, user_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
-        SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record, h.replaces
+        SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record,
+        h.replaces
         FROM held h
         ON CONFLICT (request_id) DO NOTHING
     )
@@ -485,7 +487,8 @@ CREATE OR REPLACE FUNCTION issuing.count_end(e issuing.outbox_events, sign int) 
     $$;
 
 -- issuing.note_check of 0009_operators.sql.
-CREATE OR REPLACE FUNCTION issuing.note_check(what text, before issuing.outbox_events, after issuing.outbox_events, c issuing.peer_checks, more jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION issuing.note_check(what text, before issuing.outbox_events, after issuing.outbox_events,
+        c issuing.peer_checks, more jsonb) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
     AS $$
     BEGIN
@@ -683,7 +686,8 @@ BEGIN
     SELECT h.id, h.event_id, h.action, h.attempts, h.orphan_at IS NOT NULL, e.status, e.user_id,
            (extract(epoch FROM e.updated_at) * 1000000)::int8,
            CASE WHEN e.first_sent_at IS NOT NULL
-                THEN (extract(epoch FROM t - coalesce(e.last_sent_at, e.first_sent_at)) * 1000)::int8 END, (c.card).id, (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
+                THEN (extract(epoch FROM t - coalesce(e.last_sent_at, e.first_sent_at)) * 1000)::int8 END, (c.card).id,
+        (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
            (extract(epoch FROM least(greatest(e.created_at, 'epoch'), t)) * 1000)::int8, e.event_type
     FROM held h
     LEFT JOIN outbox_events e ON e.id = h.event_id
@@ -944,7 +948,8 @@ BEGIN
     $$;
 
 -- issuing.end_issuer_check of 0015_issuer_checks.sql.
-CREATE OR REPLACE FUNCTION issuing.end_issuer_check(check_id uuid, token uuid, found_result text, findings jsonb) RETURNS bool
+CREATE OR REPLACE FUNCTION issuing.end_issuer_check(check_id uuid, token uuid, found_result text,
+        findings jsonb) RETURNS bool
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
     AS $$
     DECLARE

@@ -1,5 +1,5 @@
-"""What is run on each layout: every named statement of common/pg/sql, and calls that reach what the statements' functions
-do further inside. A statement's parameters are those of CASES where a name is there, else a value of each type.
+"""What is run on each layout: every named statement of common/pg/sql, and calls that reach what functions do further
+inside. A statement's parameters are those of CASES where a name is there, else a value of each type.
 
 A call is one transaction that is rolled back, on the rows of FIXTURE, so no call depends on another."""
 import re
@@ -56,7 +56,8 @@ VALUES ({card}, {completed}, 12, 2030, 'user-4', 'ic_1', '4242', '\\x01000000000
 INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
 VALUES ({completed}, now(), 'user-4', 'k4', '\\x04');
 INSERT INTO rate_limit_log (at, request_id, accepted, user_id)
-VALUES (now() - interval '1 minute', {completed}, true, 'user-4'), (now() + interval '1 hour', {completed}, true, 'user-7');
+VALUES (now() - interval '1 minute', {completed}, true, 'user-4'),
+       (now() + interval '1 hour', {completed}, true, 'user-7');
 INSERT INTO peer_checks (id, event_id, deadline_at, action, actor, reason, lease_token, due_at)
 SELECT v.id, v.event, now() + interval '1 day', v.action, 'anna', 'a reason',
        CASE WHEN v.leased THEN {check_token} END, now() - interval '1 minute'
@@ -71,8 +72,8 @@ VALUES (now(), 'CARD_ISSUE', 'COMPLETED', '', ARRAY[now()], 1);
            check1=check(1), check2=check(2), check3=check(3), check4=check(4)).replace("uuid '", "'")
 
 VALUES = {"int8": "77", "bool": "true", "uuid": "'01930000-0000-7000-8000-000000000077'", "text": "'77'",
-          "bytea": "'\\x77'", "int8[]": "'{77}'", "bool[]": "'{true}'", "text[]": "'{77}'", "bytea[]": "ARRAY['\\x77'::bytea]",
-          "uuid[]": "'{01930000-0000-7000-8000-000000000077}'"}
+          "bytea": "'\\x77'", "int8[]": "'{77}'", "bool[]": "'{true}'", "text[]": "'{77}'",
+          "bytea[]": "ARRAY['\\x77'::bytea]", "uuid[]": "'{01930000-0000-7000-8000-000000000077}'"}
 
 
 def accept(user, key="'k'", number=NEW, body='{"kind":"new"}', count="10", attempts="false"):
@@ -93,7 +94,8 @@ def end(status, **own):
 
 
 def claim(alone="false", kind="CARD_ISSUE", ordered="false"):
-    return ["'01930000-0000-7000-8000-0000000000ab'", "10", "10000", "'w'", "NULL", "1000", alone, "'%s'" % kind, ordered]
+    return ["'01930000-0000-7000-8000-0000000000ab'", "10", "10000", "'w'", "NULL", "1000", alone, "'%s'" % kind,
+            ordered]
 
 
 ONE, TOKENS = "ARRAY[%s]" % RUNNING, "ARRAY[%s]" % TOKEN
@@ -131,8 +133,8 @@ CASES = {
     "heartbeat": [("a worker", ["'w'", "'h'", "1", "'v'", "1", "0", "1", "false", "'{issuer}'", "'{closed}'", "'{1}'",
                                 "ARRAY[NULL::text]", "'{false}'", "'{false}'", "ARRAY[NULL::int8]", "'{0}'", "'{0}'",
                                 "'{1}'", "'{0}'"], "|t")],
-    "heartbeat_routes": [("a route", ["'w'", "'{ORDER_PAID}'", "'{true}'", "'{true}'", "'{1000}'", "'{5}'", "'{false}'"],
-                          "")],
+    "heartbeat_routes": [("a route", ["'w'", "'{ORDER_PAID}'", "'{true}'", "'{true}'", "'{1000}'", "'{5}'",
+                                      "'{false}'"], "")],
     "heartbeat_leave": [("a worker that ends", ["'w'"], "")],
     "reconcile_ask": [("a look-up", ["ARRAY[%s]" % PENDING, "'why'"], "t")],
     "reconcile_take": [("a mark", ["'01930000-0000-7000-8000-0000000000ac'", "10", "1000", "'w'", "'{CARD_ISSUE}'"],
@@ -181,8 +183,8 @@ CALLS = [
     ("set_retention", "SELECT issuing.set_retention('keys', '2 h')", ""),
     ("set_ceiling", "SELECT issuing.set_ceiling('reveals', 5)", ""),
     ("mend_tries", "SELECT issuing.mend_tries('user-7')", ""),
-    ("a partition is dropped", "DO $$ BEGIN PERFORM issuing.partition_drop((SELECT p.name FROM issuing.partitions p"
-     " WHERE p.parent = 'idempotency_keys'), now()); END $$", ""),
+    ("a partition is dropped", "DO $$ DECLARE n text := (SELECT p.name FROM issuing.partitions p WHERE p.parent ="
+     " 'idempotency_keys'); BEGIN PERFORM issuing.partition_drop(n, now()); END $$", ""),
 ]
 # The role that runs a statement, by how its name begins; the first match counts. Calls are the owner's.
 ROLES = [("accept_", "issuing_api"), ("request", "issuing_api"), ("card_", "issuing_api"),
@@ -207,13 +209,15 @@ def types(statement):
             for n in range(statement.parameters)]
 
 
-def script():
-    """[(name, SQL, what its output contains)], one for each case of each statement, then the calls."""
+def script(owner=None):
+    """[(name, SQL, what its output contains)], one for each case of each statement, then the calls. owner: the role
+    that runs all of them, where rights are not what is asked."""
     found = []
     for statement in statements():
         for what, given, wanted in CASES.get(statement.name, [("", None, "")]):
             name = "%s: %s" % (statement.name, what) if what else statement.name
-            role = "SET ROLE %s;\n" % next(role for start, role in ROLES if statement.name.startswith(start))
+            role = owner or next(role for start, role in ROLES if statement.name.startswith(start))
+            role = "SET ROLE %s;\n" % role
             if statement.parameters == 0:
                 found.append((name, role + statement.text + ";", wanted))
                 continue

@@ -2,8 +2,8 @@
 """derive.py [--check]: writes examples/citus/functions.sql, functions of the schema in a form that Citus can plan.
 
 Each is the newest definition of the migrations with the rules of FORMS applied. A rule whose text is not there any more
-is an error: then the definition has changed, and its rules have to be looked at. --check writes nothing and says whether
-the file is up to date; ./dev lint sql runs it."""
+is an error: then the definition has changed, and its rules have to be looked at. --check writes nothing and says
+whether the file is up to date; ./dev lint sql does so, too."""
 import pathlib
 import re
 import sys
@@ -29,6 +29,7 @@ $$;
 """
 
 NOW = ("now()", "t")
+BESIDE = "h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes'"
 
 
 def variables(*lines, before="BEGIN\n", indent="    "):
@@ -57,7 +58,8 @@ FORMS = [
         ("e.first_sent_at, e.updated_at,\n               CASE WHEN e.updated_at > t",
          "e.first_sent_at, e.updated_at, e.last_sent_at,\n               e.deferred_since,\n"
          "               CASE WHEN e.updated_at > t"),
-        ("        FROM (SELECT d.id, d.first_sent_at, d.updated_at, d.ahead FROM due d UNION ALL SELECT * FROM one) due\n",
+        ("        FROM (SELECT d.id, d.first_sent_at, d.updated_at, d.ahead FROM due d UNION ALL SELECT * FROM one)"
+         " due\n",
          """        FROM (SELECT d.id, d.first_sent_at, d.updated_at,
                      least(coalesce(d.first_sent_at - d.ahead, t), t) AS new_first,
                      CASE WHEN d.last_sent_at IS NOT NULL THEN least(d.last_sent_at - d.ahead, t) END AS new_last,
@@ -122,14 +124,13 @@ FORMS = [
     ]),
     ("keep_clock(", [
         ("LANGUAGE sql", "LANGUAGE plpgsql"),
-        ("""        UPDATE house_clock h
-        SET passed_at = now(),
-            steady_from = CASE WHEN now() BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes' THEN h.steady_from ELSE now() END,
-            believed_at = CASE WHEN h.passed_at IS NULL OR h.steady_from < now() - interval '1 day'
-                                    AND now() BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes' THEN now()
-                               WHEN now() NOT BETWEEN h.passed_at - interval '5 minutes' AND h.passed_at + interval '5 minutes' THEN h.believed_at
-                               ELSE h.believed_at + greatest(now() - h.passed_at, interval '0') END
-""", """    DECLARE
+        ("        UPDATE house_clock h\n        SET passed_at = now(),\n"
+         "            steady_from = CASE WHEN now() BETWEEN %s THEN h.steady_from ELSE now() END,\n"
+         "            believed_at = CASE WHEN h.passed_at IS NULL OR h.steady_from < now() - interval '1 day'\n"
+         "                                    AND now() BETWEEN %s THEN now()\n"
+         "                               WHEN now() NOT BETWEEN %s THEN h.believed_at\n"
+         "                               ELSE h.believed_at + greatest(now() - h.passed_at, interval '0') END\n"
+         % (BESIDE, BESIDE, BESIDE), """    DECLARE
         t timestamptz := now();
         h house_clock;
         is_step bool; -- or a pause; NULL = the first pass
@@ -205,11 +206,13 @@ FORMS = [
         ("coalesce(more, '{}'))\n", "coalesce(more, '{}'));\n    END\n"),
     ]),
     ("reopen(", [
-        ("        after outbox_events;\n", "        after outbox_events;\n        t timestamptz := clock_timestamp();\n"),
+        ("        after outbox_events;\n",
+         "        after outbox_events;\n        t timestamptz := clock_timestamp();\n"),
         ("next_attempt_at = now(), updated_at = clock_timestamp()", "next_attempt_at = now(), updated_at = t"),
     ]),
     ("reject(", [
-        ("        after outbox_events;\n", "        after outbox_events;\n        t timestamptz := clock_timestamp();\n"),
+        ("        after outbox_events;\n",
+         "        after outbox_events;\n        t timestamptz := clock_timestamp();\n"),
         ("completed_at = clock_timestamp(), updated_at = clock_timestamp()", "completed_at = t, updated_at = t"),
     ]),
     ("ask_reconcile(", [
@@ -285,7 +288,8 @@ FORMS = [
         ("finished_at = clock_timestamp()", "finished_at = t"),
     ]),
     ("control_target(", [
-        ("        after target_controls;\n", "        after target_controls;\n        t timestamptz := clock_timestamp();\n"),
+        ("        after target_controls;\n",
+         "        after target_controls;\n        t timestamptz := clock_timestamp();\n"),
         ("SET paused_at = clock_timestamp()", "SET paused_at = t"),
         ("""                UPDATE outbox_events e SET next_attempt_at = clock_timestamp()
                 WHERE e.id = (SELECT n.id FROM outbox_events n
@@ -334,12 +338,28 @@ def adapt(start, rules):
             raise Changed("%s in %s has changed: look at its rules in tests/citus/derive.py; this is not there: %s" %
                           (name, path, old.strip().splitlines()[0] if old.strip() else old))
         body = body.replace(old, new, 1 if old == "BEGIN\n" else -1)
-    return "-- %s of %s.\nCREATE OR REPLACE %s" % (name, path, body)
+    return "-- %s of %s.\nCREATE OR REPLACE %s" % (name, path, wrapped(body))
+
+
+def wrapped(body):
+    """Older migrations have longer lines: those are cut after a comma."""
+    lines = []
+    for line in body.splitlines():
+        while len("CREATE OR REPLACE " + line if not lines else line) > 120:
+            cut = line.rfind(", ", 0, 120 - len("CREATE OR REPLACE ") if not lines else 120) + 1
+            lines.append(line[:cut])
+            line = " " * 8 + line[cut:].strip()
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def derived():
     version = max(int(path.name[:4]) for path in (ROOT / "migrations").glob("0*.sql"))
     return HEADER % (version, version) + "".join("\n" + adapt(*form) for form in FORMS)
+
+
+def is_current():
+    return TARGET.exists() and TARGET.read_text(encoding="utf-8") == derived()
 
 
 def main():
@@ -349,7 +369,7 @@ def main():
         print("examples/citus/functions.sql: %s" % error)
         return 1
     if sys.argv[1:] == ["--check"]:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
+        if not is_current():
             print("examples/citus/functions.sql is not what tests/citus/derive.py makes: run it")
             return 1
         return 0

@@ -30,12 +30,16 @@ def installed():
 class Nodes:
     NAMES = ("coordinator", "worker-1", "worker-2")
 
-    def __init__(self, folder):
-        self.dir = pathlib.Path(folder)
+    def __init__(self, folder, label):
+        """Each node in a folder of its own, LABEL-NAME/pg, where an interrupted run's clusters are looked for."""
+        self.dir, self.label = pathlib.Path(folder), label
+
+    def folder(self, name):
+        return self.dir / ("%s-%s" % (self.label, name)) / "pg"
 
     def start(self):
         for name in self.NAMES:
-            started = run([CLUSTER, "start", self.dir / name, *SETTINGS], 180)
+            started = run([CLUSTER, "start", self.folder(name), *SETTINGS], 180)
             if started.returncode != 0:
                 raise Failed("no cluster %s: %s" % (name, started.stderr))
             for words in ("CREATE EXTENSION citus",
@@ -49,11 +53,11 @@ class Nodes:
 
     def stop(self):
         for name in self.NAMES:
-            run([CLUSTER, "stop", self.dir / name], 120)
-            shutil.rmtree(self.dir / name, ignore_errors=True)
+            run([CLUSTER, "stop", self.folder(name)], 120)
+            shutil.rmtree(self.folder(name), ignore_errors=True)
 
     def socket(self, name):
-        return (self.dir / name / "socket").read_text().strip()
+        return (self.folder(name) / "socket").read_text().strip()
 
     def base(self, name="coordinator"):
         return "host=%s port=5432 dbname=issuing" % self.socket(name)
