@@ -8,6 +8,8 @@
 -- undistribute.sql, and after it this file.
 
 SET client_min_messages = warning;
+SET lock_timeout = '10s';
+SET search_path = pg_catalog; -- so that names are written with their schema
 
 DO $$
 BEGIN
@@ -46,11 +48,36 @@ DO $$
 DECLARE
     f regprocedure;
 BEGIN
-    FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'issuing'::regnamespace AND p.prokind = 'f'
-                                           AND p.prorettype <> 'trigger'::regtype
+    FOR f IN SELECT p.oid FROM pg_proc p
+             WHERE p.pronamespace = 'issuing'::regnamespace AND p.prokind = 'f' AND p.prorettype <> 'trigger'::regtype
              ORDER BY p.oid -- a body in SQL is checked on each node, so what it calls comes first
     LOOP
         PERFORM create_distributed_function(f);
+    END LOOP;
+END
+$$;
+
+-- That passes over functions that Citus has known before, and over the REVOKE of those with a row as a parameter. So the
+-- definitions follow as they are here, in a transaction of their own, because they go over connections of their own.
+DO $$
+DECLARE
+    f record;
+    given text;
+BEGIN
+    FOR f IN SELECT p.oid::regprocedure AS name, p.proowner::regrole AS owner, pg_get_functiondef(p.oid) AS text,
+                    has_function_privilege('public', p.oid, 'EXECUTE') AS is_public
+             FROM pg_proc p
+             WHERE p.pronamespace = 'issuing'::regnamespace AND p.prokind = 'f'
+             ORDER BY p.oid
+    LOOP
+        given := format('BEGIN SET LOCAL citus.enable_ddl_propagation = off; EXECUTE %L;'
+                        ' ALTER FUNCTION %s OWNER TO %s;', f.text, f.name, f.owner);
+        IF NOT f.is_public THEN
+            given := given || format(' REVOKE ALL ON FUNCTION %s FROM PUBLIC;', f.name);
+        END IF;
+        IF EXISTS (SELECT FROM run_command_on_workers(format('DO %L', given || ' END')) r WHERE NOT r.success) THEN
+            RAISE EXCEPTION 'a node refused the function %', f.name;
+        END IF;
     END LOOP;
 END
 $$;

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""run.py [--write]: the schema on a Citus cluster, where the extension is installed; elsewhere one test is skipped.
+"""run.py [--write | WORD...]: the schema on a Citus cluster, where the extension is installed; elsewhere one test is skipped.
 
 results   every named statement, and what the functions do further inside, on each layout of layouts.py; the results
           are those of expected.txt, so that a change is noticed, for the better too
 programs  api, worker and sandbox issue cards while the schema is distributed
 locks     why all programs have to use the coordinator
 
---write writes expected.txt. The last line is "citus: N passed, N failed".
+--write writes expected.txt; WORD runs the tests whose name contains it. The last line is "citus: N passed, N failed".
 """
 import argparse
 import pathlib
@@ -141,7 +141,7 @@ def cards_are_issued_while_the_schema_is_distributed(suite):
         world = world_on(suite, database, "programs")
         world.up(apis=2, workers=2)
         ids = [world.accept("user-%d" % n) for n in range(20)]
-        world.wait_final(ids)
+        world.wait_final(ids, 120)
         assert_equal(world.sql("SELECT count(*), count(DISTINCT request_id) FROM issuing.cards"), "20|20", "cards")
         assert_equal(world.accept("user-3"), ids[3], "a repeat")
         answers = []
@@ -164,11 +164,33 @@ def cards_are_issued_while_the_schema_is_distributed(suite):
         world.base = None
 
 
+def expect_same_rights(database):
+    """A function that only some may call, or that runs as the owner, is not for everybody on another node."""
+    functions = ("SELECT string_agg(p.oid::regprocedure::text || ' ' || pg_get_userbyid(p.proowner) || ' ' ||"
+                 " has_function_privilege('public', p.oid, 'EXECUTE'), '\n' ORDER BY p.oid::regprocedure::text)"
+                 " FROM pg_proc p WHERE p.pronamespace = 'issuing'::regnamespace")
+    columns = ("SELECT string_agg(c.oid::regclass || '.' || a.attname || a.attacl::text, '\n' ORDER BY"
+               " c.oid::regclass::text, a.attname) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"
+               " WHERE c.relnamespace = 'issuing'::regnamespace AND a.attacl IS NOT NULL AND"
+               " c.relname !~ '_1[0-9]{5}$'")
+    for query in (functions, columns):
+        wanted = database.sql(query)
+        assert_true(len(wanted.split("\n")) > 20, "functions and columns with rights")
+        for name in database.NAMES[1:]:
+            missing = set(wanted.split("\n")) ^ set(database.sql(query, name).split("\n"))
+            assert_equal(sorted(missing), [], "rights that differ on " + name)
+
+
 def the_schema_comes_back_with_all_its_rows(suite):
-    """undistribute.sql, a migrate, and distribute.sql again: what a release needs."""
+    """undistribute.sql, a migrate, and distribute.sql again: what a release needs. A card is issued afterwards, and
+    nobody has gained a right on another node."""
     with Cluster(suite, "schema") as database:
+        expect_same_rights(database)
         psql_script(calls.FIXTURE, database.conninfo(), stop=True)
         before = database.sql("SELECT count(*) FROM issuing.outbox_events")
+        refused = run([BUILD / "issuing-ctl", "--config=%s" % suite.empty_file,
+                       "--database.url=" + database.conninfo(), "migrate"], 120)
+        assert_true(refused.returncode != 0, "a migrate while the schema is distributed fails")
         psql_script("\\i %s\n" % (layouts.EXAMPLES / "undistribute.sql"), database.conninfo(), stop=True)
         assert_equal(database.sql("SELECT count(*) FROM citus_tables"), "0", "distributed tables")
         done = run([BUILD / "issuing-ctl", "--config=%s" % suite.empty_file,
@@ -177,6 +199,12 @@ def the_schema_comes_back_with_all_its_rows(suite):
         assert_equal(database.sql("SELECT count(*) FROM issuing.outbox_events"), before, "rows")
         psql_script(layouts.LAYOUTS["schema"], database.conninfo(), stop=True)
         assert_equal(database.sql("SELECT count(*) FROM issuing.outbox_events"), before, "rows, distributed again")
+        expect_same_rights(database)
+        world = world_on(suite, database, "again")
+        world.up()
+        assert_equal(world.issue("user-12")["status"], "COMPLETED", "a card")
+        assert_equal(world.stop_all(), [], "ends of the programs")
+        world.base = None
 
 
 # ---- locks ----------------------------------------------------------------------------------------------------------
@@ -201,6 +229,7 @@ TESTS = [*(statements_on(layout) for layout in layouts.LAYOUTS), cards_are_issue
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write expected.txt")
+    parser.add_argument("words", nargs="*", help="run the tests whose name contains one of these")
     options = parser.parse_args()
     if not nodes.installed():
         print("skip   the extension citus is not installed for PostgreSQL 15")
@@ -217,10 +246,12 @@ def main():
             return 0
         for test in TESTS:
             name = test.__name__.replace("_", " ")
+            if options.words and not any(word in name for word in options.words):
+                continue
             try:
                 test(suite)
                 passed += 1
-                print("ok     " + name)
+                print("ok     " + name, flush=True)
             except Exception as error:  # noqa: BLE001 - every failure is reported, and the others run
                 failed += 1
                 suite.keep = True
