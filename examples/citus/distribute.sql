@@ -57,8 +57,8 @@ BEGIN
 END
 $$;
 
--- That passes over functions that Citus has known before, and over the REVOKE of those with a row as a parameter. So the
--- definitions follow as they are here, in a transaction of their own, because they go over connections of their own.
+-- That passes over functions that Citus has known before, and over the REVOKE of those with a row as a parameter. So
+-- the definitions follow as they are here, in a transaction of their own, because they go over other connections.
 DO $$
 DECLARE
     f record;

@@ -6,7 +6,7 @@ EXAMPLES = ROOT / "examples" / "citus"
 # By the user, as all other rows of the user: what Citus calls row-based. Each key has to hold the user id then. Tables
 # that have no user id stay on the coordinator.
 BY_USER = """
-\\i %s
+\\i FUNCTIONS
 SET search_path = pg_catalog, issuing, pg_temp;
 SET client_min_messages = warning;
 ALTER TABLE issuing.outbox_events DROP CONSTRAINT outbox_events_pkey, ADD PRIMARY KEY (user_id, id);
@@ -29,7 +29,7 @@ BEGIN
     END LOOP;
 END
 $$;
-""" % (EXAMPLES / "functions.sql")
+""".replace("FUNCTIONS", str(EXAMPLES / "functions.sql"))
 
 LAYOUTS = {
     "local": "",  # the extension is there, and no table of ours is distributed

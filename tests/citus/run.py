@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""run.py [--write | WORD...]: the schema on a Citus cluster, where the extension is installed; elsewhere one test is skipped.
+"""run.py [--write | WORD...]: the schema on a Citus cluster. One test is skipped where the extension is not
+installed.
 
 results   every named statement, and what the functions do further inside, on each layout of layouts.py; the results
           are those of expected.txt, so that a change is noticed, for the better too
