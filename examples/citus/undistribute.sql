@@ -38,6 +38,7 @@ DO $$
 DECLARE
     f regprocedure;
 BEGIN
+    EXECUTE format('ALTER DATABASE %I RESET plan_cache_mode', current_database());
     FOR f IN SELECT p.oid FROM pg_proc p
              WHERE p.pronamespace = 'issuing'::regnamespace AND 'plan_cache_mode=force_custom_plan' = ANY (p.proconfig)
     LOOP

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""run.py [--write | WORD...]: the schema on a Citus cluster. One test is skipped where the extension is not
+"""run.py [--write [LAYOUT...] | WORD...]: the schema on a Citus cluster. One test is skipped where the extension is not
 installed.
 
 results   every named statement, and what the functions do further inside, on each layout of layouts.py; the results
@@ -230,7 +230,7 @@ TESTS = [*(statements_on(layout) for layout in layouts.LAYOUTS), cards_are_issue
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write expected.txt")
-    parser.add_argument("words", nargs="*", help="run the tests whose name contains one of these")
+    parser.add_argument("words", nargs="*", help="run the tests whose name contains one of these; with --write: layouts")
     options = parser.parse_args()
     if not nodes.installed():
         print("skip   the extension citus is not installed for PostgreSQL 15")
@@ -239,8 +239,8 @@ def main():
     passed = failed = 0
     with Suite("citus") as suite:
         if options.write:
-            found = {}
-            for layout in layouts.LAYOUTS:
+            found = read_expected() if EXPECTED.exists() else {}
+            for layout in options.words or layouts.LAYOUTS:
                 with Cluster(suite, layout) as database:
                     found[layout] = results(database, layout)
             write_expected(found)
