@@ -30,8 +30,8 @@ $$;
 -- Each table in one piece, all on the same node.
 SELECT citus_schema_distribute('issuing');
 
--- Citus plans with values, and a generic plan does not know them. PostgreSQL also makes one after some calls, unless the
--- setting of the session says otherwise.
+-- Citus plans with values, and a generic plan does not know them. PostgreSQL also makes one after some calls, unless
+-- the setting of the session says otherwise.
 DO $$
 DECLARE
     f regprocedure;

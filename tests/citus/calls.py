@@ -182,6 +182,7 @@ CALLS = [
      % CARD.replace("::uuid", "::text"), "made"),
     ("set_retention", "SELECT issuing.set_retention('keys', '2 h')", ""),
     ("set_ceiling", "SELECT issuing.set_ceiling('reveals', 5)", ""),
+    ("no change to fold", "SELECT issuing.fold_changes('{}')", "0"),
     ("mend_tries", "SELECT issuing.mend_tries('user-7')", ""),
     ("a partition is dropped", "DO $$ DECLARE n text := (SELECT p.name FROM issuing.partitions p WHERE p.parent ="
      " 'idempotency_keys'); BEGIN PERFORM issuing.partition_drop(n, now()); END $$", ""),

@@ -174,6 +174,9 @@ FORMS = [
         sums int8[];
         taken int8;
     BEGIN
+        IF coalesce(cardinality(places), 0) = 0 THEN
+            RETURN 0;
+        END IF;
         SELECT array_agg(g.hour), array_agg(g.event_type), array_agg(g.status), array_agg(g.reason_code),
                array_agg(g.below_ms), array_agg(g.count), array_agg(g.sum_ms)
         INTO hours, types, statuses, codes, bounds, counts, sums

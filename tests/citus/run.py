@@ -230,7 +230,7 @@ TESTS = [*(statements_on(layout) for layout in layouts.LAYOUTS), cards_are_issue
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write expected.txt")
-    parser.add_argument("words", nargs="*", help="run the tests whose name contains one of these; with --write: layouts")
+    parser.add_argument("words", nargs="*", help="parts of the names of tests; with --write: layouts")
     options = parser.parse_args()
     if not nodes.installed():
         print("skip   the extension citus is not installed for PostgreSQL 15")
