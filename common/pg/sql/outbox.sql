@@ -21,7 +21,9 @@ FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $
 -- the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number of attempts lost in a
 -- row that ends an event, $6 event type.
 WITH lost AS MATERIALIZED (
-    SELECT e.id, e.lease_token, e.lease_owner, e.updated_at
+    SELECT e.id, e.lease_token, e.lease_owner, e.updated_at, clock_timestamp() AS t,
+           clock_timestamp() + CASE WHEN e.lost_count > 0 THEN interval '1 second' * least(e.lost_count, 60)
+                                    ELSE interval '0' END AS next_at
     FROM issuing.outbox_events e
     WHERE e.event_type = $6::text
       AND e.due_at >= coalesce(now() - $1::int8 * interval '1 millisecond', '-infinity')
@@ -34,13 +36,10 @@ WITH lost AS MATERIALIZED (
     UPDATE issuing.outbox_events e
     SET status = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'FAILED' ELSE 'PENDING' END,
         reason_code = CASE WHEN e.lost_count + 1 >= $5::int8 THEN 'worker_lost' END,
-        completed_at = CASE WHEN e.lost_count + 1 >= $5::int8 THEN clock_timestamp() END,
+        completed_at = CASE WHEN e.lost_count + 1 >= $5::int8 THEN lost.t END,
         lease_token = NULL, lease_until = NULL, lost_count = e.lost_count + 1,
         retry_count = greatest(e.retry_count - 1, 0),
-        next_attempt_at = clock_timestamp() + CASE WHEN e.lost_count > 0
-                                                   THEN interval '1 second' * least(e.lost_count, 60)
-                                                   ELSE interval '0' END,
-        last_sent_at = clock_timestamp(), updated_at = clock_timestamp(),
+        next_attempt_at = lost.next_at, last_sent_at = lost.t, updated_at = lost.t,
         last_error = 'the lease of worker ' || coalesce(lost.lease_owner, '?') || ' ran out'
     FROM lost
     WHERE e.id = lost.id
@@ -82,19 +81,24 @@ SELECT (SELECT count(*) FROM freed),
 -- lasts as long as intended. A difference of one second is ignored, because the clocks of a cluster differ by that
 -- much. One pass reads the open events of one type once, in pieces. SKIP LOCKED. $1 limit, $2 event type.
 WITH ahead AS MATERIALIZED (
-    SELECT e.id, least(e.updated_at, now() + interval '1000 years') - now() AS by
+    SELECT e.id, e.updated_at, e.next_attempt_at, e.lease_until, e.first_sent_at, e.last_sent_at, e.deferred_since,
+           least(e.updated_at, now() + interval '1000 years') - now() AS by
     FROM issuing.outbox_events e
     WHERE e.due_at IS NOT NULL AND e.event_type = $2::text AND (e.due_at > now() OR e.status = 'PROCESSING')
       AND e.updated_at > now() + interval '1 second'
     LIMIT $1::int8
     FOR UPDATE SKIP LOCKED
+), back AS MATERIALIZED (
+    SELECT a.id, least(a.updated_at - a.by, now()) AS updated_at, a.next_attempt_at - a.by AS next_attempt_at,
+           a.lease_until - a.by AS lease_until, a.first_sent_at - a.by AS first_sent_at,
+           a.last_sent_at - a.by AS last_sent_at, a.deferred_since - a.by AS deferred_since
+    FROM ahead a
 ), moved AS (
     UPDATE issuing.outbox_events e
-    SET updated_at = least(e.updated_at - a.by, now()), next_attempt_at = e.next_attempt_at - a.by,
-        lease_until = e.lease_until - a.by, first_sent_at = e.first_sent_at - a.by,
-        last_sent_at = e.last_sent_at - a.by, deferred_since = e.deferred_since - a.by
-    FROM ahead a
-    WHERE e.id = a.id
+    SET updated_at = b.updated_at, next_attempt_at = b.next_attempt_at, lease_until = b.lease_until,
+        first_sent_at = b.first_sent_at, last_sent_at = b.last_sent_at, deferred_since = b.deferred_since
+    FROM back b
+    WHERE e.id = b.id
     RETURNING e.id
 )
 SELECT count(*) FROM moved;
