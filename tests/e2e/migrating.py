@@ -355,10 +355,10 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
                  ["roles.sql", "0005_schema.sql", "0006_accept.sql", "0007_attempts.sql", "0008_housekeeping.sql",
                   "0009_operators.sql", "0010_card_numbers.sql", "0011_limits.sql",
                   "0012_refused_tries.sql", "0013_workers.sql", "0014_issuer_parameters.sql",
-                  "0015_issuer_checks.sql", "0016_routes.sql", "0017_ends.sql",
+                  "0015_issuer_checks.sql", "0016_routes.sql", "0017_ends.sql", "0018_cells.sql",
                   "grants.sql"], "--plan")
     assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
-                 ["applied"] * 4 + ["pending"] * 13, "--status")
+                 ["applied"] * 4 + ["pending"] * 14, "--status")
 
     holder = Old(world, "issuing_worker")
     load = Load(world)
@@ -402,10 +402,10 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
     # A second one changes nothing.
     dump = schema_dump(world)
     done = world.ctl("migrate", role="postgres")
-    assert_equal((done.returncode, "was at version 17 already" in done.stdout), (0, True), done.stdout + done.stderr)
+    assert_equal((done.returncode, "was at version 18 already" in done.stdout), (0, True), done.stdout + done.stderr)
     assert_equal(schema_dump(world), dump, "the schema after a second migrate")
     rows = lines(world.ctl("migrate", "--status", "--json", role="postgres"))
-    assert_equal([row["state"] for row in rows], ["applied"] * 17, "--status")
+    assert_equal([row["state"] for row in rows], ["applied"] * 18, "--status")
     assert_equal([row["sha256"] for row in rows[:4]],
                  [hashlib.sha256((MIGRATIONS / name).read_bytes()).hexdigest() for name in OLD_FILES], "sha256")
 
@@ -471,7 +471,7 @@ def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
         assert_true(done.returncode != 0 and words in done.stderr, done.stderr)
         assert_equal(schema_dump(world), dump, "the schema after " + words)
         assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
-                     ["applied"] * 4 + ["pending"] * 13, "--status")
+                     ["applied"] * 4 + ["pending"] * 14, "--status")
         event = uuid7()
         assert_equal(Old(world, "issuing_api").accept(event, "alice", event), ["accepted", event],
                      "the old release goes on")
@@ -480,7 +480,7 @@ def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
     assert_equal(done.returncode, 0, done.stderr)
     assert_equal(len(ids(world)), 3, "events")
     # Of no use to older programs from now on, and they say so.
-    assert_equal(Old(world, "issuing_api").once("SELECT max(version) FROM schema_migration;"), ([["17"]], None),
+    assert_equal(Old(world, "issuing_api").once("SELECT max(version) FROM schema_migration;"), ([["18"]], None),
                  "the version")
 
 
@@ -520,7 +520,7 @@ def migrated_from_old(world, owner, role):
     assert_equal(done.returncode, 0, done.stdout + done.stderr)
     assert_equal(ids(world), {event}, "events")
     assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role=role))],
-                 ["applied"] * 17,
+                 ["applied"] * 18,
                  "--status")
 
 

@@ -16,9 +16,10 @@ FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $
 -- worker. An event that keeps losing its worker ends FAILED `worker_lost` here, where no worker touches it: its outcome
 -- stays unknown. The row of the loss makes a trigger do what belongs to that end (migrations/0017_ends.sql). Of the
 -- PENDING ones the oldest time is returned, so that the bookmark moves back to it; not of events that no claim takes,
--- since their bucket is being moved (issuing.cell_parked). One call covers one range of time, by outbox_events_due. SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this
--- age in ms (null = from the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number
--- of attempts lost in a row that ends an event, $6 event type.
+-- since their bucket is being moved (issuing.cell_parked). One call covers one range of time, by outbox_events_due.
+-- SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this age in ms (null = from
+-- the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number of attempts lost in a
+-- row that ends an event, $6 event type.
 WITH lost AS MATERIALIZED (
     SELECT e.id, e.lease_token, e.lease_owner, e.updated_at
     FROM issuing.outbox_events e

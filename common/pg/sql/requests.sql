@@ -55,7 +55,7 @@ LIMIT $3::int8;
 
 -- name: card_number :many
 -- why: the encrypted number and the audit row of the disclosure, in one function: issuing.reveal_number in
--- migrations/0018_cells.sql; 0011_limits.sql explains the lock and the races. The api can read a number only through it.
+-- migrations/0018_cells.sql; 0011_limits.sql explains the lock and the races. The api reads numbers only through it.
 -- number_record is null when none of the keys in $3 opens it, and when frees_in_ms is set, because too many numbers
 -- were shown to this user. $1 card, $2 user, $3 ids of the keys that this api can open, $4 the most numbers in a
 -- minute, at most the database's ceiling.
