@@ -1,8 +1,8 @@
 /* See cell_copy.h.
  *
- * Invariants: the destination's row of the bucket is locked before the first row is copied, so that an undo waits for the
- * copy or the copy finds nothing to do; nothing is committed whose fingerprints differ; rows that are there already are
- * compared and never copied a second time.
+ * Invariants: the destination's row of the bucket is locked before the first row is copied, so that an undo waits for
+ * the copy or the copy finds nothing to do; nothing is committed whose fingerprints differ; rows that are there
+ * already are compared and never copied a second time.
  * Left out: which columns and rows belong to a bucket (issuing.cell_copy). */
 #include "ctl/cell_copy.h"
 

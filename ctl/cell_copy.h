@@ -12,8 +12,8 @@ struct cell_copied {
 };
 
 /* One transaction of the destination, and one snapshot of the source. Precondition: the bucket is closed in the source
- * and arriving in the destination, under this move. until_ms: a time of clock_mono_ms(). After a failure nothing of it is
- * in the destination, unless the commit's outcome is unknown (ERR_AWAY); the same call then finds out. */
+ * and arriving in the destination, under this move. until_ms: a time of clock_mono_ms(). After a failure nothing of it
+ * is in the destination, unless the commit's outcome is unknown (ERR_AWAY); the same call then finds out. */
 must_check bool cell_copy(struct cell_db *source, struct cell_db *destination, int bucket, const struct uuid *move,
                           int64_t until_ms, struct cell_copied *ret_copied, struct err *err);
 /* Compares the rows that both have of a bucket. ERR_REFUSED names the table in which they differ. */

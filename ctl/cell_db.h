@@ -1,7 +1,7 @@
 /* The databases of the cells, as a mover sees them: a session each, and the states of the buckets.
  *
- * Every session belongs to the cell that the configuration says: the database itself names its cell, and no two sections
- * lead to one database. */
+ * Every session belongs to the cell that the configuration says: the database itself names its cell, and no two
+ * sections lead to one database. */
 #ifndef ISSUING_CTL_CELL_DB_H
 #define ISSUING_CTL_CELL_DB_H
 

@@ -19,8 +19,8 @@ struct cell_map {
     char names[CELL_BUCKETS][CELL_NAME_SIZE]; /* "" = in no cell */
 };
 
-/* Reads a file (has_ids false) or an answer of "show map" (has_ids true: an address stands before each key). A line that
- * is no bucket of a cell is skipped. A bucket with two different cells counts as none. */
+/* Reads a file (has_ids false) or an answer of "show map" (has_ids true: an address stands before each key). A line
+ * that is no bucket of a cell is skipped. A bucket with two different cells counts as none. */
 void cell_map_read(struct slice text, bool has_ids, struct cell_map *ret_map);
 /* The text of the file. False: no memory. */
 must_check bool cell_map_put(const struct cell_map *map, struct buf *buf);
@@ -32,8 +32,8 @@ must_check bool cell_map_is_name(const char *path);
 /* The name by which HAProxy knows the map, from an answer of "show map": the path itself, else the only map whose file
  * has the same last part (the router may be another machine). NULL, or why there is none. */
 must_check const char *cell_map_find(struct slice answer, const char *path, char ret_name[CELL_MAP_NAME_SIZE]);
-/* Whether an answer that ends with that of "get map" says that the bucket goes to this cell. *ret_found: the map has the
- * bucket at all. */
+/* Whether an answer that ends with that of "get map" says that the bucket goes to this cell. *ret_found: the map has
+ * the bucket at all. */
 must_check bool cell_map_confirms(struct slice answer, int bucket, const char *name, bool *ret_found);
 
 #endif

@@ -1,7 +1,7 @@
 /* See cell_move.h.
  *
- * Invariants: every bucket gets one report; a bucket that fails does not stop the others. A signal ends the bucket under
- * way, and opens those again that were only listed. */
+ * Invariants: every bucket gets one report; a bucket that fails does not stop the others. A signal ends the bucket
+ * under way, and opens those again that were only listed. */
 #include "ctl/cell_move.h"
 
 #include <stdio.h>

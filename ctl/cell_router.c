@@ -1,8 +1,8 @@
 /* See cell_router.h.
  *
  * Invariants: what a socket was told is read back, and only that counts; a place that failed does not stop the others,
- * and in a flip the places that failed before come last, so that they do not lengthen the pause of the rest; the file is
- * replaced as a whole, under a lock that a second ctl on this host takes as well.
+ * and in a flip the places that failed before come last, so that they do not lengthen the pause of the rest; the file
+ * is replaced as a whole, under a lock that a second ctl on this host takes as well.
  * Left out: the map's file on other hosts, and HAProxys that nobody has configured. */
 #include "ctl/cell_router.h"
 

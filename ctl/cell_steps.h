@@ -1,7 +1,7 @@
 /* The move of one bucket as a table: the states of its two sides, and the step that comes next. Pure.
  *
- * A move keeps nothing but the rows of issuing.cell_buckets in the two databases. So whoever looks at both can go on, at
- * any place where a mover died. docs/scaling.md has the states. */
+ * A move keeps nothing but the rows of issuing.cell_buckets in the two databases. So whoever looks at both can go on,
+ * at any place where a mover died. docs/scaling.md has the states. */
 #ifndef ISSUING_CTL_CELL_STEPS_H
 #define ISSUING_CTL_CELL_STEPS_H
 

@@ -4,8 +4,8 @@
  * nothing that it has not just read. So a repeated command goes on wherever a mover died, and two movers of one bucket
  * only take steps from each other.
  *
- * Invariants: before the source has left, a failure is undone and the bucket is served where it was; behind it, the only
- * way is forward. The source leaves only within max_pause_ms of its closing. A lost connection is opened again for
+ * Invariants: before the source has left, a failure is undone and the bucket is served where it was; behind it, the
+ * only way is forward. The source leaves only within max_pause_ms of its closing. A lost connection is opened again for
  * RECONNECT_MS, and what was in memory is forgotten. A mover that finds its move undone does not begin another one.
  * Left out: what the steps do in the databases (issuing.cell_*). */
 #include "ctl/cell_transit.h"
@@ -142,7 +142,8 @@ static bool ask_to_close(struct transit *transit, bool *ret_is_closed, struct er
     return true;
 }
 
-/* While the exclusive lock is waited for, writers are refused: that wait belongs to the pause, and is short each time. */
+/* While the exclusive lock is waited for, writers are refused: that wait belongs to the pause, and is short each
+ * time. */
 static bool run_close(struct transit *transit, struct err *err)
 {
     bool is_closed = false;

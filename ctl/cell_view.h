@@ -29,8 +29,8 @@ must_check bool cell_view_read(struct cell_view *view, struct cells *cells, stru
  * has left it. */
 int cell_view_owner(const struct cell_view *view, int bucket);
 /* The cell that a move of this bucket to `to` comes from: the one that has it, or has left it on the way to `to`.
- * *ret_from = `to`: the bucket lives there, and no other cell has rows of it. ERR_REFUSED: nowhere, twice, or on its way
- * to a third cell. */
+ * *ret_from = `to`: the bucket lives there, and no other cell has rows of it. ERR_REFUSED: nowhere, twice, or on its
+ * way to a third cell. */
 must_check bool cell_view_source(const struct cell_view *view, int bucket, int to, int *ret_from, struct err *err);
 /* Where the bucket is on its way to, for an undo. ERR_REFUSED: on no way. */
 must_check bool cell_view_destination(const struct cell_view *view, int bucket, int *ret_to, struct err *err);

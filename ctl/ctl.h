@@ -41,8 +41,9 @@ extern const struct ctl_command ctl_migrate, ctl_status, ctl_list, ctl_show, ctl
     ctl_targets, ctl_pause, ctl_resume, ctl_probe, ctl_stats, ctl_cell;
 
 /* Opens ctl->db, the database of ctl->cell or else of the configuration, with our own search_path. A command reads its
- * arguments before: a wrong command line is exit 2 whether or not there is a database. ERR_CONFIG: the role, its password or the database's name is wrong; or the schema is
- * missing, of another version, or not for this role; or the database is another cell than ctl->cell. */
+ * arguments before: a wrong command line is exit 2 whether or not there is a database. ERR_CONFIG: the role, its
+ * password or the database's name is wrong; or the schema is missing, of another version, or not for this role; or the
+ * database is another cell than ctl->cell. */
 must_check bool ctl_connect(struct ctl *ctl, struct err *err);
 /* The same without looking at the schema. */
 must_check bool ctl_connect_only(struct ctl *ctl, struct err *err);

@@ -32,10 +32,10 @@ struct pg_copied {
 };
 
 /* Streams `out` (COPY ... TO STDOUT) of one connection into `in` (COPY ... FROM STDIN) of another; one row is in memory
- * at a time. until_ms: a time of clock_mono_ms() by which it must be done, 0 = none; ERR_REFUSED when it is not. ERR_AWAY
- * and ERR_DATABASE as above, with "the source" or "the destination" before the message; no message contains a row. After a
- * failure neither COPY goes on: a connection that could not be told so is of no use any more, and the caller rolls back
- * in the destination. */
+ * at a time. until_ms: a time of clock_mono_ms() by which it must be done, 0 = none; ERR_REFUSED when it is not.
+ * ERR_AWAY and ERR_DATABASE as above, with "the source" or "the destination" before the message; no message contains a
+ * row. After a failure neither COPY goes on: a connection that could not be told so is of no use any more, and the
+ * caller rolls back in the destination. */
 must_check bool pg_sync_copy(struct pg_sync *from, const char *out, struct pg_sync *into, const char *in,
                              int64_t until_ms, struct pg_copied *ret_copied, struct err *err);
 /* Whether the connection was lost or given up: open another one. */

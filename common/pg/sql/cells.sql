@@ -3,9 +3,10 @@
 -- states.
 
 -- name: cell_session :one
--- why: the first statement of a mover's session. A transaction that is left open must not hold a bucket's lock; who waits
--- for that lock keeps writers out, so the wait is short and tried again; a commit of a move must be durable on the
--- standbys too, since a failover that forgets that a bucket has left makes two owners. $1 the longest statement in ms.
+-- why: the first statement of a mover's session. A transaction that is left open must not hold a bucket's lock; who
+-- waits for that lock keeps writers out, so the wait is short and tried again; a commit of a move must be durable on
+-- the standbys too, since a failover that forgets that a bucket has left makes two owners. $1 the longest statement in
+-- ms.
 SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', false),
        pg_catalog.set_config('lock_timeout', '250ms', false),
        pg_catalog.set_config('statement_timeout', $1::int8::text || 'ms', false),
@@ -42,7 +43,8 @@ FROM pg_catalog.pg_database d, pg_catalog.pg_namespace n
 WHERE d.datname = pg_catalog.current_database() AND n.nspname = 'issuing';
 
 -- name: cell_sides :many
--- why: the state of all buckets in this cell. No lock: every function of a move compares again. Ages are the database's.
+-- why: the state of all buckets in this cell. No lock: every function of a move compares again. Ages are the
+-- database's.
 SELECT b.bucket, b.state, b.other, b.move_id,
        (extract(epoch FROM clock_timestamp() - b.since) * 1000000)::int8
 FROM issuing.cell_buckets b
@@ -90,8 +92,8 @@ SELECT issuing.cell_list_users($1::int8[]::int4[]);
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8;
 
 -- name: cell_expect :one
--- why: the destination: away -> arriving; refused where the two clocks differ. $1 bucket, $2 the other cell, $3 move, $4
--- the source's clock.
+-- why: the destination: away -> arriving; refused where the two clocks differ. $1 bucket, $2 the other cell, $3 move,
+-- $4 the source's clock.
 SELECT issuing.cell_expect($1::int8::int4, $2::text, $3::uuid,
                            timestamptz 'epoch' + $4::int8 * interval '1 microsecond');
 

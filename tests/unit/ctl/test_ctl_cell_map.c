@@ -1,6 +1,6 @@
 /* The story: the map's file may have been edited by hand, and what answers on a socket may be anything. Nothing of it
- * may become a command to HAProxy or a line on a terminal, and only a clear yes counts as told. The answers are those of
- * HAProxy 2.6. */
+ * may become a command to HAProxy or a line on a terminal, and only a clear yes counts as told. The answers are those
+ * of HAProxy 2.6. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
