@@ -1,5 +1,5 @@
-"""Cells in a campaign: a cluster for each of two cells, clients that ask any api, and movers that carry buckets back and
-forth all the time, and are killed, put to sleep, started twice, told to undo.
+"""Cells in a campaign: a cluster for each of two cells, clients that ask any api, and movers that carry buckets back
+and forth all the time, and are killed, put to sleep, started twice, told to undo.
 
 When the trouble is over every open move is finished, each bucket lives in one cell, and everything is moved into the
 first one. What holds for a single database must hold there: the other checks of a campaign then run on it as they are.
@@ -132,7 +132,8 @@ class Moves:
             twice = [bucket for bucket in open_ones
                      if all(states[cell.name][bucket] in world_of_cells.OWNED for cell in self.cells.all)]
             if twice or time.monotonic() > deadline:
-                return [*wrong, *("bucket %d is %s and %s" % (bucket, states[one.name][bucket], states[two.name][bucket])
+                return [*wrong, *("bucket %d is %s and %s" % (bucket, states[one.name][bucket],
+                                                              states[two.name][bucket])
                                   for bucket in twice or open_ones)]
             for target in (one, two):
                 other = two if target is one else one

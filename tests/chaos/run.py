@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""run.py [SECONDS] [--seed N] [--issuer NAME] [--routes] [--cells]: the long campaign. Load from clients that repeat themselves,
-while programs are killed with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers and apis are
-set by hours, the database is restarted or crashed, its synchronous standby goes away, its sessions are ended, and the
-issuer, core-api and with --routes the receiver misbehave, also late.
+"""run.py [SECONDS] [--seed N] [--issuer NAME] [--routes] [--cells]: the long campaign. Load from clients that repeat
+themselves, while programs are killed with -9, stopped, suspended and sent SIGTERM, clocks of the database, of workers
+and apis are set by hours, the database is restarted or crashed, its synchronous standby goes away, its sessions are
+ended, and the issuer, core-api and with --routes the receiver misbehave, also late.
 
 The choices follow the seed: same seed, same phases, each with the same faults and the same incident (how long a machine
 takes for them is the machine's). They are printed as they happen, and are in history.jsonl with every answer to
@@ -18,9 +18,9 @@ every second) and "everything". With --routes another service inserts charges, w
 order matters, and the ends of card requests are told to it; the receiver misbehaves, too, and its ledger is compared
 with the tables: each charge once, notes in order, no type starved (services.py).
 
-With --cells there are two databases, each in a cluster of its own, with their own api and workers and their own troubles,
-while buckets of users are moved between them all the time and the movers are killed, too (moves.py). At the end all
-users are in the first one, and the same must hold there.
+With --cells there are two databases, each in a cluster of its own, with their own api and workers and their own
+troubles, while buckets of users are moved between them all the time and the movers are killed, too (moves.py). At the
+end all users are in the first one, and the same must hold there.
 
 The issuer is the one that --issuer names, or one that the seed chooses. --short is for ./dev test: each incident once
 with the issuer of the project's own, in an order that the seed chooses, some phases with each of the others, and some

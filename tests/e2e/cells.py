@@ -1,5 +1,5 @@
-"""Cells: one world with several databases in one cluster, an api and a worker for each, one sandbox for all, clients that
-find their cell through a router, and the commands that move buckets.
+"""Cells: one world with several databases in one cluster, an api and a worker for each, one sandbox for all, clients
+that find their cell through a router, and the commands that move buckets.
 
 A Cell is a World whose database is its own and whose other parts are the shared ones. Which cell has a bucket is what
 its own table says; the router of a story may be right, ignorant or wrong.

@@ -1,9 +1,9 @@
-"""What is under way when its bucket moves: events that wait, are tried again, are unknown, held, in question or at work,
-marks, and deliveries in order.
+"""What is under way when its bucket moves: events that wait, are tried again, are unknown, held, in question or at
+work, marks, and deliveries in order.
 
-Story: an event whose outcome is unknown moves, and the other cell's worker begins anew, as if nothing had been sent. The
-issuer then has two cards. Or the old cell's worker still has it in hands when the new one's claims it. The ledger of the
-sandbox is the judge: no card twice, none lost.
+Story: an event whose outcome is unknown moves, and the other cell's worker begins anew, as if nothing had been sent.
+The issuer then has two cards. Or the old cell's worker still has it in hands when the new one's claims it. The ledger
+of the sandbox is the judge: no card twice, none lost.
 """
 import signal
 
@@ -19,8 +19,8 @@ BUCKET = 17
 # A worker that tries once: what did not end then rests for an hour.
 ONCE = {"retry__base": "1h", "retry__cap": "1h"}
 ROWS = {
-    "outbox_events": "user_id", "outbox_attempts": "user_id", "idempotency_keys": "user_id", "rate_limit_log": "user_id",
-    "cards": "user_id", "card_reissues": "user_id", "issuing.number_reveals": "user_id",
+    "outbox_events": "user_id", "outbox_attempts": "user_id", "idempotency_keys": "user_id",
+    "rate_limit_log": "user_id", "cards": "user_id", "card_reissues": "user_id", "issuing.number_reveals": "user_id",
     "issuing.event_reissues": "old_id", "issuing.lost_events": "event_id", "issuing.peer_checks": "event_id",
     "operator_actions": "event_id",
 }
@@ -381,6 +381,7 @@ def the_end_of_a_request_is_told_once_though_its_bucket_moves(world):
         cells.move(BUCKET, "two")
         service.clear()
         wake(two)
-        told_ends = "SELECT count(*) FROM outbox_events WHERE event_type = 'CARD_REQUEST_ENDED' AND status = 'COMPLETED'"
+        told_ends = ("SELECT count(*) FROM outbox_events WHERE event_type = 'CARD_REQUEST_ENDED'"
+                     " AND status = 'COMPLETED'")
         wait_until(lambda: two.sql(told_ends) == "3", "all three ends are told")
         assert_equal(two.sql(told_ends.replace(" AND status = 'COMPLETED'", "")), "3", "ends")
