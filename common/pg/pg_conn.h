@@ -2,8 +2,8 @@
  * pool and the listener embed it. Private to common/pg.
  *
  * An attempt to connect goes to one address of one host, which the servers choose (pg_servers.h). It has 5 seconds, or
- * less where there are other hosts (pg_hosts_limit_ms), from its start to pg_connection_settle(), including the checks of
- * the owner; then it is given up. */
+ * less where there are other hosts (pg_hosts_limit_ms), from its start to pg_connection_settle(), including the checks
+ * of the owner; then it is given up. */
 #ifndef ISSUING_PG_CONN_H
 #define ISSUING_PG_CONN_H
 

@@ -1,7 +1,7 @@
 /* See pg_dial.h.
  *
- * Invariants: one attempt for each host, all of them closed before it returns, except the one that is returned. Left out: a
- * name whose first address is dead, beside other hosts. */
+ * Invariants: one attempt for each host, all of them closed before it returns, except the one that is returned. Left
+ * out: a name whose first address is dead, beside other hosts. */
 #include "common/pg/pg_dial.h"
 
 #include <poll.h>

@@ -1,6 +1,7 @@
 /* Connects by blocking, for pg_sync.h. Of several hosts the first is asked first, and each further one 300 ms later or
- * when one before it has failed; the first that serves is taken and the others are dropped. So a host that is dead costs
- * 300 ms and not the time limit of an attempt. Names are resolved by blocking, one after the other. Private to common/pg. */
+ * when one before it has failed; the first that serves is taken and the others are dropped. So a host that is dead
+ * costs 300 ms and not the time limit of an attempt. Names are resolved by blocking, one after the other. Private to
+ * common/pg. */
 #ifndef ISSUING_PG_DIAL_H
 #define ISSUING_PG_DIAL_H
 

@@ -5,8 +5,8 @@
  * - The target that was found good last is preferred by all connections at once.
  * - Else each target is probed by one connection at a time, the longest untried one first. So a host that is dead holds
  *   up one connection, and the number of attempts depends on the hosts, not on the connections.
- * - After a failure a target rests: 100 ms, doubled with each failure up to 1 s, the second half of it random; up to 5 s
- *   while another session there is in use.
+ * - After a failure a target rests: 100 ms, doubled with each failure up to 1 s, the second half of it random; up to 5
+ *   s while another session there is in use.
  * - A target never has more than `sessions_most` sessions, those included that were given up and may still be at work.
  *   All targets together have at most twice as many. */
 #ifndef ISSUING_PG_HOSTS_H
@@ -61,9 +61,9 @@ struct pg_hosts {
 
 void pg_hosts_init(struct pg_hosts *hosts, int sessions_most);
 void pg_hosts_done(struct pg_hosts *hosts);
-/* The lists as libpq has them (commas; NULL or "" = not given). Nothing changes while they are the same as before. A list
- * that cannot be divided (is_whole, empty parts, wrong counts, too long) is one host that overrides nothing: libpq then
- * walks it itself. false: no memory, and the old list stays. */
+/* The lists as libpq has them (commas; NULL or "" = not given). Nothing changes while they are the same as before. A
+ * list that cannot be divided (is_whole, empty parts, wrong counts, too long) is one host that overrides nothing:
+ * libpq then walks it itself. false: no memory, and the old list stays. */
 must_check bool pg_hosts_set(struct pg_hosts *hosts, const char *host, const char *hostaddr, const char *port,
                              bool is_whole);
 /* The addresses of a name; targets that are among them keep what is known of them. */
@@ -83,8 +83,8 @@ void pg_hosts_fail(struct pg_hosts *hosts, int target, enum pg_seen seen, const 
                    uint64_t random);
 void pg_hosts_cut(struct pg_hosts *hosts, int target); /* nothing was learned */
 void pg_hosts_settle(struct pg_hosts *hosts, int target);
-/* A settled session ends: by a loss, or silent, and then it is counted until pg_hosts_leave(). lasted: it was in use for a
- * while. */
+/* A settled session ends: by a loss, or silent, and then it is counted until pg_hosts_leave(). lasted: it was in use
+ * for a while. */
 void pg_hosts_lose(struct pg_hosts *hosts, int target, bool lasted, const char *why, int64_t now_ms, uint64_t random);
 void pg_hosts_abandon(struct pg_hosts *hosts, int target, const char *why, int64_t now_ms);
 void pg_hosts_leave(struct pg_hosts *hosts, int target);

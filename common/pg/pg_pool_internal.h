@@ -10,7 +10,8 @@
 #include "common/pg/pg_pool.h"
 #include "common/pg/pg_servers.h"
 
-/* So many sessions there may be to one server beyond options.connections, to continue with while abandoned ones hang. */
+/* So many sessions there may be to one server beyond options.connections, to continue with while abandoned ones
+ * hang. */
 #define PG_POOL_SPARE 2
 
 enum slot_state {
@@ -52,8 +53,8 @@ struct pg_pool {
     struct pg_queries yielding; /* waiting, too */
     struct pg_queries rejected; /* answered PG_NOT_SENT in the next turn */
     struct pg_servers servers;  /* of all slots */
-    /* pg_pool_abandoned_max() of them, of which abandoned_count are not free. Together with the connections they are never
-     * more than that, and pg_pool_sessions_max() to one server (pg_hosts.h). */
+    /* pg_pool_abandoned_max() of them, of which abandoned_count are not free. Together with the connections they are
+     * never more than that, and pg_pool_sessions_max() to one server (pg_hosts.h). */
     struct pg_pool_abandoned {
         struct pg_abandoned session; /* first */
         struct pg_pool *pool;

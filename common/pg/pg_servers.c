@@ -1,7 +1,8 @@
 /* See pg_servers.h.
  *
- * libuv runs look-ups in its threads, at most half of them at a time, and one that has begun cannot be cancelled. So there
- * is at most one for each host, and its memory is its own: it outlives the servers when they are closed meanwhile. */
+ * libuv runs look-ups in its threads, at most half of them at a time, and one that has begun cannot be cancelled. So
+ * there is at most one for each host, and its memory is its own: it outlives the servers when they are closed
+ * meanwhile. */
 #include "common/pg/pg_servers.h"
 
 #include <netdb.h>

@@ -1,6 +1,6 @@
-/* A door to the test's PostgreSQL: an address of 127.0.0.0/8 whose connections are passed on to the server's socket, by a
- * thread. A door can be frozen: what is connected hears nothing more, and what connects gets no answer, as from a host
- * that stands still. */
+/* A door to the test's PostgreSQL: an address of 127.0.0.0/8 whose connections are passed on to the server's socket,
+ * by a thread. A door can be frozen: what is connected hears nothing more, and what connects gets no answer, as from a
+ * host that stands still. */
 #ifndef ISSUING_TEST_DOOR_H
 #define ISSUING_TEST_DOOR_H
 

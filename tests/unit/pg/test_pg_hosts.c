@@ -1,5 +1,5 @@
-/* The story: the primary dies, and its host with it. Which host is tried next, by how many connections, how soon and how
- * often decides how long no request is accepted; and whether a recovering server is overrun. */
+/* The story: the primary dies, and its host with it. Which host is tried next, by how many connections, how soon and
+ * how often decides how long no request is accepted; and whether a recovering server is overrun. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
