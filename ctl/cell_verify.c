@@ -90,7 +90,7 @@ static void check_strays(struct verify *verify, int index)
         find(verify, IS_FINE, what, NULL);
 }
 
-/* Rows that nobody changes: closed or gone in the source, and not yet here in the destination. */
+/* Rows that nobody changes: gone in the source, and not yet here in the destination. */
 static void check_copy(struct verify *verify, int from, int to, int bucket)
 {
     char what[WHAT_SIZE];
