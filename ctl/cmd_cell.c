@@ -301,9 +301,10 @@ static int run_move(struct cell_run *run)
     if (!read_order(run, &order, &err) || !open_run(run, &err))
         return ctl_fail(&err);
     order.to = -1;
-    if (run->to && (!cells_find(&run->cells, run->to, &order.to, &err) || !cell_open(&run->cells, order.to, &err) ||
-                    !cell_demand_mover(&run->cells.list[order.to], &err)))
+    if (run->to && !cells_find(&run->cells, run->to, &order.to, &err))
         return ctl_fail(&err);
+    if (!run->undo && (!cell_open(&run->cells, order.to, &err) || !cell_demand_mover(&run->cells.list[order.to], &err)))
+        return ctl_fail(&err); /* an undo opens the source even when the destination is away */
     prepare_router(run);
     const struct cell_mover mover = {
         .cells = &run->cells, .router = &run->router, .order = &order, .on_report = on_report, .context = &totals};
@@ -313,7 +314,7 @@ static int run_move(struct cell_run *run)
     print_totals(run, &totals);
     if (unrouted > 0)
         cell_show_unrouted(&run->router);
-    if (stop_is_requested() && totals.stopped > 0)
+    if (stop_is_requested() && totals.stopped + totals.failed + totals.away > 0)
         fputs("issuing-ctl: stopped; run the same command again for the rest\n", stderr);
     return totals.away > 0                         ? CTL_AWAY
            : totals.failed > 0                     ? CTL_REFUSED
