@@ -276,8 +276,7 @@ static bool has_session(const struct cell_db *cell)
 static bool can_open(const struct transit *transit)
 {
     enum cell_state state = transit->source_side.state;
-    return transit->wish == CELL_WISH_UNDO &&
-           (state == CELL_LISTING || state == CELL_DRAINING || state == CELL_CLOSED);
+    return transit->wish == CELL_WISH_UNDO && (state == CELL_LISTING || state == CELL_DRAINING || state == CELL_CLOSED);
 }
 
 static bool look_at_source(struct transit *transit, struct err *err)

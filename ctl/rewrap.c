@@ -2,7 +2,7 @@
  *
  * Invariants: a new record is opened and compared with the number before it replaces the old one; each batch is one
  * transaction with its audit row, so the command may be stopped at any time and run again; rows that another session
- * holds are left for the next pass, and so are those of users whose bucket moves or is in another cell. A card number is in memory only while its record is sealed, and is never printed.
+ * holds are left for the next pass, those of users whose bucket moves or is in another cell for the next command. A card number is in memory only while its record is sealed, and is never printed.
  * Left out: any other role than the owner's, which the database refuses. */
 #include "ctl/rewrap.h"
 
@@ -90,7 +90,6 @@ static bool ask_gate(struct rewrap *rewrap, const struct pg_rows *rows, int coun
 static bool is_barred(struct rewrap *rewrap, const struct pg_rows *verdicts, int row)
 {
     bool is_barred = row < pg_rows_count(verdicts) && !pg_is_null(verdicts, row, 0);
-    rewrap->left_out += is_barred;
     rewrap->result->barred += is_barred;
     return is_barred;
 }
