@@ -35,6 +35,7 @@ FULL = 0.9            # of its share a cell uses when nothing else is the limit
 BUCKETS = 1024
 CONNECTIONS = 64      # clients of each cell
 BACKLOG = 1500        # events of a cell for each second of a measurement: more than it issues
+EVENTS = "SELECT count(*) FROM outbox_events"
 WARM = 200            # events of each cell before one is measured
 # Few in flight: they end evenly over a measurement of some seconds.
 WORKER_OPTIONS = ("--worker.max_in_flight=128", "--issuer.max_concurrency=64", "--core.max_concurrency=64")
