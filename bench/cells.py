@@ -60,7 +60,7 @@ class Cell(Stack):
 
     def begin(self):
         """Its cluster runs, as a member of the group."""
-        started = self.cluster("start", "shared_buffers=256MB", "max_wal_size=2GB", "max_connections=100")
+        started = self.cluster("start", "shared_buffers=256MB", "max_wal_size=2GB", "min_wal_size=1GB", "max_connections=100")
         self.conninfo = started.strip().splitlines()[-1]
         self.settings = dict(word.split("=", 1) for word in self.conninfo.split())
         others = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "ISSUING_"))}
@@ -190,6 +190,28 @@ def together(cells, work):
         return list(pool.map(work, cells))
 
 
+class Progress:
+    """What a cell has done and used since then."""
+
+    def __init__(self, cell, events=lambda: 0):
+        self.cell, self.events = cell, events
+        self.before = self.now()
+
+    def now(self):
+        periods, throttled = self.cell.group.throttled()
+        return {"events": self.events(), "used": self.cell.used(), "periods": periods, "throttled": throttled,
+                "seconds": time.monotonic()}
+
+    def until_now(self):
+        return {name: value - self.before[name] for name, value in self.now().items()}
+
+
+def limits(spans):
+    """Of the least busy cell: the part of its share that it used, and of the periods in which it wanted more."""
+    return {"full": min(span["used"] / (SHARE * span["seconds"]) for span in spans),
+            "throttled": min(span["throttled"] / max(span["periods"], 1) for span in spans)}
+
+
 def serving(cell):
     cell.fresh()
     cell.own()
@@ -197,17 +219,16 @@ def serving(cell):
 
 
 def accept_together(cells, stack, seconds):
-    """full: the least part of its share that a cell used."""
     together(cells, serving)
     router = Router(stack, cells)
     together(cells, lambda cell: wrk_accept(router.port, CONNECTIONS, 1, cell.targets))
     for cell in cells:
-        cell.group.limit(SHARE)
-    before, used, start = router.cpu(), [cell.used() for cell in cells], time.monotonic()
+        cell.group.limit(SHARE, cgroup.LONG_PERIOD_US)
+    before, progress, start = router.cpu(), [Progress(cell) for cell in cells], time.monotonic()
     results = together(cells, lambda cell: wrk_accept(router.port, CONNECTIONS, seconds, cell.targets))
     took = time.monotonic() - start
     found = {"rate": sum(result["rate"] for result in results), "beside": (router.cpu() - before) / took,
-             "full": min((cell.used() - old) / (SHARE * took) for cell, old in zip(cells, used))}
+             **limits([old.until_now() for old in progress])}
     router.stop()
     for cell in cells:
         cell.group.limit(None)
@@ -222,7 +243,7 @@ def backlog(cell, count):
     cell.sql(pending(1, count * len(NAMES), count * len(NAMES), SPAN_S, cell.buckets))
     settle(cell)
     cell.own()
-    cell.group.limit(SHARE)
+    cell.group.limit(SHARE, cgroup.LONG_PERIOD_US)
 
 
 def issue_together(cells, stack, seconds):
@@ -231,16 +252,16 @@ def issue_together(cells, stack, seconds):
     together(cells, lambda cell: backlog(cell, BACKLOG * (seconds + 1)))
     admins = dict(zip(cells, together(cells, Cell.work)))
 
-    def progress(cell):
-        return completed([admins[cell]]), cell.used(), time.monotonic()
+
+    def begun(cell):
+        return Progress(cell, lambda: completed([admins[cell]]))
     together(cells, lambda cell: cell.until(lambda: completed([admins[cell]]) >= WARM, 60, every=0.1))
-    sandbox, before, start = stack.cpu("sandbox"), together(cells, progress), time.monotonic()
+    sandbox, before, start = stack.cpu("sandbox"), together(cells, begun), time.monotonic()
     time.sleep(seconds)
-    after, took = together(cells, progress), time.monotonic() - start
-    spans = [[new - old for new, old in zip(*pair)] for pair in zip(after, before)]
-    found = {"rate": sum(count / span for count, _, span in spans), "beside": (stack.cpu("sandbox") - sandbox) / took,
-             "full": min(used / (SHARE * span) for _, used, span in spans)}
-    if any(count >= int(cell.sql(EVENTS)) * 0.95 for cell, (count, _, _) in zip(cells, after)):
+    spans, took = together(before, Progress.until_now), time.monotonic() - start
+    found = {"rate": sum(span["events"] / span["seconds"] for span in spans),
+             "beside": (stack.cpu("sandbox") - sandbox) / took, **limits(spans)}
+    if any(completed([admins[cell]]) >= 0.95 * int(cell.sql(EVENTS)) for cell in cells):
         raise RuntimeError("the backlog was too small")
     for cell in cells:
         cell.group.limit(None)
@@ -334,6 +355,8 @@ def add_throughput(table, runs, kind, what):
         single = single or rate
         table.add(f"cells.{kind}.{count}.full", "  CPU that the least busy cell used, of its share",
                   [one["full"] for one in results], "")
+        table.add(f"cells.{kind}.{count}.throttled", "  periods in which every cell wanted more, of all",
+                  [one["throttled"] for one in results], "")
         table.add(f"cells.{kind}.{count}.beside", f"  CPU of {'the sandbox' if kind == 'issue' else 'HAProxy'}, cores",
                   [one["beside"] for one in results], "")
     for number, found in enumerate(runs, 1):
