@@ -8,6 +8,7 @@ after the others of each run: where the two differ, something else was at work o
 """
 import collections
 import concurrent.futures
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -54,6 +55,8 @@ class Cell(Stack):
         self.processes, self.sessions, self.ports = {}, [], stack.ports
         self.secret, self.keys = stack.secret, stack.keys
         self.group = cgroup.Group(self.name)
+        cores = sorted(os.sched_getaffinity(0))
+        self.core = cores[number % len(cores)]
         self.folder.mkdir(exist_ok=True)
         self.targets = self.folder.with_suffix(".tokens")
         self.api_port = self.api_admin = None
@@ -66,7 +69,15 @@ class Cell(Stack):
         others = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "ISSUING_"))}
         self.environment = dict(others, PGHOST=self.settings["host"], PGDATABASE=self.settings["dbname"],
                                 PGUSER="postgres")
-        self.group.add(self.postmaster(), *self.children())
+        self.take(self.postmaster(), *self.children())
+
+    def take(self, *pids):
+        """Into the group, and to one core: what a batch holds, and so what an event costs, depends on whether the api
+        or worker and PostgreSQL run at the same time. Alone a cell would have two cores for that, beside others not."""
+        self.group.add(*pids)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(pid, {self.core})
 
     def cluster(self, *words):
         self.environment = dict(os.environ)
@@ -107,7 +118,7 @@ class Cell(Stack):
 
     def start(self, name, command):
         process = super().start(name, command)
-        self.group.add(process.pid)
+        self.take(process.pid)
         return process
 
     def serve(self):
@@ -310,11 +321,11 @@ def outage(stack, cells, rate, seconds, break_it):
         cell.work()
         cell.group.limit(OUTAGE_SHARE)
     router, found = Router(stack, cells), {}
-    for phase in ("warm", "before", "during"):
+    for phase, length in (("warm", 1), ("before", seconds), ("during", seconds)):
         if phase == "during":
             break_it(cells[0])
-        others = Load("accept", router.port, cells[0].targets, rate, seconds, "--grace", 0)
-        result, _ = Load("accept", router.port, cells[1].targets, rate, seconds).result()
+        others = Load("accept", router.port, cells[0].targets, rate, length, "--grace", 0)
+        result, _ = Load("accept", router.port, cells[1].targets, rate, length).result()
         answers, _ = others.result()
         silent = answers["offered"] - answers["done"]
         found[phase] = {"p50": result["p50_ms"], "p99": result["p99_ms"], "errors": result["errors"],
