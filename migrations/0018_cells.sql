@@ -1106,15 +1106,29 @@ CREATE FUNCTION issuing.cell_drain(of_bucket int4, move uuid) RETURNS bool
     END
     $$;
 
--- Source: attempts under way, and marks that a worker has.
+-- Source: attempts under way, and marks that a worker has. The open events are read where they are few, whoever has
+-- them; behind a backlog the events of the users of this bucket, who are all recorded by then.
 CREATE FUNCTION issuing.cell_busy(of_bucket int4) RETURNS int8
-    LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp SET jit = off
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
     AS $$
-        SELECT (SELECT count(*) FROM outbox_events e
-                WHERE e.due_at IS NOT NULL AND e.status = 'PROCESSING' AND issuing.bucket_of(e.user_id) = of_bucket)
+    DECLARE
+        attempts int8;
+    BEGIN
+        IF (SELECT count(*) FROM (SELECT FROM outbox_events e WHERE e.due_at IS NOT NULL LIMIT 2000) o) < 2000 THEN
+            SELECT count(*) INTO attempts FROM outbox_events e
+            WHERE e.due_at IS NOT NULL AND e.status = 'PROCESSING' AND issuing.bucket_of(e.user_id) = of_bucket;
+        ELSE
+            SELECT count(*) INTO attempts
+            FROM (SELECT DISTINCT k.user_id FROM cell_users k WHERE k.bucket = of_bucket) u
+            JOIN outbox_events e ON e.user_id = u.user_id
+            WHERE e.due_at IS NOT NULL AND e.status = 'PROCESSING';
+        END IF;
+        RETURN attempts
              + (SELECT count(*) FROM peer_checks p
                 WHERE p.finished_at IS NULL AND p.lease_token IS NOT NULL AND p.due_at > now()
-                  AND (SELECT issuing.bucket_of(e.user_id) FROM outbox_events e WHERE e.id = p.event_id) = of_bucket)
+                  AND (SELECT issuing.bucket_of(e.user_id) FROM outbox_events e WHERE e.id = p.event_id) = of_bucket);
+    END
     $$;
 
 -- Source: draining -> closed. Waits for those who have passed the gate, at most the session's lock_timeout (55P03 then:

@@ -197,6 +197,22 @@ START_TEST(a_claim_with_an_old_snapshot_takes_nothing)
 }
 END_TEST
 
+START_TEST(an_attempt_behind_a_backlog_is_awaited)
+{
+    char *users;
+    add_foreign(one, "X", "alice");
+    database_run(one, "INSERT INTO outbox_events (event_type, user_id, payload) "
+                      "SELECT 'Y', 'bob', '{}' FROM generate_series(1, 3000)");
+    users = claim_users(worker, "X", 9);
+    ck_assert_str_eq(users, "alice");
+    free(users);
+    drain("alice");
+    ck_assert_int_eq(database_int(mover, "SELECT issuing.cell_busy(%d)", bucket_of("alice")), 1);
+    ck_assert_int_eq(step(mover, "close", "alice"), 0);
+    ck_assert_int_eq(database_int(mover, "SELECT issuing.cell_busy(%d)", bucket_of("bob")), 0);
+}
+END_TEST
+
 START_TEST(a_mark_that_a_worker_has_is_waited_for)
 {
     database_run(one, "INSERT INTO outbox_events (id, user_id, payload) VALUES ('" MOVE "', 'alice', '{}'); "
@@ -316,6 +332,7 @@ int main(void)
     tcase_add_test(tcase, a_claim_before_the_drain_is_waited_for_and_its_attempt_too);
     tcase_add_test(tcase, a_claim_behind_the_drain_waits_for_it_and_takes_nothing);
     tcase_add_test(tcase, a_claim_with_an_old_snapshot_takes_nothing);
+    tcase_add_test(tcase, an_attempt_behind_a_backlog_is_awaited);
     tcase_add_test(tcase, a_mark_that_a_worker_has_is_waited_for);
     tcase_add_test(tcase, an_old_snapshot_passes_no_gate);
     tcase_add_test(tcase, an_insert_with_an_old_snapshot_before_the_close_is_waited_for);
