@@ -167,7 +167,7 @@ def killed_at_any_moment_under_load_the_same_command_finishes(world):
 @slow
 @test
 def killed_again_and_again_under_load_the_same_command_finishes(world):
-    kill_at_random(world, 60, 51, (16, 17, 300))
+    kill_at_random(world, 20, 51, (16, 17, 300))
 
 
 # ---- workers and databases -------------------------------------------------------------------------------------------

@@ -31,13 +31,6 @@ CELL_STORY_GUARDS = [
         test="e2e/a user who first comes during the move goes along",
     ),
     dict(
-        name="a claim that began before the bucket closed takes nothing of it",
-        file=SQL,
-        line="found_state IN ('here', 'listing') OR found_state = 'draining' AND NEW.status <> 'PROCESSING' THEN\n",
-        becomes="found_state IN ('here', 'listing') OR NEW.status IN ('PROCESSING', OLD.status) THEN\n",
-        test="e2e/a claim that began before the move takes nothing of the bucket",
-    ),
-    dict(
         name="a move waits for attempts under way",
         file=TRANSIT,
         line="        if (busy == 0)\n            return true;",
