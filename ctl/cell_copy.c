@@ -79,8 +79,8 @@ static bool begin(struct cell_db *cell, const struct sql_statement *statement, i
 static void rollback(struct cell_db *cell)
 {
     struct err ignored;
-    if (!pg_sync_is_lost(cell->ctl.db))
-        (void)!cell_query(cell, &sql_cell_rollback, NULL, NULL, &ignored);
+    if (!pg_sync_is_lost(cell->ctl.db) && !cell_query(cell, &sql_cell_rollback, NULL, NULL, &ignored))
+        cell_close(cell); /* nothing may stay open */
 }
 
 static bool hold(struct cell_db *destination, int bucket, const struct uuid *move, struct err *err)
@@ -94,7 +94,7 @@ static bool hold(struct cell_db *destination, int bucket, const struct uuid *mov
                    bucket);
 }
 
-static bool is_there(struct cell_db *destination, int bucket, bool *ret_is_there, struct err *err)
+bool cell_is_copied(struct cell_db *destination, int bucket, bool *ret_is_there, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
     if (!ask_bucket(destination, &sql_cell_is_copied, bucket, &rows, err))
@@ -130,7 +130,7 @@ static bool copy_and_compare(struct cell_db *source, struct cell_db *destination
                              int64_t until_ms, struct cell_copied *copied, struct err *err)
 {
     int64_t rows;
-    return hold(destination, bucket, move, err) && is_there(destination, bucket, &copied->was_there, err) &&
+    return hold(destination, bucket, move, err) && cell_is_copied(destination, bucket, &copied->was_there, err) &&
            (copied->was_there || copy_tables(source, destination, bucket, until_ms, copied, err)) &&
            cell_compare(source, destination, bucket, &rows, err) &&
            cell_query(destination, &sql_cell_commit, NULL, NULL, err);

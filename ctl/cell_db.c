@@ -68,6 +68,11 @@ static bool set_actor(struct cells *cells, struct cell_db *cell, struct err *err
     return !cell->is_owner || pg_sync_query(cell->ctl.db, &sql_cell_actor, params, NULL, err);
 }
 
+void cell_limit(struct cell_db *cell, int64_t answer_ms)
+{
+    pg_sync_limit(cell->ctl.db, answer_ms > 0 ? answer_ms : ANSWER_MS);
+}
+
 bool cell_be_patient(struct cell_db *cell, bool is_patient, struct err *err)
 {
     const struct pg_param params[] = {pg_param_int8(is_patient ? 0 : STATEMENT_MS)};

@@ -44,6 +44,8 @@ void cell_close(struct cell_db *cell);
 must_check bool cell_demand_mover(const struct cell_db *cell, struct err *err);
 /* Statements may take as long as they need, or only the seconds of a short one. */
 must_check bool cell_be_patient(struct cell_db *cell, bool is_patient, struct err *err);
+/* The longest wait for an answer; 0 = as usual. Precondition: a session. */
+void cell_limit(struct cell_db *cell, int64_t answer_ms);
 /* One statement in the cell; the message names the cell. */
 must_check bool cell_query(struct cell_db *cell, const struct sql_statement *statement, const struct pg_param *params,
                            struct pg_rows **ret_rows, struct err *err);

@@ -44,8 +44,9 @@ static bool find_route(const struct cell_mover *mover, const struct cell_view *v
     if (mover->order->wish == CELL_WISH_UNDO && route.from == route.to)
         return err_set(err, ERR_REFUSED, "bucket %d has moved to %s already: move it back with --to", bucket,
                        view->names[route.to]);
+    bool needs_destination = mover->order->wish == CELL_WISH_MOVE || view->is_read[route.to];
     if (!cell_demand_mover(&mover->cells->list[route.from], err) ||
-        !cell_demand_mover(&mover->cells->list[route.to], err))
+        (needs_destination && !cell_demand_mover(&mover->cells->list[route.to], err)))
         return false;
     *ret_route = route;
     return true;
@@ -99,7 +100,8 @@ static void move_nothing(const struct cell_mover *mover, int bucket, struct cell
     report->unrouted = cell_router_flip(mover->router, bucket, report->to);
 }
 
-static void move_one(const struct cell_mover *mover, int bucket, const struct cell_route *route, bool is_stopped)
+static enum cell_result move_one(const struct cell_mover *mover, int bucket, const struct cell_route *route,
+                                 bool is_stopped)
 {
     const struct cell_order *order = mover->order;
     struct cell_report report = new_report(bucket);
@@ -118,6 +120,7 @@ static void move_one(const struct cell_mover *mover, int bucket, const struct ce
             report.result = CELL_RESULT_STOPPED;
     }
     mover->on_report(mover->context, &report);
+    return report.result;
 }
 
 bool cell_move(const struct cell_mover *mover, struct cell_view *view, struct err *err)
@@ -127,8 +130,12 @@ bool cell_move(const struct cell_mover *mover, struct cell_view *view, struct er
     find_routes(mover, view, routes);
     if (mover->order->wish == CELL_WISH_MOVE && !list_all(mover, view, routes, err))
         return false;
-    for (int bucket = 0; bucket < CELL_BUCKETS; bucket++)
-        if (routes[bucket].from >= 0)
-            move_one(mover, bucket, &routes[bucket], stop_is_requested());
+    bool is_away = false;
+    for (int bucket = 0; bucket < CELL_BUCKETS; bucket++) {
+        if (routes[bucket].from < 0)
+            continue;
+        routes[bucket].is_hasty = is_away;
+        is_away = move_one(mover, bucket, &routes[bucket], stop_is_requested()) == CELL_RESULT_UNREACHED;
+    }
     return true;
 }

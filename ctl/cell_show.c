@@ -1,4 +1,4 @@
-/* See cell_show.h: the status. cell_verify.c has the checks. */
+/* See cell_show.h: the status, and the line of a bucket that was to be moved. cell_verify.c has the checks. */
 #include "ctl/cell_show.h"
 
 #include <inttypes.h>
@@ -209,6 +209,82 @@ void cell_show_unrouted(const struct cell_router *router)
     }
     fputs("issuing-ctl: the databases are right and the router is not: run `issuing-ctl cell map --write`\n", stderr);
 }
+
+/* ---- a bucket that was to be moved ---- */
+
+static bool set_ms(struct json *object, const char *name, int64_t us)
+{
+    return us < 0 ? json_set(object, name, NULL) : json_set_integer(object, name, us / 1000);
+}
+
+static void print_report_json(const struct cell_report *report)
+{
+    struct json *object = json_new_object();
+    bool is_known = report->from != NULL;
+    if (object && json_set_integer(object, "bucket", report->bucket) && json_set_text(object, "from", report->from) &&
+        json_set_text(object, "to", report->to) && json_set_text(object, "result", cell_result_word(report->result)) &&
+        json_set_text(object, "last_step", report->last == CELL_STEP_DONE ? NULL : cell_step_word(report->last)) &&
+        json_set_text(object, "source_state", is_known ? cell_state_word(report->source_state) : NULL) &&
+        json_set_text(object, "destination_state", is_known ? cell_state_word(report->destination_state) : NULL) &&
+        json_set_integer(object, "rows", report->rows) && json_set_integer(object, "bytes", report->bytes) &&
+        set_ms(object, "drain_ms", report->drain_us) && set_ms(object, "pause_ms", report->pause_us) &&
+        json_set(object, "router_told", json_new_bool(report->unrouted == 0)) &&
+        json_set_text(object, "why", report->why[0] ? report->why : NULL))
+        (void)print_json(object, stdout);
+    else
+        json_free(object);
+}
+
+static void print_report(const struct cell_report *report)
+{
+    char text[PRINT_NUMBER_SIZE], pause[PRINT_SPAN_SIZE], drain[PRINT_SPAN_SIZE];
+    printf("bucket %d", report->bucket);
+    if (report->from)
+        printf(" %s -> %s", report->from, report->to);
+    switch (report->result) {
+    case CELL_RESULT_MOVED:
+        printf(": moved, %s rows", print_number(report->rows, text));
+        break;
+    case CELL_RESULT_ALREADY:
+        fputs(": it is there already", stdout);
+        break;
+    case CELL_RESULT_UNDONE:
+        printf(": undone, it is in %s", report->from);
+        break;
+    case CELL_RESULT_STOPPED:
+        printf(": stopped after %s", report->last == CELL_STEP_DONE ? "nothing" : cell_step_word(report->last));
+        break;
+    case CELL_RESULT_GAVE_UP:
+        printf(": NOT MOVED, it is in %s as before", report->from);
+        break;
+    case CELL_RESULT_FAILED:
+        fputs(": FAILED", stdout);
+        break;
+    case CELL_RESULT_UNREACHED:
+        fputs(": a database is away; the same command goes on", stdout);
+        break;
+    }
+    if (report->drain_us > 100000)
+        printf(", waited %s for attempts", print_span(report->drain_us, drain));
+    if (report->pause_us >= 0)
+        printf(", paused for %s", print_span(report->pause_us, pause));
+    if (report->why[0] != '\0') {
+        fputs(": ", stdout);
+        print_text(report->why, stdout);
+    }
+    putchar('\n');
+}
+
+void cell_show_report(const struct ctl *ctl, const struct cell_report *report)
+{
+    if (ctl->json)
+        print_report_json(report);
+    else
+        print_report(report);
+    fflush(stdout); /* a move of many buckets takes minutes */
+}
+
+/* ---- all of it ---- */
 
 int cell_show_status(const struct ctl *ctl, struct cells *cells, struct cell_router *router,
                      const struct cell_view *view)

@@ -1,8 +1,9 @@
-/* What `issuing-ctl cell status` and `verify` print. */
+/* What `issuing-ctl cell status`, `verify` and `move` print. */
 #ifndef ISSUING_CTL_CELL_SHOW_H
 #define ISSUING_CTL_CELL_SHOW_H
 
 #include "ctl/cell_db.h"
+#include "ctl/cell_move.h"
 #include "ctl/cell_router.h"
 #include "ctl/cell_view.h"
 
@@ -12,6 +13,8 @@ int cell_show_status(const struct ctl *ctl, struct cells *cells, struct cell_rou
 /* Every check of `cell verify`, a line each. Returns the exit code: CTL_REFUSED when one fails. */
 int cell_show_verify(const struct ctl *ctl, struct cells *cells, struct cell_router *router,
                      const struct cell_view *view);
+/* The line of one bucket of `cell move`. */
+void cell_show_report(const struct ctl *ctl, const struct cell_report *report);
 /* Says on standard error which places of the router could not be told, or differ, and what to run. */
 void cell_show_unrouted(const struct cell_router *router);
 

@@ -6,7 +6,8 @@
  *
  * Invariants: before the source has left, a failure is undone and the bucket is served where it was; behind it, the
  * only way is forward. The source leaves only within max_pause_ms of its closing. A lost connection is opened again for
- * RECONNECT_MS, and what was in memory is forgotten. A mover that finds its move undone does not begin another one.
+ * RECONNECT_MS, and what was in memory is forgotten; but a closed source is opened at once when the destination is
+ * lost, and that needs the source only. A mover that finds its move undone does not begin another one.
  * Left out: what the steps do in the databases (issuing.cell_*). */
 #include "ctl/cell_transit.h"
 
@@ -21,10 +22,11 @@
 #include "statements.h"
 
 #define BUSY_NAP_MS 20     /* between two looks at attempts under way */
-#define LOCK_NAP_MS 500    /* after the bucket's lock was not to be had: its writers get on */
+#define LOCK_NAP_MS 500    /* after a lock was not to be had: writers and claims get on */
 #define RECONNECT_MS 30000 /* a failover in the middle of a move */
 #define RECONNECT_NAP_US 250000
 #define EMPTY_ROWS 1000    /* deleted at once */
+#define QUICK_LEAST_MS 500 /* for an answer of the destination during the pause */
 #define LOCK_WAIT_MS 15000 /* a mover that was stopped in a transaction loses it after 10 s (cell_session) */
 #define STEPS_MAX 200      /* a move has ten; more means that two movers fight for the bucket */
 
@@ -36,6 +38,7 @@ struct transit {
     struct cell_side source_side, destination_side; /* as they were read last */
     struct cell_memory memory;
     enum cell_wish wish;
+    bool is_hasty;  /* a database is known to be away: no time to connect again */
     bool has_begun; /* this run has listed the bucket, or found it on its way: `move` */
     struct uuid move;
     int64_t drain_since_us;  /* 0: it does not wait for attempts */
@@ -122,6 +125,8 @@ static bool await_idle(struct transit *transit, int64_t until_us, struct err *er
             return true;
         if (clock_mono_us() >= until_us)
             return err_set(err, ERR_REFUSED, "%" PRId64 " attempts were still under way after --drain-timeout", busy);
+        if (stop_is_requested())
+            return err_set(err, ERR_REFUSED, "stopped while %" PRId64 " attempts were under way", busy);
         nap(BUSY_NAP_MS);
     }
 }
@@ -163,6 +168,8 @@ static bool run_close(struct transit *transit, struct err *err)
             return false;
         } else if (clock_mono_us() >= until_us) {
             return err_set(err, ERR_REFUSED, "writers of the bucket did not end within --drain-timeout");
+        } else if (stop_is_requested()) {
+            return err_set(err, ERR_REFUSED, "stopped while writers of the bucket were under way");
         } else if (!is_asked) {
             nap(LOCK_NAP_MS);
         }
@@ -260,15 +267,52 @@ static bool (*const runs[CELL_STEP_COUNT])(struct transit *transit, struct err *
 
 /* ---- one bucket ---- */
 
+static bool has_session(const struct cell_db *cell)
+{
+    return cell->ctl.db && !pg_sync_is_lost(cell->ctl.db);
+}
+
+/* Before the source has left its row alone says who has the bucket, so an undo opens it whatever the destination is. */
+static bool can_open(const struct transit *transit)
+{
+    enum cell_state state = transit->source_side.state;
+    return transit->wish == CELL_WISH_UNDO && (state == CELL_LISTING || state == CELL_DRAINING || state == CELL_CLOSED);
+}
+
+static bool look_at_source(struct transit *transit, struct err *err)
+{
+    if (!cell_open(transit->mover->cells, transit->from, err) ||
+        !cell_read_side(transit->source, transit->bucket, &transit->source_side, err))
+        return false;
+    transit->report->source_state = transit->source_side.state;
+    return true;
+}
+
+/* During the pause a destination that is silent is given up when the copy's time is over. */
+static bool look_at_destination(struct transit *transit, struct err *err)
+{
+    struct cell_db *destination = transit->destination;
+    int64_t left_ms = (transit->copy_until_us - clock_mono_us()) / 1000;
+    if (can_open(transit) && !has_session(destination)) {
+        transit->destination_side = (struct cell_side){.state = CELL_AWAY};
+        return true;
+    }
+    if (!cell_open(transit->mover->cells, transit->to, err))
+        return false;
+    cell_limit(destination, transit->source_side.state != CELL_CLOSED ? 0
+                            : left_ms > QUICK_LEAST_MS                ? left_ms
+                                                                      : QUICK_LEAST_MS);
+    if (!cell_read_side(destination, transit->bucket, &transit->destination_side, err))
+        return false;
+    transit->report->destination_state = transit->destination_side.state;
+    return true;
+}
+
 static bool look(struct transit *transit, struct err *err)
 {
-    if (!cell_open(transit->mover->cells, transit->from, err) || !cell_open(transit->mover->cells, transit->to, err) ||
-        !cell_read_side(transit->source, transit->bucket, &transit->source_side, err) ||
-        !cell_read_side(transit->destination, transit->bucket, &transit->destination_side, err))
+    if (!look_at_source(transit, err) || !look_at_destination(transit, err))
         return false;
     enum cell_state state = transit->source_side.state;
-    transit->report->source_state = state;
-    transit->report->destination_state = transit->destination_side.state;
     /* A pause that another mover began: it is as long as the state is old, and this one has its own time for a copy. */
     if (transit->closed_since_us == 0 &&
         (state == CELL_CLOSED || (state == CELL_GONE && transit->destination_side.state == CELL_ARRIVING))) {
@@ -313,21 +357,34 @@ static bool conclude(struct transit *transit, enum cell_result result)
     return false;
 }
 
+/* Clients of a closed source must not wait for a destination. The rows that are there are removed by the next move. */
+static bool recover_away(struct transit *transit, const struct err *err)
+{
+    int64_t now_us = clock_mono_us();
+    enum cell_state state = transit->source_side.state;
+    bool is_served = transit->wish == CELL_WISH_UNDO && transit->mover->order->wish == CELL_WISH_MOVE;
+    transit->memory.is_copied = false;
+    if (state == CELL_CLOSED && !has_session(transit->destination) && transit->wish == CELL_WISH_MOVE) {
+        keep_why(transit, err);
+        transit->wish = CELL_WISH_UNDO;
+        return true;
+    }
+    if (transit->away_until_us == 0)
+        transit->away_until_us = now_us + (transit->is_hasty ? 0 : RECONNECT_MS * 1000);
+    if (!(is_served && state == CELL_HERE) && now_us < transit->away_until_us &&
+        stop_sleep_until(now_us + RECONNECT_NAP_US))
+        return true;
+    keep_why(transit, err);
+    return conclude(transit, CELL_RESULT_UNREACHED);
+}
+
 /* What follows a failure: try again, undo, or end. False: the bucket has its result. */
 static bool recover(struct transit *transit, const struct err *err)
 {
     enum cell_state state = transit->source_side.state;
     struct err held;
-    if (err->kind == ERR_AWAY) {
-        int64_t now_us = clock_mono_us();
-        if (transit->away_until_us == 0)
-            transit->away_until_us = now_us + RECONNECT_MS * 1000;
-        transit->memory.is_copied = false;
-        if (now_us < transit->away_until_us && stop_sleep_until(now_us + RECONNECT_NAP_US))
-            return true;
-        keep_why(transit, err);
-        return conclude(transit, CELL_RESULT_UNREACHED);
-    }
+    if (err->kind == ERR_AWAY)
+        return recover_away(transit, err);
     if (strstr(err->message, "(SQLSTATE IS003)")) { /* another mover took the step, or undid the move: look again */
         nap(BUSY_NAP_MS);
         return true;
@@ -335,8 +392,11 @@ static bool recover(struct transit *transit, const struct err *err)
     if (is_lock_timeout(err)) { /* a copy has less time, and is then undone */
         if (transit->lock_until_us == 0)
             transit->lock_until_us = clock_mono_us() + LOCK_WAIT_MS * 1000;
-        if (clock_mono_us() < transit->lock_until_us)
+        if (clock_mono_us() < transit->lock_until_us) {
+            if (state == CELL_LISTING)
+                nap(LOCK_NAP_MS);
             return true;
+        }
         err_set(&held, ERR_REFUSED,
                 "another session holds the bucket, such as an issuing-ctl that was stopped: end it, then repeat this");
         err = &held;
@@ -419,6 +479,7 @@ void cell_transit(const struct cell_mover *mover, int bucket, const struct cell_
         .destination = &mover->cells->list[route->to],
         .has_begun = route->is_listed,
         .move = route->move,
+        .is_hasty = route->is_hasty,
         .memory = {.keeps_source = mover->order->keeps_source},
         .wish = wish,
         .report = report,

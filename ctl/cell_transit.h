@@ -8,6 +8,7 @@
 struct cell_route {
     int from, to;
     bool is_listed; /* by this run: `move` */
+    bool is_hasty;  /* the bucket before this one found a database away, and waited for it */
     struct uuid move;
 };
 

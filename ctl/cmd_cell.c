@@ -144,69 +144,6 @@ struct move_totals {
     int64_t longest_pause_us;
 };
 
-static bool set_ms(struct json *object, const char *name, int64_t us)
-{
-    return us < 0 ? json_set(object, name, NULL) : json_set_integer(object, name, us / 1000);
-}
-
-static void print_report_json(const struct cell_report *report)
-{
-    struct json *object = json_new_object();
-    bool is_known = report->from != NULL;
-    if (object && json_set_integer(object, "bucket", report->bucket) && json_set_text(object, "from", report->from) &&
-        json_set_text(object, "to", report->to) && json_set_text(object, "result", cell_result_word(report->result)) &&
-        json_set_text(object, "last_step", report->last == CELL_STEP_DONE ? NULL : cell_step_word(report->last)) &&
-        json_set_text(object, "source_state", is_known ? cell_state_word(report->source_state) : NULL) &&
-        json_set_text(object, "destination_state", is_known ? cell_state_word(report->destination_state) : NULL) &&
-        json_set_integer(object, "rows", report->rows) && json_set_integer(object, "bytes", report->bytes) &&
-        set_ms(object, "drain_ms", report->drain_us) && set_ms(object, "pause_ms", report->pause_us) &&
-        json_set(object, "router_told", json_new_bool(report->unrouted == 0)) &&
-        json_set_text(object, "why", report->why[0] ? report->why : NULL))
-        (void)print_json(object, stdout);
-    else
-        json_free(object);
-}
-
-static void print_report(const struct cell_report *report)
-{
-    char text[PRINT_NUMBER_SIZE], pause[PRINT_SPAN_SIZE], drain[PRINT_SPAN_SIZE];
-    printf("bucket %d", report->bucket);
-    if (report->from)
-        printf(" %s -> %s", report->from, report->to);
-    switch (report->result) {
-    case CELL_RESULT_MOVED:
-        printf(": moved, %s rows", print_number(report->rows, text));
-        break;
-    case CELL_RESULT_ALREADY:
-        fputs(": it is there already", stdout);
-        break;
-    case CELL_RESULT_UNDONE:
-        printf(": undone, it is in %s", report->from);
-        break;
-    case CELL_RESULT_STOPPED:
-        printf(": stopped after %s", report->last == CELL_STEP_DONE ? "nothing" : cell_step_word(report->last));
-        break;
-    case CELL_RESULT_GAVE_UP:
-        printf(": NOT MOVED, it is in %s as before", report->from);
-        break;
-    case CELL_RESULT_FAILED:
-        fputs(": FAILED", stdout);
-        break;
-    case CELL_RESULT_UNREACHED:
-        fputs(": a database is away; the same command goes on", stdout);
-        break;
-    }
-    if (report->drain_us > 100000)
-        printf(", waited %s for attempts", print_span(report->drain_us, drain));
-    if (report->pause_us >= 0)
-        printf(", paused for %s", print_span(report->pause_us, pause));
-    if (report->why[0] != '\0') {
-        fputs(": ", stdout);
-        print_text(report->why, stdout);
-    }
-    putchar('\n');
-}
-
 static void on_report(void *context, const struct cell_report *report)
 {
     struct move_totals *totals = context;
@@ -218,11 +155,7 @@ static void on_report(void *context, const struct cell_report *report)
     totals->unrouted += report->unrouted > 0;
     if (report->pause_us > totals->longest_pause_us)
         totals->longest_pause_us = report->pause_us;
-    if (totals->ctl->json)
-        print_report_json(report);
-    else
-        print_report(report);
-    fflush(stdout); /* a move of many buckets takes minutes */
+    cell_show_report(totals->ctl, report);
 }
 
 static bool read_duration(const char *name, const char *text, int64_t least_ms, int64_t *ms, struct err *err)
@@ -270,12 +203,12 @@ static void prepare_router(struct cell_run *run)
 }
 
 /* Once more after the last bucket: a mover that was stopped for a while may have told the router what is not true any
- * more. */
-static int settle_router(struct cell_run *run)
+ * more. Where the databases cannot be read, what the moves found stands. */
+static int settle_router(struct cell_run *run, int unrouted)
 {
     struct cell_map *map = malloc(sizeof(*map));
     struct err err;
-    int failures = 0;
+    int failures = unrouted;
     if (map && run->router.count > 0 && cell_view_read(run->view, &run->cells, &err) &&
         cell_view_map(run->view, map, &err))
         failures = cell_router_write(&run->router, map);
@@ -301,19 +234,20 @@ static int run_move(struct cell_run *run)
     if (!read_order(run, &order, &err) || !open_run(run, &err))
         return ctl_fail(&err);
     order.to = -1;
-    if (run->to && (!cells_find(&run->cells, run->to, &order.to, &err) || !cell_open(&run->cells, order.to, &err) ||
-                    !cell_demand_mover(&run->cells.list[order.to], &err)))
+    if (run->to && !cells_find(&run->cells, run->to, &order.to, &err))
         return ctl_fail(&err);
+    if (!run->undo && (!cell_open(&run->cells, order.to, &err) || !cell_demand_mover(&run->cells.list[order.to], &err)))
+        return ctl_fail(&err); /* an undo opens the source even when the destination is away */
     prepare_router(run);
     const struct cell_mover mover = {
         .cells = &run->cells, .router = &run->router, .order = &order, .on_report = on_report, .context = &totals};
     if (!cell_move(&mover, run->view, &err))
         return ctl_fail(&err);
-    int unrouted = settle_router(run);
+    int unrouted = settle_router(run, totals.unrouted);
     print_totals(run, &totals);
     if (unrouted > 0)
         cell_show_unrouted(&run->router);
-    if (stop_is_requested() && totals.stopped > 0)
+    if (stop_is_requested() && totals.stopped + totals.failed + totals.away > 0)
         fputs("issuing-ctl: stopped; run the same command again for the rest\n", stderr);
     return totals.away > 0                         ? CTL_AWAY
            : totals.failed > 0                     ? CTL_REFUSED

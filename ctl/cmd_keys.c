@@ -209,6 +209,11 @@ static int report_rewrap(const struct ctl *ctl, const struct keyring *keyring, c
         fputs("issuing-ctl: stopped; run the same command again for the rest\n", stderr);
     else if (result->unreadable > 0)
         fprintf(stderr, "issuing-ctl: %" PRId64 " cannot be opened with these keys\n", result->unreadable);
+    else if (result->barred > 0)
+        fprintf(stderr,
+                "issuing-ctl: %" PRId64 " are of users whose bucket moves or has left: repeat this when `cell status` "
+                "shows none on its way and none left\n",
+                result->barred);
     else if (result->left > 0)
         fputs("issuing-ctl: a worker still seals with another key: let it read the keys file again, then repeat this "
               "command\n",

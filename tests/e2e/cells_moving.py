@@ -4,6 +4,7 @@ Story: a database has become too small, so half of its users get another one, wh
 repeated in the new cell must be a repeat there, a limit must not begin anew, and a call that is refused in between must
 leave nothing behind: the client repeats it, and whichever cell answers decides.
 """
+import json
 import threading
 
 import client
@@ -444,3 +445,55 @@ def a_kept_source_is_refused_until_it_is_emptied(world):
     assert_equal((one.state(BUCKET), set(count_rows(one, [user]).values())), ("away", {0}), "afterwards")
     cells.move(BUCKET, "one")
     assert_equal(one.post(user, "k").header("Idempotent-Replayed"), "true", "a repeat")
+
+
+@test
+def card_numbers_of_a_bucket_that_moves_are_sealed_again_after_it_has_moved(world):
+    """A number that was sealed again during the copy would arrive as it was, under a key that is to be removed."""
+    keys = world.dir / "cells.keys"
+    assert_equal(world.ctl("keys", "generate", keys).returncode, 0, "generate")
+    world.settings["card.keys_file"] = keys
+    cells = Cells(world).up()
+    one, two = cells.all
+    mover, other = users_of(17)[0], users_of(18)[0]
+    for user in (mover, other):
+        cells.wait_end(user, one.accept(user), "COMPLETED")
+    assert_equal(world.ctl("keys", "rotate", keys).returncode, 0, "rotate")
+
+    def rewrap(cell):
+        done = cell.ctl("keys", "rewrap", "--json", role="issuing_owner")
+        return done.returncode, json.loads(done.stdout)["rewrapped"], done.stderr
+
+    cells.move(17, "two", "--stop-after", "close")
+    code, count, text = rewrap(one)
+    assert_true((code, count) == (1, 1) and "1 are of users whose bucket moves" in text, "%d %d %s" %
+                (code, count, text))
+    cells.move(17, "two", "--stop-after", "copy")
+    assert_equal(rewrap(two)[:2], (1, 0), "the copy in the destination")
+    cells.move(17, "two", "--keep-source")
+    assert_equal(rewrap(one)[:2], (1, 0), "what has left")
+    assert_equal(rewrap(two), (0, 1, ""), "where the bucket is now")
+    assert_equal(cells.ctl("cell", "empty", 17).returncode, 0, "cell empty")
+    assert_equal(rewrap(one), (0, 0, ""), "nothing is left")
+
+
+@test
+def verify_names_the_table_in_which_an_unfinished_copy_differs(world):
+    cells = Cells(world).up(workers=0)
+    one, two = cells.all
+    one.accept(users_of(17)[0])
+
+    def verify():
+        done = cells.ctl("cell", "verify")
+        return done.returncode, "".join(line for line in done.stdout.splitlines() if "the same rows" in line)
+
+    cells.move(17, "two", "--stop-after", "close")
+    assert_equal(verify(), (0, "ok       bucket 17 has the same rows in one and two: nothing is copied yet"), "closed")
+    cells.move(17, "two", "--stop-after", "copy")
+    assert_equal(verify(), (0, "ok       bucket 17 has the same rows in one and two"), "copied")
+    two.sql("UPDATE issuing.idempotency_keys SET created_at = created_at + interval '1 s'")
+    code, line = verify()
+    assert_true(code == 1 and "idempotency_keys" in line, "changed: %d %s" % (code, line))
+    done = cells.move(17, "two", status=1)
+    assert_true("idempotency_keys" in done.stdout and one.state(17) == "here", "the mover: " + done.stdout)
+    cells.move(17, "two")

@@ -263,6 +263,25 @@ def a_stale_router_is_refused_after_a_move(world):
 
 
 @test
+def each_bucket_is_told_to_the_router_before_the_next_one_moves(world):
+    """Not at the end of the command, which may be minutes later: the second bucket's move waits for a writer."""
+    cells, proxy = routed(world)
+    one = cells["one"]
+    request = proxy.post(ALICE, "k").json()["id"]
+    cells.settle()
+    cells.move(18, "two", "--stop-after", "drain")
+    with one.holding("SELECT pg_advisory_xact_lock_shared(4713, 18)"):
+        mover = cells.start_move([17, 18], "two")
+        again = wait_until(lambda: (lambda answer: answer.status == 202 and answer)(proxy.post(ALICE, "k")) if
+                           cells["two"].state(17) == "here" else None, "the router knows where the bucket is", 10)
+        assert_equal((again.json()["id"], mover.poll(), one.state(18)), (request, None, "draining"), "meanwhile")
+        with open(proxy.map_file) as file:
+            assert_true("17 cell_two" in file.read().splitlines(), "the map's file")
+    assert_equal((mover.communicate(timeout=60)[0] and mover.returncode), 0, "the move")
+    cells.settle()
+
+
+@test
 def a_restarted_router_reads_the_map_that_the_last_move_wrote(world):
     cells, proxy = routed(world)
     request = proxy.post(ALICE, "k").json()["id"]

@@ -5,10 +5,15 @@
 -- name: cell_session :one
 -- why: the first statement of a mover's session. A transaction that is left open must not hold a bucket's lock; who
 -- waits for that lock keeps writers out, so the wait is short and tried again; a commit of a move must be durable on
--- the standbys too, since a failover that forgets that a bucket has left makes two owners. $1 the longest statement in
--- ms.
+-- the standbys too, since a failover that forgets that a bucket has left makes two owners. The server ends the session
+-- within seconds when the mover's host is gone, whatever it waits for. $1 the longest statement in ms.
 SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', false),
        pg_catalog.set_config('lock_timeout', '250ms', false),
+       pg_catalog.set_config('tcp_keepalives_idle', '4s', false),
+       pg_catalog.set_config('tcp_keepalives_interval', '2s', false),
+       pg_catalog.set_config('tcp_keepalives_count', '3', false),
+       pg_catalog.set_config('tcp_user_timeout', '10s', false),
+       pg_catalog.set_config('client_connection_check_interval', '2s', false),
        pg_catalog.set_config('statement_timeout', $1::int8::text || 'ms', false),
        pg_catalog.set_config('synchronous_commit',
                              CASE WHEN pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'

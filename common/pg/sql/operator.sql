@@ -949,6 +949,15 @@ FROM issuing.number_keys();
 SELECT id, user_id, number_record, looked_at_user, looked_at_card, left_out
 FROM issuing.rewrap_take($1::text, $2::uuid, $3::int8, $4::int8);
 
+-- name: owner_rewrap_gate :many
+-- why: where users are divided over cells, whose numbers may be changed now: a number of a bucket that is on its way or
+-- elsewhere is left out, since its copy would stay as it was. The locks of the gate are held until the end of the
+-- transaction, so a mover waits. A verdict that is null lets pass; no row lets all pass. $1 users.
+SELECT v.verdict
+FROM pg_catalog.unnest(issuing.cell_gate($1::text[])) WITH ORDINALITY AS v (verdict, n)
+WHERE EXISTS (SELECT FROM issuing.cell_buckets)
+ORDER BY v.n;
+
 -- name: owner_rewrap_put :one
 -- why: stores them sealed again, each over the record that was opened, with an audit row: issuing.rewrap_put. $1 cards,
 -- $2 users, $3 old records, $4 new records, $5 who.
