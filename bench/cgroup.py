@@ -6,6 +6,8 @@ import signal
 import time
 
 PERIOD_US = 10000
+# What one core has left of its part of a share is lost to the others: the less often, the less.
+LONG_PERIOD_US = 50000
 V1 = pathlib.Path("/sys/fs/cgroup/cpu")
 V2 = pathlib.Path("/sys/fs/cgroup")
 
@@ -40,15 +42,15 @@ class Group:
         self.folder = folder / f"issuing-bench-{os.getpid()}-{name}"
         self.folder.mkdir()
 
-    def limit(self, cores):
-        """None = no limit."""
-        quota = None if cores is None else int(PERIOD_US * cores)
+    def limit(self, cores, period_us=PERIOD_US):
+        """None = no limit. A short period is for what measures latency, a long one for throughput."""
+        quota = None if cores is None else int(period_us * cores)
         if self.is_v1:
             (self.folder / "cpu.cfs_quota_us").write_text("-1")
-            (self.folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (self.folder / "cpu.cfs_period_us").write_text(str(period_us))
             (self.folder / "cpu.cfs_quota_us").write_text(str(quota or -1))
         else:
-            (self.folder / "cpu.max").write_text(f"{quota or 'max'} {PERIOD_US}")
+            (self.folder / "cpu.max").write_text(f"{quota or 'max'} {period_us}")
 
     def add(self, *pids):
         for pid in pids:

@@ -132,7 +132,7 @@ WITH e AS MATERIALIZED (
     SELECT {UUID7.format(at="t.at")} AS id, gen_random_uuid() AS card_id, gen_random_uuid() AS token, t.at,
            'past-' || t.g AS user_id, 'key-' || t.g AS key
     FROM (SELECT g, now() - ({total} - g) * (interval '{span_s} seconds' / {total}) - interval '1 second' AS at
-          FROM generate_series({first}, {last}) g {only}) t
+          FROM generate_series({first}, {last}) g) t
 ), keys AS (
     INSERT INTO idempotency_keys (event_id, created_at, user_id, key, fingerprint)
     SELECT id, at, user_id, key, {FINGERPRINT}::bytea FROM e

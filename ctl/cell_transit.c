@@ -22,7 +22,7 @@
 #include "statements.h"
 
 #define BUSY_NAP_MS 20     /* between two looks at attempts under way */
-#define LOCK_NAP_MS 500    /* after the bucket's lock was not to be had: its writers get on */
+#define LOCK_NAP_MS 500    /* after a lock was not to be had: writers and claims get on */
 #define RECONNECT_MS 30000 /* a failover in the middle of a move */
 #define RECONNECT_NAP_US 250000
 #define EMPTY_ROWS 1000    /* deleted at once */
@@ -392,8 +392,11 @@ static bool recover(struct transit *transit, const struct err *err)
     if (is_lock_timeout(err)) { /* a copy has less time, and is then undone */
         if (transit->lock_until_us == 0)
             transit->lock_until_us = clock_mono_us() + LOCK_WAIT_MS * 1000;
-        if (clock_mono_us() < transit->lock_until_us)
+        if (clock_mono_us() < transit->lock_until_us) {
+            if (state == CELL_LISTING)
+                nap(LOCK_NAP_MS);
             return true;
+        }
         err_set(&held, ERR_REFUSED,
                 "another session holds the bucket, such as an issuing-ctl that was stopped: end it, then repeat this");
         err = &held;

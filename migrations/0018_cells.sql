@@ -207,24 +207,17 @@ CREATE FUNCTION issuing.cell_insert() RETURNS trigger
     END
     $$;
 
--- A change of an event that no worker has. What takes rows as it finds them (claims, wake-ups) leaves this one out; an
--- operator is told.
+-- A change of an event that no worker has, but for claims, which have a gate of their own. What takes rows as it finds
+-- them (wake-ups) leaves this one out; an operator is told.
 CREATE FUNCTION issuing.cell_update() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
     AS $$
     DECLARE
-        found_state text;
+        found_state text := issuing.cell_state(NEW.user_id);
     BEGIN
-        -- Each claimed row comes through here: the usual case without another call.
-        IF pg_try_advisory_xact_lock_shared(4713, issuing.bucket_of(NEW.user_id))
-           AND current_setting('transaction_isolation') = 'read committed' THEN
-            SELECT c.state INTO found_state FROM cell_buckets c WHERE c.bucket = issuing.bucket_of(NEW.user_id);
-        ELSE
-            found_state := issuing.cell_state(NEW.user_id);
-        END IF;
-        IF found_state IN ('here', 'listing') OR found_state = 'draining' AND NEW.status <> 'PROCESSING' THEN
+        IF found_state IN ('here', 'listing', 'draining') THEN
             RETURN NEW;
-        ELSIF NEW.status NOT IN ('PROCESSING', OLD.status) THEN
+        ELSIF NEW.status <> OLD.status THEN
             PERFORM issuing.cell_refuse_write(found_state, issuing.bucket_of(NEW.user_id));
         END IF;
         RETURN NULL;
@@ -477,6 +470,28 @@ CREATE OR REPLACE FUNCTION issuing.hold_behind(of_type text, most int8, since ti
     END
     $$;
 
+-- The one that programs of older releases call.
+CREATE OR REPLACE FUNCTION issuing.claim(
+    new_token uuid, most int8, lease_ms int8, worker text, since_us int8, slack_ms int8, alone bool)
+RETURNS TABLE (
+    id uuid, user_id text, payload text, traceparent text, retry_count int4, sent_age_ms int8, deferred_age_ms int8,
+    card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text,
+    replaces_issuer_card_id text, cancel_code text, next_since_us int8, settle_age_ms int8, lost_count int4,
+    now_us int8, deferral_count int4, deferral_code text, changed_age_ms int8, held_end text, held_end_code text,
+    issuer_parameters text, made_ms int8)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT c.id, c.user_id, c.payload, c.traceparent, c.retry_count, c.sent_age_ms, c.deferred_age_ms, c.card_id,
+           c.issuer_card_id, c.last4, c.exp_month, c.exp_year, c.card_status, c.replaces_issuer_card_id, c.cancel_code,
+           c.next_since_us, c.settle_age_ms, c.lost_count, c.now_us, c.deferral_count, c.deferral_code,
+           c.changed_age_ms, c.held_end, c.held_end_code, c.issuer_parameters, c.made_ms
+    FROM issuing.claim(new_token, most, lease_ms, worker, since_us, slack_ms, alone, 'CARD_ISSUE', false) c;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION issuing.claim(
     new_token uuid, most int8, lease_ms int8, worker text,
     since_us int8, -- the bookmark: microseconds since 1970; null = from the beginning
@@ -517,8 +532,20 @@ DECLARE
     named uuid[]; -- the events that are handed out, where they are not simply the oldest
     ordered_since timestamptz;
     ordered_is_filled bool;
-    parked int4[] := issuing.cell_parked(); -- buckets whose events stay where they are; null = none
+    is_cell bool := EXISTS (SELECT FROM cell_buckets);
+    parked int4[]; -- buckets whose events stay where they are; null = none
 BEGIN
+    -- With an old snapshot the database may be a cell that does not look like one.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.claim needs READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = '25001';
+    END IF;
+    IF is_cell THEN
+        -- Every claim shares this lock; whoever parks a bucket has it alone. So the mover waits for the claims that do
+        -- not know of it, and what is read in later statements holds until this claim is over.
+        PERFORM pg_advisory_xact_lock_shared(4713, -1);
+        parked := issuing.cell_parked();
+    END IF;
     IF alone THEN
         DELETE FROM lost_events l
         WHERE l.since < now() - interval '1 minute'
@@ -565,6 +592,9 @@ BEGIN
             updated_at = now()
         FROM (SELECT d.id, d.first_sent_at, d.updated_at, d.ahead FROM due d UNION ALL SELECT * FROM one) due
         WHERE e.id = due.id
+          -- Also not an event that is left behind in a cell where its bucket is `away`.
+          AND (NOT is_cell OR (SELECT b.state FROM cell_buckets b WHERE b.bucket = issuing.bucket_of(e.user_id)::int2)
+                              IN ('here', 'listing'))
         RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
                   e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
                   e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
@@ -610,7 +640,7 @@ BEGIN
            (extract(epoch FROM now()) * 1000000)::int8,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone
-    -- What was looked at, not what was handed out: a trigger may leave out events whose bucket is about to be moved.
+    -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
     FROM due h;
 END
 $$;
@@ -968,7 +998,8 @@ CREATE FUNCTION issuing.cell_init(cell_name text, buckets int4[]) RETURNS bool
                                                AND (NEW.event_type <> %L OR current_user <> %L))
                             EXECUTE FUNCTION issuing.cell_insert()', 'CARD_REQUEST_ENDED', owner_name);
         CREATE TRIGGER outbox_events_cell_update BEFORE UPDATE ON outbox_events
-            FOR EACH ROW WHEN (OLD.status <> 'PROCESSING') EXECUTE FUNCTION issuing.cell_update();
+            FOR EACH ROW WHEN (OLD.status <> 'PROCESSING' AND NEW.status <> 'PROCESSING')
+            EXECUTE FUNCTION issuing.cell_update();
         CREATE TRIGGER peer_checks_cell BEFORE INSERT OR UPDATE ON peer_checks
             FOR EACH ROW EXECUTE FUNCTION issuing.cell_mark();
         PERFORM issuing.cell_note('cell_init', jsonb_build_object('buckets', to_jsonb(buckets)));
@@ -1064,24 +1095,40 @@ CREATE FUNCTION issuing.cell_list_users(buckets int4[]) RETURNS int8
     END
     $$;
 
--- Source: listing -> draining. No claim takes an event of the bucket any more.
+-- Source: listing -> draining. No claim takes an event of the bucket any more. Waits for the claims under way, and
+-- later ones wait for it, at most the session's lock_timeout (55P03 then: try again).
 CREATE FUNCTION issuing.cell_drain(of_bucket int4, move uuid) RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
     AS $$
     BEGIN
+        PERFORM pg_advisory_xact_lock(4713, -1);
         RETURN issuing.cell_turn(of_bucket, move, '{listing}', 'draining') IS NOT NULL;
     END
     $$;
 
--- Source: attempts under way, and marks that a worker has.
+-- Source: attempts under way, and marks that a worker has. The open events are read where they are few, whoever has
+-- them; behind a backlog the events of the users of this bucket, who are all recorded by then.
 CREATE FUNCTION issuing.cell_busy(of_bucket int4) RETURNS int8
-    LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp SET jit = off
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
     AS $$
-        SELECT (SELECT count(*) FROM outbox_events e
-                WHERE e.due_at IS NOT NULL AND e.status = 'PROCESSING' AND issuing.bucket_of(e.user_id) = of_bucket)
+    DECLARE
+        attempts int8;
+    BEGIN
+        IF (SELECT count(*) FROM (SELECT FROM outbox_events e WHERE e.due_at IS NOT NULL LIMIT 2000) o) < 2000 THEN
+            SELECT count(*) INTO attempts FROM outbox_events e
+            WHERE e.due_at IS NOT NULL AND e.status = 'PROCESSING' AND issuing.bucket_of(e.user_id) = of_bucket;
+        ELSE
+            SELECT count(*) INTO attempts
+            FROM (SELECT DISTINCT k.user_id FROM cell_users k WHERE k.bucket = of_bucket) u
+            JOIN outbox_events e ON e.user_id = u.user_id
+            WHERE e.due_at IS NOT NULL AND e.status = 'PROCESSING';
+        END IF;
+        RETURN attempts
              + (SELECT count(*) FROM peer_checks p
                 WHERE p.finished_at IS NULL AND p.lease_token IS NOT NULL AND p.due_at > now()
-                  AND (SELECT issuing.bucket_of(e.user_id) FROM outbox_events e WHERE e.id = p.event_id) = of_bucket)
+                  AND (SELECT issuing.bucket_of(e.user_id) FROM outbox_events e WHERE e.id = p.event_id) = of_bucket);
+    END
     $$;
 
 -- Source: draining -> closed. Waits for those who have passed the gate, at most the session's lock_timeout (55P03 then:

@@ -103,8 +103,20 @@ DECLARE
     named uuid[]; -- the events that are handed out, where they are not simply the oldest
     ordered_since timestamptz;
     ordered_is_filled bool;
-    parked int4[] := issuing.cell_parked(); -- buckets whose events stay where they are; null = none
+    is_cell bool := EXISTS (SELECT FROM cell_buckets);
+    parked int4[]; -- buckets whose events stay where they are; null = none
 BEGIN
+    -- With an old snapshot the database may be a cell that does not look like one.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.claim needs READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = '25001';
+    END IF;
+    IF is_cell THEN
+        -- Every claim shares this lock; whoever parks a bucket has it alone. So the mover waits for the claims that do
+        -- not know of it, and what is read in later statements holds until this claim is over.
+        PERFORM pg_advisory_xact_lock_shared(4713, -1);
+        parked := issuing.cell_parked();
+    END IF;
     IF alone THEN
         DELETE FROM lost_events l
         WHERE l.since < t - interval '1 minute'
@@ -159,6 +171,9 @@ BEGIN
               FROM (SELECT x.id, x.first_sent_at, x.updated_at, x.last_sent_at, x.deferred_since, x.ahead FROM due x
                     UNION ALL SELECT * FROM one) d) due
         WHERE e.id = due.id
+          -- Also not an event that is left behind in a cell where its bucket is `away`.
+          AND (NOT is_cell OR (SELECT b.state FROM cell_buckets b WHERE b.bucket = issuing.bucket_of(e.user_id)::int2)
+                              IN ('here', 'listing'))
         RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
                   e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
                   e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
@@ -204,7 +219,7 @@ BEGIN
            (extract(epoch FROM t) * 1000000)::int8,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone
-    -- What was looked at, not what was handed out: a trigger may leave out events whose bucket is about to be moved.
+    -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
     FROM due h;
 END
 $$;

@@ -8,6 +8,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import plots  # noqa: E402
+from failover_times import median  # noqa: E402
 
 KINDS = (("switchover", "switchover"), ("postmaster_killed", "postmaster killed"), ("host_killed", "host killed"),
          ("host_frozen", "host frozen"), ("host_cut", "host cut off"), ("host_cut_out", "cut, sends nothing"),
@@ -15,11 +16,6 @@ KINDS = (("switchover", "switchover"), ("postmaster_killed", "postmaster killed"
 PARTS = (("lock free (Patroni)", plots.BLUE), ("promoted, standby attached (Patroni)", plots.GREEN),
          ("first acceptance (ours)", plots.ORANGE))
 BAR, GAP, NAMES_PX = 15, 14, 190
-
-
-def median(values):
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def parts_of(rows):

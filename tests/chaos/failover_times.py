@@ -128,6 +128,7 @@ class Times:
 
 
 def median(values):
+    """None of none. (The name statistics is that of a story of tests/e2e.)"""
     ordered, half = sorted(values), len(values) // 2
     if len(ordered) % 2 == 0:
         return (ordered[half - 1] + ordered[half]) / 2 if ordered else None

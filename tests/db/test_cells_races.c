@@ -136,10 +136,10 @@ START_TEST(a_claim_before_the_drain_is_waited_for_and_its_attempt_too)
     char *users = claim_users(worker, "X", 9);
     ck_assert_str_eq(users, "alice");
     free(users);
-    ck_assert_int_eq(step(mover, "drain", "alice"), 1);
     ck_assert_int_eq(database_int(mover, "SELECT issuing.cell_busy(%d)", bucket_of("alice")), 0); /* not yet visible */
-    expect_no_close("alice");
+    expect_sqlstate(mover, "55P03", "SELECT issuing.cell_drain(%d, '" MOVE "')", bucket_of("alice"));
     database_run(worker, "COMMIT");
+    ck_assert_int_eq(step(mover, "drain", "alice"), 1);
     ck_assert_int_eq(step(mover, "close", "alice"), 0);
     expect_side(one, "alice", "draining");
     ck_assert_int_eq(database_int(mover, "SELECT issuing.cell_busy(%d)", bucket_of("alice")), 1);
@@ -149,18 +149,67 @@ START_TEST(a_claim_before_the_drain_is_waited_for_and_its_attempt_too)
 }
 END_TEST
 
-START_TEST(a_claim_behind_the_drain_takes_nothing)
+/* The claim began, and has waited, while the bucket was not yet parked for it. */
+static void expect_nothing_claimed_behind_the_drain(const char *claim)
+{
+    struct waiter claiming;
+    database_run(one, "UPDATE cell_buckets SET state = 'here', move_id = NULL");
+    list_bucket("alice");
+    database_run(mover, "BEGIN");
+    ck_assert_int_eq(step(mover, "drain", "alice"), 1);
+    start(&claiming, worker, claim);
+    await_one("SELECT count(*) FROM pg_locks WHERE classid = 4713 AND NOT granted");
+    database_run(mover, "COMMIT");
+    pthread_join(claiming.thread, NULL);
+    ck_assert_int_eq(claiming.result, 0);
+    ck_assert_int_eq(step(mover, "close", "alice"), 1);
+}
+
+START_TEST(a_claim_behind_the_drain_waits_for_it_and_takes_nothing)
+{
+    static const char *const claims[] = {
+        "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false, 'X', false)",
+        "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false, 'X', true)",
+        "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, true, 'Y', false)",
+        "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false)",
+    };
+    add_foreign(one, "X", "alice");
+    add_foreign(one, "Y", "alice");
+    add_foreign(one, "CARD_ISSUE", "alice");
+    database_run(one, "UPDATE outbox_events SET lost_count = 2 WHERE event_type = 'Y'; "
+                      "INSERT INTO lost_events SELECT id FROM outbox_events WHERE event_type = 'Y'");
+    for (size_t i = 0; i < ARRAY_SIZE(claims); i++)
+        expect_nothing_claimed_behind_the_drain(claims[i]);
+}
+END_TEST
+
+START_TEST(a_claim_with_an_old_snapshot_takes_nothing)
 {
     add_foreign(one, "X", "alice");
     list_bucket("alice");
-    /* The statement of the claim has looked for parked buckets before. */
     database_run(worker, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT issuing.cell_parked()");
     ck_assert_int_eq(step(mover, "drain", "alice"), 1);
-    expect_sqlstate(worker, "40001",
+    expect_sqlstate(worker, "25001",
                     "SELECT issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false, 'X', "
                     "false)");
     database_run(worker, "ROLLBACK");
     ck_assert_int_eq(step(mover, "close", "alice"), 1);
+}
+END_TEST
+
+START_TEST(an_attempt_behind_a_backlog_is_awaited)
+{
+    char *users;
+    add_foreign(one, "X", "alice");
+    database_run(one, "INSERT INTO outbox_events (event_type, user_id, payload) "
+                      "SELECT 'Y', 'bob', '{}' FROM generate_series(1, 3000)");
+    users = claim_users(worker, "X", 9);
+    ck_assert_str_eq(users, "alice");
+    free(users);
+    drain("alice");
+    ck_assert_int_eq(database_int(mover, "SELECT issuing.cell_busy(%d)", bucket_of("alice")), 1);
+    ck_assert_int_eq(step(mover, "close", "alice"), 0);
+    ck_assert_int_eq(database_int(mover, "SELECT issuing.cell_busy(%d)", bucket_of("bob")), 0);
 }
 END_TEST
 
@@ -281,7 +330,9 @@ int main(void)
     tcase_add_test(tcase, nobody_waits_for_a_mover_who_has_the_lock);
     tcase_add_test(tcase, nobody_waits_for_a_mover_who_waits);
     tcase_add_test(tcase, a_claim_before_the_drain_is_waited_for_and_its_attempt_too);
-    tcase_add_test(tcase, a_claim_behind_the_drain_takes_nothing);
+    tcase_add_test(tcase, a_claim_behind_the_drain_waits_for_it_and_takes_nothing);
+    tcase_add_test(tcase, a_claim_with_an_old_snapshot_takes_nothing);
+    tcase_add_test(tcase, an_attempt_behind_a_backlog_is_awaited);
     tcase_add_test(tcase, a_mark_that_a_worker_has_is_waited_for);
     tcase_add_test(tcase, an_old_snapshot_passes_no_gate);
     tcase_add_test(tcase, an_insert_with_an_old_snapshot_before_the_close_is_waited_for);

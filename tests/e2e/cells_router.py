@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 
 import client
 import harness
@@ -41,10 +42,14 @@ class HaProxy(Proxy):
 
     def wait_both(self):
         for cell in self.cells.all:
-            if cell.apis() and cell.apis()[0].alive():
-                wait_until(lambda cell=cell: "%s1 127.0.0.1 2 " % cell.name in
-                           self.ask("show servers state cell_" + cell.name), "HAProxy sees cell " + cell.name)
+            for number, api in enumerate(cell.apis(), 1):
+                if api.alive():
+                    wait_until(lambda cell=cell, number=number: self.is_up(cell.name, number),
+                               "HAProxy sees server %d of cell %s" % (number, cell.name))
         return self
+
+    def is_up(self, cell, number=1):
+        return "%s%d 127.0.0.1 2 " % (cell, number) in self.ask("show servers state cell_" + cell)
 
     def ask(self, command):
         """The answer of the admin socket."""
@@ -55,6 +60,14 @@ class HaProxy(Proxy):
                 return b"".join(iter(lambda: wire.recv(65536), b"")).decode()
         except ConnectionRefusedError:
             return ""  # it has just been started
+
+    def at_work(self, cell, number):
+        """Requests that the server has."""
+        for line in self.ask("show stat").splitlines():
+            words = line.split(",")
+            if words[:2] == ["cell_" + cell, "%s%d" % (cell, number)]:
+                return int(words[4])
+        return 0
 
     def signal(self, number):
         super(Proxy, self).signal(signal.SIGUSR1 if number == signal.SIGTERM else number)
@@ -94,8 +107,8 @@ class RoutedCells(Cells):
             assert_equal(done.returncode, 0, "cell map: " + done.stderr)
 
 
-def routed(world, **changes):
-    cells = RoutedCells(world).up()
+def routed(world, apis=1, **changes):
+    cells = RoutedCells(world).up(apis=apis)
     return cells, HaProxy(world, cells, **changes)
 
 
@@ -365,5 +378,70 @@ def one_cell_that_hangs_holds_no_more_than_its_bound(world):
         others.goes_on()
         proxy.serves(ALICE)
     for wire in wires:
+        wire.close()
+    cells.settle()
+
+
+@test
+def a_cell_that_is_slow_keeps_its_only_server(world):
+    """It answers nothing for 4 s, its checks neither. Without a server its users would get 503 at once."""
+    cells, proxy = routed(world)
+    proxy.serves(ALICE)
+    api = cells["one"].apis()[0]
+    api.signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    wires = [proxy.wire() for _ in range(20)]
+    for number, wire in enumerate(wires):
+        wait_until(lambda number=number: time.monotonic() > stopped + 4 * number / len(wires), "it is slow")
+        wire.send(world.post_bytes(users_of(number)[0], "k"))
+    assert_true(proxy.is_up("one"), "HAProxy still has the server")
+    api.signal(signal.SIGCONT)
+    assert_equal([wire.answer().status for wire in wires], [202] * len(wires), "each of its users is answered")
+    for wire in wires:
+        wire.close()
+    assert_true("is DOWN" not in proxy.text(), "no server was taken out")
+    cells.settle()
+
+
+@test
+def a_cell_that_hangs_uses_up_no_limit_of_an_address_elsewhere(world):
+    """Everybody here has the same address, as behind one NAT."""
+    cells, proxy = routed(world, **{"{ sc_conn_cur(0) gt 100 }": "{ sc_conn_cur(0) gt 4 }"})
+    api = cells["one"].apis()[0]
+    api.signal(signal.SIGSTOP)
+    wires = [proxy.wire() for _ in range(4)]
+    for wire in wires:
+        wire.send(world.post_bytes(ALICE, "k"))
+    wait_until(lambda: proxy.at_work("one", 1) == 4, "the cell has all that one address may have")
+    answer = proxy.post(ALICE, "k")
+    assert_equal((answer.status, answer.json()["type"]), (429, "/problems/too-many-connections"), "in the cell")
+    assert_equal(proxy.post(BOB, "k").status, 202, "in the other")
+    api.signal(signal.SIGCONT)
+    for wire in wires:
+        wire.close()
+    proxy.serves(ALICE)
+    cells.settle()
+
+
+@test
+def only_a_read_is_sent_again_when_a_server_dies_with_it(world):
+    """A POST may have been recorded by the server that died: its client hears 503, and repeats."""
+    cells, proxy = routed(world, apis=2)
+    api = cells["one"].apis()[0]
+    api.signal(signal.SIGSTOP)
+    posts, reads = [proxy.wire() for _ in range(6)], [proxy.wire() for _ in range(6)]
+    for number, (post, read) in enumerate(zip(posts, reads)):
+        post.send(world.post_bytes(users_of(number)[0], "k"))
+        read.send(client.request_bytes("GET", "/v1/cards", [world.bearer(users_of(number)[0])]))
+    wait_until(lambda: proxy.at_work("one", 1) >= 2 and proxy.at_work("one", 2) == 0, "the first one has some")
+    api.kill()
+    answers = [wire.answer() for wire in posts]
+    assert_equal({answer.status for answer in answers}, {202, 503}, "POSTs")
+    assert_equal({wire.answer().status for wire in reads}, {200}, "reads")
+    for number, answer in enumerate(answers):
+        recorded = cells["one"].count("outbox_events", users_of(number))
+        assert_equal(recorded, 1 if answer.status == 202 else 0, "recorded of %r" % answer)
+        assert_equal(proxy.post(users_of(number)[0], "k").status, 202, "a repeat, at the server that is left")
+    for wire in posts + reads:
         wire.close()
     cells.settle()

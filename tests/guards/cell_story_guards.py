@@ -54,8 +54,9 @@ CELL_STORY_GUARDS = [
     dict(
         name="a bucket that has left is not read in its old cell",
         file="common/pg/sql/requests.sql",
-        line="AND e.event_type = 'CARD_ISSUE' AND issuing.demand_here($2::text);",
-        becomes="AND e.event_type = 'CARD_ISSUE';",
+        line="AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE'\n"
+             "  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($2::text));",
+        becomes="AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE';",
         test="e2e/each step of a move answers as the page says and a repeat is a replay",
     ),
     dict(

@@ -43,4 +43,25 @@ ROUTER_GUARDS = [
         becomes="set-timeout server 12s",
         test="e2e/a whole wait is answered by the cell",
     ),
+    dict(
+        name="a slow check takes no server out",
+        file="examples/cells/haproxy.cfg",
+        line="    timeout check 5s\n",
+        becomes="",
+        test="e2e/a cell that is slow keeps its only server",
+    ),
+    dict(
+        name="the limit of an address is counted in each cell",
+        file="examples/cells/haproxy.cfg",
+        line="src,ipmask(32,64),concat(-,txn.cell)",
+        becomes="src,ipmask(32,64)",
+        test="e2e/a cell that hangs uses up no limit of an address elsewhere",
+    ),
+    dict(
+        name="the router sends no POST twice that a server may have",
+        file="examples/cells/haproxy.cfg",
+        line="    http-request disable-l7-retry if METH_POST\n",
+        becomes="",
+        test="e2e/only a read is sent again when a server dies with it",
+    ),
 ]

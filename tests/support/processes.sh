@@ -1,8 +1,8 @@
 # shellcheck shell=sh
 # Every process that dev starts is known by its id and ended by it, whatever happens. Sourced by dev.
 #
-# - Long work runs through `run`: a process group of its own with a time limit; Ctrl-C reaches dev, and dev ends the
-#   group.
+# - Long work runs through `limited`: a process group of its own with a time limit; Ctrl-C reaches dev, and dev ends the
+#   group. Should dev itself be killed, or what keeps the time, the kernel sends TERM.
 # - Daemons run through `start_daemon`. Ctrl-C does not reach them (a shell's background jobs ignore it): they get TERM
 #   and are waited for. Should dev itself be killed, the kernel sends them TERM.
 # - Clusters are found by their files below the run folder, so that one started by a test program is ended too.
@@ -10,7 +10,7 @@
 run=        # the folder of this command below build/run/, "" = none
 kinds=      # of test programs started here, see stop_clusters_of
 daemons=    # names, the last started first; pid_<name> holds the process id
-child=      # what `run` waits for
+child=      # what `limited` waits for
 stopped_ok=yes
 
 alive() {
@@ -22,7 +22,7 @@ alive() {
 limited() {
     limit=$1
     shift
-    timeout -k 10 "$limit" "$@" </dev/null &
+    setpriv --pdeathsig TERM timeout -k 10 "$limit" setpriv --pdeathsig TERM "$@" </dev/null &
     child=$!
     wait "$child"
     set -- $?

@@ -249,8 +249,10 @@ testing() {
     ! group citus || run_python citus 900
     ! group chaos || run_python chaos 900 --short
     if group failover; then
+        # Without root the group cannot run, whatever is installed.
         # shellcheck disable=SC2086 # a list
-        (need $packages_failover) || say "without Patroni and etcd: the group failover counts as skipped"
+        [ "$(id -u)" -ne 0 ] || (need $packages_failover) ||
+            say "without Patroni and etcd: the group failover counts as skipped"
         run_python failover 300 --short
         sed -n 's/^failover: not run: /failover not run: /p' "$run/logs/failover.log"
     fi

@@ -1,13 +1,15 @@
 -- name: request_get :many
 -- why: one card request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
 -- nothing, and so does the id of an event of another type. issuing.tell_ends (migrations/0017_ends.sql) writes the same
--- answer into an event. $1 request, $2 user.
+-- answer into an event. issuing.demand_here refuses a user of another cell, found or not; the look whether there are
+-- cells is a part of the plan. $1 request, $2 user.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,
        e.reason_code, e.reason_detail, c.id, c.last4, c.exp_month, c.exp_year, c.status, e.deferred_since IS NOT NULL
            OR e.last_error IS NOT NULL
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
-WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE' AND issuing.demand_here($2::text);
+WHERE e.id = $1::uuid AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE'
+  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($2::text));
 
 -- name: request_list :many
 -- why: newest first by id (time-ordered), keyset paging on outbox_events_user, where events of other types are passed
@@ -19,7 +21,8 @@ SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_
 FROM issuing.outbox_events e
 LEFT JOIN issuing.cards c ON c.request_id = e.id
 WHERE e.user_id = $1::text AND e.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
-  AND e.event_type = 'CARD_ISSUE' AND issuing.demand_here($1::text)
+  AND e.event_type = 'CARD_ISSUE'
+  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($1::text))
 ORDER BY e.id DESC
 LIMIT $3::int8;
 
@@ -39,7 +42,7 @@ FROM issuing.cards c
 WHERE c.id = $1::uuid AND c.user_id = $2::text
   AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
                                              WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
-  AND issuing.demand_here($2::text);
+  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($2::text));
 
 -- name: card_list :many
 -- why: like card_get; newest first, keyset paging on the primary key. $1 user, $2 the last id of the previous page or
@@ -49,7 +52,7 @@ FROM issuing.cards c
 WHERE c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
   AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM issuing.outbox_events e
                                              WHERE e.id = c.request_id AND e.status <> 'COMPLETED'))
-  AND issuing.demand_here($1::text)
+  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($1::text))
 ORDER BY c.id DESC
 LIMIT $3::int8;
 
