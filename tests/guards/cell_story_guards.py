@@ -31,6 +31,13 @@ CELL_STORY_GUARDS = [
         test="e2e/a user who first comes during the move goes along",
     ),
     dict(
+        name="a claim that began before the drain is waited for",
+        file=SQL,
+        line="        PERFORM pg_advisory_xact_lock(4713, -1);\n",
+        becomes="",
+        test="e2e/a claim that began before the move is awaited",
+    ),
+    dict(
         name="a move waits for attempts under way",
         file=TRANSIT,
         line="        if (busy == 0)\n            return true;",
