@@ -430,13 +430,15 @@ def only_a_read_is_sent_again_when_a_server_dies_with_it(world):
     api = cells["one"].apis()[0]
     api.signal(signal.SIGSTOP)
     posts, reads = [proxy.wire() for _ in range(6)], [proxy.wire() for _ in range(6)]
-    for number, (post, read) in enumerate(zip(posts, reads)):
+    for number, post in enumerate(posts):
         post.send(world.post_bytes(users_of(number)[0], "k"))
+    for number, read in enumerate(reads):
         read.send(client.request_bytes("GET", "/v1/cards", [world.bearer(users_of(number)[0])]))
     wait_until(lambda: proxy.at_work("one", 1) >= 2 and proxy.at_work("one", 2) == 0, "the first one has some")
     api.kill()
     answers = [wire.answer() for wire in posts]
-    assert_equal({answer.status for answer in answers}, {202, 503}, "POSTs")
+    # How many the proxy gave to the server that died is its own choice.
+    assert_true(503 in {answer.status for answer in answers} <= {202, 503}, "POSTs: %r" % answers)
     assert_equal({wire.answer().status for wire in reads}, {200}, "reads")
     for number, answer in enumerate(answers):
         recorded = cells["one"].count("outbox_events", users_of(number))
