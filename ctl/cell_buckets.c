@@ -71,7 +71,7 @@ const char *cell_buckets_text(const struct cell_buckets *buckets, char ret_text[
     size_t length = 0;
     ret_text[0] = '\0';
     for (int first = 0; first < CELL_BUCKETS; first++) {
-        char range[16];
+        char range[32];
         int last = first;
         if (!buckets->has[first])
             continue;

@@ -169,7 +169,7 @@ bool cell_map_confirms(struct slice answer, int bucket, const char *name, bool *
     *ret_found = false;
     while (answer.length > 0) {
         struct slice line = next_line(&answer);
-        if (line.length < 5 || memcmp(line.bytes, "type=", 5) != 0)
+        if (!line.bytes || line.length < 5 || memcmp(line.bytes, "type=", 5) != 0)
             continue;
         *ret_found = memmem(line.bytes, line.length, ", found=yes,", 12) != NULL;
         confirms = memmem(line.bytes, line.length, found, strlen(found)) != NULL;

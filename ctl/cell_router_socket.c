@@ -44,9 +44,10 @@ void cell_socket_note(struct cell_place *place, const char *what, struct slice a
 static bool find_unix(struct cell_place *place)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(place->name) >= sizeof(address.sun_path))
+    size_t length = strlen(place->name);
+    if (length >= sizeof(address.sun_path))
         return fail(place, "find", "the path is too long for a socket");
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s", place->name);
+    memcpy(address.sun_path, place->name, length + 1);
     memcpy(&place->address, &address, sizeof(address));
     place->address_length = sizeof(address);
     return true;

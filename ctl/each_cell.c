@@ -275,7 +275,7 @@ static int64_t sum_asked(const struct ctl *ctl, char *ret_parts, size_t size)
 static int ask_and_act(struct ctl *ctl, const struct ctl_command *command, int code, char **arguments, int count)
 {
     struct each_cell *each = ctl->each;
-    char parts[1200], question[1400], number[PRINT_NUMBER_SIZE];
+    char parts[1200], question[1700], number[PRINT_NUMBER_SIZE];
     int64_t sum = sum_asked(ctl, parts, sizeof(parts));
     snprintf(question, sizeof(question), "%s %s %s event%s%s in all cells (%s)%s?", each->verb,
              print_number(sum, number), each->status, sum == 1 ? "" : "s", each->behind, parts,
