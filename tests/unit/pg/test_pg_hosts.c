@@ -118,6 +118,7 @@ START_TEST(a_host_that_is_no_primary_is_tried_once_a_second_by_however_many_conn
 {
     use("10.0.0.1,10.0.0.2,10.0.0.3", NULL, NULL);
     ck_assert_int_ge(attempts_in_a_minute(PG_SEEN_STANDBY, 0), 60);
+    tear_down();
     set_up();
     use("10.0.0.1,10.0.0.2,10.0.0.3", NULL, NULL);
     ck_assert_int_le(attempts_in_a_minute(PG_SEEN_STANDBY, 0), 125);
