@@ -7,80 +7,14 @@
 #include <unistd.h>
 
 #include "common/config/config_table.h"
+#include "tests/unit/config/config_fixture.h"
 
 #define NAME_32 "a2345678901234567890123456789-_2"
-
-static char path[64];
-static struct config config;
-static struct err err;
-
-extern char **environ;
-
-static void set_up(void)
-{
-    for (char **variable = environ; *variable;) {
-        char name[128];
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(*variable, "="), *variable);
-        if (strncmp(name, "ISSUING_", 8) == 0 || strcmp(name, "CREDENTIALS_DIRECTORY") == 0) {
-            ck_assert_int_eq(unsetenv(name), 0);
-            variable = environ;
-        } else {
-            variable++;
-        }
-    }
-    strcpy(path, "test_config_cells_XXXXXX");
-    int file = mkstemp(path);
-    ck_assert_int_ge(file, 0);
-    close(file);
-    memset(&config, 0, sizeof(config));
-    memset(&err, 0, sizeof(err));
-}
-
-static void tear_down(void)
-{
-    unlink(path);
-}
-
-static void write_file(const char *text)
-{
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_ge(fputs(text, file), 0);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-static bool load_list(enum config_program program, const char *const *arguments)
-{
-    char *argv[16] = {(char *)(uintptr_t) "program"};
-    int argc = 1;
-    while (arguments[argc - 1]) {
-        argv[argc] = (char *)(uintptr_t)arguments[argc - 1];
-        argc++;
-    }
-    memset(&err, 0, sizeof(err));
-    return config_load(&config, program, argc, argv, &err);
-}
-
-#define load(program, ...) load_list(program, (const char *const[]){"--config", path, ##__VA_ARGS__, NULL})
 
 static bool load_text(const char *text)
 {
     write_file(text);
     return load(CONFIG_CTL);
-}
-
-static void assert_message(const char *part)
-{
-    ck_assert_msg(strstr(err.message, part), "\"%s\" is not in \"%s\"", part, err.message);
-}
-
-static void assert_place(int line, const char *part)
-{
-    char place[96];
-    snprintf(place, sizeof(place), "%s:%d: ", path, line);
-    ck_assert_int_eq(err.kind, ERR_CONFIG);
-    assert_message(place);
-    assert_message(part);
 }
 
 static char *shown(void)
