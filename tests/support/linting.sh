@@ -2,7 +2,7 @@
 # ./dev lint: every check of the text. Each prints ok or FAILED with what it found; goes on after a failure. Sourced by
 # dev.
 
-lint_names='shell python sql includes format gcc clang clang-tidy cppcheck example docs units openapi valgrind'
+lint_names='shell python includes format gcc clang clang-tidy cppcheck example docs units openapi valgrind'
 lint_failures=
 redocly=@redocly/cli@1.34.7 # the last line of versions that runs on Node.js 18, which Debian 12 has
 
@@ -61,7 +61,6 @@ lint_python() {
     done
 }
 
-lint_sql() { python3 -B tests/rules/check_sql.py; }
 
 lint_format() {
     c_files | xargs clang-format --dry-run -Werror

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # ./dev test: counts every test, goes on after a failure; the last line is "N passed, N failed". Sourced by dev.
 
-test_groups='unit db model limiters e2e monitoring console issuers citus chaos failover asan guards deb systemd'
+test_groups='unit db model limiters e2e monitoring console issuers chaos failover asan guards deb systemd'
 default_groups='unit db model limiters e2e monitoring' # of the last two the short parts only
 passed=0
 failed=0
@@ -23,7 +23,6 @@ NAME is one of:
   monitoring metrics, alert rules and dashboard, by promtool and a Prometheus server
   console    the operators' pages in a real browser (chromium, and packages of npm below build/)
   issuers    profiles, dialects and signed deliveries against the libraries of vendors and receivers (npm, below build/)
-  citus      the schema on a cluster of Citus, where that extension is installed (docs/scaling.md)
   chaos      each kind of trouble once
   failover   a database of three hosts with Patroni and etcd: one switchover, one killed primary; as root
   asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
@@ -66,7 +65,7 @@ group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1" | "$1"/*) return 0 ;;
-        unit | db | model | limiters | e2e | monitoring | console | issuers | citus | chaos | failover | asan | guards | deb | systemd | e2e/* | asan/*) ;;
+        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | e2e/* | asan/*) ;;
         *) case $1 in unit | db) return 0 ;; esac ;;
         esac
     done
@@ -78,7 +77,7 @@ chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
         all | "$1") return 0 ;;
-        unit | db | model | limiters | e2e | monitoring | console | issuers | citus | chaos | failover | asan | guards | deb | systemd | e2e/*) ;;
+        unit | db | model | limiters | e2e | monitoring | console | issuers | chaos | failover | asan | guards | deb | systemd | e2e/*) ;;
         *) case "$2 $1/${2##*/}" in *"$word"*) return 0 ;; esac ;;
         esac
     done
@@ -208,7 +207,7 @@ testing() {
         is_test_name "$word" || usage_error "no such test: $word"
     done
     wanted=$*
-    kinds='e2e monitoring console citus chaos guards'
+    kinds='e2e monitoring console chaos guards'
     at_end() { summary; }
     # shellcheck disable=SC2086 # lists
     need $packages_build $packages_test $packages_model
@@ -246,7 +245,6 @@ testing() {
         (need $packages_sdks) || say "without npm: the group issuers counts as skipped"
         run_python issuers 900
     fi
-    ! group citus || run_python citus 900
     ! group chaos || run_python chaos 900 --short
     if group failover; then
         # Without root the group cannot run, whatever is installed.
