@@ -2,7 +2,7 @@
 #ifndef ISSUING_SCHEMA_H
 #define ISSUING_SCHEMA_H
 
-#define SCHEMA_LEAST 18
-#define SCHEMA_MOST 18
+#define SCHEMA_LEAST 23
+#define SCHEMA_MOST 23
 
 #endif

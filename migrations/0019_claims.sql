@@ -1,0 +1,392 @@
+-- Why: the claim and the ends of attempts, as the second review of the promise left them. Locks: none that matter;
+-- functions are replaced. Programs of the release before cannot run after it.
+
+-- Programs that were never released called these.
+DROP FUNCTION issuing.claim(uuid, int8, int8, text, int8, int8, bool);
+DROP FUNCTION issuing.complete(uuid[], uuid[], text, int8[]);
+DROP FUNCTION issuing.end_attempts(uuid[], uuid[], text[], int8[], bool[], bool[], bool[], text[], text[], text[], text[],
+                                   text[], text[], text[], bool[], text, int8[], text[], uuid[], bool[], text[], text[],
+                                   text[]);
+
+CREATE OR REPLACE FUNCTION issuing.hold_behind(of_type text, most int8, since timestamptz)
+    RETURNS TABLE (
+        ready uuid[],
+        next_since timestamptz, -- null = everything due was looked at
+        is_filled bool)         -- there may be more that is due
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+    SET jit = off
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        looks constant int8 := least(greatest(2 * most, 32), 128); -- each with a lock of its own
+        ids uuid[];
+        users text[];
+        dues timestamptz[];
+        changes timestamptz[];
+        waits bool[];
+        parked int4[] := issuing.cell_parked();
+    BEGIN
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            RAISE EXCEPTION 'issuing.claim of an ordered type needs READ COMMITTED, not %',
+                current_setting('transaction_isolation') USING ERRCODE = '25001';
+        END IF;
+        SELECT array_agg(d.id), array_agg(d.user_id), array_agg(d.due_at), array_agg(d.updated_at)
+        INTO ids, users, dues, changes
+        FROM (SELECT e.id, e.user_id, e.due_at, e.updated_at
+              FROM outbox_events e
+              WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+                AND e.status = 'PENDING' AND e.lost_count < 2
+                AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+              ORDER BY e.due_at
+              LIMIT looks
+              FOR UPDATE SKIP LOCKED) d;
+        -- In statements of their own: what comes next must see every end that gave its lock back before.
+        SELECT array_agg(NOT pg_try_advisory_xact_lock(4712, hashtext(of_type || a.user_id)) ORDER BY a.n)
+        INTO waits
+        FROM unnest(users) WITH ORDINALITY AS a (user_id, n);
+        RETURN QUERY
+        WITH asked AS MATERIALIZED (
+            SELECT a.id, a.due_at, a.updated_at, a.waits, a.n, b.id AS behind
+            FROM unnest(ids, users, dues, changes, waits)
+                WITH ORDINALITY AS a (id, user_id, due_at, updated_at, waits, n)
+            LEFT JOIN LATERAL (
+                SELECT o.id FROM outbox_events o
+                WHERE NOT a.waits AND o.event_type = of_type AND o.event_type <> 'CARD_ISSUE'
+                  AND o.user_id = a.user_id AND o.id < a.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
+                ORDER BY o.id DESC LIMIT 1) b ON true
+        ), held AS (
+            UPDATE outbox_events e
+            SET held_behind = a.behind,
+                next_attempt_at = now() + least(greatest(now() - greatest(least(e.created_at, now()), 'epoch'),
+                                                         interval '5 minutes'), interval '1 hour'),
+                first_sent_at = e.first_sent_at - a.ahead, last_sent_at = e.last_sent_at - a.ahead,
+                deferred_since = e.deferred_since - a.ahead, updated_at = now()
+            FROM (SELECT x.id, x.behind, CASE WHEN x.updated_at > now()
+                                              THEN least(x.updated_at, now() + interval '1000 years') - now()
+                                              ELSE interval '0' END AS ahead
+                  FROM asked x WHERE x.behind IS NOT NULL) a
+            WHERE e.id = a.id
+        ), free AS (
+            SELECT a.id, a.due_at, row_number() OVER (ORDER BY a.n) AS n
+            FROM asked a WHERE NOT a.waits AND a.behind IS NULL
+        )
+        SELECT (SELECT array_agg(f.id ORDER BY f.n) FROM free f WHERE f.n <= most),
+               least((SELECT min(a.due_at) FROM asked a WHERE a.waits),
+                     (SELECT min(f.due_at) FROM free f WHERE f.n > most),
+                     (SELECT max(a.due_at) FROM asked a HAVING count(*) >= looks)),
+               (SELECT count(*) >= looks FROM asked) OR EXISTS (SELECT FROM free f WHERE f.n > most);
+    END
+    $$;
+
+CREATE OR REPLACE FUNCTION issuing.claim(
+    new_token uuid, most int8, lease_ms int8, worker text,
+    since_us int8, -- the bookmark: microseconds since 1970; null = from the beginning
+    slack_ms int8, -- so long a commit may take to become visible without being left to the sweep
+    alone bool,
+    of_type text,      -- event_type
+    is_ordered bool)   -- as in issuing.routes: an event that has to wait is held behind an earlier one
+RETURNS TABLE (
+    id uuid, user_id text, payload text, traceparent text, retry_count int4,
+    sent_age_ms int8,     -- age of the first send that may have arrived; null = certainly none
+    deferred_age_ms int8, -- of the unbroken row of 409/425 answers; null = none
+    -- the card, where it is stored already
+    card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text,
+    replaces_issuer_card_id text, -- reissue: the issuer's id of the card to replace
+    cancel_code text,             -- an earlier attempt had begun to cancel the card
+    next_since_us int8,           -- of the last row: the next bookmark; null = unchanged
+    settle_age_ms int8,           -- age of the last send that may still be on its way; null = there is none
+    lost_count int4,              -- of the last row: 1 = there are events to be tried alone that are due, else 0
+    now_us int8,                  -- of the last row: the database's clock
+    deferral_count int4, deferral_code text, -- deferrals in a row for the same cause, and that cause
+    changed_age_ms int8,          -- since the row last changed: for an event that was deferred or failed, since then
+    held_end text, held_end_code text, -- the end that waits until no create can arrive any more
+    issuer_parameters text,       -- null = none are kept
+    made_ms int8,                 -- when the row was made: milliseconds since 1970, at least 0
+    is_filled bool)               -- of the last row: there may be more that is due
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    since timestamptz := coalesce(timestamptz 'epoch' + since_us * interval '1 microsecond', '-infinity');
+    alone_id uuid;
+    slack interval := slack_ms * interval '1 millisecond';
+    named uuid[]; -- the events that are handed out, where they are not simply the oldest
+    ordered_since timestamptz;
+    ordered_is_filled bool;
+    is_cell bool := EXISTS (SELECT FROM cell_buckets);
+    parked int4[]; -- buckets whose events stay where they are; null = none
+BEGIN
+    -- With an old snapshot the database may be a cell that does not look like one.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.claim needs READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = '25001';
+    END IF;
+    IF is_cell THEN
+        -- Every claim shares this lock; whoever parks a bucket has it alone. So the mover waits for the claims that do
+        -- not know of it, and what is read in later statements holds until this claim is over.
+        PERFORM pg_advisory_xact_lock_shared(4713, -1);
+        parked := issuing.cell_parked();
+    END IF;
+    IF alone THEN
+        DELETE FROM lost_events l
+        WHERE l.since < now() - interval '1 minute'
+          AND NOT EXISTS (SELECT FROM outbox_events e
+                          WHERE e.id = l.event_id AND e.due_at IS NOT NULL AND e.lost_count >= 2);
+        SELECT e.id INTO alone_id
+        FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
+        WHERE e.event_type = of_type AND e.status = 'PENDING' AND e.due_at <= now() AND e.lost_count >= 2
+          AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+        ORDER BY e.due_at
+        LIMIT 1
+        FOR UPDATE OF e SKIP LOCKED;
+        named := ARRAY[alone_id];
+    ELSIF is_ordered THEN
+        SELECT p.ready, p.next_since, p.is_filled INTO named, ordered_since, ordered_is_filled
+        FROM issuing.hold_behind(of_type, most, since) p;
+    END IF;
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+        SELECT e.id, e.due_at, e.first_sent_at, e.updated_at,
+               CASE WHEN e.updated_at > now() THEN least(e.updated_at, now() + interval '1000 years') - now()
+                    ELSE interval '0' END AS ahead
+        FROM outbox_events e
+        WHERE NOT alone AND NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+          AND e.status = 'PENDING' AND e.lost_count < 2
+          AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+        ORDER BY e.due_at
+        LIMIT most
+        FOR UPDATE SKIP LOCKED
+    ), one AS MATERIALIZED (
+        SELECT e.id, e.first_sent_at, e.updated_at,
+               CASE WHEN e.updated_at > now() THEN least(e.updated_at, now() + interval '1000 years') - now()
+                    ELSE interval '0' END AS ahead
+        FROM unnest(named) AS n (id) JOIN outbox_events e ON e.id = n.id
+        WHERE alone OR is_ordered
+    ), held AS (
+        UPDATE outbox_events e
+        SET status = 'PROCESSING', held_behind = NULL, retry_count = least(e.retry_count + 1, 1000000),
+            lease_token = new_token, lease_owner = worker,
+            lease_until = now() + lease_ms * interval '1 millisecond',
+            first_sent_at = least(coalesce(e.first_sent_at - due.ahead, now()), now()),
+            last_sent_at = CASE WHEN e.last_sent_at IS NOT NULL THEN least(e.last_sent_at - due.ahead, now()) END,
+            deferred_since = CASE WHEN e.deferred_since IS NOT NULL THEN least(e.deferred_since - due.ahead, now()) END,
+            updated_at = now()
+        FROM (SELECT d.id, d.first_sent_at, d.updated_at, d.ahead FROM due d UNION ALL SELECT * FROM one) due
+        WHERE e.id = due.id
+          -- Also not an event that is left behind in a cell where its bucket is `away`.
+          AND (NOT is_cell OR (SELECT b.state FROM cell_buckets b WHERE b.bucket = issuing.bucket_of(e.user_id)::int2)
+                              IN ('here', 'listing'))
+        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
+                  e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
+                  e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
+                  e.issuer_parameters, e.created_at
+    )
+    SELECT h.id, h.user_id,
+           -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
+           CASE WHEN pg_column_size(h.payload) <= 262144 THEN h.payload::text END,
+           h.traceparent, h.retry_count,
+           CASE WHEN h.sent_before IS NOT NULL
+                THEN (extract(epoch FROM now() - greatest(h.first_sent_at, 'epoch')) * 1000)::int8 END,
+           (extract(epoch FROM now() - greatest(h.deferred_since, CASE WHEN h.deferred_since IS NOT NULL
+                                                                       THEN timestamptz 'epoch' END)) * 1000)::int8,
+           (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year,
+           (c.found).status,
+           r.issuer_card_id, h.cancel_code, NULL::int8,
+           CASE WHEN h.sent_before IS NOT NULL
+                THEN (extract(epoch FROM now() - greatest(coalesce(h.last_sent_at, h.first_sent_at), 'epoch'))
+                      * 1000)::int8 END,
+           h.lost_count, NULL::int8,
+           h.deferral_count, h.deferral_code,
+           (extract(epoch FROM now() - least(greatest(h.changed_before, 'epoch'), now())) * 1000)::int8,
+           h.held_end, h.held_end_code, h.issuer_parameters::text,
+           (extract(epoch FROM least(greatest(h.created_at, 'epoch'), now())) * 1000)::int8, NULL::bool
+    FROM held h
+    -- Looked for only where there can be one.
+    CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL AND of_type = 'CARD_ISSUE'
+                                    THEN issuing.card_of(h.id) END AS found OFFSET 0) c
+    CROSS JOIN LATERAL (SELECT CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
+                                    THEN issuing.issuer_card_id_of(h.user_id, h.payload ->> 'replaces')
+                               END AS issuer_card_id OFFSET 0) r
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           CASE WHEN NOT alone
+                THEN (extract(epoch FROM CASE WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
+                                                                       timestamptz 'epoch' - interval '1 microsecond')
+                                              WHEN count(*) < most THEN now() - slack
+                                              ELSE max(greatest(h.due_at,
+                                                                timestamptz 'epoch' - interval '1 microsecond')) END)
+                      * 1000000)::int8 END,
+           NULL,
+           CASE WHEN EXISTS (SELECT FROM lost_events) AND issuing.lost_is_due(alone_id, of_type) THEN 1 ELSE 0 END,
+           (extract(epoch FROM now()) * 1000000)::int8,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           CASE WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone
+    -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
+    FROM due h;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.complete(
+    ids uuid[], tokens uuid[], worker text, tooks_ms int8[],
+    step text,      -- of all of them
+    results text[]) -- answers to keep; null = none
+RETURNS TABLE (id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF step <> 'link' THEN
+        PERFORM lock_order(ids);
+    END IF;
+    RETURN QUERY
+    WITH completed AS (
+        UPDATE outbox_events e
+        SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, deferred_since = NULL, deferral_count = 0,
+            deferral_code = NULL, last_error = NULL, reason_code = NULL, reason_detail = NULL, completed_at = now(),
+            updated_at = now(),
+            result = CASE WHEN a.result IS NOT NULL THEN kept_result(a.result) ELSE e.result END
+        FROM unnest(ids, tokens, tooks_ms, results) AS a (id, token, took_ms, result)
+        WHERE e.id = a.id AND e.lease_token = a.token
+        RETURNING e.id, e.user_id, e.retry_count, a.token, a.took_ms, e.event_type, e.created_at
+    ), noted AS (
+        INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker,
+                                     step, outcome)
+        SELECT d.id, d.token, now() - d.took_ms * interval '1 millisecond', now(), d.retry_count, false, d.user_id,
+               worker, step, 'completed'
+        FROM completed d
+    ), counted AS (
+        -- One row, because a group for each type costs more than all else here.
+        INSERT INTO statistics_changes (ended_at, event_type, event_types, status, reason_code, created_ats, count)
+        SELECT now(), min(d.event_type),
+               CASE WHEN min(d.event_type) <> max(d.event_type) THEN array_agg(d.event_type) END,
+               'COMPLETED', '', array_agg(d.created_at), 1
+        FROM completed d
+        HAVING count(*) > 0
+    )
+    SELECT d.id FROM completed d;
+    IF step <> 'link' THEN
+        PERFORM wake_held(ids);
+    ELSIF EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
+        PERFORM tell_ends(ids, now());
+    END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.end_attempts(
+    ids uuid[], tokens uuid[], statuses text[],
+    delays_ms int8[],      -- PENDING: before the next attempt
+    give_backs bool[],     -- a deferral: the attempt is not counted
+    clear_sents bool[],    -- nothing was ever sent that may have arrived
+    deferreds bool[],      -- true: starts or continues a row of 409/425 answers
+    reason_codes text[], reason_details text[], last_errors text[],
+    steps text[], outcomes text[], codes text[], details text[], unknowns bool[], -- of the attempt's row
+    worker text, tooks_ms int8[],
+    card_statuses text[],  -- what the request's card becomes; null = leave
+    replaced_ids uuid[],   -- the card that a completed reissue replaces; null = none
+    may_arrives bool[],    -- a create of this attempt may still be on its way to the issuer
+    -- PENDING: the end that waits until no create can arrive any more; null = none does
+    held_ends text[], held_end_codes text[],
+    parameters text[],     -- JSON objects: kept where the event keeps none yet; null = none
+    results text[])        -- answers to keep; null = none
+RETURNS TABLE (id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM lock_order(ids);
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (
+        SELECT *, a.code !~ '^(issuer|core|route)_' AS is_ours
+        FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details,
+                    last_errors, steps, outcomes, codes, details, unknowns, tooks_ms, card_statuses, replaced_ids,
+                    may_arrives, held_ends, held_end_codes, parameters, results)
+            AS a (id, token, status, delay_ms, give_back, clear_sent, deferred, reason_code, reason_detail, last_error,
+                  step, outcome, code, detail, unknown, took_ms, card_status, replaced, may_arrive, held_end,
+                  held_end_code, parameters, result)
+    ), changed AS (
+        UPDATE outbox_events e
+        SET status = a.status,
+            lease_token = NULL,
+            lease_until = NULL,
+            retry_count = e.retry_count - CASE WHEN a.give_back THEN 1 ELSE 0 END,
+            next_attempt_at = CASE WHEN a.status = 'PENDING' THEN now() + a.delay_ms * interval '1 millisecond'
+                                   ELSE e.next_attempt_at END,
+            -- Only what the claim of this attempt has set: an earlier attempt's send is not this one's to forget.
+            first_sent_at = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL
+                                 THEN NULL ELSE e.first_sent_at END,
+            last_sent_at = CASE WHEN a.may_arrive THEN now() ELSE e.last_sent_at END,
+            held_end = a.held_end, held_end_code = a.held_end_code,
+            lost_count = 0,
+            deferred_since = CASE WHEN a.deferred THEN coalesce(e.deferred_since, now()) END,
+            deferral_count = CASE WHEN NOT a.give_back THEN 0
+                                  WHEN a.code = e.deferral_code THEN least(e.deferral_count, 999999) + 1
+                                  WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core|route)_' THEN e.deferral_count
+                                  ELSE 1 END,
+            deferral_code = CASE WHEN NOT a.give_back THEN NULL
+                                 WHEN a.is_ours AND e.deferral_code ~ '^(issuer|core|route)_' THEN e.deferral_code
+                                 ELSE a.code END,
+            reason_code = a.reason_code,
+            reason_detail = a.reason_detail,
+            last_error = a.last_error,
+            -- Before another attempt core-api is asked anew, where certainly nothing was sent with these.
+            issuer_parameters = CASE WHEN a.clear_sent AND a.status <> 'REJECTED' AND e.last_sent_at IS NULL
+                                         AND e.first_sent_at = e.updated_at
+                                     THEN NULL ELSE coalesce(e.issuer_parameters, a.parameters::jsonb) END,
+            result = CASE WHEN a.result IS NOT NULL THEN kept_result(a.result) ELSE e.result END,
+            completed_at = CASE WHEN a.status <> 'PENDING' THEN now() END,
+            updated_at = now()
+        FROM asked a
+        WHERE e.id = a.id AND e.lease_token = a.token
+        RETURNING e.id, e.user_id, e.retry_count, e.deferral_count, e.deferral_code, e.status, e.reason_code,
+                  e.event_type, e.created_at
+    ), noted AS (
+        INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker,
+                                     step, outcome, code, detail)
+        SELECT d.id, a.token, now() - a.took_ms * interval '1 millisecond', now(),
+               d.retry_count + CASE WHEN a.give_back THEN 1 ELSE 0 END, a.unknown, d.user_id, worker, a.step, a.outcome,
+               a.code, a.detail
+        FROM changed d JOIN asked a ON a.id = d.id
+        WHERE NOT (a.give_back AND (d.deferral_count > 1 OR d.deferral_code IS DISTINCT FROM a.code))
+        ON CONFLICT DO NOTHING
+    ), counted AS (
+        INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, created_ats, count)
+        SELECT now(), d.event_type, d.status, coalesce(d.reason_code, ''), array_agg(d.created_at), 1
+        FROM changed d
+        WHERE d.status <> 'PENDING'
+        GROUP BY d.event_type, d.status, d.reason_code
+    ), card_changed AS (
+        UPDATE cards c SET status = a.card_status, updated_at = now()
+        FROM changed d JOIN asked a ON a.id = d.id
+        WHERE a.card_status IS NOT NULL AND c.request_id = d.id
+    ), card_replaced AS (
+        UPDATE cards c SET status = 'replaced', updated_at = now()
+        FROM changed d JOIN asked a ON a.id = d.id
+        WHERE a.replaced IS NOT NULL AND c.id = a.replaced AND c.user_id = d.user_id AND c.status = 'active'
+    )
+    SELECT d.id FROM changed d;
+    IF EXISTS (SELECT FROM routes) THEN
+        PERFORM wake_held(ARRAY(SELECT u.id FROM unnest(ids, statuses) AS u (id, status)
+                                WHERE u.status IN ('COMPLETED', 'REJECTED')));
+        PERFORM tell_ends(ids, now());
+    END IF;
+END
+$$;

@@ -1,0 +1,2 @@
+-- Why: what belongs to the end of a card request. Locks: none that matter.
+SELECT 1;

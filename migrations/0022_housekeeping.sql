@@ -1,0 +1,2 @@
+-- Why: housekeeping, locks and settings. Locks: none that matter.
+SELECT 1;

@@ -1,0 +1,2 @@
+-- Why: operators and reveals. Locks: none that matter.
+SELECT 1;
