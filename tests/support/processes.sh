@@ -11,6 +11,7 @@ run=        # the folder of this command below build/run/, "" = none
 kinds=      # of test programs started here, see stop_clusters_of
 daemons=    # names, the last started first; pid_<name> holds the process id
 child=      # what `limited` waits for
+child_beside= # a part of this script that runs beside it, "" = none
 stopped_ok=yes
 
 alive() {
@@ -121,10 +122,10 @@ finish() {
     final=$?
     trap '' INT TERM HUP
     trap - EXIT
-    if [ -n "$child" ]; then
-        kill -TERM "$child" 2>/dev/null
-        wait "$child"
-    fi
+    for process in $child $child_beside; do
+        kill -TERM "$process" 2>/dev/null
+        wait "$process"
+    done
     stop_daemons
     [ -z "$run" ] || stop_clusters "$run"
     # shellcheck disable=SC2086 # a list

@@ -14,7 +14,7 @@ test_help() {
 Without a NAME: the groups unit, db, model and limiters, the stories of e2e that are not marked @slow, and the quick
 part of monitoring.
 NAME is one of:
-  all        every group, whole
+  all        every group, whole; the unit and database tests once, as asan; groups that mostly wait beside the others
   unit       the unit tests
   db         the database tests
   model      the protocol's model with small budgets of faults (./dev model full takes larger ones)
@@ -117,11 +117,9 @@ count_checks() {
     fi
 }
 
-# programs FOLDER KIND: the test programs that meson has made.
+# programs FOLDER KIND: the test programs that meson knows, built or not.
 programs() {
-    for program in "$1/tests/$2"/test_*; do
-        [ -f "$program" ] && [ -x "$program" ] && printf '%s\n' "$program"
-    done
+    ninja -C "$1" -t targets all | sed -n "s,^\(tests/$2/test_[a-z0-9_]*\): .*,\1,p" | sort
 }
 
 # Two clusters: two database tests run side by side, and each may change what belongs to its whole cluster.
@@ -148,6 +146,13 @@ run_checks() {
         ! chosen "$1" "$4$3/${program##*/test_}" || printf '%s\n' "$program"
     done <"$chosen_programs.all" >"$chosen_programs"
     [ -s "$chosen_programs" ] || return 0
+    # shellcheck disable=SC2046 # a list
+    compile "$2" $(cat "$chosen_programs") || {
+        failure "$1" "the build of its programs failed"
+        return
+    }
+    folder=$2 awk '{ print ENVIRON["folder"] "/" $0 }' "$chosen_programs" >"$chosen_programs.paths"
+    chosen_programs=$chosen_programs.paths
     [ "$3" = unit ] || start_test_clusters || {
         failure "$1" "no database to test with"
         return
@@ -202,6 +207,64 @@ run_python() {
     fi
 }
 
+# beside: the groups that mostly wait, one after the other, while others run. Prints a last line with its numbers.
+beside() {
+    passed=0 failed=0 skipped=0
+    trap '[ -z "$child" ] || { kill -TERM "$child" && wait "$child"; }; exit 143' TERM
+    ! group model || run_python model 900 quick
+    ! group limiters || run_python limiters 300
+    if group monitoring; then
+        case " $wanted " in
+        '  ') run_python monitoring 120 --short ;;
+        *) run_python monitoring 600 ;;
+        esac
+    fi
+    ! group failover || run_python failover 300 --short
+    ! group issuers || run_python issuers 900
+    ! group console || run_python console 1200
+    ! group chaos || run_python chaos 900 --short
+    ! group deb || run_python deb 900
+    ! group systemd || run_python systemd 1200
+    sed -n 's/^failover: not run: /failover not run: /p' "$run/logs/failover.log" 2>/dev/null
+    sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log" 2>/dev/null
+    printf 'beside: %s %s %s\n' "$passed" "$failed" "$skipped"
+}
+
+# wait_beside: prints what `beside` has printed, and adds its numbers.
+wait_beside() {
+    wait "$child_beside"
+    child_beside=
+    sed '/^beside: [0-9]* [0-9]* [0-9]*$/d' "$run/beside"
+    set -- $(sed -n 's/^beside: \([0-9]* [0-9]* [0-9]*\)$/\1/p' "$run/beside")
+    [ $# -eq 3 ] || failure beside "ended before its groups did"
+    passed=$((passed + ${1:-0}))
+    failed=$((failed + ${2:-0}))
+    skipped=$((skipped + ${3:-0}))
+}
+
+# need_for GROUP WITHOUT PACKAGES...: the group runs without them too, and counts then what is skipped.
+need_for() {
+    ! group "$1" || {
+        name=$1 without=$2
+        shift 2
+        (need "$@") || say "without $without: the group $name counts as skipped"
+    }
+}
+
+# Installing comes first, since two installations cannot run side by side.
+need_all() {
+    # shellcheck disable=SC2086 # lists
+    {
+        need $packages_build $packages_test $packages_model
+        ! group deb || need $packages_deb $packages_pages
+        ! group systemd || need $packages_systemd
+        need_for console 'a browser' $packages_browser
+        need_for issuers npm $packages_sdks
+        # Without root the group cannot run, whatever is installed.
+        [ "$(id -u)" -ne 0 ] || need_for failover 'Patroni and etcd' $packages_failover
+    }
+}
+
 testing() {
     for word; do
         is_test_name "$word" || usage_error "no such test: $word"
@@ -209,15 +272,30 @@ testing() {
     wanted=$*
     kinds='e2e monitoring console chaos guards'
     at_end() { summary; }
-    # shellcheck disable=SC2086 # lists
-    need $packages_build $packages_test $packages_model
-    build_normal || die "the build failed"
+    need_all
+    build_normal test_support || die "the build failed"
     use_run_folder test
     mkdir -p "$run/logs"
-    ! group unit || run_checks unit "$build" unit ''
-    ! group db || run_checks db "$build" db ''
-    ! group model || run_python model 900 quick
-    ! group limiters || run_python limiters 300
+    beside >"$run/beside" 2>&1 &
+    child_beside=$!
+    case " $wanted " in
+    *' all '*) ;; # asan has the same tests
+    *)
+        ! group unit || run_checks unit "$build" unit ''
+        ! group db || run_checks db "$build" db ''
+        ;;
+    esac
+    if group asan; then
+        # Leaks count; the first finding of the undefined behaviour sanitizer ends the program.
+        export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
+        export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+        if configure_asan; then
+            run_checks asan "$top/build-asan" unit asan/
+            run_checks asan "$top/build-asan" db asan/
+        else
+            failure asan "the build with sanitizers failed"
+        fi
+    fi
     if group e2e; then
         set --
         case " $wanted " in
@@ -229,54 +307,8 @@ testing() {
         esac
         run_python e2e 2700 "$@"
     fi
-    if group monitoring; then
-        case " $wanted " in
-        '  ') run_python monitoring 120 --short ;;
-        *) run_python monitoring 600 ;;
-        esac
-    fi
-    if group console; then
-        # shellcheck disable=SC2086 # a list
-        (need $packages_browser) || say "without a browser: the group console counts as skipped"
-        run_python console 1200
-    fi
-    if group issuers; then
-        # shellcheck disable=SC2086 # a list
-        (need $packages_sdks) || say "without npm: the group issuers counts as skipped"
-        run_python issuers 900
-    fi
-    ! group chaos || run_python chaos 900 --short
-    if group failover; then
-        # Without root the group cannot run, whatever is installed.
-        # shellcheck disable=SC2086 # a list
-        [ "$(id -u)" -ne 0 ] || (need $packages_failover) ||
-            say "without Patroni and etcd: the group failover counts as skipped"
-        run_python failover 300 --short
-        sed -n 's/^failover: not run: /failover not run: /p' "$run/logs/failover.log"
-    fi
-    if group asan; then
-        # Leaks count; the first finding of the undefined behaviour sanitizer ends the program.
-        export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
-        export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-        if build_asan; then
-            run_checks asan "$top/build-asan" unit asan/
-            run_checks asan "$top/build-asan" db asan/
-        else
-            failure asan "the build with sanitizers failed"
-        fi
-    fi
     ! group guards || run_python guards 1800 --short
-    if group deb; then
-        # shellcheck disable=SC2086 # lists
-        need $packages_deb $packages_pages
-        run_python deb 900
-    fi
-    if group systemd; then
-        # shellcheck disable=SC2086 # a list
-        need $packages_systemd
-        run_python systemd 1200
-        sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log"
-    fi
+    wait_beside
     finished=yes
     [ $((passed + skipped)) -gt 0 ] && [ "$failed" -eq 0 ]
 }
