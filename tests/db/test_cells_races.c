@@ -171,7 +171,6 @@ START_TEST(a_claim_behind_the_drain_waits_for_it_and_takes_nothing)
         "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false, 'X', false)",
         "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false, 'X', true)",
         "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, true, 'Y', false)",
-        "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false)",
     };
     add_foreign(one, "X", "alice");
     add_foreign(one, "Y", "alice");

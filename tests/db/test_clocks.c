@@ -56,8 +56,8 @@ static void end_with(bool clear, bool may_arrive, const char *give_back)
                   "SELECT issuing.end_attempts(array_agg(id), array_agg(lease_token), ARRAY['PENDING'], ARRAY[0], "
                   "ARRAY[%s], ARRAY[%s], ARRAY[false], ARRAY[NULL], ARRAY[NULL], ARRAY['e'], ARRAY['issue'], "
                   "ARRAY['retry'], ARRAY['c'], ARRAY[NULL], ARRAY[true], 'w', ARRAY[1], ARRAY[NULL], "
-                  "ARRAY[NULL::uuid], ARRAY[%s], ARRAY[NULL], ARRAY[NULL]) FROM issuing.outbox_events WHERE status = "
-                  "'PROCESSING'",
+                  "ARRAY[NULL::uuid], ARRAY[%s], ARRAY[NULL], ARRAY[NULL], ARRAY[NULL], ARRAY[NULL]) "
+                  "FROM issuing.outbox_events WHERE status = 'PROCESSING'",
                   give_back, clear ? "true" : "false", may_arrive ? "true" : "false");
 }
 

@@ -203,24 +203,6 @@ START_TEST(ends_by_operators_marks_and_sweeps_are_told_too)
 }
 END_TEST
 
-START_TEST(the_functions_that_older_programs_call_count_tell_and_wake_too)
-{
-    route("CARD_REQUEST_ENDED", false);
-    struct uuid token, event = claimed_event("alice", &token);
-    database_exec(worker, "SELECT issuing.complete('{%s}', '{%s}', 'old', '{5}')", text_of(&event), text_of(&token));
-    ck_assert_int_eq(told(&event, "true"), 1);
-    event = claimed_event("bob", &token);
-    database_exec(worker,
-                  "SELECT issuing.end_attempts('{%s}', '{%s}', '{REJECTED}', '{0}', '{f}', '{f}', '{f}', '{why}', "
-                  "'{why}', '{why}', '{issue}', '{refused}', '{why}', '{why}', '{f}', 'old', '{5}', '{NULL}', "
-                  "'{NULL}', '{f}', '{NULL}', '{NULL}')",
-                  text_of(&event), text_of(&token));
-    ck_assert_int_eq(told(&event, "true"), 1);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM statistics_waiting"), 2);
-    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_attempts WHERE step = 'link'"), 1);
-}
-END_TEST
-
 START_TEST(a_row_beyond_all_measure_fails_no_end_of_its_batch)
 {
     /* Rows that were there before the bounds of the table, or that somebody has changed by hand. */
@@ -400,7 +382,6 @@ int main(void)
     tcase_add_test(tcase, an_answer_of_8_kib_is_kept_and_no_longer_one);
     tcase_add_test(tcase, each_end_of_a_card_request_is_told_where_that_is_delivered);
     tcase_add_test(tcase, ends_by_operators_marks_and_sweeps_are_told_too);
-    tcase_add_test(tcase, the_functions_that_older_programs_call_count_tell_and_wake_too);
     tcase_add_test(tcase, a_row_beyond_all_measure_fails_no_end_of_its_batch);
     tcase_add_test(tcase, ids_of_one_transaction_are_in_order);
     tcase_add_test(tcase, what_waits_for_an_event_is_due_when_that_one_is_completed_or_rejected);

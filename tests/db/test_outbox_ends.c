@@ -79,7 +79,8 @@ START_TEST(a_completion_writes_what_the_wide_end_would_write)
                 "ARRAY[false], "
                 "ARRAY[false], ARRAY[false], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY['link'], "
                 "ARRAY['completed'], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[false], 'worker-1', ARRAY[250::int8], "
-                "ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[false], ARRAY[NULL::text], ARRAY[NULL::text])",
+                "ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[false], ARRAY[NULL::text], ARRAY[NULL::text], "
+                "ARRAY[NULL::text], ARRAY[NULL::text])",
                 text_of(&id), text_of(&tokens[wide]));
             database_run(worker, text);
         } else {
@@ -428,25 +429,6 @@ START_TEST(parameters_with_which_certainly_nothing_was_sent_are_forgotten)
 }
 END_TEST
 
-/* During an upgrade workers of the release before go on. */
-START_TEST(the_end_of_a_program_of_the_release_before_leaves_the_parameters)
-{
-    struct uuid token;
-    struct uuid id = claimed_event("pim", &token);
-    ck_assert_int_eq(mark(&sql_outbox_mark, &id, &token, "link_refused", FIRST), 1);
-    database_exec(worker,
-                  "SELECT id FROM issuing.end_attempts('{%s}', '{%s}', '{PENDING}', '{0}', '{f}', '{f}', '{f}', "
-                  "'{NULL}', '{NULL}', '{try}', '{issue}', '{retry}', '{issuer_http_503}', '{NULL}', '{t}', 'old', "
-                  "'{5}', '{NULL}', '{NULL}', '{t}', '{NULL}', '{NULL}')",
-                  text_of(&id), text_of(&token));
-    ck_assert_int_eq(fact(&id, "e.status = 'PENDING' AND e.lease_token IS NULL AND e.last_error = 'try' "
-                               "AND e.issuer_parameters = '" FIRST "'"),
-                     1);
-    token = uuid4_make();
-    ck_assert_int_eq(claim_all(&token), 1);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("outbox_ends");
@@ -470,7 +452,6 @@ int main(void)
     tcase_add_test(tcase, the_parameters_that_are_kept_first_stay_and_come_back_with_the_claim);
     tcase_add_test(tcase, a_mark_keeps_the_parameters_too);
     tcase_add_loop_test(tcase, parameters_with_which_certainly_nothing_was_sent_are_forgotten, 0, 5);
-    tcase_add_test(tcase, the_end_of_a_program_of_the_release_before_leaves_the_parameters);
     tcase_add_test(tcase, many_ends_in_one_statement_are_each_judged_by_their_own_token);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

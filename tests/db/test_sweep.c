@@ -564,7 +564,7 @@ static int64_t finish_many(const char *ago)
     ck_assert_int_eq(
         database_int(worker, "SELECT count(*) FROM (SELECT array_agg(e.id) AS ids, array_agg(e.lease_token) AS tokens, "
                              "array_agg(250::int8) AS tooks FROM outbox_events e) a, LATERAL issuing.complete(a.ids, "
-                             "a.tokens, 'worker-1', a.tooks)"),
+                             "a.tokens, 'worker-1', a.tooks, 'link', NULL)"),
         MANY);
     return bookmark;
 }

