@@ -16,6 +16,12 @@
  *   SLEEP      1: a worker's machine may be suspended, and the worker loses its lease meanwhile
  *   TICKS      length of the run; 0: no time passes                UNDERWAY  ticks that a create may be under way
  *   LIFETIME   of the issuer's keys                                STEPS   steps of the database's clock, by STEP
+ *   GATEWAY    1: what stands in front of the issuer may answer 408 over a create that it has passed on, or will
+ *   KEYLESS    1: the issuer makes a card for each create, whatever its key, and a gateway may answer 401, 404, 429 ...
+ *              over a create that it has passed on, or will: a profile whose key is not trusted
+ *   SILENT     1: the look-ups of this event may never be answered with anything that can be read, or not at all,
+ *              while those of other events are answered well, or are not
+ *   TWO_CARDS  1: the issuer may break its word and make a second card for a key; somebody may close one of the two
  * The protocol's own figures: SETTLE, MARGIN (ticks). WITHOUT_...: one of its guards is taken out. */
 
 #ifndef FAULTS
@@ -69,6 +75,18 @@
 #ifndef STEP
 #define STEP 2
 #endif
+#ifndef GATEWAY
+#define GATEWAY 0
+#endif
+#ifndef KEYLESS
+#define KEYLESS 0
+#endif
+#ifndef SILENT
+#define SILENT 0
+#endif
+#ifndef TWO_CARDS
+#define TWO_CARDS 0
+#endif
 #ifndef WORKERS_MARGIN
 #define WORKERS_MARGIN MARGIN
 #endif
@@ -89,6 +107,9 @@ mtype = {
     an_end_over_an_unknown_outcome_without_a_look_up,
     FAILED_as_not_found_while_a_create_is_under_way,
     two_live_cards,
+    an_end_over_two_live_cards_that_are_known,
+    looked_up_again_at_once,
+    silent_past_the_keys_lifetime,
     stuck
 };
 #define HOLDS(what, condition) if :: (condition) :: else -> printf("BROKEN: %e\n", what); assert(false) fi
@@ -103,6 +124,7 @@ mtype = {
 #define REJECTED 3
 #define FAILED 4
 #define HAS_ENDED (status >= COMPLETED)
+#define FAILED_AS_DUPLICATE 5 /* only of an end that is written: FAILED, and `duplicate` is set */
 
 byte status, attempts;
 byte first_sent; /* 1 + database time of the first claim whose create may have arrived; 0: none may have */
@@ -111,6 +133,11 @@ byte due;        /* next_attempt_at, database time */
 byte stored;     /* which of the issuer's cards is stored; 0: none */
 bool marked;     /* the card must go: cancel_code */
 bool holds[2];
+#if TWO_CARDS
+bool duplicate; /* reason_code or held_end: the issuer has shown two live cards */
+#else
+#define duplicate 0
+#endif
 
 /* One statement that its worker has given up, and that the server may still execute. */
 #define NO_STATEMENT 0
@@ -133,6 +160,12 @@ byte key, key_since, key_card;
 #define CANCELLED 2
 byte card[CARDS];
 #define IS_LIVE (card[0] == ACTIVE || card[1] == ACTIVE || card[2] == ACTIVE)
+#define TWO_ARE_LIVE (card[0] == ACTIVE && card[1] == ACTIVE)
+#if TWO_CARDS /* nothing is promised over a second card of one key that we have not seen */
+#define NONE_IS_LIVE true
+#else
+#define NONE_IS_LIVE (!IS_LIVE)
+#endif
 
 #define FREE 0
 #define FLYING 1
@@ -158,9 +191,10 @@ byte sent[CALLS];   /* steady time */
 #define OK_CANCELLED 2   /* the key's card, as it is now */
 #define REFUSED 3
 #define UNFORESEEN 4     /* another 4xx */
-#define NOT_EXECUTED 5   /* 408, 429, 401 ... */
+#define NOT_EXECUTED 5   /* 401, 404, 429 ... */
 #define IN_PROGRESS 6    /* 409, 425 */
 #define SERVER_ERROR 7
+#define TIMED_OUT 8      /* 408 */
 byte answer[2];
 
 /* ---- core-api --------------------------------------------------------------------------------------------------- */
@@ -176,6 +210,16 @@ byte faults, replays, cancels, steps;
 bool working[2];
 byte tries;      /* attempts begun and not given back */
 byte made_since; /* 1 + when the call was sent that made the first card */
+#if TWO_CARDS
+bool known; /* FAILED issuer_duplicate was written, and no look-up has shown fewer live cards since */
+#endif
+#if SILENT
+bool silent, well; /* the look-ups of this event are; those of others are answered well: evidence, as every worker has it */
+byte looks;        /* look-ups without a tick between them */
+byte in_vain;      /* look-ups past the key's lifetime with evidence, none of which may be followed by another */
+#else
+#define silent 0
+#endif
 
 #define FAULT faults > 0 -> faults--
 #define AGE_OF(since) ((database + 1 >= (since)) -> (database + 1 - (since)) : 0)
@@ -186,7 +230,7 @@ inline find_under_way(found)
     found = 0;
     i = 0;
     do
-    :: i < CALLS -> if :: call[i] != FREE && key < KEY_DONE -> found = 1 :: else fi; i++
+    :: i < CALLS -> if :: call[i] != FREE && (KEYLESS || key < KEY_DONE) -> found = 1 :: else fi; i++
     :: else -> break
     od;
     i = 0
@@ -245,7 +289,12 @@ inline do_end(has, end, clears, returns)
     :: ENDS(has) ->
         printf("database: status %d becomes %d\n", status, end);
         HOLDS(an_end_is_undone, status != COMPLETED && status != REJECTED);
-        status = end;
+#if TWO_CARDS
+        HOLDS(an_end_over_two_live_cards_that_are_known,
+              !known || !TWO_ARE_LIVE || (end != COMPLETED && end != REJECTED));
+        if :: end == FAILED_AS_DUPLICATE -> duplicate = 1; known = 1 :: else fi;
+#endif
+        status = (end == FAILED_AS_DUPLICATE -> FAILED : end);
         if :: clears -> first_sent = 0 :: else fi;
         if :: returns && attempts > 0 -> attempts-- :: else fi;
         if :: returns && tries > 0 -> tries-- :: else fi;
@@ -257,7 +306,7 @@ inline do_end(has, end, clears, returns)
             HOLDS(COMPLETED_without_a_live_card, stored != 0 && card[stored - 1] == ACTIVE);
             HOLDS(COMPLETED_without_a_link, linked)
         :: end == REJECTED ->
-            HOLDS(REJECTED_with_a_live_card, !IS_LIVE);
+            HOLDS(REJECTED_with_a_live_card, NONE_IS_LIVE);
             HOLDS(REJECTED_with_a_link, !linked)
         :: else
         fi
@@ -279,6 +328,8 @@ inline do_end(has, end, clears, returns)
 #define NO_MORE_TRIES 4
 #define KEY_TOO_OLD 5
 #define CONTRADICTION 6
+#define BEFORE_REPEAT 7 /* the key is not trusted, and a card may exist */
+#define TWO_SEEN 8
 
 #if defined(WITHOUT_SUSPENDED_TIME) || defined(WITHOUT_COMMIT_FIRST)
 bool trusts[2]; /* it takes a lease for its own that is not: its clock stood still, or the claim was never committed */
@@ -324,7 +375,8 @@ inline send_create(w, decided)
     call[i] = FLYING;
     caller[i] = w + 1;
     sent[i] = decided;
-    i = 0
+    i = 0;
+    looked = 0
 #ifdef WITHOUT_OLDER_SENDS
     ;
     unknown = 1
@@ -360,13 +412,52 @@ inline fails_or_is_deferred(where)
 #define LEAVES_SOMETHING_UNDER_WAY skip
 #endif
 
+/* What an answer proves that a gateway may have given: where the key is not trusted, nothing. */
+#if KEYLESS && !defined(WITHOUT_DOUBT)
+#define PROVES_NOTHING unknown = 1; LEAVES_SOMETHING_UNDER_WAY
+#else
+#define PROVES_NOTHING skip
+#endif
+#ifdef WITHOUT_TIMED_OUT
+#define UNKNOWN_AT_408 skip
+#else
+#define UNKNOWN_AT_408 unknown = 1; LEAVES_SOMETHING_UNDER_WAY
+#endif
+#if KEYLESS && !defined(WITHOUT_LOOK_FIRST)
+#define MUST_LOOK_FIRST (unknown && !looked_first)
+#else
+#define MUST_LOOK_FIRST false
+#endif
+/* The HTTP client sends a create once more on a fresh connection. */
+#if KEYLESS && !defined(WITHOUT_SENT_ONCE)
+#define MAY_RESEND false
+#else
+#define MAY_RESEND true
+#endif
+
+/* Past its lifetime no key settles the outcome, and others are looked up well: a question for a person. */
+#if SILENT
+#define IS_LONG_UNKNOWN (unknown && stored_here == 0 && key_from != 0 && now + 1 - key_from >= LIFETIME)
+#define MAY_STAY_UNKNOWN (well && IS_LONG_UNKNOWN && end == FAILED)
+#else
+#define IS_LONG_UNKNOWN false
+#define MAY_STAY_UNKNOWN false
+#endif
+#ifdef WITHOUT_EVIDENCE
+#define IS_HOPELESS IS_LONG_UNKNOWN
+#elif defined(WITHOUT_OUTCOME_UNKNOWN)
+#define IS_HOPELESS false
+#else
+#define IS_HOPELESS (IS_LONG_UNKNOWN && well)
+#endif
+
 #define KEY_IS_TOO_OLD (unknown && key_from != 0 && now + 1 - key_from + WORKERS_MARGIN >= LIFETIME)
 #define DIES FAULT; goto die
 
 proctype Worker(byte w)
 {
     byte attempt, stored_here, why, end, failing, i, decided, key_from; /* key_from: 1 + the oldest send, steady time */
-    bool unknown, marked_here, returns, looked, settled, resent, waits, on_not_found, found;
+    bool unknown, marked_here, returns, looked, settled, resent, waits, on_not_found, found, looked_first;
 
 sleeping:
     skip;
@@ -431,12 +522,13 @@ check: /* may the user have a card? */
     atomic {
         if
         :: DIES
-        :: attempt > ATTEMPTS && !unknown -> end = FAILED; goto write_end
-        :: !(attempt > ATTEMPTS && !unknown) && marked_here ->
+        :: attempt > ATTEMPTS && !unknown && !duplicate -> end = FAILED; goto write_end
+        :: duplicate -> why = TWO_SEEN; goto look_up /* also where a card is stored, or must go */
+        :: !duplicate && !(attempt > ATTEMPTS && !unknown) && marked_here ->
             why = MUST_GO;
             if :: stored_here != 0 -> goto cancel :: else -> goto look_up fi
-        :: !(attempt > ATTEMPTS && !unknown) && !marked_here && stored_here != 0 -> goto link
-        :: !(attempt > ATTEMPTS && !unknown) && !marked_here && stored_here == 0 ->
+        :: !duplicate && !(attempt > ATTEMPTS && !unknown) && !marked_here && stored_here != 0 -> goto link
+        :: !duplicate && !(attempt > ATTEMPTS && !unknown) && !marked_here && stored_here == 0 ->
             if
             :: goto create
             :: SAY("core-api: not eligible\n");
@@ -469,6 +561,7 @@ create:
 #endif
                 if
                 :: attempt > ATTEMPTS -> why = NO_MORE_TRIES; goto look_up
+                :: attempt <= ATTEMPTS && MUST_LOOK_FIRST -> why = BEFORE_REPEAT; goto look_up
                 :: else ->
                     if
                     :: FAULT; fails_or_is_deferred(ON_ITS_WAY) /* connection refused: nothing left */
@@ -490,7 +583,7 @@ wait_for_create:
             unknown = 1;
             LEAVES_SOMETHING_UNDER_WAY;
             fails_or_is_deferred(ON_ITS_WAY)
-        :: (faults > 0 && MAY_CALL && now - decided <= UNDERWAY) ->
+        :: (faults > 0 && MAY_CALL && now - decided <= UNDERWAY && MAY_RESEND) ->
             faults--; /* a pooled connection turned out dead: the same once more */
             give_up(w);
             send_create(w, decided);
@@ -517,7 +610,14 @@ wait_for_create:
                 answer[w] = NO_ANSWER;
                 why = SAID_WHAT;
                 if :: unknown -> goto look_up :: else -> end = FAILED; goto write_end fi
-            :: answer[w] == NOT_EXECUTED -> answer[w] = NO_ANSWER; fails_or_is_deferred(ON_ITS_WAY)
+            :: answer[w] == NOT_EXECUTED ->
+                answer[w] = NO_ANSWER;
+                PROVES_NOTHING;
+                fails_or_is_deferred(ON_ITS_WAY)
+            :: answer[w] == TIMED_OUT ->
+                answer[w] = NO_ANSWER;
+                UNKNOWN_AT_408;
+                fails(ON_ITS_WAY)
             :: answer[w] == IN_PROGRESS ->
                 answer[w] = NO_ANSWER;
 #ifndef WITHOUT_IN_PROGRESS
@@ -582,19 +682,55 @@ look_up:
         :: MAY_CALL ->
             if
             :: FAULT; fails_or_is_deferred(LOOKING)
-            :: true ->
+#if SILENT
+            :: silent ->
+                printf("worker %d: looks up (reason %d), and can read nothing (tick %d)\n", w, why, now);
+                looks++;
+                HOLDS(looked_up_again_at_once, looks <= 1 + FAULTS);
+                if :: well && IS_LONG_UNKNOWN -> in_vain++ :: else fi;
+                HOLDS(silent_past_the_keys_lifetime, in_vain <= 1 + FAULTS);
+                if
+                :: (IS_HOPELESS) -> end = FAILED; goto write_end /* outcome_unknown */
+                :: else
+                fi;
+#ifndef WITHOUT_BACKOFF
+                waits = 1;
+#endif
+                if :: try_again(0) :: try_again(1) fi
+#endif
+            :: !silent ->
                 printf("worker %d: looks up (reason %d): cards %d %d %d\n", w, why, card[0], card[1], card[2]);
                 looked = 1;
+#if TWO_CARDS
+                known = known && TWO_ARE_LIVE;
+#endif
                 if
-                :: card[0] == ACTIVE && card[1] == ACTIVE -> end = FAILED; goto write_end /* issuer_duplicate */
-                :: IS_LIVE && !(card[0] == ACTIVE && card[1] == ACTIVE) ->
-                    if :: why == MUST_GO -> goto mark :: else -> goto save fi
-                :: !IS_LIVE && card[0] != NO_CARD -> end = REJECTED; goto write_end /* only cancelled ones */
+                :: TWO_ARE_LIVE -> end = FAILED_AS_DUPLICATE; goto write_end /* issuer_duplicate */
+                :: IS_LIVE && !TWO_ARE_LIVE ->
+                    if
+                    :: why == MUST_GO -> goto mark
+                    :: why == TWO_SEEN ->
+                        if
+                        :: stored_here != 0 && card[stored_here - 1] != ACTIVE -> /* not the one that is stored */
+                            end = FAILED_AS_DUPLICATE; goto write_end
+                        :: else
+                        fi;
+                        key_card = (card[0] == ACTIVE -> 1 : (card[1] == ACTIVE -> 2 : 3));
+                        if
+                        :: marked_here -> goto cancel
+                        :: !marked_here && stored_here != 0 -> goto link
+                        :: !marked_here && stored_here == 0 -> goto save
+                        fi
+                    :: else -> goto save
+                    fi
+                :: !IS_LIVE && card[0] != NO_CARD -> /* only cancelled ones */
+                    if :: stored_here != 0 -> goto mark :: else -> end = REJECTED; goto write_end fi
                 :: !IS_LIVE && card[0] == NO_CARD ->
                     if
                     :: why == CONTRADICTION -> fails(LOOKING)
                     :: why != CONTRADICTION && !settled -> waits = 1; try_again(1)
-                    :: why != CONTRADICTION && settled ->
+                    :: why == BEFORE_REPEAT && settled -> looked_first = 1; why = 0; goto create
+                    :: why != CONTRADICTION && why != BEFORE_REPEAT && settled ->
                         on_not_found = 1;
                         end = ((why == MUST_GO || why == SAID_NO) -> REJECTED : FAILED);
                         goto write_end
@@ -708,7 +844,7 @@ write_end:
         :: DIES
         :: true ->
             HOLDS(an_end_over_an_unknown_outcome_without_a_look_up,
-                  end == PENDING || !unknown || stored_here != 0 || looked);
+                  end == PENDING || !unknown || stored_here != 0 || looked || MAY_STAY_UNKNOWN);
             do_end(holds[w], end, found, returns);
             if :: waits && status == PENDING -> due = database + SETTLE + 1 :: else fi;
             if
@@ -738,7 +874,7 @@ leave:
 #endif
         attempt = 0; stored_here = 0; why = 0; end = 0; failing = 0; i = 0; decided = 0; key_from = 0;
         unknown = 0; marked_here = 0; returns = 0; looked = 0; settled = 0; resent = 0; waits = 0; on_not_found = 0;
-        found = 0;
+        found = 0; looked_first = 0;
         goto sleeping
     }
 }
@@ -789,8 +925,8 @@ end_database:
 inline make_card(n)
 {
     printf("issuer: makes a card (status %d, create sent at tick %d, now %d)\n", status, sent[n], now);
-    HOLDS(two_live_cards, !IS_LIVE);
-    HOLDS(REJECTED_with_a_live_card, status != REJECTED);
+    HOLDS(two_live_cards, NONE_IS_LIVE);
+    HOLDS(REJECTED_with_a_live_card, TWO_CARDS || status != REJECTED);
     if
     :: card[0] == NO_CARD -> key_card = 1; made_since = sent[n] + 1
     :: card[0] != NO_CARD && card[1] == NO_CARD -> key_card = 2
@@ -808,6 +944,9 @@ inline reply(n, what)
 
 inline arrive(n)
 {
+#if KEYLESS
+    key = KEY_UNKNOWN;
+#endif
     if :: key >= KEY_DONE && now - key_since >= LIFETIME -> key = KEY_UNKNOWN :: else fi;
     if
     :: key == KEY_UNKNOWN ->
@@ -816,7 +955,12 @@ inline arrive(n)
             if
             :: reply(n, OK)
             :: (caller[n] != 0 && faults > 0) -> faults--; reply(n, SERVER_ERROR)
+            :: (GATEWAY && caller[n] != 0 && faults > 0) -> faults--; reply(n, TIMED_OUT)
+            :: (KEYLESS && caller[n] != 0 && faults > 0) -> faults--; reply(n, NOT_EXECUTED)
             fi
+        :: (GATEWAY && caller[n] != 0 && faults > 0) -> /* and it passes the call on, later */
+            faults--; answer[caller[n] - 1] = TIMED_OUT; caller[n] = 0
+        :: (KEYLESS && LATE && caller[n] != 0 && faults > 0) -> faults--; answer[caller[n] - 1] = NOT_EXECUTED; caller[n] = 0
         :: SLOW -> key = KEY_AT_WORK; key_since = now; call[n] = AT_WORK;
             if /* what stands in front of the issuer may answer before it */
             :: true
@@ -841,6 +985,13 @@ inline arrive(n)
         :: (caller[n] != 0 && faults > 0) -> faults--; reply(n, SERVER_ERROR)
         :: (caller[n] != 0 && faults > 0) -> faults--; reply(n, NOT_EXECUTED)
         :: (HASTY && caller[n] != 0) -> reply(n, REFUSED)
+#if TWO_CARDS
+        :: faults > 0 ->
+            faults--;
+            make_card(n);
+            if :: key_card = 1 :: true fi;
+            if :: true -> reply(n, OK) :: true -> reply(n, SERVER_ERROR) fi
+#endif
         fi
     :: key == KEY_REFUSED -> reply(n, REFUSED)
     fi
@@ -928,17 +1079,28 @@ end_operator:
     :: atomic { replays > 0 && status == FAILED ->
         SAY("operator: replays\n");
         replays--;
+#if SILENT
+        in_vain = 0; looks = 0;
+#endif
         status = PENDING; attempts = 0; tries = 0; due = database; quiet = now;
 #ifdef WITHOUT_REPLAY_KEEPING
         first_sent = 0;
+#endif
+#ifdef WITHOUT_DUPLICATE_LOOKUP
+        duplicate = 0;
 #endif
         skip }
     :: atomic { cancels > 0 && status == PENDING && MAY_CANCEL && stored == 0 ->
         SAY("operator: cancels\n");
         cancels--;
-        HOLDS(REJECTED_with_a_live_card, !IS_LIVE);
+        HOLDS(REJECTED_with_a_live_card, NONE_IS_LIVE);
         HOLDS(REJECTED_with_a_link, !linked);
         status = REJECTED }
+#if TWO_CARDS
+    :: atomic { status == FAILED && duplicate && TWO_ARE_LIVE ->
+        SAY("operator: has one of two cards closed at the issuer\n");
+        if :: card[0] = CANCELLED :: card[1] = CANCELLED fi }
+#endif
     od
 }
 
@@ -961,6 +1123,9 @@ end_clock:
         n = 0;
         now++;
         database++;
+#if SILENT
+        looks = 0;
+#endif
         printf("-- tick %d\n", now) }
 #if STEPS > 0
     :: atomic { steps > 0 && faults > 0 && database >= STEP ->
@@ -983,6 +1148,10 @@ end_monitor:
 
 init {
     atomic {
+#if SILENT
+        silent = 1;
+        if :: well = 1 :: true fi;
+#endif
         faults = FAULTS; replays = REPLAYS; cancels = CANCELS; steps = STEPS;
         now = STEPS * STEP; database = now; quiet = now;
         run Worker(0);
