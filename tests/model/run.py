@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""run.py [quick|full|NAME...]: verifies the protocol's model with SPIN, and takes out one guard after another.
+"""run.py [quick|full|NAME...]: verifies the models of the protocol with SPIN, and takes out one guard after another.
 
 A world is a set of faults that peers, machines and clocks may commit: the protocol must hold in it, in every order of
 events. A guard is a rule of the protocol: without it SPIN must find a counter-example, and one that breaks a property
@@ -26,11 +26,21 @@ FOLDER = BUILD / "run" / "model"
 MEMORY_MB = 2000  # for the states of one run
 SECONDS = {"quick": 300, "full": 1200}  # of one run: far more than it needs, for a busy machine
 
-World = collections.namedtuple("World", "name quick full says compile arguments", defaults=("-DSAFETY", ""))
-Guard = collections.namedtuple("Guard", "name breaks flags says")
+World = collections.namedtuple("World", "name quick full says compile arguments model",
+                               defaults=("-DSAFETY", "", "protocol"))
+Guard = collections.namedtuple("Guard", "name breaks flags says model", defaults=("protocol",))
+
+
+def sister(model, name, quick, full, says):
+    return World(name, quick, full, says, model=model)
+
 
 LATE = "-DLATE=1 -DSLOW=1 -DTICKS=3"
 KEYS = "-DLATE=1 -DSLOW=1 -DTICKS=4 -DLIFETIME=3 -DUNDERWAY=1"
+GATEWAY = "-DGATEWAY=1 -DLATE=1 -DTICKS=3"
+KEYLESS = "-DKEYLESS=1 -DLATE=1 -DTICKS=3"
+SILENT = "-DSILENT=1 -DLIFETIME=2 -DCANCELS=0"
+TWO_CARDS = "-DTWO_CARDS=1"
 
 WORLDS = (
     World("ordinary", "-DFAULTS=2", "-DFAULTS=4",
@@ -54,12 +64,34 @@ WORLDS = (
     World("proxy-repeats", "-DFAULTS=2 -DTWICE=1 -DLATE=1 -DTICKS=2 -DREPLAYS=0 -DCANCELS=0",
           "-DFAULTS=2 -DTWICE=1 -DREPLAYS=0 " + KEYS,
           "something on the way delivers a create again, late, that was executed or given up"),
+    World("gateway-answers-408", "-DFAULTS=1 -DREPLAYS=0 -DCANCELS=0 " + GATEWAY, "-DFAULTS=2 " + GATEWAY,
+          "something in front of the issuer answers 408 over a create that it has passed on, or will"),
+    World("untrusted-key", "-DFAULTS=1 -DREPLAYS=0 -DCANCELS=0 " + KEYLESS, "-DFAULTS=2 " + KEYLESS,
+          "an issuer that makes a card for each create, and a gateway that answers 401, 404, 429 over one"),
+    World("unreadable-look-ups", "-DFAULTS=1 -DREPLAYS=0 -DTICKS=4 " + SILENT, "-DFAULTS=1 -DTICKS=5 " + SILENT,
+          "look-ups of this event that are never answered readably, beside good ones of others, or not"),
+    World("two-cards-of-a-key", "-DFAULTS=2 " + TWO_CARDS, "-DFAULTS=3 " + TWO_CARDS,
+          "an issuer that breaks its word and makes a second card, and an operator who has one of them closed"),
     World("no-endless-loop", "-DFAULTS=1", "-DFAULTS=2", "no cycle without progress", "-DNP", "-l"),
+    sister("issuers", "two-issuers", "-DFAULTS=2", "-DFAULTS=4 -DADOPTIONS=2",
+           "workers that speak to different issuers; operators who adopt and reissue"),
+    sister("ends", "told-ends", "-DFAULTS=2", "-DFAULTS=4 -DSTEPS=2",
+           "ends of one request, told in order by workers that disagree on the order; clock steps, crashes"),
+    sister("ends", "told-ends-unordered", "-DORDERED=0 -DFAULTS=2", "-DORDERED=0 -DFAULTS=4 -DSTEPS=2",
+           "the same, in no order: the ids follow the ends"),
+    sister("marks", "marks", "-DTICKS=4", "-DTICKS=6", "marks of three operators and a worker on one event"),
+    sister("refusals", "refused-events", "", "-DMOST=6 -DFAILURES=5",
+           "events that are refused, as many as there may be, beside good ones"),
+    sister("refusals", "our-fault", "-DOURS=1", "-DOURS=1 -DMOST=6", "every event is refused until our fault is mended"),
+    sister("links", "refused-links", "", "-DSLOTS=6 -DFAILURES=5", "every link is refused, while checks are answered well"),
 )
 
 ORDINARY = "-DFAULTS=3"
 LIVE, LINK = "REJECTED_with_a_live_card", "REJECTED_with_a_link"
 END = "an_end_over_an_unknown_outcome_without_a_look_up"
+NEVER_TOLD, BEHIND = "an_end_is_never_told", "a_new_request_behind_the_deadline_of_who_asked"
+PROBES = "a_good_event_waits_for_more_probes_than_there_were_events_before_it"
+CARDS = "more_cards_than_probes"
 DEAD, OLD_KEY = "COMPLETED_without_a_live_card", "sent_past_the_keys_lifetime"
 GUARDS = (
     Guard("SAVE_TOKEN", "an_end_is_undone a_card_is_stored_after_the_end", ORDINARY, "a save names the token"),
@@ -93,6 +125,53 @@ GUARDS = (
     Guard("EXPIRY", "two_live_cards " + OLD_KEY, "-DFAULTS=2 " + KEYS, "nothing is sent past the key's lifetime"),
     Guard("MARGIN", "two_live_cards " + OLD_KEY, "-DFAULTS=2 -DWORKERS_MARGIN=0 " + KEYS,
           "the margin is at least as long as a create may be under way"),
+    Guard("TIMED_OUT", LIVE, "-DFAULTS=1 " + GATEWAY, "408 leaves the outcome unknown"),
+    Guard("DOUBT", "two_live_cards", "-DFAULTS=1 " + KEYLESS,
+          "without a trusted key all but the issuer's own refusal leaves the outcome unknown"),
+    Guard("LOOK_FIRST", "two_live_cards", "-DFAULTS=1 " + KEYLESS, "without a trusted key a look-up precedes a repeat"),
+    Guard("SENT_ONCE", "two_live_cards", "-DFAULTS=1 " + KEYLESS,
+          "without a trusted key the HTTP client sends nothing again"),
+    Guard("OUTCOME_UNKNOWN", "silent_past_the_keys_lifetime", "-DFAULTS=1 -DTICKS=4 " + SILENT,
+          "what cannot be looked up while others can ends, past the key's lifetime"),
+    Guard("EVIDENCE", END, "-DFAULTS=1 -DREPLAYS=0 -DTICKS=4 " + SILENT, "an outage of look-ups ends nothing"),
+    Guard("BACKOFF", "looked_up_again_at_once", "-DFAULTS=1 -DTICKS=4 " + SILENT,
+          "a look-up that failed is not repeated at once"),
+    Guard("DUPLICATE_LOOKUP", "an_end_over_two_live_cards_that_are_known", "-DFAULTS=2 " + TWO_CARDS,
+          "a replay of issuer_duplicate begins at the look-up"),
+    Guard("SAME_ISSUER", "REJECTED_with_a_live_card a_card_at_each_issuer", "",
+          "nothing is sent, looked up or decided at another issuer", "issuers"),
+    Guard("NOTED_BY_CLAIM", "REJECTED_with_a_live_card a_card_at_each_issuer", "",
+          "the claim notes the issuer, before anything is sent", "issuers"),
+    Guard("SAME_ISSUER_IN_MARKS", "a_new_request_beside_a_live_card REJECTED_with_a_live_card", "",
+          "no reissue by a look-up at another issuer", "issuers"),
+    Guard("FORGETTING", "it_waits_for_an_operator_though_nothing_was_sent", "",
+          "what was never sent belongs to no issuer", "issuers"),
+    Guard("SETTLED_ADOPTION", "REJECTED_with_a_live_card a_card_at_each_issuer", "",
+          "no event is adopted while a create may be under way", "issuers"),
+    Guard("TELL_IN_END", NEVER_TOLD, "", "that an end is to be told commits with the end", "ends"),
+    Guard("REGISTRATION", NEVER_TOLD, "", "a route stays registered while no worker that names it lives", "ends"),
+    Guard("ONE_TRANSACTION", NEVER_TOLD + " an_end_is_told_twice", "",
+          "a row leaves the list in the transaction that makes its event", "ends"),
+    Guard("CONTENT", "an_end_is_told_as_another", "", "the row of an end that a replay takes back has its words", "ends"),
+    Guard("FIRST_ROW", "ids_do_not_follow_the_ends", "", "a later end of a request becomes an event as the first row",
+          "ends"),
+    Guard("RISING_IDS", "ids_do_not_follow_the_ends", "", "an event's id is above those of the ends before it", "ends"),
+    Guard("ANY_SAYS_ORDERED", "an_end_is_told_out_of_order", "", "a type is ordered where one worker says so", "ends"),
+    Guard("OWN_ACTION", BEHIND, "", "a look joins no reissue", "marks"),
+    Guard("OWN_DEADLINE", "somebody_elses_deadline_is_moved", "", "who joins a mark moves no deadline", "marks"),
+    Guard("OWN_WITHDRAWAL", "somebody_elses_look_is_withdrawn", "", "a look that others may have joined stays", "marks"),
+    Guard("OWN_LOOK", "a_report_is_lost", "", "a worker's look has a mark of its own", "marks"),
+    Guard("NEW_BEGINNING", "a_new_request_beside_a_card_that_was_reported", "",
+          "a report lets an unfinished mark begin anew", "marks"),
+    Guard("DEADLINE_AT_THE_END", BEHIND, "", "no reissue is made behind its deadline", "marks"),
+    Guard("FRESH_FIRST", PROBES, "", "a probe takes an event that was not refused before", "refusals"),
+    Guard("BOTH_ENDS", PROBES, "", "the oldest and the newest fresh events are probed in turns", "refusals"),
+    Guard("SHORT_PAUSES", "the_pauses_grow_without_end", "", "refusals do not lengthen the pauses as outages do",
+          "refusals"),
+    Guard("AGAIN", "nothing_is_probed", "-DOURS=1", "refused events are probed, too, once an interval", "refusals"),
+    Guard("KINDS", CARDS, "", "good checks are no evidence about links", "links"),
+    Guard("LINKS_BEFORE_CREATES", CARDS, "", "no create leaves while links are suspected, but for a probe", "links"),
+    Guard("GROWING_PAUSES", CARDS, "", "the pauses between probes that cost a card grow", "links"),
 )
 
 
@@ -110,13 +189,14 @@ def command(words, folder, seconds):
     return done.stdout
 
 
-def verify(name, flags, seconds, compile_flags="-DSAFETY", arguments="", quick=True):
+def verify(name, model, flags, seconds, compile_flags="-DSAFETY", arguments="", quick=True):
     """(states, why not, broken property, story)."""
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    shutil.copy(HERE / "protocol.pml", folder)
-    made = command(["spin", "-a", *flags.split(), "protocol.pml"], folder, 60)
+    model += ".pml"
+    shutil.copy(HERE / model, folder)
+    made = command(["spin", "-a", *flags.split(), model], folder, 60)
     if not (folder / "pan.c").exists() or "rror" in made:
         return 0, "spin: " + made.strip()[:500], None, ""
     # A short run is over before an optimized program is compiled.
@@ -130,10 +210,10 @@ def verify(name, flags, seconds, compile_flags="-DSAFETY", arguments="", quick=T
     states = float((re.search(r"([0-9.e+]+) states, stored", text) or [0, "0"])[1])
     if re.search(r"errors: 0\b", text) and "not completed" not in text and "max search depth too small" not in text:
         return states, None, None, ""
-    if not (folder / "protocol.pml.trail").exists():
+    if not (folder / (model + ".trail")).exists():
         return states, "not finished: " + " ".join(text.split())[:300], None, ""
-    shown = command(["spin", "-t", *flags.split(), "protocol.pml"], folder, 60) or ""
-    actors = re.compile(r" *(worker|database|issuer|core-api|operator|proxy|--|BROKEN)")
+    shown = command(["spin", "-t", *flags.split(), model], folder, 60) or ""
+    actors = re.compile(r" *(worker|database|issuer|core-api|operator|proxy|receiver|target|peer|--|BROKEN)")
     story = [line.strip() for line in shown.splitlines() if actors.match(line)]
     broken = re.search(r"BROKEN: (\w+)", shown)
     FOLDER.joinpath(name + ".story").write_text("\n".join(story) + "\n")
@@ -141,8 +221,8 @@ def verify(name, flags, seconds, compile_flags="-DSAFETY", arguments="", quick=T
 
 
 def check_world(world, how):
-    states, wrong, broken, story = verify(world.name, getattr(world, how), SECONDS[how], world.compile, world.arguments,
-                                          how == "quick")
+    states, wrong, broken, story = verify(world.name, world.model, getattr(world, how), SECONDS[how], world.compile,
+                                          world.arguments, how == "quick")
     return states, wrong and "%s: %s\n%s" % (wrong, broken, story), story
 
 
@@ -151,7 +231,8 @@ def name_of(guard):
 
 
 def check_guard(guard, how):
-    states, wrong, broken, story = verify(name_of(guard), "-DWITHOUT_%s %s" % (guard.name, guard.flags), SECONDS[how])
+    states, wrong, broken, story = verify(name_of(guard), guard.model,
+                                          "-DWITHOUT_%s %s" % (guard.name, guard.flags), SECONDS[how])
     if wrong == "a counter-example":
         fits = any(broken.startswith(wanted) for wanted in guard.breaks.split())
         wrong = None if fits else "it breaks %s, wanted %s\n%s" % (broken, guard.breaks, story)
