@@ -1,10 +1,11 @@
-/* Two issuers: one event, and two workers of which each speaks to another issuer (another profile, or another origin of
- * its url), as during a change of the configuration or after one. tests/model/README.md says how to read it.
+/* Two issuers: one event, and two workers of which each speaks to another issuer (another profile, or another origin
+ * of its url), as during a change of the configuration or after one. tests/model/README.md says how to read it.
  *
- * It stands for sent_to in migrations/0019_claims.sql (claim, end_attempts, adopt), `other_issuer` in worker/flow_run.c
- * and mark_verdict.c. Left out: what protocol.pml has shown for one issuer. So a lease that ran out is a worker that died,
- * a key makes one card at its issuer, and "not found" is believed when no create is on its way there: the settling time.
- * A worker of the other issuer that claims the event gives it back unchanged, which is no step here.
+ * It stands for sent_to in migrations/0019_claims.sql (claim, end_attempts, adopt), `other_issuer` in
+ * worker/flow_run.c and mark_verdict.c. Left out: what protocol.pml has shown for one issuer. So a lease that ran out
+ * is a worker that died, a key makes one card at its issuer, and "not found" is believed when no create is on its way
+ * there: the settling time. A worker of the other issuer that claims the event gives it back unchanged, which is no
+ * step here.
  *
  * The world (-D): FAULTS, ADOPTIONS and REISSUES by operators. WITHOUT_...: a guard is taken out. */
 
@@ -40,7 +41,8 @@ bool sent;  /* first_sent_at */
 bool mark;  /* of a reissue */
 bool holds[2];
 
-bool made[2], card[2], flying[2]; /* made: the key's card, once; flying: a create on its way whose caller has given up */
+bool made[2], card[2]; /* made: under the key, once */
+bool flying[2];        /* a create on its way whose caller has given up */
 bool gone;               /* no worker speaks to issuer 0 any more */
 byte faults = FAULTS, adoptions = ADOPTIONS, reissues = REISSUES;
 #define FAULT faults > 0 -> faults--

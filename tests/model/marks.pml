@@ -1,10 +1,10 @@
-/* Marks of operators and workers on one FAILED event: A asks for a reissue and may be killed, B and C ask for a look, C
- * changes its mind, and a worker reports a create that it sent without its lease. tests/model/README.md says how to read
- * it.
+/* Marks of operators and workers on one FAILED event: A asks for a reissue and may be killed, B and C ask for a look,
+ * C changes its mind, and a worker reports a create that it sent without its lease. tests/model/README.md says how to
+ * read it.
  *
  * It stands for migrations/0023_operators.sql (ask_reconcile, ask_reissue, withdraw_check, ask_check, end_check) and
- * worker/mark.c. Left out: what a look finds besides "a card" and "none", the settling time (protocol.pml), and how a mark
- * is retried: a look that fails is one that comes later. WITHOUT_...: a guard is taken out. */
+ * worker/mark.c. Left out: what a look finds besides "a card" and "none", the settling time (protocol.pml), and how a
+ * mark is retried: a look that fails is one that comes later. WITHOUT_...: a guard is taken out. */
 
 #ifndef TICKS
 #define TICKS 4
@@ -124,13 +124,15 @@ active proctype Worker()
     bool saw;
 end_worker:
     do
-    :: atomic { mark != NONE && now >= mark_until -> SAY("worker: undecided\n"); mark = NONE; mark_lease = 0; b_asked = 0 }
+    :: atomic { mark != NONE && now >= mark_until ->
+        SAY("worker: undecided\n"); mark = NONE; mark_lease = 0; b_asked = 0 }
     :: atomic { mark != NONE && now < mark_until -> mark_lease = 1; reported = 0 };
         atomic { saw = card; printf("worker: looks up for a mark: %d\n", saw) };
         atomic {
             if
             :: mark == NONE || !mark_lease -> SAY("database: fenced\n")
-            :: mark != NONE && mark_lease && mark == RECONCILE -> SAY("worker: the look is over\n"); mark = NONE; b_asked = 0
+            :: mark != NONE && mark_lease && mark == RECONCILE ->
+                SAY("worker: the look is over\n"); mark = NONE; b_asked = 0
             :: mark != NONE && mark_lease && mark == REISSUE ->
                 if
                 :: saw || !is_failed -> SAY("worker: refused\n")

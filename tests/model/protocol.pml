@@ -214,7 +214,7 @@ byte made_since; /* 1 + when the call was sent that made the first card */
 bool known; /* FAILED issuer_duplicate was written, and no look-up has shown fewer live cards since */
 #endif
 #if SILENT
-bool silent, well; /* the look-ups of this event are; those of others are answered well: evidence, as every worker has it */
+bool silent, well; /* the look-ups of this event are; those of others are answered well, and each worker knows it */
 byte looks;        /* look-ups without a tick between them */
 byte in_vain;      /* look-ups past the key's lifetime with evidence, none of which may be followed by another */
 #else
@@ -960,7 +960,8 @@ inline arrive(n)
             fi
         :: (GATEWAY && caller[n] != 0 && faults > 0) -> /* and it passes the call on, later */
             faults--; answer[caller[n] - 1] = TIMED_OUT; caller[n] = 0
-        :: (KEYLESS && LATE && caller[n] != 0 && faults > 0) -> faults--; answer[caller[n] - 1] = NOT_EXECUTED; caller[n] = 0
+        :: (KEYLESS && LATE && caller[n] != 0 && faults > 0) ->
+            faults--; answer[caller[n] - 1] = NOT_EXECUTED; caller[n] = 0
         :: SLOW -> key = KEY_AT_WORK; key_since = now; call[n] = AT_WORK;
             if /* what stands in front of the issuer may answer before it */
             :: true
