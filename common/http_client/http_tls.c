@@ -138,7 +138,8 @@ CURLcode http_tls_prepare(CURL *easy, void *ssl_ctx, void *options)
     if (wanted->authorities)
         SSL_CTX_set1_cert_store(context, wanted->authorities->store);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, on_verify);
-    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
+    /* The latter: OpenSSL decrypts into buffers of its own, which no allocator of libcurl's wipes. */
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_CLEANSE_PLAINTEXT);
     SSL_CTX_set_info_callback(context, on_info);
     return CURLE_OK;
 }

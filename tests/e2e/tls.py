@@ -2,6 +2,7 @@
 HTTP/2 where many calls share a connection. A terminator dies with orders on their way: nothing is lost and nothing is
 made twice. And without a proof of who it is, a peer is sent nothing."""
 import json
+import os
 import pathlib
 import threading
 
@@ -126,6 +127,46 @@ def cards_are_issued_over_https_with_an_own_authority(world):
 @test
 def cards_are_issued_over_http2_with_an_own_authority(world):
     cards_are_issued(world, http2=True)
+
+
+def found_in_memory(program, texts):
+    """Which of the texts are anywhere that the process can write to. For root: our programs let nobody else look."""
+    found = set()
+    with open("/proc/%d/mem" % program.pid, "rb", 0) as memory:
+        for line in pathlib.Path("/proc/%d/maps" % program.pid).read_text().splitlines():
+            start, end = (int(part, 16) for part in line.split()[0].split("-"))
+            if line.split()[1].startswith("rw"):
+                memory.seek(start)
+                bytes_there = memory.read(end - start)
+                found |= {text for text in texts if text.encode() in bytes_there}
+    return found
+
+
+@test
+def no_number_of_a_finished_call_is_in_the_memory_of_a_program(world):
+    """Story: OpenSSL freed what it had decrypted without wiping it, so numbers stayed in the worker for hours."""
+    if os.geteuid() != 0:
+        raise Skipped("only root may read the memory of the programs")
+    up_behind_tls(world, http2=False)
+    clear = {"issuer.url": "http://127.0.0.1:%d" % world.sandbox.issuer,
+             "core.url": "http://127.0.0.1:%d" % world.sandbox.core}
+    for scheme, settings in (("https", {}), ("http", clear)):
+        if settings:
+            world.workers()[-1].stop()
+            world.settings.update(settings)
+            world.start_worker()
+        users = ["%s-%d" % (scheme, i) for i in range(40)]
+        world.sandbox.fault("create", "create_then_drop", user=users[0], count=1)
+        world.sandbox.fault("create", "create_then_hang", user=users[1], count=1)
+        world.sandbox.fault("link", "status", user=users[2], status=500, count=2)
+        for user in users:
+            world.accept(user)
+        world.settle()
+        cards = [world.get(user, "/v1/cards").json()["items"][0]["id"] for user in users]
+        numbers = {world.get(user, "/v1/cards/%s/number" % card).json()["number"] for user, card in zip(users, cards)}
+        assert_equal(len(numbers), len(users), "numbers")
+        for program in (world.workers()[-1], world.apis()[0]):
+            assert_equal(found_in_memory(program, numbers), set(), "numbers in %s, %s" % (program.name, scheme))
 
 
 def load_with_endings(world, terminators, end):

@@ -1,4 +1,5 @@
 """The guards, and the test that proves each: the line as it stands, and what the mutant has instead. `line` must be in the file exactly once."""
+from attack_guards import ATTACK_GUARDS
 from cell_guards import CELL_GUARDS
 from cell_operator_guards import CELL_OPERATOR_GUARDS
 from cell_story_guards import CELL_STORY_GUARDS
@@ -6,7 +7,8 @@ from failover_guards import FAILOVER_GUARDS
 from route_guards import ROUTE_GUARDS
 from router_guards import ROUTER_GUARDS
 
-GUARDS = [*CELL_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *FAILOVER_GUARDS, *ROUTE_GUARDS, *ROUTER_GUARDS,
+GUARDS = [*ATTACK_GUARDS,
+          *CELL_GUARDS, *CELL_OPERATOR_GUARDS, *CELL_STORY_GUARDS, *FAILOVER_GUARDS, *ROUTE_GUARDS, *ROUTER_GUARDS,
     dict(
         name="a request that was queried goes to the end of the line",
         file="api/waiters.c",

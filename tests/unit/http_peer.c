@@ -79,6 +79,15 @@ static void say_many(struct http_peer_connection *connection, size_t length)
     free(bytes);
 }
 
+static void say_cards(struct http_peer_connection *connection, int count)
+{
+    char head[64];
+    snprintf(head, sizeof(head), "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", count * 16);
+    say(connection, head);
+    for (int i = 0; i < count; i++)
+        say(connection, HTTP_PEER_CARD_NUMBER);
+}
+
 /* ---- HTTP/1.1 ---- */
 
 static void say_ok(struct http_peer_connection *connection)
@@ -222,6 +231,26 @@ static const struct answer {
      "HTTP/1.1 500 No\r\nTransient-Error: true\r\nStripe-Should-Retry: tr\r\n ue\r\nContent-Length: 0\r\n\r\n",
      HTTP_PEER_GOES_ON},
     {"/noted-cut", "HTTP/1.1 500 No\r\nTransient-Error: true\r\nContent-Length: 5\r\n\r\nno", HTTP_PEER_CLOSES},
+#define CARD "{\"id\":\"card_1\",\"pan\":\"" HTTP_PEER_CARD_NUMBER "\"}" /* 39 bytes */
+    {"/card", "HTTP/1.1 201 Created\r\nContent-Length: 39\r\n\r\n" CARD, HTTP_PEER_GOES_ON},
+    {"/card-then-close", "HTTP/1.1 200 OK\r\nContent-Length: 39\r\n\r\n" CARD, HTTP_PEER_CLOSES},
+    {"/card-until-close", "HTTP/1.0 200 OK\r\n\r\n" CARD, HTTP_PEER_CLOSES},
+    {"/card-error", "HTTP/1.1 500 No\r\nContent-Length: 39\r\n\r\n" CARD, HTTP_PEER_GOES_ON},
+    {"/card-chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n27\r\n" CARD "\r\n0\r\n\r\n",
+     HTTP_PEER_GOES_ON},
+    {"/card-cut", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" CARD, HTTP_PEER_CLOSES},
+    {"/card-drop", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" CARD, HTTP_PEER_DROPS},
+    {"/card-reset", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" CARD, HTTP_PEER_RESETS},
+    {"/card-hang", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" CARD, HTTP_PEER_GOES_ON},
+    {"/card-twice", "HTTP/1.1 200 OK\r\nContent-Length: 39\r\n\r\n" CARD CARD, HTTP_PEER_GOES_ON},
+    {"/card-garbage", CARD "\r\n\r\n", HTTP_PEER_GOES_ON},
+    {"/card-header",
+     "HTTP/1.1 302 Found\r\nX-Card: " CARD "\r\nLocation: /" HTTP_PEER_CARD_NUMBER "\r\nContent-Length: 0\r\n\r\n",
+     HTTP_PEER_GOES_ON},
+    {"/card-half-header", "HTTP/1.1 200 OK\r\nX-Card: " CARD, HTTP_PEER_CLOSES},
+    {"/card-trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Card: " CARD "\r\n\r\n",
+     HTTP_PEER_GOES_ON},
+#undef CARD
     {"/upgrade", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: tea\r\nConnection: upgrade\r\n\r\n", HTTP_PEER_CLOSES},
     {"/encoded", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08!",
      HTTP_PEER_GOES_ON},
@@ -258,6 +287,10 @@ static enum http_peer_end answer(struct http_peer_connection *connection)
     } else if (IS("/largest")) {
         say(connection, "HTTP/1.1 200 OK\r\nContent-Length: 4096\r\n\r\n");
         say_many(connection, 4096);
+    } else if (IS("/cards-largest")) {
+        say_cards(connection, 256);
+    } else if (IS("/cards-large")) {
+        say_cards(connection, 2000);
     } else if (IS("/endless")) {
         say_endless(connection);
     } else if (IS("/large-header")) {

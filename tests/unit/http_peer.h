@@ -16,6 +16,8 @@
 
 #define HTTP_PEER_REQUEST_MAX 80000 /* also of a frame of HTTP/2 */
 #define HTTP2_ACTS_MAX 64
+/* In the answers to /card, /card-cut ...; always by this name, so that it is in no memory that is written to. */
+#define HTTP_PEER_CARD_NUMBER "4000001234562345"
 
 enum http_peer_kind {
     HTTP_PEER_CLEAR,

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "common/base/secret.h"
 #include "common/http_client/http_values.h"
 
 #define START_LENGTH 13 /* of a status line that is compared byte by byte */
@@ -268,4 +269,10 @@ enum http_answer_state http_answer_close(struct http_answer *answer)
     enum http_answer_state state = state_after(answer, error);
     answer->may_keep = false;
     return state == HTTP_ANSWER_WHOLE ? HTTP_ANSWER_WHOLE : HTTP_ANSWER_BROKEN;
+}
+
+void http_answer_forget(struct http_answer *answer)
+{
+    secret_wipe(answer->name, sizeof(answer->name));
+    secret_wipe(answer->value, sizeof(answer->value));
 }

@@ -37,5 +37,7 @@ void http_answer_begin(struct http_answer *answer, struct http_call *call, size_
 enum http_answer_state http_answer_take(struct http_answer *answer, const char *bytes, size_t length, size_t *ret_used);
 /* The peer has closed: that may be the end of the body. */
 enum http_answer_state http_answer_close(struct http_answer *answer);
+/* Wipes what is left of its header. */
+void http_answer_forget(struct http_answer *answer);
 
 #endif

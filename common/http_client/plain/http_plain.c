@@ -150,6 +150,7 @@ static struct http_call *detach(struct http_pooled_conn *conn)
     http_calls_remove(call);
     call->conn = NULL;
     conn->call = NULL;
+    http_answer_forget(&conn->answer);
     return call;
 }
 

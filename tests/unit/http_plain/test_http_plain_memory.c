@@ -11,13 +11,8 @@
 
 #include "common/http_client/http_client.h"
 #include "tests/unit/fault_injection.h"
+#include "tests/unit/process_memory.h"
 #include "tests/unit/scripted_peer.h"
-
-#ifdef __SANITIZE_ADDRESS__
-#define HAS_SANITIZER true
-#else
-#define HAS_SANITIZER false
-#endif
 
 static char text[SCRIPTED_REQUEST_SIZE];
 
@@ -47,11 +42,12 @@ static void put_secret(char *out, enum secret secret)
     out[length] = '\0';
 }
 
-static bool is_in(const char *bytes, const char *end, enum secret secret)
+static bool is_in(const char *bytes, const char *end, const void *context)
 {
-    for (; (bytes = memchr(bytes, masked[secret][0] ^ MASK, (size_t)(end - bytes))); bytes++) {
+    const char *wanted = context;
+    for (; (bytes = memchr(bytes, wanted[0] ^ MASK, (size_t)(end - bytes))); bytes++) {
         int same = 1;
-        while (same < SECRET_LENGTH && bytes + same < end && (bytes[same] ^ MASK) == masked[secret][same])
+        while (same < SECRET_LENGTH && bytes + same < end && (bytes[same] ^ MASK) == wanted[same])
             same++;
         if (same >= SECRET_LENGTH / 2) /* half a token is too much */
             return true;
@@ -59,20 +55,9 @@ static bool is_in(const char *bytes, const char *end, enum secret secret)
     return false;
 }
 
-/* Anywhere that the process can write to, its stack excepted. */
 static bool is_left(enum secret secret)
 {
-    FILE *maps = fopen("/proc/self/maps", "re");
-    ck_assert_ptr_nonnull(maps);
-    bool found = false;
-    unsigned long start, end;
-    char line[512], rights[8];
-    while (!found && fgets(line, sizeof(line), maps))
-        if (sscanf(line, "%lx-%lx %7s", &start, &end, rights) == 3 && rights[0] == 'r' && rights[1] == 'w' &&
-            !strstr(line, "[stack]"))
-            found = is_in((const char *)start, (const char *)end, secret);
-    fclose(maps);
-    return found;
+    return process_memory_has(is_in, masked[secret]);
 }
 
 static void expect_nothing_left(const char *when)
@@ -139,8 +124,8 @@ static void end_secret_call(struct scripted_call *call, enum http_result result,
 
 START_TEST(no_secret_is_left_when_its_call_is_over)
 {
-    if (HAS_SANITIZER)
-        return; /* it keeps what was freed, and more memory than can be looked through */
+    if (!PROCESS_MEMORY_IS_SEARCHABLE)
+        return;
     make_secrets();
     expect_nothing_left("before");
     struct scripted_call call;
