@@ -44,13 +44,35 @@ static bool split(struct slice token, struct parts *ret_parts)
     return true;
 }
 
-/* Decodes a part into `text` and checks that it is one strict JSON object. */
+/* A name that readers of tokens look for, spelled with an escape: "\u0073ub". A proxy that chooses by `sub` without
+ * resolving escapes would take another user, or none. Names that are others' may have escapes ("https:\/\/..."). */
+static bool is_disguised(struct slice name)
+{
+    static const char *const registered[] = {"alg", "aud", "crit", "exp", "iat", "iss",
+                                             "jti", "kid", "nbf",  "sub", "typ"};
+    char text[8];
+    if (!memchr(name.bytes, '\\', name.length) ||
+        !json_string((struct json_value){.kind = JSON_STRING, .raw = name}, text, sizeof(text), NULL))
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(registered); i++)
+        if (strcmp(text, registered[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Decodes a part into `text` and checks that it is one strict JSON object with plainly spelled names. */
 static bool read_object(struct slice part, char text[PART_MAX], struct json_value *ret_object)
 {
     size_t length = 0;
     if (!auth_base64url(part, (unsigned char *)text, PART_MAX, &length) || !json_strict_check(text, length, NULL))
         return false;
+    struct json_value value;
+    struct slice name;
+    size_t cursor = 0;
     *ret_object = json_value_of(text, length);
+    while (json_next_member(*ret_object, &cursor, &name, &value))
+        if (is_disguised(name))
+            return false;
     return ret_object->kind == JSON_OBJECT;
 }
 

@@ -79,6 +79,7 @@ def claims_that_do_not_hold_are_refused(world):
         "sub too long": {**good, "sub": "x" * 129}, "sub with a newline": {**good, "sub": "a\nb"},
         "sub not ASCII": {**good, "sub": "\u00e4"}, "sub with NUL": {**good, "sub": "a\0b"},
         "two subs": '{"sub":"alice","sub":"bob","exp":%d}' % later(),
+        "sub spelled with an escape": '{"\\u0073ub":"alice","exp":%d}' % later(),
         "no object": "[]", "no JSON": "alice", "not UTF-8 in claims": '{"sub":"a\\ud800","exp":%d}' % later(),
     }.items():
         refused(world, bearer(claims), why)
@@ -153,8 +154,10 @@ def refused_tokens_are_counted_and_logged_by_reason(world):
     assert_equal(list_requests(world, "Bearer " + token(world.secret, {**good, "exp": later(-60)})).status, 401,
                  "expired")
     assert_equal(list_requests(world, ["Bearer " + forged] * 2).status, 401, "two headers")
-    assert_equal([api.metric(name % reason) for reason in ("signature", "missing", "expired", "repeated")],
-                 [300, 1, 1, 1],
+    disguised = '{"\\u0073ub":"alice","exp":%d}' % later()
+    assert_equal(list_requests(world, "Bearer " + token(world.secret, disguised)).status, 401, "an escape in a name")
+    assert_equal([api.metric(name % reason) for reason in ("signature", "missing", "expired", "repeated", "malformed")],
+                 [300, 1, 1, 1, 1],
                  "the counts")
 
     def logged():

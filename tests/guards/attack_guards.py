@@ -15,4 +15,11 @@ ATTACK_GUARDS = [
         becomes="",
         test="unit/http_client_memory",
     ),
+    dict(
+        name="the name of a claim is spelled plainly",
+        file="api/auth_token.c",
+        line="        if (is_disguised(name))\n",
+        becomes="        if (false)\n",
+        test="unit/auth",
+    ),
 ]

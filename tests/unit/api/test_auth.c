@@ -222,6 +222,30 @@ START_TEST(members_may_not_be_there_twice)
 }
 END_TEST
 
+/* Story: a proxy that chooses by `sub` found none in a token that was accepted here, and sent that user elsewhere. */
+START_TEST(the_names_of_registered_claims_are_spelled_without_escapes)
+{
+    static const char *const claims[] = {
+        "{\"\\u0073ub\":\"alice\",\"exp\":1795176100}",
+        "{\"su\\u0062\":\"alice\",\"exp\":1795176100}",
+        "{\"sub\":\"alice\",\"\\u0065xp\":1795176100}",
+        "{\"sub\":\"alice\",\"exp\":1795176100,\"\\u006ebf\":1}",
+        "{\"sub\":\"alice\",\"exp\":1795176100,\"\\u0061ud\":\"x\"}",
+        "{\"sub\":\"alice\",\"exp\":1795176100,\"i\\u0073s\":\"x\"}",
+        "{\"sub\":\"alice\",\"exp\":1795176100,\"\\u0069at\":1}",
+        "{\"sub\":\"alice\",\"exp\":1795176100,\"jt\\u0069\":\"x\"}",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(claims); i++)
+        expect_refused(hs256(claims[i]), "malformed");
+    expect_refused(token(NULL, "{\"\\u0061lg\":\"HS256\"}", GOOD_CLAIMS), "malformed");
+    expect_refused(token(NULL, "{\"alg\":\"HS256\",\"\\u0063rit\":[]}", GOOD_CLAIMS), "malformed");
+    /* Others' names, values, and what is no name of the token itself. */
+    ck_assert(check_token(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"https:\\/\\/id.example\\/role\":\"x\"}")));
+    ck_assert(check_token(hs256("{\"sub\":\"al\\u0069ce\",\"exp\":1795176100,\"x\":{\"\\u0073ub\":1}}")));
+    ck_assert(check_token(hs256("{\"sub\":\"alice\",\"exp\":1795176100,\"\\u0053ub\":\"S\",\"s\\u0075\":1}")));
+}
+END_TEST
+
 /* ---- the form ---- */
 
 START_TEST(only_bearer_and_a_token_is_read)
@@ -371,6 +395,7 @@ int main(void)
         a_token_cannot_bring_its_own_key,
         headers_that_ask_for_more_are_refused,
         members_may_not_be_there_twice,
+        the_names_of_registered_claims_are_spelled_without_escapes,
         only_bearer_and_a_token_is_read,
         a_token_has_three_parts_of_strict_base64url,
         a_second_spelling_of_the_same_signature_is_refused,
