@@ -4,7 +4,6 @@
 
 lint_names='shell python includes format gcc clang clang-tidy cppcheck example docs units openapi valgrind'
 lint_failures=
-redocly=@redocly/cli@1.34.7 # the last line of versions that runs on Node.js 18, which Debian 12 has
 
 # c_files: what we wrote, in the order of the tree.
 c_files() { find api bench common ctl sandbox worker tests -name '*.[ch]' | sort; }
@@ -108,9 +107,18 @@ lint_example() {
     diff "$run/program.options" "$run/example.options"
 }
 
+# The versions are those of the lock, whole; nothing of them is run when they are installed. 1.34 is the last line that
+# runs on Node.js 18, which Debian 12 has.
 lint_openapi() {
-    REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true npm_config_cache=$build/lint/npm \
-        npm_config_update_notifier=false limited 600 npx --yes "$redocly" lint --config tests/support/redocly.yaml api/openapi.json
+    tools=$build/lint/redocly
+    if ! cmp -s tests/support/redocly/package-lock.json "$tools/installed"; then
+        mkdir -p "$tools" && cp tests/support/redocly/package.json tests/support/redocly/package-lock.json "$tools" || return 1
+        limited 600 npm ci --prefix "$tools" --ignore-scripts --no-audit --no-fund --loglevel=error --cache "$build/lint/npm" ||
+            return 1
+        cp "$tools/package-lock.json" "$tools/installed" || return 1
+    fi
+    REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true limited 600 \
+        "$tools/node_modules/.bin/redocly" lint --config tests/support/redocly/redocly.yaml api/openapi.json
 }
 
 # libcheck without its children: valgrind then sees one process. Reachable memory at the end is OpenSSL's and libcheck's
