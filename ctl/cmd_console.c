@@ -13,8 +13,8 @@ static bool check_listen(const char *listen, const char *expose, struct err *err
         return err_set(
             err, ERR_USAGE,
             "%.100s can be reached by other machines, and the console speaks clear text: whoever reads along "
-            "gets its cookie, and with it your rights. Reach it through ssh -L, or give the reason why this "
-            "is safe with --expose TEXT",
+            "gets its cookie, and with it your rights. Reach it through ssh -L (--socket PATH), or give the reason "
+            "why this is safe with --expose TEXT",
             listen);
     fprintf(stderr, "issuing-ctl: warning: the console speaks clear text to other machines at %s (%s)\n", listen,
             expose);
@@ -23,9 +23,10 @@ static bool check_listen(const char *listen, const char *expose, struct err *err
 
 static int run_console(struct ctl *ctl, char **arguments, int count)
 {
-    struct console_options options = {.listen = CONSOLE_LISTEN_DEFAULT};
+    struct console_options options = {.listen = NULL};
     const char *expose = NULL;
     const struct option_spec specs[] = {{.name = "listen", .text = &options.listen},
+                                        {.name = "socket", .text = &options.socket},
                                         {.name = "read-only", .flag = &options.is_read_only},
                                         {.name = "expose", .text = &expose},
                                         {.name = NULL}};
@@ -36,18 +37,27 @@ static int run_console(struct ctl *ctl, char **arguments, int count)
         err_set(&err, ERR_USAGE, count > 0 ? "console takes no argument" : "--expose needs a reason");
         return ctl_fail(&err);
     }
-    if (!check_listen(options.listen, expose, &err))
+    if (options.socket && (options.listen || expose)) {
+        err_set(&err, ERR_USAGE, "--socket takes the place of --listen and --expose");
+        return ctl_fail(&err);
+    }
+    if (!options.listen)
+        options.listen = CONSOLE_LISTEN_DEFAULT;
+    if (!options.socket && !check_listen(options.listen, expose, &err))
         return ctl_fail(&err);
     return console_run(ctl, &options);
 }
 
 const struct ctl_command ctl_console = {
     .word = "console",
-    .usage = "[--listen 127.0.0.1:8095] [--read-only] [--expose TEXT]",
+    .usage = "[--listen 127.0.0.1:8095 | --socket PATH] [--read-only] [--expose TEXT]",
     .summary = "pages in a browser: events, bulk actions, targets, audit",
     .help = "Serves pages for operators until Ctrl-C, with the database role of this command, and prints the URL to\n"
-            "open. The token in it works once, for one browser; then the next URL is printed.\n\n"
-            "  --listen A:P   address and port, 127.0.0.1:8095 by default; from another machine use ssh -L 8095:A:P\n"
+            "open. The token in it works once, for one browser, within two minutes. For another URL press Enter, or\n"
+            "send SIGUSR1. A session ends after 15 minutes without use, after 12 hours, or by Log out. On this\n"
+            "machine only the user who runs the console, or who started it by sudo, can connect.\n\n"
+            "  --listen A:P   address and port, 127.0.0.1:8095 by default\n"
+            "  --socket PATH  a socket of the file system instead, for ssh -L 8095:PATH from another machine\n"
             "  --read-only    no page changes anything, whatever the role may do\n"
             "  --expose TEXT  why it is safe to listen on an address that other machines can reach; such an\n"
             "                 address is refused without it, since the console speaks clear text\n\n"

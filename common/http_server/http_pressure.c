@@ -4,7 +4,7 @@
  * accepted has passed a check. So connections that wait for their client stand in one queue for each thing they wait
  * for, the longest waiting first, and give way before a new connection is turned away, in this order: no request begun;
  * answered and only being drained; a head that does not end; a reply that is not taken; a body that does not end. A
- * running request never gives way.
+ * running request never gives way. A connection whose client has proved who it is (http_prefer) comes after all others.
  *
  * Memory: what a connection holds beyond FREE_BYTES counts against one sum, options.memory_max. Above it the heads and
  * unread replies that have counted longest give way; when none of these is left, a body that counts is turned away with
@@ -21,7 +21,6 @@
 
 #define FREE_BYTES ((size_t)8 * 1024)
 #define LINGER_MAX 256               /* connections that are drained at once */
-#define OLD_MS 1000                  /* a younger head or body does not give way */
 #define TRIES_MAX 8                  /* idle connections whose next request has arrived, and that are passed over */
 #define TRIM_BYTES ((size_t)8 << 20) /* when so much less is in use than before, memory is given back to the system */
 
@@ -115,17 +114,25 @@ static bool may_go(const struct http_conn *conn, int64_t now_ms)
 {
     const struct http_server_options *options = &conn->server->options;
     if (conn->wait == HTTP_WAIT_HEAD)
-        return now_ms >= conn->deadline_ms - options->header_timeout_ms + OLD_MS;
+        return now_ms >= conn->deadline_ms - options->header_timeout_ms + options->young_ms;
     if (conn->wait == HTTP_WAIT_BODY)
-        return now_ms >= conn->deadline_ms - options->body_timeout_ms + OLD_MS;
+        return now_ms >= conn->deadline_ms - options->body_timeout_ms + options->young_ms;
     return true;
 }
 
-static struct http_conn *first_to_go(struct http_server *server)
+static struct http_conn *longest(const struct http_conn_queue *queue, bool is_preferred)
+{
+    struct http_conn *conn = TAILQ_FIRST(queue);
+    while (conn && conn->is_preferred != is_preferred)
+        conn = TAILQ_NEXT(conn, waiting);
+    return conn;
+}
+
+static struct http_conn *first_to_go(struct http_server *server, bool is_preferred)
 {
     struct http_conn_queue *idle = &server->waiting[HTTP_WAIT_REQUEST];
     struct http_conn *conn;
-    for (int i = 0; i < TRIES_MAX && (conn = TAILQ_FIRST(idle)) != NULL; i++) {
+    for (int i = 0; i < TRIES_MAX && (conn = longest(idle, is_preferred)) != NULL; i++) {
         if (!has_input(conn))
             return conn;
         TAILQ_REMOVE(idle, conn, waiting);
@@ -133,16 +140,27 @@ static struct http_conn *first_to_go(struct http_server *server)
     }
     int64_t now_ms = clock_mono_ms();
     for (int wait = HTTP_WAIT_END; wait < HTTP_WAIT_NONE; wait++) {
-        conn = TAILQ_FIRST(&server->waiting[wait]);
+        conn = longest(&server->waiting[wait], is_preferred);
         if (conn && may_go(conn, now_ms))
             return conn;
     }
-    return NULL;
+    return server->options.young_ms == 0 && !is_preferred ? longest(idle, false) : NULL; /* unread, of this turn */
+}
+
+void http_prefer(struct http_request *request)
+{
+    struct http_slot *slot = container_of(request, struct http_slot, request);
+    if (!slot->conn)
+        return;
+    slot->conn->is_preferred = true;
+    slot->conn->server->has_preferred = true;
 }
 
 bool http_pressure_close_one(struct http_server *server)
 {
-    struct http_conn *conn = first_to_go(server);
+    struct http_conn *conn = first_to_go(server, false);
+    if (!conn && server->has_preferred)
+        conn = first_to_go(server, true);
     if (!conn)
         return false;
     server->counts.gave_way++;

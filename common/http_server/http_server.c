@@ -45,6 +45,7 @@ void http_server_defaults(struct http_server_options *ret_options)
     *ret_options = (struct http_server_options){
         .listen_fd = -1,
         .max_connections = 10000,
+        .young_ms = 1000,
         .surplus_max = 256,
         .body_max = (size_t)64 * 1024,
         .target_max = (size_t)4 * 1024,
@@ -144,6 +145,10 @@ static void pause_accepting(struct http_server *server, int error)
 
 static void take(struct http_server *server, int fd)
 {
+    if (server->options.admits && !server->options.admits(server->options.context, fd)) {
+        close(fd);
+        return;
+    }
     int open = server->connections - server->surplus - server->closing_count;
     bool is_surplus = open >= server->options.max_connections && !http_pressure_close_one(server);
     if (is_surplus && server->surplus >= server->options.surplus_max) {
@@ -232,7 +237,10 @@ static bool set_flag(int fd, int level, int name, int value)
 /* These are inherited by accepted sockets. */
 static bool set_flags(int fd)
 {
-    return set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set_flag(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
+    int domain = AF_UNSPEC;
+    socklen_t length = sizeof(domain);
+    bool is_file = getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+    return (is_file || set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1)) && set_flag(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
 }
 
 /* Returns a descriptor, or -1 with errno set. */

@@ -47,6 +47,8 @@ struct http_request {
     char note[HTTP_NOTE_SIZE]; /* the handler's own too, not cleared: results of on_head for on_request */
 };
 
+/* Its client has proved who it is: from now on its connection gives way only when no other connection can. */
+void http_prefer(struct http_request *request);
 /* For a handler that has read the body and answers later: gives back the memory of the body, which is then empty. */
 void http_drop_body(struct http_request *request);
 
@@ -88,8 +90,8 @@ struct http_server_counts {
 
 struct http_server_options {
     const char *listen; /* "127.0.0.1:8080", "[::1]:8080", "host:port", "*:8080"; port 0 = any free one */
-    /* A listening, non-blocking TCP socket that somebody else holds as well (listen_fds.h), used in place of `listen`;
-     * the server closes it, also when it cannot be opened. -1 = none. */
+    /* A listening, non-blocking socket of TCP or of the file system, which somebody else may hold as well
+     * (listen_fds.h), used in place of `listen`; the server closes it, also when it cannot be opened. -1 = none. */
     int listen_fd;
     int max_connections; /* beyond it the one that is idle longest is closed; if none is idle, the new one, with 503 */
     int max_per_address; /* connections of one client address, 429 beyond it; 0 = no limit */
@@ -98,6 +100,9 @@ struct http_server_options {
     const char *client_address_header; /* in which a trusted proxy names the client of each request; NULL = none */
     /* Notifies that an address was refused a connection or a request. May be NULL. */
     void (*on_address_full)(void *context, const struct ip_address *address);
+    /* Whether an accepted connection may stay; else it is closed without a reply. NULL = true. */
+    bool (*admits)(void *context, int fd);
+    int64_t young_ms;  /* when connections run short, a younger head or body does not give way: 1 s */
     int surplus_max;   /* connections open only to be refused; any more are closed without a reply */
     size_t body_max;   /* 64 KiB */
     size_t target_max; /* 4 KiB */

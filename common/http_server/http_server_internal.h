@@ -186,6 +186,7 @@ struct http_conn {
     bool is_reading;
     bool is_over;        /* the last reply was given: once sent, linger and close */
     bool is_surplus;     /* above a limit: accepted only to be refused */
+    bool is_preferred;   /* http_prefer() */
     bool had_request;    /* the first byte of one, at least */
     bool client_is_done; /* end of input: no more requests, but those read are still answered */
     int64_t deadline_ms; /* of the state; INT64_MAX = none */
@@ -224,6 +225,7 @@ struct http_server {
     struct sockaddr_storage address;         /* of the listening socket */
     int connections, surplus, closing_count; /* closing_count: those of `connections` that are closed and no surplus */
     bool is_draining, is_closing;
+    bool has_preferred;     /* a connection was */
     struct closing closing; /* of the server's handles and its connections; started when the server opens */
     void (*on_closed)(void *context);
     void *closed_context;

@@ -45,18 +45,26 @@ bool admission_is_loopback(const char *listen)
 
 bool admission_init(struct admission *admission, const char *listen, int port, struct err *err)
 {
-    struct slice host = host_of((struct slice){listen, strlen(listen)});
+    char drawn[ADMISSION_TEXT_SIZE];
     *admission = (struct admission){.port = port};
+    if (!listen || admission_is_loopback(listen)) {
+        if (!draw(drawn, err))
+            return false;
+        snprintf(admission->host, sizeof(admission->host), "%.32s.localhost", drawn);
+        return true;
+    }
+    struct slice host = host_of((struct slice){listen, strlen(listen)});
     if (host.length == 0 || host.length >= sizeof(admission->host))
         return err_set(err, ERR_USAGE, "--listen needs an address and a port, such as 127.0.0.1:8095");
     memcpy(admission->host, host.bytes, host.length);
     admission->is_any_address = slice_is(host, "*") || slice_is(host, "0.0.0.0") || slice_is(host, "[::]");
-    return draw(admission->token, err) && draw(admission->cookie, err) && draw(admission->form_secret, err);
+    return true;
 }
 
-bool admission_next_token(struct admission *admission, struct err *err)
+bool admission_new_token(struct admission *admission, int64_t now_ms, struct err *err)
 {
     secret_wipe(admission->token, sizeof(admission->token)); /* an empty one is equal to nothing */
+    admission->token_ends_ms = now_ms + ADMISSION_TOKEN_MS;
     return draw(admission->token, err);
 }
 
@@ -70,23 +78,29 @@ void admission_cookie_name(const struct admission *admission, char *ret_name, si
     snprintf(ret_name, size, "issuing_console_%d", admission->port);
 }
 
-/* "127.0.0.1:8095" of text; a port that HTTP leaves out is 80. */
+static bool is_number(struct slice text)
+{
+    for (size_t i = 0; i < text.length; i++)
+        if (text.bytes[i] < '0' || text.bytes[i] > '9')
+            return false;
+    return text.length > 0;
+}
+
+/* "<name>:8095" of text; a port that HTTP leaves out is 80. */
 static bool is_ours(const struct admission *admission, struct slice text)
 {
     char port[16];
     struct ip_address address;
     struct slice host = host_of(text);
     bool has_port = host.length > 0 && host.bytes[host.length - 1] != ':' && text.bytes[text.length - 1] != ']';
-    snprintf(port, sizeof(port), ":%d", admission->port);
+    struct slice given = {text.bytes + host.length + 1, has_port ? text.length - host.length - 1 : 0};
+    snprintf(port, sizeof(port), "%d", admission->port);
     if (!has_port)
         host = text;
-    if (has_port ? !slice_is((struct slice){text.bytes + host.length, text.length - host.length}, port)
-                 : admission->port != 80)
+    if (admission->port == 0 ? has_port && !is_number(given)
+                             : (has_port ? !slice_is(given, port) : admission->port != 80))
         return false;
-    if (slice_is_nocase(host, "localhost") || slice_is(host, "127.0.0.1") || slice_is(host, "[::1]") ||
-        slice_is_nocase(host, admission->host))
-        return true;
-    return admission->is_any_address && ip_address_parse(host, &address);
+    return slice_is_nocase(host, admission->host) || (admission->is_any_address && ip_address_parse(host, &address));
 }
 
 bool admission_is_our_host(const struct admission *admission, struct slice host)
@@ -94,20 +108,72 @@ bool admission_is_our_host(const struct admission *admission, struct slice host)
     return host.length > 0 && is_ours(admission, host);
 }
 
-bool admission_has_token(const struct admission *admission, const struct http_request *request)
+bool admission_has_token(const struct admission *admission, const struct http_request *request, int64_t now_ms)
 {
     char given[ADMISSION_TEXT_SIZE];
     bool is_it = http_query_text(request->query, "token", given, sizeof(given)) &&
-                 same(admission->token, (struct slice){given, strlen(given)});
+                 same(admission->token, (struct slice){given, strlen(given)}) && now_ms < admission->token_ends_ms;
     secret_wipe(given, sizeof(given));
     return is_it;
 }
 
+/* ---- sessions ---- */
+
+void admission_end(struct session *session)
+{
+    secret_wipe(session, sizeof(*session));
+}
+
+static bool is_over(const struct session *session, int64_t now_ms)
+{
+    return now_ms >= session->used_ms + ADMISSION_IDLE_MS || now_ms >= session->begun_ms + ADMISSION_LONGEST_MS;
+}
+
+/* One that is free or over, else the one that is idle longest. */
+static struct session *place_for_one(struct admission *admission, int64_t now_ms)
+{
+    struct session *place = &admission->sessions[0];
+    for (int i = 0; i < ADMISSION_SESSIONS; i++) {
+        struct session *session = &admission->sessions[i];
+        if (!session->cookie[0] || is_over(session, now_ms))
+            return session;
+        if (session->used_ms < place->used_ms)
+            place = session;
+    }
+    return place;
+}
+
+bool admission_begin(struct admission *admission, struct session *old, int64_t now_ms, struct session **ret_session,
+                     struct err *err)
+{
+    struct session *session = old ? old : place_for_one(admission, now_ms);
+    secret_wipe(admission->token, sizeof(admission->token));
+    admission_end(session);
+    session->begun_ms = session->used_ms = now_ms;
+    *ret_session = session;
+    if (draw(session->cookie, err) && draw(session->form_secret, err))
+        return true;
+    admission_end(session);
+    return false;
+}
+
+static struct session *find_session(struct admission *admission, struct slice cookie, int64_t now_ms)
+{
+    struct session *found = NULL;
+    for (int i = 0; i < ADMISSION_SESSIONS; i++)
+        if (same(admission->sessions[i].cookie, cookie))
+            found = &admission->sessions[i];
+    if (!found || !is_over(found, now_ms))
+        return found;
+    admission_end(found);
+    return NULL;
+}
+
 /* Looks at every cookie of that name: another program on this host may have set one for a longer path. */
-bool admission_has_cookie(const struct admission *admission, const struct http_request *request)
+struct session *admission_session(struct admission *admission, const struct http_request *request, int64_t now_ms)
 {
     char name[40];
-    bool found = false;
+    struct session *found = NULL;
     admission_cookie_name(admission, name, sizeof(name));
     for (int i = 0; i < request->header_count; i++) {
         if (!slice_is_nocase(request->headers[i].name, "cookie"))
@@ -124,7 +190,9 @@ bool admission_has_cookie(const struct admission *admission, const struct http_r
             if (!equals || !slice_is((struct slice){pair.bytes, (size_t)(equals - pair.bytes)}, name))
                 continue;
             size_t start = (size_t)(equals - pair.bytes) + 1;
-            found = same(admission->cookie, (struct slice){pair.bytes + start, pair.length - start}) || found;
+            struct session *session =
+                find_session(admission, (struct slice){pair.bytes + start, pair.length - start}, now_ms);
+            found = session ? session : found;
         }
     }
     return found;
@@ -157,7 +225,7 @@ const char *admission_judge_post(const struct http_request *request)
     return NULL;
 }
 
-bool admission_has_form_secret(const struct admission *admission, const char *secret)
+bool admission_has_form_secret(const struct session *session, const char *secret)
 {
-    return secret && same(admission->form_secret, (struct slice){secret, strlen(secret)});
+    return secret && same(session->form_secret, (struct slice){secret, strlen(secret)});
 }

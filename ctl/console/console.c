@@ -90,17 +90,6 @@ void console_wake(struct console *console)
 
 /* ---- start and end ---- */
 
-void console_print_url(const struct console *console)
-{
-    const struct admission *admission = &console->admission;
-    const char *host = admission->is_any_address ? "127.0.0.1" : admission->host;
-    if (console->ctl->json)
-        printf("{\"url\": \"http://%s:%d/?token=%s\"}\n", host, admission->port, admission->token);
-    else
-        printf("http://%s:%d/?token=%s\n", host, admission->port, admission->token);
-    fflush(stdout);
-}
-
 /* What was done, for who presses Ctrl-C in the middle of it. */
 static void report_job(struct console *console)
 {
@@ -128,6 +117,7 @@ static void on_signal(uv_signal_t *signal, int number)
     uv_close((uv_handle_t *)&console->interrupt, NULL);
     uv_close((uv_handle_t *)&console->terminate, NULL);
     uv_close((uv_handle_t *)&console->step, NULL);
+    door_stop(&console->door);
     http_server_close(console->server, NULL, NULL);
 }
 
@@ -143,13 +133,24 @@ static void on_refused(void *context, int status, const char *detail, struct htt
     ret_reply->content_type = "text/plain; charset=utf-8";
     ret_reply->body = detail;
     ret_reply->body_length = strlen(detail);
+    (void)console_put_headers(ret_reply);
 }
 
-static bool open_server(struct console *console, const char *listen, struct err *err)
+static bool admits(void *context, int fd)
+{
+    struct console *console = context;
+    return door_admits(&console->door, fd);
+}
+
+static bool open_server(struct console *console, const struct console_options *how, struct err *err)
 {
     struct http_server_options options;
     http_server_defaults(&options);
-    options.listen = listen;
+    if (!door_open(&console->door, how->listen, how->socket, &options.listen_fd, err))
+        return false;
+    options.listen = how->listen;
+    options.admits = admits;
+    options.young_ms = 0; /* no request takes long: what has not shown a cookie gives way at once */
     options.max_connections = CONNECTIONS_MAX;
     options.target_max = TARGET_MAX;
     options.header_max = HEADER_MAX;
@@ -159,7 +160,8 @@ static bool open_server(struct console *console, const char *listen, struct err 
     options.context = console;
     if (!http_server_open(&console->loop, &options, &console->server, err))
         return false;
-    if (admission_init(&console->admission, listen, http_server_port(console->server), err))
+    int port = how->socket ? 0 : http_server_port(console->server);
+    if (door_start(&console->door, &console->loop, how->socket ? NULL : how->listen, port, err))
         return true;
     http_server_close(console->server, NULL, NULL);
     (void)uv_run(&console->loop, UV_RUN_DEFAULT);
@@ -182,22 +184,19 @@ static int serve(struct console *console, const struct console_options *options)
     /* A wrong role, password or schema is known now, not when the first page is opened. */
     if (!console_connect(console, &err) && err.kind != ERR_AWAY)
         return ctl_fail(&err);
-    if (!open_server(console, options->listen, &err))
+    console->door.is_json = console->ctl->json;
+    console->door.is_read_only = console->is_read_only;
+    if (!open_server(console, options, &err))
         return ctl_fail(&err);
     start_handles(console);
-    if (!console->ctl->json)
-        fprintf(stderr,
-                "The console is open%s. The URL works once, for one browser; then the next URL is printed. "
-                "Ctrl-C ends the console.\n",
-                console->is_read_only ? ", read-only" : "");
-    console_print_url(console);
     (void)uv_run(&console->loop, UV_RUN_DEFAULT);
     return CTL_DONE;
 }
 
 int console_run(struct ctl *ctl, const struct console_options *options)
 {
-    struct console console = {.ctl = ctl, .is_read_only = options->is_read_only};
+    struct console console = {
+        .ctl = ctl, .is_read_only = options->is_read_only, .door = {.visitors = {.diagnoser = -1}, .terminal = -1}};
     if (uv_loop_init(&console.loop) != 0) {
         struct err err;
         err_set(&err, ERR_MEMORY, "out of memory");
@@ -213,6 +212,6 @@ int console_run(struct ctl *ctl, const struct console_options *options)
     buf_wipe(&console.document);
     buf_done(&console.main);
     buf_done(&console.document);
-    admission_done(&console.admission);
+    door_done(&console.door);
     return code;
 }

@@ -5,7 +5,7 @@
 #include <uv.h>
 
 #include "common/http_server/http_server.h"
-#include "ctl/console/admission.h"
+#include "ctl/console/door.h"
 #include "ctl/console/job.h"
 #include "ctl/console/status.h"
 #include "ctl/ctl.h"
@@ -16,9 +16,9 @@ struct console {
     struct ctl *ctl; /* borrowed; its connection comes and goes */
     uv_loop_t loop;
     uv_signal_t interrupt, terminate;
+    struct door door;
     uv_timer_t step; /* of the running job */
     struct http_server *server;
-    struct admission admission;
     struct jobs jobs;
     struct status status;
     bool is_read_only; /* by the command line */
@@ -32,6 +32,7 @@ struct console {
 
 struct console_options {
     const char *listen;
+    const char *socket; /* the path of a socket of the file system, in place of `listen`; NULL = none */
     bool is_read_only;
 };
 
@@ -44,9 +45,9 @@ must_check bool console_connect(struct console *console, struct err *err);
 void console_disconnect(struct console *console);
 /* A job was started: its first step follows. */
 void console_wake(struct console *console);
-/* Prints the URL with the token, for a person or a program. */
-void console_print_url(const struct console *console);
 /* Answers one request (router.c). */
 void console_route(struct console *console, struct http_request *request);
+/* Adds the headers that every answer has; returns how many they are (router.c). */
+int console_put_headers(struct http_reply *reply);
 
 #endif

@@ -29,6 +29,7 @@
   const refresh = async () => {
     const answer = await fetch(location.href, { headers: { 'X-Issuing-Part': 'main' }, cache: 'no-store' });
     const text = await answer.text();
+    if (answer.status === 403) location.reload(); // the session has ended: nothing stays on the screen
     if (!answer.ok) throw new Error(String(answer.status));
     const fresh = new DOMParser().parseFromString(text, 'text/html');
     for (const part of main.querySelectorAll('[data-live]')) {

@@ -45,7 +45,10 @@ static void write_navigation(struct buf *out, const struct page *page)
         html_put(out, ", cell <strong>{}</strong>", 1, console->cell);
     if (console->role[0] && !console->may_act)
         buf_put_text(out, " <span class=\"pill\">read only</span>");
-    buf_put_text(out, "</p></header>\n");
+    html_put(out,
+             "</p>\n<form method=\"post\" class=\"leave\" action=\"" LOG_OUT_PATH "\">"
+             "<input type=\"hidden\" name=\"form_secret\" value=\"{}\"><button>Log out</button></form></header>\n",
+             1, page->session->form_secret);
 }
 
 void layout_write(struct buf *document, const struct page *page)
@@ -69,7 +72,7 @@ void layout_write(struct buf *document, const struct page *page)
     html_put(document, "</p><p>issuing {}</p></footer>\n</body>\n</html>\n", 1, ISSUING_VERSION);
 }
 
-void layout_refusal(struct buf *document, const char *title, const char *why)
+void layout_notice(struct buf *document, const char *title, const char *why)
 {
     write_head(document, title, "");
     html_put(document,
@@ -109,5 +112,5 @@ void layout_post(struct page *page, const char *action)
 {
     html_put(page->out,
              "<form method=\"post\" action=\"{}\"><input type=\"hidden\" name=\"form_secret\" value=\"{}\">\n", 2,
-             action, page->console->admission.form_secret);
+             action, page->session->form_secret);
 }

@@ -9,7 +9,7 @@
 /* The whole document around page->out. */
 void layout_write(struct buf *document, const struct page *page);
 /* A document of its own, for who is not admitted: no navigation, nothing of the database. */
-void layout_refusal(struct buf *document, const char *title, const char *why);
+void layout_notice(struct buf *document, const char *title, const char *why);
 /* The main part of a page that could not be made. */
 void layout_error(struct page *page, const struct err *err);
 /* Beginning of a form that changes something, with its secret. */

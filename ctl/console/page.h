@@ -10,9 +10,13 @@
 #define PAGE_LOCATION_SIZE 512
 
 struct console;
+struct session;
+
+#define LOG_OUT_PATH "/log-out"
 
 struct page {
     struct console *console;
+    struct session *session; /* of the browser that asks */
     const struct form *form; /* of the query, or of what was posted */
     char segment[64];        /* the {part} of the path; "" = none */
     struct buf *out;         /* the main part of the page */

@@ -5,6 +5,7 @@
  * Left out: the pages. */
 #include <stdio.h>
 
+#include "common/base/clock.h"
 #include "common/base/secret.h"
 #include "common/http_server/http_path.h"
 #include "ctl/console/assets.h"
@@ -36,26 +37,36 @@ static const struct route {
     {"/statistics", HTTP_GET, page_statistics, RIGHT_LOOK, "/statistics", "Statistics", 0},
 };
 
+#define NEW_URL                                                                                                   \
+    "For a new URL press Enter in the terminal of issuing-ctl console, or send the process SIGUSR1. A URL works " \
+    "once, "                                                                                                      \
+    "for one browser, within two minutes."
 #define HTML "text/html; charset=utf-8"
+
+int console_put_headers(struct http_reply *reply)
+{
+    static const struct {
+        const char *name, *value;
+    } headers[] = {
+        {"Content-Security-Policy",
+         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"},
+        {"X-Content-Type-Options", "nosniff"},
+        {"Referrer-Policy", "no-referrer"},
+        {"Cache-Control", "no-store"},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+        {"Cross-Origin-Opener-Policy", "same-origin"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(headers); i++)
+        reply->headers[i].name = headers[i].name, reply->headers[i].value = headers[i].value;
+    return (int)ARRAY_SIZE(headers);
+}
 
 static void reply_with(struct http_request *request, int status, const char *type, struct slice body,
                        const char *location, const char *cookie)
 {
-    struct http_reply answer = {
-        .status = status,
-        .content_type = type,
-        .body = body.bytes,
-        .body_length = body.length,
-        .headers = {{"Content-Security-Policy",
-                     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
-                     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"},
-                    {"X-Content-Type-Options", "nosniff"},
-                    {"Referrer-Policy", "no-referrer"},
-                    {"Cache-Control", "no-store"},
-                    {"Cross-Origin-Resource-Policy", "same-origin"},
-                    {"Cross-Origin-Opener-Policy", "same-origin"}},
-    };
-    int count = 6;
+    struct http_reply answer = {.status = status, .content_type = type, .body = body.bytes, .body_length = body.length};
+    int count = console_put_headers(&answer);
     if (location)
         answer.headers[count].name = "Location", answer.headers[count++].value = location;
     if (cookie)
@@ -72,53 +83,71 @@ static void refuse(struct console *console, struct http_request *request, int st
                    const char *why)
 {
     buf_reset(&console->document);
-    layout_refusal(&console->document, title, why);
+    layout_notice(&console->document, title, why);
     reply(request, status, HTML, buf_slice(&console->document));
 }
 
+/* value "" = the cookie goes. */
+static void put_cookie(const struct console *console, const char *value, char ret_text[200])
+{
+    char name[40];
+    admission_cookie_name(&console->door.admission, name, sizeof(name));
+    snprintf(ret_text, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s", name, value, value[0] ? "" : "; Max-Age=0");
+}
+
 /* The token of the URL is used up: a cookie in its place, and a URL without it. */
-static void exchange_token(struct console *console, struct http_request *request)
+static void exchange_token(struct console *console, struct http_request *request, struct session *old)
 {
     struct err err;
-    char name[40], cookie[200];
-    if (!admission_next_token(&console->admission, &err)) {
+    char cookie[200];
+    struct session *session;
+    if (!admission_begin(&console->door.admission, old, clock_mono_ms(), &session, &err)) {
         refuse(console, request, 500, "The page failed", err.message);
         return;
     }
-    admission_cookie_name(&console->admission, name, sizeof(name));
-    snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; HttpOnly; SameSite=Strict", name, console->admission.cookie);
+    put_cookie(console, session->cookie, cookie);
     reply_with(request, 303, NULL, (struct slice){NULL, 0}, "/", cookie);
     secret_wipe(cookie, sizeof(cookie));
-    console_print_url(console);
 }
 
-/* False: it was answered. */
-static bool admit(struct console *console, struct http_request *request)
+/* What a page fetches by itself is no sign of a person. */
+static bool is_part(const struct http_request *request)
 {
-    const struct admission *admission = &console->admission;
+    return http_header(request, "x-issuing-part", NULL).length > 0;
+}
+
+/* NULL: it was answered. */
+static struct session *admit(struct console *console, struct http_request *request)
+{
+    struct admission *admission = &console->door.admission;
+    int64_t now_ms = clock_mono_ms();
     if (!admission_is_our_host(admission, http_header(request, "host", NULL))) {
         refuse(console, request, 421, "Not this host",
                "The console answers only at the address in the URL that issuing-ctl printed.");
-        return false;
+        return NULL;
     }
     if (request->method != HTTP_POST && assets_find(request->path)) {
         const struct asset *asset = assets_find(request->path);
         reply(request, 200, asset->type, (struct slice){asset->bytes, *asset->length});
-        return false;
+        return NULL;
     }
-    if (request->method == HTTP_GET && slice_is(request->path, "/") && admission_has_token(admission, request)) {
-        exchange_token(console, request);
-        return false;
+    struct session *session = admission_session(admission, request, now_ms);
+    if (request->method == HTTP_GET && slice_is(request->path, "/") &&
+        admission_has_token(admission, request, now_ms)) {
+        exchange_token(console, request, session);
+        return NULL;
     }
-    if (!admission_has_cookie(admission, request)) {
-        refuse(console, request, 403, "Who are you?",
-               "Open the newest URL that issuing-ctl printed: its token works once, for one browser.");
-        return false;
+    if (!session) {
+        refuse(console, request, 403, "Who are you?", "This browser has no session, or it has ended. " NEW_URL);
+        return NULL;
     }
+    http_prefer(request);
+    if (!is_part(request))
+        session->used_ms = now_ms;
     const char *why = request->method == HTTP_POST ? admission_judge_post(request) : NULL;
     if (why)
         refuse(console, request, 403, "Refused", why);
-    return !why;
+    return why ? NULL : session;
 }
 
 /* The route of this path and method. *ret_is_path: the path has one of another method. */
@@ -164,7 +193,7 @@ static bool read_form(struct page *page, struct form *form, const struct http_re
     if (!form_read(is_post ? request->body : request->query, form, err))
         return false;
     page->form = form;
-    if (is_post && !admission_has_form_secret(&page->console->admission, form_get(form, "form_secret")))
+    if (is_post && !admission_has_form_secret(page->session, form_get(form, "form_secret")))
         return err_set(err, ERR_REFUSED, "the form is not one of this console: load its page again");
     return true;
 }
@@ -172,19 +201,37 @@ static bool read_form(struct page *page, struct form *form, const struct http_re
 static void answer(struct page *page, struct http_request *request)
 {
     struct console *console = page->console;
-    bool is_part = http_header(request, "x-issuing-part", NULL).length > 0;
     if (page->location[0]) {
         reply_with(request, 303, NULL, (struct slice){NULL, 0}, page->location, NULL);
         return;
     }
     buf_reset(&console->document);
-    if (!is_part)
+    if (!is_part(request))
         layout_write(&console->document, page);
-    struct buf *body = is_part ? page->out : &console->document;
+    struct buf *body = is_part(request) ? page->out : &console->document;
     if (body->failed)
         refuse(console, request, 500, "The page failed", "The page is too large, or memory is out.");
     else
         reply(request, page->status, HTML, buf_slice(body));
+}
+
+/* Also while the database is away. A bulk action goes on: it is the console's. */
+static void log_out(struct console *console, struct http_request *request, struct session *session)
+{
+    struct page page = {.console = console, .session = session};
+    struct form form = {.count = 0};
+    struct err err;
+    char cookie[200];
+    if (!read_form(&page, &form, request, (struct slice){NULL, 0}, &err)) {
+        refuse(console, request, 409, "Refused", err.message);
+        return;
+    }
+    form_done(&form);
+    admission_end(session);
+    put_cookie(console, "", cookie);
+    buf_reset(&console->document);
+    layout_notice(&console->document, "Logged out", "This browser's session is over. " NEW_URL);
+    reply_with(request, 200, HTML, buf_slice(&console->document), NULL, cookie);
 }
 
 void console_route(struct console *console, struct http_request *request)
@@ -193,10 +240,16 @@ void console_route(struct console *console, struct http_request *request)
     struct form form = {.count = 0};
     struct err err = {.kind = ERR_NONE};
     bool is_path;
-    if (!admit(console, request))
+    struct session *session = admit(console, request);
+    if (!session)
         return;
+    if (request->method == HTTP_POST && slice_is(request->path, LOG_OUT_PATH)) {
+        log_out(console, request, session);
+        return;
+    }
     const struct route *route = find_route(request, &segment, &is_path);
-    struct page page = {.console = console, .out = &console->main, .status = 200, .title = "Not found"};
+    struct page page = {
+        .console = console, .session = session, .out = &console->main, .status = 200, .title = "Not found"};
     if (!route) {
         err_set(&err, is_path ? ERR_USAGE : ERR_NOT_FOUND,
                 is_path ? "this page does not take that method" : "there is no such page");

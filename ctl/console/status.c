@@ -147,7 +147,7 @@ static void write_target_form(struct page *page, const char *target, bool is_pau
              "<label class=\"unseen\" for=\"why-{}\">Reason for {}</label>"
              "<input id=\"why-{}\" name=\"reason\" required maxlength=\"1000\" placeholder=\"reason\" "
              "autocomplete=\"off\">\n",
-             4, page->console->admission.form_secret, target, target, target);
+             4, page->session->form_secret, target, target, target);
     if (is_paused)
         html_put(out,
                  "<button name=\"action\" value=\"resume_target\">Resume<span class=\"unseen\"> {}</span></button>", 1,

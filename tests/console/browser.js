@@ -2,9 +2,10 @@
 // and the database by psql. What a browser complains about (console, Content-Security-Policy) fails the story.
 'use strict';
 const { execFileSync } = require('node:child_process');
+const { readFileSync } = require('node:fs');
 const http = require('node:http');
 const { chromium } = require('playwright-core');
-const axe = require('node:fs').readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
 const config = JSON.parse(process.argv[2]);
 const origin = new URL(config.acting).origin;
@@ -46,6 +47,15 @@ async function enter(url) {
   const state = await page.context().storageState();
   await close(page);
   return state;
+}
+
+// The console of `acting` prints another one.
+async function anotherUrl() {
+  const urls = () => readFileSync(config.log, 'utf8').match(/http:\S+token=[0-9a-f]{64}/g);
+  const seen = urls().length;
+  process.kill(config.pid, 'SIGUSR1');
+  while (urls().length === seen) await new Promise((resolve) => { setTimeout(resolve, 20); });
+  return urls().pop();
 }
 
 async function judge(page, what) {
@@ -114,7 +124,7 @@ const stories = {
     const page = await open(reading);
     for (const path of ['/', '/events?status=FAILED', '/events/' + event(), '/targets', '/jobs']) {
       await page.goto(readingOrigin + path);
-      same(await page.locator('form[method=post], button[name=verb], button[name=action]').count(), 0, path);
+      same(await page.locator('main form[method=post], button[name=verb], button[name=action]').count(), 0, path);
       check(await page.getByText('read only').isVisible(), path + ' says so');
     }
     await close(page);
@@ -212,6 +222,51 @@ const stories = {
     same(sql("SELECT count(*) FROM issuing.operator_actions WHERE reason = 'the issuer is back' AND event_id IN" +
       " (SELECT id FROM issuing.outbox_events WHERE user_id LIKE 'bulk-%')"), String(replayed), 'the audit');
     await close(page);
+  },
+
+  async a_page_of_another_port_gets_no_cookie() {
+    const cookies = [];
+    const foreign = http.createServer((request, answer) => {
+      cookies.push(request.headers.cookie || '');
+      answer.setHeader('Content-Type', 'text/html');
+      answer.end('<!DOCTYPE html><title>foreign</title>');
+    });
+    await new Promise((resolve) => { foreign.listen(0, resolve); });
+    const page = await open(acting);
+    await page.goto(origin + '/');
+    for (const host of ['127.0.0.1', 'localhost', '[::1]', 'other.localhost']) {
+      await page.goto(`http://${host}:${foreign.address().port}/`);
+      await page.evaluate(() => fetch('/again')); // of the same site as itself
+    }
+    page.complaints = [];
+    await close(page);
+    foreign.close();
+    check(cookies.length >= 8, 'the pages were asked for: ' + cookies.length);
+    same(cookies.filter((text) => text !== ''), [], 'cookies of the console');
+  },
+
+  async logging_out_ends_this_browsers_session_alone() {
+    const page = await open(await enter(await anotherUrl()));
+    await page.goto(origin + '/events');
+    const other = await open(await page.context().storageState());
+    await other.goto(origin + '/');
+    const button = page.getByRole('button', { name: 'Log out' });
+    await button.focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Logged out' }).waitFor();
+    await judge(page, 'logged out');
+    same((await page.context().cookies()).length, 0, 'cookies');
+    same((await page.goto(origin + '/events')).status(), 403, 'without a session');
+    await judge(page, 'who are you');
+    page.complaints = page.complaints.filter((text) => !/status of 403/.test(text));
+    await close(page);
+    // A page that refreshes itself shows nothing of the database any more.
+    await other.getByRole('heading', { name: 'Who are you?' }).waitFor();
+    other.complaints = other.complaints.filter((text) => !/status of 403/.test(text));
+    await close(other);
+    const still = await open(acting);
+    same((await still.goto(origin + '/events')).status(), 200, 'another browser');
+    await close(still);
   },
 
   async a_page_of_another_origin_changes_nothing() {

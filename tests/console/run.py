@@ -67,7 +67,8 @@ def stories_of(world, folder, chromium, pictures):
     if done.returncode != 0:
         raise harness.Failed("seed.sql: " + done.stderr)
     acting, reading = stories.Console(world), stories.Console(world, "--read-only")
-    config = {"chromium": chromium, "acting": acting.urls()[-1], "reading": reading.urls()[-1],
+    config = {"chromium": chromium, "acting": acting.urls()[-1], "pid": acting.pid,
+              "log": str(acting.log), "reading": reading.urls()[-1],
               "psql": [harness.psql_program(), "-XAtq", "-d", world.conninfo("postgres"), "-c"],
               "pictures": str(pictures) if pictures else None, "modules": str(folder / "node_modules"),
               "profile": str(world.dir)}

@@ -2,13 +2,20 @@
 is done once, with a reason, and can be stopped. tests/console/ does the same with a real browser."""
 import html
 import http.client
+import os
+import pathlib
+import pty
 import re
+import select
 import signal
+import socket
+import sys
 import urllib.parse
 
 import harness
 from harness import assert_equal, assert_true, free_port, slow, test, wait_until
 
+NOBODY = 65534
 HOSTILE = "<script>alert('1')</script>\"&\u202e\x01"
 AS_TEXT = "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;\ufffd\ufffd"
 
@@ -16,20 +23,43 @@ AS_TEXT = "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;\ufffd\ufff
 class Console(harness.Program):
     """A running console, and a browser without JavaScript that has its cookie."""
 
-    def __init__(self, world, *arguments, role="issuing_operator"):
-        self.port = free_port()
-        self.host = "127.0.0.1:%d" % self.port
+    def __init__(self, world, *arguments, role="issuing_operator", clock=None, socket_path=None, own=()):
+        """socket_path: in place of a port. own: words before those of the program."""
+        self.port, self.socket_path = free_port(), socket_path
         name = "console-%d" % (1 + sum(program.name.startswith("console") for program in world.programs))
         settings = {"database.url": world.conninfo(role), "issuer.settle_time": world.settings["issuer.settle_time"]}
-        super().__init__(name, [harness.BUILD / "issuing-ctl", "--config=%s" % world.suite.empty_file,
-                                *("--%s=%s" % pair for pair in settings.items()), "console", "--listen", self.host,
-                                *arguments], world._log(name))
+        place = ["--socket", socket_path] if socket_path else ["--listen", "127.0.0.1:%d" % self.port]
+        if "--listen" in arguments:
+            place = []
+        super().__init__(name, [*own, harness.BUILD / "issuing-ctl", "--config=%s" % world.suite.empty_file,
+                                *("--%s=%s" % pair for pair in settings.items()), "console", *place, *arguments],
+                         world._log(name), clock)
         world.programs.append(self)
         self.cookie = None
         wait_until(self.urls, "the console prints its URL")
+        self.host = self.urls()[0].split("/")[2]  # Host, as a browser sends it
 
     def urls(self):
         return re.findall(r"http://\S+/\?token=[0-9a-f]{64}", self.text())
+
+    def path(self):
+        """Of the newest URL."""
+        return "/" + self.urls()[-1].split("/", 3)[3]
+
+    def ask(self):
+        """For another URL; its path."""
+        seen = len(self.urls())
+        self.signal(signal.SIGUSR1)
+        wait_until(lambda: len(self.urls()) > seen, "another URL is printed")
+        return self.path()
+
+    def connect(self):
+        if not self.socket_path:
+            return socket.create_connection(("127.0.0.1", self.port), harness.STUCK_AFTER_S)
+        found = socket.socket(socket.AF_UNIX)
+        found.settimeout(harness.STUCK_AFTER_S)
+        found.connect(str(self.socket_path))
+        return found
 
     def call(self, method, path, form=None, **headers):
         """Status, headers, text. Headers with _ for -; None leaves one out."""
@@ -40,6 +70,7 @@ class Console(harness.Program):
             sent["Content-Type"] = "application/x-www-form-urlencoded"
         sent.update({name.replace("_", "-"): value for name, value in headers.items()})
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.STUCK_AFTER_S)
+        connection.sock = self.connect()
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             if body is not None:
@@ -54,8 +85,7 @@ class Console(harness.Program):
             connection.close()
 
     def enter(self):
-        path = self.urls()[-1].split(self.host, 1)[1]
-        status, headers, _ = self.call("GET", path)
+        status, headers, _ = self.call("GET", self.path())
         assert_equal((status, headers["Location"]), (303, "/"), "the token is exchanged")
         self.cookie = headers["Set-Cookie"].split(";")[0]
         return self
@@ -110,7 +140,8 @@ def count(world, status):
 @test
 def a_page_needs_the_host_the_token_and_the_cookie_of_its_console(world):
     console, other = Console(world), Console(world)
-    path = console.urls()[0].split(console.host, 1)[1]
+    path = console.path()
+    assert_true(re.fullmatch(r"[0-9a-f]{32}\.localhost:%d" % console.port, console.host), console.host)
     assert_equal(console.call("GET", "/")[0], 403, "without a cookie")
     wrong = path[:-1] + ("0" if path[-1] != "0" else "1")
     for bad in (wrong, path[:-1], path + "00", "/?token=", "/?token=%00"):
@@ -121,13 +152,15 @@ def a_page_needs_the_host_the_token_and_the_cookie_of_its_console(world):
     cookie = headers["Set-Cookie"]
     for part in ("issuing_console_%d=" % console.port, "HttpOnly", "SameSite=Strict", "Path=/"):
         assert_true(part in cookie, "%s in %s" % (part, cookie))
+    assert_true("domain" not in cookie.lower(), "it goes to this host only: " + cookie)
     assert_equal(console.call("GET", path)[0], 403, "the token was used up")
-    wait_until(lambda: len(console.urls()) == 2, "the next URL is printed")
     console.cookie = cookie.split(";")[0]
     assert_true(path[8:] not in console.page("/"), "the token is on no page")
-    for host, wanted in (("localhost:%d" % console.port, 200), ("[::1]:%d" % console.port, 200), ("127.0.0.1", 421),
-                         ("127.0.0.1:1", 421), ("rebound.example:%d" % console.port, 421),
-                         ("127.0.0.1.example:%d" % console.port, 421), ("x@127.0.0.1:%d" % console.port, 400)):
+    for host, wanted in (("127.0.0.1:%d" % console.port, 421), ("localhost:%d" % console.port, 421),
+                         ("[::1]:%d" % console.port, 421), (console.host.split(":")[0], 421),
+                         (console.host.upper().replace("LOCALHOST", "LocalHost"), 200),
+                         (console.host.replace(".localhost", ".localhost."), 421), (other.host, 421),
+                         ("x." + console.host, 421), ("x@" + console.host, 400)):
         assert_equal(console.call("GET", "/", Host=host)[0], wanted, host)
     value = console.cookie.split("=")[1]
     for cookie, wanted in ((console.cookie, 200), ("a=b; %s; c=d" % console.cookie, 200),
@@ -137,6 +170,190 @@ def a_page_needs_the_host_the_token_and_the_cookie_of_its_console(world):
         assert_equal(console.call("GET", "/", Cookie=cookie)[0], wanted, cookie)
     other.cookie = "issuing_console_%d=%s" % (other.port, value)
     assert_equal(other.call("GET", "/")[0], 403, "the cookie of another console")
+
+
+@test
+def a_url_is_good_for_two_minutes_and_a_new_one_is_printed_on_request_only(world):
+    """Story: a login URL that never expired stood in the terminal's scrollback at every moment."""
+    clock = world.clock("console")
+    console = Console(world, clock=clock)
+    first = console.path()
+    second = console.ask()
+    assert_equal(console.call("GET", first)[0], 403, "a newer one takes its place")
+    assert_equal(console.call("GET", second)[0], 303, "the newest")
+    assert_equal(len(console.urls()), 2, "none is printed because one was used")
+    third = console.ask()
+    clock.sleep(121)
+    assert_equal(console.call("GET", third)[0], 403, "after two minutes")
+    assert_equal(console.call("GET", console.ask())[0], 303, "another one")
+    assert_equal(len(console.urls()), 4, "URLs")
+
+
+@test
+def a_session_is_one_browsers_and_ends_idle_old_or_logged_out(world):
+    """Story: all browsers had the same cookie, for as long as the console ran."""
+    failed(world, 1)
+    clock = world.clock("console")
+    console = Console(world, clock=clock)
+
+    def browser():
+        status, headers, _ = console.call("GET", console.ask(), Cookie=None)
+        assert_equal(status, 303, "a browser enters")
+        return headers["Set-Cookie"].split(";")[0]
+
+    def status(cookie, path="/", **headers):
+        return console.call("GET", path, Cookie=cookie, **headers)[0]
+    one, two = browser(), browser()
+    assert_true(one != two, "each browser has a cookie of its own")
+    secrets = [console.secret(console.call("GET", "/", Cookie=cookie)[2]) for cookie in (one, two)]
+    assert_true(secrets[0] != secrets[1], "and forms of its own")
+    assert_equal(console.call("POST", "/log-out", [("form_secret", secrets[1])], Cookie=one)[0], 409, "another's form")
+    assert_equal(console.call("POST", "/log-out", [("form_secret", secrets[0])], Cookie=one,
+                              Origin="http://evil.example")[0], 403, "another origin")
+    assert_equal((status(one), status(two)), (200, 200), "nobody is logged out by that")
+    found, headers, text = console.call("POST", "/log-out", [("form_secret", secrets[0])], Cookie=one)
+    assert_equal((found, "Max-Age=0" in headers["Set-Cookie"], "Logged out" in text), (200, True, True), "log out")
+    assert_equal((status(one), status(two)), (403, 200), "the other browser goes on")
+    clock.sleep(14 * 60)
+    assert_equal(status(two, "/events"), 200, "used within 15 minutes")
+    clock.sleep(14 * 60)
+    assert_equal(status(two, X_Issuing_Part="main"), 200, "a page that refreshes itself")
+    clock.sleep(60)
+    assert_equal(status(two), 403, "that is no use by a person")
+    three = browser()
+    for _ in range(12 * 60 // 14):
+        clock.sleep(14 * 60)
+        assert_equal(status(three, "/events"), 200, "in use")
+    clock.sleep(14 * 60)
+    assert_equal(status(three), 403, "after twelve hours")
+    cookies = [browser() for _ in range(9)]
+    assert_equal([status(cookie) for cookie in cookies], [403] + [200] * 8, "of nine the first gives way")
+    assert_equal(console.call("POST", "/log-out", [("form_secret", "x")], Cookie=None)[0], 403, "without a session")
+
+
+PROBE = """import os, socket, sys
+host, port, user = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+if user >= 0: os.setresuid(user, user, user)
+s = socket.socket({"u": socket.AF_UNIX, ":": socket.AF_INET6}.get(host[0], socket.AF_INET))
+s.settimeout(20)
+s.connect(host[1:] if host[0] == "u" else (host, port))
+try:
+    s.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+    print(s.recv(12).decode()[9:])
+except OSError:
+    print("")
+"""
+
+
+def answered(host, port, user=-1):
+    """What a process of that user is answered there; "" = its connection is closed."""
+    done = harness.run([sys.executable, "-c", PROBE, host, port, user])
+    assert_equal((done.returncode, done.stderr), (0, ""), "the client")
+    return done.stdout.strip()
+
+
+@test
+def other_users_of_the_machine_are_not_answered(world):
+    """Story: any local user, and any program of one, could try tokens and cookies, or fill all connections."""
+    console, six = Console(world), Console(world, "--listen", "[::1]:%d" % (port := free_port()))
+    places = [("127.0.0.1", console.port), ("::ffff:127.0.0.1", console.port), ("::1", port)]
+    assert_equal([answered(*place) for place in places], ["421"] * 3, "our own user")
+    if os.geteuid() != 0:
+        raise harness.Skipped("only root can be another user")
+    assert_equal([answered(*place, NOBODY) for place in places], [""] * 3, "another user")
+    wait_until(lambda: "of the user %d was refused" % NOBODY in console.text(), "it is reported")
+    for _ in range(3):
+        stubborn = [socket.create_connection(("127.0.0.1", console.port)) for _ in range(3)]
+        for one in stubborn:
+            one.sendall(b"GET / HTTP/1.1\r\n")
+    console.enter().page("/")
+    wait_until(lambda: six.urls(), "the other one lives")
+
+
+@test
+def who_started_the_console_by_sudo_may_use_it(world):
+    if os.geteuid() != 0:
+        raise harness.Skipped("only root can be another user")
+    path = pathlib.Path("/tmp/issuing-console-%d" % os.getpid())
+    consoles = [Console(world, own=["env", "SUDO_UID=%d" % NOBODY]),
+                Console(world, own=["env", "SUDO_UID=%d" % NOBODY], socket_path=path)]
+    for host, port in (("127.0.0.1", consoles[0].port), ("u%s" % path, 0)):
+        assert_equal([answered(host, port, user) for user in (-1, NOBODY, NOBODY - 1)], ["421", "421", ""], host)
+
+
+@test
+def a_socket_of_the_file_system_is_for_its_user_and_leads_through_any_port(world):
+    """As `ssh -L 9000:PATH` has it: the browser's port is not the console's."""
+    path = world.dir / "console.sock"
+    console = Console(world, socket_path=path)
+    assert_equal(path.stat().st_mode & 0o777, 0o600, "mode")
+    assert_true("ssh -L 8095:%s" % path in console.text(), "it says how: " + console.text())
+    assert_equal(console.call("GET", "/", Host="localhost:8095")[0], 421, "another Host")
+    console.enter()
+    name = console.host.split(":")[0]
+    for host in (name, name + ":8095", name + ":9000"):
+        assert_equal(console.call("GET", "/", Host=host)[0], 200, host)
+    assert_equal(console.call("POST", "/log-out", [], Host=name + ":9000", Origin="http://%s:8095" % name)[0], 403,
+                 "a form of another port")
+    second = world.ctl("console", "--socket", path)
+    assert_equal((second.returncode, "in use" in second.stderr), (1, True), "a second one: " + second.stderr)
+    assert_equal(console.call("GET", "/")[0], 200, "the first one goes on")
+    console.kill()
+    assert_true(path.exists(), "it was killed")
+    again = Console(world, socket_path=path).enter()
+    assert_equal(again.stop(), 0, "exit status")
+    assert_true(not path.exists(), "it is removed")
+    path.write_text("mine")
+    assert_equal(world.ctl("console", "--socket", path).returncode, 1, "a file is in the way")
+    assert_equal(path.read_text(), "mine", "and stays")
+    for words in (("--socket", path, "--listen", "127.0.0.1:0"), ("--socket", ""), ("--socket", "x" * 200),
+                  ("--socket", path, "--expose", "x")):
+        assert_equal(world.ctl("console", *words).returncode, 2, repr(words))
+
+
+@test
+def enter_on_the_terminal_prints_another_url(world):
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(harness.BUILD / "issuing-ctl", ["issuing-ctl", "--config=%s" % world.suite.empty_file,
+                                                  "--database.url=" + world.conninfo("issuing_operator"), "console",
+                                                  "--listen", "127.0.0.1:%d" % free_port()], harness.environment())
+    seen = b""
+
+    def until(text, times):
+        nonlocal seen
+        while seen.count(text) < times:
+            ready = select.select([terminal], [], [], harness.STUCK_AFTER_S)[0]
+            assert_true(ready, "%r, %d times, in %r" % (text, times, seen))
+            seen += os.read(terminal, 4096)
+    try:
+        until(b"?token=", 1)
+        assert_true(b"press Enter" in seen, "it says how: %r" % seen)
+        os.write(terminal, b"\n")
+        until(b"?token=", 2)
+        os.write(terminal, b"another one, please\n")
+        until(b"?token=", 3)
+        os.write(terminal, b"\x03")  # Ctrl-C
+        assert_equal(os.waitpid(child, 0)[1], 0, "exit status")
+    finally:
+        os.close(terminal)
+
+
+@test
+def who_has_no_cookie_gives_way_to_who_has_one(world):
+    """Story: 64 connections with half a head kept the operator out, for ever."""
+    console = Console(world).enter()
+    kept = http.client.HTTPConnection("127.0.0.1", console.port, timeout=harness.STUCK_AFTER_S)
+    kept.request("GET", "/events", headers={"Host": console.host, "Cookie": console.cookie})
+    assert_equal(kept.getresponse().read() != b"", True, "a browser's connection that is kept")
+    halves = []
+    for _ in range(200):
+        half = socket.create_connection(("127.0.0.1", console.port))
+        half.sendall(b"GET / HTTP/1.1\r\nHost: ")
+        halves.append(half)
+    assert_equal([console.call("GET", "/")[0] for _ in range(5)], [200] * 5, "the operator is served at once")
+    kept.request("GET", "/events", headers={"Host": console.host, "Cookie": console.cookie})
+    assert_equal(kept.getresponse().status, 200, "and the browser's connection has stayed")
 
 
 @test
@@ -150,6 +367,12 @@ def every_answer_has_the_strict_headers(world):
             assert_true(part in policy, "%s: %s" % (path, policy))
         assert_equal([headers[name] for name in ("X-Content-Type-Options", "Referrer-Policy", "Cache-Control")],
                      ["nosniff", "no-referrer", "no-store"], path)
+    for head in ("GET /\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"):
+        with console.connect() as raw:
+            raw.sendall(head.encode())
+            said = raw.recv(65536).decode()
+        assert_true(said.startswith("HTTP/1.1 400 ") and "\r\nContent-Security-Policy: default-src 'none'" in said and
+                    "\r\nX-Content-Type-Options: nosniff\r\n" in said, said)
     for method, path, wanted in (("PUT", "/", 405), ("POST", "/", 403), ("GET", "/events/", 404), ("GET", "//", 404),
                                  ("GET", "/jobs/7", 404), ("GET", "/jobs/-1", 404), ("GET", "/events?since=soon", 400),
                                  ("GET", "/events?user=%ff", 400), ("GET", "/events?user=%00", 400),
@@ -387,9 +610,9 @@ def a_viewer_and_a_read_only_console_show_no_action_and_refuse_them(world):
     for console in (Console(world, "--read-only").enter(), Console(world, role="issuing_viewer").enter()):
         for path in ("/", "/events?status=FAILED", "/events/" + event, "/targets", "/jobs", "/audit", "/statistics"):
             text = console.page(path)
-            assert_true('method="post"' not in text and 'name="verb"' not in text, path)
+            assert_true(text.count('method="post"') == text.count('action="/log-out"') == 1 and 'name="verb"' not in text, path)
             assert_true("read only" in text, path)
-        secret = ("form_secret", "0" * 64)
+        secret = ("form_secret", console.secret(console.page("/")))
         assert_equal(console.call("GET", "/bulk?verb=replay&id=" + event)[0], 409, "preview")
         for path, fields in (("/bulk", [("verb", "replay"), ("id", event), ("reason", "x"), ("shown", "1"),
                                         ("confirmed", "1")]),

@@ -74,6 +74,9 @@ static void on_request(void *context, struct http_request *request)
         http_reply(request, &reply);
     } else if (is_path(request, "/nothing")) {
         http_reply(request, &(struct http_reply){.status = 204});
+    } else if (is_path(request, "/prefer")) {
+        http_prefer(request);
+        reply_text(request, 200, "preferred");
     } else if (is_path(request, "/bye")) {
         http_reply(request, &(struct http_reply){.status = 200, .body = "bye", .body_length = 3, .close = true});
     } else if (is_path(request, "/inject")) {

@@ -212,6 +212,67 @@ START_TEST(at_the_limit_the_connection_that_was_idle_longest_gives_way)
 }
 END_TEST
 
+/* The console: heads that do not end kept its operator out, whose browser keeps connections open. */
+START_TEST(who_has_proved_who_it_is_gives_way_last)
+{
+    struct http_server_options options = options_for_tests();
+    options.max_connections = 4;
+    options.young_ms = 0;
+    start(&options);
+    int known = dial(), halves[20];
+    send_text(known, "GET /prefer HTTP/1.1\r\n" H "\r\n");
+    listen_for(known, 1);
+    for (size_t i = 0; i < ARRAY_SIZE(halves); i++) {
+        halves[i] = dial();
+        send_text(halves[i], "GET / HTTP/1.1\r\nHost: ");
+        if (i % 2) /* else both are accepted in one turn */
+            run_some();
+    }
+    int fresh = dial();
+    assert_served(fresh);
+    assert_served(known);
+    ck_assert_int_eq(world.refused, 0);
+    for (size_t i = 0; i < ARRAY_SIZE(halves); i++)
+        close(halves[i]);
+    int others[4];
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) { /* where all are known, the one that is idle longest goes */
+        others[i] = dial();
+        send_text(others[i], "GET /prefer HTTP/1.1\r\n" H "\r\n");
+        listen_for(others[i], 1);
+    }
+    int last = dial();
+    assert_served(last);
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        close(others[i]);
+    close(known);
+    close(fresh);
+    close(last);
+    stop();
+}
+END_TEST
+
+static bool admits_odd(void *context, int fd)
+{
+    (void)context, (void)fd;
+    static int count;
+    return ++count % 2;
+}
+
+START_TEST(a_connection_that_is_not_admitted_is_closed_without_a_reply)
+{
+    struct http_server_options options = options_for_tests();
+    options.admits = admits_odd;
+    start(&options);
+    int first = dial(), second = dial();
+    run_some();
+    assert_ended_without_a_reply(second);
+    assert_served(first);
+    close(first);
+    close(second);
+    stop();
+}
+END_TEST
+
 START_TEST(an_idle_connection_whose_request_has_arrived_is_passed_over)
 {
     struct http_server_options options = options_for_tests();
@@ -294,6 +355,8 @@ int main(void)
     Suite *suite = suite_create("http_server_pressure");
     TCase *tests = tcase_create("http_server_pressure");
     tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, who_has_proved_who_it_is_gives_way_last);
+    tcase_add_test(tests, a_connection_that_is_not_admitted_is_closed_without_a_reply);
     tcase_add_test(tests, heads_that_do_not_end_give_way_when_memory_is_short);
     tcase_add_test(tests, bodies_beyond_the_memory_are_turned_away_and_small_requests_are_served);
     tcase_add_test(tests, unread_answers_give_way_when_memory_is_short);
