@@ -27,7 +27,7 @@ static const char *status_text(int status)
     if (status == 429)
         return "asks us to slow down";
     if (status == 408)
-        return "gave up waiting for our request";
+        return "gave up waiting, and may have acted all the same";
     if (status == 409 || status == 425)
         return "is still busy with an earlier call for this event";
     if (status == 401 || status == 403)

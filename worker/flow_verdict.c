@@ -6,6 +6,8 @@
 #include "common/base/backoff.h"
 
 #define DEFERRAL_MIN_MS 50
+#define LOOKUP_REST_PART 8 /* of the time for which an outcome has been unknown */
+#define LOOKUP_REST_MAX_MS (60 * INT64_C(1000))
 #define DEFERRALS_PROVE 3 /* so many in a row for one cause, while others are answered well, are the event's fault */
 
 static struct flow_verdict fail(const char *code)
@@ -44,6 +46,11 @@ static int deferral_number(const struct flow *flow, const char *code)
 {
     bool is_same = code[0] && strcmp(flow->deferral_code, code) == 0;
     return is_same ? flow->deferral_count + 1 : 1;
+}
+
+static int64_t longer_ms(int64_t one_ms, int64_t other_ms)
+{
+    return one_ms > other_ms ? one_ms : other_ms;
 }
 
 /* Between half and all of it. */
@@ -86,7 +93,7 @@ static int64_t longer_rest_ms(const struct flow *flow, int64_t now_ms)
         return target_rest_ms(&flow->route->peer.target, now_ms);
     int64_t issuer_ms = target_rest_ms(&flow->env->peers->issuer.target, now_ms);
     int64_t core_ms = target_rest_ms(&flow->env->peers->core.target, now_ms);
-    return issuer_ms > core_ms ? issuer_ms : core_ms;
+    return longer_ms(issuer_ms, core_ms);
 }
 
 /* ---- evidence ---- */
@@ -111,6 +118,18 @@ static bool others_fare_better(const struct flow *flow)
     return answers_others(flow, (int)flow->step, flow->claimed_ms) || is_third_beside_good_ones(flow, (int)flow->step);
 }
 
+/* The look-up of this event fails in a way that is no question of the peer's health: what came back cannot be read, or
+ * it is answered by a 5xx, not in time or not to the end while other events are looked up well, during this attempt or
+ * since the one before, which had failed like this. */
+static bool lookup_fails_alone(const struct flow *flow)
+{
+    if (flow->outcome.health != BREAKER_BAD)
+        return true;
+    bool was_sent = flow->outcome.kind == OUTCOME_UNKNOWN;
+    bool is_second = flow->attempt > flow_limits(flow).max_attempts;
+    return was_sent && answers_others(flow, (int)flow->step, flow->claimed_ms - (is_second ? flow->changed_age_ms : 0));
+}
+
 /* Look-ups are refused three times in a row while the peer answers others, and the send is long past: the
  * outcome will never be known, so it is a question for a person. */
 static bool lookup_is_hopeless(const struct flow *flow, int64_t now_ms)
@@ -124,6 +143,14 @@ static bool lookup_is_hopeless(const struct flow *flow, int64_t now_ms)
 static bool is_looking_up(const struct flow *flow)
 {
     return flow_purpose(flow) == flow_kind(flow)->lookup;
+}
+
+/* Before a look-up is repeated. It grows with the time for which the outcome has been unknown, however short the retries
+ * are configured; 0 for other steps. */
+static int64_t lookup_rest_ms(const struct flow *flow)
+{
+    int64_t age_ms = is_looking_up(flow) ? flow->sent_age_ms / LOOKUP_REST_PART : 0;
+    return jitter_ms(age_ms < LOOKUP_REST_MAX_MS ? age_ms : LOOKUP_REST_MAX_MS);
 }
 
 /* The issuer showed the card in this attempt, or it is looked up and found in every such attempt. */
@@ -140,11 +167,11 @@ static struct flow_verdict settle_exhausted(const struct flow *flow, const char 
     if (flow_purpose(flow) == STEP_RETIRE)
         return complete_unretired();
     /* The outcome cannot be known any more, and no key settles it: a question for a person. */
-    if (is_open && is_looking_up(flow) && flow_is_long_unknown(flow, now_ms) && flow->outcome.health != BREAKER_BAD)
+    if (is_open && is_looking_up(flow) && flow_is_long_unknown(flow, now_ms) && lookup_fails_alone(flow))
         return fail("outcome_unknown");
     /* The look-up itself got no answer: no end over an unknown outcome. */
     if (is_open && is_looking_up(flow))
-        return retry(flow, code, -1);
+        return retry(flow, code, lookup_rest_ms(flow));
     if (is_open && !card_is_at_hand(flow) && flow->lookup_reason != LOOKUP_EXHAUSTED)
         return flow_look_up(flow, LOOKUP_EXHAUSTED, NULL);
     return fail("attempts_exhausted");
@@ -163,7 +190,7 @@ static struct flow_verdict settle_in_outage(const struct flow *flow, const char 
 static struct flow_verdict settle_retry(const struct flow *flow, struct flow_verdict verdict, int64_t now_ms)
 {
     if (flow->attempt < flow_limits(flow).max_attempts)
-        return retry(flow, verdict.code, verdict.wait_ms);
+        return retry(flow, verdict.code, longer_ms(verdict.wait_ms, lookup_rest_ms(flow)));
     /* A last look-up is repeated until it is answered (see settle_exhausted()). */
     bool is_last_lookup = is_looking_up(flow) && flow->lookup_reason != LOOKUP_IN_OUTAGE;
     if (flow->outcome.health == BREAKER_BAD && !is_last_lookup && !others_fare_better(flow))
@@ -217,7 +244,7 @@ static struct flow_verdict settle_deferral(const struct flow *flow, struct flow_
          * grow. */
         bool is_probe = flow->outcome.health == BREAKER_BAD;
         int64_t grown = grown_ms(flow, is_probe ? 1 : deferral_number(flow, flow->outcome.code), now_ms);
-        delay_ms = delay_ms > grown ? delay_ms : grown;
+        delay_ms = longer_ms(delay_ms, longer_ms(grown, lookup_rest_ms(flow)));
     }
     /* A deferral that we caused does not end the streak of 409 and 425 answers. */
     return defer(verdict.code, delay_ms, verdict.in_progress || (is_ours && flow->deferred_age_ms >= 0));

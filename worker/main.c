@@ -15,12 +15,12 @@
 #include "common/outbox.h"
 #include "common/pg/pg_listen.h"
 #include "worker/breaker.h"
+#include "worker/issuer/issuer.h"
 #include "worker/issuer/parameters.h"
 #include "worker/worker.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_status.h"
 
-#define ANSWER_MAX (64 * 1024)
 #define PIPELINE 8
 #define WAITING_MAX 10000
 
@@ -130,7 +130,7 @@ static bool open_http(struct program *program, struct err *err)
         calls_max += config->routes[i].max_concurrency;
     struct http_client_options options = {
         .connections_max = (int)calls_max,
-        .answer_max = ANSWER_MAX,
+        .answer_max = ISSUER_LOOKUP_ANSWER_MAX, /* the largest; each call has its own */
     };
     return http_client_open(&program->daemon.loop, &options, &program->http, err);
 }

@@ -161,7 +161,7 @@ static const struct status_row {
     enum outcome_advice advice;
     enum breaker_result health;
 } status_rows[] = {
-    {408, 408, OUTCOME_NOT_EXECUTED, ADVICE_RETRY, BREAKER_ANSWERED},
+    {408, 408, OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_ANSWERED}, /* a gateway may have forwarded the call */
     {409, 409, OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, BREAKER_ANSWERED},
     {425, 425, OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, BREAKER_ANSWERED},
     {429, 429, OUTCOME_NOT_EXECUTED, ADVICE_WAIT, BREAKER_BUSY},

@@ -26,6 +26,7 @@ void http_call_init(struct http_call *call, size_t answer_max)
     buf_init(&call->lines, HTTP_CALL_TEXT_MAX);
     buf_init(&call->body, HTTP_CALL_TEXT_MAX);
     buf_init(&call->answer, answer_max);
+    call->answer_max = answer_max;
     call->retry_after_ms = -1;
 }
 
@@ -55,6 +56,7 @@ void http_call_make(struct http_call *call, const char *method, const char *base
     buf_reset(&call->body);
     if (call->body.max > HTTP_CALL_TEXT_MAX) /* the call before was allowed more */
         call->body.max = HTTP_CALL_TEXT_MAX;
+    call->answer.max = call->answer_max;
     buf_put_text(&call->lines, base);
 }
 
@@ -62,6 +64,11 @@ void http_call_allow_body(struct http_call *call, size_t body_max)
 {
     assert(body_max <= HTTP_CALL_BODY_MAX);
     call->body.max = body_max;
+}
+
+void http_call_allow_answer(struct http_call *call, size_t answer_max)
+{
+    call->answer.max = answer_max;
 }
 
 void http_call_url(struct http_call *call, const char *text)

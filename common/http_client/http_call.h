@@ -38,6 +38,7 @@ struct http_call {
     bool must_not_resend;
     /* An answer whose body is too large is an answer all the same, with an empty body: what the status says counts. */
     bool status_is_enough;
+    size_t answer_max;                /* as http_call_init() was told */
     const char *const *noted_headers; /* names in lower case, ended by NULL; at most HTTP_NOTED_MAX. NULL = none */
     void (*on_done)(struct http_call *call);
 
@@ -78,6 +79,8 @@ void http_call_forget(struct http_call *call);
 void http_call_make(struct http_call *call, const char *method, const char *base);
 /* The body of this request may have body_max bytes, at most HTTP_CALL_BODY_MAX. */
 void http_call_allow_body(struct http_call *call, size_t body_max);
+/* The answer to this request may have so many bytes, if the client allows them. */
+void http_call_allow_answer(struct http_call *call, size_t answer_max);
 /* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment().
  * Precondition: no header yet. */
 void http_call_url(struct http_call *call, const char *text);

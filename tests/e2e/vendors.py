@@ -192,6 +192,21 @@ def without_keys_a_create_is_repeated_only_when_the_last_one_has_settled(world):
 
 @slow
 @test(issuers=("adyen-without-keys",), retry__max_attempts="6")
+def without_keys_no_answer_of_a_gateway_lets_a_create_be_repeated_unseen(world):
+    """Each of these may come from something that stands before Adyen, over a create that was executed."""
+    world.up()
+    blocked = fault("check", "ineligible", None, skip=1)
+    answers = {str(status): fault("create", "execute_then_status", status=status)
+               for status in (301, 401, 403, 404, 405, 408, 409, 425, 429)}
+    answers.update({"bare-%d" % status: fault("create", "execute_then_status", status=status, body="")
+                    for status in (400, 422, 451)})
+    run_cases(world, {**{name: Case([answer], "COMPLETED") for name, answer in answers.items()},
+                      **{"blocked-" + name: Case([answer, blocked], "REJECTED", "user_blocked", ("cancelled",))
+                         for name, answer in answers.items()}})
+
+
+@slow
+@test(issuers=("adyen-without-keys",), retry__max_attempts="6")
 def without_keys_a_second_card_is_a_question_at_once(world):
     """The first create arrives after all, later than anything that is waited for, while the second one is executed."""
     world.allowed.add("two_cards")

@@ -26,7 +26,8 @@ void issuer_card_wipe(struct issuer_card *card);
 
 /* ---- calls ---- */
 
-#define ISSUER_LOOKUP_PAGES_MAX 200 /* of one look-up, all its walks together */
+#define ISSUER_LOOKUP_PAGES_MAX 200           /* of one look-up, all its walks together */
+#define ISSUER_LOOKUP_ANSWER_MAX (256 * 1024) /* of one page: other people's metadata make rows long */
 
 /* The walk of one look-up over its pages, and over its repeated walks. Zeros = it has not begun. */
 struct issuer_lookup {

@@ -23,12 +23,34 @@ static void unreadable(const char *why, struct outcome *ret_outcome)
     outcome_unreadable(&outcome_issuer, why, ret_outcome);
 }
 
+/* Where the key is not trusted, a repeat behind an answer that some gateway gave over an executed create is a second card.
+ * So such a create is certainly not executed only where nothing was sent, or where the issuer says so with a code of its
+ * own. What is waited for stays as it is. */
+static void doubt(const struct issuer_profile *profile, const struct http_call *call, struct outcome *outcome)
+{
+    struct issuer_words words;
+    if (profile->key_is_trusted || call->result != HTTP_ANSWERED || outcome->kind == OUTCOME_UNKNOWN)
+        return;
+    issuer_words_read(profile, call, &words);
+    if (outcome->kind == OUTCOME_REFUSED && issuer_words_code(&words)[0])
+        return;
+    if (outcome->kind == OUTCOME_REFUSED) {
+        outcome_of_status(call, &outcome_issuer, outcome);
+        outcome->advice = ADVICE_RETRY;
+        outcome->health = BREAKER_ANSWERED;
+        memcpy(outcome->detail, words.detail, sizeof(outcome->detail));
+    }
+    outcome->kind = OUTCOME_UNKNOWN;
+}
+
 void issuer_read_create(const struct issuer_profile *profile, const struct http_call *call, const struct uuid *event_id,
                         struct issuer_card *ret_card, struct outcome *ret_outcome)
 {
     struct json_value body;
-    if (issuer_outcome_of_call(profile, ISSUER_CREATE, call, ret_outcome))
+    if (issuer_outcome_of_call(profile, ISSUER_CREATE, call, ret_outcome)) {
+        doubt(profile, call, ret_outcome);
         return;
+    }
     if (!body_of(call, &body)) {
         unreadable("the answer is not JSON", ret_outcome);
         return;

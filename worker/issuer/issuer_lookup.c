@@ -103,7 +103,8 @@ static const char *read_page(const struct issuer_profile *profile, const struct 
                              const struct uuid *event_id, struct issuer_lookup *lookup)
 {
     if (!json_strict_check(call->answer.bytes, call->answer.length, NULL))
-        return "the look-up's answer is not JSON";
+        return call->answer.length > 0 ? "the look-up's answer is not JSON"
+                                       : "the look-up's answer is empty, or larger than 256 KiB";
     struct json_value body = json_value_of(call->answer.bytes, call->answer.length);
     lookup->pages++;
     if (profile->list.paging != PAGING_ONE_CARD)

@@ -281,6 +281,10 @@ bool issuer_build(const struct issuer_profile *profile, enum issuer_call which, 
     http_call_make(call, shape->method, subject->base);
     call->noted_headers = profile->noted_headers;
     call->must_not_resend = which == ISSUER_CREATE && !profile->key_is_trusted;
+    if (which == ISSUER_LOOKUP) {
+        http_call_allow_answer(call, ISSUER_LOOKUP_ANSWER_MAX);
+        call->status_is_enough = true; /* a page that is too large is an answer, and not the issuer's health */
+    }
     put_path(&request, shape->path);
     put_form(&request, shape->query, '?', &call->lines);
     if (shape->has_key)

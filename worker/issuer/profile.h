@@ -172,8 +172,9 @@ struct issuer_profile {
     /* What the promise may rest on. */
     bool looks_first;    /* an event with an unknown outcome is looked up before each repeat */
     bool key_is_trusted; /* a repeat of a create under its key makes no second card. False: a create is never sent
-                             * twice by the HTTP client, "not found" must have settled before a repeat, and a create
-                             * that succeeds after an unknown one is looked up once more */
+                             * twice by the HTTP client, every answer to it but a success and a refusal with a code of
+                             * the issuer leaves the outcome UNKNOWN, "not found" must have settled before a repeat,
+                             * and a create that succeeds after an unknown one is looked up once more */
 };
 
 /* Every profile, ended by NULL; generic is the first. */

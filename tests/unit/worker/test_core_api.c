@@ -118,7 +118,7 @@ START_TEST(each_status_of_a_check_has_the_meaning_in_the_table)
         expect(OUTCOME_REFUSED, ADVICE_REJECT, "core_refused");
     }
     check(408, "");
-    expect(OUTCOME_NOT_EXECUTED, ADVICE_RETRY, "core_http_408");
+    expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_http_408");
     check(409, "");
     expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "core_http_409");
     check(425, "");
@@ -206,7 +206,7 @@ END_TEST
 START_TEST(each_other_status_of_a_link_has_the_meaning_in_the_table)
 {
     link_(408, "");
-    expect(OUTCOME_NOT_EXECUTED, ADVICE_RETRY, "core_http_408");
+    expect(OUTCOME_UNKNOWN, ADVICE_RETRY, "core_http_408");
     link_(425, "");
     expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "core_http_425");
     answered(429, "");

@@ -288,6 +288,75 @@ START_TEST(used_up_attempts_end_an_event_only_when_its_outcome_is_known)
 }
 END_TEST
 
+/* ---- look-ups ---- */
+
+static void fail_the_look_up(enum outcome_kind kind, const char *code)
+{
+    flow.attempt = 10;
+    flow.step = STEP_LOOKUP;
+    flow.unknown = true;
+    flow.lookup_reason = LOOKUP_KEY_EXPIRED;
+    flow.sent_age_ms = 24 * HOUR;
+    flow.changed_age_ms = 5 * SECOND;
+    flow.outcome = (struct outcome){.kind = kind, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
+    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "%s", code);
+}
+
+/* A look-up that is answered by a 5xx, hangs or is cut off. */
+static const struct {
+    enum outcome_kind kind;
+    int attempt;
+    enum flow_step answered; /* to another event, */
+    int64_t answered_age_ms; /* so long before this attempt; -1 = no other was answered */
+    int64_t sent_age_ms;
+    bool ends;
+} lookups[] = {
+    {OUTCOME_UNKNOWN, 10, STEP_LOOKUP, 0, 24 * HOUR, true},
+    {OUTCOME_UNKNOWN, 10, STEP_LOOKUP, 1, 24 * HOUR, false}, /* an outage may have begun since */
+    {OUTCOME_UNKNOWN, 11, STEP_LOOKUP, 5 * SECOND, 24 * HOUR, true},
+    {OUTCOME_UNKNOWN, 11, STEP_LOOKUP, 5 * SECOND + 1, 24 * HOUR, false}, /* before the last look-up of this event */
+    {OUTCOME_UNKNOWN, 11, STEP_ISSUE, 0, 24 * HOUR, false},               /* look-ups may be away for everybody */
+    {OUTCOME_UNKNOWN, 11, STEP_LOOKUP, -1, 24 * HOUR, false},
+    {OUTCOME_UNKNOWN, 11, STEP_LOOKUP, 0, 12 * HOUR, false},
+    {OUTCOME_NOT_EXECUTED, 11, STEP_LOOKUP, 0, 24 * HOUR, false}, /* nothing was sent */
+};
+
+START_TEST(a_look_up_that_always_fails_is_a_question_only_where_others_are_looked_up_well)
+{
+    fail_the_look_up(lookups[_i].kind, "issuer_no_answer");
+    flow.attempt = lookups[_i].attempt;
+    flow.sent_age_ms = lookups[_i].sent_age_ms;
+    if (lookups[_i].answered_age_ms >= 0)
+        peers.issuer.target.good[lookups[_i].answered].last =
+            (struct target_answer){.event_id = another, .at_ms = flow.claimed_ms - lookups[_i].answered_age_ms};
+    struct flow_verdict verdict = settle(FLOW_RETRY);
+    ck_assert_int_eq(verdict.kind, lookups[_i].ends ? FLOW_FAIL : FLOW_RETRY);
+    ck_assert_str_eq(verdict.code, lookups[_i].ends ? "outcome_unknown" : "issuer_no_answer");
+}
+END_TEST
+
+START_TEST(a_look_up_is_repeated_the_more_rarely_the_longer_the_outcome_is_unknown)
+{
+    static const struct {
+        int64_t sent_age_ms, least_ms;
+    } cases[] = {{80 * SECOND, 5 * SECOND}, {12 * HOUR, 30 * SECOND}};
+    config.retry.base_ms = config.retry.cap_ms = 10;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        for (int last = 0; last < 2; last++) {
+            fail_the_look_up(OUTCOME_UNKNOWN, "issuer_http_503");
+            flow.attempt = last ? 10 : 3;
+            flow.sent_age_ms = cases[i].sent_age_ms;
+            ck_assert_int_ge(settle(FLOW_RETRY).wait_ms, cases[i].least_ms);
+            ck_assert_int_le(settle(FLOW_RETRY).wait_ms, 2 * cases[i].least_ms);
+            flow.outcome.advice = ADVICE_CONFIGURATION;
+            ck_assert_int_ge(settle(FLOW_DEFER).wait_ms, cases[i].least_ms);
+        }
+    fail_the_last_attempt(); /* of another step */
+    flow.attempt = 3;
+    ck_assert_int_le(settle(FLOW_RETRY).wait_ms, 10);
+}
+END_TEST
+
 /* The steps of a profile that activates, reveals, retires and verifies. asks_for: CHECK only asks for the parameters of
  * that step. */
 static const struct {
@@ -415,6 +484,9 @@ int main(void)
     tcase_add_loop_test(tcase, a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_ever, 0, 2);
     tcase_add_loop_test(tcase, an_unknown_outcome_is_a_question_after_a_day_where_the_key_lives_for_ever, 0, 2);
     tcase_add_loop_test(tcase, used_up_attempts_end_an_event_only_when_its_outcome_is_known, 0, ARRAY_SIZE(exhausted));
+    tcase_add_loop_test(tcase, a_look_up_that_always_fails_is_a_question_only_where_others_are_looked_up_well, 0,
+                        ARRAY_SIZE(lookups));
+    tcase_add_test(tcase, a_look_up_is_repeated_the_more_rarely_the_longer_the_outcome_is_unknown);
     tcase_add_loop_test(tcase, a_step_that_fails_to_the_end_ends_as_its_purpose_does, 0, ARRAY_SIZE(purposes));
     tcase_add_loop_test(tcase, an_outage_ends_no_step, 0, ARRAY_SIZE(purposes));
     tcase_add_loop_test(tcase, a_third_refusal_of_a_step_ends_as_its_purpose_does, 0, ARRAY_SIZE(purposes));

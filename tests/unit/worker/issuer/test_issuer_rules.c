@@ -128,13 +128,13 @@ static const struct row {
     {&issuer_marqeta, ISSUER_CREATE, 500, MARQETA_ERROR("500000"), "", OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_BAD,
      "issuer_http_500"},
     /* ---- adyen ---- */
-    {&issuer_adyen, ISSUER_CREATE, 422, ADYEN_ERROR("704"), "", OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS,
+    {&issuer_adyen, ISSUER_CREATE, 422, ADYEN_ERROR("704"), "", OUTCOME_UNKNOWN, ADVICE_WAIT_IN_PROGRESS,
      BREAKER_ANSWERED, "issuer_http_422"},
-    {&issuer_adyen, ISSUER_CREATE, 422, "{\"errorCode\":704}", "", OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS,
+    {&issuer_adyen, ISSUER_CREATE, 422, "{\"errorCode\":704}", "", OUTCOME_UNKNOWN, ADVICE_WAIT_IN_PROGRESS,
      BREAKER_ANSWERED, "issuer_http_422"},
-    {&issuer_adyen, ISSUER_CREATE, 409, ADYEN_ERROR("704"), "", OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS,
+    {&issuer_adyen, ISSUER_CREATE, 409, ADYEN_ERROR("704"), "", OUTCOME_UNKNOWN, ADVICE_WAIT_IN_PROGRESS,
      BREAKER_ANSWERED, "issuer_http_409"},
-    {&issuer_adyen, ISSUER_CREATE, 422, ADYEN_ERROR("30_031"), "true", OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS,
+    {&issuer_adyen, ISSUER_CREATE, 422, ADYEN_ERROR("30_031"), "true", OUTCOME_UNKNOWN, ADVICE_WAIT_IN_PROGRESS,
      BREAKER_ANSWERED, "issuer_http_422"},
     {&issuer_adyen, ISSUER_CREATE, 422, ADYEN_ERROR("30_031"), "false", OUTCOME_REFUSED, ADVICE_REJECT, BREAKER_GOOD,
      "30_031"},
@@ -145,8 +145,17 @@ static const struct row {
     {&issuer_adyen, ISSUER_CREATE, 503, ADYEN_ERROR("703"), "", OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_BAD,
      "issuer_http_503"},
     {&issuer_adyen, ISSUER_CREATE, 500, "", "true", OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_BAD, "issuer_http_500"},
-    {&issuer_adyen, ISSUER_CREATE, 404, "", "", OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, BREAKER_REFUSED,
+    /* Its key is not trusted. */
+    {&issuer_adyen, ISSUER_CREATE, 404, "", "", OUTCOME_UNKNOWN, ADVICE_CONFIGURATION, BREAKER_REFUSED,
      "issuer_http_404"},
+    {&issuer_adyen, ISSUER_CREATE, 429, ADYEN_ERROR("30_031"), "", OUTCOME_UNKNOWN, ADVICE_WAIT, BREAKER_BUSY,
+     "issuer_http_429"},
+    {&issuer_adyen, ISSUER_CREATE, 422, "<html>", "", OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_ANSWERED,
+     "issuer_http_422"},
+    {&issuer_adyen, ISSUER_CREATE, 451, "", "", OUTCOME_UNKNOWN, ADVICE_RETRY, BREAKER_ANSWERED, "issuer_http_451"},
+    {&issuer_adyen, ISSUER_CREATE, 451, ADYEN_ERROR("30_031"), "", OUTCOME_REFUSED, ADVICE_FAIL, BREAKER_GOOD,
+     "issuer_http_451"},
+    {&issuer_adyen, ISSUER_CANCEL, 429, "", "", OUTCOME_NOT_EXECUTED, ADVICE_WAIT, BREAKER_BUSY, "issuer_http_429"},
     {&issuer_adyen, ISSUER_CANCEL, 404, "", "", OUTCOME_REFUSED, ADVICE_FAIL, BREAKER_GOOD, "cancel_failed"},
 };
 
@@ -187,7 +196,8 @@ START_TEST(where_no_rule_fits_the_common_table_decides)
                     status >= rule->status_min && status <= rule->status_max)
                     break;
             set_answer(&call, status, "<html>");
-            if (rule->meaning != MEANS_END || outcome_of_call(&call, &outcome_issuer, false, &expected) == false)
+            if (rule->meaning != MEANS_END || outcome_of_call(&call, &outcome_issuer, false, &expected) == false ||
+                !vendors[v].profile->key_is_trusted)
                 continue;
             read_answer(vendors[v].profile, ISSUER_CREATE, &call, &reading);
             ck_assert_int_eq(reading.outcome.kind, expected.kind);
@@ -224,7 +234,7 @@ START_TEST(a_vendors_code_is_lowered_and_cleaned_and_never_a_number_of_a_card)
         char body[256];
         snprintf(body, sizeof(body), "{\"errorCode\":%s,\"detail\":\"4111111111111111\"}", codes[i].given);
         set_answer(&call, 400, body);
-        read_answer(&issuer_adyen, ISSUER_CREATE, &call, &reading);
+        read_answer(&issuer_adyen, ISSUER_ACTIVATE, &call, &reading);
         ck_assert_int_eq(reading.outcome.kind, OUTCOME_REFUSED);
         ck_assert_str_eq(reading.outcome.code, codes[i].code);
         ck_assert_ptr_null(strstr(reading.outcome.detail, "4111111111111111"));
@@ -275,11 +285,17 @@ static void expect_no_false_certainty(const struct issuer_profile *profile, enum
 {
     const struct outcome *outcome = &reading.outcome;
     const char *wrong = NULL;
-    bool is_open = call.status >= 500 || call.status < 300;
+    bool is_open = call.status >= 500 || call.status < 300 || call.status == 408;
+    bool is_doubted = which == ISSUER_CREATE && !profile->key_is_trusted;
+    struct issuer_words words;
+    issuer_words_read(profile, &call, &words);
     if (outcome->kind == OUTCOME_EXECUTED)
         wrong = is_success(profile, which) ? NULL : "is executed";
     else if (is_open && outcome->kind != OUTCOME_UNKNOWN)
         wrong = "is not unknown";
+    else if (is_doubted && outcome->kind != OUTCOME_UNKNOWN &&
+             (outcome->kind != OUTCOME_REFUSED || !issuer_words_code(&words)[0]))
+        wrong = "is not unknown, although the key is not trusted";
     else if (which == ISSUER_LOOKUP && outcome->kind == OUTCOME_REFUSED)
         wrong = "is a look-up that decides something";
     else if (outcome->advice == ADVICE_NONE || !outcome->code[0])
@@ -335,11 +351,12 @@ START_TEST(what_leaves_the_outcome_open_is_never_read_as_a_definite_one)
 }
 END_TEST
 
-START_TEST(no_rule_makes_a_definite_meaning_of_a_5xx_or_a_2xx)
+START_TEST(no_rule_makes_a_definite_meaning_of_a_408_a_5xx_or_a_2xx)
 {
     for (const struct issuer_profile *const *profile = issuer_profiles; *profile; profile++)
         for (const struct issuer_rule *rule = (*profile)->rules; rule && rule->meaning != MEANS_END; rule++) {
-            bool is_open = rule->status_max >= 500 || rule->status_min < 300;
+            bool is_open = rule->status_max >= 500 || rule->status_min < 300 ||
+                           (rule->status_min <= 408 && rule->status_max >= 408);
             bool is_definite = rule->meaning != MEANS_UNKNOWN && rule->meaning != MEANS_LOOK_UP;
             bool is_success = rule->meaning == MEANS_EXECUTED && rule->status_max < 300;
             ck_assert(rule->status_min >= 200 && rule->status_min <= rule->status_max && rule->status_max < 600);
@@ -359,7 +376,7 @@ int main(void)
     tcase_add_test(tests, where_no_rule_fits_the_common_table_decides);
     tcase_add_test(tests, a_vendors_code_is_lowered_and_cleaned_and_never_a_number_of_a_card);
     tcase_add_test(tests, what_leaves_the_outcome_open_is_never_read_as_a_definite_one);
-    tcase_add_test(tests, no_rule_makes_a_definite_meaning_of_a_5xx_or_a_2xx);
+    tcase_add_test(tests, no_rule_makes_a_definite_meaning_of_a_408_a_5xx_or_a_2xx);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

@@ -256,7 +256,7 @@ START_TEST(everything_else_is_the_table_of_outcomes)
         {400, OUTCOME_REFUSED, ADVICE_REJECT, "route_refused"},
         {401, OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, "route_http_401"},
         {404, OUTCOME_NOT_EXECUTED, ADVICE_CONFIGURATION, "route_http_404"},
-        {408, OUTCOME_NOT_EXECUTED, ADVICE_RETRY, "route_http_408"},
+        {408, OUTCOME_UNKNOWN, ADVICE_RETRY, "route_http_408"},
         {409, OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "route_http_409"},
         {410, OUTCOME_REFUSED, ADVICE_REJECT, "route_refused"},
         {418, OUTCOME_REFUSED, ADVICE_FAIL, "route_http_418"},
