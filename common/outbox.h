@@ -65,6 +65,8 @@ enum outbox_status {
     X(TARGET_RESTING, target_resting,                                                                                  \
       "the peer answered that it gets too many requests, so nothing is sent there for a while")                        \
     X(TARGET_PAUSED, target_paused, "an operator has paused the target, so nothing is sent there until it is resumed") \
+    X(OTHER_ISSUER, other_issuer,                                                                                      \
+      "it, or the card that it is to replace, belongs to another issuer than the worker's: nothing is done")           \
     X(SETTLING, settling,                                                                                              \
       "a request that was sent may still arrive, so a look-up that finds nothing decides nothing yet")                 \
     X(DRAIN, drain, "the worker was shutting down")                                                                    \
@@ -103,12 +105,13 @@ enum outbox_attempt {
 };
 
 /* The end that is decided but waits until no create can arrive any more (outbox_events.held_end), by its cause. */
-#define OUTBOX_HELD_ENDS(X)     \
-    X(EXHAUSTED, exhausted)     \
-    X(KEY_EXPIRED, key_expired) \
-    X(INELIGIBLE, ineligible)   \
-    X(REFUSED, refused)         \
-    X(UNFORESEEN, unforeseen)   \
+#define OUTBOX_HELD_ENDS(X)                                                       \
+    X(BEFORE_SENDING, before_sending) /* no end: an operator adopted the event */ \
+    X(EXHAUSTED, exhausted)                                                       \
+    X(KEY_EXPIRED, key_expired)                                                   \
+    X(INELIGIBLE, ineligible)                                                     \
+    X(REFUSED, refused)                                                           \
+    X(UNFORESEEN, unforeseen)                                                     \
     X(WORKER_LOST, worker_lost)
 
 enum outbox_held_end {

@@ -19,6 +19,8 @@
     X(WOULD_CANCEL, "would_cancel", "would be cancelled")   \
     X(RESOLVED, "resolved", "resolved")                     \
     X(WOULD_RESOLVE, "would_resolve", "would be resolved")  \
+    X(ADOPTED, "adopted", "adopted")                        \
+    X(WOULD_ADOPT, "would_adopt", "would be adopted")       \
     X(WOULD_LOOK_UP, "would_look_up", "would be looked up") \
     X(REFUSED, "refused", "refused")
 

@@ -1,4 +1,4 @@
-/* What replay, cancel and resolve share: one action on events, by ids or by filter. */
+/* What replay, cancel, resolve and adopt share: one action on events, by ids or by filter. */
 #ifndef ISSUING_CTL_BULK_H
 #define ISSUING_CTL_BULK_H
 
@@ -41,6 +41,7 @@ struct bulk {
     bool dry_run;
     /* resolve: of card requests, of events of routes */
     bool confirms_no_card, confirms_not_executed;
+    const char *issuer;  /* adopt: an origin; NULL = the present one */
     const char *rate;    /* as given; NULL = as fast as it goes */
     int64_t interval_us; /* between two events, by the rate */
     int64_t limit;       /* events acted on at most; 0 = all */

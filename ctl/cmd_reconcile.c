@@ -45,7 +45,8 @@ struct reconcile {
 /* Results that an operator must act on. */
 static bool is_problem(const char *result, const char *status)
 {
-    static const char *const problems[] = {"duplicate", "missing", "orphan_cancelled", "orphan_left", "refused"};
+    static const char *const problems[] = {"duplicate",   "missing", "orphan_cancelled",
+                                           "orphan_left", "refused", "other_issuer"};
     for (size_t i = 0; i < ARRAY_SIZE(problems); i++)
         if (strcmp(result, problems[i]) == 0)
             return true;

@@ -139,6 +139,22 @@ static bool check_routes(struct doctor *doctor, const struct cluster *cluster, s
     return true;
 }
 
+/* Events that wait for another issuer than the workers'. */
+static bool check_elsewhere(struct doctor *doctor, struct err *err)
+{
+    enum { ISSUER, EVENTS, PRESENT };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_elsewhere, NULL, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++)
+        doctor_warn(doctor, "issuer", "start a worker with the configuration of that issuer; or issuing-ctl adopt",
+                    "%" PRId64 " open card request%s to %.300s, and workers spoke to %.300s last",
+                    pg_int8(rows, row, EVENTS), pg_int8(rows, row, EVENTS) == 1 ? " belongs" : "s belong",
+                    pg_bytes(rows, row, ISSUER).bytes,
+                    pg_is_null(rows, row, PRESENT) ? "nobody" : pg_bytes(rows, row, PRESENT).bytes);
+    return true;
+}
+
 bool doctor_check_running(struct doctor *doctor, struct err *err)
 {
     struct cluster cluster = {0};
@@ -150,7 +166,7 @@ bool doctor_check_running(struct doctor *doctor, struct err *err)
     else
         check_versions(doctor, &cluster);
     check_targets(doctor, &cluster);
-    done = done && check_routes(doctor, &cluster, err);
+    done = done && check_routes(doctor, &cluster, err) && check_elsewhere(doctor, err);
     cluster_done(&cluster);
     return done;
 }

@@ -155,7 +155,9 @@ bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows
         HOLDER_STATUS,
         FIRST_ID,
         FIRST_STATUS,
-        WAITING
+        WAITING,
+        BELONGS_TO,
+        PRESENT_ISSUER
     };
     const struct pg_param params[] = {pg_param_uuid(&event->id)};
     struct pg_rows *rows = NULL;
@@ -177,6 +179,8 @@ bool event_read_prospect(struct pg_sync *db, struct event *event, struct pg_rows
     }
     event->first_status = pg_bytes(rows, 0, FIRST_STATUS).bytes;
     event->waiting_count = pg_int8(rows, 0, WAITING);
+    event->belongs_to = pg_bytes(rows, 0, BELONGS_TO).bytes;
+    event->present_issuer = pg_bytes(rows, 0, PRESENT_ISSUER).bytes;
     *ret_refused = pg_bytes(rows, 0, REFUSED).bytes;
     *ret_rows = rows;
     return true;

@@ -48,7 +48,8 @@ struct event {
     const char *holder_status;            /* of the event held_behind; NULL = there is none, or it is gone */
     char first_text[UUID_TEXT_SIZE];      /* held back: the first of its user and type that must end; "" = none */
     const char *first_status;             /* of that one */
-    int64_t waiting_count;                /* of an ordered type: events of its user that come after it; 1000 at most */
+    const char *belongs_to, *present_issuer; /* "profile at origin"; NULL = it belongs to the present one */
+    int64_t waiting_count; /* of an ordered type: events of its user that come after it; 1000 at most */
 };
 
 /* Of the statements that act on an event, behind its columns: why it was refused, NULL = it was done. */

@@ -61,6 +61,9 @@ const char *marks_text(const char *result, const char *detail)
             {"not_executed", "the receiver has not executed it; the event is unchanged"},
             {"orphan_cancelled", "the issuer had a live card of this rejected request: it is cancelled"},
             {"orphan_left", "the issuer has a live card of this rejected request and refuses to cancel it"},
+            {"other_issuer",
+             "it belongs to another issuer than the workers', so it was not looked up: start a worker of its "
+             "issuer, or `adopt` it while it is PENDING"},
             {"undecided", "the peer did not decide it in time"},
             {"withdrawn", "withdrawn by an operator"},
             {"gone", "the event is no longer there"},
@@ -71,6 +74,9 @@ const char *marks_text(const char *result, const char *detail)
           {"no_route", "no worker has a route for its type, so nobody can be asked about it"},
           {"no_lookup", "its route has no lookup_url, so its receiver cannot be asked: find out there whether it was "
                         "executed, then replay or resolve it"},
+          {"other_issuer",
+           "it belongs to another issuer than the workers', so it was not looked up: start a worker of its "
+           "issuer, or replay and `adopt` it"},
           {"not_failed", "only FAILED events can be reissued"},
           {"reissued", "it was reissued already"},
           {"card", "its card is stored: replay it instead"},

@@ -119,6 +119,12 @@ static enum outlook_action held_clause(const struct event *event, const struct c
     const char *code = event->held_end_code, *cause = event->held_end;
     bool is_cancelled = false;
     enum outbox_held_end held_end;
+    if (strcmp(event->held_end, "before_sending") == 0) {
+        snprintf(ret_text, CLAUSE_SIZE,
+                 "the issuer is asked whether there is a card before anything is sent, since an operator said that the "
+                 "event belongs to it (adopt): a card that is found is stored and linked; none found, it is sent");
+        return OUTLOOK_LOOK_UP;
+    }
     if (outbox_held_end_parse(event->held_end, &held_end)) {
         status = rows[held_end].status;
         code = rows[held_end].code ? rows[held_end].code : code;
@@ -292,6 +298,15 @@ static int64_t earliest_us(const struct event *event, const struct outlook *out)
     return out->target && out->target->next_us > event->next_attempt_us ? out->target->next_us : event->next_attempt_us;
 }
 
+static void elsewhere(const struct event *event, struct outlook *out)
+{
+    out->action = OUTLOOK_OPERATOR;
+    snprintf(out->why, sizeof(out->why),
+             "it, or the card that it is to replace, belongs to %.300s, and workers spoke to %.300s last: these do "
+             "nothing for it. It waits for a worker of its own issuer, or for `adopt`, which gives it to the other one",
+             event->belongs_to, event->present_issuer);
+}
+
 static void pending(const struct event *event, const struct outlook_past *past, const struct cluster *cluster,
                     const struct config *config, struct outlook *out)
 {
@@ -305,6 +320,10 @@ static void pending(const struct event *event, const struct outlook_past *past, 
         return;
     }
     out->at_us = earliest_us(event, out);
+    if (event->belongs_to) {
+        elsewhere(event, out);
+        return;
+    }
     out->action = route ? outlook_route_attempt(event, route, any_attempt, config, at_us, clause, sizeof(clause))
                         : attempt_clause(event, any_attempt, config, at_us, clause);
     if (out->wait != OUTLOOK_WAIT_FOR_NOTHING)
@@ -379,6 +398,9 @@ static void failed(const struct event *event, const struct cluster *cluster, con
         first = "the issuer has the card and refuses to show its number: our credential must get that right there "
                 "first, or card.store = never must be set, or it fails again; ";
     out->action = OUTLOOK_OPERATOR;
+    if (event->belongs_to)
+        snprintf(clause, sizeof(clause), "it waits for a worker of its issuer, %.300s, or for `adopt`",
+                 event->belongs_to);
     snprintf(out->why, sizeof(out->why), "no worker touches it until an operator %s it; %s%safter a replay %s",
              verbs_of(event, cluster), behind, first, clause);
 }

@@ -43,6 +43,7 @@ static enum outlook_action held_clause(const struct event *event, const struct c
     static const struct {
         const char *cause, *end; /* end NULL = FAILED held_end_code */
     } rows[] = {
+        [OUTBOX_HELD_BEFORE_SENDING] = {"it is looked up first", NULL},
         [OUTBOX_HELD_EXHAUSTED] = {"all attempts are used up", "FAILED attempts_exhausted"},
         [OUTBOX_HELD_KEY_EXPIRED] = {"the key is past its lifetime", "FAILED route_key_expired"},
         [OUTBOX_HELD_INELIGIBLE] = {"it was refused", NULL},

@@ -3,10 +3,164 @@
 
 -- Programs that were never released called these.
 DROP FUNCTION issuing.claim(uuid, int8, int8, text, int8, int8, bool);
+DROP FUNCTION issuing.claim(uuid, int8, int8, text, int8, int8, bool, text, bool);
 DROP FUNCTION issuing.complete(uuid[], uuid[], text, int8[]);
 DROP FUNCTION issuing.end_attempts(uuid[], uuid[], text[], int8[], bool[], bool[], bool[], text[], text[], text[], text[],
                                    text[], text[], text[], bool[], text, int8[], text[], uuid[], bool[], text[], text[],
                                    text[]);
+
+-- ---- the issuer of an event ----
+
+-- An event and a card belong to the issuer that they were first sent to, or made at: its profile, and scheme, host and
+-- port of its url. Strict: a claim that would send an event elsewhere says so instead. Rows are never removed.
+CREATE TABLE issuing.issuers (
+    id int2 PRIMARY KEY CHECK (id > 0),
+    profile text NOT NULL CHECK (octet_length(profile) BETWEEN 1 AND 64),
+    origin text NOT NULL CHECK (octet_length(origin) BETWEEN 1 AND 1024),
+    seen_at timestamptz NOT NULL DEFAULT now(), -- about when a worker last claimed for it
+    UNIQUE (profile, origin)
+);
+-- In no index, because each first claim writes it; of no foreign key, because that would cost each first claim a look.
+ALTER TABLE issuing.outbox_events ADD COLUMN sent_to int2;
+ALTER TABLE issuing.cards ADD COLUMN issuer int2;
+
+-- The number of the issuer that a worker speaks to. The lock is taken once for each issuer, so that no number is given
+-- twice; numbers are dense, since a sequence would lose one with each conflict.
+CREATE FUNCTION issuing.note_issuer(its_profile text, its_origin text) RETURNS int2
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    found_id int2;
+    seen timestamptz;
+BEGIN
+    SELECT i.id, i.seen_at INTO found_id, seen FROM issuers i WHERE i.profile = its_profile AND i.origin = its_origin;
+    IF found_id IS NULL THEN
+        LOCK TABLE issuers IN SHARE ROW EXCLUSIVE MODE;
+        INSERT INTO issuers (id, profile, origin)
+        SELECT coalesce(max(i.id), 0) + 1, its_profile, its_origin FROM issuers i
+        ON CONFLICT (profile, origin) DO NOTHING;
+        SELECT i.id INTO found_id FROM issuers i WHERE i.profile = its_profile AND i.origin = its_origin;
+    ELSIF seen NOT BETWEEN now() - interval '1 minute' AND now() + interval '1 minute'
+          OR seen < now() - interval '1 second' AND EXISTS (SELECT FROM issuers o WHERE o.seen_at > seen) THEN
+        UPDATE issuers SET seen_at = now()
+        WHERE id = (SELECT i.id FROM issuers i WHERE i.id = found_id FOR UPDATE SKIP LOCKED);
+    END IF;
+    RETURN found_id;
+END
+$$;
+REVOKE ALL ON FUNCTION issuing.note_issuer(text, text) FROM PUBLIC;
+
+-- The issuer that workers speak to now: the one that was claimed for last. Null: none was, or another one was claimed
+-- for a few minutes before, so that only an operator can say which is meant.
+CREATE FUNCTION issuing.present_issuer() RETURNS int2
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT i.id FROM issuers i
+    WHERE NOT EXISTS (SELECT FROM issuers o WHERE o.id <> i.id AND o.seen_at > i.seen_at - interval '3 minutes')
+$$;
+
+-- The issuer of the card that a reissue is to replace; null = it is not known, or there is no such card.
+CREATE FUNCTION issuing.issuer_of_card(holder text, card text) RETURNS int2
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT c.issuer FROM cards c WHERE c.user_id = holder AND c.id::text = lower(card));
+END
+$$;
+
+-- An operator says that a PENDING event, and the card that it is to replace, belong to an issuer after all. What may have
+-- been sent stays unknown, and is looked up there before anything is sent. to_issuer: null = the present one.
+CREATE FUNCTION issuing.adopt(event uuid, seen_us int8, to_issuer int2, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, event_row issuing.outbox_events)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    before outbox_events;
+    owner int2 := coalesce((SELECT i.id FROM issuers i WHERE i.id = to_issuer), CASE WHEN to_issuer IS NULL
+                                                                                THEN present_issuer() END);
+    card_owner int2;
+BEGIN
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = event FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    event_row := before;
+    card_owner := issuer_of_card(before.user_id, before.payload ->> 'replaces');
+    IF before.event_type <> 'CARD_ISSUE' THEN
+        refused := 'other_type';
+    ELSIF before.status = 'PROCESSING' THEN
+        refused := 'processing';
+    ELSIF before.status <> 'PENDING' THEN
+        refused := 'not_pending';
+    ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        refused := 'changed';
+    ELSIF owner IS NULL THEN
+        refused := CASE WHEN to_issuer IS NULL AND EXISTS (SELECT FROM issuers) THEN 'which_issuer' ELSE 'no_issuer' END;
+    ELSIF coalesce(before.sent_to, owner) = owner AND coalesce(card_owner, owner) = owner THEN
+        IF seen_us IS NOT NULL THEN
+            RETURN; -- a filter matches many that are not meant
+        END IF;
+        refused := 'same_issuer';
+    ELSE
+        UPDATE outbox_events e
+        SET sent_to = CASE WHEN e.sent_to IS NOT NULL THEN owner END,
+            -- Those of another vendor's calls are of no use.
+            issuer_parameters = CASE WHEN NOT EXISTS (SELECT FROM issuers o JOIN issuers n ON n.profile <> o.profile
+                                                      WHERE o.id = e.sent_to AND n.id = owner)
+                                     THEN e.issuer_parameters END,
+            held_end = CASE WHEN e.first_sent_at IS NULL OR e.cancel_code IS NOT NULL
+                                 OR EXISTS (SELECT FROM cards c WHERE c.request_id = e.id) THEN e.held_end
+                            ELSE coalesce(e.held_end, 'before_sending') END,
+            next_attempt_at = now(), updated_at = clock_timestamp()
+        WHERE e.id = event
+        RETURNING e.* INTO event_row;
+        UPDATE cards c SET issuer = owner
+        WHERE c.user_id = before.user_id AND c.issuer <> owner
+          AND (c.request_id = event OR c.id::text = lower(before.payload ->> 'replaces'));
+        PERFORM note_action('adopt', before, event_row, actor, os_user, sudo_user, why,
+                            jsonb_build_object('from', (SELECT to_jsonb(i) - 'seen_at' FROM issuers i
+                                                        WHERE i.id = coalesce(nullif(before.sent_to, owner), card_owner)),
+                                               'to', (SELECT to_jsonb(i) - 'seen_at' FROM issuers i WHERE i.id = owner)));
+    END IF;
+    RETURN NEXT;
+END
+$$;
+REVOKE ALL ON FUNCTION issuing.adopt(uuid, int8, int2, text, text, text, text) FROM PUBLIC;
+
+-- As in 0007_attempts.sql; a card belongs to the issuer of its event.
+CREATE OR REPLACE FUNCTION issuing.save(ids uuid[], tokens uuid[], card_ids uuid[], issuer_card_ids text[],
+                                        last4s text[], exp_months int8[], exp_years int8[], number_records bytea[],
+                                        replaced_ids uuid[])
+RETURNS TABLE (id uuid, card_id uuid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH held AS MATERIALIZED (
+        SELECT e.user_id, e.sent_to, a.*
+        FROM unnest(ids, tokens, card_ids, issuer_card_ids, last4s, exp_months, exp_years, number_records, replaced_ids)
+            AS a (event_id, token, card_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces)
+        JOIN outbox_events e ON e.id = a.event_id
+        WHERE e.lease_token = a.token
+        FOR NO KEY UPDATE OF e
+    ), saved AS (
+        INSERT INTO cards (id, request_id, user_id, issuer_card_id, last4, exp_month, exp_year, number_record, replaces,
+                           issuer)
+        SELECT h.card_id, h.event_id, h.user_id, h.issuer_card_id, h.last4, h.exp_month, h.exp_year, h.number_record,
+               h.replaces, h.sent_to
+        FROM held h
+        ON CONFLICT (request_id) DO NOTHING
+    )
+    SELECT h.event_id, coalesce((SELECT c.id FROM cards c WHERE c.request_id = h.event_id), h.card_id)
+    FROM held h;
+END
+$$;
 
 CREATE OR REPLACE FUNCTION issuing.hold_behind(of_type text, most int8, since timestamptz)
     RETURNS TABLE (
@@ -82,13 +236,14 @@ CREATE OR REPLACE FUNCTION issuing.hold_behind(of_type text, most int8, since ti
     END
     $$;
 
-CREATE OR REPLACE FUNCTION issuing.claim(
+CREATE FUNCTION issuing.claim(
     new_token uuid, most int8, lease_ms int8, worker text,
     since_us int8, -- the bookmark: microseconds since 1970; null = from the beginning
     slack_ms int8, -- so long a commit may take to become visible without being left to the sweep
     alone bool,
     of_type text,      -- event_type
-    is_ordered bool)   -- as in issuing.routes: an event that has to wait is held behind an earlier one
+    is_ordered bool,   -- as in issuing.routes: an event that has to wait is held behind an earlier one
+    issuer_profile text DEFAULT NULL, issuer_origin text DEFAULT NULL) -- of card requests: whom the worker speaks to
 RETURNS TABLE (
     id uuid, user_id text, payload text, traceparent text, retry_count int4,
     sent_age_ms int8,     -- age of the first send that may have arrived; null = certainly none
@@ -106,7 +261,8 @@ RETURNS TABLE (
     held_end text, held_end_code text, -- the end that waits until no create can arrive any more
     issuer_parameters text,       -- null = none are kept
     made_ms int8,                 -- when the row was made: milliseconds since 1970, at least 0
-    is_filled bool)               -- of the last row: there may be more that is due
+    is_filled bool,               -- of the last row: there may be more that is due
+    is_elsewhere bool)            -- it, or the card that it is to replace, belongs to another issuer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -124,6 +280,7 @@ DECLARE
     ordered_is_filled bool;
     is_cell bool := EXISTS (SELECT FROM cell_buckets);
     parked int4[]; -- buckets whose events stay where they are; null = none
+    speaks_to int2 := CASE WHEN issuer_origin IS NOT NULL THEN note_issuer(issuer_profile, issuer_origin) END;
 BEGIN
     -- With an old snapshot the database may be a cell that does not look like one.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -177,6 +334,7 @@ BEGIN
             lease_token = new_token, lease_owner = worker,
             lease_until = now() + lease_ms * interval '1 millisecond',
             first_sent_at = least(coalesce(e.first_sent_at - due.ahead, now()), now()),
+            sent_to = coalesce(e.sent_to, speaks_to),
             last_sent_at = CASE WHEN e.last_sent_at IS NOT NULL THEN least(e.last_sent_at - due.ahead, now()) END,
             deferred_since = CASE WHEN e.deferred_since IS NOT NULL THEN least(e.deferred_since - due.ahead, now()) END,
             updated_at = now()
@@ -188,7 +346,7 @@ BEGIN
         RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
                   e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
                   e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
-                  e.issuer_parameters, e.created_at
+                  e.issuer_parameters, e.created_at, e.sent_to
     )
     SELECT h.id, h.user_id,
            -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
@@ -208,14 +366,18 @@ BEGIN
            h.deferral_count, h.deferral_code,
            (extract(epoch FROM now() - least(greatest(h.changed_before, 'epoch'), now())) * 1000)::int8,
            h.held_end, h.held_end_code, h.issuer_parameters::text,
-           (extract(epoch FROM least(greatest(h.created_at, 'epoch'), now())) * 1000)::int8, NULL::bool
+           (extract(epoch FROM least(greatest(h.created_at, 'epoch'), now())) * 1000)::int8, NULL::bool,
+           h.sent_to IS DISTINCT FROM speaks_to OR coalesce(r.issuer <> speaks_to, false)
     FROM held h
     -- Looked for only where there can be one.
     CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL AND of_type = 'CARD_ISSUE'
                                     THEN issuing.card_of(h.id) END AS found OFFSET 0) c
     CROSS JOIN LATERAL (SELECT CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
                                     THEN issuing.issuer_card_id_of(h.user_id, h.payload ->> 'replaces')
-                               END AS issuer_card_id OFFSET 0) r
+                               END AS issuer_card_id,
+                               CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
+                                    THEN issuing.issuer_of_card(h.user_id, h.payload ->> 'replaces')
+                               END AS issuer OFFSET 0) r
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN NOT alone
@@ -229,7 +391,8 @@ BEGIN
            CASE WHEN EXISTS (SELECT FROM lost_events) AND issuing.lost_is_due(alone_id, of_type) THEN 1 ELSE 0 END,
            (extract(epoch FROM now()) * 1000000)::int8,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           CASE WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone
+           CASE WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone,
+           NULL::bool
     -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
     FROM due h;
 END
@@ -333,6 +496,8 @@ BEGIN
             -- Only what the claim of this attempt has set: an earlier attempt's send is not this one's to forget.
             first_sent_at = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL
                                  THEN NULL ELSE e.first_sent_at END,
+            sent_to = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL
+                           THEN NULL ELSE e.sent_to END,
             last_sent_at = CASE WHEN a.may_arrive THEN now() ELSE e.last_sent_at END,
             held_end = a.held_end, held_end_code = a.held_end_code,
             lost_count = 0,

@@ -39,12 +39,14 @@ BEGIN
         GRANT SELECT ON issuing.outbox_events TO issuing_worker;
         GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at, deferred_since,
                       last_sent_at, lost_count, deferral_count, deferral_code, held_end, held_end_code, cancel_code, reason_code,
-                      reason_detail, last_error, issuer_parameters, held_behind, result, completed_at, updated_at)
+                      reason_detail, last_error, issuer_parameters, held_behind, sent_to, result, completed_at, updated_at)
             ON issuing.outbox_events TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.lost_events TO issuing_worker;
         GRANT SELECT, INSERT ON issuing.outbox_attempts TO issuing_worker;
-        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status), INSERT
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status, issuer), INSERT
             ON issuing.cards TO issuing_worker;
+        GRANT SELECT ON issuing.issuers TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.note_issuer(text, text) TO issuing_worker;
         GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.workers, issuing.worker_targets TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE ON issuing.last_worker TO issuing_worker;
@@ -68,13 +70,15 @@ BEGIN
         GRANT USAGE ON SCHEMA issuing TO issuing_operator;
         GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts, issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_operator;
-        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status) ON issuing.cards
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status, issuer) ON issuing.cards
             TO issuing_operator;
+        GRANT SELECT ON issuing.issuers TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_operator;
         -- Everything that an operator changes is changed by these, which write the audit row.
         GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text), issuing.cancel(uuid, int8, text, text, text, text, text),
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
             issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.adopt(uuid, int8, int2, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
             issuing.last_worker TO issuing_operator;
@@ -89,8 +93,9 @@ BEGIN
         GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
         GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts, issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
             issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_viewer;
-        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status) ON issuing.cards
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status, issuer) ON issuing.cards
             TO issuing_viewer;
+        GRANT SELECT ON issuing.issuers TO issuing_viewer;
         GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_viewer;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,

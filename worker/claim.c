@@ -155,6 +155,10 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
     query->params[6] = pg_param_bool(is_alone);
     query->params[7] = pg_param_text(options->event_type, strlen(options->event_type));
     query->params[8] = pg_param_bool(options->route && options->route->config->ordered);
+    const char *profile = options->config->issuer.profile;
+    query->params[9] = options->route ? pg_param_null() : pg_param_text(profile, strlen(profile));
+    query->params[10] =
+        options->route ? pg_param_null() : pg_param_text(options->issuer_origin, strlen(options->issuer_origin));
     query->timeout_ms = CLAIM_TIMEOUT_MS;
     query->on_result = on_claimed;
     pg_pool_submit(options->pool, query);

@@ -37,6 +37,7 @@ enum {
     COL_PARAMETERS,
     COL_MADE,
     COL_FILLED,
+    COL_ELSEWHERE,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -123,6 +124,7 @@ bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, s
     flow->accepted_age_ms = accepted_age_ms(flow, claim_rows_now_us(rows) / 1000);
     if (route)
         return flow_take_delivery(flow, route, pg_bytes(rows, row, COL_USER), pg_bytes(rows, row, COL_PAYLOAD));
+    flow->is_elsewhere = pg_bool(rows, row, COL_ELSEWHERE);
     read_card(flow, rows, row);
     bool is_readable = read_request(flow, rows, row);
     event_parameters_start(&flow->parameters, flow->env->parameters, flow->user_id,

@@ -209,6 +209,7 @@ struct flow {
     bool card_is_seen;  /* the issuer has shown the live card that is in `card` */
     bool sent_create;   /* a create of this attempt has left */
     bool is_readable;   /* the payload */
+    bool is_elsewhere;  /* it, or the card that it is to replace, belongs to another issuer: nothing is done */
     bool is_saved;      /* there is a row in cards */
     bool is_delivered;  /* the route's receiver has executed the event */
     bool was_cancelled; /* the saved card was cancelled at the issuer in this attempt */

@@ -62,7 +62,7 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
  * same ones, and so is what is left to do for a stored card. NULL = none. */
 static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
 {
-    if (flow->route)
+    if (flow->route || flow->is_elsewhere) /* ours are no parameters of its issuer */
         return NULL;
     bool is_over = flow->end.status == OUTBOX_COMPLETED || flow->end.status == OUTBOX_REJECTED;
     if (kind != WRITE_KEEP && kind != WRITE_MARK &&
@@ -490,7 +490,9 @@ void flow_run_start(struct flow *flow, bool payload_is_usable)
     /* One attempt too many: the last one was lost with its worker. What may have been executed is looked up (may_send),
      * the rest is a question. */
     bool is_one_too_many = flow->attempt > flow_limits(flow).max_attempts && !flow->unknown;
-    if (!payload_is_usable)
+    if (flow->is_elsewhere)
+        defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER));
+    else if (!payload_is_usable)
         apply_verdict(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "payload_invalid"});
     else if (is_one_too_many)
         apply_verdict(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "attempts_exhausted"});

@@ -76,6 +76,15 @@ static int64_t grown_ms(const struct flow *flow, int number, int64_t now_ms)
     return delay_ms > least_ms ? delay_ms : least_ms;
 }
 
+/* Another worker may speak to the event's issuer, during a change: soon at first, rarely in the end. */
+static int64_t elsewhere_ms(const struct flow *flow)
+{
+    const struct config *config = flow->env->config;
+    int64_t most_ms = flow->sent_age_ms >= 0 ? flow->sent_age_ms : flow->accepted_age_ms;
+    most_ms = longer_ms(most_ms, config->retry.base_ms);
+    return jitter_ms(most_ms < config->retry.cap_ms ? most_ms : config->retry.cap_ms);
+}
+
 /* A cause of our own: a short delay. A streak of 409 and 425: in proportion to how long it has lasted. */
 static int64_t short_ms(const struct flow *flow, bool in_progress)
 {
@@ -224,6 +233,8 @@ static bool settle_refused(const struct flow *flow, int64_t now_ms, struct flow_
 
 static struct flow_verdict settle_deferral(const struct flow *flow, struct flow_verdict verdict, int64_t now_ms)
 {
+    if (flow->is_elsewhere)
+        return defer(verdict.code, elsewhere_ms(flow), flow->deferred_age_ms >= 0);
     if (flow->lookup_reason == LOOKUP_IN_OUTAGE &&
         flow->outcome.kind == OUTCOME_EXECUTED) /* looked up, and not found */
         return settle_in_outage(flow, flow->pending_code, now_ms);

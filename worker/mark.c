@@ -467,6 +467,9 @@ static void apply_verdict(struct mark *mark, struct mark_verdict verdict)
         put_back(mark, outbox_cause_name(OUTBOX_CAUSE_SETTLING),
                  mark->age_ms >= 0 && mark->age_ms < settle_ms ? settle_ms - mark->age_ms : -1);
         return;
+    case MARK_LEAVE:
+        put_back(mark, outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER), -1);
+        return;
     case MARK_CANCEL:
         if (mark->facts.has_orphan)
             enter_target(mark, MARK_CALL_CANCEL);

@@ -23,6 +23,7 @@ enum {
     COL_PARAMETERS,
     COL_MADE,
     COL_TYPE,
+    COL_ELSEWHERE,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -50,6 +51,8 @@ static void read_facts(struct mark *mark, const struct pg_rows *rows, int row)
         .has_card = !pg_is_null(rows, row, COL_CARD),
         .card_is_active = text_is(pg_bytes(rows, row, COL_CARD_STATUS), "active"),
         .has_orphan = pg_bool(rows, row, COL_HAS_ORPHAN),
+        .is_elsewhere = pg_bool(rows, row, COL_ELSEWHERE),
+        .tries = mark->attempts,
     };
     mark->facts.is_there = status.bytes && outbox_status_parse(status.bytes, status.length, &mark->facts.status);
 }

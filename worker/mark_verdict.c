@@ -1,6 +1,8 @@
 /* See mark_verdict.h. */
 #include "worker/mark_verdict.h"
 
+#define ELSEWHERE_TRIES 4 /* some seconds */
+
 static struct mark_verdict end_with(const char *result, const char *detail)
 {
     return (struct mark_verdict){.step = MARK_END, .result = result, .detail = detail};
@@ -11,6 +13,17 @@ static struct mark_verdict go(enum mark_step step)
     return (struct mark_verdict){.step = step};
 }
 
+/* A worker of the event's issuer may take the mark, during a change of issuers. A live card behind a REJECTED event has
+ * nobody else who looks for it. */
+static struct mark_verdict look_up(const struct mark_facts *facts)
+{
+    if (!facts->is_elsewhere)
+        return go(MARK_LOOK_UP);
+    if (facts->tries < ELSEWHERE_TRIES || (!facts->is_reissue && facts->status == OUTBOX_REJECTED))
+        return go(MARK_LEAVE);
+    return facts->is_reissue ? end_with("refused", "other_issuer") : end_with("other_issuer", NULL);
+}
+
 struct mark_verdict mark_verdict_first(const struct mark_facts *facts)
 {
     if (!facts->is_there)
@@ -18,17 +31,17 @@ struct mark_verdict mark_verdict_first(const struct mark_facts *facts)
     if (facts->is_reissue) {
         if (facts->status != OUTBOX_FAILED)
             return end_with("refused", "not_failed");
-        return facts->has_card ? end_with("refused", "card") : go(MARK_LOOK_UP);
+        return facts->has_card ? end_with("refused", "card") : look_up(facts);
     }
     switch (facts->status) {
     case OUTBOX_PENDING:
     case OUTBOX_PROCESSING:
         return end_with("open", NULL);
     case OUTBOX_COMPLETED: /* a card that was replaced or cancelled later is not this event's matter */
-        return facts->has_card && !facts->card_is_active ? end_with("ok", NULL) : go(MARK_LOOK_UP);
+        return facts->has_card && !facts->card_is_active ? end_with("ok", NULL) : look_up(facts);
     case OUTBOX_REJECTED:
     case OUTBOX_FAILED:
-        return go(MARK_LOOK_UP);
+        return look_up(facts);
     }
     return end_with("open", NULL);
 }

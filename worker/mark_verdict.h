@@ -17,12 +17,15 @@ struct mark_facts {
     bool has_card;       /* a card is stored */
     bool card_is_active; /* and it is neither replaced nor cancelled */
     bool has_orphan; /* a live card of this REJECTED event was found and cancelled, by this worker or an earlier one */
+    bool is_elsewhere; /* it belongs to another issuer than this worker's */
+    int tries;         /* of the mark, this one included */
     bool was_unlinked; /* core-api knows that the stored card is gone */
 };
 
 enum mark_step {
     MARK_LOOK_UP, /* at the issuer, or at the receiver */
     MARK_WAIT,    /* not settled: look up again later */
+    MARK_LEAVE,   /* to a worker of the event's issuer */
     MARK_CANCEL,  /* the card that was found, at the issuer */
     MARK_UNLINK,  /* the stored card, at core-api */
     MARK_END,     /* with `result` */
@@ -35,7 +38,7 @@ struct mark_verdict {
     const char *detail;
 };
 
-/* Before the look-up: LOOK_UP or END. */
+/* Before the look-up: LOOK_UP, LEAVE or END. */
 struct mark_verdict mark_verdict_first(const struct mark_facts *facts);
 /* After the look-up. is_ours: the one card that was found is the stored one. */
 struct mark_verdict mark_verdict_after_lookup(const struct mark_facts *facts, enum issuer_found found, bool is_ours);

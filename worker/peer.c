@@ -1,9 +1,33 @@
 /* See peer.h. */
 #include "worker/peer.h"
 
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/http_client/client_certificate.h"
+
+void peer_origin(const char *url, char ret_origin[PEER_ORIGIN_SIZE])
+{
+    const char *host = strstr(url, "://");
+    size_t scheme = host ? (size_t)(host - url) : 0;
+    host = host ? host + 3 : url;
+    size_t length = strcspn(host, "/?#");
+    for (const char *at = memchr(host, '@', length); at; at = memchr(host, '@', length)) {
+        length -= (size_t)(at + 1 - host);
+        host = at + 1;
+    }
+    size_t brackets = host[0] == '[' ? strcspn(host, "]") : 0; /* an IPv6 address has colons of its own */
+    bool has_port = brackets < length && memchr(host + brackets, ':', length - brackets);
+    const char *port = has_port ? "" : scheme == sizeof("http") - 1 ? ":80" : ":443";
+    int written = snprintf(ret_origin, PEER_ORIGIN_SIZE, "%.*s://%.*s%s", (int)scheme, url, (int)length, host, port);
+    if (written < 0 || written >= PEER_ORIGIN_SIZE)
+        ret_origin[0] = '\0';
+    for (char *byte = ret_origin; *byte; byte++)
+        *byte = (char)tolower((unsigned char)*byte);
+}
 
 static const char *breaker_word(enum breaker_state state)
 {
@@ -88,6 +112,7 @@ void peer_open(struct peer *peer, const struct peer_options *peer_options, const
         .on_capacity_changed = options->on_capacity_changed,
         .context = options->context,
     };
+    peer_origin(peer->url, peer->origin);
     target_init(&peer->target, (int)config->breaker.failures, config->breaker.probe_interval_ms,
                 (int)peer_options->max_concurrency, on_target_change);
     metric_set(breaker_gauge(peer), BREAKER_CLOSED);

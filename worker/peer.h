@@ -19,11 +19,14 @@
 
 struct client_certificate;
 
+#define PEER_ORIGIN_SIZE 1025
+
 struct peer {
     /* "issuer", "core" or the type of a route's events: its label in metrics and logs, and its name in worker_targets
      * and target_controls. */
     const char *name;
-    const char *url; /* no slash at its end; borrowed from the configuration */
+    const char *url;               /* no slash at its end; borrowed from the configuration */
+    char origin[PEER_ORIGIN_SIZE]; /* scheme, host and port of it, in its one form; "" = longer */
     int64_t timeout_ms;
     bool may_be_http2;
     struct target target;
@@ -68,6 +71,8 @@ struct peer_options {
     const char *credential_file, *certificate_file, *key_file; /* NULL = none */
 };
 
+/* "HTTPS://user@API.example/v1" -> "https://api.example:443". Pure. */
+void peer_origin(const char *url, char ret_origin[PEER_ORIGIN_SIZE]);
 /* Reads no files: peer_load_credential() and peer_load_certificate() do. */
 void peer_open(struct peer *peer, const struct peer_options *peer_options, const struct peers_options *options);
 /* Sets issuing_breaker_state of the peer to what it is now. */

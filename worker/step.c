@@ -50,6 +50,7 @@ static struct flow_verdict settled_not_found(struct flow *flow)
     case LOOKUP_FIRST:
         flow->lookup_reason = LOOKUP_NONE;
         flow->is_looked_up = true;
+        flow->end_is_held = false; /* of an event that was adopted */
         return step_go(reason == LOOKUP_FIRST ? kind->send : kind->first);
     case LOOKUP_BY_ANSWER:
         return (struct flow_verdict){.kind = FLOW_RETRY, .code = flow->pending_code, .wait_ms = -1};
@@ -72,7 +73,7 @@ struct flow_verdict step_not_found(struct flow *flow)
     if (unsettled_ms == 0 || !must_settle(flow->lookup_reason))
         return settled_not_found(flow);
     /* A send may still be on its way, and would be executed behind any end. */
-    flow->end_is_held = lookup_reason_name(flow->lookup_reason) != NULL;
+    flow->end_is_held |= flow->lookup_reason != LOOKUP_BEFORE_SENDING && lookup_reason_name(flow->lookup_reason);
     return (struct flow_verdict){
         .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_SETTLING), .wait_ms = unsettled_ms};
 }

@@ -427,8 +427,9 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 -- why: what decides about the next attempt of one event beside the columns of ctl/event.h, and why a replay of it would
 -- be refused, by the conditions of issuing.replay (migrations/0009_operators.sql), which locks the row and may find it
 -- changed; then, of an ordered type, the status of the event that it waits for, the first one of its user that is open
--- or FAILED, and how many of that user come after it, 1000 at most. Primary key and outbox_events_order. No lock. No
--- row = no such event. $1 event.
+-- or FAILED, and how many of that user come after it, 1000 at most; then the issuer that it, or the card that it is to
+-- replace, belongs to, where that is not the one that was claimed for last, and that one. Primary key and
+-- outbox_events_order. No lock. No row = no such event. $1 event.
 SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last_sent_at, e.first_sent_at),
        CASE WHEN e.status <> 'FAILED' THEN 'not_failed'
             WHEN octet_length(e.payload::text) > 65536 OR octet_length(e.user_id) NOT BETWEEN 1 AND 128
@@ -444,8 +445,15 @@ SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last
               WHERE e.event_type IN (SELECT r.event_type FROM issuing.routes r WHERE r.is_ordered)
                 AND o.event_type = e.event_type AND o.event_type <> 'CARD_ISSUE' AND o.user_id = e.user_id
                 AND o.id > e.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL) AND o.due_at IS NOT NULL
-              LIMIT 1000) w)
+              LIMIT 1000) w),
+       b.profile || ' at ' || b.origin, p.profile || ' at ' || p.origin
 FROM issuing.outbox_events e
+LEFT JOIN LATERAL (SELECT i.id, i.profile, i.origin FROM issuing.issuers i
+                   WHERE e.event_type = 'CARD_ISSUE' ORDER BY i.seen_at DESC, i.id DESC LIMIT 1) p ON true
+LEFT JOIN issuing.issuers b
+    ON b.id = coalesce(nullif(e.sent_to, p.id),
+                       nullif(CASE WHEN e.event_type = 'CARD_ISSUE'
+                                   THEN issuing.issuer_of_card(e.user_id, e.payload ->> 'replaces') END, p.id))
 LEFT JOIN LATERAL (SELECT o.id, o.status FROM issuing.outbox_events o
                    WHERE e.held_behind IS NOT NULL AND o.event_type = e.event_type AND o.event_type <> 'CARD_ISSUE'
                      AND o.user_id = e.user_id AND o.id < e.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
@@ -462,6 +470,34 @@ SELECT
 FROM issuing.cancel($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_adopt :many
+-- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt in migrations/0019_claims.sql.
+-- $1 event, $2 updated_at as seen in us or null, $3 the origin of that issuer or null, $4 actor, $5 user of the
+-- operating system, $6 SUDO_USER, $7 reason.
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
+FROM issuing.adopt($1::uuid, $2::int8,
+                   CASE WHEN $3::text IS NOT NULL
+                        THEN coalesce((SELECT i.id FROM issuing.issuers i WHERE i.origin = $3::text
+                                       ORDER BY i.seen_at DESC LIMIT 1), 0::int2) END,
+                   $4::text, $5::text, $6::text, $7::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_elsewhere :many
+-- why: open card requests that workers have deferred because they belong to another issuer, by that issuer, and the
+-- issuer that was claimed for last. 100000 open ones are looked at, by outbox_events_due. No lock.
+SELECT coalesce(i.profile || ' at ' || i.origin, 'the issuer of the card that is replaced'), count(*),
+       (SELECT p.profile || ' at ' || p.origin FROM issuing.issuers p ORDER BY p.seen_at DESC, p.id DESC LIMIT 1)
+FROM (SELECT o.sent_to, o.last_error FROM issuing.outbox_events o
+      WHERE o.event_type = 'CARD_ISSUE' AND o.due_at IS NOT NULL LIMIT 100000) e
+LEFT JOIN issuing.issuers i ON i.id = e.sent_to
+WHERE e.last_error LIKE '%: other\_issuer%'
+GROUP BY 1
+ORDER BY 2 DESC, 1
+LIMIT 10;
 
 -- name: operator_resolve :many
 -- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve in migrations/0009_operators.sql. $1 event, $2

@@ -117,7 +117,8 @@ START_TEST(only_a_status_that_excludes_an_effect_is_not_unknown)
         answered(status, "");
         if (!outcome_of_call(&call, &outcome_issuer, false, &outcome))
             continue;
-        ck_assert_msg((outcome.kind == OUTCOME_UNKNOWN) == (status < 300 || status == 408 || status >= 500), "%d", status);
+        ck_assert_msg((outcome.kind == OUTCOME_UNKNOWN) == (status < 300 || status == 408 || status >= 500), "%d",
+                      status);
         ck_assert_msg((outcome.health == BREAKER_BAD) == (status >= 500), "%d", status);
         ck_assert_msg((outcome.advice == ADVICE_WAIT) == (status == 429), "%d", status);
         ck_assert_msg((outcome.advice == ADVICE_WAIT_IN_PROGRESS) == (status == 409 || status == 425), "%d", status);

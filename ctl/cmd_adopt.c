@@ -1,0 +1,87 @@
+/* issuing-ctl adopt: a PENDING event that belongs to another issuer is given to the present one. */
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl/bulk.h"
+#include "statements.h"
+
+static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
+{
+    const char *issuer = bulk->issuer;
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_uuid(id),
+                                                 seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
+                                                 pg_param_text(issuer, issuer ? strlen(issuer) : 0)};
+    action_params(&bulk->action, params + 3);
+    return pg_sync_query(bulk->ctl->db, &sql_operator_adopt, params, ret_rows, err);
+}
+
+static bool preview(struct bulk *bulk, const struct event *event, const char **ret_code, char *ret_text, size_t size,
+                    struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    struct event whole = *event;
+    const char *refused;
+    if (!event_read_prospect(bulk->ctl->db, &whole, &rows, &refused, err))
+        return false;
+    *ret_code = whole.belongs_to || bulk->issuer ? NULL : "same_issuer";
+    if (!*ret_code)
+        snprintf(ret_text, size, "it belongs to %.300s", whole.belongs_to ? whole.belongs_to : "the present issuer");
+    return true;
+}
+
+static void why_refused(const struct event *event, const char *code, char *ret_text, size_t size)
+{
+    static const struct {
+        const char *code, *why;
+    } rows[] = {
+        {"other_type", "only card requests belong to an issuer"},
+        {"same_issuer", "it does not belong to another issuer"},
+        {"which_issuer", "workers have claimed for two issuers in the last minutes: name one with --issuer ORIGIN"},
+        {"no_issuer", "no worker has ever claimed for that issuer"},
+    };
+    if (event->status == OUTBOX_PROCESSING)
+        snprintf(ret_text, size, "a worker holds it; try again when it is PENDING");
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if (strcmp(rows[i].code, code) == 0)
+            snprintf(ret_text, size, "%s", rows[i].why);
+}
+
+static const struct bulk_verb bulk_adopt = {
+    .word = "adopt",
+    .past = "adopted",
+    .question = "Give to the present issuer",
+    .status = "PENDING",
+    .done = ACTION_ADOPTED,
+    .would = ACTION_WOULD_ADOPT,
+    .wakeup = &sql_notify_wake,
+    .act = act,
+    .preview = preview,
+    .why_refused = why_refused,
+};
+
+static int run_adopt(struct ctl *ctl, char **arguments, int count)
+{
+    struct bulk bulk = {.ctl = ctl, .verb = &bulk_adopt};
+    const struct option_spec specs[] = {BULK_OPTIONS(&bulk), {.name = "issuer", .text = &bulk.issuer}, {.name = NULL}};
+    return bulk_run(&bulk, specs, arguments, count);
+}
+
+const struct ctl_command ctl_adopt = {
+    .word = "adopt",
+    .usage = "ID... | FILTERS [--issuer ORIGIN] [--dry-run] [--rate N] [--limit N] --reason TEXT",
+    .summary = "give PENDING events of another issuer to the present one",
+    .help =
+        "An event belongs to the issuer (issuer.profile, and scheme, host and port of issuer.url) that it was first\n"
+        "sent to, and a card to the one that made it. Workers that speak to another issuer do nothing for such an\n"
+        "event: they defer it (other_issuer). This says that the event, and the card that it is to replace, belong to\n"
+        "the present issuer after all, for example because its address has changed.\n"
+        "What may have been sent stays unknown, and the present issuer is asked first. But if it is another company,\n"
+        "it does not know of a card that the old one has made: then there will be two cards, and only you can close\n"
+        "the first one. Look it up at the old issuer before: run a worker with the old configuration, or ask there.\n"
+        "Given filters, at least one, the oldest event comes first, and events of the present issuer are passed "
+        "over:\n\n"
+        "  --issuer ORIGIN  the issuer, such as https://api.example:443, where workers have spoken to two of them in\n"
+        "                 the last minutes; by default the one that they speak to\n"
+        "  --status S     PENDING, the only status that can be adopted\n" FILTER_HELP BULK_HELP BULK_NOTE,
+    .run = run_adopt,
+};
