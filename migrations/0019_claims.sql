@@ -496,8 +496,8 @@ BEGIN
             -- Only what the claim of this attempt has set: an earlier attempt's send is not this one's to forget.
             first_sent_at = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL
                                  THEN NULL ELSE e.first_sent_at END,
-            sent_to = CASE WHEN a.clear_sent AND e.first_sent_at = e.updated_at AND e.last_sent_at IS NULL
-                           THEN NULL ELSE e.sent_to END,
+            sent_to = CASE WHEN NOT a.clear_sent OR e.last_sent_at IS NOT NULL OR e.first_sent_at <> e.updated_at
+                           THEN e.sent_to END,
             last_sent_at = CASE WHEN a.may_arrive THEN now() ELSE e.last_sent_at END,
             held_end = a.held_end, held_end_code = a.held_end_code,
             lost_count = 0,

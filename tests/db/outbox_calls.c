@@ -46,7 +46,7 @@ struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limi
     struct pg_param params[] = {
         pg_param_uuid(token), pg_param_int8(limit), pg_param_int8(LEASE_MS), pg_param_text("worker-1", 8),
         pg_param_null(),      pg_param_int8(100),   pg_param_bool(false),    pg_param_text("CARD_ISSUE", 10),
-        pg_param_bool(false)};
+        pg_param_bool(false), pg_param_null(),      pg_param_null()};
     return database_query(db, &sql_outbox_claim, params);
 }
 

@@ -26,7 +26,7 @@ CELL_GUARDS = [
     ),
     dict(
         name="a claim holds the lock of claims",
-        file=SQL,
+        file="migrations/0019_claims.sql",
         line="        PERFORM pg_advisory_xact_lock_shared(4713, -1);\n",
         becomes="",
         test="db/cells_races",
@@ -40,17 +40,9 @@ CELL_GUARDS = [
     ),
     dict(
         name="no claim with an old snapshot",
-        file=SQL,
+        file="migrations/0019_claims.sql",
         line="        RAISE EXCEPTION 'issuing.claim needs READ COMMITTED, not %',",
         becomes="        RAISE WARNING 'issuing.claim needs READ COMMITTED, not %',",
-        test="db/cells_races",
-    ),
-    dict(
-        name="the claim of older programs has the gate",
-        file=SQL,
-        line="        PERFORM pg_advisory_xact_lock_shared(4713, -1);\n        parked := issuing.cell_parked();\n",
-        becomes="        IF of_type <> 'CARD_ISSUE' THEN\n            PERFORM pg_advisory_xact_lock_shared(4713, -1);\n"
-                "        END IF;\n        parked := issuing.cell_parked();\n",
         test="db/cells_races",
     ),
     dict(
@@ -85,14 +77,14 @@ CELL_GUARDS = [
     ),
     dict(
         name="no claim takes an event of a bucket that is in another cell",
-        file=SQL,
+        file="migrations/0019_claims.sql",
         line="          AND (NOT is_cell OR (SELECT b.state FROM",
         becomes="          AND (true OR (SELECT b.state FROM",
         test="db/cells",
     ),
     dict(
         name="a claim passes over events that are parked",
-        file=SQL,
+        file="migrations/0019_claims.sql",
         line="          AND e.status = 'PENDING' AND e.lost_count < 2\n"
              "          AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))\n",
         becomes="          AND e.status = 'PENDING' AND e.lost_count < 2\n",
@@ -100,7 +92,7 @@ CELL_GUARDS = [
     ),
     dict(
         name="the claim of an ordered type passes over events that are parked",
-        file=SQL,
+        file="migrations/0019_claims.sql",
         line="                AND e.status = 'PENDING' AND e.lost_count < 2\n"
              "                AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))\n",
         becomes="                AND e.status = 'PENDING' AND e.lost_count < 2\n",
@@ -108,7 +100,7 @@ CELL_GUARDS = [
     ),
     dict(
         name="the bookmark follows what a claim has looked at",
-        file=SQL,
+        file="migrations/0019_claims.sql",
         line="    FROM due h;\n",
         becomes="    FROM held h;\n",
         test="db/cells",

@@ -75,28 +75,28 @@ ROUTE_GUARDS = [
     ),
     dict(
         name="a claim takes events of its own type only",
-        file="migrations/0018_cells.sql",
+        file="migrations/0019_claims.sql",
         line="        WHERE NOT alone AND NOT is_ordered AND e.event_type = of_type AND e.due_at >= since",
         becomes="        WHERE NOT alone AND NOT is_ordered AND of_type = of_type AND e.due_at >= since",
         test="e2e/a type without a route is left alone",
     ),
     dict(
         name="an event waits for the earlier ones of its user",
-        file="migrations/0018_cells.sql",
+        file="migrations/0019_claims.sql",
         line="                ORDER BY o.id DESC LIMIT 1) b ON true",
         becomes="                ORDER BY o.id DESC LIMIT 1) b ON false",
         test="e2e/events of a user arrive in the order of their ids whatever is answered",
     ),
     dict(
         name="a question holds back what is behind it",
-        file="migrations/0018_cells.sql",
+        file="migrations/0019_claims.sql",
         line="AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)",
         becomes="AND o.due_at IS NOT NULL",
         test="e2e/a thousand events behind a question cost one look each",
     ),
     dict(
         name="an event is held behind the nearest one",
-        file="migrations/0018_cells.sql",
+        file="migrations/0019_claims.sql",
         line="                ORDER BY o.id DESC LIMIT 1) b ON true",
         becomes="                ORDER BY o.id LIMIT 1) b ON true",
         test="e2e/what was held back goes on in order at a cost that grows with its number",
@@ -110,7 +110,7 @@ ROUTE_GUARDS = [
     ),
     dict(
         name="a held event is not looked at by every claim",
-        file="migrations/0018_cells.sql",
+        file="migrations/0019_claims.sql",
         line="                next_attempt_at = now() + least(greatest(now() - greatest(least(e.created_at, now()), "
              "'epoch'),\n"
              "                                                         interval '5 minutes'), interval '1 hour'),\n",

@@ -87,6 +87,33 @@ START_TEST(a_payload_that_cannot_be_read_ends_the_event_without_a_call)
 }
 END_TEST
 
+/* Also where it would be looked up, cancelled or ended at once. */
+START_TEST(nothing_is_done_for_an_event_of_another_issuer)
+{
+    struct flow *flow = &world.flow;
+    flow->is_elsewhere = true;
+    world.parameters.profile = &issuer_stripe;
+    (void)snprintf(flow->parameters.values.values[0], sizeof(flow->parameters.values.values[0]), "ich_1");
+    flow->attempt = _i == 1 ? 11 : 1;
+    flow->sent_age_ms = 20 * SECOND;
+    flow->is_saved = _i == 2;
+    (void)snprintf(flow->held_end, sizeof(flow->held_end), "%s", _i == 3 ? "refused" : "");
+    (void)snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", _i == 3 ? "limit" : "");
+    flow_run_start(flow, _i != 4);
+    ck_assert_int_eq(world.write_count, 1);
+    const struct write_end *end = world.writes[0]->end;
+    ck_assert_int_eq(end->status, OUTBOX_PENDING);
+    ck_assert_str_eq(end->cause, "other_issuer");
+    ck_assert(end->give_back && !end->clear_sent && !end->may_arrive);
+    ck_assert_ptr_null(world.writes[0]->parameters);
+    ck_assert_int_le(end->delay_ms, world.config.retry.cap_ms);
+    if (_i == 3)
+        ck_assert(end->held_end && strcmp(end->held_end, "refused") == 0 && strcmp(end->held_end_code, "limit") == 0);
+    world.writes[0]->on_written(world.writes[0], WRITE_DONE, NULL);
+    ck_assert_int_eq(world.request_count, 0);
+}
+END_TEST
+
 START_TEST(an_attempt_too_many_ends_the_event_without_a_call)
 {
     world.flow.attempt = 11;
@@ -308,6 +335,7 @@ int main(void)
     tcase_add_test(tcase, a_create_follows_when_core_api_agrees);
     tcase_add_loop_test(tcase, a_lease_that_is_lost_after_a_create_is_reported, 0, 2);
     tcase_add_loop_test(tcase, an_answer_of_core_api_ends_the_attempt, 0, ARRAY_SIZE(answers));
+    tcase_add_loop_test(tcase, nothing_is_done_for_an_event_of_another_issuer, 0, 5);
     tcase_add_test(tcase, a_payload_that_cannot_be_read_ends_the_event_without_a_call);
     tcase_add_test(tcase, an_attempt_too_many_ends_the_event_without_a_call);
     tcase_add_loop_test(tcase, an_attempt_goes_on_at_the_step_that_the_row_shows, 0, ARRAY_SIZE(others));

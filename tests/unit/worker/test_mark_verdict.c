@@ -138,11 +138,28 @@ START_TEST(a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled)
 }
 END_TEST
 
+START_TEST(an_event_of_another_issuer_is_not_looked_up)
+{
+    struct mark_facts failed = facts_of(OUTBOX_FAILED), rejected = facts_of(OUTBOX_REJECTED);
+    failed.is_elsewhere = rejected.is_elsewhere = true;
+    failed.tries = rejected.tries = 1;
+    expect(mark_verdict_first(&failed), MARK_LEAVE, NULL); /* to a worker of its issuer */
+    failed.tries = rejected.tries = 9;
+    expect(mark_verdict_first(&failed), MARK_END, "other_issuer");
+    expect(mark_verdict_first(&rejected), MARK_LEAVE, NULL); /* nobody else looks for its card */
+    failed.is_reissue = true;
+    expect(mark_verdict_first(&failed), MARK_END, "refused");
+    failed.is_elsewhere = false;
+    expect(mark_verdict_first(&failed), MARK_LOOK_UP, NULL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("mark_verdict");
     TCase *tcase = tcase_create("mark_verdict");
     tcase_add_test(tcase, an_event_that_is_open_or_done_needs_no_look_up);
+    tcase_add_test(tcase, an_event_of_another_issuer_is_not_looked_up);
     tcase_add_test(tcase, a_failed_event_goes_on_with_its_card);
     tcase_add_test(tcase, a_live_card_of_a_rejected_event_is_cancelled_and_then_unlinked);
     tcase_add_test(tcase, a_completed_event_is_only_compared);

@@ -180,6 +180,29 @@ START_TEST(a_peer_without_a_credential_is_called_without_one)
 }
 END_TEST
 
+START_TEST(an_origin_has_one_form)
+{
+    static const struct {
+        const char *url, *origin;
+    } rows[] = {
+        {"https://api.example/v1", "https://api.example:443"},
+        {"HTTPS://API.Example:443", "https://api.example:443"},
+        {"http://127.0.0.1:8090", "http://127.0.0.1:8090"},
+        {"http://[::1]/x:y", "http://[::1]:80"},
+        {"https://[2001:db8::1]:8443?a@b", "https://[2001:db8::1]:8443"},
+        {"https://user:pass@api.example/", "https://api.example:443"},
+    };
+    char origin[PEER_ORIGIN_SIZE], url[2000] = "https://";
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        peer_origin(rows[i].url, origin);
+        ck_assert_str_eq(origin, rows[i].origin);
+    }
+    memset(url + 8, 'x', sizeof(url) - 9);
+    peer_origin(url, origin);
+    ck_assert_str_eq(origin, "");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("peer");
@@ -187,6 +210,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, waiting_calls_go_on_by_themselves_when_a_rest_is_over, 0, 2);
+    tcase_add_test(tcase, an_origin_has_one_form);
     tcase_add_test(tcase, each_peer_shows_its_own_breaker);
     tcase_add_test(tcase, a_credential_that_cannot_be_used_leaves_the_old_one_in_force);
     tcase_add_test(tcase, the_issuer_gets_its_credential_in_its_own_form_and_core_api_as_ever);

@@ -199,6 +199,8 @@ START_TEST(only_a_create_whose_key_is_not_trusted_is_never_sent_twice)
                 ck_assert(request_case_make(values, request, &call));
                 ck_assert(call.must_not_resend == (values->profile == &issuer_adyen && request->call == ISSUER_CREATE));
                 ck_assert_ptr_eq(call.noted_headers, values->profile->noted_headers);
+                /* A page that is too large is an answer that cannot be read, and no failure of the issuer. */
+                ck_assert(call.status_is_enough == (request->call == ISSUER_LOOKUP));
             }
 }
 END_TEST

@@ -1,0 +1,169 @@
+/* An event belongs to the issuer that it was first sent to. The story: a worker with another configuration looks an
+ * unknown event up at another issuer, finds nothing, and makes a second card. */
+#include <check.h>
+
+#include "tests/db/outbox_calls.h"
+
+#define CLAIM                                                                                                      \
+    "FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false, 'CARD_ISSUE', false, 'generic', '%s')" \
+    " WHERE id IS NOT NULL"
+#define ONE "https://one.example:443"
+#define TWO "https://two.example:443"
+
+static void begin(void)
+{
+    set_up();
+    database_run(owner, "TRUNCATE issuers, operator_actions");
+}
+
+static int64_t claimed(const char *origin, const char *what)
+{
+    char text[400];
+    snprintf(text, sizeof(text), "SELECT %s " CLAIM, what, origin);
+    return database_int(worker, "%s", text);
+}
+
+/* The attempt ends; the event is due again. */
+static void end_attempt(bool clear_sent, bool may_arrive)
+{
+    database_exec(worker,
+                  "SELECT issuing.end_attempts(array_agg(id), array_agg(lease_token), ARRAY['PENDING'], ARRAY[0], "
+                  "ARRAY[true], ARRAY[%s], ARRAY[false], ARRAY[NULL], ARRAY[NULL], ARRAY['e'], ARRAY['issue'], "
+                  "ARRAY['deferred'], ARRAY['c'], ARRAY[NULL], ARRAY[true], 'w', ARRAY[1], ARRAY[NULL], "
+                  "ARRAY[NULL::uuid], ARRAY[%s], ARRAY[NULL], ARRAY[NULL], ARRAY[NULL], ARRAY[NULL]) "
+                  "FROM issuing.outbox_events WHERE status = 'PROCESSING'",
+                  clear_sent ? "true" : "false", may_arrive ? "true" : "false");
+}
+
+static int64_t open_event(const char *expression)
+{
+    char text[400];
+    snprintf(text, sizeof(text), "SELECT (%s)::int FROM outbox_events e ORDER BY id DESC LIMIT 1", expression);
+    return database_int(owner, "%s", text);
+}
+
+static char *adopt(const char *more)
+{
+    char text[400];
+    snprintf(text, sizeof(text),
+             "SELECT coalesce(max(coalesce(a.refused, 'done')), 'none') FROM outbox_events e, LATERAL "
+             "issuing.adopt(e.id, %s, 'olga', 'olga', NULL, 'it moved') a WHERE e.due_at IS NOT NULL",
+             more);
+    return database_text(owner, text);
+}
+
+static void expect_adopted(const char *more, const char *result)
+{
+    char *found = adopt(more);
+    ck_assert_str_eq(found, result);
+    free(found);
+}
+
+START_TEST(an_event_stays_with_the_issuer_of_its_first_send)
+{
+    (void)add_event("alice", 1);
+    ck_assert_int_eq(claimed(ONE, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
+    end_attempt(false, true);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE is_elsewhere)"), 1);
+        end_attempt(false, false);
+        ck_assert_int_eq(open_event("e.sent_to = 1 AND e.first_sent_at IS NOT NULL"), 1);
+    }
+    ck_assert_int_eq(claimed(ONE, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
+}
+END_TEST
+
+START_TEST(what_sent_nothing_belongs_to_nobody)
+{
+    (void)add_event("alice", 1);
+    ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
+    end_attempt(true, false);
+    ck_assert_int_eq(open_event("e.sent_to IS NULL AND e.first_sent_at IS NULL"), 1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
+}
+END_TEST
+
+START_TEST(a_replacement_belongs_to_the_issuer_of_the_card)
+{
+    struct uuid card = uuid7_make();
+    (void)add_event("alice", 1);
+    ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
+    database_exec(worker,
+                  "SELECT issuing.save(ARRAY[id], ARRAY[lease_token], ARRAY['%s'::uuid], '{ic}', '{1111}', '{3}', "
+                  "'{2031}', ARRAY[NULL::bytea], ARRAY[NULL::uuid]) FROM outbox_events",
+                  text_of(&card));
+    database_run(owner, "UPDATE outbox_events SET status = 'COMPLETED', completed_at = now(), lease_token = NULL, "
+                        "lease_until = NULL");
+    ck_assert_int_eq(database_int(owner, "SELECT issuer FROM cards"), 1);
+    database_exec(
+        owner,
+        "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', '{\"kind\": \"reissue\", \"replaces\": "
+        "\"%s\"}')",
+        text_of(&card));
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE is_elsewhere)"), 1);
+    end_attempt(true, false);
+    expect_adopted("NULL, 2::int2", "done");
+    ck_assert_int_eq(database_int(owner, "SELECT issuer FROM cards"), 2);
+    ck_assert_int_eq(open_event("e.sent_to IS NULL AND e.held_end IS NULL"), 1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere)"), 1);
+}
+END_TEST
+
+START_TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
+{
+    (void)add_event("alice", 1);
+    ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
+    end_attempt(false, true);
+    expect_adopted("NULL, NULL", "same_issuer");
+    ck_assert_int_eq(claimed(TWO, "count(*)"), 1);
+    expect_adopted("NULL, 2::int2", "processing");
+    end_attempt(false, false);
+    expect_adopted("NULL, NULL", "which_issuer");
+    expect_adopted("NULL, 7::int2", "no_issuer");
+    expect_adopted("0, 2::int2", "changed");
+    database_run(owner, "UPDATE issuers SET seen_at = now() - interval '4 minutes' WHERE id = 1");
+    expect_adopted("(extract(epoch FROM e.updated_at) * 1000000)::int8, NULL", "done");
+    ck_assert_int_eq(
+        open_event("e.sent_to = 2 AND e.first_sent_at IS NOT NULL AND e.last_sent_at IS NOT NULL AND e.held_end "
+                   "= 'before_sending'"),
+        1);
+    expect_adopted("(extract(epoch FROM e.updated_at) * 1000000)::int8, NULL", "none"); /* by a filter */
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'adopt' AND reason = "
+                                         "'it moved' AND after #>> '{from,origin}' = '" ONE "'"),
+                     1);
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'before_sending')"), 1);
+}
+END_TEST
+
+START_TEST(issuers_are_numbered_once_and_seen_again)
+{
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(claimed(ONE, "count(*)"), 0);
+        ck_assert_int_eq(claimed(TWO, "count(*)"), 0);
+    }
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) * 10 + max(id) FROM issuers"), 22);
+    database_run(owner,
+                 "UPDATE issuers SET seen_at = now() + interval '1 year' WHERE id = 1"); /* the clock was ahead */
+    ck_assert_int_eq(claimed(ONE, "count(*)"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM issuers WHERE seen_at <= now()"), 2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("issuers");
+    TCase *tcase = tcase_create("issuers");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, begin, tear_down);
+    tcase_add_test(tcase, an_event_stays_with_the_issuer_of_its_first_send);
+    tcase_add_test(tcase, what_sent_nothing_belongs_to_nobody);
+    tcase_add_test(tcase, a_replacement_belongs_to_the_issuer_of_the_card);
+    tcase_add_test(tcase, an_adopted_event_is_looked_up_first_and_stays_unknown);
+    tcase_add_test(tcase, issuers_are_numbered_once_and_seen_again);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
