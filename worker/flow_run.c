@@ -62,7 +62,7 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
  * same ones, and so is what is left to do for a stored card. NULL = none. */
 static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
 {
-    if (flow->route || flow->is_elsewhere) /* ours are no parameters of its issuer */
+    if (flow->route)
         return NULL;
     bool is_over = flow->end.status == OUTBOX_COMPLETED || flow->end.status == OUTBOX_REJECTED;
     if (kind != WRITE_KEEP && kind != WRITE_MARK &&

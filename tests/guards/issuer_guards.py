@@ -27,8 +27,8 @@ ISSUER_GUARDS = [
     dict(
         name="a look-up that fails for this event alone is a question in the end",
         file=VERDICT,
-        line="    return was_sent &&\n",
-        becomes="    return false && was_sent &&\n",
+        line="    return was_sent && answers_others(",
+        becomes="    return false && was_sent && answers_others(",
         test="unit/flow_verdict",
     ),
     dict(
@@ -92,13 +92,6 @@ ISSUER_GUARDS = [
         file="worker/flow_run.c",
         line="    if (flow->is_elsewhere)\n        defer_unsent",
         becomes="    if (false)\n        defer_unsent",
-        test="unit/flow_run",
-    ),
-    dict(
-        name="no parameters of ours are kept with an event of another issuer",
-        file="worker/flow_run.c",
-        line="    if (flow->route || flow->is_elsewhere)",
-        becomes="    if (flow->route)",
         test="unit/flow_run",
     ),
     dict(

@@ -92,8 +92,6 @@ START_TEST(nothing_is_done_for_an_event_of_another_issuer)
 {
     struct flow *flow = &world.flow;
     flow->is_elsewhere = true;
-    world.parameters.profile = &issuer_stripe;
-    (void)snprintf(flow->parameters.values.values[0], sizeof(flow->parameters.values.values[0]), "ich_1");
     flow->attempt = _i == 1 ? 11 : 1;
     flow->sent_age_ms = 20 * SECOND;
     flow->is_saved = _i == 2;
