@@ -236,6 +236,71 @@ CREATE OR REPLACE FUNCTION issuing.hold_behind(of_type text, most int8, since ti
     END
     $$;
 
+-- The last attempt was answered 401, 403, 404, 405, 3xx, or as the issuer's profile says the same by another 4xx.
+CREATE FUNCTION issuing.is_refused(deferral_code text) RETURNS bool
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp
+    RETURN coalesce(deferral_code ~ '^(issuer|core|route)_http_[34]..$' AND right(deferral_code, 3)
+                    NOT IN ('408', '409', '425', '429'), false);
+
+-- Which events a claim takes while some are refused (worker/suspicion.h): the oldest and any of the newest fresh ones in
+-- turns, then refused ones. A claim looks at `looks` rows from either end at most, whatever lies there. Those at the old
+-- end it takes in their order; of the new ones any, since those that are refused may come faster than claims do. Which
+-- end is first is left to chance. Where none of the old end was wanted, the next claim goes on behind it, and at the end
+-- begins anew: no number of refused events hides a fresh one for ever, nor the reverse. Nothing is locked: claim locks.
+CREATE FUNCTION issuing.choose_due(of_type text, most int8, since timestamptz, choice text, parked int4[])
+    RETURNS TABLE (ids uuid[], dues timestamptz[], next_since timestamptz) -- null = from the beginning
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+    SET jit = off
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        looks constant int8 := 1024;
+        old_first int4 := (random() < 0.5)::int4;
+    BEGIN
+        RETURN QUERY
+        WITH old AS MATERIALIZED (
+            SELECT e.id, e.due_at, is_refused(e.deferral_code) AS refused
+            FROM outbox_events e
+            WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+              AND e.status = 'PENDING' AND e.lost_count < 2
+              AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+            ORDER BY e.due_at
+            LIMIT looks
+        ), new AS MATERIALIZED (
+            SELECT e.id, e.due_at, is_refused(e.deferral_code) AS refused
+            FROM outbox_events e
+            WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+              AND e.status = 'PENDING' AND e.lost_count < 2
+              AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+            ORDER BY e.due_at DESC
+            LIMIT looks
+        ), ranked AS (
+            SELECT o.id, o.due_at, o.refused,
+                   2 * row_number() OVER (PARTITION BY o.refused ORDER BY o.due_at) - old_first AS n
+            FROM old o
+            UNION ALL
+            SELECT n.id, n.due_at, n.refused,
+                   2 * row_number() OVER (PARTITION BY n.refused ORDER BY random()) - 1 + old_first
+            FROM new n
+        ), best AS (
+            SELECT r.id, r.due_at, r.refused, min(r.n) AS n
+            FROM ranked r
+            WHERE r.refused = (choice = 'refused') OR choice = 'fresh_first'
+            GROUP BY r.id, r.due_at, r.refused
+            ORDER BY r.refused, min(r.n)
+            LIMIT 2 * most + 16 -- others may have taken some of them
+        )
+        SELECT array_agg(b.id ORDER BY b.refused, b.n), array_agg(b.due_at ORDER BY b.refused, b.n),
+               (SELECT CASE WHEN count(*) = looks AND bool_and(o.refused <> (choice = 'refused'))
+                            THEN greatest(max(o.due_at), since + interval '1 microsecond', 'epoch') END FROM old o)
+        FROM best b;
+    END
+    $$;
+
 CREATE FUNCTION issuing.claim(
     new_token uuid, most int8, lease_ms int8, worker text,
     since_us int8, -- the bookmark: microseconds since 1970; null = from the beginning
@@ -243,7 +308,8 @@ CREATE FUNCTION issuing.claim(
     alone bool,
     of_type text,      -- event_type
     is_ordered bool,   -- as in issuing.routes: an event that has to wait is held behind an earlier one
-    issuer_profile text DEFAULT NULL, issuer_origin text DEFAULT NULL) -- of card requests: whom the worker speaks to
+    issuer_profile text DEFAULT NULL, issuer_origin text DEFAULT NULL, -- of card requests: whom the worker speaks to
+    choice text DEFAULT 'oldest') -- or `fresh_first`, `fresh`, `refused`: issuing.choose_due
 RETURNS TABLE (
     id uuid, user_id text, payload text, traceparent text, retry_count int4,
     sent_age_ms int8,     -- age of the first send that may have arrived; null = certainly none
@@ -276,8 +342,10 @@ DECLARE
     alone_id uuid;
     slack interval := slack_ms * interval '1 millisecond';
     named uuid[]; -- the events that are handed out, where they are not simply the oldest
+    named_dues timestamptz[];
     ordered_since timestamptz;
     ordered_is_filled bool;
+    is_chosen bool := NOT alone AND choice <> 'oldest';
     is_cell bool := EXISTS (SELECT FROM cell_buckets);
     parked int4[]; -- buckets whose events stay where they are; null = none
     speaks_to int2 := CASE WHEN issuer_origin IS NOT NULL THEN note_issuer(issuer_profile, issuer_origin) END;
@@ -306,6 +374,21 @@ BEGIN
         LIMIT 1
         FOR UPDATE OF e SKIP LOCKED;
         named := ARRAY[alone_id];
+    ELSIF is_chosen THEN
+        SELECT c.ids, c.dues, c.next_since INTO named, named_dues, ordered_since
+        FROM issuing.choose_due(of_type, most, since, choice, parked) c;
+        IF is_ordered THEN
+            -- From the first of them on, each that need not wait.
+            SELECT p.ready INTO named FROM issuing.hold_behind(of_type, 32, named_dues[1]) p;
+        END IF;
+        SELECT array_agg(n.id) INTO named
+        FROM (SELECT e.id
+              FROM unnest(named) WITH ORDINALITY AS a (id, n) JOIN outbox_events e ON e.id = a.id
+              WHERE e.status = 'PENDING' AND e.due_at <= now()
+                AND (is_refused(e.deferral_code) = (choice = 'refused') OR choice = 'fresh_first')
+              ORDER BY is_refused(e.deferral_code), a.n
+              LIMIT most
+              FOR UPDATE OF e SKIP LOCKED) n;
     ELSIF is_ordered THEN
         SELECT p.ready, p.next_since, p.is_filled INTO named, ordered_since, ordered_is_filled
         FROM issuing.hold_behind(of_type, most, since) p;
@@ -316,8 +399,8 @@ BEGIN
                CASE WHEN e.updated_at > now() THEN least(e.updated_at, now() + interval '1000 years') - now()
                     ELSE interval '0' END AS ahead
         FROM outbox_events e
-        WHERE NOT alone AND NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
-          AND e.status = 'PENDING' AND e.lost_count < 2
+        WHERE NOT alone AND NOT is_ordered AND NOT is_chosen AND e.event_type = of_type
+          AND e.due_at >= since AND e.due_at <= now() AND e.status = 'PENDING' AND e.lost_count < 2
           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
         ORDER BY e.due_at
         LIMIT most
@@ -327,7 +410,7 @@ BEGIN
                CASE WHEN e.updated_at > now() THEN least(e.updated_at, now() + interval '1000 years') - now()
                     ELSE interval '0' END AS ahead
         FROM unnest(named) AS n (id) JOIN outbox_events e ON e.id = n.id
-        WHERE alone OR is_ordered
+        WHERE alone OR is_ordered OR is_chosen
     ), held AS (
         UPDATE outbox_events e
         SET status = 'PROCESSING', held_behind = NULL, retry_count = least(e.retry_count + 1, 1000000),
@@ -381,7 +464,8 @@ BEGIN
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN NOT alone
-                THEN (extract(epoch FROM CASE WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
+                THEN (extract(epoch FROM CASE WHEN is_chosen THEN ordered_since
+                                              WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
                                                                        timestamptz 'epoch' - interval '1 microsecond')
                                               WHEN count(*) < most THEN now() - slack
                                               ELSE max(greatest(h.due_at,
@@ -391,7 +475,8 @@ BEGIN
            CASE WHEN EXISTS (SELECT FROM lost_events) AND issuing.lost_is_due(alone_id, of_type) THEN 1 ELSE 0 END,
            (extract(epoch FROM now()) * 1000000)::int8,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           CASE WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone,
+           CASE WHEN is_chosen THEN coalesce(cardinality(named), 0) >= most
+                WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone,
            NULL::bool
     -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
     FROM due h;

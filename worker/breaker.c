@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stdio.h>
 
+#define RAMP_LIMIT 4 /* the calls at a time of a peer that can be reached, and takes calls again */
+
 void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max, int64_t now_ms)
 {
     *breaker = (struct breaker){
@@ -109,17 +111,14 @@ static void end_probe(struct breaker *breaker, enum breaker_result result, const
     switch (result) {
     case BREAKER_GOOD:
     case BREAKER_ANSWERED:
+    case BREAKER_REFUSED:
         close_after_probe(breaker, now_ms);
         return;
     case BREAKER_BUSY: /* it can be reached, but must be called less */
         close_after_probe(breaker, now_ms);
         slow_down(breaker);
         return;
-    case BREAKER_REFUSED: /* proves nothing new: the next probe follows after the same interval */
-        trip(breaker, cause, now_ms);
-        return;
     case BREAKER_BAD:
-    case BREAKER_TRIP:
         breaker->probe_interval_ms *= 2;
         if (breaker->probe_interval_ms > BREAKER_PROBE_INTERVAL_MAX_MS)
             breaker->probe_interval_ms = BREAKER_PROBE_INTERVAL_MAX_MS;
@@ -149,9 +148,6 @@ static void end_in_closed(struct breaker *breaker, enum breaker_result result, c
         if (++breaker->failures >= breaker->failures_max)
             trip(breaker, cause, now_ms);
         return;
-    case BREAKER_TRIP:
-        trip(breaker, cause, now_ms);
-        return;
     case BREAKER_BUSY:
         slow_down(breaker);
         return;
@@ -179,4 +175,16 @@ void breaker_hasten(struct breaker *breaker, int64_t now_ms)
 {
     if (breaker->state == BREAKER_OPEN && breaker->probe_at_ms > now_ms)
         breaker->probe_at_ms = now_ms;
+}
+
+void breaker_ramp(struct breaker *breaker, int64_t now_ms)
+{
+    if (breaker->state != BREAKER_CLOSED)
+        return;
+    breaker->since_ms = now_ms;
+    if (breaker->quick_up_to < breaker->limit)
+        breaker->quick_up_to = breaker->limit;
+    if (breaker->limit > RAMP_LIMIT)
+        breaker->limit = RAMP_LIMIT;
+    breaker->successes = 0;
 }

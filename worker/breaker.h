@@ -27,8 +27,7 @@ enum breaker_result {
     BREAKER_GOOD,     /* it executed the call, or refused it for a reason of the request: it is well */
     BREAKER_ANSWERED, /* it answered, so it can be reached; the answer does not say whether it is well */
     BREAKER_BAD,      /* 5xx, timeout, connection error: `failures` in a row open it */
-    BREAKER_REFUSED,  /* 401, 403, 404, 405, 3xx: target.c weighs the evidence and makes it ANSWERED or TRIP */
-    BREAKER_TRIP,     /* it refuses our credentials or configuration: opens at once */
+    BREAKER_REFUSED,  /* 401, 403, 404, 405, 3xx: for the breaker as ANSWERED; what it shows is in suspicion.h */
     BREAKER_BUSY,     /* 429 */
     BREAKER_NOTHING,  /* the call never started */
 };
@@ -64,5 +63,7 @@ void breaker_end(struct breaker *breaker, uint32_t epoch, enum breaker_result re
                  int64_t now_ms);
 /* OPEN: the next probe is due now. */
 void breaker_hasten(struct breaker *breaker, int64_t now_ms);
+/* CLOSED: from now on, and with few calls at a time, whose number doubles each round trip up to what it was. */
+void breaker_ramp(struct breaker *breaker, int64_t now_ms);
 
 #endif

@@ -42,10 +42,13 @@ struct claim {
     bool is_in_flight;
     struct uuid token; /* of its leases */
     bool is_alone;     /* it takes one event that is tried alone */
+    bool is_probe;     /* of a suspected kind of call (suspicion.h) */
+    bool is_chosen;    /* it does not simply take the oldest events */
     int64_t sent_ms, sent_us;
 
     int64_t bookmark_us;   /* -1 = from the beginning of the index */
     bool bookmark_is_void; /* it went back while a claim was in flight, whose bookmark must not count */
+    int64_t walk_us;       /* where the next one that chooses begins to look; not before the bookmark */
     int64_t answered_ms;   /* when the bookmark was last moved on */
     int64_t slack_ms;
     int64_t late_ms; /* when something was last found behind the bookmark */
@@ -61,7 +64,7 @@ static void set_demand(struct claim *claim, enum demand demand)
 
 static void start_attempt(struct claim *claim, const struct pg_rows *rows, int row)
 {
-    struct flow *flow = slots_take(claim->options.slots, claim->options.share);
+    struct flow *flow = slots_take(claim->options.slots, claim->options.share, claim->is_probe);
     assert(flow); /* the limit was granted of the free slots */
     flow->token = claim->token;
     flow->claimed_ms = claim->sent_ms;
@@ -88,7 +91,9 @@ static void note_clock(struct claim *claim, int64_t db_us)
 
 static void note_last_row(struct claim *claim, const struct pg_rows *rows, int count)
 {
-    if (!claim->bookmark_is_void && !claim->is_alone)
+    if (claim->is_chosen)
+        claim->walk_us = claim_rows_bookmark_us(rows);
+    else if (!claim->bookmark_is_void && !claim->is_alone)
         claim->bookmark_us = claim_rows_bookmark_us(rows);
     claim->answered_ms = clock_mono_ms();
     claim->lost.has_lost = claim_rows_has_lost(rows);
@@ -130,15 +135,35 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
 
 /* ---- sending ---- */
 
+/* As issuing.claim names it. */
+static const char *choice_word(enum slots_choice choice)
+{
+    static const char *const words[] = {[SLOTS_OLDEST] = "oldest",
+                                        [SLOTS_FRESH_FIRST] = "fresh_first",
+                                        [SLOTS_FRESH] = "fresh",
+                                        [SLOTS_REFUSED] = "refused",
+                                        [SLOTS_NONE] = "fresh"};
+    return words[choice];
+}
+
 static void send_claim(struct claim *claim, int capacity, bool is_alone)
 {
     const struct claim_options *options = &claim->options;
     struct pg_query *query = &claim->query;
+    int64_t now_ms = clock_mono_ms();
+    enum slots_choice choice = is_alone ? SLOTS_OLDEST : slots_choose(options->share, now_ms);
     int limit = is_alone ? 1 : capacity < CLAIM_MAX ? capacity : CLAIM_MAX;
     claim->is_in_flight = true;
     set_demand(claim, DEMAND_NONE);
     slots_grant(options->slots, options->share, limit);
     claim->is_alone = is_alone;
+    claim->is_probe = slots_is_probe(options->share);
+    claim->is_chosen = choice != SLOTS_OLDEST;
+    int64_t since_us = claim->bookmark_us;
+    if (!claim->is_chosen)
+        claim->walk_us = -1;
+    else if (claim->walk_us > since_us)
+        since_us = claim->walk_us;
     if (is_alone)
         turns_note_sent(options->turns, &claim->lost);
     claim->sent_us = clock_mono_us();
@@ -150,7 +175,7 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
     query->params[1] = pg_param_int8(limit);
     query->params[2] = pg_param_int8(options->config->worker.lease_ms);
     query->params[3] = pg_param_text(options->worker_name, strlen(options->worker_name));
-    query->params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
+    query->params[4] = since_us >= 0 ? pg_param_int8(since_us) : pg_param_null();
     query->params[5] = pg_param_int8(claim->slack_ms);
     query->params[6] = pg_param_bool(is_alone);
     query->params[7] = pg_param_text(options->event_type, strlen(options->event_type));
@@ -159,6 +184,7 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
     query->params[9] = options->route ? pg_param_null() : pg_param_text(profile, strlen(profile));
     query->params[10] =
         options->route ? pg_param_null() : pg_param_text(options->issuer_origin, strlen(options->issuer_origin));
+    query->params[11] = pg_param_text(choice_word(choice), strlen(choice_word(choice)));
     query->timeout_ms = CLAIM_TIMEOUT_MS;
     query->on_result = on_claimed;
     pg_pool_submit(options->pool, query);
@@ -215,6 +241,7 @@ void claim_go_back(struct claim *claim, int64_t due_us)
     if (claim->bookmark_us < 0 || due_us >= claim->bookmark_us)
         return;
     claim->bookmark_us = due_us;
+    claim->walk_us = -1;
     claim->bookmark_is_void = true;
     claim->late_ms = clock_mono_ms();
     if (claim->slack_ms < SLACK_MAX_MS)
@@ -241,7 +268,7 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
     if (!claim)
         return err_set(err, ERR_MEMORY, "no memory for the claims");
     claim->options = *options;
-    claim->bookmark_us = -1;
+    claim->bookmark_us = claim->walk_us = -1;
     claim->slack_ms = SLACK_MIN_MS;
     uv_timer_init(options->loop, &claim->poll);
     turns_join(options->turns, &claim->lost, options->share);

@@ -157,8 +157,7 @@ enum write_kind flow_step_write(enum flow_step step)
 
 bool flow_step_is_aside(enum flow_step step)
 {
-    return step == STEP_LOOKUP || step == STEP_ACTIVATE || step == STEP_REVEAL || step == STEP_RETIRE ||
-           step == STEP_VERIFY || step == STEP_ASK;
+    return step != STEP_CHECK && step != STEP_ISSUE && step != STEP_LINK && step != STEP_DELIVER;
 }
 
 struct peer *flow_peer(const struct flow *flow)

@@ -200,7 +200,8 @@ struct flow {
     /* Where the attempt stands. */
     enum flow_step step;
     enum flow_wait wait;
-    bool is_busy; /* the slot holds an event */
+    bool is_busy;  /* the slot holds an event */
+    bool is_probe; /* it was claimed while a kind of call was suspected at one of its targets */
     /* A card request: the issuer may have a card for this event that we do not know; until it is stored or cancelled.
      * A delivery: the receiver may have executed the event. */
     bool unknown;
@@ -235,7 +236,9 @@ struct flow {
     struct http_call call;
     struct credential *credential; /* that the call was sent with; NULL = none */
     struct target_ticket ticket;
-    bool holds_ticket;   /* admitted by the peer; target_leave() is owed */
+    bool holds_ticket;         /* admitted by the peer; target_leave() is owed */
+    struct target_ticket turn; /* of the create, reserved before core-api is asked (flow_turn.h) */
+    bool holds_turn;           /* target_leave() at the issuer is owed */
     int64_t extended_ms; /* when the longer lease was requested */
     struct write_op write;
     enum write_result write_result;
@@ -284,7 +287,8 @@ const char *flow_step_text(enum flow_step step);
 enum issuer_call flow_step_call(enum flow_step step);
 /* FLOW_WRITES_NOTHING: it calls a peer. */
 enum write_kind flow_step_write(enum flow_step step);
-/* What the step's call is refused for, such as a credential that may not read numbers, proves nothing about creates. */
+/* Not every event makes the step's call. What it is refused for, such as a credential that may not read numbers, must not
+ * stop the others. */
 bool flow_step_is_aside(enum flow_step step);
 /* The peer that the current step calls; NULL: it writes to the database. */
 struct peer *flow_peer(const struct flow *flow);

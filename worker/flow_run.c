@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "worker/flow_before.h"
 #include "worker/flow_end.h"
+#include "worker/flow_turn.h"
 #include "worker/flow_verdict.h"
 #include "worker/step.h"
 #include "worker/worker_metrics.h"
@@ -39,7 +40,7 @@ static void end_wait(struct flow *flow, enum flow_wait wait)
 
 static void free_slot(struct flow *flow)
 {
-    assert(!flow->holds_ticket && flow->wait == FLOW_WAIT_NONE);
+    assert(!flow->holds_ticket && !flow->holds_turn && flow->wait == FLOW_WAIT_NONE);
     flow_forget(flow);
     flow->is_busy = false;
     flow->env->on_ended(flow->env->context, flow);
@@ -48,6 +49,7 @@ static void free_slot(struct flow *flow)
 /* The attempt is over, and nothing of it was written: another worker has the event. */
 static void end_with_lost_lease(struct flow *flow, const char *at)
 {
+    flow_turn_release(flow);
     metric_add(flow->env->series->lease_lost, 1);
     log_warning("the lease was lost: nothing was written, another worker has the event",
                 LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->step)),
@@ -126,6 +128,7 @@ static void on_end_written(struct write_op *op, enum write_result result, const 
 
 static void write_end(struct flow *flow, const struct flow_verdict *verdict)
 {
+    flow_turn_release(flow);
     flow->end = flow_end_build(flow, verdict, clock_mono_ms());
     const struct write_end *end = &flow->end;
     const struct peer *peer = flow_peer(flow);
@@ -153,6 +156,8 @@ static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
         log_debug("step", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("from", flow_step_name(flow->step)),
                   LOG_TEXT("to", flow_step_name(verdict->step)), LOG_TEXT("doing", flow_step_text(verdict->step)));
     flow->step = verdict->step;
+    if (flow->step != STEP_CHECK && flow->step != STEP_KEEP && flow->step != STEP_ISSUE)
+        flow_turn_release(flow);
     start_step(flow);
 }
 
@@ -192,19 +197,6 @@ static void count_step(struct flow *flow)
                              outcome_kind_name(flow->outcome.kind), clock_mono_us() - flow->step_started_us);
 }
 
-/* The call is done: reports to the target what its result shows of the peer. */
-static void leave_target(struct flow *flow, struct flow_verdict *verdict)
-{
-    struct target *target = &flow_peer(flow)->target;
-    /* Only a closed breaker counts failures: neither a failed probe nor a call that was in flight when it opened is an
-     * attempt. */
-    if (verdict->kind == FLOW_RETRY && flow->outcome.health == BREAKER_BAD && target->breaker.state != BREAKER_CLOSED)
-        verdict->kind = FLOW_DEFER;
-    flow->holds_ticket = false;
-    flow->ticket.is_repeated = strcmp(flow->deferral_code, flow->outcome.code) == 0;
-    target_leave(target, &flow->ticket, flow->outcome.health, flow->outcome.code, flow->outcome.wait_ms);
-}
-
 /* The step's operation has ended: reads it, returns the ticket, goes on. */
 static void finish_step(struct flow *flow)
 {
@@ -218,25 +210,17 @@ static void finish_step(struct flow *flow)
     flow->credential = NULL;
     count_step(flow);
     if (flow->holds_ticket)
-        leave_target(flow, &verdict);
+        flow_turn_leave(flow, &verdict);
     apply_verdict(flow, verdict);
-}
-
-/* Nothing was sent with the ticket. */
-static void return_ticket(struct flow *flow)
-{
-    if (!flow->holds_ticket)
-        return;
-    flow->holds_ticket = false;
-    target_leave(&flow_peer(flow)->target, &flow->ticket, BREAKER_NOTHING, NULL, -1);
 }
 
 /* Nothing was sent in this step: gives the ticket and the attempt back. */
 static void defer_unsent(struct flow *flow, const char *cause)
 {
-    return_ticket(flow);
+    flow_turn_return(flow);
     flow->outcome = (struct outcome){0};
-    apply_verdict(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = -1});
+    apply_verdict(flow,
+                  (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = flow_turn_wait_ms(flow)});
 }
 
 /* ---- a call to a peer ---- */
@@ -260,18 +244,19 @@ static bool may_send(struct flow *flow)
         return true;
     if (verdict.kind == FLOW_DEFER) {
         defer_unsent(flow, verdict.code);
-    } else { /* leaves the target without having sent anything */
-        return_ticket(flow);
+    } else { /* leaves the target without having sent anything; the question of a check has the create's turn already */
+        if (verdict.kind == FLOW_GO && verdict.step == STEP_CHECK)
+            flow_turn_keep(flow);
+        flow_turn_return(flow);
         apply_verdict(flow, verdict);
     }
     return false;
 }
 
-/* Both peers are looked at before core-api is called, so that neither an outage nor a rate limit of the issuer causes a
- * storm of eligibility checks. True: the attempt was deferred. */
-static bool issuer_is_closed(struct flow *flow)
+/* True: the attempt was deferred. */
+static bool is_closed(struct flow *flow)
 {
-    const char *cause = target_closed_by(&flow->env->peers->issuer.target, clock_mono_ms());
+    const char *cause = flow_turn_closed(flow, clock_mono_ms());
     if (cause)
         defer_unsent(flow, cause);
     return cause;
@@ -302,7 +287,7 @@ static void on_extended(struct write_op *op, enum write_result result, const cha
         return;
     case WRITE_FENCED:
     case WRITE_GIVEN_UP:
-        return_ticket(flow);
+        flow_turn_return(flow);
         end_with_lost_lease(flow, "extend");
         return;
     }
@@ -327,7 +312,7 @@ static void send_call(struct flow *flow, bool is_extended)
         defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_TARGET_PAUSED));
         return;
     }
-    if (flow->step == STEP_CHECK && issuer_is_closed(flow)) /* since the call was queued */
+    if (is_closed(flow)) /* since the call was queued */
         return;
     if (flow->step == flow_kind(flow)->send && !may_send(flow))
         return;
@@ -349,43 +334,39 @@ static void send_call(struct flow *flow, bool is_extended)
     flow->credential = peer_send(peer, &flow->call);
 }
 
-static void defer_rejected(struct flow *flow)
+static void defer_rejected(struct flow *flow, const struct target *target)
 {
-    const char *cause = target_closed_by(&flow_peer(flow)->target, clock_mono_ms());
+    const char *cause = target_closed_by(target, clock_mono_ms());
     defer_unsent(flow, cause ? cause : outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN));
+}
+
+static void take_entry(struct flow *flow, enum target_entry entry, const struct target *target,
+                       void (*go_on)(struct flow *flow))
+{
+    if (entry == TARGET_ADMITTED)
+        go_on(flow);
+    else if (entry == TARGET_QUEUED)
+        set_wait(flow, FLOW_WAIT_TURN);
+    else
+        defer_rejected(flow, target);
+}
+
+static void send_first(struct flow *flow)
+{
+    send_call(flow, false);
 }
 
 static void on_admitted(struct target_ticket *ticket, enum target_entry entry)
 {
     struct flow *flow = container_of(ticket, struct flow, ticket);
     end_wait(flow, FLOW_WAIT_TURN);
-    if (entry == TARGET_ADMITTED) {
-        flow->holds_ticket = true;
-        send_call(flow, false);
-    } else {
-        defer_rejected(flow);
-    }
+    flow->holds_ticket = entry == TARGET_ADMITTED;
+    take_entry(flow, entry, &flow_peer(flow)->target, send_first);
 }
 
 static void enter_target(struct flow *flow)
 {
-    static_assert(STEP_COUNT <= TARGET_KINDS, "a step is a kind of call");
-    flow->ticket.on_admitted = on_admitted;
-    flow->ticket.kind = (int)flow->step;
-    flow->ticket.is_aside = flow_step_is_aside(flow->step);
-    flow->ticket.event_id = flow->event_id;
-    switch (target_enter(&flow_peer(flow)->target, &flow->ticket)) {
-    case TARGET_ADMITTED:
-        flow->holds_ticket = true;
-        send_call(flow, false);
-        return;
-    case TARGET_QUEUED:
-        set_wait(flow, FLOW_WAIT_TURN);
-        return;
-    case TARGET_REJECTED:
-        defer_rejected(flow);
-        return;
-    }
+    take_entry(flow, flow_turn_enter(flow, on_admitted), &flow_peer(flow)->target, send_first);
 }
 
 /* ---- the start of a step and of an attempt ---- */
@@ -426,22 +407,35 @@ static bool has_parameters(struct flow *flow)
     return false;
 }
 
-static void start_step(struct flow *flow)
+static void start_call(struct flow *flow)
 {
-    const struct peer *peer = flow_peer(flow);
-    flow->step_started_us = clock_mono_us();
-    if (!peer) {
-        start_write(flow);
-        return;
-    }
-    if (flow->step == STEP_CHECK && issuer_is_closed(flow))
-        return;
-    if (flow_step_call(flow->step) != ISSUER_CALLS && !has_parameters(flow))
-        return;
-    if (lease_lasts(flow, 2 * peer->timeout_ms)) /* the time in the queue, and the call */
+    if (flow_turn_use(flow))
+        send_call(flow, false);
+    else if (lease_lasts(flow, 2 * flow_peer(flow)->timeout_ms)) /* the time in the queue, and the call */
         enter_target(flow);
     else
         extend_lease(flow);
+}
+
+static void on_turn(struct target_ticket *ticket, enum target_entry entry)
+{
+    struct flow *flow = container_of(ticket, struct flow, turn);
+    end_wait(flow, FLOW_WAIT_TURN);
+    flow->holds_turn = entry == TARGET_ADMITTED;
+    take_entry(flow, entry, &flow->env->peers->issuer.target, start_call);
+}
+
+static void start_step(struct flow *flow)
+{
+    flow->step_started_us = clock_mono_us();
+    if (!flow_peer(flow))
+        start_write(flow);
+    else if (is_closed(flow) || (flow_step_call(flow->step) != ISSUER_CALLS && !has_parameters(flow)))
+        return;
+    else if (flow_turn_is_needed(flow)) /* the question waits for the turn of its create */
+        take_entry(flow, flow_turn_reserve(flow, on_turn), &flow->env->peers->issuer.target, start_call);
+    else
+        start_call(flow);
 }
 
 /* Where the attempt starts, by what earlier ones have left in the row. */
@@ -474,7 +468,7 @@ static struct flow_verdict choose_first_step(struct flow *flow)
 
 void flow_run_start(struct flow *flow, bool payload_is_usable)
 {
-    assert(flow->wait == FLOW_WAIT_NONE && !flow->holds_ticket);
+    assert(flow->wait == FLOW_WAIT_NONE && !flow->holds_ticket && !flow->holds_turn);
     assert(flow->sent_age_ms >= -1 && flow->settle_age_ms >= -1 && flow->deferred_age_ms >= -1);
     flow->is_busy = true;
     flow->is_readable = payload_is_usable;

@@ -109,9 +109,9 @@ static void add_text(struct pg_array *array, const char *text)
 static int64_t next_call_ms(const struct target *target, int64_t now_ms)
 {
     int64_t rest_ms = target_rest_ms(target, now_ms);
-    if (target->breaker.state != BREAKER_OPEN)
+    if (target_state(target) != BREAKER_OPEN)
         return rest_ms > 0 ? rest_ms : -1;
-    int64_t probe_ms = target->breaker.probe_at_ms - now_ms;
+    int64_t probe_ms = target_probe_at_ms(target) - now_ms;
     return probe_ms > rest_ms ? probe_ms : rest_ms;
 }
 
@@ -121,11 +121,12 @@ static void add_target(struct heartbeat *heartbeat, int index, struct pg_array a
     const struct target *target = &peer->target;
     const struct breaker *breaker = &target->breaker;
     int64_t next_ms = next_call_ms(target, now_ms);
-    heartbeat->sent_states[index] = breaker->state;
+    enum breaker_state state = target_state(target);
+    heartbeat->sent_states[index] = state;
     add_text(&arrays[NAMES], peer->name);
-    add_text(&arrays[STATES], state_word(breaker->state));
-    pg_array_add_int8(&arrays[SINCE_AGES], now_ms - breaker->since_ms);
-    add_text(&arrays[CAUSES], breaker->state != BREAKER_CLOSED ? breaker->cause : NULL);
+    add_text(&arrays[STATES], state_word(state));
+    pg_array_add_int8(&arrays[SINCE_AGES], now_ms - target_since_ms(target));
+    add_text(&arrays[CAUSES], state != BREAKER_CLOSED ? target_cause(target) : NULL);
     pg_array_add_bool(&arrays[RESTS], target_rest_ms(target, now_ms) > 0);
     pg_array_add_bool(&arrays[PAUSES], target->is_paused && heartbeat->phase != PHASE_STARTING);
     if (next_ms >= 0)
@@ -459,7 +460,7 @@ void heartbeat_wake(struct heartbeat *heartbeat)
 void heartbeat_target_changed(struct heartbeat *heartbeat)
 {
     for (int i = 0; i < heartbeat->target_count; i++)
-        if (heartbeat->peers[i]->target.breaker.state != heartbeat->sent_states[i])
+        if (target_state(&heartbeat->peers[i]->target) != heartbeat->sent_states[i])
             heartbeat_wake(heartbeat);
 }
 

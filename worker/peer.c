@@ -46,9 +46,9 @@ static void on_rest_timer(uv_timer_t *timer);
 
 static void start_rest_timer(struct peer *peer, int64_t now_ms)
 {
-    int64_t rest_ms = target_rest_ms(&peer->target, now_ms);
-    if (rest_ms > 0)
-        uv_timer_start(&peer->rest_timer, on_rest_timer, (uint64_t)rest_ms, 0);
+    int64_t next_ms = target_next_ms(&peer->target, now_ms);
+    if (next_ms < INT64_MAX)
+        uv_timer_start(&peer->rest_timer, on_rest_timer, (uint64_t)(next_ms - now_ms), 0);
 }
 
 static void on_rest_timer(uv_timer_t *timer)
@@ -69,7 +69,7 @@ static void show_state(struct peer *peer)
 {
     static const char *const words[] = {
         [BREAKER_CLOSED] = "closed", [BREAKER_HALF_OPEN] = "half_open", [BREAKER_OPEN] = "open"};
-    enum breaker_state now = peer->target.breaker.state;
+    enum breaker_state now = target_state(&peer->target);
     metric_set(breaker_gauge(peer), now);
     if (now != peer->shown)
         worker_metrics_count(peer->metrics, WORKER_METRIC_BREAKER_TRANSITIONS, peer->name, words[now]);
@@ -82,12 +82,12 @@ static void on_target_change(struct target *target)
     struct peer *peer = container_of(target, struct peer, target);
     int64_t now_ms = clock_mono_ms();
     enum breaker_state before = peer->logged;
-    enum breaker_state now = target->breaker.state;
+    enum breaker_state now = target_state(target);
     show_state(peer);
     if (before != now && (now == BREAKER_OPEN || now == BREAKER_CLOSED))
         log_at(now == BREAKER_OPEN ? LOG_WARNING : LOG_INFO, "breaker", LOG_TEXT("target", peer->name),
-               LOG_TEXT("state", breaker_word(now)), LOG_TEXT("cause", target->breaker.cause),
-               LOG_NUMBER("probe_in_ms", now == BREAKER_OPEN ? target->breaker.probe_at_ms - now_ms : 0));
+               LOG_TEXT("state", breaker_word(now)), LOG_TEXT("cause", target_cause(target)),
+               LOG_NUMBER("probe_in_ms", now == BREAKER_OPEN ? target_probe_at_ms(target) - now_ms : 0));
     if (now != BREAKER_HALF_OPEN)
         peer->logged = now;
     start_rest_timer(peer, now_ms);

@@ -40,7 +40,7 @@ struct peer {
     struct metrics *metrics;
     struct call_series calls;         /* what answers are counted in */
     enum breaker_state shown, logged; /* in the metrics, in the log */
-    uv_timer_t rest_timer;            /* runs while the target rests */
+    uv_timer_t rest_timer;            /* until the target's rest ends, or a probe of a suspected kind is due */
     void (*on_capacity_changed)(void *context);
     void *context;
 };

@@ -38,14 +38,16 @@ void slots_done(struct slots *slots)
     *slots = (struct slots){0};
 }
 
-struct flow *slots_take(struct slots *slots, struct slots_share *share)
+struct flow *slots_take(struct slots *slots, struct slots_share *share, bool is_probe)
 {
     struct flow *flow = slots->free;
     if (flow) {
         slots->free = flow->next;
         slots->in_flight++;
         share->in_flight++;
+        share->probes += is_probe;
         flow->share = share;
+        flow->is_probe = is_probe;
     }
     return flow;
 }
@@ -56,6 +58,7 @@ void slots_give_back(struct slots *slots, struct flow *flow)
     slots->free = flow;
     slots->in_flight--;
     flow->share->in_flight--;
+    flow->share->probes -= flow->is_probe;
     assert(slots->in_flight >= 0 && flow->share->in_flight >= 0);
 }
 
@@ -84,6 +87,39 @@ void slots_settle(struct slots *slots, struct slots_share *share)
 }
 
 /* ---- what targets can take ---- */
+
+bool slots_is_probe(const struct slots_share *share)
+{
+    for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++)
+        if (share->targets[i]->suspected > 0)
+            return true;
+    return false;
+}
+
+/* All targets with a suspected kind must agree on the probe, and there is one at a time. */
+static enum slots_choice choose_probe(const struct slots_share *share, int64_t now_ms)
+{
+    bool is_fresh_due = share->probes == 0, is_again_due = share->probes == 0;
+    for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++) {
+        bool fresh, again;
+        target_probes_due(share->targets[i], now_ms, &fresh, &again);
+        is_fresh_due &= fresh;
+        is_again_due &= again;
+    }
+    if (is_fresh_due)
+        return is_again_due ? SLOTS_FRESH_FIRST : SLOTS_FRESH;
+    return is_again_due ? SLOTS_REFUSED : SLOTS_NONE;
+}
+
+enum slots_choice slots_choose(const struct slots_share *share, int64_t now_ms)
+{
+    if (slots_is_probe(share))
+        return choose_probe(share, now_ms);
+    for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++)
+        if (target_is_wary(share->targets[i], now_ms))
+            return SLOTS_FRESH_FIRST;
+    return SLOTS_OLDEST;
+}
 
 /* While the target recovers, no more events than it is offered calls; while it is away, one for the probe, and only
  * when that is due; while it rests or is paused, none, and after a rest one. */
@@ -114,11 +150,15 @@ int slots_target_room(const struct slots_share *share, int64_t now_ms)
         if (room < least)
             least = room;
     }
+    if (least > 0 && slots_is_probe(share))
+        return slots_choose(share, now_ms) == SLOTS_NONE ? 0 : 1;
     return least > 0 ? least : 0;
 }
 
 bool slots_target_is_open(const struct slots_share *share, int64_t now_ms)
 {
+    if (slots_is_probe(share) && slots_choose(share, now_ms) == SLOTS_NONE)
+        return false;
     for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++)
         if (room_of(share->targets[i], 0, now_ms) <= 0)
             return false;
@@ -204,8 +244,8 @@ int slots_capacity(const struct slots *slots, const struct slots_share *share, i
 int slots_claim_threshold(const struct slots *slots, const struct slots_share *share, int64_t now_ms)
 {
     for (int i = 0; i < SLOTS_TARGETS_MAX && share->targets[i]; i++)
-        if (share->targets[i]->breaker.limit < share->targets[i]->breaker.limit_max)
-            return 1; /* recovering: the limit of calls, not the slots, bounds the claim */
+        if (share->targets[i]->suspected > 0 || share->targets[i]->breaker.limit < share->targets[i]->breaker.limit_max)
+            return 1; /* a probe, or recovering: the limit of calls, not the slots, bounds the claim */
     int threshold = at_most(slots->count / CLAIM_THRESHOLD_PART, equal_share(slots, share, now_ms) / 2);
     return at_least(at_most(threshold, CLAIM_THRESHOLD_MAX), 1);
 }

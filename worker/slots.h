@@ -18,6 +18,15 @@
 
 #define SLOTS_TARGETS_MAX 2
 
+/* Which due events a claim takes. */
+enum slots_choice {
+    SLOTS_OLDEST,
+    SLOTS_FRESH_FIRST, /* those that were refused (suspicion.h) come last */
+    SLOTS_FRESH,       /* only those that were not refused */
+    SLOTS_REFUSED,     /* only those that were */
+    SLOTS_NONE,
+};
+
 /* What one type has of the slots. */
 struct slots_share {
     const struct target *targets[SLOTS_TARGETS_MAX]; /* that its events call; NULL = no more */
@@ -25,6 +34,7 @@ struct slots_share {
     bool has_backlog;                                /* its last claim was filled: more are due */
     /* Private: */
     int in_flight;  /* events that are held */
+    int probes;     /* of them, those that were claimed as probes */
     int granted;    /* slots that its claim in flight may fill */
     int64_t served; /* the number of its last grant */
 };
@@ -46,8 +56,8 @@ struct slots {
 must_check bool slots_init(struct slots *slots, int count, int shares_count, const struct flow_env *env,
                            struct err *err);
 void slots_done(struct slots *slots);
-/* NULL: none is free. */
-struct flow *slots_take(struct slots *slots, struct slots_share *share);
+/* NULL: none is free. is_probe: the event was claimed as one. */
+struct flow *slots_take(struct slots *slots, struct slots_share *share, bool is_probe);
 void slots_give_back(struct slots *slots, struct flow *flow);
 /* Events of the type that are held, and slots that its claim may fill. */
 int slots_held(const struct slots_share *share);
@@ -60,6 +70,9 @@ void slots_settle(struct slots *slots, struct slots_share *share);
 int slots_target_room(const struct slots_share *share, int64_t now_ms);
 /* None of its targets is away, rests or is paused; or a probe is due. */
 bool slots_target_is_open(const struct slots_share *share, int64_t now_ms);
+/* A claim is for one probe only: a kind of call is suspected at one of its targets. */
+bool slots_is_probe(const struct slots_share *share);
+enum slots_choice slots_choose(const struct slots_share *share, int64_t now_ms);
 /* How many events of the type may be claimed now. */
 int slots_capacity(const struct slots *slots, const struct slots_share *share, int64_t now_ms);
 /* The least capacity that is worth a claim while a backlog keeps the type busy; up to so many slots stay empty. */

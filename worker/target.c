@@ -10,8 +10,10 @@ void target_init(struct target *target, int failures_max, int64_t probe_interval
                  void (*on_change)(struct target *target))
 {
     *target = (struct target){.on_change = on_change, .rest_until_ms = INT64_MIN, .pause_ms = TARGET_REST_LEAST_MS};
-    for (int kind = 0; kind < TARGET_KINDS; kind++)
+    for (int kind = 0; kind < TARGET_KINDS; kind++) {
         target->good[kind].last.at_ms = target->good[kind].other.at_ms = INT64_MIN;
+        suspicion_init(&target->suspicions[kind], failures_max, probe_interval_ms);
+    }
     breaker_init(&target->breaker, failures_max, probe_interval_ms, concurrency_max, clock_mono_ms());
 }
 
@@ -25,8 +27,10 @@ static void note_good(struct target *target, const struct target_ticket *ticket,
         last->event_id = ticket->event_id;
     }
     last->at_ms = now_ms;
-    if (!ticket->is_aside)
-        target->refusals = target->refused_events = 0;
+    if (suspicion_note_good(&target->suspicions[ticket->kind], now_ms)) {
+        target->suspected--;
+        breaker_ramp(&target->breaker, now_ms);
+    }
 }
 
 static bool answers_others(const struct target *target, int kind, const struct uuid *event_id, int64_t since_ms)
@@ -48,28 +52,78 @@ bool target_answers_others(const struct target *target, int kind, const struct u
     return false;
 }
 
-/* The fault is ours or the event's. A repeated refusal of one event proves nothing more against the peer. */
-static enum breaker_result weigh_refusal(struct target *target, const struct target_ticket *ticket)
+static void note_refused(struct target *target, const struct target_ticket *ticket, const char *cause, int64_t now_ms)
 {
-    if (ticket->is_aside)
-        return BREAKER_ANSWERED;
-    /* The breaker is open already, and a refusal does not close it. A repeated refusal of one event proves nothing new,
-     * so it does not postpone the next probe. */
-    if (target->breaker.state == BREAKER_HALF_OPEN)
-        return ticket->is_repeated ? BREAKER_REFUSED : BREAKER_TRIP;
-    if (ticket->is_repeated)
-        return BREAKER_ANSWERED;
-    bool is_known = false;
-    for (int i = 0; i < target->refused_events; i++)
-        is_known |= uuid_equal(&target->refused[i], &ticket->event_id);
-    if (!is_known && target->refused_events < TARGET_REFUSED_EVENTS)
-        target->refused[target->refused_events++] = ticket->event_id;
-    if (target->refusals < target->breaker.failures_max)
-        target->refusals++;
-    if (target->refusals < target->breaker.failures_max || target->refused_events < TARGET_REFUSED_EVENTS)
-        return BREAKER_ANSWERED;
-    target->refusals = target->refused_events = 0;
-    return BREAKER_TRIP;
+    const struct refusal refusal = {
+        .event_id = ticket->event_id,
+        .is_repeated = ticket->is_repeated,
+        .is_probe = ticket->is_probe,
+        .is_dear = ticket->is_dear,
+        .cause = cause,
+    };
+    if (!ticket->is_aside && suspicion_note_refused(&target->suspicions[ticket->kind], &refusal, now_ms))
+        target->suspected++;
+}
+
+/* The suspected kind that is so since longest; NULL = there is none. */
+static const struct suspicion *suspected(const struct target *target)
+{
+    const struct suspicion *first = NULL;
+    for (int kind = 0; target->suspected > 0 && kind < TARGET_KINDS; kind++) {
+        const struct suspicion *suspicion = &target->suspicions[kind];
+        if (suspicion->is_suspected && (!first || suspicion->since_ms < first->since_ms))
+            first = suspicion;
+    }
+    return first;
+}
+
+void target_probes_due(const struct target *target, int64_t now_ms, bool *ret_fresh, bool *ret_again)
+{
+    *ret_fresh = *ret_again = true;
+    for (int kind = 0; kind < TARGET_KINDS; kind++) {
+        const struct suspicion *suspicion = &target->suspicions[kind];
+        if (!suspicion->is_suspected)
+            continue;
+        *ret_fresh &= suspicion_fresh_is_due(suspicion, now_ms);
+        *ret_again &= suspicion_again_is_due(suspicion, now_ms);
+    }
+}
+
+bool target_is_wary(const struct target *target, int64_t now_ms)
+{
+    for (int kind = 0; kind < TARGET_KINDS; kind++)
+        if (target->suspicions[kind].wary_until_ms > now_ms)
+            return true;
+    return target->suspected > 0;
+}
+
+/* ---- what operators see ---- */
+
+enum breaker_state target_state(const struct target *target)
+{
+    const struct suspicion *suspicion = suspected(target);
+    if (target->breaker.state != BREAKER_CLOSED || !suspicion)
+        return target->breaker.state;
+    return suspicion->probes > 0 ? BREAKER_HALF_OPEN : BREAKER_OPEN;
+}
+
+int64_t target_since_ms(const struct target *target)
+{
+    const struct suspicion *suspicion = suspected(target);
+    return target->breaker.state == BREAKER_CLOSED && suspicion ? suspicion->since_ms : target->breaker.since_ms;
+}
+
+const char *target_cause(const struct target *target)
+{
+    const struct suspicion *suspicion = suspected(target);
+    return target->breaker.state == BREAKER_CLOSED && suspicion ? suspicion->cause : target->breaker.cause;
+}
+
+int64_t target_probe_at_ms(const struct target *target)
+{
+    const struct suspicion *suspicion = suspected(target);
+    int64_t at_ms = target->breaker.state != BREAKER_CLOSED ? target->breaker.probe_at_ms : INT64_MIN;
+    return suspicion && suspicion->again_at_ms > at_ms ? suspicion->again_at_ms : at_ms;
 }
 
 /* ---- rest ---- */
@@ -105,12 +159,46 @@ const char *target_closed_by(const struct target *target, int64_t now_ms)
     return target_rest_ms(target, now_ms) > 0 ? outbox_cause_name(OUTBOX_CAUSE_TARGET_RESTING) : NULL;
 }
 
+static int64_t sooner_ms(int64_t next_ms, int64_t at_ms, int64_t now_ms)
+{
+    return at_ms > now_ms && at_ms < next_ms ? at_ms : next_ms;
+}
+
+int64_t target_next_ms(const struct target *target, int64_t now_ms)
+{
+    int64_t next_ms = sooner_ms(INT64_MAX, target->rest_until_ms, now_ms);
+    for (int kind = 0; target->suspected > 0 && kind < TARGET_KINDS; kind++) {
+        const struct suspicion *suspicion = &target->suspicions[kind];
+        if (suspicion->is_suspected)
+            next_ms = sooner_ms(sooner_ms(next_ms, suspicion->fresh_at_ms, now_ms), suspicion->again_at_ms, now_ms);
+    }
+    return next_ms;
+}
+
 /* ---- the queue ---- */
 
-static bool rejects(const struct target *target, int64_t now_ms)
+/* The kind is suspected, and the call can be no probe now. A call whose event was not claimed as one may be: it is behind
+ * the calls that were held back. */
+static bool is_suspect(const struct target *target, const struct target_ticket *ticket, int64_t now_ms)
+{
+    const struct suspicion *suspicion = &target->suspicions[ticket->kind];
+    return suspicion->is_suspected &&
+           (suspicion->probes > 0 || (!ticket->may_probe && !suspicion_fresh_is_due(suspicion, now_ms)));
+}
+
+static bool rejects(const struct target *target, const struct target_ticket *ticket, int64_t now_ms)
 {
     return target->is_paused || breaker_rejects(&target->breaker, now_ms) ||
-           target_rest_ms(target, now_ms) > TARGET_REST_WAIT_MS;
+           target_rest_ms(target, now_ms) > TARGET_REST_WAIT_MS || is_suspect(target, ticket, now_ms);
+}
+
+static void start(struct target *target, struct target_ticket *ticket, int64_t now_ms)
+{
+    struct suspicion *suspicion = &target->suspicions[ticket->kind];
+    ticket->epoch = breaker_start(&target->breaker, now_ms);
+    ticket->is_probe = suspicion->is_suspected;
+    if (ticket->is_probe)
+        suspicion->probes++;
 }
 
 static bool has_capacity(const struct target *target, int64_t now_ms)
@@ -136,10 +224,10 @@ enum target_entry target_enter(struct target *target, struct target_ticket *tick
 {
     assert(!ticket->is_waiting && ticket->kind >= 0 && ticket->kind < TARGET_KINDS);
     int64_t now_ms = clock_mono_ms();
-    if (rejects(target, now_ms))
+    if (rejects(target, ticket, now_ms))
         return TARGET_REJECTED;
     if (!target->first && has_capacity(target, now_ms)) {
-        ticket->epoch = breaker_start(&target->breaker, now_ms);
+        start(target, ticket, now_ms);
         return TARGET_ADMITTED;
     }
     ticket->next = NULL;
@@ -159,12 +247,12 @@ static void admit_next(struct target *target, int64_t now_ms)
         return; /* called from on_admitted in the loop below, which goes on */
     target->is_admitting = true;
     while (target->first) {
-        if (rejects(target, now_ms)) {
+        if (rejects(target, target->first, now_ms)) {
             struct target_ticket *next = take_first(target);
             next->on_admitted(next, TARGET_REJECTED);
         } else if (has_capacity(target, now_ms)) {
             struct target_ticket *next = take_first(target);
-            next->epoch = breaker_start(&target->breaker, now_ms);
+            start(target, next, now_ms);
             next->on_admitted(next, TARGET_ADMITTED);
         } else {
             break;
@@ -180,10 +268,12 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
     int64_t now_ms = clock_mono_ms();
     bool is_old =
         ticket->epoch != target->breaker.epoch; /* it began before the last change of state: does not count now */
+    if (ticket->is_probe)
+        target->suspicions[ticket->kind].probes--;
     if (result == BREAKER_GOOD)
         note_good(target, ticket, now_ms);
     else if (result == BREAKER_REFUSED)
-        result = is_old ? BREAKER_ANSWERED : weigh_refusal(target, ticket);
+        note_refused(target, ticket, cause, now_ms);
     else if (result == BREAKER_BUSY && !is_old)
         rest(target, retry_after_ms, now_ms);
     breaker_end(&target->breaker, ticket->epoch, result, cause, now_ms);
@@ -205,6 +295,8 @@ void target_probe(struct target *target)
 {
     int64_t now_ms = clock_mono_ms();
     breaker_hasten(&target->breaker, now_ms);
+    for (int kind = 0; kind < TARGET_KINDS; kind++)
+        suspicion_hasten(&target->suspicions[kind], now_ms);
     if (target->rest_until_ms > now_ms)
         target->rest_until_ms = now_ms;
     admit_next(target, now_ms);

@@ -19,18 +19,20 @@
  * Evidence. Whether a failure is the event's or the peer's fault shows in the answers to other events. So the time of
  * the last good answer is stored for each kind of call, together with the last one to any other event: this answers
  * "was another event than this one answered well since then?". A kind is a step: a look-up that succeeds proves nothing
- * about creates. Refusals of our credentials or configuration open the breaker only when TARGET_REFUSED_EVENTS
- * different events and `breaker.failures` answers in a row prove it; an event that comes back and gets the same answer
- * counts once. Look-ups neither count nor interrupt that row. All this is the view of one worker, in memory; it can
- * only prevent the end of an event, never cause it by its absence. */
+ * about creates, nor a check about links. All this is the view of one worker, in memory; it can only prevent the end of
+ * an event, never cause it by its absence.
+ *
+ * Refusals (suspicion.h) of our credentials or configuration make a kind of call suspected. Then calls of that kind are
+ * probes, one at a time, and the target counts as open; calls of other kinds go on as far as their flow lets them
+ * (flow_turn.h). Refusals of calls aside count against their events only. */
 #ifndef ISSUING_TARGET_H
 #define ISSUING_TARGET_H
 
 #include "common/base/uuid7.h"
 #include "worker/breaker.h"
+#include "worker/suspicion.h"
 
 #define TARGET_KINDS 16 /* of calls; at least as many as flows have steps */
-#define TARGET_REFUSED_EVENTS 3
 #define TARGET_REST_LEAST_MS 200
 #define TARGET_PAUSE_MAX_MS 30000
 #define TARGET_REST_MAX_MS (5 * 60 * 1000)
@@ -48,7 +50,10 @@ struct target_ticket {
     uint32_t epoch;
     int kind;             /* of the call, below TARGET_KINDS */
     bool is_repeated;     /* at its end: the event had this answer the last time, too */
-    bool is_aside;        /* a look-up: its refusals prove nothing about other kinds of calls */
+    bool is_aside;        /* its refusals count against its event only */
+    bool is_dear;         /* it comes after a call that has effects */
+    bool may_probe;       /* its event was claimed as a probe */
+    bool is_probe;        /* private: it was admitted as one */
     struct uuid event_id; /* whose call it is */
     void (*on_admitted)(struct target_ticket *ticket, enum target_entry entry); /* TARGET_ADMITTED or TARGET_REJECTED */
 };
@@ -70,16 +75,15 @@ struct target {
     struct {
         struct target_answer last, other;
     } good[TARGET_KINDS];
-    int refusals; /* in a row, without a good answer between them */
-    struct uuid refused[TARGET_REFUSED_EVENTS];
-    int refused_events;                       /* different ones among them, at most TARGET_REFUSED_EVENTS */
+    struct suspicion suspicions[TARGET_KINDS];
+    int suspected; /* kinds */
     void (*on_change)(struct target *target); /* the breaker, the rest or the pause changed, or a call may start */
 };
 
 /* on_change is called from within target_leave(), target_wake(), target_set_paused() and target_probe(). */
 void target_init(struct target *target, int failures_max, int64_t probe_interval_ms, int concurrency_max,
                  void (*on_change)(struct target *target));
-/* The ticket's kind, is_aside, event_id and on_admitted are set. */
+/* The ticket's kind, is_aside, is_dear, may_probe, event_id and on_admitted are set. */
 enum target_entry target_enter(struct target *target, struct target_ticket *ticket);
 /* May call on_admitted of tickets that wait. cause: the code of the answer (breaker.h), NULL = none. retry_after_ms:
  * from a 429; -1 = it has none. */
@@ -89,12 +93,27 @@ void target_leave(struct target *target, struct target_ticket *ticket, enum brea
 void target_wake(struct target *target);
 /* Pauses or resumes it. From the loop only, since calls that wait may be rejected or admitted. */
 void target_set_paused(struct target *target, bool is_paused);
-/* The next call is due now: the probe of an open breaker, the first one after a rest. No effect otherwise. */
+/* The next call is due now: the probe of an open breaker or a suspected kind, the first one after a rest. No effect
+ * otherwise. */
 void target_probe(struct target *target);
 /* How long it still rests; 0 = it does not. */
 int64_t target_rest_ms(const struct target *target, int64_t now_ms);
 /* Why no call may be prepared for the target now: "target_paused", "breaker_open", "target_resting"; NULL = one may. */
 const char *target_closed_by(const struct target *target, int64_t now_ms);
+/* As operators see it: OPEN also while a kind is suspected. */
+enum breaker_state target_state(const struct target *target);
+/* CLOSED: since it closed, or began; else since it opened. */
+int64_t target_since_ms(const struct target *target);
+/* The code of the last failure or refusal; "" = CLOSED. */
+const char *target_cause(const struct target *target);
+/* When the next probe may start that no fresh event is needed for; INT64_MIN = CLOSED. */
+int64_t target_probe_at_ms(const struct target *target);
+/* The next time at which a rest ends or a probe of a suspected kind is due; INT64_MAX = none is to come. */
+int64_t target_next_ms(const struct target *target, int64_t now_ms);
+/* Which probes of the suspected kinds may start now: all of them must agree. Precondition: some are suspected. */
+void target_probes_due(const struct target *target, int64_t now_ms, bool *ret_fresh, bool *ret_again);
+/* Fresh events go first. */
+bool target_is_wary(const struct target *target, int64_t now_ms);
 /* Was another event answered well, in this kind of call (-1: in any), at or after since_ms? */
 bool target_answers_others(const struct target *target, int kind, const struct uuid *event_id, int64_t since_ms);
 

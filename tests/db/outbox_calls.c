@@ -41,13 +41,18 @@ struct uuid add_event(const char *user, int due_s)
     return id;
 }
 
-struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limit)
+struct pg_rows *claim_by(struct pg_sync *db, const struct uuid *token, int64_t limit, const char *choice)
 {
     struct pg_param params[] = {
         pg_param_uuid(token), pg_param_int8(limit), pg_param_int8(LEASE_MS), pg_param_text("worker-1", 8),
         pg_param_null(),      pg_param_int8(100),   pg_param_bool(false),    pg_param_text("CARD_ISSUE", 10),
-        pg_param_bool(false), pg_param_null(),      pg_param_null()};
+        pg_param_bool(false), pg_param_null(),      pg_param_null(),         pg_param_text(choice, strlen(choice))};
     return database_query(db, &sql_outbox_claim, params);
+}
+
+struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limit)
+{
+    return claim_by(db, token, limit, "oldest");
 }
 
 int taken(const struct pg_rows *rows)

@@ -25,6 +25,8 @@ struct uuid add_event(const char *user, int due_s);
 
 /* The caller frees the rows. */
 struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limit);
+/* choice: as issuing.claim has it. */
+struct pg_rows *claim_by(struct pg_sync *db, const struct uuid *token, int64_t limit, const char *choice);
 /* The number of events in a claim's answer: its last row is the bookmark. */
 int taken(const struct pg_rows *rows);
 /* Claims all that is due; returns the number of events. */

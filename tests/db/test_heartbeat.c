@@ -156,9 +156,12 @@ START_TEST(a_probe_is_obeyed_once_and_not_by_a_worker_that_starts_later)
     control(anna, "probe_target", "core", "");
     start();
     run_until(obeyed > 0);
-    struct target_ticket ticket = {.event_id = {.bytes = {1}}};
-    ck_assert_int_eq(target_enter(&peers.core.target, &ticket), TARGET_ADMITTED);
-    target_leave(&peers.core.target, &ticket, BREAKER_TRIP, "core_http_401", -1);
+    struct target_ticket ticket = {0};
+    for (uint8_t event = 1; event <= SUSPICION_EVENTS; event++) {
+        ticket.event_id.bytes[0] = event;
+        ck_assert_int_eq(target_enter(&peers.core.target, &ticket), TARGET_ADMITTED);
+        target_leave(&peers.core.target, &ticket, BREAKER_REFUSED, "core_http_401", -1);
+    }
     heartbeat_target_changed(heartbeat);
     run_until(database_int(owner, "SELECT count(*) FROM worker_targets WHERE state = 'open'") == 1);
     expect_row("FROM worker_targets WHERE target = 'core' AND cause = 'core_http_401' AND next_at > now() AND "
@@ -166,7 +169,8 @@ START_TEST(a_probe_is_obeyed_once_and_not_by_a_worker_that_starts_later)
     ck_assert_int_eq(target_enter(&peers.core.target, &ticket), TARGET_REJECTED);
     control(ben, "probe_target", "core", "");
     heartbeat_wake(heartbeat);
-    run_until(breaker_capacity(&peers.core.target.breaker, clock_mono_ms()) == 1);
+    bool is_fresh_due, is_again_due = false;
+    run_until((target_probes_due(&peers.core.target, clock_mono_ms(), &is_fresh_due, &is_again_due), is_again_due));
     run_until(database_int(owner, "SELECT count(*) FROM worker_targets WHERE probe_number = 2") == 1);
 }
 END_TEST

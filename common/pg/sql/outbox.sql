@@ -2,13 +2,13 @@
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
 -- issuing.claim in migrations/0007_attempts.sql; 0019 has its newest definition. The last row has no id. $1 token, $2
 -- limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone, $8 event type, $9 whether it is
--- ordered; of card requests, $10 the issuer's profile and $11 the origin of its url.
+-- ordered; of card requests, $10 the issuer's profile and $11 the origin of its url; $12 which of the due events.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,
        exp_month, exp_year, card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count,
        now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms,
        is_filled, is_elsewhere
 FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool, $8::text, $9::bool, $10::text,
-                   $11::text);
+                   $11::text, $12::text);
 
 -- name: outbox_sweep :one
 -- why: finds events behind the claims' bookmark: events whose lease ran out (their worker died, hung or lost its

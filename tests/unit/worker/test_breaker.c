@@ -1,5 +1,5 @@
 /* The story: a peer in an outage must not be flooded, an outage must not end events, and calls must resume by
- * themselves. The breaker opens after a row of failures, or at once when our credentials are refused; it sends one
+ * themselves. The breaker opens after a row of failures; it sends one
  * probe at a time, at growing intervals, recovers gradually, and ignores the result of a call that began before the
  * last change of state. */
 #include <check.h>
@@ -24,7 +24,8 @@ static void run_one(enum breaker_result result, int64_t now_ms)
 
 static void open_it(int64_t now_ms)
 {
-    run_one(BREAKER_TRIP, now_ms);
+    for (int i = 0; i < FAILURES; i++)
+        run_one(BREAKER_BAD, now_ms);
     ck_assert_int_eq(breaker.state, BREAKER_OPEN);
 }
 
@@ -89,11 +90,32 @@ START_TEST(a_call_that_never_started_does_not_count)
 }
 END_TEST
 
-START_TEST(refused_credentials_open_it_at_once)
+START_TEST(refused_calls_are_answered)
 {
-    run_one(BREAKER_GOOD, 0);
-    run_one(BREAKER_TRIP, 0);
-    ck_assert_int_eq(breaker.state, BREAKER_OPEN);
+    for (int i = 0; i < 10 * FAILURES; i++)
+        run_one(BREAKER_REFUSED, 0);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+    open_it(0);
+    run_one(BREAKER_REFUSED, PROBE_MS);
+    ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
+}
+END_TEST
+
+START_TEST(a_ramp_begins_with_few_calls_and_ends_where_it_was)
+{
+    breaker.limit = 6;
+    breaker.quick_up_to = 2; /* a 429 had lowered it */
+    breaker_ramp(&breaker, 77);
+    ck_assert_int_eq(breaker.since_ms, 77);
+    ck_assert_int_eq(breaker.limit, 4);
+    run_one(BREAKER_GOOD, 80);
+    run_one(BREAKER_GOOD, 80);
+    ck_assert_int_eq(breaker.limit, 6);
+    run_one(BREAKER_GOOD, 80);
+    ck_assert_int_eq(breaker.limit, 6);
+    open_it(100);
+    breaker_ramp(&breaker, 101);
+    ck_assert_int_eq(breaker.since_ms, 100);
 }
 END_TEST
 
@@ -127,7 +149,7 @@ START_TEST(failed_probes_double_the_interval_up_to_half_a_minute)
         ck_assert_int_eq(breaker_capacity(&breaker, now_ms + intervals[i] - 1), 0);
         now_ms += intervals[i];
         ck_assert_int_eq(breaker_capacity(&breaker, now_ms), 1);
-        run_one(i % 2 ? BREAKER_TRIP : BREAKER_BAD, now_ms);
+        run_one(BREAKER_BAD, now_ms);
         ck_assert_int_eq(breaker.state, BREAKER_OPEN);
     }
     now_ms += 30000;
@@ -175,7 +197,7 @@ START_TEST(calls_from_before_a_change_say_nothing_about_what_came_after)
     open_it(0);
     breaker_end(&breaker, old[0], BREAKER_GOOD, NULL, 1); /* cannot close it */
     ck_assert_int_eq(breaker.state, BREAKER_OPEN);
-    breaker_end(&breaker, old[1], BREAKER_TRIP, "issuer_http_503", PROBE_MS - 1); /* cannot put off the probe */
+    breaker_end(&breaker, old[1], BREAKER_BAD, "issuer_http_503", PROBE_MS - 1); /* cannot put off the probe */
     ck_assert_int_eq(breaker_capacity(&breaker, PROBE_MS), 1);
     uint32_t probe = breaker_start(&breaker, PROBE_MS);
     breaker_end(&breaker, old[2], BREAKER_GOOD, NULL, PROBE_MS); /* is not the probe */
@@ -184,7 +206,7 @@ START_TEST(calls_from_before_a_change_say_nothing_about_what_came_after)
     ck_assert_int_eq(breaker.state, BREAKER_HALF_OPEN);
     breaker_end(&breaker, probe, BREAKER_GOOD, NULL, PROBE_MS);
     ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
-    breaker_end(&breaker, old[4], BREAKER_TRIP, "issuer_http_503", PROBE_MS); /* the outage is over: old news */
+    breaker_end(&breaker, old[4], BREAKER_BAD, "issuer_http_503", PROBE_MS); /* the outage is over: old news */
     ck_assert_int_eq(breaker.state, BREAKER_CLOSED);
     breaker_end(&breaker, old[5], BREAKER_GOOD, NULL, PROBE_MS); /* nor does an old success ramp up */
     ck_assert_int_eq(breaker.limit, 1);
@@ -258,7 +280,8 @@ START_TEST(whatever_happens_in_flight_is_what_was_started_less_what_ended)
         int n = rand_r(&seed) % CALLS;
         enum breaker_state before = breaker.state;
         if (calls[n].is_out) {
-            breaker_end(&breaker, calls[n].epoch, (enum breaker_result)(rand_r(&seed) % (BREAKER_NOTHING + 1)),
+            int any = rand_r(&seed) % (5 * BREAKER_NOTHING);
+            breaker_end(&breaker, calls[n].epoch, any <= BREAKER_NOTHING ? (enum breaker_result)any : BREAKER_BAD,
                         "issuer_http_503", now_ms);
             calls[n].is_out = false;
             out--;
@@ -284,12 +307,11 @@ END_TEST
 START_TEST(it_tells_since_when_it_is_open_and_the_last_cause)
 {
     ck_assert_str_eq(breaker.cause, "");
-    uint32_t epoch = breaker_start(&breaker, 10);
-    breaker_end(&breaker, epoch, BREAKER_TRIP, "issuer_http_401", 10);
+    open_it(10);
     ck_assert_int_eq(breaker.since_ms, 10);
-    ck_assert_str_eq(breaker.cause, "issuer_http_401");
-    epoch = breaker_start(&breaker, 10 + PROBE_MS);
-    ck_assert_str_eq(breaker.cause, "issuer_http_401");
+    ck_assert_str_eq(breaker.cause, "issuer_http_503");
+    uint32_t epoch = breaker_start(&breaker, 10 + PROBE_MS);
+    ck_assert_str_eq(breaker.cause, "issuer_http_503");
     breaker_end(&breaker, epoch, BREAKER_BAD, "issuer_no_answer", 20 + PROBE_MS);
     ck_assert_int_eq(breaker.since_ms, 10);
     ck_assert_str_eq(breaker.cause, "issuer_no_answer");
@@ -328,7 +350,8 @@ int main(void)
     tcase_add_test(tcase, the_last_failure_of_a_row_opens_it_and_none_before);
     tcase_add_test(tcase, a_good_answer_ends_a_row_of_failures);
     tcase_add_test(tcase, a_call_that_never_started_does_not_count);
-    tcase_add_test(tcase, refused_credentials_open_it_at_once);
+    tcase_add_test(tcase, refused_calls_are_answered);
+    tcase_add_test(tcase, a_ramp_begins_with_few_calls_and_ends_where_it_was);
     tcase_add_test(tcase, the_probe_is_due_exactly_when_its_interval_has_passed);
     tcase_add_test(tcase, only_one_probe_is_in_flight_at_a_time);
     tcase_add_test(tcase, failed_probes_double_the_interval_up_to_half_a_minute);

@@ -160,7 +160,6 @@ START_TEST(every_outcome_is_one_the_flow_can_act_on)
         ck_assert((outcome.health == BREAKER_BUSY) == (outcome.advice == ADVICE_WAIT));
         /* Only a definite answer about the event shows that the target answers well. */
         ck_assert((outcome.health == BREAKER_GOOD) == (outcome.kind == OUTCOME_REFUSED));
-        ck_assert_int_ne(outcome.health, BREAKER_TRIP); /* one answer alone proves nothing */
     }
 }
 END_TEST

@@ -110,7 +110,7 @@ static void claim(void)
     for (struct event *event = events; count > 0 && event < events + EVENTS; event++) {
         if (event->flow || event->is_done || event->due_ms > now_ms())
             continue;
-        event->flow = slots_take(&slots, &slots.shares[0]);
+        event->flow = slots_take(&slots, &slots.shares[0], false);
         count--;
         enum target_entry entry = target_enter(&peers.issuer.target, &event->ticket);
         if (entry != TARGET_QUEUED)

@@ -53,16 +53,16 @@ START_TEST(each_slot_is_taken_once_and_comes_back)
 {
     struct flow *taken[SLOTS];
     for (int i = 0; i < SLOTS; i++) {
-        taken[i] = slots_take(&slots, cards);
+        taken[i] = slots_take(&slots, cards, false);
         ck_assert_ptr_nonnull(taken[i]);
         ck_assert_ptr_eq(taken[i]->env, &env);
         for (int other = 0; other < i; other++)
             ck_assert_ptr_ne(taken[i], taken[other]);
     }
-    ck_assert_ptr_null(slots_take(&slots, cards));
+    ck_assert_ptr_null(slots_take(&slots, cards, false));
     ck_assert_int_eq(slots.in_flight, SLOTS);
     slots_give_back(&slots, taken[7]);
-    ck_assert_ptr_eq(slots_take(&slots, cards), taken[7]);
+    ck_assert_ptr_eq(slots_take(&slots, cards, false), taken[7]);
     ck_assert(!slots_are_empty(&slots));
     for (int i = 0; i < SLOTS; i++)
         slots_give_back(&slots, taken[i]);
@@ -78,7 +78,7 @@ END_TEST
 static void hold(struct slots_share *share, int count)
 {
     while (slots_held(share) < count)
-        ck_assert_ptr_nonnull(slots_take(&slots, share));
+        ck_assert_ptr_nonnull(slots_take(&slots, share, false));
 }
 
 START_TEST(as_many_events_wait_as_the_slower_peer_works_on)
@@ -295,7 +295,7 @@ static void answer(struct world *world, int type)
     share->has_backlog = world->claimed[type] == share->granted;
     slots_settle(&slots, share);
     for (; world->claimed[type] > 0; world->claimed[type]--, world->due[type]--) {
-        struct flow *flow = slots_take(&slots, share);
+        struct flow *flow = slots_take(&slots, share, false);
         ck_assert_ptr_nonnull(flow);
         world->held[flow - slots.flows] = flow;
     }

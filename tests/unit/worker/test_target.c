@@ -10,7 +10,7 @@
 #include "worker/target.h"
 
 enum { TICKETS = 12, CONCURRENCY = 3, FAILURES = 4, PROBE_MS = 2000 };
-enum { LOOKUP, ISSUE, CANCEL }; /* kinds of calls */
+enum { LOOKUP, ISSUE, CHECK, LINK }; /* kinds of calls */
 
 struct caller {
     struct target_ticket ticket;
@@ -73,6 +73,13 @@ static void leave(int i, enum breaker_result result)
     target_leave(&target, &callers[i].ticket, result, "issuer_http_503", -1);
 }
 
+/* That call opens the breaker. */
+static void trip(int i)
+{
+    target.breaker.failures = FAILURES - 1;
+    leave(i, BREAKER_BAD);
+}
+
 static void fill(void)
 {
     for (int i = 0; i < CONCURRENCY; i++)
@@ -123,7 +130,7 @@ START_TEST(when_it_opens_every_waiting_call_is_rejected_at_once)
     fill();
     for (int i = CONCURRENCY; i < TICKETS; i++)
         ck_assert_int_eq(enter(i), TARGET_QUEUED);
-    leave(0, BREAKER_TRIP);
+    trip(0);
     for (int i = CONCURRENCY; i < TICKETS; i++) {
         ck_assert_int_eq(callers[i].rejected, 1);
         ck_assert_int_eq(callers[i].admitted, 0);
@@ -140,7 +147,7 @@ END_TEST
 START_TEST(while_it_is_open_a_call_is_rejected_and_owes_nothing)
 {
     ck_assert_int_eq(enter(0), TARGET_ADMITTED);
-    leave(0, BREAKER_TRIP);
+    trip(0);
     ck_assert_int_eq(enter(1), TARGET_REJECTED);
     ck_assert(!callers[1].ticket.is_waiting);
     ck_assert_int_eq(target.breaker.in_flight, 0);
@@ -151,7 +158,7 @@ END_TEST
 START_TEST(after_the_interval_one_probe_is_admitted_and_the_others_are_still_rejected)
 {
     ck_assert_int_eq(enter(0), TARGET_ADMITTED);
-    leave(0, BREAKER_TRIP);
+    trip(0);
     later(PROBE_MS - 1);
     ck_assert_int_eq(enter(1), TARGET_REJECTED);
     later(1);
@@ -212,86 +219,133 @@ static bool others_since(int i, int kind, int64_t since_ms)
     return target_answers_others(&target, kind, &callers[i].ticket.event_id, since_ms);
 }
 
-START_TEST(one_event_that_is_refused_for_ever_trips_nothing)
+static enum breaker_state state(void)
 {
-    for (int n = 0; n < 100; n++)
-        answer(0, ISSUE, BREAKER_REFUSED);
+    return target_state(&target);
+}
+
+/* Calls of so many events are refused, one after the other. */
+static void refuse(int kind, int first, int count)
+{
+    for (int i = first; i < first + count; i++)
+        answer(i % TICKETS, kind, BREAKER_REFUSED);
+}
+
+START_TEST(one_event_that_is_refused_for_ever_opens_nothing)
+{
     for (int n = 0; n < 100; n++)
         answer(n % 2, ISSUE, BREAKER_REFUSED); /* nor do two */
-    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+    ck_assert_int_eq(state(), BREAKER_CLOSED);
 }
 END_TEST
 
-START_TEST(refusals_of_three_different_events_in_a_row_trip)
+START_TEST(suspicion_of_different_events_in_a_row_open_it_for_this_kind_of_call)
+{
+    refuse(ISSUE, 0, FAILURES);
+    ck_assert_int_eq(state(), BREAKER_OPEN);
+    ck_assert_str_eq(target_cause(&target), "issuer_http_503"); /* the code that leave() gives */
+    ck_assert_int_eq(target_since_ms(&target), clock_mono_ms());
+    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+    ck_assert_int_eq(enter(0), TARGET_REJECTED);
+    answer(1, LINK, BREAKER_GOOD);
+    ck_assert_int_eq(state(), BREAKER_OPEN);
+}
+END_TEST
+
+START_TEST(a_good_answer_of_one_kind_begins_the_suspicion_of_no_other_anew)
+{
+    for (int n = 0; n < FAILURES; n++) {
+        ck_assert_int_eq(state(), BREAKER_CLOSED);
+        answer(n, CHECK, BREAKER_GOOD);
+        answer(n, LINK, BREAKER_REFUSED);
+    }
+    ck_assert_int_eq(state(), BREAKER_OPEN);
+    answer(0, CHECK, BREAKER_GOOD);
+    ck_assert_int_eq(state(), BREAKER_OPEN);
+}
+END_TEST
+
+START_TEST(suspicion_of_calls_aside_open_nothing)
+{
+    refuse(LOOKUP, 0, 100);
+    ck_assert_int_eq(state(), BREAKER_CLOSED);
+}
+END_TEST
+
+START_TEST(while_a_kind_is_suspected_its_calls_are_probes_one_at_a_time)
+{
+    refuse(ISSUE, 0, FAILURES);
+    callers[1].ticket.may_probe = true;
+    ck_assert_int_eq(enter(1), TARGET_ADMITTED); /* it was claimed when a probe was due */
+    ck_assert_int_eq(state(), BREAKER_HALF_OPEN);
+    callers[2].ticket.may_probe = true;
+    later(PROBE_MS);
+    ck_assert_int_eq(enter(2), TARGET_REJECTED);
+    ck_assert_int_eq(enter(3), TARGET_REJECTED);
+    leave(1, BREAKER_REFUSED);
+    ck_assert_int_eq(state(), BREAKER_OPEN);
+    ck_assert_int_eq(enter(3), TARGET_REJECTED);
+    later(PROBE_MS);
+    ck_assert_int_eq(enter(3), TARGET_ADMITTED);
+    leave(3, BREAKER_GOOD);
+    ck_assert_int_eq(state(), BREAKER_CLOSED);
+    ck_assert(target_is_wary(&target, clock_mono_ms()));
+    ck_assert_int_eq(target.suspected, 0);
+}
+END_TEST
+
+START_TEST(calls_that_wait_for_a_kind_that_becomes_suspected_are_rejected_and_others_are_not)
 {
     for (int n = 0; n < FAILURES - 1; n++)
-        answer(n % 3, ISSUE, BREAKER_REFUSED);
-    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED); /* three different ones, but not enough answers */
-    answer(0, CANCEL, BREAKER_REFUSED);
-    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
+        answer(n + 4, ISSUE, BREAKER_REFUSED);
+    callers[CONCURRENCY + 1].ticket.kind = LINK;
+    fill();
+    ck_assert_int_eq(enter(CONCURRENCY), TARGET_QUEUED);
+    ck_assert_int_eq(enter(CONCURRENCY + 1), TARGET_QUEUED);
+    leave(0, BREAKER_REFUSED);
+    ck_assert_int_eq(callers[CONCURRENCY].rejected, 1);
+    ck_assert_int_eq(callers[CONCURRENCY + 1].admitted, 1);
 }
 END_TEST
 
-START_TEST(a_good_answer_between_refusals_begins_them_anew)
+START_TEST(a_good_answer_to_a_call_that_began_before_ends_the_suspicion)
 {
-    for (int n = 0; n < 30; n++) {
-        answer(n % 3, ISSUE, BREAKER_REFUSED);
-        if (n % 3 == 2)
-            answer(3, CANCEL, BREAKER_GOOD);
-    }
-    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
-    answer(0, ISSUE, BREAKER_REFUSED);
-    answer(1, ISSUE, BREAKER_REFUSED);
-    answer(4, ISSUE, BREAKER_ANSWERED); /* a 409 is no good answer */
-    answer(2, ISSUE, BREAKER_REFUSED);
-    answer(5, ISSUE, BREAKER_REFUSED);
-    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
+    for (int n = 0; n < FAILURES - 2; n++)
+        answer(n + 4, ISSUE, BREAKER_REFUSED);
+    fill();
+    leave(0, BREAKER_REFUSED);
+    leave(1, BREAKER_REFUSED);
+    ck_assert_int_eq(state(), BREAKER_OPEN);
+    leave(2, BREAKER_GOOD);
+    ck_assert_int_eq(state(), BREAKER_CLOSED);
 }
 END_TEST
 
-START_TEST(an_event_that_comes_back_and_is_refused_again_proves_nothing_more)
+START_TEST(a_probe_of_an_operator_is_due_at_once)
 {
-    for (int n = 0; n < 100; n++) {
-        callers[n % TICKETS].ticket.is_repeated = true;
-        answer(n % TICKETS, ISSUE, BREAKER_REFUSED);
-    }
-    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
-    answer(0, ISSUE, BREAKER_TRIP);
-    for (int n = 0; n < 10; n++) { /* nor does it put the next probe off further */
-        later(PROBE_MS);
-        answer(n, ISSUE, BREAKER_REFUSED);
-        ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
-    }
-    callers[0].ticket.is_repeated = false;
-    later(PROBE_MS);
-    answer(0, ISSUE, BREAKER_REFUSED);
-    later(PROBE_MS);
-    ck_assert_int_eq(enter(1), TARGET_REJECTED);
+    refuse(ISSUE, 0, FAILURES);
+    int64_t now_ms = clock_mono_ms();
+    ck_assert_int_eq(target_probe_at_ms(&target), now_ms + PROBE_MS);
+    ck_assert_int_eq(target_next_ms(&target, now_ms), now_ms + PROBE_MS / 100);
+    target_probe(&target);
+    bool fresh, again;
+    target_probes_due(&target, now_ms, &fresh, &again);
+    ck_assert(fresh && again);
+    ck_assert_int_eq(target_next_ms(&target, now_ms), INT64_MAX);
 }
 END_TEST
 
-START_TEST(look_ups_are_separate_from_everything_else)
+START_TEST(two_suspected_kinds_must_agree_on_a_probe)
 {
-    for (int n = 0; n < 30; n++)
-        answer(n % TICKETS, LOOKUP, BREAKER_REFUSED);
-    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
-    for (int n = 0; n < FAILURES; n++) {
-        answer(n, LOOKUP, BREAKER_GOOD); /* and does not hide that creates are refused */
-        answer(n, ISSUE, BREAKER_REFUSED);
-    }
-    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
-}
-END_TEST
-
-START_TEST(a_refused_probe_fails_unless_it_is_a_look_up)
-{
-    answer(0, ISSUE, BREAKER_TRIP);
-    later(PROBE_MS);
-    answer(1, ISSUE, BREAKER_REFUSED);
-    ck_assert_int_eq(target.breaker.state, BREAKER_OPEN);
-    later(2 * PROBE_MS);
-    answer(2, LOOKUP, BREAKER_REFUSED); /* it is there */
-    ck_assert_int_eq(target.breaker.state, BREAKER_CLOSED);
+    refuse(ISSUE, 0, FAILURES);
+    later(PROBE_MS / 100);
+    refuse(LINK, 0, FAILURES);
+    bool fresh, again;
+    target_probes_due(&target, clock_mono_ms(), &fresh, &again);
+    ck_assert(!fresh && !again);
+    later(PROBE_MS / 100);
+    target_probes_due(&target, clock_mono_ms(), &fresh, &again);
+    ck_assert(fresh && !again);
 }
 END_TEST
 
@@ -466,7 +520,7 @@ END_TEST
 START_TEST(a_pause_hides_neither_an_open_breaker_nor_a_rest)
 {
     ck_assert_int_eq(enter(0), TARGET_ADMITTED);
-    leave(0, BREAKER_TRIP);
+    trip(0);
     target_set_paused(&target, true);
     later(PROBE_MS);
     ck_assert_int_eq(enter(1), TARGET_REJECTED); /* no probe either */
@@ -483,7 +537,7 @@ START_TEST(a_probe_ends_a_rest_and_lets_one_call_through_an_open_breaker)
     ck_assert_int_eq(enter(1), TARGET_QUEUED);
     target_probe(&target);
     ck_assert_int_eq(callers[1].admitted, 1);
-    leave(1, BREAKER_TRIP);
+    trip(1);
     ck_assert_int_eq(enter(2), TARGET_REJECTED);
     target_probe(&target);
     ck_assert_int_eq(enter(2), TARGET_ADMITTED);
@@ -515,12 +569,15 @@ int main(void)
     tcase_add_test(tcase, after_the_interval_one_probe_is_admitted_and_the_others_are_still_rejected);
     tcase_add_test(tcase, no_call_overtakes_the_queue);
     tcase_add_test(tcase, a_ticket_that_is_given_back_at_once_goes_to_the_next_call);
-    tcase_add_test(tcase, one_event_that_is_refused_for_ever_trips_nothing);
-    tcase_add_test(tcase, refusals_of_three_different_events_in_a_row_trip);
-    tcase_add_test(tcase, a_good_answer_between_refusals_begins_them_anew);
-    tcase_add_test(tcase, an_event_that_comes_back_and_is_refused_again_proves_nothing_more);
-    tcase_add_test(tcase, look_ups_are_separate_from_everything_else);
-    tcase_add_test(tcase, a_refused_probe_fails_unless_it_is_a_look_up);
+    tcase_add_test(tcase, one_event_that_is_refused_for_ever_opens_nothing);
+    tcase_add_test(tcase, suspicion_of_different_events_in_a_row_open_it_for_this_kind_of_call);
+    tcase_add_test(tcase, a_good_answer_of_one_kind_begins_the_suspicion_of_no_other_anew);
+    tcase_add_test(tcase, suspicion_of_calls_aside_open_nothing);
+    tcase_add_test(tcase, while_a_kind_is_suspected_its_calls_are_probes_one_at_a_time);
+    tcase_add_test(tcase, calls_that_wait_for_a_kind_that_becomes_suspected_are_rejected_and_others_are_not);
+    tcase_add_test(tcase, a_good_answer_to_a_call_that_began_before_ends_the_suspicion);
+    tcase_add_test(tcase, a_probe_of_an_operator_is_due_at_once);
+    tcase_add_test(tcase, two_suspected_kinds_must_agree_on_a_probe);
     tcase_add_test(tcase, others_are_answered_well_only_when_another_event_is);
     tcase_add_test(tcase, evidence_is_of_one_kind_of_call_unless_any_kind_counts);
     tcase_add_loop_test(tcase, only_good_answers_are_evidence, 0, 4);

@@ -50,7 +50,7 @@ static void try_alone(int type, int64_t took_ms)
     turns_note_sent(&turns, &members[type]);
     expect(TURNS_WAIT, TURNS_WAIT, TURNS_WAIT); /* the claim is in flight */
     slots_settle(&slots, &slots.shares[type]);
-    struct flow *flow = slots_take(&slots, &slots.shares[type]);
+    struct flow *flow = slots_take(&slots, &slots.shares[type], false);
     turns_note_taken(&turns);
     now_ms += took_ms;
     expect(TURNS_WAIT, TURNS_WAIT, TURNS_WAIT);
@@ -65,7 +65,7 @@ END_TEST
 
 START_TEST(a_lost_event_of_one_type_waits_until_the_slots_of_all_are_free)
 {
-    struct flow *flow = slots_take(&slots, &slots.shares[2]);
+    struct flow *flow = slots_take(&slots, &slots.shares[2], false);
     members[1].has_lost = true;
     expect(TURNS_WAIT, TURNS_WAIT, TURNS_WAIT);
     slots_give_back(&slots, flow);
@@ -129,7 +129,7 @@ END_TEST
 
 START_TEST(a_target_that_closes_while_the_slots_become_empty_stops_nobody)
 {
-    struct flow *flow = slots_take(&slots, &slots.shares[0]);
+    struct flow *flow = slots_take(&slots, &slots.shares[0], false);
     members[1].has_lost = true;
     expect(TURNS_WAIT, TURNS_WAIT, TURNS_WAIT);
     targets[1].is_paused = true;
@@ -143,7 +143,7 @@ START_TEST(a_full_target_is_not_away)
     members[1].has_lost = true;
     struct flow *flows[8];
     for (int i = 0; i < 8; i++)
-        flows[i] = slots_take(&slots, &slots.shares[1]);
+        flows[i] = slots_take(&slots, &slots.shares[1], false);
     expect(TURNS_WAIT, TURNS_WAIT, TURNS_WAIT);
     for (int i = 0; i < 8; i++)
         slots_give_back(&slots, flows[i]);
