@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-#define RAMP_LIMIT 4 /* the calls at a time of a peer that can be reached, and takes calls again */
+#define RAMP_LIMIT 16 /* the calls at a time of a peer that can be reached, and takes calls again */
 
 void breaker_init(struct breaker *breaker, int failures_max, int64_t probe_interval_ms, int limit_max, int64_t now_ms)
 {

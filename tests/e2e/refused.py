@@ -97,3 +97,135 @@ def first_bad(world, bad, good, call="create", target="issuer", status=404):
 @test(**SHIPPED)
 def ten_bad_ones_first_cost_two_hundred_good_ones_little(world):
     first_bad(world, 10, 200)
+
+
+@slow
+@test(**SHIPPED)
+def a_hundred_bad_ones_first_cost_a_thousand_good_ones_little(world):
+    first_bad(world, 100, 1000)
+
+
+@slow
+@test(**SHIPPED)
+def users_that_core_api_refuses_cost_the_others_little(world):
+    first_bad(world, 10, 200, "check", "core", 401)
+
+
+@slow
+@test(**SHIPPED)
+def users_whose_links_are_refused_cost_the_others_little(world):
+    first_bad(world, 10, 200, "link", "core", 403)
+
+
+def mixed(world, bad, good):
+    world.up()
+    world.sandbox.fault("create", "status", status=404, user="odd")
+    world.sql("INSERT INTO outbox_events (user_id, payload) SELECT CASE WHEN i %% %d = 0 THEN 'odd' ELSE 'user-' || i END,"
+              " '{\"kind\": \"new\"}' FROM generate_series(1, %d) i; NOTIFY issuing_wake, ''"
+              % ((bad + good) // bad, bad + good))
+    compare(world, good, seconds(world, "user-%"))
+    end_odd(world)
+
+
+@slow
+@test(**SHIPPED)
+def bad_ones_mixed_in_cost_good_ones_little(world):
+    mixed(world, 20, 200)
+
+
+@slow
+@test(**SHIPPED)
+def a_hundred_bad_ones_mixed_in_cost_a_thousand_good_ones_little(world):
+    mixed(world, 100, 1000)
+
+
+@slow
+@test(**SHIPPED)
+def bad_ones_that_keep_arriving_cost_good_ones_little(world):
+    world.up()
+    world.sandbox.fault("create", "status", status=404, user="odd")
+    with arriving(world, "odd"):
+        is_open(world, "issuer")
+        time.sleep(4)
+        add(world, "user-%d", 200)
+        took = seconds(world, "user-%")
+    compare(world, 200, took)
+    end_odd(world)
+
+
+@slow
+@test(**SHIPPED)
+def where_everybody_is_refused_little_is_sent_and_nothing_ends(world):
+    world.up()
+    world.sandbox.fault("create", "status", status=401)
+    add(world, "user-%d", 500)
+    is_open(world, "issuer")
+    time.sleep(1)
+    before = world.sandbox.summary()["counts"]
+    time.sleep(8)
+    after = world.sandbox.summary()["counts"]
+    sent, asked = (after[name] - before[name] for name in ("issuer.create", "core.check"))
+    print("      in 8 s %d creates, %d questions" % (sent, asked))
+    assert_true(sent <= 8 * 2 + 5, "%d refused creates in 8 s" % sent)
+    assert_true(asked <= sent + 1, "%d questions beside %d creates" % (asked, sent))
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status IN ('FAILED', 'REJECTED')"), "0", "ends")
+    seen = targets(world)["issuer"]
+    assert_equal((seen["state"], seen["cause"]), ("open", "issuer_http_401"), "targets")
+    world.sandbox.clear()
+    control(world, "probe", "issuer")
+    world.settle(60)
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status <> 'COMPLETED'"), "0", "not completed")
+
+
+@slow
+@test(**SHIPPED)
+def no_card_is_made_while_the_links_of_all_are_refused(world):
+    """Eligibility was answered well all the while, so the breaker never opened, and ever more cards were made."""
+    world.up()
+    world.sandbox.fault("link", "status", status=401)
+    add(world, "user-%d", 500)
+    is_open(world, "core")
+    wait_until(lambda: world.sql("SELECT count(*) FROM outbox_events WHERE status = 'PROCESSING'") == "0", "all ended")
+    before = world.sandbox.summary()["counts"]
+    time.sleep(8)
+    after = world.sandbox.summary()["counts"]
+    made, asked, linked = (after[name] - before[name] for name in ("issuer.create", "core.check", "core.link"))
+    print("      %d cards when it opened, then in 8 s %d more, %d questions, %d links" % (before["issuer.create"], made, asked, linked))
+    assert_true(made <= 3 and asked <= 3, "%d cards were made, %d questions asked" % (made, asked))
+    assert_true(linked <= 8, "%d links" % linked)
+    seen = targets(world)["core"]
+    assert_equal((seen["state"], seen["cause"]), ("open", "core_http_401"), "targets")
+    assert_equal(state(world, "issuer"), 0, "the issuer is well")
+    world.sandbox.clear()
+    world.settle(60)
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status <> 'COMPLETED'"), "0", "not completed")
+
+
+@slow
+@test(**SHIPPED)
+def events_that_a_receiver_refuses_cost_the_others_little(world):
+    with receiver(world) as service:
+        route(world, service)
+        world.start_worker()
+        odd = insert(world, ["odd-%d" % i for i in range(5)])
+        for event in odd:
+            service.plan(event, then=says(403))
+        is_open(world, "PAYMENT_CHARGE")
+        add(world, "user-%d", 200, "PAYMENT_CHARGE")
+        compare(world, 200, seconds(world, "user-%"), "PAYMENT_CHARGE")
+        service.clear()
+        world.wait_final(odd, 60)
+
+
+@slow
+@test(**SHIPPED)
+def a_429_for_everybody_costs_no_more_questions_than_creates(world):
+    world.up()
+    world.sandbox.fault("create", "status", status=429, retry_after="1")
+    add(world, "user-%d", 500)
+    time.sleep(10)
+    counts = world.sandbox.summary()["counts"]
+    print("      %d creates, %d questions" % (counts["issuer.create"], counts["core.check"]))
+    assert_true(counts["core.check"] <= counts["issuer.create"] + 128, "questions")
+    world.sandbox.clear()
+    world.settle(90)
