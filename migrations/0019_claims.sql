@@ -242,13 +242,12 @@ CREATE FUNCTION issuing.is_refused(deferral_code text) RETURNS bool
     RETURN coalesce(deferral_code ~ '^(issuer|core|route)_http_[34]..$' AND right(deferral_code, 3)
                     NOT IN ('408', '409', '425', '429'), false);
 
--- Which events a claim takes while some are refused (worker/suspicion.h): the oldest and any of the newest fresh ones in
--- turns, then refused ones. A claim looks at `looks` rows from either end at most, whatever lies there. Those at the old
--- end it takes in their order; of the new ones any, since those that are refused may come faster than claims do. Which
--- end is first is left to chance. Where none of the old end was wanted, the next claim goes on behind it, and at the end
--- begins anew: no number of refused events hides a fresh one for ever, nor the reverse. Nothing is locked: claim locks.
+-- Which events a claim takes while some are refused (worker/suspicion.h): fresh ones, then refused ones, in turns from
+-- three places of the index: the oldest in their order; any of the newest, since those that are refused may come faster
+-- than claims do; and any behind a time left to chance, so that nothing hides an event for ever. `looks` rows are looked
+-- at in each place, whatever lies there. Which place is first is left to chance, too. Nothing is locked: claim locks.
 CREATE FUNCTION issuing.choose_due(of_type text, most int8, since timestamptz, choice text, parked int4[])
-    RETURNS TABLE (ids uuid[], dues timestamptz[], next_since timestamptz) -- null = from the beginning
+    RETURNS TABLE (id uuid, due_at timestamptz)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
     SET enable_seqscan = off
     SET enable_hashjoin = off
@@ -258,46 +257,50 @@ CREATE FUNCTION issuing.choose_due(of_type text, most int8, since timestamptz, c
     AS $$
     #variable_conflict use_column
     DECLARE
-        looks constant int8 := 1024;
-        old_first int4 := (random() < 0.5)::int4;
+        looks constant int8 := 512;
+        turn constant int4 := (ARRAY[0, 1, 1, 2, 2])[1 + floor(random() * 5)]; -- the newest and any more often
+        first_due timestamptz := (SELECT min(e.due_at) FROM outbox_events e
+                                  WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now());
+        any_since timestamptz;
     BEGIN
+        first_due := greatest(first_due, now() - interval '30 days');
+        any_since := greatest(since, first_due + random() * (now() - first_due));
         RETURN QUERY
-        WITH old AS MATERIALIZED (
-            SELECT e.id, e.due_at, is_refused(e.deferral_code) AS refused
-            FROM outbox_events e
-            WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
-              AND e.status = 'PENDING' AND e.lost_count < 2
-              AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
-            ORDER BY e.due_at
-            LIMIT looks
-        ), new AS MATERIALIZED (
-            SELECT e.id, e.due_at, is_refused(e.deferral_code) AS refused
-            FROM outbox_events e
-            WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
-              AND e.status = 'PENDING' AND e.lost_count < 2
-              AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
-            ORDER BY e.due_at DESC
-            LIMIT looks
-        ), ranked AS (
-            SELECT o.id, o.due_at, o.refused,
-                   2 * row_number() OVER (PARTITION BY o.refused ORDER BY o.due_at) - old_first AS n
-            FROM old o
+        WITH looked AS MATERIALIZED (
+            (SELECT e.id, e.due_at, is_refused(e.deferral_code) AS refused, extract(epoch FROM e.due_at) AS n, 0 AS place
+             FROM outbox_events e
+             WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+               AND e.status = 'PENDING' AND e.lost_count < 2
+               AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+             ORDER BY e.due_at
+             LIMIT looks)
             UNION ALL
-            SELECT n.id, n.due_at, n.refused,
-                   2 * row_number() OVER (PARTITION BY n.refused ORDER BY random()) - 1 + old_first
-            FROM new n
-        ), best AS (
-            SELECT r.id, r.due_at, r.refused, min(r.n) AS n
-            FROM ranked r
-            WHERE r.refused = (choice = 'refused') OR choice = 'fresh_first'
-            GROUP BY r.id, r.due_at, r.refused
-            ORDER BY r.refused, min(r.n)
-            LIMIT 2 * most + 16 -- others may have taken some of them
+            (SELECT e.id, e.due_at, is_refused(e.deferral_code), random(), 1
+             FROM outbox_events e
+             WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+               AND e.status = 'PENDING' AND e.lost_count < 2
+               AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+             ORDER BY e.due_at DESC
+             LIMIT looks)
+            UNION ALL
+            (SELECT e.id, e.due_at, is_refused(e.deferral_code), random(), 2
+             FROM outbox_events e
+             WHERE e.event_type = of_type AND e.due_at >= any_since AND e.due_at <= now()
+               AND e.status = 'PENDING' AND e.lost_count < 2
+               AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+             ORDER BY e.due_at
+             LIMIT looks)
+        ), ranked AS (
+            SELECT l.id, l.due_at, l.refused,
+                   3 * row_number() OVER (PARTITION BY l.place, l.refused ORDER BY l.n) + (l.place + turn) % 3 AS n
+            FROM looked l
+            WHERE l.refused = (choice = 'refused') OR choice = 'fresh_first'
         )
-        SELECT array_agg(b.id ORDER BY b.refused, b.n), array_agg(b.due_at ORDER BY b.refused, b.n),
-               (SELECT CASE WHEN count(*) = looks AND bool_and(o.refused <> (choice = 'refused'))
-                            THEN greatest(max(o.due_at), since + interval '1 microsecond', 'epoch') END FROM old o)
-        FROM best b;
+        SELECT r.id, r.due_at
+        FROM ranked r
+        GROUP BY r.id, r.due_at, r.refused
+        ORDER BY r.refused, min(r.n)
+        LIMIT 2 * most + 16; -- others may have taken some of them
     END
     $$;
 
@@ -342,7 +345,6 @@ DECLARE
     alone_id uuid;
     slack interval := slack_ms * interval '1 millisecond';
     named uuid[]; -- the events that are handed out, where they are not simply the oldest
-    named_dues timestamptz[];
     ordered_since timestamptz;
     ordered_is_filled bool;
     is_chosen bool := NOT alone AND choice <> 'oldest';
@@ -375,11 +377,12 @@ BEGIN
         FOR UPDATE OF e SKIP LOCKED;
         named := ARRAY[alone_id];
     ELSIF is_chosen THEN
-        SELECT c.ids, c.dues, c.next_since INTO named, named_dues, ordered_since
-        FROM issuing.choose_due(of_type, most, since, choice, parked) c;
-        IF is_ordered THEN
-            -- From the first of them on, each that need not wait.
-            SELECT p.ready INTO named FROM issuing.hold_behind(of_type, 32, named_dues[1]) p;
+        IF is_ordered THEN -- each that need not wait, from the first one that is wanted
+            SELECT p.ready INTO named
+            FROM (SELECT c.due_at FROM issuing.choose_due(of_type, 1, since, choice, parked) c LIMIT 1) c,
+                 issuing.hold_behind(of_type, 32, c.due_at) p;
+        ELSE
+            named := ARRAY(SELECT c.id FROM issuing.choose_due(of_type, most, since, choice, parked) c);
         END IF;
         SELECT array_agg(n.id) INTO named
         FROM (SELECT e.id
@@ -463,9 +466,8 @@ BEGIN
                                END AS issuer OFFSET 0) r
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           CASE WHEN NOT alone
-                THEN (extract(epoch FROM CASE WHEN is_chosen THEN ordered_since
-                                              WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
+           CASE WHEN NOT alone AND NOT is_chosen
+                THEN (extract(epoch FROM CASE WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
                                                                        timestamptz 'epoch' - interval '1 microsecond')
                                               WHEN count(*) < most THEN now() - slack
                                               ELSE max(greatest(h.due_at,

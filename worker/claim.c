@@ -48,7 +48,6 @@ struct claim {
 
     int64_t bookmark_us;   /* -1 = from the beginning of the index */
     bool bookmark_is_void; /* it went back while a claim was in flight, whose bookmark must not count */
-    int64_t walk_us;       /* where the next one that chooses begins to look; not before the bookmark */
     int64_t answered_ms;   /* when the bookmark was last moved on */
     int64_t slack_ms;
     int64_t late_ms; /* when something was last found behind the bookmark */
@@ -91,9 +90,7 @@ static void note_clock(struct claim *claim, int64_t db_us)
 
 static void note_last_row(struct claim *claim, const struct pg_rows *rows, int count)
 {
-    if (claim->is_chosen)
-        claim->walk_us = claim_rows_bookmark_us(rows);
-    else if (!claim->bookmark_is_void && !claim->is_alone)
+    if (!claim->bookmark_is_void && !claim->is_alone && !claim->is_chosen)
         claim->bookmark_us = claim_rows_bookmark_us(rows);
     claim->answered_ms = clock_mono_ms();
     claim->lost.has_lost = claim_rows_has_lost(rows);
@@ -159,11 +156,6 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
     claim->is_alone = is_alone;
     claim->is_probe = slots_is_probe(options->share);
     claim->is_chosen = choice != SLOTS_OLDEST;
-    int64_t since_us = claim->bookmark_us;
-    if (!claim->is_chosen)
-        claim->walk_us = -1;
-    else if (claim->walk_us > since_us)
-        since_us = claim->walk_us;
     if (is_alone)
         turns_note_sent(options->turns, &claim->lost);
     claim->sent_us = clock_mono_us();
@@ -175,7 +167,7 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
     query->params[1] = pg_param_int8(limit);
     query->params[2] = pg_param_int8(options->config->worker.lease_ms);
     query->params[3] = pg_param_text(options->worker_name, strlen(options->worker_name));
-    query->params[4] = since_us >= 0 ? pg_param_int8(since_us) : pg_param_null();
+    query->params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
     query->params[5] = pg_param_int8(claim->slack_ms);
     query->params[6] = pg_param_bool(is_alone);
     query->params[7] = pg_param_text(options->event_type, strlen(options->event_type));
@@ -241,7 +233,6 @@ void claim_go_back(struct claim *claim, int64_t due_us)
     if (claim->bookmark_us < 0 || due_us >= claim->bookmark_us)
         return;
     claim->bookmark_us = due_us;
-    claim->walk_us = -1;
     claim->bookmark_is_void = true;
     claim->late_ms = clock_mono_ms();
     if (claim->slack_ms < SLACK_MAX_MS)
@@ -268,7 +259,7 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
     if (!claim)
         return err_set(err, ERR_MEMORY, "no memory for the claims");
     claim->options = *options;
-    claim->bookmark_us = claim->walk_us = -1;
+    claim->bookmark_us = -1;
     claim->slack_ms = SLACK_MIN_MS;
     uv_timer_init(options->loop, &claim->poll);
     turns_join(options->turns, &claim->lost, options->share);

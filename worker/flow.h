@@ -239,7 +239,7 @@ struct flow {
     bool holds_ticket;         /* admitted by the peer; target_leave() is owed */
     struct target_ticket turn; /* of the create, reserved before core-api is asked (flow_turn.h) */
     bool holds_turn;           /* target_leave() at the issuer is owed */
-    int64_t extended_ms; /* when the longer lease was requested */
+    int64_t extended_ms;       /* when the longer lease was requested */
     struct write_op write;
     enum write_result write_result;
     struct write_end end;

@@ -219,8 +219,7 @@ static void defer_unsent(struct flow *flow, const char *cause)
 {
     flow_turn_return(flow);
     flow->outcome = (struct outcome){0};
-    apply_verdict(flow,
-                  (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = flow_turn_wait_ms(flow)});
+    apply_verdict(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = flow_turn_wait_ms(flow)});
 }
 
 /* ---- a call to a peer ---- */

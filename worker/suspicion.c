@@ -10,9 +10,9 @@
 void suspicion_init(struct suspicion *suspicion, int failures_max, int64_t probe_interval_ms)
 {
     *suspicion = (struct suspicion){.failures_max = failures_max,
-                                  .probe_interval_ms = probe_interval_ms,
-                                  .good_ms = INT64_MIN,
-                                  .wary_until_ms = INT64_MIN};
+                                    .probe_interval_ms = probe_interval_ms,
+                                    .good_ms = INT64_MIN,
+                                    .wary_until_ms = INT64_MIN};
 }
 
 bool suspicion_note_good(struct suspicion *suspicion, int64_t now_ms)

@@ -39,7 +39,7 @@ struct suspicion {
     int probes; /* in flight */
     int64_t since_ms;
     char cause[SUSPICION_CAUSE_SIZE]; /* the code of the last refusal */
-    int64_t pause_ms;                /* after the next fresh probe */
+    int64_t pause_ms;                 /* after the next fresh probe */
     int64_t fresh_at_ms, again_at_ms;
 };
 

@@ -76,7 +76,7 @@ struct target {
         struct target_answer last, other;
     } good[TARGET_KINDS];
     struct suspicion suspicions[TARGET_KINDS];
-    int suspected; /* kinds */
+    int suspected;                            /* kinds */
     void (*on_change)(struct target *target); /* the breaker, the rest or the pause changed, or a call may start */
 };
 

@@ -21,7 +21,7 @@ static void set_up(void)
 static bool refuse(int event)
 {
     return suspicion_note_refused(&suspicion, &(struct refusal){.event_id = events[event], .cause = "issuer_http_404"},
-                                 now_ms);
+                                  now_ms);
 }
 
 static void probe(int event, bool is_repeated)
