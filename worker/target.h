@@ -65,6 +65,7 @@ struct target_answer {
 
 struct target {
     struct breaker breaker;
+    int suspected;                      /* kinds of calls */
     struct target_ticket *first, *last; /* waiting, FIFO */
     int waiting_count;
     bool is_admitting; /* on_admitted callbacks run: a call that leaves meanwhile need not admit the next */
@@ -76,7 +77,6 @@ struct target {
         struct target_answer last, other;
     } good[TARGET_KINDS];
     struct suspicion suspicions[TARGET_KINDS];
-    int suspected;                            /* kinds */
     void (*on_change)(struct target *target); /* the breaker, the rest or the pause changed, or a call may start */
 };
 

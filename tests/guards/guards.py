@@ -568,9 +568,9 @@ GUARDS = [
     # ---- what begins before the claim is committed ----
     dict(
         name="core-api is not called while the issuer's breaker is open, nor while the issuer rests",
-        file="worker/flow_run.c",
-        line='    const char *cause = target_closed_by(&flow->env->peers->issuer.target, clock_mono_ms());\n',
-        becomes='    const char *cause = NULL;\n',
+        file="worker/flow_turn.c",
+        line='    return flow->step == STEP_CHECK ? target_closed_by(issuer_of(flow), now_ms) : NULL;\n',
+        becomes='    return NULL;\n',
         test="unit/flow_run",
     ),
     # ---- wakeups ----
@@ -780,20 +780,6 @@ GUARDS = [
         line='    return deferral_number(flow, flow->outcome.code) >= DEFERRALS_PROVE &&\n',
         becomes='    return deferral_number(flow, flow->outcome.code) >= 1 &&\n',
         test="unit/flow_verdict",
-    ),
-    dict(
-        name="only refusals of different events trip",
-        file="worker/target.c",
-        line=" || target->refused_events < TARGET_REFUSED_EVENTS)\n        return",
-        becomes=")\n        return",
-        test="unit/target",
-    ),
-    dict(
-        name="a look-up's refusal trips nothing",
-        file="worker/target.c",
-        line="    if (ticket->is_aside)\n        return BREAKER_ANSWERED;\n",
-        becomes="",
-        test="unit/target",
     ),
     dict(
         name="an event that failed a probe is not the next one",

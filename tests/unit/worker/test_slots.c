@@ -121,6 +121,51 @@ START_TEST(a_peer_that_is_away_gets_its_probe_and_nothing_else)
 }
 END_TEST
 
+static void suspect(struct target *target, int64_t fresh_at_ms, int64_t again_at_ms)
+{
+    struct suspicion *suspicion = &target->suspicions[1];
+    suspicion->is_suspected = true;
+    suspicion->fresh_at_ms = fresh_at_ms;
+    suspicion->again_at_ms = again_at_ms;
+    target->suspected = 1;
+}
+
+static void expect_probe(enum slots_choice choice)
+{
+    ck_assert(slots_is_probe(cards));
+    ck_assert_int_eq(slots_choose(cards, NOW_MS), choice);
+    ck_assert_int_eq(capacity(), choice != SLOTS_NONE);
+    ck_assert_int_eq(slots_target_is_open(cards, NOW_MS), choice != SLOTS_NONE);
+}
+
+START_TEST(a_peer_that_refuses_gets_a_probe_of_the_kind_that_is_due)
+{
+    ck_assert_int_eq(slots_choose(cards, NOW_MS), SLOTS_OLDEST);
+    hold(cards, 1); /* what began before does not delay it */
+    suspect(&core, NOW_MS + 1, NOW_MS + 1);
+    expect_probe(SLOTS_NONE);
+    suspect(&core, NOW_MS, NOW_MS + 1);
+    expect_probe(SLOTS_FRESH);
+    suspect(&core, NOW_MS, NOW_MS);
+    expect_probe(SLOTS_FRESH_FIRST);
+    suspect(&core, NOW_MS + 1, NOW_MS);
+    expect_probe(SLOTS_REFUSED);
+    suspect(&issuer, NOW_MS, NOW_MS + 1); /* a fresh one would be refused by one, a refused one by the other */
+    expect_probe(SLOTS_NONE);
+    issuer.suspected = issuer.suspicions[1].is_suspected = 0;
+    ck_assert_int_eq(slots_claim_threshold(&slots, cards, NOW_MS), 1);
+    struct flow *probe = slots_take(&slots, cards, true);
+    ck_assert(probe->is_probe);
+    expect_probe(SLOTS_NONE); /* one at a time */
+    slots_give_back(&slots, probe);
+    expect_probe(SLOTS_REFUSED);
+    core.suspected = core.suspicions[1].is_suspected = 0;
+    core.suspicions[1].wary_until_ms = NOW_MS + 1;
+    ck_assert_int_eq(slots_choose(cards, NOW_MS), SLOTS_FRESH_FIRST);
+    ck_assert_int_eq(capacity(), 2 * ISSUER_MAX - 1);
+}
+END_TEST
+
 START_TEST(nothing_is_claimed_while_a_peer_is_paused)
 {
     core.is_paused = true;
@@ -362,6 +407,7 @@ int main(void)
     tcase_add_test(tcase, as_many_events_wait_as_the_slower_peer_works_on);
     tcase_add_test(tcase, a_peer_that_recovers_gets_no_queue);
     tcase_add_test(tcase, a_peer_that_is_away_gets_its_probe_and_nothing_else);
+    tcase_add_test(tcase, a_peer_that_refuses_gets_a_probe_of_the_kind_that_is_due);
     tcase_add_test(tcase, nothing_is_claimed_while_a_peer_is_paused);
     tcase_add_test(tcase, nothing_is_claimed_while_a_peer_rests);
     tcase_add_test(tcase, the_claim_threshold_is_a_part_of_the_slots_and_one_during_recovery);

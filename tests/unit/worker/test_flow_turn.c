@@ -1,0 +1,182 @@
+/* The story: 500 requests waited for an issuer that answered 429, and core-api was asked 531 times for ten creates. And: all
+ * links were refused, and card after card was made. What an attempt reserves, and what it does not begin. */
+#include "tests/unit/worker/flow_world.h"
+
+static struct target *issuer, *core;
+static struct target_ticket blocker;
+
+static void set_up_targets(void)
+{
+    set_up();
+    issuer = &world.peers.issuer.target;
+    core = &world.peers.core.target;
+    blocker = (struct target_ticket){.kind = STEP_ISSUE};
+}
+
+/* The issuer takes one call now, and took two. */
+static void limit(void)
+{
+    issuer->breaker.limit_max = 2;
+}
+
+static void block(void)
+{
+    ck_assert_int_eq(target_enter(issuer, &blocker), TARGET_ADMITTED);
+}
+
+static void unblock(void)
+{
+    target_leave(issuer, &blocker, BREAKER_NOTHING, NULL, -1);
+}
+
+static void expect_question(int number)
+{
+    expect_request(number, "/v1/users/user-0/card-eligibility");
+}
+
+static void expect_create(int number)
+{
+    expect_request(number, "/v1/cards");
+    ck_assert_int_eq(issuer->breaker.in_flight, 1);
+    answer(number, 422, "{\"code\":\"no\"}");
+    expect_end(OUTBOX_REJECTED, "no");
+    ck_assert_int_eq(issuer->breaker.in_flight, 0);
+}
+
+START_TEST(a_question_waits_for_the_turn_of_its_create)
+{
+    limit();
+    block();
+    flow_run_start(&world.flow, true);
+    ck_assert_int_eq(world.flow.wait, FLOW_WAIT_TURN);
+    ck_assert_int_eq(world.request_count, 0);
+    unblock();
+    expect_question(0);
+    ck_assert_int_eq(issuer->breaker.in_flight, 1);
+    answer(0, 200, ELIGIBLE);
+    expect_create(1);
+}
+END_TEST
+
+START_TEST(an_issuer_that_takes_all_it_may_costs_a_question_no_turn)
+{
+    block();
+    flow_run_start(&world.flow, true);
+    expect_question(0);
+    answer(0, 200, ELIGIBLE);
+    run_until(world.flow.wait == FLOW_WAIT_TURN);
+    unblock();
+    expect_create(1);
+}
+END_TEST
+
+START_TEST(an_eligibility_that_became_too_old_is_asked_for_again_with_the_turn)
+{
+    block();
+    flow_run_start(&world.flow, true);
+    expect_question(0);
+    answer(0, 200, ELIGIBLE);
+    run_until(world.flow.wait == FLOW_WAIT_TURN);
+    world.flow.checked_ms -= 10 * SECOND;
+    unblock();
+    expect_question(1);
+    ck_assert_int_eq(issuer->breaker.in_flight, 1);
+    answer(1, 200, ELIGIBLE);
+    expect_create(2);
+}
+END_TEST
+
+START_TEST(a_turn_that_is_not_used_is_given_back)
+{
+    limit();
+    flow_run_start(&world.flow, true);
+    expect_question(0);
+    answer(0, 200, INELIGIBLE);
+    expect_end(OUTBOX_REJECTED, "blocked");
+    ck_assert_int_eq(issuer->breaker.in_flight, 0);
+    ck_assert(!world.flow.holds_turn);
+}
+END_TEST
+
+START_TEST(a_429_meanwhile_ends_the_reserved_turn)
+{
+    issuer->breaker.limit_max = 3;
+    issuer->breaker.limit = 2;
+    block();
+    flow_run_start(&world.flow, true);
+    expect_question(0);
+    target_leave(issuer, &blocker, BREAKER_BUSY, "issuer_http_429", -1);
+    answer(0, 200, ELIGIBLE);
+    run_until(world.flow.wait == FLOW_WAIT_TURN); /* behind the rest */
+    ck_assert_int_eq(world.request_count, 1);
+    ck_assert_int_eq(issuer->breaker.in_flight, 0);
+    expect_create(1);
+}
+END_TEST
+
+static void suspect(struct target *target, enum flow_step step)
+{
+    target->suspicions[step].is_suspected = true;
+    target->suspicions[step].fresh_at_ms = target->suspicions[step].again_at_ms = INT64_MAX;
+    target->suspected++;
+}
+
+START_TEST(no_card_is_begun_while_a_call_that_it_needs_is_suspected)
+{
+    suspect(_i == 0 ? issuer : core, _i == 0 ? STEP_ISSUE : STEP_LINK);
+    flow_run_start(&world.flow, true);
+    const struct write_end *end = expect_write(WRITE_END)->end;
+    ck_assert(end->give_back);
+    ck_assert_int_le(end->delay_ms, 50); /* it is due as soon as others are answered well */
+    expect_end(OUTBOX_PENDING, "breaker_open");
+    ck_assert_int_eq(world.request_count, 0);
+}
+END_TEST
+
+START_TEST(a_create_is_held_back_when_links_become_suspected_meanwhile)
+{
+    flow_run_start(&world.flow, true);
+    expect_question(0);
+    suspect(core, STEP_LINK);
+    answer(0, 200, ELIGIBLE);
+    expect_end(OUTBOX_PENDING, "breaker_open");
+    ck_assert_int_eq(world.request_count, 1);
+    ck_assert_int_eq(issuer->breaker.in_flight, 0);
+}
+END_TEST
+
+START_TEST(an_event_that_was_claimed_as_a_probe_goes_on)
+{
+    suspect(issuer, STEP_ISSUE);
+    suspect(core, STEP_LINK);
+    world.flow.is_probe = true;
+    flow_run_start(&world.flow, true);
+    expect_question(0);
+    answer(0, 200, ELIGIBLE);
+    expect_create(1); /* 422: the issuer is well */
+    ck_assert_int_eq(issuer->suspected, 0);
+    ck_assert_int_eq(core->suspected, 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("flow_turn");
+    TCase *tcase = tcase_create("flow_turn");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, set_up_targets, tear_down);
+    tcase_add_test(tcase, a_question_waits_for_the_turn_of_its_create);
+    tcase_add_test(tcase, an_issuer_that_takes_all_it_may_costs_a_question_no_turn);
+    tcase_add_test(tcase, an_eligibility_that_became_too_old_is_asked_for_again_with_the_turn);
+    tcase_add_test(tcase, a_turn_that_is_not_used_is_given_back);
+    tcase_add_test(tcase, a_429_meanwhile_ends_the_reserved_turn);
+    tcase_add_loop_test(tcase, no_card_is_begun_while_a_call_that_it_needs_is_suspected, 0, 2);
+    tcase_add_test(tcase, a_create_is_held_back_when_links_become_suspected_meanwhile);
+    tcase_add_test(tcase, an_event_that_was_claimed_as_a_probe_goes_on);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
