@@ -1,7 +1,6 @@
 /* The story: a peer in an outage must not be flooded, an outage must not end events, and calls must resume by
- * themselves. The breaker opens after a row of failures; it sends one
- * probe at a time, at growing intervals, recovers gradually, and ignores the result of a call that began before the
- * last change of state. */
+ * themselves. The breaker opens after a row of failures; it sends one probe at a time, at growing intervals, recovers
+ * gradually, and ignores the result of a call that began before the last change of state. */
 #include <check.h>
 #include <stdlib.h>
 

@@ -38,7 +38,7 @@ static void make_suspected(void)
     ck_assert(suspicion.is_suspected);
 }
 
-START_TEST(enough_suspicion_of_three_different_events_make_it_suspected)
+START_TEST(enough_refusals_of_three_different_events_make_it_suspected)
 {
     for (int n = 0; n < 100; n++)
         ck_assert(!refuse(n % 2));
@@ -125,7 +125,7 @@ START_TEST(one_probe_at_a_time)
 }
 END_TEST
 
-START_TEST(a_good_answer_ends_it_and_it_stays_wary_while_suspicion_come)
+START_TEST(a_good_answer_ends_it_and_it_stays_wary_while_refusals_come)
 {
     make_suspected();
     ck_assert(suspicion_note_good(&suspicion, now_ms));
@@ -167,14 +167,14 @@ int main(void)
     Suite *suite = suite_create("suspicion");
     TCase *tcase = tcase_create("suspicion");
     tcase_add_checked_fixture(tcase, set_up, NULL);
-    tcase_add_test(tcase, enough_suspicion_of_three_different_events_make_it_suspected);
+    tcase_add_test(tcase, enough_refusals_of_three_different_events_make_it_suspected);
     tcase_add_test(tcase, a_good_answer_begins_the_row_anew_and_counts_for_a_second);
     tcase_add_test(tcase, so_many_in_a_row_that_a_recent_good_answer_does_not_matter);
     tcase_add_test(tcase, fresh_probes_come_quickly_then_at_a_quarter_of_the_interval);
     tcase_add_test(tcase, a_refused_event_is_a_probe_once_an_interval_and_puts_no_fresh_one_off);
     tcase_add_test(tcase, calls_that_began_before_put_no_probe_off);
     tcase_add_test(tcase, one_probe_at_a_time);
-    tcase_add_test(tcase, a_good_answer_ends_it_and_it_stays_wary_while_suspicion_come);
+    tcase_add_test(tcase, a_good_answer_ends_it_and_it_stays_wary_while_refusals_come);
     tcase_add_test(tcase, where_a_probe_leaves_a_card_behind_the_pauses_grow_to_minutes);
     tcase_add_test(tcase, an_operator_makes_both_probes_due);
     suite_add_tcase(suite, tcase);
