@@ -102,16 +102,18 @@ END_TEST
 
 START_TEST(a_ramp_begins_with_few_calls_and_ends_where_it_was)
 {
-    breaker.limit = 6;
+    breaker_init(&breaker, FAILURES, PROBE_MS, 64, 0);
+    breaker.limit = 20;
     breaker.quick_up_to = 2; /* a 429 had lowered it */
     breaker_ramp(&breaker, 77);
     ck_assert_int_eq(breaker.since_ms, 77);
-    ck_assert_int_eq(breaker.limit, 4);
+    ck_assert_int_eq(breaker.limit, 16);
+    for (int expected = 17; expected <= 20; expected++) {
+        run_one(BREAKER_GOOD, 80);
+        ck_assert_int_eq(breaker.limit, expected);
+    }
     run_one(BREAKER_GOOD, 80);
-    run_one(BREAKER_GOOD, 80);
-    ck_assert_int_eq(breaker.limit, 6);
-    run_one(BREAKER_GOOD, 80);
-    ck_assert_int_eq(breaker.limit, 6);
+    ck_assert_int_eq(breaker.limit, 20);
     open_it(100);
     breaker_ramp(&breaker, 101);
     ck_assert_int_eq(breaker.since_ms, 100);
