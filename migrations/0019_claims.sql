@@ -243,9 +243,10 @@ CREATE FUNCTION issuing.is_refused(deferral_code text) RETURNS bool
                     NOT IN ('408', '409', '425', '429'), false);
 
 -- Which events a claim takes while some are refused (worker/suspicion.h): fresh ones, then refused ones, in turns from
--- three places of the index: the oldest in their order; any of the newest, since those that are refused may come faster
--- than claims do; and any behind a time left to chance, so that nothing hides an event for ever. `looks` rows are looked
--- at in each place, whatever lies there. Which place is first is left to chance, too. Nothing is locked: claim locks.
+-- three places of the index: the oldest in their order; any of the newest, since those that are refused may come
+-- faster than claims do; and any behind a time left to chance, so that nothing hides an event for ever. `looks` rows
+-- are looked at in each place, whatever lies there. Which place is first is left to chance, too. Nothing is locked:
+-- claim locks.
 CREATE FUNCTION issuing.choose_due(of_type text, most int8, since timestamptz, choice text, parked int4[])
     RETURNS TABLE (id uuid, due_at timestamptz)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
@@ -267,7 +268,8 @@ CREATE FUNCTION issuing.choose_due(of_type text, most int8, since timestamptz, c
         any_since := greatest(since, first_due + random() * (now() - first_due));
         RETURN QUERY
         WITH looked AS MATERIALIZED (
-            (SELECT e.id, e.due_at, is_refused(e.deferral_code) AS refused, extract(epoch FROM e.due_at) AS n, 0 AS place
+            (SELECT e.id, e.due_at, is_refused(e.deferral_code) AS refused, extract(epoch FROM e.due_at) AS n,
+                    0 AS place
              FROM outbox_events e
              WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
                AND e.status = 'PENDING' AND e.lost_count < 2

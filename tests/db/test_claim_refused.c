@@ -1,6 +1,6 @@
-/* The story: some events were refused for their own sake (404, 401 ...). While that may be everybody's fault, a claim takes
- * those first that were not refused before, wherever they are, and looks at no more rows for it than it has to. Every
- * statement runs as issuing_worker. */
+/* The story: some events were refused for their own sake (404, 401 ...). While that may be everybody's fault, a claim
+ * takes those first that were not refused before, wherever they are, and looks at no more rows for it than it has to.
+ * Every statement runs as issuing_worker. */
 #include "tests/db/outbox_calls.h"
 #include "tests/unit/suite.h"
 

@@ -26,7 +26,8 @@ def add(world, user, count, event_type="CARD_ISSUE"):
 
 
 def left(world, users):
-    return int(world.sql("SELECT count(*) FROM outbox_events WHERE user_id LIKE '%s' AND status <> 'COMPLETED'" % users))
+    return int(world.sql("SELECT count(*) FROM outbox_events WHERE status <> 'COMPLETED' AND user_id LIKE '%s'"
+                         % users))
 
 
 def seconds(world, users, limit=60):
