@@ -171,7 +171,8 @@ const struct ctl_command ctl_audit = {
         "  --actor A      one of the names is A\n"
         "  --event ID     actions on this event\n"
         "  --action A     replay, cancel, resolve, reconcile, reissue, pause_target, resume_target, probe_target,\n"
-        "                 check_issuer, rebuild_statistics, number_rewrapped, number_revealed, number_refused\n"
+        "                 add_sender, remove_sender, check_issuer, rebuild_statistics, number_rewrapped,\n"
+        "                 number_revealed, number_refused\n"
         "  --limit N      at most N, 100 by default\n\n"
         "The rows of card numbers shown to users (number_revealed, number_refused) are many: they are listed only\n"
         "with --action or --event.\n",

@@ -11,6 +11,7 @@
 
 #define TYPE_EVENTS_MAX 10000
 #define HELD_BACK_SHOWN 5
+#define SENDERS_SHOWN 5
 
 /* No worker is a failure as soon as an event waits for one. */
 static bool check_no_worker(struct doctor *doctor, const struct cluster *cluster, struct err *err)
@@ -155,14 +156,42 @@ static bool check_elsewhere(struct doctor *doctor, struct err *err)
     return true;
 }
 
+/* Who sends events of which type, and who may insert them past issuing.enqueue. */
+static bool check_senders(struct doctor *doctor, struct err *err)
+{
+    enum { ROLE, TYPE, ADDED, IS_THERE };
+    pg_rows_scope struct pg_rows *senders = NULL, *inserters = NULL;
+    char list[400] = "";
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_senders, NULL, &senders, err) ||
+        !pg_sync_query(doctor->ctl->db, &sql_operator_inserters, NULL, &inserters, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(inserters); row++)
+        doctor_warn(doctor, "senders", "REVOKE it, and issuing-ctl sender add for each type that it sends",
+                    "%s may INSERT into %s: events of every type and for every user, CARD_ISSUE included",
+                    pg_bytes(inserters, row, 0).bytes, pg_bytes(inserters, row, 1).bytes);
+    for (int row = 0; row < pg_rows_count(senders); row++) {
+        const char *role = pg_bytes(senders, row, ROLE).bytes, *type = pg_bytes(senders, row, TYPE).bytes;
+        size_t length = strlen(list);
+        if (!pg_bool(senders, row, IS_THERE))
+            doctor_warn(doctor, "senders", "issuing-ctl sender remove it, or create the role and sender add it again",
+                        "there is no role %s, which may send %s", role, type);
+        else if (row < SENDERS_SHOWN)
+            snprintf(list + length, sizeof(list) - length, "%s%.40s sends %.64s", length > 0 ? ", " : "", role, type);
+    }
+    if (pg_rows_count(senders) > 0 || pg_rows_count(inserters) == 0)
+        doctor_report(doctor, "senders", true, NULL, "%s%s", list[0] ? list : "no other service sends events",
+                      pg_rows_count(senders) > SENDERS_SHOWN ? ", and others: issuing-ctl sender list" : "");
+    return true;
+}
+
 bool doctor_check_running(struct doctor *doctor, struct err *err)
 {
     struct cluster cluster = {0};
     if (!cluster_read(doctor->ctl->db, &cluster, err))
         return false;
-    bool done = true;
+    bool done = check_senders(doctor, err);
     if (cluster.alive_count == 0)
-        done = check_no_worker(doctor, &cluster, err);
+        done = done && check_no_worker(doctor, &cluster, err);
     else
         check_versions(doctor, &cluster);
     check_targets(doctor, &cluster);

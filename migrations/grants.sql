@@ -62,6 +62,7 @@ BEGIN
         GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text), issuing.put_issuer_check_back(uuid, uuid),
             issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
         GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.forget_keys() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz)
             TO issuing_worker;
         GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_worker;
@@ -88,6 +89,8 @@ BEGIN
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_operator;
+        GRANT SELECT ON issuing.senders TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.change_sender(text, text, text, text, text, text, text) TO issuing_operator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
         GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
@@ -103,6 +106,10 @@ BEGIN
         GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
         GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_viewer;
+        GRANT SELECT ON issuing.senders TO issuing_viewer;
     END IF;
+    -- Other services: what `issuing-ctl sender add` granted, also on functions that were made anew.
+    PERFORM issuing.grant_sender(s.role) FROM (SELECT DISTINCT r.role FROM issuing.senders r) s
+    WHERE to_regrole(quote_ident(s.role)) IS NOT NULL;
 END
 $$;

@@ -1,4 +1,4 @@
-/* See housekeeping.h. A pass is three statements, each a transaction, so that one that fails does not undo the others;
+/* See housekeeping.h. A pass is four statements, each a transaction, so that one that fails does not undo the others;
  * at most one of them is in flight. */
 #include "worker/housekeeping.h"
 
@@ -14,7 +14,7 @@
 
 #define PASS_INTERVAL_MS 30000
 #define PASS_CONTINUES_MS 200
-#define PASS_STATEMENTS 3
+#define PASS_STATEMENTS 4
 #define PARTITION_LEAST_MS 3600000
 #define QUERY_TIMEOUT_MS 10000
 #define CHECK_TIMEOUT_MS 16000 /* the server ends it before, after the role's statement_timeout */
@@ -25,13 +25,13 @@ struct housekeeping {
     struct pg_query pass_query;
     int64_t pass_started_us;
     bool pass_is_running;
-    int statement; /* of this pass: which of the three is in flight */
+    int statement; /* of this pass: which of the four is in flight */
     bool has_more; /* one of them has more to do */
     bool is_stopped;
     struct closing closing;
 };
 
-/* Columns of keep_rows, keep_house, check_rest: the statements of a pass, in this order. */
+/* Columns of keep_rows, keep_house, check_rest, forget_keys: the statements of a pass, in this order. */
 enum { COL_ACTION, COL_TABLE, COL_AMOUNT, COL_DETAIL, COL_HAS_MORE };
 
 /* What one statement did, a row each: counted, and logged where an operator would want to know. Returns whether there
@@ -104,8 +104,8 @@ static int64_t longer_ms(int64_t left_ms, int64_t right_ms)
 
 static void send_statement(struct housekeeping *housekeeping)
 {
-    static const struct sql_statement *const calls[PASS_STATEMENTS] = {&sql_keep_rows, &sql_keep_house,
-                                                                       &sql_check_rest};
+    static const struct sql_statement *const calls[PASS_STATEMENTS] = {&sql_keep_rows, &sql_keep_house, &sql_check_rest,
+                                                                       &sql_forget_keys};
     const struct config *config = housekeeping->options.config;
     int64_t keys_ms = config->idempotency.retention_ms;
     struct pg_query *query = &housekeeping->pass_query;

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """An order service that has each order charged exactly once, by a payment service that it never calls.
 
-An order and the event PAYMENT_CHARGE are inserted in one transaction. issuing-worker delivers the event to the payment
+An order and the event PAYMENT_CHARGE are recorded in one transaction. issuing-worker delivers the event to the payment
 service, with the event's id as the Idempotency-Key, until the payment service has answered.
 
     POST /orders            {"number": "A-1", "customer": "alice", "amount": 1999, "currency": "EUR"}
@@ -27,10 +27,8 @@ import psycopg2.extras
 BODY_MAX = 4096
 COPY_EVERY_S = 1
 
-CHARGE = """INSERT INTO issuing.outbox_events (event_type, user_id, payload)
-            VALUES ('PAYMENT_CHARGE', %(customer)s, jsonb_build_object(
-                        'order', %(number)s, 'amount', %(amount)s, 'currency', %(currency)s))
-            RETURNING id AS charge_id"""
+CHARGE = """SELECT issuing.enqueue('PAYMENT_CHARGE', %(customer)s, jsonb_build_object(
+                       'order', %(number)s, 'amount', %(amount)s, 'currency', %(currency)s)) AS charge_id"""
 ORDER = """INSERT INTO orders.orders (number, customer, amount, currency, charge_id)
            VALUES (%(number)s, %(customer)s, %(amount)s, %(currency)s, %(charge_id)s)"""
 # The event is the truth while it is there; it leaves after outbox.retention.
@@ -71,14 +69,7 @@ def take(conninfo, order):
         known = show(conninfo, order["number"])
         is_same = all(known[name] == order[name] for name in order)
         return (200, known) if is_same else (409, {"error": "this number is another order's"})
-    wake_worker(conninfo)
     return 201, show(conninfo, order["number"])
-
-
-def wake_worker(conninfo):
-    """In a transaction of its own, after the commit. Without it the worker finds the event within a second."""
-    with contextlib.suppress(psycopg2.Error), transaction(conninfo) as cursor:
-        cursor.execute("NOTIFY issuing_wake, 'PAYMENT_CHARGE'")
 
 
 def copy_ends(conninfo):

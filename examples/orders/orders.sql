@@ -1,5 +1,5 @@
--- The tables and the role of the example. Run by a superuser, or by a role that may create roles and schemas and may
--- read issuing.outbox_events; may be run again.
+-- The tables and the role of the example. Run by a superuser, or by a role that may create roles and schemas; may be
+-- run again. What lets the role send its events is `issuing-ctl sender add orders PAYMENT_CHARGE --reason TEXT`.
 
 DO $$ BEGIN
     CREATE ROLE orders LOGIN; -- pg_hba.conf says how it logs in
@@ -23,22 +23,16 @@ CREATE TABLE IF NOT EXISTS orders.orders (
 );
 CREATE INDEX IF NOT EXISTS orders_pending ON orders.orders (charge_id) WHERE state = 'pending';
 
--- What became of a charge. The service has no right to read the events: it runs this function with the rights of its
--- owner, and sees no events of other types.
+-- What became of a charge. issuing.end_of shows a service the events of the types that it may send, and no others.
 CREATE OR REPLACE FUNCTION orders.charge_of(event uuid) RETURNS TABLE (state text, reason text, result jsonb)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     AS $$
     SELECT CASE e.status WHEN 'COMPLETED' THEN 'charged' WHEN 'REJECTED' THEN 'refused' WHEN 'FAILED' THEN 'in question'
                          ELSE 'pending' END,
            e.reason_code, e.result
-    FROM issuing.outbox_events e
-    WHERE e.id = event AND e.event_type = 'PAYMENT_CHARGE'
+    FROM issuing.end_of(event) e
     $$;
-REVOKE ALL ON FUNCTION orders.charge_of(uuid) FROM PUBLIC;
 
-GRANT USAGE ON SCHEMA orders, issuing TO orders;
+GRANT USAGE ON SCHEMA orders TO orders;
 GRANT SELECT, INSERT ON orders.orders TO orders;
 GRANT UPDATE (state, reason, result) ON orders.orders TO orders;
-GRANT EXECUTE ON FUNCTION orders.charge_of(uuid) TO orders;
-GRANT INSERT (event_type, user_id, payload) ON issuing.outbox_events TO orders;
-GRANT SELECT (id) ON issuing.outbox_events TO orders; -- for RETURNING id

@@ -26,10 +26,11 @@ static struct uuid claimed(const char *type, const char *user, struct uuid *ret_
 {
     struct uuid event = uuid7_make();
     *ret_token = uuid4_make();
-    database_exec(owner,
-                  "INSERT INTO outbox_events (id, event_type, user_id, payload, status, lease_token, lease_until, "
+    database_exec(owner, /* as our functions make them: one of the types is nobody else's */
+                  "SET ROLE issuing_owner; INSERT INTO outbox_events (id, event_type, user_id, payload, status, "
+                  "lease_token, lease_until, "
                   "retry_count, first_sent_at) VALUES ('%s', '%s', '%s', '{}', 'PROCESSING', '%s', now() + "
-                  "interval '1 h', 1, now())",
+                  "interval '1 h', 1, now()); RESET ROLE",
                   text_of(&event), type, user, text_of(ret_token));
     return event;
 }

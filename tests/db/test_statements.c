@@ -52,6 +52,7 @@ static const struct {
     {"issuer_check_", {"issuing_worker"}},
     {"statistics_fold", {"issuing_worker"}},
     {"check_rest", {"issuing_worker"}},
+    {"forget_keys", {"issuing_worker"}},
     {"console_", {"issuing_operator", "issuing_viewer"}},
     {"operator_migrate_", {"issuing_owner"}},
     {"operator_", {"issuing_operator"}},

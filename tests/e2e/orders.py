@@ -76,6 +76,7 @@ def open_shop(world, workers=1, has_route=True, sandbox=(), **route):
     if not has_psycopg2():
         raise Skipped("the package python3-psycopg2 is not there")
     world.sql((EXAMPLE / "orders.sql").read_text())
+    world.may_send("orders", "PAYMENT_CHARGE")
     world.start_sandbox(*sandbox)
     if has_route:
         options = {**shipped_route(world.sandbox.route),
@@ -212,8 +213,9 @@ def without_its_database_the_service_says_that_it_does_not_know(world):
 @test
 def what_a_service_inserts_wrongly_stops_no_order(world):
     shop = open_shop(world)
-    psql("INSERT INTO issuing.outbox_events (event_type, user_id, payload) VALUES ('PAYMENT_CHARGE', 'none', '[1]'),"
-         " ('CARD_ISSUE', 'none', '{\"kind\": \"no such\"}')", world.conninfo("orders"))
+    world.may_send("orders", "CARD_ISSUE")
+    psql("SELECT issuing.enqueue('PAYMENT_CHARGE', 'none', '[1]'),"
+         " issuing.enqueue('CARD_ISSUE', 'none', '{\"kind\": \"no such\"}')", world.conninfo("orders"))
     # Past the table's own checks, as a restored backup of another release might be.
     world.sql("SET session_replication_role = replica; INSERT INTO outbox_events (event_type, user_id, payload)"
               " VALUES ('PAYMENT_CHARGE', 'huge', to_jsonb(repeat('x', 70000)))")
@@ -249,27 +251,45 @@ def orders_without_a_route_wait_until_there_is_one(world):
 
 
 @test
-def the_role_of_the_service_may_insert_events_and_nothing_else(world):
+def the_role_of_the_service_may_send_its_events_and_nothing_else(world):
+    """A role that may insert any row forged the end of a card request, with our signature, and 25 cards in six seconds."""
     shop = open_shop(world)
     event = shop.place("A-1")
     own = world.conninfo("orders")
+    card = "'mallory', '{\"kind\": \"new\"}')"
     for statement in ("SELECT payload FROM issuing.outbox_events", "SELECT user_id, status FROM issuing.outbox_events",
                       "UPDATE issuing.outbox_events SET status = 'COMPLETED'", "DELETE FROM issuing.outbox_events",
-                      "INSERT INTO issuing.outbox_events (id, event_type, user_id, payload) VALUES"
-                      " (gen_random_uuid(), 'PAYMENT_CHARGE', 'x', '{}')",
+                      "INSERT INTO issuing.outbox_events (event_type, user_id, payload) VALUES ('CARD_ISSUE', " + card,
                       "SELECT id FROM issuing.cards", "SELECT issuing.replay('%s', 1, 'a', 'b', 'c', 'd')" % event,
+                      "SELECT key FROM issuing.event_keys", "SELECT role FROM issuing.senders",
                       "DELETE FROM orders.orders", "UPDATE orders.orders SET amount = 1"):
-        try:
-            psql(statement, own)
-        except Failed as error:
-            assert_true("permission denied" in str(error), "%s: %s" % (statement, error))
-        else:
-            raise Failed("it may: " + statement)
+        refused(statement, own, "permission denied")
+    refused("SELECT issuing.enqueue('CARD_ISSUE', " + card, own, "role orders may not send events of type CARD_ISSUE")
+    refused("SELECT issuing.enqueue('CARD_REQUEST_ENDED', " + card, own, "may not send events of type")
+    done = world.ctl("sender", "add", "orders", "CARD_REQUEST_ENDED", "--reason", "x")
+    assert_equal((done.returncode, done.stdout.split("  ")[1][:7]), (1, "refused"), "a type that is ours")
+    done = world.ctl("sender", "add", "order", "MAIL", "--reason", "x")
+    assert_true("the nearest is orders" in done.stdout, "the nearest role: " + done.stdout)
     world.sql("INSERT INTO outbox_events (id, event_type, user_id, payload) VALUES"
               " ('01890000-0000-7000-8000-000000000001', 'SOMETHING_ELSE', 'bob', '{}')")
     assert_equal(psql("SELECT count(*) FROM orders.charge_of('01890000-0000-7000-8000-000000000001')", own), "0",
                  "an event of another type")
     wait_until(lambda: psql("SELECT state FROM orders.charge_of('%s')" % event, own) == "charged", "its own event")
+    assert_true("orders sends PAYMENT_CHARGE" in world.ctl("doctor").stdout, "doctor says who sends what")
+    world.sql("GRANT INSERT (event_type, user_id, payload) ON issuing.outbox_events TO orders")
+    refused("INSERT INTO issuing.outbox_events (event_type, user_id, payload) VALUES ('CARD_REQUEST_ENDED', " + card, own,
+            "event_type CARD_REQUEST_ENDED is only made by the end of a card request")
+    assert_true("orders may INSERT into" in world.ctl("doctor").stdout, "doctor says who inserts past the function")
+    world.sql("REVOKE INSERT (event_type, user_id, payload) ON issuing.outbox_events FROM orders")
+
+
+def refused(statement, conninfo, words):
+    try:
+        psql(statement, conninfo)
+    except Failed as error:
+        assert_true(words in str(error), "%s: %s" % (statement, error))
+    else:
+        raise Failed("it may: " + statement)
 
 
 # ---- what docs/outbox.md shows ----
@@ -293,7 +313,6 @@ def check_shown(world, number):
 def the_statements_of_the_page_take_an_order(world):
     open_shop(world)
     statements = shown_in_docs("sql")
-    # Not with -c: that would be one transaction, and the page's NOTIFY comes after it.
     done = run([psql_program(), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", world.conninfo("orders")], stdin=statements)
     assert_equal((done.returncode, done.stderr), (0, ""), "the statements")
     check_shown(world, "A-1001")

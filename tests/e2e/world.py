@@ -271,6 +271,10 @@ class World:
         daemon.start()
         return daemon.wait_ready() if wait_ready else daemon
 
+    def may_send(self, role, kind):
+        done = self.ctl("sender", "add", role, kind, "--reason", "a story")
+        assert_equal(done.returncode, 0, "sender add: " + done.stdout + done.stderr)
+
     def ctl(self, *arguments, role="issuing_operator", seconds=60, **own):
         """The result of one issuing-ctl command: returncode, stdout, stderr. Its output goes to a log, to be searched
         for card numbers."""

@@ -2525,13 +2525,6 @@ GUARDS = [
         test="db/clocks",
     ),
     dict(
-        name="a value beyond its range is refused",
-        file="migrations/0018_cells.sql",
-        line="IF octet_length(NEW.payload::text) > 65536 OR octet_length(NEW.user_id)",
-        becomes="IF false AND octet_length(NEW.payload::text) > 65536 OR octet_length(NEW.user_id)",
-        test="db/clocks",
-    ),
-    dict(
         name="migrate is refused behind a pooler",
         file="ctl/cmd_migrate.c",
         line="    return !is_pooled || err_set(",

@@ -107,6 +107,8 @@ start_example() {
     python3 -c 'import psycopg2' 2>/dev/null || die "the example needs the package python3-psycopg2"
     psql -Xq -v ON_ERROR_STOP=1 -d "$conninfo user=postgres" -f "$top/examples/orders/orders.sql" \
         >"$run/orders.sql.log" 2>&1 || failed_start "the tables of the example were not made" "$run/orders.sql.log"
+    ctl "--database.url=$conninfo user=issuing_operator" sender add orders PAYMENT_CHARGE --reason "the example" \
+        >>"$run/orders.sql.log" 2>&1 || failed_start "the example may not send its events" "$run/orders.sql.log"
     orders_port=$(free_ports 1 8074) || die "no free ports"
     start_daemon orders python3 -B "$top/examples/orders/orders.py" --listen "127.0.0.1:$orders_port" \
         --database "$conninfo user=orders"

@@ -1067,6 +1067,40 @@ LIMIT 64;
 -- operating system, $5 SUDO_USER, $6 reason.
 SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text);
 
+-- name: operator_sender :one
+-- why: adds or removes a role that may send events of a type, with its audit row: issuing.change_sender in
+-- migrations/0021_enqueue.sql. null = done, else why not. $1 action, $2 role, $3 type, $4 actor, $5 user of the
+-- operating system, $6 SUDO_USER, $7 reason.
+SELECT issuing.change_sender($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text);
+
+-- name: operator_senders :many
+-- why: who may send which type, and whether the role is still there. No lock.
+SELECT s.role, s.event_type, s.added_at, to_regrole(quote_ident(s.role)) IS NOT NULL
+FROM issuing.senders s
+ORDER BY s.event_type, s.role;
+
+-- name: operator_inserters :many
+-- why: roles that are none of ours and may insert into the table of events, or into what is left of it in `public`, by
+-- a right of their own: what they insert is of any type but our own. Catalogues only. No lock.
+SELECT coalesce(r.rolname::text, 'PUBLIC'), min(c.oid::regclass::text)
+FROM pg_class c
+CROSS JOIN LATERAL (SELECT x.grantee, x.privilege_type FROM aclexplode(c.relacl) x
+                    UNION
+                    SELECT x.grantee, x.privilege_type
+                    FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) x WHERE t.attrelid = c.oid) a
+LEFT JOIN pg_roles r ON r.oid = a.grantee
+WHERE (c.oid IN (to_regclass('issuing.outbox_events'), to_regclass('public.outbox_events'))
+       OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = to_regclass('issuing.outbox_events')))
+  AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner
+  AND coalesce(r.rolname, '') NOT IN ('issuing_owner', 'issuing_api')
+GROUP BY 1
+ORDER BY 1
+LIMIT 20;
+
+-- name: operator_role_names :many
+-- why: the roles that a mistyped name may mean. No lock.
+SELECT r.rolname::text FROM pg_roles r WHERE r.rolname !~ '^pg_' LIMIT 10000;
+
 -- name: operator_due :one
 -- why: how many card requests and events of routes are due that no worker has taken, among 100000 open ones of each
 -- type at most; outbox_events_due. No lock.

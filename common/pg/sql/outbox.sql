@@ -174,3 +174,9 @@ FROM issuing.keep_house($1::int8 * interval '1 millisecond', $2::int8 * interval
 -- that no other session waits for: issuing.check_rest in migrations/0008_housekeeping.sql.
 SELECT action, table_name, amount, detail, again
 FROM issuing.check_rest();
+
+-- name: forget_keys :many
+-- why: the last call of a pass: keys of senders whose events are gone: issuing.forget_keys in
+-- migrations/0021_enqueue.sql.
+SELECT action, table_name, amount, detail, again
+FROM issuing.forget_keys();

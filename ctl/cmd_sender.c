@@ -1,0 +1,152 @@
+/* issuing-ctl sender: which roles of the database may send events of which type by issuing.enqueue. The function of the
+ * database decides and writes the audit row. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/config/config_value.h"
+#include "ctl/action.h"
+#include "ctl/ctl.h"
+#include "ctl/options.h"
+#include "ctl/print.h"
+#include "statements.h"
+
+static bool nearest_role(struct ctl *ctl, const char *role, char ret_nearest[80], struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    size_t least = SIZE_MAX;
+    if (!pg_sync_query(ctl->db, &sql_operator_role_names, NULL, &rows, err))
+        return false;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        const char *name = pg_bytes(rows, row, 0).bytes;
+        size_t distance = config_value_distance(name, role);
+        if (distance < least) {
+            least = distance;
+            snprintf(ret_nearest, 80, "%s", name);
+        }
+    }
+    return true;
+}
+
+static bool report(const struct ctl *ctl, const char *const words[2], const char *result, const char *why,
+                   struct err *err)
+{
+    if (!ctl->json) {
+        printf("%s %s  %s%s", words[0], words[1], result, why ? ": " : "\n");
+        if (why)
+            print_text(why, stdout);
+        if (why)
+            putchar('\n');
+        return true;
+    }
+    struct json *object = json_new_object();
+    if (object && json_set_text(object, "role", words[0]) && json_set_text(object, "type", words[1]) &&
+        json_set_text(object, "result", result) && json_set_text(object, "why", why))
+        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    json_free(object);
+    return err_set(err, ERR_MEMORY, "out of memory");
+}
+
+/* words: role and type. */
+static bool change(struct ctl *ctl, bool is_add, const char *const words[2], const struct action *action, int *ret_code,
+                   struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    const char *verb = is_add ? "add_sender" : "remove_sender";
+    char nearest[80] = "", why[200];
+    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_text(verb, strlen(verb)),
+                                                 pg_param_text(words[0], strlen(words[0])),
+                                                 pg_param_text(words[1], strlen(words[1]))};
+    action_params(action, params + 3);
+    if (!pg_sync_query(ctl->db, &sql_operator_sender, params, &rows, err))
+        return false;
+    const char *refused = pg_bytes(rows, 0, 0).bytes;
+    if (!refused)
+        return report(ctl, words, is_add ? "added" : "removed", NULL, err);
+    if (strcmp(refused, "known") == 0)
+        return report(ctl, words, "unchanged", "the role may send it already", err);
+    *ret_code = CTL_REFUSED;
+    if (strcmp(refused, "no_role") == 0 && !nearest_role(ctl, words[0], nearest, err))
+        return false;
+    if (strcmp(refused, "no_role") == 0)
+        snprintf(why, sizeof(why), "there is no such role; the nearest is %s", nearest);
+    else
+        snprintf(why, sizeof(why), "%s",
+                 strcmp(refused, "bad_type") == 0   ? "a type is [A-Z][A-Z0-9_]{0,63}"
+                 : strcmp(refused, "own_type") == 0 ? "only the end of a card request makes such an event"
+                 : strcmp(refused, "own_role") == 0 ? "it is a role of issuing itself"
+                                                    : "the role was not added for this type");
+    return report(ctl, words, "refused", why, err);
+}
+
+static bool list(struct ctl *ctl, struct err *err)
+{
+    enum { ROLE, TYPE, ADDED, IS_THERE };
+    static const char *const heads[] = {"ROLE", "TYPE", "SINCE", "NOTE", NULL};
+    pg_rows_scope struct pg_rows *rows = NULL;
+    struct table table;
+    char time[PRINT_TIME_SIZE];
+    bool whole = true;
+    if (!pg_sync_query(ctl->db, &sql_operator_senders, NULL, &rows, err))
+        return false;
+    table_init(&table, heads);
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        const char *role = pg_bytes(rows, row, ROLE).bytes, *type = pg_bytes(rows, row, TYPE).bytes;
+        bool is_there = pg_bool(rows, row, IS_THERE);
+        if (ctl->json) {
+            struct json *object = json_new_object();
+            bool is_whole = object && json_set_text(object, "role", role) && json_set_text(object, "type", type) &&
+                            print_set_time(object, "since", pg_time_us(rows, row, ADDED)) &&
+                            json_set(object, "role_exists", json_new_bool(is_there));
+            if (!is_whole)
+                json_free(object);
+            whole = is_whole && print_json(object, stdout) && whole;
+            continue;
+        }
+        table_add(&table, role);
+        table_add(&table, type);
+        table_add(&table, print_time(pg_time_us(rows, row, ADDED), time));
+        table_add(&table, is_there ? NULL : "there is no such role");
+    }
+    whole = (ctl->json || table_flush(&table, stdout)) && whole;
+    table_done(&table);
+    return whole || err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static int run_sender(struct ctl *ctl, char **arguments, int count)
+{
+    const char *reason = NULL;
+    const struct option_spec specs[] = {{.name = "reason", .text = &reason}, {.name = NULL}};
+    struct action action;
+    struct err err;
+    int code = CTL_DONE;
+    if (!options_read(specs, arguments, count, &count, &err))
+        return ctl_fail(&err);
+    bool is_list = count == 1 && strcmp(arguments[0], "list") == 0;
+    bool is_add = count == 3 && strcmp(arguments[0], "add") == 0;
+    if (is_list ? reason != NULL : !is_add && !(count == 3 && strcmp(arguments[0], "remove") == 0)) {
+        err_set(&err, ERR_USAGE,
+                "sender takes: list, or add ROLE TYPE --reason TEXT, or remove ROLE TYPE --reason TEXT");
+        return ctl_fail(&err);
+    }
+    if (!is_list && !action_init(&action, reason, &err))
+        return ctl_fail(&err);
+    if (!ctl_connect(ctl, &err))
+        return ctl_fail(&err);
+    const char *const words[2] = {is_list ? NULL : arguments[1], is_list ? NULL : arguments[2]};
+    return (is_list ? list(ctl, &err) : change(ctl, is_add, words, &action, &code, &err)) ? code : ctl_fail(&err);
+}
+
+const struct ctl_command ctl_sender = {
+    .word = "sender",
+    .usage = "list | add ROLE TYPE --reason TEXT | remove ROLE TYPE --reason TEXT",
+    .summary = "which roles may send events of which type",
+    .help =
+        "Other services send events by the function issuing.enqueue of the database. It takes an event of a type from\n"
+        "the roles that were added for it, and from members of these roles. CARD_ISSUE is a type, too.\n\n"
+        "  add ROLE TYPE     the role may send events of this type; it is granted the functions that it calls\n"
+        "  remove ROLE TYPE  it may no longer; what it has sent is delivered\n"
+        "  list              all of them\n"
+        "  --reason TEXT     why; stored in operator_actions\n\n"
+        "Refused: exit 1.\n",
+    .run = run_sender,
+};
