@@ -314,7 +314,9 @@ CREATE FUNCTION issuing.claim(
     of_type text,      -- event_type
     is_ordered bool,   -- as in issuing.routes: an event that has to wait is held behind an earlier one
     issuer_profile text DEFAULT NULL, issuer_origin text DEFAULT NULL, -- of card requests: whom the worker speaks to
-    choice text DEFAULT 'oldest') -- or `fresh_first`, `fresh`, `refused`: issuing.choose_due
+    choice text DEFAULT 'oldest', -- or `fresh_first`, `fresh`, `refused`: issuing.choose_due, of both sources
+    inserted bool DEFAULT NULL, -- true = only what services sent, false = only what clients requested; null = both
+    looks int8 DEFAULT NULL)    -- so many of the due events are looked at; null = any number
 RETURNS TABLE (
     id uuid, user_id text, payload text, traceparent text, retry_count int4,
     sent_age_ms int8,     -- age of the first send that may have arrived; null = certainly none
@@ -353,6 +355,7 @@ DECLARE
     is_cell bool := EXISTS (SELECT FROM cell_buckets);
     parked int4[]; -- buckets whose events stay where they are; null = none
     speaks_to int2 := CASE WHEN issuer_origin IS NOT NULL THEN note_issuer(issuer_profile, issuer_origin) END;
+    until timestamptz := now();
 BEGIN
     -- With an old snapshot the database may be a cell that does not look like one.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -364,6 +367,12 @@ BEGIN
         -- not know of it, and what is read in later statements holds until this claim is over.
         PERFORM pg_advisory_xact_lock_shared(4713, -1);
         parked := issuing.cell_parked();
+    END IF;
+    IF looks IS NOT NULL THEN
+        -- Those of the other source are passed by, and there may be any number.
+        until := coalesce((SELECT e.due_at FROM outbox_events e
+                           WHERE e.event_type = of_type AND e.due_at > since AND e.due_at <= now()
+                           ORDER BY e.due_at OFFSET looks LIMIT 1), now());
     END IF;
     IF alone THEN
         DELETE FROM lost_events l
@@ -405,7 +414,8 @@ BEGIN
                     ELSE interval '0' END AS ahead
         FROM outbox_events e
         WHERE NOT alone AND NOT is_ordered AND NOT is_chosen AND e.event_type = of_type
-          AND e.due_at >= since AND e.due_at <= now() AND e.status = 'PENDING' AND e.lost_count < 2
+          AND e.due_at >= since AND e.due_at <= until AND e.status = 'PENDING' AND e.lost_count < 2
+          AND (inserted IS NULL OR (e.idempotency_key IS NULL) = inserted)
           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
         ORDER BY e.due_at
         LIMIT most
@@ -471,7 +481,7 @@ BEGIN
            CASE WHEN NOT alone AND NOT is_chosen
                 THEN (extract(epoch FROM CASE WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
                                                                        timestamptz 'epoch' - interval '1 microsecond')
-                                              WHEN count(*) < most THEN now() - slack
+                                              WHEN count(*) < most THEN least(now() - slack, until)
                                               ELSE max(greatest(h.due_at,
                                                                 timestamptz 'epoch' - interval '1 microsecond')) END)
                       * 1000000)::int8 END,
@@ -480,7 +490,8 @@ BEGIN
            (extract(epoch FROM now()) * 1000000)::int8,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN is_chosen THEN coalesce(cardinality(named), 0) >= most
-                WHEN is_ordered THEN coalesce(ordered_is_filled, false) ELSE count(*) >= most END AND NOT alone,
+                WHEN is_ordered THEN coalesce(ordered_is_filled, false)
+                ELSE count(*) >= most OR until < now() END AND NOT alone,
            NULL::bool
     -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
     FROM due h;

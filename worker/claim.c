@@ -18,6 +18,7 @@
 #define SLACK_MAX_MS 2000
 #define SLACK_HELD_MS 60000 /* so long after a late event the slack begins to shrink */
 #define CLAIM_TIMEOUT_MS 5000
+#define LOOKS_MAX 20000 /* rows of both sources, where there may be many of the other one */
 
 /* Whether a claim should be sent. */
 enum demand {
@@ -30,13 +31,23 @@ enum demand {
     DEMAND_POLL,
 };
 
+/* The events of one source. */
+struct lane {
+    enum demand demand;
+    bool has_backlog;      /* its last claim was filled: more are due */
+    int64_t bookmark_us;   /* -1 = from the beginning of the index */
+    bool bookmark_is_void; /* it went back while a claim was in flight, whose bookmark must not count */
+    int64_t answered_ms;   /* when the bookmark was last moved on; 0 = never */
+};
+
 struct claim {
     struct claim_options options;
     uv_timer_t poll;
     uv_prepare_t prepare; /* the end of a loop turn */
     bool is_stopped;
-    enum demand demand;
-    struct turns_member lost; /* events of the type that are tried alone */
+    struct lane lanes[CLAIM_SOURCES]; /* of a route's events there is only the first, for all of them */
+    struct lane *lane;                /* of the last claim */
+    struct turns_member lost;         /* events of the type that are tried alone */
 
     struct pg_query query;
     bool is_in_flight;
@@ -46,19 +57,39 @@ struct claim {
     bool is_chosen;    /* it does not simply take the oldest events */
     int64_t sent_ms, sent_us;
 
-    int64_t bookmark_us;   /* -1 = from the beginning of the index */
-    bool bookmark_is_void; /* it went back while a claim was in flight, whose bookmark must not count */
-    int64_t answered_ms;   /* when the bookmark was last moved on */
     int64_t slack_ms;
     int64_t late_ms; /* when something was last found behind the bookmark */
     struct closing closing;
 };
 
-/* The others leave room for a type that has something to claim and may. */
-static void set_demand(struct claim *claim, enum demand demand)
+static int lanes_count(const struct claim *claim)
 {
-    claim->demand = demand;
-    claim->options.share->is_hungry = demand != DEMAND_NONE && !claim->is_in_flight && !claim->is_stopped;
+    return claim->options.route ? 1 : CLAIM_SOURCES;
+}
+
+static bool has_demand(const struct claim *claim)
+{
+    return claim->lanes[CLAIM_CLIENTS].demand != DEMAND_NONE || claim->lanes[CLAIM_SERVICES].demand != DEMAND_NONE;
+}
+
+/* The others leave room for a type that has something to claim and may. */
+static void set_demand(struct claim *claim, struct lane *lane, enum demand demand)
+{
+    lane->demand = demand;
+    claim->options.share->is_hungry = has_demand(claim) && !claim->is_in_flight && !claim->is_stopped;
+}
+
+static void note_backlog(struct claim *claim, bool is_filled)
+{
+    claim->lane->has_backlog = is_filled;
+    claim->options.share->has_backlog =
+        claim->lanes[CLAIM_CLIENTS].has_backlog || claim->lanes[CLAIM_SERVICES].has_backlog;
+}
+
+static void wake(struct claim *claim, struct lane *lane)
+{
+    if (lane->demand == DEMAND_NONE)
+        set_demand(claim, lane, DEMAND_DUE);
 }
 
 static void start_attempt(struct claim *claim, const struct pg_rows *rows, int row)
@@ -90,14 +121,16 @@ static void note_clock(struct claim *claim, int64_t db_us)
 
 static void note_last_row(struct claim *claim, const struct pg_rows *rows, int count)
 {
-    if (!claim->bookmark_is_void && !claim->is_alone && !claim->is_chosen)
-        claim->bookmark_us = claim_rows_bookmark_us(rows);
-    claim->answered_ms = clock_mono_ms();
+    int64_t now_ms = clock_mono_ms();
+    if (!claim->lane->bookmark_is_void && !claim->is_alone && !claim->is_chosen)
+        claim->lane->bookmark_us = claim_rows_bookmark_us(rows);
+    if (!claim->is_alone)
+        claim->lane->answered_ms = now_ms;
     claim->lost.has_lost = claim_rows_has_lost(rows);
     if (claim->is_alone && count > 0)
         turns_note_taken(claim->options.turns);
     else if (claim->is_alone) /* another worker has them */
-        turns_end(claim->options.turns, claim->answered_ms);
+        turns_end(claim->options.turns, now_ms);
     note_clock(claim, claim_rows_now_us(rows));
 }
 
@@ -106,9 +139,9 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
     struct claim *claim = container_of(query, struct claim, query);
     struct slots_share *share = claim->options.share;
     claim->is_in_flight = false;
-    share->has_backlog = false;
+    note_backlog(claim, false);
     slots_settle(claim->options.slots, share);
-    set_demand(claim, claim->demand);
+    set_demand(claim, claim->lane, claim->lane->demand);
     if (result->kind != PG_DONE) {
         /* Unknown: events may be leased without a worker; their leases run out. The poll comes back. */
         if (result->kind != PG_NOT_SENT)
@@ -123,9 +156,11 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
     if (count > 0)
         metric_observe(claim->options.series->claim_batch_size, count);
     note_last_row(claim, result->rows, count);
-    share->has_backlog = !claim->is_alone && claim_rows_is_filled(result->rows);
-    if (share->has_backlog || claim->is_alone)
+    note_backlog(claim, !claim->is_alone && claim_rows_is_filled(result->rows));
+    if (claim->is_alone)
         claim_wake(claim);
+    else if (claim->lane->has_backlog)
+        wake(claim, claim->lane);
     for (int row = 0; row < count; row++)
         start_attempt(claim, result->rows, row);
 }
@@ -143,7 +178,39 @@ static const char *choice_word(enum slots_choice choice)
     return words[choice];
 }
 
-static void send_claim(struct claim *claim, int capacity, bool is_alone)
+/* The other source may have any number of events where this one's lie; or nobody knows yet. */
+static bool is_beside_many(const struct claim *claim)
+{
+    const struct lane *other = &claim->lanes[claim->lane == claim->lanes];
+    return lanes_count(claim) > 1 && (other->has_backlog || other->answered_ms == 0);
+}
+
+static void set_params(struct claim *claim, int limit, enum slots_choice choice)
+{
+    const struct claim_options *options = &claim->options;
+    const struct lane *lane = claim->lane;
+    struct pg_param *params = claim->query.params;
+    bool is_bounded = is_beside_many(claim) && !claim->is_alone && !claim->is_chosen;
+    params[0] = pg_param_uuid(&claim->token);
+    params[1] = pg_param_int8(limit);
+    params[2] = pg_param_int8(options->config->worker.lease_ms);
+    params[3] = pg_param_text(options->worker_name, strlen(options->worker_name));
+    params[4] = lane->bookmark_us >= 0 ? pg_param_int8(lane->bookmark_us) : pg_param_null();
+    params[5] = pg_param_int8(claim->slack_ms);
+    params[6] = pg_param_bool(claim->is_alone);
+    params[7] = pg_param_text(options->event_type, strlen(options->event_type));
+    params[8] = pg_param_bool(options->route && options->route->config->ordered);
+    params[9] = params[10] = pg_param_null();
+    if (!options->route) {
+        params[9] = pg_param_text(options->config->issuer.profile, strlen(options->config->issuer.profile));
+        params[10] = pg_param_text(options->issuer_origin, strlen(options->issuer_origin));
+    }
+    params[11] = pg_param_text(choice_word(choice), strlen(choice_word(choice)));
+    params[12] = claim_source_param(options->route, lane - claim->lanes);
+    params[13] = is_bounded ? pg_param_int8(LOOKS_MAX) : pg_param_null();
+}
+
+static void send_claim(struct claim *claim, struct lane *lane, int capacity, bool is_alone)
 {
     const struct claim_options *options = &claim->options;
     struct pg_query *query = &claim->query;
@@ -151,7 +218,8 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
     enum slots_choice choice = is_alone ? SLOTS_OLDEST : slots_choose(options->share, now_ms);
     int limit = is_alone ? 1 : capacity < CLAIM_MAX ? capacity : CLAIM_MAX;
     claim->is_in_flight = true;
-    set_demand(claim, DEMAND_NONE);
+    claim->lane = lane;
+    set_demand(claim, lane, DEMAND_NONE);
     slots_grant(options->slots, options->share, limit);
     claim->is_alone = is_alone;
     claim->is_probe = slots_is_probe(options->share);
@@ -160,23 +228,10 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
         turns_note_sent(options->turns, &claim->lost);
     claim->sent_us = clock_mono_us();
     claim->sent_ms = claim->sent_us / 1000;
-    claim->bookmark_is_void = false;
+    lane->bookmark_is_void = false;
     claim->token = uuid4_make();
     query->statement = &sql_outbox_claim;
-    query->params[0] = pg_param_uuid(&claim->token);
-    query->params[1] = pg_param_int8(limit);
-    query->params[2] = pg_param_int8(options->config->worker.lease_ms);
-    query->params[3] = pg_param_text(options->worker_name, strlen(options->worker_name));
-    query->params[4] = claim->bookmark_us >= 0 ? pg_param_int8(claim->bookmark_us) : pg_param_null();
-    query->params[5] = pg_param_int8(claim->slack_ms);
-    query->params[6] = pg_param_bool(is_alone);
-    query->params[7] = pg_param_text(options->event_type, strlen(options->event_type));
-    query->params[8] = pg_param_bool(options->route && options->route->config->ordered);
-    const char *profile = options->config->issuer.profile;
-    query->params[9] = options->route ? pg_param_null() : pg_param_text(profile, strlen(profile));
-    query->params[10] =
-        options->route ? pg_param_null() : pg_param_text(options->issuer_origin, strlen(options->issuer_origin));
-    query->params[11] = pg_param_text(choice_word(choice), strlen(choice_word(choice)));
+    set_params(claim, limit, choice);
     query->timeout_ms = CLAIM_TIMEOUT_MS;
     query->on_result = on_claimed;
     pg_pool_submit(options->pool, query);
@@ -184,28 +239,36 @@ static void send_claim(struct claim *claim, int capacity, bool is_alone)
 
 /* Under a backlog a claim waits until it can take a good number of events; each slot that becomes free is a new
  * check. */
-static bool is_worth_it(const struct claim *claim, int capacity, int64_t now_ms)
+static bool is_worth_it(const struct claim *claim, const struct lane *lane, int capacity, int64_t now_ms)
 {
     const struct slots_share *share = claim->options.share;
-    bool may_wait = share->has_backlog && claim->demand == DEMAND_DUE && slots_held(share) > 0;
+    bool may_wait = share->has_backlog && lane->demand == DEMAND_DUE && slots_held(share) > 0;
     return capacity >= (may_wait ? slots_claim_threshold(claim->options.slots, share, now_ms) : 1);
+}
+
+/* The sources take turns. */
+static struct lane *next_lane(struct claim *claim)
+{
+    struct lane *other = &claim->lanes[claim->lane == claim->lanes];
+    return other->demand != DEMAND_NONE ? other : claim->lane;
 }
 
 static void on_loop_turn(uv_prepare_t *prepare)
 {
     struct claim *claim = container_of(prepare, struct claim, prepare);
     const struct claim_options *options = &claim->options;
-    if (claim->is_in_flight || claim->is_stopped || (claim->demand == DEMAND_NONE && !claim->lost.has_lost))
+    if (claim->is_in_flight || claim->is_stopped || (!has_demand(claim) && !claim->lost.has_lost))
         return;
     int64_t now_ms = clock_mono_ms();
     enum turns_answer turn = turns_ask(options->turns, &claim->lost, now_ms);
-    if (turn == TURNS_WAIT || (turn == TURNS_TAKE && claim->demand == DEMAND_NONE))
+    if (turn == TURNS_WAIT || (turn == TURNS_TAKE && !has_demand(claim)))
         return;
     bool is_alone = turn == TURNS_TAKE_ALONE; /* then the slots are all free */
     int capacity =
         is_alone ? slots_target_room(options->share, now_ms) : slots_capacity(options->slots, options->share, now_ms);
-    if (is_worth_it(claim, capacity, now_ms)) /* else the demand stays */
-        send_claim(claim, capacity, is_alone);
+    struct lane *lane = next_lane(claim);
+    if (is_worth_it(claim, lane, capacity, now_ms)) /* else the demand stays */
+        send_claim(claim, lane, capacity, is_alone);
 }
 
 static void on_poll(uv_timer_t *timer)
@@ -213,42 +276,56 @@ static void on_poll(uv_timer_t *timer)
     struct claim *claim = container_of(timer, struct claim, poll);
     if (claim->is_stopped)
         return;
-    set_demand(claim, DEMAND_POLL);
+    for (int i = 0; i < lanes_count(claim); i++)
+        set_demand(claim, &claim->lanes[i], DEMAND_POLL);
     if (claim->slack_ms > SLACK_MIN_MS && clock_mono_ms() - claim->late_ms >= SLACK_HELD_MS) {
         claim->slack_ms /= 2;
         claim->late_ms = clock_mono_ms();
     }
 }
 
-int64_t claim_bookmark_us(const struct claim *claim)
+int64_t claim_bookmark_us(const struct claim *claim, enum claim_source source)
 {
+    const struct lane *lane = &claim->lanes[source];
     /* When nothing could be claimed for long, the bookmark of a dead worker may have been ahead of ours. */
-    bool is_fresh = clock_mono_ms() - claim->answered_ms < claim->options.config->worker.lease_ms;
-    return is_fresh ? claim->bookmark_us : -1;
+    bool is_fresh = clock_mono_ms() - lane->answered_ms < claim->options.config->worker.lease_ms;
+    return is_fresh ? lane->bookmark_us : -1;
 }
 
-void claim_go_back(struct claim *claim, int64_t due_us)
+void claim_go_back(struct claim *claim, enum claim_source source, int64_t due_us)
 {
-    claim_wake(claim);
-    if (claim->bookmark_us < 0 || due_us >= claim->bookmark_us)
+    struct lane *lane = &claim->lanes[source];
+    wake(claim, lane);
+    if (lane->bookmark_us < 0 || due_us >= lane->bookmark_us)
         return;
-    claim->bookmark_us = due_us;
-    claim->bookmark_is_void = true;
+    lane->bookmark_us = due_us;
+    lane->bookmark_is_void = true;
     claim->late_ms = clock_mono_ms();
     if (claim->slack_ms < SLACK_MAX_MS)
         claim->slack_ms = claim->slack_ms * 2 < SLACK_MAX_MS ? claim->slack_ms * 2 : SLACK_MAX_MS;
 }
 
+void claim_wake_source(struct claim *claim, enum claim_source source)
+{
+    wake(claim, &claim->lanes[source]);
+}
+
 void claim_wake(struct claim *claim)
 {
-    if (claim->demand == DEMAND_NONE)
-        set_demand(claim, DEMAND_DUE);
+    for (int i = 0; i < lanes_count(claim); i++)
+        wake(claim, &claim->lanes[i]);
 }
 
 void claim_capacity_changed(struct claim *claim)
 {
-    if (claim->options.share->has_backlog)
-        claim_wake(claim);
+    for (int i = 0; i < lanes_count(claim); i++)
+        if (claim->lanes[i].has_backlog)
+            wake(claim, &claim->lanes[i]);
+}
+
+struct pg_param claim_source_param(const struct route *route, enum claim_source source)
+{
+    return route ? pg_param_null() : pg_param_bool(source == CLAIM_SERVICES);
 }
 
 /* ---- open, drain, close ---- */
@@ -259,7 +336,8 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
     if (!claim)
         return err_set(err, ERR_MEMORY, "no memory for the claims");
     claim->options = *options;
-    claim->bookmark_us = -1;
+    claim->lane = claim->lanes;
+    claim->lanes[CLAIM_CLIENTS].bookmark_us = claim->lanes[CLAIM_SERVICES].bookmark_us = -1;
     claim->slack_ms = SLACK_MIN_MS;
     uv_timer_init(options->loop, &claim->poll);
     turns_join(options->turns, &claim->lost, options->share);
@@ -274,7 +352,7 @@ bool claim_open(const struct claim_options *options, struct claim **ret_claim, s
 void claim_stop(struct claim *claim)
 {
     claim->is_stopped = true;
-    set_demand(claim, DEMAND_NONE);
+    set_demand(claim, claim->lane, claim->lane->demand);
     uv_timer_stop(&claim->poll);
 }
 

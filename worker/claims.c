@@ -13,7 +13,7 @@ struct kind {
     const char *event_type;
     struct slots_share *share;
     struct claim *claim;
-    struct sweep *sweep;
+    struct sweep *sweeps[CLAIM_SOURCES]; /* of a route only the first */
 };
 
 struct claims {
@@ -30,11 +30,17 @@ int claims_types(const struct routes *routes)
     return 1 + routes->count;
 }
 
+static int sources_of(const struct kind *kind)
+{
+    return kind->route ? 1 : CLAIM_SOURCES;
+}
+
 static void on_clock_set_back(void *context)
 {
     struct claims *claims = context;
     for (int i = 0; i < claims->count; i++)
-        sweep_rebase(claims->kinds[i].sweep);
+        for (int source = 0; source < sources_of(&claims->kinds[i]); source++)
+            sweep_rebase(claims->kinds[i].sweeps[source]);
 }
 
 /* ---- open ---- */
@@ -78,19 +84,22 @@ static bool open_claim(struct claims *claims, struct kind *kind, int64_t first_m
     return claim_open(&claim, &kind->claim, err);
 }
 
-static bool open_sweep(struct claims *claims, struct kind *kind, int64_t first_ms, struct err *err)
+static bool open_sweep(struct claims *claims, struct kind *kind, enum claim_source source, int64_t first_ms,
+                       struct err *err)
 {
     struct sweep_options sweep = {
         .loop = claims->options.loop,
         .pool = claims->options.pool,
         .claim = kind->claim,
         .event_type = kind->event_type,
+        .route = kind->route,
+        .source = source,
         .in_flight = &claims->sweeps_in_flight,
         .first_ms = first_ms,
         .series = claims->options.series,
         .poll_interval_ms = claims->options.config->worker.poll_interval_ms,
     };
-    return sweep_open(&sweep, &kind->sweep, err);
+    return sweep_open(&sweep, &kind->sweeps[source], err);
 }
 
 static bool open_kind(struct claims *claims, struct route *route, struct err *err)
@@ -104,7 +113,10 @@ static bool open_kind(struct claims *claims, struct route *route, struct err *er
     };
     claims->count++;
     set_targets(claims, kind);
-    return open_claim(claims, kind, first_ms, err) && open_sweep(claims, kind, first_ms, err);
+    bool is_open = open_claim(claims, kind, first_ms, err);
+    for (int source = 0; is_open && source < sources_of(kind); source++)
+        is_open = open_sweep(claims, kind, source, first_ms, err);
+    return is_open;
 }
 
 bool claims_open(const struct claims_options *options, struct claims **ret_claims, struct err *err)
@@ -127,9 +139,14 @@ bool claims_open(const struct claims_options *options, struct claims **ret_claim
 
 void claims_wake(struct claims *claims, const char *type)
 {
-    for (int i = 0; i < claims->count; i++)
-        if (!type || strcmp(type, claims->kinds[i].event_type) == 0 || (i == 0 && type[0] == '\0'))
-            claim_wake(claims->kinds[i].claim);
+    if (type && type[0] == '\0')
+        claim_wake_source(claims->kinds[0].claim, CLAIM_CLIENTS);
+    else if (type && strcmp(type, OUTBOX_EVENT_TYPE) == 0)
+        claim_wake_source(claims->kinds[0].claim, CLAIM_SERVICES);
+    else
+        for (int i = 0; i < claims->count; i++)
+            if (!type || strcmp(type, claims->kinds[i].event_type) == 0)
+                claim_wake(claims->kinds[i].claim);
 }
 
 void claims_capacity_changed(struct claims *claims)
@@ -153,15 +170,20 @@ void claims_stop(struct claims *claims)
 {
     for (int i = 0; i < claims->count; i++) {
         claim_stop(claims->kinds[i].claim);
-        sweep_stop(claims->kinds[i].sweep);
+        for (int source = 0; source < sources_of(&claims->kinds[i]); source++)
+            sweep_stop(claims->kinds[i].sweeps[source]);
     }
 }
 
 bool claims_are_idle(const struct claims *claims)
 {
-    for (int i = 0; i < claims->count; i++)
-        if (!claim_is_idle(claims->kinds[i].claim) || !sweep_is_idle(claims->kinds[i].sweep))
+    for (int i = 0; i < claims->count; i++) {
+        if (!claim_is_idle(claims->kinds[i].claim))
             return false;
+        for (int source = 0; source < sources_of(&claims->kinds[i]); source++)
+            if (!sweep_is_idle(claims->kinds[i].sweeps[source]))
+                return false;
+    }
     return true;
 }
 
@@ -170,7 +192,8 @@ void claims_close(struct claims *claims, void (*on_closed)(void *context), void 
     closing_start(&claims->closing, free, claims, on_closed, context);
     for (int i = 0; i < claims->count; i++) {
         claim_close(claims->kinds[i].claim, closing_part_closed, closing_part(&claims->closing));
-        sweep_close(claims->kinds[i].sweep, closing_part_closed, closing_part(&claims->closing));
+        for (int source = 0; source < sources_of(&claims->kinds[i]); source++)
+            sweep_close(claims->kinds[i].sweeps[source], closing_part_closed, closing_part(&claims->closing));
     }
     closing_end(&claims->closing);
 }

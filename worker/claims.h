@@ -23,7 +23,8 @@ struct claims_options {
 /* The number of types. */
 int claims_types(const struct routes *routes);
 must_check bool claims_open(const struct claims_options *options, struct claims **ret_claims, struct err *err);
-/* New events of this type may be due; "" = card requests; NULL = any type. A type without a route is ignored. */
+/* New events of this type may be due; "" = card requests of clients, CARD_ISSUE = those of services; NULL = any type. A
+ * type without a route is ignored. */
 void claims_wake(struct claims *claims, const char *type);
 /* A peer takes more calls. */
 void claims_capacity_changed(struct claims *claims);

@@ -132,7 +132,7 @@ static bool note_look(struct sweep *sweep, const struct pg_rows *rows)
         claim_wake(claim);
     }
     if (!pg_is_null(rows, 0, COL_LATE))
-        claim_go_back(claim, pg_int8(rows, 0, COL_LATE));
+        claim_go_back(claim, sweep->options.source, pg_int8(rows, 0, COL_LATE));
     for (int64_t i = 0; i < ended; i++)
         worker_series_count_end(sweep->options.series, sweep->options.event_type, OUTBOX_FAILED, "worker_lost", -1);
     if (ended > 0)
@@ -181,7 +181,7 @@ static void on_rebased(struct pg_query *query, const struct pg_query_result *res
     if (moved > 0) {
         log_warning("events bore times of a clock that was ahead; their waits begin now",
                     LOG_TEXT("type", sweep->options.event_type), LOG_NUMBER("events", moved));
-        claim_go_back(sweep->options.claim, -1);
+        claim_go_back(sweep->options.claim, sweep->options.source, -1);
     }
     wait_for_next(sweep, now_ms);
 }
@@ -192,6 +192,7 @@ static void rebase(struct sweep *sweep)
     sweep->query.statement = &sql_outbox_rebase;
     sweep->query.params[0] = pg_param_int8(FREED_MAX);
     sweep->query.params[1] = type_param(sweep);
+    sweep->query.params[2] = claim_source_param(sweep->options.route, sweep->options.source);
     sweep->query.timeout_ms = SWEEP_TIMEOUT_MS;
     sweep->query.is_slow = true;
     sweep->query.on_result = on_rebased;
@@ -209,7 +210,7 @@ void sweep_rebase(struct sweep *sweep)
 
 static void look(struct sweep *sweep, int64_t now_ms)
 {
-    int64_t bookmark_us = claim_bookmark_us(sweep->options.claim);
+    int64_t bookmark_us = claim_bookmark_us(sweep->options.claim, sweep->options.source);
     int64_t to_ms = sweep->is_young ? 0 : sweep->age_ms;
     bool is_last = !sweep->is_young && sweep->width_ms == SWEEP_UNBOUNDED;
     struct pg_query *query = &sweep->query;
@@ -221,6 +222,7 @@ static void look(struct sweep *sweep, int64_t now_ms)
     query->params[3] = pg_param_int8(FREED_MAX);
     query->params[4] = pg_param_int8(FLOW_LOST_MAX);
     query->params[5] = type_param(sweep);
+    query->params[6] = claim_source_param(sweep->options.route, sweep->options.source);
     query->timeout_ms = SWEEP_TIMEOUT_MS;
     query->is_slow = true;
     query->on_result = on_looked;

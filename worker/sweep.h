@@ -27,8 +27,10 @@ struct sweep_options {
     struct pg_pool *pool;
     struct claim *claim; /* of the type */
     const char *event_type;
-    int *in_flight;   /* statements of the sweeps of all types; 0 at first */
-    int64_t first_ms; /* before the first look: the sweeps of several types look one after the other */
+    const struct route *route;
+    enum claim_source source; /* of card requests */
+    int *in_flight;           /* statements of the sweeps of all types; 0 at first */
+    int64_t first_ms;         /* before the first look: the sweeps of several types look one after the other */
     struct worker_series *series;
     int64_t poll_interval_ms;
 };

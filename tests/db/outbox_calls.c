@@ -46,7 +46,8 @@ struct pg_rows *claim_by(struct pg_sync *db, const struct uuid *token, int64_t l
     struct pg_param params[] = {
         pg_param_uuid(token), pg_param_int8(limit), pg_param_int8(LEASE_MS), pg_param_text("worker-1", 8),
         pg_param_null(),      pg_param_int8(100),   pg_param_bool(false),    pg_param_text("CARD_ISSUE", 10),
-        pg_param_bool(false), pg_param_null(),      pg_param_null(),         pg_param_text(choice, strlen(choice))};
+        pg_param_bool(false), pg_param_null(),      pg_param_null(),         pg_param_text(choice, strlen(choice)),
+        pg_param_null(),      pg_param_null()};
     return database_query(db, &sql_outbox_claim, params);
 }
 
@@ -286,7 +287,8 @@ int deliver(const struct uuid *event, const struct uuid *token, const char *resu
 int sweep(struct pg_sync *db, int64_t limit)
 {
     struct pg_param params[] = {pg_param_null(),      pg_param_int8(0),        pg_param_null(),
-                                pg_param_int8(limit), pg_param_int8(LOST_MAX), pg_param_text("CARD_ISSUE", 10)};
+                                pg_param_int8(limit), pg_param_int8(LOST_MAX), pg_param_text("CARD_ISSUE", 10),
+                                pg_param_null()};
     struct pg_rows *rows = database_query(db, &sql_outbox_sweep, params);
     int freed = (int)pg_int8(rows, 0, 0);
     pg_rows_free(rows);

@@ -292,8 +292,8 @@ START_TEST(an_event_that_was_left_behind_is_not_claimed_and_moves_no_bookmark_pa
     free(user);
     pg_rows_free(rows);
     /* The sweep finds what was left out. */
-    const struct pg_param params[] = {pg_param_null(),   pg_param_int8(0), pg_param_null(),
-                                      pg_param_int8(99), pg_param_int8(5), pg_param_text("X", 1)};
+    const struct pg_param params[] = {pg_param_null(),  pg_param_int8(0),      pg_param_null(), pg_param_int8(99),
+                                      pg_param_int8(5), pg_param_text("X", 1), pg_param_null()};
     rows = database_query(worker, &sql_outbox_sweep, params);
     ck_assert(!pg_is_null(rows, 0, 1));
     pg_rows_free(rows);

@@ -79,7 +79,7 @@ static int64_t fact(const char *expression)
 
 static int64_t rebase(void)
 {
-    const struct pg_param params[] = {pg_param_int8(100), pg_param_text("CARD_ISSUE", 10)};
+    const struct pg_param params[] = {pg_param_int8(100), pg_param_text("CARD_ISSUE", 10), pg_param_null()};
     struct pg_rows *rows = database_query(worker, &sql_outbox_rebase, params);
     int64_t moved = pg_int8(rows, 0, 0);
     pg_rows_free(rows);
@@ -89,7 +89,8 @@ static int64_t rebase(void)
 static int64_t sweep(int64_t lost_max)
 {
     const struct pg_param params[] = {pg_param_null(),    pg_param_int8(0),        pg_param_null(),
-                                      pg_param_int8(100), pg_param_int8(lost_max), pg_param_text("CARD_ISSUE", 10)};
+                                      pg_param_int8(100), pg_param_int8(lost_max), pg_param_text("CARD_ISSUE", 10),
+                                      pg_param_null()};
     struct pg_rows *rows = database_query(worker, &sql_outbox_sweep, params);
     int64_t freed = pg_int8(rows, 0, 0);
     pg_rows_free(rows);
@@ -100,7 +101,8 @@ static int64_t sweep(int64_t lost_max)
 static bool sweep_names_one(void)
 {
     const struct pg_param params[] = {pg_param_null(),    pg_param_int8(0), pg_param_null(),
-                                      pg_param_int8(100), pg_param_int8(5), pg_param_text("CARD_ISSUE", 10)};
+                                      pg_param_int8(100), pg_param_int8(5), pg_param_text("CARD_ISSUE", 10),
+                                      pg_param_null()};
     struct pg_rows *rows = database_query(worker, &sql_outbox_sweep, params);
     bool is_named = !pg_is_null(rows, 0, 1);
     pg_rows_free(rows);

@@ -87,6 +87,39 @@ START_TEST(the_one_that_is_due_longest_goes_first)
 }
 END_TEST
 
+/* A claim of one source, as its user ids and then whether there is more; the bookmark moves. */
+static void expect_of_source(const char *inserted, const char *looks, char bookmark[32], const char *users)
+{
+    char text[400];
+    snprintf(text, sizeof(text),
+             "SELECT concat(string_agg(user_id, ' ' ORDER BY user_id), CASE WHEN bool_or(is_filled) THEN ' more' END, "
+             "',', max(next_since_us)) FROM issuing.claim(gen_random_uuid(), 2, 60000, 'w', %s, 100, false, "
+             "'CARD_ISSUE', false, inserted => %s, looks => %s)",
+             bookmark, inserted, looks);
+    char *found = database_text(worker, text), *comma = strchr(found, ',');
+    *comma = '\0';
+    ck_assert_str_eq(found, users);
+    snprintf(bookmark, 32, "%s", comma + 1);
+    free(found);
+}
+
+START_TEST(cards_of_clients_and_of_services_are_claimed_apart)
+{
+    char of_clients[32] = "NULL", of_services[32] = "NULL";
+    database_run(owner, "INSERT INTO outbox_events (user_id, payload, idempotency_key, next_attempt_at) SELECT "
+                        "CASE WHEN n > 50 AND n % 10 = 0 THEN 'c' ELSE 's' END || n, '{}', "
+                        "CASE WHEN n > 50 AND n % 10 = 0 THEN 'k' END, now() - (200 - n) * interval '1 s' "
+                        "FROM generate_series(1, 90) n");
+    /* Of the others it passes by no more than it is told, and goes on from there. */
+    expect_of_source("false", "30", of_clients, " more");
+    expect_of_source("false", "30", of_clients, "c60 more");
+    expect_of_source("true", "30", of_services, "s1 s2 more");
+    expect_of_source("false", "NULL", of_clients, "c70 c80 more");
+    expect_of_source("false", "NULL", of_clients, "c90");
+    expect_of_source("true", "NULL", of_services, "s3 s4 more");
+}
+END_TEST
+
 START_TEST(what_is_not_due_not_ours_or_not_pending_is_left_alone)
 {
     struct uuid token = uuid4_make();
@@ -297,6 +330,7 @@ int main(void)
     tcase_add_test(tcase, two_sweeps_share_the_work_and_neither_waits);
     tcase_add_test(tcase, an_end_that_has_not_committed_wins_over_a_sweep);
     tcase_add_test(tcase, an_extended_lease_is_not_taken_over);
+    tcase_add_test(tcase, cards_of_clients_and_of_services_are_claimed_apart);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);
 }

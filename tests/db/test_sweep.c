@@ -127,7 +127,8 @@ static struct found sweep(struct pg_sync *db, int64_t from_ms, int64_t to_ms, in
                                 bound(bookmark),
                                 pg_param_int8(limit),
                                 pg_param_int8(5),
-                                pg_param_text("CARD_ISSUE", 10)};
+                                pg_param_text("CARD_ISSUE", 10),
+                                pg_param_null()};
     struct pg_rows *rows = database_query(db, &sql_outbox_sweep, params);
     ck_assert_int_eq(pg_rows_count(rows), 1);
     struct found found = {.freed = (int)pg_int8(rows, 0, 0),
@@ -619,9 +620,10 @@ START_TEST(a_sweep_of_one_stretch_visits_nothing_of_an_older_one)
     char query[100];
     database_exec(worker, "PREPARE looked AS %s", sql_outbox_sweep.text);
     for (int i = 0; i < 2; i++) {
-        snprintf(query, sizeof query, "EXECUTE looked(2000, 0, %lld, 500, 5, 'CARD_ISSUE')", (long long)bookmark);
+        snprintf(query, sizeof query, "EXECUTE looked(2000, 0, %lld, 500, 5, 'CARD_ISSUE', NULL)", (long long)bookmark);
         int64_t young = buffers_of(query);
-        snprintf(query, sizeof query, "EXECUTE looked(NULL, 2000000, %lld, 500, 5, 'CARD_ISSUE')", (long long)bookmark);
+        snprintf(query, sizeof query, "EXECUTE looked(NULL, 2000000, %lld, 500, 5, 'CARD_ISSUE', NULL)",
+                 (long long)bookmark);
         int64_t old = buffers_of(query);
         ck_assert_int_lt(young, 40);
         ck_assert_int_gt(old, 10 * young);

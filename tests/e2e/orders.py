@@ -469,3 +469,34 @@ def orders_equal_charges_when_everything_is_killed_once_under_load(world):
 @test(**KILLED)
 def orders_equal_charges_when_everything_is_killed_again_and_again_under_load(world):
     kill_all_under_load(world, 6, 41)
+
+
+# ---- cards of services beside those of clients ----
+
+SERVED = "(SELECT count(*) FROM outbox_events WHERE idempotency_key IS NULL AND status = 'COMPLETED')"
+
+
+@test(worker__max_in_flight="16")
+def a_service_that_sends_thousands_of_cards_delays_no_client_and_is_not_starved(world):
+    """One statement with 4000 cards of a service, and the next client waited ten seconds behind all of them."""
+    world.sql("DO $$ BEGIN CREATE ROLE orders LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    world.may_send("orders", "CARD_ISSUE")
+    world.start_sandbox()
+    world.start_api()
+    own = world.conninfo("orders")
+    psql("SELECT count(issuing.enqueue_many('CARD_ISSUE', ARRAY(SELECT 'c' || n FROM generate_series(1, 2000) n),"
+         " ARRAY(SELECT '{\"kind\": \"new\"}'::jsonb FROM generate_series(1, 2000))))", own)
+    world.start_worker()
+    wait_until(lambda: int(world.sql("SELECT " + SERVED)) >= 50, "the backlog is being worked on")
+    for number in range(3):
+        world.issue("alice-%d" % number)
+    before = int(world.sql("SELECT max((SELECT count(*) FROM outbox_events o WHERE o.idempotency_key IS NULL"
+                           " AND o.completed_at BETWEEN e.created_at AND e.completed_at))"
+                           " FROM outbox_events e WHERE e.idempotency_key IS NOT NULL"))
+    assert_true(before < 200, "%d cards of the service came before one of a client" % before)
+    # The other way round, with many clients: the service gets its turns.
+    served = int(world.sql("SELECT " + SERVED))
+    requests = [world.accept("bob-%d" % number) for number in range(40)]
+    wait_until(lambda: all(world.status(request) == "COMPLETED" for request in requests), "the clients' cards")
+    assert_true(int(world.sql("SELECT " + SERVED)) > served, "no card of the service beside 40 of clients")
+    world.sql("DELETE FROM outbox_events WHERE status = 'PENDING'")

@@ -87,4 +87,25 @@ ENQUEUE_GUARDS = [
         becomes="false AND NOT EXISTS (SELECT FROM outbox_events e\n",
         test="db/enqueue",
     ),
+    dict(
+        name="a claim of one source takes none of the other",
+        file="migrations/0019_claims.sql",
+        line="          AND (inserted IS NULL OR (e.idempotency_key IS NULL) = inserted)\n",
+        becomes="",
+        test="db/outbox_claim",
+    ),
+    dict(
+        name="a claim looks at a bounded number of the other source",
+        file="migrations/0019_claims.sql",
+        line="e.event_type = of_type AND e.due_at >= since AND e.due_at <= until\n",
+        becomes="e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()\n",
+        test="db/outbox_claim",
+    ),
+    dict(
+        name="clients and services take turns in the claims of cards",
+        file="worker/claim.c",
+        line="    return other->demand != DEMAND_NONE ? other : claim->lane;",
+        becomes="    return claim->lane->demand != DEMAND_NONE ? claim->lane : other;",
+        test="e2e/a service that sends thousands of cards",
+    ),
 ]

@@ -656,8 +656,8 @@ GUARDS = [
     dict(
         name="the sweep names what became visible late",
         file="common/pg/sql/outbox.sql",
-        line="      AND e.status = 'PENDING' AND e.lost_count < 2\n      AND issuing.bucket_of",
-        becomes="      AND e.status = 'PENDING' AND e.retry_count < 0\n      AND issuing.bucket_of",
+        line="      AND e.status = 'PENDING' AND e.lost_count < 2\n      AND ($7",
+        becomes="      AND e.status = 'PENDING' AND e.retry_count < 0\n      AND ($7",
         test="db/sweep",
     ),
     dict(
@@ -705,7 +705,7 @@ GUARDS = [
     dict(
         name="the claims go back to what became visible late",
         file="worker/claim.c",
-        line="    claim->bookmark_us = due_us;\n",
+        line="    lane->bookmark_us = due_us;\n",
         becomes="",
         test="e2e/what turns up behind the bookmark",
     ),
@@ -1787,8 +1787,8 @@ GUARDS = [
     dict(
         name='a clock that is set back is answered by a rebase',
         file="worker/claims.c",
-        line='        sweep_rebase(claims->kinds[i].sweep);\n',
-        becomes='        (void)claims;\n',
+        line='            sweep_rebase(claims->kinds[i].sweeps[source]);\n',
+        becomes='            (void)claims;\n',
         test='e2e/what a clock that was ahead has written',
     ),
     dict(

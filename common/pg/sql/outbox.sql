@@ -2,13 +2,14 @@
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
 -- issuing.claim in migrations/0007_attempts.sql; 0019 has its newest definition. The last row has no id. $1 token, $2
 -- limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone, $8 event type, $9 whether it is
--- ordered; of card requests, $10 the issuer's profile and $11 the origin of its url; $12 which of the due events.
+-- ordered; of card requests, $10 the issuer's profile and $11 the origin of its url; $12 which of the due events; $13
+-- true = only what services sent, false = only what clients requested, $14 how many to look at, or null.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,
        exp_month, exp_year, card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count,
        now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms,
        is_filled, is_elsewhere
 FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool, $8::text, $9::bool, $10::text,
-                   $11::text, $12::text);
+                   $11::text, $12::text, $13::bool, $14::int8);
 
 -- name: outbox_sweep :one
 -- why: finds events behind the claims' bookmark: events whose lease ran out (their worker died, hung or lost its
@@ -20,7 +21,7 @@ FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $
 -- since their bucket is being moved (issuing.cell_parked). One call covers one range of time, by outbox_events_due.
 -- SKIP LOCKED: two sweeps, or a sweep and a late write, never wait for each other. $1 from this age in ms (null = from
 -- the beginning), $2 to this age in ms, $3 the bookmark (null = no bound), $4 limit, $5 number of attempts lost in a
--- row that ends an event, $6 event type.
+-- row that ends an event, $6 event type, $7 true = only what services sent, false = only what clients requested.
 WITH lost AS MATERIALIZED (
     SELECT e.id, e.lease_token, e.lease_owner, e.updated_at, clock_timestamp() AS t,
            clock_timestamp() + CASE WHEN e.lost_count > 0 THEN interval '1 second' * least(e.lost_count, 60)
@@ -31,6 +32,7 @@ WITH lost AS MATERIALIZED (
       AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
                             timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
       AND e.status = 'PROCESSING' AND e.lease_until < now()
+      AND ($7::bool IS NULL OR (e.idempotency_key IS NULL) = $7::bool)
     LIMIT $4::int8
     FOR UPDATE SKIP LOCKED
 ), freed AS (
@@ -65,6 +67,7 @@ WITH lost AS MATERIALIZED (
       AND e.due_at <= least(now() - $2::int8 * interval '1 millisecond',
                             timestamptz 'epoch' + $3::int8 * interval '1 microsecond')
       AND e.status = 'PENDING' AND e.lost_count < 2
+      AND ($7::bool IS NULL OR (e.idempotency_key IS NULL) = $7::bool)
       AND issuing.bucket_of(e.user_id) <> ALL (coalesce((SELECT issuing.cell_parked()), '{}'))
     ORDER BY e.due_at
     LIMIT 1
@@ -80,12 +83,14 @@ SELECT (SELECT count(*) FROM freed),
 -- why: after the database's clock was set back: open events with times in the future, which were written while the
 -- clock was ahead. All times of such a row move back by as much as its last write is ahead, so each wait and each lease
 -- lasts as long as intended. A difference of one second is ignored, because the clocks of a cluster differ by that
--- much. One pass reads the open events of one type once, in pieces. SKIP LOCKED. $1 limit, $2 event type.
+-- much. One pass reads the open events of one type once, in pieces. SKIP LOCKED. $1 limit, $2 event type, $3 true =
+-- only what services sent, false = only what clients requested.
 WITH ahead AS MATERIALIZED (
     SELECT e.id, e.updated_at, e.next_attempt_at, e.lease_until, e.first_sent_at, e.last_sent_at, e.deferred_since,
            least(e.updated_at, now() + interval '1000 years') - now() AS by
     FROM issuing.outbox_events e
     WHERE e.due_at IS NOT NULL AND e.event_type = $2::text AND (e.due_at > now() OR e.status = 'PROCESSING')
+      AND ($3::bool IS NULL OR (e.idempotency_key IS NULL) = $3::bool)
       AND e.updated_at > now() + interval '1 second'
     LIMIT $1::int8
     FOR UPDATE SKIP LOCKED
