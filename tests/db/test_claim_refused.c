@@ -90,11 +90,12 @@ START_TEST(a_claim_that_chooses_moves_no_bookmark_and_tells_when_there_may_be_mo
     ck_assert_int_eq(
         database_int(owner, "SELECT count(*) FROM outbox_events WHERE lease_token = '%s'", text_of(&token)), 2);
     pg_rows_free(rows);
-    ck_assert_int_eq(database_int(worker,
-                                  "SELECT count(*) FROM issuing.claim(gen_random_uuid(), 2, 60000, 'w', NULL, 100, "
-                                  "false, 'CARD_ISSUE', false, 'fresh') WHERE id IS NULL AND next_since_us IS NULL "
-                                  "AND NOT is_filled"),
-                     1);
+    ck_assert_int_eq(
+        database_int(worker,
+                     "SELECT count(*) FROM issuing.claim(gen_random_uuid(), 2, 60000, 'w', NULL, 100, "
+                     "false, 'CARD_ISSUE', false, choice => 'fresh') WHERE id IS NULL AND next_since_us IS NULL "
+                     "AND NOT is_filled"),
+        1);
 }
 END_TEST
 
@@ -167,7 +168,7 @@ START_TEST(what_is_chosen_of_an_ordered_type_is_in_order_all_the_same)
     while (database_int(owner, "SELECT count(*) FROM outbox_events WHERE status = 'PROCESSING'") == 0) {
         database_exec(
             worker, "SELECT count(*) FROM issuing.claim(gen_random_uuid(), 1, 60000, 'w', NULL, 100, false, 'ORDERED', "
-                    "true, 'fresh')");
+                    "true, choice => 'fresh')");
         ck_assert_int_lt(++tries, CLAIMS);
     }
     ck_assert_int_eq(

@@ -98,7 +98,8 @@ static int claim(struct pg_sync *db, int64_t limit, int64_t *bookmark)
     struct pg_param params[] = {
         pg_param_uuid(&token), pg_param_int8(limit),    pg_param_int8(LEASE_MS), pg_param_text("worker-1", 8),
         bound(*bookmark),      pg_param_int8(SLACK_MS), pg_param_bool(false),    pg_param_text("CARD_ISSUE", 10),
-        pg_param_bool(false),  pg_param_null(),         pg_param_null()};
+        pg_param_bool(false),  pg_param_null(),         pg_param_null(),         pg_param_text("oldest", 6),
+        pg_param_null(),       pg_param_null()};
     struct pg_rows *rows = database_query(db, &sql_outbox_claim, params);
     int last = pg_rows_count(rows) - 1;
     ck_assert_int_ge(last, 0);
