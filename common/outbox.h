@@ -127,6 +127,7 @@ enum outbox_held_end {
 #define OUTBOX_LOST_MAX 5
 
 #define OUTBOX_EVENT_TYPE "CARD_ISSUE"
+#define OUTBOX_ENDED_TYPE "CARD_REQUEST_ENDED" /* made by the claim of its route */
 #define OUTBOX_USER_ID_MAX 128
 #define OUTBOX_KEY_MAX 255
 #define OUTBOX_PROGRAM_MAX 64

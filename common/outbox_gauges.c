@@ -40,7 +40,7 @@
 #define OTHER_TYPE "other"
 
 /* The rows of outbox_gauges. */
-enum part { PART_FRONT, PART_BEHIND, PART_NOW, PART_COUNT };
+enum part { PART_FRONT, PART_BEHIND, PART_ENDS, PART_NOW, PART_COUNT };
 
 struct count {
     int64_t pending, processing, unknown;
@@ -61,6 +61,7 @@ struct type_count {
     int behind_every;
     bool counts_behind;         /* the count in flight does it */
     struct count front, behind; /* when they were last counted */
+    struct count ends;          /* that wait to become such events */
     int64_t behind_counted_ms;
     struct failed failed;
 };
@@ -138,10 +139,11 @@ static struct count open_of(const struct type_count *type)
     const struct count *front = &type->front, *behind = &type->behind;
     int64_t since_ms = clock_mono_ms() - type->behind_counted_ms;
     return (struct count){
-        .pending = front->pending + behind->pending,
+        .pending = front->pending + behind->pending + type->ends.pending,
         .processing = front->processing + behind->processing,
         .unknown = front->unknown + behind->unknown,
-        .oldest_ms = longest(front->oldest_ms, behind->pending > 0 ? behind->oldest_ms + since_ms : 0),
+        .oldest_ms = longest(longest(front->oldest_ms, type->ends.oldest_ms),
+                             behind->pending > 0 ? behind->oldest_ms + since_ms : 0),
         .unknown_oldest_ms =
             longest(front->unknown_oldest_ms, behind->unknown > 0 ? behind->unknown_oldest_ms + since_ms : 0),
     };
@@ -219,7 +221,7 @@ static void end_round(struct outbox_gauges *gauges)
 
 static enum part part_of(const char *word)
 {
-    static const char *const words[PART_COUNT] = {"front", "behind", "now"};
+    static const char *const words[PART_COUNT] = {"front", "behind", "ends", "now"};
     int part = PART_FRONT;
     while (part < PART_NOW && strcmp(word, words[part]) != 0)
         part++;
@@ -276,6 +278,7 @@ static void on_type(struct pg_query *query, const struct pg_query_result *result
         note_behind(type, is_done ? counts : NULL, result->kind != PG_NOT_SENT);
     if (is_done) {
         type->front = counts[PART_FRONT];
+        type->ends = counts[PART_ENDS];
         /* The next count begins at the oldest that is open now, or at this moment. */
         type->bookmark_us = counts[is_any(&type->front) ? PART_FRONT : PART_NOW].due_us - SLACK_US;
     }

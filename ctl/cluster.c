@@ -60,7 +60,21 @@ static struct cluster_target target_at(const struct pg_rows *rows, int row)
 
 static struct cluster_route route_at(const struct pg_rows *rows, int row)
 {
-    enum { TYPE, ORDERED, LOOKUP, LIFETIME, ATTEMPTS, SIGNED, WORKER, ROUTE_SEEN, LIVE };
+    enum {
+        TYPE,
+        ORDERED,
+        LOOKUP,
+        LIFETIME,
+        ATTEMPTS,
+        SIGNED,
+        WORKER,
+        ROUTE_SEEN,
+        NAMING,
+        REGISTERED,
+        DIFFERS,
+        EVENTS,
+        ENDS
+    };
     return (struct cluster_route){
         .type = pg_bytes(rows, row, TYPE).bytes,
         .is_ordered = pg_bool(rows, row, ORDERED),
@@ -70,7 +84,12 @@ static struct cluster_route route_at(const struct pg_rows *rows, int row)
         .is_signed = pg_bool(rows, row, SIGNED),
         .worker = pg_bytes(rows, row, WORKER).bytes,
         .seen_us = pg_time_us(rows, row, ROUTE_SEEN),
-        .is_live = pg_bool(rows, row, LIVE),
+        .workers = pg_int8(rows, row, NAMING),
+        .is_live = pg_int8(rows, row, NAMING) > 0,
+        .since_us = pg_time_us(rows, row, REGISTERED),
+        .differs = pg_bytes(rows, row, DIFFERS).bytes,
+        .open = pg_int8(rows, row, EVENTS),
+        .ends = pg_int8(rows, row, ENDS),
     };
 }
 

@@ -20,14 +20,19 @@ struct cluster_worker {
     bool is_alive; /* seen within the last minute */
 };
 
-/* What workers deliver besides card requests, as the last one that named it has told (issuing.routes). */
+/* What workers deliver besides card requests, as the last one that named it has told (issuing.routes); ordered = one
+ * living worker says so. */
 struct cluster_route {
     const char *type;
     bool is_ordered, has_lookup, is_signed;
     int64_t key_lifetime_ms, max_attempts;
     const char *worker;
     int64_t seen_us;
-    bool is_live; /* a worker has named it within the last minute */
+    int64_t workers; /* that have named it within the last minute */
+    bool is_live;    /* there are some */
+    int64_t since_us;
+    const char *differs; /* what these say of it; NULL = the same */
+    int64_t open, ends;  /* events, counted up to 10000; ends that wait to be told */
 };
 
 /* One target, as all living workers see it together. */

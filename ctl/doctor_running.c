@@ -118,6 +118,23 @@ static bool check_held_back(struct doctor *doctor, bool *ret_any, struct err *er
     return true;
 }
 
+/* Ends that cannot be told. */
+static bool check_refused(struct doctor *doctor, bool *ret_any, struct err *err)
+{
+    enum { COUNT, REQUEST, WHY };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_ends_refused, NULL, &rows, err))
+        return false;
+    int64_t count = pg_int8(rows, 0, COUNT);
+    if (count == 0)
+        return true;
+    *ret_any = true;
+    doctor_warn(doctor, "ends", "remove the cause, then as the owner: UPDATE issuing.ends_to_tell SET refused = NULL",
+                "%" PRId64 " end%s cannot be told, such as that of %.40s: %.200s", count, count == 1 ? "" : "s",
+                pg_bytes(rows, 0, REQUEST).bytes, pg_bytes(rows, 0, WHY).bytes);
+    return true;
+}
+
 /* What card requests do not have: routes, and order. */
 static bool check_routes(struct doctor *doctor, const struct cluster *cluster, struct err *err)
 {
@@ -125,14 +142,18 @@ static bool check_routes(struct doctor *doctor, const struct cluster *cluster, s
     char time[PRINT_TIME_SIZE];
     for (int i = 0; i < cluster->route_count; i++) {
         const struct cluster_route *route = &cluster->routes[i];
+        if (route->differs)
+            doctor_warn(doctor, "routes", "give all workers the same section of the route",
+                        "workers disagree on %.64s: %.600s", route->type, route->differs);
+        any |= route->differs || !route->is_live;
         if (route->is_live)
             continue;
-        any = true;
-        doctor_warn(doctor, "routes", "start a worker that has this route, or cancel its events",
-                    "no living worker has the route %.64s: %.100s named it last, at %s", route->type, route->worker,
-                    print_time(route->seen_us, time));
+        doctor_warn(doctor, "routes", "start a worker that has this route, or: issuing-ctl route remove TYPE",
+                    "no living worker has the route %.64s: %.100s named it last, at %s; %" PRId64
+                    " events are open, %" PRId64 " ends wait to be told",
+                    route->type, route->worker, print_time(route->seen_us, time), route->open, route->ends);
     }
-    if (!check_types(doctor, &any, err) || !check_held_back(doctor, &any, err))
+    if (!check_types(doctor, &any, err) || !check_held_back(doctor, &any, err) || !check_refused(doctor, &any, err))
         return false;
     if (!any && cluster->route_count > 0)
         doctor_report(doctor, "routes", true, NULL, "%d, each with a living worker; every type of event is delivered",

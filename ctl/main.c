@@ -29,10 +29,10 @@
 
 static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
-    &ctl_migrate, &ctl_status,  &ctl_list,    &ctl_show,      &ctl_explain,     &ctl_replay,  &ctl_cancel,
-    &ctl_resolve, &ctl_adopt,   &ctl_reissue, &ctl_reconcile, &ctl_workers,     &ctl_targets, &ctl_pause,
-    &ctl_resume,  &ctl_probe,   &ctl_audit,   &ctl_limits,    &ctl_stats,       &ctl_sender,  &ctl_keys,
-    &ctl_cell,    &ctl_console, &ctl_doctor,  &help_command,  &version_command,
+    &ctl_migrate, &ctl_status, &ctl_list,    &ctl_show,      &ctl_explain,  &ctl_replay,      &ctl_cancel,
+    &ctl_resolve, &ctl_adopt,  &ctl_reissue, &ctl_reconcile, &ctl_workers,  &ctl_targets,     &ctl_pause,
+    &ctl_resume,  &ctl_probe,  &ctl_route,   &ctl_sender,    &ctl_audit,    &ctl_limits,      &ctl_stats,
+    &ctl_keys,    &ctl_cell,   &ctl_console, &ctl_doctor,    &help_command, &version_command,
 };
 
 /* libpq takes PGUSER only where neither database.url nor a service names a user. */

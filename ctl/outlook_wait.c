@@ -81,6 +81,18 @@ static void no_worker_clause(const struct event *event, const struct cluster *cl
                  print_time(cluster->last_us, time), cluster->last_host);
 }
 
+static void held_clause(const struct event *event, const struct cluster *cluster, char *ret_text, size_t size)
+{
+    const struct cluster_route *route = cluster_find_route(cluster, event->type);
+    if (!route || route->is_ordered)
+        outlook_route_held(event, ret_text, size);
+    else
+        snprintf(ret_text, size,
+                 "it was held behind %s while its type was ordered; it is not any more, and a worker frees what was "
+                 "held within seconds",
+                 event->held_behind_text);
+}
+
 void outlook_wait_clause(const struct event *event, const struct outlook *out, const struct cluster *cluster,
                          char *ret_text, size_t size)
 {
@@ -99,7 +111,7 @@ void outlook_wait_clause(const struct event *event, const struct outlook *out, c
                  event->type);
         return;
     case OUTLOOK_WAIT_FOR_EVENT:
-        outlook_route_held(event, ret_text, size);
+        held_clause(event, cluster, ret_text, size);
         return;
     case OUTLOOK_WAIT_FOR_PAUSE:
         snprintf(ret_text, size, "%.64s is paused by %.100s since %s because: %.200s", target->name, target->paused_by,

@@ -312,7 +312,7 @@ CREATE FUNCTION issuing.claim(
     slack_ms int8, -- so long a commit may take to become visible without being left to the sweep
     alone bool,
     of_type text,      -- event_type
-    is_ordered bool,   -- as in issuing.routes: an event that has to wait is held behind an earlier one
+    is_ordered bool,   -- an event that has to wait is held behind an earlier one; also where another worker says so
     issuer_profile text DEFAULT NULL, issuer_origin text DEFAULT NULL, -- of card requests: whom the worker speaks to
     choice text DEFAULT 'oldest', -- or `fresh_first`, `fresh`, `refused`: issuing.choose_due, of both sources
     inserted bool DEFAULT NULL, -- true = only what services sent, false = only what clients requested; null = both
@@ -356,6 +356,8 @@ DECLARE
     parked int4[]; -- buckets whose events stay where they are; null = none
     speaks_to int2 := CASE WHEN issuer_origin IS NOT NULL THEN note_issuer(issuer_profile, issuer_origin) END;
     until timestamptz := now();
+    makes_ends bool;         -- it also makes events of ends that are to be told (0020_ends.sql)
+    due_most int8 := most;   -- of the events that are there
 BEGIN
     -- With an old snapshot the database may be a cell that does not look like one.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -373,6 +375,18 @@ BEGIN
         until := coalesce((SELECT e.due_at FROM outbox_events e
                            WHERE e.event_type = of_type AND e.due_at > since AND e.due_at <= now()
                            ORDER BY e.due_at OFFSET looks LIMIT 1), now());
+    END IF;
+    is_ordered := is_ordered OR of_type <> 'CARD_ISSUE'
+                  AND EXISTS (SELECT FROM routes r WHERE r.event_type = of_type AND r.is_ordered);
+    makes_ends := of_type = 'CARD_REQUEST_ENDED' AND NOT alone AND choice <> 'refused' AND issuing.ends_wait();
+    IF makes_ends AND choice = 'fresh_first' THEN
+        choice := 'fresh'; -- as the ends are
+    END IF;
+    IF makes_ends AND is_ordered THEN
+        PERFORM FROM issuing.claim_ends(new_token, most, lease_ms, worker, true);
+    ELSIF makes_ends THEN
+        -- What is retried and new ends have half of the places each, if they need them; the one that is left by lot.
+        due_most := (most + (random() < 0.5)::int) / 2;
     END IF;
     IF alone THEN
         DELETE FROM lost_events l
@@ -418,7 +432,7 @@ BEGIN
           AND (inserted IS NULL OR (e.idempotency_key IS NULL) = inserted)
           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
         ORDER BY e.due_at
-        LIMIT most
+        LIMIT due_most
         FOR UPDATE SKIP LOCKED
     ), one AS MATERIALIZED (
         SELECT e.id, e.first_sent_at, e.updated_at,
@@ -445,6 +459,10 @@ BEGIN
                   e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
                   e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
                   e.issuer_parameters, e.created_at, e.sent_to
+    ), ends AS MATERIALIZED (
+        SELECT c.* FROM (SELECT count(*) AS n FROM held) g
+        CROSS JOIN LATERAL issuing.claim_ends(new_token, most - g.n, lease_ms, worker, false) c
+        WHERE makes_ends AND NOT is_ordered
     )
     SELECT h.id, h.user_id,
            -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
@@ -477,21 +495,29 @@ BEGIN
                                     THEN issuing.issuer_of_card(h.user_id, h.payload ->> 'replaces')
                                END AS issuer OFFSET 0) r
     UNION ALL
+    SELECT c.id, c.user_id, c.payload, c.traceparent, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, 0, NULL, 0, NULL, (extract(epoch FROM now() - c.created_at) * 1000)::int8, NULL, NULL, NULL,
+           (extract(epoch FROM greatest(c.created_at, 'epoch')) * 1000)::int8, NULL, false
+    FROM ends c
+    UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN NOT alone AND NOT is_chosen
                 THEN (extract(epoch FROM CASE WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
                                                                        timestamptz 'epoch' - interval '1 microsecond')
-                                              WHEN count(*) < most THEN least(now() - slack, until)
-                                              ELSE max(greatest(h.due_at,
-                                                                timestamptz 'epoch' - interval '1 microsecond')) END)
+                                              WHEN count(*) < due_most THEN least(now() - slack, until)
+                                              ELSE coalesce(max(greatest(h.due_at, timestamptz 'epoch'
+                                                                                   - interval '1 microsecond')),
+                                                            greatest(since, timestamptz 'epoch'
+                                                                            - interval '1 microsecond')) END)
                       * 1000000)::int8 END,
            NULL,
            CASE WHEN EXISTS (SELECT FROM lost_events) AND issuing.lost_is_due(alone_id, of_type) THEN 1 ELSE 0 END,
            (extract(epoch FROM now()) * 1000000)::int8,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           CASE WHEN is_chosen THEN coalesce(cardinality(named), 0) >= most
+           CASE WHEN is_chosen THEN coalesce(cardinality(named), 0) + (SELECT count(*) FROM ends) >= most
                 WHEN is_ordered THEN coalesce(ordered_is_filled, false)
-                ELSE count(*) >= most OR until < now() END AND NOT alone,
+                ELSE count(*) >= due_most OR count(*) + (SELECT count(*) FROM ends) >= most
+                     OR until < now() END AND NOT alone,
            NULL::bool
     -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
     FROM due h;
@@ -524,7 +550,7 @@ BEGIN
             result = CASE WHEN a.result IS NOT NULL THEN kept_result(a.result) ELSE e.result END
         FROM unnest(ids, tokens, tooks_ms, results) AS a (id, token, took_ms, result)
         WHERE e.id = a.id AND e.lease_token = a.token
-        RETURNING e.id, e.user_id, e.retry_count, a.token, a.took_ms, e.event_type, e.created_at
+        RETURNING e.id, e.user_id, e.retry_count, a.token, a.took_ms, e.event_type, e.created_at, e.ends
     ), noted AS (
         INSERT INTO outbox_attempts (event_id, lease_token, started_at, ended_at, attempt, unknown, user_id, worker,
                                      step, outcome)
@@ -539,12 +565,16 @@ BEGIN
                'COMPLETED', '', array_agg(d.created_at), 1
         FROM completed d
         HAVING count(*) > 0
+    ), told AS (
+        INSERT INTO ends_to_tell (ended_at, ids, is_again)
+        SELECT now(), array_agg(d.id), bool_or(d.ends IS NOT NULL)
+        FROM completed d
+        WHERE step = 'link' AND EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED')
+        HAVING count(*) > 0
     )
     SELECT d.id FROM completed d;
     IF step <> 'link' THEN
         PERFORM wake_held(ids);
-    ELSIF EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
-        PERFORM tell_ends(ids, now());
     END IF;
 END
 $$;

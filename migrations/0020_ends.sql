@@ -1,2 +1,489 @@
--- Why: what belongs to the end of a card request. Locks: none that matter.
-SELECT 1;
+-- Why: an end of a card request is told (CARD_REQUEST_ENDED) because a route was registered, not because a worker that
+-- delivers it lived in the last minute; the transaction of the end writes only that it is to be told, and the claim
+-- makes the event; the events of one request follow its ends. Locks: ACCESS EXCLUSIVE on outbox_events for a column
+-- without a default, for a moment. Programs of the release before cannot run after it.
+
+-- No housekeeping meanwhile: it takes these locks in another order.
+SELECT pg_advisory_xact_lock(4711, 1);
+
+-- ---- ends that are to be told ----
+
+-- How often this card request was FAILED while ends were told; NULL = never. COMPLETED and REJECTED are final, so the
+-- number of an end is one more than this, and no other end of a request writes anything for it.
+ALTER TABLE issuing.outbox_events ADD COLUMN ends int4;
+
+-- Ends that are to be told and are no event yet. The transaction of the ends writes one row for all of one call: the
+-- ids are enough, because a request that is COMPLETED or REJECTED never changes again. An end that is FAILED has a row
+-- of its own with what GET said, since a replay changes the request. A row costs little however long nobody takes it.
+-- Taken by claim_ends, in the order of n: a sequence follows the ends of one request, whatever the clock does.
+CREATE TABLE issuing.ends_to_tell (
+    n          int8 NOT NULL GENERATED ALWAYS AS IDENTITY,
+    ended_at   timestamptz NOT NULL,
+    ids        uuid[] NOT NULL,
+    is_again   bool NOT NULL DEFAULT false, -- for at least one of them this is not the first end
+    end_number int4,                        -- FAILED: which end of the request it is; NULL = COMPLETED or REJECTED
+    code       text,                        -- of FAILED
+    detail     text,
+    refused    text                         -- why it cannot become an event; such a row stays until somebody acts
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
+-- Compression is not worth its time in rows that live for a second.
+ALTER TABLE issuing.ends_to_tell ALTER ids SET STORAGE EXTERNAL;
+CREATE INDEX ends_to_tell_waiting ON issuing.ends_to_tell (n) WHERE refused IS NULL;
+
+-- What waits, for people and gauges: of at most 10000 rows.
+CREATE VIEW issuing.ends_waiting AS
+SELECT coalesce(sum(cardinality(l.ids)), 0)::int8 AS events, min(l.ended_at) AS oldest_at
+FROM (SELECT t.ids, t.ended_at FROM issuing.ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n LIMIT 10000) l;
+CREATE VIEW issuing.ends_refused AS
+SELECT t.n, t.ended_at, t.ids, t.refused FROM issuing.ends_to_tell t WHERE t.refused IS NOT NULL;
+
+-- Follows, as a statement of its own, the end of these events: the card requests among them are to be told. The usual
+-- end, issuing.complete, writes its row itself.
+CREATE OR REPLACE FUNCTION issuing.tell_ends(
+    events uuid[],
+    at timestamptz) -- only those that ended at this time; null = all
+    RETURNS void
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+    AS $$
+    BEGIN
+        IF NOT EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
+            RETURN;
+        END IF;
+        INSERT INTO ends_to_tell (ended_at, ids, is_again)
+        SELECT max(e.completed_at), array_agg(e.id), bool_or(e.ends IS NOT NULL)
+        FROM unnest(events) AS a (id) JOIN outbox_events e ON e.id = a.id
+        WHERE e.event_type = 'CARD_ISSUE' AND e.status IN ('COMPLETED', 'REJECTED')
+          AND (at IS NULL OR e.completed_at = at)
+        HAVING count(*) > 0;
+        WITH failed AS (
+            UPDATE outbox_events e SET ends = coalesce(e.ends, 0) + 1
+            FROM unnest(events) AS a (id)
+            WHERE e.id = a.id AND e.event_type = 'CARD_ISSUE' AND e.status = 'FAILED'
+              AND (at IS NULL OR e.completed_at = at)
+            RETURNING e.id, e.ends, e.updated_at, e.reason_code, e.reason_detail
+        )
+        INSERT INTO ends_to_tell (ended_at, ids, is_again, end_number, code, detail)
+        SELECT f.updated_at, ARRAY[f.id], f.ends > 1, f.ends, f.reason_code, left(f.reason_detail, 1000) FROM failed f;
+    END
+    $$;
+
+-- What belongs to the end FAILED `worker_lost`, which the statement outbox_sweep makes (0017_ends.sql). If it cannot be
+-- written, the sweep goes on, and the end is on the list of those that are refused: `issuing-ctl doctor` shows it.
+CREATE OR REPLACE FUNCTION issuing.follow_lost() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        e outbox_events;
+    BEGIN
+        SELECT o.* INTO e FROM outbox_events o
+        WHERE o.id = NEW.event_id AND o.status = 'FAILED' AND o.reason_code = 'worker_lost'
+          AND o.completed_at >= statement_timestamp();
+        IF FOUND AND NOT issuing.cell_is_copy(e.user_id) THEN
+            BEGIN
+                PERFORM count_end(e, 1), tell_ends(ARRAY[e.id], NULL);
+            EXCEPTION WHEN OTHERS THEN
+                INSERT INTO ends_to_tell (ended_at, ids, refused)
+                VALUES (e.completed_at, ARRAY[e.id], format('it was FAILED worker_lost: %s', SQLERRM));
+            END;
+        END IF;
+        RETURN NULL;
+    END
+    $$;
+
+-- ---- the events of ends ----
+
+-- The microseconds since 1970 in an id of uuid7(), rounded up to the one that it was made of.
+CREATE FUNCTION issuing.uuid7_us(id uuid) RETURNS int8
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+        SELECT ('x0000' || left(h.hex, 12))::bit(64)::int8 * 1000
+               + (('x' || substr(h.hex, 14, 3))::bit(12)::int8 * 1000 + 4095) / 4096
+        FROM (SELECT encode(uuid_send(id), 'hex') AS hex) h
+    $$;
+
+-- The newest id of these events of the user, in microseconds; null = there is none. A function, so that the claim does
+-- not pay for these plans where it does not need them.
+CREATE FUNCTION issuing.newest_end_us(of_user text, request uuid, is_again bool, is_ordered bool) RETURNS int8
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET jit = off
+    AS $$
+    DECLARE
+        us int8;
+    BEGIN
+        IF is_again THEN
+            us := (SELECT uuid7_us(n.id) FROM outbox_events n
+                   WHERE n.user_id = of_user AND n.event_type = 'CARD_REQUEST_ENDED'
+                     AND n.payload #>> '{data,id}' = request::text
+                   ORDER BY n.id DESC LIMIT 1);
+        END IF;
+        IF is_ordered THEN
+            us := greatest(us, (SELECT uuid7_us(n.id) FROM outbox_events n
+                                WHERE n.event_type = 'CARD_REQUEST_ENDED' AND n.event_type <> 'CARD_ISSUE'
+                                  AND n.user_id = of_user AND (n.due_at IS NOT NULL OR n.failed_at IS NOT NULL)
+                                ORDER BY n.id DESC LIMIT 1));
+        END IF;
+        RETURN us;
+    END
+    $$;
+
+-- The events CARD_REQUEST_ENDED of these ends. The payload is a webhook of Standard Webhooks; its data is what `GET
+-- /v1/card-requests/{id}` answered from that end on (api/card_requests.c), with the user and the number of the end.
+-- Where the type is in no order, the event is made as the claim leaves one, and is returned; else it is PENDING, and
+-- the claim decides whether it is handed out. Ids rise with the ends, also after a step of the clock: those of one
+-- request follow the newest that it has, and where the type is ordered, those of a user follow the newest that is open
+-- or FAILED. A request that is not there, or whose user id no event may have, gets no event.
+CREATE FUNCTION issuing.make_ends(
+    ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[], -- as in ends_to_tell
+    new_token uuid, lease_ms int8, worker text, is_ordered bool)
+    RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, created_at timestamptz)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        us constant int8 := (date_part('epoch', clock_timestamp()) * 1000000)::int8;
+    BEGIN
+        RETURN QUERY
+        WITH ended AS MATERIALIZED (
+            SELECT a.i, a.ended_at, e.id, e.user_id, e.traceparent, e.payload, e.created_at,
+                   coalesce(a.number, e.ends + 1, 1) AS number,
+                   CASE WHEN a.number IS NULL THEN e.status ELSE 'FAILED' END AS status,
+                   CASE WHEN a.number IS NULL THEN e.updated_at ELSE a.ended_at END AS updated_at,
+                   CASE WHEN a.number IS NULL THEN e.reason_code ELSE a.code END AS code,
+                   CASE WHEN a.number IS NULL THEN left(e.reason_detail, 1000) ELSE a.detail END AS detail
+            FROM unnest(ids, ended_ats, numbers, codes, details)
+                     WITH ORDINALITY AS a (id, ended_at, number, code, detail, i)
+            JOIN outbox_events e ON e.id = a.id
+            WHERE e.event_type = 'CARD_ISSUE' AND octet_length(e.user_id) BETWEEN 1 AND 128
+              AND (a.number IS NOT NULL OR e.status IN ('COMPLETED', 'REJECTED'))
+        ), timed AS MATERIALIZED (
+            SELECT d.*, max(CASE WHEN d.number > 1 OR is_ordered
+                                 THEN greatest(us, newest_end_us(d.user_id, d.id, d.number > 1, is_ordered) + 1)
+                                 ELSE us END) OVER (PARTITION BY d.user_id ORDER BY d.i) + d.i AS us,
+                   to_char(least(greatest(d.created_at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:59.999999+00')
+                           AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_text,
+                   to_char(least(greatest(d.updated_at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:59.999999+00')
+                           AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS updated_text
+            FROM ended d
+        ), made AS (
+            INSERT INTO outbox_events AS m (id, event_type, user_id, traceparent, created_at, updated_at,
+                                            next_attempt_at, payload, status, retry_count, lease_token,
+                                            lease_owner, lease_until, first_sent_at)
+            SELECT encode(overlay(uuid_send(gen_random_uuid())
+                                  PLACING int8send((t.us / 1000) << 16 | 28672 | (t.us % 1000) * 4096 / 1000)
+                                  FROM 1 FOR 8), 'hex')::uuid,
+                   'CARD_REQUEST_ENDED', t.user_id, t.traceparent, least(t.ended_at, now()), now(), now(),
+                   jsonb_build_object(
+                       'type', 'card_request.ended',
+                       'timestamp', t.updated_text,
+                       'data', jsonb_build_object(
+                           'id', t.id,
+                           'kind', CASE WHEN pg_column_size(t.payload) <= 262144
+                                        THEN left(t.payload ->> 'kind', 64) END,
+                           'status', t.status,
+                           'created_at', t.created_text,
+                           'updated_at', t.updated_text,
+                           -- The card may have been replaced since; at this end it was active.
+                           'card', CASE WHEN t.status = 'COMPLETED' AND c.id IS NOT NULL
+                                        THEN jsonb_build_object('id', c.id, 'last4', c.last4,
+                                                                'exp_month', c.exp_month, 'exp_year', c.exp_year,
+                                                                'status', 'active') END,
+                           'reason', CASE WHEN t.status <> 'COMPLETED'
+                                          THEN jsonb_build_object('code', t.code, 'detail', t.detail) END,
+                           'user_id', t.user_id,
+                           'end', t.number)),
+                   CASE WHEN is_ordered THEN 'PENDING' ELSE 'PROCESSING' END, CASE WHEN is_ordered THEN 0 ELSE 1 END,
+                   CASE WHEN NOT is_ordered THEN new_token END, CASE WHEN NOT is_ordered THEN worker END,
+                   CASE WHEN NOT is_ordered THEN now() + lease_ms * interval '1 millisecond' END,
+                   CASE WHEN NOT is_ordered THEN now() END
+            FROM timed t LEFT JOIN cards c ON c.request_id = t.id
+            RETURNING m.id, m.user_id, m.payload::text, m.traceparent, m.created_at
+        )
+        SELECT * FROM made;
+    END
+    $$;
+
+-- Whether a claim of this type has ends to take.
+CREATE FUNCTION issuing.ends_wait() RETURNS bool
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp SET enable_seqscan = off
+    AS $$
+    BEGIN
+        RETURN EXISTS (SELECT FROM ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n);
+    END
+    $$;
+
+-- Turns ends into events, at most `most`, for a claim of this type, and returns those that are handed out: see
+-- make_ends. The rows are taken from the first one on, SKIP LOCKED; what a row has beyond `most` stays in it. Where the
+-- type is ordered, whoever has the first row takes all, so the events are made in the order of the ends. An end that is
+-- not the first of its request waits until no other claim has a row before it, so its id follows those of the earlier
+-- ones. If one of the ends cannot become an event, each is tried alone, and what cannot is refused, visibly.
+CREATE FUNCTION issuing.claim_ends(new_token uuid, most int8, lease_ms int8, worker text, is_ordered bool)
+    RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, created_at timestamptz)
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET jit = off
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        head constant int8 := (SELECT t.n FROM ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n LIMIT 1);
+        r record;
+        places tid[];
+        listed int8 := 0;
+        last_count int8;
+        ids uuid[];
+        ended_ats timestamptz[];
+        numbers int4[];
+        codes text[];
+        details text[];
+        made int8 := 0;
+    BEGIN
+        IF head IS NULL OR most <= 0 THEN
+            RETURN;
+        END IF;
+        FOR r IN
+            SELECT t.ctid, t.n, cardinality(t.ids) AS count, t.is_again
+            FROM ends_to_tell t WHERE t.refused IS NULL AND t.n >= head
+            ORDER BY t.n
+            FOR UPDATE SKIP LOCKED
+        LOOP
+            EXIT WHEN listed >= most OR is_ordered AND listed = 0 AND r.n > head;
+            EXIT WHEN r.is_again AND (SELECT count(*) FROM ends_to_tell t
+                                      WHERE t.refused IS NULL AND t.n >= head AND t.n < r.n)
+                                     <> coalesce(cardinality(places), 0);
+            places := places || r.ctid;
+            listed := listed + r.count;
+            last_count := r.count;
+        END LOOP;
+        IF places IS NULL THEN
+            RETURN;
+        END IF;
+        SELECT array_agg(k.id), array_agg(k.ended_at), array_agg(k.end_number), array_agg(k.code), array_agg(k.detail)
+        INTO ids, ended_ats, numbers, codes, details
+        FROM (SELECT u.id, t.ended_at, t.end_number, t.code, t.detail
+              FROM ends_to_tell t CROSS JOIN LATERAL unnest(t.ids) WITH ORDINALITY AS u (id, i)
+              WHERE t.ctid = ANY (places)
+              ORDER BY t.n, u.i LIMIT most) k;
+        IF listed > most THEN
+            UPDATE ends_to_tell t SET ids = t.ids[last_count - (listed - most) + 1:]
+            WHERE t.ctid = places[cardinality(places)];
+            places := trim_array(places, 1);
+        END IF;
+        DELETE FROM ends_to_tell t WHERE t.ctid = ANY (places);
+        BEGIN
+            RETURN QUERY SELECT * FROM make_ends(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
+                                                 is_ordered);
+            GET DIAGNOSTICS made = ROW_COUNT;
+        EXCEPTION WHEN OTHERS THEN
+            FOR i IN 1..cardinality(ids) LOOP
+                BEGIN
+                    RETURN QUERY SELECT * FROM make_ends(ids[i:i], ended_ats[i:i], numbers[i:i], codes[i:i],
+                                                         details[i:i], new_token, lease_ms, worker, is_ordered);
+                EXCEPTION
+                    -- Not of this end: the claim fails as a whole, and the next one tries again.
+                    WHEN transaction_rollback OR insufficient_resources OR object_not_in_prerequisite_state
+                         OR operator_intervention OR system_error THEN
+                        RAISE;
+                    WHEN OTHERS THEN
+                        INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
+                        VALUES (ended_ats[i], ids[i:i], numbers[i], codes[i], details[i], SQLERRM);
+                END;
+            END LOOP;
+        END;
+        IF made = cardinality(ids) THEN
+            RETURN;
+        END IF;
+        -- Nothing leaves the list without an event or a word.
+        INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
+        SELECT a.ended_at, ARRAY[a.id], a.number, a.code, a.detail,
+               'there is no such end: the request is gone, or its user id is none that an event may have'
+        FROM unnest(ids, ended_ats, numbers, codes, details) AS a (id, ended_at, number, code, detail)
+        LEFT JOIN outbox_events e ON e.id = a.id AND e.event_type = 'CARD_ISSUE'
+                                     AND octet_length(e.user_id) BETWEEN 1 AND 128
+                                     AND (a.number IS NOT NULL OR e.status IN ('COMPLETED', 'REJECTED'))
+        WHERE e.id IS NULL;
+    END
+    $$;
+REVOKE ALL ON FUNCTION issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.make_ends(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool)
+FROM PUBLIC;
+
+-- issuing.retention_at_least of 0011_limits.sql: while an end waits to be told, its request is kept, and with it all
+-- that ended after it.
+CREATE OR REPLACE FUNCTION issuing.retention_at_least(which text, wanted interval) RETURNS interval
+    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        bounded interval := least(coalesce(wanted, interval '0'), interval '36600 days');
+    BEGIN
+        UPDATE retentions r SET kept = bounded WHERE r.name = which AND r.kept < bounded;
+        RETURN greatest((SELECT r.kept FROM retentions r WHERE r.name = which),
+                        CASE WHEN which = 'events'
+                             THEN (SELECT now() - min(t.ended_at) + interval '1 day' FROM ends_to_tell t
+                                   WHERE t.refused IS NULL) END);
+    END
+    $$;
+
+-- ---- routes ----
+
+-- How long a route stays that no worker names.
+ALTER TABLE issuing.retentions DROP CONSTRAINT retentions_name_check;
+ALTER TABLE issuing.retentions ADD CONSTRAINT retentions_name_check
+    CHECK (name IN ('keys', 'limits', 'events', 'audit', 'routes'));
+INSERT INTO issuing.retentions (name, kept, least) VALUES ('routes', '30 d', '1 h');
+
+-- A route is registered by the first worker that names it. It leaves by an operator's word (remove_route), or when no
+-- worker has named it for retentions.routes and nothing of its type is open. So whether an end is told does not depend
+-- on who is alive.
+ALTER TABLE issuing.routes
+    ADD COLUMN since timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ADD COLUMN frees_held bool NOT NULL DEFAULT false; -- it was ordered: what is held behind others is freed
+
+-- What each worker says of each route. Operators see who disagrees; a row counts for a minute.
+CREATE TABLE issuing.route_workers (
+    event_type      text NOT NULL,
+    worker          text NOT NULL,
+    is_ordered      bool NOT NULL,
+    has_lookup      bool NOT NULL,
+    key_lifetime_ms int8 NOT NULL,
+    max_attempts    int8 NOT NULL,
+    is_signed       bool NOT NULL,
+    seen_at         timestamptz NOT NULL,
+    PRIMARY KEY (event_type, worker)
+) WITH (fillfactor = 50);
+
+-- Those that count.
+CREATE VIEW issuing.route_workers_living AS
+SELECT w.* FROM issuing.route_workers w
+WHERE w.seen_at BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp() + interval '1 minute';
+
+-- Whether an event of this type is open, or an end waits to become one.
+CREATE FUNCTION issuing.route_is_open(of_type text) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET jit = off
+    AS $$
+    BEGIN
+        RETURN EXISTS (SELECT FROM outbox_events e WHERE e.event_type = of_type AND e.due_at IS NOT NULL)
+            OR of_type = 'CARD_REQUEST_ENDED' AND EXISTS (SELECT FROM ends_to_tell t WHERE t.refused IS NULL);
+    END
+    $$;
+
+-- A type is no longer ordered: what is held behind other events is due at once, at most 2000 events a call.
+CREATE FUNCTION issuing.free_held(of_type text) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    AS $$
+    DECLARE
+        most constant int8 := 2000;
+    BEGIN
+        UPDATE outbox_events e
+        SET next_attempt_at = clock_timestamp(), held_behind = NULL,
+            updated_at = greatest(e.updated_at, clock_timestamp())
+        WHERE e.id = ANY (ARRAY(SELECT h.id FROM outbox_events h
+                                WHERE h.event_type = of_type AND h.due_at > now() AND h.status = 'PENDING'
+                                  AND h.held_behind IS NOT NULL
+                                LIMIT most FOR UPDATE SKIP LOCKED));
+        IF NOT FOUND THEN
+            UPDATE routes r SET frees_held = false WHERE r.event_type = of_type AND NOT r.is_ordered;
+        END IF;
+    END
+    $$;
+
+-- Called by each worker before its first claim and with every heartbeat. If any living worker says that a type is
+-- ordered, it is. The rows of routes are locked in their order, and what workers say is read after that, in a statement
+-- of its own: so the last of several workers sees what the others said. A lost write is followed by the next, so the
+-- commit does not wait for the disk, unless a route is new: from then on ends are told.
+CREATE OR REPLACE FUNCTION issuing.note_routes(
+    worker text, types text[], ordereds bool[], lookups bool[], lifetimes_ms int8[], attempts int8[], signeds bool[])
+    RETURNS void
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp SET lock_timeout = '200ms'
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        at constant timestamptz := clock_timestamp();
+        left_type text;
+    BEGIN
+        INSERT INTO route_workers AS w (event_type, worker, is_ordered, has_lookup, key_lifetime_ms, max_attempts,
+                                        is_signed, seen_at)
+        SELECT t.type, note_routes.worker, t.is_ordered, t.has_lookup, t.lifetime_ms, t.attempts, t.is_signed, at
+        FROM unnest(types, ordereds, lookups, lifetimes_ms, note_routes.attempts, signeds)
+            AS t (type, is_ordered, has_lookup, lifetime_ms, attempts, is_signed)
+        ON CONFLICT (event_type, worker) DO UPDATE
+        SET is_ordered = excluded.is_ordered, has_lookup = excluded.has_lookup,
+            key_lifetime_ms = excluded.key_lifetime_ms, max_attempts = excluded.max_attempts,
+            is_signed = excluded.is_signed, seen_at = excluded.seen_at;
+        DELETE FROM route_workers w
+        WHERE (w.event_type, w.worker) IN (
+            SELECT o.event_type, o.worker FROM route_workers o
+            WHERE o.worker = note_routes.worker AND o.event_type <> ALL (coalesce(types, '{}'))
+               OR o.seen_at NOT BETWEEN at - interval '1 day' AND at + interval '1 minute'
+            FOR UPDATE SKIP LOCKED);
+        INSERT INTO routes (event_type, is_ordered, has_lookup, key_lifetime_ms, max_attempts, is_signed, worker,
+                            seen_at)
+        SELECT w.event_type, w.is_ordered, w.has_lookup, w.key_lifetime_ms, w.max_attempts, w.is_signed, w.worker, at
+        FROM route_workers w WHERE w.worker = note_routes.worker
+        ORDER BY w.event_type
+        ON CONFLICT (event_type) DO NOTHING;
+        IF NOT FOUND THEN
+            PERFORM set_config('synchronous_commit', 'off', true);
+        END IF;
+        PERFORM FROM routes r WHERE r.event_type = ANY (types) ORDER BY r.event_type FOR UPDATE;
+        UPDATE routes r
+        SET is_ordered = s.is_ordered, frees_held = NOT s.is_ordered AND (r.is_ordered OR r.frees_held),
+            has_lookup = w.has_lookup, key_lifetime_ms = w.key_lifetime_ms, max_attempts = w.max_attempts,
+            is_signed = w.is_signed, worker = w.worker, seen_at = at
+        FROM route_workers w
+        CROSS JOIN LATERAL (SELECT bool_or(o.is_ordered) AS is_ordered FROM route_workers_living o
+                            WHERE o.event_type = w.event_type) s
+        WHERE w.worker = note_routes.worker AND r.event_type = w.event_type;
+        PERFORM free_held(r.event_type) FROM routes r WHERE r.frees_held AND r.event_type = ANY (types);
+        -- By the clock of the retentions: a step of the database's makes no route old.
+        FOR left_type IN
+            SELECT r.event_type FROM routes r
+            WHERE r.seen_at < believed(at) - (SELECT t.kept FROM retentions t WHERE t.name = 'routes')
+            FOR UPDATE SKIP LOCKED
+        LOOP
+            CONTINUE WHEN route_is_open(left_type);
+            DELETE FROM routes r WHERE r.event_type = left_type;
+            INSERT INTO operator_actions (actor, action, reason, before)
+            VALUES (note_routes.worker, 'route_left', 'no worker named it for the retention of routes',
+                    jsonb_build_object('type', left_type));
+        END LOOP;
+    END
+    $$;
+REVOKE ALL ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[]) FROM PUBLIC;
+
+-- An operator's word: nobody is to deliver this type, and no end is told. Returns why it is refused, or null:
+-- `not_found`; `living`: a worker names it, and would register it again; `open`: events are open or ends wait. forced:
+-- also then. Open events stay until a route takes them or somebody cancels them; ends that wait are given up.
+CREATE FUNCTION issuing.remove_route(
+    of_type text, forced bool, actor text, os_user text, sudo_user text, why text)
+    RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        before routes;
+        given_up int8 := 0;
+    BEGIN
+        PERFORM check_who(actor, os_user, sudo_user, why);
+        SELECT r.* INTO before FROM routes r WHERE r.event_type = of_type FOR UPDATE;
+        IF NOT FOUND THEN
+            RETURN 'not_found';
+        ELSIF EXISTS (SELECT FROM route_workers_living w WHERE w.event_type = of_type) THEN
+            RETURN 'living';
+        ELSIF route_is_open(of_type) AND forced IS NOT TRUE THEN
+            RETURN 'open';
+        END IF;
+        DELETE FROM routes r WHERE r.event_type = of_type;
+        DELETE FROM route_workers w WHERE w.event_type = of_type;
+        IF of_type = 'CARD_REQUEST_ENDED' THEN
+            WITH gone AS (DELETE FROM ends_to_tell t RETURNING cardinality(t.ids) AS n)
+            SELECT coalesce(sum(g.n), 0) INTO given_up FROM gone g;
+        END IF;
+        INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, before, after)
+        VALUES (actor, os_user, sudo_user, 'remove_route', why, to_jsonb(before),
+                jsonb_build_object('type', of_type, 'ends_given_up', given_up));
+        RETURN NULL;
+    END
+    $$;
+REVOKE ALL ON FUNCTION issuing.remove_route(text, bool, text, text, text, text) FROM PUBLIC;

@@ -27,7 +27,7 @@ BEGIN
         -- The first is for programs of the release before that are still connected.
         GRANT EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]), issuing.reveal_number(uuid, text, int8[], int8) TO issuing_api;
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
-        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes TO issuing_api;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes, issuing.ends_waiting TO issuing_api;
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.mend_tries(text) TO issuing_api;
         GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_api;
@@ -51,7 +51,11 @@ BEGIN
         GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.workers, issuing.worker_targets TO issuing_worker;
         GRANT SELECT, INSERT, UPDATE ON issuing.last_worker TO issuing_worker;
         GRANT SELECT ON issuing.target_controls TO issuing_worker;
-        GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.routes TO issuing_worker;
+        GRANT SELECT ON issuing.routes, issuing.ends_waiting TO issuing_worker;
+        GRANT SELECT, DELETE ON issuing.route_workers TO issuing_worker;
+        GRANT INSERT (ended_at, ids, is_again) ON issuing.ends_to_tell TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[]),
+            issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text),
@@ -83,7 +87,10 @@ BEGIN
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
             issuing.last_worker TO issuing_operator;
+        GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused
+            TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text) TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.remove_route(text, bool, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.issuer_checks TO issuing_operator;
         GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, int8, text, text, text, text) TO issuing_operator;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
@@ -103,6 +110,8 @@ BEGIN
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
             issuing.last_worker TO issuing_viewer;
+        GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused
+            TO issuing_viewer;
         GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
         GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
         GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_viewer;

@@ -159,8 +159,9 @@ void claims_event_ended(struct claims *claims, const struct slots_share *share)
 {
     const struct kind *kind = &claims->kinds[share - claims->options.slots->shares];
     claims_capacity_changed(claims);
-    /* The next event of its user may be due now. */
-    if (kind->route && kind->route->config->ordered)
+    if (!kind->route) /* an end may be to be told */
+        claims_wake(claims, OUTBOX_ENDED_TYPE);
+    else if (kind->route->config->ordered) /* the next event of its user may be due now */
         claim_wake(kind->claim);
 }
 

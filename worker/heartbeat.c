@@ -10,13 +10,15 @@
 #include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/base/log.h"
+#include "common/outbox.h"
 #include "common/pg/sql/statements.h"
 
 #define QUERY_TIMEOUT_MS 2000
 #define LEAVE_TIMEOUT_MS 1500
 #define FIRST_PAUSE_MS 500 /* after a first heartbeat that failed */
 #define IDLE_POLL_MS 20
-#define TARGETS_MAX (2 + CONFIG_ROUTES_MAX)
+#define TARGETS_OF_CARDS 2
+#define TARGETS_MAX (TARGETS_OF_CARDS + CONFIG_ROUTES_MAX)
 #define ARRAY_MAX 4096 /* bytes of one parameter */
 
 /* The parameters that have one element for each target, from $9 on. */
@@ -64,6 +66,7 @@ struct heartbeat {
     int target_count;
     enum breaker_state sent_states[TARGETS_MAX];
     int64_t probes[TARGETS_MAX]; /* the last one that was obeyed; -1 = the controls are not known */
+    bool pauses[TARGETS_MAX];    /* by operators */
     uv_timer_t timer;
     int64_t started_ms, sent_ms;
     char host[64];
@@ -73,7 +76,8 @@ struct heartbeat {
     bool is_wanted; /* as soon as the gap is over */
     bool shows_drain;
     enum phase phase;
-    int failures; /* in a row */
+    bool routes_are_noted; /* once */
+    int failures;          /* in a row */
     bool was_noted;
     struct closing closing;
 };
@@ -232,12 +236,36 @@ static bool fill_route_arrays(struct heartbeat *heartbeat)
 
 static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result);
 
-/* Until the routes are noted once, no event is claimed: an end acts by what is noted. Later a note that fails changes
- * nothing. */
+/* Until the routes are noted once, no event of theirs is claimed: the functions of the database go by what is noted.
+ * Nor is a card request, where its end is to be told. */
+static bool must_wait(const struct heartbeat *heartbeat, int index)
+{
+    const struct routes *routes = heartbeat->options.routes;
+    bool is_of_cards = index < TARGETS_OF_CARDS, tells_ends = false;
+    for (int i = 0; i < routes->count; i++)
+        tells_ends |= strcmp(routes->routes[i].config->type, OUTBOX_ENDED_TYPE) == 0;
+    return !heartbeat->routes_are_noted && (!is_of_cards || tells_ends);
+}
+
+/* No controls: nothing is known to be paused. */
+static void work_without_controls(struct heartbeat *heartbeat)
+{
+    for (int i = 0; i < heartbeat->target_count; i++)
+        if (heartbeat->probes[i] < 0 && !must_wait(heartbeat, i))
+            target_set_paused(&heartbeat->peers[i]->target, false);
+    heartbeat->options.on_obeyed(heartbeat->options.context);
+}
+
+/* After the first one, a note that fails changes nothing. */
 static void on_routes_noted(struct pg_query *query, const struct pg_query_result *result)
 {
     struct heartbeat *heartbeat = container_of(query, struct heartbeat, query);
     heartbeat->is_in_flight = false;
+    if (result->kind == PG_DONE && !heartbeat->routes_are_noted) {
+        heartbeat->routes_are_noted = true;
+        if (heartbeat->phase == PHASE_WORKING)
+            work_without_controls(heartbeat);
+    }
     if (result->kind == PG_DONE || heartbeat->phase != PHASE_STARTING) {
         send_beat(heartbeat);
         return;
@@ -286,29 +314,21 @@ static bool obey(struct heartbeat *heartbeat, const struct pg_rows *rows, int ro
         return false;
     bool is_paused = pg_bool(rows, row, COL_IS_PAUSED), is_first = heartbeat->probes[index] < 0;
     int64_t probe = pg_int8(rows, row, COL_PROBE_NUMBER), last_probe = heartbeat->probes[index];
-    bool was_paused = peer->target.is_paused && !is_first;
+    bool was_paused = heartbeat->pauses[index], waits = is_paused || must_wait(heartbeat, index);
     heartbeat->probes[index] = probe;
+    heartbeat->pauses[index] = is_paused;
     if (is_paused != was_paused)
         log_pause(peer, is_paused, rows, row);
-    if (is_paused != peer->target.is_paused)
-        target_set_paused(&peer->target, is_paused);
+    bool has_changed = waits != peer->target.is_paused;
+    if (has_changed)
+        target_set_paused(&peer->target, waits);
     /* Probes that were asked for before this worker started were not meant for it. */
     bool is_probe = !is_first && probe != last_probe;
     if (is_probe) {
         log_info("a target is probed for an operator", LOG_TEXT("target", peer->name));
         target_probe(&peer->target);
     }
-    return is_paused != was_paused || is_probe || is_first;
-}
-
-/* No controls: nothing is known to be paused. */
-static void work_without_controls(struct heartbeat *heartbeat)
-{
-    log_warning("what operators have paused cannot be read: nothing counts as paused");
-    heartbeat->phase = PHASE_WORKING;
-    for (int i = 0; i < heartbeat->target_count; i++)
-        target_set_paused(&heartbeat->peers[i]->target, false);
-    heartbeat->options.on_obeyed(heartbeat->options.context);
+    return has_changed || is_paused != was_paused || is_probe || is_first;
 }
 
 static void note_failure(struct heartbeat *heartbeat, const struct pg_query_result *result)
@@ -318,8 +338,11 @@ static void note_failure(struct heartbeat *heartbeat, const struct pg_query_resu
         return;
     if (heartbeat->failures++ == 0)
         log_warning("a heartbeat failed", LOG_TEXT("sqlstate", result->sqlstate), LOG_TEXT("why", result->message));
-    if (heartbeat->phase == PHASE_STARTING && heartbeat->failures >= HEARTBEAT_FAILURES_MAX)
+    if (heartbeat->phase == PHASE_STARTING && heartbeat->failures >= HEARTBEAT_FAILURES_MAX) {
+        log_warning("what operators have paused cannot be read: nothing counts as paused");
+        heartbeat->phase = PHASE_WORKING;
         work_without_controls(heartbeat);
+    }
 }
 
 /* Returns whether a control was obeyed just now. */

@@ -1,15 +1,15 @@
 /* The story: what follows from the end of an event is written in the transaction that ends it. The event keeps the
- * answer of its peer; each end of a card request is told by an event CARD_REQUEST_ENDED, where that is delivered; and
- * the event that waits for the one that ended is due. No row, however odd, fails the ends of the others. Programs of
- * the release before, operators and sweeps end events too. */
+ * answer of its peer; each end of a card request is put on the list of those to be told, where that route is
+ * registered; and the event that waits for the one that ended is due. No row, however odd, fails the ends of the others.
+ * Operators and sweeps end events too. What the claim makes of the list is in test_told_ends.c. */
 #include "tests/db/outbox_calls.h"
 #include "tests/unit/suite.h"
 
 static void open_ends(void)
 {
     set_up();
-    database_run(owner, "TRUNCATE statistics_changes, operator_actions, peer_checks, lost_events, event_reissues; "
-                        "DELETE FROM routes");
+    database_run(owner, "TRUNCATE statistics_changes, operator_actions, peer_checks, lost_events, event_reissues, "
+                        "ends_to_tell, routes, route_workers");
 }
 
 /* Workers deliver this type. */
@@ -40,11 +40,14 @@ static int64_t count(const char *condition)
     return database_int(owner, "SELECT count(*) FROM outbox_events e WHERE %s", condition);
 }
 
+/* The events that the claim makes of the ends of this request. */
 static int64_t told(const struct uuid *event, const char *condition)
 {
+    database_run(worker, "SELECT FROM issuing.claim(gen_random_uuid(), 100, 3600000, 'worker-1', NULL, 100, false, "
+                         "'CARD_REQUEST_ENDED', false)");
     return database_int(owner,
                         "SELECT count(*) FROM outbox_events e WHERE e.event_type = 'CARD_REQUEST_ENDED' AND "
-                        "e.status = 'PENDING' AND e.payload ->> 'id' = '%s' AND %s",
+                        "e.payload #>> '{data,id}' = '%s' AND %s",
                         text_of(event), condition);
 }
 
@@ -115,15 +118,15 @@ START_TEST(each_end_of_a_card_request_is_told_where_that_is_delivered)
     ck_assert_int_eq(claim_all(&token), 1);
     ck_assert_int_eq(complete(&event, &token), 1);
     ck_assert_int_eq(complete(&event, &token), 0); /* the fence */
-    ck_assert_int_eq(told(&event, "e.user_id = 'bob' AND e.payload ->> 'status' = 'COMPLETED' AND e.payload -> "
-                                  "'reason' = 'null'"),
+    ck_assert_int_eq(told(&event, "e.user_id = 'bob' AND e.payload #>> '{data,status}' = 'COMPLETED' AND e.payload "
+                                  "#> '{data,reason}' = 'null'"),
                      1);
     static const char *const statuses[] = {"COMPLETED", "REJECTED", "FAILED"};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
         event = claimed_event("carol", &token);
         struct end end = {.event = event, .token = token, .status = statuses[i], .reason_code = i > 0 ? "why" : NULL};
         ck_assert_int_eq(finish(&end), 1);
-        ck_assert_int_eq(told(&event, i > 0 ? "e.payload #>> '{reason,code}' = 'why'" : "true"), 1);
+        ck_assert_int_eq(told(&event, i > 0 ? "e.payload #>> '{data,reason,code}' = 'why'" : "true"), 1);
     }
     ck_assert_int_eq(count("e.event_type = 'CARD_REQUEST_ENDED'"), 4);
     /* An event that tells is no card request, and its end tells nothing. */
@@ -166,7 +169,7 @@ START_TEST(ends_by_operators_marks_and_sweeps_are_told_too)
     route("CARD_REQUEST_ENDED", false);
     struct uuid token, event = add_event("alice", 1);
     act("cancel", &event, "'detail',");
-    ck_assert_int_eq(told(&event, "e.payload #>> '{reason,code}' = 'cancelled'"), 1);
+    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'cancelled'"), 1);
     event = failed_event("bob", "attempts_exhausted");
     act("resolve", &event, "true, 0, 'detail',");
     ck_assert_int_eq(told(&event, "true"), 2); /* FAILED, REJECTED */
@@ -175,19 +178,21 @@ START_TEST(ends_by_operators_marks_and_sweeps_are_told_too)
     token = uuid4_make();
     ck_assert_int_eq(claim_all(&token), 1);
     ck_assert_int_eq(complete(&event, &token), 1);
+    ck_assert_int_eq(told(&event, "true"), 2);
     /* In the order in which it ended. */
-    ck_assert_int_eq(database_int(owner,
-                                  "SELECT count(*) FROM (SELECT array_agg(payload ->> 'status' ORDER BY id) AS s "
-                                  "FROM outbox_events WHERE payload ->> 'id' = '%s') x WHERE s = "
-                                  "'{FAILED,COMPLETED}'",
-                                  text_of(&event)),
-                     1);
+    ck_assert_int_eq(
+        database_int(owner,
+                     "SELECT count(*) FROM (SELECT array_agg(payload #>> '{data,status}' ORDER BY id) AS s "
+                     "FROM outbox_events WHERE payload #>> '{data,id}' = '%s') x WHERE s = "
+                     "'{FAILED,COMPLETED}'",
+                     text_of(&event)),
+        1);
     event = failed_event("dave", "outcome_unknown");
     end_mark(&event, "reconcile", "cancelled_at_issuer");
-    ck_assert_int_eq(told(&event, "e.payload #>> '{reason,code}' = 'card_cancelled'"), 1);
+    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'card_cancelled'"), 1);
     event = failed_event("erin", "issuer_key_expired");
     end_mark(&event, "reissue", "reissued");
-    ck_assert_int_eq(told(&event, "e.payload #>> '{reason,code}' = 'reissued'"), 1);
+    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'reissued'"), 1);
     token = uuid4_make();
     ck_assert_int_eq(claim_all(&token), 1); /* the new event */
     event = claimed_event("frank", &token);
@@ -196,7 +201,7 @@ START_TEST(ends_by_operators_marks_and_sweeps_are_told_too)
                   "= now() - interval '1 s' WHERE id = '%s'",
                   text_of(&event));
     ck_assert_int_eq(sweep(worker, 10), 1);
-    ck_assert_int_eq(told(&event, "e.payload #>> '{reason,code}' = 'worker_lost'"), 1);
+    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'worker_lost'"), 1);
     /* The housekeeping moves rows of attempts. */
     database_run(owner, "WITH moved AS (DELETE FROM outbox_attempts RETURNING *) INSERT INTO outbox_attempts SELECT * "
                         "FROM moved");

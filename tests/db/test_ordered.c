@@ -10,7 +10,7 @@
 static void set_up_routes(void)
 {
     set_up();
-    database_run(owner, "TRUNCATE routes");
+    database_run(owner, "TRUNCATE routes, route_workers, ends_to_tell");
     database_run(worker,
                  "SELECT issuing.note_routes('worker-1', '{ORDERED,PLAIN}', '{t,f}', '{f,f}', '{1,1}', '{5,5}', "
                  "'{f,f}')");
@@ -479,32 +479,73 @@ static int64_t routes(const char *condition)
     return database_int(owner, "SELECT count(*) FROM routes WHERE %s", condition);
 }
 
-START_TEST(a_route_is_noted_and_stays_until_it_is_not_named_for_a_minute)
+START_TEST(a_route_stays_registered_though_no_worker_names_it)
 {
+    static const char none[] = "SELECT issuing.note_routes('worker-2', '{}', '{}', '{}', '{}', '{}', '{}')";
     ck_assert_int_eq(routes("event_type = 'ORDERED' AND is_ordered AND worker = 'worker-1' AND max_attempts = 5"), 1);
     database_run(other, "SELECT issuing.note_routes('worker-2', '{PLAIN}', '{f}', '{t}', '{9}', '{7}', '{t}')");
-    ck_assert_int_eq(routes("event_type = 'ORDERED'"), 1);
     ck_assert_int_eq(routes("event_type = 'PLAIN' AND has_lookup AND key_lifetime_ms = 9 AND is_signed AND worker = "
                             "'worker-2'"),
                      1);
-    database_run(owner, "UPDATE routes SET seen_at = now() - interval '61 s'");
-    database_run(other, "SELECT issuing.note_routes('worker-2', '{PLAIN}', '{f}', '{t}', '{9}', '{7}', '{t}')");
-    ck_assert_int_eq(routes("event_type = 'ORDERED'"), 0);
+    /* A worker that is silent for long, and a clock that was ahead. */
+    static const char *const seen[] = {"- interval '61 s'", "- interval '29 days'", "+ interval '1 year'"};
+    for (size_t i = 0; i < ARRAY_SIZE(seen); i++) {
+        database_exec(owner, "UPDATE routes SET seen_at = now() %s", seen[i]);
+        database_run(other, none);
+        ck_assert_int_eq(routes("true"), 2);
+    }
+    /* Past the retention, where nothing of its type is open, it leaves with an audit row. */
+    struct uuid open = add("alice");
+    database_run(owner, "UPDATE routes SET seen_at = now() - interval '31 days'; TRUNCATE operator_actions");
+    database_run(other, none);
+    ck_assert_int_eq(routes("event_type = 'ORDERED'"), 1);
     ck_assert_int_eq(routes("true"), 1);
-    database_run(owner, "UPDATE routes SET seen_at = now() + interval '1 day'"); /* a clock that was ahead */
-    database_run(other, "SELECT issuing.note_routes('worker-2', '{}', '{}', '{}', '{}', '{}', '{}')");
+    end_as(owner, &open, "COMPLETED");
+    database_run(other, none);
     ck_assert_int_eq(routes("true"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'route_left'"), 2);
 }
 END_TEST
 
-START_TEST(a_type_is_ordered_while_one_worker_says_so)
+START_TEST(a_type_is_ordered_while_one_living_worker_says_so)
 {
     static const char no[] = "SELECT issuing.note_routes('worker-2', '{ORDERED}', '{f}', '{f}', '{1}', '{5}', '{f}')";
     database_run(other, no);
-    ck_assert_int_eq(routes("event_type = 'ORDERED' AND is_ordered AND worker = 'worker-1'"), 1);
-    database_run(owner, "UPDATE routes SET seen_at = now() - interval '61 s'");
+    ck_assert_int_eq(routes("event_type = 'ORDERED' AND is_ordered AND worker = 'worker-2'"), 1);
+    /* Its claims hold back all the same, though it asks for no order. */
+    add("alice"), add("alice");
+    ck_assert_int_eq(claim_of(other, "ORDERED", false, 100), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM outbox_events WHERE held_behind IS NOT NULL"), 1);
+    /* The order is given up: what was held is due. */
+    database_run(owner, "UPDATE route_workers SET seen_at = now() - interval '61 s' WHERE worker = 'worker-1'");
     database_run(other, no);
-    ck_assert_int_eq(routes("event_type = 'ORDERED' AND NOT is_ordered AND worker = 'worker-2'"), 1);
+    ck_assert_int_eq(routes("event_type = 'ORDERED' AND NOT is_ordered"), 1);
+    ck_assert_int_eq(claim_of(other, "ORDERED", false, 100), 1);
+    database_run(other, no);
+    ck_assert_int_eq(routes("frees_held"), 0);
+}
+END_TEST
+
+START_TEST(a_route_leaves_by_an_operators_word_and_not_while_it_is_in_use)
+{
+    struct uuid open = add("alice");
+    ck_assert(
+        database_int(owner, "SELECT (issuing.remove_route('X', false, 'a', 'b', NULL, 'why') = 'not_found')::int"));
+    ck_assert_int_eq(database_int(owner, "SELECT (issuing.remove_route('ORDERED', true, 'a', 'b', NULL, 'why') = "
+                                         "'living')::int"),
+                     1);
+    database_run(owner, "DELETE FROM route_workers");
+    ck_assert_int_eq(database_int(owner, "SELECT (issuing.remove_route('ORDERED', false, 'a', 'b', NULL, 'why') = "
+                                         "'open')::int"),
+                     1);
+    ck_assert_int_eq(routes("event_type = 'ORDERED'"), 1);
+    end_as(owner, &open, "COMPLETED");
+    database_run(owner, "TRUNCATE operator_actions");
+    ck_assert_int_eq(database_int(owner, "SELECT (issuing.remove_route('ORDERED', false, 'a', 'b', NULL, 'why') IS "
+                                         "NULL)::int"),
+                     1);
+    ck_assert_int_eq(routes("event_type = 'ORDERED'"), 0);
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM operator_actions WHERE action = 'remove_route'"), 1);
 }
 END_TEST
 
@@ -543,8 +584,9 @@ int main(void)
     tcase_add_test(tcase, a_claim_whose_statement_began_before_the_end_committed_sees_the_end);
     tcase_add_test(tcase, no_race_of_claims_and_ends_leaves_an_event_held_or_breaks_the_order);
     tcase_add_test(tcase, a_claim_reads_the_index_of_due_events_for_each_type_however_many_wait_of_another);
-    tcase_add_test(tcase, a_route_is_noted_and_stays_until_it_is_not_named_for_a_minute);
-    tcase_add_test(tcase, a_type_is_ordered_while_one_worker_says_so);
+    tcase_add_test(tcase, a_route_stays_registered_though_no_worker_names_it);
+    tcase_add_test(tcase, a_type_is_ordered_while_one_living_worker_says_so);
+    tcase_add_test(tcase, a_route_leaves_by_an_operators_word_and_not_while_it_is_in_use);
     tcase_add_test(tcase, a_probe_of_a_route_makes_its_next_event_due);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);

@@ -1,7 +1,7 @@
 """CARD_REQUEST_ENDED: the end of a card request is told to whom it concerns, once a request and signed.
 
-Story: a client polled every second to learn of its card. Now the end inserts an event in its own transaction, and a
-worker delivers it as a webhook: nothing is told that is not so, nothing is forgotten while the receiver is away, and a
+Story: a client polled every second to learn of its card. Now the transaction of the end lists it, the claim makes it an
+event, and a worker delivers it as a webhook: nothing is told that is not so, nothing is forgotten while the receiver is away, and a
 stolen address is worth nothing without the secret.
 """
 import base64
@@ -42,7 +42,7 @@ def secret_file(world, *secrets):
 def ended(world):
     """{request: the number of its events}"""
     return {row["request"]: row["n"] for row in world.rows(
-        "SELECT payload ->> 'id' AS request, count(*) AS n FROM outbox_events WHERE event_type = '%s' GROUP BY 1" %
+        "SELECT payload #>> '{data,id}' AS request, count(*) AS n FROM outbox_events WHERE event_type = '%s' GROUP BY 1" %
         TYPE)}
 
 
@@ -52,8 +52,15 @@ def wait_told(world, count):
 
 
 def told(service):
-    """{request: the body of its last delivery}"""
-    return {body["id"]: body for body in (json.loads(call.body) for call in service.deliveries())}
+    """{request: what its last delivery says}"""
+    bodies = [json.loads(call.body) for call in service.deliveries()]
+    assert_true(all(body["type"] == "card_request.ended" for body in bodies), "the type in the body")
+    return {body["data"]["id"]: body["data"] for body in bodies}
+
+
+def said(world, user, request, end=1):
+    """What is told of the end that GET shows now."""
+    return {**world.get(user, "/v1/card-requests/" + request).json(), "user_id": user, "end": end}
 
 
 def wait_known(world):
@@ -80,8 +87,7 @@ def each_end_of_a_request_is_told_with_the_words_of_the_api(world):
         assert_equal(ended(world), {request: 1 for request in requests.values()}, "events")
         bodies = told(service)
         for user, request in requests.items():
-            shown = world.get(user, "/v1/card-requests/" + request).json()
-            assert_equal(bodies[request], shown, "the body for " + user)
+            assert_equal(bodies[request], said(world, user, request), "the body for " + user)
         assert_equal(bodies[requests["odd"]]["status"], "FAILED", "a question is an end, too")
         for call in service.deliveries():
             row = world.event(call.event)
@@ -120,14 +126,14 @@ def what_operators_end_is_told_too(world):
         assert_equal(ended(world), {odd: 2, again: 2}, "events: one an end")
         bodies = told(service)
         for user, request, status in (("odd", odd, "REJECTED"), ("odd-2", again, "COMPLETED")):
-            shown = world.get(user, "/v1/card-requests/" + request).json()
-            assert_equal((shown["status"], bodies[request]), (status, shown), "the last word on " + user)
+            last = said(world, user, request, 2)
+            assert_equal((last["status"], bodies[request]), (status, last), "the last word on " + user)
         control = world.ctl("pause", "issuer", "--reason", "to cancel one")
         assert_equal(control.returncode, 0, "pause: " + control.stderr)
         waiting = world.accept("carol")
         assert_equal(world.ctl("cancel", waiting, "--reason", "a mistake").returncode, 0, "cancel")
         wait_told(world, 5)
-        assert_equal(told(service)[waiting], world.get("carol", "/v1/card-requests/" + waiting).json(), "cancelled")
+        assert_equal(told(service)[waiting], said(world, "carol", waiting), "cancelled")
 
 
 @test(retry__max_attempts="20", breaker__failures="3", breaker__probe_interval="10ms")
@@ -146,6 +152,27 @@ def a_receiver_that_is_down_for_a_day_loses_no_end_and_stops_no_card(world):
         assert_equal(ended(world), {request: 1 for request in requests}, "events")
         assert_equal(set(told(service)), set(requests), "told")
         assert_true(all(secret.signs(call) for call in service.deliveries()), "signatures are of the time of the send")
+
+
+@test
+def an_end_is_told_though_no_worker_of_its_route_lived_when_it_came(world):
+    """The workers of hooks ran elsewhere and were down; after a minute the ends of others were lost for good."""
+    with receiver(world, "/hook") as service:
+        world.sql("SELECT issuing.note_routes('hooks:1', ARRAY['%s'], ARRAY[false], ARRAY[false], ARRAY[86400000::int8],"
+                  " ARRAY[10::int8], ARRAY[false]); UPDATE issuing.routes SET seen_at = now() - interval '2 days';"
+                  " DELETE FROM issuing.route_workers" % TYPE)
+        world.up()
+        requests = [world.issue("user-%d" % i)["id"] for i in range(5)]
+        listed = json.loads(world.ctl("route", "list", "--json").stdout)
+        assert_equal((listed["type"], listed["workers"], listed["ends_waiting"]), (TYPE, 0, 5), "the route")
+        assert_true("no living worker has the route" in world.ctl("doctor").stdout, "doctor says so")
+        refused = world.ctl("route", "remove", TYPE, "--reason", "a mistake")
+        assert_equal((refused.returncode, "ends wait" in refused.stdout), (1, True), "remove: " + refused.stdout)
+        world.workers()[0].stop()
+        route(world, service, TYPE)
+        world.start_worker()
+        wait_told(world, 5)
+        assert_equal(set(told(service)), set(requests), "told")
 
 
 @test(retry__max_attempts="20")

@@ -2860,13 +2860,6 @@ GUARDS = [
         becomes="FROM statistics_waiting w WHERE false) d",
         test="db/statistics",
     ),
-    dict(
-        name="the statistics count an event that a sweep gives up",
-        file="migrations/0018_cells.sql",
-        line="AND o.completed_at >= statement_timestamp();",
-        becomes="AND false;",
-        test="db/statistics",
-    ),
     # ---- what follows from the end of an event ----
     dict(
         name="the usual end is counted",
@@ -2876,31 +2869,10 @@ GUARDS = [
         test="db/statistics",
     ),
     dict(
-        name="the usual end of a card request is told",
-        file="migrations/0019_claims.sql",
-        line="    ELSIF EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN\n",
-        becomes="    ELSIF false THEN\n",
-        test="db/follow_ends",
-    ),
-    dict(
         name="an end by operators is told",
         file="migrations/0017_ends.sql",
         line="        PERFORM tell_ends(ARRAY[after.id], NULL);\n",
         becomes="",
-        test="db/follow_ends",
-    ),
-    dict(
-        name="an end by the sweep is told",
-        file="migrations/0018_cells.sql",
-        line="PERFORM count_end(e, 1), tell_ends(ARRAY[e.id], NULL);",
-        becomes="PERFORM count_end(e, 1);",
-        test="db/follow_ends",
-    ),
-    dict(
-        name="a user id that no event may have fails no end",
-        file="migrations/0017_ends.sql",
-        line="          AND octet_length(e.user_id) BETWEEN 1 AND 128 AND (at IS NULL",
-        becomes="          AND (at IS NULL",
         test="db/follow_ends",
     ),
     dict(

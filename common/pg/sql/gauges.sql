@@ -39,7 +39,8 @@ LIMIT 200;
 -- start at the beginning of the index (see issuing.claim), but where open events can be while nothing is wrong: part
 -- `front`. What lies behind that is counted now and then, separately, so that an event that no claim finds is visible
 -- too: part `behind`. Each part reads at most $3 rows, the oldest by due time, so a backlog of millions costs no more
--- than that and is shown as $3 events. A part without rows has no row here. Times before 1970 are taken as 1970:
+-- than that and is shown as $3 events. Ends that wait to be told are no events yet: part `ends`. A part without rows has
+-- no row here. Times before 1970 are taken as 1970:
 -- another service may have written any. No lock. $1 the front begins at this time in us (null = an hour ago); $2
 -- whether to count what is behind; $3 rows of a part; $4 type.
 SELECT e.part, count(*) FILTER (WHERE e.status = 'PENDING'), count(*) FILTER (WHERE e.status = 'PROCESSING'),
@@ -67,6 +68,9 @@ FROM (SELECT o.part, o.status, o.created_at, o.first_sent_at, o.due_at,
                                        now() - interval '1 hour')
              ORDER BY e.due_at LIMIT $3::int8)) o) e
 GROUP BY e.part
+UNION ALL
+SELECT 'ends', w.events, 0, greatest((extract(epoch FROM clock_timestamp() - w.oldest_at) * 1000)::int8, 0), 0, 0, 0
+FROM issuing.ends_waiting w WHERE $4::text = 'CARD_REQUEST_ENDED'
 UNION ALL
 SELECT 'now', 0, 0, 0, 0, 0, (extract(epoch FROM now()) * 1000000)::int8;
 

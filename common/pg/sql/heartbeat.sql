@@ -19,11 +19,13 @@ SELECT issuing.note_routes($1::text, $2::text[], $3::bool[], $4::bool[], $5::int
 
 -- name: heartbeat_leave :none
 -- why: a worker that ends is gone at once and does not count as dead for a day. Its rows of targets go with it, and
--- last_worker tells people when it was. A lock that somebody holds delays the end of the worker by 1.5 s at most.
+-- what it said of routes counts no more; last_worker tells people when it was. A lock that somebody holds delays the end of the worker by 1.5 s at most.
 -- $1 worker.
 WITH gone AS (
     DELETE FROM issuing.workers w WHERE w.name = $1::text
     RETURNING w.name, w.host
+), unsaid AS (
+    DELETE FROM issuing.route_workers r WHERE r.worker = $1::text
 )
 INSERT INTO issuing.last_worker (name, host, ended_at)
 SELECT g.name, g.host, clock_timestamp() FROM gone g

@@ -121,20 +121,22 @@ LIMIT 100;
 -- name: operator_status_types :many
 -- why: the open events of each type: at most $1 of a type that is delivered (card requests, and what issuing.routes
 -- names), and at most $1 of all types between two of these, which nobody delivers. Each by a range of
--- outbox_events_due, so that no other type is read. The last column: whether a living worker has the route; null =
--- nobody has one. No lock. $1 how many.
+-- outbox_events_due, so that no other type is read. Ends that wait to be told count as PENDING. The last column: whether
+-- a living worker has the route; null = nobody has one. No lock. $1 how many.
 WITH delivered AS MATERIALIZED (
     SELECT d.type, d.is_live, lead(d.type) OVER (ORDER BY d.type) AS next
     FROM (SELECT '' AS type, NULL::bool AS is_live
           UNION ALL SELECT 'CARD_ISSUE', EXISTS (SELECT FROM issuing.workers w
                                                  WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s'
                                                                      AND clock_timestamp() + interval '60 s')
-          UNION ALL SELECT r.event_type, r.seen_at BETWEEN clock_timestamp() - interval '60 s'
-                                                       AND clock_timestamp() + interval '60 s'
+          UNION ALL SELECT r.event_type, EXISTS (SELECT FROM issuing.route_workers_living w
+                                                 WHERE w.event_type = r.event_type)
           FROM issuing.routes r WHERE r.event_type <> 'CARD_ISSUE') d
 )
-SELECT d.type, n.pending, n.processing, n.held, n.oldest_s, d.is_live
+SELECT d.type, n.pending + coalesce(l.events, 0), n.processing, n.held,
+       greatest(n.oldest_s, extract(epoch FROM clock_timestamp() - l.oldest_at)::int8), d.is_live
 FROM delivered d
+LEFT JOIN issuing.ends_waiting l ON d.type = 'CARD_REQUEST_ENDED' -- no events yet
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
            count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
@@ -161,14 +163,39 @@ ORDER BY 6 DESC NULLS LAST, 1
 LIMIT 200;
 
 -- name: operator_routes :many
--- why: what workers deliver besides card requests, as they have told it (issuing.note_routes). A route that no worker
--- has refreshed for 60 s has no living worker. No lock.
+-- why: what workers deliver besides card requests, as they have told it (issuing.note_routes): the last one that named
+-- it and when, how many living workers name it, since when it is registered, what living workers say of it that differ
+-- from each other (null: they agree), how many events are open, 10000 at most, and how many ends wait to be told. Open
+-- events by outbox_events_due. No lock.
 SELECT r.event_type, r.is_ordered, r.has_lookup, r.key_lifetime_ms::int8, r.max_attempts::int8, r.is_signed, r.worker,
        r.seen_at,
-       r.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s'
+       (SELECT count(*) FROM issuing.route_workers_living w WHERE w.event_type = r.event_type), r.since,
+       (SELECT string_agg(d.worker || ' says ' || d.said, ', ' ORDER BY d.worker)
+        FROM (SELECT DISTINCT ON (x.said) x.worker, x.said
+              FROM (SELECT w.worker,
+                           concat_ws(' ', CASE WHEN w.is_ordered THEN 'ordered' ELSE 'unordered' END,
+                                     'key_lifetime=' || w.key_lifetime_ms || 'ms', 'max_attempts=' || w.max_attempts,
+                                     CASE WHEN w.has_lookup THEN 'lookup_url' END,
+                                     CASE WHEN w.is_signed THEN 'signed' END) AS said
+                    FROM issuing.route_workers_living w WHERE w.event_type = r.event_type) x
+              ORDER BY x.said, x.worker) d
+        HAVING count(*) > 1),
+       (SELECT count(*) FROM (SELECT FROM issuing.outbox_events e
+                              WHERE e.event_type = r.event_type AND e.due_at IS NOT NULL LIMIT 10000) o),
+       CASE WHEN r.event_type = 'CARD_REQUEST_ENDED' THEN (SELECT w.events FROM issuing.ends_waiting w) ELSE 0 END
 FROM issuing.routes r
 ORDER BY r.event_type
 LIMIT 64;
+
+-- name: operator_ends_refused :one
+-- why: ends that cannot be told (issuing.ends_to_tell.refused): how many rows, one of their requests, and why. No lock.
+SELECT count(*), min(r.ids[1]::text), min(r.refused) FROM issuing.ends_refused r;
+
+-- name: operator_remove_route :one
+-- why: nobody is to deliver the type any more: issuing.remove_route in migrations/0020_ends.sql, with its audit row.
+-- null = done, else why not. $1 type, $2 also while events are open or ends wait, $3 actor, $4 user of the operating
+-- system, $5 SUDO_USER, $6 reason.
+SELECT issuing.remove_route($1::text, $2::bool, $3::text, $4::text, $5::text, $6::text);
 
 -- name: operator_held_back :many
 -- why: the FAILED events of ordered types that hold back later ones of their user, with how many wait, 1000 at most;
@@ -1055,7 +1082,9 @@ SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s
            WHERE e.status = 'PENDING'
              AND (e.due_at <= clock_timestamp() OR e.deferral_code LIKE s.target || '\_%'
                   OR e.deferral_code LIKE 'route\_%' AND s.target NOT IN ('issuer', 'core')
-                  OR e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused'))) END,
+                  OR e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused')))
+           + CASE WHEN s.target = 'CARD_REQUEST_ENDED' THEN (SELECT w.events FROM issuing.ends_waiting w) ELSE 0 END
+       END,
        clock_timestamp()
 FROM seen s
 ORDER BY s.target IN ('issuer', 'core') DESC, s.target DESC
@@ -1102,9 +1131,9 @@ LIMIT 20;
 SELECT r.rolname::text FROM pg_roles r WHERE r.rolname !~ '^pg_' LIMIT 10000;
 
 -- name: operator_due :one
--- why: how many card requests and events of routes are due that no worker has taken, among 100000 open ones of each
+-- why: how many card requests, events of routes and ends to tell are due that no worker has taken, among 100000 open ones of each
 -- type at most; outbox_events_due. No lock.
-SELECT count(*)
+SELECT count(*) + (SELECT w.events FROM issuing.ends_waiting w)
 FROM (SELECT 'CARD_ISSUE' AS type UNION SELECT r.event_type FROM issuing.routes r) t
 CROSS JOIN LATERAL (SELECT o.status, o.due_at FROM issuing.outbox_events o
                     WHERE o.event_type = t.type AND o.due_at IS NOT NULL LIMIT 100000) e

@@ -1,6 +1,6 @@
 -- name: request_get :many
 -- why: one card request of one user, with its card. No lock. user_id is in the condition, so another user's id finds
--- nothing, and so does the id of an event of another type. issuing.tell_ends (migrations/0017_ends.sql) writes the same
+-- nothing, and so does the id of an event of another type. issuing.make_ends (migrations/0020_ends.sql) writes the same
 -- answer into an event. issuing.demand_here refuses a user of another cell, found or not; the look whether there are
 -- cells is a part of the plan. $1 request, $2 user.
 SELECT e.id, e.payload ->> 'kind', e.status, e.created_at, e.updated_at, e.next_attempt_at, e.retry_count,

@@ -151,6 +151,9 @@ START_TEST(an_event_that_is_held_back_names_the_one_that_must_end)
     strcpy(event.first_text, HOLDER);
     event.holder_status = event.first_status = "FAILED";
     look(&event, &nothing);
+    expect_why("held behind " HOLDER " while its type was ordered; it is not any more");
+    cluster.routes[0].is_ordered = true;
+    look(&event, &nothing);
     ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_EVENT);
     ck_assert_int_eq(outlook.at_us, 0);
     expect_why("held behind " HOLDER ", which is FAILED: replay or resolve it; then it is delivered");

@@ -1,0 +1,163 @@
+/* issuing-ctl route: the routes that are registered in the database, and the operator's word that ends one. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl/action.h"
+#include "ctl/cluster.h"
+#include "ctl/ctl.h"
+#include "ctl/options.h"
+#include "ctl/print.h"
+#include "statements.h"
+
+/* ---- list ---- */
+
+static struct json *route_json(const struct cluster_route *route)
+{
+    struct json *object = json_new_object();
+    if (object && json_set_text(object, "type", route->type) && print_set_time(object, "since", route->since_us) &&
+        print_set_time(object, "named_at", route->seen_us) && json_set_text(object, "named_by", route->worker) &&
+        json_set_integer(object, "workers", route->workers) &&
+        json_set(object, "ordered", json_new_bool(route->is_ordered)) &&
+        json_set_integer(object, "open", route->open) && json_set_integer(object, "ends_waiting", route->ends) &&
+        json_set_text(object, "disagree", route->differs))
+        return object;
+    json_free(object);
+    return NULL;
+}
+
+static void add_row(const struct cluster_route *route, struct table *table)
+{
+    char time[PRINT_TIME_SIZE];
+    table_add(table, route->type);
+    table_add(table, print_time(route->since_us, time));
+    table_add(table, print_time(route->seen_us, time));
+    table_add_number(table, route->workers);
+    table_add(table, route->is_ordered ? "yes" : "no");
+    table_add_number(table, route->open);
+    table_add_number(table, route->ends);
+}
+
+static bool print_routes(const struct ctl *ctl, const struct cluster *cluster, struct err *err)
+{
+    static const char *const heads[] = {"TYPE",    "SINCE", "LAST NAMED",   "WORKERS",
+                                        "ORDERED", "OPEN",  "ENDS WAITING", NULL};
+    struct table table;
+    bool whole = true;
+    table_init(&table, heads);
+    for (int i = 0; whole && i < cluster->route_count; i++) {
+        if (ctl->json)
+            whole = print_json(route_json(&cluster->routes[i]), stdout);
+        else
+            add_row(&cluster->routes[i], &table);
+    }
+    if (!ctl->json)
+        whole = table_flush(&table, stdout);
+    table_done(&table);
+    for (int i = 0; !ctl->json && i < cluster->route_count; i++)
+        if (cluster->routes[i].differs) {
+            printf("\nWorkers disagree on %s: ", cluster->routes[i].type);
+            print_text(cluster->routes[i].differs, stdout);
+            putchar('\n');
+        }
+    return whole || err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static bool list(struct ctl *ctl, struct err *err)
+{
+    struct cluster cluster = {0};
+    bool done =
+        ctl_connect(ctl, err) && cluster_read_routes(ctl->db, &cluster, err) && print_routes(ctl, &cluster, err);
+    cluster_done(&cluster);
+    return done;
+}
+
+/* ---- remove ---- */
+
+static const char *why_refused(const char *refused)
+{
+    static const struct {
+        const char *word, *why;
+    } words[] = {
+        {"not_found", "no such route is registered: issuing-ctl route list"},
+        {"living", "a living worker names it and would register it again: remove its section from the workers' "
+                   "configuration first"},
+        {"open", "events are open or ends wait to be told: let them be delivered, cancel them, or give --force"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        if (strcmp(words[i].word, refused) == 0)
+            return words[i].why;
+    return refused;
+}
+
+static bool report(const struct ctl *ctl, const char *type, const char *refused, struct err *err)
+{
+    const char *word = refused ? "refused" : "removed", *why = refused ? why_refused(refused) : NULL;
+    if (!ctl->json) {
+        print_text(type, stdout);
+        printf("  %s%s%s\n", word, why ? ": " : "", why ? why : "");
+        return true;
+    }
+    struct json *object = json_new_object();
+    if (object && json_set_text(object, "type", type) && json_set_text(object, "result", word) &&
+        json_set_text(object, "why", why))
+        return print_json(object, stdout) || err_set(err, ERR_MEMORY, "out of memory");
+    json_free(object);
+    return err_set(err, ERR_MEMORY, "out of memory");
+}
+
+static bool remove_route(struct ctl *ctl, const char *type, bool is_forced, const struct action *action, int *ret_code,
+                         struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    struct pg_param params[2 + ACTION_PARAMS] = {pg_param_text(type, strlen(type)), pg_param_bool(is_forced)};
+    action_params(action, params + 2);
+    if (!ctl_connect(ctl, err) || !pg_sync_query(ctl->db, &sql_operator_remove_route, params, &rows, err))
+        return false;
+    const char *refused = pg_bytes(rows, 0, 0).bytes;
+    if (refused)
+        *ret_code = CTL_REFUSED;
+    return report(ctl, type, refused, err);
+}
+
+static int run_route(struct ctl *ctl, char **arguments, int count)
+{
+    const char *reason = NULL;
+    bool is_forced = false;
+    const struct option_spec specs[] = {
+        {.name = "reason", .text = &reason}, {.name = "force", .flag = &is_forced}, {.name = NULL}};
+    struct action action;
+    struct err err;
+    int code = CTL_DONE;
+    if (!options_read(specs, arguments, count, &count, &err))
+        return ctl_fail(&err);
+    if (count == 1 && strcmp(arguments[0], "list") == 0 && !reason && !is_forced)
+        return list(ctl, &err) ? CTL_DONE : ctl_fail(&err);
+    if (count != 2 || strcmp(arguments[0], "remove") != 0) {
+        err_set(&err, ERR_USAGE, "route takes list, or remove and a type");
+        return ctl_fail(&err);
+    }
+    if (!action_init(&action, reason, &err) || !remove_route(ctl, arguments[1], is_forced, &action, &code, &err))
+        return ctl_fail(&err);
+    return code;
+}
+
+const struct ctl_command ctl_route = {
+    .word = "route",
+    .usage = "list | remove TYPE [--force] --reason TEXT",
+    .summary = "which types of events have a route; ends one",
+    .help = "A route is registered by the first worker whose configuration names it. It stays registered when its\n"
+            "workers stop: events of its type wait, and where it is CARD_REQUEST_ENDED, ends are recorded for it. It\n"
+            "leaves by `route remove`, or when no worker has named it for 30 days (issuing.retentions) and nothing\n"
+            "of its type is open.\n\n"
+            "list shows since when it is registered, when a worker named it last, how many living workers name it,\n"
+            "whether it is ordered (one living worker says so), how many events are open (10000 at most), and how\n"
+            "many ends of card requests wait to become events; below it, what workers disagree on.\n\n"
+            "remove is refused while a living worker names the route, and while events are open or ends wait.\n\n"
+            "  --force        remove it also then: its open events stay until a route takes them or they are\n"
+            "                 cancelled; ends that wait are given up, and nobody is told of them\n"
+            "  --reason TEXT  why; stored in operator_actions\n\n"
+            "With --json each route is an object: type, since, named_at, named_by, workers, ordered, open,\n"
+            "ends_waiting, disagree.\n",
+    .run = run_route,
+};
