@@ -29,7 +29,7 @@ BEGIN
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes, issuing.ends_waiting TO issuing_api;
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
-        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text) TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.lock_accept(text[]), issuing.withdraw_plans() TO issuing_api;
         GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.cell_gate(text[]) TO issuing_api;
     END IF;
@@ -58,6 +58,8 @@ BEGIN
             issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.lock_orders(text[], text[]), issuing.try_orders(text, text[]),
+            issuing.withdraw_plans() TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text),
             issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid, uuid, int8, text, text)
             TO issuing_worker;

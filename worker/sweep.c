@@ -10,16 +10,9 @@
 #include "common/base/log.h"
 #include "common/pg/sql/statements.h"
 #include "worker/flow.h"
+#include "worker/sweep_pace.h"
 
 #define FREED_MAX 500 /* leases taken back by one statement */
-#define YOUNG_MS 2000
-#define COST_MOST_MS 20 /* above it a look was too wide, below COST_LITTLE_MS it might have been wider */
-#define COST_LITTLE_MS 5
-#define REST_FACTOR 50
-#define WIDTH_FIRST_MS 60000 /* the first that is not unbounded */
-#define WIDTH_LEAST_MS 1000
-#define WIDTH_MOST_MS (24 * 3600 * 1000)
-#define AGE_MOST_MS (40LL * 24 * 3600 * 1000)
 #define SWEEP_TIMEOUT_MS 10000
 #define TURN_MS 20 /* until it asks again whether the sweeps of other types leave it a statement */
 
@@ -38,60 +31,13 @@ struct sweep {
     int rebase_repeats; /* of REBASE_REPEAT_MS */
     int64_t sent_ms;
     int64_t young_due_ms, old_due_ms;
-    int64_t pass_began_ms;
-    int64_t age_ms;         /* where the pass has got to */
-    int64_t width_ms;       /* of the next look */
-    int64_t least_width_ms; /* of this pass: where the next one begins */
+    struct sweep_pace pace;
     bool is_stopped;
     struct closing closing;
 };
 
 /* Columns of outbox_sweep. */
 enum { COL_FREED, COL_LATE, COL_COST, COL_ENDED };
-
-int64_t sweep_next_width_ms(int64_t width_ms, int64_t cost_ms)
-{
-    if (cost_ms > COST_MOST_MS) {
-        if (width_ms == SWEEP_UNBOUNDED)
-            return WIDTH_FIRST_MS;
-        return width_ms / 2 > WIDTH_LEAST_MS ? width_ms / 2 : WIDTH_LEAST_MS;
-    }
-    if (cost_ms >= COST_LITTLE_MS || width_ms == SWEEP_UNBOUNDED)
-        return width_ms;
-    return width_ms * 2 > WIDTH_MOST_MS ? SWEEP_UNBOUNDED : width_ms * 2;
-}
-
-static void begin_pass(struct sweep *sweep, int64_t now_ms)
-{
-    sweep->age_ms = YOUNG_MS;
-    sweep->pass_began_ms = now_ms;
-    sweep->least_width_ms = sweep->width_ms;
-}
-
-/* After a look at what is old. */
-static void go_on(struct sweep *sweep, int64_t now_ms, int64_t cost_ms, bool was_full)
-{
-    bool was_last = sweep->width_ms == SWEEP_UNBOUNDED;
-    int64_t next_ms = sweep_next_width_ms(sweep->width_ms, cost_ms);
-    if (!was_last && !was_full && sweep->age_ms + sweep->width_ms >= AGE_MOST_MS)
-        next_ms = SWEEP_UNBOUNDED; /* whatever it costs: each pass ends */
-    sweep->old_due_ms = now_ms + cost_ms * REST_FACTOR;
-    if (was_full) /* there is more where it looked */
-        return;
-    if (!was_last)
-        sweep->age_ms += sweep->width_ms;
-    sweep->width_ms = next_ms;
-    if (next_ms < sweep->least_width_ms)
-        sweep->least_width_ms = next_ms;
-    if (!was_last)
-        return;
-    /* The next pass begins with what the densest part of this one allowed. */
-    int64_t poll_ms = sweep->pass_began_ms + sweep->options.poll_interval_ms;
-    if (sweep->old_due_ms < poll_ms)
-        sweep->old_due_ms = poll_ms;
-    sweep->width_ms = sweep->least_width_ms;
-    begin_pass(sweep, sweep->old_due_ms);
-}
 
 static void on_timer(uv_timer_t *timer);
 
@@ -153,15 +99,13 @@ static void on_looked(struct pg_query *query, const struct pg_query_result *resu
      * connection, proves nothing about the width.) */
     bool is_late = result->kind == PG_UNKNOWN && now_ms - sweep->sent_ms >= SWEEP_TIMEOUT_MS;
     if (sweep->is_young)
-        sweep->young_due_ms = now_ms + (cost_ms * REST_FACTOR > poll_ms ? cost_ms * REST_FACTOR : poll_ms);
+        sweep->young_due_ms = is_done ? sweep_pace_young(&sweep->pace, now_ms, cost_ms) : now_ms + poll_ms;
     else if (is_done)
-        go_on(sweep, now_ms, cost_ms, was_full);
+        sweep->old_due_ms = sweep_pace_old(&sweep->pace, now_ms, cost_ms, was_full);
+    else if (is_late)
+        sweep->old_due_ms = sweep_pace_late(&sweep->pace, now_ms, SWEEP_TIMEOUT_MS);
     else
         sweep->old_due_ms = now_ms + poll_ms;
-    if (is_late && !sweep->is_young) {
-        sweep->width_ms = sweep_next_width_ms(sweep->width_ms, SWEEP_TIMEOUT_MS);
-        sweep->least_width_ms = sweep->width_ms;
-    }
     wait_for_next(sweep, now_ms);
 }
 
@@ -211,12 +155,13 @@ void sweep_rebase(struct sweep *sweep)
 static void look(struct sweep *sweep, int64_t now_ms)
 {
     int64_t bookmark_us = claim_bookmark_us(sweep->options.claim, sweep->options.source);
-    int64_t to_ms = sweep->is_young ? 0 : sweep->age_ms;
-    bool is_last = !sweep->is_young && sweep->width_ms == SWEEP_UNBOUNDED;
+    int64_t to_ms = sweep->is_young ? 0 : sweep->pace.age_ms;
+    bool is_last = !sweep->is_young && sweep->pace.width_ms == SWEEP_UNBOUNDED;
     struct pg_query *query = &sweep->query;
     sweep->sent_ms = now_ms;
     query->statement = &sql_outbox_sweep;
-    query->params[0] = is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? YOUNG_MS : to_ms + sweep->width_ms);
+    query->params[0] =
+        is_last ? pg_param_null() : pg_param_int8(sweep->is_young ? SWEEP_YOUNG_MS : to_ms + sweep->pace.width_ms);
     query->params[1] = pg_param_int8(to_ms);
     query->params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
     query->params[3] = pg_param_int8(FREED_MAX);
@@ -256,9 +201,8 @@ bool sweep_open(const struct sweep_options *options, struct sweep **ret_sweep, s
     if (!sweep)
         return err_set(err, ERR_MEMORY, "no memory for the sweep");
     sweep->options = *options;
-    sweep->width_ms = SWEEP_UNBOUNDED;
     sweep->rebase_pending = true; /* the clock may have been set back while no worker ran */
-    begin_pass(sweep, clock_mono_ms());
+    sweep_pace_init(&sweep->pace, options->poll_interval_ms, clock_mono_ms());
     uv_timer_init(options->loop, &sweep->timer);
     uv_timer_start(&sweep->timer, on_timer, (uint64_t)options->first_ms, 0);
     *ret_sweep = sweep;

@@ -5,7 +5,7 @@
  * seconds with every poll, and at all that is older in passes, from young to old, so that an event that ages meanwhile
  * is not missed. Where the index is clean, a pass is one look, at every poll. Behind a snapshot that another session
  * holds open, a look visits every entry that no vacuum may remove; then a pass is cut into looks of about ten
- * milliseconds, each followed by a rest fifty times as long, so that other statements do not notice.
+ * milliseconds, each followed by a rest fifty times as long, so that other statements do not notice (sweep_pace.h).
  *
  * The sweeps of all types have SWEEP_MOST statements in flight at most, so that they never take all connections. One
  * that is slow rests longest, and the others go on meanwhile. */
@@ -44,10 +44,5 @@ bool sweep_is_idle(const struct sweep *sweep);
 void sweep_rebase(struct sweep *sweep);
 /* Precondition: sweep_is_idle(). on_closed is called from the loop. */
 void sweep_close(struct sweep *sweep, void (*on_closed)(void *context), void *context);
-
-/* How wide the next look may be, in ms of the events' age, after one of this width that took cost_ms. Pure. */
-int64_t sweep_next_width_ms(int64_t width_ms, int64_t cost_ms);
-
-#define SWEEP_UNBOUNDED INT64_MAX
 
 #endif

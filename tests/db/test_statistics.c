@@ -342,7 +342,7 @@ START_TEST(a_rebuild_beside_ends_folds_and_another_rebuild_counts_each_end_once)
     ck_assert_int_eq(fold_as(other, 1000).folded, 1); /* nor this fold */
     ck_assert_int_eq(rebuild(), 0);
     database_run(owner, "BEGIN");
-    ck_assert_int_eq(database_int(owner, "SELECT pg_try_advisory_xact_lock(4711, 5)"), 1);
+    ck_assert_int_eq(database_int(owner, "SELECT issuing.take_turn('rebuild')"), 1);
     ck_assert_int_eq(rebuild(), -1); /* another one is at work */
     database_run(owner, "ROLLBACK");
     database_run(other, "COMMIT");
