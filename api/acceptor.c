@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/accept_check.h"
 #include "api/accept_queue.h"
 #include "common/base/clock.h"
 #include "common/base/closing.h"
@@ -27,6 +28,8 @@ struct acceptor {
     struct acceptor_options options;
     struct accept_queue queue;
     struct pg_batcher *batcher;
+    struct accept_check check;
+    struct acceptance *refused; /* by the schema; they are sent once more after the check */
     int64_t given_up_logged_ms; /* when the log got the last line about requests that were given up */
     struct closing closing;
 };
@@ -40,7 +43,7 @@ bool acceptor_submit(struct acceptor *acceptor, struct acceptance *acceptance)
 {
     acceptance->item.since_ms = clock_mono_ms();
     acceptance->item.deadline_ms = acceptance->item.since_ms + ACCEPT_WITHIN_MS;
-    acceptance->was_repeated = false;
+    acceptance->was_repeated = acceptance->was_checked = false;
     switch (accept_queue_add(&acceptor->queue, acceptance)) {
     case ACCEPT_QUEUE_READY:
         pg_batcher_add(acceptor->batcher, &acceptance->item);
@@ -134,23 +137,49 @@ static void on_done(void *context, struct pg_batch_item **items, int count, cons
         wakeup_send(acceptor->options.wakeup);
 }
 
+static bool fail(struct acceptor *acceptor, struct acceptance *acceptance, enum acceptance_failure failure)
+{
+    metric_add(acceptor->options.failures[failure], 1);
+    decide(acceptor, acceptance, failure == ACCEPTANCE_USER_LOCK ? ACCEPTANCE_IN_PROGRESS : ACCEPTANCE_UNAVAILABLE);
+    return false;
+}
+
 static bool on_refused(void *context, struct pg_batch_item *item, const struct pg_query_result *result)
 {
     struct acceptor *acceptor = context;
     struct acceptance *acceptance = acceptance_of(item);
-    if (strcmp(result->sqlstate, "55P03") == 0) { /* lock_timeout: another connection holds this user or key */
-        decide(acceptor, acceptance, ACCEPTANCE_IN_PROGRESS);
-        return false;
-    }
+    bool is_of_schema = accept_check_is_needed(result->sqlstate);
+    if (strcmp(result->sqlstate, "ISBSY") == 0) /* issuing.lock_accept */
+        return fail(acceptor, acceptance, ACCEPTANCE_USER_LOCK);
     /* unique_violation: another service inserted a row between the look and the insert. The next look finds it. */
     if (strcmp(result->sqlstate, "23505") == 0 && !acceptance->was_repeated) {
         acceptance->was_repeated = true;
         return true;
     }
+    if (is_of_schema && !acceptance->was_checked) {
+        acceptance->was_checked = true;
+        acceptance->next_refused = acceptor->refused;
+        acceptor->refused = acceptance;
+        accept_check_start(&acceptor->check);
+        return false;
+    }
     log_error("a request could not be recorded", LOG_TEXT("sqlstate", result->sqlstate),
               LOG_TEXT("why", result->message));
-    decide(acceptor, acceptance, ACCEPTANCE_UNAVAILABLE);
-    return false;
+    return fail(acceptor, acceptance,
+                strcmp(result->sqlstate, "55P03") == 0 ? ACCEPTANCE_LOCK
+                : is_of_schema                         ? ACCEPTANCE_SCHEMA
+                                                       : ACCEPTANCE_OTHER);
+}
+
+/* What was refused before the check is sent once more: the check may have removed what was in the way. */
+static void on_checked(void *context)
+{
+    struct acceptor *acceptor = context;
+    while (acceptor->refused) {
+        struct acceptance *acceptance = acceptor->refused;
+        acceptor->refused = acceptance->next_refused;
+        pg_batcher_add(acceptor->batcher, &acceptance->item);
+    }
 }
 
 /* The pool logs that the database is away. A database that is there and refuses again and again, with a full disk for
@@ -163,7 +192,7 @@ static void on_given_up(void *context, struct pg_batch_item *item, const char *w
         acceptor->given_up_logged_ms = now_ms;
         log_error("requests could not be recorded in time", LOG_TEXT("why", why));
     }
-    decide(acceptor, acceptance_of(item), ACCEPTANCE_UNAVAILABLE);
+    (void)fail(acceptor, acceptance_of(item), ACCEPTANCE_LATE);
 }
 
 static const struct pg_batcher_hooks hooks = {
@@ -203,6 +232,8 @@ bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret
         free(acceptor);
         return false;
     }
+    acceptor->check = (struct accept_check){.pool = options->pool, .on_checked = on_checked, .context = acceptor};
+    accept_check_open(&acceptor->check, options->loop);
     *ret_acceptor = acceptor;
     return true;
 }
@@ -222,15 +253,22 @@ int acceptor_held(const struct acceptor *acceptor)
     return acceptor->queue.held_count;
 }
 
+const char *acceptor_why_not(const struct acceptor *acceptor)
+{
+    return acceptor->check.why_not;
+}
+
 bool acceptor_is_idle(const struct acceptor *acceptor)
 {
-    return acceptor->queue.held_count == 0 && pg_batcher_is_idle(acceptor->batcher);
+    return acceptor->queue.held_count == 0 && accept_check_is_idle(&acceptor->check) &&
+           pg_batcher_is_idle(acceptor->batcher);
 }
 
 void acceptor_close(struct acceptor *acceptor, void (*on_closed)(void *context), void *context)
 {
     assert(acceptor_is_idle(acceptor));
     closing_start(&acceptor->closing, free, acceptor, on_closed, context);
+    accept_check_close(&acceptor->check, &acceptor->closing);
     pg_batcher_close(acceptor->batcher, closing_part_closed, closing_part(&acceptor->closing));
     closing_end(&acceptor->closing);
 }

@@ -28,7 +28,7 @@ enum acceptance_verdict {
     ACCEPTANCE_LIMITED,
     ACCEPTANCE_MOVING,      /* not recorded: the user's bucket is being moved to another cell */
     ACCEPTANCE_ELSEWHERE,   /* not recorded: the user's bucket is in another cell */
-    ACCEPTANCE_IN_PROGRESS, /* another connection still records the same key */
+    ACCEPTANCE_IN_PROGRESS, /* another of our programs still records a request of this user */
     ACCEPTANCE_UNAVAILABLE, /* not recorded, or unknown: a repeat with the same key finds out */
 };
 
@@ -52,10 +52,22 @@ struct acceptance {
     /* private */
     struct pg_batch_item item;
     bool was_repeated;               /* after a unique_violation */
+    bool was_checked;                /* after a refusal of the schema */
+    struct acceptance *next_refused; /* waits for the check */
     struct acceptance *next_of_user; /* waits for this one */
     struct acceptance *last_of_user; /* of a user's first: the end of that user's queue */
     int count_of_user;               /* of a user's first: with those that wait for it */
     struct acceptance *next_in_bucket;
+};
+
+/* Why requests were not recorded. */
+enum acceptance_failure {
+    ACCEPTANCE_USER_LOCK, /* another of our programs has held this user's lock too long */
+    ACCEPTANCE_LOCK,      /* another lock was waited for too long: somebody holds a table or a row */
+    ACCEPTANCE_SCHEMA,    /* a constraint, a right, a missing function */
+    ACCEPTANCE_LATE,      /* not in time: the database is away, or refuses for a reason that passes */
+    ACCEPTANCE_OTHER,
+    ACCEPTANCE_FAILURES,
 };
 
 struct acceptor;
@@ -65,7 +77,8 @@ struct acceptor_options {
     struct pg_pool *pool;
     const struct config *config;
     struct metric_series *batch_size; /* issuing_accept_batch_size */
-    struct wakeup *wakeup;            /* wakes the workers when a batch has recorded an event */
+    struct metric_series *failures[ACCEPTANCE_FAILURES];
+    struct wakeup *wakeup; /* wakes the workers when a batch has recorded an event */
 };
 
 must_check bool acceptor_open(const struct acceptor_options *options, struct acceptor **ret_acceptor, struct err *err);
@@ -73,6 +86,8 @@ must_check bool acceptor_open(const struct acceptor_options *options, struct acc
 must_check bool acceptor_submit(struct acceptor *acceptor, struct acceptance *acceptance);
 /* Requests that are not decided. */
 int acceptor_held(const struct acceptor *acceptor);
+/* Why nobody's request can be recorded, though the database is there; "" = they can, as far as is known. */
+const char *acceptor_why_not(const struct acceptor *acceptor);
 /* Every request is decided. */
 bool acceptor_is_idle(const struct acceptor *acceptor);
 /* Decides every request that it holds as UNAVAILABLE. The process must end right after; the acceptor is not usable. */

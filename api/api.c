@@ -45,6 +45,9 @@ bool api_open(struct api *api, struct err *err)
         .batch_size = metrics_series(api->metrics, API_METRIC_BATCH_SIZE, NULL, NULL),
         .wakeup = &api->wakeup,
     };
+    static const char *const failures[ACCEPTANCE_FAILURES] = {"user_lock", "lock", "schema", "late", "other"};
+    for (size_t i = 0; i < ARRAY_SIZE(failures); i++)
+        acceptor.failures[i] = metrics_series(api->metrics, API_METRIC_ACCEPT_FAILURES, failures[i], NULL);
     struct reads_options reads = {
         .loop = api->loop,
         .pool = api->pool,

@@ -22,6 +22,8 @@
       metric_buckets_size, NULL)                                                                                       \
     X(ACCEPT_QUEUE, "issuing_accept_queue", METRIC_GAUGE, "Requests that wait to be recorded, or are being recorded.", \
       NULL, NULL)                                                                                                      \
+    X(ACCEPT_FAILURES, "issuing_accept_failures_total", METRIC_COUNTER, "Requests that were not recorded, by reason.", \
+      NULL, "reason")                                                                                                  \
     X(REPLAYS, "issuing_idempotency_replays_total", METRIC_COUNTER, "Repeats answered from the stored answer.", NULL,  \
       NULL)                                                                                                            \
     X(LIMITED, "issuing_ratelimited_total", METRIC_COUNTER, "Requests refused by the rate limit.", NULL, NULL)         \

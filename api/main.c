@@ -58,6 +58,12 @@ static void on_scrape(void *context)
     count_cuts(program);
 }
 
+static const char *why_not_ready(void *context)
+{
+    struct program *program = context;
+    return acceptor_why_not(program->api.acceptor);
+}
+
 static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
 {
     struct program *program = context;
@@ -214,6 +220,7 @@ int main(int argc, char **argv)
         .open = open_modules,
         .on_started = on_started,
         .on_scrape = on_scrape,
+        .why_not_ready = why_not_ready,
         .on_reload = on_reload,
         .on_stop = on_stop,
         .is_idle = is_idle,

@@ -172,11 +172,20 @@ static void reply_text(struct http_request *request, int status, const char *tex
     http_reply(request, &reply);
 }
 
+/* "" = ready. */
+static const char *why_not_ready(const struct daemon *daemon)
+{
+    if (!pg_pool_ready(daemon->pool))
+        return daemon->why_away;
+    return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context) : "";
+}
+
 static void reply_metrics(struct daemon *daemon, struct http_request *request)
 {
     metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_LOOP_LAG, NULL, NULL),
                (double)peak_highest(&daemon->lag, clock_mono_ms()) / 1e6);
     daemon_metrics_update(daemon->metrics, daemon->pool);
+    metric_set(metrics_series(daemon->metrics, DAEMON_METRIC_READY, NULL, NULL), why_not_ready(daemon)[0] == '\0');
     outbox_gauges_update_age(daemon->gauges);
     daemon->on_scrape(daemon->context);
     buf_reset(&daemon->text);
@@ -209,12 +218,10 @@ static void on_admin_request(void *context, struct http_request *request)
         reply_metrics(daemon, request);
     } else if (daemon->is_stopping) {
         reply_text(request, 503, "draining\n");
-    } else if (pg_pool_ready(daemon->pool)) {
-        reply_text(request, 200, "ok\n");
     } else {
-        char text[sizeof(daemon->why_not_ready) + 1];
-        snprintf(text, sizeof(text), "%s\n", daemon->why_not_ready);
-        reply_text(request, 503, text);
+        char text[sizeof(daemon->why_away) + 1];
+        snprintf(text, sizeof(text), "%s\n", why_not_ready(daemon));
+        reply_text(request, text[0] == '\n' ? 200 : 503, text[0] == '\n' ? "ok\n" : text);
     }
 }
 
@@ -230,11 +237,11 @@ static void tell_status(struct daemon *daemon)
 {
     char text[DAEMON_STATUS_SIZE] = "";
     enum daemon_state state = daemon->is_stopping                ? DAEMON_DRAINING
-                              : daemon->why_not_ready[0] != '\0' ? DAEMON_WAITING
+                              : why_not_ready(daemon)[0] != '\0' ? DAEMON_WAITING
                                                                  : DAEMON_WORKING;
     if (daemon->describe && !daemon->are_modules_closed)
         daemon->describe(daemon->context, text);
-    const char *line = daemon_status_line(&daemon->status, state, daemon->why_not_ready, text, clock_mono_ms());
+    const char *line = daemon_status_line(&daemon->status, state, why_not_ready(daemon), text, clock_mono_ms());
     if (line)
         sd_status("%s", line);
 }
@@ -254,7 +261,7 @@ static void log_database_ready(const struct daemon *daemon)
 static void on_pool_state(void *context, bool ready, const char *error_text)
 {
     struct daemon *daemon = context;
-    snprintf(daemon->why_not_ready, sizeof(daemon->why_not_ready), "%s", ready ? "" : error_text);
+    snprintf(daemon->why_away, sizeof(daemon->why_away), "%s", ready ? "" : error_text);
     if (ready)
         log_database_ready(daemon);
     else
@@ -288,7 +295,7 @@ static bool open_pool(struct daemon *daemon, struct err *err)
         .on_error = on_db_error,
         .context = daemon,
     };
-    snprintf(daemon->why_not_ready, sizeof(daemon->why_not_ready), "not connected yet");
+    snprintf(daemon->why_away, sizeof(daemon->why_away), "not connected yet");
     return pg_pool_open(&daemon->loop, &pool, &daemon->pool, err);
 }
 

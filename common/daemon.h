@@ -35,6 +35,8 @@ struct daemon {
     void (*on_started)(void *context);        /* writes the line of the log */
     void (*on_database_ready)(void *context); /* each time the database comes (back); NULL = nothing */
     void (*on_scrape)(void *context);         /* before metrics are rendered */
+    /* Why the program cannot do its work though the database is there; "" = it can. For readyz; NULL = no such hook. */
+    const char *(*why_not_ready)(void *context);
     /* SIGHUP, also one from before the start: the files with secrets are to be read again. Not while draining. */
     void (*on_reload)(void *context);
     /* SIGTERM or SIGINT, once: take on nothing new. From then on is_idle is called every 10 ms; when it returns true,
@@ -63,7 +65,7 @@ struct daemon {
     struct http_server *admin;
     struct closing modules, own;
     bool is_stopping, are_modules_closed; /* closed, or about to be: they are not to be asked any more */
-    char why_not_ready[320];
+    char why_away[320];                   /* the database; "" = it is there */
     struct buf text;
     int argc; /* the command line, for SIGHUP */
     char **argv;

@@ -33,7 +33,6 @@ void daemon_metrics_update(struct metrics *metrics, const struct pg_pool *pool)
     set(metrics, DAEMON_METRIC_PROCESS_VIRTUAL, (double)now.virtual_bytes);
     set(metrics, DAEMON_METRIC_PROCESS_START, now.started_s);
     set(metrics, DAEMON_METRIC_DB_POOL_WAITING, pg_pool_waiting(pool));
-    set(metrics, DAEMON_METRIC_READY, pg_pool_ready(pool));
     for (int cause = 0; cause < PG_CAUSE_COUNT; cause++)
         metric_set(metrics_series(metrics, DAEMON_METRIC_DB_AWAY, pg_cause_name((enum pg_cause)cause), NULL),
                    (int)pg_pool_cause(pool) == cause);

@@ -36,7 +36,7 @@
     X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", NULL,             \
       "sqlstate_class")                                                                                                \
     X(DB_POOL_WAITING, "issuing_db_pool_waiting", METRIC_GAUGE, "Statements that wait for a connection.", NULL, NULL)  \
-    X(READY, "issuing_ready", METRIC_GAUGE, "1 while the database can be used and the schema fits.", NULL, NULL)       \
+    X(READY, "issuing_ready", METRIC_GAUGE, "1 while the database can be used, and takes requests.", NULL, NULL)       \
     X(DB_AWAY, "issuing_db_away", METRIC_GAUGE, "1 for the cause why the database cannot be used.", NULL, "cause")     \
     X(WRONG_CELL, "issuing_wrong_cell", METRIC_GAUGE, "1 while the database is another cell than database.cell.",      \
       NULL, NULL)                                                                                                      \

@@ -343,7 +343,7 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
     check_server(doctor, facts);
     if (!check_schema(doctor, &fits, err) || !check_roles(doctor, err) ||
         (fits && (!check_rights(doctor, err) || !check_guards(doctor, err) || !doctor_check_cell(doctor, err) ||
-                  !doctor_check_running(doctor, err))))
+                  !doctor_check_running(doctor, err) || !doctor_check_locks(doctor, err))))
         return false;
     check_durability(doctor, facts);
     check_clock(doctor, facts, before_us, after_us);

@@ -398,6 +398,21 @@ static bool check_direct(struct ctl *ctl, struct err *err)
                                  "its start to its end: name PostgreSQL itself in database.url");
 }
 
+/* The session reads the files as they were written. In another encoding a part of what clients may send cannot be
+ * stored, and they would repeat it for ever. */
+static bool prepare_session(struct ctl *ctl, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(ctl->db, &sql_operator_migrate_settings, NULL, &rows, err))
+        return false;
+    const char *encoding = pg_bytes(rows, 0, 0).bytes;
+    return strcmp(encoding, "UTF8") == 0 ||
+           err_set(err, ERR_CONFIG,
+                   "the database has the encoding %s, and must have UTF8: CREATE DATABASE issuing TEMPLATE template0 "
+                   "ENCODING 'UTF8'",
+                   encoding);
+}
+
 static int run_migrate(struct ctl *ctl, char **arguments, int count)
 {
     bool status = false, plan = false;
@@ -412,7 +427,7 @@ static int run_migrate(struct ctl *ctl, char **arguments, int count)
     }
     if (!ctl_connect_only(ctl, &err))
         return ctl_fail(&err);
-    if (!check_direct(ctl, &err))
+    if (!check_direct(ctl, &err) || !prepare_session(ctl, &err))
         return ctl_fail(&err);
     return status || plan ? run_read_only(ctl, plan, &err) : run_all(ctl, &err);
 }
@@ -424,7 +439,7 @@ const struct ctl_command ctl_migrate = {
     .help = "Creates the roles where it may, applies the migrations that are missing, each in a transaction of\n"
             "its own, and grants each role its rights. Run it as a superuser, or as a role that owns the database;\n"
             "twice does no harm, two at once wait for each other. It needs a direct connection, and is\n"
-            "refused (exit 78) when a pooler is in between.\n\n"
+            "refused (exit 78) when a pooler is in between, or when the database is not UTF8.\n\n"
             "  --status  which migrations are applied, and which are pending\n"
             "  --plan    which files would be run\n\n"
             "Refused (exit 1) when an applied file was edited since, or when the database is newer than this\n"

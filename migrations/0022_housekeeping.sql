@@ -61,6 +61,19 @@ CREATE FUNCTION issuing.rest_holders(of_parent text) RETURNS text
                                                  replace(of_parent, 'events', 'attempts') || '_rest'))
     $$;
 
+-- For doctor: the last pass, who has the turn, and the plans that are late with who holds their tables.
+CREATE FUNCTION issuing.house_state() RETURNS TABLE (passed_at timestamptz, holder text, plans text)
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+        SELECT coalesce(c.passed_at, (SELECT max(m.applied_at) FROM schema_migration m)), turn_holder('housekeeping'),
+               (SELECT string_agg(format('%s from %s UTC on%s', n.parent,
+                                         to_char(n.from_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI'),
+                                         '; ' || rest_holders(n.parent)), ', ' ORDER BY n.parent)
+                FROM partition_plans n
+                WHERE now() NOT BETWEEN n.planned_at - interval '1 minute' AND n.planned_at + interval '15 minutes')
+        FROM house_clock c
+    $$;
+
 -- ---- locks of users ----
 -- A user's lock stays an advisory lock: the user has no row. Its key is made with a salt of this database that only the
 -- owner reads, so that no other role can take it beforehand. A lock that is held is seen in pg_locks by everybody.
@@ -88,6 +101,9 @@ CREATE FUNCTION issuing.lock_accept(user_ids text[]) RETURNS void
         PERFORM pg_advisory_xact_lock(l.h)
         FROM (SELECT hashtextextended(u.user_id, s.salt) AS h
               FROM unnest(user_ids) AS u (user_id), lock_salt s ORDER BY 1 OFFSET 0) AS l;
+    EXCEPTION WHEN lock_not_available THEN
+        -- Told apart from other locks: only programs of ours can hold this one, while they record a request of the user.
+        RAISE EXCEPTION 'another request of this user is being recorded' USING ERRCODE = 'ISBSY';
     END
     $$;
 
@@ -761,11 +777,27 @@ DECLARE
     f regprocedure;
 BEGIN
     FOREACH f IN ARRAY ARRAY['issuing.take_turn(text)', 'issuing.turn_holder(text)', 'issuing.turn_taken()',
-                             'issuing.rest_holders(text)', 'issuing.lock_accept(text[])', 'issuing.lock_reveal(text)',
+                             'issuing.rest_holders(text)', 'issuing.house_state()', 'issuing.lock_accept(text[])', 'issuing.lock_reveal(text)',
                              'issuing.lock_orders(text[], text[])', 'issuing.try_orders(text, text[])',
                              'issuing.retention_in_force(text, interval)', 'issuing.withdraw_plans()']::regprocedure[]
     LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+    END LOOP;
+END
+$$;
+
+-- A new database has two hours of rate_limit_log and a day of keys ahead, which the first pass of a worker lengthens. An
+-- api that runs for days before there is a worker would fill `_rest` instead.
+DO $$
+DECLARE
+    of_parent text;
+    end_at timestamptz;
+BEGIN
+    FOREACH of_parent IN ARRAY ARRAY['idempotency_keys', 'rate_limit_log'] LOOP
+        end_at := (SELECT max(p.to_at) FROM issuing.partitions p WHERE p.parent = of_parent);
+        IF end_at > now() THEN
+            PERFORM issuing.partition_add(of_parent, end_at, end_at + interval '7 days');
+        END IF;
     END LOOP;
 END
 $$;

@@ -80,7 +80,7 @@ BEGIN
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status, issuer) ON issuing.cards
             TO issuing_operator;
         GRANT SELECT ON issuing.issuers TO issuing_operator;
-        GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state() TO issuing_operator;
         -- Everything that an operator changes is changed by these, which write the audit row.
         GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text), issuing.cancel(uuid, int8, text, text, text, text, text),
             issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8, text, text, text, text),
@@ -108,7 +108,7 @@ BEGIN
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status, issuer) ON issuing.cards
             TO issuing_viewer;
         GRANT SELECT ON issuing.issuers TO issuing_viewer;
-        GRANT EXECUTE ON FUNCTION issuing.number_keys() TO issuing_viewer;
+        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state() TO issuing_viewer;
         GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
             issuing.last_worker TO issuing_viewer;

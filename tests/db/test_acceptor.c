@@ -19,7 +19,8 @@ struct request {
 };
 
 static const struct metric_family families[] = {
-    {"batch_size", METRIC_HISTOGRAM, "batch size", {NULL}, metric_buckets_size}};
+    {"batch_size", METRIC_HISTOGRAM, "batch size", {NULL}, metric_buckets_size},
+    {"failures", METRIC_COUNTER, "failures", {"reason"}, NULL}};
 static const struct sql_statement notify = {
     .name = "notify", .text = "SELECT pg_notify('test_acceptor', '')::text", .shape = SQL_ONE};
 
@@ -31,6 +32,8 @@ static struct metrics *metrics;
 static struct wakeup wakeup;
 static struct config config;
 static struct request requests[REQUESTS];
+static const char *const reasons[ACCEPTANCE_FAILURES] = {"user_lock", "lock", "schema", "late", "other"};
+static struct metric_series *failures[ACCEPTANCE_FAILURES];
 static int decided, hints, closed;
 
 static void on_decided(struct acceptance *acceptance, enum acceptance_verdict verdict)
@@ -58,6 +61,11 @@ static void expect(int index, enum acceptance_verdict verdict)
 {
     ck_assert_int_eq(requests[index].decisions, 1);
     ck_assert_int_eq(requests[index].verdict, verdict);
+}
+
+static void expect_failures(enum acceptance_failure failure, int count)
+{
+    ck_assert_int_eq((int)metric_value(failures[failure]), count);
 }
 
 static void on_hint(void *context, const char *payload)
@@ -107,6 +115,8 @@ static void set_up(void)
                                                 .config = &config,
                                                 .batch_size = metrics_series(metrics, 0, NULL, NULL),
                                                 .wakeup = &wakeup};
+    for (int i = 0; i < ACCEPTANCE_FAILURES; i++)
+        acceptor_options.failures[i] = failures[i] = metrics_series(metrics, 1, reasons[i], NULL);
     ck_assert_msg(acceptor_open(&acceptor_options, &acceptor, &err), "%s", err.message);
     run_until(pg_pool_ready(pool) && hints == 1); /* the hint that every new connection gives */
     hints = 0;
@@ -202,6 +212,104 @@ START_TEST(a_key_that_another_session_records_is_reported_and_the_others_pass)
     database_run(db, "ROLLBACK");
     for (int i = 0; i < 20; i++)
         expect(i, i == 7 ? ACCEPTANCE_IN_PROGRESS : ACCEPTANCE_ACCEPTED);
+    expect_failures(ACCEPTANCE_USER_LOCK, 1);
+}
+END_TEST
+
+/* Somebody who may lock the table, and not another request of the user. */
+START_TEST(a_lock_on_a_table_is_not_taken_for_a_key_that_is_being_recorded)
+{
+    database_run(db, "BEGIN; LOCK TABLE issuing.rate_limit_log IN EXCLUSIVE MODE");
+    submit(0, "anna", "key-0", 1);
+    run_until(decided == 1);
+    database_run(db, "ROLLBACK");
+    expect(0, ACCEPTANCE_UNAVAILABLE);
+    expect_failures(ACCEPTANCE_LOCK, 1);
+}
+END_TEST
+
+/* The row of one request breaks a rule: that says nothing about the others. */
+START_TEST(one_request_that_is_refused_alone_says_nothing_of_the_others)
+{
+    database_run(db, "ALTER TABLE issuing.rate_limit_log ADD CONSTRAINT picky CHECK (user_id <> 'poison') NOT VALID");
+    submit(0, "anna", "key-0", 1);
+    submit(1, "poison", "key-0", 1);
+    submit(2, "berta", "key-0", 1);
+    run_until(decided == 3);
+    database_run(db, "ALTER TABLE issuing.rate_limit_log DROP CONSTRAINT picky");
+    expect(0, ACCEPTANCE_ACCEPTED);
+    expect(1, ACCEPTANCE_UNAVAILABLE);
+    expect(2, ACCEPTANCE_ACCEPTED);
+    expect_failures(ACCEPTANCE_SCHEMA, 1);
+    ck_assert_str_eq(acceptor_why_not(acceptor), "");
+}
+END_TEST
+
+/* A rule, a right or a function that a colleague has changed: no request is recorded any more. The program says so, and
+ * finds out by itself when it works again, since no client is sent to it meanwhile. */
+START_TEST(a_schema_that_refuses_everybody_is_told_until_it_works_again)
+{
+    static const char *const faults[][2] = {
+        {"ALTER TABLE issuing.rate_limit_log ADD CONSTRAINT nobody CHECK (user_id = '') NOT VALID",
+         "ALTER TABLE issuing.rate_limit_log DROP CONSTRAINT nobody"},
+        {"ALTER FUNCTION issuing.lock_accept(text[]) RENAME TO lock_nobody",
+         "ALTER FUNCTION issuing.lock_nobody(text[]) RENAME TO lock_accept"},
+        {"ALTER TABLE issuing.idempotency_keys RENAME COLUMN fingerprint TO footprint",
+         "ALTER TABLE issuing.idempotency_keys RENAME COLUMN footprint TO fingerprint"},
+    };
+    for (int i = 0; i < (int)ARRAY_SIZE(faults); i++) {
+        char user[32];
+        (void)snprintf(user, sizeof(user), "user-%d", i);
+        decided = 0;
+        database_run(db, faults[i][0]);
+        submit(i, user, "key-0", 1);
+        run_until(decided == 1);
+        expect(i, ACCEPTANCE_UNAVAILABLE);
+        ck_assert_str_ne(acceptor_why_not(acceptor), "");
+        database_run(db, faults[i][1]);
+        run_until(!acceptor_why_not(acceptor)[0]);
+        submit(i, user, "key-0", 1);
+        run_until(decided == 2);
+        expect(i, ACCEPTANCE_ACCEPTED);
+    }
+    expect_failures(ACCEPTANCE_SCHEMA, ARRAY_SIZE(faults));
+    ck_assert_int_eq(database_int(db, "SELECT count(*) FROM outbox_events WHERE user_id NOT LIKE 'user-%%'"), 0);
+}
+END_TEST
+
+/* No worker has passed for a day, so nobody took the plan back; now its range has begun. */
+START_TEST(what_housekeeping_has_promised_refuses_nobody)
+{
+    static const char *const tables[] = {"rate_limit_log", "idempotency_keys", "outbox_events"};
+    database_run(db, "DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM issuing.partitions LOOP "
+                     "EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$");
+    for (int i = 0; i < (int)ARRAY_SIZE(tables); i++) {
+        char user[32];
+        (void)snprintf(user, sizeof(user), "user-%d", i);
+        database_exec(db,
+                      "INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES ('%s', now() - "
+                      "interval '1 min', now() + interval '1 h', now() - interval '1 day'); "
+                      "SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans",
+                      tables[i]);
+        submit(i, user, "key-0", 1);
+        run_until(decided == i + 1);
+        expect(i, ACCEPTANCE_ACCEPTED);
+        ck_assert_int_eq(database_int(db, "SELECT count(*) FROM issuing.partition_plans"), 0);
+    }
+    ck_assert_str_eq(acceptor_why_not(acceptor), "");
+}
+END_TEST
+
+/* Every session that may connect can take an advisory lock whose key it knows. */
+START_TEST(no_lock_that_a_stranger_can_take_stops_a_user)
+{
+    database_run(db,
+                 "SELECT pg_advisory_lock(hashtextextended('anna', 4711)), pg_advisory_lock(hashtextextended('anna', "
+                 "4712)), pg_advisory_lock(4711, 1)");
+    submit(0, "anna", "key-0", 1);
+    run_until(decided == 1);
+    expect(0, ACCEPTANCE_ACCEPTED);
+    database_run(db, "SELECT pg_advisory_unlock_all()");
 }
 END_TEST
 
@@ -215,6 +323,11 @@ int main(void)
     tcase_add_test(tcase, a_verdict_carries_what_the_answer_needs);
     tcase_add_test(tcase, a_recorded_event_wakes_the_workers_and_a_repeat_does_not);
     tcase_add_test(tcase, a_key_that_another_session_records_is_reported_and_the_others_pass);
+    tcase_add_test(tcase, a_lock_on_a_table_is_not_taken_for_a_key_that_is_being_recorded);
+    tcase_add_test(tcase, one_request_that_is_refused_alone_says_nothing_of_the_others);
+    tcase_add_test(tcase, a_schema_that_refuses_everybody_is_told_until_it_works_again);
+    tcase_add_test(tcase, no_lock_that_a_stranger_can_take_stops_a_user);
+    tcase_add_test(tcase, what_housekeeping_has_promised_refuses_nobody);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -31,6 +31,7 @@ static const struct {
     const char *roles[4];
 } users[] = {
     {"accept_batch", {"issuing_api"}},
+    {"accept_check", {"issuing_api"}},
     {"request_", {"issuing_api"}},
     {"requests_", {"issuing_api"}},
     {"card_", {"issuing_api"}},

@@ -617,6 +617,52 @@ SELECT current_setting('server_version_num')::int8,
        CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE')
             THEN (SELECT count(*) FROM pg_stat_replication s WHERE s.sync_state IN ('sync', 'quorum')) END;
 
+-- name: operator_doctor_jit :one
+-- why: those of our roles for which JIT is not off, by what is set for the role, or for the role in this database, which
+-- wins. NULL = none. A session of a program switches it off itself; people's do not. No lock.
+SELECT string_agg(r.rolname, ', ' ORDER BY r.rolname)
+FROM pg_roles r
+WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+  AND coalesce((SELECT o.setting FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS o (setting)
+                WHERE s.setrole = r.oid
+                  AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+                  AND o.setting ~* '^jit='
+                ORDER BY s.setdatabase DESC LIMIT 1), '') !~* '^jit=(off|false|no|0)$';
+
+-- name: operator_doctor_house :one
+-- why: how long ago the housekeeping passed, who has its turn, and plans that are late with who holds their tables. No
+-- lock.
+SELECT (extract(epoch FROM clock_timestamp() - h.passed_at) * 1000)::int8, h.holder, h.plans
+FROM issuing.house_state() h;
+
+-- name: operator_doctor_strangers :many
+-- why: sessions of other roles that hold advisory locks here, or that a session of ours has waited for longer than a
+-- second. Since when they do what they do is told to who may read statistics. No lock.
+WITH ours AS MATERIALIZED (
+    SELECT r.oid FROM pg_roles r
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+), blocking AS MATERIALIZED (
+    SELECT DISTINCT b.pid
+    FROM pg_locks l
+    JOIN pg_stat_activity a ON a.pid = l.pid AND a.usesysid IN (SELECT o.oid FROM ours o)
+    CROSS JOIN LATERAL unnest(pg_blocking_pids(l.pid)) AS b (pid)
+    WHERE NOT l.granted AND l.waitstart < clock_timestamp() - interval '1 second'
+), holding AS MATERIALIZED (
+    SELECT l.pid, count(*) AS locks
+    FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+    GROUP BY 1
+)
+SELECT a.pid::int8, a.usename::text, coalesce(a.xact_start, a.state_change), coalesce(h.locks, 0),
+       EXISTS (SELECT FROM blocking b WHERE b.pid = a.pid)
+FROM pg_stat_activity a
+LEFT JOIN holding h ON h.pid = a.pid
+WHERE (h.pid IS NOT NULL OR a.pid IN (SELECT b.pid FROM blocking b))
+  AND a.usesysid NOT IN (SELECT o.oid FROM ours o) AND a.pid <> pg_backend_pid()
+ORDER BY 5 DESC, 1
+LIMIT 20;
+
 -- name: operator_roles :many
 -- why: which of the five roles exist, whether one of them is a superuser (then none of its rights means anything), and
 -- whether it may be missing. No lock.
@@ -971,6 +1017,16 @@ CREATE TABLE public.schema_migration (
 -- why: the search_path of the session: names without a schema are found in the schema issuing, before 0005 has run in
 -- public, and nowhere else.
 SELECT set_config('search_path', $1::text, false);
+
+-- name: operator_migrate_settings :one
+-- why: what the files are read under, whatever the role or the database has set (as schema_version does it), and the
+-- encoding of the database.
+SELECT current_setting('server_encoding'),
+       (SELECT count(set_config(s.name, s.value, false))
+        FROM (VALUES ('datestyle', 'ISO, YMD'), ('timezone', 'UTC'), ('intervalstyle', 'postgres'),
+                     ('bytea_output', 'hex'), ('standard_conforming_strings', 'on'), ('array_nulls', 'on'),
+                     ('extra_float_digits', '1'), ('transform_null_equals', 'off'), ('quote_all_identifiers', 'off'),
+                     ('row_security', 'on'), ('statement_timeout', '0'), ('jit', 'off')) s (name, value));
 
 -- name: operator_migrate_applied :many
 -- why: the applied migrations, in order. operator_migrate_path decides where the table is found. No lock.

@@ -1,0 +1,90 @@
+/* See accept_check.h. */
+#include "api/accept_check.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/base.h"
+#include "common/base/log.h"
+#include "common/pg/sql/statements.h"
+
+#define AGAIN_MS 1000
+#define TIMEOUT_MS 5000
+
+enum { COL_WITHDRAWN, COL_WHY_NOT };
+
+bool accept_check_is_needed(const char sqlstate[6])
+{
+    /* Constraints; names and rights; schemas; features; errors that functions raise. */
+    static const char *const classes[] = {"23", "42", "3F", "0A", "P0"};
+    for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
+        if (strncmp(sqlstate, classes[i], 2) == 0)
+            return true;
+    return false;
+}
+
+static void note(struct accept_check *check, const char *sqlstate, const char *why_not)
+{
+    bool is_refused = accept_check_is_needed(sqlstate), was_refused = check->why_not[0] != '\0';
+    snprintf(check->why_not, sizeof(check->why_not), "%s%s", is_refused ? "requests cannot be recorded: " : "",
+             is_refused ? why_not : "");
+    if (is_refused && !was_refused)
+        log_error("the database refuses every request", LOG_TEXT("why", why_not));
+    else if (was_refused && !is_refused)
+        log_info("the database takes requests again");
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void on_result(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct accept_check *check = container_of(query, struct accept_check, query);
+    check->is_in_flight = false;
+    if (result->kind == PG_DONE) {
+        int64_t withdrawn = pg_int8(result->rows, 0, COL_WITHDRAWN);
+        const char *why_not = pg_bytes(result->rows, 0, COL_WHY_NOT).bytes;
+        if (withdrawn > 0)
+            log_warning("a plan of the housekeeping was in the way of requests and is withdrawn",
+                        LOG_NUMBER("plans", withdrawn));
+        note(check, why_not ? why_not : "", why_not);
+    } else if (result->kind == PG_REFUSED) {
+        note(check, result->sqlstate, result->message);
+    } /* else nothing is known: it stays as it is */
+    if (check->why_not[0])
+        uv_timer_start(&check->timer, on_timer, AGAIN_MS, 0);
+    check->on_checked(check->context);
+}
+
+void accept_check_start(struct accept_check *check)
+{
+    if (check->is_in_flight)
+        return;
+    check->is_in_flight = true;
+    check->query.statement = &sql_accept_check;
+    check->query.timeout_ms = TIMEOUT_MS;
+    check->query.is_slow = true;
+    check->query.on_result = on_result;
+    pg_pool_submit(check->pool, &check->query);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    accept_check_start(container_of(timer, struct accept_check, timer));
+}
+
+void accept_check_open(struct accept_check *check, uv_loop_t *loop)
+{
+    uv_timer_init(loop, &check->timer);
+}
+
+bool accept_check_is_idle(const struct accept_check *check)
+{
+    return !check->is_in_flight;
+}
+
+void accept_check_close(struct accept_check *check, struct closing *closing)
+{
+    assert(accept_check_is_idle(check));
+    closing_handle(closing, &check->timer);
+}

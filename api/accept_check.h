@@ -1,0 +1,37 @@
+/* Whether the database takes requests at all. When it refuses one for a reason that lies in the schema (a constraint, a
+ * missing right, a function that is gone), the fault may be that request's or everybody's: a request is then accepted
+ * and taken back (issuing.try_accept), and what stands in the way of all and may be removed is removed before
+ * (issuing.withdraw_plans). While that fails it is tried again every second, and the api is not ready: nobody would send
+ * requests that could show that it works again. */
+#ifndef ISSUING_ACCEPT_CHECK_H
+#define ISSUING_ACCEPT_CHECK_H
+
+#include <uv.h>
+
+#include "common/base/closing.h"
+#include "common/pg/pg_pool.h"
+
+/* The pointers must live until the check is closed. Starts as all zeros. */
+struct accept_check {
+    /* in */
+    struct pg_pool *pool;
+    void (*on_checked)(void *context); /* from the loop, after each check, whatever came of it */
+    void *context;
+    /* out */
+    char why_not[200]; /* why nobody's request can be recorded; "" = they can, as far as is known */
+    /* private */
+    uv_timer_t timer;
+    struct pg_query query;
+    bool is_in_flight;
+};
+
+void accept_check_open(struct accept_check *check, uv_loop_t *loop);
+/* Checks once, and until it works; nothing when a check is in flight. */
+void accept_check_start(struct accept_check *check);
+/* Whether a refusal with this SQLSTATE is of the schema. */
+bool accept_check_is_needed(const char sqlstate[6]);
+bool accept_check_is_idle(const struct accept_check *check);
+/* Precondition: accept_check_is_idle(). Its handle is a part of `closing`. */
+void accept_check_close(struct accept_check *check, struct closing *closing);
+
+#endif

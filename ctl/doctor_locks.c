@@ -1,0 +1,83 @@
+/* The checks of doctor that look at what others do to our sessions: settings of roles, locks, and whether the
+ * housekeeping passes (doctor.h). */
+#include <inttypes.h>
+
+#include "ctl/doctor.h"
+#include "ctl/print.h"
+#include "statements.h"
+
+#define PASS_MAX_MS 300000
+
+static bool check_jit(struct doctor *doctor, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_jit, NULL, &rows, err))
+        return false;
+    const char *roles = pg_bytes(rows, 0, 0).bytes;
+    doctor_report(
+        doctor, "jit", !roles,
+        "run issuing-ctl migrate again, or ALTER ROLE ... [IN DATABASE ...] SET jit = off: it costs more than "
+        "any statement of ours takes",
+        "%s%s", roles ? "not off for " : "off for our roles", roles ? roles : "");
+    return true;
+}
+
+static bool check_house(struct doctor *doctor, struct err *err)
+{
+    enum { AGE, HOLDER, PLANS };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    char span[PRINT_SPAN_SIZE];
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_house, NULL, &rows, err))
+        return false;
+    int64_t age_ms = pg_int8(rows, 0, AGE);
+    const char *holder = pg_bytes(rows, 0, HOLDER).bytes, *plans = pg_bytes(rows, 0, PLANS).bytes;
+    const char *age = print_span((age_ms < 0 ? -age_ms : age_ms) * 1000, span);
+    bool is_late = age_ms > PASS_MAX_MS || age_ms < -PASS_MAX_MS;
+    if (plans)
+        doctor_report(
+            doctor, "housekeeping", false,
+            "end the session that holds the table (SELECT pg_terminate_backend(PID)) before the range begins: "
+            "rows of it are refused",
+            "a plan is outstanding: %s", plans);
+    if (is_late && holder)
+        doctor_report(doctor, "housekeeping", false, "end that session: SELECT pg_terminate_backend(PID)",
+                      "the last pass was %s ago, and its turn has %s", age, holder);
+    else if (is_late)
+        doctor_warn(doctor, "housekeeping", "start issuing-worker: one worker of the cluster does it",
+                    "the last pass was %s %s", age, age_ms < 0 ? "in the future" : "ago");
+    else if (!plans)
+        doctor_report(doctor, "housekeeping", true, NULL, "the last pass was %s ago", age);
+    return true;
+}
+
+/* Sessions of other roles. Our locks have keys that only we can compute, but a key that is held is seen in pg_locks. */
+static bool check_strangers(struct doctor *doctor, struct err *err)
+{
+    enum { PID, ROLE, SINCE, LOCKS, BLOCKS };
+    pg_rows_scope struct pg_rows *rows = NULL;
+    char time[PRINT_TIME_SIZE];
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_doctor_strangers, NULL, &rows, err))
+        return false;
+    bool any_blocks = false;
+    for (int row = 0; row < pg_rows_count(rows); row++) {
+        const char *role = pg_bytes(rows, row, ROLE).bytes;
+        const char *since = pg_is_null(rows, row, SINCE) ? "?" : print_time(pg_time_us(rows, row, SINCE), time);
+        bool blocks = pg_bool(rows, row, BLOCKS);
+        any_blocks |= blocks;
+        if (blocks)
+            doctor_report(doctor, "locks", false, "end that session: SELECT pg_terminate_backend(PID)",
+                          "our sessions wait for process %" PRId64 " of role %s, since %s", pg_int8(rows, row, PID),
+                          role ? role : "?", since);
+        else
+            doctor_note(doctor, "locks", "process %" PRId64 " of role %s holds %" PRId64 " advisory locks, since %s",
+                        pg_int8(rows, row, PID), role ? role : "?", pg_int8(rows, row, LOCKS), since);
+    }
+    if (!any_blocks)
+        doctor_report(doctor, "locks", true, NULL, "no session of ours waits for one of another role");
+    return true;
+}
+
+bool doctor_check_locks(struct doctor *doctor, struct err *err)
+{
+    return check_jit(doctor, err) && check_house(doctor, err) && check_strangers(doctor, err);
+}
