@@ -355,7 +355,6 @@ RETURNS TABLE (
     detail text,
     again bool)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-    SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
     AS $$
     #variable_conflict use_column
@@ -476,7 +475,6 @@ RETURNS TABLE (
     detail text,
     again bool)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-    SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
     AS $$
     #variable_conflict use_column
@@ -648,7 +646,6 @@ RETURNS TABLE (
 CREATE OR REPLACE FUNCTION issuing.check_rest()
 RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
-    SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
     AS $$
     #variable_conflict use_column
     DECLARE

@@ -46,12 +46,12 @@ static inline struct pg_sync *database_open(const char *role)
     struct err err = {.kind = ERR_NONE};
     ck_assert_msg(pg_sync_open(database_conninfo(), "test", &db, &err), "%s", err.message);
     database_run(db, "SET client_min_messages = warning");
-    if (role) {
-        struct pg_rows *rows = NULL; /* what each session of a program sets, whatever the server is set to */
-        ck_assert_msg(pg_sync_query(db, &sql_schema_version, NULL, &rows, &err), "%s", err.message);
-        pg_rows_free(rows);
-        database_exec(db, "RESET search_path; SET ROLE %s", role);
-    }
+    struct pg_rows *rows = NULL; /* what each session of a program sets, whatever the server is set to */
+    ck_assert_msg(pg_sync_query(db, &sql_schema_version, NULL, &rows, &err), "%s", err.message);
+    pg_rows_free(rows);
+    database_run(db, "RESET search_path");
+    if (role)
+        database_exec(db, "SET ROLE %s", role);
     return db;
 }
 

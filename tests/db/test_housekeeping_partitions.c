@@ -55,6 +55,66 @@ START_TEST(two_workers_never_make_the_same_partition)
 }
 END_TEST
 
+/* A worker frozen in the middle of a pass, or a session of the owner: the passes of all others do nothing. */
+START_TEST(a_turn_that_somebody_keeps_is_a_failure_after_three_passes)
+{
+    bool has_more;
+    char text[200];
+    database_run(owner, "BEGIN; SELECT issuing.take_turn('housekeeping')");
+    ck_assert_str_eq(pass_of(worker, &usual, &has_more), "busy all 0; busy - 0");
+    database_run(owner, "COMMIT");
+    set_clock("91 s", "1 h", "91 s");
+    database_run(owner, "BEGIN; SELECT issuing.take_turn('housekeeping')");
+    ck_assert_str_eq(pass_of(worker, &usual, &has_more), "failed all 0; busy - 0");
+    (void)snprintf(
+        text, sizeof(text),
+        "SELECT (detail LIKE '%%process ' || %lld || ', role %%')::text FROM issuing.keep_rows('1 d', '1 d', "
+        "'90 d')",
+        (long long)database_int(owner, "SELECT pg_backend_pid()"));
+    char *names_it = database_text(worker, text);
+    ck_assert_str_eq(names_it, "true");
+    free(names_it);
+    database_run(owner, "ROLLBACK");
+    expect_pass("created outbox_events 0");
+}
+END_TEST
+
+/* Advisory locks belong to everybody who may connect. */
+START_TEST(no_advisory_lock_of_a_stranger_stops_the_housekeeping)
+{
+    database_run(other, "SELECT pg_advisory_lock(4711, n) FROM generate_series(1, 10) n");
+    expect_pass("created outbox_events 0");
+}
+END_TEST
+
+/* `11:00 IST` is India's time when it is written and Israel's when it is read. */
+START_TEST(no_setting_of_a_session_moves_a_partition)
+{
+    static const char *const styles[] = {"SQL, DMY", "German", "Postgres, MDY"};
+    for (size_t i = 0; i < ARRAY_SIZE(styles); i++) {
+        database_exec(worker, "SET datestyle = '%s'; SET timezone = 'Asia/Kolkata'; SET intervalstyle = 'sql_standard'",
+                      styles[i]);
+        ck_assert_int_eq(passes(&(struct retention){
+                             .keys_ms = DAY_MS << i, .limits_ms = DAY_MS << i, .events_ms = (90 * DAY_MS) << i}) > 0,
+                         1);
+    }
+    ck_assert_int_eq(gaps(), 0);
+    ck_assert_int_eq(database_int(owner,
+                                  "SELECT count(*) FROM partitions p JOIN pg_class c ON c.relname = p.name "
+                                  "WHERE p.parent IN ('idempotency_keys', 'rate_limit_log') "
+                                  "AND substring(pg_get_expr(c.relpartbound, c.oid) FROM $$FROM \\('(.*)'\\) TO$$)"
+                                  "::timestamptz <> p.from_at"),
+                     0);
+    ck_assert_int_ge(partition_count("rate_limit_log"), 2);
+    database_run(worker, "RESET ROLE; SELECT issuing.rest_promise('rate_limit_log_rest', '2030-01-01 00:00:00+00', "
+                         "'2030-01-02 00:00:00+00')");
+    expect_text("SELECT (pg_get_constraintdef(c.oid) LIKE '%2030-01-01 00:00:00+00%')::text FROM pg_constraint c "
+                "WHERE c.conname = 'rest_promise'",
+                "true");
+    database_run(owner, "ALTER TABLE rate_limit_log_rest DROP CONSTRAINT rest_promise");
+}
+END_TEST
+
 START_TEST(after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way)
 {
     (void)add_event("of-now", 0, "PENDING", "0 s");
@@ -244,6 +304,9 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, partitions_are_made_ahead_and_without_a_gap);
     tcase_add_test(tcase, two_workers_never_make_the_same_partition);
+    tcase_add_test(tcase, a_turn_that_somebody_keeps_is_a_failure_after_three_passes);
+    tcase_add_test(tcase, no_advisory_lock_of_a_stranger_stops_the_housekeeping);
+    tcase_add_test(tcase, no_setting_of_a_session_moves_a_partition);
     tcase_add_test(tcase, after_a_long_pause_what_was_written_meanwhile_is_not_in_the_way);
     tcase_add_test(tcase, an_id_of_another_kind_is_cut_around);
     tcase_add_test(tcase, a_partition_that_cannot_be_made_at_once_is_made_later);

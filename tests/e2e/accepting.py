@@ -116,10 +116,41 @@ def a_key_that_is_still_being_recorded_gives_409_and_retry_after(world):
 
 
 @test
+def an_api_that_the_schema_refuses_is_not_ready_until_it_works_again(world):
+    world.up(workers=0)
+    api = world.apis()[0]
+    world.sql("ALTER TABLE issuing.rate_limit_log ADD CONSTRAINT nobody CHECK (user_id = '') NOT VALID")
+    assert_equal(world.post("alice", '"a"').status, 503, "status")
+    assert_true(not api.ready(), "readyz while nobody's request can be recorded")
+    assert_true("nobody" in api.get("/readyz").body.decode(), "readyz says why")
+    assert_equal((api.metric("issuing_ready"), api.metric('issuing_accept_failures_total{reason="schema"}')), (0, 1),
+                 "ready, failures")
+    world.sql("ALTER TABLE issuing.rate_limit_log DROP CONSTRAINT nobody")
+    api.wait_ready()
+    assert_equal(world.post("alice", '"a"').status, 202, "status when it works again")
+    assert_equal(events(world), 1, "events")
+
+
+@test
+def a_plan_of_the_housekeeping_that_nobody_took_back_refuses_nobody(world):
+    """No worker has been there for a day: the promised range has begun."""
+    world.up(workers=0)
+    world.sql("DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM issuing.partitions LOOP"
+              " EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$")
+    world.sql("INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) SELECT p, now(),"
+              " now() + interval '1 day', now() - interval '1 day' FROM unnest(ARRAY['rate_limit_log',"
+              " 'idempotency_keys', 'outbox_events']) p;"
+              " SELECT issuing.rest_promise(parent || '_rest', from_at, to_at) FROM issuing.partition_plans")
+    assert_equal(world.post("alice", '"a"').status, 202, "status")
+    assert_true(world.apis()[0].ready(), "readyz")
+    assert_equal(world.sql("SELECT count(*) FROM issuing.partition_plans"), "0", "plans")
+
+
+@test
 def others_are_not_held_up_by_a_user_whose_lock_is_taken(world):
     world.up(workers=0)
     with client.Wire(world.apis()[0].port) as wire:
-        with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', 4711))"):
+        with world.holding("SELECT issuing.lock_accept(ARRAY['alice'])"):
             wire.send(world.post_bytes("alice", '"a"'))
             wait_until(lambda: world.blocked() == 1, "alice waits")
             for i in range(20):

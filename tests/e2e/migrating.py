@@ -361,6 +361,18 @@ def migrate_refuses_a_schema_that_is_not_ours_and_changes_nothing(world):
                  "the version")
 
 
+@test
+def a_database_that_is_not_utf8_is_refused(world):
+    world.sql("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
+    try:
+        url = world.conninfo("postgres").replace("dbname=%s" % world.database, "dbname=latin")
+        done = world.ctl("migrate", role="postgres", database__url=url)
+        assert_equal(done.returncode, 78, "exit status")
+        assert_true("LATIN1" in done.stderr and "UTF8" in done.stderr, done.stderr)
+    finally:
+        world.sql("DROP DATABASE latin")
+
+
 @slow
 @test
 def the_owner_of_the_database_and_the_tables_migrates_without_being_a_superuser(world):

@@ -20,6 +20,21 @@ def what_turns_up_behind_the_bookmark_is_issued(world):
 
 @slow
 @test
+def a_look_that_costs_much_whatever_it_finds_delays_nothing(world):
+    """JIT compiles every statement of the worker: tens of milliseconds for each look, at nothing too."""
+    settings = {"jit": "on", "jit_above_cost": "0", "jit_inline_above_cost": "0", "jit_optimize_above_cost": "0"}
+    for name, value in settings.items():
+        world.sql("ALTER ROLE issuing_worker IN DATABASE %s SET %s = %s" % (world.database, name, value))
+    world.up()
+    world.issue("alice")
+    time.sleep(15)  # the looks used to become narrower and rarer meanwhile
+    world.sql(DUE % ("late", "now() - interval '1 minute'"))
+    world.settle()
+    assert_equal(world.sql("SELECT count(*) FROM outbox_events WHERE status = 'COMPLETED'"), "2", "completed")
+
+
+@slow
+@test
 def what_commits_long_after_its_time_is_issued(world):
     world.up()
     with world.holding(DUE % ("slow", "now()"), end="COMMIT"):

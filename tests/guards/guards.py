@@ -174,30 +174,23 @@ GUARDS = [
     ),
     dict(
         name='no partition is made while the clock steps',
-        file='migrations/0011_limits.sql',
+        file="migrations/0022_housekeeping.sql",
         line='is_steady := (SELECT now() BETWEEN',
         becomes='is_steady := (SELECT true OR now() BETWEEN',
         test='db/housekeeping_clock',
     ),
     dict(
         name='what was settled in a time to come is settled anew',
-        file='migrations/0016_routes.sql',
+        file="migrations/0022_housekeeping.sql",
         line="        UPDATE partitions q SET settled_at = NULL, still_open = '{}' WHERE q.settled_at > t;\n",
         becomes='',
         test='db/housekeeping_clock',
     ),
     dict(
-        name='a partition of a clock that was ahead is not what comes next',
-        file='migrations/0011_limits.sql',
-        line=' AND q.from_at <= now() + kind.length + kind.length);',
-        becomes=');',
-        test='db/housekeeping_clock',
-    ),
-    dict(
         name='the commit of a drop does not wait for standbys',
-        file='migrations/0011_limits.sql',
-        line="        PERFORM set_config('synchronous_commit', 'local', true);\n        keys_kept := issuing.retention_at_least('keys', key_retention);\n        limits_kept",
-        becomes="        keys_kept := issuing.retention_at_least('keys', key_retention);\n        limits_kept",
+        file='migrations/0022_housekeeping.sql',
+        line="        PERFORM set_config('synchronous_commit', 'local', true);\n        keys_kept := issuing.retention_in_force('keys', key_retention);\n        limits_kept",
+        becomes="        keys_kept := issuing.retention_in_force('keys', key_retention);\n        limits_kept",
         test='db/housekeeping',
     ),
     dict(
@@ -312,15 +305,8 @@ GUARDS = [
     # ---- paths ----
     # ---- acceptance ----
     dict(
-        name="the user's lock comes first",
-        file="migrations/0018_cells.sql",
-        line="        PERFORM pg_advisory_xact_lock(hashtextextended(user_ids[1], 4711));\n",
-        becomes="        NULL;\n",
-        test="db/accept_races",
-    ),
-    dict(
         name="acceptance only under READ COMMITTED",
-        file="migrations/0018_cells.sql",
+        file="migrations/0022_housekeeping.sql",
         line="""    IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'issuing.accept needs""",
         becomes="    IF false THEN\n        RAISE EXCEPTION 'issuing.accept needs",
@@ -328,21 +314,21 @@ GUARDS = [
     ),
     dict(
         name="the limit counts what is in the window",
-        file="migrations/0018_cells.sql",
+        file="migrations/0022_housekeeping.sql",
         line="WHEN w.accepted + coalesce(cardinality(w.refused), 0) >= limit_count THEN 'limited'",
         becomes="WHEN w.accepted + coalesce(cardinality(w.refused), 0) > limit_count THEN 'limited'",
         test="db/accept_limits",
     ),
     dict(
         name="another body under the same key is refused",
-        file="migrations/0018_cells.sql",
+        file="migrations/0022_housekeeping.sql",
         line="WHEN k.fingerprint = a.fingerprint THEN 'replayed'",
         becomes="WHEN k.fingerprint IS NOT NULL THEN 'replayed'",
         test="db/accept",
     ),
     dict(
         name="a run after an unknown COMMIT finds its own key",
-        file="migrations/0018_cells.sql",
+        file="migrations/0022_housekeeping.sql",
         line="WHEN k.event_id = a.id THEN 'accepted'",
         becomes="WHEN false THEN 'accepted'",
         test="db/accept",
@@ -356,7 +342,7 @@ GUARDS = [
     ),
     dict(
         name="the newest row of a key counts",
-        file="migrations/0018_cells.sql",
+        file="migrations/0022_housekeeping.sql",
         line="                ORDER BY k.created_at DESC\n",
         becomes="                ORDER BY k.created_at\n",
         test="db/accept_keys",
@@ -370,14 +356,14 @@ GUARDS = [
     ),
     dict(
         name="a call that only found waits for the disk",
-        file="migrations/0018_cells.sql",
+        file="migrations/0022_housekeeping.sql",
         line="    IF pg_current_xact_id_if_assigned() IS NULL THEN\n",
         becomes="    IF false THEN\n",
         test="db/accept",
     ),
     dict(
         name="what a standby may not have is not reported",
-        file="migrations/0018_cells.sql",
+        file="migrations/0022_housekeeping.sql",
         line="    IF pg_current_xact_id_if_assigned() IS NULL THEN\n",
         becomes="    IF false THEN\n",
         test="e2e/the standby may not have is not confirmed",
@@ -434,37 +420,26 @@ GUARDS = [
     ),
     dict(
         name="the retention of what was open when its partition was settled counts from its own end",
-        file="migrations/0016_routes.sql",
+        file="migrations/0022_housekeeping.sql",
         line="SET settled_at = t, still_open = open_ids WHERE",
         becomes="SET settled_at = t WHERE",
         test="db/housekeeping_drops",
     ),
     dict(
         name="nothing unfinished is in a settled partition",
-        file="migrations/0016_routes.sql",
+        file="migrations/0022_housekeeping.sql",
         line="            ELSIF NOT has_open THEN\n",
         becomes="            ELSE\n",
         test="db/housekeeping_drops",
     ),
     dict(
         name="the housekeeping runs only under READ COMMITTED",
-        file="migrations/0011_limits.sql",
+        file="migrations/0022_housekeeping.sql",
         line="""IF current_setting('transaction_isolation') <> 'read committed' THEN
             RAISE EXCEPTION 'issuing.keep_house needs""",
         becomes="""IF false THEN
             RAISE EXCEPTION 'issuing.keep_house needs""",
         test="db/housekeeping_drops",
-    ),
-    dict(
-        name="one worker at a time does the housekeeping",
-        file="migrations/0011_limits.sql",
-        line="""issuing.keep_house needs READ COMMITTED, not %', current_setting('transaction_isolation') USING ERRCODE = '25001';
-        END IF;
-        IF NOT pg_try_advisory_xact_lock(4711, 1) THEN""",
-        becomes="""issuing.keep_house needs READ COMMITTED, not %', current_setting('transaction_isolation') USING ERRCODE = '25001';
-        END IF;
-        IF false THEN""",
-        test="db/housekeeping_partitions",
     ),
     dict(
         name='an event that moves is not judged as a new one',
@@ -475,30 +450,23 @@ GUARDS = [
     ),
     dict(
         name='a partition that cannot be dropped does not keep the others',
-        file='migrations/0011_limits.sql',
+        file="migrations/0022_housekeeping.sql",
         line="                    WHEN OTHERS THEN\n                        RETURN QUERY SELECT 'failed', kind.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;",
         becomes="                    WHEN division_by_zero THEN\n                        RETURN QUERY SELECT 'failed', kind.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;",
         test='db/housekeeping_drops',
     ),
     dict(
         name='rows that cannot be deleted do not keep the others',
-        file='migrations/0016_routes.sql',
+        file="migrations/0022_housekeeping.sql",
         line="            EXCEPTION WHEN OTHERS THEN\n                RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;",
         becomes="            EXCEPTION WHEN division_by_zero THEN\n                RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;",
         test='db/housekeeping_drops',
     ),
     dict(
         name='a large rest is checked before a partition is attached',
-        file='migrations/0011_limits.sql',
+        file="migrations/0022_housekeeping.sql",
         line="is_large := pg_relation_size((kind.parent || '_rest')::regclass) > 8388608\n",
         becomes='is_large := false\n',
-        test='db/housekeeping_partitions',
-    ),
-    dict(
-        name='a plan that is not done in time is taken back',
-        file='migrations/0011_limits.sql',
-        line="            IF now() NOT BETWEEN n.planned_at AND n.planned_at + interval '10 minutes' OR n.from_at < now() + interval '2 minutes' THEN\n",
-        becomes='            IF false THEN\n',
         test='db/housekeeping_partitions',
     ),
     dict(
@@ -697,7 +665,7 @@ GUARDS = [
     ),
     dict(
         name="a page keeps free space for what a claim writes",
-        file="migrations/0011_limits.sql",
+        file="migrations/0022_housekeeping.sql",
         line="new_name, new_parent, storage);",
         becomes="new_name, new_parent, regexp_replace(storage, 'fillfactor = [0-9]+', 'fillfactor = 100'));",
         test="db/sweep",
@@ -1856,7 +1824,7 @@ GUARDS = [
     ),
     dict(
         name="an open event of a route keeps its partition unsettled",
-        file="migrations/0016_routes.sql",
+        file="migrations/0022_housekeeping.sql",
         line="FROM (SELECT %2$L UNION ALL SELECT r.event_type FROM routes r) t (type)",
         becomes="FROM (SELECT %2$L) t (type)",
         test="db/housekeeping_drops",
@@ -2424,16 +2392,6 @@ GUARDS = [
         test="unit/http_answer",
     ),
     dict(
-        name="the locks of a batch come first",
-        file="migrations/0018_cells.sql",
-        line="""        PERFORM pg_advisory_xact_lock(l.h)
-        FROM (SELECT hashtextextended(u.user_id, 4711) AS h
-              FROM unnest(user_ids) AS u (user_id) ORDER BY 1 OFFSET 0) AS l;
-""",
-        becomes="",
-        test="db/accept_races",
-    ),
-    dict(
         name="refused tries fill no table",
         file="migrations/0012_refused_tries.sql",
         line="        IF (SELECT count(*) >= most\n",
@@ -2484,14 +2442,14 @@ GUARDS = [
     ),
     dict(
         name="no partition is longer than a year",
-        file="migrations/0011_limits.sql",
+        file="migrations/0022_housekeeping.sql",
         line="longest constant interval := interval '366 days';",
         becomes="longest constant interval := interval '366000 days';",
         test="db/housekeeping_partitions",
     ),
     dict(
         name="a worker makes no event old",
-        file="migrations/0016_routes.sql",
+        file="migrations/0022_housekeeping.sql",
         line="r.updated_at < $1 AND r.created_at < $1'),",
         becomes="r.updated_at < $1'),",
         test="db/housekeeping",
@@ -2855,7 +2813,7 @@ GUARDS = [
     ),
     dict(
         name="a rebuild of the statistics knows the changes that wait",
-        file="migrations/0017_ends.sql",
+        file="migrations/0022_housekeeping.sql",
         line="FROM statistics_waiting w WHERE w.hour >= since) d",
         becomes="FROM statistics_waiting w WHERE false) d",
         test="db/statistics",

@@ -25,7 +25,8 @@ NAME is one of:
   issuers    profiles, dialects and signed deliveries against the libraries of vendors and receivers (npm, below build/)
   chaos      each kind of trouble once
   failover   a database of three hosts with Patroni and etcd: one switchover, one killed primary; as root
-  asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer
+  asan       the unit and database tests with AddressSanitizer and UndefinedBehaviorSanitizer; the latter on clusters
+             with hostile settings (DateStyle, TimeZone, planner, JIT ...)
   guards     the guards of the tests that are listed as SHORT in tests/guards/run.py
   deb        the Debian packages: what is in them, and the man pages and completions
   systemd    the install by docs/install.md under a real systemd, and the packages if build/deb has them; about four
@@ -122,17 +123,30 @@ programs() {
     ninja -C "$1" -t targets all | sed -n "s,^\(tests/$2/test_[a-z0-9_]*\): .*,\1,p" | sort
 }
 
-# Two clusters: two database tests run side by side, and each may change what belongs to its whole cluster.
+# What a role, a database or a cluster may be set to: nothing of ours may depend on it.
+hostile_settings='datestyle=German timezone=Asia/Kolkata intervalstyle=postgres_verbose bytea_output=escape
+    standard_conforming_strings=off array_nulls=off extra_float_digits=-15 statement_timeout=100s lock_timeout=30s
+    client_encoding=LATIN1 plan_cache_mode=force_custom_plan enable_nestloop=off enable_hashagg=off enable_sort=off
+    enable_material=off enable_memoize=off enable_partition_pruning=off enable_bitmapscan=off enable_indexonlyscan=off
+    join_collapse_limit=1 from_collapse_limit=1 work_mem=64kB transform_null_equals=on quote_all_identifiers=on
+    default_transaction_deferrable=on xmloption=document jit=on jit_above_cost=1000'
+
+# start_test_clusters NAME: two of them: two database tests run side by side, and each may change what belongs to its
+# whole cluster. Those named `hostile` have the settings above, and names without a schema found elsewhere first.
 start_test_clusters() {
+    settings=
+    [ "$1" != hostile ] || settings=$hostile_settings
     for slot in 0 1; do
-        [ ! -e "$run/conninfo.$slot" ] || continue
-        base=$("$top/tests/support/cluster" start "$run/pg$slot") || return 1
+        [ ! -e "$run/$1.$slot" ] || continue
+        # shellcheck disable=SC2086 # a list
+        base=$("$top/tests/support/cluster" start "$run/$1-pg$slot" $settings \
+            ${settings:+"search_path=hostile, issuing, public, pg_catalog"}) || return 1
         : >"$run/empty.conf" # whatever is in /etc is not meant for this
         limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" "--database.url=$base user=postgres" migrate >"$run/logs/migrate.log" 2>&1 || {
             note FAILED migrate '' '' "$run/logs/migrate.log"
             return 1
         }
-        printf '%s\n' "${base% *}" >"$run/conninfo.$slot"
+        printf '%s\n' "${base% *}" >"$run/$1.$slot"
     done
 }
 
@@ -153,13 +167,16 @@ run_checks() {
     }
     folder=$2 awk '{ print ENVIRON["folder"] "/" $0 }' "$chosen_programs" >"$chosen_programs.paths"
     chosen_programs=$chosen_programs.paths
-    [ "$3" = unit ] || start_test_clusters || {
+    # The database tests with sanitizers run on the hostile clusters: one run of them all, at no further cost.
+    clusters=conninfo
+    [ "$1" != asan ] || clusters=hostile
+    [ "$3" = unit ] || start_test_clusters $clusters || {
         failure "$1" "no database to test with"
         return
     }
     rm -f "$run/$3".*.status
     timeout -k 10 3000 xargs -d '\n' -a "$chosen_programs" -n 1 -P 2 --process-slot-var=ISSUING_TEST_SLOT \
-        "$top/tests/support/one_check" "$run" "$3" "$4" </dev/null &
+        "$top/tests/support/one_check" "$run" "$3" "$4" "$clusters" </dev/null &
     child=$!
     while read -r program <&3; do
         name=${program##*/test_}
