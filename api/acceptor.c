@@ -149,7 +149,7 @@ static bool on_refused(void *context, struct pg_batch_item *item, const struct p
     struct acceptor *acceptor = context;
     struct acceptance *acceptance = acceptance_of(item);
     bool is_of_schema = accept_check_is_needed(result->sqlstate);
-    if (strcmp(result->sqlstate, "ISBSY") == 0) /* issuing.lock_accept */
+    if (strcmp(result->sqlstate, "ISBSY") == 0) /* issuing.accept: the user's lock */
         return fail(acceptor, acceptance, ACCEPTANCE_USER_LOCK);
     /* unique_violation: another service inserted a row between the look and the insert. The next look finds it. */
     if (strcmp(result->sqlstate, "23505") == 0 && !acceptance->was_repeated) {

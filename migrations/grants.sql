@@ -29,7 +29,8 @@ BEGIN
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes, issuing.ends_waiting TO issuing_api;
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
-        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.lock_accept(text[]), issuing.withdraw_plans() TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.withdraw_plans() TO issuing_api;
+        GRANT SELECT ON issuing.lock_salt TO issuing_api;
         GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_api;
         GRANT EXECUTE ON FUNCTION issuing.cell_gate(text[]) TO issuing_api;
     END IF;

@@ -252,8 +252,7 @@ START_TEST(a_schema_that_refuses_everybody_is_told_until_it_works_again)
     static const char *const faults[][2] = {
         {"ALTER TABLE issuing.rate_limit_log ADD CONSTRAINT nobody CHECK (user_id = '') NOT VALID",
          "ALTER TABLE issuing.rate_limit_log DROP CONSTRAINT nobody"},
-        {"ALTER FUNCTION issuing.lock_accept(text[]) RENAME TO lock_nobody",
-         "ALTER FUNCTION issuing.lock_nobody(text[]) RENAME TO lock_accept"},
+        {"ALTER TABLE issuing.lock_salt RENAME TO lock_nobody", "ALTER TABLE issuing.lock_nobody RENAME TO lock_salt"},
         {"ALTER TABLE issuing.idempotency_keys RENAME COLUMN fingerprint TO footprint",
          "ALTER TABLE issuing.idempotency_keys RENAME COLUMN footprint TO fingerprint"},
     };

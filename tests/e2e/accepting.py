@@ -150,7 +150,7 @@ def a_plan_of_the_housekeeping_that_nobody_took_back_refuses_nobody(world):
 def others_are_not_held_up_by_a_user_whose_lock_is_taken(world):
     world.up(workers=0)
     with client.Wire(world.apis()[0].port) as wire:
-        with world.holding("SELECT issuing.lock_accept(ARRAY['alice'])"):
+        with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', salt)) FROM issuing.lock_salt"):
             wire.send(world.post_bytes("alice", '"a"'))
             wait_until(lambda: world.blocked() == 1, "alice waits")
             for i in range(20):

@@ -660,7 +660,7 @@ def sigterm_waits_for_what_was_sent_and_then_calls_it_unknown(world):
 def sigterm_lets_the_api_answer_what_it_has(world):
     world.up(workers=0)
     api = world.apis()[0]
-    with world.holding("SELECT issuing.lock_accept(ARRAY['alice'])"):
+    with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', salt)) FROM issuing.lock_salt"):
         busy, waiting, idle = Wire(api.port), Wire(api.port, 30), Wire(api.port)
         waiting.send(world.post_bytes("bob", "k", headers=[("Prefer", "wait=30")]))
         wait_until(lambda: api.metric("issuing_waiting_clients") == 1, "bob waits")

@@ -7,15 +7,15 @@ HOUSEKEEPING_GUARDS = [
         name="the user's lock comes first",
         file=NEW,
         line="            PERFORM pg_advisory_xact_lock(hashtextextended(user_ids[1], s.salt)) FROM lock_salt s;\n",
-        becomes="",
+        becomes="            NULL;\n",
         test="db/accept_races",
     ),
     dict(
         name="the locks of a batch come first",
         file=NEW,
-        line="""        PERFORM pg_advisory_xact_lock(l.h)
-        FROM (SELECT hashtextextended(u.user_id, s.salt) AS h
-              FROM unnest(user_ids) AS u (user_id), lock_salt s ORDER BY 1 OFFSET 0) AS l;
+        line="""            PERFORM pg_advisory_xact_lock(l.h)
+            FROM (SELECT hashtextextended(u.user_id, s.salt) AS h
+                  FROM unnest(user_ids) AS u (user_id), lock_salt s ORDER BY 1 OFFSET 0) AS l;
 """,
         becomes="",
         test="db/accept_races",
