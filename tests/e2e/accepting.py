@@ -153,10 +153,13 @@ def others_are_not_held_up_by_a_user_whose_lock_is_taken(world):
         with world.holding("SELECT pg_advisory_xact_lock(hashtextextended('alice', salt)) FROM issuing.lock_salt"):
             wire.send(world.post_bytes("alice", '"a"'))
             wait_until(lambda: world.blocked() == 1, "alice waits")
-            for i in range(20):
+            for i in range(5):
                 assert_equal(world.post("bob-%d" % i, '"b"').status, 202, "bob's status")
-            assert_equal(events(world), 20, "events")
-        wait_until(lambda: events(world) == 21, "alice's turn")
+            assert_equal(events(world), 5, "events")
+        # On a busy machine her wait may have ended before.
+        assert_true(wire.answer().status in (202, 409), "alice's first status")
+        assert_equal(world.post("alice", '"a"').status, 202, "alice's status in her turn")
+        assert_equal(events(world), 6, "events")
 
 
 @test(limit__count="1", limit__window="1h")
