@@ -112,7 +112,8 @@ enum outbox_attempt {
     X(INELIGIBLE, ineligible)                                                     \
     X(REFUSED, refused)                                                           \
     X(UNFORESEEN, unforeseen)                                                     \
-    X(WORKER_LOST, worker_lost)
+    X(WORKER_LOST, worker_lost)                                                   \
+    X(DUPLICATE, duplicate)
 
 enum outbox_held_end {
 #define X(name, word) OUTBOX_HELD_##name,

@@ -52,6 +52,12 @@ static void show_progress(const struct bulk *bulk, bool last)
         fputs("\r\033[K", stderr);
 }
 
+void bulk_narrow(const struct bulk_verb *verb, struct filter *filter)
+{
+    filter->unsent = verb == &bulk_cancel;
+    filter->leaves_duplicates = verb == &bulk_replay && !filter->code;
+}
+
 void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, const char *code, char *ret_text,
                       size_t size)
 {
@@ -265,6 +271,7 @@ static bool read_command(struct bulk *bulk, const struct option_spec *specs, cha
         return err_set(err, ERR_USAGE, "%s takes event ids or filters, not both", word);
     if (!filter->status)
         filter->status = status;
+    bulk_narrow(bulk->verb, filter);
     if (!filter_check(filter, err))
         return false;
     if (strcmp(filter->status, status) != 0)

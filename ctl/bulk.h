@@ -58,6 +58,9 @@ struct bulk {
 
 extern const struct bulk_verb bulk_replay, bulk_cancel, bulk_resolve;
 
+/* What a filter of this verb leaves out whatever it says: what was sent cannot be cancelled, and a replay of FAILED
+ * issuer_duplicate needs a person who names it. */
+void bulk_narrow(const struct bulk_verb *verb, struct filter *filter);
 /* Why an event was or would be refused, in words. */
 void bulk_why_refused(const struct bulk_verb *verb, const struct event *event, const char *code, char *ret_text,
                       size_t size);

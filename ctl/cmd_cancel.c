@@ -55,7 +55,7 @@ const struct bulk_verb bulk_cancel = {
 
 static int run_cancel(struct ctl *ctl, char **arguments, int count)
 {
-    struct bulk bulk = {.ctl = ctl, .verb = &bulk_cancel, .filter.unsent = true};
+    struct bulk bulk = {.ctl = ctl, .verb = &bulk_cancel};
     const struct option_spec specs[] = {BULK_OPTIONS(&bulk), {.name = NULL}};
     return bulk_run(&bulk, specs, arguments, count);
 }

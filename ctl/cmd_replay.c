@@ -78,11 +78,13 @@ const struct ctl_command ctl_replay = {
     .word = "replay",
     .usage = "ID... | FILTERS [--dry-run] [--rate N] [--limit N] --reason TEXT",
     .summary = "let workers try FAILED events again",
-    .help = "Makes FAILED events PENDING again: same key, so the same card or the same delivery; attempts start at\n"
-            "0, the history stays. An event that may have been sent and whose key is past its lifetime is looked up\n"
-            "at its peer, never sent; where a route has no look-up it is FAILED again. Given ids, each one is\n"
-            "reported, and exit 1 means that some were refused.\n"
-            "Given filters, at least one, the oldest event comes first:\n\n"
-            "  --status S     FAILED, the only status that can be replayed\n" FILTER_HELP BULK_HELP BULK_NOTE,
+    .help =
+        "Makes FAILED events PENDING again: same key, so the same card or the same delivery; attempts start at\n"
+        "0, the history stays. An event that may have been sent and whose key is past its lifetime is looked up\n"
+        "at its peer, never sent; where a route has no look-up it is FAILED again. FAILED issuer_duplicate is\n"
+        "looked up first, and needs its id or --code issuer_duplicate: other filters leave it out. Given ids, each\n"
+        "one is reported, and exit 1 means that some were refused.\n"
+        "Given filters, at least one, the oldest event comes first:\n\n"
+        "  --status S     FAILED, the only status that can be replayed\n" FILTER_HELP BULK_HELP BULK_NOTE,
     .run = run_replay,
 };

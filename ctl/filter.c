@@ -169,5 +169,5 @@ void filter_params(const struct filter *filter, int64_t now_us, struct pg_param 
     params[10] = text_or_null(filter->trace ? filter->trace_id : NULL);
     params[11] = pg_param_bool(filter->unknown);
     params[12] = pg_param_bool(filter->overdue);
-    params[13] = pg_param_bool(filter->unsent);
+    params[13] = text_or_null(filter->unsent ? "unsent" : filter->leaves_duplicates ? "no duplicates" : NULL);
 }

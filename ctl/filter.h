@@ -24,6 +24,7 @@ struct filter {
     int64_t limit; /* 0 = not given */
     /* Set by a command, not by an operator: only events of which certainly nothing was sent. */
     bool unsent;
+    bool leaves_duplicates; /* no FAILED issuer_duplicate */
     /* What filter_check() read. */
     enum outbox_status wanted;                     /* where status is given */
     struct moment from_time, to_time, failed_from; /* where since, until, failed_since are given */

@@ -112,6 +112,7 @@ static enum outlook_action held_clause(const struct event *event, const struct c
         [OUTBOX_HELD_INELIGIBLE] = {"core-api answered that the user may have no card", OUTBOX_REJECTED, NULL, true},
         [OUTBOX_HELD_REFUSED] = {"the issuer refused", OUTBOX_REJECTED, NULL, false},
         [OUTBOX_HELD_UNFORESEEN] = {"a peer gave an answer that was not foreseen", OUTBOX_FAILED, NULL, false},
+        [OUTBOX_HELD_DUPLICATE] = {"the issuer has shown more than one card", OUTBOX_FAILED, "issuer_duplicate", false},
         [OUTBOX_HELD_WORKER_LOST] = {"attempts were lost with their worker", OUTBOX_FAILED, "worker_lost", false},
     };
     char settled[PRINT_TIME_SIZE];
@@ -137,6 +138,26 @@ static enum outlook_action held_clause(const struct event *event, const struct c
         "send may still arrive until %s: a card that is found is %s; none found after that time, it ends %s %s",
         cause, print_time(event->last_sent_us + config->issuer.settle_time_ms * 1000, settled),
         is_cancelled ? "cancelled" : "stored and linked", outbox_status_name(status), code ? code : "");
+    return OUTLOOK_LOOK_UP;
+}
+
+static bool has_duplicate(const struct event *event)
+{
+    enum outbox_held_end held_end;
+    return event->held_end && outbox_held_end_parse(event->held_end, &held_end) && held_end == OUTBOX_HELD_DUPLICATE;
+}
+
+/* The issuer has shown more than one card (worker/issue_card.c, read_duplicate). */
+static enum outlook_action duplicate_clause(const struct event *event, char ret_text[CLAUSE_SIZE])
+{
+    snprintf(ret_text, CLAUSE_SIZE,
+             "the issuer is asked first which cards it has, since it has shown more than one, and nothing is sent, "
+             "stored or linked before it shows exactly one%s, which is then %s; several or none: it ends FAILED "
+             "issuer_duplicate again",
+             event->has_card ? ", the stored one" : "",
+             event->cancel_code ? "cancelled"
+             : event->has_card  ? "linked"
+                                : "stored and linked");
     return OUTLOOK_LOOK_UP;
 }
 
@@ -204,6 +225,8 @@ static enum outlook_action attempt_clause(const struct event *event, bool any_at
 {
     char until[PRINT_TIME_SIZE];
     bool is_unknown = event->first_sent_us != 0 && !event->has_card;
+    if (has_duplicate(event))
+        return duplicate_clause(event, ret_text);
     if (event->cancel_code)
         return cancel_clause(event, ret_text);
     if (event->has_card)
@@ -245,7 +268,9 @@ void outlook_replay(const struct event *event, const struct cluster *cluster, co
     char clause[CLAUSE_SIZE] = NO_ROUTE;
     struct event reopened = *event; /* what a replay resets; that the card will be cancelled stays */
     const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(cluster, event->type);
-    reopened.held_end = reopened.held_end_code = NULL;
+    bool is_duplicate = event->reason_code && strcmp(event->reason_code, "issuer_duplicate") == 0;
+    reopened.held_end = is_duplicate || has_duplicate(event) ? "duplicate" : NULL;
+    reopened.held_end_code = NULL;
     reopened.lost_count = 0;
     if (event_is_card(event))
         (void)attempt_clause(&reopened, true, config, event->now_us, clause);

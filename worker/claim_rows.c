@@ -107,10 +107,11 @@ static void read_attempts(struct flow *flow, const struct pg_rows *rows, int row
     flow->changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
     flow->made_ms = pg_int8(rows, row, COL_MADE);
     copy_text(flow->held_end, sizeof(flow->held_end), pg_bytes(rows, row, COL_HELD_END));
-    if (!pg_is_null(rows, row, COL_CANCEL_CODE))
+    bool is_duplicate = lookup_reason_parse(flow->held_end) == LOOKUP_DUPLICATE;
+    if (!pg_is_null(rows, row, COL_CANCEL_CODE) && !is_duplicate)
         flow->held_end[0] = '\0'; /* its card was seen, and must go */
     copy_text(flow->pending_code, sizeof(flow->pending_code),
-              pg_bytes(rows, row, flow->held_end[0] ? COL_HELD_END_CODE : COL_CANCEL_CODE));
+              pg_bytes(rows, row, flow->held_end[0] && !is_duplicate ? COL_HELD_END_CODE : COL_CANCEL_CODE));
 }
 
 bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, struct flow *flow)

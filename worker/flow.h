@@ -105,12 +105,15 @@ enum flow_wait {
 /* Why a look-up is made; it decides what "not found" means. */
 enum lookup_reason {
     LOOKUP_NONE,
-    LOOKUP_EXHAUSTED,     /* not found: FAILED attempts_exhausted */
-    LOOKUP_KEY_EXPIRED,   /* not found: FAILED issuer_key_expired, route_key_expired */
-    LOOKUP_INELIGIBLE,    /* found: cancel; not found: REJECTED with pending_code */
-    LOOKUP_REFUSED,       /* not found: REJECTED with the code of the issuer or receiver */
-    LOOKUP_UNFORESEEN,    /* not found: FAILED issuer_http_<n>, route_http_<n> */
-    LOOKUP_WORKER_LOST,   /* not found: FAILED worker_lost */
+    LOOKUP_EXHAUSTED,   /* not found: FAILED attempts_exhausted */
+    LOOKUP_KEY_EXPIRED, /* not found: FAILED issuer_key_expired, route_key_expired */
+    LOOKUP_INELIGIBLE,  /* found: cancel; not found: REJECTED with pending_code */
+    LOOKUP_REFUSED,     /* not found: REJECTED with the code of the issuer or receiver */
+    LOOKUP_UNFORESEEN,  /* not found: FAILED issuer_http_<n>, route_http_<n> */
+    LOOKUP_WORKER_LOST, /* not found: FAILED worker_lost */
+    /* The issuer has shown more than one card. Nothing is sent, stored or linked before it shows exactly one; several or
+     * none: FAILED issuer_duplicate again. */
+    LOOKUP_DUPLICATE,
     LOOKUP_CONTRADICTION, /* not found: decides nothing, retry */
     /* No attempts are left, but the peer answers no other event either. Not found decides nothing: a deferral for
      * pending_code. */

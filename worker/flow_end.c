@@ -27,6 +27,9 @@ static void fill_reason(const struct flow *flow, const struct flow_verdict *verd
     /* A replay clears the event's reason; the attempt's row stays. */
     snprintf(end->cause, sizeof(end->cause), "%s", flow->outcome.code[0] ? flow->outcome.code : verdict->code);
     snprintf(end->detail, sizeof(end->detail), "%s", flow->outcome.detail);
+    /* Whatever this attempt failed by: a replay looks up first. */
+    if (flow->end_is_held && flow->lookup_reason == LOOKUP_DUPLICATE)
+        end->held_end = lookup_reason_name(flow->lookup_reason);
 }
 
 /* A completed event has no reason; its note is the cause in the attempt's row, and the event's last error. */

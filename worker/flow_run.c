@@ -442,8 +442,12 @@ static struct flow_verdict choose_first_step(struct flow *flow)
 {
     const struct flow_kind *kind = flow_kind(flow);
     flow->step = flow->is_saved ? STEP_LINK : kind->first;
-    if (flow->held_end[0] && flow->unknown && lookup_reason_parse(flow->held_end) != LOOKUP_NONE) {
-        enum lookup_reason reason = lookup_reason_parse(flow->held_end);
+    enum lookup_reason reason = lookup_reason_parse(flow->held_end);
+    if (reason == LOOKUP_DUPLICATE && !flow->route) { /* also where a card is stored, or must go */
+        flow->lookup_reason = reason;
+        flow->end_is_held = true;
+        flow->step = kind->lookup;
+    } else if (flow->held_end[0] && flow->unknown && reason != LOOKUP_NONE) {
         if (!flow_has_lookup(flow)) /* any more */
             return flow_look_up(flow, reason, flow->pending_code);
         flow->lookup_reason = reason;

@@ -201,7 +201,7 @@ static struct flow_verdict settle_retry(const struct flow *flow, struct flow_ver
     if (flow->attempt < flow_limits(flow).max_attempts)
         return retry(flow, verdict.code, longer_ms(verdict.wait_ms, lookup_rest_ms(flow)));
     /* A last look-up is repeated until it is answered (see settle_exhausted()). */
-    bool is_last_lookup = is_looking_up(flow) && flow->lookup_reason != LOOKUP_IN_OUTAGE;
+    bool is_last_lookup = is_looking_up(flow) && flow->lookup_reason != LOOKUP_IN_OUTAGE && !flow->is_saved;
     if (flow->outcome.health == BREAKER_BAD && !is_last_lookup && !others_fare_better(flow))
         return settle_in_outage(flow, flow->outcome.code, now_ms);
     return settle_exhausted(flow, verdict.code, now_ms);

@@ -114,9 +114,36 @@ static struct flow_verdict found_cancelled(struct flow *flow)
     return step_end(FLOW_REJECT, flow->lookup_reason == LOOKUP_CARD_SEEN ? flow->pending_code : "card_cancelled");
 }
 
+/* The issuer has shown more than one card before, so a create that may still arrive may make another one, and a stored
+ * card need not be the one that is left. */
+static struct flow_verdict read_duplicate(struct flow *flow, enum issuer_found what)
+{
+    int64_t unsettled_ms = what == ISSUER_FOUND_MORE ? 0 : flow_unsettled_ms(flow, clock_mono_ms());
+    bool is_ours = !flow->is_saved || strcmp(flow->lookup.card.id, flow->card.id) == 0;
+    if (unsettled_ms > 0)
+        return (struct flow_verdict){
+            .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_SETTLING), .wait_ms = unsettled_ms};
+    if (what == ISSUER_FOUND_NONE || what == ISSUER_FOUND_MORE || (what == ISSUER_FOUND_ONE && !is_ours))
+        return step_end(FLOW_FAIL, "issuer_duplicate");
+    if (what == ISSUER_FOUND_CANCELLED) {
+        if (flow->pending_code[0] == '\0')
+            snprintf(flow->pending_code, sizeof(flow->pending_code), "card_cancelled");
+        return flow->is_saved ? step_go(STEP_MARK) : step_end(FLOW_REJECT, flow->pending_code);
+    }
+    flow->end_is_held = !flow->is_saved; /* until the card is stored, a later attempt must not send */
+    if (!flow->is_saved)
+        flow->card = flow->lookup.card;
+    flow->card_is_seen = true;
+    if (flow->pending_code[0])
+        return step_go(STEP_CANCEL);
+    return flow->is_saved ? step_go(STEP_LINK) : use_card(flow);
+}
+
 static struct flow_verdict read_found(struct flow *flow)
 {
     enum issuer_found what = issuer_lookup_found(&flow->lookup);
+    if (flow->lookup_reason == LOOKUP_DUPLICATE)
+        return read_duplicate(flow, what);
     if (what != ISSUER_FOUND_NONE)
         flow->end_is_held = false;
     switch (what) {
@@ -296,6 +323,7 @@ bool step_save_prepare(struct flow *flow)
 struct flow_verdict step_save_read(struct flow *flow, struct outcome *ret_outcome)
 {
     flow->is_saved = flow->write_result == WRITE_DONE;
+    flow->end_is_held &= !flow->is_saved;
     return step_read_write(flow, STEP_LINK, ret_outcome);
 }
 

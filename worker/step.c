@@ -57,6 +57,7 @@ static struct flow_verdict settled_not_found(struct flow *flow)
     case LOOKUP_IN_OUTAGE:
         return (struct flow_verdict){.kind = FLOW_DEFER, .code = flow->pending_code, .wait_ms = -1};
     case LOOKUP_NONE:
+    case LOOKUP_DUPLICATE:
     case LOOKUP_CONTRADICTION:
     case LOOKUP_CARD_SEEN:
     case LOOKUP_AFTER_REPEAT:

@@ -58,7 +58,7 @@ static bool read_filter(struct job *job, struct err *err)
         return err_set(err, ERR_USAGE, "only %s events can be %s, and the filter asks for %s ones", verb->status,
                        verb->past, filter->status);
     filter->status = verb->status;
-    filter->unsent = verb == &bulk_cancel;
+    bulk_narrow(verb, filter);
     return filter_check(filter, err);
 }
 

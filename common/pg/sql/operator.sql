@@ -33,7 +33,9 @@ AND ($12::bool IS NOT TRUE
      OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
 AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
      OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
-AND ($14::bool IS NOT TRUE OR e.first_sent_at IS NULL)
+AND ($14::text IS DISTINCT FROM 'unsent' OR e.first_sent_at IS NULL)
+AND ($14::text IS DISTINCT FROM 'no duplicates' OR e.reason_code IS DISTINCT FROM 'issuer_duplicate'
+     OR e.event_type <> 'CARD_ISSUE')
 
 -- part: card_for_filters
 -- Each card is looked up by its request, and only for a filter on cards. OFFSET 0: a join that is free to choose may

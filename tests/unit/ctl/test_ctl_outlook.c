@@ -349,6 +349,29 @@ START_TEST(an_end_that_is_held_is_explained_and_nothing_is_sent)
 }
 END_TEST
 
+/* Before and after the replay, and whatever is stored. */
+START_TEST(an_event_of_two_cards_is_looked_up_before_anything_else)
+{
+    for (int saved = 0; saved < 2; saved++)
+        for (int failed = 0; failed < 3; failed++) {
+            struct event event = event_of(failed ? OUTBOX_FAILED : OUTBOX_PENDING);
+            event.first_sent_us = NOW - 60 * SECOND;
+            event.has_card = saved;
+            event.card_status = saved ? "active" : NULL;
+            event.reason_code = failed == 1 ? "issuer_duplicate" : failed ? "core_http_418" : NULL;
+            event.held_end = failed == 1 ? NULL : "duplicate";
+            look(&event, &nothing);
+            ck_assert_int_eq(outlook.action, failed ? OUTLOOK_OPERATOR : OUTLOOK_LOOK_UP);
+            expect_why(failed ? "after a replay the issuer is asked first which cards it has"
+                              : "the issuer is asked first which cards it has");
+            expect_why(saved ? "exactly one, the stored one, which is then linked"
+                             : "exactly one, which is then stored and linked");
+            expect_why("several or none: it ends FAILED issuer_duplicate again");
+            ck_assert_ptr_null(strstr(outlook.why, "sent again"));
+        }
+}
+END_TEST
+
 START_TEST(a_card_that_will_be_cancelled_is_announced_also_for_a_replay)
 {
     struct event event = event_of(OUTBOX_PENDING);
@@ -583,6 +606,7 @@ int main(void)
     tcase_add_test(cases, a_replaced_card_that_stays_open_is_told_of);
     tcase_add_test(cases, each_word_of_a_held_end_that_the_worker_writes_is_known);
     tcase_add_test(cases, an_end_that_is_held_is_explained_and_nothing_is_sent);
+    tcase_add_test(cases, an_event_of_two_cards_is_looked_up_before_anything_else);
     tcase_add_test(cases, a_card_that_will_be_cancelled_is_announced_also_for_a_replay);
     tcase_add_test(cases, an_event_that_loses_its_workers_is_tried_alone_and_then_looked_up);
     tcase_add_test(cases, a_failed_event_within_the_lifetime_would_be_sent_with_the_same_key);
