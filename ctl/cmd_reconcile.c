@@ -1,8 +1,9 @@
 /* issuing-ctl reconcile: compares what the issuer, or the receiver of a route, has for these events with what we have.
  *
  * Leaves marks, at most MARKS_MAX at a time, and waits for what workers make of them. An event that another operator
- * reconciles at the same time has one mark, and both get its result. A command that is stopped or killed leaves its
- * marks: workers finish them, or their deadline does. */
+ * reconciles at the same time has one mark, and both get its result; when that mark is over by the other one's deadline,
+ * this command leaves its own. A command that is stopped or killed leaves its marks: workers finish them, or their
+ * deadline does. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,9 +37,11 @@ struct reconcile {
     bool is_later;             /* --cell all: asked when all cells have counted */
     int64_t total, horizon_us; /* matched at the start; what changes after it is left alone */
     int64_t requested, finished, undecided, problems, refused;
+    int64_t busy; /* of the refused: another operator's reissue is not finished */
     bool shows_progress;
     /* the marks that workers have not finished */
     struct uuid marks[MARKS_MAX], events[MARKS_MAX];
+    bool joined[MARKS_MAX]; /* another operator's, with that one's deadline */
     int open;
 };
 
@@ -110,27 +113,38 @@ static bool leave_marks(struct reconcile *reconcile, const struct uuid *ids, int
         reconcile->requested++;
         if (!refused) {
             reconcile->events[reconcile->open] = event;
+            reconcile->joined[reconcile->open] = pg_bool(rows, row, 3);
             reconcile->marks[reconcile->open++] = pg_uuid(rows, row, 1);
             continue;
         }
         char id_text[UUID_TEXT_SIZE];
         uuid_format(&event, id_text);
         reconcile->refused++;
+        reconcile->busy += strcmp(refused, "busy") == 0;
         done = report(reconcile, id_text, "refused", NULL, refused, err);
     }
     return done;
 }
 
-static void forget_mark(struct reconcile *reconcile, const struct uuid *mark)
+/* True: the mark was joined. */
+static bool forget_mark(struct reconcile *reconcile, const struct uuid *mark)
 {
     for (int i = 0; i < reconcile->open; i++) {
         if (!uuid_equal(&reconcile->marks[i], mark))
             continue;
+        bool was_joined = reconcile->joined[i];
         reconcile->open--;
         reconcile->marks[i] = reconcile->marks[reconcile->open];
         reconcile->events[i] = reconcile->events[reconcile->open];
-        return;
+        reconcile->joined[i] = reconcile->joined[reconcile->open];
+        return was_joined;
     }
+    return false;
+}
+
+static bool is_over(const struct reconcile *reconcile)
+{
+    return stop_is_requested() || clock_mono_ms() >= reconcile->deadline_ms;
 }
 
 static bool report_finished(struct reconcile *reconcile, const struct pg_rows *rows, bool *ret_any, struct err *err)
@@ -142,11 +156,18 @@ static bool report_finished(struct reconcile *reconcile, const struct pg_rows *r
         const char *result = pg_bytes(rows, row, MARK_RESULT).bytes, *status = pg_bytes(rows, row, MARK_STATUS).bytes;
         char id_text[UUID_TEXT_SIZE];
         uuid_format(&event, id_text);
-        forget_mark(reconcile, &mark);
-        reconcile->finished++;
-        reconcile->undecided += strcmp(result, "undecided") == 0 || strcmp(result, "withdrawn") == 0;
-        reconcile->problems += is_problem(result, status);
+        bool was_joined = forget_mark(reconcile, &mark);
+        bool is_undecided = strcmp(result, "undecided") == 0 || strcmp(result, "withdrawn") == 0;
         *ret_any = true;
+        if (is_undecided && was_joined && !is_over(reconcile)) { /* the other one's time is over, ours is not */
+            reconcile->requested--;
+            if (!leave_marks(reconcile, &event, 1, err))
+                return false;
+            continue;
+        }
+        reconcile->finished++;
+        reconcile->undecided += is_undecided;
+        reconcile->problems += is_problem(result, status);
         if (!report(reconcile, id_text, result, status, pg_bytes(rows, row, MARK_DETAIL).bytes, err))
             return false;
     }
@@ -173,11 +194,6 @@ static bool wait_for_marks(struct reconcile *reconcile, int most, struct err *er
             marks_pause(&pause_ms);
     }
     return true;
-}
-
-static bool is_over(const struct reconcile *reconcile)
-{
-    return stop_is_requested() || clock_mono_ms() >= reconcile->deadline_ms;
 }
 
 static bool run_ids(struct reconcile *reconcile, char **id_texts, int count, struct err *err)
@@ -399,7 +415,7 @@ static int run_reconcile(struct ctl *ctl, char **arguments, int count)
         return CTL_REFUSED;
     if (reconcile.dry_run || reconcile.is_later)
         return CTL_DONE;
-    if (reconcile.undecided > 0 || reconcile.open > 0 || clock_mono_ms() >= reconcile.deadline_ms)
+    if (reconcile.undecided > 0 || reconcile.open > 0 || reconcile.busy > 0 || clock_mono_ms() >= reconcile.deadline_ms)
         return CTL_AWAY;
     return reconcile.problems > 0 || reconcile.refused > 0 ? CTL_REFUSED : CTL_DONE;
 }
@@ -427,7 +443,8 @@ const struct ctl_command ctl_reconcile = {
         "  --rate N       at most N events a second; also 0.2, 10/m, 100/h\n"
         "  --limit N      at most N events, the oldest; without it a terminal is asked once\n" MARKS_HELP
         "  --reason TEXT  why; stored in operator_actions where something changes\n\n"
-        "Exit 1: orphans, duplicates or missing cards were found. Exit 75: not all were decided in time. After\n"
-        "Ctrl-C the marks of the events in progress remain: workers finish them within the timeout.\n" FILTER_COSTS,
+        "Exit 1: orphans, duplicates or missing cards were found. Exit 75: not all were decided in time, or\n"
+        "another operator's reissue of an event is not finished. After Ctrl-C the marks of the events in progress\n"
+        "remain: workers finish them within the timeout.\n" FILTER_COSTS,
     .run = run_reconcile,
 };

@@ -87,6 +87,8 @@ static bool leave_mark(struct reissue *reissue, int64_t timeout_ms, struct uuid 
             *ret_mark = pg_uuid(rows, 0, 0);
         if (strcmp(ret_code, "busy") != 0 || stop_is_requested() || clock_mono_ms() >= reissue->deadline_ms)
             return true;
+        if (pause_ms == 0)
+            fprintf(stderr, "issuing-ctl: %s: %s; waiting for it\n", reissue->id_text, marks_text("refused", "busy"));
         marks_pause(&pause_ms);
     }
 }

@@ -86,7 +86,7 @@ const char *marks_text(const char *result, const char *detail)
           {"place_taken", "another reissue of its card was accepted"},
           {"out_of_range", "the issuer has a card for it, and its payload or user id is too large for a worker to take "
                            "it: have the card cancelled at the issuer, then reconcile again"},
-          {"busy", "another operator's mark of this event is not finished"},
+          {"busy", "another operator's reissue or reconcile of it is not finished"},
       };
     bool has_code = strcmp(result, "refused") == 0 && detail;
     for (size_t i = 0; !has_code && i < ARRAY_SIZE(results); i++)

@@ -1,5 +1,6 @@
--- Why: a replay of FAILED issuer_duplicate begins with a look-up. Locks: none that matter. Older programs: cannot run
--- after it.
+-- Why: what an operator asks for touches nobody else's mark and no deadline but its own, and a replay of FAILED
+-- issuer_duplicate begins with a look-up. Locks: ACCESS EXCLUSIVE on peer_checks for its constraint and index, for a
+-- moment. Older programs: cannot run after it.
 
 -- ---- replay ----
 
@@ -28,3 +29,248 @@ CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found boo
         RETURN after;
     END
     $$;
+
+-- ---- marks ----
+
+-- `look`: a worker's own mark (ask_check). It is beside the mark of an operator, so neither ends, delays or prolongs the
+-- other. Of operators' marks an event has at most one.
+ALTER TABLE issuing.peer_checks DROP CONSTRAINT peer_checks_action_check;
+ALTER TABLE issuing.peer_checks ADD CONSTRAINT peer_checks_action_check CHECK (action IN ('reconcile', 'reissue', 'look'));
+DROP INDEX issuing.peer_checks_event;
+CREATE UNIQUE INDEX peer_checks_event ON issuing.peer_checks (event_id, (action = 'look')) WHERE finished_at IS NULL;
+
+-- An operator's mark that is past its deadline and that no worker holds is over, also while no worker runs that would
+-- say so: it must not stand in the way of the next one.
+CREATE FUNCTION issuing.end_overdue(event uuid) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+        UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
+        WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.deadline_at <= now()
+          AND (p.lease_token IS NULL OR p.due_at <= now())
+    $$;
+
+-- Leaves a mark, or joins the unfinished one of the same action: both callers get its result, and its deadline stays
+-- that of whoever left it. A mark that was joined may so end `undecided` before the caller's time is up: then the caller
+-- asks again. `busy`: the unfinished mark is to do something else. Changes no event.
+DROP FUNCTION issuing.ask_reconcile(uuid, int8, text, text, text, text);
+CREATE FUNCTION issuing.ask_reconcile(
+    event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, check_id uuid, is_joined bool)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    made uuid := uuid7();
+    deadline timestamptz := now() + least(greatest(within_ms, 0), 86400000) * interval '1 millisecond';
+    kind text;
+    can_be_asked bool;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    SELECT e.event_type, e.event_type = 'CARD_ISSUE' OR r.has_lookup INTO kind, can_be_asked
+    FROM outbox_events e LEFT JOIN routes r ON r.event_type = e.event_type
+    WHERE e.id = event;
+    IF kind IS NULL THEN
+        refused := 'not_found';
+    ELSIF can_be_asked IS NOT TRUE THEN
+        refused := 'other_type';
+    ELSE
+        PERFORM end_overdue(event);
+        INSERT INTO peer_checks AS p (id, event_id, deadline_at, action, actor, os_user, sudo_user, reason)
+        VALUES (made, event, deadline, 'reconcile', actor, os_user, sudo_user, why)
+        ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
+        DO UPDATE SET due_at = CASE WHEN p.lease_token IS NULL THEN least(p.due_at, now()) ELSE p.due_at END,
+                      due_set_at = CASE WHEN p.lease_token IS NULL THEN now() ELSE p.due_set_at END
+        WHERE p.action = excluded.action
+        RETURNING p.id INTO check_id;
+        is_joined := check_id <> made;
+        IF check_id IS NULL THEN
+            refused := 'busy';
+        END IF;
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- Leaves the mark of a reissue, which nobody joins. `busy`: another operator's mark of this event is not finished.
+CREATE OR REPLACE FUNCTION issuing.ask_reissue(
+    event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, check_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    e outbox_events;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    SELECT o.* INTO e FROM outbox_events o WHERE o.id = event;
+    IF e.id IS NULL THEN
+        refused := 'not_found';
+    ELSIF e.event_type <> 'CARD_ISSUE' THEN
+        refused := 'other_type';
+    ELSIF EXISTS (SELECT FROM event_reissues r WHERE r.old_id = event) THEN
+        refused := 'reissued';
+    ELSIF e.status <> 'FAILED' THEN
+        refused := 'not_failed';
+    ELSIF EXISTS (SELECT FROM cards c WHERE c.request_id = event) THEN
+        refused := 'card';
+    ELSIF e.reason_code = 'payload_invalid' OR NOT can_be_open(e) THEN
+        refused := 'payload_invalid';
+    ELSE
+        PERFORM end_overdue(event);
+        INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason)
+        VALUES (event, now() + least(greatest(within_ms, 0), 86400000) * interval '1 millisecond', 'reissue', actor,
+                os_user, sudo_user, why)
+        ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL DO NOTHING
+        RETURNING p.id INTO check_id;
+        IF check_id IS NULL THEN
+            refused := 'busy';
+        END IF;
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- Takes the mark of a reissue back, which is its caller's alone; a look that others may have joined stays. What a worker
+-- does under the mark meanwhile finds it finished and changes nothing. Returns the result, which is the worker's where
+-- the worker was quicker.
+CREATE OR REPLACE FUNCTION issuing.withdraw_check(check_id uuid) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    found_result text;
+BEGIN
+    UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'withdrawn', lease_token = NULL
+    WHERE p.id = check_id AND p.finished_at IS NULL AND p.action = 'reissue';
+    SELECT p.result INTO found_result FROM peer_checks p WHERE p.id = check_id;
+    RETURN found_result;
+END
+$$;
+
+-- A worker asks for a look at an event: a create of an attempt that had lost its lease may have made a card that nobody
+-- holds, whatever the event's status is by now. The send is noted, so that no "not found" is believed before it has
+-- settled, neither by the flow nor by a mark. Every unfinished mark of the event begins anew, since what its worker has
+-- seen may be older than the card; an operator's one keeps its deadline, and the look goes on after it. False: no such
+-- event.
+CREATE OR REPLACE FUNCTION issuing.ask_check(event uuid, why text) RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    -- No error: a worker reports many events in one statement. While a bucket is being moved the trigger refuses the
+    -- mark, and the worker reports the event again. The other cell looks the event up before it decides anything.
+    IF EXISTS (SELECT FROM cell_buckets c
+               WHERE c.bucket = (SELECT issuing.bucket_of(e.user_id) FROM outbox_events e WHERE e.id = event)
+                 AND c.state IN ('gone', 'away')) THEN
+        RAISE LOG 'issuing: the event % is in another cell, where nobody learns of a late answer: %', event,
+            left(why, 200);
+        RETURN false;
+    END IF;
+    INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
+    SELECT e.id, now() + interval '365 days', 'look', 'worker', left(why, 1000)
+    FROM outbox_events e WHERE e.id = event AND e.event_type = 'CARD_ISSUE'
+    ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
+    DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), due_set_at = now(),
+                  lease_token = NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE peer_checks p SET due_at = now(), due_set_at = now(), lease_token = NULL
+    WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.lease_token IS NOT NULL;
+    -- After the marks, as end_check locks the two.
+    UPDATE outbox_events e SET last_sent_at = now(), first_sent_at = coalesce(e.first_sent_at, now())
+    WHERE e.id = event AND e.event_type = 'CARD_ISSUE' AND e.status <> 'COMPLETED';
+    RETURN true;
+END
+$$;
+
+-- Programs that were never released called it.
+DROP FUNCTION issuing.take_checks(uuid, int8, int8, text);
+
+-- issuing.end_check of 0017_ends.sql. A reissue is not made behind its deadline, which its caller, killed or not, has
+-- seen pass. A new reason of a FAILED event is told as an end is, since it is what a client reads from now on.
+CREATE OR REPLACE FUNCTION issuing.end_check(
+    check_id uuid, token uuid, seen_us int8, found_result text, found_detail text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    c peer_checks;
+    before outbox_events;
+    after outbox_events;
+    said text := found_detail;
+    ended text := found_result;
+    made uuid;
+BEGIN
+    SELECT p.* INTO c FROM peer_checks p
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'fenced';
+    END IF;
+    PERFORM lock_order(ARRAY[c.event_id]);
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
+    IF FOUND AND (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        UPDATE peer_checks p
+        SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
+        WHERE p.id = check_id;
+        RETURN 'changed';
+    END IF;
+    IF (c.action = 'reissue') <> (found_result IN ('reissued', 'refused')) AND found_result NOT IN ('gone') THEN
+        RAISE EXCEPTION 'a mark of % cannot end %', c.action, found_result USING ERRCODE = '22023';
+    END IF;
+    IF found_result = 'orphan_cancelled' AND before.status = 'REJECTED' THEN
+        UPDATE cards k SET status = 'cancelled', updated_at = now()
+        WHERE k.request_id = before.id AND k.status <> 'cancelled';
+        PERFORM note_check('reconcile', before, before, c,
+                           jsonb_build_object('result', found_result, 'detail', found_detail));
+    ELSIF before.status = 'FAILED' AND found_result IN ('found', 'cancelled_at_issuer', 'duplicate') THEN
+        after := before;
+        IF found_result = 'found' AND NOT can_be_open(before) THEN
+            ended := 'refused';
+            said := 'out_of_range';
+        ELSIF found_result = 'found' AND keeps_place(before) THEN
+            after := reopen(before, true);
+        ELSIF found_result = 'found' THEN -- two live reissues of one card: a question
+            ended := 'refused';
+            said := 'place_taken';
+        ELSIF found_result = 'cancelled_at_issuer' THEN
+            UPDATE cards k SET status = 'cancelled', updated_at = now()
+            WHERE k.request_id = before.id AND k.status <> 'cancelled';
+            after := reject(before, 'card_cancelled', found_detail);
+        ELSIF before.reason_code IS DISTINCT FROM 'issuer_duplicate' THEN
+            UPDATE outbox_events e
+            SET reason_code = 'issuer_duplicate', reason_detail = found_detail, updated_at = clock_timestamp()
+            WHERE e.id = before.id
+            RETURNING e.* INTO after;
+            PERFORM follow_end(before, after);
+        END IF;
+        IF after IS DISTINCT FROM before THEN
+            PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', found_result));
+        END IF;
+    ELSIF found_result = 'reissued' AND c.deadline_at <= clock_timestamp() THEN
+        ended := 'undecided';
+        said := NULL;
+    ELSIF found_result = 'reissued' THEN
+        IF before.status IS DISTINCT FROM 'FAILED' OR EXISTS (SELECT FROM cards k WHERE k.request_id = before.id)
+           OR NOT keeps_place(before) THEN
+            ended := 'refused';
+            said := CASE WHEN before.status IS DISTINCT FROM 'FAILED' THEN 'not_failed'
+                         WHEN EXISTS (SELECT FROM cards k WHERE k.request_id = before.id) THEN 'card'
+                         ELSE 'place_taken' END;
+        ELSE
+            made := uuid7();
+            INSERT INTO event_reissues (old_id, new_id) VALUES (before.id, made);
+            after := reject(before, 'reissued', found_detail || ' ' || made);
+            -- Only now, when the old event is REJECTED, does the trigger give the place of its card to the new one.
+            INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent)
+            VALUES (made, before.event_type, before.user_id, before.idempotency_key, before.payload,
+                    before.traceparent);
+            PERFORM note_check('reissue', before, after, c, jsonb_build_object('new_id', made));
+            said := NULL;
+        END IF;
+    END IF;
+    UPDATE peer_checks p
+    SET finished_at = clock_timestamp(), result = ended, detail = said, new_id = made, lease_token = NULL
+    WHERE p.id = check_id;
+    RETURN 'done';
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.end_overdue(uuid), issuing.ask_reconcile(uuid, int8, text, text, text, text) FROM PUBLIC;

@@ -61,7 +61,7 @@ BEGIN
             issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.lock_orders(text[], text[]), issuing.try_orders(text, text[]),
             issuing.withdraw_plans() TO issuing_worker;
-        GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text),
+        GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text),
             issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid, uuid, int8, text, text)
             TO issuing_worker;
         GRANT EXECUTE ON FUNCTION issuing.take_checks(uuid, int8, int8, text, text[]),

@@ -164,6 +164,17 @@ static struct uuid failed_event(const char *user, const char *reason)
     return event;
 }
 
+/* A client reads another reason from now on. */
+START_TEST(a_new_reason_of_a_failed_event_is_told)
+{
+    route("CARD_REQUEST_ENDED", false);
+    struct uuid event = failed_event("alice", "attempts_exhausted");
+    end_mark(&event, "reconcile", "duplicate");
+    ck_assert_int_eq(told(&event, "e.payload #>> '{reason,code}' = 'issuer_duplicate'"), 1);
+    ck_assert_int_eq(told(&event, "true"), 2);
+}
+END_TEST
+
 START_TEST(ends_by_operators_marks_and_sweeps_are_told_too)
 {
     route("CARD_REQUEST_ENDED", false);
@@ -387,6 +398,7 @@ int main(void)
     tcase_add_test(tcase, an_event_keeps_the_answer_and_one_that_cannot_be_kept_fails_nothing);
     tcase_add_test(tcase, an_answer_of_8_kib_is_kept_and_no_longer_one);
     tcase_add_test(tcase, each_end_of_a_card_request_is_told_where_that_is_delivered);
+    tcase_add_test(tcase, a_new_reason_of_a_failed_event_is_told);
     tcase_add_test(tcase, ends_by_operators_marks_and_sweeps_are_told_too);
     tcase_add_test(tcase, a_row_beyond_all_measure_fails_no_end_of_its_batch);
     tcase_add_test(tcase, ids_of_one_transaction_are_in_order);

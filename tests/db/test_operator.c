@@ -185,6 +185,32 @@ START_TEST(a_replay_forgets_what_was_counted_and_not_when_something_was_sent)
 }
 END_TEST
 
+/* The flow looks up where held_end says so; and a card that a mark found need not be the one that is left. */
+START_TEST(a_replay_after_two_cards_begins_at_the_look_up)
+{
+    static const struct {
+        const char *values, *is_held;
+    } rows[] = {
+        {"reason_code = 'issuer_duplicate', first_sent_at = NULL",
+         "held_end = 'duplicate' AND first_sent_at = created_at"},
+        {"reason_code = 'core_http_418', held_end = 'duplicate'", "held_end = 'duplicate'"},
+        {"reason_code = 'core_http_418', held_end = 'exhausted'", "held_end IS NULL"},
+        {"reason_code = 'issuer_duplicate', event_type = 'ORDER'", "held_end IS NULL"}, /* a receiver's own code */
+    };
+    char text[300];
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        change("TRUNCATE outbox_events");
+        insert_failed();
+        (void)snprintf(text, sizeof(text), "UPDATE outbox_events SET %s", rows[i].values);
+        change(text);
+        ck_assert_int_eq(replay(operator, 0, NULL), 1);
+        (void)snprintf(text, sizeof(text), "SELECT count(*) FROM outbox_events WHERE status = 'PENDING' AND %s",
+                       rows[i].is_held);
+        ck_assert_int_eq(number(text), 1);
+    }
+}
+END_TEST
+
 START_TEST(a_replay_leaves_who_why_before_and_after)
 {
     insert_failed();
@@ -437,7 +463,7 @@ START_TEST(a_mark_is_one_workers_at_a_time_and_its_end_is_written_once)
     insert_failed();
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "");
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reissue), "busy");
-    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), ""); /* joins it */
+    ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "busy");
     ck_assert_int_eq(number("SELECT count(*) FROM peer_checks"), 1);
     ck_assert_int_eq(take(), 1);
     first = token;
@@ -561,7 +587,7 @@ START_TEST(a_mark_begins_anew_when_a_late_create_is_reported)
     ck_assert_str_eq(end_mark("ok"), "fenced");
     ck_assert_int_eq(number("SELECT count(*) FROM outbox_events WHERE last_sent_at > now() - interval '1 minute'"), 1);
     ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE deadline_at > now() + interval '1 hour'"), 1);
-    ck_assert_int_eq(take(), 1);
+    ck_assert_int_eq(take(), 2); /* and the worker's own look */
     ck_assert_str_eq(end_mark("ok"), "done");
     pg_sync_closep(&worker);
 }
@@ -598,7 +624,8 @@ START_TEST(taking_marks_visits_the_events_of_those_that_are_taken)
                                   "pg_stat_xact_user_tables WHERE relname LIKE 'outbox_events%'";
     change("BEGIN"); /* the statistics of former transactions do not move meanwhile */
     int64_t before = number(visited);
-    ck_assert_int_eq(number("SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 4, 30000, 'w')"), 4);
+    ck_assert_int_eq(
+        number("SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 4, 30000, 'w', '{CARD_ISSUE}')"), 4);
     ck_assert_int_lt(number(visited) - before, 50);
     change("ROLLBACK");
     change("DELETE FROM peer_checks");
@@ -742,8 +769,9 @@ START_TEST(a_mark_waits_for_a_worker_that_can_look_its_event_up)
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "other_type");
     change("UPDATE routes SET has_lookup = true");
     ck_assert_str_eq(leave_mark(&sql_operator_ask_reconcile), "");
-    static const char others[] = "SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 4, 30000, 'old')";
-    ck_assert_int_eq(number(others), 0); /* an older worker, which knows cards only */
+    static const char others[] =
+        "SELECT count(*) FROM issuing.take_checks(gen_random_uuid(), 4, 30000, 'w', '{CARD_ISSUE}')";
+    ck_assert_int_eq(number(others), 0); /* a worker without the route */
     change("UPDATE peer_checks SET deadline_at = now()");
     ck_assert_int_eq(number(others), 0);
     ck_assert_int_eq(number("SELECT count(*) FROM peer_checks WHERE result = 'undecided'"), 1);
@@ -863,6 +891,7 @@ int main(void)
     tcase_add_test(cases, cancel_ends_what_was_never_sent);
     tcase_add_test(cases, cancel_refuses_what_may_have_been_sent);
     tcase_add_test(cases, a_replay_forgets_what_was_counted_and_not_when_something_was_sent);
+    tcase_add_test(cases, a_replay_after_two_cards_begins_at_the_look_up);
     tcase_add_test(cases, resolve_ends_a_failed_reissue_and_its_card_can_be_reissued_again);
     tcase_add_test(cases, resolve_never_ends_over_a_card_that_may_be_used);
     tcase_add_test(cases, what_was_surely_not_sent_needs_no_confirmation);

@@ -97,6 +97,69 @@ def two_live_cards_are_a_question_and_never_an_answer(world):
     assert_equal(len(actions(world, event)), 1, "on record once")
 
 
+@test(issuer__settle_time=SETTLE)
+def a_replay_of_two_live_cards_looks_up_first(world):
+    """Story: the bulk replay of a morning made a request with two live cards COMPLETED, without a look-up."""
+    world.allowed.add("two_cards")
+    world.up()
+    twin, plain = failed(world, "twin", reason="issuer_duplicate"), failed(world, "plain")
+    going = failed(world, "going", reason="issuer_duplicate")
+    cards = [made(world, twin, "twin"), made(world, twin, "twin", key="another")]
+    world.sql("INSERT INTO cards (id, request_id, exp_month, exp_year, user_id, issuer_card_id, last4, status)"
+              " VALUES (gen_random_uuid(), '%s', 1, 2040, 'going', '%s', '1111', 'active');"
+              " UPDATE outbox_events SET cancel_code = 'user_blocked' WHERE id = '%s'" %
+              (going, made(world, going, "going"), going))
+    made(world, going, "going", key="a third one")
+    done = world.ctl("replay", "--status", "FAILED", "--since", "1h", "--reason", "the issuer is well again", "--json")
+    assert_equal([json.loads(line)["id"] for line in done.stdout.splitlines()], [plain], "what the bulk took")
+    world.wait_status(plain, "COMPLETED")
+    calls = len(world.sandbox.calls("create", user="twin")), len(world.sandbox.calls("link", user="twin"))
+    for words in ((twin,), ("--code", "issuer_duplicate")):
+        assert_equal(world.ctl("replay", *words, "--reason", "named").returncode, 0, "replay of the one that is named")
+        world.settle()
+        assert_equal((world.status(twin), world.event(twin)["reason_code"]), ("FAILED", "issuer_duplicate"), "still")
+    assert_true("is asked first which cards it has" in world.ctl("explain", twin).stdout, "explain")
+    world.wait_status(going, "FAILED")
+    assert_equal((world.event(going)["reason_code"], world.sandbox.calls("cancel")),
+                 ("issuer_duplicate", []), "the stored one is not cancelled while there is another one")
+    assert_equal((len(world.sandbox.calls("create", user="twin")), len(world.sandbox.calls("link", user="twin"))), calls,
+                 "creates and links")
+    cancelled(world, cards[0])
+    assert_equal(world.ctl("replay", twin, "--reason", "one is closed").returncode, 0, "replay")
+    world.wait_status(twin, "COMPLETED")
+    assert_equal(world.sql("SELECT issuer_card_id FROM cards WHERE request_id = '%s'" % twin), cards[1], "which one")
+    assert_equal(len(world.sandbox.calls("create", user="twin")), calls[0], "creates")
+
+
+@test(issuer__settle_time=SETTLE)
+def a_look_does_not_revive_somebody_elses_reissue(world):
+    """Story: a reissue whose terminal was closed was revived by a colleague who only wanted to look: a second card, in
+    the first one's name."""
+    world.up()
+    event = failed(world, "shared")
+    world.sandbox.fault("lookup", "status", status=503)
+    gone = ctl_started(world, "reissue", event, "--reason", "lost", "--confirm", "--timeout", "3s")
+    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks") == "1", "the mark of the reissue")
+    gone.kill()
+    gone.communicate()
+    busy = world.ctl("reconcile", event, "--timeout", "60s")
+    assert_equal((busy.returncode, "another operator's reissue or reconcile" in busy.stdout), (75, True), busy.stdout)
+    wait_until(lambda: world.sql("SELECT deadline_at < now() FROM peer_checks") == "t", "its deadline")
+    looker = ctl_started(world, "reconcile", event, "--timeout", "1s")  # the colleague is not patient either
+    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE action = 'reconcile'") == "1", "a look of her own")
+    looker.kill()
+    looker.communicate()
+    joined = ctl_started(world, "reconcile", event, "--timeout", "60s", "--json")
+    wait_until(lambda: world.sql("SELECT count(*) FROM peer_checks WHERE action = 'reconcile'") == "2",
+               "the look of a third one, once the second one's time is over")
+    world.sandbox.clear()
+    out, errors = joined.communicate(timeout=60)
+    assert_equal((joined.returncode, [json.loads(line)["result"] for line in out.splitlines()]), (0, ["not_found"]), errors)
+    assert_equal(world.sql("SELECT string_agg(action || ' ' || result, ', ' ORDER BY requested_at) FROM peer_checks"),
+                 "reissue undecided, reconcile undecided, reconcile not_found", "marks")
+    assert_equal((world.sql("SELECT count(*) FROM outbox_events"), world.status(event)), ("1", "FAILED"), "unchanged")
+
+
 @slow
 @test(issuer__settle_time=SETTLE)
 def an_orphan_of_a_rejected_request_is_cancelled(world):

@@ -549,15 +549,15 @@ CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
 -- name: operator_ask_reconcile :many
--- why: a mark for each event, which a worker processes: issuing.ask_reconcile in migrations/0009_operators.sql. An
--- event has one unfinished mark, which a second operator joins. $1 events, $2 time in ms, $3 actor, $4 user of the
--- operating system, $5 SUDO_USER, $6 reason.
-SELECT i.id, a.check_id, a.refused
+-- why: a mark for each event, which a worker processes: issuing.ask_reconcile in migrations/0023_operators.sql. An
+-- unfinished one is joined, and keeps its deadline; that of a reissue is `busy`. $1 events, $2 time in ms, $3 actor, $4
+-- user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT i.id, a.check_id, a.refused, a.is_joined
 FROM unnest($1::uuid[]) AS i (id)
 CROSS JOIN LATERAL issuing.ask_reconcile(i.id, $2::int8, $3::text, $4::text, $5::text, $6::text) AS a;
 
 -- name: operator_ask_reissue :many
--- why: the mark of a reissue: issuing.ask_reissue in migrations/0009_operators.sql. $1 event, $2 time in ms, $3 actor,
+-- why: the mark of a reissue: issuing.ask_reissue in migrations/0023_operators.sql. $1 event, $2 time in ms, $3 actor,
 -- $4 user of the operating system, $5 SUDO_USER, $6 reason.
 SELECT check_id, refused
 FROM issuing.ask_reissue($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text);

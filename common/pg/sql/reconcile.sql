@@ -1,10 +1,10 @@
 -- Marks of operators and of workers: "look this event up at the issuer, or at the receiver of its route, and act". The
--- functions are in migrations/0009_operators.sql and 0017_ends.sql; the role is issuing_worker, which has no right on
--- the table. Each statement may run again: the token makes all runs but the first ineffective.
+-- functions are in migrations/0009_operators.sql, 0017_ends.sql and 0023_operators.sql; the role is issuing_worker,
+-- which has no right on the table. Each statement may run again: the token makes all runs but the first ineffective.
 
 -- name: reconcile_ask :many
--- why: the worker requests a look-up for its own events; an event has at most one unfinished mark. False: there is one
--- already. $1 events, $2 why.
+-- why: the worker requests a look-up for its own events, beside the marks of operators. False: there is no such event.
+-- $1 events, $2 why.
 SELECT issuing.ask_check(i.id, $2::text)
 FROM unnest($1::uuid[]) AS i (id);
 
