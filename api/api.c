@@ -32,6 +32,7 @@ bool api_open(struct api *api, struct err *err)
     api->not_here[1].count = metrics_series(api->metrics, API_METRIC_NOT_HERE, "moving", NULL);
     cards_open(api);
     refusals_open(&api->refusals, api->loop, api->metrics, API_METRIC_AUTH_FAILURES);
+    retention_open(&api->retention, api->loop, api->pool, api->config);
     if (!wakeup_open(&api->wakeup, api->loop, api->pool, &sql_notify_wake, err) ||
         !auth_open(api->config, &api->auth, err))
         return false;
@@ -91,7 +92,7 @@ void api_reload(struct api *api)
 bool api_is_idle(const struct api *api)
 {
     return api->busy_count == 0 && acceptor_is_idle(api->acceptor) && waiters_is_idle(api->waiters) &&
-           wakeup_is_idle(&api->wakeup);
+           wakeup_is_idle(&api->wakeup) && retention_is_idle(&api->retention);
 }
 
 static void release(void *context)
@@ -110,6 +111,7 @@ void api_close(struct api *api, void (*on_closed)(void *context), void *context)
     assert(api_is_idle(api));
     closing_start(closing, release, api, on_closed, context);
     refusals_close(&api->refusals, closing_part_closed, closing_part(closing));
+    retention_close(&api->retention, closing_part_closed, closing_part(closing));
     acceptor_close(api->acceptor, closing_part_closed, closing_part(closing));
     reads_close(api->reads, closing_part_closed, closing_part(closing));
     waiters_close(api->waiters, closing_part_closed, closing_part(closing));

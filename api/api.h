@@ -10,6 +10,7 @@
 #include "api/problems.h"
 #include "api/reads.h"
 #include "api/refusals.h"
+#include "api/retention.h"
 #include "api/router.h"
 #include "api/users.h"
 #include "api/waiters.h"
@@ -33,6 +34,7 @@ struct api {
     /* owned */
     struct auth *auth;
     struct refusals refusals;
+    struct retention retention;
     struct keyring *keyring;  /* NULL: card numbers are not shown */
     int64_t keys_reloaded_ms; /* monotonic: when the keys were read again for a number of an unknown key; 0 = never */
     struct api_series series;

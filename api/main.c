@@ -76,6 +76,18 @@ static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
     api_status_line(&program->status, &now, ret_text, DAEMON_STATUS_SIZE);
 }
 
+static void on_database_ready(void *context)
+{
+    struct program *program = context;
+    retention_tell(&program->api.retention);
+}
+
+static const char *why_not_ready(void *context)
+{
+    struct program *program = context;
+    return retention_why_not_ready(&program->api.retention);
+}
+
 static void on_reload(void *context)
 {
     struct program *program = context;
@@ -88,6 +100,7 @@ static void on_stop(void *context)
 {
     struct program *program = context;
     waiters_stop(program->api.waiters);
+    retention_stop(&program->api.retention);
     http_server_drain(program->server);
 }
 
@@ -219,6 +232,8 @@ int main(int argc, char **argv)
         .check_more = api_check_files,
         .open = open_modules,
         .on_started = on_started,
+        .on_database_ready = on_database_ready,
+        .why_not_ready = why_not_ready,
         .on_scrape = on_scrape,
         .why_not_ready = why_not_ready,
         .on_reload = on_reload,

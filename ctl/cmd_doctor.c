@@ -248,6 +248,22 @@ static bool check_guards(struct doctor *doctor, struct err *err)
     return true;
 }
 
+/* Each api and each worker raises it at its start, so only the owner can have made it shorter since. */
+static bool check_retention(struct doctor *doctor, struct err *err)
+{
+    pg_rows_scope struct pg_rows *rows = NULL;
+    int64_t wanted_ms = doctor->ctl->config->idempotency.retention_ms;
+    char kept[PRINT_SPAN_SIZE], wanted[PRINT_SPAN_SIZE];
+    if (!pg_sync_query(doctor->ctl->db, &sql_operator_retention, NULL, &rows, err))
+        return false;
+    int64_t kept_ms = pg_int8(rows, 0, 0);
+    doctor_report(doctor, "retention", kept_ms >= wanted_ms,
+                  "start the api and the workers with this configuration: each raises it at its start",
+                  "the database keeps client keys for %s, and idempotency.retention is %s",
+                  print_span(kept_ms * 1000, kept), print_span(wanted_ms * 1000, wanted));
+    return true;
+}
+
 /* ---- the data ---- */
 
 static const struct {
@@ -342,8 +358,9 @@ static bool check_database(struct doctor *doctor, bool *ret_fits, struct err *er
     int64_t after_us = clock_wall_us();
     check_server(doctor, facts);
     if (!check_schema(doctor, &fits, err) || !check_roles(doctor, err) ||
-        (fits && (!check_rights(doctor, err) || !check_guards(doctor, err) || !doctor_check_cell(doctor, err) ||
-                  !doctor_check_running(doctor, err) || !doctor_check_locks(doctor, err))))
+        (fits &&
+         (!check_rights(doctor, err) || !check_guards(doctor, err) || !check_retention(doctor, err) ||
+          !doctor_check_cell(doctor, err) || !doctor_check_running(doctor, err) || !doctor_check_locks(doctor, err))))
         return false;
     check_durability(doctor, facts);
     check_clock(doctor, facts, before_us, after_us);

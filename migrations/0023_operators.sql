@@ -1,6 +1,6 @@
--- Why: what an operator asks for touches nobody else's mark and no deadline but its own, and a replay of FAILED
--- issuer_duplicate begins with a look-up. Locks: ACCESS EXCLUSIVE on peer_checks for its constraint and index, for a
--- moment. Older programs: cannot run after it.
+-- Why: what an operator asks for touches nobody else's mark and no deadline but its own, a replay of FAILED
+-- issuer_duplicate begins with a look-up, and keys are kept as long as any program promises. Locks: ACCESS EXCLUSIVE on
+-- peer_checks for its constraint and index, for a moment. Older programs: cannot run after it.
 
 -- ---- replay ----
 
@@ -273,4 +273,22 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION issuing.end_overdue(uuid), issuing.ask_reconcile(uuid, int8, text, text, text, text) FROM PUBLIC;
+-- ---- retentions ----
+
+-- What an api promises at its start: keys are honoured, and tries are counted, for at least so long. It can only
+-- lengthen. What was dropped before is gone: keys_before_ms says from when on the longer time holds.
+CREATE FUNCTION issuing.promise_retentions(key_retention interval, limit_window interval)
+RETURNS TABLE (keys_before_ms int8, keys_ms int8)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    keys_before_ms := (SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM retentions r WHERE r.name = 'keys');
+    keys_ms := (extract(epoch FROM retention_at_least('keys', key_retention)) * 1000)::int8;
+    PERFORM retention_at_least('limits', limit_window);
+    RETURN NEXT;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.end_overdue(uuid), issuing.ask_reconcile(uuid, int8, text, text, text, text),
+    issuing.promise_retentions(interval, interval)
+FROM PUBLIC;

@@ -37,6 +37,7 @@ static const struct {
     {"card_", {"issuing_api"}},
     {"owner_", {"issuing_owner"}},
     {"notify_wake", {"issuing_api"}},
+    {"promise_retentions", {"issuing_api"}},
     {"notify_final", {"issuing_worker"}},
     {"outbox_gauges", {"issuing_api", "issuing_worker"}},
     {"worker_gauges", {"issuing_api", "issuing_worker"}},

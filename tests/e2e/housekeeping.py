@@ -2,6 +2,7 @@
 import time
 
 from harness import assert_equal, assert_true, slow, test, wait_until
+from operators import doctor
 
 FAILURES = 'issuing_housekeeping_failures_total{table="%s"}'
 EXPIRED = 'issuing_expired_total{table="%s"}'
@@ -54,3 +55,25 @@ def an_open_event_far_behind_the_others_stays_in_the_gauges(world):
     assert_equal(worker.metric(held), 1.0, "the gauge still has it")
     assert_true(world.sql("SELECT status FROM issuing.outbox_events WHERE user_id = 'held'") == "PROCESSING",
                 "no worker took it")
+
+
+@test
+def an_api_is_ready_once_the_database_keeps_keys_for_as_long_as_it_promises(world):
+    """Story: 72 h at the api, 24 h at the worker, whose housekeeping dropped the keys after a day: second cards."""
+    def kept():
+        return world.sql("SELECT extract(epoch FROM kept)::int / 3600 FROM retentions WHERE name = 'keys'")
+
+    def found(hours):
+        rows = doctor(world, code=1, idempotency__retention="%dh" % hours)
+        return [row["ok"] for row in rows if row["check"] == "retention"]
+    world.start_worker()
+    assert_equal(found(72), [False], "doctor, before the api was there")
+    with world.holding("SELECT FROM retentions FOR UPDATE"):
+        api = world.start_api(wait_ready=False, idempotency__retention="72h")
+        wait_until(lambda: b"not noted yet" in api.get("/readyz").body, "it is not ready")
+    api.wait_ready()
+    assert_equal(kept(), "72", "kept from now on")
+    assert_true("keys are kept longer from now on" in api.text(), "the log says so")
+    assert_equal((found(72), found(73)), ([True], [False]), "doctor")
+    other = world.start_api(idempotency__retention="48h")
+    assert_equal((kept(), other.get("/readyz").status), ("72", 200), "a second api, of an older configuration")

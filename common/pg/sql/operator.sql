@@ -860,6 +860,10 @@ SELECT set_config('statement_timeout', $1::text, true);
 -- name: operator_data_accepted :one
 -- why: no accepted request is lost: every key has its event, and accepted = ended + open.
 WITH bound AS MATERIALIZED (
+-- name: operator_retention :one
+-- why: for how long the database keeps keys, in ms: doctor compares it with the configuration. No lock.
+SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM issuing.retentions r WHERE r.name = 'keys';
+
     SELECT greatest(now() - $1::int8 * interval '1 microsecond',
                     (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
                     '-infinity') AS at

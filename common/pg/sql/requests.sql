@@ -65,6 +65,14 @@ LIMIT $3::int8;
 SELECT id, exp_month, exp_year, number_record, key_id, frees_in_ms
 FROM issuing.reveal_number($1::uuid, $2::text, $3::int8[], $4::int8);
 
+-- name: promise_retentions :one
+-- why: before the api is ready the database keeps keys, and counts tries, for at least as long as this api promises; it
+-- can only lengthen. Without it the housekeeping, which is a worker's, would drop them by the worker's configuration.
+-- Returns for how long keys were kept before, and are from now on, in ms. $1 idempotency.retention and $2 limit.window
+-- in ms.
+SELECT keys_before_ms, keys_ms
+FROM issuing.promise_retentions($1::int8 * interval '1 millisecond', $2::int8 * interval '1 millisecond');
+
 -- name: notify_wake :many
 -- why: a wakeup for workers, in a transaction of its own: NOTIFY takes a database-wide lock at commit, so it must not
 -- be part of an acceptance. The commit does not wait for the disk, because the transaction writes nothing.

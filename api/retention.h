@@ -1,0 +1,35 @@
+/* What the api promises of time, told to the database: for how long keys are honoured and tries are counted. The
+ * housekeeping, which is a worker's, drops neither before the longest time that any program has said
+ * (issuing.promise_retentions). The api is not ready before the database has noted it. */
+#ifndef ISSUING_RETENTION_H
+#define ISSUING_RETENTION_H
+
+#include <uv.h>
+
+#include "common/base/closing.h"
+#include "common/config/config.h"
+#include "common/pg/pg_pool.h"
+
+struct retention {
+    struct pg_pool *pool;
+    const struct config *config;
+    uv_timer_t timer; /* runs until the database has noted it */
+    struct pg_query query;
+    bool is_in_flight, is_stopped;
+    bool is_noted;     /* since the start of this process */
+    int64_t logged_ms; /* monotonic, of the last failure; 0 = never */
+    struct closing closing;
+};
+
+void retention_open(struct retention *retention, uv_loop_t *loop, struct pg_pool *pool, const struct config *config);
+/* The database is there, or there again: perhaps another one, so it is told once more. */
+void retention_tell(struct retention *retention);
+/* "" once the database has noted it; else why the api is not ready, static. */
+const char *retention_why_not_ready(const struct retention *retention);
+/* The database is not told any more. */
+void retention_stop(struct retention *retention);
+bool retention_is_idle(const struct retention *retention);
+/* Precondition: retention_is_idle(). on_closed from the loop. */
+void retention_close(struct retention *retention, void (*on_closed)(void *context), void *context);
+
+#endif
