@@ -1,9 +1,10 @@
-/* Masked cards, and the one call that shows a number. The statement that reads a number (card_number) also writes its
- * audit row and counts it: more than card.reveal_limit within a minute are refused.
+/* Masked cards, and the one call that shows a number. It takes two transactions: card_ask_reveal writes the audit row,
+ * counts it (more than card.reveal_limit within a minute are refused) and returns a ticket; card_take_number gives the
+ * number for it, once the audit row is committed.
  *
- * The statement does not read a number whose key this api does not have. The key may have been added since the keys
- * file was read, so the file is read again and the query repeated once; when that does not help, the user gets 404, and
- * the log and a metric report it. */
+ * There is no ticket for a number whose key this api does not have. The key may have been added since the keys file was
+ * read, so the file is read again and the question repeated once; when that does not help, the user gets 404, and the
+ * log and a metric report it. */
 #include "api/cards.h"
 
 #include <inttypes.h>
@@ -20,8 +21,11 @@
 /* Columns of card_get and card_list. */
 enum { COL_ID, COL_LAST4, COL_MONTH, COL_YEAR, COL_STATUS };
 
-/* Columns of card_number. */
-enum { NUMBER_ID, NUMBER_MONTH, NUMBER_YEAR, NUMBER_RECORD, NUMBER_KEY, NUMBER_FREES_IN_MS };
+/* Columns of card_ask_reveal. */
+enum { REVEAL_ID, REVEAL_TICKET, REVEAL_KEY, REVEAL_FREES_IN_MS };
+
+/* Columns of card_take_number. */
+enum { NUMBER_ID, NUMBER_MONTH, NUMBER_YEAR, NUMBER_RECORD };
 
 /* The result of a call for a number: the label of API_METRIC_REVEALS. */
 enum reveal { REVEALED, REVEAL_LIMITED, REVEAL_NOT_FOUND, REVEAL_UNREADABLE, REVEAL_COUNT };
@@ -103,9 +107,9 @@ void cards_get(struct api_call *call)
 
 /* ---- the number ---- */
 
-static void on_number(struct pg_query *query, const struct pg_query_result *result);
+static void on_asked(struct pg_query *query, const struct pg_query_result *result);
 
-static void query_number(struct api_call *call)
+static void ask_reveal(struct api_call *call)
 {
     const struct keyring *keyring = call->api->keyring;
     struct pg_array keys;
@@ -121,7 +125,7 @@ static void query_number(struct api_call *call)
         api_call_unavailable(call, NULL);
         return;
     }
-    query_card(call, &sql_card_number, on_number);
+    query_card(call, &sql_card_ask_reveal, on_asked);
 }
 
 /* At most once a second: a record that no key opens is no reason to read files all the time. All keys of the file
@@ -151,18 +155,18 @@ static void answer_unreadable(struct api_call *call, const char *id, const char 
     answer_no_such_card(call);
 }
 
-/* The database has withheld the record: it is sealed with none of the keys that the query named. */
-static void answer_record_withheld(struct api_call *call, const char *id, const struct pg_rows *rows)
+/* No ticket: the record is sealed with none of the keys that the query named. */
+static void answer_no_ticket(struct api_call *call, const char *id, const struct pg_rows *rows)
 {
     struct api *api = call->api;
     char why[64] = "its record has an unknown form";
-    if (!pg_is_null(rows, 0, NUMBER_KEY)) {
-        int64_t key = pg_int8(rows, 0, NUMBER_KEY);
+    if (!pg_is_null(rows, 0, REVEAL_KEY)) {
+        int64_t key = pg_int8(rows, 0, REVEAL_KEY);
         if (!call->has_reloaded_keys && !keyring_can_open(api->keyring, (uint32_t)key))
             reload_keys(api);
         if (!call->has_reloaded_keys && keyring_can_open(api->keyring, (uint32_t)key)) {
             call->has_reloaded_keys = true;
-            query_number(call);
+            ask_reveal(call);
             return;
         }
         snprintf(why, sizeof(why), "key %" PRId64 " is retired or not in the key ring", key);
@@ -196,24 +200,15 @@ static void on_number(struct pg_query *query, const struct pg_query_result *resu
 {
     struct api_call *call = container_of(query, struct api_call, query);
     struct api *api = call->api;
-    if (result->kind == PG_DONE && pg_rows_count(result->rows) != 1)
-        count_reveal(api, REVEAL_NOT_FOUND, 1);
-    const struct pg_rows *rows = one_card(call, result);
-    if (!rows)
-        return;
-    if (!pg_is_null(rows, 0, NUMBER_FREES_IN_MS)) {
-        answer_limited(call, pg_int8(rows, 0, NUMBER_FREES_IN_MS));
-        return;
-    }
-    struct uuid card = pg_uuid(rows, 0, NUMBER_ID);
-    struct slice record = pg_bytes(rows, 0, NUMBER_RECORD);
     char number[KEYRING_NUMBER_MAX + 1], id[UUID_TEXT_SIZE];
     struct err err;
-    uuid_format(&card, id);
-    if (!record.bytes) {
-        answer_record_withheld(call, id, rows);
+    if (result->kind != PG_DONE || pg_rows_count(result->rows) != 1) { /* it took too long: the user may ask again */
+        api_call_unavailable(call, result->kind == PG_DONE ? NULL : result);
         return;
     }
+    struct uuid card = pg_uuid(result->rows, 0, NUMBER_ID);
+    struct slice record = pg_bytes(result->rows, 0, NUMBER_RECORD);
+    uuid_format(&card, id);
     if (!keyring_open(api->keyring, call->user_id, &card, (const unsigned char *)record.bytes, record.length, number,
                       &err)) {
         if (err.kind != ERR_MEMORY) {
@@ -224,17 +219,41 @@ static void on_number(struct pg_query *query, const struct pg_query_result *resu
         api_call_unavailable(call, NULL);
         return;
     }
-    write_number(&api->body, &card, number, rows);
+    write_number(&api->body, &card, number, result->rows);
     secret_wipe(number, sizeof(number));
     count_reveal(api, REVEALED, 1);
     api_call_answer_json(call, 200, &api->body, no_store);
     buf_wipe(&api->body);
 }
 
+static void on_asked(struct pg_query *query, const struct pg_query_result *result)
+{
+    struct api_call *call = container_of(query, struct api_call, query);
+    if (result->kind == PG_DONE && pg_rows_count(result->rows) != 1)
+        count_reveal(call->api, REVEAL_NOT_FOUND, 1);
+    const struct pg_rows *rows = one_card(call, result);
+    if (!rows)
+        return;
+    if (!pg_is_null(rows, 0, REVEAL_FREES_IN_MS)) {
+        answer_limited(call, pg_int8(rows, 0, REVEAL_FREES_IN_MS));
+        return;
+    }
+    if (pg_is_null(rows, 0, REVEAL_TICKET)) {
+        struct uuid card = pg_uuid(rows, 0, REVEAL_ID);
+        char id[UUID_TEXT_SIZE];
+        uuid_format(&card, id);
+        answer_no_ticket(call, id, rows);
+        return;
+    }
+    struct uuid ticket = pg_uuid(rows, 0, REVEAL_TICKET);
+    call->query.params[0] = pg_param_uuid(&ticket);
+    api_call_query(call, &sql_card_take_number, on_number);
+}
+
 void cards_number(struct api_call *call)
 {
     if (call->api->keyring && call->api->config->card.reveal_limit > 0) {
-        query_number(call);
+        ask_reveal(call);
         return;
     }
     count_reveal(call->api, REVEAL_NOT_FOUND, 1);

@@ -61,7 +61,8 @@ static void on_scrape(void *context)
 static const char *why_not_ready(void *context)
 {
     struct program *program = context;
-    return acceptor_why_not(program->api.acceptor);
+    const char *why = acceptor_why_not(program->api.acceptor);
+    return why[0] ? why : retention_why_not_ready(&program->api.retention);
 }
 
 static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
@@ -80,12 +81,6 @@ static void on_database_ready(void *context)
 {
     struct program *program = context;
     retention_tell(&program->api.retention);
-}
-
-static const char *why_not_ready(void *context)
-{
-    struct program *program = context;
-    return retention_why_not_ready(&program->api.retention);
 }
 
 static void on_reload(void *context)
@@ -235,7 +230,6 @@ int main(int argc, char **argv)
         .on_database_ready = on_database_ready,
         .why_not_ready = why_not_ready,
         .on_scrape = on_scrape,
-        .why_not_ready = why_not_ready,
         .on_reload = on_reload,
         .on_stop = on_stop,
         .is_idle = is_idle,

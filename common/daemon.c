@@ -203,14 +203,6 @@ static void reply_metrics(struct daemon *daemon, struct http_request *request)
     http_reply(request, &reply);
 }
 
-/* "" = ready. */
-static const char *why_not_ready(const struct daemon *daemon)
-{
-    if (!pg_pool_ready(daemon->pool))
-        return daemon->why_away;
-    return daemon->why_not_ready && !daemon->are_modules_closed ? daemon->why_not_ready(daemon->context) : "";
-}
-
 static void on_admin_request(void *context, struct http_request *request)
 {
     struct daemon *daemon = context;

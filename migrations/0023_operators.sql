@@ -1,6 +1,7 @@
 -- Why: what an operator asks for touches nobody else's mark and no deadline but its own, a replay of FAILED
--- issuer_duplicate begins with a look-up, and keys are kept as long as any program promises. Locks: ACCESS EXCLUSIVE on
--- peer_checks for its constraint and index, for a moment. Older programs: cannot run after it.
+-- issuer_duplicate begins with a look-up, keys are kept as long as any program promises, and a card number leaves the
+-- database only after the commit of its audit row. Locks: ACCESS EXCLUSIVE on peer_checks for its constraint and index,
+-- for a moment. Older programs: cannot run after it.
 
 -- ---- replay ----
 
@@ -289,6 +290,118 @@ BEGIN
 END
 $$;
 
+-- ---- card numbers ----
+
+-- A number leaves in two calls, which are two transactions. ask_reveal writes the audit row and counts; take_number
+-- gives the record only for a ticket that another, earlier transaction has committed. So whatever the caller's
+-- transactions do, a number that left is in the audit trail and in the count. A try that is not committed counts
+-- nothing, and nothing leaves.
+CREATE TABLE issuing.reveal_tickets (
+    id      uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    made_by xid8 NOT NULL DEFAULT pg_current_xact_id(), -- the whole transaction, whatever savepoint
+    made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    user_id text NOT NULL,
+    card_id uuid NOT NULL
+);
+CREATE INDEX reveal_tickets_made ON issuing.reveal_tickets (made_at); -- ask_reveal: what is over goes
+
+DROP FUNCTION issuing.reveal_number(uuid, text, int8[]);
+DROP FUNCTION issuing.reveal_number(uuid, text, int8[], int8);
+
+-- No row: the user has no such card with a number. frees_in_ms: too many numbers were shown to this user, and the next
+-- one may be then. No ticket otherwise: the record is sealed with key_id, which is not among `openable`; then nothing is
+-- counted or written. `most` in a minute, at most the database's ceiling. The lock of the user comes first.
+CREATE FUNCTION issuing.ask_reveal(card uuid, holder text, openable int8[], most int8)
+RETURNS TABLE (id uuid, ticket uuid, key_id int8, frees_in_ms int8)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET lock_timeout = '2s'
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    allowed int8;
+    found record;
+    before number_reveals;
+    recent timestamptz[];
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.ask_reveal needs READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = '25001';
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(holder, 4712));
+    PERFORM issuing.demand_open(holder);
+    t := clock_timestamp();
+
+    allowed := coalesce((SELECT least(c.most, ask_reveal.most) FROM ceilings c WHERE c.name = 'reveals'), 0);
+    SELECT c.id, c.request_id, issuing.key_id_of(c.number_record) AS key_id
+    INTO found
+    FROM cards c
+    WHERE c.id = card AND c.user_id = holder AND c.number_record IS NOT NULL
+      AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM outbox_events e
+                                                 WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
+    IF found.id IS NULL OR allowed < 1 THEN
+        RETURN;
+    END IF;
+    IF (found.key_id = ANY (openable)) IS NOT TRUE THEN
+        RETURN QUERY SELECT found.id, NULL::uuid, found.key_id, NULL::int8;
+        RETURN;
+    END IF;
+
+    SELECT r.* INTO before FROM number_reveals r WHERE r.user_id = holder;
+    recent := ARRAY(SELECT least(a.at, t) FROM unnest(before.revealed_at) AS a (at)
+                    WHERE a.at > t - interval '1 minute' ORDER BY 1);
+    IF cardinality(recent) >= allowed THEN
+        IF before.last_at > t OR (before.refused_at > t - interval '1 minute') IS NOT TRUE THEN
+            UPDATE number_reveals r SET last_at = t, refused_at = t, revealed_at = recent WHERE r.user_id = holder;
+            INSERT INTO operator_actions (event_id, actor, action, after)
+            VALUES (found.request_id, holder, 'number_refused',
+                    jsonb_build_object('card_id', found.id, 'within_a_minute', allowed));
+        END IF;
+        RETURN QUERY SELECT found.id, NULL::uuid, NULL::int8,
+            greatest(ceil(extract(epoch FROM recent[cardinality(recent) - allowed + 1] + interval '1 minute' - t)
+                          * 1000), 1)::int8;
+        RETURN;
+    END IF;
+    INSERT INTO number_reveals AS r (user_id, last_at, revealed_at) VALUES (holder, t, recent || t)
+    ON CONFLICT (user_id) DO UPDATE SET last_at = excluded.last_at, revealed_at = excluded.revealed_at;
+    INSERT INTO operator_actions (event_id, actor, action, after)
+    VALUES (found.request_id, holder, 'number_revealed', jsonb_build_object('card_id', found.id));
+    -- Those that nobody has taken: a crash between the two calls.
+    DELETE FROM reveal_tickets k
+    WHERE k.id IN (SELECT o.id FROM reveal_tickets o
+                   WHERE o.made_at < t - interval '1 minute' OR o.made_at > t + interval '1 minute'
+                   LIMIT 100 FOR UPDATE SKIP LOCKED);
+    RETURN QUERY
+    INSERT INTO reveal_tickets AS k (made_at, user_id, card_id) VALUES (t, holder, found.id)
+    RETURNING k.card_id, k.id, found.key_id, NULL::int8;
+END
+$$;
+
+-- No row: there is no such ticket, it is older than ten seconds, it was taken, or the transaction that asked for it is
+-- this one. A caller that takes it back with a ROLLBACK may take it again in these seconds, and gets the same number,
+-- whose audit row is committed.
+CREATE FUNCTION issuing.take_number(ticket uuid)
+RETURNS TABLE (id uuid, exp_month int2, exp_year int2, number_record bytea)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    k reveal_tickets;
+BEGIN
+    DELETE FROM reveal_tickets d WHERE d.id = ticket AND d.made_by <> pg_current_xact_id() RETURNING d.* INTO k;
+    IF k.id IS NULL OR clock_timestamp() - k.made_at NOT BETWEEN interval '-10 s' AND interval '10 s' THEN
+        RETURN;
+    END IF;
+    PERFORM issuing.demand_open(k.user_id);
+    RAISE LOG 'issuing: the number of card % is revealed to %', k.card_id, session_user;
+    RETURN QUERY SELECT c.id, c.exp_month, c.exp_year, c.number_record FROM cards c
+                 WHERE c.user_id = k.user_id AND c.id = k.card_id AND c.number_record IS NOT NULL;
+END
+$$;
+
 REVOKE ALL ON FUNCTION issuing.end_overdue(uuid), issuing.ask_reconcile(uuid, int8, text, text, text, text),
-    issuing.promise_retentions(interval, interval)
+    issuing.promise_retentions(interval, interval), issuing.ask_reveal(uuid, text, int8[], int8),
+    issuing.take_number(uuid)
 FROM PUBLIC;

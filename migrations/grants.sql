@@ -24,9 +24,8 @@ BEGIN
         GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id, last4, status) ON issuing.cards
             TO issuing_api;
         GRANT INSERT (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload, traceparent) ON issuing.outbox_events TO issuing_api;
-        -- The first is for programs of the release before that are still connected.
-        GRANT EXECUTE ON FUNCTION issuing.reveal_number(uuid, text, int8[]), issuing.reveal_number(uuid, text, int8[], int8) TO issuing_api;
-        GRANT EXECUTE ON FUNCTION issuing.promise_retentions(interval, interval) TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.ask_reveal(uuid, text, int8[], int8), issuing.take_number(uuid),
+            issuing.promise_retentions(interval, interval) TO issuing_api;
         GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
         GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes, issuing.ends_waiting TO issuing_api;
         GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;

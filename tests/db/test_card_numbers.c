@@ -1,5 +1,5 @@
-/* The story: an attacker controls the api. It can read a card number of a user only by the one function, one card at a
- * time, and each time there is a row in the audit trail; an attacked worker reads none. And a key is replaced: its
+/* The story: an attacker controls the api. It can read a card number of a user only by two calls, one card at a
+ * time, and before the number leaves there is a committed row in the audit trail; an attacked worker reads none. And a key is replaced: its
  * records are sealed again in small steps while others read them, and a record that cannot be opened is not given away.
  * */
 #include "tests/db/database.h"
@@ -37,7 +37,7 @@ static void set_up(void)
     api = database_open("issuing_api");
     worker = database_open("issuing_worker");
     database_run(owner, "SET search_path = pg_catalog, issuing, pg_temp; TRUNCATE outbox_events, cards, card_reissues, "
-                        "operator_actions, number_reveals; SELECT issuing.set_ceiling('reveals', 60)");
+                        "operator_actions, number_reveals, reveal_tickets; SELECT issuing.set_ceiling('reveals', 60)");
 }
 
 static void tear_down(void)
@@ -49,7 +49,12 @@ static void tear_down(void)
 
 static int64_t frees_in_ms; /* of the last call that was refused */
 
-/* What card_number gives: 0 rows, 1 = a row without the record, 2 = with it, 3 = too many. */
+static int64_t records_for(struct pg_sync *db, const char *ticket)
+{
+    return database_int(db, "SELECT count(number_record) FROM issuing.take_number('%s')", ticket);
+}
+
+/* What the two calls give: 0 = no such card, 1 = no ticket, 2 = the record, 3 = too many. */
 static int reveal_by(struct pg_sync *db, const char *card, const char *user, int64_t key, int64_t most)
 {
     struct buf buf;
@@ -61,11 +66,19 @@ static int reveal_by(struct pg_sync *db, const char *card, const char *user, int
     ck_assert(uuid_parse(card, strlen(card), &id));
     const struct pg_param params[] = {pg_param_uuid(&id), pg_param_text(user, strlen(user)), pg_array_param(&keys),
                                       pg_param_int8(most)};
-    struct pg_rows *rows = database_query(db, &sql_card_number, params);
-    int found = pg_rows_count(rows) == 0 ? 0 : !pg_is_null(rows, 0, 5) ? 3 : pg_is_null(rows, 0, 3) ? 1 : 2;
+    struct pg_rows *rows = database_query(db, &sql_card_ask_reveal, params);
+    int found = pg_rows_count(rows) == 0 ? 0 : !pg_is_null(rows, 0, 3) ? 3 : pg_is_null(rows, 0, 1) ? 1 : 2;
     if (found == 3) {
-        frees_in_ms = pg_int8(rows, 0, 5);
-        ck_assert(pg_is_null(rows, 0, 3)); /* no record with a refusal */
+        frees_in_ms = pg_int8(rows, 0, 3);
+        ck_assert(pg_is_null(rows, 0, 1)); /* no ticket with a refusal */
+    }
+    if (found == 2) {
+        struct uuid ticket = pg_uuid(rows, 0, 1);
+        const struct pg_param take[] = {pg_param_uuid(&ticket)};
+        struct pg_rows *taken = database_query(db, &sql_card_take_number, take);
+        ck_assert_int_eq(pg_rows_count(taken), 1);
+        ck_assert(!pg_is_null(taken, 0, 3));
+        pg_rows_free(taken);
     }
     pg_rows_free(rows);
     buf_done(&buf);
@@ -92,6 +105,127 @@ START_TEST(a_number_and_its_audit_row_come_together)
         database_int(owner, "SELECT count(*) FROM operator_actions WHERE actor = 'alice' AND event_id = '" EVENT(
                                 1) "' AND after ->> 'card_id' = '" CARD(1) "'"),
         2);
+}
+END_TEST
+
+/* The ticket of a call in the transaction that `db` is in. */
+static char *ask(struct pg_sync *db, int most)
+{
+    char text[200];
+    (void)snprintf(text, sizeof(text),
+                   "SELECT coalesce(ticket::text, '-') FROM issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', %d)",
+                   most);
+    return database_text(db, text);
+}
+
+/* An attacker controls the api, and so its transactions. */
+START_TEST(no_number_leaves_before_its_audit_row_is_committed)
+{
+    static const char *const ends[] = {"ROLLBACK", "ROLLBACK TO s; COMMIT"};
+    struct pg_sync *other = database_open("issuing_api");
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    for (int i = 0; i < 100; i++) {
+        database_run(api, "BEGIN; SAVEPOINT s");
+        char *ticket = ask(api, 60);
+        ck_assert_str_ne(ticket, "-"); /* what was rolled back does not count */
+        ck_assert_int_eq(records_for(api, ticket), 0);
+        database_run(api, "SAVEPOINT deeper");
+        ck_assert_int_eq(records_for(api, ticket), 0);
+        database_run(api, "RELEASE deeper");
+        ck_assert_int_eq(records_for(other, ticket), 0);
+        database_run(api, ends[i % 2]);
+        ck_assert_int_eq(records_for(api, ticket), 0);
+        ck_assert_int_eq(records_for(other, ticket), 0);
+        free(ticket);
+    }
+    ck_assert_int_eq(audited(), 0);
+    database_run(api, "BEGIN");
+    char *ticket = ask(api, 60);
+    ck_assert_int_eq(records_for(api, ticket), 0); /* and the failed try uses nothing up */
+    database_run(api, "COMMIT");
+    ck_assert_int_eq(audited(), 1);
+    ck_assert_int_eq(records_for(other, ticket), 1);
+    ck_assert_int_eq(records_for(api, ticket), 0); /* once */
+    free(ticket);
+    pg_sync_close(other);
+}
+END_TEST
+
+/* The count survives the caller's ROLLBACK in the only sense that matters: it is committed before a number leaves. */
+START_TEST(a_take_that_is_rolled_back_shows_no_second_number)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    int shown = 0;
+    for (int i = 0; i < 10; i++) {
+        char *ticket = ask(api, 3);
+        if (strcmp(ticket, "-") != 0) {
+            database_run(api, "BEGIN");
+            shown += (int)records_for(api, ticket);
+            database_run(api, "ROLLBACK");
+            ck_assert_int_eq(records_for(api, ticket), 1); /* the same one, which is in the audit trail */
+        }
+        free(ticket);
+    }
+    ck_assert_int_eq(shown, 3);
+    ck_assert_int_eq(audited(), 3);
+}
+END_TEST
+
+/* A transaction that is prepared is not committed, and may be rolled back by hand days later. */
+START_TEST(a_prepared_reveal_shows_nothing_before_it_is_committed)
+{
+    if (database_int(owner, "SELECT current_setting('max_prepared_transactions')::int8") == 0)
+        return;
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    for (int i = 0; i < 2; i++) {
+        database_run(api, "BEGIN");
+        char *ticket = ask(api, 60);
+        database_run(api, "PREPARE TRANSACTION 'issuing_reveal'");
+        ck_assert_int_eq(records_for(api, ticket), 0);
+        database_run(api, i ? "ROLLBACK PREPARED 'issuing_reveal'" : "COMMIT PREPARED 'issuing_reveal'");
+        ck_assert_int_eq(records_for(api, ticket), !i);
+        free(ticket);
+    }
+    ck_assert_int_eq(audited(), 1);
+}
+END_TEST
+
+/* The api died between the two calls: the audit trail has a row more than numbers were shown. */
+START_TEST(a_ticket_is_good_for_seconds_and_then_goes)
+{
+    static const char *const ages[] = {"11 s", "-11 s"}; /* the clock stepped */
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    for (size_t i = 0; i < ARRAY_SIZE(ages); i++) {
+        char *ticket = ask(api, 60);
+        database_exec(owner, "UPDATE reveal_tickets SET made_at = made_at - interval '%s'", ages[i]);
+        ck_assert_int_eq(records_for(api, ticket), 0);
+        free(ticket);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(ages); i++) {
+        free(ask(api, 60));
+        database_exec(owner, "UPDATE reveal_tickets SET made_at = made_at - 6 * interval '%s'", ages[i]);
+    }
+    free(ask(api, 60));
+    ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM reveal_tickets"), 1);
+    ck_assert_int_eq(audited(), 5);
+}
+END_TEST
+
+/* Whatever an attacked api calls: its rights lead to a record by these two calls only. */
+START_TEST(the_api_has_no_other_way_to_a_number)
+{
+    char *ways = database_text(
+        owner,
+        "SELECT string_agg(p.proname, ' ' ORDER BY p.proname) FROM pg_proc p "
+        "WHERE p.pronamespace = 'issuing'::regnamespace AND p.prosecdef AND p.prosrc ~ 'number_record|\\mcards\\M' "
+        "AND has_function_privilege('issuing_api', p.oid, 'EXECUTE') "
+        "AND NOT p.prorettype = 'trigger'::regtype");
+    ck_assert_str_eq(ways, "ask_reveal take_number");
+    free(ways);
+    ck_assert_int_eq(
+        database_int(owner, "SELECT has_any_column_privilege('issuing_api', 'issuing.reveal_tickets', 'SELECT, INSERT, "
+                            "UPDATE')"),
+        0);
 }
 END_TEST
 
@@ -184,8 +318,6 @@ START_TEST(no_program_is_shown_more_than_the_owner_allows)
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, INT64_MAX), 2);
     ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, INT64_MAX), 3);
-    ck_assert(!pg_sync_exec(api, "SELECT issuing.reveal_number('" CARD(1) "', 'alice', '{7}')", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(api), "53400"); /* the function of the release before */
     ck_assert(!pg_sync_exec(api, "SELECT issuing.set_ceiling('reveals', 60)", &err));
     ck_assert_str_eq(pg_sync_sqlstate(api), "42501");
     ck_assert(!pg_sync_exec(api, "UPDATE issuing.ceilings SET most = 60", &err));
@@ -196,7 +328,7 @@ START_TEST(no_program_is_shown_more_than_the_owner_allows)
     ck_assert_str_eq(pg_sync_sqlstate(owner), "23514");
     later("61 s");
     ck_assert_int_eq(
-        database_int(api, "SELECT count(number_record) FROM issuing.reveal_number('" CARD(1) "', 'alice', '{7}')"), 1);
+        database_int(api, "SELECT count(ticket) FROM issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', NULL)"), 1);
     ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, -5), 0);
     database_run(owner, "SELECT issuing.set_ceiling('reveals', 0)"); /* no user, at once */
     ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 10), 0);
@@ -250,7 +382,7 @@ static void *reveal_often(void *context)
         struct pg_rows *rows = NULL;
         const struct sql_statement statement = {
             .name = "of_a_test",
-            .text = "SELECT frees_in_ms FROM issuing.reveal_number('" CARD(1) "', 'alice', '{7}', 25)",
+            .text = "SELECT frees_in_ms FROM issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', 25)",
             .shape = SQL_MANY};
         while (!pg_sync_query(revealer->db, &statement, NULL, &rows, &err))
             if (strcmp(pg_sync_sqlstate(revealer->db), "55P03") != 0) /* a slow machine: the same call again */
@@ -300,10 +432,10 @@ END_TEST
 START_TEST(without_the_lock_of_the_user_the_limit_of_numbers_is_broken)
 {
     int64_t most = REVEALS_MOST;
-    database_run(
-        owner, "CREATE TABLE issuing.original AS SELECT pg_get_functiondef('issuing.reveal_number(uuid, text, int8[], "
-               "int8)'::regprocedure) AS text; DO $do$ BEGIN EXECUTE replace((SELECT text FROM issuing.original), "
-               "'PERFORM pg_advisory_xact_lock', 'PERFORM '); END $do$");
+    database_run(owner,
+                 "CREATE TABLE issuing.original AS SELECT pg_get_functiondef('issuing.ask_reveal(uuid, text, int8[], "
+                 "int8)'::regprocedure) AS text; DO $do$ BEGIN EXECUTE replace((SELECT text FROM issuing.original), "
+                 "'PERFORM pg_advisory_xact_lock', 'PERFORM '); END $do$");
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     for (int round = 0; round < 30 && most == REVEALS_MOST; round++) {
         database_run(owner, "TRUNCATE operator_actions, number_reveals");
@@ -320,7 +452,7 @@ START_TEST(a_number_is_not_revealed_in_an_old_snapshot)
     struct err err = {.kind = ERR_NONE};
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     database_run(api, "BEGIN ISOLATION LEVEL REPEATABLE READ");
-    ck_assert(!pg_sync_exec(api, "SELECT issuing.reveal_number('" CARD(1) "', 'alice', '{7}', 10)", &err));
+    ck_assert(!pg_sync_exec(api, "SELECT issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', 10)", &err));
     ck_assert_str_eq(pg_sync_sqlstate(api), "25001");
     database_run(api, "ROLLBACK");
 }
@@ -442,6 +574,11 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_number_and_its_audit_row_come_together);
+    tcase_add_test(tcase, no_number_leaves_before_its_audit_row_is_committed);
+    tcase_add_test(tcase, a_take_that_is_rolled_back_shows_no_second_number);
+    tcase_add_test(tcase, a_prepared_reveal_shows_nothing_before_it_is_committed);
+    tcase_add_test(tcase, a_ticket_is_good_for_seconds_and_then_goes);
+    tcase_add_test(tcase, the_api_has_no_other_way_to_a_number);
     tcase_add_test(tcase, what_is_not_the_users_or_not_readable_is_not_given_and_leaves_no_row);
     tcase_add_test(tcase, every_key_id_of_32_bits_is_read);
     tcase_add_test(tcase, a_user_is_shown_so_many_numbers_a_minute_and_refusals_leave_one_row);

@@ -144,7 +144,7 @@ static void expect_allowed(const struct allowed *row, struct pg_sync *ctl)
     expect_read(row->read);
     ck_assert_msg(strcmp(accept_one(api, "alice", row->state), row->verdict) == 0, "%s", row->state);
     expect_undone(api, row->insert, "INSERT INTO outbox_events (user_id, payload) VALUES ('alice', '{}')");
-    expect_undone(api, row->reveal, "SELECT issuing.reveal_number(gen_random_uuid(), 'alice', '{1}', 9)");
+    expect_undone(api, row->reveal, "SELECT issuing.ask_reveal(gen_random_uuid(), 'alice', '{1}', 9)");
     expect_undone(ctl, row->replay, "SELECT issuing.replay(md5('b')::uuid, NULL, " WHO ")");
     expect_undone(ctl, row->replay, "SELECT issuing.cancel(md5('a')::uuid, NULL, 'd', " WHO ")");
     expect_undone(ctl, row->ask, "SELECT issuing.ask_reconcile(md5('b')::uuid, 9, " WHO ")");

@@ -793,7 +793,7 @@ WITH ours AS MATERIALIZED (
     WHERE w.is_so
     UNION ALL
     SELECT 8, false, format('%s can read encrypted card numbers in %s', r.rolname, t.name),
-           'REVOKE it; numbers are for issuing.reveal_number only'
+           'REVOKE it; numbers are for issuing.take_number only'
     FROM programs r CROSS JOIN (VALUES ('issuing.cards'), ('public.cards')) AS t (name)
     JOIN pg_attribute a ON a.attrelid = to_regclass(t.name) AND a.attname = 'number_record'
     WHERE has_column_privilege(r.oid, a.attrelid, a.attnum, 'SELECT')
@@ -841,8 +841,28 @@ WITH ours AS MATERIALIZED (
     WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
       AND NOT r.rolsuper
       AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
+    UNION ALL
+    -- A role may change its own settings, and they outlive the program that did it. search_path, synchronous_commit and
+    -- jit are checked elsewhere.
+    SELECT 15, u.setting !~ '^default_transaction_(isolation|read_only)=',
+           format('%s has a setting that migrate has not given it: %s', r.rolname, u.setting),
+           format('ALTER ROLE %I%s RESET %s, unless you mean it', r.rolname,
+                  CASE WHEN s.setdatabase <> 0 THEN format(' IN DATABASE %I', current_database()) END,
+                  split_part(u.setting, '=', 1))
+    FROM pg_roles r
+    JOIN pg_db_role_setting s ON s.setrole = r.oid
+        AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+    CROSS JOIN LATERAL unnest(s.setconfig) AS u (setting)
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+      AND u.setting !~ '^(search_path|synchronous_commit|jit)='
+      AND NOT (r.rolname IN ('issuing_api', 'issuing_worker')
+               AND u.setting IN ('statement_timeout=15s', 'idle_in_transaction_session_timeout=15s'))
 )
 SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
+
+-- name: operator_retention :one
+-- why: for how long the database keeps keys, in ms: doctor compares it with the configuration. No lock.
+SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM issuing.retentions r WHERE r.name = 'keys';
 
 -- name: operator_data_begin :none
 -- why: each check of the data is one statement, so it sees one state. Read-only; operator_data_timeout limits its
@@ -860,10 +880,6 @@ SELECT set_config('statement_timeout', $1::text, true);
 -- name: operator_data_accepted :one
 -- why: no accepted request is lost: every key has its event, and accepted = ended + open.
 WITH bound AS MATERIALIZED (
--- name: operator_retention :one
--- why: for how long the database keeps keys, in ms: doctor compares it with the configuration. No lock.
-SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM issuing.retentions r WHERE r.name = 'keys';
-
     SELECT greatest(now() - $1::int8 * interval '1 microsecond',
                     (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
                     '-infinity') AS at

@@ -56,14 +56,19 @@ WHERE c.user_id = $1::text AND c.id < coalesce($2::uuid, 'ffffffff-ffff-ffff-fff
 ORDER BY c.id DESC
 LIMIT $3::int8;
 
--- name: card_number :many
--- why: the encrypted number and the audit row of the disclosure, in one function: issuing.reveal_number in
--- migrations/0018_cells.sql; 0011_limits.sql explains the lock and the races. The api reads numbers only through it.
--- number_record is null when none of the keys in $3 opens it, and when frees_in_ms is set, because too many numbers
--- were shown to this user. $1 card, $2 user, $3 ids of the keys that this api can open, $4 the most numbers in a
--- minute, at most the database's ceiling.
-SELECT id, exp_month, exp_year, number_record, key_id, frees_in_ms
-FROM issuing.reveal_number($1::uuid, $2::text, $3::int8[], $4::int8);
+-- name: card_ask_reveal :many
+-- why: the audit row of a disclosure, its count and a ticket: issuing.ask_reveal in migrations/0023_operators.sql;
+-- 0011_limits.sql explains the lock and the races. The ticket is null when none of the keys in $3 opens the number, and
+-- when frees_in_ms is set, because too many numbers were shown to this user. $1 card, $2 user, $3 ids of the keys that
+-- this api can open, $4 the most numbers in a minute, at most the database's ceiling.
+SELECT id, ticket, key_id, frees_in_ms
+FROM issuing.ask_reveal($1::uuid, $2::text, $3::int8[], $4::int8);
+
+-- name: card_take_number :many
+-- why: the encrypted number, in a transaction of its own: issuing.take_number gives it only once the audit row is
+-- committed. No row: the ticket is too old. $1 ticket.
+SELECT id, exp_month, exp_year, number_record
+FROM issuing.take_number($1::uuid);
 
 -- name: promise_retentions :one
 -- why: before the api is ready the database keeps keys, and counts tries, for at least as long as this api promises; it
