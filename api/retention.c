@@ -36,8 +36,8 @@ static void on_told(struct pg_query *query, const struct pg_query_result *result
     retention->is_noted = true;
     uv_timer_stop(&retention->timer);
     if (keys_ms > before_ms)
-        log_warning("keys are kept longer from now on: older ones than before may be forgotten already",
-                    LOG_NUMBER("before_s", before_ms / 1000), LOG_NUMBER("now_s", keys_ms / 1000));
+        log_info("keys are kept longer from now on: older ones than before may be forgotten already",
+                 LOG_NUMBER("before_s", before_ms / 1000), LOG_NUMBER("now_s", keys_ms / 1000));
 }
 
 static void on_timer(uv_timer_t *timer)
