@@ -297,7 +297,7 @@ def the_bound_of_reveals_holds_over_both_cells(world):
 # ---- other services --------------------------------------------------------------------------------------------------
 
 
-INSERT = "INSERT INTO issuing.outbox_events (event_type, user_id, payload) VALUES ('PAYMENT_CHARGE', '%s', '{}')"
+INSERT = "SELECT issuing.enqueue('PAYMENT_CHARGE', '%s', '{}')"
 
 
 def refusal(cell, *users):
@@ -317,6 +317,7 @@ def an_insert_of_another_service_is_refused_during_the_move_and_works_in_the_new
         one, two = cells.all
         for cell in cells.all:
             cell.sql((EXAMPLE / "orders.sql").read_text())
+            cells.ctl("--cell", cell.name, "sender", "add", "orders", "PAYMENT_CHARGE", "--reason", "a story")
         user, = users_of(BUCKET)
         wanted = {"list": (True, False), "drain": (True, False), "close": (False, False), "leave": (False, False),
                   "arrive": (False, True), "empty": (False, True)}
