@@ -97,8 +97,8 @@ ENQUEUE_GUARDS = [
     dict(
         name="a claim looks at a bounded number of the other source",
         file="migrations/0019_claims.sql",
-        line="e.event_type = of_type AND e.due_at >= since AND e.due_at <= until\n",
-        becomes="e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()\n",
+        line="          AND e.due_at >= since AND e.due_at <= until AND e.status",
+        becomes="          AND e.due_at >= since AND e.due_at <= now() AND e.status",
         test="db/outbox_claim",
     ),
     dict(

@@ -264,32 +264,18 @@ GUARDS = [
         test="db/outbox_ends",
     ),
     dict(
-        name="others keep their rights on what stands in for a table that has moved",
-        file="migrations/0005_schema.sql",
-        line="          AND a.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')",
-        becomes="          AND a.privilege_type IN ('DELETE')",
-        test="e2e/a database of the release before is migrated under load",
-    ),
-    dict(
-        name="older programs go on before grants.sql has run",
-        file="migrations/0005_schema.sql",
-        line="        GRANT USAGE ON SCHEMA issuing TO issuing_worker;\n",
-        becomes="",
-        test="e2e/a database of the release before is migrated under load",
-    ),
-    dict(
         name="open events beyond the range of a column end before the constraints come",
         file="migrations/0005_schema.sql",
         line="    WHERE e.due_at IS NOT NULL\n",
         becomes="    WHERE false\n",
-        test="e2e/a database of the release before is migrated under load",
+        test="e2e/a database of the release before is migrated and nothing is lost",
     ),
     dict(
         name="what may not be open is not replayed",
         file="migrations/0009_operators.sql",
         line="    ELSIF NOT can_be_open(before) THEN\n",
         becomes="    ELSIF false THEN\n",
-        test="e2e/a database of the release before is migrated under load",
+        test="e2e/a database of the release before is migrated and nothing is lost",
     ),
     dict(
         name="a refused migrate leaves older programs what they find on new connections",
@@ -384,7 +370,7 @@ GUARDS = [
     ),
     dict(
         name="a try of a clock that was ahead becomes one of now",
-        file="migrations/0011_limits.sql",
+        file="migrations/0012_refused_tries.sql",
         line="            PERFORM issuing.mend_tries(who);\n",
         becomes="            NULL;\n",
         test="db/accept_limits",
@@ -471,7 +457,7 @@ GUARDS = [
     ),
     dict(
         name='a worker shortens no retention',
-        file='migrations/0011_limits.sql',
+        file="migrations/0020_ends.sql",
         line='WHERE r.name = which AND r.kept < bounded;',
         becomes='WHERE r.name = which;',
         test='db/housekeeping',
@@ -581,37 +567,37 @@ GUARDS = [
     dict(
         name="a claim begins at its bookmark, not after it",
         file="migrations/0019_claims.sql",
-        line="NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND",
-        becomes="NOT is_ordered AND e.event_type = of_type AND e.due_at > since AND",
+        line="          AND e.due_at >= since AND e.due_at <= until AND e.status",
+        becomes="          AND e.due_at > since AND e.due_at <= until AND e.status",
         test="db/sweep",
     ),
     dict(
         name="a claim begins at its bookmark, not before it",
         file="migrations/0019_claims.sql",
-        line="NOT is_ordered AND e.event_type = of_type AND e.due_at >= since AND",
-        becomes="NOT is_ordered AND e.event_type = of_type AND e.due_at >= least(since, e.due_at) AND",
+        line="          AND e.due_at >= since AND e.due_at <= until AND e.status",
+        becomes="          AND e.due_at >= least(since, e.due_at) AND e.due_at <= until AND e.status",
         test="db/sweep",
     ),
     dict(
         name="the bookmark lies the slack before now",
         file="migrations/0019_claims.sql",
-        line="WHEN count(*) < most THEN now() - slack\n",
-        becomes="WHEN count(*) < most THEN now()\n",
+        line="WHEN count(*) < due_most THEN least(now() - slack, until)",
+        becomes="WHEN count(*) < due_most THEN least(now(), until)",
         test="db/sweep",
     ),
     dict(
         name="a full answer leaves its bookmark at the last time taken",
         file="migrations/0019_claims.sql",
-        line="WHEN count(*) < most THEN now()",
-        becomes="WHEN count(*) <= most THEN now()",
+        line="WHEN count(*) < due_most THEN least(",
+        becomes="WHEN count(*) <= due_most THEN least(",
         test="db/sweep",
     ),
     dict(
         name="a bookmark before 1970 is the beginning",
         file="migrations/0019_claims.sql",
-        line="                                              ELSE max(greatest(h.due_at,\n                                         "
-             "                       timestamptz 'epoch' - interval '1 microsecond')) END)",
-        becomes="ELSE max(h.due_at) END)",
+        line="ELSE coalesce(max(greatest(h.due_at, timestamptz 'epoch'\n"
+             "                                                                                   - interval '1 microsecond')),",
+        becomes="ELSE coalesce(max(h.due_at),",
         test="db/sweep",
     ),
     dict(
@@ -712,7 +698,7 @@ GUARDS = [
         file="worker/flow_run.c",
         line="    flow->step = flow->is_saved ? STEP_LINK : kind->first;",
         becomes="    flow->step = flow->is_saved ? STEP_LINK : kind->send;\n    flow->checked_ms = clock_mono_ms();",
-        test="e2e/what core api says about the user",
+        test="unit/flow_run",
     ),
     dict(
         name="a deferral gives the attempt back",
@@ -814,7 +800,7 @@ GUARDS = [
     ),
     dict(
         name="a failed probe is no attempt",
-        file="worker/flow_run.c",
+        file="worker/flow_turn.c",
         line='        verdict->kind = FLOW_DEFER;\n',
         becomes='        verdict->kind = FLOW_RETRY;\n',
         test="e2e/a failed probe is no attempt",
@@ -1665,8 +1651,8 @@ GUARDS = [
     dict(
         name='an event that lost its worker twice is claimed with no other',
         file='migrations/0019_claims.sql',
-        line="          AND e.status = 'PENDING' AND e.lost_count < 2\n          AND (parked",
-        becomes="          AND e.status = 'PENDING'\n          AND (parked",
+        line="<= until AND e.status = 'PENDING' AND e.lost_count < 2\n",
+        becomes="<= until AND e.status = 'PENDING'\n",
         test='db/clocks',
     ),
     dict(
@@ -1769,9 +1755,10 @@ GUARDS = [
     ),
     dict(
         name='a report lets an unfinished mark begin anew',
-        file='migrations/0018_cells.sql',
-        line='    DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), lease_token = NULL;\n',
-        becomes='    DO UPDATE SET deadline_at = p.deadline_at;\n',
+        file="migrations/0023_operators.sql",
+        line="    DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), due_set_at = now(),\n"
+             "                  lease_token = NULL;\n    IF NOT FOUND",
+        becomes="    DO UPDATE SET deadline_at = p.deadline_at;\n    IF NOT FOUND",
         test='db/operator',
     ),
     dict(
@@ -2467,7 +2454,7 @@ GUARDS = [
         file="migrations/0011_limits.sql",
         line="WHERE c.oid = 'issuing.operator_actions_rest'::regclass AND a.grantee <> c.relowner",
         becomes="WHERE false AND c.oid = 'issuing.operator_actions_rest'::regclass AND a.grantee <> c.relowner",
-        test="e2e/a database of the release before is migrated under load",
+        test="e2e/a database of the release before is migrated and nothing is lost",
     ),
     dict(
         name="only a card reissue takes the place of its card",
@@ -2506,10 +2493,10 @@ GUARDS = [
     ),
     dict(
         name="the token of the console's URL is good once",
-        file="ctl/console/router.c",
-        line="    if (!admission_next_token(&console->admission, &err)) {",
-        becomes="    if (false) {",
-        test="e2e/a page needs the host the token and the cookie of its console",
+        file="ctl/console/admission.c",
+        line="place_for_one(admission, now_ms);\n    secret_wipe(admission->token, sizeof(admission->token));\n",
+        becomes="place_for_one(admission, now_ms);\n",
+        test="unit/console_admission",
     ),
     dict(
         name="a form of the console brings its secret",

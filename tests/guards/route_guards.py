@@ -76,8 +76,8 @@ ROUTE_GUARDS = [
     dict(
         name="a claim takes events of its own type only",
         file="migrations/0019_claims.sql",
-        line="        WHERE NOT alone AND NOT is_ordered AND e.event_type = of_type AND e.due_at >= since",
-        becomes="        WHERE NOT alone AND NOT is_ordered AND of_type = of_type AND e.due_at >= since",
+        line="NOT is_chosen AND e.event_type = of_type\n",
+        becomes="NOT is_chosen AND of_type = of_type\n",
         test="e2e/a type without a route is left alone",
     ),
     dict(

@@ -2,7 +2,7 @@
 # ./dev lint: every check of the text. Each prints ok or FAILED with what it found; goes on after a failure. Sourced by
 # dev.
 
-lint_names='shell python includes format gcc clang clang-tidy cppcheck example docs units openapi valgrind'
+lint_names='shell python includes format gcc clang clang-tidy cppcheck example docs units openapi guards valgrind'
 lint_failures=
 
 # c_files: what we wrote, in the order of the tree.
@@ -68,6 +68,8 @@ lint_format() {
 lint_includes() { tests/rules/check_includes.sh; }
 
 lint_docs() { build_normal && tests/rules/check_docs.sh; }
+
+lint_guards() { tests/rules/check_guards.py; }
 
 # The units name installed programs: a copy points to the built ones.
 lint_units() {
