@@ -119,6 +119,7 @@ enum outbox_held_end {
 #define X(name, word) OUTBOX_HELD_##name,
     OUTBOX_HELD_ENDS(X)
 #undef X
+        OUTBOX_HELD_ENDS_COUNT
 };
 
 /* So many attempts lost in a row with their worker: the event is tried alone (issuing.claim), looked up and not sent,

@@ -5,6 +5,7 @@
  * one where the configuration does not have the route. */
 #include "ctl/outlook_route.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +51,9 @@ static enum outlook_action held_clause(const struct event *event, const struct c
         [OUTBOX_HELD_REFUSED] = {"the receiver refused", NULL},
         [OUTBOX_HELD_UNFORESEEN] = {"the receiver gave an answer that was not foreseen", NULL},
         [OUTBOX_HELD_WORKER_LOST] = {"attempts were lost with their worker", "FAILED worker_lost"},
+        [OUTBOX_HELD_DUPLICATE] = {"it is looked up first", NULL},
     };
+    static_assert(sizeof(rows) / sizeof(rows[0]) == OUTBOX_HELD_ENDS_COUNT, "each held end has its row");
     char settled[PRINT_TIME_SIZE], end[80];
     const char *cause = event->held_end;
     enum outbox_held_end held_end;

@@ -231,7 +231,7 @@ def what_an_issuer_answers_in_trouble_is_no_fault_of_the_settings(world):
                                 ({"fault": "status", "status": 429}, "look-up", "warn"),
                                 ({"fault": "garbage"}, "look-up", "fail"), ({"fault": "redirect"}, "look-up", "fail"),
                                 ({"fault": "wrong_reference"}, "look-up", "ok"),
-                                ({"fault": "huge"}, "issuer", "fail"), ({"fault": "hang"}, "issuer", "fail"),
+                                ({"fault": "huge"}, "look-up", "fail"), ({"fault": "hang"}, "issuer", "fail"),
                                 ({"fault": "drop"}, "issuer", "fail"), ({"fault": "truncated"}, "issuer", "fail")):
         world.sandbox.faults([{"target": "issuer", "call": "lookup", **fault}])
         found = asked(world, "--user", "alice")
