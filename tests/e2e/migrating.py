@@ -262,7 +262,9 @@ def a_database_of_the_release_before_is_migrated_and_nothing_is_lost(world):
     # Nothing is lost, and nothing was made up.
     assert_equal(ids(world), before_ids, "events")
     for table, rows in rows_of(world, "issuing").items():
-        assert_equal([row for row in before_rows[table] if row not in rows], [], "rows of " + table)
+        after = [json.loads(row) for row in rows]  # with columns that are new
+        missing = [row for row in before_rows[table] if not any(json.loads(row).items() <= each.items() for each in after)]
+        assert_equal(missing, [], "rows of " + table)
     assert_true(attempts <= ids(world, "issuing.outbox_attempts", "lease_token"), "attempts")
     assert_equal({event: world.sql("SELECT status || ' ' || coalesce(reason_code, '-') FROM issuing.outbox_events"
                                    " WHERE id = '%s'" % event)

@@ -366,7 +366,9 @@ def an_event_that_no_worker_can_claim_alone_does_not_hold_the_others_back(world)
     wait_until(lambda: "a claim failed" in worker.text(), "a claim that fails")
     for number in range(3):
         world.issue("user-%d" % number)
-    world.sql("DROP TRIGGER broken ON issuing.outbox_events; DROP FUNCTION issuing.broken()")
+    # Replaced, since DROP TRIGGER locks the partitions first and meets claims in a deadlock.
+    world.sql("CREATE OR REPLACE FUNCTION issuing.broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END"
+              " $$")
     assert_equal(end_of(world, poison), ("COMPLETED", None), "it was none")
 
 
