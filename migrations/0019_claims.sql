@@ -199,9 +199,9 @@ CREATE OR REPLACE FUNCTION issuing.hold_behind(of_type text, most int8, since ti
               LIMIT looks
               FOR UPDATE SKIP LOCKED) d;
         -- In statements of their own: what comes next must see every end that gave its lock back before.
-        SELECT array_agg(NOT pg_try_advisory_xact_lock(4712, hashtext(of_type || a.user_id)) ORDER BY a.n)
+        SELECT array_agg(NOT l.has_lock ORDER BY l.n)
         INTO waits
-        FROM unnest(users) WITH ORDINALITY AS a (user_id, n);
+        FROM unnest(issuing.try_orders(of_type, users)) WITH ORDINALITY AS l (has_lock, n);
         RETURN QUERY
         WITH asked AS MATERIALIZED (
             SELECT a.id, a.due_at, a.updated_at, a.waits, a.n, b.id AS behind

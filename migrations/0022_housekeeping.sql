@@ -117,6 +117,21 @@ CREATE FUNCTION issuing.try_orders(of_type text, user_ids text[]) RETURNS bool[]
     END
     $$;
 
+-- issuing.lock_order of 0016_routes.sql, whose locks have a salt.
+CREATE OR REPLACE FUNCTION issuing.lock_order(events uuid[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    AS $$
+    BEGIN
+        IF EXISTS (SELECT FROM routes r WHERE r.is_ordered) THEN
+            PERFORM lock_orders(array_agg(e.event_type), array_agg(e.user_id))
+            FROM unnest(events) AS a (id)
+            JOIN outbox_events e ON e.id = a.id
+            JOIN routes r ON r.event_type = e.event_type AND r.is_ordered;
+        END IF;
+    END
+    $$;
+
 -- ---- acceptance ----
 
 -- issuing.accept of 0018_cells.sql, whose lock has a salt.

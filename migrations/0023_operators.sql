@@ -329,7 +329,7 @@ BEGIN
         RAISE EXCEPTION 'issuing.ask_reveal needs READ COMMITTED, not %', current_setting('transaction_isolation')
             USING ERRCODE = '25001';
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended(holder, 4712));
+    PERFORM issuing.lock_reveal(holder);
     PERFORM issuing.demand_open(holder);
     t := clock_timestamp();
 

@@ -435,7 +435,7 @@ START_TEST(without_the_lock_of_the_user_the_limit_of_numbers_is_broken)
     database_run(owner,
                  "CREATE TABLE issuing.original AS SELECT pg_get_functiondef('issuing.ask_reveal(uuid, text, int8[], "
                  "int8)'::regprocedure) AS text; DO $do$ BEGIN EXECUTE replace((SELECT text FROM issuing.original), "
-                 "'PERFORM pg_advisory_xact_lock', 'PERFORM '); END $do$");
+                 "'PERFORM issuing.lock_reveal', 'PERFORM '); END $do$");
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     for (int round = 0; round < 30 && most == REVEALS_MOST; round++) {
         database_run(owner, "TRUNCATE operator_actions, number_reveals");
@@ -444,6 +444,15 @@ START_TEST(without_the_lock_of_the_user_the_limit_of_numbers_is_broken)
     database_run(owner,
                  "DO $do$ BEGIN EXECUTE (SELECT text FROM issuing.original); END $do$; DROP TABLE issuing.original");
     ck_assert_int_gt(most, REVEALS_MOST);
+}
+END_TEST
+
+START_TEST(no_lock_that_a_stranger_can_take_hides_a_number)
+{
+    insert("1", "alice", "COMPLETED", "active", RECORD(7));
+    database_run(worker, "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('alice', 4712))");
+    database_run(api, "SELECT issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', 10)");
+    database_run(worker, "ROLLBACK");
 }
 END_TEST
 
@@ -587,6 +596,7 @@ int main(void)
     tcase_add_test(tcase, a_clock_that_was_ahead_keeps_no_number_for_more_than_a_minute);
     tcase_add_test(tcase, the_limit_of_numbers_holds_for_any_number_of_connections);
     tcase_add_test(tcase, without_the_lock_of_the_user_the_limit_of_numbers_is_broken);
+    tcase_add_test(tcase, no_lock_that_a_stranger_can_take_hides_a_number);
     tcase_add_test(tcase, a_number_is_not_revealed_in_an_old_snapshot);
     tcase_add_test(tcase, a_worker_gets_its_card_without_the_number);
     tcase_add_test(tcase, records_are_counted_by_key);

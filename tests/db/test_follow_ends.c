@@ -318,7 +318,7 @@ END_TEST
 static bool waits(const char *text)
 {
     struct err err = {.kind = ERR_NONE};
-    database_run(other, "BEGIN; SELECT pg_advisory_xact_lock(4712, hashtext('ORDER' || 'alice'))");
+    database_run(other, "BEGIN; SELECT issuing.lock_orders('{ORDER}', '{alice}')");
     bool is_done = pg_sync_exec(worker, text, &err);
     database_run(other, "ROLLBACK");
     ck_assert_msg(is_done || strstr(err.message, "lock timeout"), "%s", err.message);

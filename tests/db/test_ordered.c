@@ -321,10 +321,22 @@ START_TEST(a_claim_before_the_end_holds_the_event_and_the_end_sees_that)
     struct uuid second = add("alice");
     database_run(other, "BEGIN");
     ck_assert_int_eq(claim_ordered(other), 0); /* it has the lock now */
-    ck_assert_int_eq(database_int(worker, "SELECT pg_try_advisory_xact_lock(4712, hashtext('ORDEREDalice'))"), 0);
+    ck_assert_int_eq(database_int(worker, "SELECT (issuing.try_orders('ORDERED', '{alice}'))[1]"), 0);
     database_run(other, "COMMIT");
     end(&first, "COMPLETED");
     ck_assert(is(&second, DUE));
+}
+END_TEST
+
+/* Every session that may connect can take an advisory lock whose key it knows. */
+START_TEST(no_lock_that_a_stranger_can_take_stops_a_claim_or_an_end)
+{
+    struct uuid first = add("alice");
+    database_run(other, "BEGIN; SELECT pg_advisory_xact_lock(4712, hashtext('ORDEREDalice'))");
+    database_run(worker, "SET lock_timeout = '200ms'");
+    ck_assert_int_eq(claim_ordered(worker), 1);
+    end(&first, "COMPLETED");
+    database_run(other, "ROLLBACK");
 }
 END_TEST
 
@@ -580,6 +592,7 @@ int main(void)
     tcase_add_test(tcase, times_of_a_clock_that_was_ahead_move_back_when_an_event_is_held_behind_another);
     tcase_add_test(tcase, an_event_with_a_time_that_no_clock_has_shown_is_held_and_stops_no_other);
     tcase_add_test(tcase, a_claim_before_the_end_holds_the_event_and_the_end_sees_that);
+    tcase_add_test(tcase, no_lock_that_a_stranger_can_take_stops_a_claim_or_an_end);
     tcase_add_test(tcase, a_claim_during_the_end_leaves_the_event_and_its_bookmark_before_it);
     tcase_add_test(tcase, a_claim_whose_statement_began_before_the_end_committed_sees_the_end);
     tcase_add_test(tcase, no_race_of_claims_and_ends_leaves_an_event_held_or_breaks_the_order);

@@ -1791,16 +1791,16 @@ GUARDS = [
     ),
     dict(
         name="an end of an ordered type excludes claims",
-        file="migrations/0016_routes.sql",
-        line="            PERFORM pg_advisory_xact_lock(4712, k.key)\n",
-        becomes="            PERFORM k.key\n",
+        file="migrations/0022_housekeeping.sql",
+        line="            PERFORM lock_orders(array_agg(e.event_type), array_agg(e.user_id))\n",
+        becomes="            PERFORM array_agg(e.event_type), array_agg(e.user_id)\n",
         test="db/ordered",
     ),
     dict(
         name="a claim of an ordered type excludes ends",
         file="migrations/0019_claims.sql",
-        line="NOT pg_try_advisory_xact_lock(4712, hashtext(of_type || a.user_id))",
-        becomes="false",
+        line="array_agg(NOT l.has_lock ORDER BY l.n)",
+        becomes="array_agg(false ORDER BY l.n)",
         test="db/ordered",
     ),
     dict(
@@ -2403,7 +2403,7 @@ GUARDS = [
     dict(
         name="the lock of the user comes before a number is counted",
         file="migrations/0023_operators.sql",
-        line="    PERFORM pg_advisory_xact_lock(hashtextextended(holder, 4712));\n",
+        line="    PERFORM issuing.lock_reveal(holder);\n",
         becomes="",
         test="db/card_numbers",
     ),
