@@ -170,7 +170,7 @@ START_TEST(a_new_reason_of_a_failed_event_is_told)
     route("CARD_REQUEST_ENDED", false);
     struct uuid event = failed_event("alice", "attempts_exhausted");
     end_mark(&event, "reconcile", "duplicate");
-    ck_assert_int_eq(told(&event, "e.payload #>> '{reason,code}' = 'issuer_duplicate'"), 1);
+    ck_assert_int_eq(told(&event, "e.payload #>> '{data,reason,code}' = 'issuer_duplicate'"), 1);
     ck_assert_int_eq(told(&event, "true"), 2);
 }
 END_TEST
