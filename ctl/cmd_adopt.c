@@ -8,10 +8,10 @@
 static bool act(struct bulk *bulk, const struct uuid *id, int64_t seen_us, struct pg_rows **ret_rows, struct err *err)
 {
     const char *issuer = bulk->issuer;
-    struct pg_param params[3 + ACTION_PARAMS] = {pg_param_uuid(id),
-                                                 seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
-                                                 pg_param_text(issuer, issuer ? strlen(issuer) : 0)};
-    action_params(&bulk->action, params + 3);
+    struct pg_param params[4 + ACTION_PARAMS] = {
+        pg_param_uuid(id), seen_us != 0 ? pg_param_int8(seen_us) : pg_param_null(),
+        pg_param_text(issuer, issuer ? strlen(issuer) : 0), pg_param_int8(bulk->ctl->config->issuer.settle_time_ms)};
+    action_params(&bulk->action, params + 4);
     return pg_sync_query(bulk->ctl->db, &sql_operator_adopt, params, ret_rows, err);
 }
 
@@ -23,7 +23,9 @@ static bool preview(struct bulk *bulk, const struct event *event, const char **r
     const char *refused;
     if (!event_read_prospect(bulk->ctl->db, &whole, &rows, &refused, err))
         return false;
-    *ret_code = whole.belongs_to || bulk->issuer ? NULL : "same_issuer";
+    bool is_settled = whole.first_sent_us == 0 ||
+                      whole.now_us - whole.last_sent_us >= bulk->ctl->config->issuer.settle_time_ms * 1000;
+    *ret_code = !whole.belongs_to && !bulk->issuer ? "same_issuer" : !is_settled ? "settling" : NULL;
     if (!*ret_code)
         snprintf(ret_text, size, "it belongs to %.300s", whole.belongs_to ? whole.belongs_to : "the present issuer");
     return true;
@@ -38,6 +40,9 @@ static void why_refused(const struct event *event, const char *code, char *ret_t
         {"same_issuer", "it does not belong to another issuer"},
         {"which_issuer", "workers have claimed for two issuers in the last minutes: name one with --issuer ORIGIN"},
         {"no_issuer", "no worker has ever claimed for that issuer"},
+        {"settling",
+         "a create that was sent for it may still arrive at its issuer, and make a card there; try again when "
+         "issuer.settle_time has passed since"},
     };
     if (event->status == OUTBOX_PROCESSING)
         snprintf(ret_text, size, "a worker holds it; try again when it is PENDING");
@@ -78,6 +83,7 @@ const struct ctl_command ctl_adopt = {
         "What may have been sent stays unknown, and the present issuer is asked first. But if it is another company,\n"
         "it does not know of a card that the old one has made: then there will be two cards, and only you can close\n"
         "the first one. Look it up at the old issuer before: run a worker with the old configuration, or ask there.\n"
+        "Refused until issuer.settle_time has passed since the last send: a create may still arrive at the old one.\n"
         "Given filters, at least one, the oldest event comes first, and events of the present issuer are passed "
         "over:\n\n"
         "  --issuer ORIGIN  the issuer, such as https://api.example:443, where workers have spoken to two of them in\n"

@@ -70,7 +70,9 @@ $$;
 
 -- An operator says that a PENDING event, and the card that it is to replace, belong to an issuer after all. What may have
 -- been sent stays unknown, and is looked up there before anything is sent. to_issuer: null = the present one.
-CREATE FUNCTION issuing.adopt(event uuid, seen_us int8, to_issuer int2, actor text, os_user text, sudo_user text, why text)
+-- settle_ms: not while a create may still arrive at the issuer before, which would make a card that nobody looks for.
+CREATE FUNCTION issuing.adopt(
+    event uuid, seen_us int8, to_issuer int2, settle_ms int8, actor text, os_user text, sudo_user text, why text)
 RETURNS TABLE (refused text, event_row issuing.outbox_events)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
 AS $$
@@ -101,6 +103,8 @@ BEGIN
             RETURN; -- a filter matches many that are not meant
         END IF;
         refused := 'same_issuer';
+    ELSIF sent_age_ms(before) < settle_ms THEN
+        refused := 'settling';
     ELSE
         UPDATE outbox_events e
         SET sent_to = CASE WHEN e.sent_to IS NOT NULL THEN owner END,
@@ -125,7 +129,7 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-REVOKE ALL ON FUNCTION issuing.adopt(uuid, int8, int2, text, text, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION issuing.adopt(uuid, int8, int2, int8, text, text, text, text) FROM PUBLIC;
 
 -- As in 0007_attempts.sql; a card belongs to the issuer of its event.
 CREATE OR REPLACE FUNCTION issuing.save(ids uuid[], tokens uuid[], card_ids uuid[], issuer_card_ids text[],

@@ -47,7 +47,7 @@ static char *adopt(const char *more)
     char text[400];
     snprintf(text, sizeof(text),
              "SELECT coalesce(max(coalesce(a.refused, 'done')), 'none') FROM outbox_events e, LATERAL "
-             "issuing.adopt(e.id, %s, 'olga', 'olga', NULL, 'it moved') a WHERE e.due_at IS NOT NULL",
+             "issuing.adopt(e.id, %s, 30000, 'olga', 'olga', NULL, 'it moved') a WHERE e.due_at IS NOT NULL",
              more);
     return database_text(owner, text);
 }
@@ -109,6 +109,13 @@ START_TEST(a_replacement_belongs_to_the_issuer_of_the_card)
 }
 END_TEST
 
+/* The settling time passes. */
+static void settle(void)
+{
+    database_run(owner, "UPDATE outbox_events SET first_sent_at = first_sent_at - interval '31 s', last_sent_at = "
+                        "last_sent_at - interval '31 s'");
+}
+
 START_TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
 {
     (void)add_event("alice", 1);
@@ -122,6 +129,7 @@ START_TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
     expect_adopted("NULL, 7::int2", "no_issuer");
     expect_adopted("0, 2::int2", "changed");
     database_run(owner, "UPDATE issuers SET seen_at = now() - interval '4 minutes' WHERE id = 1");
+    settle();
     expect_adopted("(extract(epoch FROM e.updated_at) * 1000000)::int8, NULL", "done");
     ck_assert_int_eq(
         open_event("e.sent_to = 2 AND e.first_sent_at IS NOT NULL AND e.last_sent_at IS NOT NULL AND e.held_end "
@@ -132,6 +140,42 @@ START_TEST(an_adopted_event_is_looked_up_first_and_stays_unknown)
                                          "'it moved' AND after #>> '{from,origin}' = '" ONE "'"),
                      1);
     ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'before_sending')"), 1);
+}
+END_TEST
+
+/* Story: a create to the first issuer is given up, and the event is adopted for the second one, which has no card: the
+ * request is REJECTED, or a card is made there. Then the create makes its card at the first one. */
+START_TEST(nothing_is_adopted_while_its_create_may_still_arrive)
+{
+    static const char *const sent[] = {"last_sent_at = now() - interval '29 s', first_sent_at = now() - interval '1 h'",
+                                       "last_sent_at = NULL, first_sent_at = now() - interval '29 s'"};
+    (void)add_event("alice", 1);
+    ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
+    end_attempt(false, true);
+    ck_assert_int_eq(claimed(TWO, "count(*)"), 1);
+    end_attempt(false, false);
+    for (int i = 0; i < (int)ARRAY_SIZE(sent); i++) {
+        database_exec(owner, "UPDATE outbox_events SET %s", sent[i]);
+        expect_adopted("NULL, 2::int2", "settling");
+        ck_assert_int_eq(open_event("e.sent_to = 1 AND e.held_end IS NULL"), 1);
+    }
+    database_run(owner, "UPDATE outbox_events SET first_sent_at = now() - interval '31 s'");
+    expect_adopted("NULL, 2::int2", "done");
+}
+END_TEST
+
+/* Two cards at the first issuer, and a replay: the look-up comes first at the second one, too, and nothing is sent. */
+START_TEST(what_was_a_duplicate_stays_one_when_it_is_adopted)
+{
+    (void)add_event("alice", 1);
+    ck_assert_int_eq(claimed(ONE, "count(*)"), 1);
+    end_attempt(false, true);
+    database_run(owner, "UPDATE outbox_events SET held_end = 'duplicate'");
+    settle();
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE is_elsewhere AND held_end = 'duplicate')"), 1);
+    database_run(owner, "UPDATE outbox_events SET status = 'PENDING', lease_token = NULL, lease_until = NULL");
+    expect_adopted("NULL, 2::int2", "done");
+    ck_assert_int_eq(claimed(TWO, "count(*) FILTER (WHERE NOT is_elsewhere AND held_end = 'duplicate')"), 1);
 }
 END_TEST
 
@@ -159,6 +203,8 @@ int main(void)
     tcase_add_test(tcase, what_sent_nothing_belongs_to_nobody);
     tcase_add_test(tcase, a_replacement_belongs_to_the_issuer_of_the_card);
     tcase_add_test(tcase, an_adopted_event_is_looked_up_first_and_stays_unknown);
+    tcase_add_test(tcase, nothing_is_adopted_while_its_create_may_still_arrive);
+    tcase_add_test(tcase, what_was_a_duplicate_stays_one_when_it_is_adopted);
     tcase_add_test(tcase, issuers_are_numbered_once_and_seen_again);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -88,6 +88,20 @@ ISSUER_GUARDS = [
         test="db/issuers",
     ),
     dict(
+        name="nothing is adopted while its create may still arrive",
+        file=CLAIMS,
+        line="    ELSIF sent_age_ms(before) < settle_ms THEN\n",
+        becomes="    ELSIF false THEN\n",
+        test="db/issuers",
+    ),
+    dict(
+        name="an event that is adopted stays a duplicate",
+        file=CLAIMS,
+        line="coalesce(e.held_end, 'before_sending') END,",
+        becomes="'before_sending' END,",
+        test="db/issuers",
+    ),
+    dict(
         name="nothing is done for an event of another issuer",
         file="worker/flow_run.c",
         line="    if (flow->is_elsewhere)\n        defer_unsent",

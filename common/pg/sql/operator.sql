@@ -502,8 +502,8 @@ LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
 -- name: operator_adopt :many
 -- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt in migrations/0019_claims.sql.
--- $1 event, $2 updated_at as seen in us or null, $3 the origin of that issuer or null, $4 actor, $5 user of the
--- operating system, $6 SUDO_USER, $7 reason.
+-- $1 event, $2 updated_at as seen in us or null, $3 the origin of that issuer or null, $4 issuer.settle_time in ms, $5
+-- actor, $6 user of the operating system, $7 SUDO_USER, $8 reason.
 SELECT
        -- insert: event_columns
        NULL::text, NULL::text, r.refused
@@ -511,7 +511,7 @@ FROM issuing.adopt($1::uuid, $2::int8,
                    CASE WHEN $3::text IS NOT NULL
                         THEN coalesce((SELECT i.id FROM issuing.issuers i WHERE i.origin = $3::text
                                        ORDER BY i.seen_at DESC LIMIT 1), 0::int2) END,
-                   $4::text, $5::text, $6::text, $7::text) AS r
+                   $4::int8, $5::text, $6::text, $7::text, $8::text) AS r
 CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
 LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
 
