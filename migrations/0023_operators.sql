@@ -405,3 +405,17 @@ REVOKE ALL ON FUNCTION issuing.end_overdue(uuid), issuing.ask_reconcile(uuid, in
     issuing.promise_retentions(interval, interval), issuing.ask_reveal(uuid, text, int8[], int8),
     issuing.take_number(uuid)
 FROM PUBLIC;
+
+-- ---- functions with backslashes in their texts ----
+
+-- With standard_conforming_strings = off in a session, PostgreSQL would read them differently.
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+             WHERE p.pronamespace = 'issuing'::regnamespace AND strpos(p.prosrc, chr(92)) > 0 LOOP
+        EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', f);
+    END LOOP;
+END
+$$;
