@@ -261,7 +261,7 @@ CREATE FUNCTION issuing.enqueue(
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
     AS $$
     BEGIN
-        PERFORM check_sender(caller, type), wake_for(type, run_at);
+        PERFORM check_sender(caller, type), make_room(), wake_for(type, run_at);
         RETURN put_event(uuid7(), type, user_id, payload, key, run_at);
     END
     $$;
@@ -280,7 +280,7 @@ CREATE FUNCTION issuing.enqueue_many(
         ids uuid[];
         n int8;
     BEGIN
-        PERFORM check_sender(caller, type), wake_for(type, run_at);
+        PERFORM check_sender(caller, type), make_room(), wake_for(type, run_at);
         IF count NOT BETWEEN 1 AND 10000 OR cardinality(user_ids) IS DISTINCT FROM count
            OR cardinality(keys) <> count THEN
             RAISE check_violation USING MESSAGE = format(

@@ -338,6 +338,22 @@ CREATE FUNCTION issuing.withdraw_plans() RETURNS int8
     END
     $$;
 
+-- Before the caller's transaction records events: a plan whose range has begun, because no worker was there to take it
+-- back, would refuse them. The locks are held until that transaction ends, whose commit stays as durable as it was.
+CREATE FUNCTION issuing.make_room() RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    DECLARE
+        durability text := current_setting('synchronous_commit');
+    BEGIN
+        IF EXISTS (SELECT FROM partition_plans n
+                   WHERE n.from_at < clock_timestamp() + interval '1 minute' AND n.to_at > clock_timestamp()) THEN
+            PERFORM withdraw_plans();
+            PERFORM set_config('synchronous_commit', durability, true);
+        END IF;
+    END
+    $$;
+
 -- Accepts a request and takes it back. NULL = that worked; else the SQLSTATE and the message of what refused it. It
 -- runs with the caller's rights, and leaves nothing.
 CREATE FUNCTION issuing.try_accept() RETURNS text
@@ -785,7 +801,8 @@ BEGIN
     FOREACH f IN ARRAY ARRAY['issuing.take_turn(text)', 'issuing.turn_holder(text)', 'issuing.turn_taken()',
                              'issuing.rest_holders(text)', 'issuing.house_state()', 'issuing.lock_reveal(text)',
                              'issuing.lock_orders(text[], text[])', 'issuing.try_orders(text, text[])',
-                             'issuing.retention_in_force(text, interval)', 'issuing.withdraw_plans()']::regprocedure[]
+                             'issuing.retention_in_force(text, interval)', 'issuing.withdraw_plans()',
+                             'issuing.make_room()']::regprocedure[]
     LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
     END LOOP;

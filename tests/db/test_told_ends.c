@@ -163,6 +163,33 @@ START_TEST(an_end_that_cannot_be_told_stops_no_other_and_is_shown)
 }
 END_TEST
 
+/* The clock was set back by more than a day: the id of an end follows the newest one of its user, into the range of a
+ * plan. The end is not given up for that: the next pass of housekeeping withdraws the plan. */
+START_TEST(a_plan_of_housekeeping_keeps_an_end_on_the_list_and_is_withdrawn)
+{
+    static const char pass[] =
+        "SELECT count(*) FROM issuing.keep_house(interval '1 d', interval '1 d', interval '1 d', interval '1 h')";
+    database_run(owner, "DO $$ DECLARE p text; BEGIN FOR p IN SELECT name FROM partitions LOOP "
+                        "EXECUTE format('DROP TABLE %I', p); END LOOP; DELETE FROM partitions; END $$");
+    for (int is_ordered = 0; is_ordered < 2; is_ordered++) {
+        ended("alice", "COMPLETED");
+        database_run(
+            owner, "INSERT INTO partition_plans (parent, from_at, to_at, planned_at) VALUES ('outbox_events', now() + "
+                   "interval '1 d', now() + interval '9 d', now()); "
+                   "SELECT rest_promise(parent || '_rest', now() - interval '1 min', to_at) FROM partition_plans");
+        ck_assert_int_eq(tell(worker, 100, is_ordered), 0);
+        ck_assert_int_eq(listed("refused IS NULL"), 1);
+        ck_assert_int_eq(listed("refused IS NOT NULL"), 0);
+        (void)database_int(worker, pass);
+        ck_assert_int_eq(database_int(owner, "SELECT count(*) FROM pg_constraint WHERE conname = 'rest_promise'"), 0);
+        ck_assert_int_eq(tell(worker, 100, is_ordered), 1);
+        ck_assert_int_eq(told("true"), is_ordered + 1);
+        database_run(owner, "UPDATE outbox_events SET status = 'COMPLETED', lease_token = NULL, lease_until = NULL, "
+                            "completed_at = now() WHERE status = 'PROCESSING'");
+    }
+}
+END_TEST
+
 START_TEST(what_cannot_be_written_about_a_lost_event_undoes_no_sweep)
 {
     struct uuid token, event = claimed_event("alice", &token);
@@ -201,6 +228,7 @@ int main(void)
     tcase_add_test(tcase, an_end_waits_for_the_earlier_one_of_its_request_that_another_claim_has);
     tcase_add_test(tcase, a_claim_takes_what_it_has_room_for_and_retries_have_half);
     tcase_add_test(tcase, an_end_that_cannot_be_told_stops_no_other_and_is_shown);
+    tcase_add_test(tcase, a_plan_of_housekeeping_keeps_an_end_on_the_list_and_is_withdrawn);
     tcase_add_test(tcase, what_cannot_be_written_about_a_lost_event_undoes_no_sweep);
     tcase_add_test(tcase, a_request_is_kept_while_its_end_waits_to_be_told);
     suite_add_tcase(suite, tcase);

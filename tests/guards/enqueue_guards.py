@@ -67,6 +67,20 @@ ENQUEUE_GUARDS = [
         test="db/enqueue",
     ),
     dict(
+        name="a plan of housekeeping refuses no sender",
+        file="migrations/0022_housekeeping.sql",
+        line="n.from_at < clock_timestamp() + interval '1 minute' AND n.to_at > clock_timestamp()) THEN\n",
+        becomes="false) THEN\n",
+        test="db/enqueue",
+    ),
+    dict(
+        name="a sender's commit stays as durable as it was when a plan is withdrawn",
+        file="migrations/0022_housekeeping.sql",
+        line="            PERFORM set_config('synchronous_commit', durability, true);\n",
+        becomes="",
+        test="db/enqueue",
+    ),
+    dict(
         name="a sender sees no request of a client",
         file=SQL,
         line="        WHERE e.id = end_of.id AND e.idempotency_key IS NULL AND may_send(",

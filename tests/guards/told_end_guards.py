@@ -29,6 +29,9 @@ TOLD_END_GUARDS = [
          becomes="            EXIT WHEN listed >= most;\n", test="db/told_ends"),
     dict(name="no end leaves the list without an event or a word", file=ENDS,
          line="        IF made = cardinality(ids) THEN\n", becomes="        IF true THEN\n", test="db/told_ends"),
+    dict(name="a plan of housekeeping makes no end refused", file=ENDS,
+         line="            IF broken = 'rest_promise' THEN\n                -- A plan", becomes="            IF false THEN\n"
+         "                -- A plan", test="db/told_ends"),
     dict(name="a request is kept while its end waits to be told", file=ENDS,
          line="                        CASE WHEN which = 'events'\n", becomes="                        CASE WHEN false\n",
          test="db/told_ends"),
