@@ -69,7 +69,7 @@ START_TEST(what_was_said_at_an_end_is_told_though_the_request_goes_on)
     expect_in_order(&event);
     ck_assert_int_eq(told("payload ->> 'type' = 'card_request.ended' AND payload #>> '{data,user_id}' = 'alice' AND "
                           "payload ->> 'timestamp' = payload #>> '{data,updated_at}' AND status = 'PROCESSING' AND "
-                          "retry_count = 1 AND first_sent_at = updated_at AND next_attempt_at = updated_at"),
+                          "retry_count = 1 AND first_sent_at = updated_at AND next_attempt_at = lease_until"),
                      2);
     ck_assert_int_eq(listed("true"), 0);
     ck_assert_int_eq(tell(worker, 100, false), 0);
