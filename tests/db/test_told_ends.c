@@ -114,10 +114,16 @@ START_TEST(an_end_waits_for_the_earlier_one_of_its_request_that_another_claim_ha
     ended("dave", "COMPLETED");
     database_run(other, "BEGIN");
     ck_assert_int_eq(tell(other, 1, false), 1);
-    ck_assert_int_eq(tell(worker, 100, true), 0); /* in order: whoever has the first one */
     database_run(other, "COMMIT");
     ck_assert_int_eq(tell(worker, 100, false), 1);
     ck_assert_int_eq(told("true"), 5);
+    /* In order, whoever has the first one takes all. */
+    ended("erin", "COMPLETED");
+    ended("frank", "COMPLETED");
+    database_run(owner, "BEGIN; SELECT FROM ends_to_tell WHERE n = (SELECT min(n) FROM ends_to_tell) FOR UPDATE");
+    ck_assert_int_eq(tell(worker, 100, true), 0);
+    database_run(owner, "ROLLBACK");
+    ck_assert_int_eq(tell(worker, 100, true), 2);
 }
 END_TEST
 

@@ -145,6 +145,21 @@ START_TEST(a_create_is_held_back_when_links_become_suspected_meanwhile)
 }
 END_TEST
 
+START_TEST(a_create_that_waited_is_held_back_when_links_become_suspected_meanwhile)
+{
+    block();
+    flow_run_start(&world.flow, true);
+    expect_question(0);
+    answer(0, 200, ELIGIBLE);
+    run_until(world.flow.wait == FLOW_WAIT_TURN);
+    suspect(core, STEP_LINK);
+    unblock();
+    expect_end(OUTBOX_PENDING, "breaker_open");
+    ck_assert_int_eq(world.request_count, 1);
+    ck_assert_int_eq(issuer->breaker.in_flight, 0);
+}
+END_TEST
+
 START_TEST(an_event_that_was_claimed_as_a_probe_goes_on)
 {
     suspect(issuer, STEP_ISSUE);
@@ -172,6 +187,7 @@ int main(void)
     tcase_add_test(tcase, a_429_meanwhile_ends_the_reserved_turn);
     tcase_add_loop_test(tcase, no_card_is_begun_while_a_call_that_it_needs_is_suspected, 0, 2);
     tcase_add_test(tcase, a_create_is_held_back_when_links_become_suspected_meanwhile);
+    tcase_add_test(tcase, a_create_that_waited_is_held_back_when_links_become_suspected_meanwhile);
     tcase_add_test(tcase, an_event_that_was_claimed_as_a_probe_goes_on);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
