@@ -20,8 +20,8 @@ ENQUEUE_GUARDS = [
     dict(
         name="who calls is the role of the statement and not of the session",
         file=SQL,
-        line="        PERFORM check_sender(caller, type), wake_for(type, run_at);\n        RETURN put_event",
-        becomes="        PERFORM check_sender(SESSION_USER, type), wake_for(type, run_at);\n        RETURN put_event",
+        line="        PERFORM check_sender(caller, type), make_room(), wake_for(type, run_at);\n        RETURN put_event",
+        becomes="        PERFORM check_sender(SESSION_USER, type), make_room(), wake_for(type, run_at);\n        RETURN put_event",
         test="db/enqueue",
     ),
     dict(
