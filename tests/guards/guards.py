@@ -803,7 +803,7 @@ GUARDS = [
         file="worker/flow_turn.c",
         line='        verdict->kind = FLOW_DEFER;\n',
         becomes='        verdict->kind = FLOW_RETRY;\n',
-        test="e2e/a failed probe is no attempt",
+        test="unit/flow_run",
     ),
     # ---- what keeps a secret, and what keeps strangers out ----
     dict(
