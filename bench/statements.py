@@ -53,7 +53,7 @@ BEGIN
     LOOP
         token := gen_random_uuid();
         SELECT array_agg(c.id) FILTER (WHERE c.id IS NOT NULL), max(c.next_since_us) INTO ids, since
-        FROM issuing.claim(token, batch, 60000, 'bench', since, 1000, false) c;
+        FROM issuing.claim(token, batch, 60000, 'bench', since, 1000, false, 'CARD_ISSUE', false) c;
         COMMIT;
         n := cardinality(ids);
         EXIT WHEN n IS NULL;
@@ -65,7 +65,7 @@ BEGIN
             array_fill(decode(repeat('a7', 49), 'hex'), ARRAY[n]),
             array_fill(NULL::uuid, ARRAY[n]));
         COMMIT;
-        PERFORM count(*) FROM issuing.complete(ids, tokens, 'bench', array_fill(1::int8, ARRAY[n]));
+        PERFORM count(*) FROM issuing.complete(ids, tokens, 'bench', array_fill(1::int8, ARRAY[n]), 'link', NULL);
         COMMIT;
     END LOOP;
 END
@@ -78,7 +78,7 @@ CLAIM_TIMES = 5
 CLAIM_COST = """
 BEGIN;
 EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
-SELECT id FROM issuing.claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000, false);
+SELECT id FROM issuing.claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000, false, 'CARD_ISSUE', false);
 ROLLBACK;
 """
 
