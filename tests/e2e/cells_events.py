@@ -170,7 +170,7 @@ def a_claim_that_began_before_the_move_is_awaited(world):
     event = one.accept(user)
     with one.holding("LOCK TABLE outbox_events IN SHARE ROW EXCLUSIVE MODE"):
         one.start_worker(wait_ready=False)
-        wait_until(lambda: one.blocked() >= 1, "its claim waits")
+        wait_until(lambda: one.blocked("issuing.claim(") >= 1, "its claim waits")
         done = cells.move(BUCKET, "two", status=None)
         assert_true(done.returncode in (1, 75), "the move: %d %s%s" % (done.returncode, done.stdout, done.stderr))
         assert_equal((one.state(BUCKET), two.state(BUCKET)), ("here", "away"), "states")

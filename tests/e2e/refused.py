@@ -67,8 +67,9 @@ def compare(world, good, took, event_type="CARD_ISSUE", factor=3):
     add(world, "alone-%d", good, event_type)
     alone = seconds(world, "alone-%")
     print("      %d good ones: alone %.2f s, beside the bad %.2f s" % (good, alone, took))
-    # A second for a busy machine: what was mended took half a minute.
-    assert_true(took <= factor * alone + 1, "alone %.2f s, beside the bad ones %.2f s" % (alone, took))
+    # An open breaker lets the first good one in at its next probe, or at the one after it, each within
+    # breaker.probe_interval. What was mended took half a minute.
+    assert_true(took <= factor * alone + 5, "alone %.2f s, beside the bad ones %.2f s" % (alone, took))
 
 
 def end_odd(world):

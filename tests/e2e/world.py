@@ -158,10 +158,10 @@ class World:
             session.stdout.close()
             self.sessions.remove(session)
 
-    def blocked(self):
-        """How many sessions of this database wait for a lock."""
+    def blocked(self, part=""):
+        """How many sessions of this database wait for a lock, in a statement with that part."""
         return int(self.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND"
-                            " wait_event_type = 'Lock'"))
+                            " wait_event_type = 'Lock' AND strpos(query, '%s') > 0" % part))
 
     def event(self, event_id):
         return self.row("SELECT * FROM outbox_events WHERE id = '%s'" % event_id)
