@@ -593,6 +593,21 @@ START_TEST(a_mark_begins_anew_when_a_late_create_is_reported)
 }
 END_TEST
 
+START_TEST(a_look_begins_anew_when_another_late_create_is_reported)
+{
+    open_worker();
+    insert("status, reason_code, first_sent_at, last_sent_at, completed_at",
+           "'REJECTED', 'user_blocked', now() - interval '1 hour', now() - interval '1 hour', now()");
+    report();
+    ck_assert_int_eq(take(), 1);
+    report();
+    ck_assert_str_eq(end_mark("ok"), "fenced");
+    ck_assert_int_eq(take(), 1);
+    ck_assert_str_eq(end_mark("ok"), "done");
+    pg_sync_closep(&worker);
+}
+END_TEST
+
 START_TEST(a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reported_in)
 {
     open_worker();
@@ -902,6 +917,7 @@ int main(void)
     tcase_add_test(cases, a_withdrawn_mark_changes_nothing_any_more);
     tcase_add_test(cases, a_mark_is_not_ended_over_an_event_that_changed_after_it_was_judged);
     tcase_add_test(cases, a_mark_begins_anew_when_a_late_create_is_reported);
+    tcase_add_test(cases, a_look_begins_anew_when_another_late_create_is_reported);
     tcase_add_test(cases, a_mark_waits_for_the_end_of_an_attempt_that_a_late_create_was_reported_in);
     tcase_add_test(cases, taking_marks_visits_the_events_of_those_that_are_taken);
     tcase_add_test(cases, an_event_whose_card_was_found_counts_as_sent);

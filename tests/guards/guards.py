@@ -1754,12 +1754,20 @@ GUARDS = [
         test='e2e/a create of a worker that stood still',
     ),
     dict(
-        name='a report lets an unfinished mark begin anew',
+        name='a report lets an unfinished look begin anew',
         file="migrations/0023_operators.sql",
         line="    DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), due_set_at = now(),\n"
              "                  lease_token = NULL;\n    IF NOT FOUND",
         becomes="    DO UPDATE SET deadline_at = p.deadline_at;\n    IF NOT FOUND",
         test='db/operator',
+    ),
+    dict(
+        name="a report lets an operator's unfinished mark begin anew",
+        file="migrations/0023_operators.sql",
+        line="    WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.lease_token IS NOT NULL;\n"
+             "    -- After",
+        becomes="    WHERE false;\n    -- After",
+        test="db/operator",
     ),
     dict(
         name="a mark waits for the end of an attempt that knows nothing of the send",
