@@ -104,7 +104,7 @@ static bool run_drain(struct transit *transit, struct err *err)
 
 static bool is_lock_timeout(const struct err *err)
 {
-    return strstr(err->message, "(SQLSTATE 55P03)") != NULL;
+    return err_is_sqlstate(err, "55P03");
 }
 
 /* Not ended by a signal: the bucket under way is finished first. */
@@ -385,7 +385,7 @@ static bool recover(struct transit *transit, const struct err *err)
     struct err held;
     if (err->kind == ERR_AWAY)
         return recover_away(transit, err);
-    if (strstr(err->message, "(SQLSTATE IS003)")) { /* another mover took the step, or undid the move: look again */
+    if (err_is_sqlstate(err, "IS003")) { /* another mover took the step, or undid the move: look again */
         nap(BUSY_NAP_MS);
         return true;
     }

@@ -160,11 +160,11 @@ static bool check_schema(struct doctor *doctor, bool *ret_fits, struct err *err)
     *ret_fits = false;
     if (pg_sync_query(doctor->ctl->db, &sql_schema_version, NULL, &rows, err)) {
         version = pg_int8(rows, 0, 0);
-    } else if (strcmp(pg_sync_sqlstate(doctor->ctl->db), "42501") == 0) {
+    } else if (err_is_sqlstate(err, "42501")) {
         doctor_report(doctor, "schema", false, "connect as issuing_operator, or grant this role issuing_operator",
                       "this role may not read schema_migration");
         return true;
-    } else if (strcmp(pg_sync_sqlstate(doctor->ctl->db), "42P01") != 0) {
+    } else if (!err_is_sqlstate(err, "42P01")) {
         return false;
     }
     *ret_fits = version == migrations_count;
@@ -312,7 +312,7 @@ static bool check_data(struct doctor *doctor, int64_t since_us, int64_t timeout_
     for (size_t i = 0; i < ARRAY_SIZE(data_checks); i++) {
         pg_rows_scope struct pg_rows *rows = NULL;
         if (!query_data(doctor, data_checks[i].statement, since_us, timeout_us, &rows, err)) {
-            if (err->kind != ERR_DATABASE || !strstr(err->message, "(SQLSTATE 57014)"))
+            if (!err_is_sqlstate(err, "57014"))
                 return false;
             doctor_report(doctor, data_checks[i].check, false,
                           "look at less with --since, or wait longer with --timeout", "not checked: it took too long");
@@ -438,7 +438,7 @@ static int run_doctor(struct ctl *ctl, char **arguments, int count)
     int code = CTL_DONE;
     if (!check_all(&doctor, &wish, &code, &err)) {
         const char *fix =
-            strstr(err.message, "(SQLSTATE 55P03)")
+            err_is_sqlstate(&err, "55P03")
                 ? "end the session that holds the lock: pg_locks and pg_stat_activity name it"
                 : "start PostgreSQL, or correct database.url (PGHOST, PGDATABASE, ... where it is not set)";
         doctor_report(&doctor, "database", false, fix, "%s", err.message);

@@ -231,7 +231,7 @@ static int rewrap(struct ctl *ctl, const char *path, int64_t rate)
     bool done = ctl_connect(ctl, &err) && rewrap_run(ctl, keyring, rate, &result, &err);
     int code = done ? report_rewrap(ctl, keyring, &result) : 0;
     keyring_free(keyring);
-    if (!done && err.kind == ERR_DATABASE && strstr(err.message, "(SQLSTATE 42501)"))
+    if (!done && err_is_sqlstate(&err, "42501"))
         err_set(&err, ERR_CONFIG, "only the owner of the tables may read stored records: connect as issuing_owner");
     return done ? code : ctl_fail(&err);
 }

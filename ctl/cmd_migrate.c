@@ -146,12 +146,12 @@ static bool lock_migrations(struct ctl *ctl, struct err *err)
 }
 
 /* Whether the same transaction may succeed a moment later: another session held a lock. */
-static bool may_pass_later(const struct ctl *ctl)
+static bool may_pass_later(const struct err *err)
 {
     static const char *const states[] = {"55P03" /* lock_not_available */, "40P01" /* deadlock */,
                                          "40001" /* serialization */};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
-        if (strcmp(pg_sync_sqlstate(ctl->db), states[i]) == 0)
+        if (err->kind == ERR_DATABASE && err_is_sqlstate(err, states[i]))
             return true;
     return false;
 }
@@ -188,15 +188,14 @@ static bool run_text(struct ctl *ctl, const char *file, const char *text, const 
     for (int tries = 1;; tries++) {
         if (run_once(ctl, text, migration, &ms, err))
             break;
-        bool again = err->kind == ERR_DATABASE && may_pass_later(ctl) && tries < TRIES_MAX;
+        bool again = may_pass_later(err) && tries < TRIES_MAX;
         struct err ignored;
-        char sqlstate[6];
-        snprintf(sqlstate, sizeof(sqlstate), "%s", pg_sync_sqlstate(ctl->db));
         if (err->kind == ERR_DATABASE && !pg_sync_query(ctl->db, &sql_operator_migrate_rollback, NULL, NULL, &ignored))
             again = false;
         if (!again)
             return err_prefix(err, "%s", file);
-        fprintf(stderr, "issuing-ctl: %s waits for a lock that another session holds (%s); retrying\n", file, sqlstate);
+        fprintf(stderr, "issuing-ctl: %s waits for a lock that another session holds (%s); retrying\n", file,
+                err->sqlstate);
         pause_ms(PAUSE_MS * tries);
     }
     snprintf(more, sizeof(more), "%" PRId64 " ms", ms);

@@ -35,7 +35,7 @@ static bool ask(struct doctor *doctor, const char *user, int64_t timeout_ms, str
         return false;
     action_params(&action, params + 2);
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_ask_issuer_check, params, &rows, err)) {
-        if (strcmp(pg_sync_sqlstate(doctor->ctl->db), "42501") != 0)
+        if (!err_is_sqlstate(err, "42501"))
             return false;
         snprintf(ret_refused, 32, "role");
         return true;

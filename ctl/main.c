@@ -25,8 +25,6 @@
 #define ISSUING_VERSION "unversioned"
 #endif
 
-#define REFUSED_CONNECTION "the database does not let this role in"
-
 static const struct ctl_command help_command, version_command;
 static const struct ctl_command *const commands[] = {
     &ctl_migrate, &ctl_status, &ctl_list,    &ctl_show,      &ctl_explain,  &ctl_replay,      &ctl_cancel,
@@ -44,14 +42,19 @@ static void choose_role(void)
         (void)setenv("PGUSER", role, 0);
 }
 
+static bool is_role_refused(const struct err *err)
+{
+    return err->kind == ERR_CONFIG && err->sqlstate[0];
+}
+
 bool ctl_connect_only(struct ctl *ctl, struct err *err)
 {
     const char *url = ctl->cell ? ctl->cell->url : ctl->config->database.url;
     choose_role();
     if (!pg_sync_open(url ? url : "", "issuing-ctl", &ctl->db, err))
-        return err->kind == ERR_AWAY     ? err_prefix(err, "the database is away")
-               : err->kind == ERR_CONFIG ? err_prefix(err, REFUSED_CONNECTION)
-                                         : false;
+        return err->kind == ERR_AWAY  ? err_prefix(err, "the database is away")
+               : is_role_refused(err) ? err_prefix(err, "the database does not let this role in")
+                                      : false;
     return pg_sync_query(ctl->db, &sql_operator_session, NULL, NULL, err) &&
            pg_sync_query(ctl->db, &sql_operator_lock_timeout, NULL, NULL, err);
 }
@@ -81,58 +84,54 @@ bool ctl_connect(struct ctl *ctl, struct err *err)
                        migrations_count,
                        version < migrations_count ? "run issuing-ctl migrate" : "use the newer issuing-ctl");
     }
-    const char *sqlstate = pg_sync_sqlstate(ctl->db);
-    if (strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "3F000") == 0)
+    if (err_is_sqlstate(err, "42P01") || err_is_sqlstate(err, "3F000"))
         return err_set(err, ERR_CONFIG, "this database has no schema of ours: run issuing-ctl migrate");
-    if (strcmp(sqlstate, "42501") == 0)
+    if (err_is_sqlstate(err, "42501"))
         return err_set(err, ERR_CONFIG, "the role may not read the schema: connect as issuing_operator");
     return false;
 }
 
 /* A refusal because of the role or the schema, and not because of what the command does. */
-static bool is_configuration(const char *message)
+static bool is_configuration(const struct err *err)
 {
-    return strstr(message, "(SQLSTATE 42501)") || strstr(message, "(SQLSTATE 42P01)") ||
-           strstr(message, "(SQLSTATE 42703)") || strstr(message, "(SQLSTATE 42883)") ||
-           strstr(message, "(SQLSTATE 3F000)");
+    return err->kind == ERR_DATABASE &&
+           (err_is_sqlstate(err, "42501") || err_is_sqlstate(err, "42P01") || err_is_sqlstate(err, "42703") ||
+            err_is_sqlstate(err, "42883") || err_is_sqlstate(err, "3F000"));
 }
 
 #define ROLE_HINT                                                                                                  \
     "operators run `sudo -u issuing-operator issuing-ctl ...`; else name the role, its password and the database " \
     "by database.url or PGUSER, PGPASSFILE and PGDATABASE"
 
-/* The usual cause of a refusal of the database. */
-static const char *hint_for(const char *message)
+/* The usual cause of a refusal of the database; NULL = none is known. */
+static const char *hint_for(const struct err *err)
 {
     static const struct {
         const char *sqlstate, *hint;
     } hints[] = {
-        {"(SQLSTATE 42P01)", "is the schema there? `issuing-ctl migrate` makes it"},
-        {"(SQLSTATE 42703)", "the schema is of another release: `issuing-ctl migrate --status` compares them"},
-        {"(SQLSTATE 42501)",
-         "this role may not do that: connect as issuing_operator (for migrate: as the owner or a superuser)"},
-        {"(SQLSTATE 55P03)",
+        {"42P01", "is the schema there? `issuing-ctl migrate` makes it"},
+        {"42703", "the schema is of another release: `issuing-ctl migrate --status` compares them"},
+        {"42501", "this role may not do that: connect as issuing_operator (for migrate: as the owner or a superuser)"},
+        {"55P03",
          "another session holds a lock (pg_locks, pg_stat_activity); run the same command again when it is gone"},
-        {"(SQLSTATE 25006)", "this server is read-only: add target_session_attrs=read-write to database.url"},
+        {"25006", "this server is read-only: add target_session_attrs=read-write to database.url"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
-        if (strstr(message, hints[i].sqlstate))
+        if (err->kind == ERR_DATABASE && err_is_sqlstate(err, hints[i].sqlstate))
             return hints[i].hint;
-    return NULL;
+    return is_role_refused(err) ? ROLE_HINT : NULL;
 }
 
 int ctl_fail(const struct err *err)
 {
-    const char *hint = err->kind == ERR_DATABASE ? hint_for(err->message)
-                       : strncmp(err->message, REFUSED_CONNECTION, sizeof(REFUSED_CONNECTION) - 1) == 0 ? ROLE_HINT
-                                                                                                        : NULL;
+    const char *hint = hint_for(err);
     const char *cell = err->kind == ERR_USAGE ? NULL : lines_cell();
     char text[sizeof(err->message) + 400];
     snprintf(text, sizeof(text), "%s%s%s%s%s", cell ? cell : "", cell ? ": " : "", err->message, hint ? "; " : "",
              hint ? hint : "");
     fflush(stdout);
     log_complain("issuing-ctl", text); /* issuing-migrate.service is one of those who call */
-    return err->kind == ERR_DATABASE && is_configuration(err->message) ? CTL_CONFIG : err_exit_code(err->kind);
+    return is_configuration(err) ? CTL_CONFIG : err_exit_code(err->kind);
 }
 
 static void print_commands(FILE *out)

@@ -126,8 +126,9 @@ static void read_all(struct ctl *ctl, bool exact, struct all *all)
             cell->note[0] = '\0';
             cell->code = err_exit_code(err.kind);
             const char *away = "the database is away: ";
-            bool is_away = strncmp(err.message, away, strlen(away)) == 0;
-            add_note(cell, "%s%s", is_away ? "AWAY: " : "FAILED: ", err.message + (is_away ? strlen(away) : 0));
+            bool has_prefix = strncmp(err.message, away, strlen(away)) == 0;
+            add_note(cell, "%s%s",
+                     err.kind == ERR_AWAY ? "AWAY: " : "FAILED: ", err.message + (has_prefix ? strlen(away) : 0));
         } else {
             add_sum(&all->sum, cell);
         }

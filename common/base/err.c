@@ -1,8 +1,9 @@
-/* Errors for people: one kind and one sentence.
+/* Errors: a kind, a SQLSTATE and a sentence.
  *
  * Invariants: a message is one line of printable text and always terminated; a message that is too long is cut at a
- * character, never inside one. Arguments may point into the message that is being replaced.
- * Left out: chains of causes and error numbers; the sentence has what a reader needs. */
+ * character, never inside one, and its kind and SQLSTATE do not depend on its length. Arguments may point into the
+ * message that is being replaced.
+ * Left out: chains of causes and numbers of errno; the sentence has what a reader needs. */
 #include "common/base/err.h"
 
 #include <stdarg.h>
@@ -46,18 +47,32 @@ static void finish(char *text, int wanted)
     make_one_line(text);
 }
 
-bool err_set(struct err *err, enum err_kind kind, const char *format, ...)
+static void fill(struct err *err, enum err_kind kind, const char *sqlstate, const char *format, va_list arguments)
 {
-    if (!err)
-        return false;
     char text[SIZE];
-    va_list arguments;
-    va_start(arguments, format);
-    int wanted = vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    finish(text, wanted);
+    finish(text, vsnprintf(text, sizeof(text), format, arguments));
+    snprintf(err->sqlstate, sizeof(err->sqlstate), "%s", sqlstate);
     err->kind = kind;
     memcpy(err->message, text, strlen(text) + 1);
+}
+
+bool err_set(struct err *err, enum err_kind kind, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (err)
+        fill(err, kind, "", format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+bool err_set_sqlstate(struct err *err, enum err_kind kind, const char sqlstate[6], const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (err)
+        fill(err, kind, sqlstate, format, arguments);
+    va_end(arguments);
     return false;
 }
 
@@ -77,6 +92,11 @@ bool err_prefix(struct err *err, const char *format, ...)
     finish(text, length);
     memcpy(err->message, text, strlen(text) + 1);
     return false;
+}
+
+bool err_is_sqlstate(const struct err *err, const char *sqlstate)
+{
+    return strcmp(err->sqlstate, sqlstate) == 0;
 }
 
 int err_exit_code(enum err_kind kind)

@@ -47,19 +47,23 @@ static bool find_sqlstate(const char *message, char ret_state[6])
 
 /* libpq shows the SQLSTATE of a refused connection in verbose messages only, and verbosity can only be set on an
  * existing connection object. So it makes a second attempt, unless the server did not answer the first one in time. */
-static bool is_misconfigured(PGconn *connection, int64_t took_ms)
+static bool is_misconfigured(PGconn *connection, int64_t took_ms, char ret_state[6])
 {
-    char state[6] = "";
-    if (PQconnectionNeedsPassword(connection)) /* and has none; the server says nothing then */
-        return true;
-    if (took_ms > QUICK_MS)
+    char state[6] = "28P01";
+    bool lacks_password = PQconnectionNeedsPassword(connection); /* and has none; the server says nothing then */
+    if (!lacks_password && took_ms > QUICK_MS)
         return false;
-    PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);
-    PQreset(connection);
-    if (PQstatus(connection) == CONNECTION_OK || !find_sqlstate(PQerrorMessage(connection), state))
-        return false;
+    if (!lacks_password) {
+        PQsetErrorVerbosity(connection, PQERRORS_VERBOSE);
+        PQreset(connection);
+        if (PQstatus(connection) == CONNECTION_OK || !find_sqlstate(PQerrorMessage(connection), state))
+            return false;
+    }
     /* 28: role, password, pg_hba.conf; 3D000: no such database; 42501: no right to connect */
-    return strncmp(state, "28", 2) == 0 || strcmp(state, "3D000") == 0 || strcmp(state, "42501") == 0;
+    if (strncmp(state, "28", 2) != 0 && strcmp(state, "3D000") != 0 && strcmp(state, "42501") != 0)
+        return false;
+    memcpy(ret_state, state, sizeof(state));
+    return true;
 }
 
 static void stop_waiting(struct attempt *attempt)
@@ -189,8 +193,7 @@ static void tell_hosts(struct dial *dial, int host, enum pg_seen seen, const cha
 
 static bool explain(struct dial *dial, struct err *err)
 {
-    char line[280] = "", text[280];
-    bool misconfigured = false;
+    char line[280] = "", text[280], sqlstate[6] = "";
     for (int i = 0; i < dial->begun; i++) {
         struct attempt *attempt = &dial->attempts[i];
         const char *said = PQerrorMessage(attempt->connection), *failed = strstr(said, " failed: ");
@@ -200,10 +203,11 @@ static bool explain(struct dial *dial, struct err *err)
             dial->hosts.count > 1 && failed; /* by us, so libpq's "connection to server at ..." is left out */
         pg_line(line, sizeof(line), is_named ? failed + strlen(" failed: ") : said);
         tell_hosts(dial, i, seen, line);
-        misconfigured = misconfigured || (!is_late && is_misconfigured(attempt->connection, attempt->took_ms));
+        if (!sqlstate[0] && !is_late)
+            (void)is_misconfigured(attempt->connection, attempt->took_ms, sqlstate);
     }
     (void)pg_hosts_why(&dial->hosts, line, text, sizeof(text));
-    return err_set(err, misconfigured ? ERR_CONFIG : ERR_AWAY, "%s", text);
+    return err_set_sqlstate(err, sqlstate[0] ? ERR_CONFIG : ERR_AWAY, sqlstate, "%s", text);
 }
 
 PGconn *pg_dial(const char *conninfo, const char *application_name, struct err *err)

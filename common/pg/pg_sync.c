@@ -70,9 +70,9 @@ bool pg_sync_take(struct pg_sync *db, PGresult *result, const char *name, struct
     pg_result_sqlstate(result, db->sqlstate);
     PQclear(result);
     if (PQstatus(db->connection) == CONNECTION_BAD)
-        return err_set(err, ERR_AWAY, "%s", message);
-    return err_set(err, ERR_DATABASE, "%s%s%s%s", message, db->sqlstate[0] ? " (SQLSTATE " : "", db->sqlstate,
-                   db->sqlstate[0] ? ")" : "");
+        return err_set_sqlstate(err, ERR_AWAY, db->sqlstate, "%s", message);
+    return err_set_sqlstate(err, ERR_DATABASE, db->sqlstate, "%s%s%s%s", message, db->sqlstate[0] ? " (SQLSTATE " : "",
+                            db->sqlstate, db->sqlstate[0] ? ")" : "");
 }
 
 void pg_sync_limit(struct pg_sync *db, int64_t answer_ms)

@@ -9,8 +9,8 @@
 
 struct pg_sync;
 
-/* ERR_AWAY when no connection can be made (connect_timeout is 5 s unless the conninfo sets it); ERR_CONFIG when the
- * server refuses the role, its password, or the database's name. */
+/* ERR_AWAY when no connection can be made (connect_timeout is 5 s unless the conninfo sets it); ERR_CONFIG with a
+ * SQLSTATE when the server refuses the role, its password, or the database's name. */
 must_check bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db,
                              struct err *err);
 void pg_sync_close(struct pg_sync *db); /* accepts NULL */
@@ -19,8 +19,8 @@ void pg_sync_closep(struct pg_sync **db);
 /* From now on a call that gets no answer for so long ends with ERR_AWAY, and the connection is of no use any more. The
  * server may go on with the statement: its statement_timeout is to be shorter. 0 = waits for ever, as at first. */
 void pg_sync_limit(struct pg_sync *db, int64_t answer_ms);
-/* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's message, ERR_AWAY when the
- * connection is lost. */
+/* rows stay valid until pg_rows_free. ret_rows may be NULL. ERR_DATABASE with the server's SQLSTATE and message,
+ * ERR_AWAY when the connection is lost. */
 must_check bool pg_sync_query(struct pg_sync *db, const struct sql_statement *statement, const struct pg_param *params,
                               struct pg_rows **ret_rows, struct err *err);
 /* Any text, several statements allowed, no parameters: migrations, BEGIN, COMMIT. One simple query is one transaction

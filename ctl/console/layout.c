@@ -84,7 +84,7 @@ void layout_notice(struct buf *document, const char *title, const char *why)
 void layout_error(struct page *page, const struct err *err)
 {
     bool is_away = err->kind == ERR_AWAY || err->kind == ERR_CONFIG;
-    bool is_slow = err->kind == ERR_DATABASE && strstr(err->message, "(SQLSTATE 57014)");
+    bool is_slow = err_is_sqlstate(err, "57014");
     page->status = err->kind == ERR_NOT_FOUND ? 404
                    : err->kind == ERR_USAGE   ? 400
                    : err->kind == ERR_REFUSED ? 409

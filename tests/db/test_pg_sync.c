@@ -174,7 +174,7 @@ START_TEST(a_refusal_has_its_sqlstate_and_the_connection_goes_on)
     ck_assert(!pg_sync_query(db, &division, &zero, &rows, &err));
     ck_assert_ptr_null(rows);
     ck_assert_int_eq(err.kind, ERR_DATABASE);
-    ck_assert_str_eq(pg_sync_sqlstate(db), "22012");
+    ck_assert_str_eq(err.sqlstate, "22012");
     ck_assert_ptr_nonnull(strstr(err.message, "division by zero"));
     ck_assert_ptr_nonnull(strstr(err.message, "22012"));
     rows = ask(&division, &one);
@@ -211,7 +211,7 @@ START_TEST(one_text_of_several_statements_is_one_transaction)
         .name = "count", .text = "SELECT count(*) FROM pg_temp.t", .shape = SQL_ONE};
     ck_assert_msg(pg_sync_exec(db, "CREATE TEMP TABLE t (i int); INSERT INTO t VALUES (1)", &err), "%s", err.message);
     ck_assert(!pg_sync_exec(db, "INSERT INTO t VALUES (2); SELECT 1/0; INSERT INTO t VALUES (3)", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(db), "22012");
+    ck_assert_str_eq(err.sqlstate, "22012");
     pg_rows_scope struct pg_rows *rows = ask(&count, NULL);
     ck_assert_int_eq(pg_int8(rows, 0, 0), 1);
     ck_assert(pg_sync_exec(db, "", &err));
@@ -243,7 +243,7 @@ START_TEST(a_wait_for_an_answer_ends_at_its_limit)
     pg_rows_free(rows);
     ck_assert(!pg_sync_query(db, &wrong, NULL, NULL, &err));
     ck_assert_int_eq(err.kind, ERR_DATABASE);
-    ck_assert_str_eq(pg_sync_sqlstate(db), "22012");
+    ck_assert_str_eq(err.sqlstate, "22012");
     pg_sync_limit(db, 100);
     ck_assert(!pg_sync_query(db, &silent, NULL, NULL, &err));
     ck_assert_int_eq(err.kind, ERR_AWAY);
@@ -268,6 +268,22 @@ START_TEST(no_server_is_away_and_nonsense_is_configuration)
 }
 END_TEST
 
+/* issuing-ctl tells who may connect when the server refuses, and only then. */
+START_TEST(a_refused_connection_is_configuration_with_its_sqlstate)
+{
+    struct pg_sync *other = NULL;
+    char nowhere[512];
+    snprintf(nowhere, sizeof(nowhere), "%s dbname=there_is_no_such_database", conninfo());
+    ck_assert(!pg_sync_open(nowhere, "test", &other, &err));
+    ck_assert_int_eq(err.kind, ERR_CONFIG);
+    ck_assert_str_eq(err.sqlstate, "3D000");
+    ck_assert(!pg_sync_open("host=127.0.0.1 port=1", "test", &other, &err));
+    ck_assert_int_eq(err.kind, ERR_AWAY);
+    ck_assert_str_eq(err.sqlstate, "");
+    ck_assert_ptr_null(other);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pg_sync");
@@ -283,6 +299,7 @@ int main(void)
     tcase_add_test(tcase, one_text_of_several_statements_is_one_transaction);
     tcase_add_test(tcase, a_lost_connection_is_away_and_stays_away);
     tcase_add_test(tcase, a_wait_for_an_answer_ends_at_its_limit);
+    tcase_add_test(tcase, a_refused_connection_is_configuration_with_its_sqlstate);
     tcase_add_test(tcase, no_server_is_away_and_nonsense_is_configuration);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

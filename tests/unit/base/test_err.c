@@ -18,6 +18,7 @@ START_TEST(a_caller_that_does_not_want_to_know_passes_null)
 {
     ck_assert(!err_set(NULL, ERR_SYSTEM, "%s", "x"));
     ck_assert(!err_prefix(NULL, "%s", "x"));
+    ck_assert(!err_set_sqlstate(NULL, ERR_DATABASE, "42501", "%s", "x"));
 }
 END_TEST
 
@@ -28,6 +29,33 @@ START_TEST(a_prefix_names_the_place_and_the_kind_stays)
     ck_assert(!err_prefix(&err, "database %d", 1));
     ck_assert_int_eq(err.kind, ERR_AWAY);
     ck_assert_str_eq(err.message, "database 1: connection refused");
+}
+END_TEST
+
+/* What a program does next hangs on the code; a prefix that leaves no room for the message must not change it. */
+START_TEST(a_prefix_that_fills_the_message_leaves_the_sqlstate)
+{
+    char long_text[2000];
+    memset(long_text, 'p', sizeof(long_text) - 1);
+    long_text[sizeof(long_text) - 1] = '\0';
+    struct err err;
+    ck_assert(!err_set_sqlstate(&err, ERR_DATABASE, "55P03", "%s (SQLSTATE 55P03)", "no lock"));
+    ck_assert_str_eq(err.message, "no lock (SQLSTATE 55P03)");
+    ck_assert(!err_prefix(&err, "%s", long_text));
+    ck_assert_ptr_null(strstr(err.message, "55P03"));
+    ck_assert(err_is_sqlstate(&err, "55P03"));
+    ck_assert(!err_is_sqlstate(&err, "55P0"));
+    ck_assert_int_eq(err.kind, ERR_DATABASE);
+}
+END_TEST
+
+START_TEST(a_new_error_has_not_the_sqlstate_of_the_last_one)
+{
+    struct err err;
+    err_set_sqlstate(&err, ERR_DATABASE, "42501", "refused");
+    err_set(&err, ERR_CONFIG, "connect as another role");
+    ck_assert_str_eq(err.sqlstate, "");
+    ck_assert(!err_is_sqlstate(&err, "42501"));
 }
 END_TEST
 
@@ -107,6 +135,8 @@ int main(void)
     tcase_add_test(tests, an_error_carries_its_kind_and_sentence_and_is_false);
     tcase_add_test(tests, a_caller_that_does_not_want_to_know_passes_null);
     tcase_add_test(tests, a_prefix_names_the_place_and_the_kind_stays);
+    tcase_add_test(tests, a_prefix_that_fills_the_message_leaves_the_sqlstate);
+    tcase_add_test(tests, a_new_error_has_not_the_sqlstate_of_the_last_one);
     tcase_add_test(tests, newlines_of_libraries_do_not_break_the_line);
     tcase_add_test(tests, the_old_message_may_be_part_of_the_new_one);
     tcase_add_test(tests, a_long_message_is_cut_between_characters);
