@@ -14,7 +14,7 @@
 /* So that an operator finds out why a key of the set is not used. */
 static void log_unused_keys(const struct api *api)
 {
-    size_t count = auth_unused_keys(api->auth);
+    size_t count = auth_unused_keys(api->env.auth);
     if (count > 0)
         log_warning("keys of auth.jwks_file are not for RS256, ES256 or EdDSA signatures and are passed over",
                     LOG_NUMBER("count", (int64_t)count));
@@ -22,42 +22,43 @@ static void log_unused_keys(const struct api *api)
 
 bool api_open(struct api *api, struct err *err)
 {
-    buf_init(&api->body, BODY_MAX);
-    snprintf(api->limit_policy, sizeof(api->limit_policy), "\"issuance\";q=%lld;w=%lld",
-             (long long)api->config->limit.count, (long long)((api->config->limit.window_ms + 999) / 1000));
-    api_series_open(&api->series, api->metrics);
-    api->replays = metrics_series(api->metrics, API_METRIC_REPLAYS, NULL, NULL);
-    api->limited = metrics_series(api->metrics, API_METRIC_LIMITED, NULL, NULL);
-    api->not_here[0].count = metrics_series(api->metrics, API_METRIC_NOT_HERE, "elsewhere", NULL);
-    api->not_here[1].count = metrics_series(api->metrics, API_METRIC_NOT_HERE, "moving", NULL);
-    cards_open(api);
-    refusals_open(&api->refusals, api->loop, api->metrics, API_METRIC_AUTH_FAILURES);
-    retention_open(&api->retention, api->loop, api->pool, api->config);
-    if (!wakeup_open(&api->wakeup, api->loop, api->pool, &sql_notify_wake, err) ||
-        !auth_open(api->config, &api->auth, err))
+    buf_init(&api->env.body, BODY_MAX);
+    snprintf(api->env.limit_policy, sizeof(api->env.limit_policy), "\"issuance\";q=%lld;w=%lld",
+             (long long)api->env.config->limit.count, (long long)((api->env.config->limit.window_ms + 999) / 1000));
+    api_series_open(&api->env.series, api->env.metrics);
+    api->env.replays = metrics_series(api->env.metrics, API_METRIC_REPLAYS, NULL, NULL);
+    api->env.limited = metrics_series(api->env.metrics, API_METRIC_LIMITED, NULL, NULL);
+    api->env.not_here[0].count = metrics_series(api->env.metrics, API_METRIC_NOT_HERE, "elsewhere", NULL);
+    api->env.not_here[1].count = metrics_series(api->env.metrics, API_METRIC_NOT_HERE, "moving", NULL);
+    cards_open(&api->env);
+    refusals_open(&api->env.refusals, api->env.loop, api->env.metrics, API_METRIC_AUTH_FAILURES);
+    retention_open(&api->retention, api->env.loop, api->env.pool, api->env.config);
+    if (!wakeup_open(&api->wakeup, api->env.loop, api->env.pool, &sql_notify_wake, err) ||
+        !auth_open(api->env.config, &api->env.auth, err))
         return false;
     log_unused_keys(api);
-    if (api->config->card.keys_file && !keyring_load_over(api->config->card.keys_file, &api->keyring, err))
+    if (api->env.config->card.keys_file && !keyring_load_over(api->env.config->card.keys_file, &api->env.keyring, err))
         return err_prefix(err, "card.keys_file");
     struct acceptor_options acceptor = {
-        .loop = api->loop,
-        .pool = api->pool,
-        .config = api->config,
-        .batch_size = metrics_series(api->metrics, API_METRIC_BATCH_SIZE, NULL, NULL),
+        .loop = api->env.loop,
+        .pool = api->env.pool,
+        .config = api->env.config,
+        .batch_size = metrics_series(api->env.metrics, API_METRIC_BATCH_SIZE, NULL, NULL),
         .wakeup = &api->wakeup,
     };
     static const char *const failures[ACCEPTANCE_FAILURES] = {"user_lock", "lock", "schema", "late", "other"};
     for (size_t i = 0; i < ARRAY_SIZE(failures); i++)
-        acceptor.failures[i] = metrics_series(api->metrics, API_METRIC_ACCEPT_FAILURES, failures[i], NULL);
+        acceptor.failures[i] = metrics_series(api->env.metrics, API_METRIC_ACCEPT_FAILURES, failures[i], NULL);
     struct reads_options reads = {
-        .loop = api->loop,
-        .pool = api->pool,
-        .users = &api->users,
-        .connections = (int)api->config->database.connections,
-        .refused = metrics_series(api->metrics, API_METRIC_READS_REFUSED, NULL, NULL),
+        .loop = api->env.loop,
+        .pool = api->env.pool,
+        .users = &api->env.users,
+        .connections = (int)api->env.config->database.connections,
+        .refused = metrics_series(api->env.metrics, API_METRIC_READS_REFUSED, NULL, NULL),
     };
-    return acceptor_open(&acceptor, &api->acceptor, err) && reads_open(&reads, &api->reads, err) &&
-           waiters_open(api->loop, api->pool, &api->users, api->config->database.url, &api->waiters, err);
+    return acceptor_open(&acceptor, &api->env.acceptor, err) && reads_open(&reads, &api->env.reads, err) &&
+           waiters_open(api->env.loop, api->env.pool, &api->env.users, api->env.config->database.url, &api->env.waiters,
+                        err);
 }
 
 bool api_check_files(const struct config *config, struct err *err)
@@ -79,11 +80,11 @@ static void log_unusable(const char *why)
 
 void api_reload(struct api *api)
 {
-    const char *keys_file = api->config->card.keys_file;
+    const char *keys_file = api->env.config->card.keys_file;
     struct err err = {0};
-    (void)auth_reload(api->auth, api->config, log_unusable); /* ignoring: it is logged */
+    (void)auth_reload(api->env.auth, api->env.config, log_unusable); /* ignoring: it is logged */
     log_unused_keys(api);
-    if (keys_file && !keyring_load_over(keys_file, &api->keyring, &err)) {
+    if (keys_file && !keyring_load_over(keys_file, &api->env.keyring, &err)) {
         err_prefix(&err, "card.keys_file");
         log_unusable(err.message);
     }
@@ -91,18 +92,18 @@ void api_reload(struct api *api)
 
 bool api_is_idle(const struct api *api)
 {
-    return api->busy_count == 0 && acceptor_is_idle(api->acceptor) && waiters_is_idle(api->waiters) &&
+    return api->env.busy_count == 0 && acceptor_is_idle(api->env.acceptor) && waiters_is_idle(api->env.waiters) &&
            wakeup_is_idle(&api->wakeup) && retention_is_idle(&api->retention);
 }
 
 static void release(void *context)
 {
     struct api *api = context;
-    api_call_free_unused(api);
-    buf_done(&api->body);
+    api_call_free_unused(&api->env);
+    buf_done(&api->env.body);
     wakeup_close(&api->wakeup);
-    auth_close(api->auth);
-    keyring_free(api->keyring);
+    auth_close(api->env.auth);
+    keyring_free(api->env.keyring);
 }
 
 void api_close(struct api *api, void (*on_closed)(void *context), void *context)
@@ -110,10 +111,10 @@ void api_close(struct api *api, void (*on_closed)(void *context), void *context)
     struct closing *closing = &api->closing;
     assert(api_is_idle(api));
     closing_start(closing, release, api, on_closed, context);
-    refusals_close(&api->refusals, closing_part_closed, closing_part(closing));
+    refusals_close(&api->env.refusals, closing_part_closed, closing_part(closing));
     retention_close(&api->retention, closing_part_closed, closing_part(closing));
-    acceptor_close(api->acceptor, closing_part_closed, closing_part(closing));
-    reads_close(api->reads, closing_part_closed, closing_part(closing));
-    waiters_close(api->waiters, closing_part_closed, closing_part(closing));
+    acceptor_close(api->env.acceptor, closing_part_closed, closing_part(closing));
+    reads_close(api->env.reads, closing_part_closed, closing_part(closing));
+    waiters_close(api->env.waiters, closing_part_closed, closing_part(closing));
     closing_end(closing);
 }

@@ -1,59 +1,18 @@
-/* The api as a whole: what its modules share, and how they are opened and closed together. */
+/* The api as a whole: how its modules are opened, reloaded and closed together. */
 #ifndef ISSUING_API_H
 #define ISSUING_API_H
 
-#include <uv.h>
-
-#include "api/acceptor.h"
-#include "api/api_metrics.h"
-#include "api/auth.h"
-#include "api/problems.h"
-#include "api/reads.h"
-#include "api/refusals.h"
+#include "api/api_env.h"
 #include "api/retention.h"
-#include "api/router.h"
-#include "api/users.h"
-#include "api/waiters.h"
 #include "common/base/closing.h"
-#include "common/base/metrics.h"
-#include "common/config/config.h"
-#include "common/http_server/http_server.h"
-#include "common/keyring.h"
-#include "common/outbox.h"
-#include "common/pg/pg_pool.h"
 #include "common/pg/wakeup.h"
 
-struct api_call;
-
 struct api {
-    /* in: borrowed */
-    const struct config *config;
-    uv_loop_t *loop;
-    struct pg_pool *pool;
-    struct metrics *metrics; /* made by api_metrics_new() */
+    struct api_env env; /* in: what is borrowed */
     /* owned */
-    struct auth *auth;
-    struct refusals refusals;
     struct retention retention;
-    struct keyring *keyring;  /* NULL: card numbers are not shown */
-    int64_t keys_reloaded_ms; /* monotonic: when the keys were read again for a number of an unknown key; 0 = never */
-    struct api_series series;
-    struct metric_series *replays, *limited;
-    /* Calls that were refused because of the user's cell: [0] the bucket is elsewhere, [1] it is moving. */
-    struct {
-        struct metric_series *count;
-        int64_t logged_ms; /* monotonic; 0 = never */
-    } not_here[2];
-    char limit_policy[96]; /* the value of RateLimit-Policy */
-    struct acceptor *acceptor;
-    struct users users;
-    struct reads *reads;
-    struct waiters *waiters;
     struct wakeup wakeup;
     struct closing closing;
-    struct buf body; /* of the answer that is being written */
-    struct api_call *free_calls;
-    int free_count, busy_count;
 };
 
 /* Opens the modules around an open pool. */

@@ -20,12 +20,12 @@
 
 /* ---- life ---- */
 
-static struct api_call *take_free_call(struct api *api)
+static struct api_call *take_free_call(struct api_env *env)
 {
-    struct api_call *call = api->free_calls;
+    struct api_call *call = env->free_calls;
     if (call) {
-        api->free_calls = call->next;
-        api->free_count--;
+        env->free_calls = call->next;
+        env->free_count--;
         struct buf payload = call->payload;
         buf_reset(&payload);
         *call = (struct api_call){.payload = payload};
@@ -35,40 +35,40 @@ static struct api_call *take_free_call(struct api *api)
     return call;
 }
 
-struct api_call *api_call_start(struct api *api, struct http_request *request, enum route route)
+struct api_call *api_call_start(struct api_env *env, struct http_request *request, enum route route)
 {
-    struct api_call *call = take_free_call(api);
+    struct api_call *call = take_free_call(env);
     if (!call) {
         struct http_reply reply = {.status = 503, .headers = {{"Retry-After", "1"}}, .close = true};
         http_reply(request, &reply);
         return NULL;
     }
-    call->api = api;
+    call->env = env;
     call->request = request;
     call->route = route;
-    api->busy_count++;
+    env->busy_count++;
     return call;
 }
 
 static void release(struct api_call *call)
 {
-    struct api *api = call->api;
-    api->busy_count--;
-    if (api->free_count < FREE_CALLS_MAX) {
-        call->next = api->free_calls;
-        api->free_calls = call;
-        api->free_count++;
+    struct api_env *env = call->env;
+    env->busy_count--;
+    if (env->free_count < FREE_CALLS_MAX) {
+        call->next = env->free_calls;
+        env->free_calls = call;
+        env->free_count++;
     } else {
         buf_done(&call->payload);
         free(call);
     }
 }
 
-void api_call_free_unused(struct api *api)
+void api_call_free_unused(struct api_env *env)
 {
     struct api_call *call;
-    while ((call = api->free_calls)) {
-        api->free_calls = call->next;
+    while ((call = env->free_calls)) {
+        env->free_calls = call->next;
         buf_done(&call->payload);
         free(call);
     }
@@ -92,7 +92,7 @@ void api_call_answer(struct api_call *call, int status, const char *content_type
         reply.headers[i].value = headers[i].value;
     }
     struct http_request *request = call->request;
-    api_series_count_answer(&call->api->series, call->route, call->has_waited, status, request->started_us);
+    api_series_count_answer(&call->env->series, call->route, call->has_waited, status, request->started_us);
     call->request = NULL;
     release(call);
     http_reply(request, &reply);
@@ -109,7 +109,7 @@ void api_call_answer_json(struct api_call *call, int status, const struct buf *b
 static void answer_problem(struct api_call *call, enum problem problem, const char *detail, struct slice errors,
                            const struct api_header *headers)
 {
-    struct buf *body = &call->api->body;
+    struct buf *body = &call->env->body;
     buf_reset(body);
     problem_write(body, problem, detail, errors);
     if (body->failed)
@@ -139,9 +139,9 @@ static int bucket_of(const char *user_id)
 /* A stale router sends many such calls, so one line a second is written. */
 static void log_not_here(struct api_call *call, bool is_moving)
 {
-    struct api *api = call->api;
+    struct api_env *env = call->env;
     int64_t now_ms = clock_mono_ms();
-    int64_t *logged_ms = &api->not_here[is_moving].logged_ms;
+    int64_t *logged_ms = &env->not_here[is_moving].logged_ms;
     if (*logged_ms != 0 && now_ms - *logged_ms < LOG_GAP_MS)
         return;
     *logged_ms = now_ms;
@@ -155,7 +155,7 @@ static void log_not_here(struct api_call *call, bool is_moving)
 void api_call_not_here(struct api_call *call, bool is_moving)
 {
     static const struct api_header headers[] = {{"Retry-After", "1"}, {0}};
-    metric_add(call->api->not_here[is_moving].count, 1);
+    metric_add(call->env->not_here[is_moving].count, 1);
     log_not_here(call, is_moving);
     api_call_problem(call, is_moving ? PROBLEM_USER_MOVING : PROBLEM_WRONG_CELL,
                      is_moving ? "This user is being moved; nothing was recorded."
@@ -183,15 +183,15 @@ void api_call_unavailable(struct api_call *call, const struct pg_query_result *r
 static void on_query_result(struct pg_query *query, const struct pg_query_result *result)
 {
     struct api_call *call = container_of(query, struct api_call, query);
-    reads_finish(call->api->reads, &call->reading);
+    reads_finish(call->env->reads, &call->reading);
     call->on_result(query, result);
 }
 
 static void on_read_turn(struct reading *reading)
 {
     struct api_call *call = container_of(reading, struct api_call, reading);
-    call->query.timeout_ms = reads_left_ms(call->api->reads, reading);
-    pg_pool_submit(call->api->pool, &call->query);
+    call->query.timeout_ms = reads_left_ms(call->env->reads, reading);
+    pg_pool_submit(call->env->pool, &call->query);
 }
 
 static void on_read_refused(struct reading *reading, const char *why)
@@ -210,7 +210,7 @@ void api_call_query(struct api_call *call, const struct sql_statement *statement
     call->query.on_result = on_query_result;
     call->on_result = on_result;
     call->reading = (struct reading){.on_admitted = on_read_turn, .on_refused = on_read_refused};
-    reads_submit(call->api->reads, &call->reading, call->user_id);
+    reads_submit(call->env->reads, &call->reading, call->user_id);
 }
 
 bool api_call_read_id(struct api_call *call)

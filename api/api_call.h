@@ -4,10 +4,11 @@
 #ifndef ISSUING_API_CALL_H
 #define ISSUING_API_CALL_H
 
-#include "api/api.h"
+#include "api/api_env.h"
+#include "api/problems.h"
 
 struct api_call {
-    struct api *api;
+    struct api_env *env;
     struct http_request *request; /* NULL once answered */
     enum route route;
     struct slice segment; /* of the path, in the place of {id} or {slug}; in the request's memory */
@@ -34,11 +35,11 @@ struct api_header {
 };
 
 /* NULL: out of memory, and the request is answered with 503. */
-must_check struct api_call *api_call_start(struct api *api, struct http_request *request, enum route route);
+must_check struct api_call *api_call_start(struct api_env *env, struct http_request *request, enum route route);
 /* Frees the calls that are ready to be used again. */
-void api_call_free_unused(struct api *api);
+void api_call_free_unused(struct api_env *env);
 
-/* The one answer; the call is gone after it. body: usually api->body. headers end with a NULL name; NULL = none. */
+/* The one answer; the call is gone after it. body: usually env->body. headers end with a NULL name; NULL = none. */
 void api_call_answer(struct api_call *call, int status, const char *content_type, struct slice body,
                      const struct api_header *headers);
 /* Answers with a JSON body; with 503 and without a body where that could not be written. */

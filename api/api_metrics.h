@@ -5,7 +5,7 @@
 #ifndef ISSUING_API_METRICS_H
 #define ISSUING_API_METRICS_H
 
-#include "api/router.h"
+#include "api/routes.h"
 #include "common/base/err.h"
 #include "common/base/metrics.h"
 #include "common/daemon_metrics.h"

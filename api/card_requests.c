@@ -119,12 +119,12 @@ struct limit_headers {
 
 static void read_limit_headers(const struct api_call *call, struct limit_headers *ret)
 {
-    const struct config *config = call->api->config;
+    const struct config *config = call->env->config;
     const struct acceptance *acceptance = &call->acceptance;
     int64_t since_us = clock_mono_us() - acceptance->decided_us;
     int64_t left = config->limit.count - acceptance->used;
     int64_t frees_us = acceptance->oldest_in_us < 0 ? 0 : acceptance->oldest_in_us - since_us;
-    ret->policy = call->api->limit_policy;
+    ret->policy = call->env->limit_policy;
     snprintf(ret->state, sizeof(ret->state), "\"issuance\";r=%lld;t=%lld", (long long)(left > 0 ? left : 0),
              (long long)seconds_up(frees_us));
 }
@@ -153,7 +153,7 @@ static void answer_post(struct api_call *call, int status, const struct buf *bod
 
 static void answer_stored(struct api_call *call)
 {
-    struct buf *body = &call->api->body;
+    struct buf *body = &call->env->body;
     buf_reset(body);
     write_pending(body, &call->acceptance.event_id, call->is_reissue, call->acceptance.created_us);
     answer_post(call, 202, body);
@@ -169,11 +169,11 @@ static void answer_limited(struct api_call *call)
     int64_t in_s = seconds_up(in_us);
     snprintf(retry_after, sizeof(retry_after), "%lld", (long long)(in_s > 0 ? in_s : 1));
     snprintf(detail, sizeof(detail), "At most %lld accepted in %lld s. The key was not used; try again in %s s.",
-             (long long)call->api->config->limit.count,
-             (long long)seconds_up(call->api->config->limit.window_ms * 1000), retry_after);
+             (long long)call->env->config->limit.count,
+             (long long)seconds_up(call->env->config->limit.window_ms * 1000), retry_after);
     const struct api_header headers[] = {
         {"Retry-After", retry_after}, {"RateLimit-Policy", limit.policy}, {"RateLimit", limit.state}, {0}};
-    metric_add(call->api->limited, 1);
+    metric_add(call->env->limited, 1);
     api_call_problem(call, PROBLEM_LIMITED, detail, headers);
 }
 
@@ -193,7 +193,7 @@ static void on_client_gone(struct http_request *request)
     struct api_call *call = request->user;
     if (!call->waiter.is_waiting)
         return;
-    waiters_remove(call->api->waiters, &call->waiter);
+    waiters_remove(call->env->waiters, &call->waiter);
     api_call_answer(call, 499, NULL, (struct slice){0}, NULL); /* nothing is sent; the metrics count it as nginx does */
 }
 
@@ -203,7 +203,7 @@ static bool wait_for_final(struct api_call *call, const struct uuid *id)
     call->waiter.id = *id;
     call->waiter.deadline_ms = clock_mono_ms() + call->wait_s * 1000;
     call->waiter.on_ready = on_waited;
-    call->has_waited = waiters_add(call->api->waiters, &call->waiter, call->user_id);
+    call->has_waited = waiters_add(call->env->waiters, &call->waiter, call->user_id);
     if (!call->has_waited)
         return false;
     call->request->user = call;
@@ -230,7 +230,7 @@ static void on_read(struct pg_query *query, const struct pg_query_result *result
     if (!call->is_post && call->wait_s > 0 && !call->has_waited &&
         !outbox_status_is_final(status_of(result->rows, 0)) && wait_for_final(call, &call->id))
         return;
-    struct buf *body = &call->api->body;
+    struct buf *body = &call->env->body;
     buf_reset(body);
     struct json_writer writer = json_writer_of(body);
     write_request(&writer, result->rows, 0);
@@ -273,7 +273,7 @@ static void on_decided(struct acceptance *acceptance, enum acceptance_verdict ve
     switch (verdict) {
     case ACCEPTANCE_REPLAYED:
         call->is_replay = true;
-        metric_add(call->api->replays, 1);
+        metric_add(call->env->replays, 1);
         /* fall through */
     case ACCEPTANCE_ACCEPTED:
         if (call->wait_s == 0 || !wait_for_final(call, &acceptance->event_id))
@@ -386,7 +386,7 @@ void card_requests_post(struct api_call *call)
     acceptance->payload = buf_slice(&call->payload);
     acceptance->traceparent = header_read_trace(call->request);
     acceptance->on_decided = on_decided;
-    if (!acceptor_submit(call->api->acceptor, acceptance))
+    if (!acceptor_submit(call->env->acceptor, acceptance))
         on_decided(acceptance, ACCEPTANCE_UNAVAILABLE);
 }
 

@@ -34,16 +34,16 @@ enum reveal { REVEALED, REVEAL_LIMITED, REVEAL_NOT_FOUND, REVEAL_UNREADABLE, REV
 
 static const struct api_header no_store[] = {{"Cache-Control", "no-store"}, {0}};
 
-static void count_reveal(struct api *api, enum reveal reveal, double by)
+static void count_reveal(struct api_env *env, enum reveal reveal, double by)
 {
     static const char *const words[] = {"revealed", "limited", "not_found", "unreadable"};
-    metric_add(metrics_series(api->metrics, API_METRIC_REVEALS, words[reveal], NULL), by);
+    metric_add(metrics_series(env->metrics, API_METRIC_REVEALS, words[reveal], NULL), by);
 }
 
-void cards_open(struct api *api)
+void cards_open(struct api_env *env)
 {
     for (int reveal = 0; reveal < REVEAL_COUNT; reveal++)
-        count_reveal(api, (enum reveal)reveal, 0);
+        count_reveal(env, (enum reveal)reveal, 0);
 }
 
 static void write_card(struct json_writer *writer, const struct pg_rows *rows, int row)
@@ -93,7 +93,7 @@ static void on_card(struct pg_query *query, const struct pg_query_result *result
     const struct pg_rows *rows = one_card(call, result);
     if (!rows)
         return;
-    struct buf *body = &call->api->body;
+    struct buf *body = &call->env->body;
     buf_reset(body);
     struct json_writer writer = json_writer_of(body);
     write_card(&writer, rows, 0);
@@ -111,7 +111,7 @@ static void on_asked(struct pg_query *query, const struct pg_query_result *resul
 
 static void ask_reveal(struct api_call *call)
 {
-    const struct keyring *keyring = call->api->keyring;
+    const struct keyring *keyring = call->env->keyring;
     struct pg_array keys;
     pg_array_start(&keys, &call->payload, PG_INT8);
     for (size_t i = 0; i < keyring_count(keyring); i++) {
@@ -120,7 +120,7 @@ static void ask_reveal(struct api_call *call)
             pg_array_add_int8(&keys, entry.id);
     }
     call->query.params[2] = pg_array_param(&keys);
-    call->query.params[3] = pg_param_int8(call->api->config->card.reveal_limit);
+    call->query.params[3] = pg_param_int8(call->env->config->card.reveal_limit);
     if (call->payload.failed) {
         api_call_unavailable(call, NULL);
         return;
@@ -130,41 +130,41 @@ static void ask_reveal(struct api_call *call)
 
 /* At most once a second: a record that no key opens is no reason to read files all the time. All keys of the file
  * replace the old ones: an api seals nothing, so its active key may have gone. */
-static void reload_keys(struct api *api)
+static void reload_keys(struct api_env *env)
 {
     int64_t now_ms = clock_mono_ms();
     struct keyring *fresh = NULL;
     struct err err;
-    if (api->keys_reloaded_ms != 0 && now_ms - api->keys_reloaded_ms < KEYS_RELOAD_GAP_MS)
+    if (env->keys_reloaded_ms != 0 && now_ms - env->keys_reloaded_ms < KEYS_RELOAD_GAP_MS)
         return;
-    api->keys_reloaded_ms = now_ms;
-    if (!keyring_load(api->config->card.keys_file, &fresh, &err)) {
+    env->keys_reloaded_ms = now_ms;
+    if (!keyring_load(env->config->card.keys_file, &fresh, &err)) {
         log_error("a file cannot be used, the old one stays in force", LOG_TEXT("why", err.message));
         return;
     }
-    keyring_free(api->keyring);
-    api->keyring = fresh;
+    keyring_free(env->keyring);
+    env->keyring = fresh;
     log_info("the card keys were read again", LOG_NUMBER("active_key", keyring_active_id(fresh)));
 }
 
 static void answer_unreadable(struct api_call *call, const char *id, const char *why)
 {
     log_error("a card number could not be opened", LOG_TEXT("card_id", id), LOG_TEXT("why", why));
-    metric_add(metrics_series(call->api->metrics, API_METRIC_UNREADABLE, NULL, NULL), 1);
-    count_reveal(call->api, REVEAL_UNREADABLE, 1);
+    metric_add(metrics_series(call->env->metrics, API_METRIC_UNREADABLE, NULL, NULL), 1);
+    count_reveal(call->env, REVEAL_UNREADABLE, 1);
     answer_no_such_card(call);
 }
 
 /* No ticket: the record is sealed with none of the keys that the query named. */
 static void answer_no_ticket(struct api_call *call, const char *id, const struct pg_rows *rows)
 {
-    struct api *api = call->api;
+    struct api_env *env = call->env;
     char why[64] = "its record has an unknown form";
     if (!pg_is_null(rows, 0, REVEAL_KEY)) {
         int64_t key = pg_int8(rows, 0, REVEAL_KEY);
-        if (!call->has_reloaded_keys && !keyring_can_open(api->keyring, (uint32_t)key))
-            reload_keys(api);
-        if (!call->has_reloaded_keys && keyring_can_open(api->keyring, (uint32_t)key)) {
+        if (!call->has_reloaded_keys && !keyring_can_open(env->keyring, (uint32_t)key))
+            reload_keys(env);
+        if (!call->has_reloaded_keys && keyring_can_open(env->keyring, (uint32_t)key)) {
             call->has_reloaded_keys = true;
             ask_reveal(call);
             return;
@@ -180,7 +180,7 @@ static void answer_limited(struct api_call *call, int64_t frees_in_ms)
     snprintf(retry_after, sizeof(retry_after), "%" PRId64, (frees_in_ms + 999) / 1000);
     snprintf(detail, sizeof(detail), "The next number can be shown in %s s.", retry_after);
     const struct api_header headers[] = {{"Retry-After", retry_after}, {"Cache-Control", "no-store"}, {0}};
-    count_reveal(call->api, REVEAL_LIMITED, 1);
+    count_reveal(call->env, REVEAL_LIMITED, 1);
     api_call_problem(call, PROBLEM_REVEALS_LIMITED, detail, headers);
 }
 
@@ -199,7 +199,7 @@ static void write_number(struct buf *out, const struct uuid *id, const char *num
 static void on_number(struct pg_query *query, const struct pg_query_result *result)
 {
     struct api_call *call = container_of(query, struct api_call, query);
-    struct api *api = call->api;
+    struct api_env *env = call->env;
     char number[KEYRING_NUMBER_MAX + 1], id[UUID_TEXT_SIZE];
     struct err err;
     if (result->kind != PG_DONE || pg_rows_count(result->rows) != 1) { /* it took too long: the user may ask again */
@@ -209,7 +209,7 @@ static void on_number(struct pg_query *query, const struct pg_query_result *resu
     struct uuid card = pg_uuid(result->rows, 0, NUMBER_ID);
     struct slice record = pg_bytes(result->rows, 0, NUMBER_RECORD);
     uuid_format(&card, id);
-    if (!keyring_open(api->keyring, call->user_id, &card, (const unsigned char *)record.bytes, record.length, number,
+    if (!keyring_open(env->keyring, call->user_id, &card, (const unsigned char *)record.bytes, record.length, number,
                       &err)) {
         if (err.kind != ERR_MEMORY) {
             answer_unreadable(call, id, err.message);
@@ -219,18 +219,18 @@ static void on_number(struct pg_query *query, const struct pg_query_result *resu
         api_call_unavailable(call, NULL);
         return;
     }
-    write_number(&api->body, &card, number, result->rows);
+    write_number(&env->body, &card, number, result->rows);
     secret_wipe(number, sizeof(number));
-    count_reveal(api, REVEALED, 1);
-    api_call_answer_json(call, 200, &api->body, no_store);
-    buf_wipe(&api->body);
+    count_reveal(env, REVEALED, 1);
+    api_call_answer_json(call, 200, &env->body, no_store);
+    buf_wipe(&env->body);
 }
 
 static void on_asked(struct pg_query *query, const struct pg_query_result *result)
 {
     struct api_call *call = container_of(query, struct api_call, query);
     if (result->kind == PG_DONE && pg_rows_count(result->rows) != 1)
-        count_reveal(call->api, REVEAL_NOT_FOUND, 1);
+        count_reveal(call->env, REVEAL_NOT_FOUND, 1);
     const struct pg_rows *rows = one_card(call, result);
     if (!rows)
         return;
@@ -252,11 +252,11 @@ static void on_asked(struct pg_query *query, const struct pg_query_result *resul
 
 void cards_number(struct api_call *call)
 {
-    if (call->api->keyring && call->api->config->card.reveal_limit > 0) {
+    if (call->env->keyring && call->env->config->card.reveal_limit > 0) {
         ask_reveal(call);
         return;
     }
-    count_reveal(call->api, REVEAL_NOT_FOUND, 1);
+    count_reveal(call->env, REVEAL_NOT_FOUND, 1);
     answer_no_such_card(call);
 }
 

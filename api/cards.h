@@ -2,11 +2,11 @@
 #ifndef ISSUING_CARDS_H
 #define ISSUING_CARDS_H
 
-struct api;
+struct api_env;
 struct api_call;
 
 /* Makes the series of issuing_number_reveals_total, so that each is there from the start. */
-void cards_open(struct api *api);
+void cards_open(struct api_env *env);
 void cards_get(struct api_call *call);
 void cards_list(struct api_call *call);
 void cards_number(struct api_call *call);

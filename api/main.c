@@ -10,6 +10,7 @@
 
 #include "api/api.h"
 #include "api/api_status.h"
+#include "api/router.h"
 #include "common/base/clock.h"
 #include "common/base/listen_fds.h"
 #include "common/base/log.h"
@@ -35,7 +36,7 @@ struct program {
 static void count_cuts(struct program *program)
 {
     struct http_server_counts now = http_server_counts(program->server), *last = &program->counted;
-    struct metrics *metrics = program->api.metrics;
+    struct metrics *metrics = program->api.env.metrics;
     metric_add(metrics_series(metrics, API_METRIC_CUT, "full", NULL), (double)(now.gave_way - last->gave_way));
     metric_add(metrics_series(metrics, API_METRIC_CUT, "memory", NULL), (double)(now.memory - last->memory));
     metric_add(metrics_series(metrics, API_METRIC_CUT, "unread", NULL), (double)(now.unread - last->unread));
@@ -47,13 +48,13 @@ static void count_cuts(struct program *program)
 static void on_scrape(void *context)
 {
     struct program *program = context;
-    metric_set(metrics_series(program->api.metrics, API_METRIC_WAITING, NULL, NULL),
-               waiters_count(program->api.waiters));
-    metric_set(metrics_series(program->api.metrics, API_METRIC_READS_WAITING, NULL, NULL),
-               reads_waiting(program->api.reads));
-    metric_set(metrics_series(program->api.metrics, API_METRIC_ACCEPT_QUEUE, NULL, NULL),
-               acceptor_held(program->api.acceptor));
-    metric_set(metrics_series(program->api.metrics, API_METRIC_CONNECTIONS, NULL, NULL),
+    metric_set(metrics_series(program->api.env.metrics, API_METRIC_WAITING, NULL, NULL),
+               waiters_count(program->api.env.waiters));
+    metric_set(metrics_series(program->api.env.metrics, API_METRIC_READS_WAITING, NULL, NULL),
+               reads_waiting(program->api.env.reads));
+    metric_set(metrics_series(program->api.env.metrics, API_METRIC_ACCEPT_QUEUE, NULL, NULL),
+               acceptor_held(program->api.env.acceptor));
+    metric_set(metrics_series(program->api.env.metrics, API_METRIC_CONNECTIONS, NULL, NULL),
                http_server_connections(program->server));
     count_cuts(program);
 }
@@ -61,7 +62,7 @@ static void on_scrape(void *context)
 static const char *why_not_ready(void *context)
 {
     struct program *program = context;
-    const char *why = acceptor_why_not(program->api.acceptor);
+    const char *why = acceptor_why_not(program->api.env.acceptor);
     return why[0] ? why : retention_why_not_ready(&program->api.retention);
 }
 
@@ -71,7 +72,7 @@ static void describe(void *context, char ret_text[DAEMON_STATUS_SIZE])
     struct api_status_now now = {
         .connections = http_server_connections(program->server),
         .replies = http_server_counts(program->server).replies,
-        .waiting = acceptor_held(program->api.acceptor) + reads_waiting(program->api.reads),
+        .waiting = acceptor_held(program->api.env.acceptor) + reads_waiting(program->api.env.reads),
         .now_ms = clock_mono_ms(),
     };
     api_status_line(&program->status, &now, ret_text, DAEMON_STATUS_SIZE);
@@ -94,7 +95,7 @@ static void on_reload(void *context)
 static void on_stop(void *context)
 {
     struct program *program = context;
-    waiters_stop(program->api.waiters);
+    waiters_stop(program->api.env.waiters);
     retention_stop(&program->api.retention);
     http_server_drain(program->server);
 }
@@ -108,7 +109,7 @@ static bool is_idle(void *context)
 static void on_late(void *context)
 {
     struct program *program = context;
-    acceptor_abandon(program->api.acceptor);
+    acceptor_abandon(program->api.env.acceptor);
 }
 
 static void close_modules(void *context, struct closing *closing)
@@ -123,8 +124,8 @@ static void close_modules(void *context, struct closing *closing)
 /* At most one line a second, because a flood causes it. The metrics count the answers. */
 static void on_address_full(void *context, const struct ip_address *address)
 {
-    struct api *api = context;
-    struct program *program = container_of(api, struct program, api);
+    struct api_env *env = context;
+    struct program *program = container_of(env, struct program, api.env);
     int64_t now_ms = clock_mono_ms();
     if (program->address_full_logged_ms != 0 && now_ms - program->address_full_logged_ms < ADDRESS_FULL_EVERY_MS)
         return;
@@ -183,7 +184,7 @@ static bool listen_for_clients(struct program *program, struct err *err)
     options.on_request = router_on_request;
     options.on_refused = router_on_refused;
     options.on_accept_rests = on_accept_rests;
-    options.context = &program->api;
+    options.context = &program->api.env;
     return http_server_open(&program->daemon.loop, &options, &program->server, err);
 }
 
@@ -191,10 +192,10 @@ static bool open_modules(void *context, struct err *err)
 {
     struct program *program = context;
     struct daemon *daemon = &program->daemon;
-    program->api.config = &daemon->config;
-    program->api.loop = &daemon->loop;
-    program->api.metrics = daemon->metrics;
-    program->api.pool = daemon->pool;
+    program->api.env.config = &daemon->config;
+    program->api.env.loop = &daemon->loop;
+    program->api.env.metrics = daemon->metrics;
+    program->api.env.pool = daemon->pool;
     return api_open(&program->api, err) && listen_for_clients(program, err);
 }
 

@@ -90,7 +90,7 @@ static void answer_html(struct api_call *call, const struct buf *body)
 
 void pages_problems(struct api_call *call)
 {
-    struct buf *body = &call->api->body;
+    struct buf *body = &call->env->body;
     buf_reset(body);
     problem_write_index(body);
     answer_html(call, body);
@@ -98,7 +98,7 @@ void pages_problems(struct api_call *call)
 
 void pages_problem(struct api_call *call)
 {
-    struct buf *body = &call->api->body;
+    struct buf *body = &call->env->body;
     buf_reset(body);
     if (problem_write_page(body, call->segment))
         answer_html(call, body);

@@ -107,7 +107,7 @@ void paging_answer(struct api_call *call, const struct pg_query_result *result, 
     }
     int rows = pg_rows_count(result->rows);
     int shown = rows > call->page_limit ? (int)call->page_limit : rows;
-    struct buf *body = &call->api->body;
+    struct buf *body = &call->env->body;
     buf_reset(body);
     struct json_writer writer = json_writer_of(body);
     json_open_object(&writer, NULL);

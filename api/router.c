@@ -10,6 +10,7 @@
 #include "api/cards.h"
 #include "api/client_headers.h"
 #include "api/pages.h"
+#include "api/routes.h"
 #include "common/http_server/http_path.h"
 
 static const struct {
@@ -23,11 +24,6 @@ static const struct {
 #undef X
         [ROUTE_UNKNOWN] = {"unknown", HTTP_OTHER, false, NULL},
 };
-
-const char *route_name(enum route route)
-{
-    return routes[route].path;
-}
 
 /* ---- path and method ---- */
 
@@ -48,9 +44,9 @@ static enum route find_route(const struct http_request *request, struct slice *r
     return ROUTE_UNKNOWN;
 }
 
-static void refuse_path(struct api *api, struct http_request *request, const char *allow)
+static void refuse_path(struct api_env *env, struct http_request *request, const char *allow)
 {
-    struct api_call *call = api_call_start(api, request, ROUTE_UNKNOWN);
+    struct api_call *call = api_call_start(env, request, ROUTE_UNKNOWN);
     if (!call)
         return;
     const struct api_header headers[] = {{"Allow", allow}, {0}};
@@ -74,32 +70,32 @@ static void refuse_token(struct api_call *call, enum auth_refusal refusal, bool 
 }
 
 /* false: the request is answered. */
-static bool check_token(struct api *api, struct http_request *request, enum route route,
+static bool check_token(struct api_env *env, struct http_request *request, enum route route,
                         char ret_user_id[AUTH_USER_SIZE])
 {
     int count;
     enum auth_refusal refusal = AUTH_REFUSED_REPEATED;
     struct slice authorization = http_header(request, "authorization", &count);
-    if (count <= 1 && auth_check(api->auth, authorization, ret_user_id, &refusal))
+    if (count <= 1 && auth_check(env->auth, authorization, ret_user_id, &refusal))
         return true;
     char client[IP_ADDRESS_TEXT_SIZE];
     ip_address_format(&request->client, client);
-    refusals_note(&api->refusals, refusal, ip_address_is_known(&request->client) ? client : NULL);
-    struct api_call *call = api_call_start(api, request, route);
+    refusals_note(&env->refusals, refusal, ip_address_is_known(&request->client) ? client : NULL);
+    struct api_call *call = api_call_start(env, request, route);
     if (call)
         refuse_token(call, refusal, count > 0);
     return false;
 }
 
 /* false: the request is answered. */
-static bool check_media_type(struct api *api, struct http_request *request, enum route route)
+static bool check_media_type(struct api_env *env, struct http_request *request, enum route route)
 {
     int encoding_count, type_count;
     (void)http_header(request, "content-encoding", &encoding_count);
     struct slice type = http_header(request, "content-type", &type_count);
     if (encoding_count == 0 && type_count == 1 && header_is_json(type))
         return true;
-    struct api_call *call = api_call_start(api, request, route);
+    struct api_call *call = api_call_start(env, request, route);
     if (call)
         api_call_problem(call, PROBLEM_MEDIA_TYPE, "Content-Type must be application/json, without Content-Encoding.",
                          NULL);
@@ -116,7 +112,7 @@ struct checked_head {
 static_assert(sizeof(struct checked_head) <= HTTP_NOTE_SIZE, "a checked head does not fit into a note");
 
 /* The checks that need nothing but the head. false: the request is answered. */
-static bool check_head(struct api *api, struct http_request *request, struct checked_head *ret_head,
+static bool check_head(struct api_env *env, struct http_request *request, struct checked_head *ret_head,
                        struct slice *ret_segment)
 {
     const char *allow = "";
@@ -124,11 +120,11 @@ static bool check_head(struct api *api, struct http_request *request, struct che
     ret_head->route = route;
     ret_head->user_id[0] = '\0';
     if (route == ROUTE_UNKNOWN) {
-        refuse_path(api, request, allow);
+        refuse_path(env, request, allow);
         return false;
     }
-    return (!routes[route].needs_token || check_token(api, request, route, ret_head->user_id)) &&
-           (routes[route].method != HTTP_POST || check_media_type(api, request, route));
+    return (!routes[route].needs_token || check_token(env, request, route, ret_head->user_id)) &&
+           (routes[route].method != HTTP_POST || check_media_type(env, request, route));
 }
 
 bool router_on_head(void *context, struct http_request *request)
@@ -145,7 +141,7 @@ bool router_on_head(void *context, struct http_request *request)
 
 void router_on_request(void *context, struct http_request *request)
 {
-    struct api *api = context;
+    struct api_env *env = context;
     struct checked_head head;
     struct slice segment = {0};
     if (request->user) {
@@ -154,10 +150,10 @@ void router_on_request(void *context, struct http_request *request)
         if (!http_path_matches(request->path, routes[head.route].path,
                                &segment)) /* the path may have moved in memory */
             assert(!"the path matched when the head was checked");
-    } else if (!check_head(api, request, &head, &segment)) {
+    } else if (!check_head(env, request, &head, &segment)) {
         return;
     }
-    struct api_call *call = api_call_start(api, request, head.route);
+    struct api_call *call = api_call_start(env, request, head.route);
     if (!call)
         return;
     call->segment = segment;
@@ -167,15 +163,15 @@ void router_on_request(void *context, struct http_request *request)
 
 void router_on_refused(void *context, int status, const char *detail, struct http_reply *ret_reply)
 {
-    struct api *api = context;
-    api_series_count_refused(&api->series, status);
-    buf_reset(&api->body);
-    problem_write(&api->body, problem_of_status(status), detail, (struct slice){0});
-    if (api->body.failed)
+    struct api_env *env = context;
+    api_series_count_refused(&env->series, status);
+    buf_reset(&env->body);
+    problem_write(&env->body, problem_of_status(status), detail, (struct slice){0});
+    if (env->body.failed)
         return;
     ret_reply->content_type = "application/problem+json";
-    ret_reply->body = api->body.bytes;
-    ret_reply->body_length = api->body.length;
+    ret_reply->body = env->body.bytes;
+    ret_reply->body_length = env->body.length;
     if (status == 503) {
         ret_reply->headers[0].name = "Retry-After";
         ret_reply->headers[0].value = "1";

@@ -156,14 +156,14 @@ print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 ' || missing=$((missing + 1))
 
-# Routes: the table of api/router.h against the paths and methods of the description, both ways. Likewise the statuses
+# Routes: the table of api/routes.h against the paths and methods of the description, both ways. Likewise the statuses
 # of the problems.
 python3 - <<'PYTHON' || missing=$((missing + 1))
 import json
 import re
 import sys
 
-source = open("api/router.h", encoding="utf-8").read()
+source = open("api/routes.h", encoding="utf-8").read()
 routes = re.findall(r'\bX\(\w+, HTTP_([A-Z]+), "(/[^"]*)", (true|false), \w+\)', source)
 rows = [(path, method, token) for method, path, token in routes]
 with open("api/openapi.json", encoding="utf-8") as file:
@@ -176,14 +176,14 @@ described = {
     if method in ("get", "post", "put", "patch", "delete")
 }
 coded = {(path, method): needs_token == "true" for path, method, needs_token in rows}
-faults = [] if coded else ["no routes found in api/router.h: the check is broken"]
+faults = [] if coded else ["no routes found in api/routes.h: the check is broken"]
 for path, method in sorted(coded.keys() - described.keys()):
     faults.append(f"api/openapi.json: the route {method} {path} is missing")
 for path, method in sorted(described.keys() - coded.keys()):
-    faults.append(f"api/openapi.json: {method} {path} is no route of api/router.h")
+    faults.append(f"api/openapi.json: {method} {path} is no route of api/routes.h")
 for route in sorted(coded.keys() & described.keys()):
     if coded[route] != described[route]:
-        faults.append("api/openapi.json: %s %s and api/router.h differ in whether a token is needed" % route[::-1])
+        faults.append("api/openapi.json: %s %s and api/routes.h differ in whether a token is needed" % route[::-1])
 
 # Each problem is shown with its own status and title.
 source = open("api/problems.h", encoding="utf-8").read()

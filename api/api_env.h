@@ -1,0 +1,49 @@
+/* What the modules of the api share: what api.c opens, and the handlers (router.h) use. */
+#ifndef ISSUING_API_ENV_H
+#define ISSUING_API_ENV_H
+
+#include <uv.h>
+
+#include "api/acceptor.h"
+#include "api/api_metrics.h"
+#include "api/auth.h"
+#include "api/reads.h"
+#include "api/refusals.h"
+#include "api/users.h"
+#include "api/waiters.h"
+#include "common/base/metrics.h"
+#include "common/config/config.h"
+#include "common/keyring.h"
+#include "common/pg/pg_pool.h"
+
+struct api_call;
+
+struct api_env {
+    /* in: borrowed */
+    const struct config *config;
+    uv_loop_t *loop;
+    struct pg_pool *pool;
+    struct metrics *metrics; /* made by api_metrics_new() */
+    /* owned */
+    struct auth *auth;
+    struct refusals refusals;
+    struct keyring *keyring;  /* NULL: card numbers are not shown */
+    int64_t keys_reloaded_ms; /* monotonic: when the keys were read again for a number of an unknown key; 0 = never */
+    struct api_series series;
+    struct metric_series *replays, *limited;
+    /* Calls that were refused because of the user's cell: [0] the bucket is elsewhere, [1] it is moving. */
+    struct {
+        struct metric_series *count;
+        int64_t logged_ms; /* monotonic; 0 = never */
+    } not_here[2];
+    char limit_policy[96]; /* the value of RateLimit-Policy */
+    struct acceptor *acceptor;
+    struct users users;
+    struct reads *reads;
+    struct waiters *waiters;
+    struct buf body; /* of the answer that is being written */
+    struct api_call *free_calls;
+    int free_count, busy_count;
+};
+
+#endif
