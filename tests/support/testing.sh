@@ -55,8 +55,22 @@ is_test_name() {
     return 1
 }
 
+# in_order TITLE FILE NUMBER: the longest of $run/FILE.
+in_order() {
+    [ ! -s "$run/$2" ] || {
+        echo "$1:"
+        sort -rn "$run/$2" | head -n "$3" | awk -F '\t' '{ printf "%8s s  %s\n", $1, $2 }'
+    }
+}
+
 summary() {
-    [ -n "$finished" ] || failed=$((failed + 1))
+    [ -n "$finished" ] || {
+        failed=$((failed + 1))
+        [ -z "$run" ] || echo 'the run ended before all groups had run' >>"$run/failed"
+    }
+    in_order 'the groups took' times.groups 99
+    in_order 'the slowest' times.tests 10
+    [ ! -s "$run/failed" ] || { echo 'failed:' && sed 's/^/    /' "$run/failed"; }
     [ "$skipped" -eq 0 ] || printf '%s skipped: they cannot run on this machine\n' "$skipped"
     printf '%s passed, %s failed\n' "$passed" "$failed"
 }
@@ -85,11 +99,32 @@ chosen() {
     return 1
 }
 
-note() { # ok|FAILED WHAT HOW-MANY SECONDS LOG
+# failed_lines LOG: the lines of each failed test, at most 80: of libcheck "file:line:F:...", of a run.py "FAILED ..."
+# and what follows.
+failed_lines() {
+    awk '/^[^ ]+:[0-9]+:[FE]:/ || /^FAILED / { lines = 80 }
+        /^(ok|skip|skipped) / || /^[0-9]+%: Checks: / || /^[a-z0-9]+: [0-9]+ (passed|skipped)/ { lines = 0 }
+        lines-- > 0' "$1"
+}
+
+# failed_names LABEL LOG STATUS: each failed test of that log, or the log's end when it names none.
+failed_names() {
+    label=$1 status=$3 awk '/^[^ ]+:[0-9]+:[FE]:/ { split($0, f, ":"); print ENVIRON["label"] ": " f[5]; named++ }
+        sub(/^FAILED /, "") { print ENVIRON["label"] ": " $0; named++ }
+        END { if (!named) print ENVIRON["label"] ": status " ENVIRON["status"] ", and no failed test is named" }' "$2"
+}
+
+note() { # ok|FAILED WHAT HOW-MANY SECONDS LOG STATUS
     printf '%-6s %-44s %-24s %6s s\n' "$1" "$2" "$3" "$4"
     [ "$1" = ok ] || {
-        printf -- '------ the end of %s\n' "${5#"$top/"}"
-        tail -n 60 "$5"
+        failed_names "$2" "$5" "$6" >>"$run/failed"
+        printf -- '------ of %s\n' "${5#"$top/"}"
+        failed_lines "$5"
+        # What a program wrote before its end, for instance a sanitizer, is not among the lines of its tests.
+        if [ -z "$(failed_lines "$5")" ] || grep -q '^[^ ]*:[0-9]*:E:' "$5"; then
+            printf -- '------ its end\n'
+            tail -n 60 "$5"
+        fi
         printf -- '------\n'
     }
 }
@@ -97,6 +132,13 @@ note() { # ok|FAILED WHAT HOW-MANY SECONDS LOG
 failure() { # LABEL WHY: something that should have run could not
     failed=$((failed + 1))
     printf '%-6s %-44s %s\n' FAILED "$1" "$2"
+    printf '%s: %s\n' "$1" "$2" >>"$run/failed"
+}
+
+# took GROUP BEGUN: how long the group took, also in $seconds.
+took() {
+    seconds=$(($(date +%s) - $2))
+    printf '%s\t%s\n' "$seconds" "$1" >>"$run/times.groups"
 }
 
 # count_checks LABEL LOG STATUS SECONDS: sums libcheck's lines; none, or a bad end without a counted failure, is one
@@ -111,10 +153,11 @@ count_checks() {
     fi
     passed=$((passed + checks - bad))
     failed=$((failed + bad))
+    printf '%s\t%s\n' "$4" "$1" >>"$run/times.tests"
     if [ "$bad" -eq 0 ]; then
         note ok "$1" "$checks" "$4" "$2"
     else
-        note FAILED "$1" "$bad of $checks, status $3" "$4" "$2"
+        note FAILED "$1" "$bad of $checks, status $3" "$4" "$2" "$3"
     fi
 }
 
@@ -143,7 +186,7 @@ start_test_clusters() {
             ${settings:+"search_path=hostile, issuing, public, pg_catalog"}) || return 1
         : >"$run/empty.conf" # whatever is in /etc is not meant for this
         limited 120 "$build/issuing-ctl" "--config=$run/empty.conf" "--database.url=$base user=postgres" migrate >"$run/logs/migrate.log" 2>&1 || {
-            note FAILED migrate '' '' "$run/logs/migrate.log"
+            note FAILED migrate '' '' "$run/logs/migrate.log" 1
             return 1
         }
         printf '%s\n' "${base% *}" >"$run/$1.$slot"
@@ -153,6 +196,7 @@ start_test_clusters() {
 # run_checks GROUP FOLDER KIND PREFIX: the test programs of FOLDER/tests/KIND, two at a time; the results come in the
 # order of the names.
 run_checks() {
+    checks_begun=$(date +%s)
     chosen_programs=$run/programs.$1.$3
     programs "$2" "$3" >"$chosen_programs.all"
     [ -s "$chosen_programs.all" ] || failure "$1" "no tests in ${2#"$top/"}/tests/$3"
@@ -193,6 +237,7 @@ run_checks() {
     done 3<"$chosen_programs"
     wait "$child"
     child=
+    took "$4$3" "$checks_begun"
 }
 
 # run_python NAME LIMIT ARGUMENTS...: tests/NAME/run.py (as dev's program_of has it) ends with "NAME: N passed, N failed"; "NAME: N skipped" may come
@@ -217,10 +262,15 @@ run_python() {
     passed=$((passed + good))
     failed=$((failed + bad))
     skipped=$((skipped + ${left_out:-0}))
+    label=$label awk '/^(ok|FAILED) / && match($0, / +[(]?[0-9]+\.[0-9] s[)]?( |$)/) {
+        time = substr($0, RSTART)
+        sub(/^[ (]+/, "", time)
+        print time + 0 "\t" ENVIRON["label"] ": " substr($0, 8, RSTART - 8) }' "$log" >>"$run/times.tests"
+    took "$label" "$begun"
     if [ "$bad" -eq 0 ]; then
-        note ok "$label" "$good${left_out:+, $left_out skipped}" "$(($(date +%s) - begun))" "$log"
+        note ok "$label" "$good${left_out:+, $left_out skipped}" "$seconds" "$log"
     else
-        note FAILED "$label" "$bad of $((good + bad)), status $1" "$(($(date +%s) - begun))" "$log"
+        note FAILED "$label" "$bad of $((good + bad)), status $1" "$seconds" "$log" "$1"
     fi
 }
 
