@@ -215,22 +215,10 @@ static const struct sql_statement wait_for_lock = {.name = "wait_for_lock",
 #define LOCK(number) execute("SELECT pg_advisory_lock(" #number ")")
 #define UNLOCK(number) execute("SELECT pg_advisory_unlock(" #number ")")
 
-/* The last tcase of the suite; it brings its fixture along. */
-static inline int run_tests(Suite *suite, TCase *tcase)
-{
-    tcase_set_timeout(tcase, 120);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
-static inline int run_pool_tests(Suite *suite, TCase *tcase)
+static inline void add_pool_tests(Suite *suite, TCase *tcase)
 {
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    return run_tests(suite, tcase);
+    suite_add_tcase(suite, tcase);
 }
 
 #endif

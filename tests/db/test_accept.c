@@ -3,7 +3,7 @@
  * for a lock that is not free in time, leaves nothing and spares its neighbours. */
 #include "tests/db/accept_calls.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(an_accepted_request_is_three_rows_of_one_time)
 {
@@ -259,11 +259,9 @@ START_TEST(a_call_that_only_found_waits_for_the_disk_as_if_it_had_written)
 }
 END_TEST
 
-int main(void)
+SUITE(accept)
 {
-    Suite *suite = suite_create("accept");
     TCase *tcase = tcase_create("accept");
-    tcase_set_timeout(tcase, 300);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, an_accepted_request_is_three_rows_of_one_time);
     tcase_add_test(tcase, a_repeat_is_never_limited_and_takes_no_slot);
@@ -280,5 +278,4 @@ int main(void)
     tcase_add_test(tcase, somebody_who_died_holding_a_users_lock_holds_it_no_more);
     tcase_add_test(tcase, a_call_that_only_found_waits_for_the_disk_as_if_it_had_written);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -2,7 +2,7 @@
  * retention from the end of its request, for ever while that is open, and no step of the clock makes it shorter. */
 #include "tests/db/accept_calls.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static const struct limit an_hour = {.count = 1000000, .window_ms = HOUR_MS, .retention_ms = HOUR_MS};
 
@@ -157,11 +157,9 @@ START_TEST(no_caller_shortens_the_retention_of_keys)
 }
 END_TEST
 
-int main(void)
+SUITE(accept_keys)
 {
-    Suite *suite = suite_create("accept_keys");
     TCase *tcase = tcase_create("accept_keys");
-    tcase_set_timeout(tcase, 300);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_key_counts_for_its_retention_from_the_final_status);
     tcase_add_test(tcase, the_key_of_an_unfinished_or_failed_request_counts_for_ever);
@@ -171,5 +169,4 @@ int main(void)
     tcase_add_test(tcase, a_clock_that_steps_back_forgets_no_key);
     tcase_add_test(tcase, no_caller_shortens_the_retention_of_keys);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -2,7 +2,7 @@
  * time when it can pass. A user who is refused a hundred thousand times costs no more than any other user. */
 #include "tests/db/accept_calls.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 /* Where refused tries count, a second row of the same try would prolong the block. Another try was refused between the
  * two calls. */
@@ -284,11 +284,9 @@ START_TEST(no_program_can_move_tries_of_the_past)
 }
 END_TEST
 
-int main(void)
+SUITE(accept_limits)
 {
-    Suite *suite = suite_create("accept_limits");
     TCase *tcase = tcase_create("accept_limits");
-    tcase_set_timeout(tcase, 300);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_refused_try_that_runs_again_prolongs_nothing);
     tcase_add_test(tcase, the_slot_frees_when_the_tries_that_fill_the_window_leave_it);
@@ -300,5 +298,4 @@ int main(void)
     tcase_add_test(tcase, tries_of_a_clock_that_was_ahead_hold_a_user_for_one_window_only);
     tcase_add_test(tcase, no_program_can_move_tries_of_the_past);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -5,7 +5,7 @@
 
 #include <time.h>
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(one_key_from_many_connections_is_one_request_with_one_answer)
 {
@@ -239,11 +239,9 @@ START_TEST(without_the_order_of_the_locks_batches_deadlock)
 }
 END_TEST
 
-int main(void)
+SUITE(accept_races)
 {
-    Suite *suite = suite_create("accept_races");
     TCase *tcase = tcase_create("accept_races");
-    tcase_set_timeout(tcase, 300);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, one_key_from_many_connections_is_one_request_with_one_answer);
     tcase_add_test(tcase, many_keys_of_one_user_are_accepted_up_to_the_limit_exactly);
@@ -253,5 +251,4 @@ int main(void)
     tcase_add_test(tcase, without_the_users_lock_the_limit_is_broken);
     tcase_add_test(tcase, without_the_order_of_the_locks_batches_deadlock);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

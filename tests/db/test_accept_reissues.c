@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 /* A card of that user whose request has this status. */
 static struct uuid add_card(const char *user, const char *request_status, const char *card_status)
@@ -289,11 +289,9 @@ START_TEST(two_reissues_of_one_card_in_one_statement_are_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(accept_reissues)
 {
-    Suite *suite = suite_create("accept_reissues");
     TCase *tcase = tcase_create("accept_reissues");
-    tcase_set_timeout(tcase, 300);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, only_an_active_card_of_the_user_whose_request_is_done_can_be_replaced);
     tcase_add_test(tcase, not_replaceable_comes_before_limited);
@@ -305,5 +303,4 @@ int main(void)
     tcase_add_test(tcase, a_card_that_another_service_holds_costs_its_neighbours_one_wait);
     tcase_add_test(tcase, two_reissues_of_one_card_in_one_statement_are_refused);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "database.h"
 #include "turning.h"
+#include "tests/support/suite.h"
 
 #define REQUESTS 150
 
@@ -312,11 +313,9 @@ START_TEST(no_lock_that_a_stranger_can_take_stops_a_user)
 }
 END_TEST
 
-int main(void)
+SUITE(acceptor)
 {
-    Suite *suite = suite_create("acceptor");
     TCase *tcase = tcase_create("acceptor");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, every_request_gets_its_own_verdict_once);
     tcase_add_test(tcase, a_verdict_carries_what_the_answer_needs);
@@ -328,9 +327,4 @@ int main(void)
     tcase_add_test(tcase, no_lock_that_a_stranger_can_take_stops_a_user);
     tcase_add_test(tcase, what_housekeeping_has_promised_refuses_nobody);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

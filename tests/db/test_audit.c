@@ -8,7 +8,7 @@
 
 #include "ctl/audit.h"
 #include "statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define EVENT "019a9bd2-7a00-7000-8000-000000000001"
 #define MIDNIGHT INT64_C(1893542400000000) /* 2030-01-02T00:00:00Z, the end of the first partition */
@@ -215,18 +215,15 @@ START_TEST(a_step_reads_by_an_index_and_never_the_whole_table)
 }
 END_TEST
 
-int main(void)
+SUITE(audit)
 {
-    Suite *suite = suite_create("audit");
     TCase *audit = tcase_create("audit");
     tcase_add_unchecked_fixture(audit, fill, NULL);
     tcase_add_checked_fixture(audit, set_up, tear_down);
-    tcase_set_timeout(audit, 60);
     tcase_add_test(audit, a_walk_returns_each_action_once_whatever_the_steps_are);
     tcase_add_test(audit, what_operators_did_is_found_between_the_reveals_in_bounded_steps);
     tcase_add_test(audit, a_walk_knows_its_end_where_the_last_match_is_the_last_one_wanted);
     tcase_add_test(audit, a_row_says_what_was_changed_and_the_database_bears_every_cursor);
     tcase_add_test(audit, a_step_reads_by_an_index_and_never_the_whole_table);
     suite_add_tcase(suite, audit);
-    return suite_run(suite);
 }

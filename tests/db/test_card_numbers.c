@@ -9,7 +9,7 @@
 #include "common/keyring.h"
 #include "common/pg/sql/statements.h"
 #include "migrations.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct pg_sync *owner, *api, *worker;
 
@@ -576,11 +576,9 @@ START_TEST(a_record_is_stored_only_over_the_one_that_was_opened_and_is_audited_w
 }
 END_TEST
 
-int main(void)
+SUITE(card_numbers)
 {
-    Suite *suite = suite_create("card_numbers");
     TCase *tcase = tcase_create("card_numbers");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_number_and_its_audit_row_come_together);
     tcase_add_test(tcase, no_number_leaves_before_its_audit_row_is_committed);
@@ -604,5 +602,4 @@ int main(void)
     tcase_add_test(tcase, sealing_again_goes_in_steps_and_skips_what_is_locked);
     tcase_add_test(tcase, a_record_is_stored_only_over_the_one_that_was_opened_and_is_audited_without_it);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -3,7 +3,7 @@
 #include "tests/db/cell_calls.h"
 
 #include "common/pg/sql/statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 /* ---- buckets, cells ---- */
 
@@ -383,11 +383,9 @@ START_TEST(no_program_can_change_where_a_bucket_is)
 }
 END_TEST
 
-int main(void)
+SUITE(cells)
 {
-    Suite *suite = suite_create("cells");
     TCase *tcase = tcase_create("cells");
-    tcase_set_timeout(tcase, 120);
     tcase_add_unchecked_fixture(tcase, cells_make, NULL);
     tcase_add_checked_fixture(tcase, cells_set_up, cells_tear_down);
     tcase_add_test(tcase, the_bucket_of_a_user_is_that_of_the_router);
@@ -404,5 +402,4 @@ int main(void)
     tcase_add_test(tcase, the_end_of_a_mark_in_a_closed_bucket_changes_nothing);
     tcase_add_test(tcase, no_program_can_change_where_a_bucket_is);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

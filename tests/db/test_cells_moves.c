@@ -3,7 +3,7 @@
 #include "tests/db/cell_calls.h"
 
 #include "common/base/uuid7.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define ALICE "alice"
 
@@ -356,11 +356,9 @@ START_TEST(users_who_are_not_of_this_cell_are_found)
 }
 END_TEST
 
-int main(void)
+SUITE(cells_moves)
 {
-    Suite *suite = suite_create("cells_moves");
     TCase *tcase = tcase_create("cells_moves");
-    tcase_set_timeout(tcase, 120);
     tcase_add_unchecked_fixture(tcase, cells_make, NULL);
     tcase_add_checked_fixture(tcase, cells_set_up, cells_tear_down);
     tcase_add_test(tcase, all_rows_of_a_bucket_move_and_no_others);
@@ -377,5 +375,4 @@ int main(void)
     tcase_add_test(tcase, clocks_that_differ_are_refused_and_small_differences_heal);
     tcase_add_test(tcase, users_who_are_not_of_this_cell_are_found);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

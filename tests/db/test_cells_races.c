@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct pg_sync *mover;
 
@@ -317,11 +317,9 @@ START_TEST(a_second_mover_and_one_that_wakes_up_do_no_harm)
 }
 END_TEST
 
-int main(void)
+SUITE(cells_races)
 {
-    Suite *suite = suite_create("cells_races");
     TCase *tcase = tcase_create("cells_races");
-    tcase_set_timeout(tcase, 120);
     tcase_add_unchecked_fixture(tcase, cells_make, NULL);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, an_acceptance_before_the_close_is_waited_for);
@@ -340,5 +338,4 @@ int main(void)
     tcase_add_test(tcase, a_scan_that_is_not_committed_is_in_nobodys_way);
     tcase_add_test(tcase, a_second_mover_and_one_that_wakes_up_do_no_harm);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

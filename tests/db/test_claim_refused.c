@@ -2,7 +2,7 @@
  * takes those first that were not refused before, wherever they are, and looks at no more rows for it than it has to.
  * Every statement runs as issuing_worker. */
 #include "tests/db/outbox_calls.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 enum { MANY_REFUSED = 5000, CLAIMS = 400 };
 
@@ -178,11 +178,9 @@ START_TEST(what_is_chosen_of_an_ordered_type_is_in_order_all_the_same)
 }
 END_TEST
 
-int main(void)
+SUITE(claim_refused)
 {
-    Suite *suite = suite_create("claim_refused");
     TCase *tcase = tcase_create("claim_refused");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, refused_means_by_credentials_or_for_its_own_sake);
     tcase_add_test(tcase, fresh_ones_go_first_and_refused_ones_only_where_they_are_wanted);
@@ -192,5 +190,4 @@ int main(void)
     tcase_add_test(tcase, two_claims_at_once_choose_different_events);
     tcase_add_test(tcase, what_is_chosen_of_an_ordered_type_is_in_order_all_the_same);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -9,7 +9,7 @@
 #include "tests/db/database.h"
 
 #include "common/pg/sql/statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct pg_sync *owner, *worker;
 
@@ -394,11 +394,9 @@ START_TEST(only_a_card_reissue_takes_the_place_of_its_card)
 }
 END_TEST
 
-int main(void)
+SUITE(clocks)
 {
-    Suite *suite = suite_create("clocks");
     TCase *tcase = tcase_create("clocks");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_clock_set_back_between_attempts_leaves_the_send_known);
     tcase_add_test(tcase, a_clock_set_back_during_an_attempt_leaves_the_send_known);
@@ -415,5 +413,4 @@ int main(void)
     tcase_add_test(tcase, a_row_beyond_the_range_of_a_column_is_refused);
     tcase_add_test(tcase, only_a_card_reissue_takes_the_place_of_its_card);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -4,7 +4,7 @@
 #include "tests/db/database.h"
 
 #include "common/pg/sql/statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define TAKE "SELECT issuing.enqueue('CHARGE', 'alice', '{\"a\": 1}'"
 
@@ -361,11 +361,9 @@ START_TEST(a_key_is_forgotten_after_its_event)
 }
 END_TEST
 
-int main(void)
+SUITE(enqueue)
 {
-    Suite *suite = suite_create("enqueue");
     TCase *tcase = tcase_create("enqueue");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_role_sends_the_types_that_it_was_added_for);
     tcase_add_test(tcase, who_calls_is_the_role_that_the_statement_runs_as);
@@ -382,5 +380,4 @@ int main(void)
     tcase_add_test(tcase, one_open_transaction_of_a_type_wakes_the_workers_and_none_waits);
     tcase_add_test(tcase, a_key_is_forgotten_after_its_event);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -3,7 +3,7 @@
  * registered; and the event that waits for the one that ended is due. No row, however odd, fails the ends of the others.
  * Operators and sweeps end events too. What the claim makes of the list is in test_told_ends.c. */
 #include "tests/db/outbox_calls.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static void open_ends(void)
 {
@@ -389,12 +389,10 @@ START_TEST(deferrals_by_a_route_are_the_peers_and_not_ours)
 }
 END_TEST
 
-int main(void)
+SUITE(follow_ends)
 {
-    Suite *suite = suite_create("follow_ends");
     TCase *tcase = tcase_create("follow_ends");
     tcase_add_checked_fixture(tcase, open_ends, tear_down);
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, an_event_keeps_the_answer_and_one_that_cannot_be_kept_fails_nothing);
     tcase_add_test(tcase, an_answer_of_8_kib_is_kept_and_no_longer_one);
     tcase_add_test(tcase, each_end_of_a_card_request_is_told_where_that_is_delivered);
@@ -406,5 +404,4 @@ int main(void)
     tcase_add_test(tcase, an_end_of_an_ordered_type_waits_for_a_claim_that_holds_an_event_back_and_no_other_end_does);
     tcase_add_test(tcase, deferrals_by_a_route_are_the_peers_and_not_ours);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

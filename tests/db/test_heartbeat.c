@@ -9,6 +9,7 @@
 
 #include "database.h"
 #include "turning.h"
+#include "tests/support/suite.h"
 
 #define NAME "host-a:17"
 
@@ -337,11 +338,9 @@ START_TEST(other_targets_do_not_hide_the_issuer_and_core_api)
 }
 END_TEST
 
-int main(void)
+SUITE(heartbeat)
 {
-    Suite *suite = suite_create("heartbeat");
     TCase *tcase = tcase_create("heartbeat");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, nothing_is_sent_before_the_controls_are_known_nor_to_a_paused_target);
     tcase_add_test(tcase, a_probe_is_obeyed_once_and_not_by_a_worker_that_starts_later);
@@ -355,9 +354,4 @@ int main(void)
     tcase_add_test(tcase, events_wait_behind_a_target_only_when_every_living_worker_is_shut_there);
     tcase_add_test(tcase, other_targets_do_not_hide_the_issuer_and_core_api);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(rows_that_are_in_no_partition_expire_a_thousand_a_pass)
 {
@@ -356,11 +356,9 @@ START_TEST(only_the_worker_runs_housekeeping_and_only_as_a_whole)
 }
 END_TEST
 
-int main(void)
+SUITE(housekeeping)
 {
-    Suite *suite = suite_create("housekeeping");
     TCase *tcase = tcase_create("housekeeping");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, rows_that_are_in_no_partition_expire_a_thousand_a_pass);
     tcase_add_test(tcase, a_large_rest_is_looked_through_in_pieces);
@@ -373,5 +371,4 @@ int main(void)
     tcase_add_test(tcase, who_accepts_and_who_works_does_not_notice);
     tcase_add_test(tcase, only_the_worker_runs_housekeeping_and_only_as_a_whole);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

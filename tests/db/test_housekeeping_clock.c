@@ -2,7 +2,7 @@
  * of another year is made: the housekeeping has a clock that moves only by the time between its passes. */
 #include "tests/db/housekeeping_calls.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 /* The database's clock jumps ahead by a year, for a moment or for hours: rows that have expired by it alone stay,
  * nothing becomes settled, and no partition of next year is made. */
@@ -98,15 +98,12 @@ START_TEST(the_housekeeping_clock_moves_by_passes_only)
 }
 END_TEST
 
-int main(void)
+SUITE(housekeeping_clock)
 {
-    Suite *suite = suite_create("housekeeping_clock");
     TCase *tcase = tcase_create("housekeeping_clock");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_clock_that_jumps_ahead_drops_and_makes_nothing);
     tcase_add_test(tcase, a_clock_that_was_ahead_leaves_nothing_that_is_in_the_way);
     tcase_add_test(tcase, the_housekeeping_clock_moves_by_passes_only);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -3,7 +3,7 @@
  * another session holds a lock, and what cannot be done does not stop the rest of the pass. */
 #include "tests/db/housekeeping_calls.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(an_event_without_a_key_or_of_another_time_does_not_keep_keys)
 {
@@ -324,11 +324,9 @@ START_TEST(what_cannot_be_done_is_reported_and_everything_else_is_done)
 }
 END_TEST
 
-int main(void)
+SUITE(housekeeping_drops)
 {
-    Suite *suite = suite_create("housekeeping_drops");
     TCase *tcase = tcase_create("housekeeping_drops");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, an_event_without_a_key_or_of_another_time_does_not_keep_keys);
     tcase_add_test(tcase, a_partition_is_dropped_when_it_is_settled_and_its_retention_is_over);
@@ -344,5 +342,4 @@ int main(void)
     tcase_add_test(tcase, a_reissue_that_moves_needs_no_place_and_takes_none);
     tcase_add_test(tcase, what_cannot_be_done_is_reported_and_everything_else_is_done);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -3,7 +3,7 @@
 #include "tests/db/housekeeping_calls.h"
 
 #include "common/pg/sql/statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(partitions_are_made_ahead_and_without_a_gap)
 {
@@ -296,11 +296,9 @@ START_TEST(no_caller_makes_a_partition_longer_than_a_year)
 }
 END_TEST
 
-int main(void)
+SUITE(housekeeping_partitions)
 {
-    Suite *suite = suite_create("housekeeping_partitions");
     TCase *tcase = tcase_create("housekeeping_partitions");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, partitions_are_made_ahead_and_without_a_gap);
     tcase_add_test(tcase, two_workers_never_make_the_same_partition);
@@ -315,5 +313,4 @@ int main(void)
     tcase_add_test(tcase, a_row_in_the_way_of_a_plan_is_gone_around);
     tcase_add_test(tcase, no_caller_makes_a_partition_longer_than_a_year);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

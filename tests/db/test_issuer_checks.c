@@ -4,7 +4,7 @@
 #include "tests/db/database.h"
 
 #include "common/pg/sql/statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct pg_sync *owner, *operating, *worker;
 static struct uuid check, token;
@@ -172,9 +172,8 @@ START_TEST(what_a_worker_writes_is_bounded)
 }
 END_TEST
 
-int main(void)
+SUITE(issuer_checks)
 {
-    Suite *suite = suite_create("issuer_checks");
     TCase *tcase = tcase_create("issuer_checks");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_check_is_asked_taken_and_answered_once_and_is_on_record);
@@ -184,5 +183,4 @@ int main(void)
     tcase_add_test(tcase, a_lease_or_a_question_by_a_clock_that_was_ahead_holds_nothing_up);
     tcase_add_test(tcase, what_a_worker_writes_is_bounded);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 
 #include "tests/db/outbox_calls.h"
+#include "tests/support/suite.h"
 
 #define CLAIM                                                                                                      \
     "FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false, 'CARD_ISSUE', false, 'generic', '%s')" \
@@ -193,11 +194,9 @@ START_TEST(issuers_are_numbered_once_and_seen_again)
 }
 END_TEST
 
-int main(void)
+SUITE(issuers)
 {
-    Suite *suite = suite_create("issuers");
     TCase *tcase = tcase_create("issuers");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, begin, tear_down);
     tcase_add_test(tcase, an_event_stays_with_the_issuer_of_its_first_send);
     tcase_add_test(tcase, what_sent_nothing_belongs_to_nobody);
@@ -207,9 +206,4 @@ int main(void)
     tcase_add_test(tcase, what_was_a_duplicate_stays_one_when_it_is_adopted);
     tcase_add_test(tcase, issuers_are_numbered_once_and_seen_again);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

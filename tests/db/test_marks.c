@@ -3,7 +3,7 @@
  * longer, ends earlier or bears another name because of somebody else. */
 #include "tests/db/database.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct pg_sync *owner, *operator, * worker;
 
@@ -195,17 +195,14 @@ START_TEST(of_two_that_ask_at_once_one_waits_for_the_other)
 }
 END_TEST
 
-int main(void)
+SUITE(marks)
 {
-    Suite *suite = suite_create("marks");
     TCase *tcase = tcase_create("marks");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, no_mark_is_changed_by_another_action);
     tcase_add_test(tcase, a_reconcile_that_is_joined_says_so);
     tcase_add_test(tcase, only_the_mark_of_a_reissue_is_withdrawn);
     tcase_add_test(tcase, a_reissue_is_not_made_behind_its_deadline);
     tcase_add_test(tcase, of_two_that_ask_at_once_one_waits_for_the_other);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

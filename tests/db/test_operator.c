@@ -11,7 +11,7 @@
 #include "ctl/event.h"
 #include "migrations.h"
 #include "statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct pg_sync *owner, *operator; /* superuser; issuing_operator */
 static struct err err;
@@ -894,9 +894,8 @@ START_TEST(doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_to
 }
 END_TEST
 
-int main(void)
+SUITE(operator)
 {
-    Suite *suite = suite_create("operator");
     TCase *cases = tcase_create("operator");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, a_replay_starts_the_tries_again_and_keeps_the_age_of_the_issuer_key);
@@ -933,5 +932,4 @@ int main(void)
     tcase_add_test(cases, the_operator_cannot_rewrite_what_was_done);
     tcase_add_test(cases, doctor_finds_the_rights_as_granted_and_sees_one_that_is_missing_or_too_many);
     suite_add_tcase(suite, cases);
-    return suite_run(suite);
 }

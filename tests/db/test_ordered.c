@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static void set_up_routes(void)
 {
@@ -573,11 +573,9 @@ START_TEST(a_probe_of_a_route_makes_its_next_event_due)
 }
 END_TEST
 
-int main(void)
+SUITE(ordered)
 {
-    Suite *suite = suite_create("ordered");
     TCase *tcase = tcase_create("ordered");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up_routes, tear_down);
     tcase_add_test(tcase, a_claim_takes_its_own_type_and_sees_no_card);
     tcase_add_test(tcase, events_that_are_in_no_order_are_claimed_together);
@@ -602,5 +600,4 @@ int main(void)
     tcase_add_test(tcase, a_route_leaves_by_an_operators_word_and_not_while_it_is_in_use);
     tcase_add_test(tcase, a_probe_of_a_route_makes_its_next_event_due);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

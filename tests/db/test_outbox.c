@@ -3,7 +3,7 @@
  * card, extends its lease and marks its intention to cancel. Every statement runs as issuing_worker. */
 #include "tests/db/outbox_calls.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(a_save_stores_the_card_and_says_its_id)
 {
@@ -204,11 +204,9 @@ START_TEST(a_state_that_cannot_be_is_refused_by_the_table)
 }
 END_TEST
 
-int main(void)
+SUITE(outbox)
 {
-    Suite *suite = suite_create("outbox");
     TCase *tcase = tcase_create("outbox");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_save_stores_the_card_and_says_its_id);
     tcase_add_test(tcase, a_second_save_is_harmless_and_gives_the_first_cards_id);
@@ -223,5 +221,4 @@ int main(void)
     tcase_add_test(tcase, the_parameters_that_are_kept_before_a_create_stay);
     tcase_add_test(tcase, a_state_that_cannot_be_is_refused_by_the_table);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -2,7 +2,7 @@
  * crash cannot run it without being counted, and a lease that ran out is taken over once. */
 #include "tests/db/outbox_calls.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(a_claim_brings_what_the_attempt_needs)
 {
@@ -311,11 +311,9 @@ START_TEST(an_extended_lease_is_not_taken_over)
 }
 END_TEST
 
-int main(void)
+SUITE(outbox_claim)
 {
-    Suite *suite = suite_create("outbox_claim");
     TCase *tcase = tcase_create("outbox_claim");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_claim_brings_what_the_attempt_needs);
     tcase_add_test(tcase, two_claims_at_once_take_different_events_and_never_wait);
@@ -332,5 +330,4 @@ int main(void)
     tcase_add_test(tcase, an_extended_lease_is_not_taken_over);
     tcase_add_test(tcase, cards_of_clients_and_of_services_are_claimed_apart);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

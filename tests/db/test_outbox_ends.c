@@ -2,7 +2,7 @@
  * back; what was sent stays recorded, and the card that the end names belongs to the user of the event. */
 #include "tests/db/outbox_calls.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(an_end_with_a_stale_token_changes_nothing)
 {
@@ -429,11 +429,9 @@ START_TEST(parameters_with_which_certainly_nothing_was_sent_are_forgotten)
 }
 END_TEST
 
-int main(void)
+SUITE(outbox_ends)
 {
-    Suite *suite = suite_create("outbox_ends");
     TCase *tcase = tcase_create("outbox_ends");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, an_end_with_a_stale_token_changes_nothing);
     tcase_add_test(tcase, a_completion_with_a_stale_token_changes_nothing);
@@ -454,5 +452,4 @@ int main(void)
     tcase_add_loop_test(tcase, parameters_with_which_certainly_nothing_was_sent_are_forgotten, 0, 5);
     tcase_add_test(tcase, many_ends_in_one_statement_are_each_judged_by_their_own_token);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -10,7 +10,7 @@
 #include "common/daemon_metrics.h"
 #include "common/outbox_gauges.h"
 #include "common/pg/sql/statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static const struct metric_family families[] = {DAEMON_METRICS(METRIC_FAMILY)};
 
@@ -432,11 +432,9 @@ START_TEST(both_daemons_may_ask)
 }
 END_TEST
 
-int main(void)
+SUITE(outbox_gauges)
 {
-    Suite *suite = suite_create("outbox_gauges");
     TCase *tcase = tcase_create("outbox_gauges");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, the_gauges_show_what_is_open_failed_and_unknown);
     tcase_add_test(tcase, what_is_at_work_is_not_waiting);
@@ -456,5 +454,4 @@ int main(void)
     tcase_add_test(tcase, a_route_that_is_gone_is_zero_and_its_events_are_nobodys);
     tcase_add_test(tcase, both_daemons_may_ask);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -12,6 +12,7 @@
 
 #include "database.h"
 #include "turning.h"
+#include "tests/support/suite.h"
 
 #define APPLICATION "test_pg_batch"
 #define ITEMS 400
@@ -378,11 +379,9 @@ START_TEST(an_item_with_a_caller_whose_time_is_over_is_not_tried)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_batch)
 {
-    Suite *suite = suite_create("pg_batch");
     TCase *tcase = tcase_create("pg_batch");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, what_is_added_in_one_turn_travels_together_and_each_ends_once);
     tcase_add_test(tcase, a_batch_is_sent_in_the_turn_in_which_its_items_were_added);
@@ -396,9 +395,4 @@ int main(void)
     tcase_add_test(tcase, an_item_with_a_caller_is_given_up_as_soon_as_it_cannot_be_sent);
     tcase_add_test(tcase, an_item_with_a_caller_whose_time_is_over_is_not_tried);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -6,6 +6,7 @@
 #define APPLICATION "test_pg_failover"
 #include "door.h"
 #include "pool.h"
+#include "tests/support/suite.h"
 
 #define CONNECTIONS 2
 #define SESSIONS_MOST (CONNECTIONS + 2)
@@ -267,9 +268,8 @@ START_TEST(a_read_only_database_is_not_ready_and_says_so)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_failover)
 {
-    Suite *suite = suite_create("pg_failover");
     TCase *tcase = tcase_create("doors"), *names = tcase_create("names");
     tcase_add_checked_fixture(tcase, set_up_doors, tear_down_doors);
     tcase_add_test(tcase, a_silent_first_host_holds_up_one_connection_alone);
@@ -279,7 +279,6 @@ int main(void)
     tcase_add_test(tcase, sessions_that_hang_on_one_server_take_no_place_on_another);
     tcase_add_test(tcase, localhost_is_resolved);
     tcase_add_test(tcase, a_read_only_database_is_not_ready_and_says_so);
-    tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(names, set_up_names, tear_down_doors);
     tcase_add_test(names, a_name_whose_look_up_hangs_holds_up_no_other_host);
@@ -287,5 +286,5 @@ int main(void)
     tcase_add_test(names, a_name_that_does_not_exist_is_asked_for_again_and_named);
     tcase_add_test(names, a_name_that_moves_to_another_address_is_followed);
     tcase_add_test(names, while_the_name_servers_are_dead_the_address_from_before_is_used);
-    return run_tests(suite, names);
+    suite_add_tcase(suite, names);
 }

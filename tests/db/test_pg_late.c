@@ -5,6 +5,7 @@
 
 #define APPLICATION "test_pg_late"
 #include "pool.h"
+#include "tests/support/suite.h"
 
 START_TEST(silence_past_the_deadline_is_unknown_and_the_pool_recovers)
 {
@@ -284,9 +285,8 @@ START_TEST(on_one_connection_both_kinds_are_answered_in_turn)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_late)
 {
-    Suite *suite = suite_create("pg_late");
     TCase *tcase = tcase_create("pg_late");
     tcase_add_test(tcase, silence_past_the_deadline_is_unknown_and_the_pool_recovers);
     tcase_add_test(tcase, statements_that_hang_do_not_fill_the_server_with_sessions);
@@ -299,5 +299,5 @@ int main(void)
     tcase_add_test(tcase, what_has_too_little_time_left_is_not_sent);
     tcase_add_test(tcase, queries_that_yield_leave_a_connection_to_the_others);
     tcase_add_test(tcase, on_one_connection_both_kinds_are_answered_in_turn);
-    return run_pool_tests(suite, tcase);
+    add_pool_tests(suite, tcase);
 }

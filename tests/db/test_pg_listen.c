@@ -5,6 +5,7 @@
 #include "turning.h"
 
 #include "common/pg/pg_listen.h"
+#include "tests/support/suite.h"
 
 #define NAME "issuing-listen"
 
@@ -244,11 +245,9 @@ START_TEST(a_hint_brings_its_payload_and_none_when_it_starts_to_listen)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_listen)
 {
-    Suite *suite = suite_create("pg_listen");
     TCase *tcase = tcase_create("pg_listen");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, what_is_not_wanted_is_not_heard);
     tcase_add_test(tcase, a_listener_that_is_not_wanted_does_not_listen);
@@ -262,9 +261,4 @@ int main(void)
     tcase_add_test(tcase, a_channel_has_a_plain_name);
     tcase_add_test(tcase, a_hint_brings_its_payload_and_none_when_it_starts_to_listen);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -9,6 +9,7 @@
 
 #define APPLICATION "test_pg_pool"
 #include "pool.h"
+#include "tests/support/suite.h"
 
 START_TEST(ten_thousand_queries_get_each_its_own_result)
 {
@@ -381,9 +382,8 @@ START_TEST(a_silent_first_host_does_not_hide_the_second)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_pool)
 {
-    Suite *suite = suite_create("pg_pool");
     TCase *tcase = tcase_create("pg_pool");
     tcase_add_test(tcase, ten_thousand_queries_get_each_its_own_result);
     tcase_add_test(tcase, one_connection_answers_in_order);
@@ -404,5 +404,5 @@ int main(void)
     tcase_add_test(tcase, a_schema_that_does_not_fit_keeps_the_pool_down_until_it_does);
     tcase_add_test(tcase, a_server_gone_read_only_is_left_for_a_new_connection);
     tcase_add_test(tcase, a_silent_first_host_does_not_hide_the_second);
-    return run_pool_tests(suite, tcase);
+    add_pool_tests(suite, tcase);
 }

@@ -3,6 +3,7 @@
  * result, run nothing twice, and never run the statement of another program. */
 #define APPLICATION "test_pg_prepared"
 #include "pool.h"
+#include "tests/support/suite.h"
 
 /* ---- prepared statements: parsed once, sent by text where names do not last (behind a transaction pooler) ---- */
 
@@ -153,9 +154,8 @@ START_TEST(more_statements_than_names_are_all_answered)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_prepared)
 {
-    Suite *suite = suite_create("pg_prepared");
     TCase *tcase = tcase_create("pg_prepared");
     tcase_add_test(tcase, a_statement_is_parsed_once_on_each_connection);
     tcase_add_test(tcase, names_that_are_gone_cost_no_result);
@@ -163,5 +163,5 @@ int main(void)
     tcase_add_test(tcase, a_changed_schema_costs_no_result);
     tcase_add_test(tcase, a_statement_that_cannot_be_parsed_is_refused_until_it_can);
     tcase_add_test(tcase, more_statements_than_names_are_all_answered);
-    return run_pool_tests(suite, tcase);
+    add_pool_tests(suite, tcase);
 }

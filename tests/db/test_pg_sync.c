@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/pg/pg_sync.h"
+#include "tests/support/suite.h"
 
 static struct pg_sync *db;
 static struct err err;
@@ -284,11 +285,9 @@ START_TEST(a_refused_connection_is_configuration_with_its_sqlstate)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_sync)
 {
-    Suite *suite = suite_create("pg_sync");
     TCase *tcase = tcase_create("pg_sync");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, scalars_come_back_as_they_went);
     tcase_add_test(tcase, nulls_come_back_as_nulls_and_empties_as_empties);
@@ -302,9 +301,4 @@ int main(void)
     tcase_add_test(tcase, a_refused_connection_is_configuration_with_its_sqlstate);
     tcase_add_test(tcase, no_server_is_away_and_nonsense_is_configuration);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/pg/pg_sync.h"
+#include "tests/support/suite.h"
 
 #define OUT "COPY (SELECT n, repeat('secret', 10) FROM generate_series(1, 20000) AS g (n)) TO STDOUT (FORMAT binary)"
 #define IN "COPY copied FROM STDIN (FORMAT binary)"
@@ -145,12 +146,10 @@ START_TEST(a_source_that_dies_leaves_the_destination_usable)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_sync_copy)
 {
-    Suite *suite = suite_create("pg_sync_copy");
     TCase *tests = tcase_create("copies");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, all_rows_arrive_and_are_counted);
     tcase_add_test(tests, no_row_at_all_is_fine);
     tcase_add_test(tests, a_destination_that_refuses_a_row_ends_both_and_shows_nothing_of_it);
@@ -160,9 +159,4 @@ int main(void)
     tcase_add_test(tests, a_source_that_is_silent_is_given_up);
     tcase_add_test(tests, a_source_that_dies_leaves_the_destination_usable);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -9,7 +9,7 @@
 #include "ctl/filter.h"
 #include "ctl/pick.h"
 #include "statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct pg_sync *owner, *operator; /* superuser; issuing_operator */
 static struct err err;
@@ -375,12 +375,10 @@ START_TEST(a_fetch_gives_the_events_in_the_order_of_the_ids_with_what_people_ask
 }
 END_TEST
 
-int main(void)
+SUITE(pick)
 {
-    Suite *suite = suite_create("pick");
     TCase *picks = tcase_create("picks");
     tcase_add_checked_fixture(picks, set_up, tear_down);
-    tcase_set_timeout(picks, 60);
     tcase_add_test(picks, every_filter_finds_what_matches_and_nothing_else);
     tcase_add_test(picks, a_window_goes_by_the_time_of_creation);
     tcase_add_test(picks, a_window_finds_events_whose_ids_carry_no_time);
@@ -389,9 +387,4 @@ int main(void)
     tcase_add_test(picks, what_has_an_index_is_found_by_it);
     tcase_add_test(picks, a_fetch_gives_the_events_in_the_order_of_the_ids_with_what_people_ask_for);
     suite_add_tcase(suite, picks);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

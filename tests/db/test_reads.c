@@ -6,7 +6,7 @@
 
 #include "api/reads.h"
 #include "common/base/clock.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define READS 6000
 #define CONNECTIONS 2
@@ -203,16 +203,13 @@ START_TEST(who_waits_too_long_is_turned_away)
 }
 END_TEST
 
-int main(void)
+SUITE(reads)
 {
-    Suite *suite = suite_create("reads");
     TCase *tcase = tcase_create("reads");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_user_who_reads_much_is_overtaken);
     tcase_add_test(tcase, refusals_come_from_the_loop_and_only_so_many_of_them_at_once);
     tcase_add_test(tcase, without_a_database_no_read_waits_for_long);
     tcase_add_test(tcase, who_waits_too_long_is_turned_away);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

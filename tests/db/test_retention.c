@@ -3,7 +3,7 @@
 #include "tests/db/housekeeping_calls.h"
 
 #include "common/pg/sql/statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static int64_t kept_h(const char *name)
 {
@@ -55,14 +55,11 @@ START_TEST(no_api_shortens_it_and_the_longest_of_them_counts)
 }
 END_TEST
 
-int main(void)
+SUITE(retention)
 {
-    Suite *suite = suite_create("retention");
     TCase *tcase = tcase_create("retention");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, an_api_lengthens_what_a_worker_keeps);
     tcase_add_test(tcase, no_api_shortens_it_and_the_longest_of_them_counts);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

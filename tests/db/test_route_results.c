@@ -5,6 +5,7 @@
 #include "database.h"
 
 #include "worker/route/route_call.h"
+#include "tests/support/suite.h"
 
 #define ANSWERS 60000
 #define BATCH 500
@@ -320,19 +321,12 @@ static void tear_down(void)
     pg_sync_close(db);
 }
 
-int main(void)
+SUITE(route_results)
 {
-    Suite *suite = suite_create("route_results");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 300);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, what_is_kept_of_an_answer_is_jsonb);
     tcase_add_test(tests, the_largest_answers_that_are_kept_fit_into_a_row);
     tcase_add_test(tests, only_numbers_with_many_digits_cost_a_result);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -6,7 +6,7 @@
 
 #include "common/pg/sql/statements.h"
 #include "migrations.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct pg_sync *db;
 
@@ -516,11 +516,9 @@ START_TEST(doctor_sees_each_way_to_run_code_in_our_name)
 }
 END_TEST
 
-int main(void)
+SUITE(statements)
 {
-    Suite *suite = suite_create("statements");
     TCase *tcase = tcase_create("statements");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, every_statement_is_prepared_with_its_number_of_parameters);
     tcase_add_test(tcase, every_statement_runs_in_the_role_that_uses_it_and_gives_its_shape);
@@ -531,5 +529,4 @@ int main(void)
     tcase_add_test(tcase, doctors_list_of_rights_is_satisfied_and_notices_every_change);
     tcase_add_test(tcase, doctor_sees_each_way_to_run_code_in_our_name);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

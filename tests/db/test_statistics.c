@@ -3,7 +3,7 @@
  * change once, whoever dies; a change that cannot be added stops no other; a rebuild repairs everything and may run
  * beside ends and folds. */
 #include "tests/db/outbox_calls.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static void open_statistics(void)
 {
@@ -364,12 +364,10 @@ START_TEST(what_was_deleted_stays_counted_until_a_rebuild)
 }
 END_TEST
 
-int main(void)
+SUITE(statistics)
 {
-    Suite *suite = suite_create("statistics");
     TCase *tcase = tcase_create("statistics");
     tcase_add_checked_fixture(tcase, open_statistics, tear_down);
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, each_way_to_end_an_event_is_counted);
     tcase_add_test(tcase, an_event_that_a_sweep_gives_up_is_counted_once);
     tcase_add_test(tcase, each_way_to_take_an_end_back_is_counted);
@@ -383,5 +381,4 @@ int main(void)
     tcase_add_test(tcase, a_rebuild_beside_ends_folds_and_another_rebuild_counts_each_end_once);
     tcase_add_test(tcase, what_was_deleted_stays_counted_until_a_rebuild);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

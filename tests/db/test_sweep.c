@@ -7,7 +7,7 @@
 
 #include "common/base/uuid7.h"
 #include "common/pg/sql/statements.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 enum { LEASE_MS = 3600000, SLACK_MS = 700, FREED_MAX = 500, MANY = 4000 };
 
@@ -640,11 +640,9 @@ START_TEST(a_sweep_of_one_stretch_visits_nothing_of_an_older_one)
 }
 END_TEST
 
-int main(void)
+SUITE(sweep)
 {
-    Suite *suite = suite_create("sweep");
     TCase *tcase = tcase_create("sweep");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, the_bookmark_skips_none_of_what_is_due_at_the_same_time);
     tcase_add_test(tcase, the_bookmark_of_a_full_answer_is_the_last_time_taken_and_of_any_other_the_slack_before_now);
@@ -669,5 +667,4 @@ int main(void)
     tcase_add_test(tcase, a_claim_from_its_bookmark_visits_nothing_of_what_was_finished_before);
     tcase_add_test(tcase, a_sweep_of_one_stretch_visits_nothing_of_an_older_one);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -2,7 +2,7 @@
  * its event: with what was said at that end, one each, with ids and numbers that follow the ends whatever the clock
  * does. No end that cannot be told stops the others, and none leaves the list without an event or a word. */
 #include "tests/db/outbox_calls.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static void open_told_ends(void)
 {
@@ -223,11 +223,9 @@ START_TEST(a_request_is_kept_while_its_end_waits_to_be_told)
 }
 END_TEST
 
-int main(void)
+SUITE(told_ends)
 {
-    Suite *suite = suite_create("told_ends");
     TCase *tcase = tcase_create("told_ends");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, open_told_ends, tear_down);
     tcase_add_test(tcase, what_was_said_at_an_end_is_told_though_the_request_goes_on);
     tcase_add_test(tcase, ids_follow_the_ends_though_the_clock_steps_back);
@@ -238,5 +236,4 @@ int main(void)
     tcase_add_test(tcase, what_cannot_be_written_about_a_lost_event_undoes_no_sweep);
     tcase_add_test(tcase, a_request_is_kept_while_its_end_waits_to_be_told);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -6,7 +6,7 @@
 
 #include "api/waiters.h"
 #include "common/base/clock.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define WAITERS 50
 
@@ -256,11 +256,9 @@ START_TEST(the_session_listens_while_somebody_waits_and_not_for_ever_after)
 }
 END_TEST
 
-int main(void)
+SUITE(waiters)
 {
-    Suite *suite = suite_create("waiters");
     TCase *tcase = tcase_create("waiters");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, each_is_ready_when_its_request_is_final_and_no_other);
     tcase_add_test(tcase, a_change_without_a_notification_is_found_all_the_same);
@@ -273,5 +271,4 @@ int main(void)
     tcase_add_test(tcase, a_user_has_so_many_waits_and_no_more);
     tcase_add_test(tcase, the_session_listens_while_somebody_waits_and_not_for_ever_after);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -12,6 +12,7 @@
 
 #include "database.h"
 #include "turning.h"
+#include "tests/support/suite.h"
 
 #define APPLICATION "test_wakeup"
 
@@ -197,11 +198,9 @@ START_TEST(a_wakeup_is_idle_when_its_pool_is_gone)
 }
 END_TEST
 
-int main(void)
+SUITE(wakeup)
 {
-    Suite *suite = suite_create("wakeup");
     TCase *tcase = tcase_create("wakeup");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, any_number_of_wakeups_become_few_and_the_last_is_not_lost);
     tcase_add_test(tcase, wakeups_are_a_gap_apart);
@@ -209,9 +208,4 @@ int main(void)
     tcase_add_test(tcase, a_statement_name_that_is_gone_costs_no_wakeup);
     tcase_add_test(tcase, a_wakeup_is_idle_when_its_pool_is_gone);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -13,6 +13,7 @@ import argparse
 import atexit
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -83,10 +84,18 @@ def copy_tree():
 PROGRAMS = ("issuing-api", "issuing-worker", "issuing-ctl", "issuing-sandbox", "tests/clocks.so", "tests/slow_end.so")
 
 
+def program_of(test):
+    """The test program that holds the suite of unit/NAME or db/NAME, None for other tests and where there is none."""
+    kind, name = test.split("/", 1)
+    targets = subprocess.run(["ninja", "-C", OUT, "-t", "targets", "all"], check=True, capture_output=True, text=True)
+    found = re.search(rf"^(tests/{kind}/\w+)\.p/\w*test_{name}\.c\.o: ", targets.stdout, re.MULTILINE)
+    return found and found[1]
+
+
 def targets_of(test):
     """What ninja has to build for this test."""
-    kind, name = test.split("/", 1)
-    return {"unit": (f"tests/unit/test_{name}",), "db": (f"tests/db/test_{name}", "issuing-ctl")}.get(kind, PROGRAMS)
+    program = program_of(test)
+    return ((program, "issuing-ctl") if test.startswith("db/") else (program,)) if program else PROGRAMS
 
 
 def build(tests):
@@ -127,17 +136,18 @@ class Tests:
 
     def run(self, test, **environment):
         kind, name = test.split("/", 1)
-        environment = dict(os.environ, **environment)
-        binary = OUT / "tests" / kind / f"test_{name}"
+        environment = {**os.environ, "CK_DEFAULT_TIMEOUT": "30", **environment}  # a mutant that hangs is noticed soon
         if kind == "failover":
             return call([sys.executable, COPY / "tests" / "chaos" / "failover.py", "1", "--only", name], timeout=500,
                         env=dict(environment, ISSUING_BUILD=str(OUT)))
-        if kind != "e2e" and not binary.exists():
-            return 2, f"there is no {binary}"
+        program = kind in ("unit", "db") and program_of(test)
+        if program is None:
+            return 2, f"there is no suite {test}"
         if kind == "unit":
-            return call([binary], timeout=120, cwd=RUN, env=environment)
+            return call([OUT / program, name], timeout=600, cwd=RUN, env=environment)
         if kind == "db":
-            return call([binary], timeout=180, cwd=RUN, env=dict(environment, ISSUING_TEST_DATABASE=self.database()))
+            return call([OUT / program, name], timeout=600, cwd=RUN,
+                        env=dict(environment, ISSUING_TEST_DATABASE=self.database()))
         return call([sys.executable, COPY / "tests" / "e2e" / "run.py", name], timeout=300,
                     env=dict(environment, ISSUING_BUILD=str(OUT)))
 
@@ -191,7 +201,7 @@ def main():
         return 1
     for test in sorted({guard["test"] for guard in wanted}):
         status, out = tests.run(test,
-                                CK_DEFAULT_TIMEOUT="120")  # a machine may be busy; a mutant that hangs is noticed soon
+                                CK_DEFAULT_TIMEOUT="300")  # a machine may be busy
         if status:
             say(f"FAILED {test} on the untouched copy\n{out[-2000:]}")
             failed += 1

@@ -130,11 +130,11 @@ lint_valgrind() {
     bad=
     IFS='
 ' # a path may hold blanks
-    for program in $(programs "$build" unit); do
+    for program in $(suites "$build" unit | cut -d ' ' -f 1 | sort -u); do
         unset IFS
-        echo "== ${program##*/}"
+        echo "== $program"
         limited 1800 env -C "$run" CK_FORK=no CK_EXCLUDE_TAGS=no_valgrind valgrind -q --error-exitcode=99 --leak-check=full \
-            --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect "$program" || { echo "^^ FAILED"; bad=yes; }
+            --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect "$build/$program" || { echo "^^ FAILED"; bad=yes; }
     done
     [ -z "$bad" ]
 }

@@ -3,6 +3,7 @@
 
 test_groups='unit db model limiters e2e monitoring console issuers chaos failover asan guards deb systemd'
 default_groups='unit db model limiters e2e monitoring' # of the last two the short parts only
+checks_at_a_time=4 # suites of unit and db: most of them wait
 passed=0
 failed=0
 skipped=0
@@ -32,7 +33,7 @@ NAME is one of:
   systemd    the install by docs/install.md under a real systemd, and the packages if build/deb has them; about four
              minutes, as root
   e2e/PART   the end-to-end stories whose file or sentence contains PART
-  PART       the test programs whose name contains PART: flow, db/accept, asan/flow
+  PART       the suites of unit and db whose name contains PART: flow, db/accept, asan/flow
 HELP
 }
 
@@ -75,7 +76,7 @@ summary() {
     printf '%s passed, %s failed\n' "$passed" "$failed"
 }
 
-# group NAME: is it to run? A PART that is no group selects test programs of unit and db; asan/PART those of asan.
+# group NAME: is it to run? A PART that is no group selects suites of unit and db; asan/PART those of asan.
 group() {
     for word in ${wanted:-$default_groups}; do
         case $word in
@@ -87,7 +88,7 @@ group() {
     return 1
 }
 
-# chosen GROUP LABEL: within a group, is the program with this label (unit/flow, asan/db/accept) to run?
+# chosen GROUP LABEL: within a group, is the suite with this label (unit/flow, asan/db/accept) to run?
 chosen() {
     for word in ${wanted:-$default_groups}; do
         case $word in
@@ -161,9 +162,11 @@ count_checks() {
     fi
 }
 
-# programs FOLDER KIND: the test programs that meson knows, built or not.
-programs() {
-    ninja -C "$1" -t targets all | sed -n "s,^\(tests/$2/test_[a-z0-9_]*\): .*,\1,p" | sort
+# suites FOLDER KIND: "program suite" for each file tests/KIND/.../test_<suite>.c of the test programs that meson knows,
+# built or not.
+suites() {
+    ninja -C "$1" -t targets all |
+        sed -n "s,^\(tests/$2/[a-z0-9_]*\)\.p/[a-z0-9_]*test_\([a-z0-9_]*\)\.c\.o: .*,\1 \2,p" | sort -k 2
 }
 
 # What a role, a database or a cluster may be set to: nothing of ours may depend on it.
@@ -174,13 +177,14 @@ hostile_settings='datestyle=German timezone=Asia/Kolkata intervalstyle=postgres_
     join_collapse_limit=1 from_collapse_limit=1 work_mem=64kB transform_null_equals=on quote_all_identifiers=on
     default_transaction_deferrable=on xmloption=document jit=on jit_above_cost=1000'
 
-# start_test_clusters NAME: two of them: two database tests run side by side, and each may change what belongs to its
-# whole cluster. Those named `hostile` have the settings above, and names without a schema found elsewhere first.
+# start_test_clusters NAME: one for each of the database tests that run side by side, since each may change what belongs
+# to its whole cluster. Those named `hostile` have the settings above, and names without a schema found elsewhere first.
 start_test_clusters() {
     settings=
     [ "$1" != hostile ] || settings=$hostile_settings
-    for slot in 0 1; do
-        [ ! -e "$run/$1.$slot" ] || continue
+    slot=0
+    while [ "$slot" -lt "$checks_at_a_time" ]; do
+        [ ! -e "$run/$1.$slot" ] || { slot=$((slot + 1)) && continue; }
         # shellcheck disable=SC2086 # a list
         base=$("$top/tests/support/cluster" start "$run/$1-pg$slot" $settings \
             ${settings:+"search_path=hostile, issuing, public, pg_catalog"}) || return 1
@@ -190,27 +194,26 @@ start_test_clusters() {
             return 1
         }
         printf '%s\n' "${base% *}" >"$run/$1.$slot"
+        slot=$((slot + 1))
     done
 }
 
-# run_checks GROUP FOLDER KIND PREFIX: the test programs of FOLDER/tests/KIND, two at a time; the results come in the
-# order of the names.
+# run_checks GROUP FOLDER KIND PREFIX: the suites of FOLDER/tests/KIND, each in a process of its own; the results come in
+# the order of the names.
 run_checks() {
     checks_begun=$(date +%s)
-    chosen_programs=$run/programs.$1.$3
-    programs "$2" "$3" >"$chosen_programs.all"
-    [ -s "$chosen_programs.all" ] || failure "$1" "no tests in ${2#"$top/"}/tests/$3"
-    while read -r program; do
-        ! chosen "$1" "$4$3/${program##*/test_}" || printf '%s\n' "$program"
-    done <"$chosen_programs.all" >"$chosen_programs"
-    [ -s "$chosen_programs" ] || return 0
+    chosen_suites=$run/suites.$1.$3
+    suites "$2" "$3" >"$chosen_suites.all"
+    [ -s "$chosen_suites.all" ] || failure "$1" "no tests in ${2#"$top/"}/tests/$3"
+    while read -r program suite; do
+        ! chosen "$1" "$4$3/$suite" || printf '%s %s\n' "$program" "$suite"
+    done <"$chosen_suites.all" >"$chosen_suites"
+    [ -s "$chosen_suites" ] || return 0
     # shellcheck disable=SC2046 # a list
-    compile "$2" $(cat "$chosen_programs") || {
+    compile "$2" $(cut -d ' ' -f 1 "$chosen_suites" | sort -u) || {
         failure "$1" "the build of its programs failed"
         return
     }
-    folder=$2 awk '{ print ENVIRON["folder"] "/" $0 }' "$chosen_programs" >"$chosen_programs.paths"
-    chosen_programs=$chosen_programs.paths
     # The database tests with sanitizers run on the hostile clusters: one run of them all, at no further cost.
     clusters=conninfo
     [ "$1" != asan ] || clusters=hostile
@@ -219,11 +222,10 @@ run_checks() {
         return
     }
     rm -f "$run/$3".*.status
-    timeout -k 10 3000 xargs -d '\n' -a "$chosen_programs" -n 1 -P 2 --process-slot-var=ISSUING_TEST_SLOT \
-        "$top/tests/support/one_check" "$run" "$3" "$4" "$clusters" </dev/null &
+    timeout -k 10 3000 xargs -d '\n' -a "$chosen_suites" -n 1 -P "$checks_at_a_time" --process-slot-var=ISSUING_TEST_SLOT \
+        "$top/tests/support/one_check" "$run" "$3" "$4" "$clusters" "$2" </dev/null &
     child=$!
-    while read -r program <&3; do
-        name=${program##*/test_}
+    while read -r program name <&3; do
         until [ -s "$run/$3.$name.status" ]; do
             alive "$child" || break
             sleep 0.1
@@ -234,7 +236,7 @@ run_checks() {
         else
             failure "$4$3/$name" "was not run to its end"
         fi
-    done 3<"$chosen_programs"
+    done 3<"$chosen_suites"
     wait "$child"
     child=
     took "$4$3" "$checks_begun"

@@ -259,26 +259,28 @@ void expect_refused(const char *text, const char *because)
     ck_assert_msg(strstr(why, because), "refused because %s, not because %s", why, because);
 }
 
-int auth_run(const char *name, const TTest *const *tests, size_t count)
+static void make_keys(void) /* once: it takes long */
 {
-    rsa = EVP_RSA_gen(2048); /* once: it takes long */
+    rsa = EVP_RSA_gen(2048);
     other_rsa = EVP_RSA_gen(2048);
     ec = EVP_EC_gen("P-256");
     ed = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
-    Suite *suite = suite_create(name);
-    TCase *cases = tcase_create(name);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_set_timeout(cases, 120);
-    for (size_t i = 0; i < count; i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+}
+
+static void free_keys(void)
+{
     EVP_PKEY_free(rsa);
     EVP_PKEY_free(other_rsa);
     EVP_PKEY_free(ec);
     EVP_PKEY_free(ed);
-    return failed ? 1 : 0;
+}
+
+void auth_tests(Suite *suite, const TTest *const *tests, size_t count)
+{
+    TCase *cases = tcase_create("auth");
+    tcase_add_unchecked_fixture(cases, make_keys, free_keys);
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    for (size_t i = 0; i < count; i++)
+        tcase_add_test(cases, tests[i]);
+    suite_add_tcase(suite, cases);
 }

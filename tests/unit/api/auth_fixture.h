@@ -44,7 +44,7 @@ bool check_value(const char *bytes, size_t length);
 bool check_token(const char *text);
 void expect_accepted(const char *text);
 void expect_refused(const char *text, const char *because);
-/* Makes the keys, runs the tests, returns the exit status. */
-int auth_run(const char *name, const TTest *const *tests, size_t count);
+/* The tests as one case, with keys that are made once. */
+void auth_tests(Suite *suite, const TTest *const *tests, size_t count);
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/support/suite.h"
+
 #define ITEMS 4000
 #define USERS 60
 
@@ -159,9 +161,8 @@ START_TEST(a_visit_reaches_every_request)
 }
 END_TEST
 
-int main(void)
+SUITE(accept_queue)
 {
-    Suite *suite = suite_create("accept_queue");
     TCase *tcase = tcase_create("accept_queue");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, different_users_do_not_wait_for_each_other);
@@ -171,9 +172,4 @@ int main(void)
     tcase_add_test(tcase, the_queue_is_never_one_users);
     tcase_add_test(tcase, a_visit_reaches_every_request);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

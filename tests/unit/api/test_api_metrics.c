@@ -6,7 +6,7 @@
 
 #include "api/api_metrics.h"
 #include "common/base/clock.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct metrics *metrics;
 static struct api_series series;
@@ -79,14 +79,12 @@ START_TEST(an_unforeseen_answer_is_counted_all_the_same)
 }
 END_TEST
 
-int main(void)
+SUITE(api_metrics)
 {
-    Suite *suite = suite_create("api_metrics");
     TCase *tcase = tcase_create("api_metrics");
     tcase_add_checked_fixture(tcase, start, stop);
     tcase_add_test(tcase, every_answer_that_a_route_gives_is_zero_at_the_start);
     tcase_add_test(tcase, calls_that_waited_and_other_methods_are_apart);
     tcase_add_test(tcase, an_unforeseen_answer_is_counted_all_the_same);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -2,7 +2,7 @@
 #include <check.h>
 
 #include "api/api_status.h"
-#include "suite.h"
+#include "tests/support/suite.h"
 
 static char text[128];
 
@@ -33,12 +33,10 @@ START_TEST(a_machine_that_slept_makes_no_false_rate)
 }
 END_TEST
 
-int main(void)
+SUITE(api_status)
 {
-    Suite *suite = suite_create("api_status");
     TCase *tests = tcase_create("api_status");
     tcase_add_test(tests, the_rate_is_that_of_the_last_three_seconds);
     tcase_add_test(tests, a_machine_that_slept_makes_no_false_rate);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

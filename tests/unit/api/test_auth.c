@@ -21,6 +21,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/token.h"
+#include "tests/support/suite.h"
 
 /* ---- what is good ---- */
 
@@ -381,7 +382,7 @@ START_TEST(a_token_of_more_than_eight_kib_is_not_looked_at)
 }
 END_TEST
 
-int main(void)
+SUITE(auth)
 {
     const TTest *const tests[] = {
         a_token_of_each_algorithm_is_accepted,
@@ -402,5 +403,5 @@ int main(void)
         base64url_follows_the_letter,
         a_token_of_more_than_eight_kib_is_not_looked_at,
     };
-    return auth_run("auth", tests, ARRAY_SIZE(tests));
+    auth_tests(suite, tests, ARRAY_SIZE(tests));
 }

@@ -20,6 +20,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/token.h"
+#include "tests/support/suite.h"
 
 /* ---- signatures ---- */
 
@@ -296,7 +297,7 @@ START_TEST(the_cache_never_mixes_users_up)
 }
 END_TEST
 
-int main(void)
+SUITE(auth_claims)
 {
     const TTest *const tests[] = {
         a_signature_with_any_bit_flipped_does_not_fit,
@@ -313,5 +314,5 @@ int main(void)
         issuer_and_audience_are_checked_where_they_are_configured,
         the_cache_never_mixes_users_up,
     };
-    return auth_run("auth_claims", tests, ARRAY_SIZE(tests));
+    auth_tests(suite, tests, ARRAY_SIZE(tests));
 }

@@ -20,6 +20,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/token.h"
+#include "tests/support/suite.h"
 
 /* ---- key files ---- */
 
@@ -363,7 +364,7 @@ START_TEST(a_file_that_cannot_be_used_leaves_the_old_keys_in_force)
 }
 END_TEST
 
-int main(void)
+SUITE(auth_keys)
 {
     const TTest *const tests[] = {
         weak_and_wrong_keys_stop_the_start,
@@ -378,5 +379,5 @@ int main(void)
         after_a_reload_the_new_keys_count_and_the_old_ones_do_not,
         a_file_that_cannot_be_used_leaves_the_old_keys_in_force,
     };
-    return auth_run("auth_keys", tests, ARRAY_SIZE(tests));
+    auth_tests(suite, tests, ARRAY_SIZE(tests));
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/client_headers.h"
+#include "tests/support/suite.h"
 
 static struct http_request request;
 static struct client_key key;
@@ -310,9 +311,8 @@ START_TEST(what_is_no_traceparent_is_dropped)
 }
 END_TEST
 
-int main(void)
+SUITE(client_headers)
 {
-    Suite *suite = suite_create("client_headers");
     TCase *tcase = tcase_create("client_headers");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_test(tcase, quoted_and_bare_are_one_key);
@@ -330,9 +330,4 @@ int main(void)
     tcase_add_test(tcase, a_traceparent_is_handed_on_as_it_came);
     tcase_add_test(tcase, what_is_no_traceparent_is_dropped);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

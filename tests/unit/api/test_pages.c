@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/pages.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define TAG "\"abc\""
 
@@ -61,13 +61,11 @@ START_TEST(the_length_decides_where_the_value_ends)
 }
 END_TEST
 
-int main(void)
+SUITE(pages)
 {
-    Suite *suite = suite_create("pages");
     TCase *tcase = tcase_create("pages");
     tcase_add_test(tcase, the_tag_is_found_alone_in_a_list_and_weak);
     tcase_add_test(tcase, another_tag_and_what_is_no_list_name_nothing);
     tcase_add_test(tcase, the_length_decides_where_the_value_ends);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

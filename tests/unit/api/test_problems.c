@@ -8,6 +8,7 @@
 #include "api/problems.h"
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
+#include "tests/support/suite.h"
 
 static struct buf out;
 static const struct slice no_errors;
@@ -163,9 +164,8 @@ START_TEST(a_page_has_no_markup_but_its_own)
 }
 END_TEST
 
-int main(void)
+SUITE(problems)
 {
-    Suite *suite = suite_create("problems");
     TCase *tcase = tcase_create("problems");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, every_problem_is_a_whole_body_with_its_status_and_type);
@@ -178,9 +178,4 @@ int main(void)
     tcase_add_test(tcase, the_contracts_slugs_are_there);
     tcase_add_test(tcase, a_page_has_no_markup_but_its_own);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/support/suite.h"
+
 #define READS 6000
 #define USERS 30
 #define OF_USER 8
@@ -247,11 +249,9 @@ START_TEST(no_read_is_forgotten_whatever_the_order)
 }
 END_TEST
 
-int main(void)
+SUITE(read_queue)
 {
-    Suite *suite = suite_create("read_queue");
     TCase *tcase = tcase_create("read_queue");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_user_has_eight_out_and_the_others_go_on);
     tcase_add_test(tcase, lines_are_served_in_turn);
@@ -263,9 +263,4 @@ int main(void)
     tcase_add_test(tcase, a_user_whose_last_read_was_late_is_out_of_turn);
     tcase_add_test(tcase, no_read_is_forgotten_whatever_the_order);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

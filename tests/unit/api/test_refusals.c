@@ -11,6 +11,7 @@
 #include "api/refusals.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "tests/support/suite.h"
 
 static const struct metric_family families[] = {
     {"issuing_auth_failures_total", METRIC_COUNTER, "Refused.", {"reason"}, NULL},
@@ -141,20 +142,13 @@ START_TEST(what_was_left_out_is_logged_when_nothing_follows)
 }
 END_TEST
 
-int main(void)
+SUITE(refusals)
 {
-    Suite *suite = suite_create("refusals");
     TCase *tests = tcase_create("refusals");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, every_reason_is_there_from_the_start);
     tcase_add_test(tests, a_flood_is_one_line_a_second_and_reason);
     tcase_add_test(tests, the_line_has_the_address_where_it_is_known);
     tcase_add_test(tests, what_was_left_out_is_logged_when_nothing_follows);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 
 #include "common/base/backoff.h"
+#include "tests/support/suite.h"
 
 START_TEST(the_ceiling_doubles_up_to_the_cap)
 {
@@ -64,9 +65,8 @@ START_TEST(a_seed_repeats_its_numbers_and_another_does_not)
 }
 END_TEST
 
-int main(void)
+SUITE(backoff)
 {
-    Suite *suite = suite_create("backoff");
     TCase *tests = tcase_create("backoff");
     tcase_add_test(tests, the_ceiling_doubles_up_to_the_cap);
     tcase_add_test(tests, odd_input_gives_an_answer_between_zero_and_the_cap);
@@ -74,9 +74,4 @@ int main(void)
     tcase_add_test(tests, the_jitter_is_spread_evenly);
     tcase_add_test(tests, a_seed_repeats_its_numbers_and_another_does_not);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

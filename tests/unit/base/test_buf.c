@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "tests/support/suite.h"
 
 START_TEST(a_new_buffer_is_empty_and_costs_nothing)
 {
@@ -183,9 +184,8 @@ START_TEST(wiping_overwrites_also_what_was_consumed_or_reset)
 }
 END_TEST
 
-int main(void)
+SUITE(buf)
 {
-    Suite *suite = suite_create("buf");
     TCase *tests = tcase_create("buf");
     tcase_add_test(tests, a_new_buffer_is_empty_and_costs_nothing);
     tcase_add_test(tests, what_was_appended_comes_back_terminated);
@@ -199,9 +199,4 @@ int main(void)
     tcase_add_test(tests, what_was_consumed_is_not_left_behind_the_end);
     tcase_add_test(tests, wiping_overwrites_also_what_was_consumed_or_reset);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "tests/support/suite.h"
 
 static void expect(int64_t wall_us, const char *wanted)
 {
@@ -148,9 +149,8 @@ START_TEST(an_advanced_clock_runs_on_from_there)
 }
 END_TEST
 
-int main(void)
+SUITE(clock)
 {
-    Suite *suite = suite_create("clock");
     TCase *tests = tcase_create("clock");
     tcase_add_test(tests, known_instants_have_their_known_form);
     tcase_add_test(tests, years_that_have_no_four_digits_are_shown_as_the_nearest_that_has);
@@ -162,9 +162,4 @@ int main(void)
     tcase_add_test(tests, a_kernel_that_cannot_count_it_is_called_once);
     tcase_add_test(tests, an_advanced_clock_runs_on_from_there);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <uv.h>
 
+#include "tests/support/suite.h"
+
 struct module {
     uv_timer_t timer;
     uv_prepare_t turn;
@@ -101,17 +103,11 @@ START_TEST(a_module_without_open_parts_is_released_at_the_end)
 }
 END_TEST
 
-int main(void)
+SUITE(closing)
 {
-    Suite *suite = suite_create("closing");
     TCase *tests = tcase_create("closing");
     tcase_add_test(tests, a_module_is_released_once_all_handles_and_parts_are_closed);
     tcase_add_test(tests, a_part_that_closes_at_once_does_not_release_the_module_early);
     tcase_add_test(tests, a_module_without_open_parts_is_released_at_the_end);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "tests/support/suite.h"
 
 START_TEST(an_error_carries_its_kind_and_sentence_and_is_false)
 {
@@ -128,9 +129,8 @@ START_TEST(exit_codes_are_as_documented)
 }
 END_TEST
 
-int main(void)
+SUITE(err)
 {
-    Suite *suite = suite_create("err");
     TCase *tests = tcase_create("err");
     tcase_add_test(tests, an_error_carries_its_kind_and_sentence_and_is_false);
     tcase_add_test(tests, a_caller_that_does_not_want_to_know_passes_null);
@@ -143,9 +143,4 @@ int main(void)
     tcase_add_test(tests, a_prefix_of_any_length_leaves_a_terminated_message);
     tcase_add_test(tests, exit_codes_are_as_documented);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/ip_address.h"
+#include "tests/support/suite.h"
 
 static struct slice slice_of(const char *text)
 {
@@ -177,9 +178,8 @@ START_TEST(a_list_with_a_fault_is_refused_as_a_whole)
 }
 END_TEST
 
-int main(void)
+SUITE(ip_address)
 {
-    Suite *suite = suite_create("ip_address");
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, an_address_has_one_form_however_it_is_written, 0, (int)ARRAY_SIZE(addresses));
     tcase_add_test(tests, what_is_no_address_is_none);
@@ -187,9 +187,4 @@ int main(void)
     tcase_add_loop_test(tests, a_network_holds_what_has_its_prefix, 0, (int)ARRAY_SIZE(networks));
     tcase_add_test(tests, a_list_with_a_fault_is_refused_as_a_whole);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/listen_fds.h"
-#include "suite.h"
+#include "tests/support/suite.h"
 
 enum third { LISTENING, LISTENING_V6, NOT_LISTENING, DATAGRAM, LOCAL, NO_SOCKET, NOTHING };
 
@@ -165,13 +165,11 @@ START_TEST(a_value_of_any_length_is_survived)
 }
 END_TEST
 
-int main(void)
+SUITE(listen_fds)
 {
-    Suite *suite = suite_create("listen_fds");
     TCase *tests = tcase_create("listen_fds");
     tcase_set_tags(tests, "no_valgrind");
     tcase_add_loop_test(tests, the_socket_is_taken_or_the_reason_is_told, 0, ARRAY_SIZE(cases));
     tcase_add_test(tests, a_value_of_any_length_is_survived);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

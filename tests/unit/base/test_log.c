@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
+#include "tests/support/suite.h"
 
 static int saved_stderr = -1, captured = -1;
 static char line[16384];
@@ -437,9 +438,8 @@ START_TEST(level_names_are_those_of_the_option)
 }
 END_TEST
 
-int main(void)
+SUITE(log)
 {
-    Suite *suite = suite_create("log");
     TCase *tests = tcase_create("log");
     tcase_add_checked_fixture(tests, capture, release);
     tcase_add_test(tests, a_json_line_has_its_members_in_order);
@@ -461,9 +461,4 @@ int main(void)
     tcase_add_test(tests, a_number_at_the_cut_of_a_line_is_overwritten_before_it_is_cut);
     tcase_add_test(tests, level_names_are_those_of_the_option);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/metrics.h"
+#include "tests/support/suite.h"
 
 enum { REQUESTS, IN_FLIGHT, SECONDS, STEPS, FAMILY_COUNT };
 
@@ -226,9 +227,8 @@ START_TEST(a_page_that_does_not_fit_is_marked_failed)
 }
 END_TEST
 
-int main(void)
+SUITE(metrics)
 {
-    Suite *suite = suite_create("metrics");
     TCase *tests = tcase_create("metrics");
     tcase_add_checked_fixture(tests, start, stop);
     tcase_add_test(tests, what_has_no_labels_is_zero_at_the_start_and_every_family_has_help_and_type);
@@ -244,9 +244,4 @@ int main(void)
     tcase_add_test(tests, the_shared_buckets_rise_and_end);
     tcase_add_test(tests, a_page_that_does_not_fit_is_marked_failed);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

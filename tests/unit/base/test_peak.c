@@ -3,7 +3,7 @@
 #include <check.h>
 
 #include "common/base/peak.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define NOW 1000000000 /* ms */
 
@@ -53,9 +53,8 @@ START_TEST(nothing_noted_is_zero)
 }
 END_TEST
 
-int main(void)
+SUITE(peak)
 {
-    Suite *suite = suite_create("peak");
     TCase *tcase = tcase_create("peak");
     tcase_add_checked_fixture(tcase, start, NULL);
     tcase_add_test(tcase, looking_at_a_peak_does_not_take_it_away);
@@ -63,5 +62,4 @@ int main(void)
     tcase_add_test(tcase, a_pause_of_any_length_leaves_nothing_old_behind);
     tcase_add_test(tcase, nothing_noted_is_zero);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

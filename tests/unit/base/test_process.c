@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/process.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define FILES 20
 #define BYTES (32 << 20)
@@ -79,9 +79,8 @@ START_TEST(the_start_is_before_now_and_does_not_move)
 }
 END_TEST
 
-int main(void)
+SUITE(process)
 {
-    Suite *suite = suite_create("process");
     TCase *tcase = tcase_create("process");
     tcase_add_test(tcase, open_files_are_counted);
     tcase_add_test(tcase, the_limit_of_files_is_the_soft_one);
@@ -89,5 +88,4 @@ int main(void)
     tcase_add_test(tcase, time_of_the_processor_grows);
     tcase_add_test(tcase, the_start_is_before_now_and_does_not_move);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/sd.h"
+#include "tests/support/suite.h"
 
 static int listener = -1;
 static char folder[64], path[96];
@@ -135,9 +136,8 @@ START_TEST(a_full_socket_does_not_hold_the_loop)
 }
 END_TEST
 
-int main(void)
+SUITE(sd)
 {
-    Suite *suite = suite_create("sd");
     TCase *tests = tcase_create("sd");
     tcase_add_checked_fixture(tests, start, stop);
     tcase_add_test(tests, systemd_hears_every_word);
@@ -146,9 +146,4 @@ int main(void)
     tcase_add_test(tests, a_status_cannot_smuggle_another_assignment);
     tcase_add_test(tests, a_full_socket_does_not_hold_the_loop);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

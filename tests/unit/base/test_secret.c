@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/secret.h"
+#include "tests/support/suite.h"
 
 static char folder[64], path[96];
 
@@ -218,9 +219,8 @@ START_TEST(a_protected_process_leaves_no_core)
 }
 END_TEST
 
-int main(void)
+SUITE(secret)
 {
-    Suite *suite = suite_create("secret");
     TCase *tests = tcase_create("secret");
     tcase_add_checked_fixture(tests, make_folder, remove_folder);
     tcase_add_test(tests, a_file_is_read_less_one_newline);
@@ -234,9 +234,4 @@ int main(void)
     tcase_add_test(tests, an_empty_secret_can_be_copied_and_freed_twice);
     tcase_add_test(tests, a_protected_process_leaves_no_core);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 
 #include "common/base/base.h"
+#include "tests/support/suite.h"
 
 START_TEST(a_slice_is_compared_in_its_whole_length)
 {
@@ -37,17 +38,11 @@ START_TEST(a_slice_without_memory_is_the_empty_text)
 }
 END_TEST
 
-int main(void)
+SUITE(slice)
 {
-    Suite *suite = suite_create("slice");
     TCase *tests = tcase_create("slice");
     tcase_add_test(tests, a_slice_is_compared_in_its_whole_length);
     tcase_add_test(tests, letters_match_in_either_case);
     tcase_add_test(tests, a_slice_without_memory_is_the_empty_text);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/trace.h"
+#include "tests/support/suite.h"
 
 #define TRACE_ID "4bf92f3577b34da6a3ce929d0e0e4736"
 #define TRACE "00-" TRACE_ID "-00f067aa0ba902b7-01"
@@ -76,9 +77,8 @@ START_TEST(a_call_without_a_parent_begins_a_trace)
 }
 END_TEST
 
-int main(void)
+SUITE(trace)
 {
-    Suite *suite = suite_create("trace");
     TCase *tcase = tcase_create("trace");
     tcase_add_test(tcase, a_traceparent_of_version_00_is_valid);
     tcase_add_loop_test(tcase, what_is_no_traceparent_is_not_valid, 0, ARRAY_SIZE(bad));
@@ -86,9 +86,4 @@ int main(void)
     tcase_add_test(tcase, a_child_keeps_the_trace_and_the_flags_and_has_a_span_of_its_own);
     tcase_add_test(tcase, a_call_without_a_parent_begins_a_trace);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/uuid7.h"
+#include "tests/support/suite.h"
 
 static uint64_t ms_of(const struct uuid *uuid)
 {
@@ -162,9 +163,8 @@ START_TEST(an_id_of_version_7_has_the_time_of_its_creation_and_others_do_not)
 }
 END_TEST
 
-int main(void)
+SUITE(uuid7)
 {
-    Suite *suite = suite_create("uuid7");
     TCase *tests = tcase_create("uuid7");
     tcase_add_test(tests, an_id_of_version_7_has_the_time_of_its_creation_and_others_do_not);
     tcase_add_test(tests, an_id_carries_version_variant_and_time);
@@ -175,9 +175,4 @@ int main(void)
     tcase_add_test(tests, an_id_survives_being_written_and_read);
     tcase_add_test(tests, what_is_no_id_is_refused_and_changes_nothing);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

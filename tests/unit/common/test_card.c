@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/card.h"
+#include "tests/support/suite.h"
 
 START_TEST(a_number_has_twelve_to_nineteen_digits)
 {
@@ -48,18 +49,12 @@ START_TEST(last_four_are_four_digits)
 }
 END_TEST
 
-int main(void)
+SUITE(card)
 {
-    Suite *suite = suite_create("card");
     TCase *tests = tcase_create("card");
     tcase_add_test(tests, a_number_has_twelve_to_nineteen_digits);
     tcase_add_test(tests, one_odd_byte_anywhere_makes_it_no_number);
     tcase_add_test(tests, the_last_four_are_the_last_four);
     tcase_add_test(tests, last_four_are_four_digits);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

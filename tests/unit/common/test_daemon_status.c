@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/daemon_status.h"
-#include "suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(the_state_comes_first_and_the_numbers_behind_it)
 {
@@ -52,13 +52,11 @@ START_TEST(numbers_are_told_rarely_and_a_change_of_state_at_once)
 }
 END_TEST
 
-int main(void)
+SUITE(daemon_status)
 {
-    Suite *suite = suite_create("daemon_status");
     TCase *tests = tcase_create("daemon_status");
     tcase_add_test(tests, the_state_comes_first_and_the_numbers_behind_it);
     tcase_add_test(tests, a_long_reason_leaves_space_for_the_numbers);
     tcase_add_test(tests, numbers_are_told_rarely_and_a_change_of_state_at_once);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 
 #include "common/issuer_key.h"
+#include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000)
 #define MINUTE (60 * SECOND)
@@ -44,17 +45,11 @@ START_TEST(a_key_that_is_honoured_for_ever_is_never_past_its_lifetime)
 }
 END_TEST
 
-int main(void)
+SUITE(issuer_key)
 {
-    Suite *suite = suite_create("issuer_key");
     TCase *tests = tcase_create("issuer_key");
     tcase_add_test(tests, a_key_may_be_used_until_its_lifetime_less_the_margin);
     tcase_add_test(tests, a_lifetime_shorter_than_one_call_allows_no_second_create);
     tcase_add_test(tests, a_key_that_is_honoured_for_ever_is_never_past_its_lifetime);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

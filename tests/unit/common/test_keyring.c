@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/keyring.h"
+#include "tests/support/suite.h"
 
 #define KEY_A "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 #define KEY_B "F0F1F2F3F4F5F6F7F8F9FAFBFCFDFEFF000102030405060708090a0b0c0d0e0f"
@@ -390,12 +391,10 @@ START_TEST(a_file_without_the_key_in_use_leaves_the_old_ring_in_force)
 }
 END_TEST
 
-int main(void)
+SUITE(keyring)
 {
-    Suite *suite = suite_create("keyring");
     TCase *tests = tcase_create("keyring");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_sealed_number_opens_again);
     tcase_add_test(tests, what_is_no_card_number_is_not_sealed);
     tcase_add_test(tests, a_record_opens_for_its_own_user_and_card_only);
@@ -412,9 +411,4 @@ int main(void)
     tcase_add_test(tests, a_new_active_key_seals_and_the_old_one_opens_still);
     tcase_add_test(tests, a_file_without_the_key_in_use_leaves_the_old_ring_in_force);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

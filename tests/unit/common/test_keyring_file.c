@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/keyring.h"
+#include "tests/support/suite.h"
 
 #define KEY_A "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 #define KEY_B "F0F1F2F3F4F5F6F7F8F9FAFBFCFDFEFF000102030405060708090a0b0c0d0e0f"
@@ -317,12 +318,10 @@ START_TEST(a_ring_in_use_keeps_its_active_key_and_its_keys_as_they_are)
 }
 END_TEST
 
-int main(void)
+SUITE(keyring_file)
 {
-    Suite *suite = suite_create("keyring_file");
     TCase *tests = tcase_create("keyring_file");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_rotation_adds_a_key_and_changes_one_word);
     tcase_add_test(tests, what_was_sealed_before_a_rotation_opens_after_it);
     tcase_add_test(tests, no_two_keys_are_the_same);
@@ -336,9 +335,4 @@ int main(void)
     tcase_add_test(tests, a_key_is_retired_unless_it_is_the_active_one);
     tcase_add_test(tests, a_ring_in_use_keeps_its_active_key_and_its_keys_as_they_are);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/outbox.h"
+#include "tests/support/suite.h"
 
 #define CARD "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
 
@@ -343,9 +344,8 @@ START_TEST(a_user_id_is_printable_ascii)
 }
 END_TEST
 
-int main(void)
+SUITE(outbox)
 {
-    Suite *suite = suite_create("outbox");
     TCase *tests = tcase_create("outbox");
     tcase_add_test(tests, the_shortest_request_is_a_kind);
     tcase_add_test(tests, a_full_request_is_read_in_any_order);
@@ -367,9 +367,4 @@ int main(void)
     tcase_add_test(tests, each_end_of_an_attempt_is_read_as_it_is_written);
     tcase_add_test(tests, a_user_id_is_printable_ascii);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
+
 static char path[64];
 static struct config config;
 static struct err err;
@@ -731,13 +733,9 @@ START_TEST(options_that_differ_are_reported_by_name_and_only_those_of_the_progra
 }
 END_TEST
 
-int main(void)
+SUITE(config)
 {
-    Suite *suite = suite_create("config");
     TCase *tests = tcase_create("config");
-    SRunner *runner;
-    int failed;
-
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, the_defaults_are_as_documented);
     tcase_add_test(tests, flag_beats_environment_beats_file_beats_default);
@@ -769,9 +767,4 @@ int main(void)
     tcase_add_test(tests, help_shows_a_programs_own_options_with_range_and_default);
     tcase_add_test(tests, options_that_differ_are_reported_by_name_and_only_those_of_the_program);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

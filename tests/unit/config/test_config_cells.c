@@ -8,6 +8,7 @@
 
 #include "common/config/config_table.h"
 #include "tests/unit/config/config_fixture.h"
+#include "tests/support/suite.h"
 
 #define NAME_32 "a2345678901234567890123456789-_2"
 
@@ -208,13 +209,9 @@ START_TEST(the_router_and_the_name_of_the_database_are_read)
 }
 END_TEST
 
-int main(void)
+SUITE(config_cells)
 {
-    Suite *suite = suite_create("config_cells");
     TCase *tcase = tcase_create("cells");
-    SRunner *runner = srunner_create(suite);
-    int failed;
-
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, cells_are_ordered_by_name_whatever_source_they_come_from);
     tcase_add_test(tcase, a_variable_is_that_of_the_cell_whose_name_has_a_dash);
@@ -225,8 +222,4 @@ int main(void)
     tcase_add_test(tcase, there_are_at_most_64_cells);
     tcase_add_test(tcase, the_router_and_the_name_of_the_database_are_read);
     suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -9,6 +9,7 @@
 #include "common/config/config_table.h"
 #include "common/issuer_key.h"
 #include "worker/issuer/profile.h"
+#include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)
@@ -269,9 +270,8 @@ START_TEST(parameters_are_taken_as_they_are)
 }
 END_TEST
 
-int main(void)
+SUITE(config_profiles)
 {
-    Suite *suite = suite_create("config_profiles");
     TCase *tests = tcase_create("config_profiles");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, each_profile_has_its_own_defaults_wherever_it_is_set);
@@ -284,9 +284,4 @@ int main(void)
     tcase_add_test(tests, an_address_may_have_a_path_and_loses_the_slash_at_its_end);
     tcase_add_test(tests, parameters_are_taken_as_they_are);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

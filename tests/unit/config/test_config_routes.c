@@ -10,6 +10,7 @@
 
 #include "common/config/config_table.h"
 #include "tests/unit/config/config_fixture.h"
+#include "tests/support/suite.h"
 
 #define PEERS "[issuer]\nurl = https://issuer\n[core]\nurl = https://core\n[card]\nstore = never\n"
 #define PEERS_LINES 6
@@ -555,12 +556,10 @@ START_TEST(the_help_of_the_worker_lists_the_options_of_a_route)
 }
 END_TEST
 
-int main(void)
+SUITE(config_routes)
 {
-    Suite *suite = suite_create("config_routes");
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_route_has_the_documented_defaults);
     tcase_add_test(tests, every_option_of_a_route_is_read);
     tcase_add_test(tests, a_url_without_a_path_names_the_root);
@@ -579,9 +578,4 @@ int main(void)
     tcase_add_test(tests, a_route_that_was_added_removed_or_changed_is_named);
     tcase_add_test(tests, the_help_of_the_worker_lists_the_options_of_a_route);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/suite.h"
+
 static struct err err;
 
 static void set_up(void)
@@ -233,9 +235,8 @@ START_TEST(the_distance_counts_letters)
 }
 END_TEST
 
-int main(void)
+SUITE(config_value)
 {
-    Suite *suite = suite_create("config_value");
     TCase *tests = tcase_create("config_value");
     tcase_add_checked_fixture(tests, set_up, NULL);
     tcase_add_test(tests, durations_need_one_unit_and_stay_in_range);
@@ -247,9 +248,4 @@ int main(void)
     tcase_add_test(tests, only_the_loopback_is_loopback);
     tcase_add_test(tests, the_distance_counts_letters);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

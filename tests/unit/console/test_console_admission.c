@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "ctl/console/admission.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct admission admission;
 static struct http_request request;
@@ -274,9 +274,8 @@ START_TEST(a_post_comes_from_a_page_of_this_host)
 }
 END_TEST
 
-int main(void)
+SUITE(console_admission)
 {
-    Suite *suite = suite_create("console_admission");
     TCase *admitting = tcase_create("admission");
     tcase_add_checked_fixture(admitting, set_up, NULL);
     tcase_add_test(admitting, only_the_loopback_is_the_loopback);
@@ -290,5 +289,4 @@ int main(void)
     tcase_add_test(admitting, the_cookie_is_found_among_others);
     tcase_add_test(admitting, a_post_comes_from_a_page_of_this_host);
     suite_add_tcase(suite, admitting);
-    return suite_run(suite);
 }

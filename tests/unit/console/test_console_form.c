@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "ctl/console/form.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 static struct form form;
 static struct err err;
@@ -84,9 +84,8 @@ START_TEST(numbers_are_within_their_range)
 }
 END_TEST
 
-int main(void)
+SUITE(console_form)
 {
-    Suite *suite = suite_create("console_form");
     TCase *forms = tcase_create("form");
     tcase_add_checked_fixture(forms, NULL, tear_down);
     tcase_add_test(forms, names_and_values_are_decoded);
@@ -95,5 +94,4 @@ int main(void)
     tcase_add_test(forms, a_copy_stands_alone);
     tcase_add_test(forms, numbers_are_within_their_range);
     suite_add_tcase(suite, forms);
-    return suite_run(suite);
 }

@@ -4,7 +4,7 @@
 
 #include "ctl/console/html.h"
 #include "ctl/console/plot.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define LOST "\xEF\xBF\xBD"
 
@@ -134,9 +134,8 @@ START_TEST(the_top_of_an_axis_is_round)
 }
 END_TEST
 
-int main(void)
+SUITE(console_html)
 {
-    Suite *suite = suite_create("console_html");
     TCase *html = tcase_create("html");
     tcase_add_checked_fixture(html, set_up, tear_down);
     tcase_add_test(html, text_of_others_stays_text);
@@ -146,5 +145,4 @@ int main(void)
     tcase_add_test(html, numbers_and_times_are_readable);
     tcase_add_test(html, the_top_of_an_axis_is_round);
     suite_add_tcase(suite, html);
-    return suite_run(suite);
 }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "ctl/console/visitor.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define NOBODY 65534
 
@@ -241,9 +241,8 @@ START_TEST(who_started_it_by_sudo_is_admitted_too)
 }
 END_TEST
 
-int main(void)
+SUITE(console_visitor)
 {
-    Suite *suite = suite_create("console_visitor");
     TCase *tests = tcase_create("visitor");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, the_user_of_a_connection_is_known_in_both_families);
@@ -254,5 +253,4 @@ int main(void)
     TCase *users = tcase_create("users");
     tcase_add_test(users, who_started_it_by_sudo_is_admitted_too);
     suite_add_tcase(suite, users);
-    return suite_run(suite);
 }

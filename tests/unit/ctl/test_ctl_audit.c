@@ -5,7 +5,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 START_TEST(a_cursor_comes_back_as_it_was_written)
 {
@@ -74,13 +74,11 @@ START_TEST(a_filter_takes_both_forms_of_time_and_refuses_what_can_match_nothing)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_audit)
 {
-    Suite *suite = suite_create("ctl_audit");
     TCase *audit = tcase_create("audit");
     tcase_add_test(audit, a_cursor_comes_back_as_it_was_written);
     tcase_add_test(audit, what_is_no_cursor_is_refused);
     tcase_add_test(audit, a_filter_takes_both_forms_of_time_and_refuses_what_can_match_nothing);
     suite_add_tcase(suite, audit);
-    return suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ctl/cell_buckets.h"
+#include "tests/support/suite.h"
 
 START_TEST(numbers_ranges_and_lists_are_read)
 {
@@ -65,18 +66,12 @@ START_TEST(a_long_list_is_cut_at_a_bucket)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_cell_buckets)
 {
-    Suite *suite = suite_create("ctl_cell_buckets");
     TCase *tests = tcase_create("all");
     tcase_add_test(tests, numbers_ranges_and_lists_are_read);
     tcase_add_test(tests, what_is_no_bucket_is_refused_and_adds_nothing_to_the_result);
     tcase_add_test(tests, no_bucket_at_all_and_one_named_by_two_arguments_are_refused);
     tcase_add_test(tests, a_long_list_is_cut_at_a_bucket);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ctl/cell_map.h"
+#include "tests/support/suite.h"
 
 static struct slice slice_of(const char *text)
 {
@@ -155,9 +156,8 @@ START_TEST(a_path_that_would_be_another_command_is_no_name)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_cell_map)
 {
-    Suite *suite = suite_create("ctl_cell_map");
     TCase *tests = tcase_create("all");
     tcase_add_test(tests, a_map_is_read_back_as_it_was_written);
     tcase_add_test(tests, lines_that_are_no_bucket_of_a_cell_are_skipped);
@@ -168,9 +168,4 @@ int main(void)
     tcase_add_test(tests, only_a_clear_yes_counts_as_told);
     tcase_add_test(tests, a_path_that_would_be_another_command_is_no_name);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

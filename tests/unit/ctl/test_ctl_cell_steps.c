@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ctl/cell_steps.h"
+#include "tests/support/suite.h"
 
 static const struct uuid move_1 = {.bytes = {1}}, move_2 = {.bytes = {2}};
 
@@ -138,9 +139,8 @@ START_TEST(words_of_states_and_steps_are_read_back)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_cell_steps)
 {
-    Suite *suite = suite_create("ctl_cell_steps");
     TCase *tests = tcase_create("all");
     tcase_add_test(tests, a_move_takes_its_steps_in_order_and_ends);
     tcase_add_test(tests, every_pair_of_states_has_one_next_step);
@@ -148,9 +148,4 @@ int main(void)
     tcase_add_test(tests, no_move_is_not_the_same_move);
     tcase_add_test(tests, words_of_states_and_steps_are_read_back);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

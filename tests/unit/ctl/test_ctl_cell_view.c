@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ctl/cell_view.h"
+#include "tests/support/suite.h"
 
 enum { A, B, C };
 static const struct uuid move_1 = {.bytes = {1}}, move_2 = {.bytes = {2}};
@@ -145,9 +146,8 @@ START_TEST(an_undo_finds_where_the_bucket_was_on_its_way_to)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_cell_view)
 {
-    Suite *suite = suite_create("ctl_cell_view");
     TCase *tests = tcase_create("all");
     tcase_add_test(tests, calls_belong_to_the_source_until_it_has_left_and_then_to_the_destination);
     tcase_add_test(tests, no_map_is_made_while_a_bucket_is_nowhere_or_twice_or_may_be_in_a_cell_that_is_away);
@@ -157,9 +157,4 @@ int main(void)
     tcase_add_test(tests, a_bucket_that_may_be_in_a_cell_that_is_away_is_not_called_lost);
     tcase_add_test(tests, an_undo_finds_where_the_bucket_was_on_its_way_to);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -7,6 +7,7 @@
 
 #include "ctl/filter.h"
 #include "statements.h"
+#include "tests/support/suite.h"
 
 static struct err err;
 
@@ -127,18 +128,12 @@ START_TEST(the_source_is_the_narrowest_index)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_filter)
 {
-    Suite *suite = suite_create("ctl_filter");
     TCase *filters = tcase_create("filters");
     tcase_add_test(filters, an_empty_or_unusable_value_is_refused_and_not_taken_for_any);
     tcase_add_test(filters, filters_can_be_set_by_name_and_become_the_parameters);
     tcase_add_test(filters, filters_that_exclude_each_other_are_refused);
     tcase_add_test(filters, the_source_is_the_narrowest_index);
     suite_add_tcase(suite, filters);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

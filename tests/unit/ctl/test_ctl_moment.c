@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "ctl/moment.h"
+#include "tests/support/suite.h"
 
 #define NOW INT64_C(1795257597000000) /* 2026-11-21T10:39:57Z */
 
@@ -89,17 +90,11 @@ START_TEST(what_can_be_read_in_two_ways_or_does_not_exist_is_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_moment)
 {
-    Suite *suite = suite_create("ctl_moment");
     TCase *moments = tcase_create("moments");
     tcase_add_test(moments, a_duration_counts_back_from_the_database_s_clock);
     tcase_add_test(moments, a_time_is_utc_unless_it_has_an_offset);
     tcase_add_test(moments, what_can_be_read_in_two_ways_or_does_not_exist_is_refused);
     suite_add_tcase(suite, moments);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

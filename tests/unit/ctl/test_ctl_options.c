@@ -6,6 +6,7 @@
 
 #include "ctl/options.h"
 #include "ctl/role.h"
+#include "tests/support/suite.h"
 
 static const char *text;
 static int64_t number;
@@ -165,9 +166,8 @@ START_TEST(the_users_of_an_installation_have_a_role_of_their_own)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_options)
 {
-    Suite *suite = suite_create("ctl_options");
     TCase *options = tcase_create("options");
     tcase_add_test(options, values_are_read_in_both_forms_and_the_rest_stays_in_order);
     tcase_add_test(options, a_value_may_look_like_a_flag_and_two_dashes_end_the_flags);
@@ -176,9 +176,4 @@ int main(void)
     tcase_add_test(options, a_rate_may_be_below_one_a_second);
     tcase_add_test(options, the_users_of_an_installation_have_a_role_of_their_own);
     suite_add_tcase(suite, options);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

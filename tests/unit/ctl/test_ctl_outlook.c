@@ -8,6 +8,7 @@
 #include "common/issuer_key.h"
 #include "ctl/outlook.h"
 #include "worker/flow.h"
+#include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000000)
 #define HOUR (3600 * SECOND)
@@ -592,9 +593,8 @@ START_TEST(every_reason_of_ours_has_words)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_outlook)
 {
-    Suite *suite = suite_create("ctl_outlook");
     TCase *cases = tcase_create("outlook");
     tcase_add_checked_fixture(cases, set_up, NULL);
     tcase_add_test(cases, the_key_may_be_used_until_its_lifetime_less_the_margin);
@@ -625,9 +625,4 @@ int main(void)
     tcase_add_test(cases, no_code_that_the_worker_writes_is_taken_for_a_peers_own);
     tcase_add_test(cases, every_reason_of_ours_has_words);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -8,6 +8,7 @@
 #include "common/issuer_key.h"
 #include "ctl/outlook.h"
 #include "ctl/outlook_route.h"
+#include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000000)
 #define HOUR (3600 * SECOND)
@@ -264,9 +265,8 @@ START_TEST(no_code_of_a_delivery_speaks_of_cards)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_outlook_route)
 {
-    Suite *suite = suite_create("ctl_outlook_route");
     TCase *cases = tcase_create("outlook_route");
     tcase_add_checked_fixture(cases, set_up, NULL);
     tcase_add_test(cases, a_delivery_is_repeated_under_its_key_and_past_its_lifetime_never);
@@ -281,9 +281,4 @@ int main(void)
     tcase_add_test(cases, a_final_one_says_what_became_of_it);
     tcase_add_test(cases, no_code_of_a_delivery_speaks_of_cards);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

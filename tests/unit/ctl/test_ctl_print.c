@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ctl/print.h"
+#include "tests/support/suite.h"
 
 static char *printed;
 static size_t printed_length;
@@ -150,9 +151,8 @@ START_TEST(times_and_spans_are_short)
 }
 END_TEST
 
-int main(void)
+SUITE(ctl_print)
 {
-    Suite *suite = suite_create("ctl_print");
     TCase *print = tcase_create("print");
     tcase_add_checked_fixture(print, set_up, tear_down);
     tcase_add_test(print, columns_are_as_wide_as_their_widest_cell);
@@ -162,9 +162,4 @@ int main(void)
     tcase_add_test(print, a_json_line_is_one_line);
     tcase_add_test(print, times_and_spans_are_short);
     suite_add_tcase(suite, print);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

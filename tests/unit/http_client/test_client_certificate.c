@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/certificate.h"
+#include "tests/support/suite.h"
 
 #define DAY_S 86400
 
@@ -100,9 +101,8 @@ START_TEST(a_key_that_everybody_may_read_is_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(client_certificate)
 {
-    Suite *suite = suite_create("client_certificate");
     TCase *tests = tcase_create("client_certificate");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, a_pair_is_read_and_shared);
@@ -111,9 +111,4 @@ int main(void)
     tcase_add_test(tests, a_key_with_a_passphrase_is_refused_without_a_prompt);
     tcase_add_test(tests, a_key_that_everybody_may_read_is_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

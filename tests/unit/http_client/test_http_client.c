@@ -13,6 +13,7 @@
 #include "common/http_client/http_client.h"
 #include "tests/unit/http_caller.h"
 #include "tests/unit/http_peer.h"
+#include "tests/support/suite.h"
 
 #define NOON_S 1795176000LL /* 2026-11-20T12:00:00Z, a Friday */
 
@@ -775,14 +776,8 @@ static void add_tests(Suite *suite, const char *name, void (*set_up_peer)(void))
     suite_add_tcase(suite, tests);
 }
 
-int main(void)
+SUITE(http_client)
 {
-    Suite *suite = suite_create("http_client");
     add_tests(suite, "http", set_up_clear);
     add_tests(suite, "https", set_up_tls);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

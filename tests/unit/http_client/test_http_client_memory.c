@@ -11,7 +11,7 @@
 
 #include "tests/unit/http_caller.h"
 #include "tests/unit/process_memory.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define PARALLEL 200
 #define SECRET "credential-0123456789abcdef"
@@ -182,11 +182,9 @@ START_TEST(no_number_of_many_calls_in_clear_text_is_left)
 }
 END_TEST
 
-int main(void)
+SUITE(http_client_memory)
 {
-    Suite *suite = suite_create("http_client_memory");
     TCase *tests = tcase_create("numbers");
-    tcase_set_timeout(tests, 60);
     tcase_set_tags(tests, "no_valgrind"); /* it reads all memory, also what is not allocated */
     tcase_add_test(tests, no_number_is_left_when_its_call_over_tls_is_over);
     tcase_add_test(tests, no_number_is_left_when_its_call_over_older_tls_is_over);
@@ -194,5 +192,4 @@ int main(void)
     tcase_add_test(tests, no_number_of_many_calls_over_tls_is_left);
     tcase_add_test(tests, no_number_of_many_calls_in_clear_text_is_left);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

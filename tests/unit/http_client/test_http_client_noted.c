@@ -7,6 +7,7 @@
 
 #include "tests/unit/http_caller.h"
 #include "tests/unit/http_peer.h"
+#include "tests/support/suite.h"
 
 #define NAME_40 "x-a-name-of-forty-bytes-and-not-one-more"
 #define BLANKS_40 "                                        "
@@ -235,14 +236,8 @@ static void add_tests(Suite *suite, const char *name, void (*set_up_peer)(void))
     suite_add_tcase(suite, tests);
 }
 
-int main(void)
+SUITE(http_client_noted)
 {
-    Suite *suite = suite_create("http_client_noted");
     add_tests(suite, "http", set_up_clear);
     add_tests(suite, "https", set_up_tls);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

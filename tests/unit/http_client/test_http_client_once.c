@@ -8,6 +8,7 @@
 
 #include "tests/unit/http_caller.h"
 #include "tests/unit/http_peer.h"
+#include "tests/support/suite.h"
 
 static const char *scheme;
 
@@ -370,9 +371,8 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, an_answer_that_is_too_large_is_one_without_a_body_where_the_status_is_enough);
 }
 
-int main(void)
+SUITE(http_client_once)
 {
-    Suite *suite = suite_create("http_client_once");
     add_tests(add_case(suite, "http", set_up_clear));
     add_tests(add_case(suite, "https", set_up_tls));
     TCase *http2 = add_case(suite, "http2", set_up_http2);
@@ -380,9 +380,4 @@ int main(void)
     tcase_add_test(http2, a_stream_on_a_pooled_connection_that_dies_is_lost_and_not_sent_again);
     tcase_add_test(http2, a_patch_goes_over_http2_too);
     tcase_add_test(http2, a_put_goes_over_http2_too);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -10,6 +10,7 @@
 #include "common/http_client/client_certificate.h"
 #include "tests/unit/http_caller.h"
 #include "tests/unit/http_peer.h"
+#include "tests/support/suite.h"
 
 #define SECRET "never-shown"
 
@@ -513,12 +514,10 @@ START_TEST(the_bytes_of_each_call_are_counted_apart)
 }
 END_TEST
 
-int main(void)
+SUITE(http_client_tls)
 {
-    Suite *suite = suite_create("http_client_tls");
     TCase *peers = tcase_create("peers");
     tcase_add_checked_fixture(peers, set_up_authorities, tear_down_pair);
-    tcase_set_timeout(peers, 120);
     tcase_add_test(peers, a_peer_that_the_named_authority_vouches_for_is_answered);
     tcase_add_test(peers, a_delete_is_one_over_tls_too);
     tcase_add_test(peers, a_certificate_for_another_name_sends_nothing);
@@ -545,9 +544,4 @@ int main(void)
     tcase_add_test(peers, while_a_peer_sends_without_end_the_loop_goes_on);
     tcase_add_test(peers, the_bytes_of_each_call_are_counted_apart);
     suite_add_tcase(suite, peers);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

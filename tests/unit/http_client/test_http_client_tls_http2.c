@@ -8,6 +8,7 @@
 
 #include "tests/unit/http_caller.h"
 #include "tests/unit/http_peer.h"
+#include "tests/support/suite.h"
 
 #define SECRET "never-shown"
 
@@ -307,12 +308,10 @@ START_TEST(closing_with_orders_on_their_way_over_http2_ends_them)
 }
 END_TEST
 
-int main(void)
+SUITE(http_client_tls_http2)
 {
-    Suite *suite = suite_create("http_client_tls_http2");
     TCase *tests = tcase_create("http2");
     tcase_add_checked_fixture(tests, set_up_http2, tear_down);
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, orders_at_the_same_time_share_a_connection);
     tcase_add_test(tests, many_orders_on_a_connection_that_dies_are_not_sent_again_unreported);
     tcase_add_test(tests, many_orders_on_a_connection_that_dies_are_lost_when_there_is_no_other);
@@ -327,9 +326,4 @@ int main(void)
     tcase_add_test(tests, an_idle_connection_of_http2_that_died_is_replaced);
     tcase_add_test(tests, closing_with_orders_on_their_way_over_http2_ends_them);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

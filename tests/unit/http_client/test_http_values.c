@@ -5,6 +5,7 @@
 
 #include "common/http_client/http_call.h"
 #include "common/http_client/http_values.h"
+#include "tests/support/suite.h"
 
 #define NOON_S 1795176000LL /* 2026-11-20T12:00:00Z, a Friday */
 
@@ -79,18 +80,11 @@ START_TEST(what_is_not_unreserved_is_percent_encoded)
 END_TEST
 
 /* Each in clear text and in TLS. */
-int main(void)
+SUITE(http_values)
 {
-    Suite *suite = suite_create("http_values");
     TCase *tests = tcase_create("http_values");
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, retry_after_is_seconds_or_a_date_and_at_most_five_minutes);
     tcase_add_test(tests, json_is_recognised_by_its_type);
     tcase_add_test(tests, what_is_not_unreserved_is_percent_encoded);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/http_client/plain/http_answer.h"
 #include "tests/unit/fault_injection.h"
+#include "tests/support/suite.h"
 
 #define BODY_MAX 65536
 
@@ -518,11 +519,9 @@ START_TEST(an_answer_for_which_there_is_no_memory_is_none)
 }
 END_TEST
 
-int main(void)
+SUITE(http_answer)
 {
-    Suite *suite = suite_create("http_answer");
     TCase *tests = tcase_create("http_answer");
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, an_answer_ends_where_its_framing_ends_it);
     tcase_add_test(tests, what_is_behind_an_answer_is_not_used);
     tcase_add_test(tests, some_answers_have_no_body_whatever_they_say);
@@ -536,9 +535,4 @@ int main(void)
     tcase_add_test(tests, framing_has_an_end);
     tcase_add_test(tests, an_answer_for_which_there_is_no_memory_is_none);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

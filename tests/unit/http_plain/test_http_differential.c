@@ -15,6 +15,7 @@
 #include "common/http_client/http_client.h"
 #include "common/http_client/http_values.h"
 #include "tests/unit/scripted_peer.h"
+#include "tests/support/suite.h"
 
 #define TEXT_MAX 4096
 
@@ -368,17 +369,11 @@ START_TEST(what_is_an_answer_to_us_is_the_same_answer_to_libcurl)
 }
 END_TEST
 
-int main(void)
+SUITE(http_differential)
 {
-    Suite *suite = suite_create("http_differential");
     TCase *tests = tcase_create("http_differential");
     tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
     tcase_set_timeout(tests, 100000);
     tcase_add_test(tests, what_is_an_answer_to_us_is_the_same_answer_to_libcurl);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

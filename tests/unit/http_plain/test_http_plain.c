@@ -18,6 +18,7 @@
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/http_plain/expecting.h"
 #include "tests/unit/scripted_peer.h"
+#include "tests/support/suite.h"
 
 /* ---- sending ---- */
 
@@ -522,12 +523,10 @@ START_TEST(a_call_whose_second_try_is_refused_is_lost)
 }
 END_TEST
 
-int main(void)
+SUITE(http_plain)
 {
-    Suite *suite = suite_create("http_plain");
     TCase *tests = tcase_create("http_plain");
     tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, a_request_that_leaves_in_pieces_arrives_whole);
     tcase_add_test(tests, a_kernel_that_takes_nothing_at_first_is_tried_again);
     tcase_add_test(tests, a_request_that_waits_for_the_kernel_is_not_sent_until_a_byte_has_left);
@@ -550,9 +549,4 @@ int main(void)
     tcase_add_test(tests, a_call_that_waits_for_a_new_connection_does_not_take_one_that_served_another);
     tcase_add_test(tests, a_call_whose_second_try_is_refused_is_lost);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

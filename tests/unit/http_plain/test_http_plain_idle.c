@@ -10,6 +10,7 @@
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/http_plain/expecting.h"
 #include "tests/unit/scripted_peer.h"
+#include "tests/support/suite.h"
 
 static const char stale[] = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstale";
 
@@ -212,12 +213,10 @@ START_TEST(no_more_connections_are_pooled_than_allowed)
 }
 END_TEST
 
-int main(void)
+SUITE(http_plain_idle)
 {
-    Suite *suite = suite_create("http_plain_idle");
     TCase *tests = tcase_create("http_plain_idle");
     tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, an_idle_connection_that_speaks_is_dropped);
     tcase_add_test(tests, what_arrived_on_an_idle_connection_before_the_request_left_is_no_answer_to_it);
     tcase_add_test(tests, no_call_notices_a_connection_that_was_closed_while_idle);
@@ -228,9 +227,4 @@ int main(void)
     tcase_add_test(tests, an_answer_with_a_reset_behind_it_counts_and_its_connection_does_not);
     tcase_add_test(tests, no_more_connections_are_pooled_than_allowed);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -16,6 +16,7 @@
 #include "common/http_client/http_client.h"
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/scripted_peer.h"
+#include "tests/support/suite.h"
 
 static char text[SCRIPTED_REQUEST_SIZE];
 
@@ -777,12 +778,10 @@ START_TEST(ten_thousand_calls_over_a_hundred_connections_each_get_their_own_answ
 }
 END_TEST
 
-int main(void)
+SUITE(http_plain_life)
 {
-    Suite *suite = suite_create("http_plain_life");
     TCase *tests = tcase_create("http_plain_life");
     tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, each_call_has_its_own_deadline_and_not_less_time);
     tcase_add_test(tests, the_deadline_of_a_call_that_is_sent_again_stays_where_it_was);
     tcase_add_test(tests, a_call_that_never_got_a_connection_sent_nothing);
@@ -806,9 +805,4 @@ int main(void)
     tcase_add_test(tests, the_host_is_named_with_its_port_unless_that_is_the_schemes);
     tcase_add_test(tests, ten_thousand_calls_over_a_hundred_connections_each_get_their_own_answer);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -13,6 +13,7 @@
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/process_memory.h"
 #include "tests/unit/scripted_peer.h"
+#include "tests/support/suite.h"
 
 static char text[SCRIPTED_REQUEST_SIZE];
 
@@ -346,12 +347,10 @@ START_TEST(when_memory_is_gone_for_long_all_calls_end)
 }
 END_TEST
 
-int main(void)
+SUITE(http_plain_memory)
 {
-    Suite *suite = suite_create("http_plain_memory");
     TCase *tests = tcase_create("http_plain_memory");
     tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, an_allocation_that_fails_ends_a_call_once_and_with_a_true_result);
     tcase_add_test(tests, when_memory_is_gone_for_long_all_calls_end);
     suite_add_tcase(suite, tests);
@@ -360,9 +359,4 @@ int main(void)
     tcase_add_checked_fixture(secrets, scripted_set_up, scripted_tear_down);
     tcase_add_test(secrets, no_secret_is_left_when_its_call_is_over);
     suite_add_tcase(suite, secrets);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -11,6 +11,7 @@
 #include "tests/unit/fault_injection.h"
 #include "tests/unit/http_plain/expecting.h"
 #include "tests/unit/scripted_peer.h"
+#include "tests/support/suite.h"
 
 static int sends, fails_at;
 
@@ -109,20 +110,13 @@ START_TEST(a_rest_without_memory_loses_the_call_from_the_loop)
 }
 END_TEST
 
-int main(void)
+SUITE(http_plain_once)
 {
-    Suite *suite = suite_create("http_plain_once");
     TCase *tests = tcase_create("http_plain_once");
     tcase_add_checked_fixture(tests, scripted_set_up, scripted_tear_down);
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_pooled_connection_that_ends_behind_the_request_loses_the_call);
     tcase_add_test(tests, a_pooled_connection_that_takes_no_byte_is_replaced);
     tcase_add_test(tests, one_byte_on_a_pooled_connection_that_dies_loses_the_call);
     tcase_add_test(tests, a_rest_without_memory_loses_the_call_from_the_loop);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -8,6 +8,7 @@
 
 #include "common/http_server/address_caps.h"
 #include "tests/unit/fault_injection.h"
+#include "tests/support/suite.h"
 
 static struct ip_address address_of(const char *text)
 {
@@ -118,19 +119,12 @@ START_TEST(without_memory_an_address_is_refused_and_what_is_counted_stays_right)
 }
 END_TEST
 
-int main(void)
+SUITE(address_caps)
 {
-    Suite *suite = suite_create("address_caps");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, an_address_gets_its_limit_and_others_are_not_affected);
     tcase_add_test(tests, ipv6_is_counted_by_its_network_of_64_bits_and_ipv4_by_the_address);
     tcase_add_test(tests, many_addresses_come_and_go_and_nothing_is_left);
     tcase_add_test(tests, without_memory_an_address_is_refused_and_what_is_counted_stays_right);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

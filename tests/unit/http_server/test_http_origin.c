@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/http_server/http_server.h"
 #include "tests/unit/fault_injection.h"
+#include "tests/support/suite.h"
 
 #define GIVE_UP_MS 20000
 #define HELD_MAX 16
@@ -542,11 +543,9 @@ START_TEST(a_body_on_its_way_holds_the_place_of_its_client)
 }
 END_TEST
 
-int main(void)
+SUITE(http_origin)
 {
-    Suite *suite = suite_create("http_origin");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, an_address_has_its_share_and_others_theirs);
     tcase_add_test(tests, those_that_are_refused_take_no_place_of_others_and_are_bounded);
     tcase_add_test(tests, a_trusted_proxy_has_no_limit_of_its_own);
@@ -563,9 +562,4 @@ int main(void)
     tcase_add_test(tests, requests_at_work_count_for_the_address_of_each);
     tcase_add_test(tests, a_body_on_its_way_holds_the_place_of_its_client);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -4,6 +4,8 @@
 
 #include <check.h>
 
+#include "tests/support/suite.h"
+
 START_TEST(a_path_without_variables_matches_as_a_whole)
 {
     ck_assert(http_path_matches(SLICE("/v1/cards"), "/v1/cards", NULL));
@@ -123,9 +125,8 @@ START_TEST(escapes_are_decoded_or_refused)
 }
 END_TEST
 
-int main(void)
+SUITE(http_path)
 {
-    Suite *suite = suite_create("http_path");
     TCase *tests = tcase_create("http_path");
     tcase_add_test(tests, a_path_without_variables_matches_as_a_whole);
     tcase_add_test(tests, a_variable_is_one_whole_segment_of_at_least_one_byte);
@@ -136,9 +137,4 @@ int main(void)
     tcase_add_test(tests, what_is_not_a_number_leaves_the_default);
     tcase_add_test(tests, escapes_are_decoded_or_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "tests/support/suite.h"
 
 /* ---- what is refused ---- */
 
@@ -456,11 +457,9 @@ START_TEST(a_damaged_request_gets_the_same_answers_however_it_is_cut)
 }
 END_TEST
 
-int main(void)
+SUITE(http_server_framing)
 {
-    Suite *suite = suite_create("http_server_framing");
     TCase *tests = tcase_create("http_server_framing");
-    tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, what_can_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_served, 0,
                         (int)ARRAY_SIZE(refused));
     tcase_add_test(tests, what_is_too_long_is_refused_with_its_own_status);
@@ -473,9 +472,4 @@ int main(void)
     tcase_add_test(tests, http_header_finds_the_first_of_a_name_in_any_case_and_counts_them);
     tcase_add_test(tests, a_damaged_request_gets_the_same_answers_however_it_is_cut);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
+
 static bool on_head(void *context, struct http_request *request)
 {
     (void)context;
@@ -162,20 +164,13 @@ START_TEST(a_server_that_is_closed_at_a_head_stays_closed)
 }
 END_TEST
 
-int main(void)
+SUITE(http_server_head)
 {
-    Suite *suite = suite_create("http_server_head");
     TCase *tests = tcase_create("http_server_head");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_request_that_is_refused_at_its_head_gets_no_100_continue);
     tcase_add_test(tests, the_body_of_a_request_that_was_refused_at_its_head_is_dropped);
     tcase_add_test(tests, a_malformed_dropped_body_ends_the_connection_without_a_second_answer);
     tcase_add_test(tests, a_note_of_on_head_is_there_with_the_body);
     tcase_add_test(tests, a_server_that_is_closed_at_a_head_stays_closed);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

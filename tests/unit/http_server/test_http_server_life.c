@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/support/suite.h"
 
 /* ---- clients that go ---- */
 
@@ -403,11 +404,9 @@ START_TEST(any_address_and_names_may_be_listened_on)
 }
 END_TEST
 
-int main(void)
+SUITE(http_server_life)
 {
-    Suite *suite = suite_create("http_server_life");
     TCase *tests = tcase_create("http_server_life");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_client_that_ended_its_side_still_gets_its_answers);
     tcase_add_test(tests, a_handler_is_notified_once_of_a_reset_and_may_still_reply);
     tcase_add_test(tests, a_server_closes_while_requests_run_and_their_replies_go_nowhere);
@@ -426,9 +425,4 @@ int main(void)
     tcase_add_test(tests, an_address_that_is_none_is_a_configuration_error);
     tcase_add_test(tests, any_address_and_names_may_be_listened_on);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
+
 START_TEST(a_refusal_reaches_a_client_that_still_sends)
 {
     start_with_defaults();
@@ -87,19 +89,12 @@ START_TEST(a_client_that_never_stops_sending_after_its_refusal_is_cut_off)
 }
 END_TEST
 
-int main(void)
+SUITE(http_server_linger)
 {
-    Suite *suite = suite_create("http_server_linger");
     TCase *tests = tcase_create("http_server_linger");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_refusal_reaches_a_client_that_still_sends);
     tcase_add_test(tests, a_refusal_reaches_clients_that_send_a_megabyte_before_they_read);
     tcase_add_test(tests, no_more_than_256_refused_clients_are_drained_at_once);
     tcase_add_test(tests, a_client_that_never_stops_sending_after_its_refusal_is_cut_off);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/support/suite.h"
 
 /* ---- memory ---- */
 
@@ -350,11 +351,9 @@ START_TEST(without_descriptors_accepting_pauses_and_the_waiting_are_served_later
 }
 END_TEST
 
-int main(void)
+SUITE(http_server_pressure)
 {
-    Suite *suite = suite_create("http_server_pressure");
     TCase *tests = tcase_create("http_server_pressure");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, who_has_proved_who_it_is_gives_way_last);
     tcase_add_test(tests, a_connection_that_is_not_admitted_is_closed_without_a_reply);
     tcase_add_test(tests, heads_that_do_not_end_give_way_when_memory_is_short);
@@ -368,12 +367,6 @@ int main(void)
     suite_add_tcase(suite, tests);
     TCase *tagged = tcase_create("no_valgrind");
     tcase_set_tags(tagged, "no_valgrind"); /* it counts file descriptors, of which valgrind has some of its own */
-    tcase_set_timeout(tagged, 60);
     tcase_add_test(tagged, without_descriptors_accepting_pauses_and_the_waiting_are_served_later);
     suite_add_tcase(suite, tagged);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

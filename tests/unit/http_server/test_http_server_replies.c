@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/support/suite.h"
 
 /* ---- replies ---- */
 
@@ -272,11 +273,9 @@ START_TEST(a_reply_in_parts_arrives_as_one)
 }
 END_TEST
 
-int main(void)
+SUITE(http_server_replies)
 {
-    Suite *suite = suite_create("http_server_replies");
     TCase *tests = tcase_create("http_server_replies");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_reply_has_its_length_its_date_and_the_server_name);
     tcase_add_test(tests, head_gets_the_length_and_no_body);
     tcase_add_test(tests, a_204_has_neither_body_nor_length);
@@ -291,9 +290,4 @@ int main(void)
     tcase_add_test(tests, faults_for_the_sandbox_reset_or_cut_the_answer);
     tcase_add_test(tests, a_reply_in_parts_arrives_as_one);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
+
 static const char canary[] = "canary-0123456789-token";
 static int left_behind;
 
@@ -69,17 +71,10 @@ START_TEST(no_token_stays_in_memory_that_was_used_before)
 }
 END_TEST
 
-int main(void)
+SUITE(http_server_secrets)
 {
-    Suite *suite = suite_create("http_server_secrets");
     TCase *tagged = tcase_create("no_valgrind");
     tcase_set_tags(tagged, "no_valgrind"); /* it reads memory that was never written */
-    tcase_set_timeout(tagged, 60);
     tcase_add_test(tagged, no_token_stays_in_memory_that_was_used_before);
     suite_add_tcase(suite, tagged);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/http_server/proxy_protocol.h"
+#include "tests/support/suite.h"
 
 #define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
 #define TCP4 SIGNATURE "\x21\x11\0\x0c\xc0\0\2\x07\x7f\0\0\1\xd9\x03\x1f\x90"
@@ -181,11 +182,9 @@ START_TEST(a_damaged_header_has_the_same_outcome_however_it_is_cut)
 }
 END_TEST
 
-int main(void)
+SUITE(proxy_protocol)
 {
-    Suite *suite = suite_create("proxy_protocol");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, a_header_is_read_the_same_however_it_is_cut_and_nothing_behind_it_is_taken, 0,
                         (int)ARRAY_SIZE(good));
     tcase_add_loop_test(tests, what_is_not_a_header_is_refused_at_the_first_wrong_byte, 0, (int)ARRAY_SIZE(bad));
@@ -193,9 +192,4 @@ int main(void)
     tcase_add_test(tests, the_longest_header_is_read_to_its_end);
     tcase_add_test(tests, a_damaged_header_has_the_same_outcome_however_it_is_cut);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -9,6 +9,7 @@
 
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
+#include "tests/support/suite.h"
 
 static struct json *parse(const char *text)
 {
@@ -244,13 +245,9 @@ START_TEST(writing_into_a_full_buffer_fails)
 }
 END_TEST
 
-int main(void)
+SUITE(json)
 {
-    Suite *suite = suite_create("json");
     TCase *tests = tcase_create("json");
-    SRunner *runner;
-    int failed;
-
     tcase_add_test(tests, what_json_c_would_swallow_is_refused);
     tcase_add_test(tests, scalars_at_the_root_need_no_terminator);
     tcase_add_test(tests, null_is_read_as_null_and_is_nothing_else);
@@ -264,9 +261,4 @@ int main(void)
     tcase_add_test(tests, a_setter_that_fails_still_owns_its_value);
     tcase_add_test(tests, writing_into_a_full_buffer_fails);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

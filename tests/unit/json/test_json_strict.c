@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "tests/support/suite.h"
 
 #define TEXT(literal)                \
     {                                \
@@ -524,14 +525,9 @@ START_TEST(what_we_accept_json_c_accepts_and_nothing_reads_past_the_end)
 }
 END_TEST
 
-int main(void)
+SUITE(json_strict)
 {
-    Suite *suite = suite_create("json_strict");
     TCase *tests = tcase_create("json_strict");
-    SRunner *runner;
-    int failed;
-
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, good_texts_are_accepted);
     tcase_add_test(tests, everything_outside_the_grammar_is_refused);
     tcase_add_test(tests, strings_hold_no_control_bytes_bad_utf8_or_bad_escapes);
@@ -546,9 +542,4 @@ int main(void)
     tcase_add_test(tests, the_message_names_the_place_and_never_the_text);
     tcase_add_test(tests, what_we_accept_json_c_accepts_and_nothing_reads_past_the_end);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

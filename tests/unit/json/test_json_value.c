@@ -9,6 +9,7 @@
 
 #include "common/base/buf.h"
 #include "common/json/json_strict.h"
+#include "tests/support/suite.h"
 
 #define TEXT(literal)                \
     {                                \
@@ -187,14 +188,9 @@ START_TEST(a_full_buffer_makes_writing_fail)
 }
 END_TEST
 
-int main(void)
+SUITE(json_value)
 {
-    Suite *suite = suite_create("json_value");
     TCase *tests = tcase_create("json_value");
-    SRunner *runner;
-    int failed;
-
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, members_are_found_by_their_unescaped_name);
     tcase_add_test(tests, many_members_are_found_in_one_walk_whatever_their_order);
     tcase_add_test(tests, arrays_and_objects_are_walked_in_order);
@@ -204,9 +200,4 @@ int main(void)
     tcase_add_test(tests, whatever_is_written_as_a_string_is_good_json);
     tcase_add_test(tests, a_full_buffer_makes_writing_fail);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

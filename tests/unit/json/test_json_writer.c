@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/json/json_strict.h"
+#include "tests/support/suite.h"
 
 static struct buf out;
 static struct json_writer writer;
@@ -84,9 +85,8 @@ START_TEST(a_text_beyond_the_maximum_marks_the_buffer_as_failed)
 }
 END_TEST
 
-int main(void)
+SUITE(json_writer)
 {
-    Suite *suite = suite_create("json_writer");
     TCase *tests = tcase_create("json_writer");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, members_and_elements_are_separated_by_one_comma);
@@ -94,9 +94,4 @@ int main(void)
     tcase_add_test(tests, ids_and_times_have_one_form);
     tcase_add_test(tests, a_text_beyond_the_maximum_marks_the_buffer_as_failed);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/pg/pg_columns.h"
+#include "tests/support/suite.h"
 
 static struct pg_columns columns;
 static struct pg_param params[PG_PARAMS_MAX];
@@ -132,9 +133,8 @@ START_TEST(a_row_that_differs_from_the_first_is_caught)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_columns)
 {
-    Suite *suite = suite_create("pg_columns");
     TCase *tcase = tcase_create("pg_columns");
     tcase_add_checked_fixture(tcase, NULL, tear_down);
     tcase_add_test(tcase, rows_become_an_array_for_each_column_and_a_scalar_stays_one);
@@ -145,9 +145,4 @@ int main(void)
     tcase_set_tags(tcase, "no_valgrind"); /* which runs all tests in one process */
     tcase_add_loop_test_raise_signal(tcase, a_row_that_differs_from_the_first_is_caught, SIGABRT, 0, 3);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -8,7 +8,7 @@
 #include "common/pg/pg_hosts.h"
 
 #include "fault_injection.h"
-#include "suite.h"
+#include "tests/support/suite.h"
 
 #define MOST 6
 
@@ -380,9 +380,8 @@ START_TEST(a_single_host_is_told_in_the_words_of_the_server)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_hosts)
 {
-    Suite *suite = suite_create("pg_hosts");
     TCase *tcase = tcase_create("pg_hosts");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, connections_begin_at_different_hosts_and_one_probes_each);
@@ -404,5 +403,4 @@ int main(void)
     tcase_add_test(tcase, the_cause_is_named_with_its_hosts);
     tcase_add_test(tcase, a_single_host_is_told_in_the_words_of_the_server);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

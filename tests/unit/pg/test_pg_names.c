@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/pg/pg_names.h"
+#include "tests/support/suite.h"
 
 static const struct sql_statement one = {.name = "one", .by_name = true, .text = "SELECT 1"};
 static const struct sql_statement other = {.name = "one", .by_name = true, .text = "SELECT 2"};
@@ -71,9 +72,8 @@ START_TEST(a_statement_that_is_refused_itself_keeps_its_name)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_names)
 {
-    Suite *suite = suite_create("pg_names");
     TCase *tcase = tcase_create("pg_names");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_test(tcase, a_name_means_one_text);
@@ -82,9 +82,4 @@ int main(void)
     tcase_add_test(tcase, an_outdated_plan_ends_one_name);
     tcase_add_test(tcase, a_statement_that_is_refused_itself_keeps_its_name);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

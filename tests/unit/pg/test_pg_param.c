@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/pg/pg_param.h"
+#include "tests/support/suite.h"
 
 static struct buf buf;
 static struct pg_array array;
@@ -156,9 +157,8 @@ START_TEST(an_array_whose_head_does_not_fit_is_null_too)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_param)
 {
-    Suite *suite = suite_create("pg_param");
     TCase *tcase = tcase_create("pg_param");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, scalars_are_in_network_order_and_move_with_their_struct);
@@ -171,9 +171,4 @@ int main(void)
     tcase_add_test(tcase, an_array_that_does_not_fit_is_null_and_fails_its_buffer);
     tcase_add_test(tcase, an_array_whose_head_does_not_fit_is_null_too);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/pg/pg_query.h"
+#include "tests/support/suite.h"
 
 START_TEST(only_what_may_pass_is_transient)
 {
@@ -36,16 +37,10 @@ START_TEST(a_queue_keeps_the_order_and_its_count)
 }
 END_TEST
 
-int main(void)
+SUITE(pg_query)
 {
-    Suite *suite = suite_create("pg_query");
     TCase *tcase = tcase_create("pg_query");
     tcase_add_test(tcase, only_what_may_pass_is_transient);
     tcase_add_test(tcase, a_queue_keeps_the_order_and_its_count);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

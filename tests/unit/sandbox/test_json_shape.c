@@ -6,6 +6,7 @@
 
 #include "common/json/json_strict.h"
 #include "sandbox/json_shape.h"
+#include "tests/support/suite.h"
 
 #define FLAWS 4
 
@@ -109,9 +110,8 @@ START_TEST(no_more_flaws_are_told_than_there_is_room_for)
 }
 END_TEST
 
-int main(void)
+SUITE(json_shape)
 {
-    Suite *suite = suite_create("json_shape");
     TCase *tests = tcase_create("json_shape");
     tcase_add_test(tests, an_object_of_the_shape_has_no_flaw);
     tcase_add_test(tests, each_member_has_its_kind_length_and_choices);
@@ -119,9 +119,4 @@ int main(void)
     tcase_add_test(tests, names_and_lengths_are_those_of_the_unescaped_text);
     tcase_add_test(tests, no_more_flaws_are_told_than_there_is_room_for);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

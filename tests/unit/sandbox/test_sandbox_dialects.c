@@ -10,6 +10,7 @@
 #include "common/json/json_strict.h"
 #include "sandbox/dialect.h"
 #include "sandbox/form.h"
+#include "tests/support/suite.h"
 
 #define LIFETIME_MS 1000
 
@@ -241,9 +242,8 @@ START_TEST(a_form_that_cannot_be_decoded_or_is_too_long_is_wrong)
 }
 END_TEST
 
-int main(void)
+SUITE(sandbox_dialects)
 {
-    Suite *suite = suite_create("sandbox dialects");
     TCase *tcase = tcase_create("dialects");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_stored_answer_lives_as_long_as_its_key_from_the_first_call_on);
@@ -255,9 +255,4 @@ int main(void)
     tcase_add_test(tcase, a_form_is_decoded_pair_by_pair);
     tcase_add_test(tcase, a_form_that_cannot_be_decoded_or_is_too_long_is_wrong);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -10,6 +10,7 @@
 #include "common/json/json_value.h"
 #include "sandbox/fault_answer.h"
 #include "sandbox/faults.h"
+#include "tests/support/suite.h"
 
 static struct faults faults;
 static int64_t now_ms;
@@ -407,9 +408,8 @@ START_TEST(the_ring_of_calls_keeps_the_newest_and_forgets_late_answers_to_the_ol
 }
 END_TEST
 
-int main(void)
+SUITE(sandbox_faults)
 {
-    Suite *suite = suite_create("sandbox faults");
     TCase *tcase = tcase_create("faults");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, without_rules_nothing_fires);
@@ -433,9 +433,4 @@ int main(void)
     tcase_add_test(tcase, every_card_of_a_look_up_gets_the_members);
     tcase_add_test(tcase, the_ring_of_calls_keeps_the_newest_and_forgets_late_answers_to_the_oldest);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -9,6 +9,7 @@
 #include "sandbox/ledger.h"
 #include "sandbox/ledger_report.h"
 #include "sandbox/store.h"
+#include "tests/support/suite.h"
 
 #define LIFETIME_MS 1000
 
@@ -404,9 +405,8 @@ START_TEST(the_report_is_json_filters_and_has_no_numbers)
 }
 END_TEST
 
-int main(void)
+SUITE(sandbox_ledger)
 {
-    Suite *suite = suite_create("sandbox ledger");
     TCase *tcase = tcase_create("ledger");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, the_same_key_and_body_give_the_same_card);
@@ -428,11 +428,5 @@ int main(void)
     tcase_add_test(tcase, a_hundred_thousand_keys_are_all_found_again_while_the_index_grows);
     tcase_add_test(tcase, the_last_index_entry_can_be_taken_back);
     tcase_add_test(tcase, the_report_is_json_filters_and_has_no_numbers);
-    tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -12,7 +12,7 @@
 #include "sandbox/charges.h"
 #include "sandbox/charges_file.h"
 #include "sandbox/hooks.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define LIFETIME_MS 1000
 
@@ -315,9 +315,8 @@ START_TEST(any_bytes_of_a_body_give_a_report_that_is_json)
 }
 END_TEST
 
-int main(void)
+SUITE(sandbox_routes)
 {
-    Suite *suite = suite_create("sandbox routes");
     TCase *tcase = tcase_create("routes");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_key_is_charged_once_and_its_first_answer_is_kept);
@@ -332,5 +331,4 @@ int main(void)
     tcase_add_test(tcase, a_body_that_changes_between_deliveries_is_seen);
     tcase_add_test(tcase, any_bytes_of_a_body_give_a_report_that_is_json);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "worker/slots.h"
+#include "tests/support/suite.h"
 
 enum { EVENTS = 12000, SLOTS = 128, CONCURRENCY = 64, CALL_MS = 100, CLAIM_MS = 5, LOOKS = 512, FAILS_AFTER = 3 };
 enum { ISSUE = 1 }; /* a kind of call */
@@ -300,11 +301,9 @@ START_TEST(refused_ones_hide_no_fresh_one)
 }
 END_TEST
 
-int main(void)
+SUITE(bad_group)
 {
-    Suite *suite = suite_create("bad_group");
     TCase *tcase = tcase_create("bad_group");
-    tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, bad_ones_that_come_first_cost_good_ones_little, 0, ARRAY_SIZE(sizes));
     tcase_add_loop_test(tcase, bad_ones_that_come_later_cost_good_ones_little, 0, ARRAY_SIZE(sizes));
     tcase_add_loop_test(tcase, bad_ones_mixed_in_cost_good_ones_little, 0, ARRAY_SIZE(sizes));
@@ -312,9 +311,4 @@ int main(void)
     tcase_add_test(tcase, where_all_are_refused_little_is_sent);
     tcase_add_loop_test(tcase, refused_ones_hide_no_fresh_one, 0, 2);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

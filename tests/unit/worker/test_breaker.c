@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "worker/breaker.h"
+#include "tests/support/suite.h"
 
 enum { FAILURES = 5, PROBE_MS = 2000, LIMIT = 8 };
 
@@ -341,9 +342,8 @@ START_TEST(a_probe_may_be_hastened_and_nothing_else_is)
 }
 END_TEST
 
-int main(void)
+SUITE(breaker)
 {
-    Suite *suite = suite_create("breaker");
     TCase *tcase = tcase_create("breaker");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_test(tcase, it_begins_closed_with_its_full_capacity);
@@ -367,9 +367,4 @@ int main(void)
     tcase_add_test(tcase, a_probe_may_be_hastened_and_nothing_else_is);
     tcase_add_test(tcase, whatever_happens_in_flight_is_what_was_started_less_what_ended);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -9,6 +9,7 @@
 #include "common/json/json_strict.h"
 #include "worker/core_api.h"
 #include "worker/peer_call.h"
+#include "tests/support/suite.h"
 
 #define REQUEST "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
 #define CARD "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5c"
@@ -383,9 +384,8 @@ START_TEST(parameters_that_break_their_limits_make_the_answer_unreadable)
 }
 END_TEST
 
-int main(void)
+SUITE(core_api)
 {
-    Suite *suite = suite_create("core_api");
     TCase *tcase = tcase_create("core_api");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_clear_yes_is_a_yes);
@@ -407,9 +407,4 @@ int main(void)
     tcase_add_test(tcase, parameters_are_read_beside_either_answer);
     tcase_add_loop_test(tcase, parameters_that_break_their_limits_make_the_answer_unreadable, 0, ARRAY_SIZE(broken));
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

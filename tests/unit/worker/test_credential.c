@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "worker/credential.h"
+#include "tests/support/suite.h"
 
 #define SECRET "sk_never_shown"
 
@@ -155,9 +156,8 @@ START_TEST(a_peers_words_do_not_repeat_it)
 }
 END_TEST
 
-int main(void)
+SUITE(credential)
 {
-    Suite *suite = suite_create("credential");
     TCase *tcase = tcase_create("credential");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, each_form_is_written_as_its_issuer_documents_it);
@@ -167,9 +167,4 @@ int main(void)
     tcase_add_test(tcase, a_credential_lives_as_long_as_its_last_user);
     tcase_add_test(tcase, a_peers_words_do_not_repeat_it);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "worker/db_clock.h"
+#include "tests/support/suite.h"
 
 #define MS INT64_C(1000)
 #define SECOND (1000 * MS)
@@ -66,9 +67,8 @@ START_TEST(a_suspended_machine_shows_as_a_step)
 }
 END_TEST
 
-int main(void)
+SUITE(db_clock)
 {
-    Suite *suite = suite_create("db_clock");
     TCase *tcase = tcase_create("db_clock");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_test(tcase, nothing_is_known_at_first);
@@ -77,9 +77,4 @@ int main(void)
     tcase_add_test(tcase, a_slow_answer_is_no_step_and_hides_none);
     tcase_add_test(tcase, a_suspended_machine_shows_as_a_step);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
 #include "worker/event_parameters.h"
 
@@ -216,9 +216,8 @@ START_TEST(a_name_that_was_made_ascii_or_cut_is_not_repeated_either)
 }
 END_TEST
 
-int main(void)
+SUITE(event_parameters)
 {
-    Suite *suite = suite_create("event_parameters");
     TCase *tcase = tcase_create("event_parameters");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_test(tcase, the_word_of_core_api_wins_over_the_configuration);
@@ -234,5 +233,4 @@ int main(void)
     tcase_add_test(tcase, a_peers_words_do_not_repeat_the_holder);
     tcase_add_test(tcase, a_name_that_was_made_ascii_or_cut_is_not_repeated_either);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

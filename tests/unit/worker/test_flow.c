@@ -5,6 +5,7 @@
 
 #include "worker/flow.h"
 #include "worker/step.h"
+#include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000)
 #define MINUTE (60 * SECOND)
@@ -130,9 +131,8 @@ START_TEST(every_wait_has_a_name)
 }
 END_TEST
 
-int main(void)
+SUITE(flow)
 {
-    Suite *suite = suite_create("flow");
     TCase *tcase = tcase_create("flow");
     tcase_add_test(tcase, a_long_lifetime_has_a_margin_of_five_minutes);
     tcase_add_test(tcase, a_shorter_lifetime_has_a_margin_of_its_tenth);
@@ -145,9 +145,4 @@ int main(void)
     tcase_add_test(tcase, the_word_of_a_held_end_leads_back_to_its_reason);
     tcase_add_test(tcase, every_wait_has_a_name);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

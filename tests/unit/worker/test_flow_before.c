@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/issuer_key.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
 #include "worker/flow_before.h"
 
@@ -232,9 +232,8 @@ START_TEST(a_call_without_parameters_needs_nobody)
 }
 END_TEST
 
-int main(void)
+SUITE(flow_before)
 {
-    Suite *suite = suite_create("flow_before");
     TCase *tcase = tcase_create("flow_before");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_loop_test(tcase, a_repeat_is_looked_up_first_where_the_profile_asks_for_it, 0, 4);
@@ -251,5 +250,4 @@ int main(void)
     tcase_add_loop_test(tcase, a_look_up_without_its_holder_is_a_question_after_a_day_where_keys_live_for_ever, 0, 2);
     tcase_add_test(tcase, a_call_without_parameters_needs_nobody);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -3,7 +3,7 @@
  * before it shows exactly one card. */
 #include "tests/unit/worker/flow_world.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define LIST(cards) "{\"cards\":[" cards "]}"
 #define ONE CARD("card-1", "active")
@@ -143,9 +143,8 @@ START_TEST(nothing_is_believed_before_the_last_send_has_settled)
 }
 END_TEST
 
-int main(void)
+SUITE(flow_duplicate)
 {
-    Suite *suite = suite_create("flow_duplicate");
     TCase *tcase = tcase_create("flow_duplicate");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, the_look_up_comes_first_and_may_end_it, 0, (int)ARRAY_SIZE(ends));
@@ -154,5 +153,4 @@ int main(void)
     tcase_add_test(tcase, once_the_card_is_stored_and_alone_the_next_attempt_links_it);
     tcase_add_loop_test(tcase, nothing_is_believed_before_the_last_send_has_settled, 0, 3);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

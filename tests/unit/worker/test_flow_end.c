@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "worker/flow_end.h"
+#include "tests/support/suite.h"
 
 #define CLAIMED_MS 5000
 #define NOW_MS 5750
@@ -201,9 +202,8 @@ START_TEST(only_a_completion_with_nothing_to_add_is_written_by_the_short_stateme
 }
 END_TEST
 
-int main(void)
+SUITE(flow_end)
 {
-    Suite *suite = suite_create("flow_end");
     TCase *tcase = tcase_create("flow_end");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_loop_test(tcase, each_verdict_has_its_status_and_only_a_deferral_gives_the_attempt_back, 0,
@@ -220,9 +220,4 @@ int main(void)
     tcase_add_test(tcase, a_saved_card_that_was_cancelled_is_marked_so);
     tcase_add_test(tcase, only_a_completion_with_nothing_to_add_is_written_by_the_short_statement);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

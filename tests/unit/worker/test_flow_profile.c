@@ -2,7 +2,7 @@
  * the user. Each of these calls waits its turn and its lease, and what the issuer was told stays with the event. */
 #include "tests/unit/worker/flow_world.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
 
 #define TOLD(eligible) "{\"eligible\":" eligible ",\"issuer\":{\"holder\":\"h-1\"}}"
@@ -337,11 +337,9 @@ START_TEST(an_answer_that_would_stay_the_same_leads_to_a_look_up)
 }
 END_TEST
 
-int main(void)
+SUITE(flow_profile)
 {
-    Suite *suite = suite_create("flow_profile");
     TCase *tcase = tcase_create("flow_profile");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up_fake, tear_down);
     tcase_add_test(tcase, what_the_look_up_is_built_from_is_kept_before_the_create_leaves);
     tcase_add_test(tcase, a_slow_write_is_followed_by_another_check_and_by_no_other_write);
@@ -358,5 +356,4 @@ int main(void)
     tcase_add_loop_test(tcase, a_worker_that_drains_reads_no_further_page, 0, 2);
     tcase_add_loop_test(tcase, an_answer_that_would_stay_the_same_leads_to_a_look_up, 0, 2);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

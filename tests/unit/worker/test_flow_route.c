@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 #include "worker/flow_before.h"
 #include "worker/flow_end.h"
 #include "worker/flow_verdict.h"
@@ -425,11 +425,9 @@ START_TEST(an_unsteady_clock_of_the_database_settles_nothing)
 }
 END_TEST
 
-int main(void)
+SUITE(flow_route)
 {
-    Suite *suite = suite_create("flow_route");
     TCase *tcase = tcase_create("delivery");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, no_answer_in_any_state_breaks_a_rule, 0, ARRAY_SIZE(answers));
     tcase_add_loop_test(tcase, an_answer_leads_to_its_end, 0, ARRAY_SIZE(ends));
@@ -439,5 +437,4 @@ int main(void)
     tcase_add_loop_test(tcase, no_delivery_leaves_when_a_clock_was_set, 0, 2);
     tcase_add_test(tcase, an_unsteady_clock_of_the_database_settles_nothing);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 #include "tests/unit/worker/flow_world.h"
 #include "worker/route/route_call.h"
 
@@ -265,11 +265,9 @@ START_TEST(a_slot_serves_a_card_after_a_delivery)
 }
 END_TEST
 
-int main(void)
+SUITE(flow_route_run)
 {
-    Suite *suite = suite_create("flow_route_run");
     TCase *tcase = tcase_create("delivery");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, an_event_is_delivered_and_its_answer_is_kept);
     tcase_add_test(tcase, an_answer_that_is_not_wanted_is_not_kept);
@@ -284,5 +282,4 @@ int main(void)
     tcase_add_loop_test(tcase, a_payload_that_cannot_be_delivered_ends_the_event_without_a_call, 0, 2);
     tcase_add_test(tcase, a_slot_serves_a_card_after_a_delivery);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -1,6 +1,7 @@
 /* An attempt makes the calls of its steps, and ends with one write of its result. The runner runs here with a peer of
  * ours on a real socket, and the writes go to the test. */
 #include "tests/unit/worker/flow_world.h"
+#include "tests/support/suite.h"
 
 /* ---- an attempt ---- */
 
@@ -324,11 +325,9 @@ START_TEST(an_attempt_shows_what_it_waits_for)
 }
 END_TEST
 
-int main(void)
+SUITE(flow_run)
 {
-    Suite *suite = suite_create("flow_run");
     TCase *tcase = tcase_create("attempt");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_create_follows_when_core_api_agrees);
     tcase_add_loop_test(tcase, a_lease_that_is_lost_after_a_create_is_reported, 0, 2);
@@ -347,9 +346,4 @@ int main(void)
     tcase_add_loop_test(tcase, a_pause_holds_back_a_create_at_the_last_moment, 0, 3);
     tcase_add_test(tcase, an_attempt_shows_what_it_waits_for);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

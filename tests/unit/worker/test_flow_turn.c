@@ -1,6 +1,7 @@
 /* The story: 500 requests waited for an issuer that answered 429, and core-api was asked 531 times for ten creates. And: all
  * links were refused, and card after card was made. What an attempt reserves, and what it does not begin. */
 #include "tests/unit/worker/flow_world.h"
+#include "tests/support/suite.h"
 
 static struct target *issuer, *core;
 static struct target_ticket blocker;
@@ -174,11 +175,9 @@ START_TEST(an_event_that_was_claimed_as_a_probe_goes_on)
 }
 END_TEST
 
-int main(void)
+SUITE(flow_turn)
 {
-    Suite *suite = suite_create("flow_turn");
     TCase *tcase = tcase_create("flow_turn");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up_targets, tear_down);
     tcase_add_test(tcase, a_question_waits_for_the_turn_of_its_create);
     tcase_add_test(tcase, an_issuer_that_takes_all_it_may_costs_a_question_no_turn);
@@ -190,9 +189,4 @@ int main(void)
     tcase_add_test(tcase, a_create_that_waited_is_held_back_when_links_become_suspected_meanwhile);
     tcase_add_test(tcase, an_event_that_was_claimed_as_a_probe_goes_on);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -6,6 +6,7 @@
 
 #include "common/issuer_key.h"
 #include "worker/flow_verdict.h"
+#include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000)
 #define HOUR (3600 * SECOND)
@@ -465,9 +466,8 @@ START_TEST(an_end_that_is_decided_passes_unchanged)
 }
 END_TEST
 
-int main(void)
+SUITE(flow_verdict)
 {
-    Suite *suite = suite_create("flow_verdict");
     TCase *tcase = tcase_create("flow_verdict");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_loop_test(tcase, a_failure_ends_no_event_while_no_other_is_answered, 0, 4);
@@ -493,9 +493,4 @@ int main(void)
     tcase_add_test(tcase, a_retire_that_is_refused_to_everybody_ends_too);
     tcase_add_loop_test(tcase, an_end_that_is_decided_passes_unchanged, 0, 5);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/json/json_strict.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define KEY "sk_test_51Hsecret"
 
@@ -223,9 +223,8 @@ START_TEST(many_names_and_long_ones_end_in_a_text_that_is_still_json)
 }
 END_TEST
 
-int main(void)
+SUITE(issuer_findings)
 {
-    Suite *suite = suite_create("issuer_findings");
     TCase *tcase = tcase_create("issuer_findings");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_look_up_that_finds_nothing_is_right);
@@ -238,5 +237,4 @@ int main(void)
     tcase_add_test(tcase, parameters_are_named_with_their_origin_and_never_shown);
     tcase_add_test(tcase, many_names_and_long_ones_end_in_a_text_that_is_still_json);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "worker/mark_verdict.h"
+#include "tests/support/suite.h"
 
 #define NONE ISSUER_FOUND_NONE
 #define ONE ISSUER_FOUND_ONE
@@ -154,9 +155,8 @@ START_TEST(an_event_of_another_issuer_is_not_looked_up)
 }
 END_TEST
 
-int main(void)
+SUITE(mark_verdict)
 {
-    Suite *suite = suite_create("mark_verdict");
     TCase *tcase = tcase_create("mark_verdict");
     tcase_add_test(tcase, an_event_that_is_open_or_done_needs_no_look_up);
     tcase_add_test(tcase, an_event_of_another_issuer_is_not_looked_up);
@@ -166,9 +166,4 @@ int main(void)
     tcase_add_test(tcase, a_reissue_is_made_over_nothing_but_a_settled_nothing);
     tcase_add_test(tcase, a_receiver_that_was_asked_decides_once_the_last_delivery_has_settled);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

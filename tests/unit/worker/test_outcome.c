@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "worker/outcome.h"
+#include "tests/support/suite.h"
 
 static struct http_call call;
 static struct outcome outcome;
@@ -224,9 +225,8 @@ START_TEST(a_card_number_in_a_detail_is_struck_out_before_the_cut)
 }
 END_TEST
 
-int main(void)
+SUITE(outcome)
 {
-    Suite *suite = suite_create("outcome");
     TCase *tcase = tcase_create("outcome");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, executed_is_whole);
@@ -242,9 +242,4 @@ int main(void)
     tcase_add_test(tcase, a_detail_is_cut_to_its_place_and_is_plain_ascii);
     tcase_add_test(tcase, a_card_number_in_a_detail_is_struck_out_before_the_cut);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "worker/peer.h"
 #include "worker/worker_metrics.h"
+#include "tests/support/suite.h"
 
 enum { DEADLINE_MS = 30000 };
 
@@ -204,11 +205,9 @@ START_TEST(an_origin_has_one_form)
 }
 END_TEST
 
-int main(void)
+SUITE(peer)
 {
-    Suite *suite = suite_create("peer");
     TCase *tcase = tcase_create("peer");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, waiting_calls_go_on_by_themselves_when_a_rest_is_over, 0, 2);
     tcase_add_test(tcase, an_origin_has_one_form);
@@ -217,9 +216,4 @@ int main(void)
     tcase_add_test(tcase, the_issuer_gets_its_credential_in_its_own_form_and_core_api_as_ever);
     tcase_add_test(tcase, a_peer_without_a_credential_is_called_without_one);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

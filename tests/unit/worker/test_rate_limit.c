@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "worker/issuer/issuer_rules.h"
 #include "worker/slots.h"
+#include "tests/support/suite.h"
 
 enum { EVENTS = 400, SLOTS = 64, STEP_MS = 10, GRANTED = 2, SECONDS = 60 };
 
@@ -176,19 +177,12 @@ START_TEST(calls_come_down_to_what_the_issuer_grants_and_go_on_at_that_rate)
 }
 END_TEST
 
-int main(void)
+SUITE(rate_limit)
 {
-    Suite *suite = suite_create("rate_limit");
     TCase *tests = tcase_create("rate_limit");
     int count = 0;
     while (issuer_profiles[count])
         count++;
-    tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, calls_come_down_to_what_the_issuer_grants_and_go_on_at_that_rate, 0, count);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "worker/slots.h"
+#include "tests/support/suite.h"
 
 enum { SLOTS = 64, ISSUER_MAX = 8, CORE_MAX = 16, NOW_MS = 1000000, TYPES_MAX = 33 };
 
@@ -398,9 +399,8 @@ START_TEST(no_demand_starves_a_type_and_the_slots_are_never_overrun)
 }
 END_TEST
 
-int main(void)
+SUITE(slots)
 {
-    Suite *suite = suite_create("slots");
     TCase *tcase = tcase_create("slots");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, each_slot_is_taken_once_and_comes_back);
@@ -418,9 +418,4 @@ int main(void)
     tcase_add_test(tcase, what_a_claim_in_flight_may_take_is_nobody_elses);
     tcase_add_loop_test(tcase, no_demand_starves_a_type_and_the_slots_are_never_overrun, 0, 20);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

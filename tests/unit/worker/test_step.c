@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/keyring.h"
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 #include "tests/unit/worker/fake_profile.h"
 #include "worker/step.h"
 
@@ -381,9 +381,8 @@ START_TEST(every_profile_has_the_calls_that_its_declarations_lead_to)
 }
 END_TEST
 
-int main(void)
+SUITE(step)
 {
-    Suite *suite = suite_create("step");
     TCase *tcase = tcase_create("step");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, each_answer_leads_to_one_step_or_one_end, 0, ARRAY_SIZE(rows));
@@ -399,5 +398,4 @@ int main(void)
     tcase_add_test(tcase, a_retire_is_of_the_old_card_and_all_else_of_ours);
     tcase_add_test(tcase, every_profile_has_the_calls_that_its_declarations_lead_to);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 
 #include "worker/suspicion.h"
+#include "tests/support/suite.h"
 
 enum { FAILURES = 5, INTERVAL_MS = 2000 };
 
@@ -162,9 +163,8 @@ START_TEST(an_operator_makes_both_probes_due)
 }
 END_TEST
 
-int main(void)
+SUITE(suspicion)
 {
-    Suite *suite = suite_create("suspicion");
     TCase *tcase = tcase_create("suspicion");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_test(tcase, enough_refusals_of_three_different_events_make_it_suspected);
@@ -178,9 +178,4 @@ int main(void)
     tcase_add_test(tcase, where_a_probe_leaves_a_card_behind_the_pauses_grow_to_minutes);
     tcase_add_test(tcase, an_operator_makes_both_probes_due);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

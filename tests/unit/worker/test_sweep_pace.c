@@ -2,7 +2,7 @@
  * reason, a walk reaches it soon; and where the entries are what costs, the walk leaves the database its time. */
 #include "worker/sweep_pace.h"
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 
 #define SECOND_MS INT64_C(1000)
 #define HOUR_MS (3600 * SECOND_MS)
@@ -131,9 +131,8 @@ START_TEST(the_width_never_comes_to_nothing)
 }
 END_TEST
 
-int main(void)
+SUITE(sweep_pace)
 {
-    Suite *suite = suite_create("sweep_pace");
     TCase *tcase = tcase_create("sweep_pace");
     tcase_add_test(tcase, a_look_that_costs_the_same_whatever_it_finds_delays_nothing);
     tcase_add_test(tcase, a_cost_that_the_young_looks_do_not_show_delays_nothing_for_long);
@@ -141,5 +140,4 @@ int main(void)
     tcase_add_test(tcase, a_short_snapshot_is_hardly_noticed);
     tcase_add_test(tcase, the_width_never_comes_to_nothing);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "worker/target.h"
+#include "tests/support/suite.h"
 
 enum { TICKETS = 12, CONCURRENCY = 3, FAILURES = 4, PROBE_MS = 2000 };
 enum { LOOKUP, ISSUE, CHECK, LINK }; /* kinds of calls */
@@ -557,9 +558,8 @@ START_TEST(a_probe_does_nothing_to_a_target_that_takes_calls)
 }
 END_TEST
 
-int main(void)
+SUITE(target)
 {
-    Suite *suite = suite_create("target");
     TCase *tcase = tcase_create("target");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, calls_within_the_limit_are_admitted_and_the_rest_wait);
@@ -592,9 +592,4 @@ int main(void)
     tcase_add_test(tcase, a_probe_ends_a_rest_and_lets_one_call_through_an_open_breaker);
     tcase_add_test(tcase, a_probe_does_nothing_to_a_target_that_takes_calls);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

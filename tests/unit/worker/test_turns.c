@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "worker/turns.h"
+#include "tests/support/suite.h"
 
 enum { TYPES = 3 };
 
@@ -151,9 +152,8 @@ START_TEST(a_full_target_is_not_away)
 }
 END_TEST
 
-int main(void)
+SUITE(turns)
 {
-    Suite *suite = suite_create("turns");
     TCase *tcase = tcase_create("turns");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, without_lost_events_all_types_claim);
@@ -164,9 +164,4 @@ int main(void)
     tcase_add_test(tcase, a_target_that_closes_while_the_slots_become_empty_stops_nobody);
     tcase_add_test(tcase, a_full_target_is_not_away);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

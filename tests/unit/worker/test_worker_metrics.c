@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/unit/suite.h"
+#include "tests/support/suite.h"
 #include "worker/worker_metrics.h"
 
 static struct metrics *metrics;
@@ -143,9 +143,8 @@ START_TEST(calls_are_counted_by_code_and_the_codes_are_bounded)
 }
 END_TEST
 
-int main(void)
+SUITE(worker_metrics)
 {
-    Suite *suite = suite_create("worker_metrics");
     TCase *tcase = tcase_create("worker_metrics");
     tcase_add_checked_fixture(tcase, start, stop);
     tcase_add_test(tcase, counters_of_every_known_reason_are_zero_at_the_start);
@@ -154,5 +153,4 @@ int main(void)
     tcase_add_test(tcase, an_end_counts_its_time_since_the_acceptance);
     tcase_add_test(tcase, calls_are_counted_by_code_and_the_codes_are_bounded);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

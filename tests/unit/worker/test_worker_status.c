@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "suite.h"
+#include "tests/support/suite.h"
 #include "worker/worker_status.h"
 
 #define DAY_US (86400 * INT64_C(1000000))
@@ -96,14 +96,12 @@ START_TEST(a_line_that_is_too_long_is_cut)
 }
 END_TEST
 
-int main(void)
+SUITE(worker_status)
 {
-    Suite *suite = suite_create("worker_status");
     TCase *tests = tcase_create("worker_status");
     tcase_add_test(tests, a_backlog_is_shown_once_it_is_known);
     tcase_add_test(tests, an_age_is_short_and_never_negative);
     tcase_add_test(tests, an_open_breaker_is_shown_with_its_time_until_it_closes);
     tcase_add_test(tests, a_line_that_is_too_long_is_cut);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

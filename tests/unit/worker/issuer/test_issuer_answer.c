@@ -3,7 +3,7 @@
  * believed at all. */
 #include <stdlib.h>
 
-#include "suite.h"
+#include "tests/support/suite.h"
 #include "vendor_answers.h"
 
 static struct http_call call;
@@ -295,9 +295,8 @@ START_TEST(the_state_that_is_retrieved_is_that_of_the_card_that_was_asked_about)
 }
 END_TEST
 
-int main(void)
+SUITE(issuer_answer)
 {
-    Suite *suite = suite_create("issuer_answer");
     TCase *tests = tcase_create("answers");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, each_vendors_card_is_read_whole);
@@ -307,5 +306,4 @@ int main(void)
     tcase_add_test(tests, a_revealed_number_is_taken_when_its_last_digits_are_those_of_the_card);
     tcase_add_test(tests, the_state_that_is_retrieved_is_that_of_the_card_that_was_asked_about);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

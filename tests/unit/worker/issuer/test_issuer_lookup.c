@@ -2,7 +2,7 @@
  * walk was read; and a card of ours is found wherever it stands among the rows of others. */
 #include <stdlib.h>
 
-#include "suite.h"
+#include "tests/support/suite.h"
 #include "vendor_answers.h"
 
 static struct http_call call;
@@ -281,9 +281,8 @@ START_TEST(a_forgotten_look_up_holds_nothing)
 }
 END_TEST
 
-int main(void)
+SUITE(issuer_lookup)
 {
-    Suite *suite = suite_create("issuer_lookup");
     TCase *tests = tcase_create("look-ups");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, a_card_of_ours_is_found_behind_three_pages_of_others);
@@ -299,5 +298,4 @@ int main(void)
     tcase_add_test(tests, a_404_that_is_not_the_issuers_own_is_no_answer_to_a_look_up);
     tcase_add_test(tests, a_forgotten_look_up_holds_nothing);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

@@ -5,7 +5,7 @@
  * ISSUER_MUTATIONS=<answers>[,<seed>]. */
 #include <stdlib.h>
 
-#include "suite.h"
+#include "tests/support/suite.h"
 #include "vendor_answers.h"
 
 #define ANSWERS 50000
@@ -297,12 +297,10 @@ START_TEST(a_spoilt_answer_is_a_whole_card_or_no_card)
 }
 END_TEST
 
-int main(void)
+SUITE(issuer_mutations)
 {
-    Suite *suite = suite_create("issuer_mutations");
     TCase *tests = tcase_create("mutations");
     tcase_set_timeout(tests, 3600);
     tcase_add_test(tests, a_spoilt_answer_is_a_whole_card_or_no_card);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

@@ -9,7 +9,7 @@
 #include "../issuers/request_cases.h"
 #include "common/json/json_strict.h"
 #include "golden_requests.h"
-#include "suite.h"
+#include "tests/support/suite.h"
 #include "worker/issuer/profile_rows.h"
 
 static struct http_call call;
@@ -251,9 +251,8 @@ START_TEST(a_time_before_1970_is_1970)
 }
 END_TEST
 
-int main(void)
+SUITE(issuer_request)
 {
-    Suite *suite = suite_create("issuer_request");
     TCase *tests = tcase_create("requests");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, every_request_of_every_profile_is_the_golden_one);
@@ -267,5 +266,4 @@ int main(void)
     tcase_add_test(tests, objects_open_and_close_as_their_rows_stand);
     tcase_add_test(tests, a_time_before_1970_is_1970);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

@@ -4,7 +4,7 @@
  * a definite one. */
 #include <stdlib.h>
 
-#include "suite.h"
+#include "tests/support/suite.h"
 #include "vendor_answers.h"
 #include "worker/issuer/issuer_rules.h"
 
@@ -365,11 +365,9 @@ START_TEST(no_rule_makes_a_definite_meaning_of_a_408_a_5xx_or_a_2xx)
 }
 END_TEST
 
-int main(void)
+SUITE(issuer_rules)
 {
-    Suite *suite = suite_create("issuer_rules");
     TCase *tests = tcase_create("rules");
-    tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, every_answer_that_a_vendor_documents_has_its_meaning);
     tcase_add_test(tests, a_bound_key_is_looked_up_also_where_it_is_said_beside_a_rate_limit);
@@ -378,5 +376,4 @@ int main(void)
     tcase_add_test(tests, what_leaves_the_outcome_open_is_never_read_as_a_definite_one);
     tcase_add_test(tests, no_rule_makes_a_definite_meaning_of_a_408_a_5xx_or_a_2xx);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/json/json_strict.h"
-#include "suite.h"
+#include "tests/support/suite.h"
 #include "worker/issuer/parameters.h"
 
 static struct issuer_parameters parameters;
@@ -316,9 +316,8 @@ START_TEST(nothing_but_parameters_can_lead_a_look_up_elsewhere)
 }
 END_TEST
 
-int main(void)
+SUITE(parameters)
 {
-    Suite *suite = suite_create("parameters");
     TCase *tests = tcase_create("parameters");
     tcase_add_checked_fixture(tests, set_up, NULL);
     tcase_add_test(tests, an_operators_line_is_read);
@@ -336,5 +335,4 @@ int main(void)
     tcase_add_test(tests, the_look_ups_of_stripe_and_adyen_are_built_from_parameters);
     tcase_add_test(tests, nothing_but_parameters_can_lead_a_look_up_elsewhere);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

@@ -9,7 +9,7 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "worker/issuer/issuer.h"
-#include "suite.h"
+#include "tests/support/suite.h"
 #include "worker/peer_call.h"
 
 #define EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
@@ -626,9 +626,8 @@ START_TEST(look_up_and_cancel_are_built_as_documented)
 }
 END_TEST
 
-int main(void)
+SUITE(profile_generic)
 {
-    Suite *suite = suite_create("profile_generic");
     TCase *tcase = tcase_create("profile_generic");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, each_status_of_a_create_has_the_meaning_in_the_table);
@@ -656,5 +655,4 @@ int main(void)
     tcase_add_test(tcase, a_body_that_does_not_fit_is_no_call);
     tcase_add_test(tcase, look_up_and_cancel_are_built_as_documented);
     suite_add_tcase(suite, tcase);
-    return suite_run(suite);
 }

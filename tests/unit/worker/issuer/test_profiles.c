@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/issuer_profiles.h"
-#include "suite.h"
+#include "tests/support/suite.h"
 #include "worker/issuer/issuer.h"
 
 #define EACH_PROFILE(profile) \
@@ -191,9 +191,8 @@ START_TEST(no_call_has_more_headers_than_a_call_may_have)
 }
 END_TEST
 
-int main(void)
+SUITE(profiles)
 {
-    Suite *suite = suite_create("profiles");
     TCase *tests = tcase_create("profiles");
     tcase_add_test(tests, the_names_are_those_of_the_options);
     tcase_add_test(tests, what_operators_are_told_is_what_the_worker_does);
@@ -202,5 +201,4 @@ int main(void)
     tcase_add_test(tests, rules_look_only_at_what_is_noted_and_read);
     tcase_add_test(tests, no_call_has_more_headers_than_a_call_may_have);
     suite_add_tcase(suite, tests);
-    return suite_run(suite);
 }

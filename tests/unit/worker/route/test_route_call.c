@@ -6,6 +6,7 @@
 
 #include "tests/unit/http_caller.h"
 #include "worker/route/route_call.h"
+#include "tests/support/suite.h"
 
 #define EVENT "01890a5d-ac96-774b-bcce-b302099a8057"
 #define SECRET "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -540,9 +541,8 @@ START_TEST(a_look_up_is_the_same_over_both_transports)
 }
 END_TEST
 
-int main(void)
+SUITE(route_call)
 {
-    Suite *suite = suite_create("route_call");
     TCase *tests = tcase_create("pure");
     tcase_add_checked_fixture(tests, set_up_route, tear_down_route);
     tcase_add_test(tests, a_delivery_has_the_headers_of_cloudevents_in_binary_mode);
@@ -563,15 +563,9 @@ int main(void)
     for (int i = 0; i < 2; i++) {
         TCase *wire = tcase_create(i == 0 ? "http" : "https");
         tcase_add_checked_fixture(wire, i == 0 ? set_up_clear : set_up_tls, tear_down_wire);
-        tcase_set_timeout(wire, 60);
         tcase_add_test(wire, a_delivery_is_the_same_over_both_transports);
         tcase_add_test(wire, a_payload_of_64_kib_arrives_whole);
         tcase_add_test(wire, a_look_up_is_the_same_over_both_transports);
         suite_add_tcase(suite, wire);
     }
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

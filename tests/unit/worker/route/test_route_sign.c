@@ -12,6 +12,7 @@
 
 #include "common/base/secret.h"
 #include "worker/route/route_sign.h"
+#include "tests/support/suite.h"
 
 /* The vector that Standard Webhooks publishes with its libraries. */
 #define SECRET "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -226,9 +227,8 @@ START_TEST(a_secret_that_a_peer_repeats_is_hidden)
 }
 END_TEST
 
-int main(void)
+SUITE(route_sign)
 {
-    Suite *suite = suite_create("route_sign");
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, the_published_vector_is_signed_as_published);
@@ -240,9 +240,4 @@ int main(void)
     tcase_add_test(tests, a_file_that_is_not_wholly_right_is_refused_with_its_line_and_without_its_bytes);
     tcase_add_test(tests, a_secret_that_a_peer_repeats_is_hidden);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -1,0 +1,39 @@
+/* The main() of every test program: `program` runs all its suites, `program breaker` that one. Returns 0 when every test
+ * passed, 1 when one failed, 2 when there is no such suite. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/suite.h"
+
+static struct test_suite *suites;
+
+void suite_register(struct test_suite *suite)
+{
+    suite->next = suites;
+    suites = suite;
+}
+
+int main(int argc, char **argv)
+{
+    const char *wanted = argc > 1 ? argv[1] : NULL;
+    setenv("CK_DEFAULT_TIMEOUT", "300", 0); /* in seconds: for a test that hangs, not for a slow machine */
+    SRunner *runner = srunner_create(NULL);
+    int count = 0;
+    for (const struct test_suite *each = suites; each; each = each->next) {
+        if (wanted && strcmp(wanted, each->name) != 0)
+            continue;
+        Suite *suite = suite_create(each->name);
+        each->add(suite);
+        srunner_add_suite(runner, suite);
+        count++;
+    }
+    if (count == 0) {
+        fprintf(stderr, "%s has no suite %s\n", argv[0], wanted ? wanted : "at all");
+        return 2;
+    }
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
