@@ -7,7 +7,7 @@
 
 #include "common/base/base.h"
 #include "common/base/log.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define AGAIN_MS 1000
 #define TIMEOUT_MS 5000

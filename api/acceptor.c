@@ -14,7 +14,7 @@
 #include "common/base/closing.h"
 #include "common/base/log.h"
 #include "common/pg/pg_batch.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define BATCH_MAX 64
 #define BATCHES_MAX 16

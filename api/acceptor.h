@@ -1,5 +1,5 @@
 /* The acceptor: requests to be recorded -> calls of issuing.accept for many of them at once -> one verdict each
- * (migrations/0006_accept.sql). The batches are those of common/pg/pg_batch.h.
+ * (migrations/schema/03_accept.sql). The batches are those of common/pg/pg_batch.h.
  *
  * A batch holds a user at most once; a user's next request waits here until the one before it is decided. A batch whose
  * outcome is unknown is sent again: it changes nothing outside the database, and a committed request finds its key. */

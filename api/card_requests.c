@@ -11,7 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/json/json_writer.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define ERRORS_MAX (16 * 1024)
 

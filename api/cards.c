@@ -16,7 +16,7 @@
 #include "common/base/log.h"
 #include "common/base/secret.h"
 #include "common/json/json_writer.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 /* Columns of card_get and card_list. */
 enum { COL_ID, COL_LAST4, COL_MONTH, COL_YEAR, COL_STATUS };

@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define AGAIN_MS 250
 #define TIMEOUT_MS 5000

@@ -12,7 +12,7 @@
 #include "common/base/closing.h"
 #include "common/outbox.h"
 #include "common/pg/pg_listen.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define TICK_MS 25      /* the precision of the end of a wait */
 #define LINGER_MS 10000 /* the session that listens stays open so long after the last wait */

@@ -19,7 +19,7 @@
 #include "common/cell_metrics.h"
 #include "common/daemon_metrics.h"
 #include "common/outbox.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define FIRST_MS 200
 #define INTERVAL_MS 5000

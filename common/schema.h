@@ -1,8 +1,8 @@
-/* The versions of the schema that these programs fit: the newest migration, and the oldest one they still work on. */
+/* The versions of the schema that these programs fit: the newest upgrade, and the oldest version they still work on. */
 #ifndef ISSUING_SCHEMA_H
 #define ISSUING_SCHEMA_H
 
-#define SCHEMA_LEAST 23
-#define SCHEMA_MOST 23
+#define SCHEMA_LEAST 1
+#define SCHEMA_MOST 1
 
 #endif

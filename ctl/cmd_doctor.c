@@ -208,7 +208,7 @@ static bool check_roles(struct doctor *doctor, struct err *err)
 static bool check_rights(struct doctor *doctor, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    const struct pg_param params[] = {pg_param_text(migrations_rights, strlen(migrations_rights))};
+    const struct pg_param params[] = {pg_param_text(schema_rights, strlen(schema_rights))};
     if (!pg_sync_query(doctor->ctl->db, &sql_operator_rights, params, &rows, err))
         return false;
     if (pg_rows_count(rows) == 0)

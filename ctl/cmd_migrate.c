@@ -1,10 +1,10 @@
 /* issuing-ctl migrate: brings the schema to what this program expects.
  *
- * Invariants: one migrate at a time (advisory lock); a numbered file and its row in schema_migration are one
- * transaction, so a crash leaves the schema at a version and never between; nothing runs when the database holds what
- * this program does not know, or when an applied file was edited. The files are compiled in (migrations/embed.py);
- * migrations/README.md has the rules for them.
- * Left out: going back. Undo is a new file. */
+ * Invariants: one migrate at a time (advisory lock); upgrades, functions, rights and the rows in schema_migration are
+ * one transaction, so a crash leaves the schema at a version and never between; nothing runs when the database holds
+ * what this program does not know, or when an applied upgrade was edited. The files are compiled in
+ * (migrations/embed_schema.py); migrations/README.md has the rules for them.
+ * Left out: going back. Undo is a new upgrade. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,15 +25,10 @@
 #define LOCK_NOTE_MS 1000
 
 struct state {
-    bool has_table, is_public;        /* is_public: of a release from before FIRST_IN_OWN_SCHEMA */
+    bool has_table;
     char connected_as[64], owner[64]; /* owner "" = not allowed to become the owner */
     struct pg_rows *applied;          /* owned; NULL without a table */
 };
-
-/* Up to version 4 everything was in the schema public; 0005 moves it. */
-#define FIRST_IN_OWN_SCHEMA 5
-#define PATH_PUBLIC "public, pg_temp"
-#define PATH_OWN "pg_catalog, issuing, pg_temp"
 
 enum applied_column { VERSION, NAME, SHA256, APPLIED_AT, APPLIED_BY, MS };
 
@@ -57,13 +52,6 @@ static void print_step(const struct ctl *ctl, const char *what, const char *file
     fflush(stdout);
 }
 
-/* Names without a schema are found there, and no name in a schema where others may create. */
-static bool set_path(struct ctl *ctl, const char *path, struct err *err)
-{
-    const struct pg_param params[] = {pg_param_text(path, strlen(path))};
-    return pg_sync_query(ctl->db, &sql_operator_migrate_path, params, NULL, err);
-}
-
 static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
@@ -74,10 +62,6 @@ static bool read_state(struct ctl *ctl, struct state *ret_state, struct err *err
     snprintf(state.connected_as, sizeof(state.connected_as), "%s", pg_bytes(rows, 0, 1).bytes);
     const char *owner = pg_bytes(rows, 0, 2).bytes;
     snprintf(state.owner, sizeof(state.owner), "%s", owner ? owner : "");
-    const char *schema = pg_bytes(rows, 0, 3).bytes;
-    state.is_public = schema && strcmp(schema, "public") == 0;
-    if (!set_path(ctl, state.is_public || !schema ? PATH_PUBLIC : PATH_OWN, err))
-        return false;
     if (state.has_table && !pg_sync_query(ctl->db, &sql_operator_migrate_applied, NULL, &state.applied, err))
         return false;
     *ret_state = state;
@@ -98,9 +82,10 @@ static int find_applied(const struct state *state, int version)
     return -1;
 }
 
+/* The tables of version 1 follow the upgrades, so a new program has others than the one that made the database. */
 static bool checksum_fits(const struct state *state, int row, const struct migration *migration)
 {
-    return strcmp(pg_bytes(state->applied, row, SHA256).bytes, migration->sha256) == 0;
+    return migration->version == 1 || strcmp(pg_bytes(state->applied, row, SHA256).bytes, migration->sha256) == 0;
 }
 
 static bool check_applied(const struct state *state, struct err *err)
@@ -108,12 +93,18 @@ static bool check_applied(const struct state *state, struct err *err)
     for (int row = 0; row < pg_rows_count(state->applied); row++) {
         int64_t version = pg_int8(state->applied, row, VERSION);
         const struct migration *migration = find_migration(version);
+        const char *name = pg_bytes(state->applied, row, NAME).bytes;
+        if (version == 1 && strcmp(name, migration->name) != 0)
+            return err_set(err, ERR_REFUSED,
+                           "the database was made by a version that was never released (%s); it cannot be upgraded, "
+                           "make a new one",
+                           name);
         if (!migration)
             return err_set(err, ERR_REFUSED,
                            "the database is newer than this program: it has version %" PRId64
                            " (%s), this program knows %d; use the newer "
                            "issuing-ctl",
-                           version, pg_bytes(state->applied, row, NAME).bytes, migrations_count);
+                           version, name, migrations_count);
         if (!checksum_fits(state, row, migration))
             return err_set(err, ERR_REFUSED,
                            "%s was edited after it was applied: the database has sha256 %.64s, this program %s",
@@ -156,50 +147,79 @@ static bool may_pass_later(const struct err *err)
     return false;
 }
 
-/* One transaction: the file, and its row in schema_migration where it is a numbered one. */
-static bool run_once(struct ctl *ctl, const char *text, const struct migration *migration, int64_t *ret_ms,
-                     struct err *err)
+static bool note_version(struct ctl *ctl, const struct migration *migration, int64_t ms, struct err *err)
 {
-    const struct pg_param lock_timeout[] = {pg_param_text(LOCK_TIMEOUT, strlen(LOCK_TIMEOUT))};
-    int64_t started_ms = clock_mono_ms();
-    if (!pg_sync_query(ctl->db, &sql_operator_migrate_begin, NULL, NULL, err))
-        return false;
-    bool is_public = migration && migration->version < FIRST_IN_OWN_SCHEMA;
-    bool done = pg_sync_query(ctl->db, &sql_operator_migrate_lock_timeout, lock_timeout, NULL, err) &&
-                set_path(ctl, is_public ? PATH_PUBLIC : PATH_OWN, err) && pg_sync_exec(ctl->db, text, err);
-    *ret_ms = clock_mono_ms() - started_ms;
-    if (done && migration) {
-        const struct pg_param note[] = {
-            pg_param_int8(migration->version),
-            pg_param_text(migration->name, strlen(migration->name)),
-            pg_param_text(migration->sha256, strlen(migration->sha256)),
-            pg_param_int8(*ret_ms),
-        };
-        done = pg_sync_query(ctl->db, &sql_operator_migrate_note, note, NULL, err);
-    }
-    return done && pg_sync_query(ctl->db, &sql_operator_migrate_commit, NULL, NULL, err);
+    const struct pg_param note[] = {
+        pg_param_int8(migration->version),
+        pg_param_text(migration->name, strlen(migration->name)),
+        pg_param_text(migration->sha256, strlen(migration->sha256)),
+        pg_param_int8(ms),
+    };
+    return pg_sync_query(ctl->db, &sql_operator_migrate_note, note, NULL, err);
 }
 
-static bool run_text(struct ctl *ctl, const char *file, const char *text, const struct migration *migration,
-                     struct err *err)
+static bool run_text(struct ctl *ctl, const char *file, const char *text, struct err *err)
 {
-    int64_t ms = 0;
+    return pg_sync_exec(ctl->db, text, err) || err_prefix(err, "%s", file);
+}
+
+static bool run_roles(struct ctl *ctl, const struct state *unused, struct err *err)
+{
+    (void)unused;
+    return run_text(ctl, "roles.sql", schema_roles, err);
+}
+
+/* The upgrades that the database lacks, the functions as they are now, the rights. A new database gets the tables as
+ * they are now instead of the upgrades. */
+static bool run_schema(struct ctl *ctl, const struct state *state, struct err *err)
+{
+    bool is_new = !state->has_table;
+    int64_t started_ms = clock_mono_ms();
+    for (int i = 1; i < migrations_count && !is_new; i++) {
+        if (find_applied(state, migrations[i].version) >= 0)
+            continue;
+        int64_t upgrade_ms = clock_mono_ms();
+        if (!run_text(ctl, migrations[i].file, migrations[i].text, err) ||
+            !note_version(ctl, &migrations[i], clock_mono_ms() - upgrade_ms, err))
+            return false;
+    }
+    for (int i = 0; i < schema_files_count; i++)
+        if ((is_new || !schema_files[i].is_once) && !run_text(ctl, schema_files[i].file, schema_files[i].text, err))
+            return false;
+    for (int i = 0; i < migrations_count && is_new; i++)
+        if (!note_version(ctl, &migrations[i], clock_mono_ms() - started_ms, err))
+            return false;
+    return run_text(ctl, "grants.sql", schema_grants, err);
+}
+
+typedef bool run_fn(struct ctl *ctl, const struct state *state, struct err *err);
+
+static bool run_once(struct ctl *ctl, run_fn *run, const struct state *state, struct err *err)
+{
+    const struct pg_param lock_timeout[] = {pg_param_text(LOCK_TIMEOUT, strlen(LOCK_TIMEOUT))};
+    return pg_sync_query(ctl->db, &sql_operator_migrate_begin, NULL, NULL, err) &&
+           pg_sync_query(ctl->db, &sql_operator_migrate_lock_timeout, lock_timeout, NULL, err) &&
+           run(ctl, state, err) && pg_sync_query(ctl->db, &sql_operator_migrate_commit, NULL, NULL, err);
+}
+
+/* One transaction. Other sessions wait behind one that waits for a lock, so it gives up soon and is tried again. */
+static bool run_transaction(struct ctl *ctl, const char *what, run_fn *run, const struct state *state, struct err *err)
+{
+    int64_t started_ms = clock_mono_ms();
     char more[40];
-    for (int tries = 1;; tries++) {
-        if (run_once(ctl, text, migration, &ms, err))
-            break;
+    for (int tries = 1; !run_once(ctl, run, state, err); tries++) {
         bool again = may_pass_later(err) && tries < TRIES_MAX;
         struct err ignored;
         if (err->kind == ERR_DATABASE && !pg_sync_query(ctl->db, &sql_operator_migrate_rollback, NULL, NULL, &ignored))
             again = false;
         if (!again)
-            return err_prefix(err, "%s", file);
-        fprintf(stderr, "issuing-ctl: %s waits for a lock that another session holds (%s); retrying\n", file,
+            return false;
+        fprintf(stderr, "issuing-ctl: the %s wait for a lock that another session holds (%s); retrying\n", what,
                 err->sqlstate);
         pause_ms(PAUSE_MS * tries);
     }
-    snprintf(more, sizeof(more), "%" PRId64 " ms", ms);
-    print_step(ctl, "applied", file, migration ? more : "");
+    snprintf(more, sizeof(more), "%" PRId64 " ms", clock_mono_ms() - started_ms);
+    print_step(ctl, "applied", what, more);
     return true;
 }
 
@@ -236,31 +256,14 @@ static bool become_owner(struct ctl *ctl, struct state *state, struct err *err)
     return true;
 }
 
-/* What roles.sql leaves undone while the tables are in the schema public. */
-static bool finish_roles(struct ctl *ctl, struct state *state, struct err *err)
-{
-    const struct pg_param as[] = {pg_param_text(state->connected_as, strlen(state->connected_as))};
-    return pg_sync_query(ctl->db, &sql_operator_migrate_as, as, NULL, err) &&
-           run_text(ctl, "roles.sql", migrations_roles, NULL, err) && become_owner(ctl, state, err);
-}
-
 static bool migrate(struct ctl *ctl, struct state *state, int *ret_applied, struct err *err)
 {
     if (!lock_migrations(ctl, err) || !read_state(ctl, state, err) || !check_applied(state, err) ||
-        !run_text(ctl, "roles.sql", migrations_roles, NULL, err) || !warn_about_missing_roles(ctl, err) ||
-        !become_owner(ctl, state, err) ||
-        (!state->has_table && !pg_sync_query(ctl->db, &sql_operator_migrate_table, NULL, NULL, err)))
+        !run_transaction(ctl, "roles", run_roles, state, err) || !warn_about_missing_roles(ctl, err) ||
+        !become_owner(ctl, state, err))
         return false;
-    for (int i = 0; i < migrations_count; i++) {
-        if (find_applied(state, migrations[i].version) >= 0)
-            continue;
-        if (!run_text(ctl, migrations[i].file, migrations[i].text, &migrations[i], err))
-            return false;
-        ++*ret_applied;
-    }
-    if (state->is_public && !finish_roles(ctl, state, err))
-        return false;
-    return run_text(ctl, "grants.sql", migrations_grants, NULL, err);
+    *ret_applied = migrations_count - pg_rows_count(state->applied);
+    return run_transaction(ctl, "tables, functions and rights", run_schema, state, err);
 }
 
 static int run_all(struct ctl *ctl, struct err *err)
@@ -366,9 +369,12 @@ static bool plan_file(const struct ctl *ctl, const char *file)
 static bool print_plan(const struct ctl *ctl, const struct state *state)
 {
     bool whole = plan_file(ctl, "roles.sql");
-    for (int i = 0; i < migrations_count && whole; i++)
+    for (int i = 1; i < migrations_count && whole && state->has_table; i++)
         if (find_applied(state, migrations[i].version) < 0)
             whole = plan_file(ctl, migrations[i].file);
+    for (int i = 0; i < schema_files_count && whole; i++)
+        if (!state->has_table || !schema_files[i].is_once)
+            whole = plan_file(ctl, schema_files[i].file);
     return whole && plan_file(ctl, "grants.sql");
 }
 
@@ -435,13 +441,14 @@ const struct ctl_command ctl_migrate = {
     .word = "migrate",
     .usage = "[--status | --plan]",
     .summary = "bring the schema to what this program expects",
-    .help = "Creates the roles where it may, applies the migrations that are missing, each in a transaction of\n"
-            "its own, and grants each role its rights. Run it as a superuser, or as a role that owns the database;\n"
-            "twice does no harm, two at once wait for each other. It needs a direct connection, and is\n"
-            "refused (exit 78) when a pooler is in between, or when the database is not UTF8.\n\n"
-            "  --status  which migrations are applied, and which are pending\n"
-            "  --plan    which files would be run\n\n"
-            "Refused (exit 1) when an applied file was edited since, or when the database is newer than this\n"
-            "program.\n",
+    .help =
+        "Creates the roles where it may; then, in one transaction, applies the upgrades that are missing, replaces\n"
+        "the functions and grants each role its rights. Run it as a superuser, or as a role that owns the\n"
+        "database; twice does no harm, two at once wait for each other. It needs a direct connection, and is\n"
+        "refused (exit 78) when a pooler is in between, or when the database is not UTF8.\n\n"
+        "  --status  which versions are applied, and which are pending\n"
+        "  --plan    which files would be run\n\n"
+        "Refused (exit 1) when an applied upgrade was edited since, or when the database is newer than this\n"
+        "program.\n",
     .run = run_migrate,
 };

@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/base/log.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "worker/claim_rows.h"
 #include "worker/flow_run.h"
 #include "worker/turns.h"

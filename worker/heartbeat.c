@@ -11,7 +11,7 @@
 #include "common/base/closing.h"
 #include "common/base/log.h"
 #include "common/outbox.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define QUERY_TIMEOUT_MS 2000
 #define LEAVE_TIMEOUT_MS 1500

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/base/log.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "worker/worker_metrics.h"
 
 #define PASS_INTERVAL_MS 30000

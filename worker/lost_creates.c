@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define QUERY_TIMEOUT_MS 5000
 #define IDS_MAX (64 * 1024) /* bytes */

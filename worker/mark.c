@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "worker/core_api.h"
 #include "worker/flow.h"
 #include "worker/route/route_call.h"

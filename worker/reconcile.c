@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/closing.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "worker/lost_creates.h"
 #include "worker/mark.h"
 

@@ -6,7 +6,7 @@
 
 #include "common/base/closing.h"
 #include "common/base/log.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define FOLD_INTERVAL_MS 1000
 #define FOLD_CONTINUES_MS 50

@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/closing.h"
 #include "common/base/log.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "worker/flow.h"
 #include "worker/sweep_pace.h"
 

@@ -7,7 +7,7 @@
 #include "common/base/closing.h"
 #include "common/base/log.h"
 #include "common/keyring.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "common/pg/wakeup.h"
 #include "worker/claims.h"
 #include "worker/db_clock.h"

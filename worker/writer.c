@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/base/closing.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 #define BATCH_MAX 256
 #define BATCHES 2

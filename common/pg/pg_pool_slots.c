@@ -16,7 +16,7 @@
 
 #include "common/base/backoff.h"
 #include "common/pg/pg_pool_internal.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 /* The connections of many processes do not come to a new primary in the same millisecond. */
 #define WAKE_SPREAD_MS 50

@@ -12,7 +12,7 @@
 #include "common/base/clock.h"
 #include "common/pg/pg_dial.h"
 #include "common/pg/pg_sync_internal.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 bool pg_sync_open(const char *conninfo, const char *application_name, struct pg_sync **ret_db, struct err *err)
 {

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "common/base/digest.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 enum { REPEATS_MAX = 50 };
 

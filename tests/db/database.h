@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/pg/pg_sync.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 static inline const char *database_conninfo(void)
 {

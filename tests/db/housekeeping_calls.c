@@ -1,7 +1,7 @@
 /* See housekeeping_calls.h. */
 #include "tests/db/housekeeping_calls.h"
 
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 
 struct pg_sync *owner, *worker, *other;
 

@@ -5,7 +5,7 @@
 #define ISSUING_TEST_OUTBOX_CALLS_H
 
 #include "common/base/uuid7.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "tests/db/database.h"
 
 enum { LEASE_MS = 3600000, MANY = 64 };

@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "common/keyring.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "migrations.h"
 #include "tests/support/suite.h"
 
@@ -501,7 +501,7 @@ START_TEST(grants_of_an_older_release_are_taken_back)
                  "GRANT SELECT ON cards TO issuing_api, issuing_worker; GRANT SELECT (number_record) ON cards TO "
                  "issuing_operator; GRANT INSERT ON operator_actions TO issuing_api; GRANT SELECT ON cards TO "
                  "pg_monitor");
-    database_run(owner, migrations_grants);
+    database_run(owner, schema_grants);
     for (size_t i = 0; i < 3; i++) {
         static const char *const roles[] = {"issuing_api", "issuing_worker", "issuing_operator"};
         ck_assert_int_eq(database_int(owner,

@@ -2,7 +2,7 @@
  * checked for every way to write. Nobody waits for a mover, and events that no claim may take are in nobody's way. */
 #include "tests/db/cell_calls.h"
 
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "tests/support/suite.h"
 
 /* ---- buckets, cells ---- */

@@ -8,7 +8,7 @@
  * without one call; and if one of them is the cause, all others die with it each time. */
 #include "tests/db/database.h"
 
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "tests/support/suite.h"
 
 static struct pg_sync *owner, *worker;

@@ -3,7 +3,7 @@
  * database: its conninfo (keyword=value) in ISSUING_TEST_DATABASE. */
 #include "tests/db/database.h"
 
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "tests/support/suite.h"
 
 #define TAKE "SELECT issuing.enqueue('CHARGE', 'alice', '{\"a\": 1}'"

@@ -4,7 +4,7 @@
 #include "worker/heartbeat.h"
 
 #include "common/base/clock.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "worker/worker_metrics.h"
 
 #include "database.h"

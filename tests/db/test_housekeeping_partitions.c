@@ -2,7 +2,7 @@
  * `_rest` are in no partition's way, whatever their number, and no session waits while they are read. */
 #include "tests/db/housekeeping_calls.h"
 
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "tests/support/suite.h"
 
 START_TEST(partitions_are_made_ahead_and_without_a_gap)

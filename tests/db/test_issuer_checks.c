@@ -3,7 +3,7 @@
  * waits is bounded, and a clock that was ahead keeps no check from being taken. */
 #include "tests/db/database.h"
 
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "tests/support/suite.h"
 
 static struct pg_sync *owner, *operating, *worker;

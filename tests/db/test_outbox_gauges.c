@@ -9,7 +9,7 @@
 
 #include "common/daemon_metrics.h"
 #include "common/outbox_gauges.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "tests/support/suite.h"
 
 static const struct metric_family families[] = {DAEMON_METRICS(METRIC_FAMILY)};

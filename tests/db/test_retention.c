@@ -2,7 +2,7 @@
  * worker's, and a key that it drops early is a new request: a second card. */
 #include "tests/db/housekeeping_calls.h"
 
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "tests/support/suite.h"
 
 static int64_t kept_h(const char *name)

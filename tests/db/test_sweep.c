@@ -6,7 +6,7 @@
 #include "tests/db/database.h"
 
 #include "common/base/uuid7.h"
-#include "common/pg/sql/statements.h"
+#include "statements.h"
 #include "tests/support/suite.h"
 
 enum { LEASE_MS = 3600000, SLACK_MS = 700, FREED_MAX = 500, MANY = 4000 };

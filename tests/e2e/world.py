@@ -275,7 +275,7 @@ class World:
         done = self.ctl("sender", "add", role, kind, "--reason", "a story")
         assert_equal(done.returncode, 0, "sender add: " + done.stdout + done.stderr)
 
-    def ctl(self, *arguments, role="issuing_operator", seconds=60, **own):
+    def ctl(self, *arguments, role="issuing_operator", seconds=60, program=BUILD / "issuing-ctl", **own):
         """The result of one issuing-ctl command: returncode, stdout, stderr. Its output goes to a log, to be searched
         for card numbers."""
         keys = ("retry.max_attempts", "retry.base", "retry.cap", "issuer.timeout", "issuer.key_lifetime",
@@ -285,7 +285,7 @@ class World:
                     **{key.replace("__", "."): value for key, value in own.items()}}
         flags = ["--config=%s" % self.suite.empty_file, *("--%s=%s" % pair for pair in settings.items()
                                                           if pair[1] is not None)]
-        done = run([BUILD / "issuing-ctl", *flags, *arguments], seconds)
+        done = run([program, *flags, *arguments], seconds)
         with open(self._log("ctl"), "a") as log:
             log.write("$ issuing-ctl %s -> %d\n%s%s" % (" ".join(str(word) for word in arguments), done.returncode,
                                                         done.stdout, done.stderr))

@@ -1,7 +1,7 @@
 """The guards of a move as a whole: what goes along, in which order the steps come, and what is refused meanwhile. The
 story that proves each has programs, clients and the ledger of the sandbox in it. As guards.py."""
 
-SQL, STEPS, TRANSIT = "migrations/0018_cells.sql", "ctl/cell_steps.c", "ctl/cell_transit.c"
+SQL, STEPS, TRANSIT = "migrations/schema/15_cells.sql", "ctl/cell_steps.c", "ctl/cell_transit.c"
 
 
 def left_out(table, line, test):
@@ -25,15 +25,15 @@ CELL_STORY_GUARDS = [
              "e2e/marks that wait are done in the other cell"),
     dict(
         name="a user who writes while the bucket is listed is recorded",
-        file=SQL,
-        line="            PERFORM issuing.cell_note_users(users);",
+        file="migrations/schema/15_cells.sql",
+        line="PERFORM issuing.cell_note_users(users);",
         becomes="            PERFORM 1;",
         test="e2e/a user who first comes during the move goes along",
     ),
     dict(
         name="a claim that began before the drain is waited for",
-        file=SQL,
-        line="        PERFORM pg_advisory_xact_lock(4713, -1);\n",
+        file="migrations/schema/15_cells.sql",
+        line="PERFORM pg_advisory_xact_lock(4713, -1);",
         becomes="",
         test="e2e/a claim that began before the move is awaited",
     ),
@@ -53,7 +53,7 @@ CELL_STORY_GUARDS = [
     ),
     dict(
         name="a bucket that has left is not read in its old cell",
-        file="common/pg/sql/requests.sql",
+        file="migrations/statements/requests.sql",
         line="AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE'\n"
              "  AND (SELECT NOT EXISTS (SELECT FROM issuing.cell_buckets) OR issuing.demand_here($2::text));",
         becomes="AND e.user_id = $2::text AND e.event_type = 'CARD_ISSUE';",
@@ -61,15 +61,15 @@ CELL_STORY_GUARDS = [
     ),
     dict(
         name="an undo waits for the copy under way",
-        file="common/pg/sql/cells.sql",
+        file="migrations/statements/cells.sql",
         line="AND b.state = 'arriving' AND b.move_id = $2::uuid FOR UPDATE)",
         becomes="AND b.state = 'arriving' AND b.move_id = $2::uuid)",
         test="e2e/a mover that slept in its copy does no harm after an undo",
     ),
     dict(
         name="ended events are counted where they are",
-        file=SQL,
-        line="        PERFORM issuing.cell_count(events, 1);",
+        file="migrations/schema/15_cells.sql",
+        line="PERFORM issuing.cell_count(events, 1);",
         becomes="        PERFORM issuing.cell_count(events, 0);",
         test="e2e/ended events are counted once over all cells",
     ),

@@ -1,99 +1,94 @@
 """The guards of housekeeping, of locks that others might take, and of settings. As guards.py."""
 
-NEW = "migrations/0022_housekeeping.sql"
 
 HOUSEKEEPING_GUARDS = [
     dict(
         name="the user's lock comes first",
-        file=NEW,
-        line="            PERFORM pg_advisory_xact_lock(hashtextextended(user_ids[1], s.salt)) FROM lock_salt s;\n",
-        becomes="            NULL;\n",
+        file="migrations/schema/03_accept.sql",
+        line="PERFORM pg_advisory_xact_lock(issuing.user_lock(user_ids[1], s.salt)) FROM lock_salt s;",
+        becomes="            NULL;",
         test="db/accept_races",
     ),
     dict(
         name="the locks of a batch come first",
-        file=NEW,
-        line="""            PERFORM pg_advisory_xact_lock(l.h)
-            FROM (SELECT hashtextextended(u.user_id, s.salt) AS h
-                  FROM unnest(user_ids) AS u (user_id), lock_salt s ORDER BY 1 OFFSET 0) AS l;
-""",
+        file="migrations/schema/03_accept.sql",
+        line="PERFORM pg_advisory_xact_lock(l.h)\n"
+             "            FROM (SELECT issuing.user_lock(u.user_id, s.salt) AS h\n"
+             "                  FROM unnest(user_ids) AS u (user_id), lock_salt s ORDER BY 1 OFFSET 0) AS l;",
         becomes="",
         test="db/accept_races",
     ),
     dict(
         name="no stranger can name a user's lock",
-        file=NEW,
-        line="            PERFORM pg_advisory_xact_lock(hashtextextended(user_ids[1], s.salt)) FROM lock_salt s;\n",
-        becomes="            PERFORM pg_advisory_xact_lock(hashtextextended(user_ids[1], 4711));\n",
+        file="migrations/schema/03_accept.sql",
+        line="PERFORM pg_advisory_xact_lock(issuing.user_lock(user_ids[1], s.salt)) FROM lock_salt s;",
+        becomes="            PERFORM pg_advisory_xact_lock(hashtextextended(user_ids[1], 4711));",
         test="db/acceptor",
     ),
     dict(
         name="one worker at a time does the housekeeping",
-        file=NEW,
-        line="""        IF NOT issuing.take_turn('housekeeping') THEN
-            RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;""",
-        becomes="""        IF false THEN
-            RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;""",
+        file="migrations/schema/12_housekeeping.sql",
+        line="IF NOT issuing.take_turn('housekeeping') THEN\n"
+             "            RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;",
+        becomes="        IF false THEN\n"
+                "            RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;",
         test="db/housekeeping_partitions",
     ),
     dict(
         name="a turn that is kept is a failure",
-        file=NEW,
+        file="migrations/schema/12_housekeeping.sql",
         line="interval '90 s' THEN 'busy' ELSE 'failed' END,",
         becomes="interval '90 s' THEN 'busy' ELSE 'busy' END,",
         test="db/housekeeping_partitions",
     ),
     dict(
         name="a partition is made in UTC whatever the session says",
-        file=NEW,
-        line="""new_to timestamptz) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
-    SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
-""",
-        becomes="""new_to timestamptz) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
-""",
+        file="migrations/schema/12_housekeeping.sql",
+        line="new_to timestamptz) RETURNS void\n"
+             "LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp\n"
+             "SET datestyle = 'ISO, YMD' SET timezone = 'UTC'",
+        becomes="new_to timestamptz) RETURNS void\n"
+                "    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp",
         test="db/housekeeping_partitions",
     ),
     dict(
         name="a promise is made in UTC whatever the session says",
-        file=NEW,
-        line="""to_at timestamptz) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
-    SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
-""",
-        becomes="""to_at timestamptz) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
-""",
+        file="migrations/schema/12_housekeeping.sql",
+        line="to_at timestamptz) RETURNS void\n"
+             "LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp\n"
+             "SET datestyle = 'ISO, YMD' SET timezone = 'UTC'",
+        becomes="to_at timestamptz) RETURNS void\n"
+                "    LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp",
         test="db/housekeeping_partitions",
     ),
     dict(
         name="a promised range begins after a day",
-        file=NEW,
+        file="migrations/schema/12_housekeeping.sql",
         line="CASE WHEN is_large THEN interval '1 day 15 minutes' ELSE",
         becomes="CASE WHEN is_large THEN interval '15 minutes' ELSE",
         test="db/housekeeping_partitions",
     ),
     dict(
         name="a plan that is not done in time is taken back",
-        file=NEW,
-        line="            IF is_overdue OR now() > n.planned_at + interval '10 minutes'\n"
+        file="migrations/schema/12_housekeeping.sql",
+        line="IF is_overdue OR now() > n.planned_at + interval '10 minutes'\n"
              "               OR n.from_at < now() + interval '12 hours' THEN",
         becomes="            IF false THEN",
         test="db/housekeeping_partitions",
     ),
     dict(
         name="a partition of a clock that was ahead is not what comes next",
-        file=NEW,
-        line="                           WHERE q.parent = kind.parent\n"
+        file="migrations/schema/12_housekeeping.sql",
+        line="WHERE q.parent = kind.parent\n"
              "                             AND q.from_at <= now() + distance + kind.length + kind.length);",
         becomes="                           WHERE q.parent = kind.parent);",
         test="db/housekeeping_clock",
     ),
     dict(
         name="whoever a plan refuses withdraws it",
-        file=NEW,
-        line="                PERFORM issuing.plan_end(of_parent);\n                withdrawn := withdrawn + 1;",
+        file="migrations/schema/12_housekeeping.sql",
+        line="PERFORM issuing.plan_end(of_parent);\n"
+             "            withdrawn := withdrawn + 1;",
         becomes="                withdrawn := withdrawn + 1;",
         test="db/acceptor",
     ),

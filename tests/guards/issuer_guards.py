@@ -1,6 +1,6 @@
 """The guards of what an answer leaves behind, of look-ups, and of the issuer of an event. As guards.py."""
 
-CLAIMS, VERDICT = "migrations/0019_claims.sql", "worker/flow_verdict.c"
+VERDICT = "worker/flow_verdict.c"
 
 ISSUER_GUARDS = [
     dict(
@@ -54,49 +54,51 @@ ISSUER_GUARDS = [
     ),
     dict(
         name="an event belongs to the issuer of its first send",
-        file=CLAIMS,
+        file="migrations/schema/04_claim.sql",
         line="sent_to = coalesce(e.sent_to, speaks_to),",
         becomes="sent_to = speaks_to,",
         test="db/issuers",
     ),
     dict(
         name="a replacement is asked of the issuer that made the card",
-        file=CLAIMS,
-        line=" OR coalesce(r.issuer <> speaks_to, false)",
+        file="migrations/schema/04_claim.sql",
+        line="OR coalesce(r.issuer <> speaks_to, false)",
         becomes="",
         test="db/issuers",
     ),
     dict(
         name="an attempt that sent nothing binds to no issuer",
-        file=CLAIMS,
-        line="            sent_to = CASE WHEN NOT a.clear_sent OR",
+        file="migrations/schema/05_ends.sql",
+        line="sent_to = CASE WHEN NOT a.clear_sent OR",
         becomes="            sent_to = CASE WHEN true OR NOT a.clear_sent OR",
         test="db/issuers",
     ),
     dict(
         name="a card belongs to the issuer of its event",
-        file=CLAIMS,
-        line="               h.replaces, h.sent_to\n",
-        becomes="               h.replaces, NULL\n",
+        file="migrations/schema/05_ends.sql",
+        line="h.replaces, h.sent_to",
+        becomes="               h.replaces, NULL",
         test="db/issuers",
     ),
     dict(
         name="an event that was adopted is looked up before anything is sent",
-        file=CLAIMS,
+        file="migrations/schema/09_operators.sql",
         line="coalesce(e.held_end, 'before_sending') END,",
         becomes="e.held_end END,",
         test="db/issuers",
     ),
     dict(
         name="nothing is adopted while its create may still arrive",
-        file=CLAIMS,
-        line="    ELSIF sent_age_ms(before) < settle_ms THEN\n",
-        becomes="    ELSIF false THEN\n",
+        file="migrations/schema/09_operators.sql",
+        line="        refused := 'same_issuer';\n"
+             "    ELSIF sent_age_ms(before) < settle_ms THEN",
+        becomes="        refused := 'same_issuer';\n"
+                "    ELSIF false THEN\n",
         test="db/issuers",
     ),
     dict(
         name="an event that is adopted stays a duplicate",
-        file=CLAIMS,
+        file="migrations/schema/09_operators.sql",
         line="coalesce(e.held_end, 'before_sending') END,",
         becomes="'before_sending' END,",
         test="db/issuers",

@@ -2,7 +2,7 @@
  * that make and deliver CARD_REQUEST_ENDED, a receiver, the database's clock. tests/model/README.md says how to read
  * it.
  *
- * It stands for migrations/0019_claims.sql (complete, end_attempts, claim, hold_behind) and 0020_ends.sql (tell_ends,
+ * It stands for migrations/schema/02_tables.sql (complete, end_attempts, claim, hold_behind) and 04_claim.sql (tell_ends,
  * claim_ends, make_ends, note_routes). Left out: other requests (they share no order), what a payload says besides the
  * number of its end, attempts and outcomes of a delivery (every delivery is executed at last), rows that are refused.
  *

@@ -99,10 +99,10 @@ compare("docs/troubleshoot.md", "reason", reasons, tabled("Reasons of REJECTED a
 compare("docs/troubleshoot.md", "cause", causes, tabled("Causes of retries and deferrals"))
 counted = re.search(r"^\| `issuing_attempts_total` \| outcome \| attempts: ([a-z, ]+) \|", run, re.M)
 compare("docs/run.md", "outcome", attempts - {"lost"}, set(counted.group(1).split(", ")) if counted else set())
-statements = open("common/pg/sql/outbox.sql", encoding="utf-8").read()
+statements = open("migrations/statements/outbox.sql", encoding="utf-8").read()
 written = re.search(r"l\.lease_owner, 'unknown',\s*'(\w+)', '(\w+)', NULL", statements)
 if not written or written.group(1) not in attempts or written.group(2) not in causes:
-    faults.append("common/pg/sql/outbox.sql: the outcome or the cause of a lost attempt is not in common/outbox.h")
+    faults.append("migrations/statements/outbox.sql: the outcome or the cause of a lost attempt is not in common/outbox.h")
 print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
@@ -251,7 +251,7 @@ for file in pathlib.Path("tests/e2e").glob("*.py"):
     source = file.read_text(encoding="utf-8")
     there[f"e2e/{file.stem}"] = set(re.findall(r"^@test\b[^\n]*(?:\n(?![@d])[^\n]*)*\ndef (\w+)", source, re.M))
 
-made = "".join(file.read_text(encoding="utf-8") for file in pathlib.Path("migrations").glob("*.sql"))
+made = "".join(file.read_text(encoding="utf-8") for file in pathlib.Path("migrations/schema").glob("*.sql"))
 faults = []
 for page, wanted in pages.items():
     text = pathlib.Path(page).read_text(encoding="utf-8")
@@ -261,7 +261,7 @@ for page, wanted in pages.items():
     faults += [f"{page}: there is no {where}: {name}" for where, name in named if name not in there.get(where, ())]
     functions = sorted(set(re.findall(r"`issuing\.(\w+)`", text)))
     faults += [f"{page}: no migration makes issuing.{name}" for name in functions
-               if not re.search(rf"CREATE (?:FUNCTION|TABLE) issuing\.{name}\b", made)]
+               if not re.search(rf"CREATE (?:OR REPLACE )?(?:FUNCTION|TABLE|VIEW) issuing\.{name}\b", made)]
     files = re.findall(r"`([a-z0-9_]+(?:/[a-zA-Z0-9_.]+)+\.(?:c|h|sql|py|sh|md|pml))`", text)
     faults += [f"{page}: there is no file {file}" for file in files if not pathlib.Path(file).is_file()]
 print(*faults, sep="\n", end="\n" if faults else "")

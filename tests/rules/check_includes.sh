@@ -30,11 +30,11 @@ only_in() { # FILE HEADER WHAT PATTERN...
 may_include() {
     case $1 in
     common/base) echo ;;
-    common/pg) echo common/base common/pg/sql ;;
+    common/pg) echo common/base migrations/statements ;;
     common/json | common/config | common/http_server) echo common/base ;;
     common/http_client) echo common/base common/http_client/plain ;; # only http_client.c, see below
     common/http_client/plain) echo common/base common/http_client ;;
-    common) echo common/base common/json common/config common/pg common/pg/sql common/http_server common/http_client ;;
+    common) echo common/base common/json common/config common/pg migrations/statements common/http_server common/http_client ;;
     ctl) echo common 'common/*' ctl/console ;; # only cmd_console.c, see below
     ctl/console) echo common 'common/*' ctl ;;
     api | sandbox) echo common 'common/*' ;;

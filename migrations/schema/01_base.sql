@@ -1,0 +1,72 @@
+-- The schema, and the ids that its tables need.
+
+-- A new database: the schema must be ours and empty. In a schema where only the owner creates, and with a search_path
+-- of `pg_catalog, issuing, pg_temp`, nobody can put a function, an operator or a cast in front of ours.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_class c
+               WHERE c.relnamespace = to_regnamespace('issuing') AND c.relname = 'schema_migration') THEN
+        RETURN;
+    ELSIF to_regnamespace('issuing') IS NULL THEN
+        CREATE SCHEMA issuing;
+    ELSIF NOT EXISTS (SELECT FROM pg_namespace n
+        WHERE n.nspname = 'issuing' AND n.nspowner = current_user::regrole) THEN
+        RAISE EXCEPTION 'the schema "issuing" belongs to %, not to %: drop it, or ALTER SCHEMA issuing OWNER TO %',
+            (SELECT n.nspowner::regrole FROM pg_namespace n WHERE n.nspname = 'issuing'), current_user,
+            quote_ident(current_user)
+            USING ERRCODE = '42501';
+    ELSIF EXISTS (SELECT FROM pg_class WHERE relnamespace = 'issuing'::regnamespace)
+       OR EXISTS (SELECT FROM pg_proc WHERE pronamespace = 'issuing'::regnamespace)
+       OR EXISTS (SELECT FROM pg_operator WHERE oprnamespace = 'issuing'::regnamespace)
+       OR EXISTS (SELECT FROM pg_type WHERE typnamespace = 'issuing'::regnamespace) THEN
+        RAISE EXCEPTION 'the schema "issuing" is not empty' USING ERRCODE = '55000';
+    END IF;
+    REVOKE ALL ON SCHEMA issuing FROM PUBLIC;
+END
+$$;
+
+-- The keys of advisory locks; ../README.md has all locks and their order. salt: of lock_salt. Bodies in the form RETURN
+-- are resolved here and become a part of the query that calls them.
+CREATE OR REPLACE FUNCTION issuing.user_lock(user_id text, salt int8) RETURNS int8
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN hashtextextended(user_id, salt);
+
+CREATE OR REPLACE FUNCTION issuing.reveal_lock(user_id text, salt int8) RETURNS int8
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN hashtextextended(user_id, salt # 1);
+
+CREATE OR REPLACE FUNCTION issuing.order_lock(event_type text, user_id text, salt int8) RETURNS int8
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN hashtextextended(event_type || ' ' || user_id, salt # 2);
+
+-- Time-ordered ids (RFC 9562, version 7) for events that other services insert; our programs make their own. The 12
+-- bits behind the milliseconds are the fraction of the millisecond (6.2, method 3): where events of one user are
+-- delivered in the order of their ids, those of one transaction have to be in order too.
+CREATE OR REPLACE FUNCTION issuing.uuid7() RETURNS uuid
+LANGUAGE sql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT encode(overlay(uuid_send(gen_random_uuid())
+                          PLACING int8send((t.us / 1000) << 16 | 28672 | (t.us % 1000) * 4096 / 1000)
+                          FROM 1 FOR 8), 'hex')::uuid
+    FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::int8 AS us OFFSET 0) t
+$$;
+
+-- The least id of version 7 of that moment.
+CREATE OR REPLACE FUNCTION issuing.uuid7_least(at timestamptz) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
+AS $$ SELECT rpad(lpad(to_hex((extract(epoch FROM at) * 1000.0)::int8), 12, '0'), 32, '0')::uuid $$;
+
+-- The moment of such an id.
+CREATE OR REPLACE FUNCTION issuing.uuid7_time(id uuid) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
+AS $$ SELECT timestamptz 'epoch' + ('x' || left(replace(id::text, '-', ''),
+    12))::bit(48)::int8::float8 * interval '1 millisecond' $$;
+
+-- The microseconds since 1970 in an id of uuid7(), rounded up to the one that it was made of.
+CREATE OR REPLACE FUNCTION issuing.uuid7_us(id uuid) RETURNS int8
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT ('x0000' || left(h.hex, 12))::bit(64)::int8 * 1000
+           + (('x' || substr(h.hex, 14, 3))::bit(12)::int8 * 1000 + 4095) / 4096
+    FROM (SELECT encode(uuid_send(id), 'hex') AS hex) h
+$$;

@@ -1,0 +1,567 @@
+-- The tables, their indexes and constraints, and what each column promises. Run once, in a new database; from then on
+-- tables change by ../upgrades/.
+--
+-- Strict (one transaction decides): idempotency_keys, rate_limit_log, outbox_events, event_keys, cards, card_reissues,
+-- event_reissues, outbox_attempts, operator_actions, issuers, senders, ends_to_tell.
+-- Eventual: outbox_statistics (follows statistics_changes), workers, worker_targets, route_workers; the link of a card
+-- in core-api, which follows COMPLETED.
+-- Every table that belongs to a user has user_id.
+--
+-- Tables that grow are partitioned by time, so that old rows leave by DROP: events and attempts by the event's id,
+-- which is ordered by time, the others by a time of their own. housekeeping makes and drops the partitions. The
+-- partition `_rest` of each table takes what fits in no other: events whose sender brought another kind of id, what a
+-- dropped partition still held, everything if no worker ran for long.
+
+-- ---- events ----
+
+-- The outbox. Operators read this table. Other services insert by issuing.enqueue.
+--
+-- An event has three versions of its row: accepted, claimed, ended. What is indexed does not change when an event is
+-- claimed, so that update is HOT: no index entry, and the old version goes without a vacuum. No index may name the
+-- status, a lease or a time that a claim writes; due_at and failed_at stand in for them and are kept by the database.
+CREATE TABLE issuing.outbox_events (
+    id              uuid NOT NULL DEFAULT issuing.uuid7(),  -- also the request's id and the issuer's Idempotency-Key
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    completed_at    timestamptz,                            -- when the final status was reached
+    next_attempt_at timestamptz NOT NULL DEFAULT clock_timestamp(), -- PENDING: not before
+    due_at          timestamptz GENERATED ALWAYS AS (CASE WHEN status IN ('PENDING', 'PROCESSING')
+                                                          THEN next_attempt_at END) STORED,
+    failed_at       timestamptz GENERATED ALWAYS AS (CASE WHEN status = 'FAILED' THEN updated_at END) STORED,
+    lease_until     timestamptz,                            -- PROCESSING: the worker's lease ends here
+    first_sent_at   timestamptz, -- the first send that may have arrived; NULL = nothing was sent
+    deferred_since  timestamptz,                            -- start of an unbroken row of 409/425 answers
+    lease_token     uuid,                                   -- PROCESSING: every write of the worker must name it
+    retry_count     int NOT NULL DEFAULT 0,                 -- attempts: counted when claimed, given back by a deferral
+    event_type      text NOT NULL DEFAULT 'CARD_ISSUE',
+    status          text NOT NULL DEFAULT 'PENDING',
+    user_id         text NOT NULL,
+    idempotency_key text,               -- the client's key, for people; the one that counts is in idempotency_keys
+    payload         jsonb NOT NULL,                         -- the request body
+    traceparent     text,                                   -- of the client
+    lease_owner     text,                                   -- which worker holds or last held it
+    reason_code     text,                                   -- REJECTED, FAILED: safe to show
+    reason_detail   text,
+    last_error      text,                                   -- for operators
+    cancel_code     text, -- its card must be cancelled at the issuer, and it ends REJECTED with this code
+    last_sent_at    timestamptz, -- no create that may still arrive left later; NULL with first_sent_at = the first one
+    lost_count      int NOT NULL DEFAULT 0,                 -- attempts in a row that were lost with their worker
+    deferral_count  int NOT NULL DEFAULT 0,                 -- deferrals in a row with the same cause
+    deferral_code   text,                                   -- that cause
+    held_end        text, -- PENDING: the end, once no create can arrive any more (worker/flow.h)
+    held_end_code   text,                                   -- its reason code
+    -- What the issuer must be told of the user (holder, product), kept from the first attempt that leaves an outcome
+    -- unknown: a repeat under the same key must be the same request.
+    issuer_parameters jsonb
+        CHECK (jsonb_typeof(issuer_parameters) = 'object' AND pg_column_size(issuer_parameters) <= 4096),
+    result          jsonb,              -- the receiver's answer, where the route keeps it
+    held_behind     uuid,               -- PENDING: the earlier event of its user and type that it waits for
+    sent_to         int2, -- of issuers. In no index, because each first claim writes it; of no foreign key, for speed
+    ends            int4, -- a card request: how often it was FAILED while ends were told; NULL = never
+    PRIMARY KEY (id),
+    CONSTRAINT outbox_events_status
+        CHECK (status IN ('PENDING', 'PROCESSING', 'COMPLETED', 'REJECTED', 'FAILED')),
+    CONSTRAINT outbox_events_lease
+        CHECK ((status = 'PROCESSING') = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (lease_until IS NULL)),
+    CONSTRAINT outbox_events_retry_count CHECK (retry_count >= 0),
+    CONSTRAINT outbox_events_reason CHECK (reason_code ~ '^[a-z0-9_]{1,64}$'),
+    -- Of the text as PostgreSQL writes it, which may be longer than the answer was.
+    CONSTRAINT outbox_events_result CHECK (result IS NULL OR octet_length(result::text) <= 16384)
+) PARTITION BY RANGE (id);
+CREATE TABLE issuing.outbox_events_rest PARTITION OF issuing.outbox_events DEFAULT
+    WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05);
+
+-- claim, sweep
+CREATE INDEX outbox_events_due ON issuing.outbox_events (event_type, due_at) WHERE due_at IS NOT NULL;
+-- operators, gauges
+CREATE INDEX outbox_events_failed ON issuing.outbox_events (id) WHERE failed_at IS NOT NULL;
+-- the client's own list
+CREATE INDEX outbox_events_user ON issuing.outbox_events (user_id, id);
+-- What waits for an event that ends: wake_held.
+CREATE INDEX outbox_events_held ON issuing.outbox_events (held_behind) WHERE held_behind IS NOT NULL;
+-- The events of a user and type that are open or FAILED: the claim of an ordered type. Card requests are in no order.
+CREATE INDEX outbox_events_order ON issuing.outbox_events (event_type, user_id, id)
+    WHERE event_type <> 'CARD_ISSUE' AND (due_at IS NOT NULL OR failed_at IS NOT NULL);
+
+-- What each attempt came to. The row of a worker that died is written by the worker that takes its event over.
+CREATE TABLE issuing.outbox_attempts (
+    event_id    uuid NOT NULL,
+    lease_token uuid NOT NULL,
+    started_at  timestamptz NOT NULL,
+    ended_at    timestamptz NOT NULL,
+    attempt     int NOT NULL,     -- retry_count while it ran
+    unknown     bool NOT NULL,    -- the issuer may have acted, and its answer is unknown
+    user_id     text NOT NULL,
+    worker      text,
+    step        text NOT NULL,    -- where it ended
+    outcome     text NOT NULL,    -- completed, rejected, failed, retry, deferred, lost
+    code        text,             -- the cause: issuer_http_503, connection_refused, breaker_open, drain ...
+    detail      text,             -- for operators
+    PRIMARY KEY (event_id, lease_token)
+) PARTITION BY RANGE (event_id);
+CREATE TABLE issuing.outbox_attempts_rest PARTITION OF issuing.outbox_attempts DEFAULT;
+
+-- Events whose last two attempts were lost with their worker: the event may be the cause. Each is tried alone. A row
+-- may outlive its cause; a later claim of that kind removes the row, but not while a sweep may have just found a cause
+-- for it: without its row such an event would be claimed by nobody. `since`: of the last such sweep.
+CREATE TABLE issuing.lost_events (
+    event_id uuid PRIMARY KEY,
+    since    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- ---- acceptance ----
+
+-- One row per (user, key) that was accepted. The stored answer follows from event_id, created_at and the (equal) body.
+-- The newest row of a key counts: one whose retention is over may still be there beside it. That only one counts is
+-- the work of the user's lock in issuing.accept.
+CREATE TABLE issuing.idempotency_keys (
+    event_id    uuid NOT NULL,
+    created_at  timestamptz NOT NULL, -- the event's created_at: part of the stored answer
+    user_id     text NOT NULL,
+    key         text NOT NULL,
+    fingerprint bytea NOT NULL,       -- SHA-256 of the value of the body
+    PRIMARY KEY (user_id, key, created_at)
+) PARTITION BY RANGE (created_at);
+CREATE TABLE issuing.idempotency_keys_rest PARTITION OF issuing.idempotency_keys DEFAULT;
+
+-- The sliding-window log: one row per try that was counted, accepted or refused.
+CREATE TABLE issuing.rate_limit_log (
+    at         timestamptz NOT NULL, -- the database's clock, after the user's lock was taken
+    request_id uuid NOT NULL,
+    accepted   bool NOT NULL,
+    user_id    text NOT NULL
+) PARTITION BY RANGE (at);
+CREATE TABLE issuing.rate_limit_log_rest PARTITION OF issuing.rate_limit_log DEFAULT;
+-- The accepted tries of a user are read without the refused ones, however many those are.
+CREATE INDEX rate_limit_log_user ON issuing.rate_limit_log (user_id, accepted, at);
+
+-- A user's lock is an advisory lock: the user has no row. Its key is made with a salt of this database that only the
+-- owner and the api's role read, so that no other role can take the lock beforehand. A lock that is held is seen in
+-- pg_locks by everybody.
+CREATE TABLE issuing.lock_salt (
+    one  bool PRIMARY KEY DEFAULT true CHECK (one),
+    salt int8 NOT NULL
+);
+INSERT INTO issuing.lock_salt (salt)
+SELECT ('x' || left(encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'hex'), 16)
+       )::bit(64)::int8;
+
+-- ---- cards ----
+
+-- At most one card per request. The number is encrypted by the worker before it is stored (common/keyring.h).
+CREATE TABLE issuing.cards (
+    id             uuid NOT NULL,    -- ours: in the API and towards core-api
+    request_id     uuid NOT NULL,
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    replaces       uuid,
+    exp_month      int2 NOT NULL CHECK (exp_month BETWEEN 1 AND 12),
+    exp_year       int2 NOT NULL CHECK (exp_year BETWEEN 2000 AND 9999),
+    user_id        text NOT NULL,
+    issuer_card_id text NOT NULL,    -- between worker and issuer only
+    last4          text NOT NULL CHECK (last4 ~ '^[0-9]{4}$'),
+    status         text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'replaced', 'cancelled')),
+    number_record  bytea,            -- NULL: not stored (card.store = never, or the issuer gave only last4)
+    issuer         int2,             -- of issuers: where the card was made
+    PRIMARY KEY (user_id, id),       -- a card is only ever asked for in its user's name
+    CONSTRAINT cards_one_per_request UNIQUE (request_id)
+) WITH (fillfactor = 95);
+
+-- One live reissue per card. A unique index could not do it: in a partitioned table it must hold the id. A reissue
+-- that was REJECTED gives its place away.
+CREATE TABLE issuing.card_reissues (
+    event_id uuid NOT NULL,
+    user_id  text NOT NULL,
+    card_id  text NOT NULL, -- as the payload says it, in lower case
+    PRIMARY KEY (user_id, card_id)
+);
+
+-- Which event took the place of which, for ever: no event is reissued twice.
+CREATE TABLE issuing.event_reissues (
+    old_id uuid PRIMARY KEY,
+    new_id uuid NOT NULL UNIQUE,
+    at     timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- An event and a card belong to the issuer that the event was first sent to: its profile, and scheme, host and port of
+-- its url. A claim that would send an event elsewhere says so instead. Rows are never removed.
+CREATE TABLE issuing.issuers (
+    id int2 PRIMARY KEY CHECK (id > 0),
+    profile text NOT NULL CHECK (octet_length(profile) BETWEEN 1 AND 64),
+    origin text NOT NULL CHECK (octet_length(origin) BETWEEN 1 AND 1024),
+    seen_at timestamptz NOT NULL DEFAULT now(), -- about when a worker last claimed for it
+    UNIQUE (profile, origin)
+);
+
+-- What a program may ask for at most, as the owner has set it: a program's configuration can only lower it.
+CREATE TABLE issuing.ceilings (
+    name text PRIMARY KEY CHECK (name IN ('reveals')), -- card numbers shown to one user within a minute; 0 = none
+    most int8 NOT NULL CHECK (most BETWEEN 0 AND 1000)
+);
+INSERT INTO issuing.ceilings (name, most) VALUES ('reveals', 60);
+
+-- Whose numbers were shown lately: one row a user, updated in place. keep_rows removes rows that are an hour old.
+CREATE TABLE issuing.number_reveals (
+    user_id     text PRIMARY KEY,
+    last_at     timestamptz NOT NULL,  -- when the row was written
+    refused_at  timestamptz,           -- the last refusal that has a row in operator_actions
+    revealed_at timestamptz[] NOT NULL -- within the minute before last_at
+) WITH (fillfactor = 50);
+
+-- A number leaves in two calls, which are two transactions. ask_reveal writes the audit row and counts; take_number
+-- gives the record only for a ticket that an earlier transaction has committed. So a number that left is in the audit
+-- trail and in the count, whatever the caller's transactions do. A try that is not committed counts nothing.
+CREATE TABLE issuing.reveal_tickets (
+    id      uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    made_by xid8 NOT NULL DEFAULT pg_current_xact_id(), -- the whole transaction, whatever savepoint
+    made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    user_id text NOT NULL,
+    card_id uuid NOT NULL
+);
+CREATE INDEX reveal_tickets_made ON issuing.reveal_tickets (made_at);
+
+-- ---- operators ----
+
+-- Who did what, and why. Append-only for every role.
+CREATE SEQUENCE issuing.operator_actions_number;
+CREATE TABLE issuing.operator_actions (
+    id        int8 NOT NULL DEFAULT nextval('issuing.operator_actions_number'), -- an identity cannot be a partition's
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event_id  uuid,
+    actor     text NOT NULL,            -- free text, for people
+    action    text NOT NULL,
+    reason    text,
+    before    jsonb,
+    after     jsonb,
+    db_role   text DEFAULT session_user, -- the login role of the session that acted, or that asked for it
+    os_user   text,                     -- the user of the operating system
+    sudo_user text                      -- SUDO_USER, where it was set
+) PARTITION BY RANGE (at);
+ALTER SEQUENCE issuing.operator_actions_number OWNED BY issuing.operator_actions.id;
+CREATE TABLE issuing.operator_actions_rest PARTITION OF issuing.operator_actions DEFAULT;
+CREATE INDEX operator_actions_event ON issuing.operator_actions (event_id);
+CREATE INDEX operator_actions_at ON issuing.operator_actions (at);
+
+-- Marks: "look this event up at the issuer, and act". A worker takes a mark under a lease and a token, as it takes an
+-- event. `look` is a worker's own mark (ask_check); it is beside the mark of an operator, so that neither ends, delays
+-- or prolongs the other. An event has at most one unfinished mark of operators and one of workers.
+CREATE TABLE issuing.peer_checks (
+    id           uuid PRIMARY KEY DEFAULT issuing.uuid7(),
+    event_id     uuid NOT NULL,
+    requested_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    deadline_at  timestamptz NOT NULL, -- then the result is `undecided`
+    due_at       timestamptz NOT NULL DEFAULT now(), -- not before; while a worker has it: the end of the lease
+    due_set_at   timestamptz NOT NULL DEFAULT now(), -- when due_at was set: still to come = by a clock that was ahead
+    orphan_at    timestamptz, -- REJECTED: a live card was found, and is cancelled from then on
+    finished_at  timestamptz,
+    lease_token  uuid,
+    new_id       uuid, -- reissued: the new event
+    attempts     int NOT NULL DEFAULT 0,
+    action       text NOT NULL CHECK (action IN ('reconcile', 'reissue', 'look')),
+    actor        text NOT NULL,
+    db_role      text NOT NULL DEFAULT session_user,
+    os_user      text,
+    sudo_user    text,
+    reason       text,
+    worker       text, -- which one has it or last had it
+    result       text,
+    detail       text, -- with a result: more of it. Without: why the last try did not decide
+    CONSTRAINT peer_checks_end CHECK ((finished_at IS NULL) = (result IS NULL))
+);
+CREATE UNIQUE INDEX peer_checks_event ON issuing.peer_checks (event_id, (action = 'look')) WHERE finished_at IS NULL;
+CREATE INDEX peer_checks_due ON issuing.peer_checks (due_at) WHERE finished_at IS NULL; -- take_checks
+CREATE INDEX peer_checks_finished ON issuing.peer_checks (finished_at) WHERE finished_at IS NOT NULL;
+
+-- `doctor --issuer`: are url, credential and parameters of an issuer right before the first card? An operator leaves a
+-- check here, a worker makes one harmless call with its own configuration. A check that is lost is asked again.
+CREATE TABLE issuing.issuer_checks (
+    id          uuid PRIMARY KEY DEFAULT issuing.uuid7(),
+    user_id     text CHECK (octet_length(user_id) BETWEEN 1 AND 128), -- core-api is asked about; NULL = about nobody
+    asked_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    deadline_at timestamptz NOT NULL, -- the operator waits no longer, and no worker begins it any more
+    lease_until timestamptz,          -- until then a worker has it
+    lease_token uuid,
+    ended_at    timestamptz,
+    actor       text NOT NULL,
+    db_role     text NOT NULL DEFAULT session_user,
+    os_user     text,
+    sudo_user   text,
+    worker      text,                 -- which one has it or last had it
+    result      text CHECK (result IN ('ok', 'fail', 'unanswered')),
+    detail      jsonb,                -- the findings, in their order: [{"check", "level", "found", "fix"}, ...]
+    CONSTRAINT issuer_checks_detail CHECK (jsonb_typeof(detail) = 'array' AND octet_length(detail::text) <= 65536),
+    CONSTRAINT issuer_checks_lease CHECK ((lease_until IS NULL) = (lease_token IS NULL)),
+    CONSTRAINT issuer_checks_end CHECK ((ended_at IS NULL) = (result IS NULL))
+);
+CREATE INDEX issuer_checks_open ON issuing.issuer_checks (asked_at) WHERE ended_at IS NULL;
+CREATE INDEX issuer_checks_ended ON issuing.issuer_checks (ended_at) WHERE ended_at IS NOT NULL;
+
+-- ---- workers ----
+-- Workers write these rows every few seconds, so that issuing-ctl, the api and alerts need no connection to a worker.
+-- A row that is lost or wrong costs a wrong picture; a pause that ends too early or too late costs no card. All times
+-- are the database's.
+
+-- One row for each worker process. A row that was not seen for 60 s counts as dead; a heartbeat removes it after a day.
+CREATE TABLE issuing.workers (
+    name       text PRIMARY KEY,     -- host:pid, the owner of its leases (outbox_events.lease_owner)
+    host       text NOT NULL,
+    pid        int8 NOT NULL,
+    version    text NOT NULL,
+    started_at timestamptz NOT NULL,
+    seen_at    timestamptz NOT NULL,
+    in_flight  int4 NOT NULL,        -- events held
+    slots      int4 NOT NULL,        -- worker.max_in_flight
+    is_draining bool NOT NULL DEFAULT false
+) WITH (fillfactor = 50);
+
+-- One row for each target that a worker calls: the state of its breaker there. Each worker knows only the answers that
+-- it got itself, so the rows of one target may differ.
+CREATE TABLE issuing.worker_targets (
+    worker     text NOT NULL REFERENCES issuing.workers ON DELETE CASCADE,
+    target     text NOT NULL,        -- issuer, core, or the type of a route
+    state      text NOT NULL CHECK (state IN ('closed', 'half_open', 'open')),
+    since      timestamptz NOT NULL, -- closed: when it closed, or began; open, half_open: when it opened
+    cause      text,                 -- the last failure that opened it or kept it open; NULL: closed
+    is_resting bool NOT NULL,        -- it answered "too many requests", and gets no call until next_at
+    is_paused  bool NOT NULL,        -- the worker obeys a pause
+    next_at    timestamptz,          -- open: the next probe; resting: the end of the rest; NULL: neither
+    in_flight  int4 NOT NULL,        -- calls
+    waiting    int4 NOT NULL,        -- calls that wait for their turn
+    call_limit int4 NOT NULL,        -- calls at a time that the worker allows itself now
+    probe_number int8 NOT NULL DEFAULT 0, -- of target_controls: the last probe that the worker obeyed
+    PRIMARY KEY (worker, target)
+) WITH (fillfactor = 50);
+
+-- The worker that was the last to end by itself: one row, for "no worker runs: the last one was seen then and there".
+CREATE TABLE issuing.last_worker (
+    is_only  bool PRIMARY KEY DEFAULT true CHECK (is_only),
+    name     text NOT NULL,
+    host     text NOT NULL,
+    ended_at timestamptz NOT NULL
+);
+
+-- What operators asked for. A worker reads it with each heartbeat and before its first claim.
+CREATE TABLE issuing.target_controls (
+    target       text PRIMARY KEY CHECK (target ~ '^[A-Za-z][A-Za-z0-9_]{0,63}$'),
+    paused_at    timestamptz,             -- NULL = not paused
+    paused_by    text,                    -- the actor, for people
+    paused_why   text,
+    probe_number int8 NOT NULL DEFAULT 0, -- how often a probe was asked for; a worker compares it with its last one
+    CONSTRAINT target_controls_paused CHECK ((paused_at IS NULL) = (paused_by IS NULL)
+                                             AND (paused_at IS NULL) = (paused_why IS NULL))
+);
+
+-- ---- routes and senders ----
+
+-- The types that workers deliver, as they are configured there. The first worker that names a route registers it. The
+-- route leaves by an operator's word (remove_route), or when no worker has named it for retentions.routes and nothing
+-- of its type is open. So whether an end is told does not depend on who is alive.
+CREATE TABLE issuing.routes (
+    event_type      text PRIMARY KEY CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND event_type <> 'CARD_ISSUE'),
+    is_ordered      bool NOT NULL,
+    has_lookup      bool NOT NULL,
+    key_lifetime_ms int8 NOT NULL,
+    max_attempts    int8 NOT NULL,
+    is_signed       bool NOT NULL,
+    worker          text NOT NULL,        -- that named it last
+    seen_at         timestamptz NOT NULL, -- when
+    since           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    frees_held      bool NOT NULL DEFAULT false -- it was ordered: what is held behind others is freed
+) WITH (fillfactor = 50);
+
+-- What each worker says of each route. Operators see who disagrees; a row counts for a minute.
+CREATE TABLE issuing.route_workers (
+    event_type      text NOT NULL,
+    worker          text NOT NULL,
+    is_ordered      bool NOT NULL,
+    has_lookup      bool NOT NULL,
+    key_lifetime_ms int8 NOT NULL,
+    max_attempts    int8 NOT NULL,
+    is_signed       bool NOT NULL,
+    seen_at         timestamptz NOT NULL,
+    PRIMARY KEY (event_type, worker)
+) WITH (fillfactor = 50);
+
+-- Ends that are to be told and are no event yet. The transaction of the ends writes one row for all of one call: the
+-- ids are enough, because a request that is COMPLETED or REJECTED never changes again. An end that is FAILED has a row
+-- of its own with what GET said, since a replay changes the request. A row costs little however long nobody takes it.
+-- Taken by claim_ends, in the order of n: a sequence follows the ends of one request, whatever the clock does.
+CREATE TABLE issuing.ends_to_tell (
+    n          int8 NOT NULL GENERATED ALWAYS AS IDENTITY,
+    ended_at   timestamptz NOT NULL,
+    ids        uuid[] NOT NULL,
+    is_again   bool NOT NULL DEFAULT false, -- for at least one of them this is not the first end
+    end_number int4,                        -- FAILED: which end of the request it is; NULL = COMPLETED or REJECTED
+    code       text,                        -- of FAILED
+    detail     text,
+    refused    text                         -- why it cannot become an event; such a row stays until somebody acts
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
+-- Compression is not worth its time in rows that live for a second.
+ALTER TABLE issuing.ends_to_tell ALTER ids SET STORAGE EXTERNAL;
+CREATE INDEX ends_to_tell_waiting ON issuing.ends_to_tell (n) WHERE refused IS NULL;
+
+-- Who may send which type: this role and, as with any right, each role that has its rights. By name, as pg_hba.conf has
+-- it: a dump can be restored where a role is missing, and without the right to call the function a name is worth
+-- nothing. Written by change_sender only.
+CREATE TABLE issuing.senders (
+    event_type text NOT NULL CHECK (event_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND event_type <> 'CARD_REQUEST_ENDED'),
+    role       text NOT NULL,
+    added_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (event_type, role)
+);
+
+-- The keys that senders gave, each with its event. The unique index makes two transactions with one key wait for each
+-- other, and nobody else. A row is removed after its event (forget_keys); until then it is worth nothing.
+CREATE TABLE issuing.event_keys (
+    event_id   uuid NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event_type text NOT NULL,
+    key        text NOT NULL,
+    PRIMARY KEY (event_type, key)
+);
+
+-- ---- housekeeping ----
+
+-- One session at a time does periodic work. Rows and not advisory locks: those have no rights, and any session that may
+-- connect can take them all. Only the owner, and functions that run as the owner, can lock a row here.
+CREATE TABLE issuing.turns (name text PRIMARY KEY CHECK (name IN ('housekeeping', 'statistics', 'rebuild')));
+INSERT INTO issuing.turns (name) VALUES ('housekeeping'), ('statistics'), ('rebuild');
+
+-- How long things are kept belongs to the database: a program's configuration can only lengthen a retention. keep_house
+-- raises `kept` to what a worker is configured with; only the owner lowers it, by issuing.set_retention. The audit
+-- trail is the owner's alone: PCI DSS 4.0, 10.5.1, wants twelve months. routes: how long a route stays that no worker
+-- names.
+CREATE TABLE issuing.retentions (
+    name  text PRIMARY KEY CHECK (name IN ('keys', 'limits', 'events', 'audit', 'routes')),
+    kept  interval NOT NULL,
+    least interval NOT NULL,
+    CONSTRAINT retentions_least CHECK (kept >= least AND least >= interval '0')
+);
+INSERT INTO issuing.retentions (name, kept, least)
+VALUES ('keys', '1 h', '1 h'), ('limits', '1 h', '1 h'), ('events', '1 d', '1 d'), ('audit', '400 d', '365 d'),
+       ('routes', '30 d', '1 h');
+
+-- The clock by which retentions are judged. The database's own may step, by hours or a year and for a moment only, and
+-- a key forgotten then is a second card. So this clock advances by what lies between two passes of keep_house while
+-- that is little (5 minutes), and stands still while a clock steps or nobody keeps house. After a day without a step
+-- the database's clock is believed again. A retention is never shorter by it than by 5 minutes for each step.
+CREATE TABLE issuing.house_clock (
+    one         bool PRIMARY KEY DEFAULT true CHECK (one),
+    passed_at   timestamptz, -- the database's clock at the last pass; NULL before the first
+    steady_from timestamptz, -- no step and no pause since
+    believed_at timestamptz, -- this clock at the last pass
+    CONSTRAINT house_clock_whole CHECK (num_nulls(passed_at, steady_from, believed_at) IN (0, 3))
+);
+INSERT INTO issuing.house_clock DEFAULT VALUES;
+
+-- The partitions that are there. One is settled when every event of its time has reached an end: from then on the
+-- retention is counted. An open question (FAILED) may be asked again and so end later; still_open holds those events,
+-- whose own end counts.
+CREATE TABLE issuing.partitions (
+    from_at    timestamptz NOT NULL,
+    to_at      timestamptz NOT NULL,
+    settled_at timestamptz,
+    still_open uuid[] NOT NULL DEFAULT '{}', -- FAILED, or another program's, when it was settled; 10000 at most
+    parent     text NOT NULL,
+    name       text PRIMARY KEY,
+    CHECK (from_at < to_at)
+);
+
+-- A partition to come whose range a large `_rest` is being checked for: keep_house.
+CREATE TABLE issuing.partition_plans (
+    parent     text PRIMARY KEY,
+    from_at    timestamptz NOT NULL,
+    to_at      timestamptz NOT NULL,
+    planned_at timestamptz NOT NULL,
+    is_checked bool NOT NULL DEFAULT false
+);
+
+-- Where in each `_rest` partition the next pass looks for rows to delete.
+CREATE TABLE issuing.rest_scans (
+    name       text PRIMARY KEY,
+    next_block int8 NOT NULL
+);
+
+-- ---- statistics ----
+-- outbox_statistics says how many events ended in each hour, how, and how long that took, without a count of all
+-- events. It follows the events by seconds, and nothing decides by it. Each function that gives an event its final
+-- status, or takes it back, writes what changes into statistics_changes, in the same transaction; a status that is
+-- taken back is a change of -1. One worker at a time moves the changes into outbox_statistics (fold_statistics). A row
+-- of outbox_statistics would be a lock that all ends of an hour wait for; changes are only inserted.
+
+-- Events with a final status, counted by these five columns.
+CREATE TABLE issuing.outbox_statistics (
+    hour        timestamptz NOT NULL, -- in which the events reached the final status
+    event_type  text NOT NULL,
+    status      text NOT NULL,
+    reason_code text NOT NULL,        -- '' = none
+    below_ms    int8 NOT NULL,        -- the time from created_at to the final status was less; one of statistics_bounds
+    count       int8 NOT NULL,
+    sum_ms      int8 NOT NULL,        -- of these times
+    PRIMARY KEY (hour, event_type, status, reason_code, below_ms)
+);
+
+-- A change is of events, or of one row of outbox_statistics. Whoever ends events writes one row for all that ended
+-- alike in one call; all computation is left to the fold, which does it for thousands of events at once. No index: rows
+-- are inserted at every end and read only all together.
+CREATE TABLE issuing.statistics_changes (
+    at          timestamptz NOT NULL DEFAULT now(),
+    ended_at    timestamptz NOT NULL, -- when they reached the status; of a row: its hour
+    event_type  text NOT NULL,
+    event_types text[],               -- one for each event, where they differ
+    status      text NOT NULL,
+    reason_code text NOT NULL,
+    created_ats timestamptz[],        -- of the events
+    count       int8 NOT NULL,        -- for each event, or in all; below 0: a final status was taken back
+    below_ms    int8,                 -- of a row
+    sum_ms      int8,                 -- of a row
+    refused     text                  -- why the change cannot be added, as a number that is too large; it is left out
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0, toast_tuple_target = 8000);
+ALTER TABLE issuing.statistics_changes ALTER created_ats SET STORAGE EXTERNAL, ALTER event_types SET STORAGE EXTERNAL;
+
+-- ---- cells ----
+
+-- The name of this cell; no row = the database is no cell and serves every user.
+CREATE TABLE issuing.cell (
+    is_only bool PRIMARY KEY DEFAULT true CHECK (is_only),
+    name    text NOT NULL CHECK (name ~ '^[a-z][a-z0-9_-]{0,31}$'),
+    made_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- All 1024 buckets, as docs/scaling.md explains their states; or no row, in a database that is no cell.
+CREATE TABLE issuing.cell_buckets (
+    bucket  int2 PRIMARY KEY CHECK (bucket BETWEEN 0 AND 1023),
+    state   text NOT NULL CHECK (state IN ('here', 'listing', 'draining', 'closed', 'gone', 'arriving', 'away')),
+    other   text CHECK (other ~ '^[a-z][a-z0-9_-]{0,31}$'), -- the other cell of the move that is on, or was last
+    move_id uuid,                                           -- that move
+    since   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT cell_buckets_move CHECK (state IN ('here', 'away') OR other IS NOT NULL AND move_id IS NOT NULL)
+) WITH (fillfactor = 50);
+-- Whose events no claim hands out: usually none.
+CREATE INDEX cell_buckets_parked ON issuing.cell_buckets (bucket)
+    WHERE state IN ('draining', 'closed', 'gone', 'arriving');
+
+-- The users of a bucket that moves: who was there when the move began, by one scan, and who has written since. Not
+-- unique: two transactions that record the same user do not wait for each other.
+CREATE TABLE issuing.cell_users (
+    bucket  int2 NOT NULL,
+    user_id text NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX cell_users_bucket ON issuing.cell_users (bucket, user_id);
+
+-- A parameter of this type is who calls, and its default says so. SECURITY DEFINER hides the caller, and session_user
+-- is not the caller behind SET ROLE, a pool, a function of another owner, or when autovacuum computes an index. The
+-- CHECK looks where the value is made, which is outside of the function, so no other name can be given.
+CREATE DOMAIN issuing.caller AS name CHECK (VALUE = CURRENT_USER);
+
+-- ---- versions ----
+
+-- What migrate has applied: 1 = these tables, n = the upgrade n.
+CREATE TABLE issuing.schema_migration (
+    version    int PRIMARY KEY,
+    name       text NOT NULL,
+    sha256     text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    applied_by text NOT NULL DEFAULT session_user,
+    ms         int NOT NULL
+);

@@ -1,0 +1,501 @@
+-- The claim: which events a worker takes. The statements of an attempt are functions: their plans are cached with the
+-- connection and depend on nothing in it, so a transaction pooler may stand between.
+
+-- The number of the issuer that a worker speaks to. The lock is taken once for each issuer, so that no number is given
+-- twice; numbers are dense, since a sequence would lose one with each conflict.
+CREATE OR REPLACE FUNCTION issuing.note_issuer(its_profile text, its_origin text) RETURNS int2
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    found_id int2;
+    seen timestamptz;
+BEGIN
+    SELECT i.id, i.seen_at INTO found_id, seen FROM issuers i WHERE i.profile = its_profile AND i.origin = its_origin;
+    IF found_id IS NULL THEN
+        LOCK TABLE issuers IN SHARE ROW EXCLUSIVE MODE;
+        INSERT INTO issuers (id, profile, origin)
+        SELECT coalesce(max(i.id), 0) + 1, its_profile, its_origin FROM issuers i
+        ON CONFLICT (profile, origin) DO NOTHING;
+        SELECT i.id INTO found_id FROM issuers i WHERE i.profile = its_profile AND i.origin = its_origin;
+    ELSIF seen NOT BETWEEN now() - interval '1 minute' AND now() + interval '1 minute'
+          OR seen < now() - interval '1 second' AND EXISTS (SELECT FROM issuers o WHERE o.seen_at > seen) THEN
+        UPDATE issuers SET seen_at = now()
+        WHERE id = (SELECT i.id FROM issuers i WHERE i.id = found_id FOR UPDATE SKIP LOCKED);
+    END IF;
+    RETURN found_id;
+END
+$$;
+
+-- The issuer that workers speak to now: the one that was claimed for last. Null: none was, or another one was claimed
+-- for a few minutes before, so that only an operator can say which is meant.
+CREATE OR REPLACE FUNCTION issuing.present_issuer() RETURNS int2
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT i.id FROM issuers i
+    WHERE NOT EXISTS (SELECT FROM issuers o WHERE o.id <> i.id AND o.seen_at > i.seen_at - interval '3 minutes')
+$$;
+
+-- The issuer of the card that a reissue is to replace; null = it is not known, or there is no such card.
+CREATE OR REPLACE FUNCTION issuing.issuer_of_card(holder text, card text) RETURNS int2
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT c.issuer FROM cards c WHERE c.user_id = holder AND c.id::text = lower(card));
+END
+$$;
+
+-- The card of an event, where one is stored already, without its number: a worker never needs to read one.
+CREATE OR REPLACE FUNCTION issuing.card_of(event uuid) RETURNS issuing.cards
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    card cards;
+BEGIN
+    SELECT c.id, c.request_id, c.created_at, c.updated_at, c.replaces, c.exp_month, c.exp_year, c.user_id,
+        c.issuer_card_id, c.last4, c.status, NULL::bytea
+    INTO card FROM cards c WHERE c.request_id = event;
+    RETURN card;
+END
+$$;
+
+-- The issuer's id of a card of this user; null = there is none.
+CREATE OR REPLACE FUNCTION issuing.issuer_card_id_of(holder text, card text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT c.issuer_card_id FROM cards c WHERE c.user_id = holder AND c.id::text = lower(card));
+END
+$$;
+
+-- What few claimed events need to have looked up. Functions of their own and not joins in the statement: those would
+-- make every claim pay for getting them ready. STABLE, so each sees what the statement sees.
+
+-- Tells listeners on a channel that there is something to look at.
+CREATE OR REPLACE FUNCTION issuing.hint(channel text) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+AS $$ SELECT pg_notify(channel, '') $$;
+
+-- Whether an event of this type, other than this one, waits to be tried alone and is due.
+CREATE OR REPLACE FUNCTION issuing.lost_is_due(but uuid, of_type text) RETURNS bool
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    parked int4[] := issuing.cell_parked();
+BEGIN
+    RETURN EXISTS (SELECT FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
+                   WHERE e.event_type = of_type AND e.status = 'PENDING' AND e.due_at <= now()
+                     AND e.lost_count >= 2 AND e.id IS DISTINCT FROM but
+                     AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked)));
+END
+$$;
+
+-- The order of a user's events of a type: who ends events takes all locks in sorted order, before any row.
+CREATE OR REPLACE FUNCTION issuing.lock_orders(types text[], user_ids text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(k.key)
+    FROM (SELECT DISTINCT issuing.order_lock(a.type, a.user_id, s.salt) AS key
+          FROM unnest(types, user_ids) AS a (type, user_id), lock_salt s ORDER BY 1 OFFSET 0) AS k;
+END
+$$;
+
+-- The claim only tries. For each user, in the order of the array: whether this transaction has the lock now.
+CREATE OR REPLACE FUNCTION issuing.try_orders(of_type text, user_ids text[]) RETURNS bool[]
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT array_agg(pg_try_advisory_xact_lock(issuing.order_lock(of_type, a.user_id, s.salt))
+                             ORDER BY a.n)
+            FROM lock_salt s, unnest(user_ids) WITH ORDINALITY AS a (user_id, n));
+END
+$$;
+
+-- The events of an ordered type that a claim may hand out, at most `most`. The others that it looked at are held
+-- behind earlier ones, or left as they are if an end has the lock. Claims look at a held event again without a
+-- wake-up: after five minutes, then after as long again as it has existed, at most an hour. So a wake-up that was lost
+-- (the type was not ordered for a while) costs time only, and a million held events cost little.
+CREATE OR REPLACE FUNCTION issuing.hold_behind(of_type text, most int8, since timestamptz)
+RETURNS TABLE (
+    ready uuid[],
+    next_since timestamptz, -- null = everything due was looked at
+    is_filled bool)         -- there may be more that is due
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    looks constant int8 := least(greatest(2 * most, 32), 128); -- each with a lock of its own
+    ids uuid[];
+    users text[];
+    dues timestamptz[];
+    changes timestamptz[];
+    waits bool[];
+    parked int4[] := issuing.cell_parked();
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.claim of an ordered type needs READ COMMITTED, not %',
+            current_setting('transaction_isolation') USING ERRCODE = '25001';
+    END IF;
+    SELECT array_agg(d.id), array_agg(d.user_id), array_agg(d.due_at), array_agg(d.updated_at)
+    INTO ids, users, dues, changes
+    FROM (SELECT e.id, e.user_id, e.due_at, e.updated_at
+          FROM outbox_events e
+          WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+            AND e.status = 'PENDING' AND e.lost_count < 2
+            AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+          ORDER BY e.due_at
+          LIMIT looks
+          FOR UPDATE SKIP LOCKED) d;
+    -- In statements of their own: what comes next must see every end that gave its lock back before.
+    SELECT array_agg(NOT l.has_lock ORDER BY l.n)
+    INTO waits
+    FROM unnest(issuing.try_orders(of_type, users)) WITH ORDINALITY AS l (has_lock, n);
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (
+        SELECT a.id, a.due_at, a.updated_at, a.waits, a.n, b.id AS behind
+        FROM unnest(ids, users, dues, changes, waits)
+            WITH ORDINALITY AS a (id, user_id, due_at, updated_at, waits, n)
+        LEFT JOIN LATERAL (
+            SELECT o.id FROM outbox_events o
+            WHERE NOT a.waits AND o.event_type = of_type AND o.event_type <> 'CARD_ISSUE'
+              AND o.user_id = a.user_id AND o.id < a.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
+            ORDER BY o.id DESC LIMIT 1) b ON true
+    ), held AS (
+        UPDATE outbox_events e
+        SET held_behind = a.behind,
+            next_attempt_at = now() + least(greatest(now() - greatest(least(e.created_at, now()), 'epoch'),
+                                                     interval '5 minutes'), interval '1 hour'),
+            first_sent_at = e.first_sent_at - a.ahead, last_sent_at = e.last_sent_at - a.ahead,
+            deferred_since = e.deferred_since - a.ahead, updated_at = now()
+        FROM (SELECT x.id, x.behind, CASE WHEN x.updated_at > now()
+                                          THEN least(x.updated_at, now() + interval '1000 years') - now()
+                                          ELSE interval '0' END AS ahead
+              FROM asked x WHERE x.behind IS NOT NULL) a
+        WHERE e.id = a.id
+    ), free AS (
+        SELECT a.id, a.due_at, row_number() OVER (ORDER BY a.n) AS n
+        FROM asked a WHERE NOT a.waits AND a.behind IS NULL
+    )
+    SELECT (SELECT array_agg(f.id ORDER BY f.n) FROM free f WHERE f.n <= most),
+           least((SELECT min(a.due_at) FROM asked a WHERE a.waits),
+                 (SELECT min(f.due_at) FROM free f WHERE f.n > most),
+                 (SELECT max(a.due_at) FROM asked a HAVING count(*) >= looks)),
+           (SELECT count(*) >= looks FROM asked) OR EXISTS (SELECT FROM free f WHERE f.n > most);
+END
+$$;
+
+-- The last attempt was answered 401, 403, 404, 405, 3xx, or as the issuer's profile says the same by another 4xx.
+CREATE OR REPLACE FUNCTION issuing.is_refused(deferral_code text) RETURNS bool
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp
+RETURN coalesce(deferral_code ~ '^(issuer|core|route)_http_[34]..$' AND right(deferral_code, 3)
+                NOT IN ('408', '409', '425', '429'), false);
+
+-- Which events a claim takes while some are refused (worker/suspicion.h): fresh ones, then refused ones, in turns from
+-- three places of the index: the oldest in their order; any of the newest, since those that are refused may come
+-- faster than claims do; and any behind a time left to chance, so that nothing hides an event for ever. `looks` rows
+-- are looked at in each place, whatever lies there. Which place is first is left to chance, too. Nothing is locked:
+-- claim locks.
+CREATE OR REPLACE FUNCTION issuing.choose_due(of_type text, most int8, since timestamptz, choice text, parked int4[])
+RETURNS TABLE (id uuid, due_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    looks constant int8 := 512;
+    turn constant int4 := (ARRAY[0, 1, 1, 2, 2])[1 + floor(random() * 5)]; -- the newest and any more often
+    first_due timestamptz := (SELECT min(e.due_at) FROM outbox_events e
+                              WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now());
+    any_since timestamptz;
+BEGIN
+    first_due := greatest(first_due, now() - interval '30 days');
+    any_since := greatest(since, first_due + random() * (now() - first_due));
+    RETURN QUERY
+    WITH looked AS MATERIALIZED (
+        (SELECT e.id, e.due_at, is_refused(e.deferral_code) AS refused, extract(epoch FROM e.due_at) AS n,
+                0 AS place
+         FROM outbox_events e
+         WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+           AND e.status = 'PENDING' AND e.lost_count < 2
+           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+         ORDER BY e.due_at
+         LIMIT looks)
+        UNION ALL
+        (SELECT e.id, e.due_at, is_refused(e.deferral_code), random(), 1
+         FROM outbox_events e
+         WHERE e.event_type = of_type AND e.due_at >= since AND e.due_at <= now()
+           AND e.status = 'PENDING' AND e.lost_count < 2
+           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+         ORDER BY e.due_at DESC
+         LIMIT looks)
+        UNION ALL
+        (SELECT e.id, e.due_at, is_refused(e.deferral_code), random(), 2
+         FROM outbox_events e
+         WHERE e.event_type = of_type AND e.due_at >= any_since AND e.due_at <= now()
+           AND e.status = 'PENDING' AND e.lost_count < 2
+           AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+         ORDER BY e.due_at
+         LIMIT looks)
+    ), ranked AS (
+        SELECT l.id, l.due_at, l.refused,
+               3 * row_number() OVER (PARTITION BY l.place, l.refused ORDER BY l.n) + (l.place + turn) % 3 AS n
+        FROM looked l
+        WHERE l.refused = (choice = 'refused') OR choice = 'fresh_first'
+    )
+    SELECT r.id, r.due_at
+    FROM ranked r
+    GROUP BY r.id, r.due_at, r.refused
+    ORDER BY r.refused, min(r.n)
+    LIMIT 2 * most + 16; -- others may have taken some of them
+END
+$$;
+
+-- PENDING events of one type that are due, oldest due first, by outbox_events_due. SKIP LOCKED: two workers never wait
+-- for each other and never get the same row. The token is the fence: whoever took the event before matches no row any
+-- more. The attempt is counted here, so a crash cannot run it for free; first_sent_at is set here, so a crash right
+-- after counts as "may have been sent" without a write before the send.
+--
+-- Clocks step. A row that was written by a clock that was ahead has times in the future; the claim moves the times of
+-- such a row back by as much as its last write is ahead, so that its ages stay what they were. No age is ever
+-- negative; null alone means "nothing was sent". A time that no clock has ever shown counts as 1970 or as 1000 years
+-- ahead: one such row must not stop the claims of all others.
+--
+-- The scan begins at a bookmark, not at the beginning of the index: there lie the entries of all that was finished
+-- since the last vacuum, or since the oldest snapshot that is held, and each would be visited every time. The last row
+-- of the answer has no id and carries the next bookmark: the last time taken, or a little before now when everything
+-- due was taken; below 0 = from the beginning. What commits behind the bookmark, outbox_sweep finds.
+--
+-- An event whose last two attempts were lost with their worker is passed over, and taken by a claim with `alone`: at
+-- most one, and the worker that asks so has nothing else in flight.
+CREATE OR REPLACE FUNCTION issuing.claim(
+    new_token uuid, most int8, lease_ms int8, worker text,
+    since_us int8, -- the bookmark: microseconds since 1970; null = from the beginning
+    slack_ms int8, -- so long a commit may take to become visible without being left to the sweep
+    alone bool,
+    of_type text,      -- event_type
+    is_ordered bool,   -- an event that has to wait is held behind an earlier one; also where another worker says so
+    issuer_profile text DEFAULT NULL, issuer_origin text DEFAULT NULL, -- of card requests: whom the worker speaks to
+    choice text DEFAULT 'oldest', -- or `fresh_first`, `fresh`, `refused`: issuing.choose_due, of both sources
+    inserted bool DEFAULT NULL, -- true = only what services sent, false = only what clients requested; null = both
+    looks int8 DEFAULT NULL)    -- so many of the due events are looked at; null = any number
+RETURNS TABLE (
+    id uuid, user_id text, payload text, traceparent text, retry_count int4,
+    sent_age_ms int8,     -- age of the first send that may have arrived; null = certainly none
+    deferred_age_ms int8, -- of the unbroken row of 409/425 answers; null = none
+    -- the card, where it is stored already
+    card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text,
+    replaces_issuer_card_id text, -- reissue: the issuer's id of the card to replace
+    cancel_code text,             -- an earlier attempt had begun to cancel the card
+    next_since_us int8,           -- of the last row: the next bookmark; null = unchanged
+    settle_age_ms int8,           -- age of the last send that may still be on its way; null = there is none
+    lost_count int4,              -- of the last row: 1 = there are events to be tried alone that are due, else 0
+    now_us int8,                  -- of the last row: the database's clock
+    deferral_count int4, deferral_code text, -- deferrals in a row for the same cause, and that cause
+    changed_age_ms int8,          -- since the row last changed: for an event that was deferred or failed, since then
+    held_end text, held_end_code text, -- the end that waits until no create can arrive any more
+    issuer_parameters text,       -- null = none are kept
+    made_ms int8,                 -- when the row was made: milliseconds since 1970, at least 0
+    is_filled bool,               -- of the last row: there may be more that is due
+    is_elsewhere bool)            -- it, or the card that it is to replace, belongs to another issuer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    since timestamptz := coalesce(timestamptz 'epoch' + since_us * interval '1 microsecond', '-infinity');
+    alone_id uuid;
+    slack interval := slack_ms * interval '1 millisecond';
+    named uuid[]; -- the events that are handed out, where they are not simply the oldest
+    ordered_since timestamptz;
+    ordered_is_filled bool;
+    is_chosen bool := NOT alone AND choice <> 'oldest';
+    is_cell bool := EXISTS (SELECT FROM cell_buckets);
+    parked int4[]; -- buckets whose events stay where they are; null = none
+    speaks_to int2 := CASE WHEN issuer_origin IS NOT NULL THEN note_issuer(issuer_profile, issuer_origin) END;
+    until timestamptz := now();
+    makes_ends bool;         -- it also makes events of ends that are to be told (04_claim.sql)
+    due_most int8 := most;   -- of the events that are there
+BEGIN
+    -- With an old snapshot the database may be a cell that does not look like one.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.claim needs READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = '25001';
+    END IF;
+    IF is_cell THEN
+        -- Every claim shares this lock; whoever parks a bucket has it alone. So the mover waits for the claims that do
+        -- not know of it, and what is read in later statements holds until this claim is over.
+        PERFORM pg_advisory_xact_lock_shared(4713, -1);
+        parked := issuing.cell_parked();
+    END IF;
+    IF looks IS NOT NULL THEN
+        -- Those of the other source are passed by, and there may be any number.
+        until := coalesce((SELECT e.due_at FROM outbox_events e
+                           WHERE e.event_type = of_type AND e.due_at > since AND e.due_at <= now()
+                           ORDER BY e.due_at OFFSET looks LIMIT 1), now());
+    END IF;
+    is_ordered := is_ordered OR of_type <> 'CARD_ISSUE'
+                  AND EXISTS (SELECT FROM routes r WHERE r.event_type = of_type AND r.is_ordered);
+    makes_ends := of_type = 'CARD_REQUEST_ENDED' AND NOT alone AND choice <> 'refused' AND issuing.ends_wait();
+    IF makes_ends AND choice = 'fresh_first' THEN
+        choice := 'fresh'; -- as the ends are
+    END IF;
+    IF makes_ends AND is_ordered THEN
+        PERFORM FROM issuing.claim_ends(new_token, most, lease_ms, worker, true);
+    ELSIF makes_ends THEN
+        -- What is retried and new ends have half of the places each, if they need them; the one that is left by lot.
+        due_most := (most + (random() < 0.5)::int) / 2;
+    END IF;
+    IF alone THEN
+        DELETE FROM lost_events l
+        WHERE l.since < now() - interval '1 minute'
+          AND NOT EXISTS (SELECT FROM outbox_events e
+                          WHERE e.id = l.event_id AND e.due_at IS NOT NULL AND e.lost_count >= 2);
+        SELECT e.id INTO alone_id
+        FROM lost_events l JOIN outbox_events e ON e.id = l.event_id
+        WHERE e.event_type = of_type AND e.status = 'PENDING' AND e.due_at <= now() AND e.lost_count >= 2
+          AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+        ORDER BY e.due_at
+        LIMIT 1
+        FOR UPDATE OF e SKIP LOCKED;
+        named := ARRAY[alone_id];
+    ELSIF is_chosen THEN
+        IF is_ordered THEN -- each that need not wait, from the first one that is wanted
+            SELECT p.ready INTO named
+            FROM (SELECT c.due_at FROM issuing.choose_due(of_type, 1, since, choice, parked) c LIMIT 1) c,
+                 issuing.hold_behind(of_type, 32, c.due_at) p;
+        ELSE
+            named := ARRAY(SELECT c.id FROM issuing.choose_due(of_type, most, since, choice, parked) c);
+        END IF;
+        SELECT array_agg(n.id) INTO named
+        FROM (SELECT e.id
+              FROM unnest(named) WITH ORDINALITY AS a (id, n) JOIN outbox_events e ON e.id = a.id
+              WHERE e.status = 'PENDING' AND e.due_at <= now()
+                AND (is_refused(e.deferral_code) = (choice = 'refused') OR choice = 'fresh_first')
+              ORDER BY is_refused(e.deferral_code), a.n
+              LIMIT most
+              FOR UPDATE OF e SKIP LOCKED) n;
+    ELSIF is_ordered THEN
+        SELECT p.ready, p.next_since, p.is_filled INTO named, ordered_since, ordered_is_filled
+        FROM issuing.hold_behind(of_type, most, since) p;
+    END IF;
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+        SELECT e.id, e.due_at, e.first_sent_at, e.updated_at,
+               CASE WHEN e.updated_at > now() THEN least(e.updated_at, now() + interval '1000 years') - now()
+                    ELSE interval '0' END AS ahead
+        FROM outbox_events e
+        WHERE NOT alone AND NOT is_ordered AND NOT is_chosen AND e.event_type = of_type
+          AND e.due_at >= since AND e.due_at <= until AND e.status = 'PENDING' AND e.lost_count < 2
+          AND (inserted IS NULL OR (e.idempotency_key IS NULL) = inserted)
+          AND (parked IS NULL OR issuing.bucket_of(e.user_id) <> ALL (parked))
+        ORDER BY e.due_at
+        LIMIT due_most
+        FOR UPDATE SKIP LOCKED
+    ), one AS MATERIALIZED (
+        SELECT e.id, e.first_sent_at, e.updated_at,
+               CASE WHEN e.updated_at > now() THEN least(e.updated_at, now() + interval '1000 years') - now()
+                    ELSE interval '0' END AS ahead
+        FROM unnest(named) AS n (id) JOIN outbox_events e ON e.id = n.id
+        WHERE alone OR is_ordered OR is_chosen
+    ), held AS (
+        UPDATE outbox_events e
+        SET status = 'PROCESSING', held_behind = NULL, retry_count = least(e.retry_count + 1, 1000000),
+            lease_token = new_token, lease_owner = worker,
+            lease_until = now() + lease_ms * interval '1 millisecond',
+            first_sent_at = least(coalesce(e.first_sent_at - due.ahead, now()), now()),
+            sent_to = coalesce(e.sent_to, speaks_to),
+            last_sent_at = CASE WHEN e.last_sent_at IS NOT NULL THEN least(e.last_sent_at - due.ahead, now()) END,
+            deferred_since = CASE WHEN e.deferred_since IS NOT NULL THEN least(e.deferred_since - due.ahead, now()) END,
+            updated_at = now()
+        FROM (SELECT d.id, d.first_sent_at, d.updated_at, d.ahead FROM due d UNION ALL SELECT * FROM one) due
+        WHERE e.id = due.id
+          -- Also not an event that is left behind in a cell where its bucket is `away`.
+          AND (NOT is_cell OR (SELECT b.state FROM cell_buckets b WHERE b.bucket = issuing.bucket_of(e.user_id)::int2)
+                              IN ('here', 'listing'))
+        RETURNING e.id, e.due_at, e.user_id, e.payload, e.traceparent, e.retry_count, e.deferred_since, e.cancel_code,
+                  e.lost_count, e.first_sent_at, e.last_sent_at, due.first_sent_at AS sent_before,
+                  e.deferral_count, e.deferral_code, due.updated_at AS changed_before, e.held_end, e.held_end_code,
+                  e.issuer_parameters, e.created_at, e.sent_to
+    ), ends AS MATERIALIZED (
+        SELECT c.* FROM (SELECT count(*) AS n FROM held) g
+        CROSS JOIN LATERAL issuing.claim_ends(new_token, most - g.n, lease_ms, worker, false) c
+        WHERE makes_ends AND NOT is_ordered
+    )
+    SELECT h.id, h.user_id,
+           -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
+           CASE WHEN pg_column_size(h.payload) <= 262144 THEN h.payload::text END,
+           h.traceparent, h.retry_count,
+           CASE WHEN h.sent_before IS NOT NULL
+                THEN (extract(epoch FROM now() - greatest(h.first_sent_at, 'epoch')) * 1000)::int8 END,
+           (extract(epoch FROM now() - greatest(h.deferred_since, CASE WHEN h.deferred_since IS NOT NULL
+                                                                       THEN timestamptz 'epoch' END)) * 1000)::int8,
+           (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year,
+           (c.found).status,
+           r.issuer_card_id, h.cancel_code, NULL::int8,
+           CASE WHEN h.sent_before IS NOT NULL
+                THEN (extract(epoch FROM now() - greatest(coalesce(h.last_sent_at, h.first_sent_at), 'epoch'))
+                      * 1000)::int8 END,
+           h.lost_count, NULL::int8,
+           h.deferral_count, h.deferral_code,
+           (extract(epoch FROM now() - least(greatest(h.changed_before, 'epoch'), now())) * 1000)::int8,
+           h.held_end, h.held_end_code, h.issuer_parameters::text,
+           (extract(epoch FROM least(greatest(h.created_at, 'epoch'), now())) * 1000)::int8, NULL::bool,
+           h.sent_to IS DISTINCT FROM speaks_to OR coalesce(r.issuer <> speaks_to, false)
+    FROM held h
+    -- Looked for only where there can be one.
+    CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL AND of_type = 'CARD_ISSUE'
+                                    THEN issuing.card_of(h.id) END AS found OFFSET 0) c
+    CROSS JOIN LATERAL (SELECT CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
+                                    THEN issuing.issuer_card_id_of(h.user_id, h.payload ->> 'replaces')
+                               END AS issuer_card_id,
+                               CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
+                                    THEN issuing.issuer_of_card(h.user_id, h.payload ->> 'replaces')
+                               END AS issuer OFFSET 0) r
+    UNION ALL
+    SELECT c.id, c.user_id, c.payload, c.traceparent, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL,
+           NULL, 0, NULL, 0, NULL, (extract(epoch FROM now() - c.created_at) * 1000)::int8, NULL, NULL, NULL,
+           (extract(epoch FROM greatest(c.created_at, 'epoch')) * 1000)::int8, NULL, false
+    FROM ends c
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           CASE WHEN NOT alone AND NOT is_chosen
+                THEN (extract(epoch FROM CASE WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
+                                                                       timestamptz 'epoch' - interval '1 microsecond')
+                                              WHEN count(*) < due_most THEN least(now() - slack, until)
+                                              ELSE coalesce(max(greatest(h.due_at, timestamptz 'epoch'
+                                                                                   - interval '1 microsecond')),
+                                                            greatest(since, timestamptz 'epoch'
+                                                                            - interval '1 microsecond')) END)
+                      * 1000000)::int8 END,
+           NULL,
+           CASE WHEN EXISTS (SELECT FROM lost_events) AND issuing.lost_is_due(alone_id, of_type) THEN 1 ELSE 0 END,
+           (extract(epoch FROM now()) * 1000000)::int8,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           CASE WHEN is_chosen THEN coalesce(cardinality(named), 0) + (SELECT count(*) FROM ends) >= most
+                WHEN is_ordered THEN coalesce(ordered_is_filled, false)
+                ELSE count(*) >= due_most OR count(*) + (SELECT count(*) FROM ends) >= most
+                     OR until < now() END AND NOT alone,
+           NULL::bool
+    -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
+    FROM due h;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.note_issuer(text, text), issuing.lock_orders(text[], text[]),
+    issuing.try_orders(text, text[])
+FROM PUBLIC;

@@ -1,0 +1,269 @@
+-- CARD_REQUEST_ENDED: an end of a card request is told where a route for it is registered. The transaction of the end
+-- writes only that it is to be told (ends_to_tell), and the claim makes the event.
+
+-- What waits, for people and gauges: of at most 10000 rows.
+CREATE OR REPLACE VIEW issuing.ends_waiting AS
+SELECT coalesce(sum(cardinality(l.ids)), 0)::int8 AS events, min(l.ended_at) AS oldest_at
+FROM (SELECT t.ids, t.ended_at FROM issuing.ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n LIMIT 10000) l;
+
+CREATE OR REPLACE VIEW issuing.ends_refused AS
+SELECT t.n, t.ended_at, t.ids, t.refused FROM issuing.ends_to_tell t WHERE t.refused IS NOT NULL;
+
+-- Follows, as a statement of its own, the end of these events: the card requests among them are to be told. The usual
+-- end, issuing.complete, writes its row itself.
+CREATE OR REPLACE FUNCTION issuing.tell_ends(
+    events uuid[],
+    at timestamptz) -- only those that ended at this time; null = all
+RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM routes r WHERE r.event_type = 'CARD_REQUEST_ENDED') THEN
+        RETURN;
+    END IF;
+    INSERT INTO ends_to_tell (ended_at, ids, is_again)
+    SELECT max(e.completed_at), array_agg(e.id), bool_or(e.ends IS NOT NULL)
+    FROM unnest(events) AS a (id) JOIN outbox_events e ON e.id = a.id
+    WHERE e.event_type = 'CARD_ISSUE' AND e.status IN ('COMPLETED', 'REJECTED')
+      AND (at IS NULL OR e.completed_at = at)
+    HAVING count(*) > 0;
+    WITH failed AS (
+        UPDATE outbox_events e SET ends = coalesce(e.ends, 0) + 1
+        FROM unnest(events) AS a (id)
+        WHERE e.id = a.id AND e.event_type = 'CARD_ISSUE' AND e.status = 'FAILED'
+          AND (at IS NULL OR e.completed_at = at)
+        RETURNING e.id, e.ends, e.updated_at, e.reason_code, e.reason_detail
+    )
+    INSERT INTO ends_to_tell (ended_at, ids, is_again, end_number, code, detail)
+    SELECT f.updated_at, ARRAY[f.id], f.ends > 1, f.ends, f.reason_code, left(f.reason_detail, 1000) FROM failed f;
+END
+$$;
+
+-- The newest id of these events of the user, in microseconds; null = there is none. A function, so that the claim does
+-- not pay for these plans where it does not need them.
+CREATE OR REPLACE FUNCTION issuing.newest_end_us(of_user text, request uuid, is_again bool, is_ordered bool)
+    RETURNS int8
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE
+    us int8;
+BEGIN
+    IF is_again THEN
+        us := (SELECT uuid7_us(n.id) FROM outbox_events n
+               WHERE n.user_id = of_user AND n.event_type = 'CARD_REQUEST_ENDED'
+                 AND n.payload #>> '{data,id}' = request::text
+               ORDER BY n.id DESC LIMIT 1);
+    END IF;
+    IF is_ordered THEN
+        us := greatest(us, (SELECT uuid7_us(n.id) FROM outbox_events n
+                            WHERE n.event_type = 'CARD_REQUEST_ENDED' AND n.event_type <> 'CARD_ISSUE'
+                              AND n.user_id = of_user AND (n.due_at IS NOT NULL OR n.failed_at IS NOT NULL)
+                            ORDER BY n.id DESC LIMIT 1));
+    END IF;
+    RETURN us;
+END
+$$;
+
+-- The events CARD_REQUEST_ENDED of these ends. The payload is a webhook of Standard Webhooks; its data is what `GET
+-- /v1/card-requests/{id}` answered from that end on (api/card_requests.c), with the user and the number of the end.
+-- Where the type is in no order, the event is made as the claim leaves one, and is returned; else it is PENDING, and
+-- the claim decides whether it is handed out. Ids rise with the ends, also after a step of the clock: those of one
+-- request follow the newest that it has, and where the type is ordered, those of a user follow the newest that is open
+-- or FAILED. A request that is not there, or whose user id no event may have, gets no event.
+CREATE OR REPLACE FUNCTION issuing.make_ends(
+    ids uuid[], ended_ats timestamptz[], numbers int4[], codes text[], details text[], -- as in ends_to_tell
+    new_token uuid, lease_ms int8, worker text, is_ordered bool)
+RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, created_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp -- and what claim_ends sets
+AS $$
+#variable_conflict use_column
+DECLARE
+    us constant int8 := (date_part('epoch', clock_timestamp()) * 1000000)::int8;
+    ordered_us int8[]; -- by the place of the end
+BEGIN
+    IF is_ordered THEN
+        ordered_us := ARRAY(
+            SELECT max(greatest(us, newest_end_us(e.user_id, a.id, coalesce(a.number, e.ends + 1, 1) > 1,
+                                                  true) + 1)) OVER (PARTITION BY e.user_id ORDER BY a.i)
+            FROM unnest(ids, numbers) WITH ORDINALITY AS a (id, number, i) LEFT JOIN outbox_events e ON e.id = a.id
+            ORDER BY a.i);
+    END IF;
+    -- As text, of which only the parts in to_json can need an escape: two thirds of the time of jsonb_build_object.
+    RETURN QUERY
+    INSERT INTO outbox_events AS m (id, event_type, user_id, traceparent, created_at, updated_at,
+                                    next_attempt_at, payload, status, retry_count, lease_token,
+                                    lease_owner, lease_until, first_sent_at)
+    SELECT encode(overlay(uuid_send(gen_random_uuid())
+                          PLACING int8send((t.us / 1000) << 16 | 28672 | (t.us % 1000) * 4096 / 1000)
+                          FROM 1 FOR 8), 'hex')::uuid,
+           'CARD_REQUEST_ENDED', t.user_id, t.traceparent, least(t.ended_at, now()), now(),
+           -- Due when the lease ends: the next claims do not pass over what is handed out already.
+           now() + CASE WHEN is_ordered THEN 0 ELSE lease_ms END * interval '1 millisecond',
+           concat('{"type":"card_request.ended","timestamp":"', t.updated_text, '","data":{"id":"', t.id,
+                  '","kind":', coalesce(to_json(t.kind)::text, 'null'), ',"status":"', t.status,
+                  '","created_at":"', t.created_text, '","updated_at":"', t.updated_text,
+                  -- The card may have been replaced since; at this end it was active.
+                  '","card":', CASE WHEN t.status = 'COMPLETED' AND c.id IS NOT NULL
+                                    THEN concat('{"id":"', c.id, '","last4":"', c.last4, '","exp_month":',
+                                                c.exp_month, ',"exp_year":', c.exp_year, ',"status":"active"}')
+                                    ELSE 'null' END,
+                  ',"reason":', CASE WHEN t.status <> 'COMPLETED'
+                                     THEN concat('{"code":', coalesce(to_json(t.code)::text, 'null'),
+                                                 ',"detail":', coalesce(to_json(t.detail)::text, 'null'), '}')
+                                     ELSE 'null' END,
+                  ',"user_id":', to_json(t.user_id), ',"end":', t.number, '}}')::jsonb,
+           CASE WHEN is_ordered THEN 'PENDING' ELSE 'PROCESSING' END, CASE WHEN is_ordered THEN 0 ELSE 1 END,
+           CASE WHEN NOT is_ordered THEN new_token END, CASE WHEN NOT is_ordered THEN worker END,
+           CASE WHEN NOT is_ordered THEN now() + lease_ms * interval '1 millisecond' END,
+           CASE WHEN NOT is_ordered THEN now() END
+    FROM (
+        SELECT d.*,
+               -- Ends of one request that are taken together rise with i: they have the same newest id.
+               CASE WHEN is_ordered THEN ordered_us[d.i]
+                    WHEN d.number > 1 THEN greatest(us, newest_end_us(d.user_id, d.id, true, false) + 1)
+                    ELSE us END + d.i AS us,
+               to_char(least(greatest(d.created_at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:59.999999+00')
+                       AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_text,
+               to_char(least(greatest(d.updated_at, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:59.999999+00')
+                       AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS updated_text
+        FROM (
+            SELECT a.i, a.ended_at, e.id, e.user_id, e.traceparent, e.created_at,
+                   CASE WHEN pg_column_size(e.payload) <= 262144 THEN left(e.payload ->> 'kind', 64) END AS kind,
+                   coalesce(a.number, e.ends + 1, 1) AS number,
+                   CASE WHEN a.number IS NULL THEN e.status ELSE 'FAILED' END AS status,
+                   CASE WHEN a.number IS NULL THEN e.updated_at ELSE a.ended_at END AS updated_at,
+                   CASE WHEN a.number IS NULL THEN e.reason_code ELSE a.code END AS code,
+                   CASE WHEN a.number IS NULL THEN left(e.reason_detail, 1000) ELSE a.detail END AS detail
+            FROM unnest(ids, ended_ats, numbers, codes, details)
+                     WITH ORDINALITY AS a (id, ended_at, number, code, detail, i)
+            JOIN outbox_events e ON e.id = a.id
+            WHERE e.event_type = 'CARD_ISSUE' AND octet_length(e.user_id) BETWEEN 1 AND 128
+              AND (a.number IS NOT NULL OR e.status IN ('COMPLETED', 'REJECTED'))
+            OFFSET 0
+        ) d
+        OFFSET 0
+    ) t LEFT JOIN cards c ON c.request_id = t.id
+    RETURNING m.id, m.user_id, m.payload::text, m.traceparent, m.created_at;
+END
+$$;
+
+-- Whether a claim of this type has ends to take.
+CREATE OR REPLACE FUNCTION issuing.ends_wait() RETURNS bool
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n);
+END
+$$;
+
+-- Turns ends into events, at most `most`, for a claim of this type, and returns those that are handed out: see
+-- make_ends. The rows are taken from the first one on, SKIP LOCKED; what a row has beyond `most` stays in it. Where the
+-- type is ordered, whoever has the first row takes all, so the events are made in the order of the ends. An end that is
+-- not the first of its request waits until no other claim has a row before it, so its id follows those of the earlier
+-- ones. If one of the ends cannot become an event, each is tried alone, and what cannot is refused, visibly.
+CREATE OR REPLACE FUNCTION issuing.claim_ends(new_token uuid, most int8, lease_ms int8, worker text, is_ordered bool)
+RETURNS TABLE (id uuid, user_id text, payload text, traceparent text, created_at timestamptz)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    head constant int8 := (SELECT t.n FROM ends_to_tell t WHERE t.refused IS NULL ORDER BY t.n LIMIT 1);
+    r record;
+    places tid[];
+    listed int8 := 0;
+    last_count int8;
+    ids uuid[];
+    ended_ats timestamptz[];
+    numbers int4[];
+    codes text[];
+    details text[];
+    made int8 := 0;
+    broken text;
+BEGIN
+    IF head IS NULL OR most <= 0 THEN
+        RETURN;
+    END IF;
+    FOR r IN
+        SELECT t.ctid, t.n, cardinality(t.ids) AS count, t.is_again
+        FROM ends_to_tell t WHERE t.refused IS NULL AND t.n >= head
+        ORDER BY t.n
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        EXIT WHEN listed >= most OR is_ordered AND listed = 0 AND r.n > head;
+        EXIT WHEN r.is_again AND (SELECT count(*) FROM ends_to_tell t
+                                  WHERE t.refused IS NULL AND t.n >= head AND t.n < r.n)
+                                 <> coalesce(cardinality(places), 0);
+        places := places || r.ctid;
+        listed := listed + r.count;
+        last_count := r.count;
+    END LOOP;
+    IF places IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(k.id), array_agg(k.ended_at), array_agg(k.end_number), array_agg(k.code), array_agg(k.detail)
+    INTO ids, ended_ats, numbers, codes, details
+    FROM (SELECT u.id, t.ended_at, t.end_number, t.code, t.detail
+          FROM ends_to_tell t CROSS JOIN LATERAL unnest(t.ids) WITH ORDINALITY AS u (id, i)
+          WHERE t.ctid = ANY (places)
+          ORDER BY t.n, u.i LIMIT most) k;
+    BEGIN
+        RETURN QUERY SELECT * FROM make_ends(ids, ended_ats, numbers, codes, details, new_token, lease_ms, worker,
+                                             is_ordered);
+        GET DIAGNOSTICS made = ROW_COUNT;
+    EXCEPTION WHEN OTHERS THEN
+        GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
+        IF broken = 'rest_promise' THEN
+            -- A plan of the housekeeping, not these ends. The next pass withdraws it; a claim cannot alter a table
+            -- that it is writing. The ends stay on the list.
+            UPDATE partition_plans n SET planned_at = '-infinity' WHERE n.planned_at > '-infinity';
+            RETURN;
+        END IF;
+        FOR i IN 1..cardinality(ids) LOOP
+            BEGIN
+                RETURN QUERY SELECT * FROM make_ends(ids[i:i], ended_ats[i:i], numbers[i:i], codes[i:i],
+                                                     details[i:i], new_token, lease_ms, worker, is_ordered);
+            EXCEPTION
+                -- Not of this end: the claim fails as a whole, and the next one tries again.
+                WHEN transaction_rollback OR insufficient_resources OR object_not_in_prerequisite_state
+                     OR operator_intervention OR system_error THEN
+                    RAISE;
+                WHEN OTHERS THEN
+                    GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
+                    IF broken = 'rest_promise' THEN
+                        RAISE;
+                    END IF;
+                    INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
+                    VALUES (ended_ats[i], ids[i:i], numbers[i], codes[i], details[i], SQLERRM);
+            END;
+        END LOOP;
+    END;
+    IF listed > most THEN
+        UPDATE ends_to_tell t SET ids = t.ids[last_count - (listed - most) + 1:]
+        WHERE t.ctid = places[cardinality(places)];
+        places := trim_array(places, 1);
+    END IF;
+    DELETE FROM ends_to_tell t WHERE t.ctid = ANY (places);
+    IF made = cardinality(ids) THEN
+        RETURN;
+    END IF;
+    -- Nothing leaves the list without an event or a word.
+    INSERT INTO ends_to_tell (ended_at, ids, end_number, code, detail, refused)
+    SELECT a.ended_at, ARRAY[a.id], a.number, a.code, a.detail,
+           'there is no such end: the request is gone, or its user id is none that an event may have'
+    FROM unnest(ids, ended_ats, numbers, codes, details) AS a (id, ended_at, number, code, detail)
+    LEFT JOIN outbox_events e ON e.id = a.id AND e.event_type = 'CARD_ISSUE'
+                                 AND octet_length(e.user_id) BETWEEN 1 AND 128
+                                 AND (a.number IS NOT NULL OR e.status IN ('COMPLETED', 'REJECTED'))
+    WHERE e.id IS NULL;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.tell_ends(uuid[], timestamptz),
+    issuing.make_ends(uuid[], timestamptz[], int4[], text[], text[], uuid, int8, text, bool), issuing.ends_wait(),
+    issuing.claim_ends(uuid, int8, int8, text, bool)
+FROM PUBLIC;

@@ -1,0 +1,347 @@
+-- How other services send events, and what the table of events takes.
+
+-- The functions that a sender may call. Also after a migration that has made one of them anew.
+CREATE OR REPLACE FUNCTION issuing.grant_sender(role text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA issuing TO %I', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION issuing.enqueue(text, text, jsonb, text, timestamptz, caller),
+                        issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, caller),
+                        issuing.end_of(uuid, caller) TO %I', role);
+END
+$$;
+
+-- An operator's word. Returns why it is refused, or null. A role that was made anew under its old name is added again.
+CREATE OR REPLACE FUNCTION issuing.change_sender(
+    action text, -- add_sender, remove_sender
+    role text, event_type text, actor text, os_user text, sudo_user text, why text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+    is_there bool := to_regrole(quote_ident(role)) IS NOT NULL;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    -- Two that grant at the same time fail; nobody else waits for this lock.
+    LOCK TABLE senders IN SHARE ROW EXCLUSIVE MODE;
+    IF event_type !~ '^[A-Z][A-Z0-9_]{0,63}$' THEN
+        RETURN 'bad_type';
+    ELSIF action = 'add_sender' THEN
+        IF event_type = 'CARD_REQUEST_ENDED' THEN
+            RETURN 'own_type';
+        ELSIF NOT is_there THEN
+            RETURN 'no_role';
+        ELSIF role ~ '^issuing_(owner|api|worker|operator|viewer)$' THEN
+            RETURN 'own_role';
+        END IF;
+        PERFORM grant_sender(role);
+        INSERT INTO senders (event_type, role) VALUES (event_type, role) ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RETURN 'known';
+        END IF;
+    ELSIF action = 'remove_sender' THEN
+        DELETE FROM senders s WHERE s.event_type = change_sender.event_type AND s.role = change_sender.role;
+        IF NOT FOUND THEN
+            RETURN 'unknown';
+        END IF;
+        -- USAGE of the schema stays: the role may have been given it for something else.
+        IF is_there AND NOT EXISTS (SELECT FROM senders s WHERE s.role = change_sender.role) THEN
+            EXECUTE format('REVOKE EXECUTE ON FUNCTION
+                                issuing.enqueue(text, text, jsonb, text, timestamptz, caller),
+                                issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, caller),
+                                issuing.end_of(uuid, caller) FROM %I', role);
+        END IF;
+    ELSE
+        RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
+    END IF;
+    INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, after)
+    VALUES (actor, os_user, sudo_user, action, why, jsonb_build_object('target', role || ' ' || event_type));
+    RETURN NULL;
+END
+$$;
+
+-- Why these values cannot be an event; null = they can.
+CREATE OR REPLACE FUNCTION issuing.why_unusable(event_type text, user_id text, payload jsonb) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN CASE
+        WHEN event_type !~ '^[A-Z][A-Z0-9_]{0,63}$' OR event_type IS NULL
+        THEN format('event_type %s is not of the form [A-Z][A-Z0-9_]{0,63}',
+                    coalesce(quote_literal(left(event_type, 80)), 'null'))
+        WHEN user_id IS NULL THEN 'user_id is null'
+        WHEN octet_length(user_id) NOT BETWEEN 1 AND 128
+        THEN format('user_id has %s bytes, and may have 1 to 128', octet_length(user_id))
+        WHEN payload IS NULL THEN 'payload is null'
+        WHEN octet_length(payload::text) > 65536
+        THEN format('payload has %s bytes as text, and may have 65536', octet_length(payload::text)) END;
+END
+$$;
+
+-- A row of a foreign role, beyond what the claim of all others can take. A trigger and not a CHECK: a CHECK, also one
+-- that is NOT VALID, is looked at again by every UPDATE, so a row beyond it that is there already would itself stop
+-- the claim of all others, and the drop of its partition. Rows of the owner's functions are looked at by these, or are
+-- as they were found (housekeeping moves such rows). A row that is copied from another cell is not new.
+CREATE OR REPLACE FUNCTION issuing.refuse_row() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    why text;
+BEGIN
+    IF (SELECT pg_get_userbyid(c.relowner) FROM pg_class c WHERE c.oid = TG_RELID) = CURRENT_USER THEN
+        RETURN NEW;
+    END IF;
+    why := CASE WHEN NEW.event_type = 'CARD_REQUEST_ENDED'
+                THEN 'event_type CARD_REQUEST_ENDED is only made by the end of a card request'
+                ELSE why_unusable(NEW.event_type, NEW.user_id, NEW.payload) END;
+    IF why IS NULL THEN
+        why := CASE
+            WHEN NEW.retry_count > 1000000
+            THEN format('retry_count is %s, and may be 1000000', NEW.retry_count)
+            WHEN NEW.next_attempt_at = 'infinity' THEN 'next_attempt_at is infinity, and must be a time that comes'
+            WHEN NOT isfinite(NEW.created_at) OR NOT isfinite(NEW.updated_at) OR NOT isfinite(NEW.first_sent_at)
+                 OR NOT isfinite(NEW.deferred_since)
+            THEN 'created_at, updated_at, first_sent_at and deferred_since must be finite'
+            WHEN NEW.updated_at > NEW.created_at + interval '1000 years'
+            THEN format('updated_at is %s, and may be 1000 years after created_at', NEW.updated_at) END;
+    END IF;
+    -- A row that is copied from another cell is not new.
+    IF why IS NOT NULL AND pg_has_role(CURRENT_USER, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID),
+                                       'MEMBER') THEN
+        IF cell_is_copy(NEW.user_id) THEN
+            RETURN NEW;
+        END IF;
+    END IF;
+    IF why IS NOT NULL THEN
+        RAISE check_violation USING CONSTRAINT = 'outbox_events_range', TABLE = 'outbox_events', MESSAGE = why;
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+-- One live reissue per card: a card request of kind reissue takes the place of its card, and nothing else does. A
+-- REJECTED event, also one that housekeeping moves to another partition, needs no place; nor does one whose payload
+-- cannot be used. A card that is no longer active has been replaced: its place stays taken when the event is long
+-- gone.
+CREATE OR REPLACE FUNCTION issuing.reissue_once() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    replaced text := lower(NEW.payload ->> 'replaces');
+BEGIN
+    IF NEW.event_type <> 'CARD_ISSUE' OR NEW.payload ->> 'kind' IS DISTINCT FROM 'reissue'
+       OR NEW.status = 'REJECTED' OR issuing.cell_is_copy(NEW.user_id) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO card_reissues (event_id, user_id, card_id) VALUES (NEW.id, NEW.user_id, replaced)
+    ON CONFLICT (user_id, card_id) DO NOTHING;
+    IF FOUND THEN
+        RETURN NULL;
+    END IF;
+    -- Another event has the place. The lock on the place comes first, in its own statement: only a snapshot taken
+    -- after it sees the event of the transaction that was waited for.
+    PERFORM FROM card_reissues r WHERE r.user_id = NEW.user_id AND r.card_id = replaced FOR UPDATE;
+    UPDATE card_reissues r SET event_id = NEW.id
+    WHERE r.user_id = NEW.user_id AND r.card_id = replaced
+      AND (r.event_id = NEW.id
+           OR NOT EXISTS (SELECT FROM outbox_events e
+                          WHERE e.id = r.event_id AND e.status <> 'REJECTED'
+                            AND e.reason_code IS DISTINCT FROM 'payload_invalid')
+              AND NOT EXISTS (SELECT FROM cards c
+                              WHERE c.user_id = NEW.user_id AND c.id::text = replaced AND c.status <> 'active'));
+    IF NOT FOUND THEN
+        RAISE unique_violation USING CONSTRAINT = 'outbox_events_reissue', TABLE = 'outbox_events',
+            MESSAGE = 'there is a live reissue of this card already';
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.may_send(caller name, of_type text) RETURNS bool
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM senders s WHERE s.event_type = of_type AND s.role = caller)
+        OR EXISTS (SELECT FROM senders s
+                   WHERE s.event_type = of_type AND pg_has_role(caller, to_regrole(quote_ident(s.role)), 'USAGE'));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.check_sender(caller name, of_type text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    IF of_type ~ '^[A-Z][A-Z0-9_]{0,63}$' AND may_send(caller, of_type) THEN
+        RETURN;
+    ELSIF of_type ~ '^[A-Z][A-Z0-9_]{0,63}$' THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('role %s may not send events of type %s', coalesce(quote_ident(caller), 'null'),
+                             of_type),
+            HINT = format('issuing-ctl sender add %s %s --reason TEXT', quote_ident(caller), of_type);
+    END IF;
+    RAISE check_violation USING MESSAGE = why_unusable(of_type, NULL, NULL);
+END
+$$;
+
+-- One event, with an id that was made for it; returns the id of the event that there is. A key counts for as long as
+-- its event is there.
+CREATE OR REPLACE FUNCTION issuing.put_event(new_id uuid, of_type text, of_user text, body jsonb, of_key text,
+    run_at timestamptz)
+RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    why text := why_unusable(of_type, of_user, body);
+    held uuid;
+    found_user text;
+    found_body jsonb;
+BEGIN
+    IF why IS NULL THEN
+        why := CASE WHEN NOT octet_length(of_key) BETWEEN 1 AND 255
+                    THEN format('key has %s bytes, and may have 1 to 255', octet_length(of_key))
+                    WHEN run_at > clock_timestamp() + interval '10 years'
+                    THEN format('run_at is %s, and may be 10 years ahead', run_at) END;
+    END IF;
+    IF why IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = why;
+    END IF;
+    WHILE of_key IS NOT NULL LOOP
+        INSERT INTO event_keys (event_type, key, event_id) VALUES (of_type, of_key, new_id) ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+        SELECT k.event_id, e.user_id, e.payload INTO held, found_user, found_body
+        FROM event_keys k LEFT JOIN outbox_events e ON e.id = k.event_id
+        WHERE k.event_type = of_type AND k.key = of_key;
+        IF found_user = of_user AND found_body = body THEN
+            RETURN held;
+        ELSIF found_user IS NOT NULL THEN
+            RAISE EXCEPTION 'the key % of type % was used for another event', quote_literal(of_key), of_type
+                USING ERRCODE = 'IS422', DETAIL = format('event %s has another user or payload', held);
+        END IF;
+        -- The event is gone, or forget_keys has just removed the row.
+        UPDATE event_keys k SET event_id = new_id, created_at = clock_timestamp()
+        WHERE k.event_type = of_type AND k.key = of_key AND k.event_id = held;
+        EXIT WHEN FOUND;
+    END LOOP;
+    -- What is due in the past would lie behind the bookmarks of the claims.
+    INSERT INTO outbox_events (id, event_type, user_id, payload, next_attempt_at)
+    VALUES (new_id, of_type, of_user, body, greatest(run_at, clock_timestamp()));
+    RETURN new_id;
+END
+$$;
+
+-- A NOTIFY makes the commits of its transactions wait for each other. So at most one open transaction of a type sends
+-- one; the events of the others are found by it, by the next one, or by polling. Whoever holds this lock for long
+-- delays the events of one type by a second.
+CREATE OR REPLACE FUNCTION issuing.wake_for(event_type text, run_at timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    IF (run_at <= clock_timestamp()) IS NOT FALSE AND coalesce(current_setting('issuing.wake', true), '') <> 'off'
+       AND pg_try_advisory_xact_lock(4716, hashtext(event_type)) THEN
+        PERFORM pg_notify('issuing_wake', event_type);
+    END IF;
+END
+$$;
+
+-- Before the caller's transaction records events: a plan whose range has begun, because no worker was there to take it
+-- back, would refuse them. The locks are held until that transaction ends, whose commit stays as durable as it was.
+CREATE OR REPLACE FUNCTION issuing.make_room() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    durability text := current_setting('synchronous_commit');
+BEGIN
+    IF EXISTS (SELECT FROM partition_plans n
+               WHERE n.from_at < clock_timestamp() + interval '1 minute' AND n.to_at > clock_timestamp()) THEN
+        PERFORM withdraw_plans();
+        PERFORM set_config('synchronous_commit', durability, true);
+    END IF;
+END
+$$;
+
+-- Records an event in the caller's transaction. docs/outbox.md says what it promises.
+CREATE OR REPLACE FUNCTION issuing.enqueue(
+    type text, user_id text, payload jsonb,
+    key text DEFAULT NULL,            -- the same type and key once more: the same event
+    run_at timestamptz DEFAULT NULL,  -- not before
+    caller issuing.caller DEFAULT CURRENT_USER)
+RETURNS uuid
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    PERFORM check_sender(caller, type), make_room(), wake_for(type, run_at);
+    RETURN put_event(uuid7(), type, user_id, payload, key, run_at);
+END
+$$;
+
+-- As many events as there are payloads. The ids are in the order of the arrays, as are those of one user in time; the
+-- keys are taken in an order of their own, so that two such calls do not deadlock.
+CREATE OR REPLACE FUNCTION issuing.enqueue_many(
+    type text, user_ids text[], payloads jsonb[], keys text[] DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    caller issuing.caller DEFAULT CURRENT_USER)
+RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    count constant int8 := coalesce(cardinality(payloads), 0);
+    ids uuid[];
+    n int8;
+BEGIN
+    PERFORM check_sender(caller, type), make_room(), wake_for(type, run_at);
+    IF count NOT BETWEEN 1 AND 10000 OR cardinality(user_ids) IS DISTINCT FROM count
+       OR cardinality(keys) <> count THEN
+        RAISE check_violation USING MESSAGE = format(
+            'there are %s payloads, %s user_ids and %s keys; there may be 1 to 10000, and as many of each',
+            count, coalesce(cardinality(user_ids), 0), coalesce(cardinality(keys)::text, 'no'));
+    END IF;
+    ids := ARRAY(SELECT uuid7() FROM generate_series(1, count));
+    FOR n IN SELECT g FROM generate_series(1, count) AS g ORDER BY keys[g] COLLATE "C", g LOOP
+        ids[n] := put_event(ids[n], type, user_ids[n], payloads[n], keys[n], run_at);
+    END LOOP;
+    RETURN ids;
+END
+$$;
+
+-- How an event stands that the caller may have sent: none of a client, and only of types that the caller may send.
+CREATE OR REPLACE FUNCTION issuing.end_of(id uuid, caller issuing.caller DEFAULT CURRENT_USER)
+RETURNS TABLE (status text, reason_code text, reason_detail text, result jsonb, completed_at timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT e.status, e.reason_code, e.reason_detail, e.result, e.completed_at
+    FROM outbox_events e
+    WHERE e.id = end_of.id AND e.idempotency_key IS NULL AND may_send(caller, e.event_type);
+END
+$$;
+
+-- A call of a pass of housekeeping: removes keys whose events are gone. A key and its event are committed together, so
+-- a key without an event has lost it.
+CREATE OR REPLACE FUNCTION issuing.forget_keys()
+    RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    gone int8;
+BEGIN
+    -- A sender may hold a row for long.
+    PERFORM set_config('lock_timeout', '1s', true);
+    gone := rest_expire('event_keys', 'r.created_at < $1 AND NOT EXISTS (SELECT FROM outbox_events e
+                                                                         WHERE e.id = r.event_id)',
+                        now() - (SELECT r.kept FROM retentions r WHERE r.name = 'events'));
+    RETURN QUERY SELECT 'expired', 'event_keys', gone, NULL::text, gone >= 1000 WHERE gone > 0;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.change_sender(text, text, text, text, text, text, text), issuing.reissue_once(),
+    issuing.make_room(), issuing.enqueue(text, text, jsonb, text, timestamptz, issuing.caller),
+    issuing.enqueue_many(text, text[], jsonb[], text[], timestamptz, issuing.caller),
+    issuing.end_of(uuid, issuing.caller), issuing.forget_keys()
+FROM PUBLIC;

@@ -1,0 +1,350 @@
+-- What operators change. Every function here runs as the owner and writes the audit row in the same transaction.
+-- Parameters of an action: actor (free text, for people), os_user and sudo_user (what the operating system says), why.
+-- None of them is proof; db_role is, and no caller can set it.
+
+CREATE OR REPLACE FUNCTION issuing.check_who(actor text, os_user text, sudo_user text, why text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, issuing, pg_temp SET standard_conforming_strings = on
+AS $$
+BEGIN
+    IF coalesce(btrim(actor), '') = '' OR coalesce(btrim(why, E' \t\r\n'), '') = '' THEN
+        RAISE EXCEPTION 'an action needs an actor and a reason' USING ERRCODE = '22023';
+    END IF;
+    IF greatest(octet_length(actor), octet_length(os_user), octet_length(sudo_user)) > 256
+       OR octet_length(why) > 4096 THEN
+        RAISE EXCEPTION 'the actor or the reason of an action is too long' USING ERRCODE = '22001';
+    END IF;
+END
+$$;
+
+-- What an action changes, as the audit row shows it before and after.
+CREATE OR REPLACE FUNCTION issuing.state_of(e issuing.outbox_events) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT jsonb_build_object(
+        'status', e.status, 'retry_count', e.retry_count, 'lost_count', e.lost_count,
+        'deferral_count', e.deferral_count, 'deferral_code', e.deferral_code, 'next_attempt_at', e.next_attempt_at,
+        'completed_at', e.completed_at, 'first_sent_at', e.first_sent_at, 'reason_code', e.reason_code,
+        'reason_detail', e.reason_detail, 'last_error', e.last_error, 'deferred_since', e.deferred_since)
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.note_action(
+    what text, before issuing.outbox_events, after issuing.outbox_events, actor text, os_user text, sudo_user text,
+    why text, more jsonb)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    INSERT INTO operator_actions (event_id, actor, os_user, sudo_user, action, reason, before, after)
+    VALUES (before.id, actor, os_user, sudo_user, what, why, state_of(before), state_of(after) || coalesce(more, '{}'));
+END
+$$;
+
+-- Whether the place of its card is this event's. An event that was REJECTED or whose payload could not be used may
+-- have lost it to another one. The lock on the place makes the answer hold until the end of the transaction: the
+-- trigger on outbox_events takes the same one.
+CREATE OR REPLACE FUNCTION issuing.keeps_place(e issuing.outbox_events) RETURNS bool
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    place text := lower(e.payload ->> 'replaces');
+    holder uuid;
+BEGIN
+    IF e.event_type <> 'CARD_ISSUE' OR e.payload ->> 'kind' IS DISTINCT FROM 'reissue' OR place IS NULL THEN
+        RETURN true;
+    END IF;
+    INSERT INTO card_reissues (event_id, user_id, card_id) VALUES (e.id, e.user_id, place)
+        ON CONFLICT (user_id, card_id) DO NOTHING;
+    SELECT r.event_id INTO holder FROM card_reissues r WHERE r.user_id = e.user_id AND r.card_id = place FOR UPDATE;
+    RETURN holder = e.id;
+END
+$$;
+
+-- Whether an open event may hold what this one holds (the range of refuse_row). One that was there before them may not,
+-- and then it stays FAILED or is ended.
+CREATE OR REPLACE FUNCTION issuing.can_be_open(e issuing.outbox_events) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$ SELECT octet_length(e.payload::text) <= 65536 AND octet_length(e.user_id) BETWEEN 1 AND 128 $$;
+
+-- How long ago the last send left that may still arrive, in ms; NULL = surely nothing was sent.
+CREATE OR REPLACE FUNCTION issuing.sent_age_ms(e issuing.outbox_events) RETURNS int8
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$ SELECT (extract(epoch FROM now() - coalesce(e.last_sent_at, e.first_sent_at)) * 1000)::int8
+    WHERE e.first_sent_at IS NOT NULL $$;
+
+CREATE OR REPLACE FUNCTION issuing.has_card(event uuid) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$ SELECT EXISTS (SELECT FROM cards c WHERE c.request_id = event AND c.status <> 'cancelled') $$;
+
+-- FAILED -> PENDING, due at once by the clock that claims read; the tries start again, first_sent_at and last_sent_at
+-- stay. With a card that was found at the issuer the event counts as sent, whatever the row says.
+--
+-- FAILED issuer_duplicate: the issuer has shown more than one card. Whatever the key's age, and whether a card is
+-- stored: the next attempt, and all later ones until the issuer shows exactly one, begin at the look-up
+-- (worker/issue_card.c, read_duplicate). Also where an attempt after the replay failed for another reason.
+CREATE OR REPLACE FUNCTION issuing.reopen(e issuing.outbox_events, was_found bool) RETURNS issuing.outbox_events
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    is_duplicate bool := e.event_type = 'CARD_ISSUE'
+                         AND (e.reason_code IS NOT DISTINCT FROM 'issuer_duplicate'
+                              OR e.held_end IS NOT DISTINCT FROM 'duplicate');
+    after outbox_events;
+BEGIN
+    UPDATE outbox_events o
+    SET status = 'PENDING', retry_count = 0, lost_count = 0, deferral_count = 0, deferral_code = NULL,
+        deferred_since = NULL, held_end = CASE WHEN is_duplicate THEN 'duplicate' END, held_end_code = NULL,
+        next_attempt_at = now(), updated_at = clock_timestamp(), completed_at = NULL, reason_code = NULL,
+        reason_detail = NULL, last_error = NULL,
+        first_sent_at = CASE WHEN was_found OR is_duplicate THEN coalesce(o.first_sent_at, o.created_at)
+                             ELSE o.first_sent_at END
+    WHERE o.id = e.id AND o.status = 'FAILED'
+    RETURNING o.* INTO STRICT after;
+    PERFORM count_end(e, -1);
+    RETURN after;
+END
+$$;
+
+-- The row lock comes first and every condition is checked on the newest version of the row, so of two operators one
+-- acts. seen_us: updated_at of the state that was chosen, in microseconds; NULL = any state.
+CREATE OR REPLACE FUNCTION issuing.replay(event uuid, seen_us int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, event_row issuing.outbox_events)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    before outbox_events;
+BEGIN
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = event FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    event_row := before;
+    IF before.status <> 'FAILED' THEN
+        refused := 'not_failed';
+    ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        refused := 'changed';
+    ELSIF NOT can_be_open(before) THEN
+        refused := 'out_of_range';
+    ELSIF NOT keeps_place(before) THEN
+        refused := 'place_taken';
+    ELSE
+        event_row := reopen(before, false);
+        PERFORM note_action('replay', before, event_row, actor, os_user, sudo_user, why, NULL);
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.reject(e issuing.outbox_events, code text, detail text) RETURNS issuing.outbox_events
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    after outbox_events;
+BEGIN
+    UPDATE outbox_events o
+    SET status = 'REJECTED', reason_code = code, reason_detail = detail, held_behind = NULL,
+        completed_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE o.id = e.id AND o.status = e.status
+    RETURNING o.* INTO STRICT after;
+    PERFORM follow_end(e, after);
+    RETURN after;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.cancel(
+    event uuid, seen_us int8, detail text, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, event_row issuing.outbox_events)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    before outbox_events;
+BEGIN
+    PERFORM lock_order(ARRAY[event]);
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = event FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    event_row := before;
+    IF before.status = 'PROCESSING' THEN
+        refused := 'processing';
+    ELSIF before.status <> 'PENDING' THEN
+        refused := 'not_pending';
+    ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        refused := 'changed';
+    ELSIF EXISTS (SELECT FROM cards c WHERE c.request_id = event) THEN
+        refused := 'card';
+    ELSIF before.first_sent_at IS NOT NULL THEN
+        refused := 'sent';
+    ELSE
+        event_row := reject(before, 'cancelled', left(detail, 1000));
+        PERFORM note_action('cancel', before, event_row, actor, os_user, sudo_user, why, NULL);
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.resolve(
+    event uuid, seen_us int8, no_card_confirmed bool, settle_ms int8, detail text, actor text, os_user text,
+    sudo_user text, why text)
+RETURNS TABLE (refused text, event_row issuing.outbox_events)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    before outbox_events;
+BEGIN
+    PERFORM lock_order(ARRAY[event]);
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = event FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    event_row := before;
+    IF before.status <> 'FAILED' THEN
+        refused := 'not_failed';
+    ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        refused := 'changed';
+    ELSIF has_card(event) THEN
+        refused := 'card';
+    ELSIF before.first_sent_at IS NOT NULL AND no_card_confirmed IS NOT TRUE THEN
+        refused := 'unknown';
+    ELSIF sent_age_ms(before) < settle_ms THEN
+        refused := 'settling';
+    ELSE
+        event_row := reject(before, 'resolved', left(detail, 1000));
+        PERFORM note_action('resolve', before, event_row, actor, os_user, sudo_user, why,
+                            jsonb_build_object('no_card_confirmed', no_card_confirmed IS TRUE));
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- An operator says that a PENDING event, and the card that it is to replace, belong to an issuer after all. What may
+-- have been sent stays unknown, and is looked up there before anything is sent. to_issuer: null = the present one.
+-- settle_ms: not while a create may still arrive at the issuer before, which would make a card that nobody looks for.
+CREATE OR REPLACE FUNCTION issuing.adopt(
+    event uuid, seen_us int8, to_issuer int2, settle_ms int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, event_row issuing.outbox_events)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    before outbox_events;
+    owner int2 := coalesce((SELECT i.id FROM issuers i WHERE i.id = to_issuer), CASE WHEN to_issuer IS NULL
+                                                                                THEN present_issuer() END);
+    card_owner int2;
+BEGIN
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = event FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    event_row := before;
+    card_owner := issuer_of_card(before.user_id, before.payload ->> 'replaces');
+    IF before.event_type <> 'CARD_ISSUE' THEN
+        refused := 'other_type';
+    ELSIF before.status = 'PROCESSING' THEN
+        refused := 'processing';
+    ELSIF before.status <> 'PENDING' THEN
+        refused := 'not_pending';
+    ELSIF (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        refused := 'changed';
+    ELSIF owner IS NULL THEN
+        refused := CASE WHEN to_issuer IS NULL AND EXISTS (SELECT
+            FROM issuers) THEN 'which_issuer' ELSE 'no_issuer' END;
+    ELSIF coalesce(before.sent_to, owner) = owner AND coalesce(card_owner, owner) = owner THEN
+        IF seen_us IS NOT NULL THEN
+            RETURN; -- a filter matches many that are not meant
+        END IF;
+        refused := 'same_issuer';
+    ELSIF sent_age_ms(before) < settle_ms THEN
+        refused := 'settling';
+    ELSE
+        UPDATE outbox_events e
+        SET sent_to = CASE WHEN e.sent_to IS NOT NULL THEN owner END,
+            -- Those of another vendor's calls are of no use.
+            issuer_parameters = CASE WHEN NOT EXISTS (SELECT FROM issuers o JOIN issuers n ON n.profile <> o.profile
+                                                      WHERE o.id = e.sent_to AND n.id = owner)
+                                     THEN e.issuer_parameters END,
+            held_end = CASE WHEN e.first_sent_at IS NULL OR e.cancel_code IS NOT NULL
+                                 OR EXISTS (SELECT FROM cards c WHERE c.request_id = e.id) THEN e.held_end
+                            ELSE coalesce(e.held_end, 'before_sending') END,
+            next_attempt_at = now(), updated_at = clock_timestamp()
+        WHERE e.id = event
+        RETURNING e.* INTO event_row;
+        UPDATE cards c SET issuer = owner
+        WHERE c.user_id = before.user_id AND c.issuer <> owner
+          AND (c.request_id = event OR c.id::text = lower(before.payload ->> 'replaces'));
+        PERFORM note_action('adopt', before, event_row, actor, os_user, sudo_user, why,
+                            jsonb_build_object('from', (SELECT to_jsonb(i) - 'seen_at' FROM issuers i
+                                                        WHERE i.id = coalesce(nullif(before.sent_to, owner),
+                                                            card_owner)),
+                                               'to', (SELECT to_jsonb(i) - 'seen_at'
+                                                   FROM issuers i WHERE i.id = owner)));
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- The three actions on a target: change and audit row are one transaction. NULL = done; else why not: `paused` (it is
+-- already, or for a probe: nothing may be sent), `not_paused`, `bad_target`. A target that is a route is named after
+-- its type; a probe makes its next event due.
+CREATE OR REPLACE FUNCTION issuing.control_target(
+    action text, target_name text, actor text, os_user text, sudo_user text, why text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    before target_controls;
+    after target_controls;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    IF target_name !~ '^[A-Za-z][A-Za-z0-9_]{0,63}$' THEN
+        RETURN 'bad_target';
+    END IF;
+    INSERT INTO target_controls (target) VALUES (target_name) ON CONFLICT (target) DO NOTHING;
+    SELECT c.* INTO STRICT before FROM target_controls c WHERE c.target = target_name FOR UPDATE;
+    CASE action
+        WHEN 'pause_target' THEN
+            IF before.paused_at IS NOT NULL THEN
+                RETURN 'paused';
+            END IF;
+            UPDATE target_controls c SET paused_at = clock_timestamp(), paused_by = actor, paused_why = why
+            WHERE c.target = target_name
+            RETURNING c.* INTO STRICT after;
+        WHEN 'resume_target' THEN
+            IF before.paused_at IS NULL THEN
+                RETURN 'not_paused';
+            END IF;
+            UPDATE target_controls c SET paused_at = NULL, paused_by = NULL, paused_why = NULL
+            WHERE c.target = target_name
+            RETURNING c.* INTO STRICT after;
+        WHEN 'probe_target' THEN
+            IF before.paused_at IS NOT NULL THEN
+                RETURN 'paused';
+            END IF;
+            UPDATE target_controls c SET probe_number = c.probe_number + 1
+            WHERE c.target = target_name
+            RETURNING c.* INTO STRICT after;
+            -- Something to probe with: where events are rare, the next one may come back much later.
+            UPDATE outbox_events e SET next_attempt_at = clock_timestamp()
+            WHERE e.id = (SELECT n.id FROM outbox_events n
+                          WHERE n.event_type = CASE WHEN target_name IN ('issuer', 'core') THEN 'CARD_ISSUE'
+                                                    ELSE target_name END
+                            AND n.due_at > clock_timestamp() AND n.status = 'PENDING' AND n.held_behind IS NULL
+                          ORDER BY n.due_at LIMIT 1 FOR UPDATE SKIP LOCKED);
+        ELSE
+            RAISE EXCEPTION 'no such action: %', action USING ERRCODE = '22023';
+    END CASE;
+    INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, before, after)
+    VALUES (actor, os_user, sudo_user, action, why, to_jsonb(before), to_jsonb(after));
+    RETURN NULL;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.check_who(text, text, text, text), issuing.state_of(issuing.outbox_events),
+    issuing.note_action(text, issuing.outbox_events, issuing.outbox_events, text, text, text, text, jsonb),
+    issuing.keeps_place(issuing.outbox_events), issuing.can_be_open(issuing.outbox_events),
+    issuing.sent_age_ms(issuing.outbox_events), issuing.has_card(uuid), issuing.reopen(issuing.outbox_events, bool),
+    issuing.replay(uuid, int8, text, text, text, text), issuing.reject(issuing.outbox_events, text, text),
+    issuing.cancel(uuid, int8, text, text, text, text, text),
+    issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text),
+    issuing.adopt(uuid, int8, int2, int8, text, text, text, text),
+    issuing.control_target(text, text, text, text, text, text)
+FROM PUBLIC;

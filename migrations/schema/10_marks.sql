@@ -1,0 +1,480 @@
+-- Marks: "look this event up at the issuer, and act", and checks of an issuer's settings. An operator or a worker
+-- leaves a mark, a worker acts on it.
+
+-- As note_action, in the name of whoever left a mark: the database role is the one that the database saw then.
+CREATE OR REPLACE FUNCTION issuing.note_check(what text, before issuing.outbox_events, after issuing.outbox_events,
+    c issuing.peer_checks, more jsonb) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    INSERT INTO operator_actions (event_id, actor, db_role, os_user, sudo_user, action, reason, before, after)
+    VALUES (before.id, c.actor, c.db_role, c.os_user, c.sudo_user, what, c.reason, state_of(before),
+            state_of(after) || jsonb_build_object('worker', c.worker) || coalesce(more, '{}'))
+$$;
+
+-- An operator's mark that is past its deadline and that no worker holds is over, also while no worker runs that would
+-- say so: it must not stand in the way of the next one.
+CREATE OR REPLACE FUNCTION issuing.end_overdue(event uuid) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
+    WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.deadline_at <= now()
+      AND (p.lease_token IS NULL OR p.due_at <= now())
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.ask_reconcile(
+    event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, check_id uuid, is_joined bool)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    made uuid := uuid7();
+    deadline timestamptz := now() + least(greatest(within_ms, 0), 86400000) * interval '1 millisecond';
+    kind text;
+    can_be_asked bool;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    SELECT e.event_type, e.event_type = 'CARD_ISSUE' OR r.has_lookup INTO kind, can_be_asked
+    FROM outbox_events e LEFT JOIN routes r ON r.event_type = e.event_type
+    WHERE e.id = event;
+    IF kind IS NULL THEN
+        refused := 'not_found';
+    ELSIF can_be_asked IS NOT TRUE THEN
+        refused := 'other_type';
+    ELSE
+        PERFORM end_overdue(event);
+        INSERT INTO peer_checks AS p (id, event_id, deadline_at, action, actor, os_user, sudo_user, reason)
+        VALUES (made, event, deadline, 'reconcile', actor, os_user, sudo_user, why)
+        ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
+        DO UPDATE SET due_at = CASE WHEN p.lease_token IS NULL THEN least(p.due_at, now()) ELSE p.due_at END,
+                      due_set_at = CASE WHEN p.lease_token IS NULL THEN now() ELSE p.due_set_at END
+        WHERE p.action = excluded.action
+        RETURNING p.id INTO check_id;
+        is_joined := check_id <> made;
+        IF check_id IS NULL THEN
+            refused := 'busy';
+        END IF;
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- Leaves the mark of a reissue, which nobody joins. `busy`: another operator's mark of this event is not finished.
+CREATE OR REPLACE FUNCTION issuing.ask_reissue(
+    event uuid, within_ms int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, check_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    e outbox_events;
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    SELECT o.* INTO e FROM outbox_events o WHERE o.id = event;
+    IF e.id IS NULL THEN
+        refused := 'not_found';
+    ELSIF e.event_type <> 'CARD_ISSUE' THEN
+        refused := 'other_type';
+    ELSIF EXISTS (SELECT FROM event_reissues r WHERE r.old_id = event) THEN
+        refused := 'reissued';
+    ELSIF e.status <> 'FAILED' THEN
+        refused := 'not_failed';
+    ELSIF EXISTS (SELECT FROM cards c WHERE c.request_id = event) THEN
+        refused := 'card';
+    ELSIF e.reason_code = 'payload_invalid' OR NOT can_be_open(e) THEN
+        refused := 'payload_invalid';
+    ELSE
+        PERFORM end_overdue(event);
+        INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, os_user, sudo_user, reason)
+        VALUES (event, now() + least(greatest(within_ms, 0), 86400000) * interval '1 millisecond', 'reissue', actor,
+                os_user, sudo_user, why)
+        ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL DO NOTHING
+        RETURNING p.id INTO check_id;
+        IF check_id IS NULL THEN
+            refused := 'busy';
+        END IF;
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- Takes the mark of a reissue back, which is its caller's alone; a look that others may have joined stays. What a
+-- worker does under the mark meanwhile finds it finished and changes nothing. Returns the result, which is the
+-- worker's where the worker was quicker.
+CREATE OR REPLACE FUNCTION issuing.withdraw_check(check_id uuid) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    found_result text;
+BEGIN
+    UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'withdrawn', lease_token = NULL
+    WHERE p.id = check_id AND p.finished_at IS NULL AND p.action = 'reissue';
+    SELECT p.result INTO found_result FROM peer_checks p WHERE p.id = check_id;
+    RETURN found_result;
+END
+$$;
+
+-- A worker asks for a look at an event: a create of an attempt that had lost its lease may have made a card that nobody
+-- holds, whatever the event's status is by now. The send is noted, so that no "not found" is believed before it has
+-- settled, neither by the flow nor by a mark. Every unfinished mark of the event begins anew, since what its worker has
+-- seen may be older than the card; an operator's one keeps its deadline, and the look goes on after it. False: no such
+-- event.
+CREATE OR REPLACE FUNCTION issuing.ask_check(event uuid, why text) RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    -- No error: a worker reports many events in one statement. While a bucket is being moved the trigger refuses the
+    -- mark, and the worker reports the event again. The other cell looks the event up before it decides anything.
+    IF EXISTS (SELECT FROM cell_buckets c
+               WHERE c.bucket = (SELECT issuing.bucket_of(e.user_id) FROM outbox_events e WHERE e.id = event)
+                 AND c.state IN ('gone', 'away')) THEN
+        RAISE LOG 'issuing: the event % is in another cell, where nobody learns of a late answer: %', event,
+            left(why, 200);
+        RETURN false;
+    END IF;
+    INSERT INTO peer_checks AS p (event_id, deadline_at, action, actor, reason)
+    SELECT e.id, now() + interval '365 days', 'look', 'worker', left(why, 1000)
+    FROM outbox_events e WHERE e.id = event AND e.event_type = 'CARD_ISSUE'
+    ON CONFLICT (event_id, (action = 'look')) WHERE finished_at IS NULL
+    DO UPDATE SET deadline_at = greatest(p.deadline_at, excluded.deadline_at), due_at = now(), due_set_at = now(),
+                  lease_token = NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE peer_checks p SET due_at = now(), due_set_at = now(), lease_token = NULL
+    WHERE p.event_id = event AND p.finished_at IS NULL AND p.action <> 'look' AND p.lease_token IS NOT NULL;
+    -- After the marks, as end_check locks the two.
+    UPDATE outbox_events e SET last_sent_at = now(), first_sent_at = coalesce(e.first_sent_at, now())
+    WHERE e.id = event AND e.event_type = 'CARD_ISSUE' AND e.status <> 'COMPLETED';
+    RETURN true;
+END
+$$;
+
+-- Marks that are due, under a lease; SKIP LOCKED, so two workers never get the same one. What is past its deadline
+-- ends here, as does what is long finished. Only marks of events of these types: a worker takes what it can look up. A
+-- mark that no worker takes ends at its deadline, and so does a mark whose event is gone. A mark waits for the end of
+-- an attempt during which another send was noted: that attempt does not know of it and may end the event over it.
+CREATE OR REPLACE FUNCTION issuing.take_checks(new_token uuid, most int8, lease_ms int8, worker_name text, types text[])
+RETURNS TABLE (
+    id uuid, event_id uuid, action text, attempts int4, has_orphan bool,
+    status text, user_id text,  -- null = the event is gone
+    seen_us int8,               -- updated_at of the state that is judged
+    sent_age_ms int8,           -- of the last send that may still arrive; null = certainly nothing was sent
+    card_id uuid, issuer_card_id text, card_status text, -- the stored card
+    issuer_parameters text,     -- null = none are kept
+    made_ms int8,               -- when the event was made: milliseconds since 1970, at least 0
+    event_type text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    due uuid[];
+    parked int4[] := issuing.cell_parked();
+BEGIN
+    DELETE FROM peer_checks p
+    WHERE p.id IN (SELECT o.id FROM peer_checks o
+                   WHERE o.finished_at < now() - interval '7 days' LIMIT 100 FOR UPDATE SKIP LOCKED);
+    -- A mark that a clock set which was ahead: due as much earlier, or nobody would look at it until that time has
+    -- come.
+    UPDATE peer_checks p SET due_at = p.due_at - (p.due_set_at - now()), due_set_at = now()
+    WHERE p.id IN (SELECT o.id FROM peer_checks o
+                   WHERE o.finished_at IS NULL AND o.due_at > now() AND o.due_set_at > now() + interval '1 second'
+                   FOR UPDATE SKIP LOCKED);
+    due := ARRAY(SELECT p.id FROM peer_checks p
+                 WHERE p.finished_at IS NULL AND p.due_at <= now()
+                   -- A value and not EXISTS: this is asked once for each mark that is taken, not joined with all
+                   -- events.
+                   AND (SELECT (e.status = 'PROCESSING' AND e.last_sent_at > e.updated_at)
+                               OR (e.event_type <> ALL (types) AND p.deadline_at > now())
+                               OR issuing.bucket_of(e.user_id) = ANY (parked)
+                        FROM outbox_events e WHERE e.id = p.event_id) IS NOT TRUE
+                 ORDER BY p.due_at
+                 LIMIT most
+                 FOR UPDATE SKIP LOCKED);
+    -- A send that bears a time still to come was noted by a clock that was ahead: it counts as sent now, so that it
+    -- settles.
+    UPDATE outbox_events e
+    SET last_sent_at = least(e.last_sent_at, now()), first_sent_at = least(e.first_sent_at, now())
+    WHERE e.id = ANY (ARRAY(SELECT p.event_id FROM peer_checks p WHERE p.id = ANY (due))) AND e.due_at IS NULL
+      AND (e.last_sent_at > now() + interval '1 second' OR e.first_sent_at > now() + interval '1 second');
+    RETURN QUERY
+    WITH ended AS (
+        UPDATE peer_checks p SET finished_at = clock_timestamp(), result = 'undecided', lease_token = NULL
+        WHERE p.id = ANY (due) AND p.deadline_at <= now()
+    ), held AS (
+        UPDATE peer_checks p
+        SET lease_token = new_token, due_at = now() + lease_ms * interval '1 millisecond', due_set_at = now(),
+            attempts = p.attempts + 1, worker = worker_name
+        WHERE p.id = ANY (due) AND p.deadline_at > now()
+        RETURNING p.*
+    )
+    SELECT h.id, h.event_id, h.action, h.attempts, h.orphan_at IS NOT NULL, e.status, e.user_id,
+           (extract(epoch FROM e.updated_at) * 1000000)::int8,
+           issuing.sent_age_ms(e), (c.card).id, (c.card).issuer_card_id, (c.card).status, e.issuer_parameters::text,
+           (extract(epoch FROM least(greatest(e.created_at, 'epoch'), now())) * 1000)::int8, e.event_type
+    FROM held h
+    LEFT JOIN outbox_events e ON e.id = h.event_id
+    CROSS JOIN LATERAL (SELECT issuing.card_of(h.event_id) AS card OFFSET 0) c;
+END
+$$;
+
+-- Not decided: tried again after the delay, or, where the deadline comes first, ended `undecided`. why: for people.
+CREATE OR REPLACE FUNCTION issuing.put_check_back(check_id uuid, token uuid, delay_ms int8, why text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    UPDATE peer_checks p
+    SET lease_token = NULL,
+        due_at = now() + delay_ms * interval '1 millisecond',
+        due_set_at = now(),
+        detail = left(why, 1000),
+        finished_at = CASE WHEN now() + delay_ms * interval '1 millisecond' >= p.deadline_at THEN clock_timestamp() END,
+        result = CASE WHEN now() + delay_ms * interval '1 millisecond' >= p.deadline_at THEN 'undecided' END
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
+$$;
+
+-- REJECTED, and the issuer has a live card: noted before it is cancelled, so that whoever goes on after a crash knows
+-- of it. False: the mark is lost.
+CREATE OR REPLACE FUNCTION issuing.note_orphan(check_id uuid, token uuid) RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    UPDATE peer_checks p SET orphan_at = coalesce(p.orphan_at, clock_timestamp())
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL;
+    RETURN FOUND;
+END
+$$;
+
+-- The receiver of a route says that it has executed the event: a FAILED one is COMPLETED, with this answer where the
+-- route keeps answers. A REJECTED one stays REJECTED, and the mark tells the operator. Guarded as end_check is.
+CREATE OR REPLACE FUNCTION issuing.end_executed_check(check_id uuid, token uuid, seen_us int8, answer text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    c peer_checks;
+    before outbox_events;
+    after outbox_events;
+BEGIN
+    SELECT p.* INTO c FROM peer_checks p
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL AND p.action = 'reconcile'
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'fenced';
+    END IF;
+    PERFORM lock_order(ARRAY[c.event_id]);
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
+    IF NOT FOUND OR before.event_type = 'CARD_ISSUE'
+       OR (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        UPDATE peer_checks p
+        SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
+        WHERE p.id = check_id;
+        RETURN 'changed';
+    END IF;
+    IF before.status = 'FAILED' THEN
+        UPDATE outbox_events e
+        SET status = 'COMPLETED', reason_code = NULL, reason_detail = NULL, held_behind = NULL,
+            result = coalesce(kept_result(answer), e.result),
+            completed_at = clock_timestamp(), updated_at = clock_timestamp()
+        WHERE e.id = before.id
+        RETURNING e.* INTO after;
+        PERFORM follow_end(before, after);
+        PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', 'executed'));
+    END IF;
+    UPDATE peer_checks p
+    SET finished_at = clock_timestamp(), result = 'executed', lease_token = NULL, detail = NULL
+    WHERE p.id = check_id;
+    RETURN 'done';
+END
+$$;
+
+-- The end of a mark, and what follows from it, in one transaction. The token is the fence: `fenced` = the mark is
+-- another worker's, or finished, and nothing changes. `changed` = the event is no longer in the state that was judged:
+-- nothing changes, the mark is due again.
+--   found                FAILED -> PENDING: the flow looks the card up, stores, links and completes it; `refused`
+--   where another event has its place, or where what the row holds may not be open cancelled_at_issuer  FAILED ->
+--   REJECTED `card_cancelled`; with COMPLETED only told duplicate            FAILED: reason `issuer_duplicate`; with
+--   COMPLETED only told orphan_cancelled     REJECTED: the audit row, and the stored card's status reissued
+--   FAILED -> REJECTED `reissued`, and a new event with a key of its own in its place all others           nothing but
+--   the mark A reissue is not made behind its deadline, which its caller, killed or not, has seen pass. A new reason
+--   of a FAILED event is told as an end is, since it is what a client reads from now on.
+CREATE OR REPLACE FUNCTION issuing.end_check(
+    check_id uuid, token uuid, seen_us int8, found_result text, found_detail text)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    c peer_checks;
+    before outbox_events;
+    after outbox_events;
+    said text := found_detail;
+    ended text := found_result;
+    made uuid;
+BEGIN
+    SELECT p.* INTO c FROM peer_checks p
+    WHERE p.id = check_id AND p.lease_token = token AND p.finished_at IS NULL
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'fenced';
+    END IF;
+    PERFORM lock_order(ARRAY[c.event_id]);
+    SELECT e.* INTO before FROM outbox_events e WHERE e.id = c.event_id FOR UPDATE;
+    IF FOUND AND (extract(epoch FROM before.updated_at) * 1000000)::int8 <> seen_us THEN
+        UPDATE peer_checks p
+        SET lease_token = NULL, due_at = now(), due_set_at = now(), detail = 'the event changed meanwhile'
+        WHERE p.id = check_id;
+        RETURN 'changed';
+    END IF;
+    IF (c.action = 'reissue') <> (found_result IN ('reissued', 'refused')) AND found_result NOT IN ('gone') THEN
+        RAISE EXCEPTION 'a mark of % cannot end %', c.action, found_result USING ERRCODE = '22023';
+    END IF;
+    IF found_result = 'orphan_cancelled' AND before.status = 'REJECTED' THEN
+        UPDATE cards k SET status = 'cancelled', updated_at = now()
+        WHERE k.request_id = before.id AND k.status <> 'cancelled';
+        PERFORM note_check('reconcile', before, before, c,
+                           jsonb_build_object('result', found_result, 'detail', found_detail));
+    ELSIF before.status = 'FAILED' AND found_result IN ('found', 'cancelled_at_issuer', 'duplicate') THEN
+        after := before;
+        IF found_result = 'found' AND NOT can_be_open(before) THEN
+            ended := 'refused';
+            said := 'out_of_range';
+        ELSIF found_result = 'found' AND keeps_place(before) THEN
+            after := reopen(before, true);
+        ELSIF found_result = 'found' THEN -- two live reissues of one card: a question
+            ended := 'refused';
+            said := 'place_taken';
+        ELSIF found_result = 'cancelled_at_issuer' THEN
+            UPDATE cards k SET status = 'cancelled', updated_at = now()
+            WHERE k.request_id = before.id AND k.status <> 'cancelled';
+            after := reject(before, 'card_cancelled', found_detail);
+        ELSIF before.reason_code IS DISTINCT FROM 'issuer_duplicate' THEN
+            UPDATE outbox_events e
+            SET reason_code = 'issuer_duplicate', reason_detail = found_detail, updated_at = clock_timestamp()
+            WHERE e.id = before.id
+            RETURNING e.* INTO after;
+            PERFORM follow_end(before, after);
+        END IF;
+        IF after IS DISTINCT FROM before THEN
+            PERFORM note_check('reconcile', before, after, c, jsonb_build_object('result', found_result));
+        END IF;
+    ELSIF found_result = 'reissued' AND c.deadline_at <= clock_timestamp() THEN
+        ended := 'undecided';
+        said := NULL;
+    ELSIF found_result = 'reissued' THEN
+        IF before.status IS DISTINCT FROM 'FAILED' OR EXISTS (SELECT FROM cards k WHERE k.request_id = before.id)
+           OR NOT keeps_place(before) THEN
+            ended := 'refused';
+            said := CASE WHEN before.status IS DISTINCT FROM 'FAILED' THEN 'not_failed'
+                         WHEN EXISTS (SELECT FROM cards k WHERE k.request_id = before.id) THEN 'card'
+                         ELSE 'place_taken' END;
+        ELSE
+            made := uuid7();
+            INSERT INTO event_reissues (old_id, new_id) VALUES (before.id, made);
+            after := reject(before, 'reissued', found_detail || ' ' || made);
+            -- Only now, when the old event is REJECTED, does the trigger give the place of its card to the new one.
+            INSERT INTO outbox_events (id, event_type, user_id, idempotency_key, payload, traceparent)
+            VALUES (made, before.event_type, before.user_id, before.idempotency_key, before.payload,
+                    before.traceparent);
+            PERFORM note_check('reissue', before, after, c, jsonb_build_object('new_id', made));
+            said := NULL;
+        END IF;
+    END IF;
+    UPDATE peer_checks p
+    SET finished_at = clock_timestamp(), result = ended, detail = said, new_id = made, lease_token = NULL
+    WHERE p.id = check_id;
+    RETURN 'done';
+END
+$$;
+
+-- what is old goes
+
+-- An operator asks. `paused`: an operator wants no calls to the issuer. `busy`: more checks wait than workers can soon
+-- make. Two operators at the same moment may exceed that number by one each. The call that follows is made by a worker
+-- in the operator's name, so it is on record.
+CREATE OR REPLACE FUNCTION issuing.ask_issuer_check(
+    user_of text, within_ms int8, actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, check_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    PERFORM check_who(actor, os_user, sudo_user, why);
+    IF EXISTS (SELECT FROM target_controls t WHERE t.target = 'issuer' AND t.paused_at IS NOT NULL) THEN
+        refused := 'paused';
+    ELSIF (SELECT count(*) FROM issuer_checks c
+           WHERE c.ended_at IS NULL AND now() BETWEEN c.asked_at - interval '1 s' AND c.deadline_at) >= 20 THEN
+        refused := 'busy';
+    ELSE
+        INSERT INTO issuer_checks AS c (user_id, deadline_at, actor, os_user, sudo_user)
+        VALUES (user_of, now() + least(greatest(within_ms, 0), 3600000) * interval '1 millisecond', actor, os_user,
+                sudo_user)
+        RETURNING c.id INTO check_id;
+        INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, after)
+        VALUES (actor, os_user, sudo_user, 'check_issuer', why,
+                jsonb_build_object('check_id', check_id, 'user_id', user_of));
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- The oldest check that waits, under a lease; SKIP LOCKED, so two workers never get the same one. What is past its
+-- deadline ends here, and what ended a week ago is removed. A lease lasts a minute at most: one that seems to last
+-- longer was written by a clock that was ahead, and is over.
+CREATE OR REPLACE FUNCTION issuing.take_issuer_check(new_token uuid, lease_ms int8, worker_name text)
+RETURNS TABLE (id uuid, user_id text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    DELETE FROM issuer_checks c
+    WHERE c.id IN (SELECT o.id FROM issuer_checks o WHERE o.ended_at < now() - interval '7 days'
+                   LIMIT 100 FOR UPDATE SKIP LOCKED);
+    UPDATE issuer_checks c
+    SET ended_at = clock_timestamp(), result = 'unanswered', lease_until = NULL, lease_token = NULL
+    WHERE c.id IN (SELECT o.id FROM issuer_checks o WHERE o.ended_at IS NULL AND o.deadline_at <= now()
+                   LIMIT 100 FOR UPDATE SKIP LOCKED);
+    RETURN QUERY
+    UPDATE issuer_checks c
+    SET lease_token = new_token, worker = worker_name,
+        lease_until = now() + least(greatest(lease_ms, 0), 60000) * interval '1 millisecond'
+    WHERE c.id = (SELECT o.id FROM issuer_checks o
+                  WHERE o.ended_at IS NULL AND o.deadline_at > now()
+                    AND (o.lease_until IS NULL OR o.lease_until <= now()
+                         OR o.lease_until > now() + interval '1 minute')
+                  ORDER BY o.asked_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+    RETURNING c.id, c.user_id;
+END
+$$;
+
+-- The worker that has it drains, or may not call the issuer now: another one may take it at once.
+CREATE OR REPLACE FUNCTION issuing.put_issuer_check_back(check_id uuid, token uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    UPDATE issuer_checks c SET lease_until = NULL, lease_token = NULL
+    WHERE c.id = check_id AND c.lease_token = token AND c.ended_at IS NULL
+$$;
+
+-- What the worker found. False: another worker has the check by now, or it ended.
+CREATE OR REPLACE FUNCTION issuing.end_issuer_check(check_id uuid, token uuid, found_result text, findings jsonb)
+    RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    UPDATE issuer_checks c
+    SET ended_at = clock_timestamp(), result = found_result, detail = findings, lease_until = NULL,
+        lease_token = NULL
+    WHERE c.id = check_id AND c.lease_token = token AND c.ended_at IS NULL;
+    RETURN FOUND;
+END
+$$;
+
+REVOKE ALL ON FUNCTION 
+    issuing.note_check(text, issuing.outbox_events, issuing.outbox_events, issuing.peer_checks, jsonb),
+    issuing.end_overdue(uuid), issuing.ask_reconcile(uuid, int8, text, text, text, text),
+    issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid),
+    issuing.ask_check(uuid, text), issuing.take_checks(uuid, int8, int8, text, text[]),
+    issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid),
+    issuing.end_executed_check(uuid, uuid, int8, text), issuing.end_check(uuid, uuid, int8, text, text),
+    issuing.ask_issuer_check(text, int8, text, text, text, text), issuing.take_issuer_check(uuid, int8, text),
+    issuing.put_issuer_check_back(uuid, uuid), issuing.end_issuer_check(uuid, uuid, text, jsonb)
+FROM PUBLIC;

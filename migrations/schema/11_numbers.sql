@@ -1,0 +1,209 @@
+-- Card numbers: a number leaves the database only through ask_reveal and take_number, which write the audit row;
+-- records are sealed again with another key without anybody but the owner reading them.
+
+-- Card numbers that are shown to a user.
+CREATE OR REPLACE FUNCTION issuing.lock_reveal(user_id text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(issuing.reveal_lock(user_id, s.salt)) FROM lock_salt s;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.set_ceiling(name text, most int8) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+AS $$ UPDATE ceilings c SET most = $2 WHERE c.name = $1 $$;
+
+-- No row: the user has no such card with a number. frees_in_ms: too many numbers were shown to this user, and the next
+-- one may be then. No ticket otherwise: the record is sealed with key_id, which is not among `openable`; then nothing
+-- is counted or written. `most` in a minute, at most the database's ceiling. The lock of the user comes first.
+CREATE OR REPLACE FUNCTION issuing.ask_reveal(card uuid, holder text, openable int8[], most int8)
+RETURNS TABLE (id uuid, ticket uuid, key_id int8, frees_in_ms int8)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET lock_timeout = '2s'
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    allowed int8;
+    found record;
+    before number_reveals;
+    recent timestamptz[];
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'issuing.ask_reveal needs READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = '25001';
+    END IF;
+    PERFORM issuing.lock_reveal(holder);
+    PERFORM issuing.demand_open(holder);
+    t := clock_timestamp();
+
+    allowed := coalesce((SELECT least(c.most, ask_reveal.most) FROM ceilings c WHERE c.name = 'reveals'), 0);
+    SELECT c.id, c.request_id, issuing.key_id_of(c.number_record) AS key_id
+    INTO found
+    FROM cards c
+    WHERE c.id = card AND c.user_id = holder AND c.number_record IS NOT NULL
+      AND (c.status = 'cancelled' OR NOT EXISTS (SELECT FROM outbox_events e
+                                                 WHERE e.id = c.request_id AND e.status <> 'COMPLETED'));
+    IF found.id IS NULL OR allowed < 1 THEN
+        RETURN;
+    END IF;
+    IF (found.key_id = ANY (openable)) IS NOT TRUE THEN
+        RETURN QUERY SELECT found.id, NULL::uuid, found.key_id, NULL::int8;
+        RETURN;
+    END IF;
+
+    SELECT r.* INTO before FROM number_reveals r WHERE r.user_id = holder;
+    recent := ARRAY(SELECT least(a.at, t) FROM unnest(before.revealed_at) AS a (at)
+                    WHERE a.at > t - interval '1 minute' ORDER BY 1);
+    IF cardinality(recent) >= allowed THEN
+        IF before.last_at > t OR (before.refused_at > t - interval '1 minute') IS NOT TRUE THEN
+            UPDATE number_reveals r SET last_at = t, refused_at = t, revealed_at = recent WHERE r.user_id = holder;
+            INSERT INTO operator_actions (event_id, actor, action, after)
+            VALUES (found.request_id, holder, 'number_refused',
+                    jsonb_build_object('card_id', found.id, 'within_a_minute', allowed));
+        END IF;
+        RETURN QUERY SELECT found.id, NULL::uuid, NULL::int8,
+            greatest(ceil(extract(epoch FROM recent[cardinality(recent) - allowed + 1] + interval '1 minute' - t)
+                          * 1000), 1)::int8;
+        RETURN;
+    END IF;
+    INSERT INTO number_reveals AS r (user_id, last_at, revealed_at) VALUES (holder, t, recent || t)
+    ON CONFLICT (user_id) DO UPDATE SET last_at = excluded.last_at, revealed_at = excluded.revealed_at;
+    INSERT INTO operator_actions (event_id, actor, action, after)
+    VALUES (found.request_id, holder, 'number_revealed', jsonb_build_object('card_id', found.id));
+    -- Those that nobody has taken: a crash between the two calls.
+    DELETE FROM reveal_tickets k
+    WHERE k.id IN (SELECT o.id FROM reveal_tickets o
+                   WHERE o.made_at < t - interval '1 minute' OR o.made_at > t + interval '1 minute'
+                   LIMIT 100 FOR UPDATE SKIP LOCKED);
+    RETURN QUERY
+    INSERT INTO reveal_tickets AS k (made_at, user_id, card_id) VALUES (t, holder, found.id)
+    RETURNING k.card_id, k.id, found.key_id, NULL::int8;
+END
+$$;
+
+-- No row: there is no such ticket, it is older than ten seconds, it was taken, or the transaction that asked for it is
+-- this one. A caller that takes it back with a ROLLBACK may take it again in these seconds, and gets the same number,
+-- whose audit row is committed.
+CREATE OR REPLACE FUNCTION issuing.take_number(ticket uuid)
+RETURNS TABLE (id uuid, exp_month int2, exp_year int2, number_record bytea)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    k reveal_tickets;
+BEGIN
+    DELETE FROM reveal_tickets d WHERE d.id = ticket AND d.made_by <> pg_current_xact_id() RETURNING d.* INTO k;
+    IF k.id IS NULL OR clock_timestamp() - k.made_at NOT BETWEEN interval '-10 s' AND interval '10 s' THEN
+        RETURN;
+    END IF;
+    PERFORM issuing.demand_open(k.user_id);
+    RAISE LOG 'issuing: the number of card % is revealed to %', k.card_id, session_user;
+    RETURN QUERY SELECT c.id, c.exp_month, c.exp_year, c.number_record FROM cards c
+                 WHERE c.user_id = k.user_id AND c.id = k.card_id AND c.number_record IS NOT NULL;
+END
+$$;
+
+-- The key that a record is sealed with (common/keyring.h: version, key id, nonce, ...); NULL = no form that is known.
+CREATE OR REPLACE FUNCTION issuing.key_id_of(record bytea) RETURNS int8
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT CASE WHEN octet_length(record) BETWEEN 45 AND 52 AND get_byte(record, 0) = 1
+                THEN (get_byte(record, 1)::int8 << 24) + (get_byte(record, 2)::int8 << 16) + (get_byte(record,
+                    3)::int8 << 8) + get_byte(record, 4) END
+$$;
+
+-- How many records each key holds; counts only. key_id NULL = records of no known form. Reads all cards once.
+CREATE OR REPLACE FUNCTION issuing.number_keys() RETURNS TABLE (key_id int8, records int8)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT issuing.key_id_of(h.head || decode(repeat('00', 40), 'hex')), sum(h.records)::int8
+    FROM (SELECT CASE WHEN octet_length(c.number_record) BETWEEN 45 AND 52 THEN substring(c.number_record
+        FROM 1 FOR 5) END AS head, count(*) AS records
+          FROM cards c WHERE c.number_record IS NOT NULL GROUP BY 1) h
+    GROUP BY 1
+    ORDER BY 1
+$$;
+
+-- One step of sealing again, for the owner of the tables: of the next `most` cards behind (after_user, after_card), in
+-- the order of the primary key, those that are not sealed with `active`. Locked until the transaction ends; what
+-- somebody else has locked is left out. The last row has no id and carries the last card that was looked at (NULL =
+-- there are no more) and how many were left out.
+CREATE OR REPLACE FUNCTION issuing.rewrap_take(after_user text, after_card uuid, active int8, most int8)
+RETURNS TABLE (id uuid, user_id text, number_record bytea, looked_at_user text, looked_at_card uuid, left_out int8)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    until_user text;
+    until_card uuid;
+    wanted int8;
+    taken int8;
+BEGIN
+    SELECT w.user_id, w.id INTO until_user, until_card
+    FROM (SELECT c.user_id, c.id FROM cards c
+          WHERE (c.user_id, c.id) > (coalesce(after_user, ''), coalesce(after_card,
+              '00000000-0000-0000-0000-000000000000'))
+          ORDER BY c.user_id, c.id LIMIT most) w
+    ORDER BY w.user_id DESC, w.id DESC LIMIT 1;
+    IF until_user IS NOT NULL THEN
+        SELECT count(*) INTO wanted FROM cards c
+        WHERE (c.user_id, c.id) > (coalesce(after_user, ''), coalesce(after_card,
+            '00000000-0000-0000-0000-000000000000'))
+          AND (c.user_id, c.id) <= (until_user, until_card)
+          AND c.number_record IS NOT NULL AND issuing.key_id_of(c.number_record) IS DISTINCT FROM active;
+        RETURN QUERY
+            SELECT c.id, c.user_id, c.number_record, NULL::text, NULL::uuid, NULL::int8 FROM cards c
+            WHERE (c.user_id, c.id) > (coalesce(after_user, ''), coalesce(after_card,
+                '00000000-0000-0000-0000-000000000000'))
+              AND (c.user_id, c.id) <= (until_user, until_card)
+              AND c.number_record IS NOT NULL AND issuing.key_id_of(c.number_record) IS DISTINCT FROM active
+            ORDER BY c.user_id, c.id
+            FOR UPDATE SKIP LOCKED;
+        GET DIAGNOSTICS taken = ROW_COUNT;
+    END IF;
+    RETURN QUERY SELECT NULL::uuid, NULL::text, NULL::bytea, until_user, until_card, greatest(coalesce(wanted,
+        0) - coalesce(taken, 0), 0);
+END
+$$;
+
+-- Stores what was sealed again, each only over the record that was opened, and writes the audit row. Returns how many
+-- were stored.
+CREATE OR REPLACE FUNCTION issuing.rewrap_put(ids uuid[], user_ids text[], old_records bytea[], new_records bytea[],
+    who text) RETURNS int8
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    stored int8;
+BEGIN
+    WITH sealed AS (
+        UPDATE cards c SET number_record = a.new_record
+        FROM unnest(ids, user_ids, old_records, new_records) AS a (id, user_id, old_record, new_record)
+        WHERE c.user_id = a.user_id AND c.id = a.id AND c.number_record = a.old_record
+        RETURNING a.old_record, a.new_record
+    ), counted AS (
+        SELECT issuing.key_id_of(s.old_record) AS old_key, issuing.key_id_of(s.new_record) AS new_key,
+            count(*) AS records FROM sealed s GROUP BY 1, 2
+    ), noted AS (
+        INSERT INTO operator_actions (actor, action, before, after)
+        SELECT who, 'number_rewrapped', jsonb_build_object('key_id', n.old_key), jsonb_build_object('key_id',
+            n.new_key, 'records', n.records)
+        FROM counted n
+    )
+    SELECT coalesce(sum(n.records), 0)::int8 INTO stored FROM counted n;
+    RETURN stored;
+END
+$$;
+
+REVOKE ALL ON FUNCTION issuing.lock_reveal(text), issuing.set_ceiling(text, int8),
+    issuing.ask_reveal(uuid, text, int8[], int8), issuing.take_number(uuid), issuing.number_keys(),
+    issuing.rewrap_take(text, uuid, int8, int8), issuing.rewrap_put(uuid[], text[], bytea[], bytea[], text)
+FROM PUBLIC;

@@ -1,0 +1,643 @@
+-- Housekeeping: old rows leave by DROP of a partition, and the next partitions are there before they are needed.
+-- What keeps one thing from stopping the others:
+--  1. Three calls, each a transaction: keep_rows (clock, rows of `_rest`, settling), keep_house (one partition made or
+--     dropped), check_rest (reads a large `_rest`). What one of them did stays when the next is ended by a timeout.
+--  2. Each step has an exception block of its own; what failed is told as a row (`failed`, with the reason), and the
+--     next step runs.
+--  3. Deleting reads a bounded piece of `_rest` and goes on there in the next pass.
+--  4. A commit here does not wait for the synchronous standbys (synchronous_commit = local): with no standby there, a
+--     commit that hangs would hold ACCESS EXCLUSIVE on outbox_events, and all claims and reads with it. Nobody is told
+--     anything that rests on this commit.
+--  5. Each partition made or dropped takes ACCESS EXCLUSIVE on its table (made: on the `_rest` partition only) for a
+--     moment, and is given up and tried again later rather than waited for.
+
+-- Whether this transaction has the turn from now on. Never waits.
+CREATE OR REPLACE FUNCTION issuing.take_turn(of_work text) RETURNS bool
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    PERFORM FROM turns t WHERE t.name = of_work FOR UPDATE SKIP LOCKED;
+    RETURN FOUND;
+END
+$$;
+
+-- Who has the turn, as a text; NULL = nobody, or it ended meanwhile.
+CREATE OR REPLACE FUNCTION issuing.turn_holder(of_work text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT format('process %s, role %s', l.pid, coalesce(a.usename, '?'))
+    FROM turns t
+    JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = t.xmax AND l.granted
+    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE t.name = of_work
+    LIMIT 1
+$$;
+
+-- What keep_rows says when it does not get its turn: that of another worker is over within a pass, so a clock of the
+-- house that three passes have not moved is a failure.
+CREATE OR REPLACE FUNCTION issuing.turn_taken()
+RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT CASE WHEN now() BETWEEN h.at - interval '90 s' AND h.at + interval '90 s' THEN 'busy' ELSE 'failed' END,
+           'all', 0::int8,
+           format('no pass since %s UTC; its turn has %s',
+                  to_char(h.at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'),
+                  coalesce(turn_holder('housekeeping'), 'a session that ended just now')),
+           false
+    FROM (SELECT coalesce(c.passed_at, (SELECT max(m.applied_at) FROM schema_migration m)) AS at
+          FROM house_clock c) h
+$$;
+
+-- Who holds the `_rest` partitions of a table so that none can be made beside them; NULL = nobody.
+CREATE OR REPLACE FUNCTION issuing.rest_holders(of_parent text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT 'held by ' || string_agg(DISTINCT format('process %s, role %s', l.pid, coalesce(a.usename, '?')), ', ')
+    FROM pg_locks l
+    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'relation' AND l.granted AND l.pid <> pg_backend_pid()
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+      AND l.relation IN (SELECT c.oid FROM pg_class c
+                         WHERE c.relnamespace = 'issuing'::regnamespace
+                           AND c.relname IN (of_parent || '_rest',
+                                             replace(of_parent, 'events', 'attempts') || '_rest'))
+$$;
+
+-- For doctor: the last pass, who has the turn, and the plans that are late with who holds their tables.
+CREATE OR REPLACE FUNCTION issuing.house_state() RETURNS TABLE (passed_at timestamptz, holder text, plans text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT coalesce(c.passed_at, (SELECT max(m.applied_at) FROM schema_migration m)), turn_holder('housekeeping'),
+           (SELECT string_agg(format('%s from %s UTC on%s', n.parent,
+                                     to_char(n.from_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI'),
+                                     '; ' || rest_holders(n.parent)), ', ' ORDER BY n.parent)
+            FROM partition_plans n
+            WHERE now() NOT BETWEEN n.planned_at - interval '1 minute' AND n.planned_at + interval '15 minutes')
+    FROM house_clock c
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.set_retention(name text, kept interval) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+AS $$ UPDATE retentions r SET kept = $2 WHERE r.name = $1 $$;
+
+-- The retention in force, raised to what is wanted. Never lowered, and never by a caller beyond what an option
+-- can be. While an end waits to be told, its request is kept, and with it all that ended after it.
+CREATE OR REPLACE FUNCTION issuing.retention_at_least(which text, wanted interval) RETURNS interval
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    bounded interval := least(coalesce(wanted, interval '0'), interval '36600 days');
+BEGIN
+    UPDATE retentions r SET kept = bounded WHERE r.name = which AND r.kept < bounded;
+    RETURN greatest((SELECT r.kept FROM retentions r WHERE r.name = which),
+                    CASE WHEN which = 'events'
+                         THEN (SELECT now() - min(t.ended_at) + interval '1 day' FROM ends_to_tell t
+                               WHERE t.refused IS NULL) END);
+END
+$$;
+
+-- The retention in force, raised to what is wanted. Where the row cannot be written, what is wanted holds for this
+-- pass.
+CREATE OR REPLACE FUNCTION issuing.retention_in_force(which text, wanted interval) RETURNS interval
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    RETURN issuing.retention_at_least(which, wanted);
+EXCEPTION WHEN lock_not_available THEN
+    RETURN (SELECT greatest(r.kept, least(wanted, interval '36600 days')) FROM retentions r WHERE r.name = which);
+END
+$$;
+
+-- Moves the clock of issuing.believed on. A step, or a pause without a pass, does not count as time; after a day
+-- without one the database's clock is believed again, whatever it says.
+CREATE OR REPLACE FUNCTION issuing.keep_clock() RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    UPDATE house_clock h
+    SET passed_at = now(),
+        steady_from = CASE WHEN now() BETWEEN h.passed_at - interval '5 minutes'
+            AND h.passed_at + interval '5 minutes' THEN h.steady_from ELSE now() END,
+        believed_at = CASE WHEN h.passed_at IS NULL OR h.steady_from < now() - interval '1 day'
+                                AND now() BETWEEN h.passed_at - interval '5 minutes'
+                                    AND h.passed_at + interval '5 minutes' THEN now()
+                           WHEN now() NOT BETWEEN h.passed_at - interval '5 minutes'
+                               AND h.passed_at + interval '5 minutes' THEN h.believed_at
+                           ELSE h.believed_at + greatest(now() - h.passed_at, interval '0') END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.plan_end(of_parent text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+BEGIN
+    EXECUTE format('ALTER TABLE %I DROP CONSTRAINT IF EXISTS rest_promise', of_parent || '_rest');
+    IF of_parent = 'outbox_events' THEN
+        ALTER TABLE outbox_attempts_rest DROP CONSTRAINT IF EXISTS rest_promise;
+    END IF;
+    DELETE FROM partition_plans n WHERE n.parent = of_parent;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION issuing.rest_promise(rest text, from_at timestamptz, to_at timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
+AS $$
+DECLARE
+    col text := CASE rest WHEN 'outbox_events_rest' THEN 'id' WHEN 'outbox_attempts_rest' THEN 'event_id'
+                          WHEN 'idempotency_keys_rest' THEN 'created_at' ELSE 'at' END;
+    is_by_id bool := rest IN ('outbox_events_rest', 'outbox_attempts_rest');
+BEGIN
+    EXECUTE format('ALTER TABLE %1$I ADD CONSTRAINT rest_promise CHECK (%2$I < %3$L::%5$s OR %2$I >= %4$L::%5$s)
+                    NOT VALID', rest, col,
+                   CASE WHEN is_by_id THEN issuing.uuid7_least(from_at)::text ELSE from_at::text END,
+                   CASE WHEN is_by_id THEN issuing.uuid7_least(to_at)::text ELSE to_at::text END,
+                   CASE WHEN is_by_id THEN 'uuid' ELSE 'timestamptz' END);
+END
+$$;
+
+-- Takes back the plans; it waits for their locks as long as a request may wait. Whoever is refused by `rest_promise`
+-- calls it and tries again: nobody else would while no worker is alive, or where the caller's clock is a day ahead.
+CREATE OR REPLACE FUNCTION issuing.withdraw_plans() RETURNS int8
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+    of_parent text;
+    withdrawn int8 := 0;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'local', true);
+    FOR of_parent IN
+        SELECT n.parent FROM partition_plans n ORDER BY n.parent
+    LOOP
+        BEGIN
+            PERFORM issuing.plan_end(of_parent);
+            withdrawn := withdrawn + 1;
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING 'issuing: the plan of % stays: %; %', of_parent, SQLERRM, issuing.rest_holders(of_parent);
+        END;
+    END LOOP;
+    RETURN withdrawn;
+END
+$$;
+
+-- Makes one partition; of the events, with that of their attempts. Whatever writes times into DDL has them in UTC: a
+-- text such as `11:00 IST` is another time when it is read again.
+CREATE OR REPLACE FUNCTION issuing.partition_add(new_parent text, new_from timestamptz, new_to timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
+AS $$
+DECLARE
+    new_name text := format('%s_%s', new_parent, to_char(new_from AT TIME ZONE 'UTC', 'YYYYMMDD_HH24MISS'));
+    -- Room for the version that a claim writes; what is only inserted and dropped needs no vacuum.
+    storage text := CASE new_parent
+        WHEN 'outbox_events' THEN 'fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05'
+        WHEN 'outbox_attempts' THEN 'autovacuum_vacuum_insert_scale_factor = 1'
+        WHEN 'operator_actions' THEN 'autovacuum_vacuum_insert_scale_factor = 1'
+        ELSE 'autovacuum_enabled = false' END;
+    is_by_id bool := new_parent IN ('outbox_events', 'outbox_attempts');
+BEGIN
+    EXECUTE format('CREATE TABLE issuing.%I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED)
+                    WITH (%s)', new_name, new_parent, storage);
+    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', new_parent, new_name,
+                   CASE WHEN is_by_id THEN issuing.uuid7_least(new_from)::text ELSE new_from::text END,
+                   CASE WHEN is_by_id THEN issuing.uuid7_least(new_to)::text ELSE new_to::text END);
+    INSERT INTO partitions (from_at, to_at, parent, name) VALUES (new_from, new_to, new_parent, new_name);
+    IF new_parent = 'outbox_events' THEN
+        PERFORM issuing.partition_add('outbox_attempts', new_from, new_to);
+    END IF;
+END
+$$;
+
+-- Drops one partition. What must stay moves to the `_rest` partition first: of events the unfinished and the FAILED
+-- ones, and those that were such when it was settled and ended since `before`, with their attempts; the keys of such
+-- events. Returns how many rows moved; raises program_limit_exceeded, and does nothing, if they are many. Only under
+-- READ COMMITTED do the statements after the lock see all that was written before it.
+CREATE OR REPLACE FUNCTION issuing.partition_drop(old_name text, before timestamptz) RETURNS int8
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    old partitions := (SELECT p FROM partitions p WHERE p.name = old_name);
+    attempts text := (SELECT p.name FROM partitions p WHERE p.parent = 'outbox_attempts' AND p.from_at = old.from_at);
+    columns text;
+    kept uuid[];
+    moved int8 := 0;
+BEGIN
+    EXECUTE format('ALTER TABLE %I DETACH PARTITION %I', old.parent, old.name);
+    CASE old.parent
+    WHEN 'outbox_events' THEN
+        SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) INTO columns
+        FROM pg_attribute a
+        WHERE a.attrelid = 'outbox_events'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '';
+        EXECUTE format('SELECT ARRAY (SELECT e.id FROM %I e
+                                      WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
+                                         OR e.id = ANY ($1) AND coalesce(e.completed_at, e.updated_at) >= $2
+                                      LIMIT 10001)', old.name) INTO kept USING old.still_open, before;
+        -- Rows that move are not new: no trigger may judge them again, take a place for them, or refuse them. DETACH
+        -- has locked `_rest` already.
+        ALTER TABLE outbox_events_rest DISABLE TRIGGER USER;
+        EXECUTE format('INSERT INTO outbox_events_rest (%s) SELECT %s FROM %I WHERE id = ANY ($1)', columns, columns,
+            old.name) USING kept;
+        GET DIAGNOSTICS moved = ROW_COUNT;
+        ALTER TABLE outbox_events_rest ENABLE TRIGGER USER;
+        EXECUTE format('ALTER TABLE outbox_attempts DETACH PARTITION %I', attempts);
+        EXECUTE format('INSERT INTO outbox_attempts SELECT a.* FROM %I a WHERE a.event_id = ANY ($1)',
+            attempts) USING kept;
+        EXECUTE format('DROP TABLE %I', attempts);
+        DELETE FROM partitions p WHERE p.name = attempts;
+    WHEN 'idempotency_keys' THEN
+        EXECUTE format('INSERT INTO idempotency_keys
+                        SELECT k.* FROM outbox_events e
+                        JOIN %I k ON k.user_id = e.user_id AND k.key = e.idempotency_key
+                        WHERE e.created_at < $3 AND k.event_id = e.id
+                          AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
+                               OR e.id = ANY ($1) AND coalesce(e.completed_at, e.updated_at) >= $2)
+                        LIMIT 10001', old.name) USING old.still_open, before, old.to_at;
+        GET DIAGNOSTICS moved = ROW_COUNT;
+    ELSE
+        NULL; -- a try that no window counts any more
+    END CASE;
+    IF moved > 10000 THEN
+        RAISE program_limit_exceeded USING MESSAGE = format('%s holds more than 10000 rows that must stay', old.name);
+    END IF;
+    EXECUTE format('DROP TABLE %I', old.name);
+    DELETE FROM partitions p WHERE p.name = old.name;
+    RETURN moved;
+END
+$$;
+
+-- Deletes rows of one `_rest` partition that are over (of events, with their attempts), 1000 at most, of the next 2048
+-- pages. The condition is of `r`, $1 is the time before which they are over.
+CREATE OR REPLACE FUNCTION issuing.rest_expire(rest text, condition text, before timestamptz) RETURNS int8
+LANGUAGE plpgsql SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+DECLARE
+    most constant int8 := 1000;
+    pages constant int8 := 2048;
+    page int8 := (SELECT s.next_block FROM rest_scans s WHERE s.name = rest);
+    end_page int8 := pg_relation_size(rest::regclass) / current_setting('block_size')::int8;
+    gone int8;
+BEGIN
+    IF page IS NULL OR page >= end_page THEN
+        page := 0;
+    END IF;
+    EXECUTE format('WITH old AS MATERIALIZED (SELECT r.ctid FROM %1$I r
+                                              WHERE r.ctid >= %2$L::tid AND r.ctid < %3$L::tid AND (%4$s)
+                                              LIMIT %5$s),
+                         gone AS (DELETE FROM %1$I r USING old WHERE r.ctid = old.ctid RETURNING r.*)%6$s
+                    SELECT count(*) FROM gone',
+                   rest, format('(%s,0)', page), format('(%s,0)', page + pages), condition, most,
+                   CASE rest WHEN 'outbox_events_rest' THEN
+                       ', attempts AS (DELETE FROM outbox_attempts_rest a USING gone WHERE a.event_id = gone.id)'
+                           ELSE '' END)
+    INTO gone USING before;
+    INSERT INTO rest_scans (name, next_block) VALUES (rest, CASE WHEN gone = most
+        THEN page WHEN page + pages < end_page THEN page + pages ELSE 0 END)
+    ON CONFLICT (name) DO UPDATE SET next_block = excluded.next_block;
+    RETURN gone;
+END
+$$;
+
+-- The first call of a pass: the clock moves on, rows of the `_rest` partitions that are over are deleted, and
+-- partitions become settled. What cannot be written does not keep the rest.
+CREATE OR REPLACE FUNCTION issuing.keep_rows(key_retention interval, limit_window interval, event_retention interval)
+RETURNS TABLE (
+    action text,     -- expired, postponed, failed; busy: another worker is at it
+    table_name text,
+    amount int8,     -- rows deleted
+    detail text,
+    again bool)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        kind record;
+        p partitions;
+        t timestamptz;
+        keys_kept interval;
+        has_open bool;
+        open_ids uuid[];
+        gone int8;
+    BEGIN
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            RAISE EXCEPTION 'issuing.keep_rows needs READ COMMITTED, not %', current_setting('transaction_isolation')
+                USING ERRCODE = '25001';
+        END IF;
+        IF NOT issuing.take_turn('housekeeping') THEN
+            RETURN QUERY SELECT * FROM issuing.turn_taken();
+            RETURN;
+        END IF;
+        PERFORM set_config('synchronous_commit', 'local', true);
+        PERFORM set_config('lock_timeout', '1s', true);
+
+        BEGIN
+            PERFORM issuing.keep_clock();
+        EXCEPTION WHEN OTHERS THEN
+            RETURN QUERY SELECT 'failed', 'house_clock', 0::int8, SQLERRM, false;
+        END;
+        t := issuing.believed(now());
+        keys_kept := issuing.retention_in_force('keys', key_retention);
+
+        FOR kind IN
+            SELECT * FROM (VALUES
+                ('idempotency_keys', 'idempotency_keys_rest', keys_kept,
+                 'r.created_at < $1
+                  AND NOT EXISTS (SELECT FROM outbox_events e
+                                  WHERE e.id = r.event_id
+                                    AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL
+                                         OR coalesce(e.completed_at, e.updated_at) >= $1))'),
+                ('rate_limit_log', 'rate_limit_log_rest', issuing.retention_in_force('limits', limit_window),
+                 'r.at < $1'),
+                -- created_at as well: a worker may write updated_at, and whoever has broken into one makes no event
+                -- older.
+                ('outbox_events', 'outbox_events_rest',
+                 greatest(issuing.retention_in_force('events', event_retention), keys_kept),
+                 'r.due_at IS NULL AND r.failed_at IS NULL AND r.updated_at < $1 AND r.created_at < $1'),
+                ('operator_actions', 'operator_actions_rest',
+                 (SELECT r.kept FROM retentions r WHERE r.name = 'audit'), 'r.at < $1'),
+                ('number_reveals', 'number_reveals', interval '1 hour', 'r.last_at < $1'))
+                AS v (parent, rest, kept, condition)
+        LOOP
+            BEGIN
+                gone := issuing.rest_expire(kind.rest, kind.condition, t - kind.kept);
+                RETURN QUERY SELECT 'expired', kind.parent, gone, NULL, gone >= 1000 WHERE gone > 0;
+            EXCEPTION WHEN OTHERS THEN
+                RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;
+            END;
+        END LOOP;
+
+        -- What was settled in a time to come was settled by a clock that was ahead: it is judged anew.
+        BEGIN
+            UPDATE partitions q SET settled_at = NULL, still_open = '{}' WHERE q.settled_at > t;
+        EXCEPTION WHEN OTHERS THEN
+            RETURN QUERY SELECT 'failed', 'partitions', 0::int8, SQLERRM, false;
+        END;
+
+        -- Nothing of its time is at work: the end of its life is counted from now. Not before all that was begun in its
+        -- time has committed or is over (the roles' statement_timeout).
+        FOR p IN
+            SELECT q.* FROM partitions q
+            WHERE q.settled_at IS NULL AND q.to_at < t - interval '1 minute' AND q.parent <> 'outbox_attempts'
+            ORDER BY q.to_at
+        LOOP
+            BEGIN
+                CASE p.parent
+                WHEN 'outbox_events' THEN
+                    EXECUTE format(
+                        'SELECT EXISTS (SELECT FROM (SELECT %2$L UNION ALL SELECT r.event_type FROM routes r) t (type)
+                                        JOIN %1$I e ON e.event_type = t.type WHERE e.due_at IS NOT NULL),
+                                ARRAY (SELECT e.id FROM %1$I e
+                                       WHERE e.due_at IS NOT NULL OR e.failed_at IS NOT NULL LIMIT 10001)',
+                        p.name, 'CARD_ISSUE') INTO has_open, open_ids;
+                WHEN 'idempotency_keys' THEN
+                    SELECT EXISTS (SELECT FROM outbox_events e
+                                   WHERE e.due_at IS NOT NULL AND e.event_type = 'CARD_ISSUE'
+                                     AND e.idempotency_key IS NOT NULL
+                                     AND e.created_at >= p.from_at AND e.created_at < p.to_at),
+                           ARRAY (SELECT e.id FROM outbox_events e
+                                  WHERE e.failed_at IS NOT NULL AND e.idempotency_key IS NOT NULL
+                                    AND e.created_at >= p.from_at AND e.created_at < p.to_at
+                                  LIMIT 10001)
+                    INTO has_open, open_ids;
+                ELSE
+                    has_open := false;
+                    open_ids := '{}';
+                END CASE;
+                IF cardinality(open_ids) > 10000 THEN
+                    RETURN QUERY SELECT 'postponed', p.parent, 0::int8,
+                                        format('%s holds more than 10000 rows that must stay', p.name), false;
+                ELSIF NOT has_open THEN
+                    UPDATE partitions q SET settled_at = t, still_open = open_ids WHERE q.name = p.name;
+                END IF;
+            EXCEPTION WHEN OTHERS THEN
+                RETURN QUERY SELECT 'failed', p.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;
+            END;
+        END LOOP;
+    END
+    $$;
+
+-- issuing.keep_house of 12_housekeeping.sql; a range that is checked first begins after a day.
+CREATE OR REPLACE FUNCTION issuing.keep_house(
+    key_retention interval, limit_window interval, event_retention interval,
+    least_length interval) -- no partition is shorter; an hour to a day
+RETURNS TABLE (
+    action text,     -- created, dropped, planned (a large `_rest` is to be checked first), postponed, failed; busy
+    table_name text,
+    amount int8,     -- rows moved to the `_rest` partition
+    detail text,
+    again bool)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        shortest interval := least(greatest(least_length, interval '1 hour'), interval '1 day');
+        -- Whatever retention a caller asks for, a partition settles within the year, and a retention that the owner
+        -- shortens is short again.
+        longest constant interval := interval '366 days';
+        keys_kept interval;
+        events_kept interval;
+        limits_kept interval;
+        audit_kept interval := (SELECT r.kept FROM retentions r WHERE r.name = 'audit');
+        kind record;
+        p partitions;
+        n partition_plans;
+        t timestamptz;
+        is_steady bool;
+        is_overdue bool;
+        is_large bool;
+        distance interval;
+        gone int8;
+        end_at timestamptz;
+        next_end_at timestamptz;
+        alien timestamptz;
+    BEGIN
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            RAISE EXCEPTION 'issuing.keep_house needs READ COMMITTED, not %', current_setting('transaction_isolation')
+                USING ERRCODE = '25001';
+        END IF;
+        IF NOT issuing.take_turn('housekeeping') THEN
+            RETURN QUERY SELECT 'busy', NULL, 0::int8, NULL, false;
+            RETURN;
+        END IF;
+        PERFORM set_config('synchronous_commit', 'local', true);
+        keys_kept := issuing.retention_in_force('keys', key_retention);
+        limits_kept := issuing.retention_in_force('limits', limit_window);
+        events_kept := greatest(issuing.retention_in_force('events', event_retention), keys_kept);
+        t := issuing.believed(now());
+        -- Several passes over five minutes agree what the time is, this one included.
+        is_steady := (SELECT now() BETWEEN h.steady_from + interval '5 minutes' AND h.passed_at + interval '5 minutes'
+                      FROM house_clock h);
+
+        -- A lock that is not there at once is not waited for: everybody would wait behind us.
+        PERFORM set_config('lock_timeout', '30ms', true);
+        FOR n IN SELECT q.* FROM partition_plans q LOOP
+            is_overdue := now() NOT BETWEEN n.planned_at - interval '1 minute' AND n.planned_at + interval '12 minutes';
+            IF is_overdue OR now() > n.planned_at + interval '10 minutes'
+               OR n.from_at < now() + interval '12 hours' THEN
+                BEGIN
+                    -- The nearer the range, the longer it waits: what comes behind this lock waits as well.
+                    PERFORM set_config('lock_timeout',
+                                       CASE WHEN n.from_at < now() + interval '12 hours' THEN '1s' ELSE '30ms' END,
+                                       true);
+                    PERFORM issuing.plan_end(n.parent);
+                    RETURN QUERY SELECT 'failed', n.parent, 0::int8,
+                                        format('%s_rest could not be checked in time', n.parent), false;
+                EXCEPTION
+                    WHEN lock_not_available THEN
+                        RETURN QUERY SELECT CASE WHEN is_overdue THEN 'failed' ELSE 'postponed' END, n.parent, 0::int8,
+                                            concat_ws('; ', SQLERRM, issuing.rest_holders(n.parent)), false;
+                    WHEN OTHERS THEN
+                        RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
+                END;
+                PERFORM set_config('lock_timeout', '30ms', true);
+            END IF;
+        END LOOP;
+
+        FOR kind IN
+            SELECT * FROM (VALUES
+                ('outbox_events',    least(greatest(events_kept / 6::float8, shortest), longest), events_kept),
+                ('idempotency_keys', least(greatest(keys_kept, shortest), longest),               keys_kept),
+                ('rate_limit_log',   least(greatest(limits_kept, shortest), longest),             limits_kept),
+                ('operator_actions', least(greatest(audit_kept / 12::float8, shortest), longest), audit_kept))
+                AS v (parent, length, retention)
+        LOOP
+            BEGIN
+                is_large := pg_relation_size((kind.parent || '_rest')::regclass) > 8388608
+                            OR kind.parent = 'outbox_events'
+                               AND pg_relation_size('outbox_attempts_rest'::regclass) > 8388608;
+                -- Partitions end so far ahead that the next one begins at least `distance` from now.
+                distance := CASE WHEN is_large THEN interval '1 day 15 minutes' ELSE interval '1 minute' END;
+                -- One that a clock far ahead made is not what comes next.
+                end_at := (SELECT max(q.to_at) FROM partitions q
+                           WHERE q.parent = kind.parent
+                             AND q.from_at <= now() + distance + kind.length + kind.length);
+                SELECT q.* INTO n FROM partition_plans q WHERE q.parent = kind.parent;
+                IF n.is_checked THEN
+                    PERFORM issuing.partition_add(kind.parent, n.from_at, n.to_at);
+                    PERFORM issuing.plan_end(kind.parent);
+                    RETURN QUERY SELECT 'created', kind.parent, 0::int8, n.from_at::text, true;
+                    RETURN;
+                ELSIF n.parent IS NULL
+                      AND (end_at IS NULL
+                           OR end_at < now() + kind.length
+                                       + CASE WHEN is_large THEN interval '1 day' ELSE interval '0' END)
+                      AND (is_steady OR NOT EXISTS (SELECT FROM partitions q WHERE q.parent = kind.parent)) THEN
+                    -- After a pause without a worker there are rows of now in the `_rest` partition: the new one begins
+                    -- after them. Where its range is to be checked first it begins after a day: until the check is done
+                    -- or taken back, a row of the range is refused.
+                    end_at := greatest(end_at, date_trunc('second', now()) + distance);
+                    next_end_at := end_at + kind.length;
+                    -- An id of another kind may say a time to come, and where such a row is in `_rest` no partition can
+                    -- be: cut around it.
+                    IF kind.parent = 'outbox_events' THEN
+                        FOR alien IN
+                            SELECT issuing.uuid7_time(e.id) FROM outbox_events_rest e
+                            WHERE e.id >= issuing.uuid7_least(end_at) AND e.id < issuing.uuid7_least(next_end_at)
+                            ORDER BY e.id
+                        LOOP
+                            IF alien >= end_at + shortest THEN
+                                next_end_at := alien;
+                                EXIT;
+                            END IF;
+                            end_at := alien + interval '1 millisecond';
+                        END LOOP;
+                    END IF;
+                    next_end_at := least(greatest(next_end_at, end_at + shortest),
+                                         (SELECT min(q.from_at) FROM partitions q
+                                          WHERE q.parent = kind.parent AND q.from_at > end_at));
+                    IF is_large THEN
+                        PERFORM issuing.rest_promise(kind.parent || '_rest', end_at, next_end_at);
+                        IF kind.parent = 'outbox_events' THEN
+                            PERFORM issuing.rest_promise('outbox_attempts_rest', end_at, next_end_at);
+                        END IF;
+                        INSERT INTO partition_plans (parent, from_at, to_at, planned_at)
+                        VALUES (kind.parent, end_at, next_end_at, now());
+                        RETURN QUERY SELECT 'planned', kind.parent, 0::int8, end_at::text, true;
+                    ELSE
+                        PERFORM issuing.partition_add(kind.parent, end_at, next_end_at);
+                        RETURN QUERY SELECT 'created', kind.parent, 0::int8, end_at::text, true;
+                    END IF;
+                    RETURN;
+                END IF;
+            EXCEPTION
+                WHEN lock_not_available OR check_violation THEN
+                    RETURN QUERY SELECT CASE WHEN is_steady AND end_at < now() + distance + kind.length / 2
+                                                  THEN 'failed'
+                                             ELSE 'postponed' END,
+                                        kind.parent, 0::int8,
+                                        concat_ws('; ', SQLERRM, issuing.rest_holders(kind.parent)), false;
+                    CONTINUE; -- who holds the table now would be in the way of a drop as well
+                WHEN OTHERS THEN
+                    RETURN QUERY SELECT 'failed', kind.parent, 0::int8, SQLERRM, false;
+            END;
+            -- One that cannot be dropped does not keep the others.
+            FOR p IN
+                SELECT q.* FROM partitions q
+                WHERE q.parent = kind.parent AND q.settled_at < t - kind.retention
+                ORDER BY q.to_at LIMIT 16
+            LOOP
+                BEGIN
+                    gone := issuing.partition_drop(p.name, t - kind.retention);
+                    RETURN QUERY SELECT 'dropped', kind.parent, gone, p.name, true;
+                    RETURN;
+                EXCEPTION
+                    WHEN lock_not_available THEN
+                        RETURN QUERY SELECT 'postponed', kind.parent, 0::int8, SQLERRM, false;
+                        EXIT;
+                    WHEN program_limit_exceeded THEN
+                        RETURN QUERY SELECT 'postponed', kind.parent, 0::int8, SQLERRM, false;
+                    WHEN OTHERS THEN
+                        RETURN QUERY SELECT 'failed', kind.parent, 0::int8, format('%s: %s', p.name, SQLERRM), false;
+                END;
+            END LOOP;
+        END LOOP;
+    END
+    $$;
+
+CREATE OR REPLACE FUNCTION issuing.check_rest()
+RETURNS TABLE (action text, table_name text, amount int8, detail text, again bool)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        n partition_plans;
+    BEGIN
+        IF NOT EXISTS (SELECT FROM partition_plans q WHERE NOT q.is_checked)
+           OR NOT issuing.take_turn('housekeeping') THEN
+            RETURN;
+        END IF;
+        PERFORM set_config('synchronous_commit', 'local', true);
+        FOR n IN SELECT q.* FROM partition_plans q WHERE NOT q.is_checked ORDER BY q.planned_at LIMIT 1 LOOP
+            BEGIN
+                -- Nobody who reads or writes rows waits behind this lock; a vacuum at work gives way after
+                -- deadlock_timeout.
+                PERFORM set_config('lock_timeout', '3s', true);
+                EXECUTE format('ALTER TABLE %I VALIDATE CONSTRAINT rest_promise', n.parent || '_rest');
+                IF n.parent = 'outbox_events' THEN
+                    ALTER TABLE outbox_attempts_rest VALIDATE CONSTRAINT rest_promise;
+                END IF;
+                UPDATE partition_plans q SET is_checked = true WHERE q.parent = n.parent;
+                RETURN QUERY SELECT 'checked', n.parent, 0::int8, n.from_at::text, true;
+            EXCEPTION
+                WHEN lock_not_available THEN
+                    RETURN QUERY SELECT 'postponed', n.parent, 0::int8, SQLERRM, false;
+                WHEN OTHERS THEN
+                    RETURN QUERY SELECT 'failed', n.parent, 0::int8, SQLERRM, false;
+                    -- A row of the range was written before the promise: the next plan goes around it. It is taken back
+                    -- by keep_house, which does not wait for the lock.
+                    UPDATE partition_plans q SET planned_at = '-infinity' WHERE q.parent = n.parent;
+            END;
+        END LOOP;
+    END
+    $$;
+
+REVOKE ALL ON FUNCTION issuing.take_turn(text), issuing.turn_holder(text), issuing.turn_taken(),
+    issuing.rest_holders(text), issuing.house_state(), issuing.set_retention(text, interval),
+    issuing.retention_at_least(text, interval), issuing.retention_in_force(text, interval), issuing.keep_clock(),
+    issuing.plan_end(text), issuing.rest_promise(text, timestamptz, timestamptz), issuing.withdraw_plans(),
+    issuing.partition_add(text, timestamptz, timestamptz), issuing.partition_drop(text, timestamptz),
+    issuing.rest_expire(text, text, timestamptz), issuing.keep_rows(interval, interval, interval),
+    issuing.keep_house(interval, interval, interval, interval), issuing.check_rest()
+FROM PUBLIC;

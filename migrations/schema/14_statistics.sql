@@ -1,0 +1,172 @@
+-- Statistics of ends: 02_tables.sql explains them.
+
+-- The bounds of the times, in ms; a time that is longer than the last bound counts as a little less than it.
+CREATE OR REPLACE FUNCTION issuing.statistics_bounds() RETURNS float8[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    SELECT '{10, 25, 50, 100, 250, 500, 1000, 2000, 5000, 10000, 30000, 60000, 120000, 300000, 600000, 1800000,
+             3600000, 7200000, 21600000, 43200000, 86400000, 259200000, 604800000, 1000000000000}'::float8[]
+$$;
+
+-- What the changes say that wait, in rows like those of outbox_statistics: the same expressions as in count_events.
+CREATE OR REPLACE VIEW issuing.statistics_waiting AS
+SELECT g.place, g.hour, g.event_type, g.status, g.reason_code,
+       (issuing.statistics_bounds())[width_bucket(g.age_ms::float8, issuing.statistics_bounds()) + 1]::int8 AS below_ms,
+       g.count, g.count * g.age_ms AS sum_ms
+FROM (SELECT c.ctid AS place,
+             date_bin('1 hour', least(greatest(c.ended_at, 'epoch'), '2500-01-01 00:00:00+00'), 'epoch') AS hour,
+             left(coalesce(u.event_type, c.event_type), 64) AS event_type, c.status, c.reason_code, c.count,
+             (least(greatest(date_part('epoch', c.ended_at) - date_part('epoch', u.created_at), 0), 999999999)
+              * 1000)::int8 AS age_ms
+      FROM issuing.statistics_changes c
+      CROSS JOIN LATERAL unnest(c.created_ats, c.event_types) AS u (created_at, event_type)
+      WHERE c.refused IS NULL) g
+UNION ALL
+SELECT c.ctid, c.ended_at, c.event_type, c.status, c.reason_code, c.below_ms, c.count, c.sum_ms
+FROM issuing.statistics_changes c
+WHERE c.refused IS NULL AND c.created_ats IS NULL;
+
+-- The count from the rows that are there. Reads the whole outbox. STABLE: a statement that calls it and reads
+-- outbox_statistics sees both at the same moment. Rows that are being copied from another cell are left out:
+-- cell_arrive counts these.
+CREATE OR REPLACE FUNCTION issuing.count_events(since timestamptz) -- hours that begin before are left out
+RETURNS TABLE (hour timestamptz, event_type text, status text, reason_code text, below_ms int8, count int8, sum_ms int8)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        bounds float8[] := statistics_bounds();
+        arriving int4[] := (SELECT array_agg(c.bucket::int4) FROM cell_buckets c WHERE c.state = 'arriving');
+    BEGIN
+        RETURN QUERY
+        SELECT g.hour, g.event_type, g.status, g.reason_code, bounds[width_bucket(g.age_ms::float8, bounds) + 1]::int8,
+               count(*), sum(g.age_ms)::int8
+        FROM (SELECT date_bin('1 hour', least(greatest(t.ended_at, 'epoch'), '2500-01-01 00:00:00+00'), 'epoch')
+                         AS hour,
+                     left(e.event_type, 64) AS event_type, e.status, coalesce(e.reason_code, '') AS reason_code,
+                     (least(greatest(date_part('epoch', t.ended_at) - date_part('epoch', e.created_at), 0), 999999999)
+                      * 1000)::int8 AS age_ms
+              FROM outbox_events e CROSS JOIN LATERAL (SELECT coalesce(e.completed_at, e.updated_at) AS ended_at) t
+              WHERE e.status IN ('COMPLETED', 'REJECTED', 'FAILED')
+                AND (arriving IS NULL OR issuing.bucket_of(e.user_id) <> ALL (arriving))) g
+        WHERE g.hour >= since
+        GROUP BY 1, 2, 3, 4, 5;
+    END
+    $$;
+
+-- Moves the changes at these places, as the fold does; returns their number. Only the fold deletes changes, one fold
+-- at a time, so both parts of the statement see the same.
+CREATE OR REPLACE FUNCTION issuing.fold_changes(places tid[]) RETURNS int8
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
+AS $$
+    WITH added AS (
+        INSERT INTO outbox_statistics AS s (hour, event_type, status, reason_code, below_ms, count, sum_ms)
+        SELECT w.hour, w.event_type, w.status, w.reason_code, w.below_ms, sum(w.count)::int8, sum(w.sum_ms)::int8
+        FROM statistics_waiting w
+        WHERE w.place = ANY (places)
+        GROUP BY 1, 2, 3, 4, 5
+        ON CONFLICT (hour, event_type, status, reason_code, below_ms)
+        DO UPDATE SET count = s.count + excluded.count, sum_ms = s.sum_ms + excluded.sum_ms
+    ), taken AS (
+        DELETE FROM statistics_changes c WHERE c.ctid = ANY (places)
+        RETURNING 1
+    )
+    SELECT count(*) FROM taken
+$$;
+
+-- Moves changes, `most` at most, into outbox_statistics. What is deleted is what is added, in one transaction: a
+-- worker that dies changes nothing. One at a time over all workers, by its turn. A change that cannot be added is
+-- marked and left out, and the others go on.
+CREATE OR REPLACE FUNCTION issuing.fold_statistics(most int8)
+RETURNS TABLE (
+    folded int8,   -- changes that were moved
+    refused int8,  -- changes that were marked
+    has_more bool) -- another call finds more
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    SET jit = off
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        places tid[];
+        place tid;
+    BEGIN
+        folded := 0;
+        refused := 0;
+        -- Without a change there is nothing to write, and the turn would be a write.
+        IF EXISTS (SELECT FROM statistics_changes c WHERE c.refused IS NULL) AND take_turn('statistics') THEN
+            places := ARRAY(SELECT c.ctid FROM statistics_changes c WHERE c.refused IS NULL LIMIT most);
+        END IF;
+        BEGIN
+            folded := fold_changes(places);
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
+            FOREACH place IN ARRAY places LOOP
+                BEGIN
+                    folded := folded + fold_changes(ARRAY[place]);
+                EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
+                    UPDATE statistics_changes c SET refused = left(SQLERRM, 200) WHERE c.ctid = place;
+                    refused := refused + 1;
+                END;
+            END LOOP;
+        END;
+        has_more := folded + refused >= most;
+        RETURN NEXT;
+    END
+    $$;
+
+-- Makes the statistics equal to what count_events says, whatever they were. One statement compares the rows, the
+-- statistics and the changes that wait, all at one moment, and writes the difference as further changes; so it may run
+-- beside ends and folds, and every end is counted once. What the housekeeping has deleted is not counted any more.
+CREATE OR REPLACE FUNCTION issuing.rebuild_statistics(
+    since_us int8, -- microseconds since 1970: hours that begin before stay as they are; null = all
+    actor text, os_user text, sudo_user text, why text)
+RETURNS TABLE (refused text, corrected int8) -- `busy`; else how many rows of the statistics were wrong
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, issuing, pg_temp
+    AS $$
+    #variable_conflict use_column
+    DECLARE
+        since timestamptz := coalesce(timestamptz 'epoch' + since_us * interval '1 microsecond', '-infinity');
+    BEGIN
+        PERFORM check_who(actor, os_user, sudo_user, why);
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            RAISE EXCEPTION 'issuing.rebuild_statistics needs READ COMMITTED, not %',
+                current_setting('transaction_isolation') USING ERRCODE = '25001';
+        END IF;
+        IF NOT take_turn('rebuild') THEN
+            refused := 'busy';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        WITH forgotten AS (
+            DELETE FROM statistics_changes c WHERE c.refused IS NOT NULL AND c.ended_at >= since - interval '1 hour'
+        ), missing AS (
+            INSERT INTO statistics_changes (ended_at, event_type, status, reason_code, below_ms, count, sum_ms)
+            SELECT d.hour, d.event_type, d.status, d.reason_code, d.below_ms, sum(d.count)::int8, sum(d.sum_ms)::int8
+            FROM (SELECT n.hour, n.event_type, n.status, n.reason_code, n.below_ms, n.count::numeric, n.sum_ms::numeric
+                  FROM count_events(since) n
+                  UNION ALL
+                  SELECT s.hour, s.event_type, s.status, s.reason_code, s.below_ms,
+                         -s.count::numeric, -s.sum_ms::numeric
+                  FROM outbox_statistics s WHERE s.hour >= since
+                  UNION ALL
+                  SELECT w.hour, w.event_type, w.status, w.reason_code, w.below_ms,
+                         -w.count::numeric, -w.sum_ms::numeric
+                  FROM statistics_waiting w WHERE w.hour >= since) d
+            GROUP BY 1, 2, 3, 4, 5
+            HAVING sum(d.count) <> 0 OR sum(d.sum_ms) <> 0
+            RETURNING 1
+        )
+        SELECT count(*) INTO corrected FROM missing;
+        INSERT INTO operator_actions (actor, os_user, sudo_user, action, reason, after)
+        VALUES (actor, os_user, sudo_user, 'rebuild_statistics', why,
+                jsonb_build_object('since', CASE WHEN since_us IS NOT NULL THEN since END, 'corrected', corrected));
+        -- The caller wants to see the result. A worker folds what is left after these.
+        FOR i IN 1..100 LOOP
+            EXIT WHEN NOT (SELECT f.has_more FROM fold_statistics(1000) f);
+        END LOOP;
+        RETURN NEXT;
+    END
+    $$;
+
+REVOKE ALL ON FUNCTION issuing.fold_changes(tid[]), issuing.fold_statistics(int8),
+    issuing.rebuild_statistics(int8, text, text, text, text)
+FROM PUBLIC;

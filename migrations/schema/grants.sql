@@ -1,0 +1,143 @@
+-- Run at the end of every migrate: each role gets what its statements need and no more. Only the owner (or a superuser)
+-- can grant.
+DO $$
+DECLARE
+    held record;
+BEGIN
+    -- What was granted before and is not in this list is taken back. What other roles were granted is not touched.
+    FOR held IN
+        SELECT DISTINCT c.oid::regclass AS tab, a.grantee::regrole AS role
+        FROM pg_class c
+        CROSS JOIN LATERAL (SELECT x.grantee FROM aclexplode(c.relacl) x
+                            UNION SELECT x.grantee FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) x
+                                  WHERE t.attrelid = c.oid AND NOT t.attisdropped) a
+        WHERE c.relnamespace = 'issuing'::regnamespace AND c.relowner <> a.grantee
+          AND a.grantee IN (SELECT r.oid FROM pg_roles r
+                            WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer'))
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %s', held.tab, held.role);
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_api') THEN
+        GRANT USAGE ON SCHEMA issuing TO issuing_api;
+        GRANT SELECT ON issuing.schema_migration TO issuing_api;
+        GRANT SELECT, INSERT ON issuing.idempotency_keys, issuing.rate_limit_log TO issuing_api;
+        GRANT SELECT ON issuing.outbox_events, issuing.card_reissues TO issuing_api;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
+            last4, status) ON issuing.cards
+            TO issuing_api;
+        GRANT INSERT (id, created_at, updated_at, next_attempt_at, user_id, idempotency_key, payload,
+            traceparent) ON issuing.outbox_events TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.ask_reveal(uuid, text, int8[], int8), issuing.take_number(uuid),
+            issuing.promise_retentions(interval, interval) TO issuing_api;
+        GRANT SELECT ON issuing.retentions, issuing.house_clock TO issuing_api;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
+            issuing.ends_waiting TO issuing_api;
+        GRANT SELECT (at, refused) ON issuing.statistics_changes TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.mend_tries(text), issuing.withdraw_plans() TO issuing_api;
+        GRANT SELECT ON issuing.lock_salt TO issuing_api;
+        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_api;
+        GRANT EXECUTE ON FUNCTION issuing.cell_gate(text[]) TO issuing_api;
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_worker') THEN
+        GRANT USAGE ON SCHEMA issuing TO issuing_worker;
+        GRANT SELECT ON issuing.schema_migration TO issuing_worker;
+        GRANT SELECT ON issuing.outbox_events TO issuing_worker;
+        GRANT UPDATE (status, retry_count, next_attempt_at, lease_token, lease_owner, lease_until, first_sent_at,
+            deferred_since,
+                      last_sent_at, lost_count, deferral_count, deferral_code, held_end, held_end_code, cancel_code,
+                          reason_code,
+                      reason_detail, last_error, issuer_parameters, held_behind, sent_to, result, completed_at,
+                          updated_at)
+            ON issuing.outbox_events TO issuing_worker;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.lost_events TO issuing_worker;
+        GRANT SELECT, INSERT ON issuing.outbox_attempts TO issuing_worker;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
+            last4, status, issuer), INSERT
+            ON issuing.cards TO issuing_worker;
+        GRANT SELECT ON issuing.issuers TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.note_issuer(text, text) TO issuing_worker;
+        GRANT UPDATE (status, updated_at) ON issuing.cards TO issuing_worker;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON issuing.workers, issuing.worker_targets TO issuing_worker;
+        GRANT SELECT, INSERT, UPDATE ON issuing.last_worker TO issuing_worker;
+        GRANT SELECT ON issuing.target_controls TO issuing_worker;
+        GRANT SELECT ON issuing.routes, issuing.ends_waiting TO issuing_worker;
+        GRANT SELECT, DELETE ON issuing.route_workers TO issuing_worker;
+        GRANT INSERT (ended_at, ids, is_again) ON issuing.ends_to_tell TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.note_routes(text, text[], bool[], bool[], int8[], int8[], bool[]),
+            issuing.claim_ends(uuid, int8, int8, text, bool), issuing.ends_wait() TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.keep_rows(interval, interval, interval), issuing.check_rest(),
+            issuing.keep_house(interval, interval, interval, interval) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.lock_orders(text[], text[]), issuing.try_orders(text, text[]),
+            issuing.withdraw_plans() TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.ask_check(uuid, text),
+            issuing.put_check_back(uuid, uuid, int8, text), issuing.note_orphan(uuid, uuid), issuing.end_check(uuid,
+                uuid, int8, text, text)
+            TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.take_checks(uuid, int8, int8, text, text[]),
+            issuing.end_executed_check(uuid, uuid, int8, text) TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.take_issuer_check(uuid, int8, text), issuing.put_issuer_check_back(uuid,
+            uuid),
+            issuing.end_issuer_check(uuid, uuid, text, jsonb) TO issuing_worker;
+        GRANT SELECT (at, refused), INSERT ON issuing.statistics_changes TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.forget_keys() TO issuing_worker;
+        GRANT EXECUTE ON FUNCTION issuing.fold_statistics(int8), issuing.tell_ends(uuid[], timestamptz)
+            TO issuing_worker;
+        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_worker;
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_operator') THEN
+        GRANT USAGE ON SCHEMA issuing TO issuing_operator;
+        GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts,
+            issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
+            issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_operator;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
+            last4, status, issuer) ON issuing.cards
+            TO issuing_operator;
+        GRANT SELECT ON issuing.issuers TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state() TO issuing_operator;
+        -- Everything that an operator changes is changed by these, which write the audit row.
+        GRANT EXECUTE ON FUNCTION issuing.replay(uuid, int8, text, text, text, text), issuing.cancel(uuid, int8, text,
+            text, text, text, text),
+            issuing.resolve(uuid, int8, bool, int8, text, text, text, text, text), issuing.ask_reconcile(uuid, int8,
+                text, text, text, text),
+            issuing.ask_reissue(uuid, int8, text, text, text, text), issuing.withdraw_check(uuid) TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.adopt(uuid, int8, int2, int8, text, text, text, text) TO issuing_operator;
+        GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_operator;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
+            issuing.last_worker TO issuing_operator;
+        GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused
+            TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.control_target(text, text, text, text, text, text) TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.remove_route(text, bool, text, text, text, text) TO issuing_operator;
+        GRANT SELECT ON issuing.issuer_checks TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.ask_issuer_check(text, int8, text, text, text, text) TO issuing_operator;
+        GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.rebuild_statistics(int8, text, text, text, text) TO issuing_operator;
+        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_operator;
+        GRANT SELECT ON issuing.senders TO issuing_operator;
+        GRANT EXECUTE ON FUNCTION issuing.change_sender(text, text, text, text, text, text, text) TO issuing_operator;
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'issuing_viewer') THEN
+        GRANT USAGE ON SCHEMA issuing TO issuing_viewer;
+        GRANT SELECT ON issuing.schema_migration, issuing.outbox_events, issuing.outbox_attempts,
+            issuing.operator_actions, issuing.idempotency_keys, issuing.rate_limit_log, issuing.card_reissues,
+            issuing.partitions, issuing.peer_checks, issuing.event_reissues TO issuing_viewer;
+        GRANT SELECT (id, request_id, created_at, updated_at, replaces, exp_month, exp_year, user_id, issuer_card_id,
+            last4, status, issuer) ON issuing.cards
+            TO issuing_viewer;
+        GRANT SELECT ON issuing.issuers TO issuing_viewer;
+        GRANT EXECUTE ON FUNCTION issuing.number_keys(), issuing.house_state() TO issuing_viewer;
+        GRANT SELECT ON issuing.retentions, issuing.house_clock, issuing.ceilings TO issuing_viewer;
+        GRANT SELECT ON issuing.workers, issuing.worker_targets, issuing.target_controls, issuing.routes,
+            issuing.last_worker TO issuing_viewer;
+        GRANT SELECT ON issuing.route_workers, issuing.route_workers_living, issuing.ends_waiting, issuing.ends_refused
+            TO issuing_viewer;
+        GRANT SELECT ON issuing.issuer_checks TO issuing_viewer;
+        GRANT SELECT ON issuing.outbox_statistics, issuing.statistics_changes TO issuing_viewer;
+        GRANT SELECT ON issuing.cell, issuing.cell_buckets TO issuing_viewer;
+        GRANT SELECT ON issuing.senders TO issuing_viewer;
+    END IF;
+    -- Other services: what `issuing-ctl sender add` granted, also on functions that were made anew.
+    PERFORM issuing.grant_sender(s.role) FROM (SELECT DISTINCT r.role FROM issuing.senders r) s
+    WHERE to_regrole(quote_ident(s.role)) IS NOT NULL;
+END
+$$;

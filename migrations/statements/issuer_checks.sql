@@ -1,0 +1,17 @@
+-- Checks of operators: "is the issuer reached as it should be?" (issuing-ctl doctor --issuer). The functions are in
+-- migrations/schema/10_marks.sql; the role is issuing_worker, which has no right on the table. Each statement may run
+-- again: the token makes all runs but the first ineffective.
+
+-- name: issuer_check_take :many
+-- why: leases the oldest check that waits, under a token, by issuer_checks_open. SKIP LOCKED: two workers never get the
+-- same one. $1 token, $2 lease in ms, $3 worker.
+SELECT id, user_id
+FROM issuing.take_issuer_check($1::uuid, $2::int8, $3::text);
+
+-- name: issuer_check_put_back :many
+-- why: the worker drains, or the issuer is paused. Guarded by the token. $1 check, $2 token.
+SELECT issuing.put_issuer_check_back($1::uuid, $2::uuid)::text;
+
+-- name: issuer_check_end :one
+-- why: the findings, for the operator who waits. Guarded by the token. $1 check, $2 token, $3 result, $4 findings.
+SELECT issuing.end_issuer_check($1::uuid, $2::uuid, $3::text, $4::text::jsonb);

@@ -1,0 +1,1254 @@
+-- All statements of issuing-ctl, except the migrations. The role is issuing_operator (migrate: the owner), which has no
+-- right on cards.number_record. The first 14 parameters of operator_pick_* are those of ctl/filter.c. A statement that
+-- returns an event returns the columns of ctl/event.h, in its order.
+
+-- part: event_columns
+-- The columns of ctl/event.h, in its order, but the last ones.
+e.id, e.user_id, CASE WHEN e.event_type = 'CARD_ISSUE' THEN e.payload ->> 'kind' END, e.status, e.event_type,
+e.retry_count, e.next_attempt_at, e.created_at,
+e.updated_at, e.completed_at, e.first_sent_at, e.deferred_since, e.lease_until, e.lease_owner, e.idempotency_key,
+e.reason_code, e.reason_detail, e.last_error,
+CASE WHEN e.event_type = 'CARD_ISSUE' THEN e.payload ->> 'replaces' END,
+e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'),
+c.id, c.last4, c.exp_month, c.exp_year, c.status, clock_timestamp(),
+e.traceparent, c.issuer_card_id, e.held_behind, e.result::text,
+
+-- part: event_filters
+-- ctl/filter.h, $1 to $14.
+($1::text IS NULL OR e.status = $1::text)
+AND ($2::text IS NULL OR e.event_type = $2::text)
+AND ($3::text IS NULL OR e.reason_code = $3::text)
+AND ($4::text IS NULL OR e.user_id = $4::text)
+AND ($5::int8 IS NULL OR e.created_at >= timestamptz 'epoch' + $5::int8 * interval '1 microsecond')
+AND ($6::int8 IS NULL OR e.created_at < timestamptz 'epoch' + $6::int8 * interval '1 microsecond')
+AND ($7::int8 IS NULL OR e.status = 'FAILED'
+    AND coalesce(e.completed_at, e.updated_at)
+        >= timestamptz 'epoch' + $7::int8 * interval '1 microsecond')
+AND ($8::text IS NULL OR e.idempotency_key = $8::text)
+AND ($9::text IS NULL OR c.id::text = lower($9::text) OR c.issuer_card_id = $9::text
+     OR e.event_type = 'CARD_ISSUE' AND lower(e.payload ->> 'replaces') = lower($9::text))
+AND ($10::text IS NULL OR c.last4 = $10::text)
+AND ($11::text IS NULL OR substring(e.traceparent FROM 4 FOR 32) = $11::text)
+AND ($12::bool IS NOT TRUE
+     OR e.first_sent_at IS NOT NULL AND c.id IS NULL AND e.status IN ('PENDING', 'FAILED'))
+AND ($13::bool IS NOT TRUE OR e.status = 'PENDING' AND e.next_attempt_at < now() - interval '1 minute'
+     OR e.status = 'PROCESSING' AND e.lease_until < now() - interval '1 minute')
+AND ($14::text IS DISTINCT FROM 'unsent' OR e.first_sent_at IS NULL)
+AND ($14::text IS DISTINCT FROM 'no duplicates' OR e.reason_code IS DISTINCT FROM 'issuer_duplicate'
+     OR e.event_type <> 'CARD_ISSUE')
+
+-- part: card_for_filters
+-- Each card is looked up by its request, and only for a filter on cards. OFFSET 0: a join that is free to choose may
+-- read all cards instead.
+LEFT JOIN LATERAL (SELECT k.id, k.last4, k.issuer_card_id FROM issuing.cards k
+                   WHERE ($9::text IS NOT NULL OR $10::text IS NOT NULL OR $12::bool)
+                     AND k.request_id = e.id AND k.user_id = e.user_id OFFSET 0) c ON true
+
+-- name: operator_session :none
+-- why: the first statement of every session of issuing-ctl: whatever search_path the role, the database or the caller
+-- has, names are found in PostgreSQL and in our schema only. A command, because a command looks up no name itself.
+SET search_path = pg_catalog, issuing, pg_temp;
+
+-- name: operator_lock_timeout :none
+-- why: the second one: a command that meets a lock which another session holds for long says so and ends, since an
+-- operator cannot see what it waits for. migrate and the console set a shorter time.
+SET lock_timeout = '10s';
+
+-- name: operator_cell_name :many
+-- why: the name of the cell that this database is; none where users are not divided over cells. No lock.
+SELECT c.name FROM issuing.cell c;
+
+-- name: operator_cell_of_events :many
+-- why: which of these events are in this database, and the state of their bucket here, by which one cell of all owns
+-- them; NULL where the database has no buckets. $1 ids. No lock.
+SELECT e.id, b.state
+FROM issuing.outbox_events e
+LEFT JOIN issuing.cell_buckets b ON b.bucket = issuing.bucket_of(e.user_id)
+WHERE e.id = ANY ($1::uuid[]);
+
+-- name: operator_cell_of_user :one
+-- why: the state of the user's bucket in this database; NULL where the database has no buckets. $1 user id. No lock.
+SELECT (SELECT b.state FROM issuing.cell_buckets b WHERE b.bucket = issuing.bucket_of($1::text));
+
+-- name: operator_cell_counts :one
+-- why: how many buckets this cell owns, how many are in a state of a move, and how many rows there are: none in a
+-- database that is no cell. No lock.
+SELECT count(*) FILTER (WHERE b.state IN ('here', 'listing', 'draining', 'closed')),
+       count(*) FILTER (WHERE b.state NOT IN ('here', 'away')), count(*)
+FROM issuing.cell_buckets b;
+
+-- name: operator_doctor_cell :many
+-- why: the cell that this database is (null = none), how many buckets it owns, and a row for each state of a move that
+-- a bucket is in: how many, and for how many ms the one that is in it for longest. At least one row. No lock.
+SELECT (SELECT c.name FROM issuing.cell c),
+       (SELECT count(*) FROM issuing.cell_buckets o WHERE o.state IN ('here', 'listing', 'draining', 'closed')),
+       b.state, b.buckets, b.ms
+FROM (SELECT 1) one
+LEFT JOIN (SELECT x.state, count(*) AS buckets,
+                  (extract(epoch FROM greatest(clock_timestamp() - min(x.since), interval '0')) * 1000)::int8 AS ms
+           FROM issuing.cell_buckets x WHERE x.state NOT IN ('here', 'away') GROUP BY x.state) b ON true;
+
+-- name: operator_owned_buckets :many
+-- why: the buckets that this cell owns. At most 1024 rows. No lock.
+SELECT b.bucket FROM issuing.cell_buckets b WHERE b.state IN ('here', 'listing', 'draining', 'closed');
+
+-- name: operator_status_exact :many
+-- why: the number of events in each status, and the age of the oldest in seconds. It reads the whole table. No lock.
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
+FROM issuing.outbox_events e
+GROUP BY e.status;
+
+-- name: operator_status_small :many
+-- why: the same of at most $1 events, any of them: where that is all, the counts are exact. No lock. $1 how many.
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
+FROM (SELECT x.status, x.created_at FROM issuing.outbox_events x LIMIT $1::int8) e
+GROUP BY e.status;
+
+-- name: operator_status_open :many
+-- why: the same of at most $1 open events, by outbox_events_due. No lock. $1 how many.
+SELECT e.status, count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8
+FROM (SELECT x.status, x.created_at FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL LIMIT $1::int8) e
+GROUP BY e.status;
+
+-- name: operator_status_failed :many
+-- why: at most $1 FAILED events by reason and type, most frequent first, by outbox_events_failed; the fourth column is
+-- the number of them all. No lock. $1 how many.
+SELECT coalesce(e.reason_code, '-'), count(*), min(e.completed_at), (sum(count(*)) OVER ())::int8, e.event_type
+FROM (SELECT x.reason_code, x.completed_at, x.event_type FROM issuing.outbox_events x
+      WHERE x.failed_at IS NOT NULL LIMIT $1::int8) e
+GROUP BY 1, 5
+ORDER BY 2 DESC, 1, 5
+LIMIT 100;
+
+-- name: operator_status_types :many
+-- why: the open events of each type: at most $1 of a type that is delivered (card requests, and what issuing.routes
+-- names), and at most $1 of all types between two of these, which nobody delivers. Each by a range of
+-- outbox_events_due, so that no other type is read. Ends that wait to be told count as PENDING. The last column:
+-- whether a living worker has the route; null = nobody has one. No lock. $1 how many.
+WITH delivered AS MATERIALIZED (
+    SELECT d.type, d.is_live, lead(d.type) OVER (ORDER BY d.type) AS next
+    FROM (SELECT '' AS type, NULL::bool AS is_live
+          UNION ALL SELECT 'CARD_ISSUE', EXISTS (SELECT FROM issuing.workers w
+                                                 WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s'
+                                                                     AND clock_timestamp() + interval '60 s')
+          UNION ALL SELECT r.event_type, EXISTS (SELECT FROM issuing.route_workers_living w
+                                                 WHERE w.event_type = r.event_type)
+          FROM issuing.routes r WHERE r.event_type <> 'CARD_ISSUE') d
+)
+SELECT d.type, n.pending + coalesce(l.events, 0), n.processing, n.held,
+       greatest(n.oldest_s, extract(epoch FROM clock_timestamp() - l.oldest_at)::int8), d.is_live
+FROM delivered d
+LEFT JOIN issuing.ends_waiting l ON d.type = 'CARD_REQUEST_ENDED' -- no events yet
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE e.status = 'PENDING') AS pending,
+           count(*) FILTER (WHERE e.status = 'PROCESSING') AS processing,
+           count(*) FILTER (WHERE e.held_behind IS NOT NULL) AS held,
+           coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)
+                                                            FILTER (WHERE e.status = 'PENDING')), 0), 0)::int8
+               AS oldest_s
+    FROM (SELECT x.status, x.created_at, x.held_behind FROM issuing.outbox_events x
+          WHERE x.event_type = d.type AND x.due_at IS NOT NULL LIMIT $1::int8) e
+) n
+WHERE d.type <> ''
+UNION ALL
+SELECT n.* FROM delivered d
+CROSS JOIN LATERAL (
+    SELECT e.event_type, count(*) FILTER (WHERE e.status = 'PENDING'), count(*) FILTER (WHERE e.status = 'PROCESSING'),
+           0::int8, coalesce(greatest(extract(epoch FROM clock_timestamp() - min(e.created_at)), 0), 0)::int8,
+           NULL::bool
+    FROM (SELECT x.event_type, x.status, x.created_at FROM issuing.outbox_events x
+          WHERE x.event_type > d.type AND (d.next IS NULL OR x.event_type < d.next) AND x.due_at IS NOT NULL
+          LIMIT $1::int8) e
+    GROUP BY e.event_type
+) n
+ORDER BY 6 DESC NULLS LAST, 1
+LIMIT 200;
+
+-- name: operator_routes :many
+-- why: what workers deliver besides card requests, as they have told it (issuing.note_routes): the last one that named
+-- it and when, how many living workers name it, since when it is registered, what living workers say of it that differ
+-- from each other (null: they agree), how many events are open, 10000 at most, and how many ends wait to be told. Open
+-- events by outbox_events_due. No lock.
+SELECT r.event_type, r.is_ordered, r.has_lookup, r.key_lifetime_ms::int8, r.max_attempts::int8, r.is_signed, r.worker,
+       r.seen_at,
+       (SELECT count(*) FROM issuing.route_workers_living w WHERE w.event_type = r.event_type), r.since,
+       (SELECT string_agg(d.worker || ' says ' || d.said, ', ' ORDER BY d.worker)
+        FROM (SELECT DISTINCT ON (x.said) x.worker, x.said
+              FROM (SELECT w.worker,
+                           concat_ws(' ', CASE WHEN w.is_ordered THEN 'ordered' ELSE 'unordered' END,
+                                     'key_lifetime=' || w.key_lifetime_ms || 'ms', 'max_attempts=' || w.max_attempts,
+                                     CASE WHEN w.has_lookup THEN 'lookup_url' END,
+                                     CASE WHEN w.is_signed THEN 'signed' END) AS said
+                    FROM issuing.route_workers_living w WHERE w.event_type = r.event_type) x
+              ORDER BY x.said, x.worker) d
+        HAVING count(*) > 1),
+       (SELECT count(*) FROM (SELECT FROM issuing.outbox_events e
+                              WHERE e.event_type = r.event_type AND e.due_at IS NOT NULL LIMIT 10000) o),
+       CASE WHEN r.event_type = 'CARD_REQUEST_ENDED' THEN (SELECT w.events FROM issuing.ends_waiting w) ELSE 0 END
+FROM issuing.routes r
+ORDER BY r.event_type
+LIMIT 64;
+
+-- name: operator_ends_refused :one
+-- why: ends that cannot be told (issuing.ends_to_tell.refused): how many rows, one of their requests, and why. No lock.
+SELECT count(*), min(r.ids[1]::text), min(r.refused) FROM issuing.ends_refused r;
+
+-- name: operator_remove_route :one
+-- why: nobody is to deliver the type any more: issuing.remove_route, with its audit row.
+-- null = done, else why not. $1 type, $2 also while events are open or ends wait, $3 actor, $4 user of the operating
+-- system, $5 SUDO_USER, $6 reason.
+SELECT issuing.remove_route($1::text, $2::bool, $3::text, $4::text, $5::text, $6::text);
+
+-- name: operator_held_back :many
+-- why: the FAILED events of ordered types that hold back later ones of their user, with how many wait, 1000 at most;
+-- the greatest number first. 2000 FAILED events are looked at, by outbox_events_failed; what waits, by
+-- outbox_events_order. No lock. $1 how many to return.
+SELECT f.id, f.event_type, w.n, count(*) OVER ()
+FROM (SELECT x.id, x.event_type, x.user_id FROM issuing.outbox_events x
+      WHERE x.failed_at IS NOT NULL AND x.event_type IN (SELECT r.event_type FROM issuing.routes r WHERE r.is_ordered)
+      LIMIT 2000) f
+CROSS JOIN LATERAL (SELECT count(*) AS n
+                    FROM (SELECT FROM issuing.outbox_events o
+                          WHERE o.event_type = f.event_type AND o.event_type <> 'CARD_ISSUE' AND o.user_id = f.user_id
+                            AND o.id > f.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
+                            AND o.due_at IS NOT NULL
+                          LIMIT 1000) b) w
+WHERE w.n > 0
+ORDER BY w.n DESC, f.id
+LIMIT $1::int8;
+
+-- name: operator_status_estimate :one
+-- why: how many events there are, by the planner: the sum over the partitions of the rows by the statistics. A plan
+-- only: no table is read. No lock that matters.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e;
+
+-- name: operator_status_estimate_rejected :one
+-- why: the same for the REJECTED ones. A plan only.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.status = 'REJECTED';
+
+-- name: operator_status_estimate_open :one
+-- why: the same for the open ones, where they are more than operator_status_open counts. A plan only.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.due_at IS NOT NULL;
+
+-- name: operator_status_estimate_failed :one
+-- why: the same for the FAILED ones, where they are more than operator_status_failed counts. A plan only.
+EXPLAIN (FORMAT JSON) SELECT FROM issuing.outbox_events e WHERE e.failed_at IS NOT NULL;
+
+-- name: operator_bounds :one
+-- why: what a walk needs once (ctl/pick.h, ctl/audit.h): the time that "ago" counts from; and for events, from when to
+-- when there are partitions. Ids of other times are in the partition _rest. No lock.
+SELECT clock_timestamp(), min(p.from_at), max(p.to_at)
+FROM issuing.partitions p
+WHERE p.parent = 'outbox_events';
+
+-- name: operator_pick_all :many
+-- why: the events that match, walked by the primary key, $18 of them looked at in one statement, so that no statement
+-- runs long however rare the matches are. Returns those that match, in order, and the last one that was looked at; the
+-- last column is how many were. A statement is planned with its values: a filter that is null disappears, and of the
+-- two sort keys one. No lock. $1-$14 filters (ctl/filter.h), $15 first id, $16 the id before which it ends, $17 newest
+-- first, $18 how many to look at.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             -- insert: event_filters
+             AS matches
+      FROM (SELECT * FROM issuing.outbox_events x
+            WHERE ($15::uuid IS NULL OR x.id >= $15::uuid) AND ($16::uuid IS NULL OR x.id < $16::uuid)
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      -- insert: card_for_filters
+     ) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_pick_user :many
+-- why: like operator_pick_all, for the events of one user, by outbox_events_user. No lock.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             -- insert: event_filters
+             AS matches
+      FROM (SELECT * FROM issuing.outbox_events x
+            WHERE x.user_id = $4::text AND ($15::uuid IS NULL OR x.id >= $15::uuid)
+              AND ($16::uuid IS NULL OR x.id < $16::uuid)
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      -- insert: card_for_filters
+     ) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_pick_failed :many
+-- why: like operator_pick_all, for the FAILED events, by outbox_events_failed. No lock.
+SELECT m.id, m.updated_at, m.matches, m.looked
+FROM (SELECT e.id, e.updated_at, count(*) OVER () AS looked,
+             row_number() OVER (ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id) AS n,
+             -- insert: event_filters
+             AS matches
+      FROM (SELECT * FROM issuing.outbox_events x
+            WHERE x.failed_at IS NOT NULL AND ($15::uuid IS NULL OR x.id >= $15::uuid)
+              AND ($16::uuid IS NULL OR x.id < $16::uuid)
+            ORDER BY CASE WHEN $17::bool THEN x.id END DESC, x.id
+            LIMIT $18::int8) e
+      -- insert: card_for_filters
+     ) m
+WHERE m.matches OR m.n = m.looked
+ORDER BY m.n;
+
+-- name: operator_pick_open :many
+-- why: the open events that match: all of them are read by outbox_events_due, which is not in the order of ids, and
+-- sorted. All rows match; the last column is how many there are. No lock. Parameters as operator_pick_all.
+SELECT e.id, e.updated_at, true, count(*) OVER ()
+FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL) e
+-- insert: card_for_filters
+WHERE
+  -- insert: event_filters
+  AND ($15::uuid IS NULL OR e.id >= $15::uuid) AND ($16::uuid IS NULL OR e.id < $16::uuid)
+ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
+LIMIT $18::int8;
+
+-- name: operator_pick_unsettled :many
+-- why: like operator_pick_open, for the open and the FAILED events, by outbox_events_due and outbox_events_failed.
+SELECT e.id, e.updated_at, true, count(*) OVER ()
+FROM (SELECT * FROM issuing.outbox_events x WHERE x.due_at IS NOT NULL
+      UNION ALL SELECT * FROM issuing.outbox_events y WHERE y.failed_at IS NOT NULL) e
+-- insert: card_for_filters
+WHERE
+  -- insert: event_filters
+  AND ($15::uuid IS NULL OR e.id >= $15::uuid) AND ($16::uuid IS NULL OR e.id < $16::uuid)
+ORDER BY CASE WHEN $17::bool THEN e.id END DESC, e.id
+LIMIT $18::int8;
+
+-- name: operator_events :many
+-- why: events by their ids, in the order of the ids; primary keys. No lock. $1 ids.
+SELECT
+       -- insert: event_columns
+       r.last4, r.status
+FROM unnest($1::uuid[]) WITH ORDINALITY AS i (id, n)
+JOIN issuing.outbox_events e ON e.id = i.id
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id
+LEFT JOIN issuing.cards r ON r.user_id = e.user_id
+    AND r.id = CASE WHEN e.payload ->> 'replaces' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                    THEN (e.payload ->> 'replaces')::uuid END
+ORDER BY i.n;
+
+-- name: operator_attempts :many
+-- why: the history of one event, newest first so that the limit cuts the oldest; primary key. No lock. $1 event, $2
+-- limit.
+SELECT a.attempt, a.worker, a.started_at, a.ended_at, a.step, a.outcome, a.code, a.detail, a.unknown
+FROM issuing.outbox_attempts a
+WHERE a.event_id = $1::uuid
+ORDER BY a.started_at DESC, a.attempt DESC
+LIMIT $2::int8;
+
+-- name: operator_actions_of :many
+-- why: what operators did to one event, in order; operator_actions_event. No lock. $1 event.
+SELECT o.at, o.actor, o.action, o.reason, o.before::text, o.after::text, o.db_role, o.os_user, o.sudo_user
+FROM issuing.operator_actions o
+WHERE o.event_id = $1::uuid
+ORDER BY o.id
+LIMIT 10000;
+
+-- part: audit_columns
+-- The columns of ctl/audit.c, in its order, but the last two.
+s.id, s.at, s.event_id, s.actor, s.action, s.reason, s.db_role, s.os_user, s.sudo_user, s.before::text, s.after::text,
+s.before ->> 'status', s.after ->> 'status', coalesce(s.after ->> 'target', s.before ->> 'target'),
+
+-- part: audit_window
+-- $1 since and $2 before, in us since 1970; $3 the id before which it goes on within $2. Null = any.
+($1::int8 IS NULL OR o.at >= timestamptz 'epoch' + $1::int8 * interval '1 microsecond')
+AND ($2::int8 IS NULL OR o.at <= timestamptz 'epoch' + $2::int8 * interval '1 microsecond')
+AND ($3::int8 IS NULL OR o.at < timestamptz 'epoch' + $2::int8 * interval '1 microsecond' OR o.id < $3::int8)
+
+-- name: operator_audit :many
+-- why: one step of a walk over the actions, newest first, by operator_actions_at. Looks at no more than $8, because
+-- card numbers that users were shown are many. Returns the first $6 that match; and, unless there were more than $6,
+-- the last one that was looked at, whose last but one column is false where it does not match. The last column of the
+-- last row says whether nothing is left. No join with the rows themselves: it would read the whole table. No lock. $1
+-- to $3 audit_window, $4 actor, $5 action, $6 how many to return, $7 also card numbers, $8 how many to look at.
+SELECT
+-- insert: audit_columns
+       s.matches, s.n = s.looked AND s.looked < $8::int8
+FROM (SELECT m.*, row_number() OVER w AS n, count(*) FILTER (WHERE m.matches) OVER w AS hits, count(*) OVER () AS looked
+      FROM (SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.db_role, o.os_user, o.sudo_user, o.before,
+                   o.after,
+                   ($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
+                   AND ($5::text IS NULL OR o.action = $5::text)
+                   AND ($7::bool OR o.action NOT IN ('number_revealed', 'number_refused')) AS matches
+            FROM issuing.operator_actions o
+            WHERE
+-- insert: audit_window
+            ORDER BY o.at DESC, o.id DESC
+            LIMIT $8::int8) m
+      WINDOW w AS (ORDER BY m.at DESC, m.id DESC ROWS UNBOUNDED PRECEDING)) s
+WHERE s.hits <= $6::int8 AND (s.matches OR s.n = s.looked)
+ORDER BY s.n;
+
+-- name: operator_audit_event :many
+-- why: the same for the actions on one event, by operator_actions_event: all of them are looked at, those of one event
+-- are few. No lock. $1 to $3 audit_window, $4 actor, $5 action, $6 how many to return, $7 event.
+SELECT
+-- insert: audit_columns
+       true, count(*) OVER () < $6::int8
+FROM (SELECT o.id, o.at, o.event_id, o.actor, o.action, o.reason, o.db_role, o.os_user, o.sudo_user, o.before, o.after
+      FROM issuing.operator_actions o
+      WHERE o.event_id = $7::uuid
+        AND ($4::text IS NULL OR $4::text IN (o.actor, o.os_user, o.sudo_user, o.db_role))
+        AND ($5::text IS NULL OR o.action = $5::text)
+        AND
+-- insert: audit_window
+      ORDER BY o.at DESC, o.id DESC
+      LIMIT $6::int8) s
+ORDER BY s.at DESC, s.id DESC;
+
+-- name: operator_limits :one
+-- why: whether the next card request of a user would be accepted, as issuing.accept and issuing.frees_at decide
+-- : the tries that count in the window, and when the next one passes, null = now.
+-- rate_limit_log_user; as many rows as the limit counts. No lock. $1 user, $2 limit.count, $3 limit.window in ms, $4
+-- refused tries count too.
+WITH clock AS MATERIALIZED (
+    SELECT c.t, c.t - $3::int8 * interval '1 millisecond' AS since FROM clock_timestamp() AS c (t)
+), accepted AS MATERIALIZED (
+    SELECT l.at FROM issuing.rate_limit_log l
+    WHERE l.user_id = $1::text AND l.accepted AND l.at > (SELECT since FROM clock)
+    ORDER BY l.at DESC
+    LIMIT $2::int8
+), refused AS MATERIALIZED (
+    SELECT l.at FROM issuing.rate_limit_log l
+    WHERE l.user_id = $1::text AND NOT l.accepted AND l.at > (SELECT since FROM clock)
+    ORDER BY l.at DESC
+    LIMIT greatest($2::int8, 1000)
+), counted AS MATERIALIZED (
+    SELECT a.at FROM accepted a
+    UNION ALL SELECT r.at FROM refused r WHERE $4::bool
+)
+SELECT t, (SELECT count(*) FROM accepted), (SELECT count(*) FROM refused), (SELECT max(at) FROM refused),
+       (SELECT least(c.at, t) + $3::int8 * interval '1 millisecond' FROM counted c
+        ORDER BY c.at DESC OFFSET $2::int8 - 1 LIMIT 1)
+FROM clock;
+
+-- name: operator_limits_tries :many
+-- why: the newest tries of a user within the window, accepted and refused, newest first, by rate_limit_log_user. No
+-- lock. $1 user, $2 limit.window in ms, $3 how many.
+SELECT t.at, t.accepted, t.request_id, t.at + $2::int8 * interval '1 millisecond'
+FROM ((SELECT l.at, l.accepted, l.request_id FROM issuing.rate_limit_log l
+       WHERE l.user_id = $1::text AND l.accepted AND l.at > now() - $2::int8 * interval '1 millisecond'
+       ORDER BY l.at DESC LIMIT $3::int8)
+      UNION ALL
+      (SELECT l.at, l.accepted, l.request_id FROM issuing.rate_limit_log l
+       WHERE l.user_id = $1::text AND NOT l.accepted AND l.at > now() - $2::int8 * interval '1 millisecond'
+       ORDER BY l.at DESC LIMIT $3::int8)) t
+ORDER BY t.at DESC
+LIMIT $3::int8;
+
+-- name: operator_replay :many
+-- why: FAILED -> PENDING and its audit row. Locks, conditions and what a replay resets are explained at issuing.replay.
+-- No row = no such event; the last column says why nothing was done. $1 event, $2 updated_at as seen in us or null, $3
+-- actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
+FROM issuing.replay($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_prospect :many
+-- why: what decides about the next attempt of one event beside the columns of ctl/event.h, and why a replay of it would
+-- be refused, by the conditions of issuing.replay, which locks the row and may find it
+-- changed; then, of an ordered type, the status of the event that it waits for, the first one of its user that is open
+-- or FAILED, and how many of that user come after it, 1000 at most; then the issuer that it, or the card that it is to
+-- replace, belongs to, where that is not the one that was claimed for last, and that one. Primary key and
+-- outbox_events_order. No lock. No row = no such event. $1 event.
+SELECT e.cancel_code, e.held_end, e.held_end_code, e.lost_count, coalesce(e.last_sent_at, e.first_sent_at),
+       CASE WHEN e.status <> 'FAILED' THEN 'not_failed'
+            WHEN octet_length(e.payload::text) > 65536 OR octet_length(e.user_id) NOT BETWEEN 1 AND 128
+                THEN 'out_of_range'
+            WHEN e.event_type = 'CARD_ISSUE' AND e.payload ->> 'kind' = 'reissue'
+                 AND EXISTS (SELECT FROM issuing.card_reissues r
+                             WHERE r.user_id = e.user_id AND r.card_id = lower(e.payload ->> 'replaces')
+                               AND r.event_id <> e.id) THEN 'place_taken' END,
+       (SELECT o.status FROM issuing.outbox_events o WHERE o.id = e.held_behind),
+       f.id, f.status,
+       (SELECT count(*)
+        FROM (SELECT FROM issuing.outbox_events o
+              WHERE e.event_type IN (SELECT r.event_type FROM issuing.routes r WHERE r.is_ordered)
+                AND o.event_type = e.event_type AND o.event_type <> 'CARD_ISSUE' AND o.user_id = e.user_id
+                AND o.id > e.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL) AND o.due_at IS NOT NULL
+              LIMIT 1000) w),
+       b.profile || ' at ' || b.origin, p.profile || ' at ' || p.origin
+FROM issuing.outbox_events e
+LEFT JOIN LATERAL (SELECT i.id, i.profile, i.origin FROM issuing.issuers i
+                   WHERE e.event_type = 'CARD_ISSUE' ORDER BY i.seen_at DESC, i.id DESC LIMIT 1) p ON true
+LEFT JOIN issuing.issuers b
+    ON b.id = coalesce(nullif(e.sent_to, p.id),
+                       nullif(CASE WHEN e.event_type = 'CARD_ISSUE'
+                                   THEN issuing.issuer_of_card(e.user_id, e.payload ->> 'replaces') END, p.id))
+LEFT JOIN LATERAL (SELECT o.id, o.status FROM issuing.outbox_events o
+                   WHERE e.held_behind IS NOT NULL AND o.event_type = e.event_type AND o.event_type <> 'CARD_ISSUE'
+                     AND o.user_id = e.user_id AND o.id < e.id AND (o.due_at IS NOT NULL OR o.failed_at IS NOT NULL)
+                   ORDER BY o.id LIMIT 1) f ON true
+WHERE e.id = $1::uuid;
+
+-- name: operator_cancel :many
+-- why: PENDING -> REJECTED `cancelled` and its audit row: issuing.cancel. $1 event, $2
+-- updated_at as seen in us or null, $3 the text for the user, $4 actor, $5 user of the operating system, $6 SUDO_USER,
+-- $7 reason.
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
+FROM issuing.cancel($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text, $7::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_adopt :many
+-- why: a PENDING event is given to the present issuer, with its audit row: issuing.adopt.
+-- $1 event, $2 updated_at as seen in us or null, $3 the origin of that issuer or null, $4 issuer.settle_time in ms, $5
+-- actor, $6 user of the operating system, $7 SUDO_USER, $8 reason.
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
+FROM issuing.adopt($1::uuid, $2::int8,
+                   CASE WHEN $3::text IS NOT NULL
+                        THEN coalesce((SELECT i.id FROM issuing.issuers i WHERE i.origin = $3::text
+                                       ORDER BY i.seen_at DESC LIMIT 1), 0::int2) END,
+                   $4::int8, $5::text, $6::text, $7::text, $8::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_elsewhere :many
+-- why: open card requests that workers have deferred because they belong to another issuer, by that issuer, and the
+-- issuer that was claimed for last. 100000 open ones are looked at, by outbox_events_due. No lock.
+SELECT coalesce(i.profile || ' at ' || i.origin, 'the issuer of the card that is replaced'), count(*),
+       (SELECT p.profile || ' at ' || p.origin FROM issuing.issuers p ORDER BY p.seen_at DESC, p.id DESC LIMIT 1)
+FROM (SELECT o.sent_to, o.last_error FROM issuing.outbox_events o
+      WHERE o.event_type = 'CARD_ISSUE' AND o.due_at IS NOT NULL LIMIT 100000) e
+LEFT JOIN issuing.issuers i ON i.id = e.sent_to
+WHERE e.last_error LIKE '%: other\_issuer%'
+GROUP BY 1
+ORDER BY 2 DESC, 1
+LIMIT 10;
+
+-- name: operator_resolve :many
+-- why: FAILED -> REJECTED `resolved` and its audit row: issuing.resolve. $1 event, $2
+-- updated_at as seen in us or null, $3 the operator confirms that there is no card, $4 issuer.settle_time in ms, $5 the
+-- text for the user, $6 actor, $7 user of the operating system, $8 SUDO_USER, $9 reason. For an event of a route in the
+-- place of $3 to $5: $10 the operator confirms that it was not executed; $11 types and $12 their settling times in ms,
+-- $13 that of all other types; $14 the text.
+SELECT
+       -- insert: event_columns
+       NULL::text, NULL::text, r.refused
+FROM (SELECT o.event_type = 'CARD_ISSUE' AS is_card,
+             (SELECT s.ms FROM unnest($11::text[], $12::int8[]) AS s (type, ms) WHERE s.type = o.event_type)
+                 AS settle_ms
+      FROM issuing.outbox_events o WHERE o.id = $1::uuid) t
+CROSS JOIN LATERAL issuing.resolve($1::uuid, $2::int8, CASE WHEN t.is_card THEN $3::bool ELSE $10::bool END,
+                                   CASE WHEN t.is_card THEN $4::int8 ELSE coalesce(t.settle_ms, $13::int8) END,
+                                   CASE WHEN t.is_card THEN $5::text ELSE $14::text END,
+                                   $6::text, $7::text, $8::text, $9::text) AS r
+CROSS JOIN LATERAL (SELECT (r.event_row).*) AS e
+LEFT JOIN issuing.cards c ON c.request_id = e.id AND c.user_id = e.user_id;
+
+-- name: operator_ask_reconcile :many
+-- why: a mark for each event, which a worker processes: issuing.ask_reconcile. An
+-- unfinished one is joined, and keeps its deadline; that of a reissue is `busy`. $1 events, $2 time in ms, $3 actor, $4
+-- user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT i.id, a.check_id, a.refused, a.is_joined
+FROM unnest($1::uuid[]) AS i (id)
+CROSS JOIN LATERAL issuing.ask_reconcile(i.id, $2::int8, $3::text, $4::text, $5::text, $6::text) AS a;
+
+-- name: operator_ask_reissue :many
+-- why: the mark of a reissue: issuing.ask_reissue. $1 event, $2 time in ms, $3 actor,
+-- $4 user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT check_id, refused
+FROM issuing.ask_reissue($1::uuid, $2::int8, $3::text, $4::text, $5::text, $6::text);
+
+-- name: operator_checks :many
+-- why: the results of marks, with the event as it is now; primary keys. No lock. $1 marks.
+SELECT p.id, p.event_id, p.finished_at IS NOT NULL, p.result, p.detail, p.new_id, e.status
+FROM issuing.peer_checks p
+LEFT JOIN issuing.outbox_events e ON e.id = p.event_id
+WHERE p.id = ANY ($1::uuid[]);
+
+-- name: operator_withdraw_check :one
+-- why: the operator no longer waits for a mark, and it must have no effect. A worker that was quicker has written its
+-- result, which is returned. $1 mark.
+SELECT issuing.withdraw_check($1::uuid);
+
+-- name: operator_ask_issuer_check :one
+-- why: a check for a worker, and its audit row: issuing.ask_issuer_check. $1 user or
+-- null, $2 time in ms, $3 actor, $4 user of the operating system, $5 SUDO_USER, $6 reason.
+SELECT check_id, refused
+FROM issuing.ask_issuer_check($1::text, $2::int8, $3::text, $4::text, $5::text, $6::text);
+
+-- name: operator_issuer_check :many
+-- why: the result of a check, a row a finding, in their order; by the primary key. No row: there is no result yet. No
+-- lock. $1 check.
+SELECT c.worker, c.result, f.finding ->> 'check', f.finding ->> 'level', f.finding ->> 'found', f.finding ->> 'fix'
+FROM issuing.issuer_checks c
+LEFT JOIN LATERAL jsonb_array_elements(c.detail) WITH ORDINALITY AS f (finding, place) ON true
+WHERE c.id = $1::uuid AND c.ended_at IS NOT NULL
+ORDER BY f.place;
+
+-- name: operator_doctor :one
+-- why: the facts that doctor judges: settings and catalogue rows that every role may read. It touches no table of ours,
+-- so it works on an empty database. A backend much older than the connection means that a pooler is in between.
+SELECT current_setting('server_version_num')::int8,
+       current_user::text,
+       (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user),
+       pg_is_in_recovery(),
+       current_setting('synchronous_commit'),
+       current_setting('fsync'),
+       current_setting('full_page_writes'),
+       current_setting('autovacuum'),
+       current_setting('track_counts'),
+       current_setting('default_transaction_isolation'),
+       current_setting('server_encoding'),
+       clock_timestamp(),
+       (SELECT coalesce((extract(epoch FROM clock_timestamp() - a.backend_start) * 1000000)::int8, 0)
+        FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()),
+       (SELECT string_agg(coalesce(r.rolname, 'the database'), ', ' ORDER BY r.rolname)
+        FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole
+        WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+          AND EXISTS (SELECT FROM unnest(s.setconfig) AS o (setting)
+                      WHERE o.setting ~* '^synchronous_commit=(off|false|no|0)$'
+                          OR o.setting ~* '^synchronous_commit=local$'
+                            AND current_setting('synchronous_standby_names') <> '')),
+       current_database()::text,
+       current_setting('synchronous_standby_names'),
+       -- Only who may read statistics sees the states of others' connections.
+       CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE')
+            THEN (SELECT count(*) FROM pg_stat_replication s WHERE s.sync_state IN ('sync', 'quorum')) END;
+
+-- name: operator_doctor_jit :one
+-- why: those of our roles for which JIT is not off, by what is set for the role, or for the role in this database,
+-- which wins. NULL = none. A session of a program switches it off itself; people's do not. No lock.
+SELECT string_agg(r.rolname, ', ' ORDER BY r.rolname)
+FROM pg_roles r
+WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+  AND coalesce((SELECT o.setting FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS o (setting)
+                WHERE s.setrole = r.oid
+                  AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+                  AND o.setting ~* '^jit='
+                ORDER BY s.setdatabase DESC LIMIT 1), '') !~* '^jit=(off|false|no|0)$';
+
+-- name: operator_doctor_house :one
+-- why: how long ago the housekeeping passed, who has its turn, and plans that are late with who holds their tables. No
+-- lock.
+SELECT (extract(epoch FROM clock_timestamp() - h.passed_at) * 1000)::int8, h.holder, h.plans
+FROM issuing.house_state() h;
+
+-- name: operator_doctor_strangers :many
+-- why: sessions of other roles that hold advisory locks here, or that a session of ours has waited for longer than a
+-- second. Since when they do what they do is told to who may read statistics. No lock.
+WITH ours AS MATERIALIZED (
+    SELECT r.oid FROM pg_roles r
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+), blocking AS MATERIALIZED (
+    SELECT DISTINCT b.pid
+    FROM pg_locks l
+    JOIN pg_stat_activity a ON a.pid = l.pid AND a.usesysid IN (SELECT o.oid FROM ours o)
+    CROSS JOIN LATERAL unnest(pg_blocking_pids(l.pid)) AS b (pid)
+    WHERE NOT l.granted AND l.waitstart < clock_timestamp() - interval '1 second'
+), holding AS MATERIALIZED (
+    SELECT l.pid, count(*) AS locks
+    FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+    GROUP BY 1
+)
+SELECT a.pid::int8, a.usename::text, coalesce(a.xact_start, a.state_change), coalesce(h.locks, 0),
+       EXISTS (SELECT FROM blocking b WHERE b.pid = a.pid)
+FROM pg_stat_activity a
+LEFT JOIN holding h ON h.pid = a.pid
+WHERE (h.pid IS NOT NULL OR a.pid IN (SELECT b.pid FROM blocking b))
+  AND a.usesysid NOT IN (SELECT o.oid FROM ours o) AND a.pid <> pg_backend_pid()
+ORDER BY 5 DESC, 1
+LIMIT 20;
+
+-- name: operator_roles :many
+-- why: which of the five roles exist, whether one of them is a superuser (then none of its rights means anything), and
+-- whether it may be missing. No lock.
+SELECT w.name, r.rolname IS NOT NULL, coalesce(r.rolsuper, false), w.name = 'issuing_viewer'
+FROM unnest(ARRAY['issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer'])
+    WITH ORDINALITY AS w (name, n)
+LEFT JOIN pg_roles r ON r.rolname = w.name
+ORDER BY w.n;
+
+-- name: operator_rights :many
+-- why: rights that differ from those of grants.sql, missing or too many, of our roles and of PUBLIC. Needs the schema.
+-- No lock. $1 what grants.sql grants, as embed.py lists it.
+WITH wanted AS MATERIALIZED (
+    SELECT r.oid AS role, w.value ->> 1 AS kind, w.value ->> 3 AS col, w.value ->> 4 AS granted, w.value ->> 2 AS name,
+           CASE w.value ->> 1 WHEN 'table' THEN to_regclass(w.value ->> 2)::oid
+                              WHEN 'function' THEN to_regprocedure(w.value ->> 2)::oid
+                              ELSE to_regnamespace(w.value ->> 2)::oid END AS thing
+    FROM jsonb_array_elements($1::text::jsonb) w
+    JOIN pg_roles r ON r.rolname = w.value ->> 0 AND NOT r.rolsuper
+), has AS MATERIALIZED (
+    SELECT x.grantee AS role, 'table' AS kind, NULL::text AS col, x.privilege_type AS granted, c.oid AS thing
+    FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) x
+    WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner
+    UNION
+    SELECT x.grantee, 'table', t.attname, x.privilege_type, c.oid
+    FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped
+    CROSS JOIN LATERAL aclexplode(t.attacl) x
+    WHERE c.relnamespace = to_regnamespace('issuing') AND x.grantee <> c.relowner
+    UNION
+    SELECT x.grantee, 'function', NULL, x.privilege_type, p.oid
+    FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) x
+    WHERE p.pronamespace = to_regnamespace('issuing') AND x.grantee NOT IN (p.proowner, 0)
+    UNION
+    SELECT x.grantee, 'schema', NULL, x.privilege_type, n.oid
+    FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) x
+    WHERE n.nspname = 'issuing' AND x.grantee <> n.nspowner
+)
+SELECT (SELECT r.rolname FROM pg_roles r WHERE r.oid = w.role)::text, w.name, w.col, w.granted, true
+FROM wanted w
+WHERE NOT EXISTS (SELECT FROM has h WHERE h.role = w.role AND h.kind = w.kind AND h.thing = w.thing
+                  AND h.granted = w.granted
+                  AND h.col IS NOT DISTINCT FROM w.col)
+UNION ALL
+SELECT CASE WHEN h.role = 0 THEN 'PUBLIC' ELSE r.rolname END,
+       CASE h.kind WHEN 'table' THEN h.thing::regclass::text
+                   WHEN 'function' THEN h.thing::regprocedure::text
+                   ELSE 'issuing' END,
+       h.col, h.granted, false
+FROM has h
+LEFT JOIN pg_roles r ON r.oid = h.role
+WHERE (h.role = 0 OR r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+       AND NOT r.rolsuper)
+  AND NOT EXISTS (SELECT FROM wanted w WHERE w.role = h.role AND w.kind = h.kind AND w.thing = h.thing
+                  AND w.granted = h.granted
+                  AND w.col IS NOT DISTINCT FROM h.col)
+ORDER BY 5, 1, 2, 3, 4
+LIMIT 50;
+
+-- name: operator_guards :many
+-- why: settings that let code of others run in our name, or let a role do more than its own rights allow: owners, the
+-- search_path of functions and roles, who may call functions that run as the owner, memberships. One row for each
+-- fault: whether it is only a warning, what, and how to repair it. Catalogues only. No lock.
+WITH ours AS MATERIALIZED (
+    SELECT n.oid, n.nspowner AS owner, r.rolname AS owner_name, r.rolsuper
+    FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+    WHERE n.nspname = 'issuing'
+), programs AS MATERIALIZED (
+    SELECT r.* FROM pg_roles r
+    WHERE r.rolname IN ('issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer') AND NOT r.rolsuper
+), things AS MATERIALIZED (
+    SELECT c.oid::regclass::text AS name, c.relowner AS owner FROM pg_class c JOIN ours o ON c.relnamespace = o.oid
+    WHERE c.relkind <> 'i' AND c.relkind <> 'I'
+    UNION ALL SELECT p.oid::regprocedure::text, p.proowner FROM pg_proc p JOIN ours o ON p.pronamespace = o.oid
+    UNION ALL SELECT p.oid::regoperator::text, p.oprowner FROM pg_operator p JOIN ours o ON p.oprnamespace = o.oid
+    UNION ALL SELECT t.oid::regtype::text, t.typowner FROM pg_type t JOIN ours o ON t.typnamespace = o.oid
+    UNION ALL SELECT c.collname, c.collowner FROM pg_collation c JOIN ours o ON c.collnamespace = o.oid
+    UNION ALL SELECT c.opcname, c.opcowner FROM pg_opclass c JOIN ours o ON c.opcnamespace = o.oid
+), faults AS (
+    SELECT 1 AS n, false AS is_warning,
+           format('%s belongs to %s and not to %s', t.name, pg_get_userbyid(t.owner), o.owner_name) AS what,
+           'ALTER ... OWNER TO the owner of the schema, or drop it: it may run as any role that uses the schema'
+               AS fix
+    FROM things t CROSS JOIN ours o WHERE t.owner <> o.owner
+    UNION ALL
+    SELECT 0, false, format('the schema issuing belongs to %s%s', o.owner_name,
+                            CASE WHEN o.rolsuper THEN ', a superuser' ELSE '' END),
+           'let it and all that is in it belong to issuing_owner, and no superuser'
+    FROM ours o
+    WHERE o.rolsuper
+       OR o.owner_name <> 'issuing_owner' AND EXISTS (SELECT FROM pg_roles r WHERE r.rolname = 'issuing_owner')
+    UNION ALL
+    SELECT 3, false, format('%s may create in the schema issuing', coalesce(r.rolname, 'PUBLIC')),
+           'REVOKE CREATE ON SCHEMA issuing FROM it'
+    FROM ours o JOIN pg_namespace s ON s.oid = o.oid CROSS JOIN LATERAL aclexplode(s.nspacl) x
+    LEFT JOIN pg_roles r ON r.oid = x.grantee
+    WHERE x.privilege_type = 'CREATE' AND x.grantee <> o.owner
+    UNION ALL
+    SELECT 4, false, format('%s has no fixed search_path', p.oid::regprocedure),
+           'ALTER FUNCTION ... SET search_path = pg_catalog, issuing, pg_temp'
+    FROM pg_proc p CROSS JOIN ours o
+    WHERE (p.pronamespace = o.oid OR p.prosecdef AND p.proowner = o.owner)
+      AND NOT coalesce(p.proconfig && ARRAY['search_path=pg_catalog, issuing, pg_temp',
+                                                'search_path=pg_catalog, pg_temp'], false)
+      AND p.prosqlbody IS NULL -- parsed when it was made
+    UNION ALL
+    SELECT 5, false, format('everybody may call %s, which runs as %s', p.oid::regprocedure, o.owner_name),
+           'REVOKE ALL ON FUNCTION ... FROM PUBLIC'
+    FROM pg_proc p CROSS JOIN ours o
+    WHERE p.prosecdef AND p.proowner = o.owner
+      AND (p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) x WHERE x.grantee = 0))
+    UNION ALL
+    SELECT 6, false, format('%s is a member of %s', r.rolname, m.rolname),
+           format('REVOKE %I FROM %I: the role can do all that the other can', m.rolname, r.rolname)
+    FROM programs r CROSS JOIN ours o
+    JOIN pg_roles m ON m.oid <> r.oid AND pg_has_role(r.oid, m.oid, 'MEMBER')
+        AND (m.rolsuper OR m.oid = o.owner OR m.rolname ~ '^issuing_(owner|api|worker|operator|viewer)$'
+             OR m.rolname IN ('pg_read_all_data', 'pg_write_all_data', 'pg_read_server_files', 'pg_write_server_files',
+                              'pg_execute_server_program'))
+    WHERE NOT (r.rolname = 'issuing_operator' AND m.rolname = 'issuing_viewer')
+    UNION ALL
+    SELECT 7, false, format('%s may %s', r.rolname, w.what), format('ALTER ROLE %I %s', r.rolname, w.fix)
+    FROM programs r
+    CROSS JOIN LATERAL (VALUES (r.rolcreaterole, 'make and change roles', 'NOCREATEROLE'),
+                               (r.rolreplication, 'read all data as a replica', 'NOREPLICATION'),
+                               (r.rolbypassrls, 'pass by row security', 'NOBYPASSRLS')) AS w (is_so, what, fix)
+    WHERE w.is_so
+    UNION ALL
+    SELECT 8, false, format('%s can read encrypted card numbers in %s', r.rolname, t.name),
+           'REVOKE it; numbers are for issuing.take_number only'
+    FROM programs r CROSS JOIN (VALUES ('issuing.cards'), ('public.cards')) AS t (name)
+    JOIN pg_attribute a ON a.attrelid = to_regclass(t.name) AND a.attname = 'number_record'
+    WHERE has_column_privilege(r.oid, a.attrelid, a.attnum, 'SELECT')
+    UNION ALL
+    SELECT 9, false, format('the trigger %s of %s is switched off', t.tgname, t.tgrelid::regclass),
+           'ALTER TABLE ... ENABLE TRIGGER'
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN ours o ON o.oid = c.relnamespace WHERE t.tgenabled = 'D'
+    UNION ALL
+    SELECT 10, false, 'issuing.cards has lost cards_one_per_request: two cards of one request could be stored',
+           'ALTER TABLE issuing.cards ADD CONSTRAINT cards_one_per_request UNIQUE (request_id)'
+    WHERE to_regclass('issuing.cards') IS NOT NULL
+      AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = to_regclass('issuing.cards_one_per_request')
+                      AND i.indisunique AND i.indisvalid)
+    UNION ALL
+    SELECT 11, v.setting IS NULL, format('%s: %s', r.rolname, coalesce(v.setting, 'no search_path is set')),
+           format('ALTER ROLE %I SET search_path = pg_catalog, issuing, pg_temp (migrate does it as a superuser)',
+                  r.rolname)
+    FROM pg_roles r
+    LEFT JOIN LATERAL (
+        SELECT u.setting FROM pg_db_role_setting s CROSS JOIN LATERAL unnest(s.setconfig) AS u (setting)
+        WHERE s.setrole = r.oid
+          AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+          AND u.setting LIKE 'search_path=%'
+        ORDER BY u.setting = 'search_path=pg_catalog, issuing, pg_temp' LIMIT 1) v ON true
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+      AND v.setting IS DISTINCT FROM 'search_path=pg_catalog, issuing, pg_temp'
+    UNION ALL
+    SELECT 12, true, 'everybody may create in the schema public',
+           'REVOKE CREATE ON SCHEMA public FROM PUBLIC: what others create there may be found before what they mean'
+    FROM pg_namespace n CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) x
+    WHERE n.nspname = 'public' AND x.grantee = 0 AND x.privilege_type = 'CREATE'
+    UNION ALL
+    SELECT 13, true,
+           format('everybody may %s', CASE x.privilege_type WHEN 'CONNECT' THEN 'connect to this database'
+                                                            ELSE 'make temporary tables in this database' END),
+           format('REVOKE %s ON DATABASE %I FROM PUBLIC, and GRANT CONNECT to those who need it: '
+                  || 'who connects can hold locks that requests wait for',
+                  x.privilege_type, d.datname)
+    FROM pg_database d CROSS JOIN LATERAL aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) x
+    WHERE d.datname = current_database() AND x.grantee = 0 AND x.privilege_type IN ('CONNECT', 'TEMPORARY')
+    UNION ALL
+    SELECT 14, r.rolname = 'issuing_viewer', format('%s may not connect to this database', r.rolname),
+           format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), r.rolname)
+    FROM pg_roles r
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+      AND NOT r.rolsuper
+      AND NOT has_database_privilege(r.oid, current_database(), 'CONNECT')
+    UNION ALL
+    -- A role may change its own settings, and they outlive the program that did it. search_path, synchronous_commit and
+    -- jit are checked elsewhere.
+    SELECT 15, u.setting !~ '^default_transaction_(isolation|read_only)=',
+           format('%s has a setting that migrate has not given it: %s', r.rolname, u.setting),
+           format('ALTER ROLE %I%s RESET %s, unless you mean it', r.rolname,
+                  CASE WHEN s.setdatabase <> 0 THEN format(' IN DATABASE %I', current_database()) END,
+                  split_part(u.setting, '=', 1))
+    FROM pg_roles r
+    JOIN pg_db_role_setting s ON s.setrole = r.oid
+        AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+    CROSS JOIN LATERAL unnest(s.setconfig) AS u (setting)
+    WHERE r.rolname IN ('issuing_owner', 'issuing_api', 'issuing_worker', 'issuing_operator', 'issuing_viewer')
+      AND u.setting !~ '^(search_path|synchronous_commit|jit)='
+      AND NOT (r.rolname IN ('issuing_api', 'issuing_worker')
+               AND u.setting IN ('statement_timeout=15s', 'idle_in_transaction_session_timeout=15s'))
+)
+SELECT f.is_warning, f.what, f.fix FROM faults f ORDER BY f.is_warning, f.n, f.what LIMIT 50;
+
+-- name: operator_retention :one
+-- why: for how long the database keeps keys, in ms: doctor compares it with the configuration. No lock.
+SELECT (extract(epoch FROM r.kept) * 1000)::int8 FROM issuing.retentions r WHERE r.name = 'keys';
+
+-- name: operator_data_begin :none
+-- why: each check of the data is one statement, so it sees one state. Read-only; operator_data_timeout limits its
+-- time.
+BEGIN READ ONLY;
+
+-- name: operator_data_timeout :one
+-- why: a check that takes longer than $1 (as 60s) is given up: a statement that reads for hours holds up vacuum.
+SELECT set_config('statement_timeout', $1::text, true);
+
+-- Every operator_data_ check: only rows of the last $1 us, or all where $1 is null. Returns the number of rows that
+-- break the rule (1001 = more than 1000), the first few of them, and the totals. A rule about an event covers only the
+-- time for which events still exist: from their oldest partition on.
+
+-- name: operator_data_accepted :one
+-- why: no accepted request is lost: every key has its event, and accepted = ended + open.
+WITH bound AS MATERIALIZED (
+    SELECT greatest(now() - $1::int8 * interval '1 microsecond',
+                    (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
+                    '-infinity') AS at
+), counted AS MATERIALIZED (
+    SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(k.event_id::text) AS one
+    FROM issuing.idempotency_keys k LEFT JOIN issuing.outbox_events e ON e.id = k.event_id AND e.user_id = k.user_id
+    WHERE k.created_at >= (SELECT b.at FROM bound b)
+    GROUP BY 1
+)
+SELECT coalesce(sum(c.n) FILTER (WHERE c.status = 'lost'), 0)::int8, min(c.one) FILTER (WHERE c.status = 'lost'),
+       format('%s accepted = %s completed + %s rejected + %s failed + %s open', coalesce(sum(c.n), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0))
+FROM counted c;
+
+-- name: operator_data_limits :one
+-- why: a try that was counted as accepted has its event.
+WITH bound AS MATERIALIZED (
+    SELECT greatest(now() - $1::int8 * interval '1 microsecond',
+                    (SELECT min(p.from_at) FROM issuing.partitions p WHERE p.parent = 'outbox_events'),
+                    '-infinity') AS at
+), bad AS MATERIALIZED (
+    SELECT l.request_id::text AS id FROM issuing.rate_limit_log l
+    WHERE l.accepted AND l.at >= (SELECT b.at FROM bound b)
+      AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = l.request_id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_keys :one
+-- why: an open event or open question is never accepted a second time: its key exists. One that a reissue made bears
+-- the key of the event that it replaces, and the key stays with that one.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.outbox_events e
+    WHERE e.idempotency_key IS NOT NULL AND (e.due_at IS NOT NULL OR e.failed_at IS NOT NULL)
+      AND e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
+                           '00000000-0000-0000-0000-000000000000')
+      AND NOT EXISTS (SELECT FROM issuing.idempotency_keys k
+                      WHERE k.user_id = e.user_id AND k.key = e.idempotency_key AND k.event_id = e.id)
+      AND NOT EXISTS (SELECT FROM issuing.event_reissues r WHERE r.new_id = e.id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_completed :one
+-- why: COMPLETED means that there is a card.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.outbox_events e
+    WHERE e.event_type = 'CARD_ISSUE' AND e.status = 'COMPLETED'
+      AND e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
+                           '00000000-0000-0000-0000-000000000000')
+      AND NOT EXISTS (SELECT FROM issuing.cards c WHERE c.request_id = e.id AND c.user_id = e.user_id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_cards :one
+-- why: every card belongs to a card request of its user; cards = completed + being linked + questions + cancelled ones
+-- of refused requests.
+WITH bound AS MATERIALIZED (
+    SELECT issuing.uuid7_least(greatest(now() - $1::int8 * interval '1 microsecond',
+                                        (SELECT min(p.from_at) FROM issuing.partitions p
+                                         WHERE p.parent = 'outbox_events'), 'epoch')) AS id
+), counted AS MATERIALIZED (
+    SELECT coalesce(e.status, 'lost') AS status, count(*) AS n, min(c.id::text) AS one
+    FROM issuing.cards c
+    LEFT JOIN issuing.outbox_events e ON e.id = c.request_id AND e.user_id = c.user_id AND e.event_type = 'CARD_ISSUE'
+    WHERE c.request_id >= (SELECT b.id FROM bound b) AND substring(c.request_id::text FROM 15 FOR 1) = '7'
+    GROUP BY 1
+)
+SELECT coalesce(sum(c.n) FILTER (WHERE c.status = 'lost'), 0)::int8, min(c.one) FILTER (WHERE c.status = 'lost'),
+       format('%s cards = %s completed + %s open + %s failed + %s rejected', coalesce(sum(c.n), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'COMPLETED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status IN ('PENDING', 'PROCESSING')), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'FAILED'), 0),
+              coalesce(sum(c.n) FILTER (WHERE c.status = 'REJECTED'), 0))
+FROM counted c;
+
+-- name: operator_data_ends :one
+-- why: the end of a request and its card agree. REJECTED = no usable card. A FAILED request may have its card (the link
+-- was refused and core.on_link_refused is keep, attempts ran out while linking, the cancel failed), but not under a
+-- reason that says there is none. A completed request's card is not cancelled.
+WITH bad AS MATERIALIZED (
+    SELECT e.id::text AS id FROM issuing.cards c JOIN issuing.outbox_events e ON e.id = c.request_id
+    WHERE e.id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
+                           '00000000-0000-0000-0000-000000000000')
+      AND (e.status = 'REJECTED' AND c.status <> 'cancelled'
+           OR e.status = 'COMPLETED' AND c.status = 'cancelled'
+           OR e.status = 'FAILED' AND c.status <> 'cancelled'
+              AND (e.reason_code IN ('issuer_key_expired', 'issuer_duplicate', 'issuer_refused', 'outcome_unknown',
+                                     'payload_invalid', 'user_not_found')
+                   OR e.reason_code LIKE 'issuer\_http\_%'))
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_two_cards :one
+-- why: one card for each request; the unique index ensures it as long as it exists and is valid.
+WITH bad AS MATERIALIZED (
+    SELECT c.request_id::text AS id FROM issuing.cards c
+    WHERE c.request_id >= coalesce(issuing.uuid7_least(now() - $1::int8 * interval '1 microsecond'),
+                                   '00000000-0000-0000-0000-000000000000')
+    GROUP BY c.request_id HAVING count(*) > 1
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_data_places :one
+-- why: an event holds the place of a reissue; otherwise no event could ever take it.
+WITH bound AS MATERIALIZED (
+    SELECT issuing.uuid7_least(greatest(now() - $1::int8 * interval '1 microsecond',
+                                        (SELECT min(p.from_at) FROM issuing.partitions p
+                                         WHERE p.parent = 'outbox_events'), 'epoch')) AS id
+), bad AS MATERIALIZED (
+    SELECT r.event_id::text AS id FROM issuing.card_reissues r
+    WHERE r.event_id >= (SELECT b.id FROM bound b) AND substring(r.event_id::text FROM 15 FOR 1) = '7'
+      AND NOT EXISTS (SELECT FROM issuing.outbox_events e WHERE e.id = r.event_id)
+    LIMIT 1001
+)
+SELECT (SELECT count(*) FROM bad), (SELECT string_agg(b.id, ' ') FROM (SELECT id FROM bad LIMIT 5) b), NULL::text;
+
+-- name: operator_migrate_lock :one
+-- why: one migrate at a time. Session-scoped, because several transactions run under it, and tried instead of waited
+-- for, because a waiter would hold a snapshot.
+SELECT pg_try_advisory_lock(4711, 3);
+
+-- name: operator_migrate_state :one
+-- why: whether there is a schema, who owns it, and as which role to go on. The role is the owner of the existing
+-- tables, or issuing_owner; null when the connected role may not become it. From PostgreSQL 16 on membership alone does
+-- not allow SET ROLE.
+SELECT m.oid IS NOT NULL, current_user::text, r.rolname::text
+FROM (SELECT to_regclass('issuing.schema_migration')::oid AS oid) m
+LEFT JOIN pg_class c ON c.oid = m.oid
+LEFT JOIN pg_roles r ON (CASE WHEN c.oid IS NULL THEN r.rolname = 'issuing_owner' ELSE r.oid = c.relowner END)
+    AND pg_has_role(current_user, r.oid,
+                    CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END);
+
+-- name: operator_migrate_as :one
+-- why: SET ROLE with a parameter, for the rest of the session. $1 role.
+SELECT set_config('role', $1::text, false);
+
+-- name: operator_migrate_settings :one
+-- why: what the files are read under, whatever the role or the database has set (as schema_version does it), and the
+-- encoding of the database.
+SELECT current_setting('server_encoding'),
+       (SELECT count(set_config(s.name, s.value, false))
+        FROM (VALUES ('datestyle', 'ISO, YMD'), ('timezone', 'UTC'), ('intervalstyle', 'postgres'),
+                     ('bytea_output', 'hex'), ('standard_conforming_strings', 'on'), ('array_nulls', 'on'),
+                     ('extra_float_digits', '1'), ('transform_null_equals', 'off'), ('quote_all_identifiers', 'off'),
+                     ('row_security', 'on'), ('statement_timeout', '0'), ('jit', 'off'),
+                     ('search_path', 'pg_catalog, issuing, pg_temp')) s (name, value));
+
+-- name: operator_migrate_applied :many
+-- why: the applied versions, in order. No lock.
+SELECT m.version, m.name, m.sha256, m.applied_at, m.applied_by, m.ms
+FROM issuing.schema_migration m
+ORDER BY m.version;
+
+-- name: operator_migrate_begin :none
+-- why: upgrades, functions, rights and the rows in schema_migration are one transaction.
+BEGIN;
+
+-- name: operator_migrate_lock_timeout :one
+-- why: inside that transaction: other sessions wait behind a migration that waits for a lock, so it gives up soon and
+-- is tried again. $1 lock_timeout, e.g. 3s.
+SELECT set_config('lock_timeout', $1::text, true);
+
+-- name: operator_migrate_note :none
+-- why: in the transaction of the upgrade itself. $1 version, $2 name, $3 sha256, $4 ms.
+INSERT INTO issuing.schema_migration (version, name, sha256, ms) VALUES ($1::int8, $2::text, $3::text, $4::int8);
+
+-- name: operator_migrate_commit :none
+-- why: the end of operator_migrate_begin.
+COMMIT;
+
+-- name: operator_migrate_rollback :none
+-- why: the other end of operator_migrate_begin.
+ROLLBACK;
+
+-- name: operator_number_keys :many
+-- why: the number of card numbers under each key: issuing.number_keys. Reads all
+-- cards once; counts only. No lock.
+SELECT key_id, records
+FROM issuing.number_keys();
+
+-- name: owner_rewrap_take :many
+-- why: the next card numbers that are not sealed with the active key, locked until the end of the transaction:
+-- issuing.rewrap_take. For the owner of the tables only. $1 user and $2 card after
+-- which to go on (null = from the beginning), $3 active key, $4 number of cards to look at.
+SELECT id, user_id, number_record, looked_at_user, looked_at_card, left_out
+FROM issuing.rewrap_take($1::text, $2::uuid, $3::int8, $4::int8);
+
+-- name: owner_rewrap_gate :many
+-- why: where users are divided over cells, whose numbers may be changed now: a number of a bucket that is on its way or
+-- elsewhere is left out, since its copy would stay as it was. The locks of the gate are held until the end of the
+-- transaction, so a mover waits. A verdict that is null lets pass; no row lets all pass. $1 users.
+SELECT v.verdict
+FROM pg_catalog.unnest(issuing.cell_gate($1::text[])) WITH ORDINALITY AS v (verdict, n)
+WHERE EXISTS (SELECT FROM issuing.cell_buckets)
+ORDER BY v.n;
+
+-- name: owner_rewrap_put :one
+-- why: stores them sealed again, each over the record that was opened, with an audit row: issuing.rewrap_put. $1 cards,
+-- $2 users, $3 old records, $4 new records, $5 who.
+SELECT issuing.rewrap_put($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text);
+
+-- ---- workers, targets and their controls ----
+
+-- name: operator_workers :many
+-- why: the workers that have written a heartbeat within a day (issuing.heartbeat removes older rows), living ones
+-- first, then by the time they were last seen. A row with a time far ahead of the clock is from before the clock was
+-- set back, and its worker is dead if it is not written again. No lock. $1 how many.
+SELECT w.name, w.host, w.pid::int8, w.version, w.started_at, w.seen_at, w.in_flight::int8, w.slots::int8, w.is_draining,
+       w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s', clock_timestamp()
+FROM issuing.workers w
+ORDER BY 10 DESC, w.seen_at DESC, w.name
+LIMIT $1::int8;
+
+-- name: operator_last_worker :many
+-- why: the worker that was the last to end by itself; no row: none has. No lock.
+SELECT l.host, l.ended_at
+FROM issuing.last_worker l;
+
+-- name: operator_targets :many
+-- why: each target as all living workers see it together, what an operator asked of it, and how many events wait
+-- behind it. Where at least one living worker sends calls, none waits. Otherwise each PENDING event that is due waits,
+-- since an event is claimed only when every target that it needs takes calls, and so does one that was deferred because
+-- of a target. Card requests need the issuer and core-api; an event of a route needs the target of its type. At most
+-- 100000 open events of a type are looked at, by outbox_events_due. No lock.
+WITH living AS MATERIALIZED (
+    SELECT t.*, t.state <> 'closed' OR t.is_resting OR t.is_paused AS is_shut
+    FROM issuing.worker_targets t JOIN issuing.workers w ON w.name = t.worker
+    WHERE w.seen_at BETWEEN clock_timestamp() - interval '60 s' AND clock_timestamp() + interval '60 s'
+), names AS MATERIALIZED (
+    SELECT 'issuer' AS target UNION SELECT 'core' UNION SELECT t.target FROM issuing.worker_targets t
+    UNION SELECT r.event_type FROM issuing.routes r
+    UNION SELECT c.target FROM issuing.target_controls c WHERE c.paused_at IS NOT NULL
+), seen AS MATERIALIZED (
+    SELECT n.target, count(l.worker) AS workers, count(*) FILTER (WHERE l.is_shut) AS shut,
+           count(*) FILTER (WHERE l.state = 'open') AS open, count(*) FILTER (WHERE l.state = 'half_open') AS half_open,
+           count(*) FILTER (WHERE l.is_resting) AS resting, count(*) FILTER (WHERE l.is_paused) AS obeying,
+           count(*) FILTER (WHERE l.probe_number >= coalesce(c.probe_number, 0)) AS probed,
+           coalesce(min(l.since) FILTER (WHERE l.state <> 'closed'), max(l.since)) AS since,
+           (array_agg(l.cause ORDER BY l.since) FILTER (WHERE l.cause IS NOT NULL))[1] AS cause,
+           min(l.next_at) AS next_at,
+           coalesce(sum(l.in_flight), 0)::int8 AS in_flight, coalesce(sum(l.waiting), 0)::int8 AS waiting,
+           c.paused_at, c.paused_by, c.paused_why
+    FROM names n
+    LEFT JOIN living l ON l.target = n.target
+    LEFT JOIN issuing.target_controls c ON c.target = n.target
+    GROUP BY n.target, c.target
+)
+SELECT s.target, s.workers, s.shut, s.open, s.half_open, s.resting, s.obeying, s.probed, s.since, s.cause, s.next_at,
+       s.in_flight, s.waiting, s.paused_at, s.paused_by, s.paused_why,
+       CASE WHEN s.paused_at IS NULL AND (s.workers = 0 OR s.shut < s.workers) THEN 0 ELSE (
+           SELECT count(*)
+           FROM (SELECT e.status, e.due_at, e.deferral_code FROM issuing.outbox_events e
+                 WHERE e.event_type = CASE WHEN s.target IN ('issuer', 'core') THEN 'CARD_ISSUE' ELSE s.target END
+                   AND e.due_at IS NOT NULL LIMIT 100000) e
+           WHERE e.status = 'PENDING'
+             AND (e.due_at <= clock_timestamp() OR e.deferral_code LIKE s.target || '\_%'
+                  OR e.deferral_code LIKE 'route\_%' AND s.target NOT IN ('issuer', 'core')
+                  OR e.deferral_code IN ('breaker_open', 'target_resting', 'target_paused')))
+           + CASE WHEN s.target = 'CARD_REQUEST_ENDED' THEN (SELECT w.events FROM issuing.ends_waiting w) ELSE 0 END
+       END,
+       clock_timestamp()
+FROM seen s
+ORDER BY s.target IN ('issuer', 'core') DESC, s.target DESC
+LIMIT 64;
+
+-- name: operator_control :one
+-- why: pauses, resumes or probes a target, with its audit row: issuing.control_target.
+-- The caller sends a wakeup afterwards. null = done, else why not. $1 action, $2 target, $3 actor, $4 user of the
+-- operating system, $5 SUDO_USER, $6 reason.
+SELECT issuing.control_target($1::text, $2::text, $3::text, $4::text, $5::text, $6::text);
+
+-- name: operator_sender :one
+-- why: adds or removes a role that may send events of a type, with its audit row: issuing.change_sender. null = done,
+-- else why not. $1 action, $2 role, $3 type, $4 actor, $5 user of the operating system, $6 SUDO_USER, $7 reason.
+SELECT issuing.change_sender($1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text);
+
+-- name: operator_senders :many
+-- why: who may send which type, and whether the role is still there. No lock.
+SELECT s.role, s.event_type, s.added_at, to_regrole(quote_ident(s.role)) IS NOT NULL
+FROM issuing.senders s
+ORDER BY s.event_type, s.role;
+
+-- name: operator_inserters :many
+-- why: roles that are none of ours and may insert into the table of events, or into what is left of it in `public`, by
+-- a right of their own: what they insert is of any type but our own. Catalogues only. No lock.
+SELECT coalesce(r.rolname::text, 'PUBLIC'), min(c.oid::regclass::text)
+FROM pg_class c
+CROSS JOIN LATERAL (SELECT x.grantee, x.privilege_type FROM aclexplode(c.relacl) x
+                    UNION
+                    SELECT x.grantee, x.privilege_type
+                    FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) x WHERE t.attrelid = c.oid) a
+LEFT JOIN pg_roles r ON r.oid = a.grantee
+WHERE (c.oid IN (to_regclass('issuing.outbox_events'), to_regclass('public.outbox_events'))
+       OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = to_regclass('issuing.outbox_events')))
+  AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner
+  AND coalesce(r.rolname, '') NOT IN ('issuing_owner', 'issuing_api')
+GROUP BY 1
+ORDER BY 1
+LIMIT 20;
+
+-- name: operator_role_names :many
+-- why: the roles that a mistyped name may mean. No lock.
+SELECT r.rolname::text FROM pg_roles r WHERE r.rolname !~ '^pg_' LIMIT 10000;
+
+-- name: operator_due :one
+-- why: how many card requests, events of routes and ends to tell are due that no worker has taken, among 100000 open
+-- ones of each type at most; outbox_events_due. No lock.
+SELECT count(*) + (SELECT w.events FROM issuing.ends_waiting w)
+FROM (SELECT 'CARD_ISSUE' AS type UNION SELECT r.event_type FROM issuing.routes r) t
+CROSS JOIN LATERAL (SELECT o.status, o.due_at FROM issuing.outbox_events o
+                    WHERE o.event_type = t.type AND o.due_at IS NOT NULL LIMIT 100000) e
+WHERE e.status = 'PENDING' AND e.due_at <= clock_timestamp();
+
+-- ---- statistics ----
+
+-- part: stats_groups
+-- The columns of ctl/cmd_stats.c. A percentile is the bound below which that share of the times lies. Changes that are
+-- below 0 until their counterpart is folded show nothing. $1 type, $2 length of a part in s; null = any, one part.
+SELECT g.part_at, g.event_type, g.status, nullif(g.reason_code, ''), sum(g.count)::int8,
+       (sum(g.sum_ms) / sum(g.count))::int8, min(g.below_ms) FILTER (WHERE g.up_to >= g.total * 0.5),
+       min(g.below_ms) FILTER (WHERE g.up_to >= g.total * 0.95),
+       min(g.below_ms) FILTER (WHERE g.up_to >= g.total * 0.99)
+FROM (SELECT b.*, sum(b.count) OVER (bound ORDER BY b.below_ms) AS up_to, sum(b.count) OVER bound AS total
+      FROM (SELECT CASE WHEN $2::int8 IS NOT NULL THEN date_bin($2::int8 * interval '1 s', s.hour, 'epoch') END
+                       AS part_at, s.event_type, s.status, s.reason_code, s.below_ms, sum(s.count) AS count,
+                   sum(s.sum_ms) AS sum_ms
+            FROM counted s
+            WHERE $1::text IS NULL OR s.event_type = $1::text
+            GROUP BY 1, 2, 3, 4, 5) b
+      WINDOW bound AS (PARTITION BY b.part_at, b.event_type, b.status, b.reason_code)) g
+GROUP BY g.part_at, g.event_type, g.status, g.reason_code
+HAVING sum(g.count) > 0
+ORDER BY g.part_at, g.event_type, g.status, g.reason_code;
+
+-- name: operator_stats :many
+-- why: what ended, how, and how long it took, by outbox_statistics, which follows the events by seconds; primary key.
+-- No lock. $1 and $2 stats_groups, $3 the first hour, in us since 1970; null = all.
+WITH counted AS MATERIALIZED (
+    SELECT t.hour, t.event_type, t.status, t.reason_code, t.below_ms, t.count, t.sum_ms
+    FROM issuing.outbox_statistics t
+    WHERE t.hour >= coalesce(timestamptz 'epoch' + $3::int8 * interval '1 microsecond', '-infinity')
+)
+-- insert: stats_groups
+
+-- name: operator_stats_exact :many
+-- why: the same, counted from the rows that are there: reads the whole outbox. No lock.
+WITH counted AS MATERIALIZED (
+    SELECT t.hour, t.event_type, t.status, t.reason_code, t.below_ms, t.count, t.sum_ms
+    FROM issuing.count_events(coalesce(timestamptz 'epoch' + $3::int8 * interval '1 microsecond', '-infinity')) t
+)
+-- insert: stats_groups
+
+-- name: operator_stats_state :one
+-- why: the clock that "ago" counts from; how old the oldest change is that waits to be folded, in ms, among 10000; and
+-- how many changes could not be folded. No lock.
+SELECT clock_timestamp(),
+       (SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - min(c.at)) * 1000, 0), 0)::int8
+        FROM (SELECT x.at FROM issuing.statistics_changes x WHERE x.refused IS NULL LIMIT 10000) c),
+       (SELECT count(*) FROM issuing.statistics_changes c WHERE c.refused IS NOT NULL);
+
+-- name: operator_stats_rebuild :one
+-- why: makes the statistics what the rows say, with its audit row: issuing.rebuild_statistics. $1 the first hour, in us
+-- since 1970, null = all; $2 actor, $3 user of the operating system, $4 SUDO_USER, $5 reason.
+SELECT refused, corrected
+FROM issuing.rebuild_statistics($1::int8, $2::text, $3::text, $4::text, $5::text);

@@ -1,0 +1,20 @@
+-- name: schema_version :one
+-- why: runs on each new connection, so that a program never works on a schema that it was not written for. Always one
+-- row. Without the table (nothing was migrated yet, or an older release migrated) the server answers 42P01, which means
+-- version 0. Takes no lock that a migration would wait for. It also fixes the search_path of the session, whatever the
+-- role or the database has set: no operator or function of another schema is found, also not by this statement. The
+-- third column is the server's process: another one than the connection was told means that a pooler is in between. The
+-- last two set what else may be set, and what statements would mean something else under: how texts become times,
+-- numbers and strings; and what may be planned with (without JIT, which costs more than any statement of ours). Behind
+-- a pooler this does not reach every session, so functions that depend on it set it themselves.
+SELECT coalesce(pg_catalog.max(version), 0)::pg_catalog.int8,
+       pg_catalog.set_config('search_path', 'pg_catalog, issuing, pg_temp', false),
+       pg_catalog.pg_backend_pid()::pg_catalog.int8,
+       (SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, false))
+        FROM (VALUES ('datestyle', 'ISO, YMD'), ('timezone', 'UTC'), ('intervalstyle', 'postgres'),
+                     ('bytea_output', 'hex'), ('standard_conforming_strings', 'on'), ('array_nulls', 'on'),
+                     ('extra_float_digits', '1'), ('transform_null_equals', 'off'), ('quote_all_identifiers', 'off'),
+                     ('jit', 'off')) s (name, value)),
+       (SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.boot_val, false))
+        FROM pg_catalog.pg_settings s WHERE pg_catalog.starts_with(s.name, 'enable_'))
+FROM issuing.schema_migration;
