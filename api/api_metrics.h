@@ -1,7 +1,7 @@
 /* The metrics of issuing-api: the table of families, and the series that each answered call counts in. They are found
  * once; counting then allocates nothing.
  *
- * To add a metric: a row in API_METRICS, and a line in the table of docs/run.md. */
+ * To add a metric: a row in API_METRICS; install/reference.py writes it into docs/metrics.md. */
 #ifndef ISSUING_API_METRICS_H
 #define ISSUING_API_METRICS_H
 
@@ -13,37 +13,39 @@
 /* Id, name, type, help, buckets, labels. */
 #define API_METRICS(X)                                                                                                 \
     DAEMON_METRICS(X)                                                                                                  \
-    X(HTTP_REQUESTS, "issuing_http_requests_total", METRIC_COUNTER, "Requests by route, method and status.", NULL,     \
-      "route", "method", "code")                                                                                       \
+    X(HTTP_REQUESTS, "issuing_http_requests_total", METRIC_COUNTER,                                                    \
+      "Answers. Route refused: below the router; unknown: no such path. Code 499: the client left while it waited.",   \
+      NULL, "route", "method", "code")                                                                                 \
     X(HTTP_SECONDS, "issuing_http_request_seconds", METRIC_HISTOGRAM,                                                  \
-      "From the first byte to the answer; calls that waited have a route of their own.", metric_buckets_seconds,       \
-      "route", "method")                                                                                               \
+      "From the first byte to the answer. Calls that waited have a route of their own: `..., waiting`.",               \
+      metric_buckets_seconds, "route", "method")                                                                       \
     X(BATCH_SIZE, "issuing_accept_batch_size", METRIC_HISTOGRAM, "Requests recorded by one transaction.",              \
       metric_buckets_size, NULL)                                                                                       \
     X(ACCEPT_QUEUE, "issuing_accept_queue", METRIC_GAUGE, "Requests that wait to be recorded, or are being recorded.", \
       NULL, NULL)                                                                                                      \
-    X(ACCEPT_FAILURES, "issuing_accept_failures_total", METRIC_COUNTER, "Requests that were not recorded, by reason.", \
-      NULL, "reason")                                                                                                  \
-    X(REPLAYS, "issuing_idempotency_replays_total", METRIC_COUNTER, "Repeats answered from the stored answer.", NULL,  \
+    X(ACCEPT_FAILURES, "issuing_accept_failures_total", METRIC_COUNTER,                                                \
+      "Requests that were not recorded: user_lock, lock, schema, late, other.", NULL, "reason")                        \
+    X(REPLAYS, "issuing_idempotency_replays_total", METRIC_COUNTER, "Repeats answered with the stored answer.", NULL,  \
       NULL)                                                                                                            \
     X(LIMITED, "issuing_ratelimited_total", METRIC_COUNTER, "Requests refused by the rate limit.", NULL, NULL)         \
     X(NOT_HERE, "issuing_cell_refusals_total", METRIC_COUNTER,                                                         \
       "Calls answered 503 because the user's bucket is moving, or elsewhere.", NULL, "reason")                         \
-    X(AUTH_FAILURES, "issuing_auth_failures_total", METRIC_COUNTER, "Tokens that were refused, by reason.", NULL,      \
-      "reason")                                                                                                        \
+    X(AUTH_FAILURES, "issuing_auth_failures_total", METRIC_COUNTER, "Tokens that were refused.", NULL, "reason")       \
     X(REVEALS, "issuing_number_reveals_total", METRIC_COUNTER,                                                         \
-      "Card numbers asked for: revealed, limited, not_found, unreadable.", NULL, "result")                             \
+      "Requests for card numbers: revealed, limited, not_found, unreadable.", NULL, "result")                          \
     X(UNREADABLE, "issuing_numbers_unreadable_total", METRIC_COUNTER,                                                  \
-      "Card numbers asked for that could not be opened: their key is missing.", NULL, NULL)                            \
+      "Requested card numbers that could not be decrypted, because their key is missing.", NULL, NULL)                 \
     X(READS_WAITING, "issuing_reads_waiting", METRIC_GAUGE, "Reads that wait for their user's turn.", NULL, NULL)      \
     X(READS_REFUSED, "issuing_reads_refused_total", METRIC_COUNTER,                                                    \
-      "Reads answered 503 because too many waited, or waited too long.", NULL, NULL)                                   \
+      "Reads answered 503 because too many waited, or they waited too long.", NULL, NULL)                              \
     X(WAITING, "issuing_waiting_clients", METRIC_GAUGE, "Clients that wait for a final status.", NULL, NULL)           \
     X(CONNECTIONS, "issuing_http_connections", METRIC_GAUGE, "Open client connections.", NULL, NULL)                   \
     X(CUT, "issuing_http_cut_total", METRIC_COUNTER,                                                                   \
-      "Connections closed or turned away because there were too many, or their answer was not taken.", NULL, "reason") \
-    X(ACCEPT_RESTS, "issuing_http_accept_rests_total", METRIC_COUNTER,                                                 \
-      "Pauses in accepting connections: no descriptor or memory was left.", NULL, NULL)
+      "Connections closed or refused: full (api.max_connections), memory (64 MiB of all requests and answers), "       \
+      "unread (the client does not take its answer).",                                                                 \
+      NULL, "reason")                                                                                                  \
+    X(ACCEPT_PAUSES, "issuing_http_accept_pauses_total", METRIC_COUNTER,                                               \
+      "How often accepting paused for 100 ms: no file descriptor or memory was left.", NULL, NULL)
 
 enum api_metric {
 #define X(id, ...) API_METRIC_##id,

@@ -40,8 +40,8 @@ static void count_cuts(struct program *program)
     metric_add(metrics_series(metrics, API_METRIC_CUT, "full", NULL), (double)(now.gave_way - last->gave_way));
     metric_add(metrics_series(metrics, API_METRIC_CUT, "memory", NULL), (double)(now.memory - last->memory));
     metric_add(metrics_series(metrics, API_METRIC_CUT, "unread", NULL), (double)(now.unread - last->unread));
-    metric_add(metrics_series(metrics, API_METRIC_ACCEPT_RESTS, NULL, NULL),
-               (double)(now.accept_rests - last->accept_rests));
+    metric_add(metrics_series(metrics, API_METRIC_ACCEPT_PAUSES, NULL, NULL),
+               (double)(now.accept_pauses - last->accept_pauses));
     *last = now;
 }
 
@@ -136,10 +136,10 @@ static void on_address_full(void *context, const struct ip_address *address)
                 LOG_NUMBER("limit", program->daemon.config.api.max_connections_per_address));
 }
 
-static void on_accept_rests(void *context, int error)
+static void on_accept_pauses(void *context, int error)
 {
     (void)context;
-    daemon_log_accept_rests(error);
+    daemon_log_accept_pauses(error);
 }
 
 /* No more clients than there are file descriptors for, so that some are left to the admin listener and the database. */
@@ -183,7 +183,7 @@ static bool listen_for_clients(struct program *program, struct err *err)
     options.on_head = router_on_head;
     options.on_request = router_on_request;
     options.on_refused = router_on_refused;
-    options.on_accept_rests = on_accept_rests;
+    options.on_accept_pauses = on_accept_pauses;
     options.context = &program->api.env;
     return http_server_open(&program->daemon.loop, &options, &program->server, err);
 }

@@ -24,7 +24,7 @@
 #define ADMIN_IDLE_MS 5000
 #define ADMIN_HEADER_MS 2000
 #define ADMIN_SURPLUS 16
-#define ACCEPT_RESTS_LOG_MS 10000
+#define ACCEPT_PAUSES_LOG_MS 10000
 
 /* A connection is a file: api.max_connections and the concurrency options are the limits, not the soft one of the
  * system. */
@@ -45,14 +45,14 @@ int64_t daemon_file_limit(void)
     return (int64_t)limit.rlim_cur;
 }
 
-void daemon_log_accept_rests(int error)
+void daemon_log_accept_pauses(int error)
 {
     static int64_t logged_ms; /* 0 = never */
     int64_t now_ms = clock_mono_ms();
-    if (logged_ms != 0 && now_ms < logged_ms + ACCEPT_RESTS_LOG_MS)
+    if (logged_ms != 0 && now_ms < logged_ms + ACCEPT_PAUSES_LOG_MS)
         return;
     logged_ms = now_ms;
-    log_warning("accepting connections rests", LOG_TEXT("why", strerror(error)));
+    log_warning("accepting connections is paused", LOG_TEXT("why", strerror(error)));
 }
 
 /* ---- SIGHUP ---- */
@@ -225,10 +225,10 @@ static void on_admin_request(void *context, struct http_request *request)
     }
 }
 
-static void on_admin_accept_rests(void *context, int error)
+static void on_admin_accept_pauses(void *context, int error)
 {
     (void)context;
-    daemon_log_accept_rests(error);
+    daemon_log_accept_pauses(error);
 }
 
 /* ---- the line of `systemctl status` ---- */
@@ -460,7 +460,7 @@ static bool open_admin_listener(struct daemon *daemon, struct err *err)
     server.header_timeout_ms = ADMIN_HEADER_MS;
     server.body_max = 0; /* nothing here takes one */
     server.on_request = on_admin_request;
-    server.on_accept_rests = on_admin_accept_rests;
+    server.on_accept_pauses = on_admin_accept_pauses;
     server.context = daemon;
     return http_server_open(&daemon->loop, &server, &daemon->admin, err);
 }

@@ -80,6 +80,6 @@ int daemon_main(struct daemon *daemon, int argc, char **argv);
 /* How many files this process may have open; INT32_MAX = no limit. */
 int64_t daemon_file_limit(void);
 /* Logs, at most every 10 s, that a listener pauses accepting; `error` is an errno. */
-void daemon_log_accept_rests(int error);
+void daemon_log_accept_pauses(int error);
 
 #endif

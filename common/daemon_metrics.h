@@ -1,7 +1,7 @@
 /* The metrics that both daemons have. They are the first rows of API_METRICS and WORKER_METRICS, so DAEMON_METRIC_X is
  * the same family in either registry, and a module of common can set it without knowing the program.
  *
- * To add one: a row here, and a line in the table of docs/run.md. */
+ * To add one: a row here; install/reference.py writes it into docs/metrics.md. */
 #ifndef ISSUING_DAEMON_METRICS_H
 #define ISSUING_DAEMON_METRICS_H
 
@@ -11,32 +11,38 @@
 /* Id, name, type, help, buckets, labels. */
 #define DAEMON_METRICS(X)                                                                                              \
     X(OUTBOX_EVENTS, "issuing_outbox_events", METRIC_GAUGE,                                                            \
-      "Open and failed events by status, of all delivered types.", NULL, "status")                                     \
+      "PENDING, PROCESSING and FAILED events of all delivered types. Of card requests a million are counted, of each " \
+      "route 100000.",                                                                                                 \
+      NULL, "status")                                                                                                  \
     X(OLDEST_PENDING, "issuing_outbox_oldest_pending_seconds", METRIC_GAUGE,                                           \
       "Age of the oldest PENDING event of all delivered types.", NULL, NULL)                                           \
     X(TYPE_EVENTS, "issuing_outbox_type_events", METRIC_GAUGE,                                                         \
-      "Open and failed events by type: card requests, each route, and other.", NULL, "type", "status")                 \
+      "issuing_outbox_events by type: CARD_ISSUE, each route, and other: FAILED events of types that nobody "          \
+      "delivers.",                                                                                                     \
+      NULL, "type", "status")                                                                                          \
     X(TYPE_OLDEST, "issuing_outbox_type_oldest_pending_seconds", METRIC_GAUGE,                                         \
-      "Age of the oldest PENDING event of a type that is delivered.", NULL, "type")                                    \
+      "Age of the oldest PENDING event of each delivered type.", NULL, "type")                                         \
     X(UNDELIVERED, "issuing_outbox_undelivered_events", METRIC_GAUGE, "Open events of types that nobody delivers.",    \
       NULL, NULL)                                                                                                      \
-    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE, "Events whose outcome at their peer is unknown.",      \
-      NULL, NULL)                                                                                                      \
+    X(OUTCOME_UNKNOWN, "issuing_outcome_unknown", METRIC_GAUGE,                                                        \
+      "PENDING and FAILED events that the issuer or a receiver may have executed without our knowledge.", NULL, NULL)  \
     X(UNKNOWN_OLDEST, "issuing_outcome_unknown_oldest_seconds", METRIC_GAUGE,                                          \
-      "Since the first send of the event whose outcome is unknown for longest.", NULL, NULL)                           \
+      "Time since the first send of the event that has been unknown for longest.", NULL, NULL)                         \
     X(WORKERS_ALIVE, "issuing_workers_alive", METRIC_GAUGE, "Workers that the database has seen within 60 s.", NULL,   \
       NULL)                                                                                                            \
-    X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE, "0 closed, 1 half-open, 2 open.", NULL, "target")          \
+    X(BREAKER_STATE, "issuing_breaker_state", METRIC_GAUGE,                                                            \
+      "0 closed, 1 half-open, 2 open. A worker shows its own breaker, the api the worst of all living workers.", NULL, \
+      "target")                                                                                                        \
     X(TARGET_PAUSED, "issuing_target_paused", METRIC_GAUGE, "1 while an operator has paused the target.", NULL,        \
       "target")                                                                                                        \
     X(STATISTICS_LAG, "issuing_statistics_lag_seconds", METRIC_GAUGE,                                                  \
-      "Age of the oldest end that outbox_statistics does not have yet.", NULL, NULL)                                   \
+      "Age of the oldest end that outbox_statistics does not have yet; 0 = it has all.", NULL, NULL)                   \
     X(GAUGES_AGE, "issuing_outbox_gauges_age_seconds", METRIC_GAUGE,                                                   \
-      "Since the gauges of outbox, workers and targets were all read.", NULL, NULL)                                    \
+      "Age of the gauges of outbox, workers and targets.", NULL, NULL)                                                 \
     X(DB_ERRORS, "issuing_db_errors_total", METRIC_COUNTER, "Statements that the database refused.", NULL,             \
       "sqlstate_class")                                                                                                \
     X(DB_POOL_WAITING, "issuing_db_pool_waiting", METRIC_GAUGE, "Statements that wait for a connection.", NULL, NULL)  \
-    X(READY, "issuing_ready", METRIC_GAUGE, "1 while the database can be used, and takes requests.", NULL, NULL)       \
+    X(READY, "issuing_ready", METRIC_GAUGE, "1 while /readyz is 200, or the program drains.", NULL, NULL)              \
     X(DB_AWAY, "issuing_db_away", METRIC_GAUGE, "1 for the cause why the database cannot be used.", NULL, "cause")     \
     X(WRONG_CELL, "issuing_wrong_cell", METRIC_GAUGE, "1 while the database is another cell than database.cell.",      \
       NULL, NULL)                                                                                                      \
@@ -47,7 +53,7 @@
     X(CELL_STATE_AGE, "issuing_cell_state_seconds", METRIC_GAUGE,                                                      \
       "How long a bucket has been in a state of a move, of those in that state the longest.", NULL, "state")           \
     X(LOOP_LAG, "issuing_loop_lag_seconds", METRIC_GAUGE,                                                              \
-      "How late the loop's timer was at its worst in the last minute.", NULL, NULL)                                    \
+      "How late the event loop was at its worst in the last minute.", NULL, NULL)                                      \
     X(BUILD_INFO, "issuing_build_info", METRIC_GAUGE, "Always 1.", NULL, "program", "version")                         \
     X(PROCESS_CPU, "process_cpu_seconds_total", METRIC_COUNTER, "Processor time, user and system.", NULL, NULL)        \
     X(PROCESS_OPEN_FDS, "process_open_fds", METRIC_GAUGE, "Open file descriptors.", NULL, NULL)                        \

@@ -1,7 +1,7 @@
-/* The metrics of issuing-worker: one table, which docs/run.md is checked against, and the series that attempts, calls and
+/* The metrics of issuing-worker: one table, and the series that attempts, calls and
  * claims count in. The series are found once; counting then allocates nothing.
  *
- * To add a metric: a row in WORKER_METRICS, and a line in the table of docs/run.md. */
+ * To add a metric: a row in WORKER_METRICS; install/reference.py writes it into docs/metrics.md. */
 #ifndef ISSUING_WORKER_METRICS_H
 #define ISSUING_WORKER_METRICS_H
 
@@ -15,33 +15,38 @@
     DAEMON_METRICS(X)                                                                                                  \
     X(REQUEST_SECONDS, "issuing_request_seconds", METRIC_HISTOGRAM,                                                    \
       "From the acceptance of a card request to its final status.", metric_buckets_long, NULL)                         \
-    X(ENDED, "issuing_events_ended_total", METRIC_COUNTER, "Events that reached a final status.", NULL, "type",        \
-      "status", "reason")                                                                                              \
-    X(STEP_SECONDS, "issuing_step_seconds", METRIC_HISTOGRAM, "Time of a step, waiting included.",                     \
+    X(ENDED, "issuing_events_ended_total", METRIC_COUNTER,                                                             \
+      "Events that a worker brought to a final status. A peer's own reason is `other`.", NULL, "type", "status",       \
+      "reason")                                                                                                        \
+    X(STEP_SECONDS, "issuing_step_seconds", METRIC_HISTOGRAM, "Time of a step, with the wait for its turn.",           \
       metric_buckets_seconds, "step")                                                                                  \
-    X(STEP_TOTAL, "issuing_step_total", METRIC_COUNTER, "Steps by outcome.", NULL, "step", "outcome")                  \
-    X(CALL_SECONDS, "issuing_call_seconds", METRIC_HISTOGRAM, "Time of a call, without waiting for its turn.",         \
+    X(STEP_TOTAL, "issuing_step_total", METRIC_COUNTER, "Steps: executed, refused, not_executed, unknown.", NULL,      \
+      "step", "outcome")                                                                                               \
+    X(CALL_SECONDS, "issuing_call_seconds", METRIC_HISTOGRAM,                                                          \
+      "Time of a call, without the wait for its turn. Code: a status or its class (4xx), no_answer, not_sent.",        \
       metric_buckets_calls, "target", "code")                                                                          \
     X(ATTEMPTS, "issuing_attempts_total", METRIC_COUNTER, "Attempts by how they ended.", NULL, "outcome")              \
     X(RETRIES, "issuing_retries_total", METRIC_COUNTER, "Attempts that failed and are repeated, by cause.", NULL,      \
       "reason")                                                                                                        \
-    X(DEFERRALS, "issuing_deferrals_total", METRIC_COUNTER, "Attempts given back, by cause.", NULL, "reason")          \
+    X(DEFERRALS, "issuing_deferrals_total", METRIC_COUNTER, "Attempts that were deferred and do not count, by cause.", \
+      NULL, "reason")                                                                                                  \
     X(LEASE_LOST, "issuing_lease_lost_total", METRIC_COUNTER,                                                          \
       "Writes that matched no row because the lease was lost.", NULL, NULL)                                            \
-    X(CHECKS, "issuing_checks_total", METRIC_COUNTER, "Marks of reconcile and reissue by their result.", NULL,         \
-      "result")                                                                                                        \
-    X(BREAKER_TRANSITIONS, "issuing_breaker_transitions_total", METRIC_COUNTER, "Changes of a breaker to a state.",    \
-      NULL, "target", "state")                                                                                         \
-    X(IN_FLIGHT, "issuing_in_flight", METRIC_GAUGE, "Events held by this worker.", NULL, NULL)                         \
-    X(CLAIM_SECONDS, "issuing_claim_seconds", METRIC_HISTOGRAM, "Time of a claim.", metric_buckets_seconds, NULL)      \
-    X(CLAIM_BATCH_SIZE, "issuing_claim_batch_size", METRIC_HISTOGRAM,                                                  \
-      "Events taken by one claim; those that found nothing are not counted.", metric_buckets_size, NULL)               \
+    X(CHECKS, "issuing_checks_total", METRIC_COUNTER,                                                                  \
+      "Events looked up for an operator or a worker, by what reconcile or reissue says of them.", NULL, "result")      \
+    X(BREAKER_TRANSITIONS, "issuing_breaker_transitions_total", METRIC_COUNTER,                                        \
+      "Changes of a breaker to closed, half_open or open.", NULL, "target", "state")                                   \
+    X(IN_FLIGHT, "issuing_in_flight", METRIC_GAUGE, "Events that this worker holds.", NULL, NULL)                      \
+    X(CLAIM_SECONDS, "issuing_claim_seconds", METRIC_HISTOGRAM, "Time of the statement that takes due events.",        \
+      metric_buckets_seconds, NULL)                                                                                    \
+    X(CLAIM_BATCH_SIZE, "issuing_claim_batch_size", METRIC_HISTOGRAM, "Events taken by one claim that found some.",    \
+      metric_buckets_size, NULL)                                                                                       \
     X(EXPIRED, "issuing_expired_total", METRIC_COUNTER, "Rows deleted one by one after their retention.", NULL,        \
       "table")                                                                                                         \
-    X(PARTITIONS, "issuing_partitions_total", METRIC_COUNTER, "Partitions created, dropped, and postponed.", NULL,     \
-      "table", "action")                                                                                               \
+    X(PARTITIONS, "issuing_partitions_total", METRIC_COUNTER,                                                          \
+      "Partitions created, dropped, and postponed because a lock was not available.", NULL, "table", "action")         \
     X(HOUSEKEEPING_FAILURES, "issuing_housekeeping_failures_total", METRIC_COUNTER,                                    \
-      "Steps of the housekeeping that failed.", NULL, "table")                                                         \
+      "Steps of the housekeeping that failed, and are tried again.", NULL, "table")                                    \
     X(HOUSEKEEPING_SECONDS, "issuing_housekeeping_seconds", METRIC_HISTOGRAM, "Time of one pass of the housekeeping.", \
       metric_buckets_seconds, NULL)
 

@@ -136,9 +136,9 @@ static void on_pause_over(uv_timer_t *timer)
 
 static void pause_accepting(struct http_server *server, int error)
 {
-    server->counts.accept_rests++;
-    if (server->options.on_accept_rests)
-        server->options.on_accept_rests(server->options.context, error);
+    server->counts.accept_pauses++;
+    if (server->options.on_accept_pauses)
+        server->options.on_accept_pauses(server->options.context, error);
     uv_poll_stop(&server->listener);
     uv_timer_start(&server->accept_pause, on_pause_over, ACCEPT_PAUSE_MS, 0);
 }

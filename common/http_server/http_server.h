@@ -81,11 +81,11 @@ void http_reply_part(struct http_request *request, const char *bytes, size_t len
 
 /* What the server did when connections, memory or descriptors ran short; each only grows. */
 struct http_server_counts {
-    uint64_t gave_way;     /* connections closed so that a new one has a place */
-    uint64_t memory;       /* closed or turned away because memory_max was reached */
-    uint64_t unread;       /* closed because their client did not take its answer */
-    uint64_t accept_rests; /* times that accepting paused for lack of descriptors or memory */
-    uint64_t replies;      /* requests answered, refused ones too */
+    uint64_t gave_way;      /* connections closed so that a new one has a place */
+    uint64_t memory;        /* closed or turned away because memory_max was reached */
+    uint64_t unread;        /* closed because their client did not take its answer */
+    uint64_t accept_pauses; /* times that accepting paused for lack of descriptors or memory */
+    uint64_t replies;       /* requests answered, refused ones too */
 };
 
 struct http_server_options {
@@ -121,7 +121,7 @@ struct http_server_options {
      * body. Fills ret_reply (status is set); what it points to must stay valid until control returns to the loop. */
     void (*on_refused)(void *context, int status, const char *detail, struct http_reply *ret_reply);
     /* Accepting pauses for a moment; `error` is the errno of accept(2). May be NULL. */
-    void (*on_accept_rests)(void *context, int error);
+    void (*on_accept_pauses)(void *context, int error);
     void *context;
 };
 

@@ -229,14 +229,14 @@ def a_lack_of_files_is_reported_and_ends_by_itself(world):
         try:
             with Wire(api.port) as wire:
                 wire.send(world.post_bytes("alice", "k"))
-                wait_until(lambda: "accepting connections rests" in api.text(), "it is in the log")
+                wait_until(lambda: "accepting connections is paused" in api.text(), "it is in the log")
                 time.sleep(0.5)
-                assert_equal(api.text().count("accepting connections rests"), 1, "lines")
+                assert_equal(api.text().count("accepting connections is paused"), 1, "lines")
                 resource.prlimit(api.pid, resource.RLIMIT_NOFILE, before)
                 assert_equal(wire.answer().status, 202, "served when there are files again")
         finally:
             resource.prlimit(api.pid, resource.RLIMIT_NOFILE, before)
-        assert_true(api.metric("issuing_http_accept_rests_total") >= 1, "counted")
+        assert_true(api.metric("issuing_http_accept_pauses_total") >= 1, "counted")
         for one in held:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with connections(api.port, 5):  # idle ones do give way

@@ -1,10 +1,9 @@
 #!/bin/sh
-# Do the documents list everything that the programs have? Options, problems, routes and metrics are read from where
-# they are defined; each must be in the documents that promise to list it. One line for each that is missing. Needs the
-# built programs: $ISSUING_BUILD, or build/.
+# Do the documents list everything that the programs have? Each name is read from where it is defined, and must be in the
+# documents that promise to list it. One line for each that is missing. Needs the built programs: $ISSUING_BUILD, or
+# build/.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-build=${ISSUING_BUILD:-build}
 missing=0
 
 # want DOCUMENT WHAT NAMES: each name of the list must be in the document as a word of its own. An empty list means that
@@ -24,47 +23,22 @@ want() {
     done
 }
 
-# options PROGRAM: as `--help` lists them.
-options() {
-    "$build/$1" --help | sed -n 's/^ *--\(\(route\.TYPE\|cell\.NAME\|[a-z0-9]*\)\.[a-z0-9_]*\)=.*/\1/p'
-}
-
-# metrics FILE: the names in its table.
-metrics() {
-    sed -n 's/^ *X([A-Z_]*, "\([a-z]*_[a-z_]*\)", METRIC_.*/\1/p' "$1"
-}
-
-for program in issuing-api issuing-worker issuing-ctl; do
-    if [ -x "$build/$program" ]; then
-        want docs/run.md "the option (of $program)" "$(options "$program")"
-    else
-        printf '%s is missing: build first, or set ISSUING_BUILD\n' "$build/$program"
-        missing=$((missing + 1))
-    fi
-done
-
 slugs=$(sed -n 's/^ *X([A-Z_]*, [0-9]*, "\([a-z-]*\)",.*/\1/p' api/problems.h)
 want api/openapi.json 'the problem' "$slugs"
-want docs/clients.md 'the problem' "$slugs"
-
-want docs/run.md 'the metric (of common/daemon_metrics.h)' "$(metrics common/daemon_metrics.h)"
-want docs/run.md 'the metric (of api/api_metrics.h)' "$(metrics api/api_metrics.h)"
-want docs/run.md 'the metric (of worker/worker_metrics.h)' "$(metrics worker/worker_metrics.h)"
-
-# Our own reason codes: clients show them. (Operators' tables are compared below.)
+# Our own reason codes: clients show them.
 reasons=$(sed -n '/^#define OUTBOX_REASONS/,/^$/s/^ *X(\([a-z_]*\), ".*/\1/p' common/outbox.h)
-want docs/clients.md 'the reason' "$reasons"
 want api/openapi.json 'the reason' "$reasons"
 
-# The lists of common/outbox.h and the tables for operators, both ways: reasons and causes in docs/troubleshoot.md, ends
-# of attempts in docs/run.md. What the sweep's statement writes itself is in these lists too.
+# Pages that are written from the tables of the programs.
+python3 -B install/reference.py --check || missing=$((missing + 1))
+
+# What an operator does about a reason: each of common/outbox.h is in docs/troubleshoot.md, and no other is. The end of a
+# lost attempt, which a statement writes, is in the lists of common/outbox.h too.
 python3 - <<'PYTHON' || missing=$((missing + 1))
 import re
 import sys
 
 header = open("common/outbox.h", encoding="utf-8").read()
-troubleshoot = open("docs/troubleshoot.md", encoding="utf-8").read()
-run = open("docs/run.md", encoding="utf-8").read()
 faults = []
 
 
@@ -77,31 +51,17 @@ def listed(macro, pattern):
     return set(words)
 
 
-def tabled(heading):
-    """The codes in the first column of the table under a heading. issuer_http_<n> and its like are in no list."""
-    section = troubleshoot.split(f"\n## {heading}\n", 1)[1].split("\n#", 1)[0]
-    cells = re.findall(r"^\| (`.*?) \|", section, re.M)
-    words = {word for cell in cells for word in re.findall(r"`([a-z_]+)`", cell)}
-    if not words:
-        faults.append(f"docs/troubleshoot.md: no codes found under {heading}: the check is broken")
-    return words
-
-
-def compare(page, what, words, shown):
-    faults.extend(f"{page}: the {what} {word} is missing" for word in sorted(words - shown))
-    faults.extend(f"{page}: {word} is no {what} of common/outbox.h" for word in sorted(shown - words))
-
-
-causes = listed("OUTBOX_CAUSES", r"X\([A-Z_]+, ([a-z_]+),")
-attempts = listed("OUTBOX_ATTEMPTS", r"X\([A-Z_]+, ([a-z_]+)\)")
+page = open("docs/troubleshoot.md", encoding="utf-8").read()
+section = page.split("\n## Reasons of REJECTED and FAILED\n", 1)[1].split("\n#", 1)[0]
+cells = re.findall(r"^\| (`.*?) \|", section, re.M)
+shown = {word for cell in cells for word in re.findall(r"`([a-z_]+)`", cell)}
 reasons = listed("OUTBOX_REASONS", r"X\(([a-z_]+),")
-compare("docs/troubleshoot.md", "reason", reasons, tabled("Reasons of REJECTED and FAILED"))
-compare("docs/troubleshoot.md", "cause", causes, tabled("Causes of retries and deferrals"))
-counted = re.search(r"^\| `issuing_attempts_total` \| outcome \| attempts: ([a-z, ]+) \|", run, re.M)
-compare("docs/run.md", "outcome", attempts - {"lost"}, set(counted.group(1).split(", ")) if counted else set())
+faults += [f"docs/troubleshoot.md: the reason {word} is missing" for word in sorted(reasons - shown)]
+faults += [f"docs/troubleshoot.md: {word} is no reason of common/outbox.h" for word in sorted(shown - reasons)]
 statements = open("migrations/statements/outbox.sql", encoding="utf-8").read()
 written = re.search(r"l\.lease_owner, 'unknown',\s*'(\w+)', '(\w+)', NULL", statements)
-if not written or written.group(1) not in attempts or written.group(2) not in causes:
+if (not written or written.group(1) not in listed("OUTBOX_ATTEMPTS", r"X\([A-Z_]+, ([a-z_]+)\)")
+        or written.group(2) not in listed("OUTBOX_CAUSES", r"X\([A-Z_]+, ([a-z_]+),")):
     faults.append("migrations/statements/outbox.sql: the outcome or the cause of a lost attempt is not in common/outbox.h")
 print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
@@ -134,27 +94,6 @@ for status in sorted(rest.keys() - {200, 201}):
 print(*faults[:10], sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
-
-# Defaults: what `--help` says is what the table of docs/run.md says.
-# shellcheck disable=SC2016 # the backquotes are for Python
-for program in issuing-api issuing-worker issuing-ctl; do
-    "$build/$program" --help 2>/dev/null
-done | python3 -c '
-import re
-import sys
-
-with open("docs/run.md", encoding="utf-8") as file:
-    rows = dict(re.findall(r"^\| `((?:route\.TYPE|cell\.NAME|[a-z0-9]+)\.[a-z0-9_]+)` \| ([^|]*) \|", file.read(), re.M))
-given = dict(re.findall(r"^ *--((?:route\.TYPE|cell\.NAME|[a-z0-9]+)\.[a-z0-9_]+)=.*\n(?:.* Default: (.*)\.\n)?", sys.stdin.read(), re.M))
-faults = [
-    f"docs/run.md: the default of {option} is {default or chr(45)}, not {rows[option].strip()}"
-    for option, default in given.items()
-    if option in rows and rows[option].strip().strip("`") != (default or "-")
-]
-faults += [f"docs/run.md: {option} is no option of any program" for option in sorted(rows.keys() - given.keys())]
-print(*faults, sep="\n", end="\n" if faults else "")
-sys.exit(1 if faults else 0)
-' || missing=$((missing + 1))
 
 # Routes: the table of api/routes.h against the paths and methods of the description, both ways. Likewise the statuses
 # of the problems.
