@@ -15,8 +15,7 @@
     X(INVALID_BODY, 400, "invalid-body", "The body is not a card request",                                            \
       "Each bad member is listed in `errors` with a JSON pointer.")                                                   \
     X(INVALID_PARAMETER, 400, "invalid-parameter", "A query parameter is malformed",                                  \
-      "Lists take limit, 1 to 100, and cursor, which is what `next_cursor` gave; each once, and nothing else. "       \
-      "`errors` lists each bad one.")                                                                                 \
+      "Lists take `limit`, 1 to 100, and `cursor`, which is what `next_cursor` gave. `errors` lists each bad one.")   \
     X(UNAUTHORIZED, 401, "unauthorized", "A valid token is required",                                                 \
       "Send Authorization: Bearer with a JWT that this service's keys verify and that has not expired.")              \
     X(NOT_FOUND, 404, "not-found", "There is no such resource",                                                       \
@@ -32,29 +31,24 @@
       "UTF-8, and no Content-Encoding.")                                                                              \
     X(EXPECTATION, 417, "expectation-failed", "The expectation is not supported", "Only Expect: 100-continue is.")    \
     X(KEY_REUSED, 422, "idempotency-key-reused", "The key was used with another body",                                \
-      "A key names one request. Use a new key for a new request; repeat the very same body to get the first answer "  \
-      "again.")                                                                                                       \
+      "A key names one request. A new request needs a new key.")                                                      \
     X(NOT_REPLACEABLE, 422, "not-replaceable", "The card cannot be replaced",                                         \
       "`replaces` names no active card of this user, or one that is already being replaced. Neither the key nor a "   \
       "slot was used.")                                                                                               \
     X(TOO_MANY_CONNECTIONS, 429, "too-many-connections", "Too many connections of this address",                      \
-      "An address may have a limited number of connections, or of requests at work. Nothing was recorded: try again " \
-      "with the same key after Retry-After.")                                                                         \
+      "Nothing was recorded. Try again with the same key after Retry-After.")                                         \
     X(LIMITED, 429, "rate-limited", "Too many requests of this user",                                                 \
-      "The limit counts accepted requests in a sliding window. The key was not used: try again with it after "        \
-      "Retry-After.")                                                                                                 \
+      "The key was not used. Try again with it after Retry-After.")                                                   \
     X(REVEALS_LIMITED, 429, "reveals-limited", "Too many card numbers were shown to this user",                       \
-      "The limit counts the numbers shown within a minute. Try again after Retry-After.")                             \
+      "Try again after Retry-After.")                                                                                 \
     X(HEADER_TOO_LARGE, 431, "header-too-large", "The header block is too large",                                     \
       "All headers together may have 16 KiB, in 64 lines.")                                                           \
     X(UNAVAILABLE, 503, "unavailable", "The service cannot answer now",                                               \
-      "Try again after Retry-After. Of a POST nothing was recorded, or the outcome is not known: repeat it with the " \
-      "same key, and the answer tells.")                                                                              \
+      "Of a POST nothing was recorded, or the outcome is not known: repeat it with the same key after Retry-After.")  \
     X(USER_MOVING, 503, "user-moving", "The data of this user are being moved",                                       \
-      "For a moment, usually less than two seconds, nothing can be recorded or read for this user. Nothing was "      \
-      "recorded: try again after Retry-After, a POST with the same key.")                                             \
+      "Usually for less than two seconds. Nothing was recorded: try again after Retry-After, a POST with the same "   \
+      "key.")                                                                                                         \
     X(WRONG_CELL, 503, "wrong-cell", "This server does not have the data of this user",                               \
-      "The request was sent to a server of other users, for example while a router learns that the user was moved. "  \
       "Nothing was recorded: try again after Retry-After, a POST with the same key.")                                 \
     X(VERSION, 505, "http-version-not-supported", "This version of HTTP is not spoken here",                          \
       "HTTP/1.1 and HTTP/1.0 are.")

@@ -39,8 +39,8 @@ def rows_of(name, macro):
 
 
 def table(heads, rows):
-    lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join("| %s |" % " | ".join(line) for line in lines)
+    lines = ["| %s |" % " | ".join(cell.replace("|", "\\|") for cell in row) for row in [heads, *rows]]
+    return "\n".join([lines[0], "|%s" % ("---|" * len(heads)), *lines[1:]])
 
 
 def page(title, about, *parts):
@@ -80,8 +80,8 @@ def options_page():
 # ---- metrics ----
 
 
-def words_of(metric, label):
-    """The values of a label that has a table of its own."""
+def words_of(metric):
+    """The values of its label, where they have a table of their own."""
     if metric == "issuing_step_seconds":
         return [row[1] for row in rows_of("worker/flow.h", "FLOW_STEPS")]
     if metric == "issuing_attempts_total":
@@ -95,9 +95,9 @@ def metrics_table(rows):
     lines = []
     for row in rows:
         name, text, labels = row[1], row[3], [label for label in row[5:] if label != "NULL"]
-        values = [", ".join("`%s`" % word for word in words_of(name, label)) for label in labels]
-        lines.append(["`%s`" % name, ", ".join(labels), " ".join([text, *("%s." % value for value in values if value)])])
-    return table(["metric", "labels", "meaning"], lines)
+        words = ", ".join("`%s`" % word for word in words_of(name))
+        lines.append(["`%s%s`" % (name, "{%s}" % ",".join(labels) if labels else ""), text + (" %s." % words if words else "")])
+    return table(["metric", "meaning"], lines)
 
 
 def metrics_page():
