@@ -109,7 +109,7 @@ def the_packages_have_what_a_host_needs_where_the_fhs_says():
     found = files("issuing")
     wanted = {"lib/systemd/system/" + path.name for pattern in ("*.service", "*.socket", "*.target", "*.timer")
               for path in (TOP / "systemd").glob(pattern)}
-    wanted |= {"usr/share/issuing/" + path.name for path in (TOP / "monitoring").glob("issuing-*")}
+    wanted |= {"usr/share/issuing/issuing-alerts.yml", "usr/share/issuing/issuing-dashboard.json"}
     wanted |= {"usr/share/doc/issuing/docs/" + path.name for path in (TOP / "docs").glob("*.md")}
     wanted |= {"usr/share/doc/issuing/" + str(path.relative_to(TOP)) for path in (TOP / "examples").rglob("*")
                if path.is_file()}

@@ -21,14 +21,14 @@ import traceback
 
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "e2e"), str(HERE.parents[1] / "bench")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "e2e"), *(str(HERE.parents[1] / name) for name in ("bench", "monitoring"))]
 
+import dashboard  # noqa: E402
 import harness  # noqa: E402
 import pictures  # noqa: E402
 import server  # noqa: E402
 from harness import assert_equal, assert_true, wait_until  # noqa: E402
 
-DASHBOARD = harness.ROOT / "monitoring" / "issuing-dashboard.json"
 NAME = re.compile(r"\b((?:issuing|process)_[a-z_]+)\b(?!:)")
 QUIET = 15  # evaluations without an alert
 
@@ -103,18 +103,18 @@ def scrapes_are_clean_and_have_every_metric_that_is_named(suite):
             page = daemon.get("/metrics").body.decode()
             assert_equal(promtool("check", "metrics", text=page), (0, ""), "the page of " + daemon.name)
             shown |= families(page)
-        named = {file.name: set(NAME.findall("\n".join(re.findall(r'(?:expr: |"expr": |^ {10})(.*)', file.read_text(),
-                                                                 re.M))))
-                 for file in (server.RULES, DASHBOARD)}
+        texts = {"the rules": server.RULES.read_text(), "the dashboard": json.dumps(dashboard.board(), indent=2)}
+        named = {what: set(NAME.findall("\n".join(re.findall(r'(?:expr: |"expr": |^ {10})(.*)', text, re.M))))
+                 for what, text in texts.items()}
         assert_true(all(len(names) > 10 for names in named.values()), "names were found: %r" % named)
-        for file, names in named.items():
-            assert_equal(sorted(names - shown), [], "metrics that %s names and no program shows" % file)
+        for what, names in named.items():
+            assert_equal(sorted(names - shown), [], "metrics of %s that no program shows" % what)
     finally:
         stop(suite, world)
 
 
 def the_dashboard_is_one_that_grafana_loads(_):
-    board = json.loads(DASHBOARD.read_text())
+    board = json.loads(json.dumps(dashboard.board()))
     assert_true(board["schemaVersion"] >= 36 and board["templating"]["list"][0]["type"] == "datasource", "the board")
     panels, squares = board["panels"], set()
     assert_equal(len({panel["id"] for panel in panels}), len(panels), "ids of panels")
@@ -198,7 +198,7 @@ def main():
         return 1
     if options.plots:
         with harness.Suite("monitoring") as suite:
-            pictures.draw(suite, json.loads(DASHBOARD.read_text()))
+            pictures.draw(suite, dashboard.board())
         return 0
     return run(CHECKS if options.short else CHECKS + LONG)
 

@@ -55,7 +55,7 @@ lint_shell() {
 }
 
 lint_python() {
-    find tests bench common examples install migrations -name '*.py' | sort | while read -r file; do
+    find tests bench common examples install migrations monitoring -name '*.py' | sort | while read -r file; do
         python3 -W error -c 'import ast, sys; ast.parse(open(sys.argv[1], encoding="utf-8").read(), sys.argv[1])' "$file" || exit 1
     done
 }
