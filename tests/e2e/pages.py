@@ -81,3 +81,40 @@ def every_problem_is_found_from_one_page(world):
     assert_equal(client.call(port, "GET", "/problems/").status, 404, "no slug")
     refused = client.call(port, "GET", "/v1/cards")
     assert_true(refused.json()["type"] in links, "the type of an error is one of them")
+
+
+def form(value):
+    """What a value is made of: members and types. null and numbers with another value are the same form."""
+    if isinstance(value, dict):
+        return {name: form(member) for name, member in value.items()}
+    return [form(value[0])] if isinstance(value, list) else type(value).__name__
+
+
+@test(**{"limit.count": "5"})
+def the_examples_of_the_description_have_the_form_of_the_answers(world):
+    """Story: who writes a client by the description reads its examples first, and no program had ever checked them."""
+    world.up()
+    paths = describe(world).json()["paths"]
+    new, wait = {"kind": "new"}, [("Prefer", "wait=20")]
+    pending = world.post("alice", "k0", new)
+    card = world.issue("alice", "k1")["card"]["id"]
+    world.issue("alice", "k2")
+    world.issue("bob")
+    world.sandbox.fault("check", "user_not_found", user="nobody")
+    rejected = world.post("nobody", "k", new, wait)
+    answers = [
+        ("/v1/card-requests", "post", "202", "recorded", pending),
+        ("/v1/card-requests", "post", "201", "completed", world.post("alice", "k3", new, wait)),
+        ("/v1/card-requests", "post", "202", "rejected", rejected),
+        ("/v1/card-requests", "get", "200", "page", world.get("bob", "/v1/card-requests")),
+        ("/v1/card-requests/{id}", "get", "200", "rejected",
+         world.get("nobody", "/v1/card-requests/" + rejected.json()["id"])),
+        ("/v1/cards", "get", "200", "page", world.get("alice", "/v1/cards?limit=1")),
+        ("/v1/cards/{id}", "get", "200", "card", world.get("alice", "/v1/cards/" + card)),
+        ("/v1/cards/{id}/number", "get", "200", "number", world.get("alice", "/v1/cards/%s/number" % card))]
+    for path, method, status, name, answer in answers:
+        example, = [content["examples"][name]["value"]
+                    for content in paths[path][method]["responses"][status]["content"].values()]
+        assert_equal((str(answer.status), form(answer.json())), (status, form(example)), "%s %s" % (path, name))
+        if isinstance(example.get("reason"), dict):
+            assert_equal(answer.json()["reason"], example["reason"], "the reason")
