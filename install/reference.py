@@ -4,8 +4,8 @@
     reference.py [--check]
 
 docs/options.md from what the built programs ($ISSUING_BUILD, or build/) say in --help, docs/metrics.md from the tables
-of metrics, docs/codes.md from those of problems, reasons and causes. With --check it writes nothing, and names each page
-that is out of date. A table that is not found ends it."""
+of metrics, docs/codes.md from those of problems, reasons and causes. With --check it writes nothing, and names each
+page that is out of date. A table that is not found ends it."""
 import os
 import pathlib
 import re
@@ -38,13 +38,18 @@ def rows_of(name, macro):
     return rows
 
 
-def table(heads, rows):
-    lines = ["| %s |" % " | ".join(cell.replace("|", "\\|") for cell in row) for row in [heads, *rows]]
-    return "\n".join([lines[0], "|%s" % ("---|" * len(heads)), *lines[1:]])
+def filled(text, indent=""):
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
-def page(title, about, *parts):
-    return "# %s\n\n%s\n\n%s\n\n%s\n" % (title, NOTE, textwrap.fill(about, 120, break_on_hyphens=False), "\n\n".join(parts))
+def terms(rows):
+    """A list: each row a term and its meaning."""
+    return "\n".join(filled("- %s: %s" % row, "  ") for row in rows)
+
+
+def page(title, *parts):
+    """Paragraphs that are one line are filled."""
+    return "\n\n".join(["# " + title, NOTE, *(part if "\n" in part else filled(part) for part in parts)]) + "\n"
 
 
 # ---- options ----
@@ -71,10 +76,12 @@ def options_page():
             meaning += " One of %s." % ", ".join("`%s`" % word for word in value.split("|"))
         # Ranges are in --help, credentials of systemd in run.md.
         meaning = re.sub(r" (From \S+ to \S+|Credential of systemd: \w+)\.", "", meaning)
-        rows.append(["`%s`" % option, "`%s`" % default if re.fullmatch(r"[\w.:-]+", default) else default or "-", meaning])
-    return page("Options", "The options of all programs. `--help` of each lists those that it reads, with their ranges. "
-                "Options of `[route.TYPE]` are in [routes.md](routes.md). [run.md](run.md#configuration) says how options are "
-                "given, and which depend on each other.", table(["option", "default", "meaning"], rows))
+        default = "`%s`" % default if re.fullmatch(r"[\w.:-]+", default) else default
+        rows.append(("`%s`%s" % (option, default and " = " + default), meaning))
+    return page(
+        "Options", "The options of all programs with their defaults. `--help` lists those of one, with their ranges. "
+        "Options of `[route.TYPE]` are in [routes.md](routes.md). [run.md](run.md#configuration) says how options are "
+        "given, and which depend on each other.", terms(rows))
 
 
 # ---- metrics ----
@@ -91,48 +98,49 @@ def words_of(metric):
     return []
 
 
-def metrics_table(rows):
+def metrics_list(rows):
     lines = []
     for row in rows:
         name, text, labels = row[1], row[3], [label for label in row[5:] if label != "NULL"]
         words = ", ".join("`%s`" % word for word in words_of(name))
-        lines.append(["`%s%s`" % (name, "{%s}" % ",".join(labels) if labels else ""), text + (" %s." % words if words else "")])
-    return table(["metric", "meaning"], lines)
+        series = "`%s%s`" % (name, "{%s}" % ",".join(labels) if labels else "")
+        lines.append((series, text + (" %s." % words if words else "")))
+    return terms(lines)
 
 
 def metrics_page():
     both = rows_of("common/daemon_metrics.h", "DAEMON_METRICS")
     of_process = [row for row in both if row[1].startswith("process_")]
     return page(
-        "Metrics", "At `/metrics` of the admin listeners, in Prometheus' text format. Every counter exists as zero from the "
-        "start, for each known value of its labels. Reasons and causes are those of [codes.md](codes.md); an unusual status "
-        "of a peer is its class, such as `issuer_http_4xx`, and a peer's own code is `other`.",
-        "## Of both daemons\n\nThe gauges of the outbox, the workers and the targets are read from the database: every api "
-        "and every worker\nshows the same values. Take the maximum, not the sum.",
-        metrics_table([row for row in both if row not in of_process]),
+        "Metrics", "At `/metrics` of the admin listeners, in Prometheus' text format. Every counter exists as zero from "
+        "the start, for each known value of its labels. Reasons and causes are those of [codes.md](codes.md); an unusual "
+        "status of a peer is its class, such as `issuer_http_4xx`, and a peer's own code is `other`.",
+        "## Of both daemons", "The gauges of the outbox, the workers and the targets are read from the database: every "
+        "api and every worker shows the same values. Take the maximum, not the sum.",
+        metrics_list([row for row in both if row not in of_process]),
         "Of the process, as Prometheus' clients name them: %s." % ", ".join("`%s`" % row[1] for row in of_process),
-        "## Of the api", metrics_table(rows_of("api/api_metrics.h", "API_METRICS")),
-        "## Of the worker", metrics_table(rows_of("worker/worker_metrics.h", "WORKER_METRICS")))
+        "## Of the api", metrics_list(rows_of("api/api_metrics.h", "API_METRICS")),
+        "## Of the worker", metrics_list(rows_of("worker/worker_metrics.h", "WORKER_METRICS")))
 
 
 # ---- problems, reasons, causes ----
 
 
 def codes_page():
-    problems = [[row[1], "`%s`" % row[2], "%s. %s" % (row[3], row[4])] for row in rows_of("api/problems.h", "PROBLEMS")]
-    reasons = [["`%s`" % row[0], row[2]] for row in rows_of("common/outbox.h", "OUTBOX_REASONS")]
-    causes = [["`%s`" % row[1], row[2]] for row in rows_of("common/outbox.h", "OUTBOX_CAUSES")]
+    problems = [("%s `%s`" % (status, slug), "%s. %s" % (title, text))
+                for _, status, slug, title, text in rows_of("api/problems.h", "PROBLEMS")]
+    reasons = [("`%s`" % row[0], row[2]) for row in rows_of("common/outbox.h", "OUTBOX_REASONS")]
+    causes = [("`%s`" % row[1], row[2]) for row in rows_of("common/outbox.h", "OUTBOX_CAUSES")]
     return page(
-        "Codes", "Problems that the api answers with, reasons of requests that ended, and causes of attempts that did not.",
-        "## Problems\n\nThe member `type` of an error is `/problems/` and one of these.",
-        table(["status", "problem", "meaning"], problems),
-        "## Reasons\n\nOf REJECTED and FAILED requests, beside a peer's own codes, and `issuer_http_<n>`, `core_http_<n>` "
-        "or\n`route_http_<n>` for an unexpected status. For operators: "
-        "[what to do](troubleshoot.md#reasons-of-rejected-and-failed).",
-        table(["code", "what it means"], reasons),
-        "## Causes\n\nOf attempts that are repeated or deferred, beside `issuer_http_<n>`, `core_http_<n>` and "
-        "`route_http_<n>`.\nFor operators: [what to do](troubleshoot.md#causes-of-retries-and-deferrals).",
-        table(["code", "what it means"], causes))
+        "Codes", "Problems that the api answers with, reasons of requests that ended, and causes of attempts that did "
+        "not.",
+        "## Problems", "The member `type` of an error is `/problems/` and one of these.", terms(problems),
+        "## Reasons", "Of REJECTED and FAILED requests, beside a peer's own codes, and `issuer_http_<n>`, "
+        "`core_http_<n>` or `route_http_<n>` for an unexpected status. For operators: [what to "
+        "do](troubleshoot.md#reasons-of-rejected-and-failed).", terms(reasons),
+        "## Causes", "Of attempts that are repeated or deferred, beside `issuer_http_<n>`, `core_http_<n>` and "
+        "`route_http_<n>`. For operators: [what to do](troubleshoot.md#causes-of-retries-and-deferrals).",
+        terms(causes))
 
 
 def main():
