@@ -327,8 +327,8 @@ static void add_holder(struct sandbox *sandbox, struct http_request *request)
     struct json_writer writer = json_writer_of(&out);
     json_open_object(&writer, NULL);
     json_add_text(&writer, "user_id", user);
-    core_put_issuer(sandbox, (struct slice){.bytes = user, .length = user_length}, holder_length ? holder : NULL,
-                    &writer);
+    dialect_put_issuer(sandbox, (struct slice){.bytes = user, .length = user_length}, holder_length ? holder : NULL,
+                       &writer);
     json_close_object(&writer);
     buf_put_byte(&out, '\n');
     answer(request, 200, "application/json", &out);

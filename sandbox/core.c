@@ -15,7 +15,6 @@
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
 #include "sandbox/dialect.h"
-#include "sandbox/postponed.h"
 #include "sandbox/sandbox_call.h"
 
 #define USER_SIZE 129
@@ -58,27 +57,6 @@ static must_check bool admit(struct sandbox_call *call)
     return false;
 }
 
-void core_put_issuer(struct sandbox *sandbox, struct slice user_id, const char *holder, struct json_writer *writer)
-{
-    const struct dialect *dialect = sandbox->dialect;
-    char user[USER_SIZE], made_up[HOLDER_SIZE];
-    if (!dialect->write_holder || !user_id.length || user_id.length >= sizeof(user))
-        return;
-    memcpy(user, user_id.bytes, user_id.length);
-    user[user_id.length] = '\0';
-    if (!holder) {
-        dialect->write_holder(user, made_up);
-        holder = made_up;
-    }
-    if (!holders_put(sandbox->holders, slice_of(holder), user_id)) {
-        writer->out->failed = true;
-        return;
-    }
-    json_open_object(writer, "issuer");
-    dialect->put_parameters(writer, user, holder);
-    json_close_object(writer);
-}
-
 static void check(struct sandbox *sandbox, struct http_request *request, struct slice segment)
 {
     char user[USER_SIZE] = "", kind[8] = "";
@@ -98,7 +76,7 @@ static void check(struct sandbox *sandbox, struct http_request *request, struct 
             struct json_writer writer = json_writer_of(&sandbox->body);
             json_open_object(&writer, NULL);
             json_add_bool(&writer, "eligible", true);
-            core_put_issuer(sandbox, call.user, NULL, &writer);
+            dialect_put_issuer(sandbox, call.user, NULL, &writer);
             json_close_object(&writer);
         }
     }
@@ -234,6 +212,20 @@ static void execute_unlink(struct sandbox_call *call, const struct ledger_link_o
     }
 }
 
+static enum ledger_result execute_late(struct sandbox *sandbox, enum call_kind kind, const struct sandbox_order *order,
+                                       const char *late_code)
+{
+    struct ledger_link_order link = {
+        .request_id = order->card.reference,
+        .user_id = order->card.user_id,
+        .card_id = order->card_id,
+        .body = order->card.body,
+        .is_late = true,
+    };
+    (void)late_code; /* is for calls with keys */
+    return kind == CALL_LINK ? ledger_put_link(sandbox->ledger, &link) : ledger_put_unlink(sandbox->ledger, &link);
+}
+
 /* A link or an unlink that is well-formed. */
 static void take_link(struct sandbox_call *call, const struct ledger_link_order *order)
 {
@@ -243,8 +235,10 @@ static void take_link(struct sandbox_call *call, const struct ledger_link_order 
         else
             execute_unlink(call, order);
     }
-    if (sandbox_call_executes_late(call))
-        postponed_add(call, &(struct postponed_execution){.link = *order});
+    if (sandbox_call_executes_late(call)) {
+        struct ledger_order late = {.reference = order->request_id, .user_id = order->user_id, .body = order->body};
+        sandbox_call_postpone(call, &(struct sandbox_order){.card = late, .card_id = order->card_id}, execute_late);
+    }
 }
 
 static void link_card(struct sandbox *sandbox, struct http_request *request, struct slice segment)

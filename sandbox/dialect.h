@@ -1,30 +1,6 @@
 /* One issuer's API: what its calls, answers, errors, ids, credentials and keys look like. A dialect is a table of this
  * form and the functions that it names, in a file of its own (dialect_NAME.c); `--issuer=NAME` chooses it. The ledger
- * (what calls do), the faults (what goes wrong), and the control listener are the same for every dialect.
- *
- * A handler of a dialect is written like this (dialect_lithic.c is a short example):
- *
- *     static void create(struct sandbox *sandbox, struct http_request *request)
- *     {
- *         struct dialect_order order = {.card.body = request->body};
- *         const char *wrong = read_create(sandbox, request, &order);    reads what it can, also of a bad body
- *         struct sandbox_call call;
- *         if (dialect_begin(&call, sandbox, request, CALL_CREATE, &order)) {
- *             if (wrong)
- *                 dialect_refuse(&call, 400, "bad_request", wrong);     a refusal that no key keeps
- *             else
- *                 dialect_take(&call, &order);                          keys, execute(), now or later or twice
- *         }
- *         sandbox_call_finish(&call);
- *     }
- *
- * Calls that change nothing (lookup, reveal, retrieve) write their answer with dialect_begin_answer() between the two;
- * they set call.answer.card where the answer is about one card.
- *
- * dialect_begin() counts and notes the call, finds its fault, and checks the credential. False: call
- * sandbox_call_finish() and nothing else. Scripted faults need no code in the dialect: `status` and similar ones use
- * put_error, late executions use execute(), `wrong_reference`, `contradictory` and `answer` use the members below. Only
- * `stale` does: the look-up shows cards as they were at dialect_shown_ms(). */
+ * (what calls do), the faults (what goes wrong), and the control listener are the same for every dialect. */
 #ifndef ISSUING_SANDBOX_DIALECT_H
 #define ISSUING_SANDBOX_DIALECT_H
 
@@ -33,8 +9,8 @@
 #include "common/json/json_writer.h"
 #include "sandbox/holders.h"
 #include "sandbox/ledger.h"
+#include "sandbox/order.h"
 #include "sandbox/sandbox.h"
-#include "sandbox/sandbox_call.h"
 
 /* How the credential of --credential-file is sent; a dialect may take more than one form. */
 enum credential_form {
@@ -48,18 +24,6 @@ enum credential_form {
 struct dialect_refusal {
     int status;
     const char *code, *detail;
-};
-
-/* A call that changes something, as it was read from the request. Slices point into the request or the handler's stack
- * until execution; a late execution gets copies.
- *
- * create: key, reference, user_id, holder, replaces, body, details, status, is_reissue. activate, cancel: card_id, key,
- * body, and the card's reference and user_id, which reports and rules need. Stored answers belong to `key`; empty = the
- * call has none. */
-struct dialect_order {
-    struct ledger_order card;
-    struct slice card_id;
-    uint64_t fingerprint; /* of path and body, set by dialect_begin(): a key belongs to one fingerprint */
 };
 
 struct dialect {
@@ -93,7 +57,7 @@ struct dialect {
     void (*put_error)(struct json_writer *writer, int status, const char *code, const char *detail);
     /* Executes an order that is no repeat: changes the ledger, writes the answer with dialect_begin_answer() or
      * dialect_answer_error(). The ledger result is for the report of late executions. */
-    enum ledger_result (*execute)(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
+    enum ledger_result (*execute)(struct sandbox *sandbox, enum call_kind kind, const struct sandbox_order *order,
                                   struct sandbox_answer *answer);
     const char *list;            /* the member of a list answer that holds the cards; NULL = there are no lists */
     const char *other_reference; /* for wrong_reference: JSON that is merged into the answer or into its cards */
@@ -104,22 +68,6 @@ extern const struct dialect dialect_generic, dialect_stripe, dialect_lithic, dia
 
 /* NULL = there is none of that name. */
 const struct dialect *dialect_find(const char *name);
-void dialect_put_names(struct buf *out); /* "generic|stripe|..." */
-
-/* See the head of this file. Sets order->fingerprint. */
-must_check bool dialect_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
-                              enum call_kind kind, struct dialect_order *order);
-/* Refuses a malformed call: counted, and kept under no key. */
-void dialect_refuse(struct sandbox_call *call, int status, const char *code, const char *detail);
-/* Executes a well-formed order as its fault demands, or gives the stored answer of its key. */
-void dialect_take(struct sandbox_call *call, const struct dialect_order *order);
-/* For postponed.c: the same without a call. late_code: a refusal that the key keeps, "" = none. */
-enum ledger_result dialect_execute_late(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
-                                        const char *late_code);
-/* Keeps the answer of a call under its key, as a rule with "stored" demands. */
-void dialect_store(struct sandbox_call *call);
-/* A path or method that the dialect does not have. */
-void dialect_stray(struct sandbox *sandbox, struct http_request *request);
 
 /* ---- what execute() and handlers write with ---- */
 
@@ -130,12 +78,13 @@ void dialect_answer_error(struct sandbox *sandbox, struct sandbox_answer *answer
 /* The user of a holder; NULL = the issuer does not know this holder. */
 const char *dialect_user_of(const struct sandbox *sandbox, struct slice holder);
 /* The card of that id. Fills in the reference and the user of the order, for reports and rules. */
-must_check bool dialect_find_card(const struct sandbox *sandbox, struct slice id, struct dialect_order *order,
+must_check bool dialect_find_card(const struct sandbox *sandbox, struct slice id, struct sandbox_order *order,
                                   uint32_t *ret_card);
-/* The time whose cards a look-up shows: now, or earlier by the fault `stale`. */
-int64_t dialect_shown_ms(const struct sandbox_call *call);
 /* A number of the query; *number is unchanged if the query has none. False: it is no decimal number from min to max. */
 must_check bool dialect_query_number(struct slice query, const char *name, size_t min, size_t max, size_t *number);
+/* Adds the `issuer` object of core-api, with what the issuer must be told of the user, and makes the holder known to the
+ * issuer. holder: NULL = the one that the dialect makes up. Nothing is added where the dialect has no holders. */
+void dialect_put_issuer(struct sandbox *sandbox, struct slice user_id, const char *holder, struct json_writer *writer);
 /* Made-up details of a card: the same for the same card, for ever. */
 struct dialect_expiry {
     unsigned month, year;

@@ -14,7 +14,7 @@
 #include "common/http_server/http_path.h"
 #include "common/json/json_strict.h"
 #include "sandbox/dialect_adyen_words.h"
-#include "sandbox/dialect.h"
+#include "sandbox/dialect_call.h"
 
 #define DETAILS_MAX ((size_t)256 * 1024)
 #define KEY_MAX 64
@@ -104,7 +104,7 @@ struct words {
     struct json_shape_flaw flaws[ADYEN_FLAWS_MAX];
     size_t flaw_count;
     const char *user; /* of the balance account; NULL = there is no such account */
-    struct dialect_order order;
+    struct sandbox_order order;
 };
 
 static void read_create(const struct sandbox *sandbox, const struct http_request *request, struct words *words)
@@ -128,7 +128,7 @@ static void read_create(const struct sandbox *sandbox, const struct http_request
     words->flaw_count = adyen_create_flaws(words->body, words->flaws);
 }
 
-static enum ledger_result execute_create(struct sandbox *sandbox, const struct dialect_order *order,
+static enum ledger_result execute_create(struct sandbox *sandbox, const struct sandbox_order *order,
                                          struct sandbox_answer *answer)
 {
     uint32_t card;
@@ -173,7 +173,7 @@ static void create(struct sandbox *sandbox, struct http_request *request)
 
 /* ---- PATCH /paymentInstruments/{id} ---- */
 
-static enum ledger_result execute_update(struct sandbox *sandbox, const struct dialect_order *order,
+static enum ledger_result execute_update(struct sandbox *sandbox, const struct sandbox_order *order,
                                          struct sandbox_answer *answer)
 {
     struct ledger *ledger = sandbox->ledger;
@@ -240,13 +240,13 @@ static void update(struct sandbox *sandbox, struct http_request *request, struct
 
 static void show(struct sandbox *sandbox, struct http_request *request, enum call_kind kind, struct slice id)
 {
-    struct dialect_order order = {0};
+    struct sandbox_order order = {0};
     struct sandbox_call call;
     uint32_t card = SANDBOX_NO_CARD;
     bool known = dialect_find_card(sandbox, id, &order, &card);
     if (dialect_begin(&call, sandbox, request, kind, &order)) {
         enum ledger_card_status status;
-        if (!known || !ledger_status_at(ledger_card(sandbox->ledger, card), dialect_shown_ms(&call), &status))
+        if (!known || !ledger_status_at(ledger_card(sandbox->ledger, card), sandbox_call_shown_ms(&call), &status))
             dialect_answer_error(sandbox, &call.answer, 422, CODE_FIELDS, "There is no such payment instrument.");
         else if (kind == CALL_REVEAL && status == LEDGER_CANCELLED)
             dialect_answer_error(sandbox, &call.answer, 422, CODE_FIELDS, "The payment instrument is closed for ever.");
@@ -302,7 +302,7 @@ static const char *read_range(const struct http_request *request, struct range *
 
 static void list(struct sandbox *sandbox, struct http_request *request, struct slice segment)
 {
-    struct dialect_order order = {0};
+    struct sandbox_order order = {0};
     struct sandbox_call call;
     char account[HOLDER_SIZE];
     struct range range = {.account = account};
@@ -317,7 +317,7 @@ static void list(struct sandbox *sandbox, struct http_request *request, struct s
         } else if (wrong) {
             refuse_field(&call, wrong, none, "is not usable");
         } else {
-            range.then_ms = dialect_shown_ms(&call);
+            range.then_ms = sandbox_call_shown_ms(&call);
             if (call.fault && call.fault->kind == FAULT_skip_row)
                 range.offset++;
             struct json_writer writer = dialect_begin_answer(sandbox, &call.answer, 200);
@@ -343,7 +343,7 @@ static void put_parameters(struct json_writer *writer, const char *user_id, cons
     json_add_text(writer, "cardholderName", "Sam Sandbox");
 }
 
-static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
+static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct sandbox_order *order,
                                   struct sandbox_answer *answer)
 {
     return kind == CALL_CREATE ? execute_create(sandbox, order, answer) : execute_update(sandbox, order, answer);

@@ -10,7 +10,7 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
-#include "sandbox/dialect.h"
+#include "sandbox/dialect_call.h"
 
 #define USER_SIZE 129
 
@@ -26,7 +26,7 @@ static bool is_shown(const char *text, size_t length)
 /* A create call's body. The strings are here because the slices of the order point to them. */
 struct create_words {
     char reference[LEDGER_TEXT_MAX + 1], user_id[USER_SIZE], replaces[LEDGER_TEXT_MAX + 1];
-    struct dialect_order order;
+    struct sandbox_order order;
 };
 
 static must_check bool read_text(struct json_value object, const char *name, char *text, size_t size,
@@ -59,7 +59,7 @@ static int member_count(struct json_value object)
  * body. */
 static const char *read_create(const struct http_request *request, struct create_words *words)
 {
-    words->order = (struct dialect_order){.card.body = request->body};
+    words->order = (struct sandbox_order){.card.body = request->body};
     struct ledger_order *order = &words->order.card;
     int keys;
     order->key = http_header(request, "Idempotency-Key", &keys);
@@ -156,7 +156,7 @@ static enum ledger_result execute_create(struct sandbox *sandbox, const struct l
     return result;
 }
 
-static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
+static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct sandbox_order *order,
                                   struct sandbox_answer *answer)
 {
     uint32_t card = 0;
@@ -218,14 +218,14 @@ static void look_up(struct sandbox *sandbox, struct http_request *request)
 {
     char text[LEDGER_TEXT_MAX + 1] = "";
     bool readable = http_query_text(request->query, "reference", text, sizeof(text)) && *text;
-    struct dialect_order order = {.card.reference = slice_of(readable ? text : "")};
+    struct sandbox_order order = {.card.reference = slice_of(readable ? text : "")};
     uint32_t card = UINT32_MAX;
     if (ledger_next_of_reference(sandbox->ledger, order.card.reference, &card))
         order.card.user_id = slice_of(ledger_card(sandbox->ledger, card)->user_id);
     struct sandbox_call call;
     if (dialect_begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
         if (readable)
-            answer_cards(&call, order.card.reference, dialect_shown_ms(&call));
+            answer_cards(&call, order.card.reference, sandbox_call_shown_ms(&call));
         else
             dialect_refuse(&call, 400, "bad_request", "a reference is required");
     }
@@ -235,7 +235,7 @@ static void look_up(struct sandbox *sandbox, struct http_request *request)
 static void cancel(struct sandbox *sandbox, struct http_request *request, struct slice id)
 {
     uint32_t card;
-    struct dialect_order order = {.card.key = http_header(request, "Idempotency-Key", NULL)};
+    struct sandbox_order order = {.card.key = http_header(request, "Idempotency-Key", NULL)};
     bool known = dialect_find_card(sandbox, id, &order, &card);
     struct sandbox_call call;
     if (dialect_begin(&call, sandbox, request, CALL_CANCEL, &order)) {

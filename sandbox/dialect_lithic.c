@@ -48,7 +48,7 @@ static void answer_card(struct sandbox *sandbox, struct sandbox_answer *answer, 
     lithic_card_add(&writer, sandbox, card, (enum ledger_card_status)ledger_card(sandbox->ledger, card)->status, true);
 }
 
-static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
+static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct sandbox_order *order,
                                   struct sandbox_answer *answer)
 {
     uint32_t card = 0;
@@ -73,7 +73,7 @@ static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, 
 
 /* Every answer of Lithic has it. */
 bool lithic_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request, enum call_kind kind,
-                  struct dialect_order *order)
+                  struct sandbox_order *order)
 {
     bool goes_on = dialect_begin(call, sandbox, request, kind, order);
     sandbox_answer_header(&call->answer, "x-requests-remaining", "14");
@@ -86,7 +86,7 @@ bool lithic_begin(struct sandbox_call *call, struct sandbox *sandbox, struct htt
 struct create_words {
     char memo[LITHIC_MEMO_SIZE], account[UUID_TEXT_SIZE], replaces[UUID_TEXT_SIZE];
     struct buf details;
-    struct dialect_order order;
+    struct sandbox_order order;
 };
 
 static must_check bool is_one_of(struct json_value value, const char *const *words)
@@ -203,7 +203,7 @@ static void create(struct sandbox *sandbox, struct http_request *request)
 static void retrieve(struct sandbox *sandbox, struct http_request *request, struct slice id)
 {
     uint32_t card;
-    struct dialect_order order = {.card.is_late = false};
+    struct sandbox_order order = {.card.is_late = false};
     bool known = dialect_find_card(sandbox, id, &order, &card);
     struct sandbox_call call;
     if (lithic_begin(&call, sandbox, request, CALL_RETRIEVE, &order)) {
@@ -229,7 +229,7 @@ static const char *read_update(const struct http_request *request, struct ledger
 static void update(struct sandbox *sandbox, struct http_request *request, struct slice id)
 {
     uint32_t card;
-    struct dialect_order order = {.card.status = LEDGER_ACTIVE};
+    struct sandbox_order order = {.card.status = LEDGER_ACTIVE};
     bool known = dialect_find_card(sandbox, id, &order, &card);
     const char *wrong = read_update(request, &order.card);
     struct sandbox_call call;

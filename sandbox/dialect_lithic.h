@@ -4,13 +4,13 @@
 
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
-#include "sandbox/dialect.h"
+#include "sandbox/dialect_call.h"
 
 #define LITHIC_MEMO_SIZE 256
 
 /* dialect_begin(), and the header that every answer has. */
 must_check bool lithic_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
-                             enum call_kind kind, struct dialect_order *order);
+                             enum call_kind kind, struct sandbox_order *order);
 void lithic_look_up(struct sandbox *sandbox, struct http_request *request);
 
 const char *lithic_state_word(enum ledger_card_status status);

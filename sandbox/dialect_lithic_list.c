@@ -83,7 +83,7 @@ static must_check bool fits(const struct sandbox *sandbox, const struct filter *
 static void answer_list(struct sandbox_call *call, const struct filter *filter)
 {
     const struct sandbox *sandbox = call->sandbox;
-    int64_t then_ms = dialect_shown_ms(call);
+    int64_t then_ms = sandbox_call_shown_ms(call);
     struct json_writer writer = dialect_begin_answer(call->sandbox, &call->answer, 200);
     size_t shown = 0;
     bool has_more = false;
@@ -110,7 +110,7 @@ void lithic_look_up(struct sandbox *sandbox, struct http_request *request)
 {
     struct filter filter;
     const char *wrong = read_filter(sandbox, request->query, &filter);
-    struct dialect_order order = {.card.reference = slice_of(filter.memo)};
+    struct sandbox_order order = {.card.reference = slice_of(filter.memo)};
     uint32_t card = UINT32_MAX;
     if (*filter.memo && ledger_next_of_reference(sandbox->ledger, order.card.reference, &card))
         order.card.user_id = slice_of(ledger_card(sandbox->ledger, card)->user_id);

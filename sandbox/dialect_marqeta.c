@@ -12,7 +12,7 @@
 
 #include "common/http_server/http_path.h"
 #include "common/json/json_strict.h"
-#include "sandbox/dialect.h"
+#include "sandbox/dialect_call.h"
 #include "sandbox/dialect_marqeta_transitions.h"
 #include "sandbox/dialect_marqeta_words.h"
 
@@ -79,7 +79,7 @@ struct create_words {
     char flaw[MARQETA_FLAW_SIZE];
     struct buf content;
     const char *code; /* of the refusal */
-    struct dialect_order order;
+    struct sandbox_order order;
 };
 
 static must_check bool read_product(struct json_value body, enum ledger_card_status *ret_status)
@@ -144,7 +144,7 @@ static const char *read_create(const struct sandbox *sandbox, const struct http_
     return read_replaced(sandbox, body, words);
 }
 
-static enum ledger_result execute_create(struct sandbox *sandbox, const struct dialect_order *order,
+static enum ledger_result execute_create(struct sandbox *sandbox, const struct sandbox_order *order,
                                          struct sandbox_answer *answer)
 {
     struct ledger *ledger = sandbox->ledger;
@@ -202,7 +202,7 @@ static void create(struct sandbox *sandbox, struct http_request *request)
 
 static void show_card(struct sandbox *sandbox, struct http_request *request, enum call_kind kind, struct slice segment)
 {
-    struct dialect_order order = {0};
+    struct sandbox_order order = {0};
     struct sandbox_call call;
     char token[LEDGER_TEXT_MAX + 1];
     uint32_t card = SANDBOX_NO_CARD;
@@ -210,7 +210,7 @@ static void show_card(struct sandbox *sandbox, struct http_request *request, enu
     bool known = dialect_find_card(sandbox, order.card.reference, &order, &card);
     if (dialect_begin(&call, sandbox, request, kind, &order)) {
         enum ledger_card_status status;
-        if (known && ledger_status_at(ledger_card(sandbox->ledger, card), dialect_shown_ms(&call), &status))
+        if (known && ledger_status_at(ledger_card(sandbox->ledger, card), sandbox_call_shown_ms(&call), &status))
             answer_card(sandbox, &call.answer, 200, card, status, kind == CALL_REVEAL,
                         query_is_true(request, "show_cvv_number"));
         else
@@ -244,7 +244,7 @@ static void put_cards_of(struct json_writer *writer, const struct sandbox *sandb
 
 static void list_of_user(struct sandbox *sandbox, struct http_request *request, struct slice segment)
 {
-    struct dialect_order order = {0};
+    struct sandbox_order order = {0};
     struct sandbox_call call;
     char token[HOLDER_SIZE];
     const char *user = NULL;
@@ -263,7 +263,7 @@ static void list_of_user(struct sandbox *sandbox, struct http_request *request, 
         } else {
             struct json_writer writer = dialect_begin_answer(sandbox, &call.answer, 200);
             json_open_object(&writer, NULL);
-            put_cards_of(&writer, sandbox, token, dialect_shown_ms(&call), start, count);
+            put_cards_of(&writer, sandbox, token, sandbox_call_shown_ms(&call), start, count);
             json_close_object(&writer);
         }
     }
@@ -295,7 +295,7 @@ static void put_error(struct json_writer *writer, int status, const char *code, 
     marqeta_put_error(writer, strspn(code, "0123456789") == strlen(code) ? code : number, detail);
 }
 
-static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
+static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct sandbox_order *order,
                                   struct sandbox_answer *answer)
 {
     return kind == CALL_CREATE ? execute_create(sandbox, order, answer)

@@ -28,13 +28,13 @@ struct transition_words {
     char flaw[MARQETA_FLAW_SIZE];
     struct buf content;
     enum call_kind kind;
-    struct dialect_order order;
+    struct sandbox_order order;
 };
 
 static const char *read_transition(const struct sandbox *sandbox, const struct http_request *request,
                                    struct transition_words *words)
 {
-    struct dialect_order *order = &words->order;
+    struct sandbox_order *order = &words->order;
     uint32_t card;
     words->kind = CALL_CANCEL;
     if (!json_strict_check(request->body.bytes, request->body.length, NULL))
@@ -59,7 +59,7 @@ static const char *read_transition(const struct sandbox *sandbox, const struct h
 }
 
 /* The answer to a transition that was made is kept under its token; a refused one leaves the token free. */
-static must_check bool keep_transition(struct sandbox *sandbox, const struct dialect_order *order)
+static must_check bool keep_transition(struct sandbox *sandbox, const struct sandbox_order *order)
 {
     struct ledger_answer answer = {
         .key = order->card.key, .body = buf_slice(&sandbox->body), .fingerprint = order->fingerprint, .status = 201};
@@ -76,7 +76,7 @@ static enum ledger_result refuse_transition(struct sandbox *sandbox, struct sand
     return LEDGER_SAME;
 }
 
-enum ledger_result marqeta_execute_transition(struct sandbox *sandbox, const struct dialect_order *order,
+enum ledger_result marqeta_execute_transition(struct sandbox *sandbox, const struct sandbox_order *order,
                                               struct sandbox_answer *answer)
 {
     struct ledger *ledger = sandbox->ledger;
@@ -124,7 +124,7 @@ void marqeta_make_transition(struct sandbox *sandbox, struct http_request *reque
 
 void marqeta_show_transition(struct sandbox *sandbox, struct http_request *request, struct slice segment)
 {
-    struct dialect_order order = {0};
+    struct sandbox_order order = {0};
     struct sandbox_call call;
     char token[MARQETA_TOKEN_SIZE], key[KEY_SIZE] = "";
     if (http_percent_decode(segment, token, sizeof(token)))

@@ -7,12 +7,12 @@
 #ifndef ISSUING_SANDBOX_DIALECT_MARQETA_TRANSITIONS_H
 #define ISSUING_SANDBOX_DIALECT_MARQETA_TRANSITIONS_H
 
-#include "sandbox/dialect.h"
+#include "sandbox/dialect_call.h"
 
 void marqeta_make_transition(struct sandbox *sandbox, struct http_request *request);
 void marqeta_show_transition(struct sandbox *sandbox, struct http_request *request, struct slice token);
 /* struct dialect: execute. */
-enum ledger_result marqeta_execute_transition(struct sandbox *sandbox, const struct dialect_order *order,
+enum ledger_result marqeta_execute_transition(struct sandbox *sandbox, const struct sandbox_order *order,
                                               struct sandbox_answer *answer);
 
 #endif

@@ -87,7 +87,7 @@ static must_check bool is_form(const struct http_request *request)
 
 /* The answer repeats the version. Without one, the account's own would decide the shape of the answers. */
 bool stripe_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request, enum call_kind kind,
-                  struct dialect_order *order)
+                  struct sandbox_order *order)
 {
     char version[40], id[40];
     struct slice header = http_header(request, "Stripe-Version", NULL);
@@ -126,7 +126,7 @@ struct words {
     struct buf metadata; /* the members of the object: "name":"value",.. */
     int metadata_count;
     struct buf details;
-    struct dialect_order order;
+    struct sandbox_order order;
 };
 
 static void words_init(struct words *words)
@@ -384,7 +384,7 @@ static void answer_card(struct sandbox *sandbox, struct sandbox_answer *answer, 
                     expansion);
 }
 
-static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct dialect_order *order,
+static enum ledger_result execute(struct sandbox *sandbox, enum call_kind kind, const struct sandbox_order *order,
                                   struct sandbox_answer *answer)
 {
     static const struct stripe_expansion nothing = {.number = false};
@@ -413,7 +413,7 @@ static void retrieve(struct sandbox *sandbox, struct http_request *request, stru
 {
     uint32_t card;
     bool wrong;
-    struct dialect_order order = {.card.is_late = false};
+    struct sandbox_order order = {.card.is_late = false};
     struct stripe_expansion expansion = {.number = false};
     struct stripe_error error = {.code = NULL};
     struct slice rest = request->query, element;

@@ -3,7 +3,7 @@
 #define ISSUING_SANDBOX_DIALECT_STRIPE_H
 
 #include "common/json/json_writer.h"
-#include "sandbox/dialect.h"
+#include "sandbox/dialect_call.h"
 #include "sandbox/form.h"
 
 /* What is wrong with a call. A code that is a type of error, such as "invalid_request_error", is shown as the type
@@ -19,7 +19,7 @@ must_check bool stripe_set_error(struct stripe_error *ret_error, const char *cod
 void stripe_refuse(struct sandbox_call *call, int status, const struct stripe_error *error);
 /* dialect_begin(), and what every call of this dialect has: a version, and the headers of the answer. */
 must_check bool stripe_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
-                             enum call_kind kind, struct dialect_order *order);
+                             enum call_kind kind, struct sandbox_order *order);
 /* Whether a parameter is one of `names`, which NULL ends; "pin[" stands for all elements of pin, and expand[] is always
  * one. */
 must_check bool stripe_is_listed(const char *const *names, const char *name);

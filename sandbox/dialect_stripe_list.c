@@ -119,7 +119,7 @@ static void answer_list(struct sandbox_call *call, const struct filter *filter)
 {
     static const struct stripe_expansion nothing = {.number = false};
     const struct sandbox *sandbox = call->sandbox;
-    int64_t then_ms = dialect_shown_ms(call);
+    int64_t then_ms = sandbox_call_shown_ms(call);
     struct json_writer writer = dialect_begin_answer(call->sandbox, &call->answer, 200);
     size_t shown = 0;
     bool has_more = false;
@@ -149,7 +149,7 @@ void stripe_look_up(struct sandbox *sandbox, struct http_request *request)
     struct stripe_error error = {.code = NULL};
     read_filter(sandbox, request->query, &filter, &error);
     const char *user = dialect_user_of(sandbox, slice_of(filter.holder));
-    struct dialect_order order = {.card.user_id = slice_of(user ? user : "")};
+    struct sandbox_order order = {.card.user_id = slice_of(user ? user : "")};
     struct sandbox_call call;
     if (stripe_begin(&call, sandbox, request, CALL_LOOKUP, &order)) {
         if (error.code)

@@ -6,7 +6,6 @@
 
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
-#include "sandbox/core.h"
 #include "sandbox/dialect.h"
 
 #define DELAY_DEFAULT_MS 1000
@@ -165,7 +164,7 @@ static void answer_ineligible(struct sandbox_call *call, const char *reason)
     json_open_object(&writer, NULL);
     json_add_bool(&writer, "eligible", false);
     json_add_text(&writer, "reason", reason);
-    core_put_issuer(call->sandbox, call->user, NULL, &writer);
+    dialect_put_issuer(call->sandbox, call->user, NULL, &writer);
     json_close_object(&writer);
 }
 

@@ -147,6 +147,7 @@ static must_check bool start(struct program *program, const struct options *opti
     if (!choose_dialect(options, &dialect, &key_lifetime_ms, err) ||
         !sandbox_init(sandbox, &program->loop, dialect, seed, key_lifetime_ms, options->route_key_lifetime_ms, err))
         return false;
+    ledger_set_id_form(sandbox->ledger, dialect->card_ids);
     sandbox->ignores_keys = options->ignores_keys;
     sandbox->hides_numbers = options->hides_numbers;
     sandbox->latency_ms = options->latency_ms;

@@ -4,23 +4,28 @@
 #define ISSUING_SANDBOX_POSTPONED_H
 
 #include "common/base/base.h"
-#include "sandbox/charges.h"
-#include "sandbox/dialect.h"
-#include "sandbox/ledger.h"
-#include "sandbox/sandbox_call.h"
+#include "sandbox/calls.h"
+#include "sandbox/faults.h"
+#include "sandbox/order.h"
 
 struct postponed;
 
-/* What is to be executed: the issuer's calls have order, a link and an unlink link, a charge charge. All texts are
- * copied. A call that arrives refused is not postponed. */
-struct postponed_execution {
-    struct dialect_order order;
-    struct ledger_link_order link;
-    struct charge_order charge;
+/* Executes the order of a call whose caller may be gone. late_code: a refusal that the key keeps, "" = none. */
+typedef enum ledger_result postponed_execute(struct sandbox *sandbox, enum call_kind kind,
+                                             const struct sandbox_order *order, const char *late_code);
+
+/* Which call it is. */
+struct postponed_call {
+    enum call_kind kind;
+    uint64_t number;           /* calls.h */
+    const struct fault *fault; /* borrowed, during postponed_add() */
+    postponed_execute *execute;
 };
 
-/* Executes the call again or for the first time, at the time that its fault sets. Without memory it answers 500. */
-void postponed_add(struct sandbox_call *call, const struct postponed_execution *execution);
+/* Executes a copy of the order once, at the time that the fault sets. False: out of memory. A call that arrives refused
+ * is not postponed. */
+must_check bool postponed_add(struct sandbox *sandbox, const struct postponed_call *call,
+                              const struct sandbox_order *order);
 /* The caller of that call has left. */
 void postponed_caller_gone(struct sandbox *sandbox, uint64_t call_number);
 /* Executes all that is outstanding now; returns the number of executions. */

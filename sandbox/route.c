@@ -16,10 +16,11 @@
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
 #include "common/json/json_writer.h"
+#include "sandbox/charges.h"
 #include "sandbox/charges_file.h"
 #include "sandbox/dialect.h"
 #include "sandbox/hooks.h"
-#include "sandbox/postponed.h"
+#include "sandbox/sandbox_call.h"
 #include "sandbox/store.h"
 
 #define REFUSED_STATUS 422 /* of a late refusal (late_code), which the key keeps */
@@ -119,7 +120,7 @@ static void replay(struct sandbox *sandbox, const struct charge *charge, struct 
 static void refuse_at_work(struct sandbox *sandbox, struct sandbox_answer *answer)
 {
     ledger_add(sandbox->ledger, LEDGER_COUNT_ROUTE_AT_WORK);
-    sandbox_write_error(sandbox, answer, 409, "key_at_work", "a call with this key is being executed");
+    sandbox_answer_error(sandbox, answer, 409, "key_at_work", "a call with this key is being executed");
     sandbox_answer_header(answer, "Retry-After", "1");
 }
 
@@ -135,14 +136,14 @@ static enum ledger_result execute(struct sandbox *sandbox, struct charge *charge
         write_charge(sandbox, charge, order->body);
         if (!sandbox->body.failed && keep(sandbox, charge, order->fingerprint, answer->status))
             return result;
-        sandbox_write_error(sandbox, answer, 500, "not_kept", "the sandbox could not keep the answer");
+        sandbox_answer_error(sandbox, answer, 500, "not_kept", "the sandbox could not keep the answer");
         return LEDGER_FULL;
     case LEDGER_SAME:
         replay(sandbox, charge, answer);
         return result;
     case LEDGER_MISMATCH:
         ledger_add(sandbox->ledger, LEDGER_COUNT_ROUTE_MISMATCH);
-        sandbox_write_error(sandbox, answer, 422, "idempotency_mismatch", "this key was used with another body");
+        sandbox_answer_error(sandbox, answer, 422, "idempotency_mismatch", "this key was used with another body");
         return result;
     case LEDGER_REFUSED:
         refuse_at_work(sandbox, answer);
@@ -152,8 +153,40 @@ static enum ledger_result execute(struct sandbox *sandbox, struct charge *charge
     case LEDGER_FULL:
         break;
     }
-    sandbox_write_error(sandbox, answer, 500, "out_of_memory", "the sandbox has no memory for another charge");
+    sandbox_answer_error(sandbox, answer, 500, "out_of_memory", "the sandbox has no memory for another charge");
     return LEDGER_FULL;
+}
+
+static enum ledger_result execute_late(struct sandbox *sandbox, enum call_kind kind, const struct sandbox_order *late,
+                                       const char *late_code)
+{
+    struct sandbox_answer answer = {.status = 0};
+    struct charge_order order = {
+        .key = late->card.key,
+        .user_id = late->card.user_id,
+        .body = late->card.body,
+        .fingerprint = late->fingerprint,
+        .is_late = true,
+    };
+    struct charge *charge = charges_of(sandbox->charges, order.key, order.user_id);
+    int64_t now_ms = sandbox_now_ms(sandbox);
+    (void)kind; /* a charge is the only one */
+    if (!charge)
+        return LEDGER_FULL;
+    if (!*late_code)
+        return execute(sandbox, charge, &order, true, &answer);
+    if (charges_is_known(sandbox->charges, charge, now_ms) && charge->status)
+        return LEDGER_SAME;
+    sandbox_answer_error(sandbox, &answer, REFUSED_STATUS, late_code, "a scripted fault");
+    return keep(sandbox, charge, order.fingerprint, answer.status) ? LEDGER_REFUSED : LEDGER_FULL;
+}
+
+static void store(struct sandbox_call *call)
+{
+    struct sandbox *sandbox = call->sandbox;
+    struct charge *charge = call->key.length ? charges_of(sandbox->charges, call->key, call->user) : NULL;
+    if (call->key.length && (!charge || !keep(sandbox, charge, call->fingerprint, call->answer.status)))
+        sandbox_call_refuse(call, 500, "not_kept", "the sandbox could not keep the answer");
 }
 
 static void take_charge(struct sandbox_call *call, struct charge *charge, const struct charge_order *order)
@@ -165,7 +198,9 @@ static void take_charge(struct sandbox_call *call, struct charge *charge, const 
         return;
     if (call->fault->is_at_work)
         charges_begin_work(sandbox->charges, charge, order->fingerprint, sandbox_now_ms(sandbox));
-    postponed_add(call, &(struct postponed_execution){.charge = *order});
+    struct ledger_order late = {
+        .key = order->key, .reference = order->key, .user_id = order->user_id, .body = order->body};
+    sandbox_call_postpone(call, &(struct sandbox_order){.card = late, .fingerprint = order->fingerprint}, execute_late);
 }
 
 static void take_charge_call(struct sandbox *sandbox, struct http_request *request)
@@ -182,6 +217,7 @@ static void take_charge_call(struct sandbox *sandbox, struct http_request *reque
         sandbox_call_begin(&call, sandbox, request, CALL_CHARGE,
                            &(struct call_words){.user = order.user_id, .key = order.key, .reference = order.key});
     order.fingerprint = call.fingerprint = store_hash(0, order.body);
+    call.store = store;
     if (executes && admit(&call)) {
         if (!sandbox_call_is_json(request))
             refuse(&call, 415, "unsupported_media_type", "Content-Type must be application/json");
@@ -195,32 +231,9 @@ static void take_charge_call(struct sandbox *sandbox, struct http_request *reque
     sandbox_call_finish(&call);
 }
 
-enum ledger_result route_charge_late(struct sandbox *sandbox, const struct charge_order *order, const char *late_code)
-{
-    struct sandbox_answer answer = {.status = 0};
-    struct charge *charge = charges_of(sandbox->charges, order->key, order->user_id);
-    int64_t now_ms = sandbox_now_ms(sandbox);
-    if (!charge)
-        return LEDGER_FULL;
-    if (!*late_code)
-        return execute(sandbox, charge, order, true, &answer);
-    if (charges_is_known(sandbox->charges, charge, now_ms) && charge->status)
-        return LEDGER_SAME;
-    sandbox_write_error(sandbox, &answer, REFUSED_STATUS, late_code, "a scripted fault");
-    return keep(sandbox, charge, order->fingerprint, answer.status) ? LEDGER_REFUSED : LEDGER_FULL;
-}
-
-void route_store(struct sandbox_call *call)
-{
-    struct sandbox *sandbox = call->sandbox;
-    struct charge *charge = call->key.length ? charges_of(sandbox->charges, call->key, call->user) : NULL;
-    if (call->key.length && (!charge || !keep(sandbox, charge, call->fingerprint, call->answer.status)))
-        sandbox_call_refuse(call, 500, "not_kept", "the sandbox could not keep the answer");
-}
-
 static must_check bool was_charged(const struct sandbox_call *call, const struct charge *charge)
 {
-    return charge && charge->executions && charge->executed_ms <= dialect_shown_ms(call);
+    return charge && charge->executions && charge->executed_ms <= sandbox_call_shown_ms(call);
 }
 
 static void look_up(struct sandbox *sandbox, struct http_request *request, struct slice segment)

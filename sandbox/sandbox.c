@@ -4,7 +4,6 @@
 #include "common/base/clock.h"
 #include "sandbox/charges.h"
 #include "sandbox/charges_file.h"
-#include "sandbox/dialect.h"
 #include "sandbox/holders.h"
 #include "sandbox/hooks.h"
 
@@ -28,7 +27,6 @@ bool sandbox_init(struct sandbox *sandbox, uv_loop_t *loop, const struct dialect
         sandbox_done(sandbox);
         return err_set(err, ERR_MEMORY, "out of memory");
     }
-    ledger_set_id_form(sandbox->ledger, dialect->card_ids);
     return true;
 }
 

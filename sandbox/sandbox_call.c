@@ -1,16 +1,13 @@
 /* See sandbox_call.h. Left out: what the true answer is (the dialects, core.c, route.c), what a fault makes of it
- * (fault_answer.c), how it is sent (delivery.c). */
+ * (fault_answer.c), how it is sent (delivery.c), how a call is executed late (postponed.c). */
 #include "sandbox/sandbox_call.h"
 
-#include <stdio.h>
 #include <strings.h>
 
 #include "common/base/clock.h"
-#include "common/json/json_writer.h"
 #include "sandbox/delivery.h"
 #include "sandbox/dialect.h"
 #include "sandbox/fault_answer.h"
-#include "sandbox/route.h"
 
 bool sandbox_call_begin(struct sandbox_call *call, struct sandbox *sandbox, struct http_request *request,
                         enum call_kind kind, const struct call_words *words)
@@ -48,37 +45,26 @@ bool sandbox_call_executes_late(const struct sandbox_call *call)
     return call->fault && fault_executes_late(call->fault);
 }
 
+void sandbox_call_postpone(struct sandbox_call *call, const struct sandbox_order *order, postponed_execute *execute)
+{
+    struct postponed_call late = {.kind = call->kind, .number = call->number, .fault = call->fault, .execute = execute};
+    if (!postponed_add(call->sandbox, &late, order))
+        sandbox_call_refuse(call, 500, "out_of_memory", "the sandbox has no memory left");
+}
+
+int64_t sandbox_call_shown_ms(const struct sandbox_call *call)
+{
+    bool is_stale = call->fault && call->fault->kind == FAULT_stale;
+    return sandbox_now_ms(call->sandbox) - (is_stale ? call->fault->stale_ms : 0);
+}
+
 void sandbox_call_refuse(struct sandbox_call *call, int status, const char *code, const char *detail)
 {
     if (call_kind_target(call->kind) == TARGET_ISSUER) {
         dialect_answer_error(call->sandbox, &call->answer, status, code, detail);
         return;
     }
-    sandbox_write_error(call->sandbox, &call->answer, status, code, detail);
-}
-
-void sandbox_write_error(struct sandbox *sandbox, struct sandbox_answer *answer, int status, const char *code,
-                         const char *detail)
-{
-    struct json_writer writer = json_writer_of(&sandbox->body);
-    answer->status = status;
-    buf_reset(&sandbox->body);
-    json_open_object(&writer, NULL);
-    json_add_text(&writer, "code", code);
-    json_add_text(&writer, "detail", detail);
-    json_close_object(&writer);
-}
-
-void sandbox_answer_header(struct sandbox_answer *answer, const char *name, const char *value)
-{
-    for (size_t i = 0; i < ANSWER_HEADERS_MAX; i++) {
-        struct answer_header *header = &answer->headers[i];
-        if (*header->name && strcasecmp(header->name, name) != 0)
-            continue;
-        snprintf(header->name, sizeof(header->name), "%s", name);
-        snprintf(header->value, sizeof(header->value), "%s", value);
-        return;
-    }
+    sandbox_answer_error(call->sandbox, &call->answer, status, code, detail);
 }
 
 void sandbox_call_finish(struct sandbox_call *call)
@@ -90,8 +76,8 @@ void sandbox_call_finish(struct sandbox_call *call)
         fault_answer_apply(call, &delivery);
     if (sandbox->body.failed)
         sandbox_call_refuse(call, 500, "out_of_memory", "the sandbox has no memory left");
-    if (call->fault && call->fault->is_stored)
-        delivery.target == TARGET_ROUTE ? route_store(call) : dialect_store(call);
+    if (call->fault && call->fault->is_stored && call->store)
+        call->store(call);
     memcpy(delivery.headers, call->answer.headers, sizeof(delivery.headers));
     delivery.status = call->answer.status;
     delivery.body = buf_slice(&sandbox->body);

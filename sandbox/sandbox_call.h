@@ -4,19 +4,9 @@
 
 #include "common/base/base.h"
 #include "common/http_server/http_server.h"
+#include "sandbox/order.h"
+#include "sandbox/postponed.h"
 #include "sandbox/sandbox.h"
-
-#define SANDBOX_NO_CARD UINT32_MAX
-
-/* The true answer, besides its body, which is sandbox->body. */
-struct sandbox_answer {
-    int status;
-    uint32_t card; /* that the answer is about; SANDBOX_NO_CARD = none */
-    struct answer_header headers[ANSWER_HEADERS_MAX];
-};
-
-/* Adds a header, or replaces the value of the one of that name. Longer texts are cut; a header too many is dropped. */
-void sandbox_answer_header(struct sandbox_answer *answer, const char *name, const char *value);
 
 /* Lives on the handler's stack: everything the answer needs later is copied. */
 struct sandbox_call {
@@ -26,8 +16,11 @@ struct sandbox_call {
     uint64_t number;           /* calls.h */
     const struct fault *fault; /* NULL = none */
     struct slice user, key;    /* as in call_words */
-    uint64_t fingerprint;      /* of the issuer's calls (dialect.h) and of charges */
+    uint64_t fingerprint;      /* of struct sandbox_order */
     struct sandbox_answer answer;
+    /* Keeps the answer under the call's key, as a rule with "stored" demands; set after sandbox_call_begin(), NULL =
+     * such a rule is not for this call. */
+    void (*store)(struct sandbox_call *call);
 };
 
 /* Notes the call and looks for a fault. True: the call takes effect, and the handler writes the true answer into
@@ -38,11 +31,12 @@ must_check bool sandbox_call_begin(struct sandbox_call *call, struct sandbox *sa
  * fault that executes twice it does both. */
 must_check bool sandbox_call_executes_now(const struct sandbox_call *call);
 must_check bool sandbox_call_executes_late(const struct sandbox_call *call);
+/* Executes the order once more or for the first time, at the time that the call's fault sets. */
+void sandbox_call_postpone(struct sandbox_call *call, const struct sandbox_order *order, postponed_execute *execute);
+/* The time whose state a look-up shows: now, or earlier by the fault `stale`. */
+int64_t sandbox_call_shown_ms(const struct sandbox_call *call);
 /* The true answer is an error: {"code","detail"}, or the form that the issuer's dialect has. */
 void sandbox_call_refuse(struct sandbox_call *call, int status, const char *code, const char *detail);
-/* The same for an answer of core-api or of a route, without a call. */
-void sandbox_write_error(struct sandbox *sandbox, struct sandbox_answer *answer, int status, const char *code,
-                         const char *detail);
 /* Answers, now or later, or never. The request and the call may not be used after it. */
 void sandbox_call_finish(struct sandbox_call *call);
 
