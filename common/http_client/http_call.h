@@ -81,7 +81,7 @@ void http_call_make(struct http_call *call, const char *method, const char *base
 void http_call_allow_body(struct http_call *call, size_t body_max);
 /* The answer to this request may have so many bytes, if the client allows them. */
 void http_call_allow_answer(struct http_call *call, size_t answer_max);
-/* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment().
+/* Appends to the URL: text as it is, or text that becomes one segment of the path, see http_put_segment() (http_values.h).
  * Precondition: no header yet. */
 void http_call_url(struct http_call *call, const char *text);
 void http_call_url_segment(struct http_call *call, const char *text);
@@ -89,11 +89,6 @@ void http_call_url_segment(struct http_call *call, const char *text);
 void http_call_header(struct http_call *call, const char *name, const char *value);
 /* false: a part did not fit or is not a segment, or out of memory. */
 must_check bool http_call_is_made(const struct http_call *call);
-/* Appends text percent-encoded outside RFC 3986 unreserved. */
-bool http_put_encoded(struct buf *out, const char *text, size_t length);
-/* The same for a segment of a path. An empty segment, "." and ".." change the path, however they are encoded (RFC 3986,
- * 5.2.4; the URL standard takes %2E for a dot): they fail the buffer, so the call cannot be made. */
-bool http_put_segment(struct buf *out, const char *text, size_t length);
 
 /* ---- for the client and its transports ---- */
 

@@ -8,8 +8,6 @@
 #include <strings.h>
 #include <time.h>
 
-#include "common/http_client/http_call.h"
-
 bool http_same_word(struct slice left, const char *right)
 {
     return left.length == strlen(right) && strncasecmp(left.bytes, right, left.length) == 0;

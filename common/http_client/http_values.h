@@ -1,9 +1,9 @@
-/* Values of HTTP headers, read without a connection. http_put_encoded() and http_put_segment() (http_call.h)
- * live here too. */
+/* Values of HTTP headers, read without a connection, and percent-encoding. */
 #ifndef ISSUING_HTTP_VALUES_H
 #define ISSUING_HTTP_VALUES_H
 
 #include "common/base/base.h"
+#include "common/base/buf.h"
 
 #define HTTP_RETRY_AFTER_MAX_MS (5 * 60 * 1000)
 
@@ -16,5 +16,10 @@ bool http_is_json(struct slice value);
 bool http_split_header(struct slice line, struct slice *ret_name, struct slice *ret_value);
 /* ASCII, case ignored. */
 bool http_same_word(struct slice left, const char *right);
+/* Appends text percent-encoded outside RFC 3986 unreserved. */
+bool http_put_encoded(struct buf *out, const char *text, size_t length);
+/* The same for a segment of a path. An empty segment, "." and ".." change the path, however they are encoded (RFC 3986,
+ * 5.2.4; the URL standard takes %2E for a dot): they fail the buffer, so the call cannot be made. */
+bool http_put_segment(struct buf *out, const char *text, size_t length);
 
 #endif

@@ -82,7 +82,7 @@ look_at() {
         ;;
     ctl/console/*) only_in "$1" "$2" "the inside of the console" ctl/cmd_console.c 'ctl/console/*' ;;
     common/http_client/plain/*) only_in "$1" "$2" "the inside of the clear-text transport" 'common/http_client/plain/*' ;;
-    common/http_client/http_loop.h | common/http_client/http_url_origin.h | common/http_client/http_values.h)
+    common/http_client/http_loop.h | common/http_client/http_url_origin.h)
         only_in "$1" "$2" "the inside of the HTTP client" 'common/http_client/*' 'common/http_client/plain/*'
         ;;
     common/http_client/http_tls.h | common/http_client/http_transfer.h)
@@ -100,15 +100,5 @@ done <<LIST
 $list
 LIST
 
-# Circles of includes among the modules of a folder (a module is the .c and the .h file of one name): none can be read,
-# or tested, without the others. tsort names the members of a circle.
-circles() { # FOLDER
-    printf '%s\n' "$list" |
-        sed -n "s#^\($1/[a-z0-9_]*\)\.[ch] \($1/[a-z0-9_]*\)\.h\$#\1 \2#p" |
-        awk '$1 != $2' | sort -u | tsort 2>&1 >/dev/null | sed -n 's/^tsort: \([^ ]*\/[^ ]*\)$/\1/p'
-}
-for folder in common/base worker; do
-    members=$(circles "$folder")
-    [ -z "$members" ] || offend "a circle in $folder" "each other" "$(printf '%s' "$members" | tr '\n' ' ')"
-done
+python3 -B tests/rules/check_circles.py || offences=$((offences + 1))
 [ "$offences" -eq 0 ]

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/http_client/http_values.h"
 #include "common/json/json_writer.h"
 #include "worker/issuer/issuer.h"
 
