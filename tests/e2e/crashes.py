@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from client import Closed, Wire, request_bytes
-from harness import assert_equal, assert_true, ENVIRONMENT, psql_program, slow, test, wait_until
+from harness import alone, assert_equal, assert_true, ENVIRONMENT, psql_program, slow, test, wait_until
 
 SHORT = {"issuer__timeout": "500ms", "core__timeout": "500ms", "worker__lease": "2s"}
 
@@ -610,6 +610,7 @@ def a_standby_that_is_away_does_not_fill_the_server_with_sessions(world):
                  "events")
 
 
+@alone
 @slow
 @test(worker__max_in_flight="8", issuer__max_concurrency="2", issuer__timeout="2s", issuer__settle_time="4s",
       core__timeout="1s",

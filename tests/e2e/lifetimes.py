@@ -3,7 +3,7 @@ POST: the sandbox, which forgets keys as well, would make a second card.
 """
 import signal
 
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import alone, assert_equal, assert_true, slow, test, wait_until
 
 LIFE = {"issuer__key_lifetime": "3s", "issuer__timeout": "500ms", "issuer__settle_time": "1s", "core__timeout": "500ms",
         "worker__lease": "2s"}
@@ -147,6 +147,7 @@ def keys_are_kept_for_the_retention_after_the_end_and_those_of_open_events_alway
                  "of a failed and of an open event")
 
 
+@alone
 @slow
 @test(issuer__key_lifetime="2s", issuer__timeout="300ms", issuer__settle_time="600ms", core__timeout="300ms",
       worker__lease="1200ms",

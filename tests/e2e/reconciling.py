@@ -12,7 +12,7 @@ import time
 
 import client
 import harness
-from harness import assert_equal, assert_true, slow, test, wait_until
+from harness import alone, assert_equal, assert_true, slow, test, wait_until
 from operators import doctor, lines, UNKNOWN_ID
 
 SETTLE = "2s"
@@ -400,6 +400,7 @@ def a_worker_killed_while_it_cancels_an_orphan_leaves_one_record_of_it(world):
     assert_equal((len(actions(world)), [card["status"] for card in world.sandbox.cards()]), (1, ["cancelled"]), "once")
 
 
+@alone
 @slow
 @test(issuer__settle_time=SETTLE)
 def a_worker_that_drains_gives_its_marks_back(world):

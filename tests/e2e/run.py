@@ -4,8 +4,9 @@
 A filter is part of "file: sentence" (spaces or underscores); several are any of them; "=SENTENCE" is exactly that test.
 --list names them all; --short leaves out those that are marked @slow; --durations ends with the slowest ones and the
 sum of each file. Prints each test with ok or FAILED and its time; the last line is "e2e: N passed, N failed". The
-programs come from $ISSUING_BUILD (./build otherwise). --jobs run side by side (2 by default), each with a cluster of
-its own: most of a test is waiting.
+programs come from $ISSUING_BUILD (./build otherwise). --jobs run side by side (6 by default), each with a cluster, ports
+and a folder of its own: most of a test is waiting. Those that are marked @slow begin first, so that none of them is
+still running when all others have ended; those that are marked @alone run after the others, one after the other.
 """
 import argparse
 import collections
@@ -136,7 +137,7 @@ def print_durations(durations):
                   for test in slowest))
 
 
-def run_all(tests, job_count, durations):
+def run_beside(tests, job_count, durations):
     context = multiprocessing.get_context("fork")
     tasks, results = context.SimpleQueue(), context.SimpleQueue()
     jobs = [context.Process(target=work, args=(tests, tasks, results)) for _ in range(job_count)]
@@ -148,7 +149,7 @@ def run_all(tests, job_count, durations):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_signal)
     try:
-        for index in [*range(len(tests)), *[None] * job_count]:
+        for index in [*sorted(range(len(tests)), key=lambda index: not tests[index].is_slow), *[None] * job_count]:
             tasks.put(index)
         return watch(tests, jobs, tasks, results, durations)
     finally:
@@ -161,9 +162,16 @@ def run_all(tests, job_count, durations):
             job.join()
 
 
+def run_all(tests, job_count, durations):
+    parts = ([test for test in tests if test.is_alone == is_alone] for is_alone in (False, True))
+    found = [run_beside(part, 1 if part[0].is_alone else max(1, min(job_count, len(part))), durations)
+             for part in parts if part]
+    return tuple(map(sum, zip(*found)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--durations", action="store_true")
@@ -180,7 +188,7 @@ def main():
         print("no test is called that\ne2e: 0 passed, 1 failed")
         return 2
     begun, durations = time.monotonic(), {}
-    passed, failed, skipped = run_all(tests, max(1, min(options.jobs, len(tests))), durations)
+    passed, failed, skipped = run_all(tests, options.jobs, durations)
     if options.durations:
         print_durations(durations)
     print("%d tests in %.0f s%s%s" % (len(tests), time.monotonic() - begun, ", %d skipped" % skipped if skipped else "",

@@ -1,5 +1,6 @@
 """Suite: one run of tests, with its folder below <build>/run, its cluster and a migrated database to copy. Everything
-that it starts is ended by process id. @test registers a test; @slow above it keeps it out of the short run."""
+that it starts is ended by process id. @test registers a test; @slow above it keeps it out of the short run, @alone
+makes it run when no other test does."""
 import functools
 import os
 import pathlib
@@ -23,7 +24,7 @@ def test(function=None, issuers=None, **settings):
         for each in function.variants:
             each.settings = {key.replace("__", "."): value for key, value in settings.items()}
             each.settings.update({"issuer": each.issuer} if issuers else {})
-            each.is_slow = False
+            each.is_slow = each.is_alone = False
             TESTS.append(each)
         return function
     return mark(function) if function else mark
@@ -41,6 +42,13 @@ def _variant(function, issuer):
 def slow(function):
     """Marks a test, above @test, that ./dev test leaves to ./dev test e2e: it takes more than some seconds."""
     return slow_but_at()(function)
+
+
+def alone(function):
+    """Marks a story, above @test, that measures a time: it runs when no other does."""
+    for each in function.variants:
+        each.is_alone = True
+    return function
 
 
 def slow_but_at(*issuers):
