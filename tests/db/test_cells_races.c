@@ -272,7 +272,9 @@ START_TEST(a_writer_who_passed_before_the_list_is_waited_for_and_found)
         1);
     snprintf(text, sizeof(text), "SELECT issuing.cell_list_users('{%d}')", bucket_of("alice"));
     start(&scan, mover, text);
-    usleep(300000);
+    /* it looks again and again whether the writer has ended */
+    await_one("SELECT count(*) FROM pg_stat_clear_snapshot(), pg_stat_activity "
+              "WHERE wait_event = 'PgSleep' AND query LIKE '%cell_list_users%'");
     ck_assert_int_eq(scan.result, -2);
     expect_verdict(api, "alice", "k", "accepted"); /* and nobody else waits meanwhile */
     database_run(one, "COMMIT");

@@ -39,7 +39,7 @@ class Closed(Exception):
 class Wire:
     """One connection. Reads answers one by one, so pipelined ones too."""
 
-    def __init__(self, port, timeout=15):
+    def __init__(self, port, timeout=60):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffered = b""
@@ -130,12 +130,12 @@ def request_bytes(method, path, headers=(), body=None, host="issuing.test"):
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b"")
 
 
-def call(port, method, path, headers=(), body=None, timeout=15):
+def call(port, method, path, headers=(), body=None, timeout=60):
     with Wire(port, timeout) as wire:
         return wire.send(request_bytes(method, path, headers, body)).answer(head=method == "HEAD")
 
 
-def burst(requests, timeout=30, seed=0):
+def burst(requests, timeout=60, seed=0):
     """All at once: every connection is open before the first byte is sent. requests: (port, bytes) each; answers in the
     same order, None
     where the connection ended without one."""

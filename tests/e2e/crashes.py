@@ -201,9 +201,9 @@ def a_stale_worker_cannot_end_what_another_one_holds(world):
     for request in requests:
         wait_until(lambda request=request: creates(world, request) == 1, "the create call")
     stale.signal(signal.SIGSTOP)
-    world.sandbox.fault("check", "delay", delay_ms=450)
-    world.sandbox.fault("link", "delay", delay_ms=450)
-    fresh = world.start_worker()
+    world.sandbox.fault("check", "delay", delay_ms=5000, count=1)
+    world.sandbox.fault("link", "delay", user="bob", delay_ms=5000, count=1)
+    fresh = world.start_worker(core__timeout="20s", worker__lease="2m")
     wait_until(lambda: all(world.event(request)["lease_owner"].endswith(":%d" % fresh.pid) for request in requests),
                "the other one holds both")
     tokens = [world.event(request)["lease_token"] for request in requests]

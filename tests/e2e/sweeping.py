@@ -2,7 +2,7 @@
 before."""
 import time
 
-from harness import assert_equal, slow, test
+from harness import assert_equal, slow, test, wait_until
 
 DUE = "INSERT INTO outbox_events (user_id, payload, next_attempt_at) VALUES ('%s', '{\"kind\": \"new\"}', %s)"
 
@@ -52,7 +52,9 @@ def a_lease_is_taken_back_soon_after_a_long_absence_of_the_database(world):
     world.issue("alice")
     try:
         world.suite.stop_database()
-        time.sleep(12)  # longer than a statement may take
+        worker, = world.workers()
+        wait_until(lambda: worker.metric("issuing_outbox_gauges_age_seconds") > 11, "away for longer than a statement may"
+                   " take")
     finally:
         world.suite.start_database()
     for daemon in (*world.apis(), *world.workers()):

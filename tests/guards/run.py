@@ -149,7 +149,7 @@ class Tests:
             return call([OUT / program, name], timeout=600, cwd=RUN,
                         env=dict(environment, ISSUING_TEST_DATABASE=self.database()))
         return call([sys.executable, COPY / "tests" / "e2e" / "run.py", name], timeout=300,
-                    env=dict(environment, ISSUING_BUILD=str(OUT)))
+                    env={"STUCK_AFTER_S": "30", **environment, "ISSUING_BUILD": str(OUT)})
 
 
 def apply(guard):
