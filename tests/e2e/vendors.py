@@ -237,12 +237,16 @@ def scripted_lookup(world, user, pages, rest):
                                  event) == "t", "the send has settled, and a lease has passed")
     shown = world.issuer.call(world, "GET", "/paymentInstruments/" + card).json()
     other = {**shown, "id": "PI0000000000000000000001", "reference": "another one"}
+    world.sandbox.down()  # no look-up sees the truth before the pages
     world.sandbox.clear()
     world.sandbox.faults([{"target": "issuer", "call": "lookup", "user": user, "fault": "answer", "count": 1,
                            "body": json.dumps({"hasNext": more, "hasPrevious": False, "paymentInstruments": [
                                shown if word == "ours" else other for word in words]})} for words, more in pages])
+    world.sandbox.down(down=False)
     row = world.wait_status(event, "COMPLETED", "REJECTED", "FAILED")
     assert_equal((row["status"], row["reason_code"], live(world, event)), ("COMPLETED", None, ["active"]), rest)
+    rules = world.sandbox.control_call("GET", "/faults")["rules"]
+    assert_equal([rule["fired"] for rule in rules], [1] * len(pages), "each page was shown")
     return event
 
 
