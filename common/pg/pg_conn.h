@@ -94,10 +94,4 @@ void pg_connection_abandon(struct pg_connection *connection, const char *reason)
 /* As pg_connection_lose(), without on_down and for ever; on_closed follows from the loop. */
 void pg_connection_close(struct pg_connection *connection);
 
-/* ---- private to pg_conn*.c ---- */
-/* Takes the results that have arrived. false: the answers do not fit the queries. */
-must_check bool pg_connection_drain(struct pg_connection *connection);
-/* The first in flight has an error of the server, which may be why the connection ends. */
-bool pg_connection_has_error(const struct pg_connection *connection);
-
 #endif

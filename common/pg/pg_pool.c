@@ -1,5 +1,5 @@
-/* The queues of the pool: who waits, which connection takes a query, when it is sent; opening and closing. The life of
- * a connection is in pg_pool_slots.c, late queries are in pg_pool_deadlines.c.
+/* The queues of the pool: who waits, which connection takes a query, when it is sent, what happens when it is late;
+ * opening and closing. The life of a connection is in pg_pool_slots.c.
  *
  * Invariants:
  * - Submitting only appends to a queue; everything is sent and reported from the loop. on_loop_turn() runs before the
@@ -21,6 +21,11 @@
 
 #define PIDS_MAX 4096
 #define CLOSING_TEXT "the program is closing its connections"
+/* The precision of deadlines; it bounds how often a long queue is searched. */
+#define PRECISION_MS 10
+/* A query with less time left than this, or than this part of its time, is not sent: the result would come too late. */
+#define ANSWER_LEAST_MS 1000
+#define ANSWER_LEAST_PART 5
 
 static void on_idle(uv_idle_t *idle)
 {
@@ -41,7 +46,7 @@ void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const s
     query->on_result(query, result);
 }
 
-void pg_pool_report_not_sent(struct pg_pool *pool, struct pg_query *query, const char *why)
+static void report_not_sent(struct pg_pool *pool, struct pg_query *query, const char *why)
 {
     struct pg_query_result result = {.kind = PG_NOT_SENT};
     (void)snprintf(result.message, sizeof(result.message), "%s: %s", query->statement->name, why);
@@ -56,6 +61,159 @@ int pg_pool_in_flight(const struct pg_pool *pool)
 int pg_pool_waiting(const struct pg_pool *pool)
 {
     return pool->waiting.count + pool->yielding.count;
+}
+
+/* ---- late queries ---- */
+
+/* Load is not silence. What counts against a connection is the time of one statement alone, from when the server had
+ * nothing to do before it: a statement that takes longer than it may makes the connection silent, and it is abandoned.
+ * A query that is late for another reason, behind others that are answered, is reported PG_UNKNOWN to its owner; a copy
+ * without an owner (an orphan) keeps its place in the pipeline, and the connection stays. */
+
+static void on_deadline(uv_timer_t *timer);
+
+void pg_pool_watch_deadline(struct pg_pool *pool, int64_t deadline_ms)
+{
+    uv_handle_t *timer = (uv_handle_t *)&pool->deadline_timer;
+    if (uv_is_closing(timer) || (uv_is_active(timer) && pool->due_ms <= deadline_ms))
+        return;
+    int64_t now_ms = clock_mono_ms();
+    int64_t delay_ms = deadline_ms - now_ms > PRECISION_MS ? deadline_ms - now_ms : PRECISION_MS;
+    pool->due_ms = now_ms + delay_ms;
+    (void)uv_timer_start(&pool->deadline_timer, on_deadline, (uint64_t)delay_ms, 0);
+}
+
+/* The last moment to send a query that waits. */
+static int64_t send_by_ms(const struct pg_query *query)
+{
+    int64_t part_ms = query->timeout_ms / ANSWER_LEAST_PART;
+    return query->deadline_ms - (part_ms < ANSWER_LEAST_MS ? part_ms : ANSWER_LEAST_MS);
+}
+
+static const char *why_too_late(const struct pg_pool *pool)
+{
+    return pg_pool_ready(pool) ? "no connection was free in time" : "no connection to the database in time";
+}
+
+static void on_orphan_result(struct pg_query *orphan, const struct pg_query_result *result)
+{
+    (void)result; /* the owner has PG_UNKNOWN already */
+    free(orphan);
+}
+
+bool pg_pool_is_orphan(const struct pg_query *query)
+{
+    return query->on_result == on_orphan_result;
+}
+
+/* Takes those that cannot be sent in time out of a queue. */
+static void take_late(struct pg_queries *queries, int64_t now_ms, struct pg_queries *ret_late)
+{
+    struct pg_queries rest = {0};
+    struct pg_query *query;
+    while ((query = pg_queries_take(queries)))
+        pg_queries_append(send_by_ms(query) <= now_ms ? ret_late : &rest, query);
+    *queries = rest;
+}
+
+static const struct pg_query *find_late(const struct slot *slot, int64_t now_ms)
+{
+    for (const struct pg_query *query = slot->connection.in_flight.first; query; query = query->next)
+        if (query->deadline_ms <= now_ms)
+            return query;
+    return NULL;
+}
+
+/* The statement that the server has worked on for as long as it may take; NULL = there is none. */
+static const struct pg_query *find_silent(const struct slot *slot, int64_t now_ms)
+{
+    const struct pg_query *first = slot->connection.in_flight.first;
+    bool is_ours = slot->state == SLOT_UP || slot->state == SLOT_RETIRING; /* else the connection's own deadline runs */
+    bool is_over = is_ours && first && slot->connection.turn_ms + first->timeout_ms <= now_ms + PRECISION_MS;
+    return is_over ? first : NULL;
+}
+
+/* Puts orphans in the places of late queries. Their owners get PG_UNKNOWN later, when the loop over the pipeline is
+ * over. false: no memory. */
+static bool detach_late(struct slot *slot, int64_t now_ms, struct pg_queries *ret_detached)
+{
+    struct pg_query *next;
+    for (struct pg_query *query = slot->connection.in_flight.first; query; query = next) {
+        next = query->next;
+        if (query->deadline_ms > now_ms)
+            continue;
+        struct pg_query *orphan = calloc(1, sizeof(*orphan));
+        if (!orphan)
+            return false;
+        orphan->on_result = on_orphan_result;
+        pg_connection_replace(&slot->connection, query, orphan);
+        orphan->deadline_ms = INT64_MAX;
+        pg_queries_append(ret_detached, query);
+    }
+    return true;
+}
+
+static void check_slot(struct slot *slot, int64_t now_ms, struct pg_queries *ret_detached)
+{
+    const struct pg_query *silent = find_silent(slot, now_ms);
+    if (!silent && !detach_late(slot, now_ms, ret_detached))
+        silent = find_late(slot, now_ms);
+    if (!silent)
+        return;
+    char text[200];
+    (void)snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name,
+                   (long long)silent->timeout_ms);
+    pg_connection_abandon(&slot->connection, text);
+}
+
+static void report_unknown(struct pg_pool *pool, struct pg_query *query)
+{
+    struct pg_query_result result = {.kind = PG_UNKNOWN};
+    (void)snprintf(result.message, sizeof(result.message), "no answer to %s within %lld ms", query->statement->name,
+                   (long long)query->timeout_ms);
+    pg_pool_report_result(pool, query, &result);
+}
+
+static int64_t earlier(int64_t a_ms, int64_t b_ms)
+{
+    return a_ms < b_ms ? a_ms : b_ms;
+}
+
+static int64_t next_deadline_ms(const struct pg_pool *pool)
+{
+    int64_t next_ms = INT64_MAX;
+    for (const struct pg_query *query = pool->waiting.first; query; query = query->next)
+        next_ms = earlier(next_ms, send_by_ms(query));
+    for (const struct pg_query *query = pool->yielding.first; query; query = query->next)
+        next_ms = earlier(next_ms, send_by_ms(query));
+    for (int i = 0; i < pool->options.connections; i++) {
+        const struct pg_connection *connection = &pool->slots[i].connection;
+        const struct pg_query *first = connection->in_flight.first;
+        for (const struct pg_query *query = first; query; query = query->next)
+            next_ms = earlier(next_ms, query->deadline_ms);
+        if (first && first->timeout_ms > 0)
+            next_ms = earlier(next_ms, connection->turn_ms + first->timeout_ms);
+    }
+    return next_ms;
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+    struct pg_pool *pool = container_of(timer, struct pg_pool, deadline_timer);
+    int64_t now_ms = clock_mono_ms();
+    struct pg_queries late = {0}, detached = {0};
+    take_late(&pool->waiting, now_ms, &late);
+    take_late(&pool->yielding, now_ms, &late);
+    for (int i = 0; i < pool->options.connections; i++)
+        check_slot(&pool->slots[i], now_ms, &detached);
+    struct pg_query *query;
+    while ((query = pg_queries_take(&detached)))
+        report_unknown(pool, query);
+    while ((query = pg_queries_take(&late)))
+        report_not_sent(pool, query, why_too_late(pool));
+    int64_t next_ms = next_deadline_ms(pool);
+    if (next_ms != INT64_MAX)
+        pg_pool_watch_deadline(pool, next_ms);
 }
 
 /* ---- submitting ---- */
@@ -91,7 +249,7 @@ void pg_pool_submit(struct pg_pool *pool, struct pg_query *query)
         pg_queries_append(&pool->rejected, query);
     } else {
         pg_queries_append(query->yields ? &pool->yielding : &pool->waiting, query);
-        pg_pool_watch_deadline(pool, pg_pool_send_by_ms(query));
+        pg_pool_watch_deadline(pool, send_by_ms(query));
     }
     pg_pool_request_turn(pool);
 }
@@ -121,10 +279,10 @@ static void report_rejected(struct pg_pool *pool)
     char hung[sizeof(pool->reason)];
     (void)pg_pool_find_cause(pool, "", hung, sizeof(hung));
     while ((query = pg_queries_take(&queries)))
-        pg_pool_report_not_sent(pool, query,
-                                pool->is_closing        ? CLOSING_TEXT
-                                : pg_pool_is_hung(pool) ? hung
-                                                        : "too many statements are waiting");
+        report_not_sent(pool, query,
+                        pool->is_closing        ? CLOSING_TEXT
+                        : pg_pool_is_hung(pool) ? hung
+                                                : "too many statements are waiting");
 }
 
 /* ---- sending ---- */
@@ -174,17 +332,17 @@ static void send_first(struct pg_pool *pool, struct pg_queries *queries, struct 
         pg_queries_prepend(queries, query);
     pg_connection_lose(&slot->connection, why);
     if (why) /* no memory for this query: on another connection it would fail as well */
-        pg_pool_report_not_sent(pool, query, "out of memory");
+        report_not_sent(pool, query, "out of memory");
 }
 
 static void send_waiting(struct pg_pool *pool, struct pg_queries *queries, int64_t now_ms)
 {
     struct slot *slot;
     while (queries->first && (slot = choose_slot(pool, queries == &pool->yielding))) {
-        if (pg_pool_send_by_ms(queries->first) > now_ms)
+        if (send_by_ms(queries->first) > now_ms)
             send_first(pool, queries, slot);
         else
-            pg_pool_report_not_sent(pool, pg_queries_take(queries), pg_pool_why_too_late(pool));
+            report_not_sent(pool, pg_queries_take(queries), why_too_late(pool));
     }
 }
 
@@ -298,7 +456,7 @@ static void close_all_sessions(struct pg_pool *pool)
     }
     struct pg_query *query;
     while ((query = take_waiting(pool)))
-        pg_pool_report_not_sent(pool, query, CLOSING_TEXT);
+        report_not_sent(pool, query, CLOSING_TEXT);
 }
 
 /* Callbacks that run while it closes may submit again, so the handles stay until nothing is rejected any more. */

@@ -1,5 +1,5 @@
-/* What the files of the pool share: pg_pool.c (queues, sending, closing), pg_pool_slots.c (the life of a connection)
- * and pg_pool_deadlines.c (queries that are late). Private to pg_pool*.c. */
+/* What the files of the pool share: pg_pool.c (queues, sending, late queries, closing) and pg_pool_slots.c (the life of
+ * a connection). Private to both. */
 #ifndef ISSUING_PG_POOL_INTERNAL_H
 #define ISSUING_PG_POOL_INTERNAL_H
 
@@ -81,9 +81,12 @@ struct pg_pool {
 void pg_pool_request_turn(struct pg_pool *pool);
 /* The query's result, to its owner. */
 void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const struct pg_query_result *result);
-void pg_pool_report_not_sent(struct pg_pool *pool, struct pg_query *query, const char *why);
 /* Rejects every query that waits: no connection will ever take it. */
 void pg_pool_reject_waiting(struct pg_pool *pool);
+/* The deadline timer fires at deadline_ms or earlier. */
+void pg_pool_watch_deadline(struct pg_pool *pool, int64_t deadline_ms);
+/* The query is a copy without an owner, which keeps the place of one that was late. */
+bool pg_pool_is_orphan(const struct pg_query *query);
 
 /* ---- pg_pool_slots.c ---- */
 extern const struct pg_connection_hooks pg_pool_slot_hooks;
@@ -96,14 +99,5 @@ bool pg_pool_is_hung(const struct pg_pool *pool);
 enum pg_cause pg_pool_find_cause(const struct pg_pool *pool, const char *reason, char *ret_text, size_t size);
 /* Of pool->servers. */
 void pg_pool_on_news(void *pool);
-
-/* ---- pg_pool_deadlines.c ---- */
-/* The last moment to send a query that waits. */
-int64_t pg_pool_send_by_ms(const struct pg_query *query);
-const char *pg_pool_why_too_late(const struct pg_pool *pool);
-/* The deadline timer fires at deadline_ms or earlier. */
-void pg_pool_watch_deadline(struct pg_pool *pool, int64_t deadline_ms);
-/* The query is a copy without an owner, which keeps the place of one that was late. */
-bool pg_pool_is_orphan(const struct pg_query *query);
 
 #endif

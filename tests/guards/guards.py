@@ -90,14 +90,14 @@ GUARDS = [
     ),
     dict(
         name="a session that hangs is counted, not closed",
-        file="common/pg/pg_pool_deadlines.c",
+        file="common/pg/pg_pool.c",
         line="    pg_connection_abandon(&slot->connection, text);",
         becomes="    pg_connection_lose(&slot->connection, text);",
         test="db/pg_late",
     ),
     dict(
         name="the same, with a standby that is away",
-        file="common/pg/pg_pool_deadlines.c",
+        file="common/pg/pg_pool.c",
         line="    pg_connection_abandon(&slot->connection, text);",
         becomes="    pg_connection_lose(&slot->connection, text);",
         test="e2e/a standby that is away does not fill the server with sessions",
@@ -111,7 +111,7 @@ GUARDS = [
     ),
     dict(
         name="a commit whose wait for the standby was ended is not reported",
-        file="common/pg/pg_conn_queries.c",
+        file="common/pg/pg_conn.c",
         line="    } else if (doubt.is_there) {",
         becomes="    } else if (doubt.is_there && false) {",
         test="e2e/a commit that was cancelled while it waited for the standby is not confirmed",
@@ -2055,7 +2055,7 @@ GUARDS = [
     # ---- one user beside others ----
     dict(
         name="late behind others is not silent",
-        file="common/pg/pg_pool_deadlines.c",
+        file="common/pg/pg_pool.c",
         line="    if (!silent && !detach_late(slot, now_ms, ret_detached))\n",
         becomes="    (void)detach_late;\n    (void)ret_detached;\n    if (!silent)\n",
         test="db/pg_late",
@@ -2069,14 +2069,14 @@ GUARDS = [
     ),
     dict(
         name="what was late is not sent again by its text",
-        file="common/pg/pg_conn_queries.c",
+        file="common/pg/pg_conn.c",
         line="    replacement->is_given_up = true;\n",
         becomes="",
         test="db/pg_late",
     ),
     dict(
         name="what has too little time left is not sent",
-        file="common/pg/pg_pool_deadlines.c",
+        file="common/pg/pg_pool.c",
         line="    return query->deadline_ms - (part_ms < ANSWER_LEAST_MS ? part_ms : ANSWER_LEAST_MS);\n",
         becomes="    (void)part_ms;\n    return query->deadline_ms;\n",
         test="db/pg_late",
