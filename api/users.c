@@ -25,7 +25,7 @@ struct user *users_take(struct users *users, const char *id)
     struct user *user = calloc(1, sizeof(*user));
     if (!user)
         return NULL;
-    (void)snprintf(user->id, sizeof(user->id), "%s", id);
+    snprintf(user->id, sizeof(user->id), "%s", id);
     user->holders = 1;
     user->next_in_bucket = *bucket;
     *bucket = user;

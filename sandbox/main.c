@@ -59,11 +59,18 @@ static void stop(struct program *program)
     uv_close((uv_handle_t *)&program->interrupt, NULL);
 }
 
-static void on_signal(uv_signal_t *handle, int number)
+static void on_terminate(uv_signal_t *handle, int number)
 {
     (void)number;
     sd_stopping();
-    stop(handle->data);
+    stop(container_of(handle, struct program, terminate));
+}
+
+static void on_interrupt(uv_signal_t *handle, int number)
+{
+    (void)number;
+    sd_stopping();
+    stop(container_of(handle, struct program, interrupt));
 }
 
 static must_check bool open_listeners(struct program *program, const struct options *options, struct err *err)
@@ -166,10 +173,9 @@ static must_check bool start(struct program *program, const struct options *opti
 
 static must_check bool watch_signals(struct program *program, struct err *err)
 {
-    program->terminate.data = program->interrupt.data = program;
-    int failed = uv_signal_start(&program->terminate, on_signal, SIGTERM);
+    int failed = uv_signal_start(&program->terminate, on_terminate, SIGTERM);
     if (!failed)
-        failed = uv_signal_start(&program->interrupt, on_signal, SIGINT);
+        failed = uv_signal_start(&program->interrupt, on_interrupt, SIGINT);
     return !failed || err_set(err, ERR_SYSTEM, "signals: %s", uv_strerror(failed));
 }
 

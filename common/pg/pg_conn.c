@@ -35,6 +35,11 @@
 /* Connections that were lost together do not come back in the same millisecond. */
 #define SPREAD_MS 20
 
+struct pg_watch {
+    uv_poll_t poll;
+    struct pg_connection *connection;
+};
+
 /* ---- connecting ---- */
 
 /* The only place where the state changes. */
@@ -48,44 +53,45 @@ static void set_state(struct pg_connection *connection, enum pg_connection_state
 
 static void on_poll_closed(uv_handle_t *handle)
 {
-    struct pg_connection *connection = handle->data;
-    free(handle);
-    closing_part_closed(&connection->closing);
+    struct pg_watch *watch = container_of((uv_poll_t *)handle, struct pg_watch, poll);
+    struct closing *closing = &watch->connection->closing;
+    free(watch);
+    closing_part_closed(closing);
 }
 
 static void unwatch(struct pg_connection *connection)
 {
-    if (!connection->poll)
+    if (!connection->watch)
         return;
-    uv_close((uv_handle_t *)connection->poll, on_poll_closed);
-    connection->poll = NULL;
+    uv_close((uv_handle_t *)&connection->watch->poll, on_poll_closed);
+    connection->watch = NULL;
     connection->events = 0;
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
 /* Watches the descriptor that libpq has now. false: no memory, or no such descriptor. */
-static bool watch(struct pg_connection *connection, int events)
+static bool start_watch(struct pg_connection *connection, int events)
 {
-    assert(!connection->poll);
-    uv_poll_t *poll = malloc(sizeof(*poll));
-    if (!poll)
+    assert(!connection->watch);
+    struct pg_watch *watch = malloc(sizeof(*watch));
+    if (!watch)
         return false;
-    if (uv_poll_init(connection->loop, poll, PQsocket(connection->libpq)) != 0) {
-        free(poll);
+    watch->connection = connection;
+    if (uv_poll_init(connection->loop, &watch->poll, PQsocket(connection->libpq)) != 0) {
+        free(watch);
         return false;
     }
-    poll->data = connection;
-    connection->poll = poll;
+    connection->watch = watch;
     (void)closing_part(&connection->closing);
     connection->events = events;
-    return uv_poll_start(poll, events, on_poll) == 0;
+    return uv_poll_start(&watch->poll, events, on_poll) == 0;
 }
 
 static void finish_connecting(struct pg_connection *connection)
 {
     if (PQsetnonblocking(connection->libpq, 1) != 0 || PQenterPipelineMode(connection->libpq) != 1 ||
-        !watch(connection, UV_READABLE)) {
+        !start_watch(connection, UV_READABLE)) {
         pg_connection_lose(connection, NULL);
         return;
     }
@@ -99,11 +105,11 @@ static void step_connecting(struct pg_connection *connection)
     bool is_going_on = false;
     switch (PQconnectPoll(connection->libpq)) {
     case PGRES_POLLING_READING:
-        is_going_on = watch(connection, UV_READABLE);
+        is_going_on = start_watch(connection, UV_READABLE);
         break;
     case PGRES_POLLING_ACTIVE: /* libpq never returns it */
     case PGRES_POLLING_WRITING:
-        is_going_on = watch(connection, UV_WRITABLE);
+        is_going_on = start_watch(connection, UV_WRITABLE);
         break;
     case PGRES_POLLING_OK:
         finish_connecting(connection);
@@ -132,7 +138,7 @@ static void start_attempt(struct pg_connection *connection, int target)
     pg_hosts_begin(hosts, target, clock_mono_ms());
     connection->settled_ms = 0;
     connection->libpq = PQconnectStartParams(options.keywords, options.values, 1);
-    if (!connection->libpq || PQstatus(connection->libpq) == CONNECTION_BAD || !watch(connection, UV_WRITABLE)) {
+    if (!connection->libpq || PQstatus(connection->libpq) == CONNECTION_BAD || !start_watch(connection, UV_WRITABLE)) {
         pg_connection_lose(connection, NULL);
         return;
     }
@@ -145,18 +151,18 @@ static void start_attempt(struct pg_connection *connection, int target)
 static void give_up_attempt(struct pg_connection *connection)
 {
     char text[120];
-    (void)snprintf(text, sizeof(text),
-                   connection->state == PG_STATE_UP
-                       ? "the server accepts connections and does not answer within %g s (or a pooler has no session "
-                         "left)"
-                       : "no answer from the database server within %g s",
-                   (double)connection->limit_ms / 1000);
+    snprintf(text, sizeof(text),
+             connection->state == PG_STATE_UP
+                 ? "the server accepts connections and does not answer within %g s (or a pooler has no session "
+                   "left)"
+                 : "no answer from the database server within %g s",
+             (double)connection->limit_ms / 1000);
     pg_connection_refuse(connection, PG_SEEN_SILENT, text);
 }
 
 static void on_timer(uv_timer_t *timer)
 {
-    struct pg_connection *connection = timer->data;
+    struct pg_connection *connection = container_of(timer, struct pg_connection, timer);
     if (connection->state != PG_STATE_DOWN) {
         give_up_attempt(connection);
         return;
@@ -181,7 +187,6 @@ void pg_connection_init(struct pg_connection *connection, uv_loop_t *loop, const
     *connection =
         (struct pg_connection){.loop = loop, .hooks = hooks, .servers = servers, .target = -1, .state = PG_STATE_DOWN};
     (void)uv_timer_init(loop, &connection->timer); /* cannot fail */
-    connection->timer.data = connection;
     closing_start(&connection->closing, NULL, NULL, on_all_closed, connection);
 }
 
@@ -209,7 +214,7 @@ void pg_connection_flush(struct pg_connection *connection)
     int events = left > 0 ? UV_READABLE | UV_WRITABLE : UV_READABLE;
     if (left >= 0 && events == connection->events)
         return;
-    if (left < 0 || uv_poll_start(connection->poll, events, on_poll) != 0) {
+    if (left < 0 || uv_poll_start(&connection->watch->poll, events, on_poll) != 0) {
         pg_connection_lose(connection, NULL);
         return;
     }
@@ -310,7 +315,7 @@ static void report_first(struct pg_connection *connection)
         }
     } else if (doubt.is_there) {
         result = (struct pg_query_result){.kind = PG_UNKNOWN};
-        (void)snprintf(result.message, sizeof(result.message), "%s: %s", query->statement->name, doubt.why);
+        snprintf(result.message, sizeof(result.message), "%s: %s", query->statement->name, doubt.why);
     }
     connection->hooks->on_result(connection, query, &result);
     PQclear(libpq_result);
@@ -392,7 +397,7 @@ static void drain_notifications(struct pg_connection *connection)
 static void find_libpq_reason(const struct pg_connection *connection, char *ret_reason, size_t size)
 {
     char text[REASON_SIZE];
-    (void)snprintf(text, sizeof(text), "%s", PQerrorMessage(connection->libpq));
+    snprintf(text, sizeof(text), "%s", PQerrorMessage(connection->libpq));
     /* While connecting, each host of a list has its line; later libpq only guesses behind the first. */
     if (connection->state == PG_STATE_UP)
         text[strcspn(text, "\n")] = '\0';
@@ -416,7 +421,7 @@ static void find_reason(const struct pg_connection *connection, const char *reas
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
-    struct pg_connection *connection = poll->data;
+    struct pg_connection *connection = container_of(poll, struct pg_watch, poll)->connection;
     (void)events;
     if (connection->state == PG_STATE_CONNECTING) {
         step_connecting(connection); /* after an error too: libpq goes to the next host */

@@ -45,6 +45,8 @@ enum pg_connection_state {
     PG_STATE_CLOSED,
 };
 
+struct pg_watch;
+
 struct pg_connection {
     uv_loop_t *loop;
     const struct pg_connection_hooks *hooks;
@@ -52,7 +54,7 @@ struct pg_connection {
     int target;                     /* of the session or attempt; -1 = none */
     enum pg_connection_state state; /* changed by set_state() alone */
     PGconn *libpq;
-    uv_poll_t *poll; /* a new one for each descriptor; freed by its close callback */
+    struct pg_watch *watch; /* its poll handle, a new one for each descriptor; freed by its close callback */
     int events;
     uv_timer_t timer;            /* DOWN: the next attempt; CONNECTING and unsettled: the deadline */
     struct closing closing;      /* the timer and every poll handle */

@@ -142,7 +142,7 @@ static void list_target(struct pg_hosts *hosts, int host, const char *address)
     if (!target)
         return;
     *target = (struct pg_target){.host = host, .is_listed = true};
-    (void)snprintf(target->address, sizeof(target->address), "%s", address);
+    snprintf(target->address, sizeof(target->address), "%s", address);
 }
 
 bool pg_hosts_set(struct pg_hosts *hosts, const char *host, const char *hostaddr, const char *port, bool is_whole)
@@ -194,7 +194,7 @@ void pg_hosts_resolved(struct pg_hosts *hosts, int host, char addresses[][PG_ADD
 void pg_hosts_unresolved(struct pg_hosts *hosts, int host, bool is_gone, const char *why)
 {
     assert(host < hosts->count && hosts->list[host].is_name);
-    (void)snprintf(hosts->list[host].why, sizeof(hosts->list[host].why), "%s", why);
+    snprintf(hosts->list[host].why, sizeof(hosts->list[host].why), "%s", why);
     for (int i = 0; is_gone && i < PG_TARGETS_MAX; i++)
         if (hosts->targets[i].host == host)
             hosts->targets[i].is_listed = false;
@@ -286,7 +286,7 @@ void pg_hosts_fail(struct pg_hosts *hosts, int target, enum pg_seen seen, const 
     it->sessions--;
     it->seen = seen;
     it->silences = seen == PG_SEEN_SILENT ? it->silences + 1 : 0;
-    (void)snprintf(it->why, sizeof(it->why), "%s", why);
+    snprintf(it->why, sizeof(it->why), "%s", why);
     rest(it, now_ms, random);
 }
 
@@ -315,7 +315,7 @@ void pg_hosts_lose(struct pg_hosts *hosts, int target, bool lasted, const char *
     it->sessions--;
     if (it->settled == 0 && it->seen == PG_SEEN_GOOD) {
         it->seen = PG_SEEN_NOTHING;
-        (void)snprintf(it->why, sizeof(it->why), "%s", why);
+        snprintf(it->why, sizeof(it->why), "%s", why);
     }
     if (!lasted) {
         rest(it, now_ms, random);
@@ -334,7 +334,7 @@ void pg_hosts_abandon(struct pg_hosts *hosts, int target, const char *why, int64
     it->seen = PG_SEEN_NOTHING;
     it->tried_ms = now_ms; /* the others first: it may hang as a whole */
     it->failures = 0;
-    (void)snprintf(it->why, sizeof(it->why), "%s", why);
+    snprintf(it->why, sizeof(it->why), "%s", why);
 }
 
 void pg_hosts_leave(struct pg_hosts *hosts, int target)

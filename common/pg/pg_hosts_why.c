@@ -153,7 +153,7 @@ enum pg_cause pg_hosts_why(const struct pg_hosts *hosts, const char *reason, cha
         add_hosts(&line, hosts, true);
     } else {
         char start[64];
-        (void)snprintf(start, sizeof(start), "no primary among %d hosts", hosts->count);
+        snprintf(start, sizeof(start), "no primary among %d hosts", hosts->count);
         add(&line, start);
         add_hosts(&line, hosts, false);
     }

@@ -183,15 +183,15 @@ void pg_result_message(const PGresult *result, const char *statement_name, char 
     if (sqlstate && strncmp(sqlstate, "22", 2) == 0)
         length = strcspn(primary, "\":(");
     char text[512];
-    (void)snprintf(text, sizeof(text), "%s%s%.*s", statement_name, statement_name[0] ? ": " : "",
-                   (int)(length < 400 ? length : 400), primary);
+    snprintf(text, sizeof(text), "%s%s%.*s", statement_name, statement_name[0] ? ": " : "",
+             (int)(length < 400 ? length : 400), primary);
     pg_line(ret_message, size, text);
 }
 
 void pg_result_sqlstate(const PGresult *result, char ret_sqlstate[6])
 {
     const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-    (void)snprintf(ret_sqlstate, 6, "%s", sqlstate ? sqlstate : "");
+    snprintf(ret_sqlstate, 6, "%s", sqlstate ? sqlstate : "");
 }
 
 static void ignore_notice(void *context, const PGresult *result)

@@ -144,8 +144,8 @@ bool pg_listen_open(uv_loop_t *loop, const char *conninfo, const char *channel,
     listen->on_hint = on_hint;
     listen->context = context;
     /* LISTEN takes no parameter, so the name is part of the text; is_identifier() makes that safe. */
-    (void)snprintf(listen->start_text, sizeof(listen->start_text), "LISTEN %s", channel);
-    (void)snprintf(listen->stop_text, sizeof(listen->stop_text), "UNLISTEN %s", channel);
+    snprintf(listen->start_text, sizeof(listen->start_text), "LISTEN %s", channel);
+    snprintf(listen->stop_text, sizeof(listen->stop_text), "UNLISTEN %s", channel);
     listen->start = (struct sql_statement){.name = "listen", .text = listen->start_text, .shape = SQL_NONE};
     listen->stop = (struct sql_statement){.name = "unlisten", .text = listen->stop_text, .shape = SQL_NONE};
     listen->is_wanted = true;

@@ -22,8 +22,8 @@ static struct pg_name *name_of(struct pg_names *names, const struct sql_statemen
         return NULL;
     struct pg_name *name = &names->names[names->count++];
     *name = (struct pg_name){.statement = statement};
-    (void)snprintf(name->text, sizeof(name->text), "%.20s_%016llx", statement->name,
-                   (unsigned long long)hash_of(statement->text));
+    snprintf(name->text, sizeof(name->text), "%.20s_%016llx", statement->name,
+             (unsigned long long)hash_of(statement->text));
     return name;
 }
 

@@ -49,7 +49,7 @@ void pg_pool_report_result(struct pg_pool *pool, struct pg_query *query, const s
 static void report_not_sent(struct pg_pool *pool, struct pg_query *query, const char *why)
 {
     struct pg_query_result result = {.kind = PG_NOT_SENT};
-    (void)snprintf(result.message, sizeof(result.message), "%s: %s", query->statement->name, why);
+    snprintf(result.message, sizeof(result.message), "%s: %s", query->statement->name, why);
     pg_pool_report_result(pool, query, &result);
 }
 
@@ -161,16 +161,16 @@ static void check_slot(struct slot *slot, int64_t now_ms, struct pg_queries *ret
     if (!silent)
         return;
     char text[200];
-    (void)snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name,
-                   (long long)silent->timeout_ms);
+    snprintf(text, sizeof(text), "no answer to %s within %lld ms", silent->statement->name,
+             (long long)silent->timeout_ms);
     pg_connection_abandon(&slot->connection, text);
 }
 
 static void report_unknown(struct pg_pool *pool, struct pg_query *query)
 {
     struct pg_query_result result = {.kind = PG_UNKNOWN};
-    (void)snprintf(result.message, sizeof(result.message), "no answer to %s within %lld ms", query->statement->name,
-                   (long long)query->timeout_ms);
+    snprintf(result.message, sizeof(result.message), "no answer to %s within %lld ms", query->statement->name,
+             (long long)query->timeout_ms);
     pg_pool_report_result(pool, query, &result);
 }
 

@@ -65,11 +65,11 @@ enum pg_cause pg_pool_cause(const struct pg_pool *pool)
 enum pg_cause pg_pool_find_cause(const struct pg_pool *pool, const char *reason, char *ret_text, size_t size)
 {
     if (pool->abandoned_count > 0 && pool->waits_for_standby) {
-        (void)snprintf(ret_text, size, "commits wait for a synchronous standby");
+        snprintf(ret_text, size, "commits wait for a synchronous standby");
         return PG_CAUSE_STANDBY;
     }
     if (pg_pool_is_hung(pool) && pool->servers.hosts.count <= 1) {
-        (void)snprintf(ret_text, size, "statements hang: no session answers");
+        snprintf(ret_text, size, "statements hang: no session answers");
         return PG_CAUSE_HUNG;
     }
     enum pg_cause cause = pg_hosts_why(&pool->servers.hosts, reason, ret_text, size);
@@ -188,8 +188,8 @@ static void on_cell(struct slot *slot, const struct pg_query_result *result)
         set_up(slot);
         return;
     }
-    (void)snprintf(text, sizeof(text), "the database is %s%.40s, and database.cell is %s: correct database.url",
-                   name ? "the cell " : "no cell", name ? name : "", pool->options.cell);
+    snprintf(text, sizeof(text), "the database is %s%.40s, and database.cell is %s: correct database.url",
+             name ? "the cell " : "no cell", name ? name : "", pool->options.cell);
     pg_connection_lose(&slot->connection, text);
 }
 
@@ -231,10 +231,10 @@ static void check_schema(struct slot *slot, int64_t version)
     if (version >= options->schema_least && version <= options->schema_most)
         return; /* the result of the server's query follows */
     char text[200];
-    (void)snprintf(text, sizeof(text), "the schema is at version %lld, this program needs %d to %d: %s",
-                   (long long)version, options->schema_least, options->schema_most,
-                   version < options->schema_least ? "run issuing-ctl migrate"
-                                                   : "install the program that belongs to the schema");
+    snprintf(text, sizeof(text), "the schema is at version %lld, this program needs %d to %d: %s", (long long)version,
+             options->schema_least, options->schema_most,
+             version < options->schema_least ? "run issuing-ctl migrate"
+                                             : "install the program that belongs to the schema");
     pg_connection_lose(&slot->connection, text);
 }
 
@@ -278,9 +278,8 @@ static void check_server(struct slot *slot, bool is_standby, bool is_read_only)
 {
     int64_t newest = newest_timeline(slot->pool);
     char text[160];
-    (void)snprintf(text, sizeof(text),
-                   "an older primary: it is on timeline %lld, and sessions are in use on timeline %lld",
-                   (long long)slot->timeline, (long long)newest);
+    snprintf(text, sizeof(text), "an older primary: it is on timeline %lld, and sessions are in use on timeline %lld",
+             (long long)slot->timeline, (long long)newest);
     if (is_standby)
         pg_connection_refuse(&slot->connection, PG_SEEN_STANDBY, "the database server is a standby");
     else if (is_read_only)

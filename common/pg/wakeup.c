@@ -10,6 +10,11 @@
 
 #define WAKEUP_TIMEOUT_MS 1000
 
+struct wakeup_gap {
+    uv_timer_t timer;
+    struct wakeup *wakeup;
+};
+
 static void submit(struct wakeup *wakeup)
 {
     wakeup->is_wanted_again = false;
@@ -19,20 +24,20 @@ static void submit(struct wakeup *wakeup)
 
 static void on_gap_over(uv_timer_t *timer)
 {
-    submit(timer->data);
+    submit(container_of(timer, struct wakeup_gap, timer)->wakeup);
 }
 
 void wakeup_send(struct wakeup *wakeup)
 {
     if (wakeup->is_pending) {
         /* One that still waits for the end of the gap serves this call, too. */
-        wakeup->is_wanted_again = !uv_is_active((uv_handle_t *)wakeup->gap_timer);
+        wakeup->is_wanted_again = !uv_is_active((uv_handle_t *)&wakeup->gap->timer);
         return;
     }
     wakeup->is_pending = true;
     int64_t left_ms = wakeup->next_ms - clock_mono_ms();
     if (left_ms > 0)
-        uv_timer_start(wakeup->gap_timer, on_gap_over, (uint64_t)left_ms, 0);
+        uv_timer_start(&wakeup->gap->timer, on_gap_over, (uint64_t)left_ms, 0);
     else
         submit(wakeup);
 }
@@ -49,11 +54,11 @@ static void on_result(struct pg_query *query, const struct pg_query_result *resu
 bool wakeup_open(struct wakeup *wakeup, uv_loop_t *loop, struct pg_pool *pool, const struct sql_statement *statement,
                  struct err *err)
 {
-    *wakeup = (struct wakeup){.pool = pool, .gap_timer = malloc(sizeof(*wakeup->gap_timer))};
-    if (!wakeup->gap_timer)
+    *wakeup = (struct wakeup){.pool = pool, .gap = malloc(sizeof(*wakeup->gap))};
+    if (!wakeup->gap)
         return err_set(err, ERR_MEMORY, "no memory for a timer");
-    uv_timer_init(loop, wakeup->gap_timer);
-    wakeup->gap_timer->data = wakeup;
+    uv_timer_init(loop, &wakeup->gap->timer);
+    wakeup->gap->wakeup = wakeup;
     wakeup->query.statement = statement;
     wakeup->query.timeout_ms = WAKEUP_TIMEOUT_MS;
     wakeup->query.on_result = on_result;
@@ -65,15 +70,15 @@ bool wakeup_is_idle(const struct wakeup *wakeup)
     return !wakeup->is_pending;
 }
 
-static void free_timer(uv_handle_t *handle)
+static void free_gap(uv_handle_t *handle)
 {
-    free(handle);
+    free(container_of((uv_timer_t *)handle, struct wakeup_gap, timer));
 }
 
 void wakeup_close(struct wakeup *wakeup)
 {
     assert(wakeup_is_idle(wakeup));
-    if (wakeup->gap_timer)
-        uv_close((uv_handle_t *)wakeup->gap_timer, free_timer);
-    wakeup->gap_timer = NULL;
+    if (wakeup->gap)
+        uv_close((uv_handle_t *)&wakeup->gap->timer, free_gap);
+    wakeup->gap = NULL;
 }

@@ -11,13 +11,15 @@
 
 #define WAKEUP_GAP_MS 5
 
+struct wakeup_gap;
+
 struct wakeup {
     struct pg_pool *pool;
     struct pg_query query;
-    uv_timer_t *gap_timer; /* owned; freed by its close callback */
-    int64_t next_ms;       /* monotonic: the earliest time of the next NOTIFY */
-    bool is_pending;       /* a NOTIFY is on its way, or waits for the end of the gap */
-    bool is_wanted_again;  /* another call came after the NOTIFY was sent */
+    struct wakeup_gap *gap; /* its timer; owned, and freed by its close callback */
+    int64_t next_ms;        /* monotonic: the earliest time of the next NOTIFY */
+    bool is_pending;        /* a NOTIFY is on its way, or waits for the end of the gap */
+    bool is_wanted_again;   /* another call came after the NOTIFY was sent */
 };
 
 /* The statement sends the NOTIFY; it lives as long as the wakeup. */

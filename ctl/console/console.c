@@ -64,7 +64,7 @@ bool console_connect(struct console *console, struct err *err)
 
 static void on_step(uv_timer_t *timer)
 {
-    struct console *console = timer->data;
+    struct console *console = container_of(timer, struct console, step);
     struct job *job = jobs_running(&console->jobs);
     struct err err;
     bool is_away = false;
@@ -106,10 +106,8 @@ static void report_job(struct console *console)
             job->bulk.verb->word);
 }
 
-static void on_signal(uv_signal_t *signal, int number)
+static void end(struct console *console)
 {
-    struct console *console = signal->data;
-    (void)number;
     if (console->is_ending)
         return;
     console->is_ending = true;
@@ -119,6 +117,18 @@ static void on_signal(uv_signal_t *signal, int number)
     uv_close((uv_handle_t *)&console->step, NULL);
     door_stop(&console->door);
     http_server_close(console->server, NULL, NULL);
+}
+
+static void on_interrupt(uv_signal_t *signal, int number)
+{
+    (void)number;
+    end(container_of(signal, struct console, interrupt));
+}
+
+static void on_terminate(uv_signal_t *signal, int number)
+{
+    (void)number;
+    end(container_of(signal, struct console, terminate));
 }
 
 static void on_request(void *context, struct http_request *request)
@@ -173,9 +183,8 @@ static void start_handles(struct console *console)
     uv_timer_init(&console->loop, &console->step);
     uv_signal_init(&console->loop, &console->interrupt);
     uv_signal_init(&console->loop, &console->terminate);
-    console->step.data = console->interrupt.data = console->terminate.data = console;
-    uv_signal_start(&console->interrupt, on_signal, SIGINT);
-    uv_signal_start(&console->terminate, on_signal, SIGTERM);
+    uv_signal_start(&console->interrupt, on_interrupt, SIGINT);
+    uv_signal_start(&console->terminate, on_terminate, SIGTERM);
 }
 
 static int serve(struct console *console, const struct console_options *options)

@@ -45,7 +45,7 @@ static void offer_token(struct door *door)
 static void on_request(uv_signal_t *signal, int number)
 {
     (void)number;
-    offer_token(signal->data);
+    offer_token(container_of(signal, struct door, request));
 }
 
 /* ---- the terminal ---- */
@@ -54,13 +54,13 @@ static void on_keys(uv_poll_t *poll, int status, int events);
 
 static void on_again(uv_timer_t *timer)
 {
-    struct door *door = timer->data;
+    struct door *door = container_of(timer, struct door, again);
     uv_poll_start(&door->keys, UV_READABLE, on_keys);
 }
 
 static void on_keys(uv_poll_t *poll, int status, int events)
 {
-    struct door *door = poll->data;
+    struct door *door = container_of(poll, struct door, keys);
     char text[256];
     (void)events;
     uv_poll_stop(poll);
@@ -189,7 +189,6 @@ bool door_start(struct door *door, uv_loop_t *loop, const char *listen, int port
         return false;
     uv_signal_init(loop, &door->request);
     uv_timer_init(loop, &door->again);
-    door->request.data = door->again.data = door->keys.data = door;
     uv_signal_start(&door->request, on_request, SIGUSR1);
     if (isatty(STDIN_FILENO))
         door->terminal = open("/dev/tty", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

@@ -104,7 +104,7 @@ static inline void door_open(struct door *door, const char *address, int port, c
     socklen_t length = sizeof(bound);
     memset(door, 0, sizeof(*door));
     memset(door->pairs, 0xff, sizeof(door->pairs));
-    (void)snprintf(door->socket, sizeof(door->socket), "%s", socket_name);
+    snprintf(door->socket, sizeof(door->socket), "%s", socket_name);
     ck_assert_int_eq(inet_pton(AF_INET, address, &bound.sin_addr), 1);
     door->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(setsockopt(door->listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)), 0);

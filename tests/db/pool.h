@@ -50,7 +50,7 @@ static inline void on_state(void *context, bool is_ready, const char *error_text
     ck_assert(!inside_submit);
     states++;
     ready = is_ready;
-    (void)snprintf(reason, sizeof(reason), "%s", error_text);
+    snprintf(reason, sizeof(reason), "%s", error_text);
 }
 
 static inline void on_error(void *context, const char sqlstate[6])
@@ -108,7 +108,7 @@ static inline const char *conninfo(void)
 static inline void open_pool(const char *extra, struct pg_pool_options options)
 {
     char text[1024];
-    (void)snprintf(text, sizeof(text), "%s %s", conninfo(), extra);
+    snprintf(text, sizeof(text), "%s %s", conninfo(), extra);
     options.conninfo = text;
     options.application_name = APPLICATION;
     options.on_state = on_state;

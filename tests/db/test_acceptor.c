@@ -49,7 +49,7 @@ static void submit(int index, const char *user, const char *key, unsigned char f
 {
     struct request *request = &requests[index];
     *request = (struct request){.acceptance = {.proposed_id = uuid7_make(), .on_decided = on_decided}};
-    (void)snprintf(request->user, sizeof(request->user), "%s", user);
+    snprintf(request->user, sizeof(request->user), "%s", user);
     request->acceptance.user_id = request->user;
     struct client_key *client_key = &request->acceptance.client_key;
     client_key->length = (size_t)snprintf(client_key->text, sizeof(client_key->text), "%s", key);
@@ -142,7 +142,7 @@ START_TEST(every_request_gets_its_own_verdict_once)
 {
     char user[32];
     for (int i = 0; i < REQUESTS; i++) {
-        (void)snprintf(user, sizeof(user), "user-%d", i / 3); /* a user's three are never in one batch */
+        snprintf(user, sizeof(user), "user-%d", i / 3); /* a user's three are never in one batch */
         submit(i, user, i % 3 == 1 ? "key-1" : "key-0", 1);
     }
     ck_assert_int_eq(decided, 0);
@@ -206,7 +206,7 @@ START_TEST(a_key_that_another_session_records_is_reported_and_the_others_pass)
                      "ARRAY['key-0'], ARRAY[decode(repeat('00', 32), 'hex')], ARRAY['{\"kind\":\"new\"}'], "
                      "ARRAY[NULL]::text[], 2, interval '1 hour', false, interval '60 days')");
     for (int i = 0; i < 20; i++) {
-        (void)snprintf(user, sizeof(user), "user-%d", i);
+        snprintf(user, sizeof(user), "user-%d", i);
         submit(i, user, "key-0", 1);
     }
     run_until(decided == 20);
@@ -259,7 +259,7 @@ START_TEST(a_schema_that_refuses_everybody_is_told_until_it_works_again)
     };
     for (int i = 0; i < (int)ARRAY_SIZE(faults); i++) {
         char user[32];
-        (void)snprintf(user, sizeof(user), "user-%d", i);
+        snprintf(user, sizeof(user), "user-%d", i);
         decided = 0;
         database_run(db, faults[i][0]);
         submit(i, user, "key-0", 1);
@@ -285,7 +285,7 @@ START_TEST(what_housekeeping_has_promised_refuses_nobody)
                      "EXECUTE format('DROP TABLE issuing.%I', p); END LOOP; DELETE FROM issuing.partitions; END $$");
     for (int i = 0; i < (int)ARRAY_SIZE(tables); i++) {
         char user[32];
-        (void)snprintf(user, sizeof(user), "user-%d", i);
+        snprintf(user, sizeof(user), "user-%d", i);
         database_exec(db,
                       "INSERT INTO issuing.partition_plans (parent, from_at, to_at, planned_at) VALUES ('%s', now() - "
                       "interval '1 min', now() + interval '1 h', now() - interval '1 day'); "

@@ -112,9 +112,8 @@ END_TEST
 static char *ask(struct pg_sync *db, int most)
 {
     char text[200];
-    (void)snprintf(text, sizeof(text),
-                   "SELECT coalesce(ticket::text, '-') FROM issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', %d)",
-                   most);
+    snprintf(text, sizeof(text),
+             "SELECT coalesce(ticket::text, '-') FROM issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', %d)", most);
     return database_text(db, text);
 }
 

@@ -66,7 +66,7 @@ static void set_up(void)
         .loop = &loop, .config = &config, .http = http, .metrics = metrics, .on_capacity_changed = on_capacity_changed};
     peers_open(&peers, &peers_options);
     char conninfo[1000];
-    (void)snprintf(conninfo, sizeof(conninfo), "%s user=issuing_worker", database_conninfo());
+    snprintf(conninfo, sizeof(conninfo), "%s user=issuing_worker", database_conninfo());
     struct pg_pool_options options = {.conninfo = conninfo, .connections = 2, .pipeline = 4, .waiting_max = 10};
     ck_assert(pg_pool_open(&loop, &options, &pool, NULL));
 }

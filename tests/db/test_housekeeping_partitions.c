@@ -66,11 +66,10 @@ START_TEST(a_turn_that_somebody_keeps_is_a_failure_after_three_passes)
     set_clock("91 s", "1 h", "91 s");
     database_run(owner, "BEGIN; SELECT issuing.take_turn('housekeeping')");
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "failed all 0; busy - 0");
-    (void)snprintf(
-        text, sizeof(text),
-        "SELECT (detail LIKE '%%process ' || %lld || ', role %%')::text FROM issuing.keep_rows('1 d', '1 d', "
-        "'90 d')",
-        (long long)database_int(owner, "SELECT pg_backend_pid()"));
+    snprintf(text, sizeof(text),
+             "SELECT (detail LIKE '%%process ' || %lld || ', role %%')::text FROM issuing.keep_rows('1 d', '1 d', "
+             "'90 d')",
+             (long long)database_int(owner, "SELECT pg_backend_pid()"));
     char *names_it = database_text(worker, text);
     ck_assert_str_eq(names_it, "true");
     free(names_it);

@@ -51,9 +51,9 @@ static char *ask(enum act what, const char *who, int within_s)
         database_run(worker, "SELECT issuing.ask_check('" EVENT "', 'a late create')");
         return strdup("");
     }
-    (void)snprintf(text, sizeof(text),
-                   "SELECT coalesce(refused, '') FROM issuing.ask_%s('" EVENT "', %d000, '%s', NULL, NULL, 'why')",
-                   what == RECONCILE ? "reconcile" : "reissue", within_s, who);
+    snprintf(text, sizeof(text),
+             "SELECT coalesce(refused, '') FROM issuing.ask_%s('" EVENT "', %d000, '%s', NULL, NULL, 'why')",
+             what == RECONCILE ? "reconcile" : "reissue", within_s, who);
     return database_text(operator, text);
 }
 

@@ -201,11 +201,11 @@ START_TEST(a_replay_after_two_cards_begins_at_the_look_up)
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         change("TRUNCATE outbox_events");
         insert_failed();
-        (void)snprintf(text, sizeof(text), "UPDATE outbox_events SET %s", rows[i].values);
+        snprintf(text, sizeof(text), "UPDATE outbox_events SET %s", rows[i].values);
         change(text);
         ck_assert_int_eq(replay(operator, 0, NULL), 1);
-        (void)snprintf(text, sizeof(text), "SELECT count(*) FROM outbox_events WHERE status = 'PENDING' AND %s",
-                       rows[i].is_held);
+        snprintf(text, sizeof(text), "SELECT count(*) FROM outbox_events WHERE status = 'PENDING' AND %s",
+                 rows[i].is_held);
         ck_assert_int_eq(number(text), 1);
     }
 }

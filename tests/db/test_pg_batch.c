@@ -61,7 +61,7 @@ static void end_thing(struct pg_batch_item *item, enum result result, const char
     thing->result = result;
     thing->results++;
     thing->place = ended++;
-    (void)snprintf(thing->why, sizeof(thing->why), "%s", why);
+    snprintf(thing->why, sizeof(thing->why), "%s", why);
 }
 
 static void add_row(void *context, struct pg_columns *columns, const struct pg_batch_item *item)

@@ -20,7 +20,7 @@ static void set_up_doors(void)
     PQconninfoOption *options = PQconninfoParse(conninfo(), NULL);
     for (PQconninfoOption *option = options; option && option->keyword; option++)
         if (strcmp(option->keyword, "host") == 0 && option->val)
-            (void)snprintf(server_socket, sizeof(server_socket), "%s", option->val);
+            snprintf(server_socket, sizeof(server_socket), "%s", option->val);
     PQconninfoFree(options);
     door_open(&first, "127.0.0.1", 0, server_socket);
     door_open(&second, "127.0.0.2", first.port, server_socket);
@@ -36,7 +36,7 @@ static void tear_down_doors(void)
 static void open_hosts(const char *hosts, struct pg_pool_options options)
 {
     char extra[200];
-    (void)snprintf(extra, sizeof(extra), "host=%s port=%d sslmode=disable gssencmode=disable", hosts, first.port);
+    snprintf(extra, sizeof(extra), "host=%s port=%d sslmode=disable gssencmode=disable", hosts, first.port);
     options.pipeline = 1;
     options.waiting_max = 100;
     open_pool(extra, options);
@@ -80,7 +80,7 @@ END_TEST
 START_TEST(when_no_host_listens_the_reason_names_them)
 {
     char extra[100];
-    (void)snprintf(extra, sizeof(extra), "host=127.0.0.3,127.0.0.4 port=%d", first.port);
+    snprintf(extra, sizeof(extra), "host=127.0.0.3,127.0.0.4 port=%d", first.port);
     open_pool(extra, (struct pg_pool_options){.connections = CONNECTIONS, .pipeline = 1, .waiting_max = 10});
     run_until(strcmp(reason, "every host refuses connections: 127.0.0.3, 127.0.0.4") == 0);
     ck_assert_int_eq(pg_pool_cause(pool), PG_CAUSE_REFUSED);

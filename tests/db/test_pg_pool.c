@@ -356,7 +356,7 @@ static void option_of(const char *keyword, char *ret_value, size_t size)
     ret_value[0] = '\0';
     for (PQconninfoOption *option = options; option->keyword; option++)
         if (strcmp(option->keyword, keyword) == 0 && option->val)
-            (void)snprintf(ret_value, size, "%s", option->val);
+            snprintf(ret_value, size, "%s", option->val);
     PQconninfoFree(options);
 }
 
@@ -371,8 +371,8 @@ START_TEST(a_silent_first_host_does_not_hide_the_second)
     char host[256], port[32], extra[400];
     option_of("host", host, sizeof(host));
     option_of("port", port, sizeof(port));
-    (void)snprintf(extra, sizeof(extra), "host='127.0.0.1,%s' port=%d,%s", host, ntohs(address.sin_port),
-                   port[0] ? port : "5432");
+    snprintf(extra, sizeof(extra), "host='127.0.0.1,%s' port=%d,%s", host, ntohs(address.sin_port),
+             port[0] ? port : "5432");
     open_pool(extra, (struct pg_pool_options){.connections = 1, .pipeline = 1, .waiting_max = 10});
     struct probe *probe = submit(0, &twice, 3, 60000);
     run_until(done_count == 1);

@@ -68,8 +68,7 @@ START_TEST(names_that_another_program_has_taken_cost_no_result)
     close_pool();
     closed = false;
     states = 0;
-    (void)snprintf(text, sizeof(text), "PREPARE twice_%016llx AS SELECT 4711::int8 + 0 * $1::int8",
-                   (unsigned long long)hash);
+    snprintf(text, sizeof(text), "PREPARE twice_%016llx AS SELECT 4711::int8 + 0 * $1::int8", (unsigned long long)hash);
     struct sql_statement take = {.name = "take", .text = text, .shape = SQL_NONE};
     open_usual_pool(1, 10);
     (void)value_of(&take, 0);
@@ -143,7 +142,7 @@ START_TEST(more_statements_than_names_are_all_answered)
     open_usual_pool(1, 10);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < STATEMENTS; i++) {
-            (void)snprintf(texts[i], sizeof(texts[i]), "SELECT $1::int8 + %d", i);
+            snprintf(texts[i], sizeof(texts[i]), "SELECT $1::int8 + %d", i);
             statements[i] =
                 (struct sql_statement){.name = "one_of_many", .by_name = true, .text = texts[i], .parameters = 1};
             ck_assert_int_eq(value_of(&statements[i], 1000), 1000 + i);

@@ -115,7 +115,7 @@ START_TEST(arrays_come_back_in_order_with_their_nulls)
     }
     for (int i = 0; i < 1000; i++) {
         char text[16];
-        (void)snprintf(text, sizeof(text), "%d,\"{}", i);
+        snprintf(text, sizeof(text), "%d,\"{}", i);
         uuids[i] = uuid7_make();
         pg_array_add_uuid(&arrays[0], i % 7 ? &uuids[i] : NULL);
         pg_array_add(&arrays[1], i % 5 ? text : NULL, strlen(text));
@@ -129,7 +129,7 @@ START_TEST(arrays_come_back_in_order_with_their_nulls)
     ck_assert_int_eq(pg_rows_count(rows), 1000);
     for (int i = 0; i < 1000; i++) {
         char text[16];
-        (void)snprintf(text, sizeof(text), "%d,\"{}", i);
+        snprintf(text, sizeof(text), "%d,\"{}", i);
         struct uuid uuid = pg_uuid(rows, i, 0);
         ck_assert(i % 7 ? uuid_equal(&uuid, &uuids[i]) : pg_is_null(rows, i, 0));
         ck_assert(i % 5 ? is_bytes(pg_bytes(rows, i, 1), text, strlen(text)) : pg_is_null(rows, i, 1));

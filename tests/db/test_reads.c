@@ -129,7 +129,7 @@ START_TEST(a_user_who_reads_much_is_overtaken)
         put(i, "hog");
     for (int i = 0; i < OTHERS; i++) {
         char user[16];
-        (void)snprintf(user, sizeof(user), "user-%d", i);
+        snprintf(user, sizeof(user), "user-%d", i);
         put(MUCH + i, user);
     }
     ck_assert_int_eq(reads_waiting(reads), MUCH + OTHERS - OUT_MAX);

@@ -174,7 +174,7 @@ START_TEST(more_waiters_than_any_statement_holds_are_all_looked_up)
     start_waiting(0, 600000);
     for (int i = 0; i < MANY; i++) {
         char user[16];
-        (void)snprintf(user, sizeof(user), "user-%d", i);
+        snprintf(user, sizeof(user), "user-%d", i);
         many[i] = (struct waiter){.id = uuid7_make(), .deadline_ms = clock_mono_ms() + 600000, .on_ready = on_ready};
         ck_assert(waiters_add(waiters, &many[i], user));
     }
@@ -199,7 +199,7 @@ START_TEST(a_request_that_many_wait_for_is_looked_up_once)
     put_event(&id);
     for (int i = 0; i < MANY; i++) {
         char user[16];
-        (void)snprintf(user, sizeof(user), "user-%d", i % 50);
+        snprintf(user, sizeof(user), "user-%d", i % 50);
         many[i] = (struct waiter){
             .id = id, .deadline_ms = clock_mono_ms() + (i % 4 == 1 ? 50 : 600000), .on_ready = on_ready};
         ck_assert(waiters_add(waiters, &many[i], user));

@@ -23,7 +23,7 @@ static void set_up(void)
     queue = calloc(1, sizeof(*queue));
     ck_assert_ptr_nonnull(queue);
     for (int i = 0; i < USERS; i++)
-        (void)snprintf(users[i], sizeof(users[i]), "user-%d", i);
+        snprintf(users[i], sizeof(users[i]), "user-%d", i);
     for (int i = 0; i < USERS; i++)
         is_ready[i] = false;
     visited = 0;

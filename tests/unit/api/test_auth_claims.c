@@ -207,7 +207,7 @@ END_TEST
 START_TEST(a_bad_token_that_comes_again_costs_no_signature_check)
 {
     static char bad[4096];
-    (void)snprintf(bad, sizeof(bad), "%s", token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
+    snprintf(bad, sizeof(bad), "%s", token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
     char *last = &bad[strlen(bad) - 3];
     *last = *last == 'A' ? 'B' : 'A'; /* another letter of base64url: the token stays well-formed */
     for (int i = 0; i < 100; i++)
@@ -227,10 +227,9 @@ END_TEST
 START_TEST(a_remembered_refusal_never_refuses_what_has_become_valid)
 {
     static char early[4096], stranger[4096], nameless[4096];
-    (void)snprintf(early, sizeof(early), "%s", hs256("{\"sub\":\"alice\",\"exp\":1795179600,\"nbf\":1795176031}"));
-    (void)snprintf(stranger, sizeof(stranger), "%s",
-                   token(other_rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
-    (void)snprintf(nameless, sizeof(nameless), "%s", token(rsa, "{\"alg\":\"RS256\",\"kid\":\"new\"}", GOOD_CLAIMS));
+    snprintf(early, sizeof(early), "%s", hs256("{\"sub\":\"alice\",\"exp\":1795179600,\"nbf\":1795176031}"));
+    snprintf(stranger, sizeof(stranger), "%s", token(other_rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
+    snprintf(nameless, sizeof(nameless), "%s", token(rsa, "{\"alg\":\"RS256\",\"kid\":\"new\"}", GOOD_CLAIMS));
     expect_refused(early, "not valid yet");
     expect_refused(stranger, "signature does not fit");
     expect_refused(nameless, "key is unknown");

@@ -325,7 +325,7 @@ static void on_error(const char *message)
 START_TEST(after_a_reload_the_new_keys_count_and_the_old_ones_do_not)
 {
     static char old[4096];
-    (void)snprintf(old, sizeof(old), "%s", hs256(GOOD_CLAIMS));
+    snprintf(old, sizeof(old), "%s", hs256(GOOD_CLAIMS));
     expect_accepted(old); /* and remembered */
     expect_accepted(token(rsa, "{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD_CLAIMS));
     write_file(secret_path, "another secret of more than thirty-two bytes");
@@ -345,7 +345,7 @@ END_TEST
 START_TEST(a_file_that_cannot_be_used_leaves_the_old_keys_in_force)
 {
     static char good[4096];
-    (void)snprintf(good, sizeof(good), "%s", hs256(GOOD_CLAIMS));
+    snprintf(good, sizeof(good), "%s", hs256(GOOD_CLAIMS));
     write_file(secret_path, "short");
     write_file(jwks_path, "{\"keys\":[");
     told[0] = '\0';

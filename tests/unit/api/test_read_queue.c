@@ -28,7 +28,7 @@ static void set_up(void)
     now_us = 1000 * MS;
     for (int i = 0; i < USERS; i++) {
         char id[16];
-        (void)snprintf(id, sizeof(id), "user-%d", i);
+        snprintf(id, sizeof(id), "user-%d", i);
         known[i] = users_take(users, id);
         ck_assert_ptr_nonnull(known[i]);
     }

@@ -104,7 +104,7 @@ static void open_server(void)
     options.listen = "127.0.0.1:0";
     options.on_request = on_request;
     ck_assert(http_server_open(&world.loop, &options, &world.server, NULL));
-    (void)snprintf(world.url, sizeof(world.url), "http://127.0.0.1:%d", http_server_port(world.server));
+    snprintf(world.url, sizeof(world.url), "http://127.0.0.1:%d", http_server_port(world.server));
 }
 
 static void open_peers(void)
@@ -125,8 +125,8 @@ static void open_peers(void)
 static void configure_route(struct config_route *route)
 {
     static char post[] = "POST";
-    (void)snprintf(world.route_url, sizeof(world.route_url), "%s/charges", world.url);
-    (void)snprintf(world.lookup_url, sizeof(world.lookup_url), "%s/charges/{id}", world.url);
+    snprintf(world.route_url, sizeof(world.route_url), "%s/charges", world.url);
+    snprintf(world.lookup_url, sizeof(world.lookup_url), "%s/charges/{id}", world.url);
     *route = (struct config_route){
         .type = "PAYMENT_CHARGE",
         .url = world.route_url,
@@ -178,7 +178,7 @@ static void set_up(void)
     flow_init(flow, &world.env);
     flow->event_id = uuid7_make();
     uuid_format(&flow->event_id, flow->event_text);
-    (void)snprintf(flow->user_id, sizeof(flow->user_id), "user-0");
+    snprintf(flow->user_id, sizeof(flow->user_id), "user-0");
     flow->attempt = 1;
     flow->sent_age_ms = flow->deferred_age_ms = flow->settle_age_ms = -1;
     flow->claimed_ms = clock_mono_ms();

@@ -19,7 +19,7 @@ static char path[64];
 
 static void set_up(void)
 {
-    (void)snprintf(path, sizeof(path), "/tmp/test_credential.%ld", (long)getpid());
+    snprintf(path, sizeof(path), "/tmp/test_credential.%ld", (long)getpid());
 }
 
 static void tear_down(void)
@@ -138,7 +138,7 @@ static void expect_hidden(const struct credential_form *form, const char *file, 
     char text[200];
     write_file(file, strlen(file));
     ck_assert_msg(credential_load(path, form, &credential, &err), "%s", err.message);
-    (void)snprintf(text, sizeof(text), "%s", words);
+    snprintf(text, sizeof(text), "%s", words);
     credential_hide(credential, text);
     ck_assert_str_eq(text, wanted);
     credential_release(credential);

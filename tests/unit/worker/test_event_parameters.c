@@ -29,7 +29,7 @@ static void start(const char *kept)
 
 static void set(struct issuer_parameters *values, int index, const char *value)
 {
-    (void)snprintf(values->values[index], sizeof(values->values[index]), "%s", value);
+    snprintf(values->values[index], sizeof(values->values[index]), "%s", value);
 }
 
 /* core-api answers; NULL = it does not give that one, and without any there is no object. */

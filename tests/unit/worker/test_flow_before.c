@@ -128,7 +128,7 @@ END_TEST
 static void is_told(const char *holder)
 {
     flow.parameters = (struct event_parameters){.was_asked = true, .is_told = true};
-    (void)snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "%s", holder);
+    snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "%s", holder);
 }
 
 /* Else a card would lie hidden behind the holder whom core-api names next. It is the last of the checks: what must be
@@ -188,7 +188,7 @@ START_TEST(core_api_is_asked_first_and_once)
     flow.step = STEP_LOOKUP;
     flow.parameters.is_kept = false;
     ck_assert_int_eq(before_call().step, STEP_CHECK);
-    (void)snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "h");
+    snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "h");
     ck_assert_int_eq(before_call().step, STEP_CHECK); /* a value of the configuration is no word of core-api */
     flow.parameters.was_asked = true;
     ck_assert_int_eq(before_call().kind, FLOW_GO);

@@ -29,10 +29,10 @@ static void start(bool is_saved, const char *cancel_code, int64_t age_ms)
     struct flow *flow = &world.flow;
     flow->is_saved = is_saved;
     flow->sent_age_ms = flow->settle_age_ms = age_ms;
-    (void)snprintf(flow->card.id, sizeof flow->card.id, "%s", is_saved ? "card-1" : "");
-    (void)snprintf(flow->save.last4, sizeof flow->save.last4, "1111");
-    (void)snprintf(flow->held_end, sizeof flow->held_end, "duplicate");
-    (void)snprintf(flow->pending_code, sizeof flow->pending_code, "%s", cancel_code);
+    snprintf(flow->card.id, sizeof flow->card.id, "%s", is_saved ? "card-1" : "");
+    snprintf(flow->save.last4, sizeof flow->save.last4, "1111");
+    snprintf(flow->held_end, sizeof flow->held_end, "duplicate");
+    snprintf(flow->pending_code, sizeof flow->pending_code, "%s", cancel_code);
     flow_run_start(flow, true);
     expect_request(0, "/v1/cards");
     ck_assert(world.requests[0]->query.length > 0); /* no create */

@@ -26,8 +26,8 @@ static struct write_end build(struct flow_verdict verdict)
 
 static void set_outcome(const char *code, const char *detail)
 {
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "%s", code);
-    (void)snprintf(flow.outcome.detail, sizeof(flow.outcome.detail), "%s", detail);
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "%s", code);
+    snprintf(flow.outcome.detail, sizeof(flow.outcome.detail), "%s", detail);
 }
 
 static const struct {
@@ -69,7 +69,7 @@ START_TEST(a_held_end_is_written_with_every_pending_end)
 {
     flow.unknown = flow.end_is_held = true;
     flow.lookup_reason = LOOKUP_REFUSED;
-    (void)snprintf(flow.pending_code, sizeof(flow.pending_code), "issuer_refused");
+    snprintf(flow.pending_code, sizeof(flow.pending_code), "issuer_refused");
     struct write_end end = build((struct flow_verdict){.kind = _i ? FLOW_DEFER : FLOW_RETRY, .code = "settling"});
     ck_assert_str_eq(end.held_end, "refused");
     ck_assert_str_eq(end.held_end_code, "issuer_refused");
@@ -123,7 +123,7 @@ START_TEST(a_completed_reissue_replaces_the_old_card)
     flow.step = STEP_LINK;
     flow.is_saved = true;
     flow.payload.is_reissue = true;
-    (void)snprintf(flow.payload.replaces, sizeof(flow.payload.replaces), "%s", old);
+    snprintf(flow.payload.replaces, sizeof(flow.payload.replaces), "%s", old);
     struct write_end end = build((struct flow_verdict){.kind = FLOW_COMPLETE});
     char text[UUID_TEXT_SIZE];
     ck_assert(end.replaces);

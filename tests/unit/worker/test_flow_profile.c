@@ -24,15 +24,15 @@ static void set_up_fake(void)
 
 static const char *card(const char *id, const char *state)
 {
-    (void)snprintf(card_text, sizeof(card_text),
-                   "{\"id\":\"%s\",\"ref\":\"%s\",\"last4\":\"1111\",\"month\":3,\"year\":2031,\"state\":\"%s\"}", id,
-                   world.flow.event_text, state);
+    snprintf(card_text, sizeof(card_text),
+             "{\"id\":\"%s\",\"ref\":\"%s\",\"last4\":\"1111\",\"month\":3,\"year\":2031,\"state\":\"%s\"}", id,
+             world.flow.event_text, state);
     return card_text;
 }
 
 static const char *page(const char *cards, bool more)
 {
-    (void)snprintf(page_text, sizeof(page_text), "{\"more\":%s,\"data\":[%s]}", more ? "true" : "false", cards);
+    snprintf(page_text, sizeof(page_text), "{\"more\":%s,\"data\":[%s]}", more ? "true" : "false", cards);
     return page_text;
 }
 
@@ -278,10 +278,10 @@ START_TEST(without_a_trusted_key_a_repeat_waits_until_the_last_send_has_settled)
     answer(3, 200, card("card-1", "live"));
     expect_request(4, "/cards"); /* are there two now? */
     char two[600];
-    (void)snprintf(two, sizeof(two), "%s,", card("card-1", "live"));
-    (void)snprintf(two + strlen(two), sizeof(two) - strlen(two), "%s", card("card-2", "live"));
+    snprintf(two, sizeof(two), "%s,", card("card-1", "live"));
+    snprintf(two + strlen(two), sizeof(two) - strlen(two), "%s", card("card-2", "live"));
     char body[700];
-    (void)snprintf(body, sizeof(body), "{\"more\":false,\"data\":[%s]}", two);
+    snprintf(body, sizeof(body), "{\"more\":false,\"data\":[%s]}", two);
     answer(4, 200, body);
     expect_end(OUTBOX_FAILED, "issuer_duplicate");
 }

@@ -52,7 +52,7 @@ static void set_up(void)
         .max_attempts = ATTEMPTS,
         .lookup_url = lookup_url,
     };
-    (void)snprintf(given->type, sizeof(given->type), "%s", type);
+    snprintf(given->type, sizeof(given->type), "%s", type);
     db_clock = steady;
     parameters = (struct parameters_env){.profile = &profile};
     env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
@@ -133,7 +133,7 @@ static struct flow_verdict answered(int answer, const struct state *state)
     struct flow_verdict verdict = flow_steps[flow.step].read(&flow, &flow.outcome);
     if (state->is_third) {
         flow.deferral_count = 2;
-        (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", flow.outcome.code);
+        snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", flow.outcome.code);
     }
     return verdict;
 }
@@ -169,11 +169,11 @@ static void run_attempt(int deliver, int ask, const struct state *state, struct 
         if (verdict.reason != LOOKUP_NONE) {
             flow.lookup_reason = verdict.reason;
             if (verdict.code)
-                (void)snprintf(flow.pending_code, sizeof(flow.pending_code), "%s", verdict.code);
+                snprintf(flow.pending_code, sizeof(flow.pending_code), "%s", verdict.code);
         }
         flow.step = verdict.step;
     }
-    (void)snprintf(end->code, sizeof(end->code), "%s", end->verdict.code ? end->verdict.code : "");
+    snprintf(end->code, sizeof(end->code), "%s", end->verdict.code ? end->verdict.code : "");
     end->written = flow_end_build(&flow, &end->verdict, clock_mono_ms()); /* which asserts its invariants */
     flow_forget(&flow);
 }

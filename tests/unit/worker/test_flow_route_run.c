@@ -60,7 +60,7 @@ static void expect_delivery(int number)
 static void expect_question(int number)
 {
     char path[80];
-    (void)snprintf(path, sizeof(path), "/charges/%s", world.flow.event_text);
+    snprintf(path, sizeof(path), "/charges/%s", world.flow.event_text);
     expect_request(number, path);
     ck_assert_int_eq(world.requests[number]->method, HTTP_GET);
 }
@@ -146,8 +146,8 @@ END_TEST
 /* An earlier attempt was refused behind an unknown one; its end waits, and then the look-up was configured away. */
 START_TEST(a_held_end_that_cannot_be_asked_about_any_more_is_a_question)
 {
-    (void)snprintf(world.flow.held_end, sizeof(world.flow.held_end), "refused");
-    (void)snprintf(world.flow.pending_code, sizeof(world.flow.pending_code), "no_funds");
+    snprintf(world.flow.held_end, sizeof(world.flow.held_end), "refused");
+    snprintf(world.flow.pending_code, sizeof(world.flow.pending_code), "no_funds");
     world.flow.attempt = 0;
     if (_i)
         configured()->lookup_url = NULL;
@@ -192,7 +192,7 @@ START_TEST(a_code_that_repeats_the_credential_is_no_reason)
 {
     struct err err = {0};
     char path[64];
-    (void)snprintf(path, sizeof(path), "/tmp/test_flow_route_run.%ld", (long)getpid());
+    snprintf(path, sizeof(path), "/tmp/test_flow_route_run.%ld", (long)getpid());
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
     ck_assert_int_ge(fputs("5ca1ab1e_c0ffee\n", file), 0);
@@ -256,7 +256,7 @@ START_TEST(a_slot_serves_a_card_after_a_delivery)
     expect_end(OUTBOX_COMPLETED, "");
     world.ended = world.write_count = 0;
     world.flow.route = NULL;
-    (void)snprintf(world.flow.user_id, sizeof(world.flow.user_id), "user-0");
+    snprintf(world.flow.user_id, sizeof(world.flow.user_id), "user-0");
     world.flow.attempt = 1;
     flow_run_start(&world.flow, true);
     expect_request(1, "/v1/users/user-0/card-eligibility");

@@ -96,8 +96,8 @@ START_TEST(nothing_is_done_for_an_event_of_another_issuer)
     flow->attempt = _i == 1 ? 11 : 1;
     flow->sent_age_ms = 20 * SECOND;
     flow->is_saved = _i == 2;
-    (void)snprintf(flow->held_end, sizeof(flow->held_end), "%s", _i == 3 ? "refused" : "");
-    (void)snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", _i == 3 ? "limit" : "");
+    snprintf(flow->held_end, sizeof(flow->held_end), "%s", _i == 3 ? "refused" : "");
+    snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", _i == 3 ? "limit" : "");
     flow_run_start(flow, _i != 4);
     ck_assert_int_eq(world.write_count, 1);
     const struct write_end *end = world.writes[0]->end;
@@ -141,9 +141,9 @@ static void start_elsewhere(struct flow *flow, int i)
 {
     flow->is_saved = others[i].is_saved;
     flow->sent_age_ms = flow->settle_age_ms = HOUR;
-    (void)snprintf(flow->card.id, sizeof flow->card.id, "card-1");
-    (void)snprintf(flow->save.last4, sizeof flow->save.last4, "1111");
-    (void)snprintf(flow->pending_code, sizeof flow->pending_code, "%s", others[i].pending_code);
+    snprintf(flow->card.id, sizeof flow->card.id, "card-1");
+    snprintf(flow->save.last4, sizeof flow->save.last4, "1111");
+    snprintf(flow->pending_code, sizeof flow->pending_code, "%s", others[i].pending_code);
     flow_run_start(flow, true);
 }
 

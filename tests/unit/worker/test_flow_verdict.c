@@ -57,7 +57,7 @@ static void fail_the_last_attempt(void)
     flow.attempt = 10;
     flow.step = STEP_CHECK;
     flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "core_http_503");
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "core_http_503");
 }
 
 START_TEST(a_failure_ends_no_event_while_no_other_is_answered)
@@ -92,7 +92,7 @@ START_TEST(where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_
     fail_the_last_attempt();
     flow.deferral_count = _i ? 2 : 1;
     flow.changed_age_ms = 5 * SECOND;
-    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_503");
+    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_503");
     another_was_answered(STEP_CHECK, flow.claimed_ms - 5 * SECOND);
     ck_assert_int_eq(settle(FLOW_RETRY).kind, _i ? FLOW_FAIL : FLOW_DEFER);
 }
@@ -130,7 +130,7 @@ static void refuse(int status)
     flow.step = STEP_CHECK;
     flow.outcome = (struct outcome){
         .kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_CONFIGURATION, .health = BREAKER_REFUSED, .wait_ms = -1};
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "core_http_%d", status);
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "core_http_%d", status);
 }
 
 START_TEST(a_third_refusal_ends_an_event_when_another_was_answered_in_between)
@@ -138,7 +138,7 @@ START_TEST(a_third_refusal_ends_an_event_when_another_was_answered_in_between)
     refuse(403);
     flow.deferral_count = refused[_i].count;
     flow.changed_age_ms = 5 * SECOND;
-    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", refused[_i].code);
+    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", refused[_i].code);
     if (refused[_i].answered_age_ms >= 0)
         another_was_answered(STEP_CHECK, flow.claimed_ms - refused[_i].answered_age_ms);
     struct flow_verdict verdict = settle(FLOW_DEFER);
@@ -152,7 +152,7 @@ START_TEST(a_third_refusal_of_an_unknown_event_is_looked_up_first)
     refuse(403);
     flow.unknown = true;
     flow.deferral_count = 2;
-    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_403");
+    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_403");
     another_was_answered(STEP_CHECK, flow.claimed_ms);
     struct flow_verdict verdict = settle(FLOW_DEFER);
     ck_assert_int_eq(verdict.kind, FLOW_GO);
@@ -170,7 +170,7 @@ START_TEST(the_delays_of_a_row_of_deferrals_grow)
         flow.outcome.health = BREAKER_BUSY;
     }
     flow.deferral_count = 5;
-    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", flow.outcome.code);
+    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", flow.outcome.code);
     struct flow_verdict verdict = settle(FLOW_DEFER);
     ck_assert_int_eq(verdict.kind, FLOW_DEFER);
     ck_assert_int_ge(verdict.wait_ms, 16 * SECOND);
@@ -205,7 +205,7 @@ START_TEST(a_streak_of_409_answers_ends_with_the_keys_lifetime)
     flow.unknown = true;
     flow.deferred_age_ms = _i ? config.issuer.key_lifetime_ms : config.issuer.key_lifetime_ms - 1;
     flow.outcome = (struct outcome){.kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_WAIT_IN_PROGRESS};
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_409");
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_409");
     struct flow_verdict verdict = {.kind = FLOW_DEFER, .code = flow.outcome.code, .wait_ms = -1, .in_progress = true};
     verdict = flow_verdict_settle(&flow, verdict, NOW_MS);
     ck_assert_int_eq(verdict.kind, _i ? FLOW_GO : FLOW_DEFER);
@@ -221,7 +221,7 @@ START_TEST(a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_eve
     config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
     flow.deferred_age_ms = 24 * HOUR - !_i;
     flow.outcome = (struct outcome){.kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_WAIT_IN_PROGRESS};
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_409");
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_409");
     struct flow_verdict verdict = {.kind = FLOW_DEFER, .code = flow.outcome.code, .wait_ms = -1, .in_progress = true};
     verdict = flow_verdict_settle(&flow, verdict, NOW_MS);
     ck_assert_int_eq(verdict.kind, _i ? FLOW_GO : FLOW_DEFER);
@@ -279,7 +279,7 @@ START_TEST(used_up_attempts_end_an_event_only_when_its_outcome_is_known)
     flow.lookup_reason = exhausted[_i].reason;
     flow.sent_age_ms = exhausted[_i].is_expired ? 24 * HOUR : HOUR;
     flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = exhausted[_i].health};
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_503");
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_503");
     struct flow_verdict verdict = settle(FLOW_RETRY);
     ck_assert_int_eq(verdict.kind, exhausted[_i].kind);
     if (exhausted[_i].code)
@@ -300,7 +300,7 @@ static void fail_the_look_up(enum outcome_kind kind, const char *code)
     flow.sent_age_ms = 24 * HOUR;
     flow.changed_age_ms = 5 * SECOND;
     flow.outcome = (struct outcome){.kind = kind, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "%s", code);
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "%s", code);
 }
 
 /* A look-up that is answered by a 5xx, hangs or is cut off. */
@@ -402,7 +402,7 @@ START_TEST(a_step_that_fails_to_the_end_ends_as_its_purpose_does)
     take_purpose(_i);
     flow.attempt = 10;
     flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_ANSWERED};
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_unreadable");
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_unreadable");
     struct flow_verdict verdict = settle(FLOW_RETRY);
     ck_assert_int_eq(verdict.kind, purposes[_i].exhausted);
     if (purposes[_i].exhausted_code)
@@ -415,7 +415,7 @@ START_TEST(an_outage_ends_no_step)
     take_purpose(_i);
     flow.attempt = 10;
     flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_503");
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_503");
     enum flow_verdict_kind kind = settle(FLOW_RETRY).kind;
     ck_assert(kind == FLOW_DEFER || kind == FLOW_RETRY);
 }
@@ -426,8 +426,8 @@ START_TEST(a_third_refusal_of_a_step_ends_as_its_purpose_does)
     take_purpose(_i);
     refuse(403);
     flow.step = purposes[_i].step;
-    (void)snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_403");
-    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "issuer_http_403");
+    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_403");
+    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "issuer_http_403");
     flow.deferral_count = 1;
     ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_DEFER);
     flow.deferral_count = 2;
@@ -447,7 +447,7 @@ START_TEST(a_retire_that_is_refused_to_everybody_ends_too)
     refuse(403);
     flow.step = STEP_RETIRE;
     flow.deferral_count = 2;
-    (void)snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_403");
+    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_403");
     ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_COMPLETE);
     take_purpose(1); /* a number that nobody may read stops no event for good */
     ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_DEFER);

@@ -61,7 +61,7 @@ static void open_peers(const struct credential_form *issuer_credential)
 
 static void set_up(void)
 {
-    (void)snprintf(path, sizeof(path), "/tmp/test_peer.%ld", (long)getpid());
+    snprintf(path, sizeof(path), "/tmp/test_peer.%ld", (long)getpid());
     changes = admitted = 0;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     config = (struct config){

@@ -40,9 +40,9 @@ static void set_up(void)
     ck_assert(uuid_parse(EVENT, strlen(EVENT), &flow.event_id));
     flow.sent_age_ms = flow.deferred_age_ms = flow.settle_age_ms = -1;
     flow.asks_for = flow.verifies = STEP_COUNT;
-    (void)snprintf(flow.card.id, sizeof(flow.card.id), "card-1");
-    (void)snprintf(flow.card.last4, sizeof(flow.card.last4), "1111");
-    (void)snprintf(flow.replaces_issuer_id, sizeof(flow.replaces_issuer_id), "card-0");
+    snprintf(flow.card.id, sizeof(flow.card.id), "card-1");
+    snprintf(flow.card.last4, sizeof(flow.card.last4), "1111");
+    snprintf(flow.replaces_issuer_id, sizeof(flow.replaces_issuer_id), "card-0");
 }
 
 static void tear_down(void)
@@ -147,8 +147,8 @@ static void arrange(const struct row *row)
         profile.calls[ISSUER_REVEAL] = profile.calls[ISSUER_RETIRE] = profile.calls[ISSUER_RETRIEVE] =
             (struct issuer_call_shape){0};
     flow.verifies = row->given & RETIRES ? STEP_RETIRE : STEP_CANCEL;
-    (void)snprintf(flow.pending_code, sizeof(flow.pending_code), "%s",
-                   row->step == STEP_CANCEL || row->step == STEP_VERIFY ? "why_it_must_go" : "");
+    snprintf(flow.pending_code, sizeof(flow.pending_code), "%s",
+             row->step == STEP_CANCEL || row->step == STEP_VERIFY ? "why_it_must_go" : "");
 }
 
 START_TEST(each_answer_leads_to_one_step_or_one_end)
@@ -286,7 +286,7 @@ START_TEST(a_required_parameter_that_nobody_gives_is_an_unreadable_answer)
     ck_assert_str_eq(outcome.detail, "no issuer.holder");
     verdict = answered(STEP_CHECK, 200, "{\"eligible\":true,\"issuer\":{\"holder\":\"h\"}}");
     ck_assert_int_eq(verdict.step, STEP_ISSUE);
-    (void)snprintf(parameters.fixed.values[0], sizeof(parameters.fixed.values[0]), "everybody");
+    snprintf(parameters.fixed.values[0], sizeof(parameters.fixed.values[0]), "everybody");
     ck_assert_int_eq(answered(STEP_CHECK, 200, "{\"eligible\":true}").step, STEP_ISSUE);
 }
 END_TEST
@@ -331,7 +331,7 @@ START_TEST(a_create_with_an_untrusted_key_is_never_sent_twice_by_the_client)
 {
     profile.key_is_trusted = _i & 1;
     profile.sends_trace = _i & 2;
-    (void)snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "h");
+    snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "h");
     flow.step = STEP_ISSUE;
     ck_assert(flow_steps[STEP_ISSUE].prepare(&flow));
     ck_assert_int_eq(flow.call.must_not_resend, !profile.key_is_trusted);

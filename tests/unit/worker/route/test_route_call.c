@@ -26,7 +26,7 @@ static struct route_signer *make_signer(const char *text)
 {
     struct route_signer *signer = NULL;
     struct err err = {0};
-    (void)snprintf(secret_path, sizeof(secret_path), "/tmp/test_route_call.%ld", (long)getpid());
+    snprintf(secret_path, sizeof(secret_path), "/tmp/test_route_call.%ld", (long)getpid());
     FILE *file = fopen(secret_path, "w");
     ck_assert_ptr_nonnull(file);
     ck_assert_int_ge(fputs(text, file), 0);
@@ -396,7 +396,7 @@ START_TEST(a_result_that_repeats_a_secret_of_ours_is_not_kept)
     struct err err = {0};
     char path[64];
     config.keep_result = true;
-    (void)snprintf(path, sizeof(path), "/tmp/test_route_call.%ld", (long)getpid());
+    snprintf(path, sizeof(path), "/tmp/test_route_call.%ld", (long)getpid());
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
     ck_assert_int_ge(fputs("tok_12345678\n", file), 0);

@@ -31,7 +31,7 @@ static struct err err;
 
 static void set_up(void)
 {
-    (void)snprintf(path, sizeof(path), "/tmp/test_route_sign.%ld", (long)getpid());
+    snprintf(path, sizeof(path), "/tmp/test_route_sign.%ld", (long)getpid());
     memset(&err, 0, sizeof(err));
     signer = NULL;
 }
