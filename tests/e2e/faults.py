@@ -189,9 +189,14 @@ def what_the_issuer_refuses_is_rejected_or_asked_about(world):
 @test(issuers=EVERY, retry__max_attempts="3")
 def when_the_attempts_are_used_up_the_lookup_decides(world):
     world.up()
-    run_cases(world, {
+    requests = run_cases(world, {
         "made": Case([fault("create", "create_then_hang", None)], "COMPLETED"),
         "not-made": Case([fault("create", "hang", None)], "FAILED", "attempts_exhausted", ()),
         "made-503": Case([fault("create", "execute_then_status", None, status=503)], "COMPLETED"),
         "not-made-503": Case([fault("create", "status", None, status=503)], "FAILED", "attempts_exhausted", ()),
+        "core-500": Case([fault("check", "status", None, status=500)], "FAILED", "attempts_exhausted", ()),
+        "link-500": Case([fault("link", "status", None, status=500)], "FAILED", "attempts_exhausted"),
     }, among_others=True)
+    unknown = {requests[user] for user in requests if "made" in user}
+    looked_up = {call["reference"] for call in world.sandbox.calls("lookup")}
+    assert_true(world.issuer.name != "generic" or looked_up == unknown, "look-ups: of the unknown ones only")

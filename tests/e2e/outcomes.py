@@ -59,49 +59,6 @@ def creates(world, user):
 
 @slow
 @test
-def whatever_the_issuer_leaves_unknown_is_sent_again_with_the_same_key(world):
-    """UNKNOWN: the card may exist. The same key again, so one card, however the answer got lost."""
-    world.up()
-    once = {
-        "create-then-drop": fault("create", "create_then_drop"),
-        "create-then-hang": fault("create", "create_then_hang"), "drop": fault("create", "drop"),
-        "hang": fault("create", "hang"), "garbage": fault("create", "garbage"),
-        "truncated": fault("create", "truncated"), "huge": fault("create", "huge"),
-        "slow-body": fault("create", "slow_body", delay_ms=2500), "wrong-reference": fault("create", "wrong_reference"),
-        "contradictory": fault("create", "contradictory"), "late": fault("create", "delay", delay_ms=2500),
-        "no-number": fault("create", "answer", card={"pan": None}),
-        "short-number": fault("create", "answer", card={"pan": "41"}),
-        "letters": fault("create", "answer", card={"pan": "4000x00000000000"}),
-        "no-id": fault("create", "answer", card={"id": None}),
-        "month-13": fault("create", "answer", card={"exp_month": 13}),
-        "year-text": fault("create", "answer", card={"exp_year": "2030"}),
-        "odd-status": fault("create", "answer", card={"status": "frozen"}),
-        "cancelled": fault("create", "answer", card={"status": "cancelled"}),
-        "html": fault("create", "answer", body="<html>"), "array": fault("create", "answer", body="[]"),
-        "empty": fault("create", "answer", body=""),
-        "twice": fault("create", "answer", body='{"id":"a","id":"b"}'),
-    }
-    for status in (500, 501, 502, 503, 504, 507, 599, 202, 204, 206, 226):
-        once["status-%d" % status] = fault("create", "status", status=status)
-        once["executed-%d" % status] = fault("create", "execute_then_status", status=status)
-    cases = {user: Case([rule], "COMPLETED") for user, rule in once.items()}
-    # The same again and again: the look-up is what ends it.
-    cases["always-dropped"] = Case([fault("create", "create_then_drop", None)], "COMPLETED", attempts=10)
-    cases["always-garbage"] = Case([fault("create", "garbage", None)], "COMPLETED", attempts=10)
-    requests = run_cases(world, cases)
-    for user in once:
-        assert_true(creates(world, user) >= (1 if user == "cancelled" else 2), user + " was sent again")
-    keys = {(call["user"], call["key"]) for call in world.sandbox.calls("create")}
-    assert_equal(keys, set(requests.items()), "one key for each event: its id")
-    assert_equal(world.sql("SELECT count(*) FROM outbox_attempts WHERE unknown AND code IN ('issuer_no_answer',"
-                           " 'issuer_unreadable', 'issuer_http_500')") > "0", True)
-    always = [call["call"] for call in world.sandbox.calls(reference=requests["always-dropped"])]
-    assert_equal((always.count("lookup"), always.count("link")), (1, 1),
-                 "look-ups and links of a card whose answers were all lost")
-
-
-@slow
-@test
 def an_answer_in_time_is_one_call_of_each_kind(world):
     world.up()
     world.sandbox.faults([{"target": "issuer", "call": "create", "user": "slow", "fault": "delay", "delay_ms": 300},
@@ -114,24 +71,6 @@ def an_answer_in_time_is_one_call_of_each_kind(world):
                      "calls for " + user)
         assert_equal([(row["step"], row["outcome"], row["unknown"]) for row in world.attempts(request)],
                      [("link", "completed", False)], "outbox_attempts")
-
-
-@test(retry__max_attempts="3")
-def what_the_issuer_refuses_is_rejected_with_its_code(world):
-    world.up()
-    cases = {}
-    for status in (400, 410, 422):
-        cases["code-%d" % status] = Case([fault("create", "status", status=status, code="bin_closed")], "REJECTED",
-                                         "bin_closed", (), 1)
-        cases["bad-code-%d" % status] = Case([fault("create", "status", status=status, code="Not A Code")], "REJECTED",
-                                             "issuer_refused", (), 1)
-        cases["no-body-%d" % status] = Case([fault("create", "status", status=status, body="")], "REJECTED",
-                                            "issuer_refused", (), 1)
-    for status in (402, 406, 418, 451, 499):
-        cases["odd-%d" % status] = Case([fault("create", "status", status=status)], "FAILED", "issuer_http_%d" % status,
-                                        (), 1)
-    run_cases(world, cases)
-    assert_equal(len(world.sandbox.calls("lookup")), 0, "no look-up where nothing is unknown")
 
 
 @slow
@@ -235,25 +174,6 @@ def a_refusal_to_what_the_http_library_sent_twice_is_looked_up_first(world):
 
 @slow
 @test(retry__max_attempts="3")
-def when_the_attempts_are_used_up_an_unknown_outcome_is_looked_up(world):
-    world.up()
-    requests = run_cases(world, {
-        "made": Case([fault("create", "create_then_hang", None)], "COMPLETED", None, ("active",), 3),
-        "not-made": Case([fault("create", "hang", None)], "FAILED", "attempts_exhausted", (), 3),
-        "made-503": Case([fault("create", "execute_then_status", None, status=503)], "COMPLETED", None, ("active",), 3),
-        "not-made-503": Case([fault("create", "status", None, status=503)], "FAILED", "attempts_exhausted", (), 3),
-        "made-408": Case([fault("create", "execute_then_status", None, status=408)], "COMPLETED", None, ("active",), 3),
-        "not-made-408": Case([fault("create", "status", None, status=408)], "FAILED", "attempts_exhausted", (), 3),
-        "core-500": Case([fault("check", "status", None, status=500)], "FAILED", "attempts_exhausted", (), 3),
-        "link-500": Case([fault("link", "status", None, status=500)], "FAILED", "attempts_exhausted", ("active",), 3),
-    }, among_others=True)
-    looked_up = {call["reference"] for call in world.sandbox.calls("lookup")}
-    assert_equal(looked_up, {requests[user] for user in requests if "made" in user},
-                 "look-ups: of the unknown ones only")
-
-
-@slow
-@test(retry__max_attempts="3")
 def an_issuer_that_cannot_be_reached_uses_attempts_but_not_the_last_one(world):
     """Also while the breaker is closed. And as nothing was ever sent, there is nothing to look up."""
     world.up()
@@ -267,26 +187,6 @@ def an_issuer_that_cannot_be_reached_uses_attempts_but_not_the_last_one(world):
     world.wait_status(request, "COMPLETED")
     assert_equal([call["call"] for call in world.sandbox.calls(reference=request)], ["create", "link"],
                  "calls: no look-up")
-
-
-@slow
-@test(retry__max_attempts="2")
-def a_lookup_that_gives_no_answer_decides_nothing(world):
-    world.up()
-    rules = [{"target": "issuer", "call": "create", "fault": "create_then_hang", "user": user}
-             for user in ("made", "made-too")]
-    world.sandbox.faults(rules + [{"target": "issuer", "call": "lookup", "fault": kind, "count": 1, **more}
-                                  for kind, more in (
-        ("status", {"status": 500}), ("garbage", {}), ("drop", {}), ("hang", {}), ("status", {"status": 422}),
-        ("status", {"status": 418}), ("huge", {}),
-        ("wrong_reference", {}), ("status", {"status": 429}), ("answer", {"body": '{"cards":null}'}))])
-    requests = [world.accept(user) for user in ("made", "made-too")]
-    with world.others():
-        world.wait_final(requests, 60)
-    world.settle(60)
-    assert_equal([world.status(request) for request in requests], ["COMPLETED"] * 2, "statuses")
-    assert_equal([creates(world, user) for user in ("made", "made-too")], [2, 2],
-                 "creates: none after the attempts were used up")
 
 
 @slow
