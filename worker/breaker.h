@@ -13,6 +13,7 @@
 #define ISSUING_BREAKER_H
 
 #include "common/base/base.h"
+#include "common/decide/outcome.h"
 
 #define BREAKER_PROBE_INTERVAL_MAX_MS 30000
 #define BREAKER_CAUSE_SIZE 65
@@ -22,15 +23,6 @@ enum breaker_state {
     BREAKER_HALF_OPEN = 1,
     BREAKER_OPEN = 2
 }; /* the values of issuing_breaker_state */
-
-enum breaker_result {
-    BREAKER_GOOD,     /* it executed the call, or refused it for a reason of the request: it is well */
-    BREAKER_ANSWERED, /* it answered, so it can be reached; the answer does not say whether it is well */
-    BREAKER_BAD,      /* 5xx, timeout, connection error: `failures` in a row open it */
-    BREAKER_REFUSED,  /* 401, 403, 404, 405, 3xx: for the breaker as ANSWERED; what it shows is in suspicion.h */
-    BREAKER_BUSY,     /* 429 */
-    BREAKER_NOTHING,  /* the call never started */
-};
 
 struct breaker {
     enum breaker_state state;

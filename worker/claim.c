@@ -97,7 +97,7 @@ static void start_attempt(struct claim *claim, const struct pg_rows *rows, int r
     struct flow *flow = slots_take(claim->options.slots, claim->options.share, claim->is_probe);
     assert(flow); /* the limit was granted of the free slots */
     flow->token = claim->token;
-    flow->claimed_ms = claim->sent_ms;
+    flow->attempt.claimed_ms = claim->sent_ms;
     flow->lease_until_ms = claim->sent_ms + claim->options.config->worker.lease_ms;
     flow_run_start(flow, claim_rows_read(rows, row, claim->options.route, flow));
 }

@@ -50,9 +50,9 @@ static void copy_text(char *to, size_t size, struct slice from)
 
 static void read_card(struct flow *flow, const struct pg_rows *rows, int row)
 {
-    flow->is_saved = !pg_is_null(rows, row, COL_CARD);
+    flow->attempt.is_saved = !pg_is_null(rows, row, COL_CARD);
     flow->save = (struct write_save){0};
-    if (!flow->is_saved)
+    if (!flow->attempt.is_saved)
         return;
     flow->save.card_id = pg_uuid(rows, row, COL_CARD);
     copy_text(flow->card.id, sizeof(flow->card.id), pg_bytes(rows, row, COL_CARD_ISSUER_ID));
@@ -81,10 +81,10 @@ static int64_t accepted_age_ms(const struct flow *flow, int64_t db_ms)
     if (flow->route) /* the row says it, and no api's clock */
         return db_ms > flow->made_ms ? db_ms - flow->made_ms : 0;
     int64_t made_ms;
-    bool has_time = uuid7_time_ms(&flow->event_id, &made_ms);
-    bool is_first = flow->attempt <= 1 && flow->deferral_count == 0 && flow->lost_count == 0;
-    if (is_first && (!has_time || db_ms - made_ms < flow->changed_age_ms + REPLAY_LEAST_MS))
-        return flow->changed_age_ms;
+    bool has_time = uuid7_time_ms(&flow->attempt.event_id, &made_ms);
+    bool is_first = flow->attempt.number <= 1 && flow->attempt.deferral_count == 0 && flow->attempt.lost_count == 0;
+    if (is_first && (!has_time || db_ms - made_ms < flow->attempt.changed_age_ms + REPLAY_LEAST_MS))
+        return flow->attempt.changed_age_ms;
     if (!has_time)
         return -1;
     return db_ms > made_ms ? db_ms - made_ms : 0;
@@ -97,35 +97,31 @@ static int64_t age_of(const struct pg_rows *rows, int row, int column)
 
 static void read_attempts(struct flow *flow, const struct pg_rows *rows, int row)
 {
-    flow->attempt = (int)pg_int8(rows, row, COL_ATTEMPT);
-    flow->sent_age_ms = age_of(rows, row, COL_SENT_AGE);
-    flow->deferred_age_ms = age_of(rows, row, COL_DEFERRED_AGE);
-    flow->settle_age_ms = age_of(rows, row, COL_SETTLE_AGE);
-    flow->lost_count = (int)pg_int8(rows, row, COL_LOST);
-    flow->deferral_count = (int)pg_int8(rows, row, COL_DEFERRAL_COUNT);
-    copy_text(flow->deferral_code, sizeof(flow->deferral_code), pg_bytes(rows, row, COL_DEFERRAL_CODE));
-    flow->changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
+    flow->attempt.number = (int)pg_int8(rows, row, COL_ATTEMPT);
+    flow->attempt.sent_age_ms = age_of(rows, row, COL_SENT_AGE);
+    flow->attempt.deferred_age_ms = age_of(rows, row, COL_DEFERRED_AGE);
+    flow->attempt.settle_age_ms = age_of(rows, row, COL_SETTLE_AGE);
+    flow->attempt.lost_count = (int)pg_int8(rows, row, COL_LOST);
+    flow->attempt.deferral_count = (int)pg_int8(rows, row, COL_DEFERRAL_COUNT);
+    copy_text(flow->attempt.deferral_code, sizeof(flow->attempt.deferral_code), pg_bytes(rows, row, COL_DEFERRAL_CODE));
+    flow->attempt.changed_age_ms = pg_int8(rows, row, COL_CHANGED_AGE);
     flow->made_ms = pg_int8(rows, row, COL_MADE);
-    copy_text(flow->held_end, sizeof(flow->held_end), pg_bytes(rows, row, COL_HELD_END));
-    bool is_duplicate = lookup_reason_parse(flow->held_end) == LOOKUP_DUPLICATE;
-    if (!pg_is_null(rows, row, COL_CANCEL_CODE) && !is_duplicate)
-        flow->held_end[0] = '\0'; /* its card was seen, and must go */
-    copy_text(flow->pending_code, sizeof(flow->pending_code),
-              pg_bytes(rows, row, flow->held_end[0] && !is_duplicate ? COL_HELD_END_CODE : COL_CANCEL_CODE));
+    attempt_set_end(&flow->attempt, pg_bytes(rows, row, COL_HELD_END).bytes,
+                    pg_bytes(rows, row, COL_HELD_END_CODE).bytes, pg_bytes(rows, row, COL_CANCEL_CODE).bytes);
 }
 
 bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, struct flow *flow)
 {
     struct slice trace = pg_bytes(rows, row, COL_TRACEPARENT);
     flow->route = route;
-    flow->event_id = pg_uuid(rows, row, COL_ID);
-    uuid_format(&flow->event_id, flow->event_text);
+    flow->attempt.event_id = pg_uuid(rows, row, COL_ID);
+    uuid_format(&flow->attempt.event_id, flow->event_text);
     copy_text(flow->traceparent, sizeof(flow->traceparent), trace_is_valid(trace) ? trace : (struct slice){0});
     read_attempts(flow, rows, row);
-    flow->accepted_age_ms = accepted_age_ms(flow, claim_rows_now_us(rows) / 1000);
+    flow->attempt.accepted_age_ms = accepted_age_ms(flow, claim_rows_now_us(rows) / 1000);
     if (route)
         return flow_take_delivery(flow, route, pg_bytes(rows, row, COL_USER), pg_bytes(rows, row, COL_PAYLOAD));
-    flow->is_elsewhere = pg_bool(rows, row, COL_ELSEWHERE);
+    flow->attempt.is_elsewhere = pg_bool(rows, row, COL_ELSEWHERE);
     read_card(flow, rows, row);
     bool is_readable = read_request(flow, rows, row);
     event_parameters_start(&flow->parameters, flow->env->parameters, flow->user_id,

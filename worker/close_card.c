@@ -12,10 +12,10 @@ static struct flow_verdict closed(struct flow *flow, enum flow_step purpose)
 {
     if (purpose == STEP_RETIRE)
         return step_end(FLOW_COMPLETE, NULL);
-    flow->was_cancelled = true;
-    flow->unknown = false;
+    flow->attempt.was_cancelled = true;
+    flow->attempt.unknown = false;
     /* If the card was stored, a link of it may have reached core-api, or may still be on its way. */
-    return flow->is_saved ? step_go(STEP_UNLINK) : step_end(FLOW_REJECT, flow->pending_code);
+    return flow->attempt.is_saved ? step_go(STEP_UNLINK) : step_end(FLOW_REJECT, flow->attempt.pending_code);
 }
 
 /* The issuer will not close the card of `purpose`. */
@@ -28,13 +28,13 @@ static struct flow_verdict not_closed(enum flow_step purpose)
 
 static struct flow_verdict close_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    issuer_read_cancel(step_profile(flow), flow_step_call(flow->step), &flow->call, ret_outcome);
+    issuer_read_cancel(step_profile(flow), flow_step_call(flow->attempt.step), &flow->call, ret_outcome);
     switch (ret_outcome->kind) {
     case OUTCOME_EXECUTED:
-        return closed(flow, flow->step);
+        return closed(flow, flow->attempt.step);
     case OUTCOME_REFUSED:
-        flow->verifies = flow->step;
-        return step_has_call(flow, ISSUER_RETRIEVE) ? step_go(STEP_VERIFY) : not_closed(flow->step);
+        flow->attempt.verifies = flow->attempt.step;
+        return step_has_call(flow, ISSUER_RETRIEVE) ? step_go(STEP_VERIFY) : not_closed(flow->attempt.step);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* repeating it does no harm */
         return step_retry_or_defer(ret_outcome);
@@ -90,17 +90,17 @@ bool step_verify_prepare(struct flow *flow)
 struct flow_verdict step_verify_read(struct flow *flow, struct outcome *ret_outcome)
 {
     const struct outcome refusal = *ret_outcome; /* of the previous step */
-    const char *card_id = flow->verifies == STEP_RETIRE ? flow->replaces_issuer_id : flow->card.id;
+    const char *card_id = flow->attempt.verifies == STEP_RETIRE ? flow->replaces_issuer_id : flow->card.id;
     enum issuer_card_state state;
     issuer_read_retrieve(step_profile(flow), &flow->call, card_id, &state, ret_outcome);
     switch (ret_outcome->kind) {
     case OUTCOME_EXECUTED:
         if (state == ISSUER_CARD_GONE)
-            return closed(flow, flow->verifies);
+            return closed(flow, flow->attempt.verifies);
         snprintf(ret_outcome->detail, sizeof(ret_outcome->detail), "%s", refusal.detail);
-        return not_closed(flow->verifies);
+        return not_closed(flow->attempt.verifies);
     case OUTCOME_REFUSED:
-        return not_closed(flow->verifies);
+        return not_closed(flow->attempt.verifies);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* a GET changes nothing */
         return step_retry_or_defer(ret_outcome);
@@ -113,8 +113,8 @@ struct flow_verdict step_verify_read(struct flow *flow, struct outcome *ret_outc
 
 bool step_unlink_prepare(struct flow *flow)
 {
-    return step_with_trace(flow, core_build_unlink(&flow->call, flow_peer(flow)->url, flow->user_id, &flow->event_id,
-                                                   &flow->save.card_id));
+    return step_with_trace(flow, core_build_unlink(&flow->call, flow_peer(flow)->url, flow->user_id,
+                                                   &flow->attempt.event_id, &flow->save.card_id));
 }
 
 struct flow_verdict step_unlink_read(struct flow *flow, struct outcome *ret_outcome)
@@ -122,7 +122,7 @@ struct flow_verdict step_unlink_read(struct flow *flow, struct outcome *ret_outc
     core_read_unlink(&flow->call, ret_outcome);
     switch (ret_outcome->kind) {
     case OUTCOME_EXECUTED:
-        return step_end(FLOW_REJECT, flow->pending_code);
+        return step_end(FLOW_REJECT, flow->attempt.pending_code);
     case OUTCOME_REFUSED: /* a link to a cancelled card remains: a question for an operator */
         return step_end(FLOW_FAIL, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED:

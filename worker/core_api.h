@@ -9,7 +9,7 @@
 #include "common/card.h"
 #include "common/outbox.h"
 #include "worker/issuer/parameters.h"
-#include "worker/outcome.h"
+#include "common/decide/outcome.h"
 
 /* What core-api may know of a card: built from these members and nothing else. */
 struct core_link {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/secret.h"
-#include "worker/outcome.h"
+#include "common/decide/outcome.h"
 
 #define CREDENTIAL_MAX 4096
 #define PREFIX_MAX 64

@@ -25,17 +25,18 @@ static void fill_reason(const struct flow *flow, const struct flow_verdict *verd
 {
     snprintf(end->reason_code, sizeof(end->reason_code), "%s", verdict->code);
     /* A replay clears the event's reason; the attempt's row stays. */
-    snprintf(end->cause, sizeof(end->cause), "%s", flow->outcome.code[0] ? flow->outcome.code : verdict->code);
-    snprintf(end->detail, sizeof(end->detail), "%s", flow->outcome.detail);
+    snprintf(end->cause, sizeof(end->cause), "%s",
+             flow->attempt.outcome.code[0] ? flow->attempt.outcome.code : verdict->code);
+    snprintf(end->detail, sizeof(end->detail), "%s", flow->attempt.outcome.detail);
     /* Whatever this attempt failed by: a replay looks up first. */
-    if (flow->end_is_held && flow->lookup_reason == LOOKUP_DUPLICATE)
-        end->held_end = lookup_reason_name(flow->lookup_reason);
+    if (flow->attempt.end_is_held && flow->attempt.lookup_reason == LOOKUP_DUPLICATE)
+        end->held_end = lookup_reason_name(flow->attempt.lookup_reason);
 }
 
 /* A completed event has no reason; its note is the cause in the attempt's row, and the event's last error. */
 static void fill_completed(const struct flow *flow, const struct flow_verdict *verdict, struct write_end *end)
 {
-    const struct outcome *outcome = &flow->outcome;
+    const struct outcome *outcome = &flow->attempt.outcome;
     if (verdict->code) {
         snprintf(end->cause, sizeof(end->cause), "%s", verdict->code);
         snprintf(end->detail, sizeof(end->detail), "%s%s%.120s", outcome->code,
@@ -51,10 +52,10 @@ static void fill_pending(const struct flow *flow, const struct flow_verdict *ver
     end->give_back = verdict->kind == FLOW_DEFER;
     end->deferred = verdict->keeps_streak;
     snprintf(end->cause, sizeof(end->cause), "%s", verdict->code);
-    snprintf(end->detail, sizeof(end->detail), "%s", flow->outcome.detail);
-    if (flow->end_is_held) {
-        end->held_end = lookup_reason_name(flow->lookup_reason);
-        snprintf(end->held_end_code, sizeof(end->held_end_code), "%s", flow->pending_code);
+    snprintf(end->detail, sizeof(end->detail), "%s", flow->attempt.outcome.detail);
+    if (flow->attempt.end_is_held) {
+        end->held_end = lookup_reason_name(flow->attempt.lookup_reason);
+        snprintf(end->held_end_code, sizeof(end->held_end_code), "%s", flow->attempt.pending_code);
     }
 }
 
@@ -62,15 +63,15 @@ static void fill_pending(const struct flow *flow, const struct flow_verdict *ver
  * ever sent. */
 static bool is_known(const struct flow *flow)
 {
-    return !flow->unknown || flow->is_saved || flow->lookup_reason != LOOKUP_NONE || flow->card_is_seen ||
-           !flow->is_readable;
+    return !flow->attempt.unknown || flow->attempt.is_saved || flow->attempt.lookup_reason != LOOKUP_NONE ||
+           flow->attempt.card_is_seen || !flow->attempt.is_readable;
 }
 
 /* A route without a look-up: what the receiver has made of an earlier delivery stays unknown, for a person to find
  * out. */
 static bool is_question(const struct flow *flow, const struct flow_verdict *verdict)
 {
-    return verdict->kind == FLOW_FAIL && !flow_has_lookup(flow);
+    return verdict->kind == FLOW_FAIL && flow->route && !flow->route->config->lookup_url;
 }
 
 struct write_end flow_end_build(const struct flow *flow, const struct flow_verdict *verdict, int64_t now_ms)
@@ -80,12 +81,12 @@ struct write_end flow_end_build(const struct flow *flow, const struct flow_verdi
     struct write_end end = {
         .status = ends[verdict->kind].status,
         .outcome = outbox_attempt_name(ends[verdict->kind].attempt),
-        .clear_sent = !flow->unknown && !flow->is_saved && !flow->is_delivered,
-        .may_arrive = flow->may_arrive,
-        .unknown = flow->unknown && !flow->is_saved,
-        .step = flow_step_name(flow->step),
-        .took_ms = now_ms - flow->claimed_ms,
-        .card_status = flow->is_saved && flow->was_cancelled ? "cancelled" : NULL,
+        .clear_sent = !flow->attempt.unknown && !flow->attempt.is_saved && !flow->attempt.is_delivered,
+        .may_arrive = flow->attempt.may_arrive,
+        .unknown = flow->attempt.unknown && !flow->attempt.is_saved,
+        .step = flow_step_name(flow->attempt.step),
+        .took_ms = now_ms - flow->attempt.claimed_ms,
+        .card_status = flow->attempt.is_saved && flow->attempt.was_cancelled ? "cancelled" : NULL,
     };
     if (end.status == OUTBOX_PENDING)
         fill_pending(flow, verdict, &end);
@@ -112,7 +113,7 @@ enum log_level flow_end_level(const struct flow *flow, const struct write_end *e
         return LOG_DEBUG;
     case OUTBOX_PENDING:
     case OUTBOX_PROCESSING:
-        return flow->outcome.advice == ADVICE_CONFIGURATION ? LOG_WARNING : LOG_INFO;
+        return flow->attempt.outcome.advice == ADVICE_CONFIGURATION ? LOG_WARNING : LOG_INFO;
     }
     return LOG_INFO;
 }

@@ -10,7 +10,6 @@
 #include "worker/flow_before.h"
 #include "worker/flow_end.h"
 #include "worker/flow_turn.h"
-#include "worker/flow_verdict.h"
 #include "worker/step.h"
 #include "worker/worker_metrics.h"
 
@@ -25,7 +24,7 @@ static void set_wait(struct flow *flow, enum flow_wait wait)
     assert(flow->wait == FLOW_WAIT_NONE || wait == FLOW_WAIT_NONE);
     flow->wait = wait;
     if (wait != FLOW_WAIT_NONE)
-        log_debug("wait", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->step)),
+        log_debug("wait", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->attempt.step)),
                   LOG_TEXT("for", flow_wait_name(wait)));
 }
 
@@ -52,11 +51,11 @@ static void end_with_lost_lease(struct flow *flow, const char *at)
     flow_turn_release(flow);
     metric_add(flow->env->series->lease_lost, 1);
     log_warning("the lease was lost: nothing was written, another worker has the event",
-                LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->step)),
-                LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt));
+                LOG_TEXT("event_id", flow->event_text), LOG_TEXT("step", flow_step_name(flow->attempt.step)),
+                LOG_TEXT("at", at), LOG_NUMBER("attempt", flow->attempt.number));
     /* The event may have ended meanwhile, over a look-up that could not see the card that this attempt has made. */
     if (flow->sent_create)
-        flow->env->on_create_lost(flow->env->context, &flow->event_id);
+        flow->env->on_create_lost(flow->env->context, &flow->attempt.event_id);
     free_slot(flow);
 }
 
@@ -68,7 +67,7 @@ static const char *parameters_to_keep(struct flow *flow, enum write_kind kind)
         return NULL;
     bool is_over = flow->end.status == OUTBOX_COMPLETED || flow->end.status == OUTBOX_REJECTED;
     if (kind != WRITE_KEEP && kind != WRITE_MARK &&
-        (kind != WRITE_END || is_over || (!flow->unknown && !flow->is_saved)))
+        (kind != WRITE_END || is_over || (!flow->attempt.unknown && !flow->attempt.is_saved)))
         return NULL;
     if (kind == WRITE_KEEP || step_write_parameters(flow)) /* the step of that write has prepared them */
         return flow->kept.bytes;
@@ -82,11 +81,11 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
 {
     flow->write = (struct write_op){
         .kind = kind,
-        .event_id = flow->event_id,
+        .event_id = flow->attempt.event_id,
         .token = flow->token,
         .deadline_ms = flow->lease_until_ms,
         .save = &flow->save,
-        .cancel_code = flow->pending_code,
+        .cancel_code = flow->attempt.pending_code,
         .parameters = parameters_to_keep(flow, kind),
         .result = flow->result.bytes,
         .end = &flow->end,
@@ -99,11 +98,11 @@ static void submit_write(struct flow *flow, enum write_kind kind, enum flow_wait
 static void count_end(struct flow *flow)
 {
     struct worker_series *series = flow->env->series;
-    int64_t held_ms = clock_mono_ms() - flow->claimed_ms;
+    int64_t held_ms = clock_mono_ms() - flow->attempt.claimed_ms;
     worker_metrics_count(series->metrics, WORKER_METRIC_ATTEMPTS, flow->end.outcome, NULL);
     if (outbox_status_is_final(flow->end.status))
         worker_series_count_end(series, flow_event_type(flow), flow->end.status, flow->end.reason_code,
-                                flow->accepted_age_ms < 0 ? -1 : flow->accepted_age_ms + held_ms);
+                                flow->attempt.accepted_age_ms < 0 ? -1 : flow->attempt.accepted_age_ms + held_ms);
 }
 
 static void on_end_written(struct write_op *op, enum write_result result, const char *why)
@@ -133,7 +132,7 @@ static void write_end(struct flow *flow, const struct flow_verdict *verdict)
     const struct write_end *end = &flow->end;
     const struct peer *peer = flow_peer(flow);
     log_at(flow_end_level(flow, end), "attempt ended", LOG_TEXT("event_id", flow->event_text),
-           LOG_NUMBER("attempt", flow->attempt), LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
+           LOG_NUMBER("attempt", flow->attempt.number), LOG_TEXT("step", end->step), LOG_TEXT("outcome", end->outcome),
            LOG_TEXT("status", outbox_status_name(end->status)),
            LOG_TEXT("code", end->reason_code[0] ? end->reason_code : end->cause), LOG_TEXT("detail", end->detail),
            LOG_NUMBER("delay_ms", end->delay_ms), LOG_NUMBER("unknown", end->unknown),
@@ -146,17 +145,17 @@ static void write_end(struct flow *flow, const struct flow_verdict *verdict)
 static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
 {
     if (verdict->reason != LOOKUP_NONE) {
-        assert(verdict->code != flow->pending_code);
+        assert(verdict->code != flow->attempt.pending_code);
         issuer_lookup_forget(&flow->lookup);
-        flow->lookup_reason = verdict->reason;
+        flow->attempt.lookup_reason = verdict->reason;
         if (verdict->code)
-            snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", verdict->code);
+            snprintf(flow->attempt.pending_code, sizeof(flow->attempt.pending_code), "%s", verdict->code);
     }
-    if (verdict->step != flow->step) /* else the attempt starts there */
-        log_debug("step", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("from", flow_step_name(flow->step)),
+    if (verdict->step != flow->attempt.step) /* else the attempt starts there */
+        log_debug("step", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("from", flow_step_name(flow->attempt.step)),
                   LOG_TEXT("to", flow_step_name(verdict->step)), LOG_TEXT("doing", flow_step_text(verdict->step)));
-    flow->step = verdict->step;
-    if (flow->step != STEP_CHECK && flow->step != STEP_KEEP && flow->step != STEP_ISSUE)
+    flow->attempt.step = verdict->step;
+    if (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_KEEP && flow->attempt.step != STEP_ISSUE)
         flow_turn_release(flow);
     start_step(flow);
 }
@@ -164,7 +163,8 @@ static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
 /* The one place where a verdict takes effect. Precondition: nothing is in flight, and the ticket is returned. */
 static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
 {
-    verdict = flow_verdict_settle(flow, verdict, clock_mono_ms());
+    const struct view view = flow_view(flow, clock_mono_ms(), clock_wall_us());
+    verdict = decide_settled(&flow->attempt, &view, verdict);
     switch (verdict.kind) {
     case FLOW_GO:
         go_to_step(flow, &verdict);
@@ -185,7 +185,7 @@ static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
         write_end(flow, &verdict);
         return;
     case FLOW_DROP:
-        end_with_lost_lease(flow, flow_step_name(flow->step));
+        end_with_lost_lease(flow, flow_step_name(flow->attempt.step));
         return;
     }
 }
@@ -193,19 +193,20 @@ static void apply_verdict(struct flow *flow, struct flow_verdict verdict)
 static void count_step(struct flow *flow)
 {
     static_assert(STEP_COUNT <= WORKER_STEPS_MAX && OUTCOME_UNKNOWN < WORKER_OUTCOMES, "series for each of them");
-    worker_series_count_step(flow->env->series, (int)flow->step, flow_step_name(flow->step), (int)flow->outcome.kind,
-                             outcome_kind_name(flow->outcome.kind), clock_mono_us() - flow->step_started_us);
+    worker_series_count_step(flow->env->series, (int)flow->attempt.step, flow_step_name(flow->attempt.step),
+                             (int)flow->attempt.outcome.kind, outcome_kind_name(flow->attempt.outcome.kind),
+                             clock_mono_us() - flow->step_started_us);
 }
 
 /* The step's operation has ended: reads it, returns the ticket, goes on. */
 static void finish_step(struct flow *flow)
 {
-    struct flow_verdict verdict = flow_steps[flow->step].read(flow, &flow->outcome);
+    struct flow_verdict verdict = flow_steps[flow->attempt.step].read(flow, &flow->attempt.outcome);
     http_call_forget(&flow->call); /* it may hold a card number, and waiting attempts should be small */
-    event_parameters_hide(&flow->parameters, flow->outcome.detail);
-    credential_hide(flow->credential, flow->outcome.detail);
+    event_parameters_hide(&flow->parameters, flow->attempt.outcome.detail);
+    credential_hide(flow->credential, flow->attempt.outcome.detail);
     if (flow->route)
-        route_signer_hide(flow->route->signer, flow->outcome.detail);
+        route_signer_hide(flow->route->signer, flow->attempt.outcome.detail);
     credential_release(flow->credential);
     flow->credential = NULL;
     count_step(flow);
@@ -218,7 +219,7 @@ static void finish_step(struct flow *flow)
 static void defer_unsent(struct flow *flow, const char *cause)
 {
     flow_turn_return(flow);
-    flow->outcome = (struct outcome){0};
+    flow->attempt.outcome = (struct outcome){0};
     apply_verdict(flow, (struct flow_verdict){.kind = FLOW_DEFER, .code = cause, .wait_ms = flow_turn_wait_ms(flow)});
 }
 
@@ -239,7 +240,7 @@ static bool lease_lasts(const struct flow *flow, int64_t for_ms)
 static bool may_send(struct flow *flow)
 {
     struct flow_verdict verdict = flow_before_send(flow, clock_mono_ms(), clock_wall_us());
-    if (verdict.kind == FLOW_GO && verdict.step == flow->step)
+    if (verdict.kind == FLOW_GO && verdict.step == flow->attempt.step)
         return true;
     if (verdict.kind == FLOW_DEFER) {
         defer_unsent(flow, verdict.code);
@@ -313,7 +314,7 @@ static void send_call(struct flow *flow, bool is_extended)
     }
     if (is_closed(flow)) /* since the call was queued */
         return;
-    if (flow->step == flow_kind(flow)->send && !may_send(flow))
+    if (flow->attempt.step == flow_rules(flow).send && !may_send(flow))
         return;
     if (!lease_lasts(flow, peer->timeout_ms)) { /* never start a call that could outlast the lease */
         if (is_extended)                        /* the database took too long for it */
@@ -322,9 +323,9 @@ static void send_call(struct flow *flow, bool is_extended)
             extend_lease(flow);
         return;
     }
-    if (flow->step == STEP_ISSUE)
+    if (flow->attempt.step == STEP_ISSUE)
         flow->sent_create = true;
-    if (!flow_steps[flow->step].prepare(flow)) {
+    if (!flow_steps[flow->attempt.step].prepare(flow)) {
         defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_OUT_OF_MEMORY));
         return;
     }
@@ -378,15 +379,15 @@ static void on_step_written(struct write_op *op, enum write_result result, const
     flow->write_result = result;
     if (result == WRITE_GIVEN_UP)
         log_error("a write was given up before the lease ended", LOG_TEXT("event_id", flow->event_text),
-                  LOG_TEXT("step", flow_step_name(flow->step)), LOG_TEXT("why", why));
+                  LOG_TEXT("step", flow_step_name(flow->attempt.step)), LOG_TEXT("why", why));
     finish_step(flow);
 }
 
 static void start_write(struct flow *flow)
 {
-    if (flow_steps[flow->step].prepare(flow))
-        submit_write(flow, flow_step_write(flow->step), FLOW_WAIT_WRITE, on_step_written);
-    else if (flow->step == STEP_KEEP)
+    if (flow_steps[flow->attempt.step].prepare(flow))
+        submit_write(flow, flow_step_write(flow->attempt.step), FLOW_WAIT_WRITE, on_step_written);
+    else if (flow->attempt.step == STEP_KEEP)
         defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_OUT_OF_MEMORY));
     else /* sealing failed; the card is at the issuer and will be found there by the next attempt */
         apply_verdict(flow, (struct flow_verdict){.kind = FLOW_RETRY,
@@ -397,11 +398,11 @@ static void start_write(struct flow *flow)
 /* What the call to the issuer is built from is known, and kept where it must be; false: the attempt went elsewhere. */
 static bool has_parameters(struct flow *flow)
 {
-    struct flow_verdict verdict = flow_before_call(flow, clock_mono_ms(), clock_wall_us(), &flow->outcome);
-    if (verdict.kind == FLOW_GO && verdict.step == flow->step)
+    struct flow_verdict verdict = flow_before_call(flow, clock_mono_ms(), clock_wall_us(), &flow->attempt.outcome);
+    if (verdict.kind == FLOW_GO && verdict.step == flow->attempt.step)
         return true;
     if (verdict.kind == FLOW_GO && verdict.step == STEP_CHECK)
-        flow->asks_for = flow->step;
+        flow->attempt.asks_for = flow->attempt.step;
     apply_verdict(flow, verdict);
     return false;
 }
@@ -429,7 +430,7 @@ static void start_step(struct flow *flow)
     flow->step_started_us = clock_mono_us();
     if (!flow_peer(flow))
         start_write(flow);
-    else if (is_closed(flow) || (flow_step_call(flow->step) != ISSUER_CALLS && !has_parameters(flow)))
+    else if (is_closed(flow) || (flow_step_call(flow->attempt.step) != ISSUER_CALLS && !has_parameters(flow)))
         return;
     else if (flow_turn_is_needed(flow)) /* the question waits for the turn of its create */
         take_entry(flow, flow_turn_reserve(flow, on_turn), &flow->env->peers->issuer.target, start_call);
@@ -437,62 +438,15 @@ static void start_step(struct flow *flow)
         start_call(flow);
 }
 
-/* Where the attempt starts, by what earlier ones have left in the row. */
-static struct flow_verdict choose_first_step(struct flow *flow)
-{
-    const struct flow_kind *kind = flow_kind(flow);
-    flow->step = flow->is_saved ? STEP_LINK : kind->first;
-    enum lookup_reason reason = lookup_reason_parse(flow->held_end);
-    if (reason == LOOKUP_DUPLICATE && !flow->route) { /* also where a card is stored, or must go */
-        flow->lookup_reason = reason;
-        flow->end_is_held = true;
-        flow->step = kind->lookup;
-    } else if (flow->held_end[0] && flow->unknown && reason != LOOKUP_NONE) {
-        if (!flow_has_lookup(flow)) /* any more */
-            return flow_look_up(flow, reason, flow->pending_code);
-        flow->lookup_reason = reason;
-        flow->end_is_held = true;
-        flow->step = kind->lookup;
-    } else if (flow->held_end[0]) { /* a card was stored meanwhile */
-        flow->pending_code[0] = '\0';
-    } else if (flow->pending_code[0]) {
-        /* An earlier attempt had begun to cancel: the card goes, whatever core-api answers now. */
-        flow->lookup_reason = LOOKUP_CARD_SEEN;
-        flow->step = flow->is_saved ? STEP_CANCEL : STEP_LOOKUP;
-    } else if (flow->unknown && flow->lost_count >= FLOW_LOST_LOOKUP) {
-        /* What a lost attempt has done is looked up, not done again. */
-        if (!flow_has_lookup(flow))
-            return flow_look_up(flow, LOOKUP_WORKER_LOST, NULL);
-        flow->lookup_reason = LOOKUP_WORKER_LOST;
-        flow->step = kind->lookup;
-    }
-    return (struct flow_verdict){.kind = FLOW_GO, .step = flow->step};
-}
-
 void flow_run_start(struct flow *flow, bool payload_is_usable)
 {
     assert(flow->wait == FLOW_WAIT_NONE && !flow->holds_ticket && !flow->holds_turn);
-    assert(flow->sent_age_ms >= -1 && flow->settle_age_ms >= -1 && flow->deferred_age_ms >= -1);
+    assert(flow->attempt.sent_age_ms >= -1 && flow->attempt.settle_age_ms >= -1 && flow->attempt.deferred_age_ms >= -1);
+    const struct attempt_rules rules = flow_rules(flow);
     flow->is_busy = true;
-    flow->is_readable = payload_is_usable;
-    flow->unknown = flow->sent_age_ms >= 0 && !flow->is_saved;
-    flow->was_cancelled = flow->may_arrive = flow->sent_create = flow->is_looked_up = flow->end_is_held = false;
-    flow->card_is_seen = flow->is_delivered = false;
-    flow->asks_for = flow->verifies = STEP_COUNT;
+    flow->sent_create = false;
+    flow->attempt.is_readable = payload_is_usable;
+    flow->attempt.wall_offset_us = clock_wall_us() - clock_mono_us();
     issuer_lookup_forget(&flow->lookup);
-    flow->wall_offset_us = clock_wall_us() - clock_mono_us();
-    flow->lookup_reason = LOOKUP_NONE;
-    flow->outcome = (struct outcome){0};
-    struct flow_verdict first = choose_first_step(flow);
-    /* One attempt too many: the last one was lost with its worker. What may have been executed is looked up (may_send),
-     * the rest is a question. */
-    bool is_one_too_many = flow->attempt > flow_limits(flow).max_attempts && !flow->unknown;
-    if (flow->is_elsewhere)
-        defer_unsent(flow, outbox_cause_name(OUTBOX_CAUSE_OTHER_ISSUER));
-    else if (!payload_is_usable)
-        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "payload_invalid"});
-    else if (is_one_too_many)
-        apply_verdict(flow, (struct flow_verdict){.kind = FLOW_FAIL, .code = "attempts_exhausted"});
-    else
-        apply_verdict(flow, first);
+    apply_verdict(flow, decide_first(&flow->attempt, &rules));
 }

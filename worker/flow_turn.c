@@ -20,13 +20,13 @@ static bool is_suspected(const struct flow *flow)
 
 const char *flow_turn_closed(const struct flow *flow, int64_t now_ms)
 {
-    if (flow->step != STEP_CHECK && flow->step != STEP_ISSUE)
+    if (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_ISSUE)
         return NULL;
     if (is_suspected(flow) && !flow->is_probe)
         return outbox_cause_name(OUTBOX_CAUSE_BREAKER_OPEN);
     /* Both peers are looked at before core-api is called, so that neither an outage nor a rate limit of the issuer
      * causes a storm of eligibility checks. */
-    return flow->step == STEP_CHECK ? target_closed_by(issuer_of(flow), now_ms) : NULL;
+    return flow->attempt.step == STEP_CHECK ? target_closed_by(issuer_of(flow), now_ms) : NULL;
 }
 
 int64_t flow_turn_wait_ms(const struct flow *flow)
@@ -43,7 +43,7 @@ int64_t flow_turn_wait_ms(const struct flow *flow)
 
 bool flow_turn_is_needed(const struct flow *flow)
 {
-    if (flow->step != STEP_CHECK || flow->asks_for != STEP_COUNT || flow->holds_turn)
+    if (flow->attempt.step != STEP_CHECK || flow->attempt.asks_for != STEP_COUNT || flow->holds_turn)
         return false;
     const struct breaker *breaker = &issuer_of(flow)->breaker;
     return breaker->state == BREAKER_CLOSED && (breaker->is_doubted || breaker->limit < breaker->limit_max);
@@ -56,7 +56,7 @@ static void fill_ticket(const struct flow *flow, enum flow_step step, struct tar
     ticket->is_aside = flow_step_is_aside(step);
     ticket->is_dear = step == STEP_LINK;
     ticket->may_probe = flow->is_probe;
-    ticket->event_id = flow->event_id;
+    ticket->event_id = flow->attempt.event_id;
 }
 
 enum target_entry flow_turn_reserve(struct flow *flow,
@@ -72,7 +72,7 @@ enum target_entry flow_turn_reserve(struct flow *flow,
 
 void flow_turn_keep(struct flow *flow)
 {
-    assert(flow->step == STEP_ISSUE && flow->holds_ticket && !flow->holds_turn);
+    assert(flow->attempt.step == STEP_ISSUE && flow->holds_ticket && !flow->holds_turn);
     flow->turn = flow->ticket;
     flow->holds_turn = true;
     flow->holds_ticket = false;
@@ -80,7 +80,7 @@ void flow_turn_keep(struct flow *flow)
 
 bool flow_turn_use(struct flow *flow)
 {
-    if (flow->step != STEP_ISSUE || !flow->holds_turn)
+    if (flow->attempt.step != STEP_ISSUE || !flow->holds_turn)
         return false;
     if (flow->turn.epoch != issuer_of(flow)->breaker.epoch) {
         flow_turn_release(flow);
@@ -105,7 +105,7 @@ void flow_turn_release(struct flow *flow)
 enum target_entry flow_turn_enter(struct flow *flow,
                                   void (*on_admitted)(struct target_ticket *ticket, enum target_entry entry))
 {
-    fill_ticket(flow, flow->step, &flow->ticket);
+    fill_ticket(flow, flow->attempt.step, &flow->ticket);
     flow->ticket.on_admitted = on_admitted;
     enum target_entry entry = target_enter(&flow_peer(flow)->target, &flow->ticket);
     flow->holds_ticket = entry == TARGET_ADMITTED;
@@ -125,9 +125,11 @@ void flow_turn_leave(struct flow *flow, struct flow_verdict *verdict)
     struct target *target = &flow_peer(flow)->target;
     /* Only a closed breaker counts failures: neither a failed probe nor a call that was in flight when it opened is an
      * attempt. */
-    if (verdict->kind == FLOW_RETRY && flow->outcome.health == BREAKER_BAD && target->breaker.state != BREAKER_CLOSED)
+    if (verdict->kind == FLOW_RETRY && flow->attempt.outcome.health == BREAKER_BAD &&
+        target->breaker.state != BREAKER_CLOSED)
         verdict->kind = FLOW_DEFER;
     flow->holds_ticket = false;
-    flow->ticket.is_repeated = strcmp(flow->deferral_code, flow->outcome.code) == 0;
-    target_leave(target, &flow->ticket, flow->outcome.health, flow->outcome.code, flow->outcome.wait_ms);
+    flow->ticket.is_repeated = strcmp(flow->attempt.deferral_code, flow->attempt.outcome.code) == 0;
+    target_leave(target, &flow->ticket, flow->attempt.outcome.health, flow->attempt.outcome.code,
+                 flow->attempt.outcome.wait_ms);
 }

@@ -20,12 +20,12 @@ bool step_check_prepare(struct flow *flow)
 /* Only the parameters are wanted, for a step that comes next whether or not the user may have a card. */
 static struct flow_verdict go_on_with_parameters(struct flow *flow, const struct outcome *outcome)
 {
-    enum flow_step next = flow->asks_for;
+    enum flow_step next = flow->attempt.asks_for;
     if (outcome->kind == OUTCOME_NOT_EXECUTED || outcome->kind == OUTCOME_UNKNOWN)
         return step_retry_or_defer(outcome);
     if (outcome->advice == ADVICE_FAIL) /* this answer tells of no parameters */
         return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = -1};
-    flow->asks_for = STEP_COUNT;
+    flow->attempt.asks_for = STEP_COUNT;
     return step_go(next);
 }
 
@@ -33,7 +33,7 @@ static struct flow_verdict go_on_with_parameters(struct flow *flow, const struct
 static struct flow_verdict check_agreed(struct flow *flow, struct outcome *ret_outcome)
 {
     const char *missing = issuer_parameters_missing(step_profile(flow), &flow->parameters.values);
-    flow->checked_ms = clock_mono_ms();
+    flow->attempt.checked_ms = clock_mono_ms();
     if (!missing)
         return step_go(STEP_ISSUE);
     event_parameters_missing(missing, ret_outcome);
@@ -47,18 +47,18 @@ struct flow_verdict step_check_read(struct flow *flow, struct outcome *ret_outco
     bool is_eligible = ret_outcome->kind == OUTCOME_EXECUTED;
     if (is_eligible || ret_outcome->advice == ADVICE_REJECT)
         event_parameters_take(&flow->parameters, flow->env->parameters, flow->user_id, is_eligible, &answer);
-    if (flow->asks_for != STEP_COUNT)
+    if (flow->attempt.asks_for != STEP_COUNT)
         return go_on_with_parameters(flow, ret_outcome);
     switch (ret_outcome->kind) {
     case OUTCOME_EXECUTED:
         return check_agreed(flow, ret_outcome);
     case OUTCOME_REFUSED:
         if (ret_outcome->advice == ADVICE_FAIL)
-            return flow->unknown ? flow_look_up(flow, LOOKUP_UNFORESEEN, ret_outcome->code)
-                                 : step_end(FLOW_FAIL, ret_outcome->code);
+            return flow->attempt.unknown ? flow_look_up(flow, LOOKUP_UNFORESEEN, ret_outcome->code)
+                                         : step_end(FLOW_FAIL, ret_outcome->code);
         /* The user may not have a card, but an earlier attempt may have made one. */
-        return flow->unknown ? flow_look_up(flow, LOOKUP_INELIGIBLE, ret_outcome->code)
-                             : step_end(FLOW_REJECT, ret_outcome->code);
+        return flow->attempt.unknown ? flow_look_up(flow, LOOKUP_INELIGIBLE, ret_outcome->code)
+                                     : step_end(FLOW_REJECT, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* a GET changes nothing at core-api */
         return step_retry_or_defer(ret_outcome);
@@ -88,7 +88,8 @@ bool step_lookup_prepare(struct flow *flow)
 
 static struct flow_verdict not_found(struct flow *flow)
 {
-    if (flow->lookup_reason == LOOKUP_AFTER_REPEAT) /* it does not show our card yet; once stored, no create follows */
+    if (flow->attempt.lookup_reason ==
+        LOOKUP_AFTER_REPEAT) /* it does not show our card yet; once stored, no create follows */
         return use_card(flow);
     return step_not_found(flow);
 }
@@ -97,55 +98,57 @@ static struct flow_verdict not_found(struct flow *flow)
 static struct flow_verdict found(struct flow *flow)
 {
     const struct issuer_card *card = &flow->lookup.card;
-    if (flow->lookup_reason == LOOKUP_AFTER_REPEAT)
+    if (flow->attempt.lookup_reason == LOOKUP_AFTER_REPEAT)
         return strcmp(card->id, flow->card.id) == 0 ? use_card(flow) : step_end(FLOW_FAIL, "issuer_duplicate");
     flow->card = *card;
-    flow->card_is_seen = true;
-    if (flow->lookup_reason == LOOKUP_CARD_SEEN)
+    flow->attempt.card_is_seen = true;
+    if (flow->attempt.lookup_reason == LOOKUP_CARD_SEEN)
         return step_go(STEP_CANCEL);
-    return flow->lookup_reason == LOOKUP_INELIGIBLE ? step_go(STEP_MARK) : use_card(flow);
+    return flow->attempt.lookup_reason == LOOKUP_INELIGIBLE ? step_go(STEP_MARK) : use_card(flow);
 }
 
 /* Only cards that are cancelled: by a cancel of ours that got no answer, or by another party. */
 static struct flow_verdict found_cancelled(struct flow *flow)
 {
-    if (flow->lookup_reason == LOOKUP_AFTER_REPEAT && strcmp(flow->lookup.gone_id, flow->card.id) != 0)
+    if (flow->attempt.lookup_reason == LOOKUP_AFTER_REPEAT && strcmp(flow->lookup.gone_id, flow->card.id) != 0)
         return use_card(flow); /* an earlier one; ours is not shown yet */
-    return step_end(FLOW_REJECT, flow->lookup_reason == LOOKUP_CARD_SEEN ? flow->pending_code : "card_cancelled");
+    return step_end(FLOW_REJECT,
+                    flow->attempt.lookup_reason == LOOKUP_CARD_SEEN ? flow->attempt.pending_code : "card_cancelled");
 }
 
 /* The issuer has shown more than one card before, so a create that may still arrive may make another one, and a stored
  * card need not be the one that is left. */
 static struct flow_verdict read_duplicate(struct flow *flow, enum issuer_found what)
 {
-    int64_t unsettled_ms = what == ISSUER_FOUND_MORE ? 0 : flow_unsettled_ms(flow, clock_mono_ms());
-    bool is_ours = !flow->is_saved || strcmp(flow->lookup.card.id, flow->card.id) == 0;
+    const struct view view = flow_view(flow, clock_mono_ms(), clock_wall_us());
+    int64_t unsettled_ms = what == ISSUER_FOUND_MORE ? 0 : attempt_unsettled_ms(&flow->attempt, &view);
+    bool is_ours = !flow->attempt.is_saved || strcmp(flow->lookup.card.id, flow->card.id) == 0;
     if (unsettled_ms > 0)
         return (struct flow_verdict){
             .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_SETTLING), .wait_ms = unsettled_ms};
     if (what == ISSUER_FOUND_NONE || what == ISSUER_FOUND_MORE || (what == ISSUER_FOUND_ONE && !is_ours))
         return step_end(FLOW_FAIL, "issuer_duplicate");
     if (what == ISSUER_FOUND_CANCELLED) {
-        if (flow->pending_code[0] == '\0')
-            snprintf(flow->pending_code, sizeof(flow->pending_code), "card_cancelled");
-        return flow->is_saved ? step_go(STEP_MARK) : step_end(FLOW_REJECT, flow->pending_code);
+        if (flow->attempt.pending_code[0] == '\0')
+            snprintf(flow->attempt.pending_code, sizeof(flow->attempt.pending_code), "card_cancelled");
+        return flow->attempt.is_saved ? step_go(STEP_MARK) : step_end(FLOW_REJECT, flow->attempt.pending_code);
     }
-    flow->end_is_held = !flow->is_saved; /* until the card is stored, a later attempt must not send */
-    if (!flow->is_saved)
+    flow->attempt.end_is_held = !flow->attempt.is_saved; /* until the card is stored, a later attempt must not send */
+    if (!flow->attempt.is_saved)
         flow->card = flow->lookup.card;
-    flow->card_is_seen = true;
-    if (flow->pending_code[0])
+    flow->attempt.card_is_seen = true;
+    if (flow->attempt.pending_code[0])
         return step_go(STEP_CANCEL);
-    return flow->is_saved ? step_go(STEP_LINK) : use_card(flow);
+    return flow->attempt.is_saved ? step_go(STEP_LINK) : use_card(flow);
 }
 
 static struct flow_verdict read_found(struct flow *flow)
 {
     enum issuer_found what = issuer_lookup_found(&flow->lookup);
-    if (flow->lookup_reason == LOOKUP_DUPLICATE)
+    if (flow->attempt.lookup_reason == LOOKUP_DUPLICATE)
         return read_duplicate(flow, what);
     if (what != ISSUER_FOUND_NONE)
-        flow->end_is_held = false;
+        flow->attempt.end_is_held = false;
     switch (what) {
     case ISSUER_FOUND_NONE:
         return not_found(flow);
@@ -169,7 +172,7 @@ static bool may_repeat_page(const struct flow *flow, const struct outcome *outco
 
 struct flow_verdict step_lookup_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    issuer_read_lookup(step_profile(flow), &flow->call, &flow->event_id, &flow->lookup, ret_outcome);
+    issuer_read_lookup(step_profile(flow), &flow->call, &flow->attempt.event_id, &flow->lookup, ret_outcome);
     if (may_repeat_page(flow, ret_outcome))
         return step_go(STEP_LOOKUP);
     if (ret_outcome->kind != OUTCOME_EXECUTED)
@@ -203,11 +206,11 @@ bool step_issue_prepare(struct flow *flow)
 
 static struct flow_verdict issue_executed(struct flow *flow)
 {
-    bool was_unknown = flow->unknown;
-    flow->unknown = true; /* only this process knows of the card until it is stored */
+    bool was_unknown = flow->attempt.unknown;
+    flow->attempt.unknown = true; /* only this process knows of the card until it is stored */
     if (flow->card.state == ISSUER_CARD_GONE)
         return flow_look_up(flow, LOOKUP_CONTRADICTION, "");
-    flow->card_is_seen = true;
+    flow->attempt.card_is_seen = true;
     if (was_unknown && !step_profile(flow)->key_is_trusted)
         return flow_look_up(flow, LOOKUP_AFTER_REPEAT, NULL); /* an earlier create may have made another one */
     return use_card(flow);
@@ -215,9 +218,10 @@ static struct flow_verdict issue_executed(struct flow *flow)
 
 struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    issuer_read_create(step_profile(flow), &flow->call, &flow->event_id, &flow->card, ret_outcome);
-    flow->unknown |= flow->call.was_resent; /* the answer is to the second sending; the first may have made a card */
-    flow->may_arrive =
+    issuer_read_create(step_profile(flow), &flow->call, &flow->attempt.event_id, &flow->card, ret_outcome);
+    /* The answer is to the second sending; the first may have made a card. */
+    flow->attempt.unknown |= flow->call.was_resent;
+    flow->attempt.may_arrive =
         flow->call.was_resent || ret_outcome->kind == OUTCOME_UNKNOWN || ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS;
     if (flow->call.result == HTTP_NOT_SENT && !flow->call.was_resent)
         flow->sent_create = false;
@@ -226,16 +230,16 @@ struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outco
         return issue_executed(flow);
     case OUTCOME_REFUSED:
         if (ret_outcome->advice == ADVICE_FAIL)
-            return flow->unknown ? flow_look_up(flow, LOOKUP_UNFORESEEN, ret_outcome->code)
-                                 : step_end(FLOW_FAIL, ret_outcome->code);
-        return flow->unknown ? flow_look_up(flow, LOOKUP_REFUSED, ret_outcome->code)
-                             : step_end(FLOW_REJECT, ret_outcome->code);
+            return flow->attempt.unknown ? flow_look_up(flow, LOOKUP_UNFORESEEN, ret_outcome->code)
+                                         : step_end(FLOW_FAIL, ret_outcome->code);
+        return flow->attempt.unknown ? flow_look_up(flow, LOOKUP_REFUSED, ret_outcome->code)
+                                     : step_end(FLOW_REJECT, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED: /* proves nothing about earlier attempts: unknown stays as it is */
         if (ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS)
-            flow->unknown = true; /* a call with our key is being executed: it may make the card */
+            flow->attempt.unknown = true; /* a call with our key is being executed: it may make the card */
         return step_retry_or_defer(ret_outcome);
     case OUTCOME_UNKNOWN:
-        flow->unknown = true;
+        flow->attempt.unknown = true;
         if (ret_outcome->advice == ADVICE_LOOK_UP)
             return flow_look_up(flow, LOOKUP_BY_ANSWER, ret_outcome->code);
         return step_retry_or_defer(ret_outcome);
@@ -262,7 +266,7 @@ struct flow_verdict step_activate_read(struct flow *flow, struct outcome *ret_ou
         if (ret_outcome->advice == ADVICE_FAIL)
             return step_end(FLOW_FAIL, ret_outcome->code);
         /* A card that cannot be used must not stay. */
-        snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", ret_outcome->code);
+        snprintf(flow->attempt.pending_code, sizeof(flow->attempt.pending_code), "%s", ret_outcome->code);
         return step_go(STEP_MARK);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* repeating it does no harm */
@@ -313,7 +317,7 @@ bool step_save_prepare(struct flow *flow)
         struct err err = {0};
         if (!keyring_seal(keyring, flow->user_id, &save->card_id, flow->card.number, flow->card.number_length,
                           save->record, &save->record_length, &err)) {
-            snprintf(flow->outcome.detail, sizeof(flow->outcome.detail), "%.150s", err.message);
+            snprintf(flow->attempt.outcome.detail, sizeof(flow->attempt.outcome.detail), "%.150s", err.message);
             return false;
         }
     }
@@ -322,8 +326,8 @@ bool step_save_prepare(struct flow *flow)
 
 struct flow_verdict step_save_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    flow->is_saved = flow->write_result == WRITE_DONE;
-    flow->end_is_held &= !flow->is_saved;
+    flow->attempt.is_saved = flow->write_result == WRITE_DONE;
+    flow->attempt.end_is_held &= !flow->attempt.is_saved;
     return step_read_write(flow, STEP_LINK, ret_outcome);
 }
 
@@ -332,7 +336,7 @@ struct flow_verdict step_save_read(struct flow *flow, struct outcome *ret_outcom
 bool step_link_prepare(struct flow *flow)
 {
     struct core_link link = {
-        .event_id = flow->event_id,
+        .event_id = flow->attempt.event_id,
         .card_id = flow->save.card_id,
         .exp_month = flow->save.exp_month,
         .exp_year = flow->save.exp_year,
@@ -353,7 +357,7 @@ struct flow_verdict step_link_read(struct flow *flow, struct outcome *ret_outcom
     case OUTCOME_REFUSED:
         if (ret_outcome->advice == ADVICE_FAIL || flow->env->config->core.on_link_refused == LINK_REFUSED_KEEP)
             return step_end(FLOW_FAIL, ret_outcome->code);
-        snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", ret_outcome->code);
+        snprintf(flow->attempt.pending_code, sizeof(flow->attempt.pending_code), "%s", ret_outcome->code);
         return step_go(STEP_MARK);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* repeating the link does no harm */

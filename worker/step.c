@@ -35,34 +35,34 @@ static bool must_settle(enum lookup_reason reason)
 /* What was looked for is not there, and will not come. */
 static struct flow_verdict settled_not_found(struct flow *flow)
 {
-    const struct flow_kind *kind = flow_kind(flow);
-    enum lookup_reason reason = flow->lookup_reason;
+    const struct attempt_rules rules = flow_rules(flow);
+    enum lookup_reason reason = flow->attempt.lookup_reason;
     switch (reason) {
     case LOOKUP_EXHAUSTED:
     case LOOKUP_KEY_EXPIRED:
     case LOOKUP_UNFORESEEN:
     case LOOKUP_WORKER_LOST:
-        return step_end(FLOW_FAIL, flow_end_code(flow, reason, flow->pending_code));
+        return step_end(FLOW_FAIL, decide_end_code(&rules, reason, flow->attempt.pending_code));
     case LOOKUP_INELIGIBLE:
     case LOOKUP_REFUSED:
-        return step_end(FLOW_REJECT, flow_end_code(flow, reason, flow->pending_code));
+        return step_end(FLOW_REJECT, decide_end_code(&rules, reason, flow->attempt.pending_code));
     case LOOKUP_BEFORE_SENDING:
     case LOOKUP_FIRST:
-        flow->lookup_reason = LOOKUP_NONE;
-        flow->is_looked_up = true;
-        flow->end_is_held = false; /* of an event that was adopted */
-        return step_go(reason == LOOKUP_FIRST ? kind->send : kind->first);
+        flow->attempt.lookup_reason = LOOKUP_NONE;
+        flow->attempt.is_looked_up = true;
+        flow->attempt.end_is_held = false; /* of an event that was adopted */
+        return step_go(reason == LOOKUP_FIRST ? rules.send : rules.first);
     case LOOKUP_BY_ANSWER:
-        return (struct flow_verdict){.kind = FLOW_RETRY, .code = flow->pending_code, .wait_ms = -1};
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = flow->attempt.pending_code, .wait_ms = -1};
     case LOOKUP_IN_OUTAGE:
-        return (struct flow_verdict){.kind = FLOW_DEFER, .code = flow->pending_code, .wait_ms = -1};
+        return (struct flow_verdict){.kind = FLOW_DEFER, .code = flow->attempt.pending_code, .wait_ms = -1};
     case LOOKUP_NONE:
     case LOOKUP_DUPLICATE:
     case LOOKUP_CONTRADICTION:
     case LOOKUP_CARD_SEEN:
     case LOOKUP_AFTER_REPEAT:
     case LOOKUP_REASONS:
-        return (struct flow_verdict){.kind = FLOW_RETRY, .code = outbox_cause_name(kind->unreadable), .wait_ms = -1};
+        return (struct flow_verdict){.kind = FLOW_RETRY, .code = outbox_cause_name(rules.unreadable), .wait_ms = -1};
     }
     assert(!"reasons are covered above");
     return step_end(FLOW_FAIL, "attempts_exhausted");
@@ -70,11 +70,13 @@ static struct flow_verdict settled_not_found(struct flow *flow)
 
 struct flow_verdict step_not_found(struct flow *flow)
 {
-    int64_t unsettled_ms = flow_unsettled_ms(flow, clock_mono_ms());
-    if (unsettled_ms == 0 || !must_settle(flow->lookup_reason))
+    const struct view view = flow_view(flow, clock_mono_ms(), clock_wall_us());
+    int64_t unsettled_ms = attempt_unsettled_ms(&flow->attempt, &view);
+    if (unsettled_ms == 0 || !must_settle(flow->attempt.lookup_reason))
         return settled_not_found(flow);
     /* A send may still be on its way, and would be executed behind any end. */
-    flow->end_is_held |= flow->lookup_reason != LOOKUP_BEFORE_SENDING && lookup_reason_name(flow->lookup_reason);
+    flow->attempt.end_is_held |=
+        flow->attempt.lookup_reason != LOOKUP_BEFORE_SENDING && lookup_reason_name(flow->attempt.lookup_reason);
     return (struct flow_verdict){
         .kind = FLOW_DEFER, .code = outbox_cause_name(OUTBOX_CAUSE_SETTLING), .wait_ms = unsettled_ms};
 }
@@ -148,20 +150,20 @@ bool step_with_trace(struct flow *flow, bool is_made)
 bool step_prepare_issuer_call(struct flow *flow)
 {
     const struct issuer_profile *profile = step_profile(flow);
-    bool is_of_old_card = flow_purpose(flow) == STEP_RETIRE;
+    bool is_of_old_card = attempt_purpose(&flow->attempt) == STEP_RETIRE;
     const struct issuer_subject subject = {
         .base = flow_peer(flow)->url,
-        .event_id = flow->event_id,
+        .event_id = flow->attempt.event_id,
         .user_id = flow->user_id,
         .payload = &flow->payload,
         .replaces = flow->payload.is_reissue ? flow->replaces_issuer_id : NULL,
         .card_id = is_of_old_card ? flow->replaces_issuer_id : flow->card.id,
-        .attempt = flow->attempt,
-        .since_ms = flow_lookup_since_ms(&flow->event_id, flow->made_ms),
+        .attempt = flow->attempt.number,
+        .since_ms = flow_lookup_since_ms(&flow->attempt.event_id, flow->made_ms),
         .parameters = &flow->parameters.values,
         .lookup = &flow->lookup,
     };
-    bool is_made = issuer_build(profile, flow_step_call(flow->step), &subject, &flow->call);
-    flow->call.must_not_resend = flow->step == STEP_ISSUE && !profile->key_is_trusted;
+    bool is_made = issuer_build(profile, flow_step_call(flow->attempt.step), &subject, &flow->call);
+    flow->call.must_not_resend = flow->attempt.step == STEP_ISSUE && !profile->key_is_trusted;
     return profile->sends_trace ? step_with_trace(flow, is_made) : is_made;
 }

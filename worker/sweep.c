@@ -165,7 +165,7 @@ static void look(struct sweep *sweep, int64_t now_ms)
     query->params[1] = pg_param_int8(to_ms);
     query->params[2] = bookmark_us >= 0 ? pg_param_int8(bookmark_us) : pg_param_null();
     query->params[3] = pg_param_int8(FREED_MAX);
-    query->params[4] = pg_param_int8(FLOW_LOST_MAX);
+    query->params[4] = pg_param_int8(OUTBOX_LOST_MAX);
     query->params[5] = type_param(sweep);
     query->params[6] = claim_source_param(sweep->options.route, sweep->options.source);
     query->timeout_ms = SWEEP_TIMEOUT_MS;

@@ -1,7 +1,7 @@
 /* See outbox_calls.h. */
 #include "tests/db/outbox_calls.h"
 
-#define LOST_MAX 5 /* FLOW_LOST_MAX of worker/flow.h */
+#define LOST_MAX 5 /* OUTBOX_LOST_MAX */
 
 struct pg_sync *owner, *worker, *other;
 

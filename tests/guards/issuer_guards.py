@@ -1,11 +1,9 @@
 """The guards of what an answer leaves behind, of look-ups, and of the issuer of an event. As guards.py."""
 
-VERDICT = "worker/flow_verdict.c"
-
 ISSUER_GUARDS = [
     dict(
         name="a 408 may have been executed",
-        file="worker/outcome.c",
+        file="common/decide/outcome.c",
         line="{408, 408, OUTCOME_UNKNOWN,",
         becomes="{408, 408, OUTCOME_NOT_EXECUTED,",
         test="unit/outcome",
@@ -25,18 +23,18 @@ ISSUER_GUARDS = [
         test="unit/issuer_rules",
     ),
     dict(
-        name="a look-up that fails for this event alone is a question in the end",
-        file=VERDICT,
-        line="    return was_sent && answers_others(",
-        becomes="    return false && was_sent && answers_others(",
-        test="unit/flow_verdict",
+        name='a look-up that fails for this event alone is a question in the end',
+        file='common/decide/decide_settled.c',
+        line='    return was_sent && (is_second',
+        becomes='    return false && was_sent && (is_second',
+        test='unit/decide_settled',
     ),
     dict(
-        name="a look-up that fails for everybody is no question",
-        file=VERDICT,
-        line="    if (flow->outcome.health != BREAKER_BAD)\n        return true;\n    bool was_sent",
-        becomes="    if (flow->attempt > 0)\n        return true;\n    bool was_sent",
-        test="unit/flow_verdict",
+        name='a look-up that fails for everybody is no question',
+        file='common/decide/decide_settled.c',
+        line='    if (attempt->outcome.health != BREAKER_BAD)\n        return true;\n    bool was_sent',
+        becomes='    if (attempt->number > 0)\n        return true;\n    bool was_sent',
+        test='unit/decide_settled',
     ),
     dict(
         name="a page that is too large is an answer",
@@ -46,11 +44,11 @@ ISSUER_GUARDS = [
         test="unit/issuer_request",
     ),
     dict(
-        name="look-ups become rarer",
-        file=VERDICT,
-        line="is_looking_up(flow) ? flow->sent_age_ms / LOOKUP_REST_PART : 0;",
-        becomes="0;",
-        test="unit/flow_verdict",
+        name='look-ups become rarer',
+        file='common/decide/decide_settled.c',
+        line='is_looking_up(attempt, view) ? attempt->sent_age_ms / LOOKUP_REST_PART : 0;',
+        becomes='0;',
+        test='unit/decide_settled',
     ),
     dict(
         name="an event belongs to the issuer of its first send",
@@ -104,11 +102,11 @@ ISSUER_GUARDS = [
         test="db/issuers",
     ),
     dict(
-        name="nothing is done for an event of another issuer",
-        file="worker/flow_run.c",
-        line="    if (flow->is_elsewhere)\n        defer_unsent",
-        becomes="    if (false)\n        defer_unsent",
-        test="unit/flow_run",
+        name='nothing is done for an event of another issuer',
+        file='common/decide/decide_first.c',
+        line='    if (attempt->is_elsewhere)\n        return',
+        becomes='    if (false)\n        return',
+        test='unit/flow_run',
     ),
     dict(
         name="a mark of an event of another issuer looks up nothing",

@@ -32,7 +32,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from guards import GUARDS  # noqa: E402
 
 # Late calls, clocks, lost workers, evidence, operators' functions: what a card depends on, in tests that take a moment.
-SHORT = ("db/clocks", "db/operator", "unit/breaker", "unit/flow", "unit/flow_run", "unit/flow_verdict",
+SHORT = ("db/clocks", "db/operator", "unit/breaker", "unit/flow", "unit/flow_run", "unit/decide_settled",
          "unit/target")
 TOP = pathlib.Path(__file__).resolve().parents[2]
 # Popped: our programs refuse a variable that they do not know.

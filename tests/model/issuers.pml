@@ -2,10 +2,10 @@
  * of its url), as during a change of the configuration or after one. tests/model/README.md says how to read it.
  *
  * It stands for sent_to in migrations/schema/04_claim.sql (claim, end_attempts, adopt), `other_issuer` in
- * worker/flow_run.c and mark_verdict.c. Left out: what protocol.pml has shown for one issuer. So a lease that ran out
- * is a worker that died, a key makes one card at its issuer, and "not found" is believed when no create is on its way
- * there: the settling time. A worker of the other issuer that claims the event gives it back unchanged, which is no
- * step here.
+ * common/decide/decide_first.c and worker/mark_verdict.c. Left out: what protocol.pml has shown for one issuer. So a
+ * lease that ran out is a worker that died, a key makes one card at its issuer, and "not found" is believed when no
+ * create is on its way there: the settling time. A worker of the other issuer that claims the event gives it back
+ * unchanged, which is no step here.
  *
  * The world (-D): FAULTS, ADOPTIONS and REISSUES by operators. WITHOUT_...: a guard is taken out. */
 

@@ -67,12 +67,12 @@ print(*faults, sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON
 
-# What a status means: the rows of worker/outcome.c (the first that fits counts) against the table of docs/peers.md.
+# What a status means: the rows of common/decide/outcome.c (the first that fits counts) against the table of docs/peers.md.
 python3 - <<'PYTHON' || missing=$((missing + 1))
 import re
 import sys
 
-source = open("worker/outcome.c", encoding="utf-8").read()
+source = open("common/decide/outcome.c", encoding="utf-8").read()
 rows = re.findall(r"\{(\d+), (\d+|INT_MAX), OUTCOME_([A-Z_]+), ADVICE_", source)
 page = open("docs/peers.md", encoding="utf-8").read()
 table = page.split("| what comes back to a create |", 1)[1].split("\n\n", 1)[0]
@@ -86,11 +86,11 @@ for cell, meaning in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", table, re.M)[1:]:
 rest.update(shown)
 faults = []
 if len(rows) <= 5 or len(rest) < 400:
-    faults.append("docs/peers.md, worker/outcome.c: no table found: the check is broken")
+    faults.append("docs/peers.md, common/decide/outcome.c: no table found: the check is broken")
 for status in sorted(rest.keys() - {200, 201}):
     coded = [kind for least, most, kind in rows if int(least) <= status and (most == "INT_MAX" or status <= int(most))]
     if coded[:1] != [rest[status]]:
-        faults.append(f"docs/peers.md: {status} is {rest[status] or 'nothing'}, in worker/outcome.c {coded[:1]}")
+        faults.append(f"docs/peers.md: {status} is {rest[status] or 'nothing'}, in common/decide/outcome.c {coded[:1]}")
 print(*faults[:10], sep="\n", end="\n" if faults else "")
 sys.exit(1 if faults else 0)
 PYTHON

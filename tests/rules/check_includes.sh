@@ -34,6 +34,7 @@ may_include() {
     common/json | common/config | common/http_server) echo common/base ;;
     common/http_client) echo common/base common/http_client/plain ;; # only http_client.c, see below
     common/http_client/plain) echo common/base common/http_client ;;
+    common/decide) echo common common/base common/config common/json common/http_client ;; # http_call.h: a plain struct
     common) echo common/base common/json common/config common/pg migrations/statements common/http_server common/http_client ;;
     ctl) echo common 'common/*' ctl/console ;; # only cmd_console.c, see below
     ctl/console) echo common 'common/*' ctl ;;

@@ -11,7 +11,7 @@
 #include "common/outbox.h"
 #include "worker/issuer/parameters.h"
 #include "worker/issuer/profile.h"
-#include "worker/outcome.h"
+#include "common/decide/outcome.h"
 
 struct issuer_card {
     char id[CARD_ISSUER_ID_MAX + 1];  /* the issuer's */

@@ -14,7 +14,7 @@ static struct route_event event_of(const struct flow *flow, char ret_trace[TRACE
 {
     trace_make_child(flow->traceparent, ret_trace);
     return (struct route_event){
-        .event_id = flow->event_id,
+        .event_id = flow->attempt.event_id,
         .user_id = flow->user_id,
         .payload = buf_slice(&flow->body),
         .created_ms = flow->made_ms,
@@ -34,8 +34,8 @@ static void keep_result(struct flow *flow)
 
 static struct flow_verdict complete(struct flow *flow)
 {
-    flow->unknown = flow->may_arrive = flow->end_is_held = false;
-    flow->is_delivered = true;
+    flow->attempt.unknown = flow->attempt.may_arrive = flow->attempt.end_is_held = false;
+    flow->attempt.is_delivered = true;
     keep_result(flow);
     return step_end(FLOW_COMPLETE, NULL);
 }
@@ -61,8 +61,8 @@ struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_out
 {
     route_read_deliver(&flow->call, ret_outcome);
     hide_credential(flow, ret_outcome);
-    flow->unknown |= flow->call.was_resent; /* the answer is to the second sending */
-    flow->may_arrive =
+    flow->attempt.unknown |= flow->call.was_resent; /* the answer is to the second sending */
+    flow->attempt.may_arrive =
         flow->call.was_resent || ret_outcome->kind == OUTCOME_UNKNOWN || ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS;
     switch (ret_outcome->kind) {
     case OUTCOME_EXECUTED:
@@ -70,16 +70,16 @@ struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_out
     case OUTCOME_REFUSED: {
         bool is_foreseen = ret_outcome->advice == ADVICE_REJECT;
         /* An earlier delivery may have been executed. */
-        if (flow->unknown)
+        if (flow->attempt.unknown)
             return flow_look_up(flow, is_foreseen ? LOOKUP_REFUSED : LOOKUP_UNFORESEEN, ret_outcome->code);
         return step_end(is_foreseen ? FLOW_REJECT : FLOW_FAIL, ret_outcome->code);
     }
     case OUTCOME_NOT_EXECUTED: /* proves nothing about earlier attempts: unknown stays as it is */
         if (ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS)
-            flow->unknown = true; /* a delivery with our key is being executed */
+            flow->attempt.unknown = true; /* a delivery with our key is being executed */
         return step_retry_or_defer(ret_outcome);
     case OUTCOME_UNKNOWN:
-        flow->unknown = true;
+        flow->attempt.unknown = true;
         return step_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");

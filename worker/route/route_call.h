@@ -8,7 +8,7 @@
 
 #include "common/base/uuid7.h"
 #include "common/http_client/http_call.h"
-#include "worker/outcome.h"
+#include "common/decide/outcome.h"
 #include "worker/route/route.h"
 
 #define ROUTE_PAYLOAD_MAX (64 * 1024) /* bytes of a payload as text; a longer one is FAILED payload_invalid */

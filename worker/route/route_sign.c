@@ -14,7 +14,7 @@
 
 #include "common/base/digest.h"
 #include "common/base/secret.h"
-#include "worker/outcome.h"
+#include "common/decide/outcome.h"
 
 #define PREFIX "whsec_"
 #define SECRET_MIN 24 /* bytes, decoded */

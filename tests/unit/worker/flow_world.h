@@ -62,7 +62,7 @@ static void on_ended(void *context, struct flow *flow)
 static void on_create_lost(void *context, const struct uuid *event_id)
 {
     (void)context;
-    ck_assert(uuid_equal(event_id, &world.flow.event_id));
+    ck_assert(uuid_equal(event_id, &world.flow.attempt.event_id));
     world.reported++;
 }
 
@@ -176,13 +176,13 @@ static void set_up(void)
     };
     struct flow *flow = &world.flow;
     flow_init(flow, &world.env);
-    flow->event_id = uuid7_make();
-    uuid_format(&flow->event_id, flow->event_text);
+    flow->attempt.event_id = uuid7_make();
+    uuid_format(&flow->attempt.event_id, flow->event_text);
     snprintf(flow->user_id, sizeof(flow->user_id), "user-0");
-    flow->attempt = 1;
-    flow->sent_age_ms = flow->deferred_age_ms = flow->settle_age_ms = -1;
-    flow->claimed_ms = clock_mono_ms();
-    flow->lease_until_ms = flow->claimed_ms + config->worker.lease_ms;
+    flow->attempt.number = 1;
+    flow->attempt.sent_age_ms = flow->attempt.deferred_age_ms = flow->attempt.settle_age_ms = -1;
+    flow->attempt.claimed_ms = clock_mono_ms();
+    flow->lease_until_ms = flow->attempt.claimed_ms + config->worker.lease_ms;
 }
 
 static void on_closed(void *context)

@@ -13,13 +13,13 @@
 
 static void expect_boundary(int64_t lifetime_ms, int64_t timeout_ms, int64_t boundary_ms)
 {
-    ck_assert_msg(!flow_key_expired(boundary_ms - 1, lifetime_ms, timeout_ms, 0), "%lld, %lld", (long long)lifetime_ms,
+    ck_assert_msg(!attempt_key_expired(boundary_ms - 1, lifetime_ms, timeout_ms, 0), "%lld, %lld",
+                  (long long)lifetime_ms, (long long)timeout_ms);
+    ck_assert_msg(attempt_key_expired(boundary_ms, lifetime_ms, timeout_ms, 0), "%lld, %lld", (long long)lifetime_ms,
                   (long long)timeout_ms);
-    ck_assert_msg(flow_key_expired(boundary_ms, lifetime_ms, timeout_ms, 0), "%lld, %lld", (long long)lifetime_ms,
-                  (long long)timeout_ms);
-    ck_assert(flow_key_expired(boundary_ms + 1, lifetime_ms, timeout_ms, 0));
-    ck_assert(flow_key_expired(lifetime_ms, lifetime_ms, timeout_ms, 0));
-    ck_assert(flow_key_expired(INT64_MAX / 2, lifetime_ms, timeout_ms, 0));
+    ck_assert(attempt_key_expired(boundary_ms + 1, lifetime_ms, timeout_ms, 0));
+    ck_assert(attempt_key_expired(lifetime_ms, lifetime_ms, timeout_ms, 0));
+    ck_assert(attempt_key_expired(INT64_MAX / 2, lifetime_ms, timeout_ms, 0));
 }
 
 START_TEST(a_long_lifetime_has_a_margin_of_five_minutes)
@@ -48,39 +48,39 @@ END_TEST
 
 START_TEST(a_lifetime_shorter_than_one_call_is_over_at_once)
 {
-    ck_assert(flow_key_expired(0, 2 * SECOND, 3 * SECOND, 0));
-    ck_assert(flow_key_expired(0, 3 * SECOND, 3 * SECOND, 0));
-    ck_assert(!flow_key_expired(0, 3 * SECOND + 1, 3 * SECOND, 0));
-    ck_assert(flow_key_expired(0, 0, 0, 0));
+    ck_assert(attempt_key_expired(0, 2 * SECOND, 3 * SECOND, 0));
+    ck_assert(attempt_key_expired(0, 3 * SECOND, 3 * SECOND, 0));
+    ck_assert(!attempt_key_expired(0, 3 * SECOND + 1, 3 * SECOND, 0));
+    ck_assert(attempt_key_expired(0, 0, 0, 0));
 }
 END_TEST
 
 START_TEST(the_margin_is_never_shorter_than_the_settling_time)
 {
-    ck_assert(!flow_key_expired(50 * SECOND - 1, 80 * SECOND, 3 * SECOND, 30 * SECOND));
-    ck_assert(flow_key_expired(50 * SECOND, 80 * SECOND, 3 * SECOND, 30 * SECOND));
-    ck_assert(flow_key_expired(14 * HOUR, 24 * HOUR, 3 * SECOND, 10 * HOUR)); /* also above the five minutes */
+    ck_assert(!attempt_key_expired(50 * SECOND - 1, 80 * SECOND, 3 * SECOND, 30 * SECOND));
+    ck_assert(attempt_key_expired(50 * SECOND, 80 * SECOND, 3 * SECOND, 30 * SECOND));
+    ck_assert(attempt_key_expired(14 * HOUR, 24 * HOUR, 3 * SECOND, 10 * HOUR)); /* also above the five minutes */
 }
 END_TEST
 
 START_TEST(a_send_settles_after_its_time_by_both_clocks)
 {
     const int64_t settle_ms = 30 * SECOND, lease_ms = 20 * SECOND, long_steady = 24 * HOUR;
-    ck_assert_int_eq(flow_settle_left_ms(-1, 0, settle_ms, lease_ms), 0); /* nothing was sent */
-    ck_assert_int_eq(flow_settle_left_ms(0, long_steady, settle_ms, lease_ms), 30 * SECOND);
-    ck_assert_int_eq(flow_settle_left_ms(29 * SECOND, long_steady, settle_ms, lease_ms), SECOND);
-    ck_assert_int_eq(flow_settle_left_ms(30 * SECOND, long_steady, settle_ms, lease_ms), 0);
+    ck_assert_int_eq(attempt_settle_left_ms(-1, 0, settle_ms, lease_ms), 0); /* nothing was sent */
+    ck_assert_int_eq(attempt_settle_left_ms(0, long_steady, settle_ms, lease_ms), 30 * SECOND);
+    ck_assert_int_eq(attempt_settle_left_ms(29 * SECOND, long_steady, settle_ms, lease_ms), SECOND);
+    ck_assert_int_eq(attempt_settle_left_ms(30 * SECOND, long_steady, settle_ms, lease_ms), 0);
     /* The database's clock was set forward a moment ago: its ages prove nothing yet. */
-    ck_assert_int_eq(flow_settle_left_ms(2 * HOUR, 0, settle_ms, lease_ms), 50 * SECOND);
-    ck_assert_int_eq(flow_settle_left_ms(2 * HOUR, 49 * SECOND, settle_ms, lease_ms), SECOND);
-    ck_assert_int_eq(flow_settle_left_ms(2 * HOUR, 50 * SECOND, settle_ms, lease_ms), 0);
+    ck_assert_int_eq(attempt_settle_left_ms(2 * HOUR, 0, settle_ms, lease_ms), 50 * SECOND);
+    ck_assert_int_eq(attempt_settle_left_ms(2 * HOUR, 49 * SECOND, settle_ms, lease_ms), SECOND);
+    ck_assert_int_eq(attempt_settle_left_ms(2 * HOUR, 50 * SECOND, settle_ms, lease_ms), 0);
 }
 END_TEST
 
 START_TEST(what_was_sent_just_now_is_not_expired)
 {
-    ck_assert(!flow_key_expired(0, 24 * HOUR, 3 * SECOND, 0));
-    ck_assert(!flow_key_expired(1, 24 * HOUR, 3 * SECOND, 0));
+    ck_assert(!attempt_key_expired(0, 24 * HOUR, 3 * SECOND, 0));
+    ck_assert(!attempt_key_expired(1, 24 * HOUR, 3 * SECOND, 0));
 }
 END_TEST
 
@@ -91,7 +91,7 @@ START_TEST(every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own)
     struct route route;
     struct flow flow = {.env = &env, .route = &route};
     for (int i = 0; i < STEP_COUNT; i++) {
-        enum flow_step step = flow.step = (enum flow_step)i;
+        enum flow_step step = flow.attempt.step = (enum flow_step)i;
         ck_assert_ptr_nonnull(flow_step_name(step));
         ck_assert_ptr_nonnull(flow_step_text(step));
         ck_assert_ptr_nonnull(flow_steps[step].prepare);
@@ -100,9 +100,9 @@ START_TEST(every_step_calls_a_peer_or_writes_and_has_a_name_of_its_own)
         for (int other = 0; other < i; other++)
             ck_assert_str_ne(flow_step_name(step), flow_step_name((enum flow_step)other));
     }
-    flow.step = STEP_ISSUE;
+    flow.attempt.step = STEP_ISSUE;
     ck_assert_ptr_eq(flow_peer(&flow), &peers.issuer);
-    flow.step = STEP_LINK;
+    flow.attempt.step = STEP_LINK;
     ck_assert_ptr_eq(flow_peer(&flow), &peers.core);
 }
 END_TEST

@@ -16,6 +16,8 @@
 static struct config config;
 static struct issuer_profile profile;
 static struct parameters_env parameters;
+static struct peers peers;
+static const struct db_clock db_clock = {.is_known = true};
 static struct flow_env env;
 static struct flow flow;
 static struct outcome outcome;
@@ -29,21 +31,21 @@ static void set_up(void)
     };
     profile = fake_profile;
     parameters = (struct parameters_env){.profile = &profile};
-    env = (struct flow_env){.config = &config, .parameters = &parameters};
-    flow = (struct flow){.env = &env, .event_id = uuid7_make(), .attempt = 1, .step = STEP_ISSUE};
+    env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
+    flow = (struct flow){.env = &env, .attempt = {.event_id = uuid7_make(), .number = 1, .step = STEP_ISSUE}};
     flow.parameters.is_kept = true;
-    flow.claimed_ms = flow.checked_ms = NOW_MS - SECOND;
-    flow.sent_age_ms = flow.deferred_age_ms = flow.settle_age_ms = -1;
+    flow.attempt.claimed_ms = flow.attempt.checked_ms = NOW_MS - SECOND;
+    flow.attempt.sent_age_ms = flow.attempt.deferred_age_ms = flow.attempt.settle_age_ms = -1;
     int64_t made_ms;
-    ck_assert(uuid7_time_ms(&flow.event_id, &made_ms));
+    ck_assert(uuid7_time_ms(&flow.attempt.event_id, &made_ms));
     wall_us = (made_ms + SECOND) * 1000;
-    flow.wall_offset_us = wall_us - NOW_MS * 1000;
+    flow.attempt.wall_offset_us = wall_us - NOW_MS * 1000;
 }
 
 static void sent_before(int64_t age_ms)
 {
-    flow.sent_age_ms = age_ms;
-    flow.unknown = true;
+    flow.attempt.sent_age_ms = age_ms;
+    flow.attempt.unknown = true;
 }
 
 static void expect(enum flow_verdict_kind kind, enum flow_step step, enum lookup_reason reason)
@@ -68,7 +70,7 @@ START_TEST(a_repeat_is_looked_up_first_where_the_profile_asks_for_it)
         expect(FLOW_GO, STEP_LOOKUP, LOOKUP_FIRST);
     else
         expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
-    flow.is_looked_up = true;
+    flow.attempt.is_looked_up = true;
     expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
 }
 END_TEST
@@ -78,9 +80,9 @@ START_TEST(past_its_lifetime_a_key_is_looked_up_and_never_sent)
     profile.looks_first = _i;
     sent_before(24 * HOUR);
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_KEY_EXPIRED);
-    flow.is_looked_up = true; /* by a profile that looks first */
+    flow.attempt.is_looked_up = true; /* by a profile that looks first */
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_KEY_EXPIRED);
-    flow.deferred_age_ms = HOUR;
+    flow.attempt.deferred_age_ms = HOUR;
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_EXHAUSTED);
 }
 END_TEST
@@ -89,7 +91,7 @@ START_TEST(an_event_that_is_older_than_its_key_may_be_is_looked_up_first)
 {
     sent_before(HOUR);
     wall_us += 48 * HOUR * 1000;
-    flow.wall_offset_us += 48 * HOUR * 1000;
+    flow.attempt.wall_offset_us += 48 * HOUR * 1000;
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_BEFORE_SENDING);
     profile.looks_first = true;
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_BEFORE_SENDING);
@@ -100,7 +102,7 @@ START_TEST(an_attempt_too_many_is_looked_up_once_and_to_the_end)
 {
     profile.looks_first = _i;
     sent_before(HOUR);
-    flow.attempt = 11;
+    flow.attempt.number = 11;
     expect(FLOW_GO, STEP_LOOKUP, LOOKUP_EXHAUSTED);
 }
 END_TEST
@@ -116,9 +118,9 @@ END_TEST
 
 START_TEST(an_old_eligibility_is_asked_for_again)
 {
-    flow.checked_ms = NOW_MS - 3 * SECOND;
+    flow.attempt.checked_ms = NOW_MS - 3 * SECOND;
     expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
-    flow.checked_ms--;
+    flow.attempt.checked_ms--;
     expect(FLOW_GO, STEP_CHECK, LOOKUP_NONE);
 }
 END_TEST
@@ -140,7 +142,7 @@ START_TEST(what_a_look_up_is_built_from_is_kept_once_and_before_the_create)
     flow.parameters.is_kept = true;
     expect(FLOW_GO, STEP_ISSUE, LOOKUP_NONE);
     is_told("h");
-    flow.checked_ms = NOW_MS - 3 * SECOND - 1;
+    flow.attempt.checked_ms = NOW_MS - 3 * SECOND - 1;
     expect(FLOW_GO, STEP_CHECK, LOOKUP_NONE);
     profile.looks_first = true;
     sent_before(HOUR);
@@ -152,9 +154,9 @@ START_TEST(a_create_is_kept_before_it_waits_for_its_turn)
 {
     is_told("h");
     ck_assert_int_eq(flow_before_call(&flow, NOW_MS, wall_us, &outcome).step, STEP_KEEP);
-    flow.step = STEP_CANCEL;
+    flow.attempt.step = STEP_CANCEL;
     ck_assert_int_eq(flow_before_call(&flow, NOW_MS, wall_us, &outcome).step, STEP_CANCEL);
-    flow.step = STEP_ISSUE;
+    flow.attempt.step = STEP_ISSUE;
     wall_us += 2 * SECOND * 1000; /* a clock was set: the queue's check defers the attempt, and nothing is written */
     ck_assert_int_eq(flow_before_call(&flow, NOW_MS, wall_us, &outcome).step, STEP_ISSUE);
 }
@@ -185,7 +187,7 @@ static struct flow_verdict before_call(void)
 
 START_TEST(core_api_is_asked_first_and_once)
 {
-    flow.step = STEP_LOOKUP;
+    flow.attempt.step = STEP_LOOKUP;
     flow.parameters.is_kept = false;
     ck_assert_int_eq(before_call().step, STEP_CHECK);
     snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "h");
@@ -198,8 +200,8 @@ END_TEST
 
 START_TEST(a_look_up_without_its_holder_is_retried_while_the_key_lives_and_then_a_question)
 {
-    flow.step = STEP_LOOKUP;
-    flow.lookup_reason = LOOKUP_EXHAUSTED;
+    flow.attempt.step = STEP_LOOKUP;
+    flow.attempt.lookup_reason = LOOKUP_EXHAUSTED;
     flow.parameters.was_asked = true;
     sent_before(_i ? 24 * HOUR : HOUR);
     struct flow_verdict verdict = before_call();
@@ -213,21 +215,21 @@ END_TEST
 START_TEST(a_look_up_without_its_holder_is_a_question_after_a_day_where_keys_live_for_ever)
 {
     config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
-    flow.step = STEP_LOOKUP;
-    flow.lookup_reason = LOOKUP_REFUSED;
+    flow.attempt.step = STEP_LOOKUP;
+    flow.attempt.lookup_reason = LOOKUP_REFUSED;
     flow.parameters.was_asked = true;
     sent_before(24 * HOUR - 5 * 60 * SECOND - SECOND - (_i ? 0 : 1)); /* claimed a second ago */
     struct flow_verdict verdict = before_call();
     ck_assert_int_eq(verdict.kind, _i ? FLOW_FAIL : FLOW_RETRY);
     ck_assert_str_eq(verdict.code, _i ? "outcome_unknown" : "core_unreadable");
-    flow.unknown = false; /* only a question where a card may be */
+    flow.attempt.unknown = false; /* only a question where a card may be */
     ck_assert_int_eq(before_call().kind, FLOW_RETRY);
 }
 END_TEST
 
 START_TEST(a_call_without_parameters_needs_nobody)
 {
-    flow.step = STEP_CANCEL;
+    flow.attempt.step = STEP_CANCEL;
     ck_assert_int_eq(before_call().step, STEP_CANCEL);
 }
 END_TEST

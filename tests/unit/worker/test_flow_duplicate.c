@@ -27,12 +27,12 @@ static const char *ours(const char *pattern)
 static void start(bool is_saved, const char *cancel_code, int64_t age_ms)
 {
     struct flow *flow = &world.flow;
-    flow->is_saved = is_saved;
-    flow->sent_age_ms = flow->settle_age_ms = age_ms;
+    flow->attempt.is_saved = is_saved;
+    flow->attempt.sent_age_ms = flow->attempt.settle_age_ms = age_ms;
     snprintf(flow->card.id, sizeof flow->card.id, "%s", is_saved ? "card-1" : "");
     snprintf(flow->save.last4, sizeof flow->save.last4, "1111");
-    snprintf(flow->held_end, sizeof flow->held_end, "duplicate");
-    snprintf(flow->pending_code, sizeof flow->pending_code, "%s", cancel_code);
+    snprintf(flow->attempt.held_end, sizeof flow->attempt.held_end, "duplicate");
+    snprintf(flow->attempt.pending_code, sizeof flow->attempt.pending_code, "%s", cancel_code);
     flow_run_start(flow, true);
     expect_request(0, "/v1/cards");
     ck_assert(world.requests[0]->query.length > 0); /* no create */

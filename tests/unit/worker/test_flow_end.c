@@ -16,7 +16,7 @@ static struct flow flow;
 
 static void set_up(void)
 {
-    flow = (struct flow){.claimed_ms = CLAIMED_MS, .step = STEP_ISSUE, .is_readable = true};
+    flow = (struct flow){.attempt = {.claimed_ms = CLAIMED_MS, .step = STEP_ISSUE, .is_readable = true}};
 }
 
 static struct write_end build(struct flow_verdict verdict)
@@ -26,8 +26,8 @@ static struct write_end build(struct flow_verdict verdict)
 
 static void set_outcome(const char *code, const char *detail)
 {
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "%s", code);
-    snprintf(flow.outcome.detail, sizeof(flow.outcome.detail), "%s", detail);
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "%s", code);
+    snprintf(flow.attempt.outcome.detail, sizeof(flow.attempt.outcome.detail), "%s", detail);
 }
 
 static const struct {
@@ -54,22 +54,22 @@ END_TEST
 
 START_TEST(only_an_event_that_sent_nothing_is_stored_as_not_sent)
 {
-    flow.unknown = _i & 1;
-    flow.is_saved = _i & 2;
+    flow.attempt.unknown = _i & 1;
+    flow.attempt.is_saved = _i & 2;
     struct write_end end = build((struct flow_verdict){.kind = FLOW_RETRY, .code = "issuer_http_503"});
     ck_assert_int_eq(end.clear_sent, _i == 0);
     ck_assert_int_eq(end.unknown, _i == 1);
     ck_assert(!end.may_arrive);
-    flow.may_arrive = true;
+    flow.attempt.may_arrive = true;
     ck_assert(build((struct flow_verdict){.kind = FLOW_DEFER, .code = "drain"}).may_arrive);
 }
 END_TEST
 
 START_TEST(a_held_end_is_written_with_every_pending_end)
 {
-    flow.unknown = flow.end_is_held = true;
-    flow.lookup_reason = LOOKUP_REFUSED;
-    snprintf(flow.pending_code, sizeof(flow.pending_code), "issuer_refused");
+    flow.attempt.unknown = flow.attempt.end_is_held = true;
+    flow.attempt.lookup_reason = LOOKUP_REFUSED;
+    snprintf(flow.attempt.pending_code, sizeof(flow.attempt.pending_code), "issuer_refused");
     struct write_end end = build((struct flow_verdict){.kind = _i ? FLOW_DEFER : FLOW_RETRY, .code = "settling"});
     ck_assert_str_eq(end.held_end, "refused");
     ck_assert_str_eq(end.held_end_code, "issuer_refused");
@@ -92,13 +92,13 @@ END_TEST
 START_TEST(a_failure_has_its_reason_and_the_peers_answer_as_its_cause)
 {
     set_outcome("issuer_http_500", "boom");
-    flow.lookup_reason = LOOKUP_EXHAUSTED;
-    flow.unknown = true;
+    flow.attempt.lookup_reason = LOOKUP_EXHAUSTED;
+    flow.attempt.unknown = true;
     struct write_end end = build((struct flow_verdict){.kind = FLOW_FAIL, .code = "outcome_unknown"});
     ck_assert_str_eq(end.reason_code, "outcome_unknown");
     ck_assert_str_eq(end.cause, "issuer_http_500");
     ck_assert_str_eq(end.last_error, "issue: issuer_http_500: boom");
-    flow.outcome = (struct outcome){0}; /* no peer was called: the attempt's row has the reason itself */
+    flow.attempt.outcome = (struct outcome){0}; /* no peer was called: the attempt's row has the reason itself */
     end = build((struct flow_verdict){.kind = FLOW_FAIL, .code = "payload_invalid"});
     ck_assert_str_eq(end.cause, "payload_invalid");
 }
@@ -106,8 +106,8 @@ END_TEST
 
 START_TEST(the_usual_end_has_nothing_beside_its_status)
 {
-    flow.step = STEP_LINK;
-    flow.is_saved = true;
+    flow.attempt.step = STEP_LINK;
+    flow.attempt.is_saved = true;
     struct write_end end = build((struct flow_verdict){.kind = FLOW_COMPLETE});
     struct write_end usual = {
         .status = OUTBOX_COMPLETED, .outcome = "completed", .step = "link", .took_ms = NOW_MS - CLAIMED_MS};
@@ -120,8 +120,8 @@ END_TEST
 START_TEST(a_completed_reissue_replaces_the_old_card)
 {
     static const char old[] = "01890a5d-ac96-774b-bcce-b302099a8057";
-    flow.step = STEP_LINK;
-    flow.is_saved = true;
+    flow.attempt.step = STEP_LINK;
+    flow.attempt.is_saved = true;
     flow.payload.is_reissue = true;
     snprintf(flow.payload.replaces, sizeof(flow.payload.replaces), "%s", old);
     struct write_end end = build((struct flow_verdict){.kind = FLOW_COMPLETE});
@@ -136,8 +136,8 @@ END_TEST
 /* The old card of a reissue could not be closed: COMPLETED all the same, and the operators see it. */
 START_TEST(a_completion_with_a_note_says_what_the_issuer_said)
 {
-    flow.step = STEP_RETIRE;
-    flow.is_saved = true;
+    flow.attempt.step = STEP_RETIRE;
+    flow.attempt.is_saved = true;
     set_outcome("issuer_http_403", "not this card");
     struct write_end end = build((struct flow_verdict){.kind = FLOW_COMPLETE, .code = "retire_refused"});
     ck_assert_int_eq(end.status, OUTBOX_COMPLETED);
@@ -155,8 +155,8 @@ END_TEST
 
 START_TEST(a_card_that_was_seen_keeps_its_outcome_unknown)
 {
-    flow.step = STEP_REVEAL;
-    flow.unknown = flow.card_is_seen = true;
+    flow.attempt.step = STEP_REVEAL;
+    flow.attempt.unknown = flow.attempt.card_is_seen = true;
     struct write_end end = build((struct flow_verdict){.kind = FLOW_FAIL, .code = "reveal_refused"});
     ck_assert(end.unknown && !end.clear_sent);
 }
@@ -164,17 +164,17 @@ END_TEST
 
 START_TEST(an_end_over_an_unknown_outcome_needs_a_look_up_or_the_card)
 {
-    flow.step = STEP_REVEAL;
-    flow.unknown = true;
+    flow.attempt.step = STEP_REVEAL;
+    flow.attempt.unknown = true;
     (void)build((struct flow_verdict){.kind = FLOW_FAIL, .code = "reveal_refused"}); /* an assertion fails */
 }
 END_TEST
 
 START_TEST(a_saved_card_that_was_cancelled_is_marked_so)
 {
-    flow.is_saved = flow.was_cancelled = true;
+    flow.attempt.is_saved = flow.attempt.was_cancelled = true;
     ck_assert_str_eq(build((struct flow_verdict){.kind = FLOW_REJECT, .code = "no"}).card_status, "cancelled");
-    flow.is_saved = false; /* there is no row */
+    flow.attempt.is_saved = false; /* there is no row */
     ck_assert_ptr_null(build((struct flow_verdict){.kind = FLOW_REJECT, .code = "no"}).card_status);
 }
 END_TEST

@@ -39,7 +39,7 @@ static const char *page(const char *cards, bool more)
 /* An earlier attempt may have made a card. */
 static void was_sent(int64_t age_ms)
 {
-    world.flow.sent_age_ms = world.flow.settle_age_ms = age_ms;
+    world.flow.attempt.sent_age_ms = world.flow.attempt.settle_age_ms = age_ms;
 }
 
 static void write_done(enum write_kind kind)
@@ -86,7 +86,7 @@ START_TEST(a_slow_write_is_followed_by_another_check_and_by_no_other_write)
     expect_request(0, CHECK);
     answer(0, 200, TOLD("true"));
     (void)expect_write(WRITE_KEEP);
-    world.flow.checked_ms -= 4 * SECOND;
+    world.flow.attempt.checked_ms -= 4 * SECOND;
     write_done(WRITE_KEEP);
     expect_request(1, CHECK);
     answer(1, 200, "{\"eligible\":true,\"issuer\":{\"holder\":\"h-2\"}}");
@@ -198,7 +198,7 @@ START_TEST(a_look_up_asks_core_api_for_the_holder_first)
 {
     struct flow *flow = &world.flow;
     was_sent(HOUR);
-    flow->lost_count = FLOW_LOST_LOOKUP;
+    flow->attempt.lost_count = OUTBOX_LOST_LOOKUP;
     flow_run_start(flow, true);
     expect_request(0, CHECK);
     answer(0, 200, TOLD("false"));
@@ -215,7 +215,7 @@ START_TEST(a_holder_that_the_event_keeps_needs_no_question)
     struct flow *flow = &world.flow;
     event_parameters_start(&flow->parameters, &world.parameters, "user-0", (struct slice){kept, strlen(kept)});
     was_sent(HOUR);
-    flow->lost_count = FLOW_LOST_LOOKUP;
+    flow->attempt.lost_count = OUTBOX_LOST_LOOKUP;
     flow_run_start(flow, true);
     expect_request(0, "/cards");
     ck_assert_ptr_nonnull(memmem(world.requests[0]->query.bytes, world.requests[0]->query.length, "h-first", 7));
@@ -229,7 +229,7 @@ START_TEST(a_look_up_whose_holder_nobody_knows_decides_nothing)
 {
     struct flow *flow = &world.flow;
     was_sent(_i ? 24 * HOUR : HOUR);
-    flow->lost_count = FLOW_LOST_LOOKUP;
+    flow->attempt.lost_count = OUTBOX_LOST_LOOKUP;
     flow_run_start(flow, true);
     expect_request(0, CHECK);
     answer(0, 404, "{}");
@@ -292,7 +292,7 @@ START_TEST(a_worker_that_drains_reads_no_further_page)
 {
     struct flow *flow = &world.flow;
     was_sent(HOUR);
-    flow->lost_count = FLOW_LOST_LOOKUP;
+    flow->attempt.lost_count = OUTBOX_LOST_LOOKUP;
     flow_run_start(flow, true);
     expect_request(0, CHECK);
     answer(0, 200, TOLD("true"));

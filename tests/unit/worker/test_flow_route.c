@@ -9,7 +9,6 @@
 #include "tests/support/suite.h"
 #include "worker/flow_before.h"
 #include "worker/flow_end.h"
-#include "worker/flow_verdict.h"
 #include "worker/step.h"
 
 #define SECOND INT64_C(1000)
@@ -94,28 +93,28 @@ struct end {
 static void start(const struct state *state)
 {
     config.routes[0].lookup_url = state->has_lookup ? lookup_url : NULL;
-    flow.event_id = uuid7_make();
+    flow.attempt.event_id = uuid7_make();
     if (state->is_old)
-        ck_assert(uuid_parse(OLD_EVENT, strlen(OLD_EVENT), &flow.event_id));
+        ck_assert(uuid_parse(OLD_EVENT, strlen(OLD_EVENT), &flow.attempt.event_id));
     int64_t now_ms = clock_mono_ms();
     struct slice user = {.bytes = "user-0", .length = 6}, body = {.bytes = "{\"amount\": 7}", .length = 13};
     ck_assert(flow_take_delivery(&flow, &route, user, body));
-    flow.attempt = state->attempt;
-    flow.claimed_ms = now_ms;
-    flow.wall_offset_us = clock_wall_us() - clock_mono_us();
-    flow.sent_age_ms = !state->is_unknown ? -1 : state->is_expired ? 24 * HOUR : HOUR;
-    flow.settle_age_ms = !state->is_unknown ? -1 : state->is_settled ? HOUR : 0;
-    flow.deferred_age_ms = -1;
-    flow.changed_age_ms = 5 * SECOND;
-    flow.asks_for = flow.verifies = STEP_COUNT;
-    flow.lookup_reason = LOOKUP_NONE;
-    flow.unknown = state->is_unknown;
-    flow.may_arrive = flow.is_looked_up = flow.end_is_held = flow.is_delivered = false;
-    flow.is_readable = true;
-    flow.pending_code[0] = flow.deferral_code[0] = '\0';
-    flow.deferral_count = 0;
-    flow.outcome = (struct outcome){0};
-    flow.step = STEP_DELIVER;
+    flow.attempt.number = state->attempt;
+    flow.attempt.claimed_ms = now_ms;
+    flow.attempt.wall_offset_us = clock_wall_us() - clock_mono_us();
+    flow.attempt.sent_age_ms = !state->is_unknown ? -1 : state->is_expired ? 24 * HOUR : HOUR;
+    flow.attempt.settle_age_ms = !state->is_unknown ? -1 : state->is_settled ? HOUR : 0;
+    flow.attempt.deferred_age_ms = -1;
+    flow.attempt.changed_age_ms = 5 * SECOND;
+    flow.attempt.asks_for = flow.attempt.verifies = STEP_COUNT;
+    flow.attempt.lookup_reason = LOOKUP_NONE;
+    flow.attempt.unknown = state->is_unknown;
+    flow.attempt.may_arrive = flow.attempt.is_looked_up = flow.attempt.end_is_held = flow.attempt.is_delivered = false;
+    flow.attempt.is_readable = true;
+    flow.attempt.pending_code[0] = flow.attempt.deferral_code[0] = '\0';
+    flow.attempt.deferral_count = 0;
+    flow.attempt.outcome = (struct outcome){0};
+    flow.attempt.step = STEP_DELIVER;
     for (int kind = 0; kind < TARGET_KINDS; kind++)
         route.peer.target.good[kind].last =
             (struct target_answer){.event_id = {.bytes = {1}}, .at_ms = state->others_fare_well ? now_ms : INT64_MIN};
@@ -130,10 +129,10 @@ static struct flow_verdict answered(int answer, const struct state *state)
     call->retry_after_ms = -1;
     buf_reset(&call->answer);
     ck_assert(buf_put_text(&call->answer, "{\"code\":\"no_funds\"}"));
-    struct flow_verdict verdict = flow_steps[flow.step].read(&flow, &flow.outcome);
+    struct flow_verdict verdict = flow_steps[flow.attempt.step].read(&flow, &flow.attempt.outcome);
     if (state->is_third) {
-        flow.deferral_count = 2;
-        snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", flow.outcome.code);
+        flow.attempt.deferral_count = 2;
+        snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "%s", flow.attempt.outcome.code);
     }
     return verdict;
 }
@@ -141,12 +140,12 @@ static struct flow_verdict answered(int answer, const struct state *state)
 /* What flow_run.c does with a step, less its waiting. */
 static struct flow_verdict run_step(int deliver, int ask, const struct state *state, struct end *end)
 {
-    if (flow.step == STEP_ASK) {
+    if (flow.attempt.step == STEP_ASK) {
         end->questions++;
         ck_assert(state->has_lookup);
         return answered(ask, state);
     }
-    ck_assert_int_eq(flow.step, STEP_DELIVER);
+    ck_assert_int_eq(flow.attempt.step, STEP_DELIVER);
     struct flow_verdict verdict = flow_before_send(&flow, clock_mono_ms(), clock_wall_us());
     if (verdict.kind != FLOW_GO || verdict.step != STEP_DELIVER)
         return verdict;
@@ -161,17 +160,18 @@ static void run_attempt(int deliver, int ask, const struct state *state, struct 
     for (int steps = 0;; steps++) {
         ck_assert_int_lt(steps, 8);
         struct flow_verdict verdict = run_step(deliver, ask, state, end);
-        verdict = flow_verdict_settle(&flow, verdict, clock_mono_ms());
+        const struct view view = flow_view(&flow, clock_mono_ms(), 0);
+        verdict = decide_settled(&flow.attempt, &view, verdict);
         if (verdict.kind != FLOW_GO) {
             end->verdict = verdict;
             break;
         }
         if (verdict.reason != LOOKUP_NONE) {
-            flow.lookup_reason = verdict.reason;
+            flow.attempt.lookup_reason = verdict.reason;
             if (verdict.code)
-                snprintf(flow.pending_code, sizeof(flow.pending_code), "%s", verdict.code);
+                snprintf(flow.attempt.pending_code, sizeof(flow.attempt.pending_code), "%s", verdict.code);
         }
-        flow.step = verdict.step;
+        flow.attempt.step = verdict.step;
     }
     snprintf(end->code, sizeof(end->code), "%s", end->verdict.code ? end->verdict.code : "");
     end->written = flow_end_build(&flow, &end->verdict, clock_mono_ms()); /* which asserts its invariants */

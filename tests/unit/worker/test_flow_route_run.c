@@ -31,8 +31,8 @@ static void start(bool is_readable)
 static void start_again(int64_t sent_age_ms)
 {
     world.ended = world.write_count = 0;
-    world.flow.attempt++;
-    world.flow.sent_age_ms = world.flow.settle_age_ms = sent_age_ms;
+    world.flow.attempt.number++;
+    world.flow.attempt.sent_age_ms = world.flow.attempt.settle_age_ms = sent_age_ms;
     start(true);
 }
 
@@ -108,7 +108,7 @@ END_TEST
 
 START_TEST(a_key_past_its_lifetime_is_asked_about_and_never_sent)
 {
-    world.flow.attempt = 0;
+    world.flow.attempt.number = 0;
     start_again(24 * HOUR);
     expect_question(0);
     if (_i) {
@@ -129,8 +129,8 @@ END_TEST
 /* It may be this worker that was cut off, or this event that stops workers. */
 START_TEST(what_lost_attempts_have_done_is_asked_and_not_done_again)
 {
-    world.flow.attempt = 0;
-    world.flow.lost_count = FLOW_LOST_LOOKUP;
+    world.flow.attempt.number = 0;
+    world.flow.attempt.lost_count = OUTBOX_LOST_LOOKUP;
     if (_i)
         configured()->lookup_url = NULL;
     start_again(HOUR);
@@ -146,9 +146,9 @@ END_TEST
 /* An earlier attempt was refused behind an unknown one; its end waits, and then the look-up was configured away. */
 START_TEST(a_held_end_that_cannot_be_asked_about_any_more_is_a_question)
 {
-    snprintf(world.flow.held_end, sizeof(world.flow.held_end), "refused");
-    snprintf(world.flow.pending_code, sizeof(world.flow.pending_code), "no_funds");
-    world.flow.attempt = 0;
+    snprintf(world.flow.attempt.held_end, sizeof(world.flow.attempt.held_end), "refused");
+    snprintf(world.flow.attempt.pending_code, sizeof(world.flow.attempt.pending_code), "no_funds");
+    world.flow.attempt.number = 0;
     if (_i)
         configured()->lookup_url = NULL;
     start_again(HOUR);
@@ -174,7 +174,7 @@ START_TEST(a_delivery_that_may_not_leave_is_given_back)
         ck_assert_int_eq(target_enter(target(), &other), TARGET_ADMITTED);
         flow_run_start(flow, true);
         ck_assert_int_eq(flow->wait, FLOW_WAIT_TURN);
-        flow->wall_offset_us += 2 * SECOND * 1000;
+        flow->attempt.wall_offset_us += 2 * SECOND * 1000;
         target_leave(target(), &other, BREAKER_GOOD, NULL, -1);
     } else {
         flow_run_start(flow, true);
@@ -257,7 +257,7 @@ START_TEST(a_slot_serves_a_card_after_a_delivery)
     world.ended = world.write_count = 0;
     world.flow.route = NULL;
     snprintf(world.flow.user_id, sizeof(world.flow.user_id), "user-0");
-    world.flow.attempt = 1;
+    world.flow.attempt.number = 1;
     flow_run_start(&world.flow, true);
     expect_request(1, "/v1/users/user-0/card-eligibility");
     answer(1, 200, INELIGIBLE);

@@ -92,12 +92,12 @@ END_TEST
 START_TEST(nothing_is_done_for_an_event_of_another_issuer)
 {
     struct flow *flow = &world.flow;
-    flow->is_elsewhere = true;
-    flow->attempt = _i == 1 ? 11 : 1;
-    flow->sent_age_ms = 20 * SECOND;
-    flow->is_saved = _i == 2;
-    snprintf(flow->held_end, sizeof(flow->held_end), "%s", _i == 3 ? "refused" : "");
-    snprintf(flow->pending_code, sizeof(flow->pending_code), "%s", _i == 3 ? "limit" : "");
+    flow->attempt.is_elsewhere = true;
+    flow->attempt.number = _i == 1 ? 11 : 1;
+    flow->attempt.sent_age_ms = 20 * SECOND;
+    flow->attempt.is_saved = _i == 2;
+    snprintf(flow->attempt.held_end, sizeof(flow->attempt.held_end), "%s", _i == 3 ? "refused" : "");
+    snprintf(flow->attempt.pending_code, sizeof(flow->attempt.pending_code), "%s", _i == 3 ? "limit" : "");
     flow_run_start(flow, _i != 4);
     ck_assert_int_eq(world.write_count, 1);
     const struct write_end *end = world.writes[0]->end;
@@ -115,7 +115,7 @@ END_TEST
 
 START_TEST(an_attempt_too_many_ends_the_event_without_a_call)
 {
-    world.flow.attempt = 11;
+    world.flow.attempt.number = 11;
     flow_run_start(&world.flow, true);
     expect_end(OUTBOX_FAILED, "attempts_exhausted");
     ck_assert_int_eq(world.request_count, 0);
@@ -139,11 +139,11 @@ static const struct {
 
 static void start_elsewhere(struct flow *flow, int i)
 {
-    flow->is_saved = others[i].is_saved;
-    flow->sent_age_ms = flow->settle_age_ms = HOUR;
+    flow->attempt.is_saved = others[i].is_saved;
+    flow->attempt.sent_age_ms = flow->attempt.settle_age_ms = HOUR;
     snprintf(flow->card.id, sizeof flow->card.id, "card-1");
     snprintf(flow->save.last4, sizeof flow->save.last4, "1111");
-    snprintf(flow->pending_code, sizeof flow->pending_code, "%s", others[i].pending_code);
+    snprintf(flow->attempt.pending_code, sizeof flow->attempt.pending_code, "%s", others[i].pending_code);
     flow_run_start(flow, true);
 }
 
@@ -201,7 +201,7 @@ START_TEST(no_create_leaves_when_the_machine_slept_while_the_call_was_queued)
     flow_run_start(flow, true);
     expect_request(0, "/v1/users/user-0/card-eligibility");
     answer(0, 200, ELIGIBLE);
-    run_until(flow->step == STEP_ISSUE && flow->wait == FLOW_WAIT_TURN);
+    run_until(flow->attempt.step == STEP_ISSUE && flow->wait == FLOW_WAIT_TURN);
     clock_advance(SLEPT_US);
     target_leave(&world.peers.issuer.target, &blocker, BREAKER_GOOD, NULL, -1);
     run_until(world.write_count > 0 || world.request_count > 1);

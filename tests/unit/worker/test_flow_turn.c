@@ -78,7 +78,7 @@ START_TEST(an_eligibility_that_became_too_old_is_asked_for_again_with_the_turn)
     expect_question(0);
     answer(0, 200, ELIGIBLE);
     run_until(world.flow.wait == FLOW_WAIT_TURN);
-    world.flow.checked_ms -= 10 * SECOND;
+    world.flow.attempt.checked_ms -= 10 * SECOND;
     unblock();
     expect_question(1);
     ck_assert_int_eq(issuer->breaker.in_flight, 1);

@@ -37,9 +37,9 @@ static void set_up(void)
     env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
     peers.issuer.url = peers.core.url = "http://peer";
     flow_init(&flow, &env);
-    ck_assert(uuid_parse(EVENT, strlen(EVENT), &flow.event_id));
-    flow.sent_age_ms = flow.deferred_age_ms = flow.settle_age_ms = -1;
-    flow.asks_for = flow.verifies = STEP_COUNT;
+    ck_assert(uuid_parse(EVENT, strlen(EVENT), &flow.attempt.event_id));
+    flow.attempt.sent_age_ms = flow.attempt.deferred_age_ms = flow.attempt.settle_age_ms = -1;
+    flow.attempt.asks_for = flow.attempt.verifies = STEP_COUNT;
     snprintf(flow.card.id, sizeof(flow.card.id), "card-1");
     snprintf(flow.card.last4, sizeof(flow.card.last4), "1111");
     snprintf(flow.replaces_issuer_id, sizeof(flow.replaces_issuer_id), "card-0");
@@ -53,7 +53,7 @@ static void tear_down(void)
 /* body NULL: the call got no answer. */
 static struct flow_verdict answered(enum flow_step step, int status, const char *body)
 {
-    flow.step = step;
+    flow.attempt.step = step;
     flow.call.result = body ? HTTP_ANSWERED : HTTP_LOST;
     flow.call.status = status;
     flow.call.retry_after_ms = -1;
@@ -138,17 +138,17 @@ static const struct row {
 
 static void arrange(const struct row *row)
 {
-    flow.is_saved = row->given & SAVED;
-    flow.unknown = row->given & UNKNOWN;
+    flow.attempt.is_saved = row->given & SAVED;
+    flow.attempt.unknown = row->given & UNKNOWN;
     flow.payload.is_reissue = row->given & REISSUE;
     env.keyring = row->given & KEYRING ? (struct keyring *)&env : NULL; /* only its presence is looked at */
     profile.key_is_trusted = !(row->given & UNTRUSTED);
     if (row->given & PLAIN)
         profile.calls[ISSUER_REVEAL] = profile.calls[ISSUER_RETIRE] = profile.calls[ISSUER_RETRIEVE] =
             (struct issuer_call_shape){0};
-    flow.verifies = row->given & RETIRES ? STEP_RETIRE : STEP_CANCEL;
-    snprintf(flow.pending_code, sizeof(flow.pending_code), "%s",
-             row->step == STEP_CANCEL || row->step == STEP_VERIFY ? "why_it_must_go" : "");
+    flow.attempt.verifies = row->given & RETIRES ? STEP_RETIRE : STEP_CANCEL;
+    snprintf(flow.attempt.pending_code, sizeof(flow.attempt.pending_code), "%s",
+                   row->step == STEP_CANCEL || row->step == STEP_VERIFY ? "why_it_must_go" : "");
 }
 
 START_TEST(each_answer_leads_to_one_step_or_one_end)
@@ -167,22 +167,22 @@ START_TEST(each_answer_leads_to_one_step_or_one_end)
         ck_assert_ptr_null(verdict.code);
     /* Nothing that happens before the card is stored, or gone, makes its outcome known. */
     bool is_before = row->step == STEP_ISSUE || row->step == STEP_ACTIVATE || row->step == STEP_REVEAL;
-    ck_assert(!is_before || flow.unknown);
+    ck_assert(!is_before || flow.attempt.unknown);
 }
 END_TEST
 
 START_TEST(a_card_that_cannot_be_activated_goes_with_the_issuers_reason)
 {
-    flow.unknown = true;
+    flow.attempt.unknown = true;
     struct flow_verdict verdict = answered(STEP_ACTIVATE, 422, "{\"code\":\"holder_blocked\"}");
     ck_assert_int_eq(verdict.step, STEP_MARK);
-    ck_assert_str_eq(flow.pending_code, "holder_blocked");
+    ck_assert_str_eq(flow.attempt.pending_code, "holder_blocked");
 }
 END_TEST
 
 START_TEST(a_number_that_was_revealed_is_the_cards)
 {
-    flow.unknown = true;
+    flow.attempt.unknown = true;
     (void)answered(STEP_REVEAL, 200, "{\"pan\":\"4111111111111111\"}");
     ck_assert_str_eq(flow.card.number, "4111111111111111");
     (void)answered(STEP_REVEAL, 200, "{\"pan\":\"4242424242424242\"}"); /* another card's */
@@ -194,23 +194,23 @@ END_TEST
 
 START_TEST(the_card_of_a_page_is_found_when_all_pages_are_read)
 {
-    flow.unknown = true;
-    flow.lookup_reason = LOOKUP_EXHAUSTED;
+    flow.attempt.unknown = true;
+    flow.attempt.lookup_reason = LOOKUP_EXHAUSTED;
     struct flow_verdict verdict = answered(STEP_LOOKUP, 200, PAGE("true", CARD("card-7", "live")));
     ck_assert_int_eq(verdict.step, STEP_LOOKUP);
-    ck_assert(!flow.card_is_seen);
+    ck_assert(!flow.attempt.card_is_seen);
     verdict = answered(STEP_LOOKUP, 200, PAGE("false", CARD("card-7", "live"))); /* the list has shifted */
     ck_assert_int_eq(verdict.step, STEP_SAVE);
     ck_assert_str_eq(flow.card.id, "card-7");
-    ck_assert(flow.card_is_seen);
+    ck_assert(flow.attempt.card_is_seen);
     ck_assert_int_eq(flow.lookup.pages, 0); /* the next look-up begins anew */
 }
 END_TEST
 
 START_TEST(a_page_that_fails_decides_nothing)
 {
-    flow.unknown = true;
-    flow.lookup_reason = LOOKUP_KEY_EXPIRED;
+    flow.attempt.unknown = true;
+    flow.attempt.lookup_reason = LOOKUP_KEY_EXPIRED;
     (void)answered(STEP_LOOKUP, 200, PAGE("true", CARD("card-7", "live")));
     ck_assert_int_eq(answered(STEP_LOOKUP, 500, "{}").kind, FLOW_RETRY);
     ck_assert_int_eq(flow.lookup.pages, 0);
@@ -235,16 +235,16 @@ static const struct {
 
 START_TEST(nothing_found_is_an_end_only_when_no_send_can_arrive)
 {
-    flow.unknown = flow.may_arrive = true;
-    flow.lookup_reason = not_found[_i].reason;
+    flow.attempt.unknown = flow.attempt.may_arrive = true;
+    flow.attempt.lookup_reason = not_found[_i].reason;
     ck_assert_int_eq(answered(STEP_LOOKUP, 200, PAGE("false", "")).kind, not_found[_i].kind);
-    flow.may_arrive = flow.end_is_held = false;
-    flow.lookup_reason = not_found[_i].reason;
+    flow.attempt.may_arrive = flow.attempt.end_is_held = false;
+    flow.attempt.lookup_reason = not_found[_i].reason;
     struct flow_verdict verdict = answered(STEP_LOOKUP, 200, PAGE("false", ""));
     ck_assert_int_eq(verdict.kind, not_found[_i].settled_kind);
     if (verdict.kind == FLOW_GO)
         ck_assert_int_eq(verdict.step, not_found[_i].settled_step);
-    ck_assert(flow.unknown);
+    ck_assert(flow.attempt.unknown);
 }
 END_TEST
 
@@ -264,8 +264,8 @@ static const struct {
 
 START_TEST(a_second_card_of_a_repeat_is_a_question)
 {
-    flow.unknown = flow.may_arrive = flow.card_is_seen = true;
-    flow.lookup_reason = LOOKUP_AFTER_REPEAT;
+    flow.attempt.unknown = flow.attempt.may_arrive = flow.attempt.card_is_seen = true;
+    flow.attempt.lookup_reason = LOOKUP_AFTER_REPEAT;
     struct flow_verdict verdict = answered(STEP_LOOKUP, 200, repeats[_i].page);
     ck_assert_int_eq(verdict.kind, repeats[_i].kind);
     if (repeats[_i].code)
@@ -309,18 +309,18 @@ static const struct {
 /* A check that only asks for parameters decides nothing about the request. */
 START_TEST(a_check_for_the_parameters_leads_to_the_step_that_needs_them)
 {
-    flow.unknown = true;
-    flow.lookup_reason = LOOKUP_KEY_EXPIRED;
-    flow.asks_for = STEP_LOOKUP;
+    flow.attempt.unknown = true;
+    flow.attempt.lookup_reason = LOOKUP_KEY_EXPIRED;
+    flow.attempt.asks_for = STEP_LOOKUP;
     struct flow_verdict verdict = answered(STEP_CHECK, asked[_i].status, asked[_i].body);
     ck_assert_int_eq(verdict.kind, asked[_i].kind);
     if (verdict.kind == FLOW_GO) {
         ck_assert_int_eq(verdict.step, STEP_LOOKUP);
         ck_assert_int_eq(verdict.reason, LOOKUP_NONE); /* the flow's stays */
         ck_assert(flow.parameters.was_asked);
-        ck_assert_int_eq(flow.asks_for, STEP_COUNT);
+        ck_assert_int_eq(flow.attempt.asks_for, STEP_COUNT);
     } else {
-        ck_assert_int_eq(flow.asks_for, STEP_LOOKUP); /* for flow_verdict.c */
+        ck_assert_int_eq(flow.attempt.asks_for, STEP_LOOKUP); /* for flow_verdict.c */
     }
 }
 END_TEST
@@ -332,12 +332,12 @@ START_TEST(a_create_with_an_untrusted_key_is_never_sent_twice_by_the_client)
     profile.key_is_trusted = _i & 1;
     profile.sends_trace = _i & 2;
     snprintf(flow.parameters.values.values[0], sizeof(flow.parameters.values.values[0]), "h");
-    flow.step = STEP_ISSUE;
+    flow.attempt.step = STEP_ISSUE;
     ck_assert(flow_steps[STEP_ISSUE].prepare(&flow));
     ck_assert_int_eq(flow.call.must_not_resend, !profile.key_is_trusted);
     ck_assert_int_eq(memmem(flow.call.lines.bytes, flow.call.lines.length, "traceparent: ", 13) != NULL,
                      profile.sends_trace);
-    flow.step = STEP_LOOKUP;
+    flow.attempt.step = STEP_LOOKUP;
     ck_assert(flow_steps[STEP_LOOKUP].prepare(&flow));
     ck_assert(!flow.call.must_not_resend);
 }
@@ -358,9 +358,9 @@ START_TEST(a_retire_is_of_the_old_card_and_all_else_of_ours)
     };
     flow.payload.is_reissue = true;
     for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
-        flow.step = calls[i].step;
-        flow.verifies = calls[i].verifies;
-        ck_assert(flow_steps[flow.step].prepare(&flow));
+        flow.attempt.step = calls[i].step;
+        flow.attempt.verifies = calls[i].verifies;
+        ck_assert(flow_steps[flow.attempt.step].prepare(&flow));
         ck_assert_str_eq(flow.call.lines.bytes, calls[i].url);
     }
 }

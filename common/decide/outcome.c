@@ -1,5 +1,5 @@
 /* See outcome.h. Pure: reads a finished call, decides nothing about the event. */
-#include "worker/outcome.h"
+#include "common/decide/outcome.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -93,8 +93,8 @@ void outcome_read_detail(struct json_value value, char *ret_detail, size_t detai
     secret_wipe(detail, sizeof(detail));
 }
 
-/* How many bytes of `text` repeat the value: the whole value, or its beginning where the text was cut. In a detail a byte
- * that is no ASCII is a '?', and a digit may be a '*'. */
+/* How many bytes of `text` repeat the value: the whole value, or its beginning where the text was cut. In a detail a
+ * byte that is no ASCII is a '?', and a digit may be a '*'. */
 static size_t repeated_length(const char *text, const char *value)
 {
     size_t length = 0;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/issuer_key.h"
-#include "worker/flow_verdict.h"
+#include "worker/flow.h"
 #include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000)
@@ -17,6 +17,8 @@ static const struct uuid another = {.bytes = {1}};
 static struct config config;
 static struct peers peers;
 static const struct db_clock db_clock = {.is_known = true};
+static const struct issuer_profile profile = {.key_is_trusted = true};
+static const struct parameters_env parameters = {.profile = &profile};
 static struct flow_env env;
 static struct flow flow;
 
@@ -34,10 +36,11 @@ static void set_up(void)
     };
     target_init(&peers.issuer.target, 5, SECOND, 1, on_change);
     target_init(&peers.core.target, 5, SECOND, 1, on_change);
-    env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock};
-    flow = (struct flow){.env = &env, .event_id = {.bytes = {2}}, .attempt = 1, .claimed_ms = NOW_MS - SECOND};
-    flow.sent_age_ms = flow.deferred_age_ms = flow.settle_age_ms = -1;
-    flow.asks_for = flow.verifies = STEP_COUNT;
+    env = (struct flow_env){.config = &config, .peers = &peers, .db_clock = &db_clock, .parameters = &parameters};
+    flow =
+        (struct flow){.env = &env, .attempt = {.event_id = {.bytes = {2}}, .number = 1, .claimed_ms = NOW_MS - SECOND}};
+    flow.attempt.sent_age_ms = flow.attempt.deferred_age_ms = flow.attempt.settle_age_ms = -1;
+    flow.attempt.asks_for = flow.attempt.verifies = STEP_COUNT;
 }
 
 static void another_was_answered(enum flow_step step, int64_t at_ms)
@@ -45,31 +48,37 @@ static void another_was_answered(enum flow_step step, int64_t at_ms)
     peers.core.target.good[step].last = (struct target_answer){.event_id = another, .at_ms = at_ms};
 }
 
+static struct flow_verdict settled(struct flow_verdict verdict)
+{
+    const struct view view = flow_view(&flow, NOW_MS, 0);
+    return decide_settled(&flow.attempt, &view, verdict);
+}
+
 static struct flow_verdict settle(enum flow_verdict_kind kind)
 {
-    struct flow_verdict verdict = {.kind = kind, .code = flow.outcome.code, .wait_ms = -1};
-    return flow_verdict_settle(&flow, verdict, NOW_MS);
+    struct flow_verdict verdict = {.kind = kind, .code = flow.attempt.outcome.code, .wait_ms = -1};
+    return settled(verdict);
 }
 
 /* The last attempt, and core-api answers 503 to the eligibility check. */
 static void fail_the_last_attempt(void)
 {
-    flow.attempt = 10;
-    flow.step = STEP_CHECK;
-    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "core_http_503");
+    flow.attempt.number = 10;
+    flow.attempt.step = STEP_CHECK;
+    flow.attempt.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "core_http_503");
 }
 
 START_TEST(a_failure_ends_no_event_while_no_other_is_answered)
 {
     fail_the_last_attempt();
     if (_i == 1) /* before this attempt */
-        another_was_answered(STEP_CHECK, flow.claimed_ms - 1);
+        another_was_answered(STEP_CHECK, flow.attempt.claimed_ms - 1);
     if (_i == 2) /* in another kind of call */
         another_was_answered(STEP_LINK, NOW_MS);
     if (_i == 3) { /* this event itself */
         another_was_answered(STEP_CHECK, NOW_MS);
-        peers.core.target.good[STEP_CHECK].last.event_id = flow.event_id;
+        peers.core.target.good[STEP_CHECK].last.event_id = flow.attempt.event_id;
     }
     struct flow_verdict verdict = settle(FLOW_RETRY);
     ck_assert_int_eq(verdict.kind, FLOW_DEFER);
@@ -80,7 +89,7 @@ END_TEST
 START_TEST(a_failure_of_the_last_attempt_ends_an_event_that_fails_alone)
 {
     fail_the_last_attempt();
-    another_was_answered(STEP_CHECK, flow.claimed_ms);
+    another_was_answered(STEP_CHECK, flow.attempt.claimed_ms);
     struct flow_verdict verdict = settle(FLOW_RETRY);
     ck_assert_int_eq(verdict.kind, FLOW_FAIL);
     ck_assert_str_eq(verdict.code, "attempts_exhausted");
@@ -90,10 +99,10 @@ END_TEST
 START_TEST(where_events_are_rare_the_third_failure_in_a_row_ends_one_that_fails_alone)
 {
     fail_the_last_attempt();
-    flow.deferral_count = _i ? 2 : 1;
-    flow.changed_age_ms = 5 * SECOND;
-    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_503");
-    another_was_answered(STEP_CHECK, flow.claimed_ms - 5 * SECOND);
+    flow.attempt.deferral_count = _i ? 2 : 1;
+    flow.attempt.changed_age_ms = 5 * SECOND;
+    snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "core_http_503");
+    another_was_answered(STEP_CHECK, flow.attempt.claimed_ms - 5 * SECOND);
     ck_assert_int_eq(settle(FLOW_RETRY).kind, _i ? FLOW_FAIL : FLOW_DEFER);
 }
 END_TEST
@@ -101,9 +110,9 @@ END_TEST
 START_TEST(an_attempt_that_is_not_the_last_is_a_retry_after_at_least_what_the_peer_wants)
 {
     fail_the_last_attempt();
-    flow.attempt = 9;
+    flow.attempt.number = 9;
     struct flow_verdict verdict = {.kind = FLOW_RETRY, .code = "core_http_503", .wait_ms = HOUR};
-    verdict = flow_verdict_settle(&flow, verdict, NOW_MS);
+    verdict = settled(verdict);
     ck_assert_int_eq(verdict.kind, FLOW_RETRY);
     ck_assert_int_eq(verdict.wait_ms, HOUR);
     ck_assert_int_le(settle(FLOW_RETRY).wait_ms, config.retry.cap_ms);
@@ -127,20 +136,20 @@ static const struct {
 
 static void refuse(int status)
 {
-    flow.step = STEP_CHECK;
-    flow.outcome = (struct outcome){
+    flow.attempt.step = STEP_CHECK;
+    flow.attempt.outcome = (struct outcome){
         .kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_CONFIGURATION, .health = BREAKER_REFUSED, .wait_ms = -1};
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "core_http_%d", status);
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "core_http_%d", status);
 }
 
 START_TEST(a_third_refusal_ends_an_event_when_another_was_answered_in_between)
 {
     refuse(403);
-    flow.deferral_count = refused[_i].count;
-    flow.changed_age_ms = 5 * SECOND;
-    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", refused[_i].code);
+    flow.attempt.deferral_count = refused[_i].count;
+    flow.attempt.changed_age_ms = 5 * SECOND;
+    snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "%s", refused[_i].code);
     if (refused[_i].answered_age_ms >= 0)
-        another_was_answered(STEP_CHECK, flow.claimed_ms - refused[_i].answered_age_ms);
+        another_was_answered(STEP_CHECK, flow.attempt.claimed_ms - refused[_i].answered_age_ms);
     struct flow_verdict verdict = settle(FLOW_DEFER);
     ck_assert_int_eq(verdict.kind, refused[_i].ends ? FLOW_FAIL : FLOW_DEFER);
     ck_assert_str_eq(verdict.code, "core_http_403");
@@ -150,10 +159,10 @@ END_TEST
 START_TEST(a_third_refusal_of_an_unknown_event_is_looked_up_first)
 {
     refuse(403);
-    flow.unknown = true;
-    flow.deferral_count = 2;
-    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_403");
-    another_was_answered(STEP_CHECK, flow.claimed_ms);
+    flow.attempt.unknown = true;
+    flow.attempt.deferral_count = 2;
+    snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "core_http_403");
+    another_was_answered(STEP_CHECK, flow.attempt.claimed_ms);
     struct flow_verdict verdict = settle(FLOW_DEFER);
     ck_assert_int_eq(verdict.kind, FLOW_GO);
     ck_assert_int_eq(verdict.step, STEP_LOOKUP);
@@ -166,11 +175,11 @@ START_TEST(the_delays_of_a_row_of_deferrals_grow)
 {
     refuse(_i ? 429 : 403);
     if (_i) {
-        flow.outcome.advice = ADVICE_WAIT;
-        flow.outcome.health = BREAKER_BUSY;
+        flow.attempt.outcome.advice = ADVICE_WAIT;
+        flow.attempt.outcome.health = BREAKER_BUSY;
     }
-    flow.deferral_count = 5;
-    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "%s", flow.outcome.code);
+    flow.attempt.deferral_count = 5;
+    snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "%s", flow.attempt.outcome.code);
     struct flow_verdict verdict = settle(FLOW_DEFER);
     ck_assert_int_eq(verdict.kind, FLOW_DEFER);
     ck_assert_int_ge(verdict.wait_ms, 16 * SECOND);
@@ -190,10 +199,10 @@ END_TEST
 /* What the streak of 409 and 425 answers is worth: a deferral of our own does not end it, another answer does. */
 START_TEST(a_deferral_of_our_own_keeps_the_streak_of_409_answers)
 {
-    flow.step = STEP_ISSUE;
-    flow.deferred_age_ms = HOUR;
+    flow.attempt.step = STEP_ISSUE;
+    flow.attempt.deferred_age_ms = HOUR;
     struct flow_verdict ours = {.kind = FLOW_DEFER, .code = "drain", .wait_ms = -1};
-    ck_assert(flow_verdict_settle(&flow, ours, NOW_MS).keeps_streak);
+    ck_assert(settled(ours).keeps_streak);
     refuse(401);
     ck_assert(!settle(FLOW_DEFER).keeps_streak);
 }
@@ -201,13 +210,14 @@ END_TEST
 
 START_TEST(a_streak_of_409_answers_ends_with_the_keys_lifetime)
 {
-    flow.step = STEP_ISSUE;
-    flow.unknown = true;
-    flow.deferred_age_ms = _i ? config.issuer.key_lifetime_ms : config.issuer.key_lifetime_ms - 1;
-    flow.outcome = (struct outcome){.kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_WAIT_IN_PROGRESS};
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_409");
-    struct flow_verdict verdict = {.kind = FLOW_DEFER, .code = flow.outcome.code, .wait_ms = -1, .in_progress = true};
-    verdict = flow_verdict_settle(&flow, verdict, NOW_MS);
+    flow.attempt.step = STEP_ISSUE;
+    flow.attempt.unknown = true;
+    flow.attempt.deferred_age_ms = _i ? config.issuer.key_lifetime_ms : config.issuer.key_lifetime_ms - 1;
+    flow.attempt.outcome = (struct outcome){.kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_WAIT_IN_PROGRESS};
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "issuer_http_409");
+    struct flow_verdict verdict = {
+        .kind = FLOW_DEFER, .code = flow.attempt.outcome.code, .wait_ms = -1, .in_progress = true};
+    verdict = settled(verdict);
     ck_assert_int_eq(verdict.kind, _i ? FLOW_GO : FLOW_DEFER);
     if (_i)
         ck_assert_int_eq(verdict.reason, LOOKUP_EXHAUSTED);
@@ -216,27 +226,29 @@ END_TEST
 
 START_TEST(a_streak_of_409_answers_ends_within_a_day_where_the_key_lives_for_ever)
 {
-    flow.step = STEP_ISSUE;
-    flow.unknown = true;
+    flow.attempt.step = STEP_ISSUE;
+    flow.attempt.unknown = true;
     config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
-    flow.deferred_age_ms = 24 * HOUR - !_i;
-    flow.outcome = (struct outcome){.kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_WAIT_IN_PROGRESS};
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_409");
-    struct flow_verdict verdict = {.kind = FLOW_DEFER, .code = flow.outcome.code, .wait_ms = -1, .in_progress = true};
-    verdict = flow_verdict_settle(&flow, verdict, NOW_MS);
+    flow.attempt.deferred_age_ms = 24 * HOUR - !_i;
+    flow.attempt.outcome = (struct outcome){.kind = OUTCOME_NOT_EXECUTED, .advice = ADVICE_WAIT_IN_PROGRESS};
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "issuer_http_409");
+    struct flow_verdict verdict = {
+        .kind = FLOW_DEFER, .code = flow.attempt.outcome.code, .wait_ms = -1, .in_progress = true};
+    verdict = settled(verdict);
     ck_assert_int_eq(verdict.kind, _i ? FLOW_GO : FLOW_DEFER);
 }
 END_TEST
 
 START_TEST(an_unknown_outcome_is_a_question_after_a_day_where_the_key_lives_for_ever)
 {
-    flow.step = STEP_LOOKUP;
-    flow.lookup_reason = LOOKUP_EXHAUSTED;
-    flow.unknown = true;
-    flow.attempt = 10;
+    flow.attempt.step = STEP_LOOKUP;
+    flow.attempt.lookup_reason = LOOKUP_EXHAUSTED;
+    flow.attempt.unknown = true;
+    flow.attempt.number = 10;
     config.issuer.key_lifetime_ms = ISSUER_KEY_FOREVER_MS;
-    flow.sent_age_ms = _i ? 24 * HOUR : 23 * HOUR;
-    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .health = BREAKER_ANSWERED, .code = "issuer_unreadable"};
+    flow.attempt.sent_age_ms = _i ? 24 * HOUR : 23 * HOUR;
+    flow.attempt.outcome =
+        (struct outcome){.kind = OUTCOME_UNKNOWN, .health = BREAKER_ANSWERED, .code = "issuer_unreadable"};
     another_was_answered(STEP_LOOKUP, NOW_MS);
     peers.issuer.target.good[STEP_LOOKUP].last = peers.core.target.good[STEP_LOOKUP].last;
     struct flow_verdict verdict = settle(FLOW_RETRY);
@@ -272,14 +284,15 @@ static const struct {
 
 START_TEST(used_up_attempts_end_an_event_only_when_its_outcome_is_known)
 {
-    flow.attempt = 10;
-    flow.step = exhausted[_i].step;
-    flow.unknown = exhausted[_i].unknown;
-    flow.is_saved = exhausted[_i].is_saved;
-    flow.lookup_reason = exhausted[_i].reason;
-    flow.sent_age_ms = exhausted[_i].is_expired ? 24 * HOUR : HOUR;
-    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = exhausted[_i].health};
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_503");
+    flow.attempt.number = 10;
+    flow.attempt.step = exhausted[_i].step;
+    flow.attempt.unknown = exhausted[_i].unknown;
+    flow.attempt.is_saved = exhausted[_i].is_saved;
+    flow.attempt.lookup_reason = exhausted[_i].reason;
+    flow.attempt.sent_age_ms = exhausted[_i].is_expired ? 24 * HOUR : HOUR;
+    flow.attempt.outcome =
+        (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = exhausted[_i].health};
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "issuer_http_503");
     struct flow_verdict verdict = settle(FLOW_RETRY);
     ck_assert_int_eq(verdict.kind, exhausted[_i].kind);
     if (exhausted[_i].code)
@@ -293,14 +306,14 @@ END_TEST
 
 static void fail_the_look_up(enum outcome_kind kind, const char *code)
 {
-    flow.attempt = 10;
-    flow.step = STEP_LOOKUP;
-    flow.unknown = true;
-    flow.lookup_reason = LOOKUP_KEY_EXPIRED;
-    flow.sent_age_ms = 24 * HOUR;
-    flow.changed_age_ms = 5 * SECOND;
-    flow.outcome = (struct outcome){.kind = kind, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "%s", code);
+    flow.attempt.number = 10;
+    flow.attempt.step = STEP_LOOKUP;
+    flow.attempt.unknown = true;
+    flow.attempt.lookup_reason = LOOKUP_KEY_EXPIRED;
+    flow.attempt.sent_age_ms = 24 * HOUR;
+    flow.attempt.changed_age_ms = 5 * SECOND;
+    flow.attempt.outcome = (struct outcome){.kind = kind, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "%s", code);
 }
 
 /* A look-up that is answered by a 5xx, hangs or is cut off. */
@@ -325,11 +338,11 @@ static const struct {
 START_TEST(a_look_up_that_always_fails_is_a_question_only_where_others_are_looked_up_well)
 {
     fail_the_look_up(lookups[_i].kind, "issuer_no_answer");
-    flow.attempt = lookups[_i].attempt;
-    flow.sent_age_ms = lookups[_i].sent_age_ms;
+    flow.attempt.number = lookups[_i].attempt;
+    flow.attempt.sent_age_ms = lookups[_i].sent_age_ms;
     if (lookups[_i].answered_age_ms >= 0)
         peers.issuer.target.good[lookups[_i].answered].last =
-            (struct target_answer){.event_id = another, .at_ms = flow.claimed_ms - lookups[_i].answered_age_ms};
+            (struct target_answer){.event_id = another, .at_ms = flow.attempt.claimed_ms - lookups[_i].answered_age_ms};
     struct flow_verdict verdict = settle(FLOW_RETRY);
     ck_assert_int_eq(verdict.kind, lookups[_i].ends ? FLOW_FAIL : FLOW_RETRY);
     ck_assert_str_eq(verdict.code, lookups[_i].ends ? "outcome_unknown" : "issuer_no_answer");
@@ -345,15 +358,15 @@ START_TEST(a_look_up_is_repeated_the_more_rarely_the_longer_the_outcome_is_unkno
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         for (int last = 0; last < 2; last++) {
             fail_the_look_up(OUTCOME_UNKNOWN, "issuer_http_503");
-            flow.attempt = last ? 10 : 3;
-            flow.sent_age_ms = cases[i].sent_age_ms;
+            flow.attempt.number = last ? 10 : 3;
+            flow.attempt.sent_age_ms = cases[i].sent_age_ms;
             ck_assert_int_ge(settle(FLOW_RETRY).wait_ms, cases[i].least_ms);
             ck_assert_int_le(settle(FLOW_RETRY).wait_ms, 2 * cases[i].least_ms);
-            flow.outcome.advice = ADVICE_CONFIGURATION;
+            flow.attempt.outcome.advice = ADVICE_CONFIGURATION;
             ck_assert_int_ge(settle(FLOW_DEFER).wait_ms, cases[i].least_ms);
         }
     fail_the_last_attempt(); /* of another step */
-    flow.attempt = 3;
+    flow.attempt.number = 3;
     ck_assert_int_le(settle(FLOW_RETRY).wait_ms, 10);
 }
 END_TEST
@@ -387,22 +400,23 @@ static const struct {
 
 static void take_purpose(int i)
 {
-    flow.step = purposes[i].step;
-    flow.asks_for = purposes[i].asks_for;
-    flow.verifies = purposes[i].verifies;
-    flow.unknown = purposes[i].unknown;
-    flow.is_saved = purposes[i].is_saved;
-    flow.sent_age_ms = purposes[i].is_expired ? 24 * HOUR : HOUR;
+    flow.attempt.step = purposes[i].step;
+    flow.attempt.asks_for = purposes[i].asks_for;
+    flow.attempt.verifies = purposes[i].verifies;
+    flow.attempt.unknown = purposes[i].unknown;
+    flow.attempt.is_saved = purposes[i].is_saved;
+    flow.attempt.sent_age_ms = purposes[i].is_expired ? 24 * HOUR : HOUR;
     if (purposes[i].asks_for == STEP_LOOKUP)
-        flow.lookup_reason = LOOKUP_EXHAUSTED;
+        flow.attempt.lookup_reason = LOOKUP_EXHAUSTED;
 }
 
 START_TEST(a_step_that_fails_to_the_end_ends_as_its_purpose_does)
 {
     take_purpose(_i);
-    flow.attempt = 10;
-    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_ANSWERED};
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_unreadable");
+    flow.attempt.number = 10;
+    flow.attempt.outcome =
+        (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_ANSWERED};
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "issuer_unreadable");
     struct flow_verdict verdict = settle(FLOW_RETRY);
     ck_assert_int_eq(verdict.kind, purposes[_i].exhausted);
     if (purposes[_i].exhausted_code)
@@ -413,9 +427,9 @@ END_TEST
 START_TEST(an_outage_ends_no_step)
 {
     take_purpose(_i);
-    flow.attempt = 10;
-    flow.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_503");
+    flow.attempt.number = 10;
+    flow.attempt.outcome = (struct outcome){.kind = OUTCOME_UNKNOWN, .advice = ADVICE_RETRY, .health = BREAKER_BAD};
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "issuer_http_503");
     enum flow_verdict_kind kind = settle(FLOW_RETRY).kind;
     ck_assert(kind == FLOW_DEFER || kind == FLOW_RETRY);
 }
@@ -425,14 +439,15 @@ START_TEST(a_third_refusal_of_a_step_ends_as_its_purpose_does)
 {
     take_purpose(_i);
     refuse(403);
-    flow.step = purposes[_i].step;
-    snprintf(flow.outcome.code, sizeof(flow.outcome.code), "issuer_http_403");
-    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "issuer_http_403");
-    flow.deferral_count = 1;
+    flow.attempt.step = purposes[_i].step;
+    snprintf(flow.attempt.outcome.code, sizeof(flow.attempt.outcome.code), "issuer_http_403");
+    snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "issuer_http_403");
+    flow.attempt.deferral_count = 1;
     ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_DEFER);
-    flow.deferral_count = 2;
-    struct target *target = flow.step == STEP_CHECK ? &peers.core.target : &peers.issuer.target;
-    target->good[flow.step].last = (struct target_answer){.event_id = another, .at_ms = flow.claimed_ms};
+    flow.attempt.deferral_count = 2;
+    struct target *target = flow.attempt.step == STEP_CHECK ? &peers.core.target : &peers.issuer.target;
+    target->good[flow.attempt.step].last =
+        (struct target_answer){.event_id = another, .at_ms = flow.attempt.claimed_ms};
     struct flow_verdict verdict = settle(FLOW_DEFER);
     ck_assert_int_eq(verdict.kind, purposes[_i].refused);
     if (purposes[_i].refused_code)
@@ -445,9 +460,9 @@ START_TEST(a_retire_that_is_refused_to_everybody_ends_too)
 {
     take_purpose(2);
     refuse(403);
-    flow.step = STEP_RETIRE;
-    flow.deferral_count = 2;
-    snprintf(flow.deferral_code, sizeof(flow.deferral_code), "core_http_403");
+    flow.attempt.step = STEP_RETIRE;
+    flow.attempt.deferral_count = 2;
+    snprintf(flow.attempt.deferral_code, sizeof(flow.attempt.deferral_code), "core_http_403");
     ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_COMPLETE);
     take_purpose(1); /* a number that nobody may read stops no event for good */
     ck_assert_int_eq(settle(FLOW_DEFER).kind, FLOW_DEFER);
@@ -457,12 +472,12 @@ END_TEST
 START_TEST(an_end_that_is_decided_passes_unchanged)
 {
     static const enum flow_verdict_kind kinds[] = {FLOW_GO, FLOW_COMPLETE, FLOW_REJECT, FLOW_FAIL, FLOW_DROP};
-    flow.attempt = 10;
+    flow.attempt.number = 10;
     struct flow_verdict verdict = {.kind = kinds[_i], .step = STEP_SAVE, .code = "no"};
-    struct flow_verdict settled = flow_verdict_settle(&flow, verdict, NOW_MS);
-    ck_assert_int_eq(settled.kind, verdict.kind);
-    ck_assert_int_eq(settled.step, verdict.step);
-    ck_assert_ptr_eq(settled.code, verdict.code);
+    struct flow_verdict applied = settled(verdict);
+    ck_assert_int_eq(applied.kind, verdict.kind);
+    ck_assert_int_eq(applied.step, verdict.step);
+    ck_assert_ptr_eq(applied.code, verdict.code);
 }
 END_TEST
 

@@ -1,15 +1,23 @@
 /* What one call to a peer means: whether it was executed, what to do next, and what it shows of the peer's health. The
- * meaning of a status is a table in outcome.c; issuer/issuer_rules.c and core_api.c add what only their peer's answers
- * mean.
- * docs/peers.md has the same table for the teams behind the peers. */
-#ifndef ISSUING_OUTCOME_H
-#define ISSUING_OUTCOME_H
+ * meaning of a status is a table in outcome.c; worker/issuer/issuer_rules.c and worker/core_api.c add what only their
+ * peer's answers mean. docs/peers.md has the same table for the teams behind the peers. Pure. */
+#ifndef ISSUING_DECIDE_OUTCOME_H
+#define ISSUING_DECIDE_OUTCOME_H
 
 #include "common/base/base.h"
-#include "common/http_client/http_client.h"
+#include "common/http_client/http_call.h"
 #include "common/json/json_value.h"
 #include "common/outbox.h"
-#include "worker/breaker.h"
+
+/* What an answer shows of the health of the peer (worker/breaker.h). */
+enum breaker_result {
+    BREAKER_GOOD,     /* it executed the call, or refused it for a reason of the request: it is well */
+    BREAKER_ANSWERED, /* it answered, so it can be reached; the answer does not say whether it is well */
+    BREAKER_BAD,      /* 5xx, timeout, connection error: `failures` in a row open it */
+    BREAKER_REFUSED,  /* 401, 403, 404, 405, 3xx: for the breaker as ANSWERED; what it shows is in suspicion.h */
+    BREAKER_BUSY,     /* 429 */
+    BREAKER_NOTHING,  /* the call never started */
+};
 
 enum outcome_kind {
     OUTCOME_EXECUTED,     /* the peer did it, and we know the result */

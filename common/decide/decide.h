@@ -1,0 +1,55 @@
+/* What happens to an event: which step comes first, what must hold before a send, what follows a step that did not
+ * succeed, and when again. The worker and `issuing-ctl explain` call the same functions over the same structs.
+ *
+ * Whether a failure or a refusal is the event's fault or the peer's is decided by evidence: by what the peer answered
+ * to other events in the same kind of call, as far as this worker saw it. Without evidence nothing ends: the attempt is
+ * deferred, and the delay grows. No end is decided over an unknown outcome without a look-up.
+ *
+ * Pure: no clock, no random numbers, no logging; all of it is in struct view. */
+#ifndef ISSUING_DECIDE_H
+#define ISSUING_DECIDE_H
+
+#include "common/decide/attempt.h"
+
+enum flow_verdict_kind {
+    FLOW_GO,       /* to `step` */
+    FLOW_COMPLETE, /* COMPLETED; a `code` is a note for operators */
+    FLOW_REJECT,   /* REJECTED with `code` */
+    FLOW_FAIL,     /* FAILED with `code` */
+    FLOW_RETRY,    /* PENDING, backoff; the attempt counts */
+    FLOW_DEFER,    /* PENDING; the attempt is given back */
+    FLOW_DROP,     /* the lease is lost: no write, no effect */
+};
+
+/* What follows a step. Steps make it; decide_settled() turns it into what is applied. */
+struct flow_verdict {
+    enum flow_verdict_kind kind;
+    enum flow_step step;       /* GO */
+    enum lookup_reason reason; /* GO to a look-up: why; LOOKUP_NONE = the flow's reason stays */
+    /* REJECT, FAIL: the reason. RETRY, DEFER: the cause. COMPLETE: the note, NULL = none. GO with a reason: the flow's
+     * pending_code; NULL = it stays. Borrowed until the verdict is applied. */
+    const char *code;
+    int64_t wait_ms;   /* RETRY, DEFER: at least so long; -1 = the usual delay. Settled: exactly so long */
+    bool in_progress;  /* DEFER by 409 or 425: bounded by the key's lifetime */
+    bool keeps_streak; /* settled DEFER: the streak of 409 and 425 answers goes on */
+};
+
+/* The attempt begins: sets where it stands, by what earlier ones have left in the row, and returns what comes first:
+ * GO to a step, an end, or a DEFER. */
+struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_rules *rules);
+/* The last checks before a create or a delivery. GO to rules.send: it may leave. Else GO to a look-up, a check or a
+ * keep that comes first, DEFER, or FAIL where nothing can be looked up. must_keep: the event must keep its parameters
+ * before a create leaves. */
+struct flow_verdict decide_before_send(const struct attempt *attempt, const struct view *view, bool must_keep);
+/* An unknown outcome is settled for this reason: GO to the look-up; where there is none, the end that is a question,
+ * since an earlier send may have been executed. code: what REFUSED, INELIGIBLE, UNFORESEEN, IN_OUTAGE and BY_ANSWER end
+ * with; NULL for the others. */
+struct flow_verdict decide_look_up(const struct attempt_rules *rules, enum lookup_reason reason, const char *code);
+/* The reason code of the end that belongs to a look-up for this reason; pending_code where it has none of its own. */
+const char *decide_end_code(const struct attempt_rules *rules, enum lookup_reason reason, const char *pending_code);
+/* Turns a step's verdict into what is applied: a RETRY after the last attempt becomes a look-up, a FAIL or a DEFER; a
+ * DEFER may become a look-up or a FAIL where the evidence is against the event; RETRY and DEFER get their exact delay.
+ * Other verdicts pass unchanged. */
+struct flow_verdict decide_settled(const struct attempt *attempt, const struct view *view, struct flow_verdict verdict);
+
+#endif
