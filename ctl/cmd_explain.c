@@ -11,6 +11,7 @@
 #include "ctl/ctl.h"
 #include "ctl/each_cell.h"
 #include "ctl/options.h"
+#include "ctl/outlook_code.h"
 #include "ctl/print.h"
 #include "ctl/story.h"
 
@@ -120,11 +121,11 @@ static bool set_route(struct json *object, const struct story *story)
 /* What keeps every worker from a PENDING event: null, or what it is and, of a target, its state. */
 static bool set_waits_for(struct json *object, const struct event *event, const struct outlook *outlook)
 {
-    if (outlook->wait == OUTLOOK_WAIT_FOR_NOTHING)
+    if (outlook->wait.what == OUTLOOK_WAIT_FOR_NOTHING)
         return json_set(object, "waits_for", NULL);
-    struct json *waits_for = outlook->target ? cluster_target_json(outlook->target) : json_new_object();
-    if (waits_for && json_set_text(waits_for, "what", outlook_wait_name(outlook->wait)) &&
-        (outlook->wait != OUTLOOK_WAIT_FOR_EVENT || set_holder(waits_for, event)))
+    struct json *waits_for = outlook->wait.target ? cluster_target_json(outlook->wait.target) : json_new_object();
+    if (waits_for && json_set_text(waits_for, "what", outlook_wait_name(outlook->wait.what)) &&
+        (outlook->wait.what != OUTLOOK_WAIT_FOR_EVENT || set_holder(waits_for, event)))
         return json_set(object, "waits_for", waits_for);
     json_free(waits_for);
     return false;

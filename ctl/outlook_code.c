@@ -1,9 +1,9 @@
-/* What a code of an attempt, or a reason, means to an operator (outlook.h). */
+/* See outlook_code.h. */
+#include "ctl/outlook_code.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "ctl/outlook.h"
 
 /* Of "issuer_http_503": the peer in words and 503; 0 if it is no such code. */
 static int http_status(const char *code, const char **ret_peer)

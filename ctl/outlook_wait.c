@@ -4,8 +4,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ctl/outlook_route.h"
 #include "ctl/print.h"
+
+const char *outlook_wait_name(enum outlook_wait_for what)
+{
+    switch (what) {
+#define X(name, word)             \
+    case OUTLOOK_WAIT_FOR_##name: \
+        return #word;
+        OUTLOOK_WAITS(X)
+#undef X
+    }
+    return "nothing";
+}
 
 static bool needs(const struct event *event, const struct cluster_target *target)
 {
@@ -29,26 +40,26 @@ static const struct cluster_target *shut_target(const struct event *event, const
     return found;
 }
 
-void outlook_wait_find(const struct event *event, const struct cluster *cluster, struct outlook *out)
+void outlook_wait_find(const struct event *event, const struct cluster *cluster, struct outlook_wait *ret_wait)
 {
     const struct cluster_route *route = event_is_card(event) ? NULL : cluster_find_route(cluster, event->type);
     if (!event_is_card(event) && !route) {
-        out->wait = OUTLOOK_WAIT_FOR_ROUTE;
+        ret_wait->what = OUTLOOK_WAIT_FOR_ROUTE;
         return;
     }
     if (event->held_behind_text[0]) {
-        out->wait = OUTLOOK_WAIT_FOR_EVENT;
+        ret_wait->what = OUTLOOK_WAIT_FOR_EVENT;
         return;
     }
     if (cluster->alive_count == 0 || (route && !route->is_live)) {
-        out->wait = OUTLOOK_WAIT_FOR_WORKER;
+        ret_wait->what = OUTLOOK_WAIT_FOR_WORKER;
         return;
     }
-    out->target = shut_target(event, cluster);
-    if (out->target)
-        out->wait = out->target->paused_us != 0                      ? OUTLOOK_WAIT_FOR_PAUSE
-                    : out->target->open + out->target->half_open > 0 ? OUTLOOK_WAIT_FOR_BREAKER
-                                                                     : OUTLOOK_WAIT_FOR_REST;
+    ret_wait->target = shut_target(event, cluster);
+    if (ret_wait->target)
+        ret_wait->what = ret_wait->target->paused_us != 0                           ? OUTLOOK_WAIT_FOR_PAUSE
+                         : ret_wait->target->open + ret_wait->target->half_open > 0 ? OUTLOOK_WAIT_FOR_BREAKER
+                                                                                    : OUTLOOK_WAIT_FOR_REST;
 }
 
 static void breaker_clause(const struct cluster_target *target, int64_t now_us, char *ret_text, size_t size)
@@ -81,11 +92,43 @@ static void no_worker_clause(const struct event *event, const struct cluster *cl
                  print_time(cluster->last_us, time), cluster->last_host);
 }
 
+/* Why an event waits that is held behind another one of its user and type. */
+static void behind_clause(const struct event *event, char *ret_text, size_t size)
+{
+    enum outbox_status status;
+    char first[120] = "";
+    const char *word = event->holder_status;
+    if (!word || !outbox_status_parse(word, strlen(word), &status)) {
+        snprintf(ret_text, size, "it was held behind %s, which is no longer there; it is looked at again at %s",
+                 event->held_behind_text, print_time(event->next_attempt_us, first));
+        return;
+    }
+    if (event->first_text[0] && strcmp(event->first_text, event->held_behind_text) != 0)
+        snprintf(first, sizeof(first), "; the first one that must end is %s, which is %s", event->first_text,
+                 event->first_status);
+    switch (status) {
+    case OUTBOX_FAILED:
+        snprintf(ret_text, size, "held behind %s, which is FAILED: replay or resolve it%s", event->held_behind_text,
+                 first);
+        return;
+    case OUTBOX_PENDING:
+    case OUTBOX_PROCESSING:
+        snprintf(ret_text, size, "held behind %s, which is %s%s%s", event->held_behind_text, word, first,
+                 event->first_status && strcmp(event->first_status, "FAILED") == 0 ? ": replay or resolve it" : "");
+        return;
+    case OUTBOX_COMPLETED:
+    case OUTBOX_REJECTED:
+        snprintf(ret_text, size, "it was held behind %s, which is %s by now; the next claim takes it",
+                 event->held_behind_text, word);
+        return;
+    }
+}
+
 static void held_clause(const struct event *event, const struct cluster *cluster, char *ret_text, size_t size)
 {
     const struct cluster_route *route = cluster_find_route(cluster, event->type);
     if (!route || route->is_ordered)
-        outlook_route_held(event, ret_text, size);
+        behind_clause(event, ret_text, size);
     else
         snprintf(ret_text, size,
                  "it was held behind %s while its type was ordered; it is not any more, and a worker frees what was "
@@ -93,12 +136,12 @@ static void held_clause(const struct event *event, const struct cluster *cluster
                  event->held_behind_text);
 }
 
-void outlook_wait_clause(const struct event *event, const struct outlook *out, const struct cluster *cluster,
+void outlook_wait_clause(const struct event *event, const struct outlook_wait *wait, const struct cluster *cluster,
                          char *ret_text, size_t size)
 {
-    const struct cluster_target *target = out->target;
+    const struct cluster_target *target = wait->target;
     char time[PRINT_TIME_SIZE], span[PRINT_SPAN_SIZE];
-    switch (out->wait) {
+    switch (wait->what) {
     case OUTLOOK_WAIT_FOR_NOTHING:
         ret_text[0] = '\0';
         return;

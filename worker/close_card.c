@@ -37,10 +37,10 @@ static struct flow_verdict close_read(struct flow *flow, struct outcome *ret_out
         return step_has_call(flow, ISSUER_RETRIEVE) ? step_go(STEP_VERIFY) : not_closed(flow->attempt.step);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* repeating it does no harm */
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }
 
 /* ---- retire: the card that a reissue replaces, once the new one is linked ---- */
@@ -103,10 +103,10 @@ struct flow_verdict step_verify_read(struct flow *flow, struct outcome *ret_outc
         return not_closed(flow->attempt.verifies);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* a GET changes nothing */
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }
 
 /* ---- unlink: core-api removes the link, and refuses a link of this card that comes later ---- */
@@ -127,8 +127,8 @@ struct flow_verdict step_unlink_read(struct flow *flow, struct outcome *ret_outc
         return step_end(FLOW_FAIL, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* repeating the unlink does no harm */
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }

@@ -144,17 +144,12 @@ static void write_end(struct flow *flow, const struct flow_verdict *verdict)
 
 static void go_to_step(struct flow *flow, const struct flow_verdict *verdict)
 {
-    if (verdict->reason != LOOKUP_NONE) {
-        assert(verdict->code != flow->attempt.pending_code);
+    if (verdict->reason != LOOKUP_NONE)
         issuer_lookup_forget(&flow->lookup);
-        flow->attempt.lookup_reason = verdict->reason;
-        if (verdict->code)
-            snprintf(flow->attempt.pending_code, sizeof(flow->attempt.pending_code), "%s", verdict->code);
-    }
     if (verdict->step != flow->attempt.step) /* else the attempt starts there */
         log_debug("step", LOG_TEXT("event_id", flow->event_text), LOG_TEXT("from", flow_step_name(flow->attempt.step)),
                   LOG_TEXT("to", flow_step_name(verdict->step)), LOG_TEXT("doing", flow_step_text(verdict->step)));
-    flow->attempt.step = verdict->step;
+    decide_go(&flow->attempt, verdict);
     if (flow->attempt.step != STEP_CHECK && flow->attempt.step != STEP_KEEP && flow->attempt.step != STEP_ISSUE)
         flow_turn_release(flow);
     start_step(flow);

@@ -22,7 +22,7 @@ static struct flow_verdict go_on_with_parameters(struct flow *flow, const struct
 {
     enum flow_step next = flow->attempt.asks_for;
     if (outcome->kind == OUTCOME_NOT_EXECUTED || outcome->kind == OUTCOME_UNKNOWN)
-        return step_retry_or_defer(outcome);
+        return decide_retry_or_defer(outcome);
     if (outcome->advice == ADVICE_FAIL) /* this answer tells of no parameters */
         return (struct flow_verdict){.kind = FLOW_RETRY, .code = outcome->code, .wait_ms = -1};
     flow->attempt.asks_for = STEP_COUNT;
@@ -37,7 +37,7 @@ static struct flow_verdict check_agreed(struct flow *flow, struct outcome *ret_o
     if (!missing)
         return step_go(STEP_ISSUE);
     event_parameters_missing(missing, ret_outcome);
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }
 
 struct flow_verdict step_check_read(struct flow *flow, struct outcome *ret_outcome)
@@ -61,10 +61,10 @@ struct flow_verdict step_check_read(struct flow *flow, struct outcome *ret_outco
                                      : step_end(FLOW_REJECT, ret_outcome->code);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* a GET changes nothing at core-api */
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }
 
 /* ---- the card is at the issuer: what it needs before it is stored ---- */
@@ -176,7 +176,7 @@ struct flow_verdict step_lookup_read(struct flow *flow, struct outcome *ret_outc
     if (may_repeat_page(flow, ret_outcome))
         return step_go(STEP_LOOKUP);
     if (ret_outcome->kind != OUTCOME_EXECUTED)
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     if (!flow->lookup.is_done)
         return step_go(STEP_LOOKUP); /* the next page is a call of its own */
     struct flow_verdict verdict = read_found(flow);
@@ -237,15 +237,15 @@ struct flow_verdict step_issue_read(struct flow *flow, struct outcome *ret_outco
     case OUTCOME_NOT_EXECUTED: /* proves nothing about earlier attempts: unknown stays as it is */
         if (ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS)
             flow->attempt.unknown = true; /* a call with our key is being executed: it may make the card */
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     case OUTCOME_UNKNOWN:
         flow->attempt.unknown = true;
         if (ret_outcome->advice == ADVICE_LOOK_UP)
             return flow_look_up(flow, LOOKUP_BY_ANSWER, ret_outcome->code);
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }
 
 /* ---- activate: the issuer makes cards inactive ---- */
@@ -270,10 +270,10 @@ struct flow_verdict step_activate_read(struct flow *flow, struct outcome *ret_ou
         return step_go(STEP_MARK);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* repeating it does no harm */
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }
 
 /* ---- reveal: the number, where it is stored and the issuer tells it by a call of its own ---- */
@@ -293,10 +293,10 @@ struct flow_verdict step_reveal_read(struct flow *flow, struct outcome *ret_outc
         return step_end(FLOW_FAIL, "reveal_refused");
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* a GET changes nothing */
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }
 
 /* ---- save: before core-api learns of the card ---- */
@@ -361,8 +361,8 @@ struct flow_verdict step_link_read(struct flow *flow, struct outcome *ret_outcom
         return step_go(STEP_MARK);
     case OUTCOME_NOT_EXECUTED:
     case OUTCOME_UNKNOWN: /* repeating the link does no harm */
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }

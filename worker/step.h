@@ -33,8 +33,6 @@ struct flow_verdict step_go(enum flow_step step);
 struct flow_verdict step_end(enum flow_verdict_kind kind, const char *code);
 /* A look-up was answered: nothing was made, nothing was executed. Decides by the reason of the look-up. */
 struct flow_verdict step_not_found(struct flow *flow);
-/* For every step whose call was neither executed nor refused by the peer. */
-struct flow_verdict step_retry_or_defer(const struct outcome *outcome);
 /* The verdict on a step's write; `next` follows if it was written. */
 struct flow_verdict step_read_write(struct flow *flow, enum flow_step next, struct outcome *ret_outcome);
 

@@ -41,12 +41,22 @@ struct flow_verdict decide_first(struct attempt *attempt, const struct attempt_r
  * keep that comes first, DEFER, or FAIL where nothing can be looked up. must_keep: the event must keep its parameters
  * before a create leaves. */
 struct flow_verdict decide_before_send(const struct attempt *attempt, const struct view *view, bool must_keep);
+/* What the coming attempt does, as far as the row tells: decide_first(), and where that leads to a create or a delivery,
+ * decide_before_send() as if core-api agreed and nothing had to be kept. Sets where the attempt then stands. */
+struct flow_verdict decide_plan(struct attempt *attempt, const struct view *view);
+/* The attempt goes on: a GO takes effect on where it stands. */
+void decide_go(struct attempt *attempt, const struct flow_verdict *verdict);
 /* An unknown outcome is settled for this reason: GO to the look-up; where there is none, the end that is a question,
  * since an earlier send may have been executed. code: what REFUSED, INELIGIBLE, UNFORESEEN, IN_OUTAGE and BY_ANSWER end
  * with; NULL for the others. */
 struct flow_verdict decide_look_up(const struct attempt_rules *rules, enum lookup_reason reason, const char *code);
 /* The reason code of the end that belongs to a look-up for this reason; pending_code where it has none of its own. */
 const char *decide_end_code(const struct attempt_rules *rules, enum lookup_reason reason, const char *pending_code);
+/* A look-up was answered: nothing was made, nothing was executed. Decides by its reason; while a send may still be on its
+ * way, the end is held, and the verdict is a DEFER. */
+struct flow_verdict decide_not_found(struct attempt *attempt, const struct view *view);
+/* What follows a call that was neither executed nor refused by the peer. */
+struct flow_verdict decide_retry_or_defer(const struct outcome *outcome);
 /* Turns a step's verdict into what is applied: a RETRY after the last attempt becomes a look-up, a FAIL or a DEFER; a
  * DEFER may become a look-up or a FAIL where the evidence is against the event; RETRY and DEFER get their exact delay.
  * Other verdicts pass unchanged. */

@@ -1,4 +1,7 @@
 /* See decide.h: where an attempt begins, and what must hold before a create or a delivery leaves. */
+#include <assert.h>
+#include <stdio.h>
+
 #include "common/decide/decide.h"
 
 #define CLOCK_STEP_US 1000000 /* how far our two clocks may drift apart during an attempt */
@@ -130,4 +133,30 @@ struct flow_verdict decide_before_send(const struct attempt *attempt, const stru
     if (view->now_ms - attempt->checked_ms > rules->timeout_ms)
         return go(STEP_CHECK);
     return go(must_keep ? STEP_KEEP : STEP_ISSUE);
+}
+
+/* ---- together ---- */
+
+void decide_go(struct attempt *attempt, const struct flow_verdict *verdict)
+{
+    if (verdict->reason != LOOKUP_NONE) {
+        assert(verdict->code != attempt->pending_code);
+        attempt->lookup_reason = verdict->reason;
+        if (verdict->code)
+            snprintf(attempt->pending_code, sizeof(attempt->pending_code), "%s", verdict->code);
+    }
+    attempt->step = verdict->step;
+}
+
+struct flow_verdict decide_plan(struct attempt *attempt, const struct view *view)
+{
+    struct flow_verdict verdict = decide_first(attempt, &view->rules);
+    if (verdict.kind != FLOW_GO || verdict.step != view->rules.first)
+        return verdict;
+    attempt->step = view->rules.send;
+    attempt->checked_ms = view->now_ms;
+    verdict = decide_before_send(attempt, view, false);
+    if (verdict.kind == FLOW_GO)
+        decide_go(attempt, &verdict);
+    return verdict;
 }

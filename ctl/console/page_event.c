@@ -6,6 +6,7 @@
 #include "ctl/console/console.h"
 #include "ctl/console/html.h"
 #include "ctl/console/page.h"
+#include "ctl/outlook_code.h"
 #include "ctl/story.h"
 
 #define LINES_MAX 500

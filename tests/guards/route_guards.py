@@ -34,7 +34,7 @@ ROUTE_GUARDS = [
     dict(
         name="a delivery without an answer is unknown, not failed",
         file="worker/route/deliver_event.c",
-        line="UNKNOWN:\n        flow->attempt.unknown = true;\n        return step_retry_or_defer(ret_outcome);",
+        line="UNKNOWN:\n        flow->attempt.unknown = true;\n        return decide_retry_or_defer(ret_outcome);",
         becomes="UNKNOWN:\n        return step_end(FLOW_FAIL, ret_outcome->code);",
         test="e2e/whatever leaves a delivery unknown it is sent again with the same key",
     ),

@@ -77,13 +77,13 @@ struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_out
     case OUTCOME_NOT_EXECUTED: /* proves nothing about earlier attempts: unknown stays as it is */
         if (ret_outcome->advice == ADVICE_WAIT_IN_PROGRESS)
             flow->attempt.unknown = true; /* a delivery with our key is being executed */
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     case OUTCOME_UNKNOWN:
         flow->attempt.unknown = true;
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     }
     assert(!"outcome kinds are covered above");
-    return step_retry_or_defer(ret_outcome);
+    return decide_retry_or_defer(ret_outcome);
 }
 
 /* ---- ask: only this, or the receiver's answer to the same key, ends an unknown outcome ---- */
@@ -100,6 +100,6 @@ struct flow_verdict step_ask_read(struct flow *flow, struct outcome *ret_outcome
     bool was_executed = false;
     route_read_lookup(&flow->call, &was_executed, ret_outcome);
     if (ret_outcome->kind != OUTCOME_EXECUTED)
-        return step_retry_or_defer(ret_outcome);
+        return decide_retry_or_defer(ret_outcome);
     return was_executed ? complete(flow) : step_not_found(flow);
 }

@@ -7,6 +7,7 @@
 
 #include "common/issuer_key.h"
 #include "ctl/outlook.h"
+#include "ctl/outlook_code.h"
 #include "worker/flow.h"
 #include "tests/support/suite.h"
 
@@ -207,12 +208,12 @@ START_TEST(an_event_that_no_worker_can_take_is_explained_by_what_keeps_them)
     struct cluster_target *issuer = &cluster.targets[0], *core = &cluster.targets[1];
     event.next_attempt_us = NOW - SECOND;
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_NOTHING);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
     expect_why("the next worker with a free slot takes it");
     issuer->shut = issuer->resting = 1;
     issuer->next_us = NOW + 2 * SECOND;
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_REST);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_REST);
     expect_why("issuer gets too many requests, so it rests for another 2 s");
     core->shut = core->open = 1;
     core->since_us = NOW - 60 * SECOND;
@@ -220,7 +221,7 @@ START_TEST(an_event_that_no_worker_can_take_is_explained_by_what_keeps_them)
     core->next_us = NOW + 11 * SECOND;
     core->backlog = 1204;
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_BREAKER);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_BREAKER);
     ck_assert_int_eq(outlook.at_us, NOW + 11 * SECOND);
     expect_why(
         "it waits behind the open breaker of core since 2023-11-14T22:12:20Z, cause core_http_503, next probe in "
@@ -233,15 +234,15 @@ START_TEST(an_event_that_no_worker_can_take_is_explained_by_what_keeps_them)
     issuer->paused_by = "anna";
     issuer->paused_why = "they asked us to";
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_PAUSE);
-    ck_assert_ptr_eq(outlook.target, issuer);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_PAUSE);
+    ck_assert_ptr_eq(outlook.wait.target, issuer);
     ck_assert_int_eq(outlook.at_us, 0);
     expect_why("issuer is paused by anna since 2023-11-14T21:13:20Z because: they asked us to");
     cluster.alive_count = 0;
     cluster.last_us = NOW - 80 * SECOND;
     cluster.last_host = "host-b";
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_WORKER);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_WORKER);
     expect_why("no worker runs: the last one was seen at 2023-11-14T22:12:00Z on host host-b");
     cluster.last_us = 0;
     look(&event, &nothing);
@@ -257,7 +258,7 @@ START_TEST(a_pause_of_what_no_worker_calls_holds_nothing_back)
     cluster.targets[cluster.target_count++] = (struct cluster_target){
         .name = "unknown", .paused_us = NOW - SECOND, .paused_by = "anna", .paused_why = "a slip of the pen"};
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_NOTHING);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
 }
 END_TEST
 
@@ -270,7 +271,7 @@ START_TEST(a_breaker_that_is_open_at_one_worker_only_holds_nothing_back)
     cluster.targets[0].workers = 2;
     cluster.targets[0].shut = cluster.targets[0].open = 1;
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_NOTHING);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
     ck_assert_int_eq(outlook.at_us, event.next_attempt_us);
 }
 END_TEST

@@ -2,12 +2,13 @@
  * an event that a route delivers must be what the worker will do, must name what the event waits for, and must never
  * speak of cards or claim more than is known. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/issuer_key.h"
 #include "ctl/outlook.h"
-#include "ctl/outlook_route.h"
+#include "ctl/outlook_code.h"
 #include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000000)
@@ -122,7 +123,7 @@ START_TEST(a_type_that_nobody_delivers_waits_and_no_more_is_said)
     event.type = "UNHEARD_OF";
     event.next_attempt_us = NOW - HOUR;
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_ROUTE);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_ROUTE);
     ck_assert_int_eq(outlook.action, OUTLOOK_NONE);
     ck_assert_int_eq(outlook.at_us, 0);
     expect_why("nobody delivers events of this type");
@@ -138,7 +139,7 @@ START_TEST(a_route_without_a_living_worker_waits_for_one)
     cluster.routes[0].is_live = false;
     cluster.routes[0].seen_us = NOW - HOUR;
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_WORKER);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_WORKER);
     ck_assert_int_eq(outlook.at_us, 0);
     expect_why("no living worker has a route for this type: the last one that had it, host-a:17, was seen at "
                "2023-11-14T21:13:20Z");
@@ -155,7 +156,7 @@ START_TEST(an_event_that_is_held_back_names_the_one_that_must_end)
     expect_why("held behind " HOLDER " while its type was ordered; it is not any more");
     cluster.routes[0].is_ordered = true;
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_EVENT);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_EVENT);
     ck_assert_int_eq(outlook.at_us, 0);
     expect_why("held behind " HOLDER ", which is FAILED: replay or resolve it; then it is delivered");
     event.holder_status = "PENDING"; /* which is held back itself */
@@ -181,36 +182,69 @@ START_TEST(a_dead_route_keeps_no_card_and_a_dead_issuer_no_delivery)
     cluster.targets[2].shut = cluster.targets[2].open = 1;
     cluster.targets[2].cause = "timeout";
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_BREAKER);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_BREAKER);
     expect_why("it waits behind the open breaker of CHARGE");
     outlook_of(&request, &nothing, &cluster, &config, &outlook);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_NOTHING);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
     cluster.targets[2].shut = cluster.targets[2].open = 0;
     cluster.targets[0].shut = cluster.targets[0].open = 1;
     look(&event, &nothing);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_NOTHING);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_NOTHING);
     outlook_of(&request, &nothing, &cluster, &config, &outlook);
-    ck_assert_int_eq(outlook.wait, OUTLOOK_WAIT_FOR_BREAKER);
+    ck_assert_int_eq(outlook.wait.what, OUTLOOK_WAIT_FOR_BREAKER);
 }
 END_TEST
 
-START_TEST(each_held_end_of_a_delivery_is_told){
-#define X(name, word)                                            \
-    {                                                            \
-        struct event event = event_of(OUTBOX_PENDING);           \
-        event.first_sent_us = event.last_sent_us = NOW - SECOND; \
-        event.held_end = #word;                                  \
-        event.held_end_code = "some_code";                       \
-        look(&event, &nothing);                                  \
-        ck_assert_int_eq(outlook.action, OUTLOOK_ASK);           \
-        expect_why("since its end is decided");                  \
-        ck_assert_ptr_null(strstr(outlook.why, "(" #word ")"));  \
-    }
-    OUTBOX_HELD_ENDS(X)
+START_TEST(each_held_end_of_a_delivery_is_told)
+{
+    static const char *const words[] = {
+#define X(name, word) #word,
+        OUTBOX_HELD_ENDS(X)
 #undef X
-} END_TEST
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        struct event event = event_of(OUTBOX_PENDING);
+        char cause[40];
+        event.first_sent_us = event.last_sent_us = NOW - SECOND;
+        event.held_end = words[i];
+        event.held_end_code = "some_code";
+        cluster.routes[0].has_lookup = true;
+        look(&event, &nothing);
+        ck_assert_int_eq(outlook.action, OUTLOOK_ASK);
+        expect_why("since its end is decided");
+        (void)snprintf(cause, sizeof(cause), "(%s)", words[i]);
+        ck_assert_ptr_null(strstr(outlook.why, cause));
+        cluster.routes[0].has_lookup = false; /* any more: nobody can be asked */
+        look(&event, &nothing);
+        ck_assert_int_eq(outlook.action, OUTLOOK_END);
+        expect_why("and nothing is sent, since an earlier send may have been executed and the route has no lookup_url");
+    }
+}
+END_TEST
 
-    START_TEST(a_failed_one_offers_what_its_route_can_do_and_tells_who_waits)
+START_TEST(what_a_lost_worker_may_have_done_is_never_done_again)
+{
+    struct event event = event_of(OUTBOX_PENDING);
+    event.first_sent_us = event.last_sent_us = NOW - SECOND;
+    event.lost_count = OUTBOX_LOST_LOOKUP;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_END);
+    expect_why("it ends FAILED worker_lost and nothing is sent");
+    cluster.routes[0].has_lookup = true;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_ASK);
+    event.lost_count = 0;
+    event.retry_count = 4; /* the last attempt was lost */
+    look(&event, &nothing);
+    expect_why("no attempt is left: executed, it ends COMPLETED; not executed, it ends FAILED attempts_exhausted");
+    event.first_sent_us = 0;
+    look(&event, &nothing);
+    ck_assert_int_eq(outlook.action, OUTLOOK_END);
+    expect_why("it ends FAILED attempts_exhausted and nothing is sent, since its last attempt was lost");
+}
+END_TEST
+
+START_TEST(a_failed_one_offers_what_its_route_can_do_and_tells_who_waits)
 {
     struct event event = event_of(OUTBOX_FAILED);
     event.reason_code = "route_key_expired";
@@ -277,6 +311,7 @@ SUITE(ctl_outlook_route)
     tcase_add_test(cases, an_event_that_is_held_back_names_the_one_that_must_end);
     tcase_add_test(cases, a_dead_route_keeps_no_card_and_a_dead_issuer_no_delivery);
     tcase_add_test(cases, each_held_end_of_a_delivery_is_told);
+    tcase_add_test(cases, what_a_lost_worker_may_have_done_is_never_done_again);
     tcase_add_test(cases, a_failed_one_offers_what_its_route_can_do_and_tells_who_waits);
     tcase_add_test(cases, a_final_one_says_what_became_of_it);
     tcase_add_test(cases, no_code_of_a_delivery_speaks_of_cards);

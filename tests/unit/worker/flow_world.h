@@ -211,7 +211,7 @@ static void answer(int number, int status, const char *body)
     http_reply(world.requests[number], &reply);
 }
 
-static void expect_request(int number, const char *path)
+__attribute__((unused)) static void expect_request(int number, const char *path)
 {
     run_until(world.request_count > number);
     ck_assert_int_eq(world.request_count, number + 1);
@@ -227,7 +227,7 @@ static struct write_op *expect_write(enum write_kind kind)
     return world.writes[0];
 }
 
-static void expect_end(enum outbox_status status, const char *code)
+__attribute__((unused)) static void expect_end(enum outbox_status status, const char *code)
 {
     struct write_op *op = expect_write(status == OUTBOX_COMPLETED ? WRITE_COMPLETE : WRITE_END);
     ck_assert_int_eq(op->end->status, status);
