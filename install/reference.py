@@ -90,7 +90,7 @@ def options_page():
 def words_of(metric):
     """The values of its label, where they have a table of their own."""
     if metric == "issuing_step_seconds":
-        return [row[1] for row in rows_of("worker/flow.h", "FLOW_STEPS")]
+        return [row[1] for row in rows_of("common/decide/steps.h", "FLOW_STEPS")]
     if metric == "issuing_attempts_total":
         return [row[1] for row in rows_of("common/outbox.h", "OUTBOX_ATTEMPTS") if row[1] != "lost"]
     if metric == "issuing_auth_failures_total":

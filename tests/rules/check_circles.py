@@ -25,8 +25,6 @@ CHILDREN = (
     ("ctl/each_cell", "ctl/confirm", "asks for all cells at once"),
     ("ctl/console/layout", "ctl/console/console", "the frame of a page"),
     ("ctl/console/status", "ctl/console/console", "the first page"),
-    ("ctl/outlook_route", "ctl/outlook", "the outlook of a delivery"),
-    ("ctl/outlook_wait", "ctl/outlook", "the outlook of an event that waits"),
     ("sandbox/fault_answer", "sandbox/sandbox_call", "what a fault makes of the answer of a call"),
     ("sandbox/fault_rule", "sandbox/faults", "one rule of the list"),
     ("sandbox/ledger_internal", "sandbox/ledger", "the inside"),

@@ -17,7 +17,7 @@ void suite_register(struct test_suite *suite)
 int main(int argc, char **argv)
 {
     const char *wanted = argc > 1 ? argv[1] : NULL;
-    setenv("CK_DEFAULT_TIMEOUT", "300", 0);  /* in seconds: for a test that hangs, not for a slow machine */
+    setenv("CK_DEFAULT_TIMEOUT", "300", 0); /* in seconds: for a test that hangs, not for a slow machine */
     SRunner *runner = srunner_create(NULL);
     int count = 0;
     for (const struct test_suite *each = suites; each; each = each->next) {

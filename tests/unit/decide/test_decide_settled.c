@@ -481,9 +481,9 @@ START_TEST(an_end_that_is_decided_passes_unchanged)
 }
 END_TEST
 
-SUITE(flow_verdict)
+SUITE(decide_settled)
 {
-    TCase *tcase = tcase_create("flow_verdict");
+    TCase *tcase = tcase_create("decide_settled");
     tcase_add_checked_fixture(tcase, set_up, NULL);
     tcase_add_loop_test(tcase, a_failure_ends_no_event_while_no_other_is_answered, 0, 4);
     tcase_add_test(tcase, a_failure_of_the_last_attempt_ends_an_event_that_fails_alone);

@@ -148,7 +148,7 @@ static void arrange(const struct row *row)
             (struct issuer_call_shape){0};
     flow.attempt.verifies = row->given & RETIRES ? STEP_RETIRE : STEP_CANCEL;
     snprintf(flow.attempt.pending_code, sizeof(flow.attempt.pending_code), "%s",
-                   row->step == STEP_CANCEL || row->step == STEP_VERIFY ? "why_it_must_go" : "");
+             row->step == STEP_CANCEL || row->step == STEP_VERIFY ? "why_it_must_go" : "");
 }
 
 START_TEST(each_answer_leads_to_one_step_or_one_end)
