@@ -52,8 +52,9 @@ DECLARE
 BEGIN
     LOOP
         token := gen_random_uuid();
-        SELECT array_agg(c.id) FILTER (WHERE c.id IS NOT NULL), max(c.next_since_us) INTO ids, since
-        FROM issuing.claim(token, batch, 60000, 'bench', since, 1000, false, 'CARD_ISSUE', false) c;
+        SELECT array_agg(e.id) FILTER (WHERE e.id IS NOT NULL), max(c.next_since_us) INTO ids, since
+        FROM issuing.claim(token, batch, 60000, 'bench', since, 1000, false, 'CARD_ISSUE', false) c
+        LEFT JOIN unnest(c.events) e ON true;
         COMMIT;
         n := cardinality(ids);
         EXIT WHEN n IS NULL;
@@ -78,7 +79,7 @@ CLAIM_TIMES = 5
 CLAIM_COST = """
 BEGIN;
 EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
-SELECT id FROM issuing.claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000, false, 'CARD_ISSUE', false);
+SELECT id FROM issuing.claim(gen_random_uuid(), 100, 60000, 'bench', NULL, 1000, false, 'CARD_ISSUE', false), unnest(events);
 ROLLBACK;
 """
 

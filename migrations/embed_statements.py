@@ -17,10 +17,12 @@ PARAMETERS_MAX = 24  # PG_PARAMS_MAX in pg_param.h
 SHAPES = {"none": "SQL_NONE", "one": "SQL_ONE", "many": "SQL_MANY"}
 TYPES = {name: name for name in ("int8", "bool", "uuid", "text", "bytea")} | {"bigint": "int8", "boolean": "bool"}
 
-# A call of one function and nothing else: there is nothing in its plan that could grow old, so sessions may keep it
-# (pg_statement.h).
-CALL = re.compile(r"SELECT [a-z0-9_]+(, [a-z0-9_]+)* FROM issuing\.[a-z0-9_]+\([^()]*\)|"
+# A call of one function, perhaps with an array of rows as a parameter or a result, and nothing else: there is nothing in
+# its plan that could grow old, so sessions may keep it (pg_statement.h).
+CALL = re.compile(r"SELECT [a-z0-9_]+(, [a-z0-9_]+)* FROM issuing\.[a-z0-9_]+\(( ?ARRAY\(SELECT ROW\(a\.\*\)::issuing\.\w+"
+                  r" FROM unnest\([^()]*\) a\))?[^()]*\)( LEFT JOIN unnest\(events\) ON true)?|"
                   r"SELECT issuing\.hint\([^()]*\)::text")
+
 NAME = re.compile(r"--\s*name:(.*)")
 NAME_VALUE = re.compile(r"\s*([a-z][a-z0-9_]*)\s+:([a-z]+)\s*")
 PART = re.compile(r"--\s*part:\s*([a-z][a-z0-9_]*)\s*")

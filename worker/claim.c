@@ -119,7 +119,7 @@ static void note_clock(struct claim *claim, int64_t db_us)
     }
 }
 
-static void note_last_row(struct claim *claim, const struct pg_rows *rows, int count)
+static void note_claim(struct claim *claim, const struct pg_rows *rows, int count)
 {
     int64_t now_ms = clock_mono_ms();
     if (!claim->lane->bookmark_is_void && !claim->is_alone && !claim->is_chosen)
@@ -155,7 +155,7 @@ static void on_claimed(struct pg_query *query, const struct pg_query_result *res
     metric_observe(claim->options.series->claim_seconds, (double)(clock_mono_us() - claim->sent_us) / 1e6);
     if (count > 0)
         metric_observe(claim->options.series->claim_batch_size, count);
-    note_last_row(claim, result->rows, count);
+    note_claim(claim, result->rows, count);
     note_backlog(claim, !claim->is_alone && claim_rows_is_filled(result->rows));
     if (claim->is_alone)
         claim_wake(claim);

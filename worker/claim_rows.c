@@ -8,7 +8,7 @@
 
 #define REPLAY_LEAST_MS 60000 /* a first attempt of an event that is older by so much is a replay */
 
-/* Columns of outbox_claim. */
+/* Columns of outbox_claim: of an event, and from COL_BOOKMARK on of the claim, the same in each row. */
 enum {
     COL_ID,
     COL_USER,
@@ -22,13 +22,10 @@ enum {
     COL_CARD_LAST4,
     COL_CARD_MONTH,
     COL_CARD_YEAR,
-    COL_CARD_STATUS,
     COL_REPLACES_ISSUER_ID,
     COL_CANCEL_CODE,
-    COL_BOOKMARK,
     COL_SETTLE_AGE,
     COL_LOST,
-    COL_NOW,
     COL_DEFERRAL_COUNT,
     COL_DEFERRAL_CODE,
     COL_CHANGED_AGE,
@@ -36,8 +33,11 @@ enum {
     COL_HELD_END_CODE,
     COL_PARAMETERS,
     COL_MADE,
-    COL_FILLED,
     COL_ELSEWHERE,
+    COL_BOOKMARK,
+    COL_HAS_LOST,
+    COL_NOW,
+    COL_FILLED,
 };
 
 static void copy_text(char *to, size_t size, struct slice from)
@@ -132,25 +132,25 @@ bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, s
 int claim_rows_count(const struct pg_rows *rows)
 {
     assert(pg_rows_count(rows) > 0);
-    return pg_rows_count(rows) - 1;
+    return pg_is_null(rows, 0, COL_ID) ? 0 : pg_rows_count(rows);
 }
 
 int64_t claim_rows_bookmark_us(const struct pg_rows *rows)
 {
-    return pg_int8(rows, claim_rows_count(rows), COL_BOOKMARK);
+    return pg_int8(rows, 0, COL_BOOKMARK);
 }
 
 bool claim_rows_has_lost(const struct pg_rows *rows)
 {
-    return pg_int8(rows, claim_rows_count(rows), COL_LOST) > 0;
+    return pg_bool(rows, 0, COL_HAS_LOST);
 }
 
 bool claim_rows_is_filled(const struct pg_rows *rows)
 {
-    return pg_bool(rows, claim_rows_count(rows), COL_FILLED);
+    return pg_bool(rows, 0, COL_FILLED);
 }
 
 int64_t claim_rows_now_us(const struct pg_rows *rows)
 {
-    return pg_int8(rows, claim_rows_count(rows), COL_NOW);
+    return pg_int8(rows, 0, COL_NOW);
 }

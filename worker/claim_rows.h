@@ -5,13 +5,13 @@
 #include "common/pg/pg_result.h"
 #include "worker/flow.h"
 
-/* The last row is no event. */
+/* How many events; there is always a row. */
 int claim_rows_count(const struct pg_rows *rows);
 /* Fills what the flow holds of its event; token, claimed_ms and lease_until_ms stay. Another service may have written
  * anything: false = payload_invalid. route: NULL = the event is a card request. */
 must_check bool claim_rows_read(const struct pg_rows *rows, int row, struct route *route, struct flow *flow);
 
-/* Of the last row: */
+/* Of the claim: */
 
 /* Until then everything due is claimed, in microseconds since 1970 by the database's clock. Not of a claim for an event
  * that is tried alone. */

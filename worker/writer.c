@@ -116,7 +116,6 @@ static void add_end(void *context, struct pg_columns *columns, const struct pg_b
     add_text_or_null(columns, end->cause);
     add_text_or_null(columns, end->detail);
     pg_columns_add_bool(columns, end->unknown);
-    set_text(columns, lane->writer->options.worker_name);
     pg_columns_add_int8(columns, end->took_ms);
     pg_columns_add_text(columns, end->card_status);
     pg_columns_add_uuid(columns, end->replaces ? &end->replaced : NULL);
@@ -125,6 +124,7 @@ static void add_end(void *context, struct pg_columns *columns, const struct pg_b
     add_text_or_null(columns, end->held_end_code);
     pg_columns_add_text(columns, op->parameters);
     pg_columns_add_text(columns, op->result);
+    set_text(columns, lane->writer->options.worker_name);
 }
 
 static void add_complete(void *context, struct pg_columns *columns, const struct pg_batch_item *item)

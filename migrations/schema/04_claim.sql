@@ -271,9 +271,9 @@ $$;
 -- ahead: one such row must not stop the claims of all others.
 --
 -- The scan begins at a bookmark, not at the beginning of the index: there lie the entries of all that was finished
--- since the last vacuum, or since the oldest snapshot that is held, and each would be visited every time. The last row
--- of the answer has no id and carries the next bookmark: the last time taken, or a little before now when everything
--- due was taken; below 0 = from the beginning. What commits behind the bookmark, outbox_sweep finds.
+-- since the last vacuum, or since the oldest snapshot that is held, and each would be visited every time. The next
+-- bookmark is the last time taken, or a little before now when everything due was taken; below 0 = from the beginning.
+-- What commits behind the bookmark, outbox_sweep finds.
 --
 -- An event whose last two attempts were lost with their worker is passed over, and taken by a claim with `alone`: at
 -- most one, and the worker that asks so has nothing else in flight.
@@ -289,24 +289,11 @@ CREATE OR REPLACE FUNCTION issuing.claim(
     inserted bool DEFAULT NULL, -- true = only what services sent, false = only what clients requested; null = both
     looks int8 DEFAULT NULL)    -- so many of the due events are looked at; null = any number
 RETURNS TABLE (
-    id uuid, user_id text, payload text, traceparent text, retry_count int4,
-    sent_age_ms int8,     -- age of the first send that may have arrived; null = certainly none
-    deferred_age_ms int8, -- of the unbroken row of 409/425 answers; null = none
-    -- the card, where it is stored already
-    card_id uuid, issuer_card_id text, last4 text, exp_month int2, exp_year int2, card_status text,
-    replaces_issuer_card_id text, -- reissue: the issuer's id of the card to replace
-    cancel_code text,             -- an earlier attempt had begun to cancel the card
-    next_since_us int8,           -- of the last row: the next bookmark; null = unchanged
-    settle_age_ms int8,           -- age of the last send that may still be on its way; null = there is none
-    lost_count int4,              -- of the last row: 1 = there are events to be tried alone that are due, else 0
-    now_us int8,                  -- of the last row: the database's clock
-    deferral_count int4, deferral_code text, -- deferrals in a row for the same cause, and that cause
-    changed_age_ms int8,          -- since the row last changed: for an event that was deferred or failed, since then
-    held_end text, held_end_code text, -- the end that waits until no create can arrive any more
-    issuer_parameters text,       -- null = none are kept
-    made_ms int8,                 -- when the row was made: milliseconds since 1970, at least 0
-    is_filled bool,               -- of the last row: there may be more that is due
-    is_elsewhere bool)            -- it, or the card that it is to replace, belongs to another issuer
+    events issuing.claimed_event[],
+    next_since_us int8, -- the next bookmark; null = unchanged
+    has_lost bool,      -- there are events to be tried alone that are due
+    now_us int8,        -- the database's clock
+    is_filled bool)     -- there may be more that is due
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -327,7 +314,7 @@ DECLARE
     parked int4[]; -- buckets whose events stay where they are; null = none
     speaks_to int2 := CASE WHEN issuer_origin IS NOT NULL THEN note_issuer(issuer_profile, issuer_origin) END;
     until timestamptz := now();
-    makes_ends bool;         -- it also makes events of ends that are to be told (04_claim.sql)
+    makes_ends bool;         -- it also makes events of ends that are to be told (claim_ends)
     due_most int8 := most;   -- of the events that are there
 BEGIN
     -- With an old snapshot the database may be a cell that does not look like one.
@@ -434,45 +421,43 @@ BEGIN
         SELECT c.* FROM (SELECT count(*) AS n FROM held) g
         CROSS JOIN LATERAL issuing.claim_ends(new_token, most - g.n, lease_ms, worker, false) c
         WHERE makes_ends AND NOT is_ordered
+    ), given AS (
+        SELECT h.id, h.user_id,
+               -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
+               CASE WHEN pg_column_size(h.payload) <= 262144 THEN h.payload::text END,
+               h.traceparent, h.retry_count,
+               CASE WHEN h.sent_before IS NOT NULL
+                    THEN (extract(epoch FROM now() - greatest(h.first_sent_at, 'epoch')) * 1000)::int8 END,
+               (extract(epoch FROM now() - greatest(h.deferred_since, CASE WHEN h.deferred_since IS NOT NULL
+                                                                           THEN timestamptz 'epoch' END))
+                * 1000)::int8,
+               (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year,
+               r.issuer_card_id, h.cancel_code,
+               CASE WHEN h.sent_before IS NOT NULL
+                    THEN (extract(epoch FROM now() - greatest(coalesce(h.last_sent_at, h.first_sent_at), 'epoch'))
+                          * 1000)::int8 END,
+               h.lost_count, h.deferral_count, h.deferral_code,
+               (extract(epoch FROM now() - least(greatest(h.changed_before, 'epoch'), now())) * 1000)::int8,
+               h.held_end, h.held_end_code, h.issuer_parameters::text,
+               (extract(epoch FROM least(greatest(h.created_at, 'epoch'), now())) * 1000)::int8,
+               h.sent_to IS DISTINCT FROM speaks_to OR coalesce(r.issuer <> speaks_to, false)
+        FROM held h
+        -- Looked for only where there can be one.
+        CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL AND of_type = 'CARD_ISSUE'
+                                        THEN issuing.card_of(h.id) END AS found OFFSET 0) c
+        CROSS JOIN LATERAL (SELECT CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
+                                        THEN issuing.issuer_card_id_of(h.user_id, h.payload ->> 'replaces')
+                                   END AS issuer_card_id,
+                                   CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
+                                        THEN issuing.issuer_of_card(h.user_id, h.payload ->> 'replaces')
+                                   END AS issuer OFFSET 0) r
+        UNION ALL
+        SELECT c.id, c.user_id, c.payload, c.traceparent, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+               NULL, 0, 0, NULL, (extract(epoch FROM now() - c.created_at) * 1000)::int8, NULL, NULL, NULL,
+               (extract(epoch FROM greatest(c.created_at, 'epoch')) * 1000)::int8, false
+        FROM ends c
     )
-    SELECT h.id, h.user_id,
-           -- What cannot be a request is not unpacked: one such row must not take a worker's memory.
-           CASE WHEN pg_column_size(h.payload) <= 262144 THEN h.payload::text END,
-           h.traceparent, h.retry_count,
-           CASE WHEN h.sent_before IS NOT NULL
-                THEN (extract(epoch FROM now() - greatest(h.first_sent_at, 'epoch')) * 1000)::int8 END,
-           (extract(epoch FROM now() - greatest(h.deferred_since, CASE WHEN h.deferred_since IS NOT NULL
-                                                                       THEN timestamptz 'epoch' END)) * 1000)::int8,
-           (c.found).id, (c.found).issuer_card_id, (c.found).last4, (c.found).exp_month, (c.found).exp_year,
-           (c.found).status,
-           r.issuer_card_id, h.cancel_code, NULL::int8,
-           CASE WHEN h.sent_before IS NOT NULL
-                THEN (extract(epoch FROM now() - greatest(coalesce(h.last_sent_at, h.first_sent_at), 'epoch'))
-                      * 1000)::int8 END,
-           h.lost_count, NULL::int8,
-           h.deferral_count, h.deferral_code,
-           (extract(epoch FROM now() - least(greatest(h.changed_before, 'epoch'), now())) * 1000)::int8,
-           h.held_end, h.held_end_code, h.issuer_parameters::text,
-           (extract(epoch FROM least(greatest(h.created_at, 'epoch'), now())) * 1000)::int8, NULL::bool,
-           h.sent_to IS DISTINCT FROM speaks_to OR coalesce(r.issuer <> speaks_to, false)
-    FROM held h
-    -- Looked for only where there can be one.
-    CROSS JOIN LATERAL (SELECT CASE WHEN h.sent_before IS NOT NULL AND of_type = 'CARD_ISSUE'
-                                    THEN issuing.card_of(h.id) END AS found OFFSET 0) c
-    CROSS JOIN LATERAL (SELECT CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
-                                    THEN issuing.issuer_card_id_of(h.user_id, h.payload ->> 'replaces')
-                               END AS issuer_card_id,
-                               CASE WHEN of_type = 'CARD_ISSUE' AND h.payload ->> 'replaces' IS NOT NULL
-                                    THEN issuing.issuer_of_card(h.user_id, h.payload ->> 'replaces')
-                               END AS issuer OFFSET 0) r
-    UNION ALL
-    SELECT c.id, c.user_id, c.payload, c.traceparent, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        NULL,
-           NULL, 0, NULL, 0, NULL, (extract(epoch FROM now() - c.created_at) * 1000)::int8, NULL, NULL, NULL,
-           (extract(epoch FROM greatest(c.created_at, 'epoch')) * 1000)::int8, NULL, false
-    FROM ends c
-    UNION ALL
-    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT coalesce((SELECT array_agg(ROW(g.*)::issuing.claimed_event) FROM given g), '{}'),
            CASE WHEN NOT alone AND NOT is_chosen
                 THEN (extract(epoch FROM CASE WHEN is_ordered THEN greatest(least(ordered_since, now() - slack),
                                                                        timestamptz 'epoch' - interval '1 microsecond')
@@ -482,15 +467,12 @@ BEGIN
                                                             greatest(since, timestamptz 'epoch'
                                                                             - interval '1 microsecond')) END)
                       * 1000000)::int8 END,
-           NULL,
-           CASE WHEN EXISTS (SELECT FROM lost_events) AND issuing.lost_is_due(alone_id, of_type) THEN 1 ELSE 0 END,
+           EXISTS (SELECT FROM lost_events) AND issuing.lost_is_due(alone_id, of_type),
            (extract(epoch FROM now()) * 1000000)::int8,
-           NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            CASE WHEN is_chosen THEN coalesce(cardinality(named), 0) + (SELECT count(*) FROM ends) >= most
                 WHEN is_ordered THEN coalesce(ordered_is_filled, false)
                 ELSE count(*) >= due_most OR count(*) + (SELECT count(*) FROM ends) >= most
-                     OR until < now() END AND NOT alone,
-           NULL::bool
+                     OR until < now() END AND NOT alone
     -- What was looked at, not what was handed out: the bookmark passes an event that was left behind.
     FROM due h;
 END

@@ -170,22 +170,7 @@ $$;
 -- Deferrals in a row for the same cause are counted, and only the first of them is a row in outbox_attempts. A cause
 -- of our own (breaker_open, drain ...) says nothing about the event: it neither counts nor ends a row of answers of a
 -- peer, whose causes begin with the peer's name.
-CREATE OR REPLACE FUNCTION issuing.end_attempts(
-    ids uuid[], tokens uuid[], statuses text[],
-    delays_ms int8[],      -- PENDING: before the next attempt
-    give_backs bool[],     -- a deferral: the attempt is not counted
-    clear_sents bool[],    -- nothing was ever sent that may have arrived
-    deferreds bool[],      -- true: starts or continues a row of 409/425 answers
-    reason_codes text[], reason_details text[], last_errors text[],
-    steps text[], outcomes text[], codes text[], details text[], unknowns bool[], -- of the attempt's row
-    worker text, tooks_ms int8[],
-    card_statuses text[],  -- what the request's card becomes; null = leave
-    replaced_ids uuid[],   -- the card that a completed reissue replaces; null = none
-    may_arrives bool[],    -- a create of this attempt may still be on its way to the issuer
-    -- PENDING: the end that waits until no create can arrive any more; null = none does
-    held_ends text[], held_end_codes text[],
-    parameters text[],     -- JSON objects: kept where the event keeps none yet; null = none
-    results text[])        -- answers to keep; null = none
+CREATE OR REPLACE FUNCTION issuing.end_attempts(ends issuing.attempt_end[], worker text)
 RETURNS TABLE (id uuid)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, issuing, pg_temp
 SET enable_seqscan = off
@@ -195,17 +180,14 @@ SET plan_cache_mode = force_generic_plan
 SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    ids uuid[];
 BEGIN
+    ids := ARRAY(SELECT a.id FROM unnest(ends) a);
     PERFORM lock_order(ids);
     RETURN QUERY
     WITH asked AS MATERIALIZED (
-        SELECT *, a.code !~ '^(issuer|core|route)_' AS is_ours
-        FROM unnest(ids, tokens, statuses, delays_ms, give_backs, clear_sents, deferreds, reason_codes, reason_details,
-                    last_errors, steps, outcomes, codes, details, unknowns, tooks_ms, card_statuses, replaced_ids,
-                    may_arrives, held_ends, held_end_codes, parameters, results)
-            AS a (id, token, status, delay_ms, give_back, clear_sent, deferred, reason_code, reason_detail, last_error,
-                  step, outcome, code, detail, unknown, took_ms, card_status, replaced, may_arrive, held_end,
-                  held_end_code, parameters, result)
+        SELECT a.*, a.code !~ '^(issuer|core|route)_' AS is_ours FROM unnest(ends) a
     ), changed AS (
         UPDATE outbox_events e
         SET status = a.status,
@@ -270,8 +252,7 @@ BEGIN
     )
     SELECT d.id FROM changed d;
     IF EXISTS (SELECT FROM routes) THEN
-        PERFORM wake_held(ARRAY(SELECT u.id FROM unnest(ids, statuses) AS u (id, status)
-                                WHERE u.status IN ('COMPLETED', 'REJECTED')));
+        PERFORM wake_held(ARRAY(SELECT u.id FROM unnest(ends) u WHERE u.status IN ('COMPLETED', 'REJECTED')));
         PERFORM tell_ends(ids, now());
     END IF;
 END

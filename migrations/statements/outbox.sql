@@ -1,15 +1,16 @@
 -- name: outbox_claim :many
 -- why: leases events that are due to this worker, under a new token. Locks, order, fence and bookmark are explained at
--- issuing.claim. The last row has no id. $1 token, $2
--- limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone, $8 event type, $9 whether it is
--- ordered; of card requests, $10 the issuer's profile and $11 the origin of its url; $12 which of the due events; $13
--- true = only what services sent, false = only what clients requested, $14 how many to look at, or null.
+-- issuing.claim. Each row has one event and then the columns of the claim; no event = one row without an id. $1
+-- token, $2 limit, $3 lease in ms, $4 worker, $5 bookmark or null, $6 slack in ms, $7 alone, $8 event type, $9 whether
+-- it is ordered; of card requests, $10 the issuer's profile and $11 the origin of its url; $12 which of the due events;
+-- $13 true = only what services sent, false = only what clients requested, $14 how many to look at, or null.
 SELECT id, user_id, payload, traceparent, retry_count, sent_age_ms, deferred_age_ms, card_id, issuer_card_id, last4,
-       exp_month, exp_year, card_status, replaces_issuer_card_id, cancel_code, next_since_us, settle_age_ms, lost_count,
-       now_us, deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms,
-       is_filled, is_elsewhere
+       exp_month, exp_year, replaces_issuer_card_id, cancel_code, settle_age_ms, lost_count,
+       deferral_count, deferral_code, changed_age_ms, held_end, held_end_code, issuer_parameters, made_ms, is_elsewhere,
+       next_since_us, has_lost, now_us, is_filled
 FROM issuing.claim($1::uuid, $2::int8, $3::int8, $4::text, $5::int8, $6::int8, $7::bool, $8::text, $9::bool, $10::text,
-                   $11::text, $12::text, $13::bool, $14::int8);
+                   $11::text, $12::text, $13::bool, $14::int8)
+LEFT JOIN unnest(events) ON true;
 
 -- name: outbox_sweep :one
 -- why: finds events behind the claims' bookmark: events whose lease ran out (their worker died, hung or lost its
@@ -149,12 +150,16 @@ SELECT id
 FROM issuing.complete($1::uuid[], $2::uuid[], $3::text, $4::int8[], $5::text, $6::text[]);
 
 -- name: outbox_end :many
--- why: every other end of attempts, guarded by their tokens: issuing.end_attempts. 
+-- why: every other end of attempts, guarded by their tokens: issuing.end_attempts. One array for each column of
+-- issuing.attempt_end, in its order; $24 worker.
 SELECT id
-FROM issuing.end_attempts($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[],
-                          $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-                          $15::bool[], $16::text, $17::int8[], $18::text[], $19::uuid[], $20::bool[], $21::text[],
-                          $22::text[], $23::text[], $24::text[]);
+FROM issuing.end_attempts(
+    ARRAY(SELECT ROW(a.*)::issuing.attempt_end
+          FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bool[], $6::bool[], $7::bool[], $8::text[],
+                      $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bool[],
+                      $16::int8[], $17::text[], $18::uuid[], $19::bool[], $20::text[], $21::text[], $22::text[],
+                      $23::text[]) a),
+    $24::text);
 
 -- name: keep_rows :many
 -- why: the first call of a pass: deletes rows past their retention one by one, and decides which partitions are

@@ -137,7 +137,7 @@ char *claim_users(struct pg_sync *db, const char *type, int most)
     snprintf(text, sizeof(text),
              "SELECT coalesce(string_agg(user_id, ',' ORDER BY user_id), '') FROM issuing.claim(gen_random_uuid(), %d, "
              "60000, 'w', NULL, 100, false, '%s', (SELECT count(*) > 0 FROM routes WHERE event_type = '%s' AND "
-             "is_ordered)) WHERE id IS NOT NULL",
+             "is_ordered)), unnest(events)",
              most, type, type);
     return database_text(db, text);
 }

@@ -58,10 +58,9 @@ struct pg_rows *claim(struct pg_sync *db, const struct uuid *token, int64_t limi
 
 int taken(const struct pg_rows *rows)
 {
-    int last = pg_rows_count(rows) - 1;
-    ck_assert_int_ge(last, 0);
-    ck_assert(pg_is_null(rows, last, 0) && !pg_is_null(rows, last, 15));
-    return last;
+    ck_assert_int_gt(pg_rows_count(rows), 0);
+    ck_assert(!pg_is_null(rows, 0, 24));
+    return pg_is_null(rows, 0, 0) ? 0 : pg_rows_count(rows);
 }
 
 int claim_all(const struct uuid *token)
@@ -208,21 +207,21 @@ static void add_end(struct pg_array *arrays, const struct end *end)
     add_text(&arrays[12], end->cause);
     add_text(&arrays[13], NULL);
     pg_array_add_bool(&arrays[14], end->unknown);
-    pg_array_add_int8(&arrays[16], 250);
-    add_text(&arrays[17], end->card_status);
-    pg_array_add_uuid(&arrays[18], end->replaced);
-    pg_array_add_bool(&arrays[19], end->may_arrive);
+    pg_array_add_int8(&arrays[15], 250);
+    add_text(&arrays[16], end->card_status);
+    pg_array_add_uuid(&arrays[17], end->replaced);
+    pg_array_add_bool(&arrays[18], end->may_arrive);
+    add_text(&arrays[19], NULL);
     add_text(&arrays[20], NULL);
-    add_text(&arrays[21], NULL);
-    add_text(&arrays[22], end->parameters);
-    add_text(&arrays[23], end->result);
+    add_text(&arrays[21], end->parameters);
+    add_text(&arrays[22], end->result);
 }
 
 int finish_many(const struct end *ends, int count)
 {
     static const int types[] = {PG_UUID, PG_UUID, PG_TEXT, PG_INT8, PG_BOOL, PG_BOOL, PG_BOOL, PG_TEXT,
-                                PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_BOOL, 0 /* a scalar */,
-                                PG_INT8, PG_TEXT, PG_UUID, PG_BOOL, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT};
+                                PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, PG_BOOL, PG_INT8,
+                                PG_TEXT, PG_UUID, PG_BOOL, PG_TEXT, PG_TEXT, PG_TEXT, PG_TEXT, 0 /* a scalar */};
     struct buf bufs[ARRAY_SIZE(types)];
     struct pg_array arrays[ARRAY_SIZE(types)];
     struct pg_param params[ARRAY_SIZE(types)];
@@ -236,7 +235,7 @@ int finish_many(const struct end *ends, int count)
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         if (types[i])
             params[i] = pg_array_param(&arrays[i]);
-    params[15] = pg_param_text("worker-1", 8);
+    params[23] = pg_param_text("worker-1", 8);
     struct pg_rows *rows = database_query(worker, &sql_outbox_end, params);
     int ended = pg_rows_count(rows);
     pg_rows_free(rows);

@@ -109,8 +109,8 @@ static int64_t changed(struct pg_sync *db, const char *update)
 
 static int64_t claim_cards(void)
 {
-    return database_int(worker, "SELECT count(id) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, "
-                                "false, 'CARD_ISSUE', false)");
+    return database_int(worker, "SELECT cardinality(events) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, "
+                                "100, false, 'CARD_ISSUE', false)");
 }
 
 static const struct sql_statement *const reads[] = {&sql_request_get, &sql_request_list, &sql_card_get, &sql_card_list};
@@ -234,8 +234,9 @@ END_TEST
 
 /* ---- claims ---- */
 
-#define CLAIM_OF(type, most, since, ordered) \
-    "issuing.claim(gen_random_uuid(), " most ", 60000, 'w', " since ", 100, false, '" type "', " ordered ")"
+#define CLAIM_OF(type, most, since, ordered)                                                             \
+    "issuing.claim(gen_random_uuid(), " most ", 60000, 'w', " since ", 100, false, '" type "', " ordered \
+    "), unnest(events)"
 
 START_TEST(events_of_a_bucket_that_moves_hide_no_others)
 {
@@ -260,7 +261,7 @@ END_TEST
 
 START_TEST(an_event_that_is_tried_alone_and_is_parked_hides_no_other)
 {
-    static const char alone[] = "SELECT count(id), bool_or(lost_count = 1) FILTER (WHERE id IS NULL) FROM "
+    static const char alone[] = "SELECT cardinality(events), has_lost FROM "
                                 "issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, true, 'X', false)";
     add_foreign(one, "X", "alice");
     add_foreign(one, "X", "bob");
@@ -281,12 +282,12 @@ START_TEST(an_event_that_was_left_behind_is_not_claimed_and_moves_no_bookmark_pa
     set_state("alice", "away");
     struct pg_rows *rows =
         database_rows(worker, "SELECT user_id, next_since_us, is_filled FROM " CLAIM_OF("X", "2", "NULL", "false"));
-    ck_assert_int_eq(pg_rows_count(rows), 2);
+    ck_assert_int_eq(pg_rows_count(rows), 1);
     ck_assert_str_eq(pg_bytes(rows, 0, 0).bytes, "bob");
-    ck_assert(pg_bool(rows, 1, 2)); /* there may be more */
+    ck_assert(pg_bool(rows, 0, 2)); /* there may be more */
     char text[320];
-    snprintf(text, sizeof(text), "SELECT user_id FROM " CLAIM_OF("X", "2", "%lld", "false") " WHERE id IS NOT NULL",
-             (long long)pg_int8(rows, 1, 1));
+    snprintf(text, sizeof(text), "SELECT user_id FROM " CLAIM_OF("X", "2", "%lld", "false"),
+             (long long)pg_int8(rows, 0, 1));
     char *user = database_text(worker, text);
     ck_assert_str_eq(user, "carl");
     free(user);

@@ -341,9 +341,11 @@ START_TEST(clocks_that_differ_are_refused_and_small_differences_heal)
     expect_verdict(two, ALICE, "k2", "accepted");
     expect_verdict(two, ALICE, "k3", "accepted");
     expect_verdict(two, ALICE, "k4", "limited");
-    ck_assert_int_eq(database_int(two, "SELECT count(*) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, "
-                                       "100, false, 'CARD_ISSUE', false) WHERE sent_age_ms < 0 OR changed_age_ms < 0"),
-                     0);
+    ck_assert_int_eq(
+        database_int(two,
+                     "SELECT count(*) FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, "
+                     "100, false, 'CARD_ISSUE', false), unnest(events) WHERE sent_age_ms < 0 OR changed_age_ms < 0"),
+        0);
 }
 END_TEST
 

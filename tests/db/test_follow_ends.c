@@ -337,12 +337,13 @@ START_TEST(an_end_of_an_ordered_type_waits_for_a_claim_that_holds_an_event_back_
                  text_of(&event), text_of(&token));
         ck_assert_int_eq(waits(text), is_ordered);
         database_run(worker, "ROLLBACK");
-        snprintf(
-            text, sizeof(text),
-            "BEGIN; SELECT issuing.end_attempts('{%s}', '{%s}', '{REJECTED}', '{0}', '{f}', '{f}', '{f}', '{why}', "
-            "'{why}', '{why}', '{deliver}', '{refused}', '{why}', '{why}', '{f}', 'w', '{5}', '{NULL}', '{NULL}', "
-            "'{f}', '{NULL}', '{NULL}', '{NULL}', '{NULL}'); ROLLBACK",
-            text_of(&event), text_of(&token));
+        snprintf(text, sizeof(text),
+                 "BEGIN; SELECT issuing.end_attempts(ARRAY[ROW('%s', '%s', 'REJECTED', 0, false, false, false, 'why', "
+                 "'why', 'why', "
+                 "'deliver', 'refused', 'why', 'why', false, 5, NULL, NULL, false, NULL, NULL, NULL, "
+                 "NULL)::issuing.attempt_end], "
+                 "'w'); ROLLBACK",
+                 text_of(&event), text_of(&token));
         ck_assert_int_eq(waits(text), is_ordered);
         database_run(worker, "ROLLBACK");
     }

@@ -7,7 +7,7 @@
 
 #define CLAIM                                                                                                      \
     "FROM issuing.claim(gen_random_uuid(), 9, 60000, 'w', NULL, 100, false, 'CARD_ISSUE', false, 'generic', '%s')" \
-    " WHERE id IS NOT NULL"
+    ", unnest(events)"
 #define ONE "https://one.example:443"
 #define TWO "https://two.example:443"
 
@@ -27,13 +27,12 @@ static int64_t claimed(const char *origin, const char *what)
 /* The attempt ends; the event is due again. */
 static void end_attempt(bool clear_sent, bool may_arrive)
 {
-    database_exec(worker,
-                  "SELECT issuing.end_attempts(array_agg(id), array_agg(lease_token), ARRAY['PENDING'], ARRAY[0], "
-                  "ARRAY[true], ARRAY[%s], ARRAY[false], ARRAY[NULL], ARRAY[NULL], ARRAY['e'], ARRAY['issue'], "
-                  "ARRAY['deferred'], ARRAY['c'], ARRAY[NULL], ARRAY[true], 'w', ARRAY[1], ARRAY[NULL], "
-                  "ARRAY[NULL::uuid], ARRAY[%s], ARRAY[NULL], ARRAY[NULL], ARRAY[NULL], ARRAY[NULL]) "
-                  "FROM issuing.outbox_events WHERE status = 'PROCESSING'",
-                  clear_sent ? "true" : "false", may_arrive ? "true" : "false");
+    database_exec(
+        worker,
+        "SELECT issuing.end_attempts(array_agg(ROW(id, lease_token, 'PENDING', 0, true, %s, false, NULL, NULL, 'e', "
+        "'issue', 'deferred', 'c', NULL, true, 1, NULL, NULL, %s, NULL, NULL, NULL, NULL)::issuing.attempt_end), 'w') "
+        "FROM issuing.outbox_events WHERE status = 'PROCESSING'",
+        clear_sent ? "true" : "false", may_arrive ? "true" : "false");
 }
 
 static int64_t open_event(const char *expression)

@@ -828,8 +828,8 @@ GUARDS = [
     dict(
         name="the intention to cancel outlives the worker",
         file="migrations/schema/04_claim.sql",
-        line="r.issuer_card_id, h.cancel_code, NULL::int8,",
-        becomes="           r.issuer_card_id, NULL::text, NULL::int8,",
+        line="r.issuer_card_id, h.cancel_code,\n",
+        becomes="r.issuer_card_id, NULL::text,\n",
         test="e2e/a card that was begun to be cancelled",
     ),
     dict(
@@ -2921,9 +2921,9 @@ GUARDS = [
     dict(
         name="every other end takes the lock of its order",
         file="migrations/schema/05_ends.sql",
-        line="BEGIN\n"
+        line="    ids := ARRAY(SELECT a.id FROM unnest(ends) a);\n"
              "    PERFORM lock_order(ids);",
-        becomes="BEGIN",
+        becomes="    ids := ARRAY(SELECT a.id FROM unnest(ends) a);",
         test="db/follow_ends",
     ),
 ]
