@@ -20,7 +20,7 @@
 #include "common/base/uuid7.h"
 #include "common/http_client/http_client.h"
 #include "worker/core_api.h"
-#include "worker/issuer/issuer.h"
+#include "common/issuer/issuer.h"
 #include "worker/route/route_call.h"
 
 #define ANSWER_MAX (64 * 1024)
@@ -158,10 +158,10 @@ static void on_done(struct http_call *call)
         issuer_read_create(&issuer_generic, call, &event->id, &event->card, &outcome);
         break;
     case LINK:
-        core_read_link(call, &outcome);
+        outcome_of_link(call, &outcome);
         break;
     case DELIVER:
-        route_read_deliver(call, &outcome);
+        outcome_of_delivery(call, &outcome);
         break;
     }
     http_call_forget(call);

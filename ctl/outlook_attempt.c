@@ -10,27 +10,10 @@
 #include <string.h>
 
 #include "common/issuer_key.h"
-#include "common/issuer_profiles.h"
+#include "common/issuer/issuer.h"
 #include "ctl/print.h"
 
 /* ---- the row, as a worker would have it ---- */
-
-/* Bits of enum issuer_fact. Of a profile that is not known nothing is promised. */
-static unsigned issuer_facts(const struct config *config)
-{
-    static const struct {
-        const char *name;
-        unsigned facts;
-    } rows[] = {
-#define X(name, timeout, lease, settle_time, key_lifetime, facts) {#name, facts},
-        ISSUER_PROFILES(X)
-#undef X
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-        if (strcmp(config->issuer.profile, rows[i].name) == 0)
-            return rows[i].facts;
-    return 0;
-}
 
 static const struct config_route *configured(const struct config *config, const char *type)
 {
@@ -48,10 +31,8 @@ int64_t outlook_route_settle_ms(const struct config *config, const char *type)
 
 static struct attempt_rules rules_of(const struct config *config, const struct cluster_route *route)
 {
-    if (!route) {
-        unsigned facts = issuer_facts(config);
-        return attempt_rules_of_cards(config, facts & ISSUER_LOOKS_FIRST, facts & ISSUER_TRUSTS_KEY);
-    }
+    if (!route)
+        return issuer_attempt_rules(config, issuer_profile_find(config->issuer.profile));
     static char some_url[] = "";
     const struct config_route *own = configured(config, route->type);
     const struct config_route told = {
@@ -320,7 +301,7 @@ enum outlook_action outlook_attempt(const struct event *event, const struct clus
     unsigned is = (attempt.end_is_held ? IS_HELD : 0) | (attempt.unknown ? IS_UNKNOWN : 0) |
                   (attempt.unknown && attempt_is_expired(&attempt, &view) ? IS_EXPIRED : 0) |
                   (any_attempt ? IS_REPEATED : 0) | (view.rules.key_is_trusted ? IS_TRUSTED : 0) |
-                  (is_reissue && issuer_facts(config) & ISSUER_CLOSES_REPLACED ? CLOSES_OLD : 0);
+                  (is_reissue && view.rules.retires ? CLOSES_OLD : 0);
     size_t i = 0;
     while (rows[i].step != step || (rows[i].reason != LOOKUP_REASONS && rows[i].reason != attempt.lookup_reason) ||
            (rows[i].needs & is) != rows[i].needs)

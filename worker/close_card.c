@@ -119,7 +119,7 @@ bool step_unlink_prepare(struct flow *flow)
 
 struct flow_verdict step_unlink_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    core_read_unlink(&flow->call, ret_outcome);
+    outcome_of_unlink(&flow->call, ret_outcome);
     switch (ret_outcome->kind) {
     case OUTCOME_EXECUTED:
         return step_end(FLOW_REJECT, flow->attempt.pending_code);

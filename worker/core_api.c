@@ -92,29 +92,6 @@ bool core_build_link(struct http_call *call, const char *base, const char *user_
     return http_call_is_made(call);
 }
 
-static void refuse_link(const char *code, const char *detail, struct outcome *out)
-{
-    outcome_refused(ADVICE_REJECT, code[0] ? code : "link_refused", out);
-    snprintf(out->detail, sizeof(out->detail), "%s", detail);
-}
-
-void core_read_link(const struct http_call *call, struct outcome *ret_outcome)
-{
-    int status = call->result == HTTP_ANSWERED ? call->status : 0;
-    if (status == 200 || status == 201) {
-        outcome_executed(ret_outcome);
-        return;
-    }
-    char code[OUTBOX_REASON_CODE_SIZE], detail[200];
-    outcome_read_problem(call, code, detail, sizeof(detail));
-    if (status == 400 || status == 404 || status == 410 || status == 422 ||
-        (status == 409 && strcmp(code, "in_progress") != 0))
-        refuse_link(code, detail, ret_outcome);
-    else
-        (void)outcome_of_call(call, &outcome_core, false,
-                              ret_outcome); /* cannot be false: 200 and 201 are handled above */
-}
-
 bool core_build_unlink(struct http_call *call, const char *base, const char *user_id, const struct uuid *event_id,
                        const struct uuid *card_id)
 {
@@ -127,19 +104,4 @@ bool core_build_unlink(struct http_call *call, const char *base, const char *use
     put_user_url(call, user_id, rest);
     http_call_header(call, "Idempotency-Key", key);
     return http_call_is_made(call);
-}
-
-void core_read_unlink(const struct http_call *call, struct outcome *ret_outcome)
-{
-    int status = call->result == HTTP_ANSWERED ? call->status : 0;
-    if (status == 200 || status == 204 || status == 404 || status == 410) {
-        outcome_executed(ret_outcome);
-        return;
-    }
-    if (!outcome_of_call(call, &outcome_core, false, ret_outcome)) /* 201: not an answer to this call */
-        outcome_unreadable(&outcome_core, "the unlink was answered with 201", ret_outcome);
-    if (ret_outcome->kind == OUTCOME_REFUSED) {
-        ret_outcome->kind = OUTCOME_UNKNOWN;
-        ret_outcome->advice = ADVICE_RETRY;
-    }
 }

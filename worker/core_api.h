@@ -8,7 +8,7 @@
 #include "common/base/uuid7.h"
 #include "common/card.h"
 #include "common/outbox.h"
-#include "worker/issuer/parameters.h"
+#include "common/issuer/parameters.h"
 #include "common/decide/outcome.h"
 
 /* What core-api may know of a card: built from these members and nothing else. */
@@ -20,7 +20,7 @@ struct core_link {
     const char *replaces; /* our card id as text; NULL or "" = none */
 };
 
-/* core_build_*: as issuer_build() (worker/issuer/issuer.h). */
+/* core_build_*: as issuer_build() (common/issuer/issuer.h). */
 must_check bool core_build_check(struct http_call *call, const char *base, const char *user_id, bool is_reissue);
 
 /* What core-api tells with its answer, also where the user is not eligible. */
@@ -36,15 +36,9 @@ void core_read_check(const struct http_call *call, const struct issuer_profile *
 
 must_check bool core_build_link(struct http_call *call, const char *base, const char *user_id,
                                 const struct core_link *link);
-/* EXECUTED: linked. REFUSED with ADVICE_REJECT: the link is refused, and core.on_link_refused decides; with
- * ADVICE_FAIL: a 4xx that was not foreseen. */
-void core_read_link(const struct http_call *call, struct outcome *ret_outcome);
 
 /* The card was cancelled, and a link call for it may have arrived or may still arrive: core-api takes the link back. */
 must_check bool core_build_unlink(struct http_call *call, const char *base, const char *user_id,
                                   const struct uuid *event_id, const struct uuid *card_id);
-/* EXECUTED: core-api does not have the link and will not make it later. Every other outcome is retried, and the event
- * does not end before. */
-void core_read_unlink(const struct http_call *call, struct outcome *ret_outcome);
 
 #endif

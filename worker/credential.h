@@ -1,18 +1,13 @@
-/* The header with our credential for a peer, counted by its users: the worker may read the file again while calls with the
- * old header are in flight, and each call holds the header that it was sent with. */
+/* The header with our credential for a peer, counted by its users: the worker may read the file again while calls
+ * with the old header are in flight, and each call holds the header that it was sent with. */
 #ifndef ISSUING_CREDENTIAL_H
 #define ISSUING_CREDENTIAL_H
 
 #include "common/base/base.h"
 #include "common/base/err.h"
+#include "common/issuer/profile.h"
 
 struct credential;
-
-/* How a credential is written into its header line. */
-struct credential_form {
-    const char *prefix; /* static, at most 64 bytes: "Authorization: Bearer ", "X-API-Key: " */
-    bool is_base64;     /* Basic: the file holds name:password */
-};
 
 extern const struct credential_form credential_bearer;
 

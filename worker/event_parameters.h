@@ -1,18 +1,18 @@
-/* The issuer parameters of one event (issuer/parameters.h): where an attempt, or a mark, gets them from, and whether
- * the event may keep them.
+/* The issuer parameters of one event (common/issuer/parameters.h): where an attempt, or a mark, gets them from, and
+ * whether the event may keep them.
  *
- * A repeat of a create must be the same request as the first, so what the event keeps wins. It keeps what core-api gave
- * with an answer of its own, whole, and nothing that was only guessed from the configuration. A call that could be
- * built from parameters of core-api is not made before core-api was asked, since a look-up at another holder, or in
- * another account, would find nothing and prove nothing. For the same reason the event keeps them before a create leaves
- * where the look-up is built from any: core-api may name another holder once the worker is dead. Pure. */
+ * A repeat of a create must be the same request as the first, so what the event keeps wins. It keeps what core-api
+ * gave with an answer of its own, whole, and nothing that was only guessed from the configuration. A call that could
+ * be built from parameters of core-api is not made before core-api was asked, since a look-up at another holder, or
+ * in another account, would find nothing and prove nothing. For the same reason the event keeps them before a create
+ * leaves where the look-up is built from any: core-api may name another holder once the worker is dead. Pure. */
 #ifndef ISSUING_EVENT_PARAMETERS_H
 #define ISSUING_EVENT_PARAMETERS_H
 
 #include "common/base/base.h"
 #include "common/base/buf.h"
 #include "worker/core_api.h"
-#include "worker/issuer/parameters.h"
+#include "common/issuer/parameters.h"
 
 /* Shared by all events of a worker; lives longer than any of them. */
 struct parameters_env {
@@ -36,8 +36,8 @@ void event_parameters_take(struct event_parameters *parameters, const struct par
 /* core-api must be asked before this call can be made. */
 bool event_parameters_must_ask(const struct event_parameters *parameters, const struct parameters_env *env,
                                enum issuer_call call);
-/* The event must keep them before a create leaves: a look-up is built from them, and one with other values would not see
- * the card. */
+/* The event must keep them before a create leaves: a look-up is built from them, and one with other values would not
+ * see the card. */
 bool event_parameters_must_keep(const struct event_parameters *parameters, const struct parameters_env *env);
 /* What the event should keep, as JSON; nothing where it keeps them already, or where they may not be kept. False: out
  * of memory. */

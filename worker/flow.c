@@ -59,9 +59,11 @@ const char *flow_event_type(const struct flow *flow)
 struct attempt_rules flow_rules(const struct flow *flow)
 {
     const struct config *config = flow->env->config;
-    const struct issuer_profile *profile = flow->env->parameters->profile;
-    return flow->route ? attempt_rules_of_route(config, flow->route->config)
-                       : attempt_rules_of_cards(config, profile->looks_first, profile->key_is_trusted);
+    if (flow->route)
+        return attempt_rules_of_route(config, flow->route->config);
+    struct attempt_rules rules = issuer_attempt_rules(config, flow->env->parameters->profile);
+    rules.stores_numbers = flow->env->keyring;
+    return rules;
 }
 
 /* How long the peer still rests, or its breaker stays open. */

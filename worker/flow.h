@@ -9,10 +9,10 @@
  *     claim -> deliver -> end
  *          \-> ask -> (the same)
  *
- * Activate, reveal, retire and verify are steps of profiles that declare their calls (issuer/profile.h), keep is a
- * step of profiles whose look-up is built from parameters; nothing else here depends on the issuer. A step starts
- * exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the end. The
- * steps are in step.[ch]. What comes first, what follows a failure and when again is decided in common/decide/.
+ * Activate, reveal, retire and verify are steps of profiles that declare their calls (common/issuer/profile.h), keep
+ * is a step of profiles whose look-up is built from parameters; nothing else here depends on the issuer. A step
+ * starts exactly one asynchronous operation and reads its one outcome; its verdict names the next step or the end.
+ * The steps are in step.[ch]. What comes first, what follows a failure and when again is decided in common/decide/.
  * flow_run.[ch] moves an attempt through the steps and is the only code that changes `step` and `wait`;
  * flow_end.[ch] describes the end to the writer. */
 #ifndef ISSUING_FLOW_H
@@ -29,7 +29,7 @@
 #include "common/outbox.h"
 #include "worker/db_clock.h"
 #include "worker/event_parameters.h"
-#include "worker/issuer/issuer.h"
+#include "common/issuer/issuer.h"
 #include "worker/peer.h"
 #include "worker/route/route.h"
 #include "worker/target.h"

@@ -349,7 +349,7 @@ bool step_link_prepare(struct flow *flow)
 
 struct flow_verdict step_link_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    core_read_link(&flow->call, ret_outcome);
+    outcome_of_link(&flow->call, ret_outcome);
     switch (ret_outcome->kind) {
     case OUTCOME_EXECUTED:
         return flow->payload.is_reissue && step_has_call(flow, ISSUER_RETIRE) ? step_go(STEP_RETIRE)

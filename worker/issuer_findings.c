@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "common/json/json_value.h"
 #include "worker/core_api.h"
-#include "worker/issuer/issuer_rules.h"
+#include "common/issuer/issuer_rules.h"
 
 #define FINDINGS_MAX (32 * 1024)
 #define FOUND_SIZE 500

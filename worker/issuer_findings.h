@@ -11,7 +11,7 @@
 #include "common/base/buf.h"
 #include "common/http_client/http_call.h"
 #include "common/json/json_writer.h"
-#include "worker/issuer/issuer.h"
+#include "common/issuer/issuer.h"
 
 /* What the check is about. Borrowed. */
 struct issuer_findings_facts {

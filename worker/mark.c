@@ -196,7 +196,7 @@ static void read_verify(struct mark *mark, struct outcome *ret_outcome)
 
 static void read_ask(struct mark *mark, struct outcome *ret_outcome)
 {
-    route_read_lookup(&mark->call, &mark->was_executed, ret_outcome);
+    outcome_of_question(&mark->call, &mark->was_executed, ret_outcome);
     struct slice answer = route_read_result(&mark->call, mark->route);
     buf_done(&mark->answer);
     buf_init(&mark->answer, ROUTE_RESULT_MAX);
@@ -224,7 +224,7 @@ static void read_answer(struct mark *mark, struct outcome *ret_outcome)
         read_verify(mark, ret_outcome);
         return;
     case MARK_CALL_UNLINK:
-        core_read_unlink(&mark->call, ret_outcome);
+        outcome_of_unlink(&mark->call, ret_outcome);
         return;
     }
 }

@@ -13,7 +13,7 @@
 #include "worker/credential.h"
 #include "worker/db_clock.h"
 #include "worker/event_parameters.h"
-#include "worker/issuer/issuer.h"
+#include "common/issuer/issuer.h"
 #include "worker/mark_verdict.h"
 #include "worker/peer.h"
 #include "worker/route/route.h"

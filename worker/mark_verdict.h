@@ -6,7 +6,7 @@
 
 #include "common/base/base.h"
 #include "common/outbox.h"
-#include "worker/issuer/issuer.h"
+#include "common/issuer/issuer.h"
 
 /* What is known of the event of a mark. */
 struct mark_facts {

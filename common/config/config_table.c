@@ -23,11 +23,11 @@ static const char *const words_store[] = {"encrypted", "never", NULL};
 static const char *const words_level[] = {"debug", "info", "warning", "error", NULL};
 static const char *const words_format[] = {"text", "json", NULL};
 
-#define NAME(name, timeout, lease, settle_time, key_lifetime, facts) #name,
-#define TIMEOUT(name, timeout, lease, settle_time, key_lifetime, facts) timeout,
-#define LEASE(name, timeout, lease, settle_time, key_lifetime, facts) lease,
-#define SETTLE_TIME(name, timeout, lease, settle_time, key_lifetime, facts) settle_time,
-#define KEY_LIFETIME(name, timeout, lease, settle_time, key_lifetime, facts) key_lifetime,
+#define NAME(name, timeout, lease, settle_time, key_lifetime) #name,
+#define TIMEOUT(name, timeout, lease, settle_time, key_lifetime) timeout,
+#define LEASE(name, timeout, lease, settle_time, key_lifetime) lease,
+#define SETTLE_TIME(name, timeout, lease, settle_time, key_lifetime) settle_time,
+#define KEY_LIFETIME(name, timeout, lease, settle_time, key_lifetime) key_lifetime,
 
 const char *const config_profiles[] = {ISSUER_PROFILES(NAME) NULL};
 static const char *const timeouts[] = {ISSUER_PROFILES(TIMEOUT)};

@@ -8,26 +8,6 @@
 
 #define QUESTION_LIFETIME_MS (24 * 3600 * INT64_C(1000))
 
-struct attempt_rules attempt_rules_of_cards(const struct config *config, bool looks_first, bool key_is_trusted)
-{
-    return (struct attempt_rules){
-        .first = STEP_CHECK,
-        .send = STEP_ISSUE,
-        .lookup = STEP_LOOKUP,
-        .key_expired = "issuer_key_expired",
-        .unreadable = OUTBOX_CAUSE_ISSUER_UNREADABLE,
-        .key_lifetime_ms = config->issuer.key_lifetime_ms,
-        .timeout_ms = config->issuer.timeout_ms,
-        .settle_time_ms = config->issuer.settle_time_ms,
-        .max_attempts = config->retry.max_attempts,
-        .retry_base_ms = config->retry.base_ms,
-        .retry_cap_ms = config->retry.cap_ms,
-        .lease_ms = config->worker.lease_ms,
-        .looks_first = looks_first,
-        .key_is_trusted = key_is_trusted,
-    };
-}
-
 struct attempt_rules attempt_rules_of_route(const struct config *config, const struct config_route *route)
 {
     return (struct attempt_rules){

@@ -91,7 +91,9 @@ struct attempt_rules {
     int64_t key_lifetime_ms, timeout_ms, settle_time_ms;
     int64_t max_attempts, retry_base_ms, retry_cap_ms;
     int64_t lease_ms;
-    bool looks_first, key_is_trusted; /* of the profile (worker/issuer/profile.h) */
+    bool stores_numbers, keeps_refused_link;    /* card.store, core.on_link_refused */
+    bool looks_first, key_is_trusted;           /* of the profile (common/issuer/profile.h) */
+    bool activates, reveals, retires, verifies; /* it declares these calls */
 };
 
 /* What the process that decides sees at this moment. Zeros: no peer rests, and none has answered anything. */
@@ -107,9 +109,7 @@ struct view {
     bool others_in_any_call;  /* since then, in any kind of call */
 };
 
-/* Of card requests. looks_first, key_is_trusted: of the issuer's profile. */
-struct attempt_rules attempt_rules_of_cards(const struct config *config, bool looks_first, bool key_is_trusted);
-/* Of the events that a route delivers. */
+/* Of the events that a route delivers; those of card requests are issuer_attempt_rules() of common/issuer/issuer.h. */
 struct attempt_rules attempt_rules_of_route(const struct config *config, const struct config_route *route);
 
 /* The word of a reason in outbox_events.held_end; NULL where no end is held for it. */

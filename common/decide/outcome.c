@@ -28,6 +28,14 @@ const struct outcome_peer outcome_core = {
     .unreadable = OUTBOX_CAUSE_CORE_UNREADABLE,
 };
 
+const struct outcome_peer outcome_route = {
+    .http_prefix = "route_http_",
+    .refused = "route_refused",
+    .unreachable = OUTBOX_CAUSE_ROUTE_UNREACHABLE,
+    .no_answer = OUTBOX_CAUSE_ROUTE_NO_ANSWER,
+    .unreadable = OUTBOX_CAUSE_ROUTE_UNREADABLE,
+};
+
 const char *outcome_kind_name(enum outcome_kind kind)
 {
     switch (kind) {
@@ -205,4 +213,68 @@ bool outcome_of_call(const struct http_call *call, const struct outcome_peer *pe
     if (ret_outcome->advice == ADVICE_REJECT)
         snprintf(ret_outcome->code, sizeof(ret_outcome->code), "%s", code[0] ? code : peer->refused);
     return true;
+}
+
+/* ---- answers that mean more than their status ---- */
+
+static void refuse_link(const char *code, const char *detail, struct outcome *out)
+{
+    outcome_refused(ADVICE_REJECT, code[0] ? code : "link_refused", out);
+    snprintf(out->detail, sizeof(out->detail), "%s", detail);
+}
+
+void outcome_of_link(const struct http_call *call, struct outcome *ret_outcome)
+{
+    int status = call->result == HTTP_ANSWERED ? call->status : 0;
+    if (status == 200 || status == 201) {
+        outcome_executed(ret_outcome);
+        return;
+    }
+    char code[OUTBOX_REASON_CODE_SIZE], detail[200];
+    outcome_read_problem(call, code, detail, sizeof(detail));
+    if (status == 400 || status == 404 || status == 410 || status == 422 ||
+        (status == 409 && strcmp(code, "in_progress") != 0))
+        refuse_link(code, detail, ret_outcome);
+    else
+        (void)outcome_of_call(call, &outcome_core, false,
+                              ret_outcome); /* cannot be false: 200 and 201 are handled above */
+}
+
+void outcome_of_unlink(const struct http_call *call, struct outcome *ret_outcome)
+{
+    int status = call->result == HTTP_ANSWERED ? call->status : 0;
+    if (status == 200 || status == 204 || status == 404 || status == 410) {
+        outcome_executed(ret_outcome);
+        return;
+    }
+    if (!outcome_of_call(call, &outcome_core, false, ret_outcome)) /* 201: not an answer to this call */
+        outcome_unreadable(&outcome_core, "the unlink was answered with 201", ret_outcome);
+    if (ret_outcome->kind == OUTCOME_REFUSED) {
+        ret_outcome->kind = OUTCOME_UNKNOWN;
+        ret_outcome->advice = ADVICE_RETRY;
+    }
+}
+
+void outcome_of_delivery(const struct http_call *call, struct outcome *ret_outcome)
+{
+    if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 299)
+        outcome_executed(ret_outcome);
+    else
+        (void)outcome_of_call(call, &outcome_route, false, ret_outcome); /* false only for 200 and 201 */
+}
+
+/* A refusal of the look-up says nothing about the delivery. */
+void outcome_of_question(const struct http_call *call, bool *ret_was_executed, struct outcome *ret_outcome)
+{
+    if (outcome_of_call(call, &outcome_route, true, ret_outcome)) {
+        if (ret_outcome->kind == OUTCOME_REFUSED) {
+            ret_outcome->kind = OUTCOME_UNKNOWN;
+            ret_outcome->advice = ADVICE_RETRY;
+        }
+    } else if (call->status == 201) {
+        outcome_unreadable(&outcome_route, "the look-up was answered with 201", ret_outcome);
+    } else {
+        *ret_was_executed = call->status == 200;
+        outcome_executed(ret_outcome);
+    }
 }

@@ -1,5 +1,5 @@
 /* What one call to a peer means: whether it was executed, what to do next, and what it shows of the peer's health. The
- * meaning of a status is a table in outcome.c; worker/issuer/issuer_rules.c and worker/core_api.c add what only their
+ * meaning of a status is a table in outcome.c; common/issuer/issuer_rules.c and worker/core_api.c add what only their
  * peer's answers mean. docs/peers.md has the same table for the teams behind the peers. Pure. */
 #ifndef ISSUING_DECIDE_OUTCOME_H
 #define ISSUING_DECIDE_OUTCOME_H
@@ -53,7 +53,8 @@ struct outcome_peer {
     const char *refused;     /* a refusal without a code of the peer's own */
     enum outbox_cause unreachable, no_answer, unreadable;
 };
-extern const struct outcome_peer outcome_issuer, outcome_core;
+/* Of routes: route_http_<n>, route_refused, route_unreachable, route_no_answer, route_unreadable. */
+extern const struct outcome_peer outcome_issuer, outcome_core, outcome_route;
 
 /* As metrics name it: "not_executed". */
 const char *outcome_kind_name(enum outcome_kind kind);
@@ -80,5 +81,19 @@ void outcome_hide(size_t count, const char *const *values, char *text);
 /* The members "code" and "detail" of an error answer; empty texts where they are absent or unusable. */
 void outcome_read_problem(const struct http_call *call, char ret_code[OUTBOX_REASON_CODE_SIZE], char *ret_detail,
                           size_t detail_size);
+
+/* ---- answers that mean more than their status ---- */
+
+/* core-api's to a link. EXECUTED: linked. REFUSED with ADVICE_REJECT: the link is refused, and core.on_link_refused
+ * decides; with ADVICE_FAIL: a 4xx that was not foreseen. */
+void outcome_of_link(const struct http_call *call, struct outcome *ret_outcome);
+/* To an unlink. EXECUTED: core-api does not have the link and will not make it later. Every other outcome is
+ * retried, and the event does not end before. */
+void outcome_of_unlink(const struct http_call *call, struct outcome *ret_outcome);
+/* Of a route to a delivery. Any 2xx is EXECUTED; everything else is the table of statuses. */
+void outcome_of_delivery(const struct http_call *call, struct outcome *ret_outcome);
+/* Of a route to a look-up. EXECUTED with *ret_was_executed: 200 = true, 404 = false. Anything else: a retry or a
+ * deferral. */
+void outcome_of_question(const struct http_call *call, bool *ret_was_executed, struct outcome *ret_outcome);
 
 #endif

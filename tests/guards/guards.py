@@ -699,7 +699,7 @@ GUARDS = [
     # ---- the call that must not happen twice ----
     dict(
         name="the issuer's key is the event id on every attempt",
-        file="worker/issuer/issuer_request.c",
+        file="common/issuer/issuer_request.c",
         line='    int length = snprintf(key, sizeof(key), "%s%s", request->event, shape->key_suffix ? shape->key_suffix : "");\n',
         becomes='    static char sends[] = "-a";\n    sends[1] = (char)(sends[1] + 1);\n    int length = '
                 'snprintf(key, sizeof(key), "%s%s", request->event, shape->key_suffix ? shape->key_suffix : sends);\n',
@@ -799,7 +799,7 @@ GUARDS = [
     ),
     dict(
         name="a card with another reference is not ours",
-        file="worker/issuer/issuer_card.c",
+        file="common/issuer/issuer_card.c",
         line="           uuid_equal(&reference, event_id);",
         becomes="           event_id != NULL;",
         test="unit/profile_generic",
@@ -1157,17 +1157,10 @@ GUARDS = [
         test="db/operator",
     ),
     dict(
-        name="explain does not rely on a key that the worker does not trust",
-        file="common/issuer_profiles.h",
-        line="\"168h\", ISSUER_LOOKS_FIRST | ISSUER_CLOSES_REPLACED)",
-        becomes="\"168h\", ISSUER_LOOKS_FIRST | ISSUER_TRUSTS_KEY | ISSUER_CLOSES_REPLACED)",
-        test="unit/profiles",
-    ),
-    dict(
         name='explain announces the look-up before a repeat',
-        file='ctl/outlook_attempt.c',
-        line='facts & ISSUER_LOOKS_FIRST, ',
-        becomes='false, ',
+        file='common/issuer/profiles.c',
+        line='        .looks_first = profile && profile->looks_first,',
+        becomes='        .looks_first = false,',
         test='unit/ctl_outlook',
     ),
     dict(
@@ -1180,7 +1173,7 @@ GUARDS = [
     ),
     dict(
         name="a quote within a value is no value",
-        file="worker/issuer/parameters.c",
+        file="common/issuer/parameters.c",
         line="    return *quote && is_end(quote[1]) ? quote + 1 : NULL;",
         becomes="    return *quote ? quote + 1 : NULL;",
         test="unit/parameters",
@@ -2718,28 +2711,28 @@ GUARDS = [
     ),
     dict(
         name="at Marqeta a conflict is looked up",
-        file="worker/issuer/profile_marqeta.c",
+        file="common/issuer/profile_marqeta.c",
         line="    RULE(CALL(CREATE) | CALL(ACTIVATE), 409, 409, MEANS_LOOK_UP),\n",
         becomes="",
         test="e2e/a token that stands for other content is looked up",
     ),
     dict(
         name="Adyen's 704 is no refusal",
-        file="worker/issuer/profile_adyen.c",
+        file="common/issuer/profile_adyen.c",
         line="    RULE(ANY_CALL, 422, 422, MEANS_IN_PROGRESS, .code = \"704\"),\n",
         becomes="",
         test="e2e/adyens own codes are told apart at adyen without keys",
     ),
     dict(
         name="a failure that Stripe's key keeps is looked up",
-        file="worker/issuer/profile_stripe.c",
+        file="common/issuer/profile_stripe.c",
         line="    RULE(CALL(CREATE), 500, 599, MEANS_LOOK_UP, .header = \"idempotent-replayed: true\"),\n",
         becomes="",
         test="e2e/a failure that the key keeps leads to the lookup at stripe",
     ),
     dict(
         name="a failure that Stripe keeps under the key of a change is no answer to the next attempt",
-        file="worker/issuer/profile_stripe.c",
+        file="common/issuer/profile_stripe.c",
         line=".has_key_of_attempt = true, ",
         becomes="",
         test="e2e/a failure that stripe would keep holds no card back",
@@ -2774,7 +2767,7 @@ GUARDS = [
     ),
     dict(
         name="an unknown outcome is looked up before the create is repeated",
-        file="worker/issuer/profile_lithic.c",
+        file="common/issuer/profile_lithic.c",
         line="    .looks_first = true,\n",
         becomes="",
         test="e2e/an unknown outcome is looked up before the create is repeated at lithic",
@@ -2809,14 +2802,14 @@ GUARDS = [
     ),
     dict(
         name="a card that is seen on two pages counts once",
-        file="worker/issuer/issuer_lookup.c",
+        file="common/issuer/issuer_lookup.c",
         line="    if (strcmp(card->id, lookup->card.id) == 0 || strcmp(card->id, lookup->gone_id) == 0)\n",
         becomes="    if (false)\n",
         test="e2e/a card that shifts to the next page is one card",
     ),
     dict(
         name="where offsets shift, only a second walk may find nothing",
-        file="worker/issuer/profile_adyen.c",
+        file="common/issuer/profile_adyen.c",
         line=".walks = 2}",
         becomes=".walks = 1}",
         test="e2e/a card that was skipped between two pages is found by the second walk at adyen without keys",

@@ -10,14 +10,14 @@ ISSUER_GUARDS = [
     ),
     dict(
         name="a gateway's answer decides nothing where the key is not trusted",
-        file="worker/issuer/issuer_answer.c",
+        file="common/issuer/issuer_answer.c",
         line="    outcome->kind = OUTCOME_UNKNOWN;\n",
         becomes="",
         test="unit/issuer_rules",
     ),
     dict(
         name="a refusal without the issuer's code decides nothing where the key is not trusted",
-        file="worker/issuer/issuer_answer.c",
+        file="common/issuer/issuer_answer.c",
         line="    if (outcome->kind == OUTCOME_REFUSED && issuer_words_code(&words)[0])",
         becomes="    if (outcome->kind == OUTCOME_REFUSED)",
         test="unit/issuer_rules",
@@ -38,7 +38,7 @@ ISSUER_GUARDS = [
     ),
     dict(
         name="a page that is too large is an answer",
-        file="worker/issuer/issuer_request.c",
+        file="common/issuer/issuer_request.c",
         line="        call->status_is_enough = true;",
         becomes="        call->status_is_enough = false;",
         test="unit/issuer_request",

@@ -9,13 +9,13 @@ ROUTE_GUARDS = [
         test="e2e/every attempt carries the same key and body and a span of its own",
     ),
     dict(
-        name="any 2xx is an execution",
-        file="worker/route/route_call.c",
-        line="    if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 299)\n"
-             "        outcome_executed(ret_outcome);",
-        becomes="    if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 201)\n"
-                "        outcome_executed(ret_outcome);",
-        test="e2e/any 2xx is an execution whatever the body says",
+        name='any 2xx is an execution',
+        file='common/decide/outcome.c',
+        line='    if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 299)\n   '
+             '     outcome_executed(ret_outcome);',
+        becomes='    if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 201)\n   '
+                '     outcome_executed(ret_outcome);',
+        test='e2e/any 2xx is an execution whatever the body says',
     ),
     dict(
         name="a blank in a user id is encoded in ce-subject",

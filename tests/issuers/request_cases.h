@@ -1,9 +1,9 @@
 /* Every request that the worker makes of an issuer, with fixed values: what issuer_requests prints, and what
- * tests/unit/worker/issuer/test_issuer_request.c compares byte for byte. */
+ * tests/unit/issuer/test_issuer_request.c compares byte for byte. */
 #ifndef ISSUING_REQUEST_CASES_H
 #define ISSUING_REQUEST_CASES_H
 
-#include "worker/issuer/issuer.h"
+#include "common/issuer/issuer.h"
 
 #define GOLDEN_EVENT "0199a4b1-0c3d-7e5f-8a9b-0c1d2e3f4a5b"
 #define GOLDEN_USER "user-42"

@@ -34,16 +34,16 @@ may_include() {
     common/json | common/config | common/http_server) echo common/base ;;
     common/http_client) echo common/base common/http_client/plain ;; # only http_client.c, see below
     common/http_client/plain) echo common/base common/http_client ;;
+    common/issuer) echo common common/base common/config common/decide common/json common/http_client ;;
     common/decide) echo common common/base common/config common/json common/http_client ;; # http_call.h: a plain struct
     common) echo common/base common/json common/config common/pg migrations/statements common/http_server common/http_client ;;
     ctl) echo common 'common/*' ctl/console ;; # only cmd_console.c, see below
     ctl/console) echo common 'common/*' ctl ;;
     api | sandbox) echo common 'common/*' ;;
-    worker) echo common 'common/*' worker/issuer worker/route ;;
-    worker/issuer) echo common 'common/*' worker ;; # outcome.h and credential.h
+    worker) echo common 'common/*' worker/route ;;
     worker/route) echo common 'common/*' worker ;; # a route is a peer, and its deliveries are steps of a flow
     # The loop without a database makes the worker's own calls.
-    bench | bench/limiters) echo common 'common/*' bench worker worker/issuer worker/route ;;
+    bench | bench/limiters) echo common 'common/*' bench worker worker/route ;;
     *) echo "no rule for $1" ;;
     esac
 }

@@ -59,7 +59,7 @@ bool step_deliver_prepare(struct flow *flow)
 
 struct flow_verdict step_deliver_read(struct flow *flow, struct outcome *ret_outcome)
 {
-    route_read_deliver(&flow->call, ret_outcome);
+    outcome_of_delivery(&flow->call, ret_outcome);
     hide_credential(flow, ret_outcome);
     flow->attempt.unknown |= flow->call.was_resent; /* the answer is to the second sending */
     flow->attempt.may_arrive =
@@ -98,7 +98,7 @@ bool step_ask_prepare(struct flow *flow)
 struct flow_verdict step_ask_read(struct flow *flow, struct outcome *ret_outcome)
 {
     bool was_executed = false;
-    route_read_lookup(&flow->call, &was_executed, ret_outcome);
+    outcome_of_question(&flow->call, &was_executed, ret_outcome);
     if (ret_outcome->kind != OUTCOME_EXECUTED)
         return decide_retry_or_defer(ret_outcome);
     return was_executed ? complete(flow) : step_not_found(flow);

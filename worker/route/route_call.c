@@ -12,14 +12,6 @@
 
 #define ID_PLACE "{id}" /* in lookup_url; common/config has checked that it stands there once */
 
-const struct outcome_peer outcome_route = {
-    .http_prefix = "route_http_",
-    .refused = "route_refused",
-    .unreachable = OUTBOX_CAUSE_ROUTE_UNREACHABLE,
-    .no_answer = OUTBOX_CAUSE_ROUTE_NO_ANSWER,
-    .unreadable = OUTBOX_CAUSE_ROUTE_UNREADABLE,
-};
-
 /* ---- the delivery ---- */
 
 /* The value of an attribute as CloudEvents' binding to HTTP writes it into a header (version 1.0.2, 3.1.3.2): each byte
@@ -91,14 +83,6 @@ bool route_build_deliver(const struct route *route, const struct route_event *ev
     return http_call_is_made(call);
 }
 
-void route_read_deliver(const struct http_call *call, struct outcome *ret_outcome)
-{
-    if (call->result == HTTP_ANSWERED && call->status >= 200 && call->status <= 299)
-        outcome_executed(ret_outcome);
-    else
-        (void)outcome_of_call(call, &outcome_route, false, ret_outcome); /* false only for 200 and 201 */
-}
-
 /* ---- the kept result ---- */
 
 /* The digits that the exponents of a checked JSON text stand for. PostgreSQL writes a number of jsonb without an
@@ -154,20 +138,4 @@ bool route_build_lookup(const struct route *route, const struct route_event *eve
     if (event->traceparent[0])
         http_call_header(call, "traceparent", event->traceparent);
     return http_call_is_made(call);
-}
-
-/* A refusal of the look-up says nothing about the delivery. */
-void route_read_lookup(const struct http_call *call, bool *ret_was_executed, struct outcome *ret_outcome)
-{
-    if (outcome_of_call(call, &outcome_route, true, ret_outcome)) {
-        if (ret_outcome->kind == OUTCOME_REFUSED) {
-            ret_outcome->kind = OUTCOME_UNKNOWN;
-            ret_outcome->advice = ADVICE_RETRY;
-        }
-    } else if (call->status == 201) {
-        outcome_unreadable(&outcome_route, "the look-up was answered with 201", ret_outcome);
-    } else {
-        *ret_was_executed = call->status == 200;
-        outcome_executed(ret_outcome);
-    }
 }

@@ -23,14 +23,9 @@ struct route_event {
     const char *traceparent; /* of this attempt; "" = none */
 };
 
-/* The codes of routes' answers: route_http_<n>, route_refused, route_unreachable, route_no_answer, route_unreadable. */
-extern const struct outcome_peer outcome_route;
-
 /* now_ms: Unix time, for the signature. False: out of memory, or a part does not fit. */
 must_check bool route_build_deliver(const struct route *route, const struct route_event *event, int64_t now_ms,
                                     struct http_call *call);
-/* Any 2xx is EXECUTED; everything else is the table of outcome.h. */
-void route_read_deliver(const struct http_call *call, struct outcome *ret_outcome);
 /* The answer that the event keeps: well-formed JSON (object, array, string, number...) of at most ROUTE_RESULT_MAX
  * bytes that PostgreSQL takes as jsonb. Empty slice: there is none, or the route keeps none. Lives as long as the
  * call's answer. */
@@ -38,7 +33,5 @@ struct slice route_read_result(const struct http_call *call, const struct route 
 
 /* Precondition: the route has a lookup_url. */
 must_check bool route_build_lookup(const struct route *route, const struct route_event *event, struct http_call *call);
-/* EXECUTED with *ret_was_executed: 200 = true, 404 = false. Anything else: a retry or a deferral, as in outcome.h. */
-void route_read_lookup(const struct http_call *call, bool *ret_was_executed, struct outcome *ret_outcome);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "common/config/config_table.h"
 #include "common/issuer_key.h"
-#include "worker/issuer/profile.h"
+#include "common/issuer/profile.h"
 #include "tests/support/suite.h"
 
 #define SECOND INT64_C(1000)

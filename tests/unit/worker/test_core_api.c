@@ -45,7 +45,7 @@ static void link_(int status, const char *text)
 {
     answered(status, text);
     memset(&outcome, 0x55, sizeof(outcome));
-    core_read_link(&call, &outcome);
+    outcome_of_link(&call, &outcome);
 }
 
 static void expect(enum outcome_kind kind, enum outcome_advice advice, const char *code)
@@ -163,7 +163,7 @@ START_TEST(no_answer_is_retried_and_counts_against_core_api)
         ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
         ck_assert_int_eq(outcome.health, BREAKER_BAD);
         ck_assert_int_ne(outcome.kind, OUTCOME_EXECUTED);
-        core_read_link(&call, &outcome);
+        outcome_of_link(&call, &outcome);
         ck_assert_int_eq(outcome.advice, ADVICE_RETRY);
         ck_assert_int_eq(outcome.health, BREAKER_BAD);
         ck_assert_int_ne(outcome.kind, OUTCOME_EXECUTED);
@@ -212,7 +212,7 @@ START_TEST(each_other_status_of_a_link_has_the_meaning_in_the_table)
     expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT_IN_PROGRESS, "core_http_425");
     answered(429, "");
     call.retry_after_ms = 1234;
-    core_read_link(&call, &outcome);
+    outcome_of_link(&call, &outcome);
     expect(OUTCOME_NOT_EXECUTED, ADVICE_WAIT, "core_http_429");
     ck_assert_int_eq(outcome.wait_ms, 1234);
     static const int configuration[] = {301, 307, 401, 403, 405};
@@ -309,17 +309,17 @@ START_TEST(only_a_core_api_without_the_link_ends_an_unlink)
     for (size_t i = 0; i < ARRAY_SIZE(gone); i++) {
         call.result = HTTP_ANSWERED;
         call.status = gone[i];
-        core_read_unlink(&call, &outcome);
+        outcome_of_unlink(&call, &outcome);
         ck_assert_msg(outcome.kind == OUTCOME_EXECUTED, "%d", gone[i]);
     }
     for (size_t i = 0; i < ARRAY_SIZE(open); i++) {
         call.result = HTTP_ANSWERED;
         call.status = open[i];
-        core_read_unlink(&call, &outcome);
+        outcome_of_unlink(&call, &outcome);
         ck_assert_msg(outcome.kind == OUTCOME_NOT_EXECUTED || outcome.kind == OUTCOME_UNKNOWN, "%d", open[i]);
     }
     call.result = HTTP_LOST;
-    core_read_unlink(&call, &outcome);
+    outcome_of_unlink(&call, &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
 }
 END_TEST

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "worker/issuer/issuer_rules.h"
+#include "common/issuer/issuer_rules.h"
 #include "worker/slots.h"
 #include "tests/support/suite.h"
 

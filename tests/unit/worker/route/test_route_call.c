@@ -238,7 +238,7 @@ START_TEST(any_2xx_is_executed_whatever_its_body_is)
 {
     for (int status = 200; status <= 299; status++) {
         answered(status, status % 2 ? "" : "<html>");
-        route_read_deliver(&call, &outcome);
+        outcome_of_delivery(&call, &outcome);
         ck_assert_msg(outcome.kind == OUTCOME_EXECUTED && outcome.advice == ADVICE_NONE, "%d", status);
         ck_assert_int_eq(outcome.health, BREAKER_GOOD);
     }
@@ -270,24 +270,24 @@ START_TEST(everything_else_is_the_table_of_outcomes)
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         answered(rows[i].status, "");
-        route_read_deliver(&call, &outcome);
+        outcome_of_delivery(&call, &outcome);
         ck_assert_msg(outcome.kind == rows[i].kind && outcome.advice == rows[i].advice, "%d", rows[i].status);
         ck_assert_str_eq(outcome.code, rows[i].code);
     }
     answered(422, "{\"code\":\"insufficient_funds\",\"detail\":\"card 4111111111111111 is empty\"}");
-    route_read_deliver(&call, &outcome);
+    outcome_of_delivery(&call, &outcome);
     ck_assert_str_eq(outcome.code, "insufficient_funds");
     ck_assert_ptr_nonnull(strstr(outcome.detail, "is empty"));
     ck_assert_ptr_null(strstr(outcome.detail, "4111111111111111"));
     answered(422, "{\"code\":\"No Code\"}");
-    route_read_deliver(&call, &outcome);
+    outcome_of_delivery(&call, &outcome);
     ck_assert_str_eq(outcome.code, "route_refused");
     call.result = HTTP_LOST;
-    route_read_deliver(&call, &outcome);
+    outcome_of_delivery(&call, &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
     ck_assert_str_eq(outcome.code, "route_no_answer");
     call.result = HTTP_NOT_SENT;
-    route_read_deliver(&call, &outcome);
+    outcome_of_delivery(&call, &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_NOT_EXECUTED);
     ck_assert_str_eq(outcome.code, "route_unreachable");
 }
@@ -297,26 +297,26 @@ START_TEST(a_look_up_says_yes_no_or_nothing)
 {
     bool was_executed = false;
     answered(200, "anything");
-    route_read_lookup(&call, &was_executed, &outcome);
+    outcome_of_question(&call, &was_executed, &outcome);
     ck_assert(outcome.kind == OUTCOME_EXECUTED && was_executed);
     answered(404, "");
-    route_read_lookup(&call, &was_executed, &outcome);
+    outcome_of_question(&call, &was_executed, &outcome);
     ck_assert(outcome.kind == OUTCOME_EXECUTED && !was_executed);
     for (int status = 100; status <= 999; status++) {
         if (status == 200 || status == 404)
             continue;
         answered(status, "{\"code\":\"gone\"}");
         was_executed = true;
-        route_read_lookup(&call, &was_executed, &outcome);
+        outcome_of_question(&call, &was_executed, &outcome);
         ck_assert_msg(outcome.kind == OUTCOME_UNKNOWN || outcome.kind == OUTCOME_NOT_EXECUTED, "%d", status);
         ck_assert_msg(outcome.advice != ADVICE_REJECT && outcome.advice != ADVICE_FAIL, "%d", status);
         ck_assert(was_executed); /* untouched */
     }
     call.result = HTTP_LOST;
-    route_read_lookup(&call, &was_executed, &outcome);
+    outcome_of_question(&call, &was_executed, &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_UNKNOWN);
     call.result = HTTP_NOT_SENT;
-    route_read_lookup(&call, &was_executed, &outcome);
+    outcome_of_question(&call, &was_executed, &outcome);
     ck_assert_int_eq(outcome.kind, OUTCOME_NOT_EXECUTED);
 }
 END_TEST
@@ -508,7 +508,7 @@ START_TEST(a_delivery_is_the_same_over_both_transports)
         run(&call);
         ck_assert_msg(call.result == HTTP_ANSWERED, "%s", call.error);
         expect_request(line, headers, (int)ARRAY_SIZE(headers), event.payload.bytes, event.payload.length);
-        route_read_deliver(&call, &outcome);
+        outcome_of_delivery(&call, &outcome);
         ck_assert_int_eq(outcome.kind, OUTCOME_EXECUTED);
     }
 }

@@ -1,6 +1,6 @@
 /* Stripe Issuing, docs.stripe.com/api/issuing/cards. Pitfalls: there is no look-up by our reference, so the worker
  * lists the holder's cards and compares; a 5xx is stored under the key, and every repeat gets it. */
-#include "worker/issuer/profile_rows.h"
+#include "common/issuer/profile_rows.h"
 
 #define REFERENCE "metadata/issuing_reference"
 

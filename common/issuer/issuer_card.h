@@ -4,8 +4,8 @@
 #define ISSUING_ISSUER_CARD_H
 
 #include "common/json/json_value.h"
-#include "worker/issuer/issuer.h"
-#include "worker/issuer/json_pointer.h"
+#include "common/issuer/issuer.h"
+#include "common/issuer/json_pointer.h"
 
 /* Returns what is wrong with the card, NULL = nothing. `card` is zeros before; after a fault its content means nothing,
  * and the caller wipes it. ret_is_foreign may be NULL. If it is not, a card with another reference, or with none, is no

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/issuer_profiles.h"
 #include "tests/support/suite.h"
-#include "worker/issuer/issuer.h"
+#include "common/issuer/issuer.h"
+#include "common/issuer_profiles.h"
 
 #define EACH_PROFILE(profile) \
     for (const struct issuer_profile *const *at_ = issuer_profiles, *profile; (profile = *at_) != NULL; at_++)
@@ -73,25 +73,6 @@ START_TEST(the_names_are_those_of_the_options)
     ck_assert_ptr_null(issuer_profiles[ARRAY_SIZE(names)]);
     ck_assert_ptr_null(issuer_profile_find("nonsense"));
     ck_assert_ptr_null(issuer_profile_find(""));
-}
-END_TEST
-
-/* issuing-ctl tells operators by its own table what the worker will do by these. */
-START_TEST(what_operators_are_told_is_what_the_worker_does)
-{
-    static const unsigned facts[] = {
-#define X(name, timeout, lease, settle_time, key_lifetime, facts) facts,
-        ISSUER_PROFILES(X)
-#undef X
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(facts); i++) {
-        const struct issuer_profile *profile = issuer_profiles[i];
-        unsigned declared = (profile->looks_first ? ISSUER_LOOKS_FIRST : 0U) |
-                            (profile->key_is_trusted ? ISSUER_TRUSTS_KEY : 0U) |
-                            (issuer_profile_has(profile, ISSUER_RETIRE) ? ISSUER_CLOSES_REPLACED : 0U);
-        ck_assert_msg(facts[i] == declared, "%s: %u, but the worker's table says %u", profile->name, facts[i],
-                      declared);
-    }
 }
 END_TEST
 
@@ -195,7 +176,6 @@ SUITE(profiles)
 {
     TCase *tests = tcase_create("profiles");
     tcase_add_test(tests, the_names_are_those_of_the_options);
-    tcase_add_test(tests, what_operators_are_told_is_what_the_worker_does);
     tcase_add_test(tests, every_call_is_whole_and_names_only_what_is_there);
     tcase_add_test(tests, a_profile_can_do_what_the_flow_asks_of_it);
     tcase_add_test(tests, rules_look_only_at_what_is_noted_and_read);

@@ -1,5 +1,5 @@
 /* See issuer_card.h. */
-#include "worker/issuer/issuer_card.h"
+#include "common/issuer/issuer_card.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Marqeta Core API 3. The event's id is the card's token there, so a repeat never makes a second card, for ever, and
  * the look-up is exact. Pitfalls: a card must be activated, its number is read by a call of its own, and a wrong path
  * also answers 404. */
-#include "worker/issuer/profile_rows.h"
+#include "common/issuer/profile_rows.h"
 
 static const struct issuer_field create_body[] = {
     FIELD("token", FROM_EVENT),

@@ -1,6 +1,6 @@
 /* Lithic, docs.lithic.com. Pitfalls: an error may be stored under the key, and no answer says whether it is a stored
  * one, so the card is looked up before each repeat; the filter `memo` also finds longer texts that contain it. */
-#include "worker/issuer/profile_rows.h"
+#include "common/issuer/profile_rows.h"
 
 static const struct issuer_field create_body[] = {
     TEXT("type", "VIRTUAL"),

@@ -3,7 +3,7 @@
 #ifndef ISSUING_ISSUER_PROFILE_ROWS_H
 #define ISSUING_ISSUER_PROFILE_ROWS_H
 
-#include "worker/issuer/profile.h"
+#include "common/issuer/profile.h"
 
 #define FIELD(field_name, from, ...)                        \
     {                                                       \

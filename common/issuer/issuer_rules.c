@@ -1,5 +1,5 @@
 /* See issuer_rules.h. Pure. */
-#include "worker/issuer/issuer_rules.h"
+#include "common/issuer/issuer_rules.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/json/json_strict.h"
-#include "worker/issuer/json_pointer.h"
+#include "common/issuer/json_pointer.h"
 
 /* Text or number -> a code of ours. False: there is none, or it cannot be used. */
 static bool read_code(struct json_value value, bool is_exact, char ret_code[OUTBOX_REASON_CODE_SIZE])

@@ -8,7 +8,7 @@
 
 #include "common/json/json_strict.h"
 #include "common/json/json_value.h"
-#include "worker/issuer/issuer.h"
+#include "common/issuer/issuer.h"
 #include "tests/support/suite.h"
 #include "worker/peer_call.h"
 

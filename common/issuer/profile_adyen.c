@@ -1,6 +1,6 @@
 /* Adyen Balance Platform, Configuration API 2. Pitfalls: the API's own document declares no key, so the promise rests
  * on the look-up alone; a page begins at a number of rows, so a walk can miss a card while others are made. */
-#include "worker/issuer/profile_rows.h"
+#include "common/issuer/profile_rows.h"
 
 static const struct issuer_field create_body[] = {
     TEXT("type", "card"),

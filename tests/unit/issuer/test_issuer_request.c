@@ -10,7 +10,7 @@
 #include "common/json/json_strict.h"
 #include "golden_requests.h"
 #include "tests/support/suite.h"
-#include "worker/issuer/profile_rows.h"
+#include "common/issuer/profile_rows.h"
 
 static struct http_call call;
 

@@ -1,5 +1,5 @@
 /* See parameters.h. */
-#include "worker/issuer/parameters.h"
+#include "common/issuer/parameters.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/http_client/http_values.h"
 #include "common/json/json_writer.h"
-#include "worker/issuer/issuer.h"
+#include "common/issuer/issuer.h"
 
 #define VALUE_SIZE 64 /* of a value that is made here: an id, a time, a number */
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/json/json_strict.h"
-#include "worker/issuer/issuer_card.h"
-#include "worker/issuer/issuer_rules.h"
+#include "common/issuer/issuer_card.h"
+#include "common/issuer/issuer_rules.h"
 
 void issuer_lookup_forget(struct issuer_lookup *lookup)
 {

@@ -9,7 +9,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/json/json_value.h"
-#include "worker/issuer/profile.h"
+#include "common/issuer/profile.h"
 
 #define ISSUER_PARAMETER_NAME_MAX 40
 #define ISSUER_PARAMETER_VALUE_MAX 128

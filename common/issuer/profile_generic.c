@@ -1,5 +1,5 @@
 /* The issuer of docs/peers.md: our own protocol, for an issuer that is built for it. */
-#include "worker/issuer/profile_rows.h"
+#include "common/issuer/profile_rows.h"
 
 const struct issuer_profile issuer_generic = {
     .name = "generic",

@@ -9,7 +9,6 @@
 
 #include "common/base/base.h"
 #include "common/http_client/http_call.h"
-#include "worker/credential.h"
 
 #define ISSUER_PARAMETERS_MAX 8 /* that one profile knows */
 #define ISSUER_CODES_MAX 3      /* places where an error answer may have a code */
@@ -142,6 +141,12 @@ struct issuer_rule {
 };
 
 /* ---- profiles ---- */
+
+/* How a credential is written into its header line. */
+struct credential_form {
+    const char *prefix; /* static, at most 64 bytes: "Authorization: Bearer ", "X-API-Key: " */
+    bool is_base64;     /* Basic: the file holds name:password */
+};
 
 struct issuer_profile {
     const char *name;      /* the value of issuer.profile */

@@ -1,11 +1,11 @@
 /* See json_pointer.h. */
-#include "worker/issuer/json_pointer.h"
+#include "common/issuer/json_pointer.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/issuer/profile.h"
+#include "common/issuer/profile.h"
 
 struct json_value json_at(struct json_value value, const char *pointer)
 {

@@ -9,9 +9,9 @@
 #include "common/card.h"
 #include "common/http_client/http_call.h"
 #include "common/outbox.h"
-#include "worker/issuer/parameters.h"
-#include "worker/issuer/profile.h"
-#include "common/decide/outcome.h"
+#include "common/issuer/parameters.h"
+#include "common/issuer/profile.h"
+#include "common/decide/attempt.h"
 
 struct issuer_card {
     char id[CARD_ISSUER_ID_MAX + 1];  /* the issuer's */
@@ -23,6 +23,9 @@ struct issuer_card {
 };
 
 void issuer_card_wipe(struct issuer_card *card);
+
+/* What bounds the attempts of card requests. profile NULL: it is not known, and nothing is promised. */
+struct attempt_rules issuer_attempt_rules(const struct config *config, const struct issuer_profile *profile);
 
 /* ---- calls ---- */
 

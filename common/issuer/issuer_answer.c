@@ -6,8 +6,8 @@
 
 #include "common/base/secret.h"
 #include "common/json/json_strict.h"
-#include "worker/issuer/issuer_card.h"
-#include "worker/issuer/issuer_rules.h"
+#include "common/issuer/issuer_card.h"
+#include "common/issuer/issuer_rules.h"
 
 /* The body of an answer; false: it is not JSON. */
 static bool body_of(const struct http_call *call, struct json_value *ret_body)

@@ -5,7 +5,7 @@
 
 #include "common/base/base.h"
 #include "common/http_client/http_call.h"
-#include "worker/issuer/profile.h"
+#include "common/issuer/profile.h"
 #include "common/decide/outcome.h"
 
 /* Codes and detail of an error answer, checked and made harmless. */

@@ -7,7 +7,7 @@
 
 #include "common/json/json_strict.h"
 #include "tests/support/suite.h"
-#include "worker/issuer/parameters.h"
+#include "common/issuer/parameters.h"
 
 static struct issuer_parameters parameters;
 static struct err err;
