@@ -47,7 +47,6 @@ void pg_sync_closep(struct pg_sync **db)
 
 bool pg_sync_take(struct pg_sync *db, PGresult *result, const char *name, struct pg_rows **ret_rows, struct err *err)
 {
-    db->sqlstate[0] = '\0';
     ExecStatusType status = PQresultStatus(result); /* of NULL: PGRES_FATAL_ERROR */
     bool is_success = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY;
     if (is_success && db->doubt.is_there) {
@@ -62,17 +61,17 @@ bool pg_sync_take(struct pg_sync *db, PGresult *result, const char *name, struct
             PQclear(result);
         return true;
     }
-    char message[280];
+    char message[280], sqlstate[6];
     if (status == PGRES_FATAL_ERROR && result)
         pg_result_message(result, name, message, sizeof(message));
     else
         pg_line(message, sizeof(message), result ? "COPY is not supported here" : PQerrorMessage(db->connection));
-    pg_result_sqlstate(result, db->sqlstate);
+    pg_result_sqlstate(result, sqlstate);
     PQclear(result);
     if (PQstatus(db->connection) == CONNECTION_BAD)
-        return err_set_sqlstate(err, ERR_AWAY, db->sqlstate, "%s", message);
-    return err_set_sqlstate(err, ERR_DATABASE, db->sqlstate, "%s%s%s%s", message, db->sqlstate[0] ? " (SQLSTATE " : "",
-                            db->sqlstate, db->sqlstate[0] ? ")" : "");
+        return err_set_sqlstate(err, ERR_AWAY, sqlstate, "%s", message);
+    return err_set_sqlstate(err, ERR_DATABASE, sqlstate, "%s%s%s%s", message, sqlstate[0] ? " (SQLSTATE " : "",
+                            sqlstate, sqlstate[0] ? ")" : "");
 }
 
 void pg_sync_limit(struct pg_sync *db, int64_t answer_ms)
@@ -145,11 +144,6 @@ bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err)
         return false;
     *ret_is_pooled = pg_int8(rows, 0, 0) != PQbackendPID(db->connection);
     return true;
-}
-
-const char *pg_sync_sqlstate(const struct pg_sync *db)
-{
-    return db->sqlstate;
 }
 
 void pg_rows_free(struct pg_rows *rows)

@@ -43,8 +43,6 @@ bool pg_sync_is_lost(const struct pg_sync *db);
 /* Whether a pooler is in between: the server's process is not the one that the connection was told when it was made. A
  * pooler that passes the true process on is not noticed. */
 must_check bool pg_sync_is_pooled(struct pg_sync *db, bool *ret_is_pooled, struct err *err);
-/* The SQLSTATE of the last failure, "" if none. */
-const char *pg_sync_sqlstate(const struct pg_sync *db);
 void pg_rows_free(struct pg_rows *rows);
 #define pg_rows_scope on_scope_end(pg_rows_freep)
 void pg_rows_freep(struct pg_rows **rows);

@@ -7,7 +7,6 @@
 
 struct pg_sync {
     PGconn *connection;
-    char sqlstate[6];
     int64_t answer_ms;     /* the longest wait for an answer; 0 = for ever */
     bool is_late;          /* an answer did not come in time: the connection is of no use any more */
     struct pg_doubt doubt; /* about the commit of the current call */

@@ -78,7 +78,7 @@ bool call_accept(struct pg_sync *db, const struct limit *limit, struct one_try *
     params[8] = pg_param_bool(limit->attempts);
     params[9] = pg_param_int8(limit->retention_ms ? limit->retention_ms : 24 * HOUR_MS);
     bool done = pg_sync_query(db, &sql_accept_batch, params, &rows, &err);
-    snprintf(ret_sqlstate, 6, "%s", pg_sync_sqlstate(db));
+    snprintf(ret_sqlstate, 6, "%s", done ? "" : err.sqlstate);
     if (done && pg_rows_count(rows) == count)
         read_verdicts(rows, tries, count);
     else if (done)

@@ -120,7 +120,7 @@ void expect_sqlstate(struct pg_sync *db, const char *wanted, const char *format,
     ck_assert_int_ge(vasprintf(&text, format, arguments), 0);
     va_end(arguments);
     bool done = pg_sync_exec(db, text, &err);
-    const char *sqlstate = done ? "" : pg_sync_sqlstate(db);
+    const char *sqlstate = done ? "" : err.sqlstate;
     ck_assert_msg(strcmp(sqlstate, wanted) == 0, "%s: %s and not %s: %s", text, sqlstate, wanted, err.message);
     free(text);
 }

@@ -119,7 +119,7 @@ static void *insert_foreign(void *context)
     struct foreign *foreign = context;
     struct err err;
     bool done = pg_sync_exec(foreign->db, foreign->text, &err);
-    snprintf(foreign->sqlstate, sizeof(foreign->sqlstate), "%s", done ? "" : pg_sync_sqlstate(foreign->db));
+    snprintf(foreign->sqlstate, sizeof(foreign->sqlstate), "%s", done ? "" : err.sqlstate);
     return NULL;
 }
 
@@ -220,7 +220,7 @@ START_TEST(a_reissue_that_another_service_inserts_and_ours_are_never_both_live)
     /* ours first */
     expect(&no_limit, &ours, "accepted");
     ck_assert(!pg_sync_exec(foreign.db, foreign.text, &err));
-    ck_assert_str_eq(pg_sync_sqlstate(foreign.db), "23505");
+    ck_assert_str_eq(err.sqlstate, "23505");
     database_run(owner,
                  "UPDATE outbox_events SET status = 'REJECTED' WHERE user_id = 'foreign' AND payload ? 'replaces'");
     /* theirs comes first and ours waits for it: the call fails as a whole, and gets its verdict when it is repeated */
@@ -283,7 +283,7 @@ START_TEST(two_reissues_of_one_card_in_one_statement_are_refused)
              "INSERT INTO outbox_events (user_id, payload) SELECT 'one-statement', '%s' FROM generate_series(1, 2)",
              try.payload);
     ck_assert(!pg_sync_exec(owner, text, &err));
-    ck_assert_str_eq(pg_sync_sqlstate(owner), "23505");
+    ck_assert_str_eq(err.sqlstate, "23505");
     ck_assert_int_eq(live_reissues("one-statement"), 0);
     expect(&no_limit, &try, "accepted");
 }

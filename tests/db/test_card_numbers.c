@@ -318,13 +318,13 @@ START_TEST(no_program_is_shown_more_than_the_owner_allows)
         ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, INT64_MAX), 2);
     ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, INT64_MAX), 3);
     ck_assert(!pg_sync_exec(api, "SELECT issuing.set_ceiling('reveals', 60)", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(api), "42501");
+    ck_assert_str_eq(err.sqlstate, "42501");
     ck_assert(!pg_sync_exec(api, "UPDATE issuing.ceilings SET most = 60", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(api), "42501");
+    ck_assert_str_eq(err.sqlstate, "42501");
     ck_assert(!pg_sync_exec(api, "DELETE FROM issuing.number_reveals", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(api), "42501");
+    ck_assert_str_eq(err.sqlstate, "42501");
     ck_assert(!pg_sync_exec(owner, "SELECT issuing.set_ceiling('reveals', 1001)", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(owner), "23514");
+    ck_assert_str_eq(err.sqlstate, "23514");
     later("61 s");
     ck_assert_int_eq(
         database_int(api, "SELECT count(ticket) FROM issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', NULL)"), 1);
@@ -384,7 +384,7 @@ static void *reveal_often(void *context)
             .text = "SELECT frees_in_ms FROM issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', 25)",
             .shape = SQL_MANY};
         while (!pg_sync_query(revealer->db, &statement, NULL, &rows, &err))
-            if (strcmp(pg_sync_sqlstate(revealer->db), "55P03") != 0) /* a slow machine: the same call again */
+            if (strcmp(err.sqlstate, "55P03") != 0) /* a slow machine: the same call again */
                 return NULL;
         revealer->shown += pg_rows_count(rows) == 1 && pg_is_null(rows, 0, 0);
         revealer->refused += pg_rows_count(rows) == 1 && !pg_is_null(rows, 0, 0);
@@ -461,7 +461,7 @@ START_TEST(a_number_is_not_revealed_in_an_old_snapshot)
     insert("1", "alice", "COMPLETED", "active", RECORD(7));
     database_run(api, "BEGIN ISOLATION LEVEL REPEATABLE READ");
     ck_assert(!pg_sync_exec(api, "SELECT issuing.ask_reveal('" CARD(1) "', 'alice', '{7}', 10)", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(api), "25001");
+    ck_assert_str_eq(err.sqlstate, "25001");
     database_run(api, "ROLLBACK");
 }
 END_TEST

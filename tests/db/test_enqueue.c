@@ -38,7 +38,7 @@ static void expect_refused(struct pg_sync *db, const char *sqlstate, const char 
 {
     struct err err = {.kind = ERR_NONE};
     ck_assert_msg(!pg_sync_exec(db, text, &err), "it is done: %s", text);
-    ck_assert_msg(strcmp(pg_sync_sqlstate(db), sqlstate) == 0, "%s: %s\n%s", pg_sync_sqlstate(db), err.message, text);
+    ck_assert_msg(strcmp(err.sqlstate, sqlstate) == 0, "%s: %s\n%s", err.sqlstate, err.message, text);
     ck_assert_msg(strstr(err.message, words) != NULL, "%s\n%s", err.message, text);
 }
 

@@ -264,7 +264,7 @@ START_TEST(of_two_operators_who_pause_at_once_one_is_told_that_it_is_paused)
     struct err err = {.kind = ERR_NONE};
     ck_assert(
         !pg_sync_exec(ben, "SELECT control_target('pause_target', 'issuer', 'ben', 'ben', NULL, 'me too')", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(ben), "55P03"); /* it waits for the first one */
+    ck_assert_str_eq(err.sqlstate, "55P03"); /* it waits for the first one */
     database_run(anna, "COMMIT");
     control(ben, "pause_target", "issuer", "paused");
     control(ben, "probe_target", "issuer", "paused");

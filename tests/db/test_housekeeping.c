@@ -113,7 +113,7 @@ START_TEST(a_worker_lengthens_a_retention_and_shortens_none)
     /* Only the owner shortens, and not below the least. */
     struct err err = {.kind = ERR_NONE};
     ck_assert(!pg_sync_exec(owner, "SELECT issuing.set_retention('keys', '59 min')", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(owner), "23514");
+    ck_assert_str_eq(err.sqlstate, "23514");
     database_run(owner, "SELECT issuing.set_retention('keys', '2 h'), issuing.set_retention('limits', '2 h')");
     ck_assert_str_eq(pass_of(worker, &little, &has_more), "expired rate_limit_log 1; dropped idempotency_keys 0");
     ck_assert_str_eq(pass_of(worker, &little, &has_more), "dropped rate_limit_log 0");
@@ -162,7 +162,7 @@ START_TEST(what_was_done_leaves_when_its_retention_is_over_and_no_program_can_sh
         (void)pass_of(worker, &little, &has_more);
     expect_text("SELECT string_agg(action, ' ' ORDER BY at) FROM operator_actions", "420 400 380 0");
     ck_assert(!pg_sync_exec(owner, "SELECT issuing.set_retention('audit', '364 d')", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(owner), "23514");
+    ck_assert_str_eq(err.sqlstate, "23514");
     database_run(owner, "SELECT issuing.set_retention('audit', '365 d')");
     ck_assert_str_eq(pass_of(worker, &usual, &has_more), "expired operator_actions 1; dropped operator_actions 0");
     expect_text("SELECT string_agg(action, ' ' ORDER BY at) FROM operator_actions", "0");
@@ -235,7 +235,7 @@ static void *keep_busy(void *context)
     struct err err;
     while (!*busy->is_over && !busy->sqlstate[0]) {
         if (!pg_sync_exec(busy->db, busy->text, &err))
-            snprintf(busy->sqlstate, sizeof(busy->sqlstate), "%s", pg_sync_sqlstate(busy->db));
+            snprintf(busy->sqlstate, sizeof(busy->sqlstate), "%s", err.sqlstate);
         busy->runs++;
     }
     return NULL;
@@ -342,7 +342,7 @@ START_TEST(only_the_worker_runs_housekeeping_and_only_as_a_whole)
     for (size_t i = 0; i < ARRAY_SIZE(forbidden); i++) {
         struct pg_sync *db = database_open(forbidden[i].role);
         ck_assert_msg(!pg_sync_exec(db, forbidden[i].text, &err), "%s could: %s", forbidden[i].role, forbidden[i].text);
-        ck_assert_msg(strcmp(pg_sync_sqlstate(db), "42501") == 0, "%s: %s", forbidden[i].text, err.message);
+        ck_assert_msg(strcmp(err.sqlstate, "42501") == 0, "%s: %s", forbidden[i].text, err.message);
         pg_sync_close(db);
     }
     ck_assert_int_eq(

@@ -232,7 +232,7 @@ START_TEST(a_pass_in_an_old_snapshot_is_refused)
     database_run(worker, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
     (void)add_event("late", 115, "PENDING", "0 s"); /* that snapshot does not see it, and the drop would not check */
     ck_assert(!pg_sync_exec(worker, "SELECT issuing.keep_house('1 day', '1 day', '90 days', '1 h')", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(worker), "25001");
+    ck_assert_str_eq(err.sqlstate, "25001");
     database_run(worker, "ROLLBACK");
     expect_pass("dropped outbox_events 1");
     expect_verdict("late", "replayed");
@@ -294,7 +294,7 @@ START_TEST(a_reissue_that_moves_needs_no_place_and_takes_none)
                             "INSERT INTO outbox_events (user_id, payload) VALUES ('failed', "
                             "'{\"kind\":\"reissue\",\"replaces\":\"c-failed\"}')",
                             &err));
-    ck_assert_str_eq(pg_sync_sqlstate(owner), "23505");
+    ck_assert_str_eq(err.sqlstate, "23505");
 }
 END_TEST
 

@@ -185,7 +185,7 @@ START_TEST(of_two_that_ask_at_once_one_waits_for_the_other)
     database_run(other, "SET lock_timeout = '50ms'");
     ck_assert(
         !pg_sync_exec(other, "SELECT issuing.ask_reconcile('" EVENT "', 60000, 'berta', NULL, NULL, 'why')", &err));
-    ck_assert_str_eq(pg_sync_sqlstate(other), "55P03");
+    ck_assert_str_eq(err.sqlstate, "55P03");
     database_run(operator, "COMMIT");
     char *refused = database_text(other, "SELECT refused FROM issuing.ask_reconcile('" EVENT
                                          "', 60000, 'berta', NULL, NULL, 'why')");
