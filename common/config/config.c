@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/config/config_loading.h"
+#include "common/config/config_table.h"
 #include "common/config/config_value.h"
 
 #define CONFIG_SOCKET_SIZE 256 /* of one of router.sockets */

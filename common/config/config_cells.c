@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/config/config_loading.h"
+#include "common/config/config_table.h"
 
 #define FLAG_PREFIX "cell."
 #define VARIABLE_PREFIX "ISSUING_CELL_"

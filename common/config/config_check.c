@@ -9,7 +9,7 @@
 
 #include "common/base/backoff.h"
 #include "common/base/ip_address.h"
-#include "common/config/config_loading.h"
+#include "common/config/config_table.h"
 #include "common/config/config_value.h"
 
 static bool check_key_source(const struct config *config, struct err *err)

@@ -3,7 +3,7 @@
  *
  * Invariants: the first fault ends loading, with the path and the line in its message.
  * Left out: what a value means (config.c). */
-#include "common/config/config_loading.h"
+#include "common/config/config_table.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/config/config_loading.h"
+#include "common/config/config_table.h"
 #include "common/config/config_value.h"
 
 #define SECOND INT64_C(1000)

@@ -2,8 +2,7 @@
  *
  * Invariants: only http_conn_set_state() changes the state; after http_conn_close() a connection does nothing but wait
  * for its close callback, and only that frees it.
- * Left out: reading (http_conn_read.c), replies (http_conn_reply.c, http_conn_write.c), draining after the last reply
- * (http_conn_linger.c), which connections to accept (http_server.c). */
+ * Left out: reading (http_conn_read.c), replies (http_conn_write.c), which connections to accept (http_server.c). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +41,13 @@ static bool is_move(enum http_conn_state from, enum http_conn_state to)
     return moves[from] & TO(to) || (to == HTTP_CONN_CLOSED && from != HTTP_CONN_CLOSED);
 }
 
+/* The deadline of HTTP_CONN_LINGER as of now. */
+static int64_t linger_deadline(const struct http_conn *conn)
+{
+    int64_t quiet_ms = clock_mono_ms() + HTTP_LINGER_QUIET_MS;
+    return quiet_ms < conn->linger_until_ms ? quiet_ms : conn->linger_until_ms;
+}
+
 static int64_t deadline_of(const struct http_conn *conn, enum http_conn_state state)
 {
     const struct http_server *server = conn->server;
@@ -56,7 +62,7 @@ static int64_t deadline_of(const struct http_conn *conn, enum http_conn_state st
     case HTTP_CONN_BODY:
         return clock_mono_ms() + options->body_timeout_ms;
     case HTTP_CONN_LINGER:
-        return http_conn_linger_deadline(conn);
+        return linger_deadline(conn);
     case HTTP_CONN_RUNNING:
     case HTTP_CONN_CLOSED:
         break;
@@ -72,6 +78,61 @@ void http_conn_set_state(struct http_conn *conn, enum http_conn_state state)
     conn->deadline_ms = deadline_of(conn, state);
 }
 
+/* ---- draining after the last reply ----
+ *
+ * Closing a socket with unread input resets the connection, and a reset can overtake the reply on its way (RFC 9112
+ * 9.6). So our side is shut first, and what the client still sends is read and dropped: a proxy may send a large body
+ * to its end before it reads the refusal, and would take a reset for a failure of this server.
+ *
+ * Draining is bounded in time, in bytes and in bytes between two sweeps. How many connections drain at once is bounded
+ * in http_pressure.c. */
+
+/* The last reply is sent: shuts our side and drains the input, or closes when there is nothing to wait for. */
+static void linger(struct http_conn *conn)
+{
+    uv_os_fd_t fd;
+    if (conn->client_is_done || uv_fileno((uv_handle_t *)&conn->tcp, &fd) != 0 || shutdown(fd, SHUT_WR) != 0) {
+        http_conn_close(conn);
+        return;
+    }
+    conn->linger_until_ms = clock_mono_ms() + (conn->server->is_draining ? HTTP_LINGER_DRAIN_MS : HTTP_LINGER_MS);
+    http_conn_set_state(conn, HTTP_CONN_LINGER);
+    http_wipe(&conn->tail, 0);
+}
+
+void http_conn_linger_took(struct http_conn *conn, size_t length)
+{
+    conn->lingered += length;
+    conn->lingered_now += length;
+    conn->server->lingered_now += length;
+    http_conn_set_state(conn, HTTP_CONN_LINGER);
+    if (conn->lingered > HTTP_LINGER_BYTES)
+        http_conn_close(conn);
+}
+
+bool http_conn_linger_is_paused(const struct http_conn *conn)
+{
+    return conn->lingered_now >= HTTP_LINGER_RATE || conn->server->lingered_now >= HTTP_LINGER_RATE_ALL;
+}
+
+/* The sweep: draining goes on. */
+static void resume_linger(struct http_conn *conn)
+{
+    if (conn->lingered_now == 0)
+        return;
+    conn->lingered_now = 0;
+    http_conn_adjust_reading(conn);
+}
+
+/* The server drains: the time left is short. */
+static void hurry_linger(struct http_conn *conn)
+{
+    conn->linger_until_ms = clock_mono_ms() + HTTP_LINGER_DRAIN_MS;
+    http_conn_set_state(conn, HTTP_CONN_LINGER);
+}
+
+/* ---- after each event, and in time ---- */
+
 void http_conn_update(struct http_conn *conn)
 {
     if (conn->state == HTTP_CONN_CLOSED)
@@ -79,7 +140,7 @@ void http_conn_update(struct http_conn *conn)
     if (conn->state != HTTP_CONN_LINGER && conn->state != HTTP_CONN_RUNNING && conn->writes == 0) {
         bool is_idle = conn->state == HTTP_CONN_IDLE && conn->tail.length == 0;
         if (conn->is_over || (is_idle && conn->server->is_draining))
-            http_conn_linger(conn);
+            linger(conn);
         else if (conn->tail.length > 0)
             http_conn_make_ready(conn);
         else if (conn->client_is_done)
@@ -98,7 +159,7 @@ void http_conn_expire(struct http_conn *conn, int64_t now_ms)
         return;
     }
     if (conn->state == HTTP_CONN_LINGER)
-        http_conn_linger_resume(conn);
+        resume_linger(conn);
     if (now_ms < conn->deadline_ms)
         return;
     switch (conn->state) {
@@ -260,7 +321,7 @@ void http_conn_reset(struct http_conn *conn)
 void http_conn_drain(struct http_conn *conn)
 {
     if (conn->state == HTTP_CONN_LINGER)
-        http_conn_linger_hurry(conn);
+        hurry_linger(conn);
     bool is_idle = conn->state == HTTP_CONN_IDLE && conn->tail.length == 0 && http_conn_takes_input(conn);
     if (!is_idle || conn->server->gathering == conn)
         return;

@@ -1,11 +1,9 @@
 /* Private to the HTTP server: what its files share. README.md in this folder describes how they work together.
  *
  * http_server.c       the listener: accepting, the limit of connections, the sweep for deadlines, drain and close
- * http_conn.c         one connection: its states and their deadlines, opening and closing
+ * http_conn.c         one connection: its states and their deadlines, opening, draining after its last reply, closing
  * http_conn_read.c    bytes of a connection into requests, one after the other
- * http_conn_reply.c   replies of handlers, and refusals by the server itself
- * http_conn_write.c   bytes to the client, and the watch over clients that do not read
- * http_conn_linger.c  draining the input of a connection after its last reply
+ * http_conn_write.c   replies of handlers, refusals by the server itself, and the watch over clients that do not read
  * http_pressure.c     which connection gives way when connections or memory run short
  * http_slot.c         the memory of one request
  * http_parse.c        bytes into one request (with http_parse_chunks.c): the files that know llhttp
@@ -26,7 +24,7 @@
 #include "common/http_server/http_server.h"
 
 #define HTTP_READ_SIZE ((size_t)16 * 1024) /* one read; also the most that is stored unread behind a running request */
-/* How long the input of a connection is drained after its last reply (http_conn_linger.c): in all, without a byte, and
+/* How long the input of a connection is drained after its last reply (http_conn.c): in all, without a byte, and
  * while the server drains. A proxy may send a large body to its end before it reads the reply. */
 #define HTTP_LINGER_MS 30000
 #define HTTP_LINGER_QUIET_MS 5000
@@ -158,7 +156,7 @@ enum http_conn_state {
     /* The handler has the request. No deadline: the handler's own limits apply. Unread bytes wait in the tail. Next:
      * IDLE with the reply; BODY when on_head returns. */
     HTTP_CONN_RUNNING,
-    /* The last reply is sent and our side is shut; input is drained (http_conn_linger.c). Deadline:
+    /* The last reply is sent and our side is shut; input is drained. Deadline:
      * HTTP_LINGER_QUIET_MS after the last byte, linger_until_ms at the latest. Next: CLOSED. */
     HTTP_CONN_LINGER,
     /* The handle is closing; only its close callback is still to come. A handler may still hold the request. */
@@ -199,7 +197,7 @@ struct http_conn {
     int64_t write_deadline_ms;
     size_t unsent;  /* bytes that were not taken when write_deadline_ms was set */
     size_t pending; /* bytes copied for writes */
-    /* http_conn_linger.c */
+    /* draining */
     int64_t linger_until_ms;
     size_t lingered, lingered_now; /* bytes drained: in all, since the last sweep */
     /* http_pressure.c */
@@ -273,6 +271,10 @@ void http_conn_update(struct http_conn *conn);
 void http_conn_release_slot(struct http_conn *conn);
 /* Returns whether to go on; otherwise the connection waits, or its end has begun. */
 bool http_conn_accept_origin(struct http_conn *conn, enum http_origin_verdict verdict);
+/* Bytes were drained. */
+void http_conn_linger_took(struct http_conn *conn, size_t length);
+/* Whether enough was drained until the next sweep. */
+bool http_conn_linger_is_paused(const struct http_conn *conn);
 /* Overwrites the bytes of a buffer and empties it; a buffer above keep_capacity is freed. Replies carry card numbers
  * and input carries tokens: neither stays in memory longer than needed. */
 void http_wipe(struct buf *buf, size_t keep_capacity);
@@ -288,7 +290,7 @@ void http_conn_make_ready(struct http_conn *conn);
 /* Works through the tail of each connection in server->ready. */
 void http_conn_run_ready(struct http_server *server);
 
-/* ---- http_conn_reply.c ---- */
+/* ---- http_conn_write.c ---- */
 
 /* Answers a request that no handler will see, and ends the connection: after a framing error it is unknown where the
  * next request begins. */
@@ -296,32 +298,13 @@ void http_conn_refuse(struct http_conn *conn, int status, const char *detail);
 /* Answers 503 in place of what is being read, and ends the connection. */
 void http_conn_turn_away(struct http_conn *conn);
 
-/* ---- http_conn_write.c ---- */
-
 #define HTTP_NO_BYTES ((struct slice){"", 0})
 
-/* Where to put the bytes of a reply; http_conn_flush() is to follow. */
-struct buf *http_conn_output(struct http_conn *conn);
 /* Sends what it can at once, `out` and then `fixed`, and stores the rest: of `out` a copy, while `fixed` must stay
  * where it is. Wipes `out`. An error closes the connection. */
 void http_conn_flush(struct http_conn *conn, struct buf *out, struct slice fixed);
 /* Whether the client has not taken enough of its reply within write_timeout_ms. */
 bool http_conn_is_unread(struct http_conn *conn, int64_t now_ms);
-
-/* ---- http_conn_linger.c ---- */
-
-/* The last reply is sent: shuts our side and drains the input, or closes when there is nothing to wait for. */
-void http_conn_linger(struct http_conn *conn);
-/* The deadline of HTTP_CONN_LINGER as of now. */
-int64_t http_conn_linger_deadline(const struct http_conn *conn);
-/* Bytes were drained. */
-void http_conn_linger_took(struct http_conn *conn, size_t length);
-/* Whether enough was drained until the next sweep. */
-bool http_conn_linger_is_paused(const struct http_conn *conn);
-/* The sweep: draining goes on. */
-void http_conn_linger_resume(struct http_conn *conn);
-/* The server drains: the time left is short. */
-void http_conn_linger_hurry(struct http_conn *conn);
 
 /* ---- http_pressure.c ---- */
 
