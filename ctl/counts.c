@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/json/json_strict.h"
+#include "common/json/json_value.h"
 #include "statements.h"
 
 /* Rows of (status, count, age of the oldest). */
@@ -39,18 +41,16 @@ static bool count(struct ctl *ctl, const struct sql_statement *statement, int64_
 static bool estimate(struct ctl *ctl, const struct sql_statement *statement, int64_t *ret_rows, struct err *err)
 {
     pg_rows_scope struct pg_rows *rows = NULL;
-    json_scope struct json *plans = NULL;
-    double number;
+    struct json_value plan;
+    size_t cursor = 0;
     if (!pg_sync_query(ctl->db, statement, NULL, &rows, err))
         return false;
     struct slice text = pg_bytes(rows, 0, 0);
-    if (!json_parse(text.bytes, text.length, &plans, err))
-        return false;
-    const struct json *plan = json_get(json_array_at(plans, 0), "Plan");
-    if (!plan || !json_get_number(plan, "Plan Rows", &number))
-        return err_set(err, ERR_DATABASE, "the database's plan has no number of rows");
-    *ret_rows = (int64_t)number;
-    return true;
+    if (json_strict_check(text.bytes, text.length, NULL) &&
+        json_next_element(json_value_of(text.bytes, text.length), &cursor, &plan) &&
+        json_integer(json_member(json_member(plan, "Plan"), "Plan Rows"), 0, INT64_MAX, ret_rows))
+        return true;
+    return err_set(err, ERR_DATABASE, "the database's plan has no number of rows");
 }
 
 static int64_t at_least(int64_t number, int64_t least)

@@ -1,11 +1,11 @@
 /* json-c's tree behind our own names, so that no other module depends on it.
  *
  * Invariants: a struct json is a json_object by another name, and NULL is the JSON null (json-c has no object for it),
- * so every reader takes NULL; every setter owns `value` also when it fails; an allocation that fails is reported, and
+ * so every function takes NULL; every setter owns `value` also when it fails; an allocation that fails is reported, and
  * never leaves a shorter document behind. For the last reason json-c's own reader and writer are not used: where an
  * allocation fails its tokener crashes or gives null, and its writer leaves pieces out. The tree is filled from the
  * strict walkers and written into a struct buf.
- * Left out: numbers with a fraction are read, never built. */
+ * Left out: reading members (json_value.h), building numbers with a fraction. */
 #include "common/json/json.h"
 
 #include <inttypes.h>
@@ -162,85 +162,12 @@ void json_freep(struct json **json)
     *json = NULL;
 }
 
-/* ---- reading ---- */
-
-static struct json_object *member_of(const struct json *object, const char *name, enum json_type type)
-{
-    struct json_object *member = NULL;
-
-    if (!json_is_object(object) || !json_object_object_get_ex(object_of(object), name, &member))
-        return NULL;
-    return json_object_is_type(member, type) ? member : NULL;
-}
-
-const struct json *json_get(const struct json *object, const char *name)
-{
-    return json_is_object(object) ? json_of(json_object_object_get(object_of(object), name)) : NULL;
-}
-
-size_t json_array_length(const struct json *array)
-{
-    return json_is_array(array) ? json_object_array_length(object_of(array)) : 0;
-}
-
-const struct json *json_array_at(const struct json *array, size_t index)
-{
-    return index < json_array_length(array) ? json_of(json_object_array_get_idx(object_of(array), index)) : NULL;
-}
-
-bool json_is_object(const struct json *json)
-{
-    return json && json_object_is_type(object_of(json), json_type_object);
-}
-
-bool json_is_array(const struct json *json)
-{
-    return json && json_object_is_type(object_of(json), json_type_array);
-}
-
-const char *json_get_text(const struct json *object, const char *name)
-{
-    struct json_object *member = member_of(object, name, json_type_string);
-
-    return member ? json_object_get_string(member) : NULL;
-}
-
-bool json_get_integer(const struct json *object, const char *name, int64_t *ret_integer)
-{
-    struct json_object *member = member_of(object, name, json_type_int);
-
-    if (member)
-        *ret_integer = json_object_get_int64(member);
-    return member;
-}
-
-bool json_get_number(const struct json *object, const char *name, double *ret_number)
-{
-    struct json_object *member = member_of(object, name, json_type_double);
-
-    if (!member)
-        member = member_of(object, name, json_type_int);
-    if (member)
-        *ret_number = json_object_get_double(member);
-    return member;
-}
-
-bool json_get_bool(const struct json *object, const char *name, bool *ret_bool)
-{
-    struct json_object *member = member_of(object, name, json_type_boolean);
-
-    if (member)
-        *ret_bool = json_object_get_boolean(member);
-    return member;
-}
-
-const char *json_text_of(const struct json *json)
-{
-    return json && json_object_is_type(object_of(json), json_type_string) ? json_object_get_string(object_of(json))
-                                                                          : NULL;
-}
-
 /* ---- building ---- */
+
+static bool is_a(const struct json *json, enum json_type type)
+{
+    return json && json_object_is_type(object_of(json), type);
+}
 
 struct json *json_new_object(void)
 {
@@ -269,7 +196,7 @@ struct json *json_new_bool(bool value)
 
 bool json_set(struct json *object, const char *name, struct json *value)
 {
-    if (json_is_object(object) && object != value &&
+    if (is_a(object, json_type_object) && object != value &&
         json_object_object_add(object_of(object), name, object_of(value)) == 0)
         return true;
     if (object != value)
@@ -295,7 +222,8 @@ bool json_set_integer(struct json *object, const char *name, int64_t integer)
 
 bool json_append(struct json *array, struct json *value)
 {
-    if (json_is_array(array) && array != value && json_object_array_add(object_of(array), object_of(value)) == 0)
+    if (is_a(array, json_type_array) && array != value &&
+        json_object_array_add(object_of(array), object_of(value)) == 0)
         return true;
     if (array != value)
         json_free(value);

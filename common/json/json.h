@@ -1,5 +1,5 @@
-/* The only module that knows json-c: JSON documents as trees, which are built or read several times (sandbox scripts,
- * output of issuing-ctl). Hot paths and card numbers use json_value.h and json_writer.h instead. */
+/* The only module that knows json-c: JSON documents as trees, which are assembled out of order (output of issuing-ctl).
+ * Reading, hot paths and card numbers use json_value.h and json_writer.h instead. */
 #ifndef ISSUING_JSON_H
 #define ISSUING_JSON_H
 
@@ -14,18 +14,6 @@ must_check bool json_parse(const char *text, size_t length, struct json **ret_js
 void json_free(struct json *json); /* accepts NULL; only for roots */
 #define json_scope on_scope_end(json_freep)
 void json_freep(struct json **json);
-
-/* Borrowed; NULL when missing or not of that type. */
-const struct json *json_get(const struct json *object, const char *name);
-size_t json_array_length(const struct json *array); /* 0 when no array */
-const struct json *json_array_at(const struct json *array, size_t index);
-bool json_is_object(const struct json *json);
-bool json_is_array(const struct json *json);
-const char *json_get_text(const struct json *object, const char *name); /* NULL when missing or no string */
-bool json_get_integer(const struct json *object, const char *name, int64_t *ret_integer);
-bool json_get_number(const struct json *object, const char *name, double *ret_number);
-bool json_get_bool(const struct json *object, const char *name, bool *ret_bool);
-const char *json_text_of(const struct json *json); /* of a string element */
 
 /* Building. Setters take ownership of `value`, abort never; a failed allocation leaves the member out and returns
  * false. */
