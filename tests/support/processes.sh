@@ -11,7 +11,7 @@ run=        # the folder of this command below build/run/, "" = none
 kinds=      # of test programs started here, see stop_clusters_of
 daemons=    # names, the last started first; pid_<name> holds the process id
 child=      # what `limited` waits for
-child_beside= # a part of this script that runs beside it, "" = none
+child_beside= # parts of this script that run beside it
 stopped_ok=yes
 
 alive() {

@@ -15,7 +15,7 @@ test_help() {
 Without a NAME: the groups unit, db, model and limiters, the stories of e2e that are not marked @slow, and the quick
 part of monitoring.
 NAME is one of:
-  all        every group, whole; the unit and database tests once, as asan; groups that mostly wait beside the others
+  all        every group, whole; the unit and database tests once, as asan
   unit       the unit tests
   db         the database tests
   model      the protocol's model with small budgets of faults (./dev model full takes larger ones)
@@ -34,6 +34,8 @@ NAME is one of:
              minutes, as root
   e2e/PART   the end-to-end stories whose file or sentence contains PART
   PART       the suites of unit and db whose name contains PART: flow, db/accept, asan/flow
+The stories, what is built (model, deb, systemd) and what mostly waits (limiters, monitoring, failover, issuers,
+console, chaos) run beside unit, db, asan and guards.
 HELP
 }
 
@@ -222,7 +224,7 @@ run_checks() {
         return
     }
     rm -f "$run/$3".*.status
-    timeout -k 10 3000 xargs -d '\n' -a "$chosen_suites" -n 1 -P "$checks_at_a_time" --process-slot-var=ISSUING_TEST_SLOT \
+    timeout -k 10 5400 xargs -d '\n' -a "$chosen_suites" -n 1 -P "$checks_at_a_time" --process-slot-var=ISSUING_TEST_SLOT \
         "$top/tests/support/one_check" "$run" "$3" "$4" "$clusters" "$2" </dev/null &
     child=$!
     while read -r program name <&3; do
@@ -276,39 +278,66 @@ run_python() {
     fi
 }
 
-# beside: the groups that mostly wait, one after the other, while others run. Prints a last line with its numbers.
-beside() {
-    passed=0 failed=0 skipped=0
-    trap '[ -z "$child" ] || { kill -TERM "$child" && wait "$child"; }; exit 143' TERM
-    ! group model || run_python model 900 quick
-    ! group limiters || run_python limiters 300
-    if group monitoring; then
-        case " $wanted " in
-        '  ') run_python monitoring 120 --short ;;
-        *) run_python monitoring 600 ;;
-        esac
-    fi
-    ! group failover || run_python failover 300 --short
-    ! group issuers || run_python issuers 900
-    ! group console || run_python console 1200
-    ! group chaos || run_python chaos 900 --short
-    ! group deb || run_python deb 900
-    ! group systemd || run_python systemd 1200
-    sed -n 's/^failover: not run: /failover not run: /p' "$run/logs/failover.log" 2>/dev/null
-    sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log" 2>/dev/null
-    printf 'beside: %s %s %s\n' "$passed" "$failed" "$skipped"
+# stories, made, waiting: the groups of a lane, one after the other.
+stories() {
+    group e2e || return 0
+    set --
+    case " $wanted " in
+    '  ') set -- --short ;;
+    *' all '* | *' e2e '*) ;;
+    *) for word in $wanted; do
+        case $word in e2e/*) set -- "$@" "${word#e2e/}" ;; esac
+    done ;;
+    esac
+    run_python e2e 5400 "$@"
 }
 
-# wait_beside: prints what `beside` has printed, and adds its numbers.
-wait_beside() {
-    wait "$child_beside"
+made() {
+    ! group model || run_python model 1800 quick
+    ! group deb || run_python deb 1800
+    ! group systemd || run_python systemd 1800 # after deb: also with its packages
+    sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log" 2>/dev/null
+}
+
+waiting() {
+    ! group limiters || run_python limiters 900
+    if group monitoring; then
+        case " $wanted " in
+        '  ') run_python monitoring 600 --short ;;
+        *) run_python monitoring 1200 ;;
+        esac
+    fi
+    ! group failover || run_python failover 900 --short
+    sed -n 's/^failover: not run: /failover not run: /p' "$run/logs/failover.log" 2>/dev/null
+    ! group issuers || run_python issuers 1800
+    ! group console || run_python console 1800
+    ! group chaos || run_python chaos 1800 --short
+}
+
+# lane FUNCTION: runs its groups beside the others; what it prints, and its numbers, are left in $run/lane.FUNCTION.
+lane() {
+    (
+        passed=0 failed=0 skipped=0
+        trap '[ -z "$child" ] || { kill -TERM "$child" && wait "$child"; }; exit 143' TERM
+        "$1"
+        printf 'lane: %s %s %s\n' "$passed" "$failed" "$skipped"
+    ) >"$run/lane.$1" 2>&1 &
+    child_beside="$child_beside $!"
+}
+
+# wait_lanes: until all have ended; prints what they have printed, and adds their numbers.
+wait_lanes() {
+    # shellcheck disable=SC2086 # a list
+    wait $child_beside
     child_beside=
-    sed '/^beside: [0-9]* [0-9]* [0-9]*$/d' "$run/beside"
-    set -- $(sed -n 's/^beside: \([0-9]* [0-9]* [0-9]*\)$/\1/p' "$run/beside")
-    [ $# -eq 3 ] || failure beside "ended before its groups did"
-    passed=$((passed + ${1:-0}))
-    failed=$((failed + ${2:-0}))
-    skipped=$((skipped + ${3:-0}))
+    for lane in "$run"/lane.*; do
+        sed '/^lane: [0-9]* [0-9]* [0-9]*$/d' "$lane"
+        set -- $(sed -n 's/^lane: \([0-9]* [0-9]* [0-9]*\)$/\1/p' "$lane")
+        [ $# -eq 3 ] || failure "${lane##*.}" "ended before its groups did"
+        passed=$((passed + ${1:-0}))
+        failed=$((failed + ${2:-0}))
+        skipped=$((skipped + ${3:-0}))
+    done
 }
 
 # need_for GROUP WITHOUT PACKAGES...: the group runs without them too, and counts then what is skipped.
@@ -345,8 +374,9 @@ testing() {
     build_normal test_support || die "the build failed"
     use_run_folder test
     mkdir -p "$run/logs"
-    beside >"$run/beside" 2>&1 &
-    child_beside=$!
+    for lane in stories made waiting; do
+        lane "$lane"
+    done
     case " $wanted " in
     *' all '*) ;; # asan has the same tests
     *)
@@ -365,19 +395,8 @@ testing() {
             failure asan "the build with sanitizers failed"
         fi
     fi
-    if group e2e; then
-        set --
-        case " $wanted " in
-        '  ') set -- --short ;;
-        *' all '* | *' e2e '*) ;;
-        *) for word in $wanted; do
-            case $word in e2e/*) set -- "$@" "${word#e2e/}" ;; esac
-        done ;;
-        esac
-        run_python e2e 2700 "$@"
-    fi
-    ! group guards || run_python guards 1800 --short
-    wait_beside
+    ! group guards || run_python guards 3600 --short
+    wait_lanes
     finished=yes
     [ $((passed + skipped)) -gt 0 ] && [ "$failed" -eq 0 ]
 }
