@@ -303,6 +303,13 @@ START_TEST(what_a_claim_in_flight_may_take_is_nobody_elses)
 }
 END_TEST
 
+/* libcheck notes each assertion that holds in a file: in these loops that takes longer than the test. */
+static void expect(bool holds, const char *what, int found)
+{
+    if (!holds)
+        ck_abort_msg("%s: %d", what, found);
+}
+
 /* Random types, slots, targets, demands and lengths of events: all that is promised, at each step. */
 struct world {
     int due[TYPES_MAX];       /* events that wait */
@@ -319,8 +326,8 @@ static void claim_in_turn(struct world *world, int type)
     if (!share->is_hungry)
         return;
     int limit = slots_capacity(&slots, share, NOW_MS);
-    ck_assert_int_le(limit, slots.count - slots.in_flight - slots.granted);
-    ck_assert_int_le(limit, slots_target_room(share, NOW_MS));
+    int room = slots_target_room(share, NOW_MS);
+    expect(limit <= slots.count - slots.in_flight - slots.granted && limit <= room, "capacity", limit);
     if (limit < 1)
         return;
     slots_grant(&slots, share, limit);
@@ -342,7 +349,7 @@ static void answer(struct world *world, int type)
     slots_settle(&slots, share);
     for (; world->claimed[type] > 0; world->claimed[type]--, world->due[type]--) {
         struct flow *flow = slots_take(&slots, share, false);
-        ck_assert_ptr_nonnull(flow);
+        expect(flow != NULL, "slots left", world->claimed[type]);
         world->held[flow - slots.flows] = flow;
     }
     world->claimed[type] = -1;
@@ -390,11 +397,11 @@ START_TEST(no_demand_starves_a_type_and_the_slots_are_never_overrun)
         int held = 0;
         for (int type = 0; type < types; type++) {
             held += slots_held(&slots.shares[type]);
-            ck_assert_int_ge(slots.shares[type].in_flight, 0);
+            expect(slots.shares[type].in_flight >= 0, "in flight", slots.shares[type].in_flight);
             /* Each of the others may be served twice before it: once with what it asked for before. */
-            ck_assert_int_le(world.waits[type], 3 * types);
+            expect(world.waits[type] <= 3 * types, "waits", world.waits[type]);
         }
-        ck_assert_int_le(held, count);
+        expect(held <= count, "held", held);
     }
 }
 END_TEST
