@@ -133,6 +133,8 @@ def check_ledgers(world):
     # row of the key names the first.
     made_by_api = [event for event in events if event["idempotency_key"] is not None and
                    event["event_type"] == "CARD_ISSUE" and not event["is_reissued"]]
+    if "old_keys" in world.allowed:  # the housekeeping may have removed some
+        made_by_api = [event for event in made_by_api if event["id"] in {key["event_id"] for key in keys}]
     if "orphan" not in world.allowed and len(made_by_api) != len(keys):
         complaints.append("%d events with a key, %d rows in idempotency_keys" % (len(made_by_api), len(keys)))
     if "orphan" not in world.allowed and {event["id"] for event in made_by_api} != {key["event_id"] for key in keys}:
