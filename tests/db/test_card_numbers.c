@@ -293,11 +293,11 @@ START_TEST(a_user_is_shown_so_many_numbers_a_minute_and_refusals_leave_one_row)
     ck_assert_int_eq(reveal_by(api, CARD(3), "bob", 7, 4), 2);
     ck_assert_int_eq(reveal_by(api, CARD(3), "alice", 7, 4), 0); /* not hers; the limit does not matter */
     /* Each leaves the window by itself. */
-    later("59 s");
+    later("50 s");
     ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 4), 3);
-    ck_assert_int_le(frees_in_ms, 1000);
+    ck_assert_int_le(frees_in_ms, 10000);
     ck_assert_int_eq(refusals(), 1);
-    later("1 s");
+    later("10 s");
     ck_assert_int_eq(reveal_by(api, CARD(1), "alice", 7, 4), 2);
     ck_assert_int_eq(database_int(owner, "SELECT cardinality(revealed_at) FROM number_reveals WHERE user_id = 'alice'"),
                      1);
