@@ -293,25 +293,25 @@ stories() {
 }
 
 made() {
-    ! group model || run_python model 1800 quick
+    ! group model || run_python model 2700 quick
     ! group deb || run_python deb 1800
-    ! group systemd || run_python systemd 1800 # after deb: also with its packages
+    ! group systemd || run_python systemd 2700 # after deb: also with its packages
     sed -n 's/^skip  */not run: /p' "$run/logs/systemd.log" 2>/dev/null
 }
 
 waiting() {
-    ! group limiters || run_python limiters 900
+    ! group limiters || run_python limiters 1800
     if group monitoring; then
         case " $wanted " in
-        '  ') run_python monitoring 600 --short ;;
-        *) run_python monitoring 1200 ;;
+        '  ') run_python monitoring 1800 --short ;;
+        *) run_python monitoring 1800 ;;
         esac
     fi
-    ! group failover || run_python failover 900 --short
+    ! group failover || run_python failover 1800 --short
     sed -n 's/^failover: not run: /failover not run: /p' "$run/logs/failover.log" 2>/dev/null
     ! group issuers || run_python issuers 1800
-    ! group console || run_python console 1800
-    ! group chaos || run_python chaos 1800 --short
+    ! group console || run_python console 2700
+    ! group chaos || run_python chaos 2700 --short
 }
 
 # lane FUNCTION: runs its groups beside the others; what it prints, and its numbers, are left in $run/lane.FUNCTION.
