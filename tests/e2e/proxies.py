@@ -318,9 +318,9 @@ def each_address_has_its_share(world, proxy):
     waiting = []
     for i in range(3):
         waiting.append(proxy.wire_from("127.0.0.77"))
-        waiting[-1].send(world.post_bytes("greedy-%d" % i, "k", headers=[("Prefer", "wait=20")]))
+        waiting[-1].send(world.post_bytes("greedy-%d" % i, "k", headers=[("Prefer", "wait=30")]))
     wait_until(lambda: sum(api.metric("issuing_waiting_clients") for api in world.apis()) == 3, "three wait")
-    for i in range(300):
+    for i in range(100):
         with proxy.wire_from("127.0.0.77") as wire:
             answer = wire.send(world.post_bytes("greedy", "k", headers=[("X-Forwarded-For", "192.0.2.9")])).answer()
         assert_equal((answer.status, answer.header("Retry-After"), answer.json()["type"]),
@@ -330,7 +330,7 @@ def each_address_has_its_share(world, proxy):
                      "another address")
     assert_true(any('"address":"127.0.0.77"' in api.text() for api in world.apis()), "the log has the address")
     assert_equal(sum(api.metric('issuing_http_requests_total{route="refused",method="other",code="429"}') for api in world.apis()),
-                 300, "counted")
+                 100, "counted")
     for wire in waiting:
         wire.close()
 
