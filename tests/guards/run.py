@@ -155,9 +155,11 @@ class Job:
         return found and found[1]
 
     def sql(self, *statements):
+        """Whatever a mutant's test has left set for the role."""
         command = ["psql", "-Xqd", "postgres", *[word for text in statements for word in ("-c", text)]]
         subprocess.run(command, check=True, capture_output=True,
-                       env=dict(os.environ, PGHOST=self.settings["host"], PGUSER="postgres"))
+                       env=dict(os.environ, PGHOST=self.settings["host"], PGUSER="postgres",
+                                PGOPTIONS="-c default_transaction_read_only=off"))
 
     @contextlib.contextmanager
     def database(self):
@@ -169,7 +171,8 @@ class Job:
             self.kept = set(left_over(()))
         self.number += 1
         name = f"guard_{self.number}"
-        self.sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"CREATE DATABASE {name}")
+        self.sql("ALTER ROLE postgres RESET ALL", f"DROP DATABASE IF EXISTS {name} WITH (FORCE)",
+                 f"CREATE DATABASE {name}")
         try:
             conninfo = f"host={self.settings['host']} dbname={name} user=postgres"
             status, out = self.call([self.out / "issuing-ctl", "migrate", f"--database.url={conninfo}"])
