@@ -28,8 +28,8 @@ def start_sandbox(machine):
 
 
 class Installation:
-    def __init__(self, machine, transcript):
-        self.machine, self.transcript = machine, transcript
+    def __init__(self, machine):
+        self.machine = machine
         self.printed = ""  # by the last command
         self.page = Page(machine.clone / "docs" / "install.md")
 
@@ -42,14 +42,11 @@ class Installation:
         keep = "\ndeclare -p %s >>%s" % (name.group(1), VARIABLES) if name else ""
         done = self.machine.run(kept + command + keep, check=False, seconds=BUILD_WITHIN_S, stdin=stdin, cwd=HOME)
         self.printed = done.stdout
-        # On a terminal curl shows no progress.
-        self.transcript.add(command, done.stdout + ("" if command.startswith("curl ") else done.stderr))
         if done.returncode != 0:
             raise Failed("docs/install.md: %s: status %d: %s" % (command, done.returncode,
                                                                  (done.stdout + done.stderr).strip()[-1500:]))
 
     def section(self, title):
-        self.transcript.section(title)
         for command in self.page.commands(title):
             self.type(command)
 
@@ -73,7 +70,6 @@ class Installation:
         self.section("Secrets")
         self.edit_postgres()
         self.section("Database and roles")
-        self.transcript.section("First start")
         self.edit_configuration()
         for command in self.page.commands("First start"):
             if "doctor" in command:  # the daemons have started by then, as a person finds it

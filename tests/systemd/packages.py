@@ -5,7 +5,6 @@ import machine as machines
 import stories
 from machine import SOURCE
 from stories import API, expect, expect_equal, main_pid, wait_ready, WORKERS
-from transcript import Transcript
 
 FOLDER = SOURCE + "/build/deb"
 
@@ -21,7 +20,7 @@ def install(machine):
 
 def follow_the_page(machine):
     machine.run("install -d -m 700 /etc/credstore")
-    installation = installing.Installation(machine, Transcript())
+    installation = installing.Installation(machine)
     installation.run(build=False)
     machine.run("systemctl start " + WORKERS[1])
     wait_ready(machine, WORKERS[1])

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""run.py [--transcript] [NAME-FILTER...]: the installed programs under a real systemd.
+"""run.py [NAME-FILTER...]: the installed programs under a real systemd.
 
 Boots a machine (machine.py), installs by docs/install.md, literally, and goes through stories.py; then the packages of
 build/deb, where `./dev deb` has made them, in a second machine. A filter is part of a sentence; the install is always
-run. --transcript compiles all and writes docs/install-transcript.md. The last line is "systemd: N passed, N failed".
+run. The last line is "systemd: N passed, N failed".
 
 Needs root, namespaces, overlay and systemd-nspawn; where they are not allowed it is skipped, and says why.
 """
@@ -11,7 +11,6 @@ import argparse
 import os
 import pathlib
 import pwd
-import shutil
 import signal
 import sys
 import time
@@ -24,7 +23,6 @@ import installing  # noqa: E402
 import machine as machines  # noqa: E402
 import packages  # noqa: E402
 import stories  # noqa: E402
-from transcript import Transcript  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -81,16 +79,14 @@ def nothing_is_left(before):
         raise machines.Failed("left behind: %s" % left)
 
 
-def install_and_tell(report, folder, filters, transcript, is_fresh):
+def install_and_tell(report, folder, filters):
     release = folder / "release"  # so that the next run compiles only what has changed
-    if is_fresh:
-        shutil.rmtree(release, ignore_errors=True)
     release.mkdir(parents=True, exist_ok=True)
     machine = machines.Machine(ROOT, folder / "machine.log")
     machine.binds.append("%s:%s/build-release" % (str(release).replace(":", "\\:"), installing.HOME))
     with machine:
         report.run("a machine boots", installing.prepare, machine)
-        if not report.run("docs/install.md works to the letter", installing.Installation(machine, transcript).run):
+        if not report.run("docs/install.md works to the letter", installing.Installation(machine).run):
             return
         for story in stories.STORIES:
             if not filters or any(word.replace("_", " ") in sentence(story) for word in filters):
@@ -101,12 +97,11 @@ def install_and_tell(report, folder, filters, transcript, is_fresh):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--transcript", action="store_true")
     parser.add_argument("filters", nargs="*", metavar="NAME-FILTER")
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    report, transcript = Report(), Transcript()
+    report = Report()
     why = machines.why_not()
     if why:
         report.skip("everything", why)
@@ -115,7 +110,7 @@ def main():
     folder = ROOT / "build" / "systemd"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        install_and_tell(report, folder, options.filters, transcript, options.transcript)
+        install_and_tell(report, folder, options.filters)
         packages.run(report, ROOT, folder, options.filters)
     except machines.Unavailable as error:
         report.skip("the rest", str(error))
@@ -123,9 +118,6 @@ def main():
         report.failed += 1
         print("FAILED %s" % error)
     report.run("nothing is left on this machine", nothing_is_left, before)
-    if options.transcript and not report.failed:
-        (ROOT / "docs" / "install-transcript.md").write_text(transcript.text())
-        print("wrote docs/install-transcript.md")
     return report.end()
 
 
