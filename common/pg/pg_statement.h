@@ -1,4 +1,4 @@
-/* A named statement from the files in common/pg/sql. */
+/* A named statement from the files in migrations/statements. */
 #ifndef ISSUING_PG_STATEMENT_H
 #define ISSUING_PG_STATEMENT_H
 
