@@ -1,4 +1,4 @@
-/* See job.h. Left out: what a verb does and why it refuses (ctl/bulk.h, ctl/cmd_replay.c and its like). */
+/* See job.h. Left out: what a verb does and why it refuses (ctl/bulk.h, ctl/verbs/cmd_replay.c and its like). */
 #include "ctl/console/job.h"
 
 #include <stdio.h>

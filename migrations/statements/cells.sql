@@ -1,4 +1,4 @@
--- Moving a bucket between cells, as the owner of the tables (ctl/cell_move.c). Each function is one transaction, and
+-- Moving a bucket between cells, as the owner of the tables (ctl/cells/cell_move.c). Each function is one transaction, and
 -- each compares bucket, state and move, so two movers, or one that wakes up late, do no harm. docs/scaling.md has the
 -- states.
 

@@ -1,7 +1,7 @@
 """The guards of a move as a whole: what goes along, in which order the steps come, and what is refused meanwhile. The
 story that proves each has programs, clients and the ledger of the sandbox in it. As guards.py."""
 
-SQL, STEPS, TRANSIT = "migrations/schema/15_cells.sql", "ctl/cell_steps.c", "ctl/cell_transit.c"
+SQL, STEPS, TRANSIT = "migrations/schema/15_cells.sql", "ctl/cells/cell_steps.c", "ctl/cells/cell_transit.c"
 
 
 def left_out(table, line, test):
@@ -103,7 +103,7 @@ CELL_STORY_GUARDS = [
     ),
     dict(
         name="verify compares a copy whose source is closed",
-        file="ctl/cell_verify.c",
+        file="ctl/cells/cell_verify.c",
         line="    return state == CELL_CLOSED || state == CELL_GONE;",
         becomes="    return state == CELL_GONE;",
         test="e2e/verify names the table in which an unfinished copy differs",

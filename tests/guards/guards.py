@@ -1187,7 +1187,7 @@ GUARDS = [
     ),
     dict(
         name="a dry run of replay refuses what the replay refuses",
-        file="ctl/cmd_replay.c",
+        file="ctl/verbs/cmd_replay.c",
         line="        if (!*ret_code && (",
         becomes="        if (false && !*ret_code && (",
         test="e2e/a dry run of replay refuses what the replay refuses",
@@ -1452,7 +1452,7 @@ GUARDS = [
     ),
     dict(
         name="a key that holds numbers is not retired",
-        file="ctl/cmd_keys.c",
+        file="ctl/verbs/cmd_keys.c",
         line="    if (records > 0) {\n",
         becomes="    if (false) {\n",
         test="e2e/a leaked key is replaced without an outage",
@@ -2534,7 +2534,7 @@ GUARDS = [
     ),
     dict(
         name="migrate is refused behind a pooler",
-        file="ctl/cmd_migrate.c",
+        file="ctl/verbs/cmd_migrate.c",
         line="    return !is_pooled || err_set(",
         becomes="    return true || err_set(",
         test="e2e/migrate behind a pooler is refused",

@@ -136,7 +136,7 @@ HOUSEKEEPING_GUARDS = [
     ),
     dict(
         name="migrate refuses a database that is not UTF8",
-        file="ctl/cmd_migrate.c",
+        file="ctl/verbs/cmd_migrate.c",
         line="    return strcmp(encoding, \"UTF8\") == 0 ||",
         becomes="    return encoding ||",
         test="e2e/a database that is not utf8 is refused",

@@ -126,7 +126,7 @@ OPERATOR_GUARDS = [
     ),
     dict(
         name="who joined a mark leaves one of their own afterwards",
-        file="ctl/cmd_reconcile.c",
+        file="ctl/verbs/cmd_reconcile.c",
         line="        if (is_undecided && was_joined && !is_over(reconcile)) {",
         becomes="        if (false) {",
         test="e2e/a look does not revive somebody elses reissue",

@@ -37,8 +37,10 @@ may_include() {
     common/issuer) echo common common/base common/config common/decide common/json common/http_client ;;
     common/decide) echo common common/base common/config common/json common/http_client ;; # http_call.h: a plain struct
     common) echo common/base common/json common/config common/pg migrations/statements common/http_server common/http_client ;;
-    ctl) echo common 'common/*' ctl/console ;; # only cmd_console.c, see below
+    ctl) echo common 'common/*' ctl/cells ;;
+    ctl/cells) echo common 'common/*' ctl ;;
     ctl/console) echo common 'common/*' ctl ;;
+    ctl/verbs) echo common 'common/*' ctl ctl/cells ctl/console ;; # the console: only cmd_console.c, see below
     api | sandbox) echo common 'common/*' ;;
     worker) echo common 'common/*' worker/route ;;
     worker/route) echo common 'common/*' worker ;; # a route is a peer, and its deliveries are steps of a flow
@@ -81,7 +83,7 @@ look_at() {
     common/http_client/plain/http_plain.h)
         only_in "$1" "$2" "the clear-text transport" common/http_client/http_client.c 'common/http_client/plain/*'
         ;;
-    ctl/console/*) only_in "$1" "$2" "the inside of the console" ctl/cmd_console.c 'ctl/console/*' ;;
+    ctl/console/*) only_in "$1" "$2" "the inside of the console" ctl/verbs/cmd_console.c 'ctl/console/*' ;;
     common/http_client/plain/*) only_in "$1" "$2" "the inside of the clear-text transport" 'common/http_client/plain/*' ;;
     common/http_client/http_loop.h | common/http_client/http_url_origin.h)
         only_in "$1" "$2" "the inside of the HTTP client" 'common/http_client/*' 'common/http_client/plain/*'

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/cell_buckets.h"
+#include "ctl/cells/cell_buckets.h"
 #include "tests/support/suite.h"
 
 START_TEST(numbers_ranges_and_lists_are_read)

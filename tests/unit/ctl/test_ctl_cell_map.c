@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/cell_map.h"
+#include "ctl/cells/cell_map.h"
 #include "tests/support/suite.h"
 
 static struct slice slice_of(const char *text)

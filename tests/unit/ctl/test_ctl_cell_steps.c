@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/cell_steps.h"
+#include "ctl/cells/cell_steps.h"
 #include "tests/support/suite.h"
 
 static const struct uuid move_1 = {.bytes = {1}}, move_2 = {.bytes = {2}};

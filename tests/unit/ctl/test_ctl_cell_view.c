@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/cell_view.h"
+#include "ctl/cells/cell_view.h"
 #include "tests/support/suite.h"
 
 enum { A, B, C };

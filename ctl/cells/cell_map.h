@@ -7,8 +7,8 @@
 
 #include "common/base/base.h"
 #include "common/base/buf.h"
-#include "ctl/cell_buckets.h"
-#include "ctl/cell_steps.h"
+#include "ctl/cells/cell_buckets.h"
+#include "ctl/cells/cell_steps.h"
 
 #define CELL_BACKEND "cell_"
 #define CELL_BACKEND_SIZE (CELL_NAME_SIZE + sizeof(CELL_BACKEND) - 1)

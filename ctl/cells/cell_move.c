@@ -2,11 +2,11 @@
  *
  * Invariants: every bucket gets one report; a bucket that fails does not stop the others. A signal ends the bucket
  * under way, and opens those again that were only listed. */
-#include "ctl/cell_move.h"
+#include "ctl/cells/cell_move.h"
 
 #include <stdio.h>
 
-#include "ctl/cell_transit.h"
+#include "ctl/cells/cell_transit.h"
 #include "ctl/stop.h"
 
 static const char *const result_words[] = {

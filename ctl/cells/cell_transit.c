@@ -9,7 +9,7 @@
  * RECONNECT_MS, and what was in memory is forgotten; but a closed source is opened at once when the destination is
  * lost, and that needs the source only. A mover that finds its move undone does not begin another one.
  * Left out: what the steps do in the databases (issuing.cell_*). */
-#include "ctl/cell_transit.h"
+#include "ctl/cells/cell_transit.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
-#include "ctl/cell_copy.h"
+#include "ctl/cells/cell_copy.h"
 #include "ctl/stop.h"
 #include "statements.h"
 

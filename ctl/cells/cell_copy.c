@@ -4,7 +4,7 @@
  * the copy or the copy finds nothing to do; nothing is committed whose fingerprints differ; rows that are there
  * already are compared and never copied a second time.
  * Left out: which columns and rows belong to a bucket (issuing.cell_copy). */
-#include "ctl/cell_copy.h"
+#include "ctl/cells/cell_copy.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * and in a flip the places that failed before come last, so that they do not lengthen the pause of the rest; the file
  * is replaced as a whole, under a lock that a second ctl on this host takes as well.
  * Left out: the map's file on other hosts, and HAProxys that nobody has configured. */
-#include "ctl/cell_router.h"
+#include "ctl/cells/cell_router.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "ctl/cell_router_socket.h"
+#include "ctl/cells/cell_router_socket.h"
 
 #define LOCK_TRIES 25
 #define LOCK_NAP_NS 20000000 /* half a second in all, which is part of a pause */

@@ -2,10 +2,10 @@
 #ifndef ISSUING_CTL_CELL_SHOW_H
 #define ISSUING_CTL_CELL_SHOW_H
 
-#include "ctl/cell_db.h"
-#include "ctl/cell_move.h"
-#include "ctl/cell_router.h"
-#include "ctl/cell_view.h"
+#include "ctl/cells/cell_db.h"
+#include "ctl/cells/cell_move.h"
+#include "ctl/cells/cell_router.h"
+#include "ctl/cells/cell_view.h"
 
 /* A row for each cell, the buckets on their way, the places of the router. Returns the exit code. */
 int cell_show_status(const struct ctl *ctl, struct cells *cells, struct cell_router *router,

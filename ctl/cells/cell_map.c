@@ -2,7 +2,7 @@
  *
  * Invariants: no name leaves this module that is no name of a cell, so nothing of a file or of HAProxy's answer gets
  * into a command or onto a terminal. */
-#include "ctl/cell_map.h"
+#include "ctl/cells/cell_map.h"
 
 #include <stdio.h>
 #include <stdlib.h>

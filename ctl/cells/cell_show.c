@@ -1,5 +1,5 @@
 /* See cell_show.h: the status, and the line of a bucket that was to be moved. cell_verify.c has the checks. */
-#include "ctl/cell_show.h"
+#include "ctl/cells/cell_show.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "ctl/cell_view.h"
+#include "ctl/cells/cell_view.h"
 
 #define LOOKS 3
 #define LOOK_NAP_NS 100000000

@@ -2,8 +2,8 @@
 #ifndef ISSUING_CTL_CELL_INIT_H
 #define ISSUING_CTL_CELL_INIT_H
 
-#include "ctl/cell_db.h"
-#include "ctl/cell_view.h"
+#include "ctl/cells/cell_db.h"
+#include "ctl/cells/cell_view.h"
 
 /* buckets NULL: all where no other cell is made yet, else none. Prints what it means for the users who have rows there.
  * Returns the exit code. */

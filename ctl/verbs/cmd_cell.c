@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/cell_init.h"
-#include "ctl/cell_move.h"
-#include "ctl/cell_router.h"
-#include "ctl/cell_show.h"
-#include "ctl/cell_view.h"
+#include "ctl/cells/cell_init.h"
+#include "ctl/cells/cell_move.h"
+#include "ctl/cells/cell_router.h"
+#include "ctl/cells/cell_show.h"
+#include "ctl/cells/cell_view.h"
 #include "ctl/options.h"
 #include "ctl/print.h"
 #include "ctl/stop.h"

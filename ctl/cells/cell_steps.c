@@ -3,7 +3,7 @@
  * Invariants: of one move, the destination's rows are deleted only when the source is open again, so a mover that wakes
  * up late cannot leave behind rows that are no longer there; ARRIVE comes only when the source is gone; EMPTY comes
  * only when the destination has the bucket. */
-#include "ctl/cell_steps.h"
+#include "ctl/cells/cell_steps.h"
 
 #include <assert.h>
 #include <string.h>

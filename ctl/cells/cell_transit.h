@@ -2,7 +2,7 @@
 #ifndef ISSUING_CTL_CELL_TRANSIT_H
 #define ISSUING_CTL_CELL_TRANSIT_H
 
-#include "ctl/cell_move.h"
+#include "ctl/cells/cell_move.h"
 
 /* Where a bucket comes from and goes to; from -1: it has its report. */
 struct cell_route {

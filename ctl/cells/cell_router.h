@@ -10,7 +10,7 @@
 #include "common/base/base.h"
 #include "common/base/err.h"
 #include "common/config/config.h"
-#include "ctl/cell_map.h"
+#include "ctl/cells/cell_map.h"
 
 #define CELL_PLACES_MAX 17 /* the file and 16 sockets */
 #define CELL_PLACE_SIZE 256

@@ -4,7 +4,7 @@
 
 #include "common/base/base.h"
 #include "common/base/err.h"
-#include "ctl/cell_db.h"
+#include "ctl/cells/cell_db.h"
 
 struct cell_copied {
     int64_t rows, bytes;

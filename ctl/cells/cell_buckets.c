@@ -2,7 +2,7 @@
  *
  * Invariants: what can be read in two ways is refused, since a bucket too many is a pause for users who were not meant;
  * a bucket is counted once. */
-#include "ctl/cell_buckets.h"
+#include "ctl/cells/cell_buckets.h"
 
 #include <stdio.h>
 #include <string.h>

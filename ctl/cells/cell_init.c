@@ -2,7 +2,7 @@
  *
  * Invariants: no bucket is given to two cells; no user with rows is left outside of the cell's buckets, which the
  * database checks again under its lock. */
-#include "ctl/cell_init.h"
+#include "ctl/cells/cell_init.h"
 
 #include <inttypes.h>
 #include <stdio.h>

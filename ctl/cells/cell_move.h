@@ -4,10 +4,10 @@
 
 #include "common/base/base.h"
 #include "common/base/err.h"
-#include "ctl/cell_db.h"
-#include "ctl/cell_router.h"
-#include "ctl/cell_steps.h"
-#include "ctl/cell_view.h"
+#include "ctl/cells/cell_db.h"
+#include "ctl/cells/cell_router.h"
+#include "ctl/cells/cell_steps.h"
+#include "ctl/cells/cell_view.h"
 
 struct cell_order {
     struct cell_buckets buckets;

@@ -4,7 +4,7 @@
 
 #include "common/base/base.h"
 #include "common/base/buf.h"
-#include "ctl/cell_router.h"
+#include "ctl/cells/cell_router.h"
 
 /* A path that begins with '/', or an address host:port. False: it could not be found; place->why says why. */
 must_check bool cell_socket_find(struct cell_place *place);

@@ -4,8 +4,8 @@
 
 #include "common/base/base.h"
 #include "common/base/err.h"
-#include "ctl/cell_db.h"
-#include "ctl/cell_map.h"
+#include "ctl/cells/cell_db.h"
+#include "ctl/cells/cell_map.h"
 
 #define CELL_NOWHERE (-1)
 #define CELL_TWICE (-2)

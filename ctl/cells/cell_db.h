@@ -8,8 +8,8 @@
 #include "common/base/base.h"
 #include "common/base/err.h"
 #include "ctl/action.h"
-#include "ctl/cell_buckets.h"
-#include "ctl/cell_steps.h"
+#include "ctl/cells/cell_buckets.h"
+#include "ctl/cells/cell_steps.h"
 #include "ctl/ctl.h"
 
 #define CELL_IDENTITY_SIZE 64

@@ -3,7 +3,7 @@
  * Invariants: a bucket has one owner or none; where two cells claim it nothing is decided.
  * Left out: one moment for all cells, which does not exist. A bucket that moves between two reads seems to be nowhere
  * or twice, so a view of that kind is read again, and who acts on a view looks again. */
-#include "ctl/cell_view.h"
+#include "ctl/cells/cell_view.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * Invariants: a call ends within ASK_MS, whatever the other side does; an answer is bounded (the maximum of the
  * caller's buffer) and printed only with its control characters replaced.
  * Left out: a connection for many calls; HAProxy closes after one line, unless it is told otherwise. */
-#include "ctl/cell_router_socket.h"
+#include "ctl/cells/cell_router_socket.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/cell_copy.h"
-#include "ctl/cell_show.h"
+#include "ctl/cells/cell_copy.h"
+#include "ctl/cells/cell_show.h"
 #include "ctl/print.h"
 #include "statements.h"
 

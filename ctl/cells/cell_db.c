@@ -3,7 +3,7 @@
  * Invariants: an open session has the schema of this program and the name of its section (or no name yet); each answer
  * is limited, so a database that hangs ends a step and not the program.
  * Left out: what a state means (cell_steps.c). */
-#include "ctl/cell_db.h"
+#include "ctl/cells/cell_db.h"
 
 #include <inttypes.h>
 #include <stdio.h>
